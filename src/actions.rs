@@ -4,21 +4,21 @@
 //! what a screen wants beyond the contract (display kind, label) is derived beside it, in [`label`].
 
 pub mod event;
-pub mod identity;
 pub mod label;
+pub mod session_identity;
 pub mod translate;
-pub mod turns;
+pub mod turn_tracker;
 
-mod calls;
-mod json;
-mod outcome;
-mod title;
+mod call_history;
+mod call_title;
+mod completion;
+mod event_json;
 
-pub use event::{Action, ActionKind, Completed, Event, EventLevel, Phase, Started};
-pub use identity::{Identity, Sighting};
-pub use outcome::{Ended, error_text};
+pub use completion::{StreamEnd, error_text};
+pub use event::{ActionKind, ActionPhase, AgentAction, AgentEvent, CompletedEvent, EventLevel, StartedEvent};
+pub use session_identity::{SessionCheck, SessionIdentity};
 pub use translate::Translator;
-pub use turns::{Part, Turns};
+pub use turn_tracker::{LineRole, TurnTracker};
 
 #[cfg(test)]
 mod tests;

@@ -1,18 +1,18 @@
 //! The composition root: commands, sinks and exit codes. The only layer that knows all the others.
 
+mod approval;
 pub mod args;
+mod cost_meter;
 pub mod debug;
 pub mod demo;
 pub mod descriptors;
 pub mod diff;
 pub mod doctor;
-pub mod drive;
+pub mod driver;
 pub mod execute;
 pub mod exit;
 pub mod export;
-pub mod fuse;
-mod gate;
-pub mod ground;
+pub mod fail_fast_recorder;
 mod help;
 pub mod init;
 pub mod json;
@@ -20,14 +20,15 @@ pub mod launch;
 pub mod lines;
 pub mod manual;
 pub mod mcp;
-mod meter;
 pub mod model;
+pub mod observing_recorder;
 pub mod output;
-pub mod pass;
-pub mod past;
 pub mod plan;
+pub mod prepare;
+pub mod prior_results;
 pub mod project;
 mod prune;
+pub mod reconcile_policy;
 pub mod replay;
 pub mod report;
 pub mod resume;
@@ -41,7 +42,6 @@ pub mod show;
 pub mod signals;
 pub mod step;
 pub mod summary;
-pub mod tap;
 pub mod trace;
 pub mod watch;
 
@@ -50,8 +50,8 @@ use std::process::ExitCode;
 use clap::FromArgMatches as _;
 
 use self::{
-    args::{Cli, Command},
-    exit::{Exit, Failure},
+    args::{Cli, CliCommand},
+    exit::{CliError, Exit},
 };
 use crate::{claude::scripted, group_guard, ingest};
 
@@ -69,12 +69,12 @@ pub fn main() -> ExitCode {
         Some(word) if word == group_guard::GROUP_GUARD => group_guard::run(),
         _ => {
             descriptors::raise_limit();
-            front().into()
+            parse_and_run().into()
         }
     }
 }
 
-fn front() -> Exit {
+fn parse_and_run() -> Exit {
     let parsed = output::parse_arguments().and_then(|matches| {
         let command = matches.subcommand_name().unwrap_or_default().to_owned();
         Ok((command, Cli::from_arg_matches(&matches)?))
@@ -87,7 +87,7 @@ fn front() -> Exit {
             return if error.use_stderr() { Exit::Usage } else { Exit::Ok };
         }
     };
-    let ready = signals::survive_file_limit().and_then(|()| debug::install(cli.global.debug));
+    let ready = signals::ignore_sigxfsz().and_then(|()| debug::install(cli.global.debug));
     let ran = ready.and_then(|()| {
         let (version, pid) = (env!("CARGO_PKG_VERSION"), std::process::id());
         tracing::info!(version, os = std::env::consts::OS, arch = std::env::consts::ARCH, pid, command, "started");
@@ -96,7 +96,7 @@ fn front() -> Exit {
     let exit = match ran {
         Ok(exit) => exit,
         Err(failure) => {
-            output::tell(&format!("ingestdeck: {}", failure.message));
+            output::print_stderr(&format!("ingestdeck: {}", failure.message));
             tracing::error!(message = failure.message, "failed");
             failure.exit
         }
@@ -105,26 +105,26 @@ fn front() -> Exit {
     exit
 }
 
-fn run(cli: &Cli) -> Result<Exit, Failure> {
+fn run(cli: &Cli) -> Result<Exit, CliError> {
     let global = &cli.global;
     match &cli.command {
-        Command::Plan(select) => plan::plan(global, select),
-        Command::Init(args) => init::init(global, args),
-        Command::Demo(args) => demo::demo(global, args),
-        Command::Run(args) => run::run(global, args),
-        Command::Step(args) => step::step(global, args),
-        Command::Watch(args) => watch::watch(global, args),
-        Command::Replay(args) => replay::replay(global, args),
-        Command::Screenshot(args) => screenshot::screenshot(global, args),
-        Command::Session(args) => session::session(global, args),
-        Command::Doctor(args) => doctor::doctor(global, args),
-        Command::Completions(args) => manual::completions(args),
-        Command::Man(args) => manual::man(args),
-        Command::Help(args) => help::help(args),
-        Command::Mcp(args) => mcp::mcp(global, args),
-        Command::Report(args) => report::report(global, args),
-        Command::Diff(args) => diff::diff(global, args),
-        Command::Runs { command } => runs::runs(global, command),
-        Command::Config { command: args::ConfigCommand::Show } => settings::show(global),
+        CliCommand::Plan(select) => plan::plan(global, select),
+        CliCommand::Init(args) => init::init(global, args),
+        CliCommand::Demo(args) => demo::demo(global, args),
+        CliCommand::Run(args) => run::run(global, args),
+        CliCommand::Step(args) => step::step(global, args),
+        CliCommand::Watch(args) => watch::watch(global, args),
+        CliCommand::Replay(args) => replay::replay(global, args),
+        CliCommand::Screenshot(args) => screenshot::screenshot(global, args),
+        CliCommand::Session(args) => session::session(global, args),
+        CliCommand::Doctor(args) => doctor::doctor(global, args),
+        CliCommand::Completions(args) => manual::completions(args),
+        CliCommand::Man(args) => manual::man(args),
+        CliCommand::Help(args) => help::help(args),
+        CliCommand::Mcp(args) => mcp::mcp(global, args),
+        CliCommand::Report(args) => report::report(global, args),
+        CliCommand::Diff(args) => diff::diff(global, args),
+        CliCommand::Runs { command } => runs::runs(global, command),
+        CliCommand::Config { command: args::ConfigCommand::Show } => settings::show(global),
     }
 }

@@ -17,26 +17,26 @@ use std::{
 };
 
 use self::{
-    schema::{KEYS, Key},
+    schema::{KEYS, SettingKey},
     value::FromValue,
 };
 pub use self::{
-    schema::{Mismatch, Notify, ToolFailures, When},
-    value::Value,
+    schema::{MismatchPolicy, NotifyMode, ProgressMode, ToolFailures},
+    value::SettingValue,
 };
 
 /// The default settings as a commented file.
 pub const TEMPLATE: &str = include_str!("../assets/config.toml");
 
 /// Most warnings that are told one by one.
-const WARNINGS: usize = 20;
+const MAX_WARNINGS: usize = 20;
 
 /// Environment variables, as the composition root collected them.
-pub type Vars = BTreeMap<String, OsString>;
+pub type EnvVars = BTreeMap<String, OsString>;
 
 /// Where a value comes from. Later ones win.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Origin {
+pub enum SettingOrigin {
     /// Built in.
     Default,
     /// The user's settings file.
@@ -63,7 +63,7 @@ pub enum Origin {
     },
 }
 
-impl Origin {
+impl SettingOrigin {
     fn rank(&self) -> u8 {
         match self {
             Self::Default => 0,
@@ -75,7 +75,7 @@ impl Origin {
     }
 
     /// Where to look, for the head of a message.
-    fn place(&self) -> String {
+    fn location(&self) -> String {
         match self {
             Self::Default => "default".to_owned(),
             Self::User { path, line } => format!("{}:{line}", path.display()),
@@ -86,7 +86,7 @@ impl Origin {
     }
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for SettingOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("default"),
@@ -104,7 +104,7 @@ pub struct Setting<T> {
     /// Value.
     pub value: T,
     /// Where it comes from.
-    pub origin: Origin,
+    pub origin: SettingOrigin,
 }
 
 impl<T> std::ops::Deref for Setting<T> {
@@ -119,25 +119,25 @@ impl<T> std::ops::Deref for Setting<T> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// `[claude]`: plain sessions.
-    pub claude: Claude,
+    pub claude: ClaudeSettings,
     /// `[agent]`: sessions with the agent profile.
-    pub agent: Agent,
+    pub agent: AgentSettings,
     /// `[retry]`: retries that nobody asks for.
-    pub retry: Retry,
+    pub retry: AutoRetrySettings,
     /// `[ingest]`: work units.
-    pub ingest: Ingest,
+    pub ingest: IngestSettings,
     /// `[ui]`: the screen.
-    pub ui: Ui,
+    pub ui: UiSettings,
     /// `[keys]`: chords by action. Neither is checked here.
     pub keys: BTreeMap<String, Setting<Vec<String>>>,
     /// What was ignored or will have no effect, one sentence each.
     pub warnings: Vec<String>,
-    merged: BTreeMap<&'static str, Setting<Value>>,
+    merged: BTreeMap<&'static str, Setting<SettingValue>>,
 }
 
 /// `[claude]`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Claude {
+pub struct ClaudeSettings {
     /// Model; Claude Code's own choice if unset.
     pub model: Setting<Option<String>>,
     /// Tools that need no permission. Empty means that the flag is left out.
@@ -147,14 +147,14 @@ pub struct Claude {
     /// Keep `ANTHROPIC_API_KEY` in the environment.
     pub use_api_billing: Setting<bool>,
     /// What a resumed session with another id is.
-    pub session_mismatch: Setting<Mismatch>,
+    pub session_mismatch: Setting<MismatchPolicy>,
     /// Names of variables that the deny list would withhold.
     pub pass_env: Setting<Vec<String>>,
 }
 
 /// `[agent]`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Agent {
+pub struct AgentSettings {
     /// Tools that it may call.
     pub allowed_tools: Setting<Vec<String>>,
     /// Turns, 1 to 100.
@@ -169,7 +169,7 @@ pub struct Agent {
 
 /// `[retry]`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Retry {
+pub struct AutoRetrySettings {
     /// Attempts after the first one.
     pub max_retries: Setting<u32>,
     /// First wait, in milliseconds.
@@ -182,7 +182,7 @@ pub struct Retry {
 
 /// `[ingest]`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Ingest {
+pub struct IngestSettings {
     /// Which failed tool calls fail a unit.
     pub tool_failures: Setting<ToolFailures>,
     /// Ask for text while it is written.
@@ -203,7 +203,7 @@ pub struct Ingest {
 
 /// `[ui]`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Ui {
+pub struct UiSettings {
     /// Name of a theme, or `auto`.
     pub theme: Setting<String>,
     /// Take the mouse.
@@ -213,11 +213,11 @@ pub struct Ui {
     /// Most frames a second that no key asked for.
     pub fps: Setting<u32>,
     /// How somebody is told who looks at another window.
-    pub notify: Setting<Notify>,
+    pub notify: Setting<NotifyMode>,
     /// Program and arguments that tell somebody; title and text are added.
     pub notify_command: Setting<Vec<String>>,
     /// Show progress in the terminal's own way.
-    pub progress: Setting<When>,
+    pub progress: Setting<ProgressMode>,
 }
 
 /// Settings that cannot be used: one sentence that names the place, the key and what is expected.
@@ -225,7 +225,7 @@ pub struct Ui {
 pub enum ConfigError {
     /// A value does not fit its key.
     #[error("{place}: {key} must be {expected}, not {found}")]
-    Unfit {
+    InvalidValue {
         /// File with line, variable or flag.
         place: String,
         /// Dotted key.
@@ -261,25 +261,25 @@ pub enum ConfigError {
 
 /// Collects layers. The order of the calls does not matter: the origin decides who wins.
 #[derive(Clone, Debug)]
-pub struct Layers {
-    merged: BTreeMap<&'static str, Setting<Value>>,
+pub struct ConfigLayers {
+    merged: BTreeMap<&'static str, Setting<SettingValue>>,
     keys: BTreeMap<String, Setting<Vec<String>>>,
     warnings: Vec<String>,
-    unsaid: usize,
+    suppressed_warnings: usize,
 }
 
-impl Default for Layers {
+impl Default for ConfigLayers {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Layers {
+impl ConfigLayers {
     /// The defaults alone.
     pub fn new() -> Self {
-        let setting = |key: &Key| Setting { value: key.preset.value(), origin: Origin::Default };
+        let setting = |key: &SettingKey| Setting { value: key.default.value(), origin: SettingOrigin::Default };
         let merged = KEYS.iter().map(|key| (key.name, setting(key))).collect();
-        Self { merged, keys: BTreeMap::new(), warnings: Vec::new(), unsaid: 0 }
+        Self { merged, keys: BTreeMap::new(), warnings: Vec::new(), suppressed_warnings: 0 }
     }
 
     /// Adds the user's file. A missing file is no file, unless it was `asked_for` by name.
@@ -290,11 +290,11 @@ impl Layers {
             self.warn(|| warning);
         }
         for entry in content.entries {
-            let origin = Origin::User { path: path.to_owned(), line: entry.line };
+            let origin = SettingOrigin::User { path: path.to_owned(), line: entry.line };
             self.set(&entry.key, entry.value, origin)?;
         }
         for (action, entry) in content.chords {
-            let origin = Origin::User { path: path.to_owned(), line: entry.line };
+            let origin = SettingOrigin::User { path: path.to_owned(), line: entry.line };
             self.keys.insert(action, Setting { value: entry.chords, origin });
         }
         Ok(self)
@@ -304,11 +304,11 @@ impl Layers {
     pub fn project(
         mut self,
         path: &Path,
-        values: impl IntoIterator<Item = (String, Value)>,
+        values: impl IntoIterator<Item = (String, SettingValue)>,
     ) -> Result<Self, ConfigError> {
         for (name, value) in values {
-            let origin = Origin::Project { path: path.to_owned() };
-            if schema::find(&name).is_some_and(|key| !key.project) {
+            let origin = SettingOrigin::Project { path: path.to_owned() };
+            if schema::find(&name).is_some_and(|key| !key.is_allowed_in_project) {
                 self.warn(|| format!("{}: {name} is the user's to set, so it is ignored here", path.display()));
             } else {
                 self.set(&name, value, origin)?;
@@ -318,50 +318,51 @@ impl Layers {
     }
 
     /// Adds variables: `INGESTDECK_` and the key in capitals (`INGESTDECK_UI_FPS`). Empty ones count as unset.
-    pub fn environment(mut self, vars: &Vars) -> Result<Self, ConfigError> {
+    pub fn environment(mut self, vars: &EnvVars) -> Result<Self, ConfigError> {
         for key in KEYS {
             let name = key.variable();
             let Some(text) = vars.get(&name).filter(|text| !text.is_empty()) else { continue };
-            let origin = Origin::Environment { name };
-            let value = text.to_str().and_then(|text| key.kind.read(text)).ok_or_else(|| ConfigError::Unfit {
-                place: origin.place(),
-                key: key.name.to_owned(),
-                expected: key.kind.expected(),
-                found: value::quote(&text.to_string_lossy()),
-            })?;
+            let origin = SettingOrigin::Environment { name };
+            let value =
+                text.to_str().and_then(|text| key.kind.parse(text)).ok_or_else(|| ConfigError::InvalidValue {
+                    place: origin.location(),
+                    key: key.name.to_owned(),
+                    expected: key.kind.expected(),
+                    found: value::quote(&text.to_string_lossy()),
+                })?;
             self.set(key.name, value, origin)?;
         }
         Ok(self)
     }
 
     /// Adds a flag of the command line.
-    pub fn flag(mut self, flag: &str, key: &str, value: Value) -> Result<Self, ConfigError> {
-        self.set(key, value, Origin::Flag { name: flag.to_owned() })?;
+    pub fn flag(mut self, flag: &str, key: &str, value: SettingValue) -> Result<Self, ConfigError> {
+        self.set(key, value, SettingOrigin::Flag { name: flag.to_owned() })?;
         Ok(self)
     }
 
     /// The settings in force.
     pub fn finish(mut self) -> Config {
-        let temperature = self.merged.get("agent.temperature").filter(|setting| setting.value != Value::Unset);
+        let temperature = self.merged.get("agent.temperature").filter(|setting| setting.value != SettingValue::Unset);
         if let Some(origin) = temperature.map(|setting| setting.origin.clone()) {
             self.warn(|| format!("agent.temperature ({origin}) is not supported by Claude Code and has no effect"));
         }
-        if self.unsaid > 0 {
-            self.warnings.push(format!("{} more warnings about settings", self.unsaid));
+        if self.suppressed_warnings > 0 {
+            self.warnings.push(format!("{} more warnings about settings", self.suppressed_warnings));
         }
         Config::from_merged(self.merged, self.keys, self.warnings)
     }
 
-    fn set(&mut self, name: &str, value: Value, origin: Origin) -> Result<(), ConfigError> {
+    fn set(&mut self, name: &str, value: SettingValue, origin: SettingOrigin) -> Result<(), ConfigError> {
         let Some(key) = schema::find(name) else {
             self.warn(|| {
-                let hint = schema::nearest(name).map(|near| format!("; did you mean {near}?")).unwrap_or_default();
-                format!("{}: unknown key {} is ignored{hint}", origin.place(), value::shown(name))
+                let hint = schema::suggest_key(name).map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+                format!("{}: unknown key {} is ignored{hint}", origin.location(), value::escape_excerpt(name))
             });
             return Ok(());
         };
-        let value = key.kind.admit(value).map_err(|found| ConfigError::Unfit {
-            place: origin.place(),
+        let value = key.kind.validate(value).map_err(|found| ConfigError::InvalidValue {
+            place: origin.location(),
             key: key.name.to_owned(),
             expected: key.kind.expected(),
             found,
@@ -375,10 +376,10 @@ impl Layers {
 
     /// Says no more than a screen of warnings; the rest is counted.
     fn warn(&mut self, text: impl FnOnce() -> String) {
-        if self.warnings.len() < WARNINGS {
+        if self.warnings.len() < MAX_WARNINGS {
             self.warnings.push(text());
         } else {
-            self.unsaid += 1;
+            self.suppressed_warnings += 1;
         }
     }
 }
@@ -387,7 +388,7 @@ impl Config {
     /// Every setting in the order of the table, then the chords, as lines of `key = value  # origin`. Lines are TOML:
     /// what is not set is a comment.
     pub fn lines(&self) -> Vec<String> {
-        let line = |key: &Key| {
+        let line = |key: &SettingKey| {
             let setting = self.merged.get(key.name)?;
             Some(match setting.value.to_toml() {
                 Some(value) => format!("{} = {value}  # {}", key.name, setting.origin),
@@ -395,7 +396,7 @@ impl Config {
             })
         };
         let chord = |(action, setting): (&String, &Setting<Vec<String>>)| {
-            let chords = Value::List(setting.value.clone()).to_toml().unwrap_or_default();
+            let chords = SettingValue::List(setting.value.clone()).to_toml().unwrap_or_default();
             format!("keys.{} = {chords}  # {}", value::toml_key(action), setting.origin)
         };
         KEYS.iter().filter_map(line).chain(self.keys.iter().map(chord)).collect()
@@ -407,18 +408,18 @@ impl Config {
     }
 
     fn from_merged(
-        merged: BTreeMap<&'static str, Setting<Value>>,
+        merged: BTreeMap<&'static str, Setting<SettingValue>>,
         keys: BTreeMap<String, Setting<Vec<String>>>,
         warnings: Vec<String>,
     ) -> Self {
-        fn get<T: FromValue>(merged: &BTreeMap<&'static str, Setting<Value>>, name: &str) -> Setting<T> {
+        fn get<T: FromValue>(merged: &BTreeMap<&'static str, Setting<SettingValue>>, name: &str) -> Setting<T> {
             let setting = merged.get(name);
             // The table fits the fields: a test reads every key. So the fallback is never seen.
             let value = setting.and_then(|setting| T::from_value(&setting.value)).unwrap_or_default();
-            Setting { value, origin: setting.map_or(Origin::Default, |setting| setting.origin.clone()) }
+            Setting { value, origin: setting.map_or(SettingOrigin::Default, |setting| setting.origin.clone()) }
         }
         Self {
-            claude: Claude {
+            claude: ClaudeSettings {
                 model: get(&merged, "claude.model"),
                 allowed_tools: get(&merged, "claude.allowed_tools"),
                 dangerously_skip_permissions: get(&merged, "claude.dangerously_skip_permissions"),
@@ -426,20 +427,20 @@ impl Config {
                 session_mismatch: get(&merged, "claude.session_mismatch"),
                 pass_env: get(&merged, "claude.pass_env"),
             },
-            agent: Agent {
+            agent: AgentSettings {
                 allowed_tools: get(&merged, "agent.allowed_tools"),
                 max_turns: get(&merged, "agent.max_turns"),
                 model: get(&merged, "agent.model"),
                 system_prompt: get(&merged, "agent.system_prompt"),
                 temperature: get(&merged, "agent.temperature"),
             },
-            retry: Retry {
+            retry: AutoRetrySettings {
                 max_retries: get(&merged, "retry.max_retries"),
                 initial_delay_ms: get(&merged, "retry.initial_delay_ms"),
                 factor: get(&merged, "retry.factor"),
                 max_delay_ms: get(&merged, "retry.max_delay_ms"),
             },
-            ingest: Ingest {
+            ingest: IngestSettings {
                 tool_failures: get(&merged, "ingest.tool_failures"),
                 partial_messages: get(&merged, "ingest.partial_messages"),
                 probe: get(&merged, "ingest.probe"),
@@ -449,7 +450,7 @@ impl Config {
                 unit_timeout: get(&merged, "ingest.unit_timeout"),
                 allow_paths: get(&merged, "ingest.allow_paths"),
             },
-            ui: Ui {
+            ui: UiSettings {
                 theme: get(&merged, "ui.theme"),
                 mouse: get(&merged, "ui.mouse"),
                 ascii: get(&merged, "ui.ascii"),
@@ -467,7 +468,7 @@ impl Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Layers::new().finish()
+        ConfigLayers::new().finish()
     }
 }
 

@@ -3,23 +3,23 @@
 //! Owns the shapes of stream-json since 1.0.128, of Claude Code's session files, and of the two-way frames.
 //! Pure: no tokio, no files, no clock. It must not know what anybody does with a line.
 
-pub mod block;
+pub mod lazy_text;
 pub mod line;
-pub mod prose;
-pub mod raw;
+pub mod message_block;
+pub mod raw_json;
 
-pub(crate) mod bits;
+pub(crate) mod byte_masks;
 mod chat;
+mod json_scanner;
 mod read;
-mod scan;
 mod system;
 mod text;
 
-pub use block::{Block, ToolResult, ToolUse, content_text};
-pub use line::{Body, Chat, Kind, Line, ResultLine, Usage};
-pub use prose::Prose;
-pub use raw::Raw;
-pub use read::{is_json, kind, line};
+pub use lazy_text::LazyText;
+pub use line::{AgentLine, ChatLine, LineBody, LineKind, ResultLine, Usage};
+pub use message_block::{MessageBlock, ToolResult, ToolUse, content_text};
+pub use raw_json::RawJson;
+pub use read::{decode_line, guess_kind, is_json};
 
 #[cfg(test)]
 mod tests;

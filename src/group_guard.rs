@@ -18,9 +18,9 @@ use nix::{
     unistd::Pid,
 };
 
-pub(crate) use agents::{Agent, end_all};
-pub(crate) use members::MARK;
-use members::{Members, end};
+pub(crate) use agents::{AgentGuard, end_all_agents};
+pub(crate) use members::AGENT_MARK_VAR;
+use members::{AgentProcesses, end_agents};
 
 mod agents;
 mod members;
@@ -48,30 +48,30 @@ pub fn start(exe: &Path) -> io::Result<()> {
 /// Clears the environment of a helper of this program. It is not left empty: a process without an environment looks like one
 /// that is about to execute a program, and the end of every agent would wait for it to do so.
 pub(crate) fn clear_environment(command: &mut Command) -> &mut Command {
-    command.env_clear().env(MARK, "")
+    command.env_clear().env(AGENT_MARK_VAR, "")
 }
 
 /// True while this process has a guard, as far as is known.
-pub(crate) fn is_on() -> bool {
+pub(crate) fn is_running() -> bool {
     guard().is_some()
 }
 
 /// Starts to watch the processes of an agent.
-fn watch_agent(agent: &Members) {
-    send(&format!("+{} {}\n", agent.leader(), agent.mark()));
+fn watch_agent(agent: &AgentProcesses) {
+    send_line(&format!("+{} {}\n", agent.leader(), agent.mark()));
 }
 
 /// Starts to watch the group of a git process.
 pub(crate) fn watch_git(leader: Pid) {
-    send(&format!("~{leader}\n"));
+    send_line(&format!("~{leader}\n"));
 }
 
 /// Stops watching a group that is gone; its id may be used again by others.
-pub(crate) fn forget(leader: Pid) {
-    send(&format!("-{leader}\n"));
+pub(crate) fn unwatch(leader: Pid) {
+    send_line(&format!("-{leader}\n"));
 }
 
-fn send(line: &str) {
+fn send_line(line: &str) {
     let mut guard = guard();
     if let Some(pipe) = guard.as_mut()
         && let Err(error) = pipe.write_all(line.as_bytes())
@@ -89,27 +89,27 @@ fn guard() -> MutexGuard<'static, Option<ChildStdin>> {
 
 /// What the guard watches.
 #[derive(Clone, Debug)]
-enum Watched {
-    Agent(Members),
+enum WatchedGroup {
+    Agent(AgentProcesses),
     Git,
 }
 
 /// Runs the guard: reads groups from stdin, and ends those that remain at its end.
 pub fn run() -> ExitCode {
     let mut agents = Vec::new();
-    for (leader, watched) in remaining(io::stdin().lock()) {
+    for (leader, watched) in remaining_groups(io::stdin().lock()) {
         match watched {
-            Watched::Agent(members) => agents.push(members),
+            WatchedGroup::Agent(members) => agents.push(members),
             // It may be gone already.
-            Watched::Git => drop(killpg(leader, Signal::SIGTERM)),
+            WatchedGroup::Git => drop(killpg(leader, Signal::SIGTERM)),
         }
     }
-    end(agents);
+    end_agents(agents);
     ExitCode::SUCCESS
 }
 
 /// Groups that were announced and not taken back when `from` ended.
-fn remaining(from: impl BufRead) -> BTreeMap<Pid, Watched> {
+fn remaining_groups(from: impl BufRead) -> BTreeMap<Pid, WatchedGroup> {
     let mut groups = BTreeMap::new();
     for line in from.lines().map_while(Result::ok) {
         let Some((kind, rest)) = line.split_at_checked(1) else { continue };
@@ -117,8 +117,8 @@ fn remaining(from: impl BufRead) -> BTreeMap<Pid, Watched> {
         // Zero and one are our own group and everybody's.
         let Some(leader) = id.parse().ok().filter(|id| *id > 1).map(Pid::from_raw) else { continue };
         match kind {
-            "+" => groups.insert(leader, Watched::Agent(Members::new(leader, mark.to_owned()))),
-            "~" => groups.insert(leader, Watched::Git),
+            "+" => groups.insert(leader, WatchedGroup::Agent(AgentProcesses::new(leader, mark.to_owned()))),
+            "~" => groups.insert(leader, WatchedGroup::Git),
             "-" => groups.remove(&leader),
             _ => None,
         };
@@ -132,10 +132,10 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn helpers_do_not_look_like_agents_that_start() {
+    fn helper_environment_is_not_empty() {
         let mut command = Command::new("cat");
         let mut helper = clear_environment(&mut command).stdin(Stdio::piped()).spawn().unwrap();
-        let mut scanner = process_table::Scanner::new();
+        let mut scanner = process_table::ProcScanner::new();
         let pid = Pid::from_raw(i32::try_from(helper.id()).unwrap());
         let started = scanner.start_time(pid);
         let environment = format!("/proc/{}/environ", helper.id());
@@ -148,14 +148,14 @@ mod tests {
     }
 
     #[test]
-    fn only_groups_that_were_not_taken_back_remain() {
+    fn only_unreleased_groups_remain() {
         let text = "+10 a\n+11 b\n-10\n-12\n+0 c\n+1 d\n+-5 e\n+x f\n\nnonsense\n+13 g\n~14\n~15\n-15";
-        let found = remaining(text.as_bytes());
+        let found = remaining_groups(text.as_bytes());
         let found: Vec<_> = found
             .iter()
             .map(|(leader, watched)| match watched {
-                Watched::Agent(members) => (leader.as_raw(), Some(members.mark())),
-                Watched::Git => (leader.as_raw(), None),
+                WatchedGroup::Agent(members) => (leader.as_raw(), Some(members.mark())),
+                WatchedGroup::Git => (leader.as_raw(), None),
             })
             .collect();
         assert_eq!(found, [(11, Some("b")), (13, Some("g")), (14, None)]);

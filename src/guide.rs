@@ -44,6 +44,7 @@ pages! {
     exit_codes = "exit-codes",
     releases = "releases",
     coming_from_ktx = "coming-from-ktx",
+    glossary = "glossary",
     development = "development",
 }
 

@@ -4,27 +4,26 @@
 //! into units with the adapters of [`source`]; [`instructions`] are what agents are told beside them; [`attempt`] gives a
 //! runner the prompt and the tools of one try, checks what it wrote and moves it into the project, whole or not at all. In
 //! a project with a [`repository`] an attempt works in a [`worktree`] and leaves a patch; [`mod@integrate`] makes one
-//! commit of them. [`desk`] has the same tools without an attempt.
+//! commit of them. [`standalone_tools`] has the same tools without an attempt.
 //!
 //! It must not know who runs the agent, nor that there is a tape or a screen.
 
+mod connection_scope;
 mod database;
-mod layer;
-mod machine_record;
-mod reach;
+mod local_record;
+mod project_context;
 mod references;
-mod repair;
 mod schema;
+mod semantic_layer;
 mod skill;
-mod surroundings;
+mod sl_ref_repair;
 mod wiki;
 mod yaml;
 
 pub mod attempt;
 pub mod branch_update;
 pub mod check;
-pub mod content;
-pub mod desk;
+pub mod content_digest;
 pub mod diff;
 pub mod git;
 pub mod init;
@@ -38,20 +37,21 @@ pub mod prompt;
 pub mod reconcile;
 pub mod repository;
 pub mod source;
-pub mod stage;
+pub mod staging;
+pub mod standalone_tools;
 pub mod tool;
 pub mod transcript;
 pub mod workspace;
 pub mod worktree;
 
-pub use attempt::{Attempt, AttemptError, Delivered, Job, Place};
-pub use check::Checked;
+pub use attempt::{AttemptError, DeliveredArtifact, KtxJob, UnitAttempt, WorkspaceSpec};
+pub use check::CheckReport;
 pub(crate) use database::{DamagedRows, KTX_DATABASE, KtxArtifact, KtxFile, KtxHistory, ktx_history};
 pub use database::{SQL_WORKER, SqlWorkers, run_sql_worker};
-pub use machine_record::{is_run_marked, mark_run};
-pub use plan::{PlanError, Planned, Selection, WorkUnit, plan};
-pub use project::{Project, ProjectError, Where, resolve};
+pub use local_record::{is_run_marked, mark_run};
+pub use plan::{IngestPlan, PlanError, Selection, WorkUnit, plan};
+pub use project::{Project, ProjectError, ProjectLookup, find_project_dir};
+pub use project_context::truncated_index_warnings;
 pub use prompt::Prompt;
-pub use surroundings::cut_indexes;
-pub use transcript::{RejectedCall, Transcript};
-pub use workspace::{PublishError, Recovered, recover};
+pub use transcript::{RejectedCall, ToolTranscript};
+pub use workspace::{PublishError, RecoveredPublication, recover_publication};

@@ -7,7 +7,7 @@
 //! replay   tape, capture, stdin ────────────────────┴► Source ─► Timeline ─► fold ─► RunState ─► tui | lines | json
 //! ```
 //!
-//! A live run is a tape that still grows; replay is a finished one. Nothing after [`run::source::Source`] can tell which.
+//! A live run is a tape that still grows; replay is a finished one. Nothing after [`run::entry_source::EntrySource`] can tell which.
 //!
 //! # Layers
 //!
@@ -25,8 +25,8 @@
 //! # Invariants
 //!
 //! * Layers 1 and 2 are pure: no tokio, no files, no clock, no environment. They cannot fail, only report.
-//! * Decoding is total: [`decode::line()`] has no error type; what it cannot read is a variant.
-//! * Lines of `claude` reach the tape before anyone interprets them ([`run::source::Recorder`]).
+//! * Decoding is total: [`decode::decode_line()`] has no error type; what it cannot read is a variant.
+//! * Lines of `claude` reach the tape before anyone interprets them ([`run::entry_source::Recorder`]).
 //! * The tape holds what arrived and what we decided, never our reading of it.
 
 pub mod actions;

@@ -11,10 +11,10 @@ use std::{
 };
 
 /// Searched when no entry of the environment's `PATH` is usable. POSIX reads an empty `PATH` as the current directory.
-const DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
+const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// Most entries that a sentence names.
-const NAMED: usize = 3;
+const MAX_NAMED: usize = 3;
 
 /// The `PATH` for child processes: that of this process, absolute entries only.
 pub fn search_path() -> OsString {
@@ -26,7 +26,7 @@ pub(crate) fn absolute_entries(path: &OsStr) -> OsString {
     let entries = env::split_paths(path).filter(|entry| entry.is_absolute());
     match env::join_paths(entries) {
         Ok(joined) if !joined.is_empty() => joined,
-        _ => DEFAULT.into(),
+        _ => DEFAULT_PATH.into(),
     }
 }
 
@@ -46,11 +46,11 @@ fn skipped_in(path: &OsStr) -> Option<String> {
             skipped.push(name);
         }
     }
-    let more = match skipped.len().saturating_sub(NAMED) {
+    let more = match skipped.len().saturating_sub(MAX_NAMED) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    skipped.truncate(NAMED);
+    skipped.truncate(MAX_NAMED);
     (!skipped.is_empty()).then(|| {
         format!(
             "entries of PATH that are not absolute are not searched, as a project could put programs there: {}{more}; \
@@ -87,8 +87,8 @@ mod tests {
             (":/usr/bin:", "/usr/bin"),
             (".:/usr/bin:bin:../x:/bin", "/usr/bin:/bin"),
             ("/opt/a b:./node_modules/.bin", "/opt/a b"),
-            ("", DEFAULT),
-            (".", DEFAULT),
+            ("", DEFAULT_PATH),
+            (".", DEFAULT_PATH),
         ];
         for (path, expected) in cases {
             assert_eq!(absolute_entries(OsStr::new(path)), OsStr::new(expected), "{path}");

@@ -1,4 +1,4 @@
-//! Opens any recorded transcript as a [`Source`](crate::run::Source): our tapes, bare captures, session files, KTX's
+//! Opens any recorded transcript as a [`Source`](crate::run::EntrySource): our tapes, bare captures, session files, KTX's
 //! own records, stdin.
 //!
 //! What a file is, its content decides and never its name. It must not know who shows the entries, nor how tapes come
@@ -11,18 +11,18 @@ pub mod file;
 pub mod index;
 pub mod search;
 
-mod ahead;
-mod giant;
+mod file_lines;
 mod ktx;
-mod lines;
-mod parsed;
+mod line_parser;
+mod line_shortener;
+mod line_time;
+mod prefetch;
 mod spool;
-mod times;
 mod unpack;
 
-pub use detect::Format;
+pub use detect::InputFormat;
 pub use error::OpenError;
 pub use file::FileSource;
 pub use index::LineIndex;
-pub use search::{Direction, Needle};
-pub use spool::stdin;
+pub use search::{Direction, EscapedNeedle};
+pub use spool::open_stdin;

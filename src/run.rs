@@ -2,30 +2,32 @@
 //!
 //! Pure: sources do their I/O behind a trait. Nothing here can tell a live run from a recorded one.
 
-pub mod causes;
-pub mod chronicle;
+pub mod activity_index;
+pub mod attempt_signals;
 pub mod decisions;
 pub mod diff;
-pub mod earlier;
+mod effective_result;
+pub mod entry_source;
+pub mod failure_groups;
 pub mod fold;
 pub mod outcome;
-pub mod outlook;
+pub mod prior_run;
 pub mod report;
-pub mod reported;
-pub mod shared;
-pub mod source;
-pub mod spent;
-mod standing;
+pub mod run_forecast;
+pub mod shared_files;
+pub mod spending;
 pub mod state;
 pub mod timeline;
 pub mod trace;
 
-/// What [`Emitted`] carries, for layers that know the run and not how its events come about.
+/// What [`FoldEvent`] carries, for layers that know the run and not how its events come about.
 pub use crate::actions::event;
-pub use chronicle::{Chronicle, Mark};
-pub use fold::{Aside, Emitted, Fold, RunChange};
+pub use activity_index::{ActivityIndex, ActivityMark};
+pub use entry_source::{
+    EntryRef, EntryScope, EntrySource, EntrySourceError, NewEntry, PollStatus, Recorder, SourceInfo,
+};
+pub use fold::{Fold, FoldEvent, OutcomeDetail, RunChange};
 pub use outcome::RunOutcome;
-pub use report::Report;
-pub use source::{Arrived, Item, Lane, Origin, Progress, Recorder, Source, SourceError};
+pub use report::RunReport;
 pub use state::RunState;
-pub use timeline::{Moment, Timeline};
+pub use timeline::{SeekTarget, Timeline};

@@ -24,48 +24,48 @@ use nix::{
 use uuid::Uuid;
 
 /// Mode of directories below `.ktx`.
-pub(crate) const PRIVATE: u32 = 0o700;
+pub(crate) const PRIVATE_MODE: u32 = 0o700;
 /// Mode of directories that people share; the umask applies.
-pub(crate) const SHARED: u32 = 0o777;
+pub(crate) const SHARED_MODE: u32 = 0o777;
 
 /// Where the program keeps its own state, relative to the project.
-pub(crate) const STATE: &str = ".ktx/ingestdeck";
+pub(crate) const STATE_DIR: &str = ".ktx/ingestdeck";
 /// How the names of files begin that are not finished.
-pub(crate) const DRAFT: &str = ".draft-";
+pub(crate) const TEMP_PREFIX: &str = ".draft-";
 /// A `.gitignore` that ignores its whole directory.
-const IGNORE_ALL: &[u8] = b"*\n";
+const GITIGNORE_ALL: &[u8] = b"*\n";
 
 /// Directory levels that [`ScopedDir::remove_dir_all`] descends at most; each holds a file descriptor.
-const DEEPEST_REMOVAL: usize = 128;
+const MAX_REMOVAL_DEPTH: usize = 128;
 
 /// What a directory entry is, without following links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FileKind {
     File,
     Directory,
-    Link,
+    Symlink,
     Socket,
     /// A named pipe or a device.
     Special,
 }
 
 impl FileKind {
-    fn of(stat: &FileStat) -> Self {
+    fn from_stat(stat: &FileStat) -> Self {
         match SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT {
             SFlag::S_IFREG => Self::File,
             SFlag::S_IFDIR => Self::Directory,
-            SFlag::S_IFLNK => Self::Link,
+            SFlag::S_IFLNK => Self::Symlink,
             SFlag::S_IFSOCK => Self::Socket,
             _ => Self::Special,
         }
     }
 
     /// What a listing says, which not every file system does.
-    fn listed(kind: Type) -> Self {
+    fn from_dirent(kind: Type) -> Self {
         match kind {
             Type::File => Self::File,
             Type::Directory => Self::Directory,
-            Type::Symlink => Self::Link,
+            Type::Symlink => Self::Symlink,
             Type::Socket => Self::Socket,
             Type::Fifo | Type::CharacterDevice | Type::BlockDevice => Self::Special,
         }
@@ -98,15 +98,15 @@ impl ScopedDir {
     }
 
     fn not_a_directory(&self, name: &str) -> io::Error {
-        let what = match self.kind_here(OsStr::new(name)) {
-            Ok(Some(FileKind::Link)) => "is a symbolic link; replace it with a real directory",
+        let what = match self.entry_kind(OsStr::new(name)) {
+            Ok(Some(FileKind::Symlink)) => "is a symbolic link; replace it with a real directory",
             _ => "is not a directory; move it out of the way",
         };
         io::Error::new(io::ErrorKind::NotADirectory, format!("`{}` {what}", name.escape_debug()))
     }
 
     /// Opens the directory `name`, made with `mode` if it is missing.
-    fn child_or_new(&self, name: &str, mode: u32) -> io::Result<Self> {
+    fn child_or_create(&self, name: &str, mode: u32) -> io::Result<Self> {
         match self.child(name) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 match mkdirat(&self.0, name, Mode::from_bits_truncate(mode as _)) {
@@ -120,7 +120,7 @@ impl ScopedDir {
 
     /// The directory that holds `relative`, and its last name. With `make` missing directories are made.
     fn parent_of<'a>(&self, relative: &'a str, make: Option<u32>) -> io::Result<(Self, &'a str)> {
-        check(relative)?;
+        validate_relative_path(relative)?;
         let (parents, name) = relative.rsplit_once('/').unwrap_or(("", relative));
         Ok((self.dir(parents, make)?, name))
     }
@@ -130,9 +130,9 @@ impl ScopedDir {
     pub(crate) fn dir(&self, relative: &str, make: Option<u32>) -> io::Result<Self> {
         let mut dir = Self(self.0.try_clone()?);
         for part in relative.split('/').filter(|part| !part.is_empty()) {
-            check(part)?;
+            validate_relative_path(part)?;
             dir = match make {
-                Some(mode) => dir.child_or_new(part, mode)?,
+                Some(mode) => dir.child_or_create(part, mode)?,
                 None => dir.child(part)?,
             };
         }
@@ -140,8 +140,8 @@ impl ScopedDir {
     }
 
     /// As [`dir`](Self::dir), with `None` where there is no such directory.
-    pub(crate) fn dir_if_there(&self, relative: &str) -> io::Result<Option<Self>> {
-        if_there(self.dir(relative, None))
+    pub(crate) fn dir_if_exists(&self, relative: &str) -> io::Result<Option<Self>> {
+        none_if_missing(self.dir(relative, None))
     }
 
     /// Whether `relative` is a regular file that no link leads to.
@@ -152,15 +152,15 @@ impl ScopedDir {
     /// What `relative` is; `None` where there is nothing.
     pub(crate) fn kind(&self, relative: &str) -> io::Result<Option<FileKind>> {
         match self.parent_of(relative, None) {
-            Ok((dir, name)) => dir.kind_here(OsStr::new(name)),
+            Ok((dir, name)) => dir.entry_kind(OsStr::new(name)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    fn kind_here(&self, name: &OsStr) -> io::Result<Option<FileKind>> {
+    fn entry_kind(&self, name: &OsStr) -> io::Result<Option<FileKind>> {
         match fstatat(&self.0, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
-            Ok(stat) => Ok(Some(FileKind::of(&stat))),
+            Ok(stat) => Ok(Some(FileKind::from_stat(&stat))),
             Err(nix::Error::ENOENT) => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -177,9 +177,9 @@ impl ScopedDir {
                 continue;
             }
             let kind = match entry.file_type() {
-                Some(kind) => Some(FileKind::listed(kind)),
+                Some(kind) => Some(FileKind::from_dirent(kind)),
                 // An entry may vanish between the listing and the look at it.
-                None => self.kind_here(name)?,
+                None => self.entry_kind(name)?,
             };
             if let Some(kind) = kind {
                 entries.push((name.to_owned(), kind));
@@ -189,7 +189,7 @@ impl ScopedDir {
     }
 
     /// Size, times and identity of the entry `name` of this very directory, without following links.
-    pub(crate) fn stat_here(&self, name: &str) -> io::Result<FileStat> {
+    pub(crate) fn entry_stat(&self, name: &str) -> io::Result<FileStat> {
         Ok(fstatat(&self.0, name, AtFlags::AT_SYMLINK_NOFOLLOW)?)
     }
 
@@ -213,29 +213,29 @@ impl ScopedDir {
     /// The regular file `relative`, open for reading, and its size in bytes.
     pub(crate) fn open_file(&self, relative: &str) -> io::Result<(File, u64)> {
         let (dir, name) = self.parent_of(relative, None)?;
-        dir.open_here(name)
+        dir.open_entry(name)
     }
 
     /// As [`open_file`](Self::open_file), for the file `name` of this very directory.
-    pub(crate) fn open_here(&self, name: &str) -> io::Result<(File, u64)> {
+    pub(crate) fn open_entry(&self, name: &str) -> io::Result<(File, u64)> {
         self.open_regular(name, OFlag::O_RDONLY, 0)
     }
 
     /// The regular file `relative`, open for reading and writing and created with mode 0600 if it is missing. Missing
     /// directories are created for the owner alone. For lock files.
     pub(crate) fn open_or_create(&self, relative: &str) -> io::Result<File> {
-        let (dir, name) = self.parent_of(relative, Some(PRIVATE))?;
+        let (dir, name) = self.parent_of(relative, Some(PRIVATE_MODE))?;
         Ok(dir.open_regular(name, OFlag::O_RDWR | OFlag::O_CREAT, 0o600)?.0)
     }
 
     /// Whether [`open_or_create`](Self::open_or_create) would find or make the file `relative`, with its error. Changes
     /// nothing, so a full disk is not noticed.
     pub(crate) fn check_open_or_create(&self, relative: &str) -> io::Result<()> {
-        check(relative)?;
+        validate_relative_path(relative)?;
         let (parents, name) = relative.rsplit_once('/').unwrap_or(("", relative));
         let mut dir = Self(self.0.try_clone()?);
         for part in parents.split('/').filter(|part| !part.is_empty()) {
-            check(part)?;
+            validate_relative_path(part)?;
             dir = match dir.child(part) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return dir.check_writable(),
                 child => child?,
@@ -284,7 +284,7 @@ impl ScopedDir {
     /// Creates the file `relative` with mode 0600, open for appending. Fails with `AlreadyExists` if there is one.
     /// Missing directories are created for the owner alone.
     pub(crate) fn create_new(&self, relative: &str) -> io::Result<File> {
-        let (dir, name) = self.parent_of(relative, Some(PRIVATE))?;
+        let (dir, name) = self.parent_of(relative, Some(PRIVATE_MODE))?;
         let flags = OFlag::O_RDWR | OFlag::O_APPEND | OFlag::O_CREAT | OFlag::O_EXCL;
         Ok(dir.open_regular(name, flags, 0o600)?.0)
     }
@@ -292,7 +292,7 @@ impl ScopedDir {
     /// The regular file `relative`, open for appending and created with mode 0600 if it is missing. Missing directories
     /// are created for the owner alone.
     pub(crate) fn append_to(&self, relative: &str) -> io::Result<File> {
-        let (dir, name) = self.parent_of(relative, Some(PRIVATE))?;
+        let (dir, name) = self.parent_of(relative, Some(PRIVATE_MODE))?;
         Ok(dir.open_regular(name, OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_CREAT, 0o600)?.0)
     }
 
@@ -311,21 +311,21 @@ impl ScopedDir {
     }
 
     /// Makes the file `name` of this very directory, which must not be there. It may be lost with the machine.
-    pub(crate) fn create_here(&self, name: &str, bytes: &[u8], mode: u32) -> io::Result<()> {
+    pub(crate) fn create_entry(&self, name: &str, bytes: &[u8], mode: u32) -> io::Result<()> {
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         File::from(openat(&self.0, name, flags, Mode::from_bits_truncate(mode as _))?).write_all(bytes)
     }
 
     /// As [`read`](Self::read), with `None` where there is no such file.
-    pub(crate) fn read_if_there(&self, relative: &str, limit: u64) -> io::Result<Option<Vec<u8>>> {
-        if_there(self.read(relative, limit))
+    pub(crate) fn read_if_exists(&self, relative: &str, limit: u64) -> io::Result<Option<Vec<u8>>> {
+        none_if_missing(self.read(relative, limit))
     }
 
     /// Replaces `relative` by `bytes` in one step; readers see the old file or the new one. Missing directories are
     /// made with `directories`, the file gets `mode` (the umask applies).
     pub(crate) fn write(&self, relative: &str, bytes: &[u8], directories: u32, mode: u32) -> io::Result<()> {
         let (dir, name) = self.parent_of(relative, Some(directories))?;
-        let (draft, mut file) = dir.new_draft(mode)?;
+        let (draft, mut file) = dir.create_temp_file(mode)?;
         let done = file
             .write_all(bytes)
             .and_then(|()| file.sync_all())
@@ -339,10 +339,10 @@ impl ScopedDir {
     }
 
     /// A new file in this very directory, under a name that no crashed writer has left and no clone can have brought.
-    fn new_draft(&self, mode: u32) -> io::Result<(String, File)> {
+    fn create_temp_file(&self, mode: u32) -> io::Result<(String, File)> {
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         loop {
-            let name = format!("{DRAFT}{}", Uuid::new_v4().simple());
+            let name = format!("{TEMP_PREFIX}{}", Uuid::new_v4().simple());
             match openat(&self.0, name.as_str(), flags, Mode::from_bits_truncate(mode as _)) {
                 Ok(fd) => return Ok((name, File::from(fd))),
                 Err(Errno::EEXIST) => {}
@@ -361,7 +361,7 @@ impl ScopedDir {
 
     /// Removes the file `relative`. True if there was one.
     pub(crate) fn remove(&self, relative: &str) -> io::Result<bool> {
-        let Some((dir, name)) = if_there(self.parent_of(relative, None))? else { return Ok(false) };
+        let Some((dir, name)) = none_if_missing(self.parent_of(relative, None))? else { return Ok(false) };
         match unlinkat(&dir.0, name, UnlinkatFlags::NoRemoveDir) {
             Ok(()) => dir.sync().map(|()| true),
             Err(nix::Error::ENOENT) => Ok(false),
@@ -372,13 +372,13 @@ impl ScopedDir {
     /// Removes `relative`, and everything in it if it is a directory. A link is removed, never followed. True if there
     /// was one.
     pub(crate) fn remove_dir_all(&self, relative: &str) -> io::Result<bool> {
-        let Some((dir, name)) = if_there(self.parent_of(relative, None))? else { return Ok(false) };
-        let was_there = dir.remove_tree(OsStr::new(name), DEEPEST_REMOVAL)?;
+        let Some((dir, name)) = none_if_missing(self.parent_of(relative, None))? else { return Ok(false) };
+        let was_there = dir.remove_tree(OsStr::new(name), MAX_REMOVAL_DEPTH)?;
         dir.sync().map(|()| was_there)
     }
 
     fn remove_tree(&self, name: &OsStr, depth: usize) -> io::Result<bool> {
-        match self.kind_here(name)? {
+        match self.entry_kind(name)? {
             None => return Ok(false),
             Some(FileKind::Directory) => {}
             Some(_) => {
@@ -387,7 +387,7 @@ impl ScopedDir {
             }
         }
         let Some(depth) = depth.checked_sub(1) else {
-            return Err(io::Error::other(format!("it is nested deeper than {DEEPEST_REMOVAL} directories")));
+            return Err(io::Error::other(format!("it is nested deeper than {MAX_REMOVAL_DEPTH} directories")));
         };
         let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let inner = Self(openat(&self.0, name, flags, Mode::empty())?);
@@ -404,11 +404,11 @@ impl ScopedDir {
     }
 
     /// The directory `relative`, created for the owner alone, with a `.gitignore` that ignores everything in it.
-    fn hidden_dir(&self, relative: &str) -> io::Result<Self> {
-        let dir = self.dir(relative, Some(PRIVATE))?;
-        let is_current = |found: &Vec<u8>| found == IGNORE_ALL;
-        if !dir.read(".gitignore", IGNORE_ALL.len() as u64).as_ref().is_ok_and(is_current) {
-            dir.write(".gitignore", IGNORE_ALL, PRIVATE, 0o644)?;
+    fn ignored_dir(&self, relative: &str) -> io::Result<Self> {
+        let dir = self.dir(relative, Some(PRIVATE_MODE))?;
+        let is_current = |found: &Vec<u8>| found == GITIGNORE_ALL;
+        if !dir.read(".gitignore", GITIGNORE_ALL.len() as u64).as_ref().is_ok_and(is_current) {
+            dir.write(".gitignore", GITIGNORE_ALL, PRIVATE_MODE, 0o644)?;
         }
         Ok(dir)
     }
@@ -419,7 +419,7 @@ impl ScopedDir {
     }
 }
 
-fn if_there<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+fn none_if_missing<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -433,26 +433,26 @@ fn not_regular(why: &str) -> io::Error {
 
 /// Makes `path`, which lies below the directory `root`, and its missing parents, for the owner alone. Existing
 /// directories stay as they are; a link among them is an error.
-pub(crate) fn make_private(root: &Path, path: &Path) -> io::Result<()> {
+pub(crate) fn create_private_dir(root: &Path, path: &Path) -> io::Result<()> {
     let stray =
         || io::Error::new(io::ErrorKind::InvalidInput, format!("{} is not below {}", path.display(), root.display()));
     let relative = path.strip_prefix(root).ok().and_then(Path::to_str).ok_or_else(stray)?;
-    check(relative)?;
-    ScopedDir::open(root)?.dir(relative, Some(PRIVATE)).map(drop)
+    validate_relative_path(relative)?;
+    ScopedDir::open(root)?.dir(relative, Some(PRIVATE_MODE)).map(drop)
 }
 
-/// As [`make_private`], and keeps what is in it out of git: transcripts, traces and raw files hold secrets, and a cloned
+/// As [`create_private_dir`], and keeps what is in it out of git: transcripts, traces and raw files hold secrets, and a cloned
 /// project must not decide that they are committed.
-pub(crate) fn make_hidden(root: &Path, path: &Path) -> io::Result<()> {
-    make_private(root, path)?;
+pub(crate) fn create_ignored_dir(root: &Path, path: &Path) -> io::Result<()> {
+    create_private_dir(root, path)?;
     let relative = path.strip_prefix(root).ok().and_then(Path::to_str).unwrap_or_default();
-    ScopedDir::open(root)?.hidden_dir(relative).map(drop)
+    ScopedDir::open(root)?.ignored_dir(relative).map(drop)
 }
 
 /// Opens the directory that holds the program's own state in the project `root`, created for the owner alone and kept out
 /// of git.
 pub(crate) fn state_dir(root: &Path) -> io::Result<ScopedDir> {
-    ScopedDir::open(root)?.hidden_dir(STATE)
+    ScopedDir::open(root)?.ignored_dir(STATE_DIR)
 }
 
 /// What helps against `error`, which writing a file ended with, after a semicolon; empty where that is not known.
@@ -483,7 +483,7 @@ pub(crate) fn is_out_of_files(error: &(dyn std::error::Error + 'static)) -> bool
 }
 
 /// Refuses what is not a plain path of names: absolute, empty, climbing or with a NUL.
-pub(crate) fn check(relative: &str) -> io::Result<()> {
+pub(crate) fn validate_relative_path(relative: &str) -> io::Result<()> {
     let plain = |part: &str| !matches!(part, "" | "." | "..") && !part.contains('\0');
     if relative.split('/').all(plain) {
         Ok(())
@@ -504,11 +504,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn writes_read_back_and_leave_no_draft() {
+    fn write_round_trips_and_leaves_no_temp_file() {
         let dir = tempfile::tempdir().unwrap();
         let folder = ScopedDir::open(dir.path()).unwrap();
-        folder.write("a/b/c.md", b"one", PRIVATE, 0o600).unwrap();
-        folder.write("a/b/c.md", b"two", PRIVATE, 0o600).unwrap();
+        folder.write("a/b/c.md", b"one", PRIVATE_MODE, 0o600).unwrap();
+        folder.write("a/b/c.md", b"two", PRIVATE_MODE, 0o600).unwrap();
         assert_eq!(folder.read("a/b/c.md", 10).unwrap(), b"two");
         assert_eq!(fs::read_dir(dir.path().join("a/b")).unwrap().count(), 1);
         assert_eq!(folder.read("a/b/c.md", 2).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
@@ -519,21 +519,21 @@ mod tests {
 
     /// Process ids repeat, above all in containers, and a clone can ship files of any name.
     #[test]
-    fn drafts_of_others_are_not_in_the_way() {
+    fn write_ignores_foreign_temp_files() {
         let dir = tempfile::tempdir().unwrap();
         let folder = ScopedDir::open(dir.path()).unwrap();
         for number in 0..10_000 {
-            fs::write(dir.path().join(format!("{DRAFT}{}-{number}", std::process::id())), "").unwrap();
+            fs::write(dir.path().join(format!("{TEMP_PREFIX}{}-{number}", std::process::id())), "").unwrap();
         }
-        folder.write("a.md", b"one", PRIVATE, 0o600).unwrap();
+        folder.write("a.md", b"one", PRIVATE_MODE, 0o600).unwrap();
         assert_eq!(folder.read("a.md", 10).unwrap(), b"one");
-        let (first, _) = folder.new_draft(0o600).unwrap();
-        let (second, _) = folder.new_draft(0o600).unwrap();
-        assert!(first != second && first.len() == DRAFT.len() + 32, "{first} {second}");
+        let (first, _) = folder.create_temp_file(0o600).unwrap();
+        let (second, _) = folder.create_temp_file(0o600).unwrap();
+        assert!(first != second && first.len() == TEMP_PREFIX.len() + 32, "{first} {second}");
     }
 
     #[test]
-    fn links_are_not_followed_wherever_they_stand() {
+    fn symlink_in_any_path_component_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let outside = tempfile::tempdir().unwrap();
         fs::write(outside.path().join("secret"), "s").unwrap();
@@ -542,9 +542,9 @@ mod tests {
         let folder = ScopedDir::open(dir.path()).unwrap();
         assert!(folder.read("link/secret", 10).is_err());
         assert!(folder.read("leaf", 10).is_err());
-        assert!(folder.write("link/new", b"x", PRIVATE, 0o600).is_err());
+        assert!(folder.write("link/new", b"x", PRIVATE_MODE, 0o600).is_err());
         // A write over a link replaces the link, never its target.
-        folder.write("leaf", b"mine", PRIVATE, 0o600).unwrap();
+        folder.write("leaf", b"mine", PRIVATE_MODE, 0o600).unwrap();
         assert_eq!(fs::read(outside.path().join("secret")).unwrap(), b"s");
         assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
     }
@@ -579,7 +579,7 @@ mod tests {
         let expected = [
             ("dir", FileKind::Directory),
             ("file", FileKind::File),
-            ("link", FileKind::Link),
+            ("link", FileKind::Symlink),
             ("pipe", FileKind::Special),
             ("socket", FileKind::Socket),
         ];
@@ -592,19 +592,19 @@ mod tests {
     }
 
     #[test]
-    fn hidden_directories_always_ignore_everything() {
+    fn ignored_dir_always_has_gitignore_all() {
         let (dir, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let traces = dir.path().join(".ktx/ingest-traces");
         fs::create_dir_all(&traces).unwrap();
         fs::write(traces.join(".gitignore"), "!*\n").unwrap();
-        make_hidden(dir.path(), &traces).unwrap();
-        assert_eq!(fs::read(traces.join(".gitignore")).unwrap(), IGNORE_ALL);
-        let ignore = dir.path().join(STATE).join(".gitignore");
+        create_ignored_dir(dir.path(), &traces).unwrap();
+        assert_eq!(fs::read(traces.join(".gitignore")).unwrap(), GITIGNORE_ALL);
+        let ignore = dir.path().join(STATE_DIR).join(".gitignore");
         state_dir(dir.path()).unwrap();
-        assert_eq!(fs::read(&ignore).unwrap(), IGNORE_ALL);
+        assert_eq!(fs::read(&ignore).unwrap(), GITIGNORE_ALL);
         fs::write(&ignore, "!*\n").unwrap();
         state_dir(dir.path()).unwrap();
-        assert_eq!(fs::read(&ignore).unwrap(), IGNORE_ALL);
+        assert_eq!(fs::read(&ignore).unwrap(), GITIGNORE_ALL);
         fs::write(outside.path().join("target"), "").unwrap();
         fs::remove_file(&ignore).unwrap();
         symlink(outside.path().join("target"), &ignore).unwrap();
@@ -624,7 +624,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_pipe_does_not_hold_the_reader() {
+    fn named_pipe_does_not_block_the_reader() {
         let dir = tempfile::tempdir().unwrap();
         nix::unistd::mkfifo(&dir.path().join("pipe"), Mode::S_IRWXU).unwrap();
         let error = ScopedDir::open(dir.path()).unwrap().read("pipe", 10).unwrap_err();
@@ -634,7 +634,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn hostile_paths_never_reach_a_neighbour(
+        fn hostile_relative_path_never_escapes(
             parts in prop::collection::vec(prop::sample::select(vec!["..", ".", "", "inside", "/", "neighbour", "a\0b", "link"]), 1..6),
         ) {
             let dir = tempfile::tempdir().unwrap();
@@ -644,8 +644,8 @@ mod tests {
             symlink(dir.path().join("neighbour"), inside.join("link")).unwrap();
             let path = parts.join("/");
             let folder = ScopedDir::open(&inside).unwrap();
-            let _ = folder.write(&path, b"x", PRIVATE, 0o600);
-            let _ = folder.write(&format!("{path}/leaf"), b"x", PRIVATE, 0o600);
+            let _ = folder.write(&path, b"x", PRIVATE_MODE, 0o600);
+            let _ = folder.write(&format!("{path}/leaf"), b"x", PRIVATE_MODE, 0o600);
             prop_assert_eq!(fs::read_dir(dir.path().join("neighbour")).unwrap().count(), 0);
             prop_assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
         }

@@ -9,8 +9,8 @@ pub mod id;
 pub mod note;
 pub mod time;
 
-pub use entry::{Body, Entry, Malformed};
-pub use header::{FORMAT, Header, HeaderError};
+pub use entry::{EntryBody, MalformedEntry, TapeEntry};
+pub use header::{FORMAT_VERSION, Header, HeaderError};
 pub use id::{RunId, Seq, UnitKey};
 pub use note::Note;
 pub use time::Millis;

@@ -4,40 +4,40 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use crate::decode::{Prose, Raw};
+use crate::decode::{LazyText, RawJson};
 
 /// The only engine.
 pub const ENGINE: &str = "claude";
 
 /// One event.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Event<'a> {
+pub enum AgentEvent<'a> {
     /// The session is known.
-    Started(Started<'a>),
+    Started(StartedEvent<'a>),
     /// Something the agent did.
     Action(Box<ActionEvent<'a>>),
     /// The run of the agent is over. Exactly one, always last.
-    Completed(Box<Completed<'a>>),
+    Completed(Box<CompletedEvent<'a>>),
 }
 
 /// `started`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Started<'a> {
+pub struct StartedEvent<'a> {
     /// Session id.
     pub resume: Cow<'a, str>,
     /// Model, or the configured one, or `claude`.
     pub title: Cow<'a, str>,
     /// Facts of `init` that are not null: cwd, tools, permissionMode, output_style, apiKeySource, mcp_servers.
-    pub meta: Option<Box<Meta<'a>>>,
+    pub meta: Option<Box<StartedMeta<'a>>>,
 }
 
 /// Meta of `started`: facts of `init`, left out where it does not say them.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Meta<'a> {
+pub struct StartedMeta<'a> {
     /// Working directory.
     pub cwd: Option<Cow<'a, str>>,
     /// Tools, as they came.
-    pub tools: Option<Raw<'a>>,
+    pub tools: Option<RawJson<'a>>,
     /// `permissionMode`.
     pub permission_mode: Option<Cow<'a, str>>,
     /// `output_style`.
@@ -45,16 +45,16 @@ pub struct Meta<'a> {
     /// `apiKeySource`: where the key came from.
     pub api_key_source: Option<Cow<'a, str>>,
     /// Servers, as they came.
-    pub mcp_servers: Option<Raw<'a>>,
+    pub mcp_servers: Option<RawJson<'a>>,
 }
 
 /// `action` with its phase.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ActionEvent<'a> {
     /// What.
-    pub action: Action<'a>,
+    pub action: AgentAction<'a>,
     /// Where it stands.
-    pub phase: Phase,
+    pub phase: ActionPhase,
     /// Success of a completed action.
     pub ok: Option<bool>,
     /// A word to people.
@@ -65,7 +65,7 @@ pub struct ActionEvent<'a> {
 
 /// An action. Later events with the same id replace earlier ones.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Action<'a> {
+pub struct AgentAction<'a> {
     /// Stable and unique in its attempt.
     pub id: Cow<'a, str>,
     /// Kind.
@@ -73,12 +73,12 @@ pub struct Action<'a> {
     /// One line for people; raw, so whoever draws it must escape it.
     pub title: Cow<'a, str>,
     /// The rest, in the contract's keys.
-    pub detail: Detail<'a>,
+    pub detail: ActionDetail<'a>,
 }
 
 /// Detail of an action, by what it came from. Serialises as one flat object.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Detail<'a> {
+pub enum ActionDetail<'a> {
     /// Nothing to add: `{}`.
     Empty,
     /// A call, and its result once there is one.
@@ -86,7 +86,7 @@ pub enum Detail<'a> {
     /// Thinking in full.
     Thinking {
         /// Text.
-        text: Prose<'a>,
+        text: LazyText<'a>,
         /// Of a sub-agent.
         parent_tool_use_id: Option<Cow<'a, str>>,
     },
@@ -97,33 +97,33 @@ pub enum Detail<'a> {
         /// Call.
         tool_use_id: Option<Cow<'a, str>>,
         /// Arguments.
-        tool_input: Option<Json<'a>>,
+        tool_input: Option<JsonRef<'a>>,
     },
     /// A line that is not JSON, cut to 1 KiB.
-    Line(Cow<'a, str>),
+    MalformedLine(Cow<'a, str>),
 }
 
 /// A JSON value of this line, or one that was remembered from an earlier line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Json<'a> {
+pub enum JsonRef<'a> {
     /// Of this line.
-    Line(Raw<'a>),
+    Line(RawJson<'a>),
     /// Of an earlier one.
-    Kept(Arc<str>),
+    Shared(Arc<str>),
 }
 
-impl Json<'_> {
+impl JsonRef<'_> {
     /// Its text.
-    pub fn raw(&self) -> Raw<'_> {
+    pub fn raw(&self) -> RawJson<'_> {
         match self {
             Self::Line(raw) => *raw,
-            Self::Kept(text) => Raw(text),
+            Self::Shared(text) => RawJson(text),
         }
     }
 }
 
-impl<'a> From<Raw<'a>> for Json<'a> {
-    fn from(raw: Raw<'a>) -> Self {
+impl<'a> From<RawJson<'a>> for JsonRef<'a> {
+    fn from(raw: RawJson<'a>) -> Self {
         Self::Line(raw)
     }
 }
@@ -134,7 +134,7 @@ pub struct ToolDetail<'a> {
     /// `tool_name` (alias `name`).
     pub tool_name: Option<Cow<'a, str>>,
     /// `tool_input` (alias `input`). Later events of a call repeat it while it is at most 64 KiB.
-    pub tool_input: Option<Json<'a>>,
+    pub tool_input: Option<JsonRef<'a>>,
     /// `message_id` of the call.
     pub message_id: Option<Cow<'a, str>>,
     /// `parent_tool_use_id`.
@@ -153,7 +153,7 @@ pub struct ResultDetail<'a> {
     /// `tool_use_id`.
     pub tool_use_id: Cow<'a, str>,
     /// `content`, raw, while it is at most 64 KiB.
-    pub content: Option<Raw<'a>>,
+    pub content: Option<RawJson<'a>>,
     /// `result_len`: length of the raw content in bytes.
     pub result_len: usize,
     /// `truncated`: content was longer and is left out.
@@ -187,7 +187,7 @@ pub enum ActionKind {
 
 /// Where an action stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Phase {
+pub enum ActionPhase {
     /// It runs.
     Started,
     /// It says something.
@@ -211,7 +211,7 @@ pub enum EventLevel {
 
 /// `completed`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Completed<'a> {
+pub struct CompletedEvent<'a> {
     /// `!is_error`, to the letter.
     pub ok: bool,
     /// Final text, else the last text of the model.
@@ -221,5 +221,5 @@ pub struct Completed<'a> {
     /// Set only when not ok.
     pub error: Option<Cow<'a, str>>,
     /// `result.usage`, untouched.
-    pub usage: Option<Json<'a>>,
+    pub usage: Option<JsonRef<'a>>,
 }

@@ -5,13 +5,13 @@
 use std::{borrow::Cow, fmt};
 
 use super::{
-    event::{Action, ActionKind, Detail, Json},
-    title,
+    call_title,
+    event::{ActionDetail, ActionKind, AgentAction, JsonRef},
 };
-use crate::decode::{Raw, content_text};
+use crate::decode::{RawJson, content_text};
 
 /// Arguments that tell one call of a tool from another, most telling first.
-const TELLING: [&str; 14] = [
+const IDENTIFYING_ARGUMENTS: [&str; 14] = [
     "path",
     "file_path",
     "rawPath",
@@ -30,35 +30,36 @@ const TELLING: [&str; 14] = [
 
 /// One line about an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Label {
+pub struct ActionLabel {
     /// Kind for the glyph.
     pub kind: ActionKind,
     /// The line, with white space folded.
     pub text: String,
 }
 
-impl fmt::Display for Label {
+impl fmt::Display for ActionLabel {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.pad(&self.text)
     }
 }
 
 /// The label of an action.
-pub fn of(action: &Action<'_>) -> Label {
+pub fn action_label(action: &AgentAction<'_>) -> ActionLabel {
     match &action.detail {
-        Detail::Tool(tool) => match tool.tool_name.as_deref() {
-            Some(name) => call(name, tool.tool_input.as_ref().map(Json::raw), None),
-            None => Label { kind: action.kind, text: folded(&action.title) },
+        ActionDetail::Tool(tool) => match tool.tool_name.as_deref() {
+            Some(name) => call_label(name, tool.tool_input.as_ref().map(JsonRef::raw), None),
+            None => ActionLabel { kind: action.kind, text: fold_whitespace(&action.title) },
         },
-        Detail::Empty | Detail::Thinking { .. } | Detail::Denial { .. } | Detail::Line(_) => {
-            Label { kind: action.kind, text: folded(&action.title) }
-        }
+        ActionDetail::Empty
+        | ActionDetail::Thinking { .. }
+        | ActionDetail::Denial { .. }
+        | ActionDetail::MalformedLine(_) => ActionLabel { kind: action.kind, text: fold_whitespace(&action.title) },
     }
 }
 
 /// The label of a tool call. Names are matched in any case; paths and commands lose the prefix `cwd`.
-pub fn call(name: &str, input: Option<Raw<'_>>, cwd: Option<&str>) -> Label {
-    let text = |keys: [&'static str; 1]| title::text(input, keys);
+pub fn call_label(name: &str, input: Option<RawJson<'_>>, cwd: Option<&str>) -> ActionLabel {
+    let text = |keys: [&'static str; 1]| call_title::first_text_argument(input, keys);
     let relative = |path: Cow<'_, str>| match cwd {
         Some(cwd) => path
             .strip_prefix(cwd.trim_end_matches('/'))
@@ -66,13 +67,15 @@ pub fn call(name: &str, input: Option<Raw<'_>>, cwd: Option<&str>) -> Label {
             .map_or_else(|| path.to_string(), str::to_owned),
         None => path.into_owned(),
     };
-    let path = || title::path(input).map(relative);
+    let path = || call_title::path_argument(input).map(relative);
     let (kind, text) = match name.to_ascii_lowercase().as_str() {
-        "bash" | "shell" | "killshell" => (ActionKind::Command, text(["command"]).map(|command| in_cwd(&command, cwd))),
+        "bash" | "shell" | "killshell" => {
+            (ActionKind::Command, text(["command"]).map(|command| strip_cwd(&command, cwd)))
+        }
         "edit" | "write" | "multiedit" | "notebookedit" => (ActionKind::FileChange, path()),
-        "read" => (ActionKind::Tool, Some(marked("read", path()))),
-        "ls" => (ActionKind::Tool, Some(marked("ls", path()))),
-        "glob" => (ActionKind::Tool, Some(marked("glob", text(["pattern"]).map(Cow::into_owned)))),
+        "read" => (ActionKind::Tool, Some(verb_with_argument("read", path()))),
+        "ls" => (ActionKind::Tool, Some(verb_with_argument("ls", path()))),
+        "glob" => (ActionKind::Tool, Some(verb_with_argument("glob", text(["pattern"]).map(Cow::into_owned)))),
         searches @ ("grep" | "find") => {
             (ActionKind::Tool, text(["pattern"]).map(|pattern| format!("{searches}: {pattern}")))
         }
@@ -85,10 +88,13 @@ pub fn call(name: &str, input: Option<Raw<'_>>, cwd: Option<&str>) -> Label {
         "todowrite" => (ActionKind::Note, Some("update todos".into())),
         "todoread" => (ActionKind::Note, Some("read todos".into())),
         "askuserquestion" => (ActionKind::Note, Some("ask user".into())),
-        "task" | "agent" => (ActionKind::Subagent, title::text(input, ["description", "prompt"]).map(Cow::into_owned)),
-        _ => (ActionKind::Tool, Some(with_argument(short_name(name), input))),
+        "task" | "agent" => (
+            ActionKind::Subagent,
+            call_title::first_text_argument(input, ["description", "prompt"]).map(Cow::into_owned),
+        ),
+        _ => (ActionKind::Tool, Some(label_with_argument(short_name(name), input))),
     };
-    Label { kind, text: folded(&text.unwrap_or_else(|| name.to_owned())) }
+    ActionLabel { kind, text: fold_whitespace(&text.unwrap_or_else(|| name.to_owned())) }
 }
 
 /// `mcp__ktx__read_raw_file` → `read_raw_file`; other names as they are.
@@ -101,7 +107,7 @@ pub fn short_name(name: &str) -> &str {
 }
 
 /// How much a result brought: its lines when it is small, its size when it is not, its pictures, or `empty`.
-pub fn result_fact(content: Option<Raw<'_>>) -> String {
+pub fn result_summary(content: Option<RawJson<'_>>) -> String {
     let Some(content) = content else { return "empty".into() };
     let text = content_text(content);
     let images = content.items().iter().filter(|part| is_image(**part)).count();
@@ -109,14 +115,14 @@ pub fn result_fact(content: Option<Raw<'_>>) -> String {
         (1, ..) => "1 image".into(),
         (2.., ..) => format!("{images} images"),
         (0, 0, _) => "empty".into(),
-        (0, 1024.., _) => size(text.len()),
+        (0, 1024.., _) => format_bytes(text.len()),
         (0, _, 2..) => format!("{} lines", text.lines().count()),
         (0, bytes, _) => format!("{bytes} B"),
     }
 }
 
 /// A number of bytes for people: `812 B`, `15.7 KB`, `1.2 MB`.
-pub fn size(bytes: usize) -> String {
+pub fn format_bytes(bytes: usize) -> String {
     let (mut value, mut unit) = (bytes as f64, "B");
     for larger in ["KB", "MB", "GB"] {
         // What would be shown as 1024.0 is one of the next unit.
@@ -129,13 +135,13 @@ pub fn size(bytes: usize) -> String {
     if unit == "B" { format!("{bytes} B") } else { format!("{value:.1} {unit}") }
 }
 
-fn is_image(part: Raw<'_>) -> bool {
-    part.get("type").and_then(Raw::as_str).as_deref() == Some("image")
+fn is_image(part: RawJson<'_>) -> bool {
+    part.get("type").and_then(RawJson::as_str).as_deref() == Some("image")
 }
 
-fn with_argument(name: &str, input: Option<Raw<'_>>) -> String {
-    let found = input.map(|input| input.pick(TELLING)).unwrap_or_default();
-    let argument = TELLING.iter().zip(found).find_map(|(key, value)| {
+fn label_with_argument(name: &str, input: Option<RawJson<'_>>) -> String {
+    let found = input.map(|input| input.pick(IDENTIFYING_ARGUMENTS)).unwrap_or_default();
+    let argument = IDENTIFYING_ARGUMENTS.iter().zip(found).find_map(|(key, value)| {
         let value = value?;
         match value.as_str() {
             Some(text) if text.trim().is_empty() => None,
@@ -152,7 +158,7 @@ fn with_argument(name: &str, input: Option<Raw<'_>>) -> String {
     }
 }
 
-fn marked(verb: &str, argument: Option<String>) -> String {
+fn verb_with_argument(verb: &str, argument: Option<String>) -> String {
     match argument {
         Some(argument) => format!("{verb}: `{argument}`"),
         None => verb.to_owned(),
@@ -160,14 +166,14 @@ fn marked(verb: &str, argument: Option<String>) -> String {
 }
 
 /// A command without the directory in front of its paths.
-fn in_cwd(command: &str, cwd: Option<&str>) -> String {
+fn strip_cwd(command: &str, cwd: Option<&str>) -> String {
     match cwd.map(|cwd| cwd.trim_end_matches('/')).filter(|cwd| !cwd.is_empty()) {
         Some(cwd) => command.replace(&format!("{cwd}/"), ""),
         None => command.to_owned(),
     }
 }
 
-fn folded(text: &str) -> String {
+fn fold_whitespace(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for word in text.split_whitespace() {
         if !line.is_empty() {
@@ -179,7 +185,7 @@ fn folded(text: &str) -> String {
 }
 /// An error of a session in words for people. What the agent writes about the insides of its loop when it is cut short
 /// says nothing to anybody; why it was, the verdict says.
-pub fn error(text: &str) -> &str {
+pub fn readable_error(text: &str) -> &str {
     match text.strip_prefix("[ede_diagnostic]") {
         Some(inside) if inside.contains("last_content_type=none") => "the API answered without content",
         Some(_) => "cut short before it was done",
@@ -188,7 +194,7 @@ pub fn error(text: &str) -> &str {
 }
 
 /// A tool's error in its own words: without the tags and the name of the hook that the agent puts around it.
-pub fn reason(text: &str) -> Cow<'_, str> {
+pub fn tool_error_reason(text: &str) -> Cow<'_, str> {
     let text = text.trim();
     let refused = text.strip_prefix("PreToolUse:").and_then(|rest| rest.split_once(" hook error: "));
     if let Some((tool, reason)) = refused
@@ -205,11 +211,11 @@ pub fn reason(text: &str) -> Cow<'_, str> {
             None => Cow::Owned(format!("denied{reason}")),
         };
     }
-    Cow::Borrowed(untagged(text))
+    Cow::Borrowed(strip_error_tags(text))
 }
 
 /// A tool's error without the tags that the agent puts around it.
-pub fn untagged(text: &str) -> &str {
+pub fn strip_error_tags(text: &str) -> &str {
     let inside = text.strip_prefix("<tool_use_error>");
     inside.map_or(text, |rest| rest.strip_suffix("</tool_use_error>").unwrap_or(rest))
 }

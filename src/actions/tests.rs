@@ -3,46 +3,47 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{Ended, Event, Identity, Translator, Turns, event::ENGINE, label};
-use crate::decode::{self, Raw};
+use super::{AgentEvent, SessionIdentity, StreamEnd, Translator, TurnTracker, event::ENGINE, label};
+use crate::decode::{self, RawJson};
 
-mod any;
 mod calls;
 mod completed;
 mod labels;
+mod properties;
 
 /// Events of these lines as JSON, each written both ways.
 fn push(translator: &mut Translator, lines: &[&str]) -> Vec<Value> {
     let mut events = Vec::new();
     for line in lines {
-        translator.push(&decode::line(line.as_bytes()), line.as_bytes(), &mut |event| events.push(to_json(&event)));
+        translator
+            .push(&decode::decode_line(line.as_bytes()), line.as_bytes(), &mut |event| events.push(to_json(&event)));
     }
     events
 }
 
-fn end(translator: &mut Translator, ended: &Ended) -> Vec<Value> {
+fn end(translator: &mut Translator, ended: &StreamEnd) -> Vec<Value> {
     let mut events = Vec::new();
-    translator.end(ended, &mut |event| events.push(to_json(&event)));
+    translator.finish(ended, &mut |event| events.push(to_json(&event)));
     events
 }
 
-fn to_json(event: &Event<'_>) -> Value {
+fn to_json(event: &AgentEvent<'_>) -> Value {
     let mut direct = Vec::new();
     event.write_json(&mut direct);
     let direct = String::from_utf8(direct).unwrap();
     assert_eq!(direct, serde_json::to_string(event).unwrap());
-    Raw(&direct).value()
+    RawJson(&direct).value()
 }
 
 /// The translator of a process that is given one prompt.
 fn one_prompt() -> Translator {
-    Translator::new(Turns::of_one_prompt())
+    Translator::new(TurnTracker::for_one_prompt())
 }
 
 /// The same, for a session that is resumed.
 fn resuming(session: &str, tolerant: bool) -> Translator {
     let mut translator = one_prompt();
-    translator.resume(Identity::resuming(session, tolerant));
+    translator.set_identity(SessionIdentity::resuming(session, tolerant));
     translator
 }
 
@@ -53,7 +54,7 @@ fn run(lines: &[&str]) -> Vec<Value> {
 
 fn run_with(mut translator: Translator, lines: &[&str]) -> Vec<Value> {
     let mut events = push(&mut translator, lines);
-    events.extend(end(&mut translator, &Ended::default()));
+    events.extend(end(&mut translator, &StreamEnd::default()));
     events
 }
 
@@ -93,7 +94,7 @@ fn text(text: &str) -> String {
 }
 
 #[test]
-fn a_run_in_full() {
+fn complete_run_gives_all_events() {
     let lines = [
         r#"{"type":"system","subtype":"init","session_id":"s","model":"m","cwd":"/p","tools":["Bash"],"permissionMode":"default","output_style":"default","apiKeySource":"none","mcp_servers":[{"name":"ktx","status":"connected"}]}"#,
         &text("Looking."),
@@ -142,11 +143,11 @@ fn a_run_in_full() {
 }
 
 #[test]
-fn keys_stand_in_the_order_of_the_contract() {
+fn json_keys_follow_the_contract_order() {
     let mut translator = one_prompt();
     let mut written = Vec::new();
     for line in [INIT, OK] {
-        translator.push(&decode::line(line.as_bytes()), line.as_bytes(), &mut |event| {
+        translator.push(&decode::decode_line(line.as_bytes()), line.as_bytes(), &mut |event| {
             event.write_json(&mut written);
             written.push(b'\n');
         });
@@ -193,7 +194,7 @@ fn started_waits_for_init_while_only_system_lines_came() {
 }
 
 #[test]
-fn the_title_is_the_model_else_the_agent() {
+fn title_is_the_model_or_the_agent() {
     let titled = |line: &str| run(&[line])[0]["title"].as_str().map(str::to_owned).unwrap();
     let bare = r#"{"type":"system","subtype":"init","session_id":"s"}"#;
     assert_eq!(titled(INIT), "m");
@@ -217,7 +218,7 @@ fn a_second_init_is_ignored_in_a_new_run() {
 }
 
 #[test]
-fn another_session_than_the_resumed_one_is_fatal() {
+fn resumed_session_with_other_id_is_fatal() {
     let other_init = INIT.replace("\"s\"", "\"B\"");
     let other_text = text("x").replace("\"s\"", "\"B\"");
     let other_result = OK.replace("\"s\"", "\"B\"");
@@ -240,7 +241,7 @@ fn another_session_than_the_resumed_one_is_fatal() {
 }
 
 #[test]
-fn a_resumed_session_that_does_not_exist_is_said_in_the_words_of_the_cli() {
+fn unknown_resumed_session_reports_the_cli_error() {
     let gone = r#"{"type":"result","subtype":"error_during_execution","is_error":true,"session_id":"B","errors":["No conversation found with session ID: A"]}"#;
     let events = run_with(resuming("A", false), &[gone]);
     assert_eq!(outline(&events), ["completed"]);

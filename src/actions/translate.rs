@@ -1,77 +1,77 @@
 //! The translator of one attempt: lines in, events out, in the order of the stream.
 //!
 //! Owns the rules of the contract: one `started`, stable ids, warnings before the one `completed`, nothing after it.
-//! It must not know where lines come from; what a process did at its end it is told by [`Ended`].
+//! It must not know where lines come from; what a process did at its end it is told by [`StreamEnd`].
 
 use std::{borrow::Cow, collections::HashSet, sync::Arc};
 
 use super::{
-    calls::{Call, Calls, owned},
+    call_history::{CallHistory, OngoingCall, shared_to_cow},
+    call_title,
+    completion::{CompletionResult, SessionFileState, StreamEnd},
     event::{
-        Action, ActionEvent, ActionKind, Completed, Detail, Event, EventLevel, Json, Meta, Phase, ResultDetail,
-        Started, ToolDetail,
+        ActionDetail, ActionEvent, ActionKind, ActionPhase, AgentAction, AgentEvent, CompletedEvent, EventLevel,
+        JsonRef, ResultDetail, StartedEvent, StartedMeta, ToolDetail,
     },
-    identity::{Identity, Sighting},
-    outcome::{Ended, Outcome, SessionFile},
-    title,
-    turns::{Part, Turns},
+    session_identity::{SessionCheck, SessionIdentity},
+    turn_tracker::{LineRole, TurnTracker},
 };
 use crate::decode::{
-    Block, Body, Chat, Line, Prose, ResultLine, ToolResult, ToolUse,
-    line::{Denial, Init, System},
+    AgentLine, ChatLine, LazyText, LineBody, MessageBlock, ResultLine, ToolResult, ToolUse,
+    line::{InitLine, PermissionDenial, SystemLine},
 };
 
 /// Longest content of a result that is handed on, in bytes of its JSON.
-const LONGEST_CONTENT: usize = 64 << 10;
+const MAX_CONTENT_BYTES: usize = 64 << 10;
 
 /// Longest title of a thought, in characters.
-const LONGEST_THOUGHT_TITLE: usize = 300;
+const MAX_THOUGHT_TITLE_CHARS: usize = 300;
 
 /// Longest piece of a malformed line that is shown, in bytes.
-const LONGEST_BAD_LINE: usize = 1024;
+const MAX_MALFORMED_LINE_BYTES: usize = 1024;
 
 /// Model name of messages that the CLI wrote itself.
-const SYNTHETIC: &str = "<synthetic>";
+const SYNTHETIC_MODEL: &str = "<synthetic>";
 
-type Emit<'e, 'a> = &'e mut dyn FnMut(Event<'a>);
+type EmitEvent<'e, 'a> = &'e mut dyn FnMut(AgentEvent<'a>);
 
 /// State of one attempt's translation. Cheap to clone: what it remembers is shared or small.
 #[derive(Clone, Debug, Default)]
 pub struct Translator {
-    identity: Identity,
-    turns: Turns,
+    identity: SessionIdentity,
+    turns: TurnTracker,
     /// The last result, which completes if no other turn follows.
-    outcome: Option<Outcome>,
-    silent_thoughts: bool,
+    outcome: Option<CompletionResult>,
+    omits_thinking: bool,
     /// Model of an `init` that had no session id.
     model: Option<Arc<str>>,
     started: bool,
-    done: bool,
-    notes: u32,
-    thoughts: u32,
-    nameless: u32,
-    calls: Calls,
+    is_complete: bool,
+    note_count: u32,
+    thought_count: u32,
+    unnamed_call_count: u32,
+    calls: CallHistory,
     /// Ids of denials that were told, without their prefix.
-    denied: Arc<HashSet<Box<str>>>,
-    text: Arc<Prose<'static>>,
-    nested_text: Arc<Prose<'static>>,
-    file: SessionFile,
+    reported_denials: Arc<HashSet<Box<str>>>,
+    text: Arc<LazyText<'static>>,
+    nested_text: Arc<LazyText<'static>>,
+    session_file: SessionFileState,
 }
 
 impl Translator {
     /// A translator of an attempt that takes `turns`.
-    pub fn new(turns: Turns) -> Self {
+    pub fn new(turns: TurnTracker) -> Self {
         Self { turns, ..Self::default() }
     }
 
     /// The attempt continues an earlier session. To be called before the first line.
-    pub fn resume(&mut self, identity: Identity) {
+    pub fn set_identity(&mut self, identity: SessionIdentity) {
         self.identity = identity;
     }
 
     /// Thinking gives no notes.
     pub fn without_thinking(mut self) -> Self {
-        self.silent_thoughts = true;
+        self.omits_thinking = true;
         self
     }
 
@@ -82,7 +82,7 @@ impl Translator {
 
     /// Last text of the model, of the main loop if it said any; empty before the first.
     pub fn last_text(&self) -> Cow<'_, str> {
-        if self.text.is_empty() { self.nested_text.read() } else { self.text.read() }
+        if self.text.is_empty() { self.nested_text.text() } else { self.text.text() }
     }
 
     /// Calls without a result.
@@ -91,8 +91,8 @@ impl Translator {
     }
 
     /// The session that answered.
-    pub fn seen(&self) -> Option<&str> {
-        self.identity.seen()
+    pub fn observed_session(&self) -> Option<&str> {
+        self.identity.observed()
     }
 
     /// The sentence about another session that answered than the one that was asked for.
@@ -101,94 +101,100 @@ impl Translator {
     }
 
     /// True for a line by whose session the run is over: nothing it says belongs to the run.
-    pub fn is_mismatch(&self, line: &Line<'_>) -> bool {
+    pub fn is_mismatch(&self, line: &AgentLine<'_>) -> bool {
         self.identity.is_mismatch(line)
     }
 
     /// True after `completed`.
     pub fn is_complete(&self) -> bool {
-        self.done
+        self.is_complete
     }
 
     /// Translates one stdout line. `bytes` is the undecoded line, for the warning about a malformed one.
-    pub fn push<'a>(&mut self, line: &'a Line<'a>, bytes: &'a [u8], emit: &mut dyn FnMut(Event<'a>)) {
-        if self.done || self.turns.push(line) == Part::Trailing || !self.identify(line, emit) {
+    pub fn push<'a>(&mut self, line: &'a AgentLine<'a>, bytes: &'a [u8], emit: &mut dyn FnMut(AgentEvent<'a>)) {
+        if self.is_complete || self.turns.push(line) == LineRole::Trailing || !self.identify(line, emit) {
             return;
         }
         match &line.body {
-            Body::Init(init) => self.init(init, emit),
-            Body::Assistant(chat) => {
-                self.start(chat.model.as_ref(), emit);
+            LineBody::Init(init) => self.init(init, emit),
+            LineBody::Assistant(chat) => {
+                self.emit_started(chat.model.as_ref(), emit);
                 self.chat(line, chat, true, emit);
             }
-            Body::User(chat) => {
+            LineBody::User(chat) => {
                 // Session files begin with the prompt, which knows no model yet.
-                if !line.on_disk {
-                    self.start(None, emit);
+                if !line.is_session_file {
+                    self.emit_started(None, emit);
                 }
                 self.chat(line, chat, false, emit);
             }
-            Body::StreamEvent(_) => self.start(None, emit),
-            Body::ToolProgress { tool_use_id, elapsed_seconds } => {
-                self.progress(tool_use_id.clone(), *elapsed_seconds, emit)
+            LineBody::StreamEvent(_) => self.emit_started(None, emit),
+            LineBody::ToolProgress { tool_use_id, elapsed_seconds } => {
+                self.emit_progress(tool_use_id.clone(), *elapsed_seconds, emit)
             }
-            Body::System(System::PermissionDenied { tool_name, tool_use_id, .. }) => {
+            LineBody::System(SystemLine::PermissionDenied { tool_name, tool_use_id, .. }) => {
                 let text = |text: &Cow<'a, str>| (!text.is_empty()).then(|| text.clone());
-                let input = self.calls.get(tool_use_id).and_then(|call| call.input.clone()).map(Json::Kept);
-                self.deny(text(tool_name), text(tool_use_id), input, self.denied.len(), emit);
+                let input = self.calls.get(tool_use_id).and_then(|call| call.input.clone()).map(JsonRef::Shared);
+                self.emit_denial(text(tool_name), text(tool_use_id), input, self.reported_denials.len(), emit);
             }
-            Body::Result(result) => self.result(result, emit),
-            Body::Malformed => self.malformed(bytes, emit),
-            Body::System(_) | Body::RateLimit(_) | Body::Control { .. } | Body::Other(_) => {}
+            LineBody::Result(result) => self.result(result, emit),
+            LineBody::Malformed => self.emit_malformed(bytes, emit),
+            LineBody::System(_) | LineBody::RateLimit(_) | LineBody::Control { .. } | LineBody::Other(_) => {}
         }
     }
 
     /// The stream is over. Emits what is missing: open actions closed, and the one `completed`.
-    pub fn end<'a>(&mut self, ended: &Ended, emit: &mut dyn FnMut(Event<'a>)) {
-        if self.done {
+    pub fn finish<'a>(&mut self, ended: &StreamEnd, emit: &mut dyn FnMut(AgentEvent<'a>)) {
+        if self.is_complete {
             return;
         }
-        self.start(None, emit);
+        self.emit_started(None, emit);
         // A turn that was cut off has no result, whatever came of those before it.
-        let last = self.outcome.take().filter(|_| !self.turns.is_underway());
-        let outcome = match (last, ended.failure()) {
+        let last = self.outcome.take().filter(|_| !self.turns.is_in_turn());
+        let outcome = match (last, ended.failure_message()) {
             (Some(outcome), _) => outcome,
             (None, Some(failure)) => {
-                self.warn(failure.clone(), Detail::Empty, emit);
-                Outcome::failure(failure, &self.last_text())
+                self.emit_warning(failure.clone(), ActionDetail::Empty, emit);
+                CompletionResult::failure(failure, &self.last_text())
             }
             (None, None) => match &ended.not_started {
-                Some(why) => Outcome::failure(why.clone(), ""),
-                None => Outcome::without_result(self.identity.seen().is_some(), &self.file, &self.last_text()),
+                Some(why) => CompletionResult::failure(why.clone(), ""),
+                None => CompletionResult::without_result(
+                    self.identity.observed().is_some(),
+                    &self.session_file,
+                    &self.last_text(),
+                ),
             },
         };
         self.complete(outcome, emit);
     }
 
     /// Learns the session of a line. False if the line must not be translated, because the run is over by it.
-    fn identify<'a>(&mut self, line: &Line<'a>, emit: Emit<'_, 'a>) -> bool {
+    fn identify<'a>(&mut self, line: &AgentLine<'a>, emit: EmitEvent<'_, 'a>) -> bool {
         let outcome = match (self.identity.push(line), &line.body) {
-            (Sighting::Refused, Body::Result(result)) => Outcome::of(result, &self.last_text()),
-            (Sighting::Mismatch(text), _) => Outcome::failure(text, &self.last_text()),
-            (Sighting::Tolerated(text), _) => {
-                self.warn(text, Detail::Empty, emit);
+            (SessionCheck::UnknownSession, LineBody::Result(result)) => {
+                CompletionResult::from_result(result, &self.last_text())
+            }
+            (SessionCheck::Mismatch(text), _) => CompletionResult::failure(text, &self.last_text()),
+            (SessionCheck::Tolerated(text), _) => {
+                self.emit_warning(text, ActionDetail::Empty, emit);
                 return true;
             }
-            (Sighting::Known | Sighting::Refused, _) => return true,
+            (SessionCheck::Unchanged | SessionCheck::UnknownSession, _) => return true,
         };
         self.complete(outcome, emit);
         false
     }
 
-    fn init<'a>(&mut self, init: &Init<'a>, emit: Emit<'_, 'a>) {
+    fn init<'a>(&mut self, init: &InitLine<'a>, emit: EmitEvent<'_, 'a>) {
         if self.started {
             return;
         }
-        let Some(session) = self.identity.seen() else {
+        let Some(session) = self.identity.observed() else {
             self.model = init.model.as_deref().map(Arc::from);
             return;
         };
-        let meta = Meta {
+        let meta = StartedMeta {
             cwd: init.cwd.clone(),
             tools: init.tools_raw,
             permission_mode: init.permission_mode.clone(),
@@ -196,60 +202,63 @@ impl Translator {
             api_key_source: init.api_key_source.clone(),
             mcp_servers: init.mcp_servers_raw,
         };
-        let resume = owned(session);
+        let resume = shared_to_cow(session);
         let title = init.model.clone().unwrap_or_else(|| self.fallback_title());
         self.started = true;
-        emit(Event::Started(Started { resume, title, meta: Some(Box::new(meta)) }));
+        emit(AgentEvent::Started(StartedEvent { resume, title, meta: Some(Box::new(meta)) }));
     }
 
     /// Emits `started` without an `init`, once the session is known.
-    fn start<'a>(&mut self, model: Option<&Cow<'a, str>>, emit: Emit<'_, 'a>) {
+    fn emit_started<'a>(&mut self, model: Option<&Cow<'a, str>>, emit: EmitEvent<'_, 'a>) {
         if self.started {
             return;
         }
-        let Some(session) = self.identity.seen() else { return };
-        let model = model.filter(|model| *model != SYNTHETIC).cloned();
+        let Some(session) = self.identity.observed() else { return };
+        let model = model.filter(|model| *model != SYNTHETIC_MODEL).cloned();
         let title = model.unwrap_or_else(|| self.fallback_title());
         self.started = true;
-        emit(Event::Started(Started { resume: owned(session), title, meta: None }));
+        emit(AgentEvent::Started(StartedEvent { resume: shared_to_cow(session), title, meta: None }));
     }
 
     fn fallback_title<'a>(&self) -> Cow<'a, str> {
-        owned(self.model.as_deref().unwrap_or(super::event::ENGINE))
+        shared_to_cow(self.model.as_deref().unwrap_or(super::event::ENGINE))
     }
 
-    fn chat<'a>(&mut self, line: &Line<'a>, chat: &'a Chat<'a>, of_model: bool, emit: Emit<'_, 'a>) {
+    fn chat<'a>(&mut self, line: &AgentLine<'a>, chat: &'a ChatLine<'a>, of_model: bool, emit: EmitEvent<'_, 'a>) {
         let parent = line.parent_tool_use_id.as_ref();
         for block in &chat.blocks {
             match block {
-                Block::Text(text) if of_model && !text.is_blank() => {
+                MessageBlock::Text(text) if of_model && !text.is_blank() => {
                     let last = if parent.is_some() { &mut self.nested_text } else { &mut self.text };
-                    Arc::make_mut(last).keep(text);
+                    Arc::make_mut(last).assign(text);
                 }
-                Block::Thinking(text) if of_model => self.thought(text, parent, emit),
-                Block::ToolUse(call) => self.call(call, chat.message_id.as_ref(), parent, emit),
-                Block::ToolResult(result) => self.call_result(result, chat.message_id.as_ref(), parent, emit),
-                Block::Text(_) | Block::Thinking(_) | Block::Image(_) | Block::Unknown(_) => {}
+                MessageBlock::Thinking(text) if of_model => self.emit_thought(text, parent, emit),
+                MessageBlock::ToolUse(call) => self.call(call, chat.message_id.as_ref(), parent, emit),
+                MessageBlock::ToolResult(result) => self.call_result(result, chat.message_id.as_ref(), parent, emit),
+                MessageBlock::Text(_)
+                | MessageBlock::Thinking(_)
+                | MessageBlock::Image(_)
+                | MessageBlock::Unknown(_) => {}
             }
         }
-        if line.on_disk {
-            self.file = SessionFile::after(chat, of_model);
+        if line.is_session_file {
+            self.session_file = SessionFileState::after_message(chat, of_model);
         }
     }
 
-    fn thought<'a>(&mut self, text: &'a Prose<'a>, parent: Option<&Cow<'a, str>>, emit: Emit<'_, 'a>) {
-        let Some(title) = title_of(text) else { return };
-        if self.silent_thoughts {
+    fn emit_thought<'a>(&mut self, text: &'a LazyText<'a>, parent: Option<&Cow<'a, str>>, emit: EmitEvent<'_, 'a>) {
+        let Some(title) = thought_title(text) else { return };
+        if self.omits_thinking {
             return;
         }
-        self.thoughts += 1;
-        let action = Action {
-            id: Cow::Owned(format!("claude.thinking.{}", self.thoughts)),
+        self.thought_count += 1;
+        let action = AgentAction {
+            id: Cow::Owned(format!("claude.thinking.{}", self.thought_count)),
             kind: ActionKind::Note,
             title: Cow::Owned(title),
-            detail: Detail::Thinking { text: text.borrowed(), parent_tool_use_id: parent.cloned() },
+            detail: ActionDetail::Thinking { text: text.borrowed(), parent_tool_use_id: parent.cloned() },
         };
-        emit(action_event(action, Phase::Completed, Some(true), None, None));
+        emit(action_event(action, ActionPhase::Completed, Some(true), None, None));
     }
 
     fn call<'a>(
@@ -257,25 +266,26 @@ impl Translator {
         call: &ToolUse<'a>,
         message_id: Option<&Cow<'a, str>>,
         parent: Option<&Cow<'a, str>>,
-        emit: Emit<'_, 'a>,
+        emit: EmitEvent<'_, 'a>,
     ) {
-        let id = self.named(&call.id);
-        let titled = title::of(&call.name, call.input);
-        let mut open = Call::new(titled.kind, &call.name, &titled.title);
-        open.change = titled.change;
+        let id = self.call_id_or_new(&call.id);
+        let titled = call_title::call_title(&call.name, call.input);
+        let mut open = OngoingCall::new(titled.kind, &call.name, &titled.title);
+        open.file_change = titled.change;
         open.message_id = message_id.map(|id| Arc::from(&**id));
-        open.parent = parent.map(|id| Arc::from(&**id));
+        open.parent_tool_use_id = parent.map(|id| Arc::from(&**id));
         self.calls.open(&id, open, call.input.map(|input| input.0));
         let detail = ToolDetail {
             tool_name: Some(call.name.clone()),
-            tool_input: call.input.map(Json::Line),
+            tool_input: call.input.map(JsonRef::Line),
             message_id: message_id.cloned(),
             parent_tool_use_id: parent.cloned(),
             changes: titled.change.map(|change| (titled.title.clone(), change)),
             ..ToolDetail::default()
         };
-        let action = Action { id, kind: titled.kind, title: titled.title, detail: Detail::Tool(Box::new(detail)) };
-        emit(action_event(action, Phase::Started, None, None, None));
+        let action =
+            AgentAction { id, kind: titled.kind, title: titled.title, detail: ActionDetail::Tool(Box::new(detail)) };
+        emit(action_event(action, ActionPhase::Started, None, None, None));
     }
 
     fn call_result<'a>(
@@ -283,11 +293,11 @@ impl Translator {
         result: &ToolResult<'a>,
         message_id: Option<&Cow<'a, str>>,
         parent: Option<&Cow<'a, str>>,
-        emit: Emit<'_, 'a>,
+        emit: EmitEvent<'_, 'a>,
     ) {
         let is_error = result.is_error == Some(true);
         let length = result.content.map_or(0, |content| content.len());
-        let truncated = length > LONGEST_CONTENT;
+        let truncated = length > MAX_CONTENT_BYTES;
         let found = ResultDetail {
             tool_use_id: result.tool_use_id.clone(),
             content: result.content.filter(|_| !truncated),
@@ -296,11 +306,11 @@ impl Translator {
             is_error,
         };
         let (kind, title, mut detail) = match self.calls.finish(&result.tool_use_id) {
-            Some(call) => (call.kind, owned(&call.title), remembered(&call)),
-            None => match self.calls.past(&result.tool_use_id) {
+            Some(call) => (call.kind, shared_to_cow(&call.title), call_detail(&call)),
+            None => match self.calls.finished(&result.tool_use_id) {
                 Some(past) => {
-                    let detail = ToolDetail { tool_name: Some(owned(past.name)), ..ToolDetail::default() };
-                    (past.kind, owned(past.title), detail)
+                    let detail = ToolDetail { tool_name: Some(shared_to_cow(past.name)), ..ToolDetail::default() };
+                    (past.kind, shared_to_cow(past.title), detail)
                 }
                 None => (ActionKind::Tool, Cow::Borrowed("tool result"), ToolDetail::default()),
             },
@@ -308,38 +318,43 @@ impl Translator {
         detail.message_id = message_id.cloned().or(detail.message_id);
         detail.parent_tool_use_id = parent.cloned().or(detail.parent_tool_use_id);
         detail.result = Some(found);
-        let id = self.named(&result.tool_use_id);
-        let action = Action { id, kind, title, detail: Detail::Tool(Box::new(detail)) };
-        emit(action_event(action, Phase::Completed, Some(!is_error), None, None));
+        let id = self.call_id_or_new(&result.tool_use_id);
+        let action = AgentAction { id, kind, title, detail: ActionDetail::Tool(Box::new(detail)) };
+        emit(action_event(action, ActionPhase::Completed, Some(!is_error), None, None));
     }
 
     /// The id of a call, or one made up for a call without one.
-    fn named<'a>(&mut self, id: &Cow<'a, str>) -> Cow<'a, str> {
+    fn call_id_or_new<'a>(&mut self, id: &Cow<'a, str>) -> Cow<'a, str> {
         if !id.is_empty() {
             return id.clone();
         }
-        self.nameless += 1;
-        Cow::Owned(format!("claude.tool.{}", self.nameless))
+        self.unnamed_call_count += 1;
+        Cow::Owned(format!("claude.tool.{}", self.unnamed_call_count))
     }
 
-    fn progress<'a>(&self, id: Cow<'a, str>, elapsed_seconds: f64, emit: Emit<'_, 'a>) {
+    fn emit_progress<'a>(&self, id: Cow<'a, str>, elapsed_seconds: f64, emit: EmitEvent<'_, 'a>) {
         let Some(call) = self.calls.get(&id) else { return };
-        let detail = ToolDetail { elapsed_seconds: Some(elapsed_seconds), ..remembered(call) };
-        let action = Action { id, kind: call.kind, title: owned(&call.title), detail: Detail::Tool(Box::new(detail)) };
+        let detail = ToolDetail { elapsed_seconds: Some(elapsed_seconds), ..call_detail(call) };
+        let action = AgentAction {
+            id,
+            kind: call.kind,
+            title: shared_to_cow(&call.title),
+            detail: ActionDetail::Tool(Box::new(detail)),
+        };
         let message = Cow::Owned(format!("running for {elapsed_seconds} s"));
-        emit(action_event(action, Phase::Updated, None, Some(message), None));
+        emit(action_event(action, ActionPhase::Updated, None, Some(message), None));
     }
 
     /// Warns of a denial, unless its call was told before. `index` numbers one that names no call.
-    fn deny<'a>(
+    fn emit_denial<'a>(
         &mut self,
         tool_name: Option<Cow<'a, str>>,
         tool_use_id: Option<Cow<'a, str>>,
-        tool_input: Option<Json<'a>>,
+        tool_input: Option<JsonRef<'a>>,
         index: usize,
-        emit: Emit<'_, 'a>,
+        emit: EmitEvent<'_, 'a>,
     ) {
-        let denied = Arc::make_mut(&mut self.denied);
+        let denied = Arc::make_mut(&mut self.reported_denials);
         let key = match &tool_use_id {
             Some(id) => id.to_string(),
             None => (index..).map(|n| n.to_string()).find(|n| !denied.contains(n.as_str())).unwrap_or_default(),
@@ -347,45 +362,55 @@ impl Translator {
         if !denied.insert(key.as_str().into()) {
             return;
         }
-        let action = Action {
+        let action = AgentAction {
             id: Cow::Owned(format!("claude.permission.{key}")),
             kind: ActionKind::Warning,
             title: match &tool_name {
                 Some(name) => Cow::Owned(format!("permission denied: {name}")),
                 None => Cow::Borrowed("permission denied"),
             },
-            detail: Detail::Denial { tool_name, tool_use_id, tool_input },
+            detail: ActionDetail::Denial { tool_name, tool_use_id, tool_input },
         };
-        emit(action_event(action, Phase::Completed, Some(false), None, Some(EventLevel::Warning)));
+        emit(action_event(action, ActionPhase::Completed, Some(false), None, Some(EventLevel::Warning)));
     }
 
-    fn malformed<'a>(&mut self, bytes: &'a [u8], emit: Emit<'_, 'a>) {
+    fn emit_malformed<'a>(&mut self, bytes: &'a [u8], emit: EmitEvent<'_, 'a>) {
         let bytes = bytes.trim_ascii();
         if bytes.is_empty() {
             return;
         }
-        let line = cut(bytes, LONGEST_BAD_LINE);
-        self.warn("invalid JSON from claude; ignoring line".to_owned(), Detail::Line(line), emit);
+        let line = truncate_lossy(bytes, MAX_MALFORMED_LINE_BYTES);
+        self.emit_warning(
+            "invalid JSON from claude; ignoring line".to_owned(),
+            ActionDetail::MalformedLine(line),
+            emit,
+        );
     }
 
-    fn warn<'a>(&mut self, text: String, detail: Detail<'a>, emit: Emit<'_, 'a>) {
-        self.notes += 1;
-        let action = Action {
-            id: Cow::Owned(format!("claude.note.{}", self.notes)),
+    fn emit_warning<'a>(&mut self, text: String, detail: ActionDetail<'a>, emit: EmitEvent<'_, 'a>) {
+        self.note_count += 1;
+        let action = AgentAction {
+            id: Cow::Owned(format!("claude.note.{}", self.note_count)),
             kind: ActionKind::Warning,
             title: Cow::Owned(text.clone()),
             detail,
         };
-        emit(action_event(action, Phase::Completed, Some(false), Some(Cow::Owned(text)), Some(EventLevel::Warning)));
+        emit(action_event(
+            action,
+            ActionPhase::Completed,
+            Some(false),
+            Some(Cow::Owned(text)),
+            Some(EventLevel::Warning),
+        ));
     }
 
-    fn result<'a>(&mut self, result: &ResultLine<'a>, emit: Emit<'_, 'a>) {
-        self.start(None, emit);
+    fn result<'a>(&mut self, result: &ResultLine<'a>, emit: EmitEvent<'_, 'a>) {
+        self.emit_started(None, emit);
         for (index, denial) in result.denials.iter().enumerate() {
-            let Denial { tool_name, tool_use_id, tool_input } = denial;
-            self.deny(tool_name.clone(), tool_use_id.clone(), tool_input.map(Json::Line), index, emit);
+            let PermissionDenial { tool_name, tool_use_id, tool_input } = denial;
+            self.emit_denial(tool_name.clone(), tool_use_id.clone(), tool_input.map(JsonRef::Line), index, emit);
         }
-        let outcome = Outcome::of(result, &self.last_text());
+        let outcome = CompletionResult::from_result(result, &self.last_text());
         if self.turns.is_closed() {
             self.complete(outcome, emit);
         } else {
@@ -393,65 +418,66 @@ impl Translator {
         }
     }
 
-    fn complete<'a>(&mut self, outcome: Outcome, emit: Emit<'_, 'a>) {
+    fn complete<'a>(&mut self, outcome: CompletionResult, emit: EmitEvent<'_, 'a>) {
         for (id, call) in self.calls.drain() {
-            let action = Action {
-                id: owned(&id),
+            let action = AgentAction {
+                id: shared_to_cow(&id),
                 kind: call.kind,
-                title: owned(&call.title),
-                detail: Detail::Tool(Box::new(remembered(&call))),
+                title: shared_to_cow(&call.title),
+                detail: ActionDetail::Tool(Box::new(call_detail(&call))),
             };
             let message = Cow::Borrowed("no result before the run ended");
-            emit(action_event(action, Phase::Completed, Some(false), Some(message), None));
+            emit(action_event(action, ActionPhase::Completed, Some(false), Some(message), None));
         }
-        self.done = true;
-        emit(Event::Completed(Box::new(Completed {
+        self.is_complete = true;
+        emit(AgentEvent::Completed(Box::new(CompletedEvent {
             ok: outcome.ok,
             answer: Cow::Owned(outcome.answer),
-            resume: self.identity.session().map(owned),
+            resume: self.identity.session().map(shared_to_cow),
             error: outcome.error.map(Cow::Owned),
-            usage: outcome.usage.map(Json::Kept),
+            usage: outcome.usage.map(JsonRef::Shared),
         })));
     }
 }
 
 /// The first line of a thought, as far as it fits into a title; `None` if it is blank.
-fn title_of(thought: &Prose<'_>) -> Option<String> {
+fn thought_title(thought: &LazyText<'_>) -> Option<String> {
     // Most begin with a short line. A longer start is looked at only if this one ends before a title would.
-    let (start, whole) = thought.start(2 * LONGEST_THOUGHT_TITLE);
+    let (start, whole) = thought.prefix(2 * MAX_THOUGHT_TITLE_CHARS);
     let title = |text: &str| {
         let first = text.lines().map(str::trim).find(|line| !line.is_empty())?;
-        Some(first.chars().take(LONGEST_THOUGHT_TITLE).collect::<String>())
+        Some(first.chars().take(MAX_THOUGHT_TITLE_CHARS).collect::<String>())
     };
     let found = title(&start);
-    let is_sure = |found: &String| found.chars().count() == LONGEST_THOUGHT_TITLE || start.trim_start().contains('\n');
-    if whole || found.as_ref().is_some_and(is_sure) { found } else { title(&thought.read()) }
+    let is_sure =
+        |found: &String| found.chars().count() == MAX_THOUGHT_TITLE_CHARS || start.trim_start().contains('\n');
+    if whole || found.as_ref().is_some_and(is_sure) { found } else { title(&thought.text()) }
 }
 
 /// The detail of a call, as far as it is remembered.
-fn remembered<'a>(call: &Call) -> ToolDetail<'a> {
+fn call_detail<'a>(call: &OngoingCall) -> ToolDetail<'a> {
     ToolDetail {
-        tool_name: Some(owned(&call.name)),
-        tool_input: call.input.clone().map(Json::Kept),
-        message_id: call.message_id.as_deref().map(owned),
-        parent_tool_use_id: call.parent.as_deref().map(owned),
-        changes: call.change.map(|change| (owned(&call.title), change)),
+        tool_name: Some(shared_to_cow(&call.name)),
+        tool_input: call.input.clone().map(JsonRef::Shared),
+        message_id: call.message_id.as_deref().map(shared_to_cow),
+        parent_tool_use_id: call.parent_tool_use_id.as_deref().map(shared_to_cow),
+        changes: call.file_change.map(|change| (shared_to_cow(&call.title), change)),
         ..ToolDetail::default()
     }
 }
 
 fn action_event<'a>(
-    action: Action<'a>,
-    phase: Phase,
+    action: AgentAction<'a>,
+    phase: ActionPhase,
     ok: Option<bool>,
     message: Option<Cow<'a, str>>,
     level: Option<EventLevel>,
-) -> Event<'a> {
-    Event::Action(Box::new(ActionEvent { action, phase, ok, message, level }))
+) -> AgentEvent<'a> {
+    AgentEvent::Action(Box::new(ActionEvent { action, phase, ok, message, level }))
 }
 
 /// The first `longest` bytes as text, without a torn character at the end.
-fn cut(bytes: &[u8], longest: usize) -> Cow<'_, str> {
+fn truncate_lossy(bytes: &[u8], longest: usize) -> Cow<'_, str> {
     let Some(start) = bytes.get(..longest) else { return String::from_utf8_lossy(bytes) };
     let torn = match std::str::from_utf8(start) {
         Err(error) if error.error_len().is_none() => longest - error.valid_up_to(),

@@ -41,12 +41,12 @@ pub struct UnitArgs<'a> {
     /// Stream partial messages.
     pub partial_messages: bool,
     /// The session.
-    pub session: Session<'a>,
+    pub session: SessionChoice<'a>,
 }
 
 /// Which session the process works in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Session<'a> {
+pub enum SessionChoice<'a> {
     /// A new one, with this id (a UUID).
     New(&'a str),
     /// An earlier one goes on, under its own id.
@@ -54,7 +54,7 @@ pub enum Session<'a> {
 }
 
 /// Arguments after the program (and its prefix).
-pub fn unit(args: &UnitArgs<'_>) -> Vec<OsString> {
+pub fn unit_argv(args: &UnitArgs<'_>) -> Vec<OsString> {
     let mut argv: Vec<OsString> = [
         "-p",
         "--input-format",
@@ -82,7 +82,7 @@ pub fn unit(args: &UnitArgs<'_>) -> Vec<OsString> {
     argv.push("--system-prompt-file".into());
     argv.push(args.system_prompt.into());
     if let Some(model) = args.model {
-        argv.push(glued("--model=", model));
+        argv.push(flag_with_value("--model=", model));
     }
     argv.push("--max-turns".into());
     argv.push(args.max_turns.to_string().into());
@@ -94,18 +94,18 @@ pub fn unit(args: &UnitArgs<'_>) -> Vec<OsString> {
         argv.push("--include-partial-messages".into());
     }
     argv.push(match args.session {
-        Session::New(id) => glued("--session-id=", id),
-        Session::Resume(id) => glued("--resume=", id),
+        SessionChoice::New(id) => flag_with_value("--session-id=", id),
+        SessionChoice::Resume(id) => flag_with_value("--resume=", id),
     });
     argv
 }
 
 /// A command line as text, for the record. Bytes that are not UTF-8 are replaced.
-pub fn shown<'a>(words: impl IntoIterator<Item = &'a OsStr>) -> Vec<String> {
+pub fn argv_to_strings<'a>(words: impl IntoIterator<Item = &'a OsStr>) -> Vec<String> {
     words.into_iter().map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
-fn glued(flag: &str, value: &str) -> OsString {
+fn flag_with_value(flag: &str, value: &str) -> OsString {
     let mut word = OsString::from(flag);
     word.push(value);
     word
@@ -117,7 +117,7 @@ mod tests {
 
     const ID: &str = "0199aaaa-0000-7000-8000-000000000000";
 
-    fn args<'a>(tool_ids: &'a [String], session: Session<'a>) -> UnitArgs<'a> {
+    fn args<'a>(tool_ids: &'a [String], session: SessionChoice<'a>) -> UnitArgs<'a> {
         UnitArgs {
             tool_ids,
             system_prompt: Path::new("/private/system.md"),
@@ -130,7 +130,7 @@ mod tests {
     }
 
     fn text(args: &UnitArgs<'_>) -> Vec<String> {
-        shown(unit(args).iter().map(OsString::as_os_str))
+        argv_to_strings(unit_argv(args).iter().map(OsString::as_os_str))
     }
 
     #[test]
@@ -140,7 +140,7 @@ mod tests {
             model: Some("sonnet"),
             max_budget_usd: Some(2.5),
             partial_messages: true,
-            ..args(&tools, Session::New(ID))
+            ..args(&tools, SessionChoice::New(ID))
         };
         assert_eq!(
             text(&full),
@@ -177,12 +177,12 @@ mod tests {
 
     #[test]
     fn without_tools_nothing_is_allowed() {
-        assert!(!text(&args(&[], Session::New(ID))).contains(&"--allowedTools".to_owned()));
+        assert!(!text(&args(&[], SessionChoice::New(ID))).contains(&"--allowedTools".to_owned()));
     }
 
     #[test]
     fn resuming_names_no_session_of_its_own() {
-        let argv = text(&args(&[], Session::Resume(ID)));
+        let argv = text(&args(&[], SessionChoice::Resume(ID)));
         assert_eq!(argv.last().map(String::as_str), Some("--resume=0199aaaa-0000-7000-8000-000000000000"));
         assert!(!argv.iter().any(|word| word.starts_with("--session-id")));
     }
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn every_list_is_followed_by_a_flag() {
         let tools = ["mcp__ktx__a".to_owned()];
-        let argv = text(&args(&tools, Session::New(ID)));
+        let argv = text(&args(&tools, SessionChoice::New(ID)));
         for list in ["--allowedTools", "--disallowedTools"] {
             let at = argv.iter().position(|word| word == list).unwrap();
             assert!(argv[at + 2].starts_with("--"), "{list} is followed by {}", argv[at + 2]);
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_hostile_model_cannot_become_a_flag() {
-        let hostile = UnitArgs { model: Some("--mcp-config"), ..args(&[], Session::New(ID)) };
+        let hostile = UnitArgs { model: Some("--mcp-config"), ..args(&[], SessionChoice::New(ID)) };
         assert!(text(&hostile).contains(&"--model=--mcp-config".to_owned()));
     }
 }

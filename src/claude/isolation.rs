@@ -7,25 +7,25 @@ use std::{
 
 use serde_json::Value;
 
-use crate::decode::{Block, Body, Chat, line::Init};
+use crate::decode::{ChatLine, LineBody, MessageBlock, line::InitLine};
 
 /// How every sentence about a breach begins.
-const FAILED: &str = "Claude Code runtime isolation failed";
+const BREACH_PREFIX: &str = "Claude Code runtime isolation failed";
 /// The permission mode that units ask for. Every release that may be used reports it back.
 const PERMISSION_MODE: &str = "dontAsk";
 /// The output style without a file behind it.
-const OUTPUT_STYLE: &str = "default";
+const DEFAULT_OUTPUT_STYLE: &str = "default";
 /// Types of blocks about a call that the service has carried out itself.
-const SERVICE_CALLS: [&str; 2] = ["server_tool_use", "mcp_tool_use"];
+const SERVICE_CALL_BLOCKS: [&str; 2] = ["server_tool_use", "mcp_tool_use"];
 
 /// What an agent may have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Allowed {
+pub struct AllowedTools {
     tools: BTreeSet<String>,
     servers: BTreeSet<String>,
 }
 
-impl Allowed {
+impl AllowedTools {
     /// Exactly these tools (full ids), from exactly these servers.
     pub fn new(
         tools: impl IntoIterator<Item = impl Into<String>>,
@@ -39,7 +39,7 @@ impl Allowed {
 
     /// The sentence of the breach, if what `init` announces differs in any way. Skills, commands and agents that a
     /// host lists are harmless without the tools to use them, and are not looked at.
-    pub fn breach(&self, init: &Init<'_>) -> Option<String> {
+    pub fn init_breach(&self, init: &InitLine<'_>) -> Option<String> {
         let tools: BTreeSet<&str> = init.tools.iter().map(AsRef::as_ref).collect();
         let servers: BTreeSet<&str> = init.mcp_servers.iter().map(|(name, _)| name.as_ref()).collect();
         let connected =
@@ -52,19 +52,19 @@ impl Allowed {
         let plugins = init.plugins.iter().filter(|(_, path)| path != "builtin").map(|(name, _)| name.as_ref());
 
         let lists = [
-            ("tools", listed(foreign_tools)),
-            ("missing_tools", listed(missing_tools)),
-            ("mcp_servers", listed(foreign_servers)),
-            ("missing_mcp_servers", listed(missing_servers)),
-            ("plugins", listed(plugins)),
+            ("tools", join_names(foreign_tools)),
+            ("missing_tools", join_names(missing_tools)),
+            ("mcp_servers", join_names(foreign_servers)),
+            ("missing_mcp_servers", join_names(missing_servers)),
+            ("plugins", join_names(plugins)),
         ];
         let other_than = |value: &Option<Cow<'_, str>>, expected: &str| {
             value.as_deref().filter(|value| *value != expected).map(str::to_owned)
         };
-        let memory = init.memory_paths.map(|paths| paths.value()).filter(|paths| !is_empty(paths));
+        let memory = init.memory_paths.map(|paths| paths.value()).filter(|paths| !is_empty_json(paths));
         let modes = [
             ("permission_mode", other_than(&init.permission_mode, PERMISSION_MODE)),
-            ("output_style", other_than(&init.output_style, OUTPUT_STYLE)),
+            ("output_style", other_than(&init.output_style, DEFAULT_OUTPUT_STYLE)),
             ("memory_paths", memory.map(|paths| paths.to_string())),
         ];
         if lists.iter().chain(&modes).all(|(_, found)| found.is_none()) {
@@ -72,23 +72,23 @@ impl Allowed {
         }
         let parts = lists.map(|(what, list)| format!("{what}={}", list.as_deref().unwrap_or("(none)")));
         let modes = modes.into_iter().filter_map(|(what, found)| Some(format!(" {what}={}", found?)));
-        Some(format!("{FAILED}: {}{}", parts.join(" "), modes.collect::<String>()))
+        Some(format!("{BREACH_PREFIX}: {}{}", parts.join(" "), modes.collect::<String>()))
     }
 
     /// The sentence of the breach, if a hook asks about a call that cannot be: the agent asks only about tools that it
     /// has, and denies the others by itself.
     pub fn call_breach(&self, tool: &str, permission_mode: Option<&str>) -> Option<String> {
         if !self.tools.contains(tool) {
-            return Some(format!("{FAILED}: it has the tool `{tool}`, which it was not given"));
+            return Some(format!("{BREACH_PREFIX}: it has the tool `{tool}`, which it was not given"));
         }
-        mode_breach(permission_mode)
+        permission_mode_breach(permission_mode)
     }
 }
 
 /// The sentence of the breach, if a permission mode is reported that was not asked for.
-pub fn mode_breach(mode: Option<&str>) -> Option<String> {
+pub fn permission_mode_breach(mode: Option<&str>) -> Option<String> {
     let mode = mode.filter(|mode| *mode != PERMISSION_MODE)?;
-    Some(format!("{FAILED}: permission_mode={mode}"))
+    Some(format!("{BREACH_PREFIX}: permission_mode={mode}"))
 }
 
 /// Follows calls of tools that were not offered. A model may ask for any name, and the agent then answers with an error:
@@ -96,57 +96,59 @@ pub fn mode_breach(mode: Option<&str>) -> Option<String> {
 #[derive(Debug, Default)]
 pub struct ForeignCalls {
     /// Tool of each such call without a result, by its id.
-    open: BTreeMap<String, String>,
+    open_calls: BTreeMap<String, String>,
 }
 
 impl ForeignCalls {
     /// The sentence of the breach that a line shows, with what is `allowed`.
-    pub fn breach(&mut self, allowed: &Allowed, line: &Body<'_>) -> Option<String> {
+    pub fn line_breach(&mut self, allowed: &AllowedTools, line: &LineBody<'_>) -> Option<String> {
         match line {
-            Body::Assistant(chat) => self.called(allowed, chat),
-            Body::User(chat) => self.answered(chat),
+            LineBody::Assistant(chat) => self.record_calls(allowed, chat),
+            LineBody::User(chat) => self.check_results(chat),
             // A turn that ended well has no call without an answer.
-            Body::Result(result) if result.is_error == Some(false) => {
-                self.open.first_key_value().map(|(_, tool)| ran(tool))
+            LineBody::Result(result) if result.is_error == Some(false) => {
+                self.open_calls.first_key_value().map(|(_, tool)| foreign_call_message(tool))
             }
             _ => None,
         }
     }
 
-    fn called(&mut self, allowed: &Allowed, chat: &Chat<'_>) -> Option<String> {
+    fn record_calls(&mut self, allowed: &AllowedTools, chat: &ChatLine<'_>) -> Option<String> {
         for block in &chat.blocks {
             match block {
-                Block::ToolUse(call) if !allowed.tools.contains(call.name.as_ref()) => {
-                    self.open.insert(call.id.to_string(), call.name.to_string());
+                MessageBlock::ToolUse(call) if !allowed.tools.contains(call.name.as_ref()) => {
+                    self.open_calls.insert(call.id.to_string(), call.name.to_string());
                 }
-                Block::Unknown(kind) if SERVICE_CALLS.contains(&kind.as_ref()) => return Some(ran(kind)),
+                MessageBlock::Unknown(kind) if SERVICE_CALL_BLOCKS.contains(&kind.as_ref()) => {
+                    return Some(foreign_call_message(kind));
+                }
                 _ => {}
             }
         }
         None
     }
 
-    fn answered(&mut self, chat: &Chat<'_>) -> Option<String> {
+    fn check_results(&mut self, chat: &ChatLine<'_>) -> Option<String> {
         let results = chat.blocks.iter().filter_map(|block| match block {
-            Block::ToolResult(result) => Some(result),
+            MessageBlock::ToolResult(result) => Some(result),
             _ => None,
         });
         let mut breach = None;
         for result in results {
-            let Some(tool) = self.open.remove(result.tool_use_id.as_ref()) else { continue };
+            let Some(tool) = self.open_calls.remove(result.tool_use_id.as_ref()) else { continue };
             if result.is_error != Some(true) && !chat.refused.contains(&result.tool_use_id) {
-                breach.get_or_insert_with(|| ran(&tool));
+                breach.get_or_insert_with(|| foreign_call_message(&tool));
             }
         }
         breach
     }
 }
 
-fn ran(tool: &str) -> String {
-    format!("{FAILED}: it ran `{tool}`, which it was not given")
+fn foreign_call_message(tool: &str) -> String {
+    format!("{BREACH_PREFIX}: it ran `{tool}`, which it was not given")
 }
 
-fn is_empty(value: &Value) -> bool {
+fn is_empty_json(value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::Object(fields) => fields.is_empty(),
@@ -172,12 +174,12 @@ pub fn settings_sources(reply: &Value) -> Option<Vec<String>> {
 /// The sentence of the breach, if any settings were read, or if it does not say: every release that may be used can.
 pub fn settings_breach(sources: Option<&[String]>) -> Option<String> {
     let Some(sources) = sources else {
-        return Some(format!("{FAILED}: it does not say which settings it has read"));
+        return Some(format!("{BREACH_PREFIX}: it does not say which settings it has read"));
     };
-    listed(sources.iter().map(String::as_str)).map(|sources| format!("{FAILED}: setting_sources={sources}"))
+    join_names(sources.iter().map(String::as_str)).map(|sources| format!("{BREACH_PREFIX}: setting_sources={sources}"))
 }
 
-fn listed<'a>(names: impl Iterator<Item = &'a str>) -> Option<String> {
+fn join_names<'a>(names: impl Iterator<Item = &'a str>) -> Option<String> {
     let names: Vec<&str> = names.collect();
     (!names.is_empty()).then(|| names.join(","))
 }
@@ -190,25 +192,25 @@ mod tests {
 
     const TOOLS: [&str; 2] = ["mcp__ktx__wiki_read", "mcp__ktx__wiki_write"];
 
-    fn init<'a>(tools: &[&'a str], servers: &[(&'a str, &'a str)], plugins: &[(&'a str, &'a str)]) -> Init<'a> {
+    fn init<'a>(tools: &[&'a str], servers: &[(&'a str, &'a str)], plugins: &[(&'a str, &'a str)]) -> InitLine<'a> {
         let pairs = |pairs: &[(&'a str, &'a str)]| pairs.iter().map(|(a, b)| ((*a).into(), (*b).into())).collect();
-        Init {
+        InitLine {
             tools: tools.iter().map(|name| (*name).into()).collect(),
             mcp_servers: pairs(servers),
             plugins: pairs(plugins),
-            ..Init::default()
+            ..InitLine::default()
         }
     }
 
-    fn breach(init: &Init<'_>) -> Option<String> {
-        Allowed::new(TOOLS, ["ktx"]).breach(init)
+    fn breach(init: &InitLine<'_>) -> Option<String> {
+        AllowedTools::new(TOOLS, ["ktx"]).init_breach(init)
     }
 
     #[test]
-    fn the_curated_set_in_any_order_is_no_breach() {
+    fn allowed_tools_in_any_order_are_no_breach() {
         let built_in = [("cc-plugin-privacy", "builtin")];
         assert_eq!(breach(&init(&[TOOLS[1], TOOLS[0]], &[("ktx", "connected")], &built_in)), None);
-        let host = Init {
+        let host = InitLine {
             skills: vec!["x".into()],
             agents: vec!["y".into()],
             slash_commands: vec!["z".into()],
@@ -218,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_differs_is_named() {
+    fn breach_message_names_every_difference() {
         let hostile = init(
             &["Bash", TOOLS[0], "mcp__evil__x"],
             &[("evil", "connected"), ("ktx", "failed")],
@@ -250,17 +252,17 @@ mod tests {
 
     #[test]
     fn an_agent_without_tools_has_no_server() {
-        let none = Allowed::new(Vec::<String>::new(), Vec::<String>::new());
-        assert_eq!(none.breach(&init(&[], &[], &[])), None);
-        assert!(none.breach(&init(&[], &[("ktx", "connected")], &[])).is_some());
+        let none = AllowedTools::new(Vec::<String>::new(), Vec::<String>::new());
+        assert_eq!(none.init_breach(&init(&[], &[], &[])), None);
+        assert!(none.init_breach(&init(&[], &[("ktx", "connected")], &[])).is_some());
     }
 
     #[test]
     fn modes_that_were_not_asked_for_are_named() {
         let base = || init(&TOOLS, &[("ktx", "connected")], &[]);
-        let memory = |json| Init { memory_paths: Some(crate::decode::Raw(json)), ..base() };
-        let mode = |mode: &'static str| Init { permission_mode: Some(mode.into()), ..base() };
-        let style = |style: &'static str| Init { output_style: Some(style.into()), ..base() };
+        let memory = |json| InitLine { memory_paths: Some(crate::decode::RawJson(json)), ..base() };
+        let mode = |mode: &'static str| InitLine { permission_mode: Some(mode.into()), ..base() };
+        let style = |style: &'static str| InitLine { output_style: Some(style.into()), ..base() };
         for fine in [mode("dontAsk"), style("default"), memory("null"), memory("{}")] {
             assert_eq!(breach(&fine), None);
         }
@@ -276,7 +278,7 @@ mod tests {
 
     #[test]
     fn hook_for_a_foreign_tool_or_mode_is_a_breach() {
-        let allowed = Allowed::new(TOOLS, ["ktx"]);
+        let allowed = AllowedTools::new(TOOLS, ["ktx"]);
         assert_eq!(allowed.call_breach(TOOLS[0], None), None);
         assert_eq!(allowed.call_breach(TOOLS[0], Some("dontAsk")), None);
         for (tool, mode) in [("Bash", None), ("wiki_read", None), (TOOLS[0], Some("bypassPermissions"))] {
@@ -286,8 +288,8 @@ mod tests {
 
     /// The first breach that `lines` show.
     fn foreign_breach(lines: &[&str]) -> Option<String> {
-        let (allowed, mut calls) = (Allowed::new(TOOLS, ["ktx"]), ForeignCalls::default());
-        lines.iter().find_map(|line| calls.breach(&allowed, &crate::decode::line(line.as_bytes()).body))
+        let (allowed, mut calls) = (AllowedTools::new(TOOLS, ["ktx"]), ForeignCalls::default());
+        lines.iter().find_map(|line| calls.line_breach(&allowed, &crate::decode::decode_line(line.as_bytes()).body))
     }
 
     #[test]
@@ -329,11 +331,14 @@ mod tests {
             let path = format!("{}/tests/fixtures/captures/{capture}", env!("CARGO_MANIFEST_DIR"));
             let text = std::fs::read_to_string(path).unwrap();
             let init = recorded(capture);
-            let crate::decode::Body::Init(init) = crate::decode::line(&init).body else { panic!("no init line") };
-            let allowed = Allowed::new(init.tools.iter().map(ToString::to_string), ["ktx"]);
+            let crate::decode::LineBody::Init(init) = crate::decode::decode_line(&init).body else {
+                panic!("no init line")
+            };
+            let allowed = AllowedTools::new(init.tools.iter().map(ToString::to_string), ["ktx"]);
             let mut calls = ForeignCalls::default();
-            let breach =
-                text.lines().find_map(|line| calls.breach(&allowed, &crate::decode::line(line.as_bytes()).body));
+            let breach = text
+                .lines()
+                .find_map(|line| calls.line_breach(&allowed, &crate::decode::decode_line(line.as_bytes()).body));
             assert_eq!(breach, None, "{capture}");
         }
     }
@@ -342,19 +347,21 @@ mod tests {
     fn recorded(capture: &str) -> Vec<u8> {
         let path = format!("{}/tests/fixtures/captures/{capture}", env!("CARGO_MANIFEST_DIR"));
         let text = std::fs::read(path).unwrap();
-        let init = |line: &&[u8]| crate::decode::line(line).body.kind() == crate::decode::Kind::Init;
+        let init = |line: &&[u8]| crate::decode::decode_line(line).body.kind() == crate::decode::LineKind::Init;
         text.split(|byte| *byte == b'\n').find(init).unwrap().to_vec()
     }
 
     fn judged(capture: &str) -> Option<String> {
         let line = recorded(capture);
-        let crate::decode::Body::Init(init) = crate::decode::line(&line).body else { panic!("no init line") };
+        let crate::decode::LineBody::Init(init) = crate::decode::decode_line(&line).body else {
+            panic!("no init line")
+        };
         let own = init.tools.iter().filter(|name| name.starts_with("mcp__ktx__"));
-        Allowed::new(own.map(ToString::to_string), ["ktx"]).breach(&init)
+        AllowedTools::new(own.map(ToString::to_string), ["ktx"]).init_breach(&init)
     }
 
     #[test]
-    fn recorded_runs_are_judged_as_they_were() {
+    fn recorded_runs_keep_their_isolation_result() {
         for sound in [
             "isolation_recommended_hostile.jsonl",
             "versions/2.1.223_isolation.jsonl",
@@ -370,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_were_read_are_a_breach() {
+    fn loaded_settings_are_a_breach() {
         assert_eq!(settings_sources(&json!({"effective": {}, "sources": []})), Some(vec![]));
         assert_eq!(
             settings_sources(&json!({"sources": ["user", {"source": "projectSettings"}, {"x": 1}]})),

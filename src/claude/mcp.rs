@@ -2,7 +2,7 @@
 //! server on a transport of its own, for any other client ([`serve`]).
 //!
 //! rmcp is the server; for an attempt its transport is a pair of channels. Messages of the agent go in with
-//! [`Server::feed`], answers come out of [`Server::next`]. It must not know frames or request ids of the two-way
+//! [`ToolServer::send_message`], answers come out of [`ToolServer::next_event`]. It must not know frames or request ids of the two-way
 //! protocol.
 
 use std::{borrow::Cow, collections::BTreeSet, convert::Infallible, sync::Arc, time::Duration};
@@ -23,54 +23,54 @@ use tokio::{
     task::JoinHandle,
 };
 
-use super::contained;
+use super::panic_guard;
 use crate::units::{
     ToolCall, ToolReply, ToolSpec, Toolset,
-    effect::{self, Effect},
-    tally::SERVER_PREFIX,
+    call_effect::{self, CallEffect},
+    failure_tally::MCP_TOOL_PREFIX,
 };
 
 /// Name of the server.
-pub const SERVER: &str = "ktx";
+pub const SERVER_NAME: &str = "ktx";
 /// Where the agent says which call of the stream it is.
-const CALL_ID: &str = "claudecode/toolUseId";
+const TOOL_USE_ID_META_KEY: &str = "claudecode/toolUseId";
 /// Answers up to this many characters stay in the conversation instead of being swapped for a file that the model
 /// cannot open.
-const MAX_ANSWER_CHARS: u32 = 500_000;
+const MAX_INLINE_RESULT_CHARS: u32 = 500_000;
 
 /// Full ids of the tools, as the agent and the model name them.
 pub fn tool_ids(specs: &[ToolSpec]) -> Vec<String> {
-    specs.iter().map(|spec| format!("{SERVER_PREFIX}{}", spec.name)).collect()
+    specs.iter().map(|spec| format!("{MCP_TOOL_PREFIX}{}", spec.name)).collect()
 }
 
 /// A tool that cannot be offered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum UnfitTool {
+pub enum InvalidTool {
     /// The agent would drop the server.
     #[error("tool {0} cannot be offered: its input schema must have the type object")]
-    Schema(String),
+    InvalidSchema(String),
     /// The service refuses such names.
     #[error("tool {0:?} cannot be offered: a name has 1 to 64 letters, digits, - or _")]
-    Name(String),
+    InvalidName(String),
     /// One of them would never be called.
     #[error("tool {0} cannot be offered twice")]
-    Twice(String),
+    DuplicateName(String),
 }
 
 /// Checks what the agent and the service would only fail on later.
-pub fn check(specs: &[ToolSpec]) -> Result<(), UnfitTool> {
+pub fn validate_tools(specs: &[ToolSpec]) -> Result<(), InvalidTool> {
     let mut seen = BTreeSet::new();
     for spec in specs {
         let name = spec.name;
         let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
-        if !plain || name.is_empty() || SERVER_PREFIX.len() + name.len() > 64 {
-            return Err(UnfitTool::Name(name.to_owned()));
+        if !plain || name.is_empty() || MCP_TOOL_PREFIX.len() + name.len() > 64 {
+            return Err(InvalidTool::InvalidName(name.to_owned()));
         }
         if spec.input_schema.get("type") != Some(&Value::from("object")) {
-            return Err(UnfitTool::Schema(name.to_owned()));
+            return Err(InvalidTool::InvalidSchema(name.to_owned()));
         }
         if !seen.insert(name) {
-            return Err(UnfitTool::Twice(name.to_owned()));
+            return Err(InvalidTool::DuplicateName(name.to_owned()));
         }
     }
     Ok(())
@@ -78,17 +78,17 @@ pub fn check(specs: &[ToolSpec]) -> Result<(), UnfitTool> {
 
 /// What the server has to say.
 #[derive(Clone, Debug, PartialEq)]
-pub enum FromServer {
+pub enum ServerEvent {
     /// A JSON-RPC message for the agent.
     Message(Value),
     /// A call is done. Comes before its message.
-    Called {
+    CallFinished {
         /// Tool without prefix.
         tool: String,
         /// Id of the call in the stream, where the agent passed it on.
         tool_use_id: Option<String>,
         /// What it means for the failures before it.
-        effect: Effect,
+        effect: CallEffect,
         /// Error text, if it failed.
         failure: Option<String>,
         /// What the tool said to a call that it did not carry out, where that is no failure.
@@ -98,23 +98,24 @@ pub enum FromServer {
 
 /// A running server.
 #[derive(Debug)]
-pub struct Server {
+pub struct ToolServer {
     incoming: UnboundedSender<ClientJsonRpcMessage>,
-    outgoing: UnboundedReceiver<FromServer>,
+    outgoing: UnboundedReceiver<ServerEvent>,
     /// Every call in progress holds a sender of this channel.
-    calls: mpsc::Receiver<Infallible>,
+    in_flight: mpsc::Receiver<Infallible>,
     task: JoinHandle<()>,
 }
 
-impl Server {
-    /// Starts a server over `tools` on the current runtime. Call [`check`] first.
+impl ToolServer {
+    /// Starts a server over `tools` on the current runtime. Call [`validate_tools`] first.
     pub fn start(tools: Arc<dyn Toolset>) -> Self {
         let (incoming, inbox) = mpsc::unbounded_channel();
         let (outbox, outgoing) = mpsc::unbounded_channel();
         let (busy, calls) = mpsc::channel(1);
-        let handler = Handler { tools, watch: Some(Watch { outbox: outbox.clone(), busy }) };
+        let handler =
+            ToolServerHandler { tools, observer: Some(CallObserver { events: outbox.clone(), in_flight: busy }) };
         let task = tokio::spawn(async move {
-            match rmcp::serve_server(handler, Channels { inbox, outbox }).await {
+            match rmcp::serve_server(handler, ChannelTransport { inbox, outbox }).await {
                 Ok(running) => match running.waiting().await {
                     Ok(reason) => tracing::debug!(?reason, "tool server ended"),
                     Err(error) => tracing::warn!(%error, "tool server died"),
@@ -122,11 +123,11 @@ impl Server {
                 Err(error) => tracing::warn!(%error, "tool server was not opened properly"),
             }
         });
-        Self { incoming, outgoing, calls, task }
+        Self { incoming, outgoing, in_flight: calls, task }
     }
 
     /// Hands over a message of the agent. A message that is not one comes back as the answer to give, if it wants one.
-    pub fn feed(&self, message: Value) -> Result<(), Option<Value>> {
+    pub fn send_message(&self, message: Value) -> Result<(), Option<Value>> {
         let id = message.get("id").cloned();
         let refusal = |code: i32, why: String| {
             id.map(|id| json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": why}}))
@@ -138,32 +139,32 @@ impl Server {
     }
 
     /// The next thing it says; `None` once it has ended. May be dropped and called again.
-    pub async fn next(&mut self) -> Option<FromServer> {
+    pub async fn next_event(&mut self) -> Option<ServerEvent> {
         self.outgoing.recv().await
     }
 
     /// Waits until no call is in progress, but not longer than `patience`. False if one still is: it cannot be
     /// stopped, only left behind.
-    pub async fn settle(self, patience: Duration) -> bool {
-        let Self { incoming, mut calls, outgoing: _outgoing, task } = self;
+    pub async fn drain(self, patience: Duration) -> bool {
+        let Self { incoming, in_flight: mut calls, outgoing: _outgoing, task } = self;
         drop(incoming);
         task.abort();
         tokio::time::timeout(patience, calls.recv()).await.is_ok()
     }
 }
 
-struct Channels {
+struct ChannelTransport {
     inbox: UnboundedReceiver<ClientJsonRpcMessage>,
-    outbox: UnboundedSender<FromServer>,
+    outbox: UnboundedSender<ServerEvent>,
 }
 
-impl Transport<RoleServer> for Channels {
+impl Transport<RoleServer> for ChannelTransport {
     type Error = serde_json::Error;
 
     fn send(&mut self, item: ServerJsonRpcMessage) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
         let sent = serde_json::to_value(item).map(|message| {
             // Nobody listens any more: the attempt is over.
-            let _ = self.outbox.send(FromServer::Message(message));
+            let _ = self.outbox.send(ServerEvent::Message(message));
         });
         std::future::ready(sent)
     }
@@ -184,13 +185,13 @@ impl Transport<RoleServer> for Channels {
 pub struct ServeError(String);
 
 /// Serves `tools` on `transport` until the client leaves; calls that are in progress then have some seconds to answer.
-/// Call [`check`] first.
+/// Call [`validate_tools`] first.
 pub async fn serve<T, E, A>(tools: Arc<dyn Toolset>, transport: T) -> Result<(), ServeError>
 where
     T: IntoTransport<RoleServer, E, A>,
     E: std::error::Error + Send + Sync + 'static,
 {
-    let running = match rmcp::serve_server(Handler { tools, watch: None }, transport).await {
+    let running = match rmcp::serve_server(ToolServerHandler { tools, observer: None }, transport).await {
         Ok(running) => running,
         // It left before it said anything.
         Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
@@ -200,22 +201,22 @@ where
 }
 
 #[derive(Debug)]
-struct Handler {
+struct ToolServerHandler {
     tools: Arc<dyn Toolset>,
-    watch: Option<Watch>,
+    observer: Option<CallObserver>,
 }
 
 /// Who is told of calls beside the client.
 #[derive(Clone, Debug)]
-struct Watch {
-    outbox: UnboundedSender<FromServer>,
-    busy: mpsc::Sender<Infallible>,
+struct CallObserver {
+    events: UnboundedSender<ServerEvent>,
+    in_flight: mpsc::Sender<Infallible>,
 }
 
-impl ServerHandler for Handler {
+impl ServerHandler for ToolServerHandler {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder().enable_tools().build();
-        ServerConfig::new(capabilities).with_server_info(Implementation::new(SERVER, env!("CARGO_PKG_VERSION")))
+        ServerConfig::new(capabilities).with_server_info(Implementation::new(SERVER_NAME, env!("CARGO_PKG_VERSION")))
     }
 
     async fn list_tools(
@@ -223,7 +224,7 @@ impl ServerHandler for Handler {
         _page: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(self.tools.specs().into_iter().map(tool).collect()))
+        Ok(ListToolsResult::with_all_items(self.tools.specs().into_iter().map(to_mcp_tool).collect()))
     }
 
     async fn call_tool(
@@ -232,30 +233,30 @@ impl ServerHandler for Handler {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let meta = request.meta.as_ref().unwrap_or(&context.meta);
-        let tool_use_id = meta.0.0.get(CALL_ID).and_then(Value::as_str).map(str::to_owned);
+        let tool_use_id = meta.0.0.get(TOOL_USE_ID_META_KEY).and_then(Value::as_str).map(str::to_owned);
         let call = ToolCall {
             name: request.name.into_owned(),
             arguments: Value::Object(request.arguments.unwrap_or_default()),
             tool_use_id,
         };
         let (tool, tool_use_id) = (call.name.clone(), call.tool_use_id.clone());
-        let (tools, busy) = (Arc::clone(&self.tools), self.watch.as_ref().map(|watch| watch.busy.clone()));
-        let (reply, effect) = contained::blocking(move || {
+        let (tools, busy) = (Arc::clone(&self.tools), self.observer.as_ref().map(|watch| watch.in_flight.clone()));
+        let (reply, effect) = panic_guard::spawn_blocking_guarded(move || {
             let reply = tools.call(&call);
             drop(busy);
-            let effect = effect::of(&call, &reply);
+            let effect = call_effect::call_effect(&call, &reply);
             (reply, effect)
         })
         .await
         .unwrap_or_else(|_| {
             let text = format!("{tool} broke down; this is a defect of ingestdeck, not of the call");
-            (ToolReply::error(text), Effect::Broken)
+            (ToolReply::error(text), CallEffect::ToolCrashed)
         });
         let said = |is_meant: bool| is_meant.then(|| reply.markdown.clone());
         let (failure, declined) = (said(reply.is_error), said(reply.declined && !reply.is_error));
-        if let Some(watch) = &self.watch {
+        if let Some(watch) = &self.observer {
             // Nobody listens any more: the attempt is over.
-            let _ = watch.outbox.send(FromServer::Called { tool, tool_use_id, effect, failure, declined });
+            let _ = watch.events.send(ServerEvent::CallFinished { tool, tool_use_id, effect, failure, declined });
         }
         let content = vec![ContentBlock::text(reply.markdown)];
         let result = if reply.is_error { CallToolResult::error(content) } else { CallToolResult::success(content) };
@@ -263,9 +264,9 @@ impl ServerHandler for Handler {
     }
 }
 
-fn tool(spec: ToolSpec) -> Tool {
+fn to_mcp_tool(spec: ToolSpec) -> Tool {
     let mut meta = MetaObject::new();
-    meta.0.insert("anthropic/maxResultSizeChars".to_owned(), MAX_ANSWER_CHARS.into());
+    meta.0.insert("anthropic/maxResultSizeChars".to_owned(), MAX_INLINE_RESULT_CHARS.into());
     Tool::new_with_raw(spec.name, Some(Cow::Owned(spec.description)), Arc::new(spec.input_schema))
         .with_annotations(ToolAnnotations::new().read_only(spec.read_only))
         .with_meta(meta)
@@ -279,12 +280,12 @@ pub(crate) mod tests {
 
     /// `echo` answers with its arguments, `fail` fails, `stick` waits until it is let go, `break` panics.
     #[derive(Debug, Default)]
-    pub(crate) struct Toys {
+    pub(crate) struct FakeTools {
         pub(crate) calls: Mutex<Vec<ToolCall>>,
         pub(crate) latch: Mutex<Option<std::sync::mpsc::Receiver<()>>>,
     }
 
-    impl Toolset for Toys {
+    impl Toolset for FakeTools {
         fn specs(&self) -> Vec<ToolSpec> {
             [("echo", true), ("fail", false), ("stick", false), ("break", false)]
                 .map(|(name, read_only)| spec(name, read_only))
@@ -315,26 +316,26 @@ pub(crate) mod tests {
         ToolSpec { name, description: format!("the tool {name}"), input_schema, read_only }
     }
 
-    async fn message(server: &mut Server) -> Value {
+    async fn message(server: &mut ToolServer) -> Value {
         loop {
-            match server.next().await.unwrap() {
-                FromServer::Message(message) => return message,
-                FromServer::Called { .. } => {}
+            match server.next_event().await.unwrap() {
+                ServerEvent::Message(message) => return message,
+                ServerEvent::CallFinished { .. } => {}
             }
         }
     }
 
-    async fn opened(tools: Arc<Toys>) -> Server {
-        let mut server = Server::start(tools);
+    async fn start_initialized(tools: Arc<FakeTools>) -> ToolServer {
+        let mut server = ToolServer::start(tools);
         let hello = json!({"method": "initialize", "jsonrpc": "2.0", "id": 0, "params": {
             "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "claude-code", "version": "2"}}});
-        server.feed(hello).unwrap();
+        server.send_message(hello).unwrap();
         let answer = message(&mut server).await;
         assert_eq!(answer["id"], 0);
         assert_eq!(answer["result"]["protocolVersion"], "2025-11-25");
         assert_eq!(answer["result"]["serverInfo"]["name"], "ktx");
         assert!(answer["result"]["capabilities"]["tools"].is_object());
-        server.feed(json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).unwrap();
+        server.send_message(json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).unwrap();
         server
     }
 
@@ -346,8 +347,8 @@ pub(crate) mod tests {
 
     #[tokio::test]
     async fn tools_are_listed_with_their_hints() {
-        let mut server = opened(Arc::default()).await;
-        server.feed(json!({"method": "tools/list", "jsonrpc": "2.0", "id": 1})).unwrap();
+        let mut server = start_initialized(Arc::default()).await;
+        server.send_message(json!({"method": "tools/list", "jsonrpc": "2.0", "id": 1})).unwrap();
         let answer = message(&mut server).await;
         assert_eq!(
             answer["result"]["tools"][0],
@@ -363,17 +364,17 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_reaches_the_tool_and_only_its_text_the_model() {
-        let toys = Arc::<Toys>::default();
-        let mut server = opened(Arc::clone(&toys)).await;
-        server.feed(call(7, "echo", json!({"a": "\u{fffd}"}))).unwrap();
-        let called = server.next().await.unwrap();
+    async fn only_the_text_of_a_reply_reaches_the_model() {
+        let toys = Arc::<FakeTools>::default();
+        let mut server = start_initialized(Arc::clone(&toys)).await;
+        server.send_message(call(7, "echo", json!({"a": "\u{fffd}"}))).unwrap();
+        let called = server.next_event().await.unwrap();
         assert_eq!(
             called,
-            FromServer::Called {
+            ServerEvent::CallFinished {
                 tool: "echo".into(),
                 tool_use_id: Some("t7".into()),
-                effect: Effect::Plain,
+                effect: CallEffect::Neutral,
                 failure: None,
                 declined: None,
             }
@@ -386,53 +387,55 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn failures_and_panics_are_answers() {
-        let mut server = opened(Arc::default()).await;
+    async fn failures_and_panics_become_error_results() {
+        let mut server = start_initialized(Arc::default()).await;
         for (name, text) in [("fail", "fail failed"), ("break", "break broke down"), ("unknown", "unknown failed")] {
-            server.feed(call(1, name, json!({}))).unwrap();
-            let Some(FromServer::Called { failure: Some(failure), .. }) = server.next().await else { panic!("{name}") };
+            server.send_message(call(1, name, json!({}))).unwrap();
+            let Some(ServerEvent::CallFinished { failure: Some(failure), .. }) = server.next_event().await else {
+                panic!("{name}")
+            };
             assert!(failure.starts_with(text), "{failure}");
             assert_eq!(message(&mut server).await["result"]["isError"], true);
         }
     }
 
     #[tokio::test]
-    async fn nonsense_is_refused_without_ending_the_server() {
-        let mut server = opened(Arc::default()).await;
-        assert_eq!(server.feed(json!({"jsonrpc": "2.0"})), Err(None));
-        let Err(Some(refusal)) = server.feed(json!({"id": "x", "method": 5})) else { panic!("not refused") };
+    async fn malformed_messages_are_refused_without_ending_the_server() {
+        let mut server = start_initialized(Arc::default()).await;
+        assert_eq!(server.send_message(json!({"jsonrpc": "2.0"})), Err(None));
+        let Err(Some(refusal)) = server.send_message(json!({"id": "x", "method": 5})) else { panic!("not refused") };
         assert_eq!((&refusal["id"], &refusal["error"]["code"]), (&json!("x"), &json!(-32600)));
-        server.feed(json!({"method": "nonsense/ask", "jsonrpc": "2.0", "id": 3})).unwrap();
+        server.send_message(json!({"method": "nonsense/ask", "jsonrpc": "2.0", "id": 3})).unwrap();
         assert_eq!(message(&mut server).await["error"]["code"], -32601);
-        server.feed(call(4, "echo", json!({}))).unwrap();
+        server.send_message(call(4, "echo", json!({}))).unwrap();
         assert_eq!(message(&mut server).await["id"], 4);
     }
 
     #[tokio::test]
-    async fn a_stuck_call_is_left_behind() {
+    async fn drain_gives_up_on_a_stuck_call() {
         let (held, latch) = std::sync::mpsc::channel();
-        let toys = Arc::new(Toys { latch: Mutex::new(Some(latch)), ..Toys::default() });
-        let mut server = opened(Arc::clone(&toys)).await;
-        server.feed(call(1, "echo", json!({}))).unwrap();
+        let toys = Arc::new(FakeTools { latch: Mutex::new(Some(latch)), ..FakeTools::default() });
+        let mut server = start_initialized(Arc::clone(&toys)).await;
+        server.send_message(call(1, "echo", json!({}))).unwrap();
         message(&mut server).await;
-        server.feed(call(2, "stick", json!({}))).unwrap();
+        server.send_message(call(2, "stick", json!({}))).unwrap();
         while toys.calls.lock().unwrap().len() < 2 {
             tokio::task::yield_now().await;
         }
-        assert!(!server.settle(Duration::from_millis(20)).await);
+        assert!(!server.drain(Duration::from_millis(20)).await);
         drop(held);
-        let idle = opened(toys).await;
-        assert!(idle.settle(Duration::from_secs(10)).await);
+        let idle = start_initialized(toys).await;
+        assert!(idle.drain(Duration::from_secs(10)).await);
     }
 
     #[test]
     fn unfit_tools_are_refused() {
         let fit = spec("echo", true);
-        assert_eq!(check(&[fit.clone(), spec("fail", false)]), Ok(()));
-        assert_eq!(check(&[fit.clone(), fit.clone()]), Err(UnfitTool::Twice("echo".into())));
-        assert_eq!(check(&[spec("has space", true)]), Err(UnfitTool::Name("has space".into())));
+        assert_eq!(validate_tools(&[fit.clone(), spec("fail", false)]), Ok(()));
+        assert_eq!(validate_tools(&[fit.clone(), fit.clone()]), Err(InvalidTool::DuplicateName("echo".into())));
+        assert_eq!(validate_tools(&[spec("has space", true)]), Err(InvalidTool::InvalidName("has space".into())));
         let mut list = fit;
         list.input_schema.insert("type".into(), "array".into());
-        assert_eq!(check(&[list]), Err(UnfitTool::Schema("echo".into())));
+        assert_eq!(validate_tools(&[list]), Err(InvalidTool::InvalidSchema("echo".into())));
     }
 }

@@ -12,17 +12,17 @@ use std::{
 
 use tempfile::TempDir;
 
-use crate::scoped_dir::{FileKind, PRIVATE, ScopedDir};
+use crate::scoped_dir::{FileKind, PRIVATE_MODE, ScopedDir};
 
 /// How the names begin of the directories that attempts get.
-pub const ATTEMPT: &str = "deck-";
+pub const ATTEMPT_PREFIX: &str = "deck-";
 /// How the names begin of the projects of demos.
-pub const DEMO: &str = "ingestdeck-demo-";
+pub const DEMO_PREFIX: &str = "ingestdeck-demo-";
 
 /// The file that is locked while the directory is in use.
-const MARKER: &str = ".ingestdeck-owner";
+const MARKER_FILE: &str = ".ingestdeck-owner";
 /// Its name until it is locked.
-const UNLOCKED: &str = ".ingestdeck-owner-new";
+const UNLOCKED_MARKER_FILE: &str = ".ingestdeck-owner-new";
 
 /// A directory with mode 0700 that is deleted with this value.
 #[derive(Debug)]
@@ -42,12 +42,14 @@ impl PrivateDir {
     }
 
     fn new_in(parent: &Path, prefix: &str) -> io::Result<Self> {
-        let dir =
-            tempfile::Builder::new().prefix(prefix).permissions(Permissions::from_mode(PRIVATE)).tempdir_in(parent)?;
+        let dir = tempfile::Builder::new()
+            .prefix(prefix)
+            .permissions(Permissions::from_mode(PRIVATE_MODE))
+            .tempdir_in(parent)?;
         let scoped = ScopedDir::open(dir.path())?;
-        let marker = scoped.create_new(UNLOCKED)?;
+        let marker = scoped.create_new(UNLOCKED_MARKER_FILE)?;
         marker.try_lock().map_err(io::Error::from)?;
-        std::fs::rename(dir.path().join(UNLOCKED), dir.path().join(MARKER))?;
+        std::fs::rename(dir.path().join(UNLOCKED_MARKER_FILE), dir.path().join(MARKER_FILE))?;
         Ok(Self { dir, _marker: marker })
     }
 
@@ -57,17 +59,17 @@ impl PrivateDir {
 }
 
 /// Deletes the directories of processes that ended without doing so. Returns how many.
-pub fn sweep() -> usize {
-    sweep_in(&std::env::temp_dir())
+pub fn remove_abandoned_dirs() -> usize {
+    remove_abandoned_dirs_in(&std::env::temp_dir())
 }
 
-fn sweep_in(parent: &Path) -> usize {
+fn remove_abandoned_dirs_in(parent: &Path) -> usize {
     let Ok(scoped) = ScopedDir::open(parent) else { return 0 };
     let entries = scoped.entries().unwrap_or_default().into_iter();
     let names =
         entries.filter(|(_, kind)| *kind == FileKind::Directory).filter_map(|(name, _)| name.into_string().ok());
-    let ours = names.filter(|name| name.starts_with(ATTEMPT) || name.starts_with(DEMO));
-    let swept = ours.filter(|name| match remove_abandoned(&scoped, parent, name) {
+    let ours = names.filter(|name| name.starts_with(ATTEMPT_PREFIX) || name.starts_with(DEMO_PREFIX));
+    let swept = ours.filter(|name| match remove_if_abandoned(&scoped, parent, name) {
         Ok(is_removed) => is_removed,
         Err(error) => {
             tracing::debug!(%error, name, "a temporary directory stays");
@@ -78,10 +80,10 @@ fn sweep_in(parent: &Path) -> usize {
 }
 
 /// Deletes the directory `name`, if it is one of ours and its process is gone.
-fn remove_abandoned(scoped: &ScopedDir, parent: &Path, name: &str) -> io::Result<bool> {
+fn remove_if_abandoned(scoped: &ScopedDir, parent: &Path, name: &str) -> io::Result<bool> {
     let us = nix::unistd::geteuid().as_raw();
     // The marker is read through the opened directory, so nothing can be put in its place between the two looks.
-    let (marker, _) = scoped.dir(name, None)?.open_here(MARKER)?;
+    let (marker, _) = scoped.dir(name, None)?.open_entry(MARKER_FILE)?;
     let is_ours = marker.metadata()?.uid() == us && std::fs::symlink_metadata(parent.join(name))?.uid() == us;
     Ok(is_ours && marker.try_lock().is_ok() && scoped.remove_dir_all(name)?)
 }
@@ -95,7 +97,7 @@ mod tests {
     #[test]
     fn private_dir_is_for_the_owner_alone() {
         let parent = tempfile::tempdir().unwrap();
-        let dir = PrivateDir::new_in(parent.path(), ATTEMPT).unwrap();
+        let dir = PrivateDir::new_in(parent.path(), ATTEMPT_PREFIX).unwrap();
         assert_eq!(fs::metadata(dir.path()).unwrap().permissions().mode() & 0o777, 0o700);
         drop(dir);
         assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
@@ -104,19 +106,20 @@ mod tests {
     #[test]
     fn sweep_removes_only_abandoned_directories() {
         let (parent, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let live = PrivateDir::new_in(parent.path(), ATTEMPT).unwrap();
+        let live = PrivateDir::new_in(parent.path(), ATTEMPT_PREFIX).unwrap();
         // As a process leaves it that is killed.
         for name in ["deck-dead", "ingestdeck-demo-dead", "other-dead"] {
             fs::create_dir_all(parent.path().join(name).join("deep")).unwrap();
-            fs::write(parent.path().join(name).join(MARKER), "").unwrap();
+            fs::write(parent.path().join(name).join(MARKER_FILE), "").unwrap();
         }
-        fs::write(outside.path().join(MARKER), "").unwrap();
+        fs::write(outside.path().join(MARKER_FILE), "").unwrap();
         symlink(outside.path(), parent.path().join("deck-link")).unwrap();
         symlink(outside.path(), parent.path().join("deck-dead/link")).unwrap();
         fs::create_dir(parent.path().join("deck-unmarked")).unwrap();
         fs::create_dir(parent.path().join("deck-marked-by-a-link")).unwrap();
-        symlink(outside.path().join(MARKER), parent.path().join("deck-marked-by-a-link").join(MARKER)).unwrap();
-        assert_eq!(sweep_in(parent.path()), 2);
+        symlink(outside.path().join(MARKER_FILE), parent.path().join("deck-marked-by-a-link").join(MARKER_FILE))
+            .unwrap();
+        assert_eq!(remove_abandoned_dirs_in(parent.path()), 2);
         let mut left: Vec<String> = fs::read_dir(parent.path())
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -124,6 +127,6 @@ mod tests {
             .collect();
         left.sort();
         assert_eq!(left, ["deck-link", "deck-marked-by-a-link", "deck-unmarked", "other-dead"]);
-        assert!(live.path().is_dir() && outside.path().join(MARKER).is_file());
+        assert!(live.path().is_dir() && outside.path().join(MARKER_FILE).is_file());
     }
 }

@@ -25,15 +25,15 @@ use tokio::{
 };
 use uuid::Uuid;
 
-use super::{contained::contained, reader::LONGEST_LINE};
+use super::{line_reader::MAX_LINE_BYTES, panic_guard::with_panic_guard};
 use crate::{
     file_limit,
-    group_guard::{self, Agent, MARK},
+    group_guard::{self, AGENT_MARK_VAR, AgentGuard},
     program_path,
 };
 
 /// Flags of `claude` and of the scripted agent whose values are written to a log.
-const PLAIN_FLAGS: &[&str] = &[
+const LOGGED_VALUE_FLAGS: &[&str] = &[
     "--allowedTools",
     "--attempt",
     "--disallowedTools",
@@ -52,7 +52,7 @@ const PLAIN_FLAGS: &[&str] = &[
 
 /// What to start.
 #[derive(Clone, Debug)]
-pub struct Order {
+pub struct SpawnRequest {
     /// Program.
     pub exe: PathBuf,
     /// Its arguments.
@@ -67,28 +67,28 @@ pub struct Order {
 
 /// How long we wait before the next step. Times of the design; tests shorten them.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct ProcessTimeouts {
     /// Between the steps of the kill ladder.
-    pub rung: Duration,
+    pub escalation_step: Duration,
     /// For a process to end by itself once it has nothing left to do.
-    pub linger: Duration,
+    pub exit: Duration,
     /// For the pipes of a dead process to close.
-    pub drain: Duration,
+    pub pipe_drain: Duration,
     /// For an answer to a question.
-    pub answer: Duration,
+    pub reply: Duration,
     /// For a process that was started to open the conversation, and for one that has its prompt to begin with it. A
     /// machine that is starting many at once takes its time.
-    pub opening: Duration,
+    pub startup: Duration,
 }
 
-impl Default for Patience {
+impl Default for ProcessTimeouts {
     fn default() -> Self {
         Self {
-            rung: Duration::from_secs(2),
-            linger: Duration::from_secs(5),
-            drain: Duration::from_secs(2),
-            answer: Duration::from_secs(30),
-            opening: Duration::from_secs(120),
+            escalation_step: Duration::from_secs(2),
+            exit: Duration::from_secs(5),
+            pipe_drain: Duration::from_secs(2),
+            reply: Duration::from_secs(30),
+            startup: Duration::from_secs(120),
         }
     }
 }
@@ -103,18 +103,23 @@ pub struct StreamLimits {
     /// What is recorded of its stderr; the rest is counted.
     pub stderr: usize,
     /// What may wait until it reads; more ends the attempt.
-    pub unread: usize,
+    pub unread_stdin: usize,
 }
 
 impl Default for StreamLimits {
     fn default() -> Self {
-        Self { line: LONGEST_LINE, stderr_line: 8 * 1024 * 1024, stderr: 8 * 1024 * 1024, unread: 16 * 1024 * 1024 }
+        Self {
+            line: MAX_LINE_BYTES,
+            stderr_line: 8 * 1024 * 1024,
+            stderr: 8 * 1024 * 1024,
+            unread_stdin: 16 * 1024 * 1024,
+        }
     }
 }
 
 /// The steps that end a process, mildest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Rung {
+pub enum EscalationStep {
     /// Ask it to stop: a request in the two-way protocol, SIGINT otherwise.
     Interrupt,
     /// SIGTERM.
@@ -125,9 +130,9 @@ pub enum Rung {
     GiveUp,
 }
 
-impl Rung {
+impl EscalationStep {
     /// The next firmer step.
-    pub fn next(self) -> Self {
+    pub fn next_step(self) -> Self {
         match self {
             Self::Interrupt => Self::Terminate,
             Self::Terminate => Self::Kill,
@@ -148,7 +153,7 @@ impl Rung {
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ended {
+pub struct ProcessExit {
     /// Exit code.
     pub code: Option<i32>,
     /// Signal that ended it.
@@ -159,11 +164,11 @@ pub struct Ended {
 #[derive(Debug)]
 pub struct Child {
     process: tokio::process::Child,
-    agent: Agent,
+    guard: AgentGuard,
     pid: u32,
-    ended: Option<Ended>,
+    exit: Option<ProcessExit>,
     /// Resolves once nothing is found that the process has started.
-    swept: Option<oneshot::Receiver<()>>,
+    cleanup: Option<oneshot::Receiver<()>>,
     /// Pipe to its stdin, if asked for.
     pub stdin: Option<ChildStdin>,
     /// Pipe from its stdout.
@@ -182,37 +187,39 @@ impl Child {
     ///
     /// SIGTERM and SIGKILL are sent by another thread, which looks first for what has left the group.
     pub fn signal(&self, signal: Signal) {
-        self.agent.signal(signal);
+        self.guard.signal(signal);
     }
 
     /// Waits for its end, then ends whatever it has left behind. May be dropped and called again.
-    pub async fn wait(&mut self) -> Ended {
-        let ended = match self.ended {
+    pub async fn wait(&mut self) -> ProcessExit {
+        let ended = match self.exit {
             Some(ended) => ended,
             None => {
                 let status = self.process.wait().await;
-                let ended = status
-                    .map_or_else(|_| Ended::default(), |status| Ended { code: status.code(), signal: status.signal() });
-                self.swept = self.agent.end();
-                *self.ended.insert(ended)
+                let ended = status.map_or_else(
+                    |_| ProcessExit::default(),
+                    |status| ProcessExit { code: status.code(), signal: status.signal() },
+                );
+                self.cleanup = self.guard.begin_end();
+                *self.exit.insert(ended)
             }
         };
-        if let Some(swept) = &mut self.swept {
+        if let Some(swept) = &mut self.cleanup {
             // A thread that is gone has nothing left to do.
             let _ = swept.await;
-            self.swept = None;
+            self.cleanup = None;
         }
         ended
     }
 
     /// Climbs the ladder from `rung` until it has ended. `None` if even SIGKILL did not help.
-    pub async fn end(&mut self, mut rung: Rung, patience: Patience) -> Option<Ended> {
+    pub async fn escalate_from(&mut self, mut rung: EscalationStep, patience: ProcessTimeouts) -> Option<ProcessExit> {
         while let Some(signal) = rung.signal() {
             self.signal(signal);
-            if let Ok(ended) = tokio::time::timeout(patience.rung, self.wait()).await {
+            if let Ok(ended) = tokio::time::timeout(patience.escalation_step, self.wait()).await {
                 return Some(ended);
             }
-            rung = rung.next();
+            rung = rung.next_step();
         }
         None
     }
@@ -222,35 +229,35 @@ impl Child {
 ///
 /// The kernel's parent-death signal fires when the *thread* that started the child ends, so every child is started
 /// by one thread that lives as long as the program.
-pub async fn spawn(order: Order) -> io::Result<Child> {
+pub async fn spawn(order: SpawnRequest) -> io::Result<Child> {
     let (reply, answer) = oneshot::channel();
-    let job = Job { order, runtime: Handle::current(), reply };
-    spawner()?.send(job).map_err(|_| io::Error::other("the thread that starts processes is gone"))?;
+    let job = SpawnJob { request: order, runtime: Handle::current(), reply };
+    spawner_queue()?.send(job).map_err(|_| io::Error::other("the thread that starts processes is gone"))?;
     answer.await.map_err(|_| io::Error::other("the thread that starts processes gave no answer"))?
 }
 
 /// Ends everything that is still there, and waits for it: up to three seconds. Safe to call at any time, from any thread,
 /// more than once.
 pub fn kill_all() {
-    group_guard::end_all();
+    group_guard::end_all_agents();
 }
 
-struct Job {
-    order: Order,
+struct SpawnJob {
+    request: SpawnRequest,
     runtime: Handle,
     reply: oneshot::Sender<io::Result<Child>>,
 }
 
-fn spawner() -> io::Result<mpsc::Sender<Job>> {
-    static SPAWNER: OnceLock<mpsc::Sender<Job>> = OnceLock::new();
+fn spawner_queue() -> io::Result<mpsc::Sender<SpawnJob>> {
+    static SPAWNER: OnceLock<mpsc::Sender<SpawnJob>> = OnceLock::new();
     if let Some(jobs) = SPAWNER.get() {
         return Ok(jobs.clone());
     }
-    let (jobs, orders) = mpsc::channel::<Job>();
+    let (jobs, orders) = mpsc::channel::<SpawnJob>();
     std::thread::Builder::new().name("spawner".into()).spawn(move || {
-        for Job { order, runtime, reply } in orders {
+        for SpawnJob { request: order, runtime, reply } in orders {
             // A runtime that shuts down makes this panic; the thread must survive that, or its children die.
-            let started = AssertUnwindSafe(|| contained(|| start(order, &runtime)));
+            let started = AssertUnwindSafe(|| with_panic_guard(|| spawn_in_runtime(order, &runtime)));
             let started = catch_unwind(started);
             let started = started.unwrap_or_else(|_| Err(io::Error::other("the runtime is shutting down")));
             // If nobody waits any more, the child comes back and is dropped, which kills it.
@@ -261,33 +268,33 @@ fn spawner() -> io::Result<mpsc::Sender<Job>> {
     Ok(SPAWNER.get_or_init(|| jobs).clone())
 }
 
-fn start(order: Order, runtime: &Handle) -> io::Result<Child> {
+fn spawn_in_runtime(order: SpawnRequest, runtime: &Handle) -> io::Result<Child> {
     let _inside = runtime.enter();
     let mark = Uuid::new_v4().to_string();
-    let argv = loggable(&order.args);
+    let argv = redact_args(&order.args);
     let mut command = Command::new(&order.exe);
     command
         .args(&order.args)
         .current_dir(&order.cwd)
         .env_clear()
-        .envs(order.env.into_iter().map(absolute_path))
-        .env(MARK, &mark)
+        .envs(order.env.into_iter().map(absolute_path_var))
+        .env(AGENT_MARK_VAR, &mark)
         .stdin(if order.stdin { Stdio::piped() } else { Stdio::null() })
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0);
-    prepare(&mut command);
+    configure_command(&mut command);
     let mut process = command.spawn()?;
     let pid = process.id().ok_or_else(|| io::Error::other("the process ended while it was started"))?;
     let leader = i32::try_from(pid).map(Pid::from_raw).map_err(io::Error::other)?;
-    let agent = Agent::register(leader, mark);
+    let agent = AgentGuard::register(leader, mark);
     tracing::debug!(pid, exe = %order.exe.display(), args = %argv, "started");
     let (stdin, stdout, stderr) = (process.stdin.take(), process.stdout.take(), process.stderr.take());
-    Ok(Child { process, agent, pid, ended: None, swept: None, stdin, stdout, stderr })
+    Ok(Child { process, guard: agent, pid, exit: None, cleanup: None, stdin, stdout, stderr })
 }
 
 /// The arguments for a log: flags as they are, values only of flags that hold none of the user's text.
-fn loggable(args: &[OsString]) -> String {
+fn redact_args(args: &[OsString]) -> String {
     let mut words: Vec<String> = Vec::new();
     let (mut is_plain, mut is_text) = (true, false);
     for arg in args {
@@ -304,34 +311,34 @@ fn loggable(args: &[OsString]) -> String {
         let flag = if arg.starts_with('-') { Some(arg.split('=').next().unwrap_or_default()) } else { None };
         words.push(match flag {
             None if is_plain => arg.escape_debug().to_string(),
-            Some(flag) if PLAIN_FLAGS.contains(&flag) || flag == arg => arg.escape_debug().to_string(),
+            Some(flag) if LOGGED_VALUE_FLAGS.contains(&flag) || flag == arg => arg.escape_debug().to_string(),
             Some(flag) => format!("{}=…", flag.escape_debug()),
             None => "…".to_owned(),
         });
         is_text = flag == Some("--system-prompt") && flag == Some(&*arg);
-        is_plain = flag.is_some_and(|flag| PLAIN_FLAGS.contains(&flag));
+        is_plain = flag.is_some_and(|flag| LOGGED_VALUE_FLAGS.contains(&flag));
     }
     words.join(" ")
 }
 
 /// `PATH` without entries that name a place in whatever directory is current. Other variables are as they are.
-fn absolute_path((name, value): (OsString, OsString)) -> (OsString, OsString) {
+fn absolute_path_var((name, value): (OsString, OsString)) -> (OsString, OsString) {
     let value = if name == "PATH" { program_path::absolute_entries(&value) } else { value };
     (name, value)
 }
 
 /// Lets the child die with us, where the system can, and gives it the limit of open files of the user's shell.
-fn prepare(command: &mut Command) {
+fn configure_command(command: &mut Command) {
     file_limit::restore_in(command.as_std_mut());
     #[cfg(target_os = "linux")]
-    end_with_parent(command);
+    set_parent_death_signal(command);
 }
 
 #[cfg(target_os = "linux")]
-fn end_with_parent(command: &mut Command) {
+fn set_parent_death_signal(command: &mut Command) {
     let us = nix::unistd::getpid();
     // The guard ends what ignores SIGTERM.
-    let last_signal = if group_guard::is_on() { Signal::SIGTERM } else { Signal::SIGKILL };
+    let last_signal = if group_guard::is_running() { Signal::SIGTERM } else { Signal::SIGKILL };
     let before_exec = move || {
         nix::sys::prctl::set_pdeathsig(last_signal)?;
         // We may have died before the signal was armed.
@@ -349,11 +356,11 @@ mod tests {
     use std::{path::Path, time::Instant};
 
     use super::*;
-    use crate::claude::reader::LineReader;
+    use crate::claude::line_reader::LineReader;
 
     #[test]
-    fn logged_arguments_hold_no_text_of_the_user() {
-        let logged = |args: &[&str]| loggable(&args.iter().map(OsString::from).collect::<Vec<_>>());
+    fn logged_arguments_contain_no_user_text() {
+        let logged = |args: &[&str]| redact_args(&args.iter().map(OsString::from).collect::<Vec<_>>());
         assert_eq!(logged(&["--version"]), "--version");
         assert_eq!(logged(&["auth", "status"]), "auth …");
         let session =
@@ -361,16 +368,16 @@ mod tests {
         assert_eq!(logged(&session), "-p --model opus --system-prompt … --resume=ab --agents=… -- …");
     }
 
-    const QUICK: Patience = Patience {
-        rung: Duration::from_millis(100),
-        linger: Duration::from_millis(100),
-        drain: Duration::from_millis(500),
-        answer: Duration::from_millis(500),
-        opening: Duration::from_secs(10),
+    const SHORT_TIMEOUTS: ProcessTimeouts = ProcessTimeouts {
+        escalation_step: Duration::from_millis(100),
+        exit: Duration::from_millis(100),
+        pipe_drain: Duration::from_millis(500),
+        reply: Duration::from_millis(500),
+        startup: Duration::from_secs(10),
     };
 
-    fn shell(script: &str) -> Order {
-        Order {
+    fn shell(script: &str) -> SpawnRequest {
+        SpawnRequest {
             exe: "/bin/sh".into(),
             args: vec!["-c".into(), script.into()],
             cwd: std::env::temp_dir(),
@@ -380,25 +387,25 @@ mod tests {
     }
 
     /// A shell that ignores every mild signal, with a child that does the same; prints the child's process id.
-    const STUBBORN: &str =
+    const IGNORES_SIGNALS_SCRIPT: &str =
         "trap '' INT TERM; sh -c 'trap \"\" INT TERM; echo $$; while :; do sleep 1; done' & wait; wait";
 
     async fn first_line(child: &mut Child) -> String {
         let mut lines = LineReader::new(child.stdout.take().unwrap());
         lines.fill().await.unwrap();
-        String::from_utf8(lines.take().lines().next().unwrap().to_vec()).unwrap()
+        String::from_utf8(lines.take_lines().lines().next().unwrap().to_vec()).unwrap()
     }
 
     /// Running, and not a zombie that nobody has collected yet.
-    fn alive(pid: &str) -> bool {
+    fn is_alive(pid: &str) -> bool {
         let stat = std::fs::read_to_string(Path::new("/proc").join(pid).join("stat"));
         stat.is_ok_and(|stat| !stat.contains(") Z "))
     }
 
-    fn dies(pid: &str) -> bool {
+    fn wait_until_dead(pid: &str) -> bool {
         let deadline = Instant::now() + Duration::from_secs(10);
         while Instant::now() < deadline {
-            if !alive(pid) {
+            if !is_alive(pid) {
                 return true;
             }
             std::thread::yield_now();
@@ -407,44 +414,47 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_child_that_ignores_everything_but_sigkill_is_ended_with_its_children() {
-        let mut child = spawn(shell(STUBBORN)).await.unwrap();
+    async fn stubborn_child_and_its_children_are_killed() {
+        let mut child = spawn(shell(IGNORES_SIGNALS_SCRIPT)).await.unwrap();
         let grandchild = first_line(&mut child).await;
-        assert!(alive(&grandchild));
-        let ended = child.end(Rung::Interrupt, QUICK).await.unwrap();
-        assert_eq!(ended, Ended { code: None, signal: Some(9) });
-        assert!(dies(&grandchild));
+        assert!(is_alive(&grandchild));
+        let ended = child.escalate_from(EscalationStep::Interrupt, SHORT_TIMEOUTS).await.unwrap();
+        assert_eq!(ended, ProcessExit { code: None, signal: Some(9) });
+        assert!(wait_until_dead(&grandchild));
     }
 
     #[tokio::test]
-    async fn a_child_that_obeys_is_not_killed() {
+    async fn child_that_exits_on_sigterm_is_not_killed() {
         let mut child = spawn(shell("trap 'exit 7' TERM; echo ready; while :; do sleep 0.01; done")).await.unwrap();
         first_line(&mut child).await;
-        assert_eq!(child.end(Rung::Terminate, Patience::default()).await, Some(Ended { code: Some(7), signal: None }));
+        assert_eq!(
+            child.escalate_from(EscalationStep::Terminate, ProcessTimeouts::default()).await,
+            Some(ProcessExit { code: Some(7), signal: None })
+        );
     }
 
     #[tokio::test]
     async fn dropping_a_child_ends_its_group() {
-        let mut child = spawn(shell(STUBBORN)).await.unwrap();
+        let mut child = spawn(shell(IGNORES_SIGNALS_SCRIPT)).await.unwrap();
         let grandchild = first_line(&mut child).await;
         let leader = child.pid().to_string();
         drop(child);
-        assert!(dies(&grandchild) && dies(&leader));
+        assert!(wait_until_dead(&grandchild) && wait_until_dead(&leader));
     }
 
     #[tokio::test]
-    async fn what_a_dead_child_leaves_behind_is_killed() {
+    async fn orphans_of_a_dead_child_are_killed() {
         let mut child = spawn(shell("sh -c 'trap \"\" HUP; echo $$; while :; do sleep 1; done' & read line; exit 3"))
             .await
             .unwrap();
         let grandchild = first_line(&mut child).await;
         drop(child.stdin.take());
         assert_eq!(child.wait().await.code, Some(3));
-        assert!(dies(&grandchild));
+        assert!(wait_until_dead(&grandchild));
     }
 
     #[tokio::test]
-    async fn a_child_outlives_the_runtime_thread_that_asked_for_it() {
+    async fn child_outlives_the_thread_that_spawned_it() {
         let (asked, answer) = oneshot::channel();
         let runtime = Handle::current();
         std::thread::spawn(move || drop(asked.send(runtime.block_on(spawn(shell("read line; echo $line"))))))
@@ -457,8 +467,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_does_not_exist_cannot_be_started() {
-        let order = Order { exe: "/nonexistent/claude".into(), ..shell("") };
+    async fn spawning_a_missing_program_fails() {
+        let order = SpawnRequest { exe: "/nonexistent/claude".into(), ..shell("") };
         assert_eq!(spawn(order).await.unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 }

@@ -17,24 +17,24 @@ use tokio::{
 };
 
 use self::{
-    actor::{Actor, Totals},
-    args::{Args, Request, Run},
-    host::{Cues, Host},
-    script::{Ignorable, Script},
-    wire::{VERSION, Wire},
+    agent::{ScriptedAgent, UsageTotals},
+    args::{RunFlags, ScriptedAgentArgs, ScriptedCommand},
+    host::{HostConnection, TurnControl},
+    output::{OutputLines, VERSION},
+    script::{AgentScript, IgnoredEvent},
 };
 
-mod actor;
+mod agent;
 pub mod args;
 mod call;
 mod host;
+mod output;
 pub mod script;
 mod turn;
-mod wire;
 
 /// A signal that the process got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Signal {
+pub enum AgentSignal {
     /// SIGINT: say how far it got, then exit with 0.
     Interrupt,
     /// SIGTERM: exit with 143 at once.
@@ -45,48 +45,48 @@ pub enum Signal {
 pub fn run(words: impl IntoIterator<Item = String>) -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return complain(&format!("scripted-agent: cannot start: {error}")),
+        Err(error) => return print_error(&format!("scripted-agent: cannot start: {error}")),
     };
-    let args = match Args::parse(words) {
+    let args = match ScriptedAgentArgs::parse(words) {
         Ok(args) => args,
-        Err(error) => return complain(&error.to_string()),
+        Err(error) => return print_error(&error.to_string()),
     };
-    let code = runtime.block_on(on_process_streams(args));
+    let code = runtime.block_on(play_on_process_streams(args));
     // A thread that still reads stdin would otherwise keep the process.
     runtime.shutdown_background();
     code
 }
 
-async fn on_process_streams(args: Args) -> ExitCode {
+async fn play_on_process_streams(args: ScriptedAgentArgs) -> ExitCode {
     let run = match args.request {
-        Request::Version => return say(VERSION),
-        Request::AuthStatus => {
-            return say(r#"{"loggedIn":true,"authMethod":"scripted","apiProvider":"scripted"}"#);
+        ScriptedCommand::Version => return print_line(VERSION),
+        ScriptedCommand::AuthStatus => {
+            return print_line(r#"{"loggedIn":true,"authMethod":"scripted","apiProvider":"scripted"}"#);
         }
-        Request::Run(run) => *run,
+        ScriptedCommand::Run(run) => *run,
     };
     let file = args.script.display();
     let script = match std::fs::read_to_string(&args.script) {
-        Ok(text) => Script::parse(&text),
-        Err(error) => return complain(&format!("scripted-agent: cannot read {file}: {error}")),
+        Ok(text) => AgentScript::parse(&text),
+        Err(error) => return print_error(&format!("scripted-agent: cannot read {file}: {error}")),
     };
     let script = match script {
         Ok(script) => script,
-        Err(error) => return complain(&format!("scripted-agent: {file}: {error}")),
+        Err(error) => return print_error(&format!("scripted-agent: {file}: {error}")),
     };
-    let part = Casting { attempt: args.attempt, unit: args.unit, speed: args.speed, run };
+    let part = PlayOptions { attempt: args.attempt, unit: args.unit, speed: args.speed, run };
     let code = match signals() {
         Ok(signals) => {
-            perform(script, part, tokio::io::stdin(), tokio::io::stdout(), tokio::io::stderr(), signals).await
+            play_script(script, part, tokio::io::stdin(), tokio::io::stdout(), tokio::io::stderr(), signals).await
         }
-        Err(error) => return complain(&format!("scripted-agent: cannot listen to signals: {error}")),
+        Err(error) => return print_error(&format!("scripted-agent: cannot listen to signals: {error}")),
     };
     ExitCode::from(code)
 }
 
 /// Who plays what, and how fast.
 #[derive(Clone, Debug)]
-pub struct Casting {
+pub struct PlayOptions {
     /// Number of the attempt.
     pub attempt: u32,
     /// Unit key; else the prompt's heading says.
@@ -94,43 +94,53 @@ pub struct Casting {
     /// Times are divided by this.
     pub speed: f64,
     /// What the command line of `claude` asks.
-    pub run: Run,
+    pub run: RunFlags,
 }
 
 /// Plays `script` on any streams and gives the exit code. `stdin` is read only in two-way mode.
-pub async fn perform(
-    script: Script,
-    casting: Casting,
+pub async fn play_script(
+    script: AgentScript,
+    casting: PlayOptions,
     stdin: impl AsyncRead + Send + Unpin + 'static,
     stdout: impl AsyncWrite + Send + Unpin + 'static,
     stderr: impl AsyncWrite + Send + Unpin + 'static,
-    mut signals: mpsc::Receiver<Signal>,
+    mut signals: mpsc::Receiver<AgentSignal>,
 ) -> u8 {
-    let Casting { attempt, unit, speed, run } = casting;
-    let wire = Arc::new(Wire::new(stdout, stderr));
-    let cues = Arc::new(Cues::default());
+    let PlayOptions { attempt, unit, speed, run } = casting;
+    let wire = Arc::new(OutputLines::new(stdout, stderr));
+    let cues = Arc::new(TurnControl::default());
     // Unbounded, so that a queue of prompts never keeps back the reply that a running call waits for.
     let (sender, prompts) = mpsc::unbounded_channel();
-    let host = run.two_way.then(|| Arc::new(Host::new(Arc::clone(&wire), Arc::clone(&cues))));
+    let host = run.stream_input.then(|| Arc::new(HostConnection::new(Arc::clone(&wire), Arc::clone(&cues))));
     // Dropped with this function, and the reader with it: else its half of the streams would stay open.
     let mut reader = JoinSet::new();
     if let Some(host) = host.clone() {
         reader.spawn(host.listen(stdin, sender));
     }
-    let totals = Totals::default().into();
-    let actor = Actor { script, attempt, unit, speed, run, wire, host: host.clone(), cues: Arc::clone(&cues), totals };
-    let mut performance = std::pin::pin!(actor.perform(prompts));
+    let totals = UsageTotals::default().into();
+    let actor = ScriptedAgent {
+        script,
+        attempt,
+        unit,
+        speed,
+        run,
+        output: wire,
+        host: host.clone(),
+        turn_control: Arc::clone(&cues),
+        totals,
+    };
+    let mut performance = std::pin::pin!(actor.run(prompts));
     let code = loop {
         tokio::select! {
             code = &mut performance => break code,
-            () = cues.dead.cancelled() => break 1,
+            () = cues.exit_now.cancelled() => break 1,
             Some(signal) = signals.recv() => match signal {
-                Signal::Terminate if !cues.ignores(Ignorable::Sigterm) => break 128 + 15,
-                Signal::Interrupt if !cues.ignores(Ignorable::Sigint) => {
-                    cues.quit.cancel();
+                AgentSignal::Terminate if !cues.ignores(IgnoredEvent::Sigterm) => break 128 + 15,
+                AgentSignal::Interrupt if !cues.ignores(IgnoredEvent::Sigint) => {
+                    cues.exit_after_turn.cancel();
                     cues.interrupt();
                 }
-                Signal::Terminate | Signal::Interrupt => {}
+                AgentSignal::Terminate | AgentSignal::Interrupt => {}
             },
         }
     };
@@ -140,7 +150,7 @@ pub async fn perform(
     code
 }
 
-fn signals() -> std::io::Result<mpsc::Receiver<Signal>> {
+fn signals() -> std::io::Result<mpsc::Receiver<AgentSignal>> {
     use tokio::signal::unix::{SignalKind, signal};
 
     let mut interrupts = signal(SignalKind::interrupt())?;
@@ -149,8 +159,8 @@ fn signals() -> std::io::Result<mpsc::Receiver<Signal>> {
     tokio::spawn(async move {
         loop {
             let got = tokio::select! {
-                Some(()) = interrupts.recv() => Signal::Interrupt,
-                Some(()) = terminations.recv() => Signal::Terminate,
+                Some(()) = interrupts.recv() => AgentSignal::Interrupt,
+                Some(()) = terminations.recv() => AgentSignal::Terminate,
                 else => return,
             };
             if sender.send(got).await.is_err() {
@@ -162,13 +172,13 @@ fn signals() -> std::io::Result<mpsc::Receiver<Signal>> {
 }
 
 #[expect(clippy::print_stdout, reason = "stdout is this subcommand's protocol")]
-fn say(line: &str) -> ExitCode {
+fn print_line(line: &str) -> ExitCode {
     println!("{line}");
     ExitCode::SUCCESS
 }
 
 #[expect(clippy::print_stderr, reason = "stderr is where the real program complains")]
-fn complain(line: &str) -> ExitCode {
+fn print_error(line: &str) -> ExitCode {
     eprintln!("{line}");
     ExitCode::FAILURE
 }

@@ -3,7 +3,7 @@
 //! Everything up to a limit is kept as it came. What is dropped behind it is counted, and the counts are on the tape. The
 //! verdict has the last lines whatever was dropped.
 
-use crate::tape::{Note, note::Level};
+use crate::tape::{Note, note::Severity};
 
 /// The stderr of one attempt.
 #[derive(Clone, Copy, Debug)]
@@ -32,9 +32,9 @@ impl StderrLimit {
     }
 
     /// The note for the tape once the first line is dropped; `None` before that and after `had_dropped` lines were.
-    pub(super) fn begins(&self, had_dropped: bool) -> Option<Note> {
+    pub(super) fn limit_reached_note(&self, had_dropped: bool) -> Option<Note> {
         let text = format!("stderr exceeds {} bytes; the lines after this are not recorded", self.limit);
-        (!had_dropped && self.has_dropped()).then_some(Note::Said { level: Level::Warning, text })
+        (!had_dropped && self.has_dropped()).then_some(Note::Message { level: Severity::Warning, text })
     }
 
     /// True once a line was dropped.
@@ -43,10 +43,10 @@ impl StderrLimit {
     }
 
     /// The note for the end of the attempt.
-    pub(super) fn ends(&self) -> Option<Note> {
+    pub(super) fn summary_note(&self) -> Option<Note> {
         let Self { dropped_lines, dropped_bytes, .. } = self;
         let text = format!("{dropped_lines} lines of stderr ({dropped_bytes} bytes) were not recorded");
-        self.has_dropped().then_some(Note::Said { level: Level::Warning, text })
+        self.has_dropped().then_some(Note::Message { level: Severity::Warning, text })
     }
 }
 
@@ -58,10 +58,10 @@ mod tests {
     fn lines_beyond_the_limit_are_counted() {
         let mut stderr = StderrLimit::new(10);
         assert!(stderr.admits(6) && stderr.admits(4));
-        assert_eq!((stderr.begins(false), stderr.ends()), (None, None));
+        assert_eq!((stderr.limit_reached_note(false), stderr.summary_note()), (None, None));
         assert!(!stderr.admits(1) && !stderr.admits(0), "no line is recorded after a gap");
-        assert!(stderr.begins(false).is_some() && stderr.begins(true).is_none());
-        let Some(Note::Said { text, .. }) = stderr.ends() else { panic!() };
+        assert!(stderr.limit_reached_note(false).is_some() && stderr.limit_reached_note(true).is_none());
+        let Some(Note::Message { text, .. }) = stderr.summary_note() else { panic!() };
         assert_eq!(text, "2 lines of stderr (1 bytes) were not recorded");
     }
 }

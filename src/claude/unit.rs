@@ -18,48 +18,48 @@ use tokio::{
 
 use crate::{
     decode,
-    run::source::{RecordError, Recorder},
+    run::entry_source::{RecordError, Recorder},
     tape::{
         Note, UnitKey,
-        entry::Body,
-        note::{Amendment, AttemptStarted, Content, Level},
+        entry::EntryBody,
+        note::{Amendment, AttemptStarted, ContentDigests, Severity},
     },
     units::{
         Toolset,
-        verdict::{Facts, TimedOut},
+        verdict::{AttemptFacts, TimeLimit},
     },
 };
 
 use self::{
-    deadline::Deadlines,
-    frames::FrameQueue,
-    lull::Lull,
-    start::{Begun, NotBegun, begin},
-    tape::Tape,
+    deadlines::Deadlines,
+    frame_queue::FrameQueue,
+    read_coalescer::ReadCoalescer,
+    recorder::AttemptRecorder,
+    start::{BeginError, StartedProcess, start_process},
 };
-pub use super::control::{Decision, HeldCall};
+pub use super::control::{ApprovalDecision, ApprovalRequest};
 use super::{
-    control::Frame,
-    course::{Alarm, Course, Step},
-    isolation::Allowed,
-    mcp::{self, FromServer, Server},
-    pipe::Pipe,
-    process::{Child, Ended, Patience, StreamLimits},
-    reader::LineReader,
+    attempt_machine::{AttemptEffect, AttemptMachine, AttemptTimer},
+    control::ControlFrame,
+    isolation::AllowedTools,
+    line_reader::LineReader,
+    mcp::{self, ServerEvent, ToolServer},
+    pausable_pipe::PausablePipe,
+    process::{Child, ProcessExit, ProcessTimeouts, StreamLimits},
     stderr_limit::StderrLimit,
 };
-pub use deadline::AttemptTimeouts;
-pub use lull::first_beat;
+pub use deadlines::AttemptTimeouts;
+pub use read_coalescer::start_tick_clock;
 
-pub(super) mod deadline;
-mod frames;
-mod lull;
+pub(super) mod deadlines;
+mod frame_queue;
+mod read_coalescer;
+mod recorder;
 mod start;
-mod tape;
 
 /// The agent's program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Program {
+pub struct AgentProgram {
     /// Executable.
     pub exe: PathBuf,
     /// Arguments before those of the protocol.
@@ -72,7 +72,7 @@ pub struct Program {
 #[derive(Clone, Debug)]
 pub struct UnitLaunch {
     /// The agent.
-    pub program: Program,
+    pub program: AgentProgram,
     /// Its working directory.
     pub cwd: PathBuf,
     /// The unit.
@@ -104,12 +104,12 @@ pub struct UnitLaunch {
     /// The tape.
     pub recorder: Arc<dyn Recorder>,
     /// Who decides over each call.
-    pub gate: Arc<dyn Gate>,
+    pub gate: Arc<dyn ApprovalGate>,
     /// What a person wanted otherwise than planned, for the tape. Prompt, model and budget above have it already; its
     /// session is gone on with.
     pub amendment: Option<Amendment>,
     /// What the unit is made of, for the record.
-    pub content: Option<Content>,
+    pub content: Option<ContentDigests>,
 }
 
 impl UnitLaunch {
@@ -121,7 +121,7 @@ impl UnitLaunch {
 
 /// What may be asked of a running attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Command {
+pub enum StopCommand {
     /// End it, giving it time to say so.
     Interrupt,
     /// End it now.
@@ -130,43 +130,47 @@ pub enum Command {
 
 /// Decides over every tool call before it is made. The call waits for as long as the decision takes; the future is
 /// dropped when the agent no longer waits for it.
-pub trait Gate: Send + Sync + Debug {
+pub trait ApprovalGate: Send + Sync + Debug {
     /// What to do with `call`.
-    fn decide(&self, call: HeldCall) -> BoxFuture<'_, Decision>;
+    fn decide(&self, call: ApprovalRequest) -> BoxFuture<'_, ApprovalDecision>;
 }
 
 /// Lets every call pass.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct OpenGate;
+pub struct AllowAllGate;
 
-impl Gate for OpenGate {
-    fn decide(&self, _call: HeldCall) -> BoxFuture<'_, Decision> {
-        Box::pin(std::future::ready(Decision::Allow))
+impl ApprovalGate for AllowAllGate {
+    fn decide(&self, _call: ApprovalRequest) -> BoxFuture<'_, ApprovalDecision> {
+        Box::pin(std::future::ready(ApprovalDecision::Allow))
     }
 }
 
 /// Runs one attempt to its end and returns what is known of it. The agent's environment is derived from our own.
 ///
 /// `ready` fires when start-up is over; it is dropped unused when the attempt ends before. Everything that arrives, is
-/// written or is decided here goes to the recorder, except the verdict. Returns within seconds of a [`Command`], even
+/// written or is decided here goes to the recorder, except the verdict. Returns within seconds of a [`StopCommand`], even
 /// if the process, a tool or the gate is stuck. Dropping the future kills the process group.
-pub async fn run_unit(launch: UnitLaunch, commands: mpsc::Receiver<Command>, ready: oneshot::Sender<()>) -> Facts {
-    run_unit_from(std::env::vars_os().collect(), Patience::default(), launch, commands, ready).await
+pub async fn run_unit(
+    launch: UnitLaunch,
+    commands: mpsc::Receiver<StopCommand>,
+    ready: oneshot::Sender<()>,
+) -> AttemptFacts {
+    run_unit_with_env(std::env::vars_os().collect(), ProcessTimeouts::default(), launch, commands, ready).await
 }
 
 /// As [`run_unit`], with the environment and the patience given.
-pub async fn run_unit_from(
+pub async fn run_unit_with_env(
     environment: Vec<(OsString, OsString)>,
-    patience: Patience,
+    patience: ProcessTimeouts,
     launch: UnitLaunch,
-    commands: mpsc::Receiver<Command>,
+    commands: mpsc::Receiver<StopCommand>,
     ready: oneshot::Sender<()>,
-) -> Facts {
-    let mut facts = Facts {
+) -> AttemptFacts {
+    let mut facts = AttemptFacts {
         prompt_chars: launch.system_prompt.chars().count() + launch.prompt.chars().count(),
-        ..Facts::default()
+        ..AttemptFacts::default()
     };
-    let mut tape = Tape::new(Arc::clone(&launch.recorder), launch.unit.clone(), launch.attempt);
+    let mut tape = AttemptRecorder::new(Arc::clone(&launch.recorder), launch.unit.clone(), launch.attempt);
     let mut started = AttemptStarted {
         cwd: launch.cwd.to_string_lossy().into_owned(),
         model: launch.model.clone(),
@@ -178,271 +182,271 @@ pub async fn run_unit_from(
         content: launch.content.clone(),
         ..AttemptStarted::default()
     };
-    let begun = begin(&launch, environment, facts.prompt_chars, &mut started).await;
+    let begun = start_process(&launch, environment, facts.prompt_chars, &mut started).await;
     if let Err(error) = tape.note(&Note::AttemptStarted(Box::new(started))) {
         facts.record_error = Some(error.to_string());
         return facts;
     }
     match begun {
-        Ok(begun) => conduct(begun, &launch, facts, tape, patience, commands, ready).await,
-        Err(NotBegun::TooLarge) => facts,
-        Err(NotBegun::Failed(why)) => Facts { spawn_error: Some(why.sentence), start_fault: why.fault, ..facts },
+        Ok(begun) => drive_attempt(begun, &launch, facts, tape, patience, commands, ready).await,
+        Err(BeginError::PromptTooLarge) => facts,
+        Err(BeginError::Start(why)) => AttemptFacts { start_error: Some(why.message), start_fault: why.fault, ..facts },
     }
 }
 
-type Hold = Abortable<BoxFuture<'static, (String, Decision)>>;
+type ApprovalFuture = Abortable<BoxFuture<'static, (String, ApprovalDecision)>>;
 
 /// What the machine's steps act upon.
-struct Shell {
-    tape: Tape,
+struct AttemptRunner {
+    tape: AttemptRecorder,
     child: Child,
-    to_child: Option<FrameQueue>,
-    server: Server,
-    gate: Arc<dyn Gate>,
-    holds: FuturesUnordered<Hold>,
-    waiting: HashMap<String, AbortHandle>,
-    alarm: Option<(Instant, Alarm)>,
-    patience: Patience,
+    frame_queue: Option<FrameQueue>,
+    server: ToolServer,
+    gate: Arc<dyn ApprovalGate>,
+    approvals: FuturesUnordered<ApprovalFuture>,
+    approval_handles: HashMap<String, AbortHandle>,
+    timer: Option<(Instant, AttemptTimer)>,
+    timeouts: ProcessTimeouts,
     limits: StreamLimits,
     stderr: StderrLimit,
     ready: Option<oneshot::Sender<()>>,
-    left: bool,
+    is_done: bool,
 }
 
-enum Event {
-    Out(io::Result<()>),
-    Err(io::Result<()>),
-    Server(Option<FromServer>),
-    Decided(Result<(String, Decision), Aborted>),
-    Command(Option<Command>),
-    Exited(Ended),
-    Alarm(Alarm),
-    TimedOut(TimedOut),
+enum AttemptEvent {
+    StdoutReady(io::Result<()>),
+    StderrReady(io::Result<()>),
+    Server(Option<ServerEvent>),
+    Decided(Result<(String, ApprovalDecision), Aborted>),
+    Command(Option<StopCommand>),
+    Exited(ProcessExit),
+    TimerFired(AttemptTimer),
+    TimedOut(TimeLimit),
 }
 
-async fn conduct(
-    begun: Begun,
+async fn drive_attempt(
+    begun: StartedProcess,
     launch: &UnitLaunch,
-    facts: Facts,
-    tape: Tape,
-    patience: Patience,
-    mut commands: mpsc::Receiver<Command>,
+    facts: AttemptFacts,
+    tape: AttemptRecorder,
+    patience: ProcessTimeouts,
+    mut commands: mpsc::Receiver<StopCommand>,
     ready: oneshot::Sender<()>,
-) -> Facts {
-    let Begun { mut child, tool_ids, private } = begun;
+) -> AttemptFacts {
+    let StartedProcess { mut child, tool_ids, private_dir: private } = begun;
     let (Some(stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
     else {
-        return Facts { spawn_error: Some("the process has no pipes".into()), ..facts };
+        return AttemptFacts { start_error: Some("the process has no pipes".into()), ..facts };
     };
-    let stdout = match Pipe::of(stdout) {
+    let stdout = match PausablePipe::from_stdout(stdout) {
         Ok(pipe) => pipe,
-        Err(error) => return Facts { spawn_error: Some(format!("cannot read what it says: {error}")), ..facts },
+        Err(error) => return AttemptFacts { start_error: Some(format!("cannot read what it says: {error}")), ..facts },
     };
     let limits = launch.limits;
     let mut stdout = LineReader::with_limit(stdout, limits.line);
     let mut stderr = LineReader::with_limit(stderr, limits.stderr_line);
-    let (to_child, writer) = FrameQueue::start(stdin, limits.unread);
+    let (to_child, writer) = FrameQueue::start(stdin, limits.unread_stdin);
     let with_tools = !tool_ids.is_empty();
-    let allowed = Allowed::new(tool_ids, with_tools.then_some(mcp::SERVER));
+    let allowed = AllowedTools::new(tool_ids, with_tools.then_some(mcp::SERVER_NAME));
     let resume = launch.resume().map(str::to_owned);
-    let mut course = Course::new(facts, allowed, with_tools, launch.prompt.clone(), resume, patience);
-    let mut shell = Shell {
+    let mut course = AttemptMachine::new(facts, allowed, with_tools, launch.prompt.clone(), resume, patience);
+    let mut shell = AttemptRunner {
         tape,
         child,
-        to_child: Some(to_child),
-        server: Server::start(Arc::clone(&launch.tools)),
+        frame_queue: Some(to_child),
+        server: ToolServer::start(Arc::clone(&launch.tools)),
         gate: Arc::clone(&launch.gate),
-        holds: FuturesUnordered::new(),
-        waiting: HashMap::new(),
-        alarm: None,
-        patience,
+        approvals: FuturesUnordered::new(),
+        approval_handles: HashMap::new(),
+        timer: None,
+        timeouts: patience,
         limits,
         stderr: StderrLimit::new(limits.stderr),
         ready: Some(ready),
-        left: false,
+        is_done: false,
     };
     let (mut commanded, mut served, mut running, mut speaking) = (true, true, true, true);
-    let mut lull = Lull::default();
+    let mut lull = ReadCoalescer::default();
     let mut deadlines = Deadlines::new(launch.timeouts, Instant::now());
-    let steps = course.open();
-    shell.carry_out(&mut course, steps);
+    let steps = course.start();
+    shell.apply_effects(&mut course, steps);
 
-    while !shell.left && (running || speaking || !stderr.is_over()) {
-        let (alarm, timeout) = (shell.alarm, deadlines.next());
+    while !shell.is_done && (running || speaking || !stderr.is_finished()) {
+        let (alarm, timeout) = (shell.timer, deadlines.next_deadline());
         let event = tokio::select! {
-            filled = lull.then(stdout.fill()), if speaking => Event::Out(filled),
-            filled = stderr.fill(), if !stderr.is_over() => Event::Err(filled),
-            said = shell.server.next(), if served => Event::Server(said),
-            Some(decided) = shell.holds.next() => Event::Decided(decided),
-            command = commands.recv(), if commanded => Event::Command(command),
-            ended = shell.child.wait(), if running => Event::Exited(ended),
-            alarm = ring(alarm), if alarm.is_some() => Event::Alarm(alarm),
-            limit = ring(timeout), if timeout.is_some() => Event::TimedOut(limit),
+            filled = lull.wait_then(stdout.fill()), if speaking => AttemptEvent::StdoutReady(filled),
+            filled = stderr.fill(), if !stderr.is_finished() => AttemptEvent::StderrReady(filled),
+            said = shell.server.next_event(), if served => AttemptEvent::Server(said),
+            Some(decided) = shell.approvals.next() => AttemptEvent::Decided(decided),
+            command = commands.recv(), if commanded => AttemptEvent::Command(command),
+            ended = shell.child.wait(), if running => AttemptEvent::Exited(ended),
+            alarm = wait_for_timer(alarm), if alarm.is_some() => AttemptEvent::TimerFired(alarm),
+            limit = wait_for_timer(timeout), if timeout.is_some() => AttemptEvent::TimedOut(limit),
         };
-        lull = lull.over();
-        if matches!(event, Event::Out(_) | Event::Err(_)) {
+        lull = lull.cancel_pause();
+        if matches!(event, AttemptEvent::StdoutReady(_) | AttemptEvent::StderrReady(_)) {
             deadlines.record_output(Instant::now());
         }
         let steps = match event {
-            Event::Out(filled) => {
-                note_broken(filled, "stdout");
-                let batch = stdout.take();
+            AttemptEvent::StdoutReady(filled) => {
+                log_read_error(filled, "stdout");
+                let batch = stdout.take_lines();
                 match shell.tape.record(batch.bodies()) {
                     Ok(()) if batch.is_piece() => {
-                        let steps = course.oversized(limits.line);
-                        shell.carry_out(&mut course, steps);
+                        let steps = course.handle_oversized_line(limits.line);
+                        shell.apply_effects(&mut course, steps);
                     }
                     Ok(()) => {
-                        let lines: Vec<_> = batch.lines().map(decode::line).collect();
-                        lull = lull.after(lines.iter().map(|line| &line.body), batch.size());
+                        let lines: Vec<_> = batch.lines().map(decode::decode_line).collect();
+                        lull = lull.observe(lines.iter().map(|line| &line.body), batch.size());
                         for line in &lines {
-                            let steps = course.line(line);
-                            shell.carry_out(&mut course, steps);
+                            let steps = course.handle_line(line);
+                            shell.apply_effects(&mut course, steps);
                         }
                     }
                     Err(error) => {
-                        let steps = course.unrecorded(error.to_string());
-                        shell.carry_out(&mut course, steps);
+                        let steps = course.handle_record_error(error.to_string());
+                        shell.apply_effects(&mut course, steps);
                     }
                 }
-                if lull.is_on() {
-                    stdout.source().leave_alone();
+                if lull.is_paused() {
+                    stdout.source().pause();
                 }
-                speaking = !stdout.is_over();
-                if speaking { Vec::new() } else { course.silent() }
+                speaking = !stdout.is_finished();
+                if speaking { Vec::new() } else { course.handle_stdout_closed() }
             }
-            Event::Err(filled) => {
-                note_broken(filled, "stderr");
-                let mut lines: Vec<Cow<'_, str>> = stderr.take().lines().map(String::from_utf8_lossy).collect();
-                lines.iter().for_each(|line| course.stderr(line));
+            AttemptEvent::StderrReady(filled) => {
+                log_read_error(filled, "stderr");
+                let mut lines: Vec<Cow<'_, str>> = stderr.take_lines().lines().map(String::from_utf8_lossy).collect();
+                lines.iter().for_each(|line| course.handle_stderr_line(line));
                 let had_dropped = shell.stderr.has_dropped();
                 lines.retain(|line| shell.stderr.admits(line.len()));
-                let recorded = shell.tape.record(lines.into_iter().map(Body::Err));
-                let dropped = shell.stderr.begins(had_dropped);
+                let recorded = shell.tape.record(lines.into_iter().map(EntryBody::Err));
+                let dropped = shell.stderr.limit_reached_note(had_dropped);
                 let recorded = recorded.and_then(|()| dropped.map_or(Ok(()), |note| shell.tape.note(&note)));
-                recorded.map_or_else(|error| course.unrecorded(error.to_string()), |()| Vec::new())
+                recorded.map_or_else(|error| course.handle_record_error(error.to_string()), |()| Vec::new())
             }
-            Event::Server(said) => {
+            AttemptEvent::Server(said) => {
                 served = said.is_some();
-                course.server(said)
+                course.handle_server_event(said)
             }
-            Event::Decided(Ok((request_id, decision))) => {
-                shell.waiting.remove(&request_id);
-                course.decided(&request_id, decision)
+            AttemptEvent::Decided(Ok((request_id, decision))) => {
+                shell.approval_handles.remove(&request_id);
+                course.handle_decision(&request_id, decision)
             }
-            Event::Decided(Err(Aborted)) => Vec::new(),
-            Event::Command(Some(command)) => course.command(command),
-            Event::Command(None) => {
+            AttemptEvent::Decided(Err(Aborted)) => Vec::new(),
+            AttemptEvent::Command(Some(command)) => course.handle_stop_command(command),
+            AttemptEvent::Command(None) => {
                 commanded = false;
                 Vec::new()
             }
-            Event::Exited(ended) => {
+            AttemptEvent::Exited(ended) => {
                 running = false;
-                course.exited(ended)
+                course.handle_exit(ended)
             }
-            Event::Alarm(alarm) => {
-                shell.alarm = None;
-                course.alarm(alarm)
+            AttemptEvent::TimerFired(alarm) => {
+                shell.timer = None;
+                course.handle_timer(alarm)
             }
-            Event::TimedOut(limit) => {
+            AttemptEvent::TimedOut(limit) => {
                 deadlines.clear();
-                course.timed_out(limit)
+                course.handle_time_limit(limit)
             }
         };
-        shell.carry_out(&mut course, steps);
-        deadlines.settle(Instant::now(), course.waits_for());
+        shell.apply_effects(&mut course, steps);
+        deadlines.update(Instant::now(), course.waits_for());
     }
     drop(writer);
-    shell.end().await;
+    shell.shut_down().await;
     drop(private);
     course.into_facts()
 }
 
-impl Shell {
-    fn carry_out(&mut self, course: &mut Course, steps: Vec<Step>) {
+impl AttemptRunner {
+    fn apply_effects(&mut self, course: &mut AttemptMachine, steps: Vec<AttemptEffect>) {
         for step in steps {
             let done = match step {
-                Step::Write(frame) => self.write(course, frame),
-                Step::Record(note) => self.tape.note(&note),
+                AttemptEffect::WriteFrame(frame) => self.write_frame(course, frame),
+                AttemptEffect::RecordNote(note) => self.tape.note(&note),
                 other => {
-                    self.act(course, other);
+                    self.apply_effect(course, other);
                     Ok(())
                 }
             };
             if let Err(error) = done {
-                let steps = course.unrecorded(error.to_string());
-                self.carry_out(course, steps);
+                let steps = course.handle_record_error(error.to_string());
+                self.apply_effects(course, steps);
             }
         }
     }
 
-    fn write(&mut self, course: &mut Course, frame: Frame) -> Result<(), RecordError> {
-        let Some(to_child) = &self.to_child else { return Ok(()) };
-        if to_child.has_room(&frame) {
-            self.tape.record(std::iter::once(Body::In(&frame.0)))?;
+    fn write_frame(&mut self, course: &mut AttemptMachine, frame: ControlFrame) -> Result<(), RecordError> {
+        let Some(to_child) = &self.frame_queue else { return Ok(()) };
+        if to_child.has_capacity_for(&frame) {
+            self.tape.record(std::iter::once(EntryBody::In(&frame.0)))?;
             to_child.send(frame);
         } else {
-            let steps = course.unread(self.limits.unread);
-            self.carry_out(course, steps);
+            let steps = course.handle_unread_input(self.limits.unread_stdin);
+            self.apply_effects(course, steps);
         }
         Ok(())
     }
 
-    fn act(&mut self, course: &mut Course, step: Step) {
+    fn apply_effect(&mut self, course: &mut AttemptMachine, step: AttemptEffect) {
         match step {
-            Step::Write(_) | Step::Record(_) => {}
-            Step::Close => self.to_child = None,
-            Step::Serve(message) => {
-                if let Err(Some(answer)) = self.server.feed(message) {
-                    let steps = course.server(Some(FromServer::Message(answer)));
-                    self.carry_out(course, steps);
+            AttemptEffect::WriteFrame(_) | AttemptEffect::RecordNote(_) => {}
+            AttemptEffect::CloseStdin => self.frame_queue = None,
+            AttemptEffect::ForwardToServer(message) => {
+                if let Err(Some(answer)) = self.server.send_message(message) {
+                    let steps = course.handle_server_event(Some(ServerEvent::Message(answer)));
+                    self.apply_effects(course, steps);
                 }
             }
-            Step::Hold(request_id, call) => self.hold(request_id, call),
-            Step::Release(request_id) => {
-                if let Some(hold) = self.waiting.remove(&request_id) {
+            AttemptEffect::RequestApproval(request_id, call) => self.request_approval(request_id, call),
+            AttemptEffect::CancelApproval(request_id) => {
+                if let Some(hold) = self.approval_handles.remove(&request_id) {
                     hold.abort();
                 }
             }
-            Step::Signal(signal) => self.child.signal(signal),
-            Step::Started => {
+            AttemptEffect::SignalGroup(signal) => self.child.signal(signal),
+            AttemptEffect::StartupFinished => {
                 if let Some(ready) = self.ready.take() {
                     // Nobody may be interested.
                     let _ = ready.send(());
                 }
             }
-            Step::Wake(alarm) => {
-                self.alarm = Some((Instant::now() + alarm.after(&self.patience), alarm));
+            AttemptEffect::SetTimer(alarm) => {
+                self.timer = Some((Instant::now() + alarm.duration(&self.timeouts), alarm));
             }
-            Step::Leave => self.left = true,
+            AttemptEffect::StopWaiting => self.is_done = true,
         }
     }
 
-    fn hold(&mut self, request_id: String, call: HeldCall) {
+    fn request_approval(&mut self, request_id: String, call: ApprovalRequest) {
         let (handle, registration) = AbortHandle::new_pair();
-        self.waiting.insert(request_id.clone(), handle);
+        self.approval_handles.insert(request_id.clone(), handle);
         let gate = Arc::clone(&self.gate);
         let decided: BoxFuture<'static, _> = Box::pin(async move { (request_id, gate.decide(call).await) });
-        self.holds.push(Abortable::new(decided, registration));
+        self.approvals.push(Abortable::new(decided, registration));
     }
 
     /// Tools of an attempt that is over must not go on writing behind its back.
-    async fn end(self) {
-        let Self { mut tape, child, server, patience, stderr, .. } = self;
+    async fn shut_down(self) {
+        let Self { mut tape, child, server, timeouts: patience, stderr, .. } = self;
         drop(child);
-        if let Some(note) = stderr.ends() {
+        if let Some(note) = stderr.summary_note() {
             // The tape may be what ended it.
             let _ = tape.note(&note);
         }
-        if !server.settle(patience.drain).await {
+        if !server.drain(patience.pipe_drain).await {
             let text = "a tool call was still running when the attempt ended, and was left behind".to_owned();
             // The tape may be what ended it.
-            let _ = tape.note(&Note::Said { level: Level::Warning, text });
+            let _ = tape.note(&Note::Message { level: Severity::Warning, text });
         }
     }
 }
 
-async fn ring<A>(alarm: Option<(Instant, A)>) -> A {
+async fn wait_for_timer<A>(alarm: Option<(Instant, A)>) -> A {
     match alarm {
         Some((at, alarm)) => {
             tokio::time::sleep_until(at).await;
@@ -452,7 +456,7 @@ async fn ring<A>(alarm: Option<(Instant, A)>) -> A {
     }
 }
 
-fn note_broken(filled: io::Result<()>, pipe: &str) {
+fn log_read_error(filled: io::Result<()>, pipe: &str) {
     if let Err(error) = filled {
         tracing::warn!(%error, pipe, "the pipe broke");
     }

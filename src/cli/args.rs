@@ -21,16 +21,16 @@ pub const CLAUDE_BIN: &str = "INGESTDECK_CLAUDE_BIN";
 pub struct Cli {
     /// Settings of every command.
     #[command(flatten)]
-    pub global: Global,
+    pub global: GlobalArgs,
     /// The command.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: CliCommand,
 }
 
 /// Settings of every command.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Options of every command")]
-pub struct Global {
+pub struct GlobalArgs {
     /// Project directory [default: $KTX_PROJECT_DIR, else the nearest directory with a ktx.yaml]
     #[arg(long, global = true, value_name = "DIR")]
     pub project_dir: Option<PathBuf>,
@@ -85,7 +85,7 @@ pub enum Color {
 
 /// What to do.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub enum CliCommand {
     /// Run the bundled project with a scripted agent; needs no account and no network
     Demo(DemoArgs),
     /// Write a first ktx.yaml for the sources found in a directory
@@ -188,12 +188,12 @@ pub struct SelectArgs {
     pub full: bool,
     /// Continues an earlier run.
     #[command(flatten)]
-    pub past: PastArgs,
+    pub resume: ResumeArgs,
 }
 
 /// Continues an earlier run.
 #[derive(Clone, Debug, Default, Args)]
-pub struct PastArgs {
+pub struct ResumeArgs {
     /// Continue this run; units that succeeded there and have not changed are reused
     #[arg(long, value_name = "RUN")]
     pub resume_run: Option<String>,
@@ -219,12 +219,12 @@ pub struct RunArgs {
     pub no_reconcile: bool,
     /// Options of attempts.
     #[command(flatten)]
-    pub terms: TermArgs,
+    pub attempt: AttemptArgs,
 }
 
 /// Options of attempts.
 #[derive(Clone, Debug, Args)]
-pub struct TermArgs {
+pub struct AttemptArgs {
     /// Model [default: from ktx.yaml]
     #[arg(long)]
     pub model: Option<String>,
@@ -255,7 +255,7 @@ pub struct StepArgs {
     pub unit: String,
     /// Options of attempts.
     #[command(flatten)]
-    pub terms: TermArgs,
+    pub attempt: AttemptArgs,
 }
 
 /// `watch`.
@@ -279,12 +279,12 @@ pub struct ReplayArgs {
     pub speed: Option<String>,
     /// Exit after this step; for benchmarks
     #[arg(long, hide = true, value_enum)]
-    pub until: Option<Until>,
+    pub until: Option<MeasureUntil>,
 }
 
 /// Step after which a benchmark ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Until {
+pub enum MeasureUntil {
     /// The first frame is on the screen.
     FirstFrame,
     /// Every line is indexed.
@@ -379,7 +379,7 @@ pub struct ReportArgs {
     pub run: String,
     /// Format [default: md, or json with --ui json]
     #[arg(long, value_enum)]
-    pub format: Option<Format>,
+    pub format: Option<ReportFormat>,
     /// Output file; `-` is stdout [default: stdout]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
@@ -427,7 +427,7 @@ pub struct DiffArgs {
 
 /// Format of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub enum ReportFormat {
     /// Markdown for a pull request.
     Md,
     /// KTX's report, one object per connection and line.
@@ -487,7 +487,7 @@ pub enum ConfigCommand {
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    value::duration(text).ok_or_else(|| format!("expected a {}", value::DURATION))
+    value::parse_duration(text).ok_or_else(|| format!("expected a {}", value::DURATION_SYNTAX))
 }
 
 #[cfg(test)]
@@ -497,13 +497,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn cli_definition_passes_clap_debug_assert() {
         Cli::command().debug_assert();
     }
 
     #[test]
     fn a_prompt_may_look_like_flags() {
         let cli = Cli::try_parse_from(["ingestdeck", "session", "--", "--model", "opus"]).unwrap();
-        assert!(matches!(cli.command, Command::Session(session) if session.prompt == ["--model", "opus"]));
+        assert!(matches!(cli.command, CliCommand::Session(session) if session.prompt == ["--model", "opus"]));
     }
 }

@@ -12,21 +12,21 @@ use color_eyre::config::{HookBuilder, Theme};
 use nix::{errno::Errno, fcntl::OFlag, unistd::Uid};
 use tracing_subscriber::EnvFilter;
 
-use super::{exit::Failure, export, output};
+use super::{exit::CliError, export, output};
 use crate::{
-    claude::{contained, process},
+    claude::{panic_guard, process},
     tape::{UnitKey, note::Verdict},
     tui::terminal,
 };
 
 /// Where `--debug` writes. In the current directory, because whoever asks for it stands there and looks for it.
-pub const LOG: &str = "ingestdeck-debug.log";
+pub const LOG_FILE: &str = "ingestdeck-debug.log";
 
 /// Installs the hooks of a process that is about to run, and with `debug` its log.
 ///
 /// # Errors
 /// When the log cannot be written.
-pub fn install(debug: bool) -> Result<(), Failure> {
+pub fn install(debug: bool) -> Result<(), CliError> {
     let (panics, errors) = HookBuilder::default()
         .display_env_section(debug)
         .theme(Theme::new())
@@ -35,7 +35,7 @@ pub fn install(debug: bool) -> Result<(), Failure> {
     // An error hook may be there already in a test process; the first one serves as well.
     let _ = errors.install();
     std::panic::set_hook(Box::new(move |panic| {
-        if contained::is_contained() {
+        if panic_guard::is_panic_guarded() {
             tracing::error!(%panic, "contained");
             return;
         }
@@ -43,27 +43,27 @@ pub fn install(debug: bool) -> Result<(), Failure> {
         // Agents of a program that is falling apart must not run on.
         process::kill_all();
         // It may quote whatever was being worked on.
-        output::tell(&panics.panic_report(panic).to_string());
+        output::print_stderr(&panics.panic_report(panic).to_string());
     }));
-    if debug { log(Path::new(LOG)) } else { Ok(()) }
+    if debug { start_log(Path::new(LOG_FILE)) } else { Ok(()) }
 }
 
 /// Logs how an attempt ended, without the words of the agent.
 pub fn log_verdict(unit: &UnitKey, attempt: u32, verdict: &Verdict, exit_code: Option<i32>, signal: Option<i32>) {
-    let (unit, outcome, cause) = (unit.as_str(), verdict.outcome, verdict.cause.word());
+    let (unit, outcome, cause) = (unit.as_str(), verdict.outcome, verdict.cause.label());
     tracing::debug!(unit, attempt, ?outcome, cause, ?exit_code, ?signal, "verdict");
 }
 
 /// Starts the log: versions, git calls, started agents, verdicts and warnings. Secrets of known kinds are masked, and as
 /// there may be others, only the user may read it.
-fn log(path: &Path) -> Result<(), Failure> {
+fn start_log(path: &Path) -> Result<(), CliError> {
     let file = open_private(path).map_err(|error| {
         let path = path.display();
-        Failure::usage(format!("cannot write `{path}`: {error}; remove it, leave out --debug, or go elsewhere"))
+        CliError::usage(format!("cannot write `{path}`: {error}; remove it, leave out --debug, or go elsewhere"))
     })?;
     let filter = EnvFilter::try_from_env("INGESTDECK_LOG").unwrap_or_else(|_| EnvFilter::new("ingestdeck=debug"));
     let project = std::env::current_dir().ok();
-    let masked = MaskingWriter { file, mask: export::Mask::new(project.as_deref()) };
+    let masked = MaskingWriter { file, mask: export::SecretMask::new(project.as_deref()) };
     // Only the first subscriber of a process counts.
     let _ =
         tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(Mutex::new(masked)).try_init();
@@ -73,7 +73,7 @@ fn log(path: &Path) -> Result<(), Failure> {
 /// Masks secrets in each event, which arrives in one write.
 struct MaskingWriter<W> {
     file: W,
-    mask: export::Mask,
+    mask: export::SecretMask,
 }
 
 impl<W: io::Write> io::Write for MaskingWriter<W> {
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn debug_log_is_a_private_file_of_the_user() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join(LOG);
+        let path = dir.path().join(LOG_FILE);
         fs::write(&path, "before\n").unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
         io::Write::write_all(&mut open_private(&path).unwrap(), b"after\n").unwrap();
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn debug_log_masks_secrets() {
-        let mut writer = MaskingWriter { file: Vec::new(), mask: export::Mask::new(None) };
+        let mut writer = MaskingWriter { file: Vec::new(), mask: export::SecretMask::new(None) };
         let token = format!("ghp_{}", "aB3dE5gH7jK9mN1pQ3sT5vW7xY9zA1cD3eF5");
         io::Write::write_all(&mut writer, format!("message=\"{token}\"\n").as_bytes()).unwrap();
         let text = String::from_utf8(writer.file).unwrap();
@@ -141,9 +141,9 @@ mod tests {
     }
 
     #[test]
-    fn debug_log_never_leads_into_another_file() {
+    fn debug_log_refuses_links_and_special_files() {
         let dir = tempfile::tempdir().unwrap();
-        let (target, path) = (dir.path().join("target"), dir.path().join(LOG));
+        let (target, path) = (dir.path().join("target"), dir.path().join(LOG_FILE));
         fs::write(&target, "").unwrap();
         let refused = || open_private(&path).unwrap_err().to_string();
         symlink(&target, &path).unwrap();

@@ -6,11 +6,11 @@ use std::{
 };
 
 use super::{
-    args::{DemoArgs, Global},
-    execute::{Agent, Terms},
-    exit::{Exit, Failure},
-    ground::Prepared,
-    launch::{self, Fate, Launch, Outcome},
+    args::{DemoArgs, GlobalArgs},
+    execute::{AgentBackend, AttemptOptions},
+    exit::{CliError, Exit},
+    launch::{self, Launch, RecordLocation, RunResult},
+    prepare::PreparedProject,
     project, settings,
 };
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
         unit::AttemptTimeouts,
     },
     ingest::{diff::Baseline, plan::Selection},
-    units::tally::FailureRule,
+    units::failure_tally::FailureRule,
 };
 
 /// The project's files.
@@ -78,35 +78,35 @@ const FILES: &[(&str, &str)] = &[
 const SCRIPT: &str = include_str!("../../assets/demo/script.toml");
 
 /// Units that the story lets fail, so that there is something to retry.
-const FAILS: &[&str] = &["docs-bean-contracts"];
+const EXPECTED_FAILURES: &[&str] = &["docs-bean-contracts"];
 
 /// Plays the demo.
 ///
 /// # Errors
 /// When the project cannot be written or the run cannot be recorded.
-pub fn demo(global: &Global, args: &DemoArgs) -> Result<Exit, Failure> {
+pub fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<Exit, CliError> {
     if !(args.speed.is_finite() && args.speed > 0.0) {
-        return Err(Failure::usage(format!("--speed {} is no pace; give a number above 0, such as 2", args.speed)));
+        return Err(CliError::usage(format!("--speed {} is no pace; give a number above 0, such as 2", args.speed)));
     }
     let config = settings::load(global)?;
     let temporary = match &args.keep {
         Some(_) => None,
-        None => Some(PrivateDir::new(private_dir::DEMO).map_err(|error| cannot(&error))?),
+        None => Some(PrivateDir::new(private_dir::DEMO_PREFIX).map_err(|error| write_failure(&error))?),
     };
     let root = match (&args.keep, &temporary) {
-        (Some(keep), _) => kept(keep)?,
+        (Some(keep), _) => prepare_keep_dir(keep)?,
         // A name of its own, because it is shown.
         (None, Some(temporary)) => temporary.path().join("lantern"),
         (None, None) => PathBuf::from("lantern"),
     };
-    write(&root).map_err(|error| cannot(&error))?;
+    write(&root).map_err(|error| write_failure(&error))?;
     let script = root.join(".ktx/ingestdeck/demo-script.toml");
-    write_file(&script, SCRIPT).map_err(|error| cannot(&error))?;
+    write_file(&script, SCRIPT).map_err(|error| write_failure(&error))?;
     let exe = std::env::current_exe()
-        .map_err(|error| Failure::internal(format!("cannot tell where this program is: {error}")))?;
-    let project = project::read(&root).map_err(Failure::internal)?;
-    let planned = project::planned(&project, &Selection::default(), &Baseline::default())?;
-    let terms = Terms {
+        .map_err(|error| CliError::internal(format!("cannot tell where this program is: {error}")))?;
+    let project = project::read(&root).map_err(CliError::internal)?;
+    let planned = project::plan_units(&project, &Selection::default(), &Baseline::default())?;
+    let terms = AttemptOptions {
         model: None,
         step_budget: project.settings.work_units.step_budget,
         max_budget_usd: None,
@@ -118,13 +118,13 @@ pub fn demo(global: &Global, args: &DemoArgs) -> Result<Exit, Failure> {
         rule: FailureRule::Strict,
     };
     let slots = project.settings.work_units.max_concurrency;
-    let agent = Agent::Scripted { exe, script, speed: args.speed };
+    let agent = AgentBackend::Scripted { exe, script, speed: args.speed };
     let fate = match &args.keep {
-        Some(keep) => Fate::Project { flag: Some(keep.clone()) },
-        None => Fate::Gone,
+        Some(keep) => RecordLocation::InProject { flag: Some(keep.clone()) },
+        None => RecordLocation::Temporary,
     };
     // The same on every machine, with git or without, and inside of whatever repository `--keep` may lead to.
-    let ground = Prepared::overlay(&project.root)?;
+    let ground = PreparedProject::with_overlay(&project.root)?;
     let outcome = launch::launch(
         global,
         Launch {
@@ -133,22 +133,22 @@ pub fn demo(global: &Global, args: &DemoArgs) -> Result<Exit, Failure> {
             continues: None,
             agent,
             terms,
-            slots,
+            concurrency: slots,
             config,
-            fate,
-            held: Vec::new(),
-            ground,
+            record_location: fate,
+            initially_held: Vec::new(),
+            prepared: ground,
             reconcile: None,
-            told: Vec::new(),
+            notices: Vec::new(),
         },
     )?;
-    Ok(judged(&outcome))
+    Ok(demo_exit(&outcome))
 }
 
 /// The exit code of the story. A signal is the user's word and stays; a unit that was meant to fail is no failure of the
 /// demo, but units that somebody stopped were not played.
-fn judged(outcome: &Outcome) -> Exit {
-    let as_scripted = outcome.summary.unfinished.iter().all(|unit| FAILS.contains(&unit.as_str()));
+fn demo_exit(outcome: &RunResult) -> Exit {
+    let as_scripted = outcome.summary.unfinished.iter().all(|unit| EXPECTED_FAILURES.contains(&unit.as_str()));
     match outcome.exit {
         Exit::UnitFailed if as_scripted => Exit::Ok,
         exit => exit,
@@ -156,15 +156,15 @@ fn judged(outcome: &Outcome) -> Exit {
 }
 
 /// The directory to keep, which must be new or empty: nothing of the user's is overwritten.
-fn kept(keep: &Path) -> Result<PathBuf, Failure> {
+fn prepare_keep_dir(keep: &Path) -> Result<PathBuf, CliError> {
     let is_free = match fs::read_dir(keep) {
         Ok(mut entries) => entries.next().is_none(),
         Err(error) => error.kind() == io::ErrorKind::NotFound,
     };
     if !is_free {
-        return Err(Failure::usage(format!("{} is not empty; name a new directory for the demo", keep.display())));
+        return Err(CliError::usage(format!("{} is not empty; name a new directory for the demo", keep.display())));
     }
-    std::path::absolute(keep).map_err(|error| cannot(&error))
+    std::path::absolute(keep).map_err(|error| write_failure(&error))
 }
 
 fn write(root: &Path) -> io::Result<()> {
@@ -178,8 +178,8 @@ fn write_file(path: &Path, text: &str) -> io::Result<()> {
     fs::write(path, text)
 }
 
-fn cannot(error: &io::Error) -> Failure {
-    Failure::internal(format!("cannot write the demo project: {error}; name another directory with --keep"))
+fn write_failure(error: &io::Error) -> CliError {
+    CliError::internal(format!("cannot write the demo project: {error}; name another directory with --keep"))
 }
 
 #[cfg(test)]
@@ -188,16 +188,16 @@ mod tests {
     use crate::cli::summary::Summary;
 
     #[test]
-    fn only_the_scripted_failure_is_forgiven() {
+    fn demo_ignores_only_the_scripted_failure() {
         let ended = |exit, unfinished: &[&str]| {
             let unfinished = unfinished.iter().map(|unit| (*unit).to_owned()).collect();
             let mut summary = Summary::default();
             summary.unfinished = unfinished;
-            judged(&Outcome { exit, summary })
+            demo_exit(&RunResult { exit, summary })
         };
-        assert_eq!(ended(Exit::UnitFailed, FAILS), Exit::Ok);
+        assert_eq!(ended(Exit::UnitFailed, EXPECTED_FAILURES), Exit::Ok);
         assert_eq!(ended(Exit::UnitFailed, &["docs-bean-contracts", "dbt-all"]), Exit::UnitFailed);
-        assert_eq!(ended(Exit::Signal(2), FAILS), Exit::Signal(2));
+        assert_eq!(ended(Exit::Signal(2), EXPECTED_FAILURES), Exit::Signal(2));
     }
 
     #[test]

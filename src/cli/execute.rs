@@ -1,8 +1,8 @@
 //! One attempt, from its workspace to its verdict: the place where the ingest stage and the Claude backend meet.
 
-mod pass;
-mod patches;
+mod integration;
 mod projection;
+mod reconcile_step;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -20,50 +20,50 @@ use tokio::{
 };
 use uuid::Uuid;
 
-pub use self::pass::PassTerms;
-use self::{pass::Material, patches::Round};
+pub use self::reconcile_step::ReconcileOptions;
+use self::{integration::IntegrationQueue, reconcile_step::AttemptInputs};
 use super::{
+    approval::ApprovalQueue,
     debug, descriptors,
-    drive::{AttemptEnd, Executor, unprepared},
-    gate::Holds,
+    driver::{AttemptEnd, Executor, preparation_failed},
 };
 use crate::{
     claude::{
-        contained,
-        lock::{Locks, SessionLock, Tried},
+        panic_guard,
         process::StreamLimits,
-        unit::{self, AttemptTimeouts, Command, Program, UnitLaunch},
+        session_lock::{SessionLock, SessionLocks, TryLockOutcome},
+        unit::{self, AgentProgram, AttemptTimeouts, StopCommand, UnitLaunch},
     },
     ingest::{
-        attempt::{Attempt, AttemptError, DeliverError, Delivered, Job, Place},
+        attempt::{AttemptError, DeliverError, DeliveredArtifact, KtxJob, UnitAttempt, WorkspaceSpec},
         plan::WorkUnit,
         project::Project,
-        projection::DueProjection,
-        prompt::Amended,
+        projection::PendingProjection,
+        prompt::PromptAmendment,
         reconcile::RECONCILE,
         transcript::RejectedCall,
         workspace::PublishError,
         worktree::Worktrees,
     },
-    run::{Item, Recorder},
+    run::{NewEntry, Recorder},
     scoped_dir,
     tape::{
-        Body, Note, UnitKey,
+        EntryBody, Note, UnitKey,
         note::{
-            Amendment, AttemptEnded, Content, CountedFailure, Outcome, PatchWritten, SlRefsRepaired, StopHow, Verdict,
-            Work,
+            Amendment, AttemptEnded, AttemptOutcome, AttemptOutput, ContentDigests, CountedFailure, PatchWritten,
+            SlRefsRepaired, StopMode, Verdict,
         },
     },
     units::{
-        schedule::Together,
-        tally::FailureRule,
-        verdict::{self, Facts},
+        failure_tally::FailureRule,
+        schedule::IntegrationReport,
+        verdict::{self, AttemptFacts},
     },
 };
 
 /// Who plays the model.
 #[derive(Clone, Debug)]
-pub enum Agent {
+pub enum AgentBackend {
     /// The user's Claude Code.
     Claude(PathBuf),
     /// A script.
@@ -77,21 +77,21 @@ pub enum Agent {
     },
 }
 
-impl Agent {
+impl AgentBackend {
     /// True for a script.
     pub fn is_scripted(&self) -> bool {
         matches!(self, Self::Scripted { .. })
     }
 
-    fn program(&self, unit: &UnitKey, attempt: u32) -> Program {
+    fn program(&self, unit: &UnitKey, attempt: u32) -> AgentProgram {
         match self {
-            Self::Claude(exe) => Program { exe: exe.clone(), prefix: Vec::new(), scripted: false },
+            Self::Claude(exe) => AgentProgram { exe: exe.clone(), prefix: Vec::new(), scripted: false },
             Self::Scripted { exe, script, speed } => {
                 let mut prefix: Vec<OsString> = vec!["scripted-agent".into(), "--script".into(), script.into()];
                 prefix.extend(["--attempt".into(), attempt.to_string().into()]);
                 prefix.extend(["--unit".into(), unit.as_str().into()]);
                 prefix.extend(["--speed".into(), speed.to_string().into(), "--".into()]);
-                Program { exe: exe.clone(), prefix, scripted: true }
+                AgentProgram { exe: exe.clone(), prefix, scripted: true }
             }
         }
     }
@@ -99,7 +99,7 @@ impl Agent {
 
 /// What is the same for every attempt of a run.
 #[derive(Clone, Debug)]
-pub struct Terms {
+pub struct AttemptOptions {
     /// Model, or the agent's default.
     pub model: Option<String>,
     /// Turns of an attempt.
@@ -122,7 +122,7 @@ pub struct Terms {
 
 /// Where the attempts of a run write.
 #[derive(Clone, Debug)]
-pub enum Ground {
+pub enum OutputTarget {
     /// Over the project, each in a directory of its own below this one; what a good one wrote is published at once.
     Overlay(PathBuf),
     /// In worktrees; what the good ones wrote becomes one commit.
@@ -131,42 +131,42 @@ pub enum Ground {
 
 /// Runs the attempts of one run.
 #[derive(Debug)]
-pub struct Attempts {
+pub struct AttemptExecutor {
     project: Arc<Project>,
     /// With their places in the plan.
     units: Arc<HashMap<UnitKey, (usize, WorkUnit)>>,
     /// What changed in their sources, as KTX writes it.
     diff: String,
-    job: Job,
-    ground: Ground,
-    round: Arc<Mutex<Round>>,
-    agent: Agent,
-    terms: Terms,
+    job: KtxJob,
+    output_target: OutputTarget,
+    integration_queue: Arc<Mutex<IntegrationQueue>>,
+    agent: AgentBackend,
+    options: AttemptOptions,
     recorder: Arc<dyn Recorder>,
-    holds: Arc<Holds>,
-    locks: Locks,
-    published: Mutex<HashSet<UnitKey>>,
+    approvals: Arc<ApprovalQueue>,
+    locks: SessionLocks,
+    published_units: Mutex<HashSet<UnitKey>>,
     /// Attempts that run now.
-    running: Arc<()>,
+    attempt_counter: Arc<()>,
     /// Held by the attempt whose work is checked and published: nothing may change in between.
-    publishing: Arc<Mutex<()>>,
-    pass: Option<PassTerms>,
-    projections: Vec<DueProjection>,
+    publish_lock: Arc<Mutex<()>>,
+    reconcile: Option<ReconcileOptions>,
+    projections: Vec<PendingProjection>,
 }
 
 /// Why an attempt could not be prepared.
-enum NotPrepared {
+enum PrepareError {
     /// There are too many open files; what was to be opened.
-    OutOfFiles(String),
+    TooManyOpenFiles(String),
     /// One sentence, and what to do about it where that is known.
     Failed(String, Option<String>),
 }
 
-impl NotPrepared {
-    fn by(error: &(dyn std::error::Error + 'static)) -> Self {
+impl PrepareError {
+    fn from_error(error: &(dyn std::error::Error + 'static)) -> Self {
         let why = error.to_string();
         if scoped_dir::is_out_of_files(error) {
-            return Self::OutOfFiles(why);
+            return Self::TooManyOpenFiles(why);
         }
         let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
         let remedy = cause.map(scoped_dir::remedy).unwrap_or_default().trim_start_matches("; ");
@@ -175,26 +175,26 @@ impl NotPrepared {
 
     fn verdict(self) -> Verdict {
         match self {
-            Self::OutOfFiles(why) => verdict::out_of_files(&why),
-            Self::Failed(why, remedy) => Verdict { remedy, ..unprepared(why) },
+            Self::TooManyOpenFiles(why) => verdict::open_files_verdict(&why),
+            Self::Failed(why, remedy) => Verdict { remedy, ..preparation_failed(why) },
         }
     }
 }
 
-impl Attempts {
+impl AttemptExecutor {
     /// Attempts at `units`, on `ground`.
     #[expect(clippy::too_many_arguments, reason = "the parts of a run, each named once")]
     pub fn new(
         project: Arc<Project>,
         units: &[WorkUnit],
         diff: String,
-        job: Job,
-        ground: Ground,
-        agent: Agent,
-        terms: Terms,
+        job: KtxJob,
+        ground: OutputTarget,
+        agent: AgentBackend,
+        terms: AttemptOptions,
         recorder: Arc<dyn Recorder>,
-        holds: Arc<Holds>,
-        locks: Locks,
+        holds: Arc<ApprovalQueue>,
+        locks: SessionLocks,
     ) -> Self {
         let placed = |(index, unit): (usize, &WorkUnit)| (unit.planned.unit.clone(), (index, unit.clone()));
         let units = Arc::new(units.iter().enumerate().map(placed).collect());
@@ -205,81 +205,97 @@ impl Attempts {
             units,
             diff,
             job,
-            ground,
-            round,
+            output_target: ground,
+            integration_queue: round,
             agent,
-            terms,
+            options: terms,
             recorder,
-            holds,
+            approvals: holds,
             locks,
-            published,
-            running,
-            publishing,
-            pass,
+            published_units: published,
+            attempt_counter: running,
+            publish_lock: publishing,
+            reconcile: pass,
             projections,
         }
     }
 
-    async fn attempt(
+    async fn run_attempt(
         &self,
         unit: &UnitKey,
         attempt: u32,
         amendment: &Amendment,
-        mut stop: mpsc::Receiver<StopHow>,
+        mut stop: mpsc::Receiver<StopMode>,
         ready: oneshot::Sender<()>,
-    ) -> (Verdict, Facts, Work) {
-        let running = Arc::clone(&self.running);
+    ) -> (Verdict, AttemptFacts, AttemptOutput) {
+        let running = Arc::clone(&self.attempt_counter);
         // What runs must not fail for want of descriptors that a newcomer takes. Alone, an attempt takes what there is.
-        if Arc::strong_count(&running) > 2 && !descriptors::has_room() {
-            return (verdict::out_of_files("no room for one more unit"), Facts::default(), Work::default());
+        if Arc::strong_count(&running) > 2 && !descriptors::has_room_for_attempt() {
+            return (
+                verdict::open_files_verdict("no room for one more unit"),
+                AttemptFacts::default(),
+                AttemptOutput::default(),
+            );
         }
         // Known before anything starts, so that it is ours from its first word on.
         let session = amendment.resume.clone().unwrap_or_else(|| Uuid::new_v4().to_string());
         let prepared = self.prepare(unit, attempt, amendment, &session).await;
         if let Ok(how) = stop.try_recv() {
-            let facts = Facts { stopped: Some(how), ..Facts::default() };
-            return (verdict::decide(self.ktx_key(unit), &facts, self.terms.rule), facts, Work::default());
+            let facts = AttemptFacts { stopped: Some(how), ..AttemptFacts::default() };
+            return (
+                verdict::judge_attempt(self.ktx_key(unit), &facts, self.options.rule),
+                facts,
+                AttemptOutput::default(),
+            );
         }
         let (_lock, opened, content) = match prepared {
             Ok((lock, (opened, content))) => (lock, Arc::new(opened), content),
-            Err(error) => return (error.verdict(), Facts::default(), Work::default()),
+            Err(error) => return (error.verdict(), AttemptFacts::default(), AttemptOutput::default()),
         };
-        let launch = UnitLaunch { content, ..self.launch(unit, attempt, amendment, &opened, session) };
+        let launch = UnitLaunch { content, ..self.unit_launch(unit, attempt, amendment, &opened, session) };
         let (forward, commands) = mpsc::channel(4);
-        let forwarding = task::spawn(pass_on(stop, forward));
+        let forwarding = task::spawn(forward_stops(stop, forward));
         let mut facts = unit::run_unit(launch, commands, ready).await;
         forwarding.abort();
-        file_rejected(&opened, &facts);
-        let (key, rule) = (self.ktx_key(unit).clone(), self.terms.rule);
+        record_rejected_calls(&opened, &facts);
+        let (key, rule) = (self.ktx_key(unit).clone(), self.options.rule);
         let closing = Arc::clone(&opened);
-        let publishing = matches!(self.ground, Ground::Overlay(_)).then(|| Arc::clone(&self.publishing));
-        let closed = contained::blocking(move || {
+        let publishing = matches!(self.output_target, OutputTarget::Overlay(_)).then(|| Arc::clone(&self.publish_lock));
+        let closed = panic_guard::spawn_blocking_guarded(move || {
             let _turn = publishing.as_ref().map(|turn| turn.lock().unwrap_or_else(PoisonError::into_inner));
-            let (verdict, delivered) = close(&closing, &key, &mut facts, rule);
+            let (verdict, delivered) = finish_attempt(&closing, &key, &mut facts, rule);
             (verdict, delivered, facts)
         });
         let (verdict, delivered, facts) = match closed.await {
             Ok(closed) => closed,
-            Err(error) => (unprepared(format!("checking what {unit} wrote failed: {error}")), None, Facts::default()),
+            Err(error) => (
+                preparation_failed(format!("checking what {unit} wrote failed: {error}")),
+                None,
+                AttemptFacts::default(),
+            ),
         };
         match delivered {
-            Some(Delivered::Published { paths, repairs }) if !paths.is_empty() => {
-                self.note(unit, attempt, &Note::Published { paths });
+            Some(DeliveredArtifact::Published { paths, repairs }) if !paths.is_empty() => {
+                self.record_note(unit, attempt, &Note::Published { paths });
                 if !repairs.is_empty() {
-                    self.note(unit, attempt, &Note::SlRefsRepaired(SlRefsRepaired { repairs }));
+                    self.record_note(unit, attempt, &Note::SlRefsRepaired(SlRefsRepaired { repairs }));
                 }
             }
-            Some(Delivered::Patch { base, path, paths }) => {
-                self.round().written(unit, attempt, path.as_ref().map(|path| self.project.root.join(path)));
-                self.note(unit, attempt, &Note::PatchWritten(PatchWritten { base, path, paths }));
+            Some(DeliveredArtifact::Patch { base, path, paths }) => {
+                self.integration_queue().add_patch(
+                    unit,
+                    attempt,
+                    path.as_ref().map(|path| self.project.root.join(path)),
+                );
+                self.record_note(unit, attempt, &Note::PatchWritten(PatchWritten { base, path, paths }));
             }
-            Some(Delivered::Published { .. }) | None => {}
+            Some(DeliveredArtifact::Published { .. }) | None => {}
         }
-        let work = work_of(&opened, &verdict, &facts);
-        if let Some(pass) = self.pass.as_ref().filter(|_| unit.as_str() == RECONCILE)
-            && verdict.outcome == Outcome::Succeeded
+        let work = attempt_output(&opened, &verdict, &facts);
+        if let Some(pass) = self.reconcile.as_ref().filter(|_| unit.as_str() == RECONCILE)
+            && verdict.outcome == AttemptOutcome::Succeeded
         {
-            self.round().left.passed(verdict.stop, &work, &pass.resting);
+            self.integration_queue().reconcile_backlog.record_success(verdict.stop, &work, &pass.resting);
         }
         (verdict, facts, work)
     }
@@ -295,74 +311,76 @@ impl Attempts {
         attempt: u32,
         amendment: &Amendment,
         session: &str,
-    ) -> Result<(SessionLock, (Attempt, Option<Content>)), NotPrepared> {
-        let lock = self.lock(session)?;
-        Ok((lock, self.open(unit, attempt, amendment).await?))
+    ) -> Result<(SessionLock, (UnitAttempt, Option<ContentDigests>)), PrepareError> {
+        let lock = self.lock_session(session)?;
+        Ok((lock, self.open_attempt(unit, attempt, amendment).await?))
     }
 
     /// A session is ours alone: two writers would split its history.
-    fn lock(&self, session: &str) -> Result<SessionLock, NotPrepared> {
-        match self.locks.try_lock(session).map_err(|error| NotPrepared::by(&error))? {
-            Tried::Ours(lock) => Ok(lock),
-            Tried::Taken(holder) => {
+    fn lock_session(&self, session: &str) -> Result<SessionLock, PrepareError> {
+        match self.locks.try_lock(session).map_err(|error| PrepareError::from_error(&error))? {
+            TryLockOutcome::Acquired(lock) => Ok(lock),
+            TryLockOutcome::HeldByOther(holder) => {
                 let holder = holder.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
                 let why = format!("session {session} is in use by {holder}: end that, or retry in a new session");
-                Err(NotPrepared::Failed(why, None))
+                Err(PrepareError::Failed(why, None))
             }
         }
     }
 
     /// The attempt, and what its unit is made of. Files that cannot be read are the agent's business, not ours.
-    async fn open(
+    async fn open_attempt(
         &self,
         unit: &UnitKey,
         attempt: u32,
         amendment: &Amendment,
-    ) -> Result<(Attempt, Option<Content>), NotPrepared> {
-        let Some(Material { index, work_unit, base }) = self.material(unit) else {
-            return Err(NotPrepared::Failed(format!("unit {unit} is not part of the plan"), None));
+    ) -> Result<(UnitAttempt, Option<ContentDigests>), PrepareError> {
+        let Some(AttemptInputs { index, work_unit, base }) = self.attempt_inputs(unit) else {
+            return Err(PrepareError::Failed(format!("unit {unit} is not part of the plan"), None));
         };
         let (project, job) = (Arc::clone(&self.project), self.job.clone());
-        let place = match &self.ground {
-            Ground::Overlay(work) => Place::Overlay(work.join(format!("{attempt:02}-{}", folder_name(unit)))),
-            Ground::Worktrees(trees) => {
-                let trees = base.map_or_else(|| Arc::clone(trees), |commit| trees.at(&commit));
-                Place::Worktree { trees, index }
+        let place = match &self.output_target {
+            OutputTarget::Overlay(work) => {
+                WorkspaceSpec::Overlay(work.join(format!("{attempt:02}-{}", folder_name(unit))))
+            }
+            OutputTarget::Worktrees(trees) => {
+                let trees = base.map_or_else(|| Arc::clone(trees), |commit| trees.with_base(&commit));
+                WorkspaceSpec::Worktree { worktrees: trees, unit_index: index }
             }
         };
-        let (amendment, files_kept) = (amendment.clone(), self.published().contains(unit));
+        let (amendment, files_kept) = (amendment.clone(), self.published_units().contains(unit));
         // What a person wants otherwise of one attempt makes no other unit of it.
-        let model = self.terms.model.clone();
-        contained::blocking(move || {
-            let amended = amended(&amendment, files_kept);
-            let opened = Attempt::open(&project, &work_unit, &job, attempt, amended, &place)?;
+        let model = self.options.model.clone();
+        panic_guard::spawn_blocking_guarded(move || {
+            let amended = prompt_amendment(&amendment, files_kept);
+            let opened = UnitAttempt::open(&project, &work_unit, &job, attempt, amended, &place)?;
             let content = opened.content(model.as_deref()).ok();
             Ok::<_, AttemptError>((opened, content))
         })
         .await
-        .map_err(|error| NotPrepared::Failed(error.to_string(), None))?
-        .map_err(|error| NotPrepared::by(&error))
+        .map_err(|error| PrepareError::Failed(error.to_string(), None))?
+        .map_err(|error| PrepareError::from_error(&error))
     }
 
     /// Patches, and what is being made of them. A thread that panicked left a state that the next round replaces.
-    fn round(&self) -> MutexGuard<'_, Round> {
-        self.round.lock().unwrap_or_else(PoisonError::into_inner)
+    fn integration_queue(&self) -> MutexGuard<'_, IntegrationQueue> {
+        self.integration_queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Units whose last attempt was moved into the project. A thread that panicked left a set that is still a set.
-    fn published(&self) -> MutexGuard<'_, HashSet<UnitKey>> {
-        self.published.lock().unwrap_or_else(PoisonError::into_inner)
+    fn published_units(&self) -> MutexGuard<'_, HashSet<UnitKey>> {
+        self.published_units.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn launch(
+    fn unit_launch(
         &self,
         unit: &UnitKey,
         attempt: u32,
         amendment: &Amendment,
-        opened: &Attempt,
+        opened: &UnitAttempt,
         new_session: String,
     ) -> UnitLaunch {
-        let (model, step_budget) = self.terms_of(unit);
+        let (model, step_budget) = self.model_and_turns(unit);
         UnitLaunch {
             program: self.agent.program(unit, attempt),
             cwd: self.project.root.clone(),
@@ -373,52 +391,52 @@ impl Attempts {
             new_session,
             model: amendment.model.clone().or(model),
             step_budget: amendment.step_budget.unwrap_or(step_budget),
-            max_budget_usd: self.terms.max_budget_usd,
-            partial_messages: self.terms.partial_messages,
-            pass_env: self.terms.pass_env.clone(),
-            timeouts: self.terms.timeouts,
+            max_budget_usd: self.options.max_budget_usd,
+            partial_messages: self.options.partial_messages,
+            pass_env: self.options.pass_env.clone(),
+            timeouts: self.options.timeouts,
             limits: StreamLimits::default(),
             tools: opened.tools(),
             recorder: Arc::clone(&self.recorder),
-            gate: self.holds.gate(unit, attempt),
+            gate: self.approvals.gate(unit, attempt),
             amendment: (!amendment.is_empty()).then(|| amendment.clone()),
             content: None,
         }
     }
 
     /// A note that cannot be written is no verdict's business: the next record of the attempt fails the same way.
-    fn note(&self, unit: &UnitKey, attempt: u32, note: &Note) {
+    fn record_note(&self, unit: &UnitKey, attempt: u32, note: &Note) {
         let json = note.to_json();
-        let item = Item { lane: Some((unit, attempt)), body: Body::Note(&json) };
+        let item = NewEntry { attempt: Some((unit, attempt)), body: EntryBody::Note(&json) };
         if let Err(error) = self.recorder.record(&[item]) {
             tracing::error!(%error, "a note is lost");
         }
     }
 }
 
-impl Executor for Attempts {
+impl Executor for AttemptExecutor {
     async fn run(
         &self,
         unit: UnitKey,
         attempt: u32,
         amendment: Option<Arc<Amendment>>,
-        stop: mpsc::Receiver<StopHow>,
+        stop: mpsc::Receiver<StopMode>,
         ready: oneshot::Sender<()>,
     ) -> AttemptEnd {
         let amendment = amendment.as_deref().cloned().unwrap_or_default();
-        let (verdict, facts, work) = self.attempt(&unit, attempt, &amendment, stop, ready).await;
+        let (verdict, facts, work) = self.run_attempt(&unit, attempt, &amendment, stop, ready).await;
         debug::log_verdict(&unit, attempt, &verdict, facts.exit_code, facts.signal);
-        if verdict.outcome == Outcome::Succeeded && matches!(self.ground, Ground::Overlay(_)) {
-            self.published().insert(unit.clone());
+        if verdict.outcome == AttemptOutcome::Succeeded && matches!(self.output_target, OutputTarget::Overlay(_)) {
+            self.published_units().insert(unit.clone());
         } else {
-            self.published().remove(&unit);
+            self.published_units().remove(&unit);
         }
         let ended = AttemptEnded {
             verdict: verdict.clone(),
             tool_failures: u32::try_from(facts.tally.calls().len()).unwrap_or(u32::MAX),
             failed_call: facts
                 .tally
-                .counted(self.terms.rule)
+                .counted(self.options.rule)
                 .next()
                 .map(|call| CountedFailure { tool: call.tool.clone(), message: call.message.clone() }),
             exit_code: facts.exit_code,
@@ -426,9 +444,9 @@ impl Executor for Attempts {
             stderr_tail: facts.stderr_tail,
             wrote: Vec::new(),
             work,
-            more: serde_json::Map::default(),
+            extra: serde_json::Map::default(),
         };
-        self.note(&unit, attempt, &Note::AttemptEnded(Box::new(ended)));
+        self.record_note(&unit, attempt, &Note::AttemptEnded(Box::new(ended)));
         verdict.into()
     }
 
@@ -436,31 +454,31 @@ impl Executor for Attempts {
         self.write_projections().await;
     }
 
-    async fn integrate(&self, units: Vec<(UnitKey, u32)>) -> Together {
-        self.put_together(units).await
+    async fn integrate(&self, units: Vec<(UnitKey, u32)>) -> IntegrationReport {
+        self.integrate_patches(units).await
     }
 
     async fn save(&self, failed: Vec<UnitKey>) -> bool {
-        self.put_on_branch(failed).await
+        self.save_to_branch(failed).await
     }
 }
 
 /// What a person adds to the prompt.
-fn amended(amendment: &Amendment, files_kept: bool) -> Amended<'_> {
+fn prompt_amendment(amendment: &Amendment, files_kept: bool) -> PromptAmendment<'_> {
     match (&amendment.resume, amendment.feedback.as_deref()) {
-        (Some(_), feedback) => Amended::Resumed { feedback, files_kept },
-        (None, Some(feedback)) => Amended::Told(feedback),
-        (None, None) => Amended::No,
+        (Some(_), feedback) => PromptAmendment::Resumed { feedback, files_kept },
+        (None, Some(feedback)) => PromptAmendment::Feedback(feedback),
+        (None, None) => PromptAmendment::Unchanged,
     }
 }
 
 /// Passes orders to stop on to an agent. A drain is none: what runs may end.
-pub async fn pass_on(mut stop: mpsc::Receiver<StopHow>, commands: mpsc::Sender<Command>) {
+pub async fn forward_stops(mut stop: mpsc::Receiver<StopMode>, commands: mpsc::Sender<StopCommand>) {
     while let Some(how) = stop.recv().await {
         let command = match how {
-            StopHow::Drain => continue,
-            StopHow::Stop => Command::Interrupt,
-            StopHow::Kill => Command::Kill,
+            StopMode::Drain => continue,
+            StopMode::Stop => StopCommand::Interrupt,
+            StopMode::Kill => StopCommand::Kill,
         };
         if commands.send(command).await.is_err() {
             return;
@@ -469,16 +487,21 @@ pub async fn pass_on(mut stop: mpsc::Receiver<StopHow>, commands: mpsc::Sender<C
 }
 
 /// Judges; checks and delivers what a good attempt wrote, and throws away what another one did.
-fn close(attempt: &Attempt, unit: &UnitKey, facts: &mut Facts, rule: FailureRule) -> (Verdict, Option<Delivered>) {
-    let mut verdict = verdict::decide(unit, facts, rule);
+fn finish_attempt(
+    attempt: &UnitAttempt,
+    unit: &UnitKey,
+    facts: &mut AttemptFacts,
+    rule: FailureRule,
+) -> (Verdict, Option<DeliveredArtifact>) {
+    let mut verdict = verdict::judge_attempt(unit, facts, rule);
     let mut delivered = None;
-    if verdict.outcome == Outcome::Succeeded {
+    if verdict.outcome == AttemptOutcome::Succeeded {
         let checked = attempt.check();
-        facts.dangling = checked.dangling;
-        facts.invalid = checked.invalid;
-        verdict = verdict::decide(unit, facts, rule);
+        facts.dangling_refs = checked.dangling_links;
+        facts.invalid_artifacts = checked.invalid;
+        verdict = verdict::judge_attempt(unit, facts, rule);
     }
-    if verdict.outcome == Outcome::Succeeded {
+    if verdict.outcome == AttemptOutcome::Succeeded {
         match attempt.deliver() {
             Ok(done) => delivered = Some(done),
             Err(error) => {
@@ -486,29 +509,29 @@ fn close(attempt: &Attempt, unit: &UnitKey, facts: &mut Facts, rule: FailureRule
                     DeliverError::Publish(PublishError::Conflict { .. }) => facts.conflict = Some(error.to_string()),
                     _ => facts.publish_error = Some(error.to_string()),
                 }
-                verdict = verdict::decide(unit, facts, rule);
+                verdict = verdict::judge_attempt(unit, facts, rule);
             }
         }
     }
-    if verdict.outcome != Outcome::Succeeded {
+    if verdict.outcome != AttemptOutcome::Succeeded {
         attempt.discard();
     }
     (verdict, delivered)
 }
 
 /// What the attempt leaves on record. A failed one has saved nothing, whatever it wrote.
-fn work_of(attempt: &Attempt, verdict: &Verdict, facts: &Facts) -> Work {
+fn attempt_output(attempt: &UnitAttempt, verdict: &Verdict, facts: &AttemptFacts) -> AttemptOutput {
     let fatal = facts.tally.count(FailureRule::Recoverable);
-    let done = if verdict.outcome == Outcome::Succeeded { attempt.work() } else { Work::default() };
-    Work {
-        transcript: attempt.transcript().name().map(str::to_owned),
+    let done = if verdict.outcome == AttemptOutcome::Succeeded { attempt.work() } else { AttemptOutput::default() };
+    AttemptOutput {
+        transcript: attempt.transcript().relative_path().map(str::to_owned),
         fatal_failures: Some(u32::try_from(fatal).unwrap_or(u32::MAX)),
         ..done
     }
 }
 
 /// Puts calls that failed before they reached the tools on the transcript, each once.
-fn file_rejected(attempt: &Attempt, facts: &Facts) {
+fn record_rejected_calls(attempt: &UnitAttempt, facts: &AttemptFacts) {
     for call in facts.tally.calls().iter().chain(facts.tally.refusals()) {
         let input = call.tool_use_id.as_ref().and_then(|id| facts.failed_inputs.get(id));
         attempt.transcript().record_failure(&RejectedCall {
@@ -538,7 +561,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_of_different_units_differ() {
+    fn folder_name_is_unique_per_unit() {
         let names = ["dbt-all", "a/b", "a_b", "a b"].map(|key| folder_name(&key.into()));
         assert_eq!((names[0].as_str(), names[2].as_str()), ("dbt-all", "a_b"));
         assert!(names[1].starts_with("a_b~") && names[1] != names[3], "{names:?}");

@@ -27,7 +27,7 @@ pub enum Exit {
 
 impl Exit {
     /// How the program ends when `cause` keeps Claude Code from being used at all.
-    pub fn of_cause(cause: &Cause) -> Self {
+    pub fn from_cause(cause: &Cause) -> Self {
         match cause {
             Cause::UsageLimit { .. } | Cause::RateLimited | Cause::Transient => Self::Limit,
             Cause::Model => Self::Usage,
@@ -58,14 +58,14 @@ impl From<Exit> for ExitCode {
 
 /// An error on its way to the user: one sentence that names the thing and the remedy, and the exit code.
 #[derive(Debug)]
-pub struct Failure {
+pub struct CliError {
     /// How the program ends.
     pub exit: Exit,
     /// The sentence.
     pub message: String,
 }
 
-impl Failure {
+impl CliError {
     /// A failure with its sentence.
     pub fn new(exit: Exit, message: impl Into<String>) -> Self {
         Self { exit, message: message.into() }
@@ -87,10 +87,10 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for CliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl std::error::Error for Failure {}
+impl std::error::Error for CliError {}

@@ -11,18 +11,18 @@ use std::{
 
 use self::redact::{KnownValues, Redactor};
 use super::{
-    args::{ExportArgs, ExportFormat, Global},
-    exit::{Exit, Failure},
+    args::{ExportArgs, ExportFormat, GlobalArgs},
+    exit::{CliError, Exit},
     output, project, report, runs, show,
-    summary::counted,
+    summary::pluralize,
 };
 use crate::{
     run::{
-        Progress, Timeline,
-        report::Gathering,
-        trace::{Trace, TraceLevel},
+        PollStatus, Timeline,
+        report::ReportBuilder,
+        trace::{TraceLevel, TraceWriter},
     },
-    tape::{Entry, Header},
+    tape::{Header, TapeEntry},
 };
 
 mod memory_flow;
@@ -39,13 +39,13 @@ const SLICE: usize = 1 << 20;
 ///
 /// # Errors
 /// When there is no such run, it cannot be read, or the export cannot be written.
-pub fn export(global: &Global, args: &ExportArgs) -> Result<Exit, Failure> {
-    let project = project::directory(global).ok();
+pub fn export(global: &GlobalArgs, args: &ExportArgs) -> Result<Exit, CliError> {
+    let project = project::resolve_directory(global).ok();
     let mut redactor = Redactor::new(KnownValues::gather(std::env::vars_os(), project.as_deref()));
-    match out_file::named(args.out.as_deref()) {
+    match out_file::target_path(args.out.as_deref()) {
         Some(path) => {
             // Without such a run, the file stays as it is.
-            runs::tape_of(global, &args.run)?;
+            runs::resolve_tape(global, &args.run)?;
             let failed = |error: io::Error| cannot_write(path, &error);
             let mut out = BufWriter::new(out_file::create(path, project.as_deref()).map_err(failed)?);
             write(global, args, &mut redactor, &mut out, &failed)?;
@@ -58,17 +58,17 @@ pub fn export(global: &Global, args: &ExportArgs) -> Result<Exit, Failure> {
             out.flush().map_err(failed)?;
         }
     }
-    let (values, were) = (counted(redactor.masked, "value"), if redactor.masked == 1 { "was" } else { "were" });
-    show::tell(&format!(
+    let (values, were) = (pluralize(redactor.masked, "value"), if redactor.masked == 1 { "was" } else { "were" });
+    show::print_stderr(&format!(
         "ingestdeck: {values} of known kinds {were} masked; other secrets may be left, so look it over before you share it"
     ));
     Ok(Exit::Ok)
 }
 
 /// Masks secrets of known kinds, those of the environment and those of a project's settings.
-pub(super) struct Mask(Redactor);
+pub(super) struct SecretMask(Redactor);
 
-impl Mask {
+impl SecretMask {
     pub(super) fn new(project: Option<&Path>) -> Self {
         Self(Redactor::new(KnownValues::gather(std::env::vars_os(), project)))
     }
@@ -80,56 +80,56 @@ impl Mask {
 }
 
 /// `text` without secrets of known kinds, and how many places were masked.
-pub(super) fn masked(text: &str, project: Option<&Path>) -> (String, usize) {
+pub(super) fn mask_secrets(text: &str, project: Option<&Path>) -> (String, usize) {
     let mut redactor = Redactor::new(KnownValues::gather(std::env::vars_os(), project));
     let text = redactor.text(text).into_owned();
     (text, redactor.masked)
 }
 
 /// The failure to write the file that `--out` names.
-pub(super) fn cannot_write(path: &Path, error: &io::Error) -> Failure {
-    Failure::internal(format!("cannot write {}: {error}; name another file with --out", path.display()))
+pub(super) fn cannot_write(path: &Path, error: &io::Error) -> CliError {
+    CliError::internal(format!("cannot write {}: {error}; name another file with --out", path.display()))
 }
 
 fn write(
-    global: &Global,
+    global: &GlobalArgs,
     args: &ExportArgs,
     redactor: &mut Redactor,
     out: &mut impl Write,
-    failed: &dyn Fn(io::Error) -> Failure,
-) -> Result<(), Failure> {
+    failed: &dyn Fn(io::Error) -> CliError,
+) -> Result<(), CliError> {
     match args.format {
         ExportFormat::Tape => {
             // Copied byte for byte, but not to a terminal, which obeys what an agent wrote.
-            let is_shown = out_file::named(args.out.as_deref()).is_none() && output::raw_stdout().is_terminal();
-            redacted_lines(global, &args.run, redactor, &mut |line| {
+            let is_shown = out_file::target_path(args.out.as_deref()).is_none() && output::raw_stdout().is_terminal();
+            for_each_redacted_line(global, &args.run, redactor, &mut |line| {
                 let line = if is_shown { output::escape_json(line) } else { line.into() };
                 out.write_all(&line).and_then(|()| out.write_all(b"\n")).map_err(failed)
             })
         }
         ExportFormat::Trace => {
-            let mut trace: Option<Trace> = None;
+            let mut trace: Option<TraceWriter> = None;
             // What a trace shortens is masked before, as a whole.
-            redacted_lines(global, &args.run, redactor, &mut |line| {
+            for_each_redacted_line(global, &args.run, redactor, &mut |line| {
                 let mut traced = Vec::new();
-                match (&mut trace, Header::parse(line), Entry::parse(line)) {
-                    (None, Ok(header), _) => trace = Some(Trace::new(header, TraceLevel::Trace)),
-                    (Some(trace), _, Ok(entry)) => trace.take(&entry, &mut traced),
+                match (&mut trace, Header::parse(line), TapeEntry::parse(line)) {
+                    (None, Ok(header), _) => trace = Some(TraceWriter::new(header, TraceLevel::Trace)),
+                    (Some(trace), _, Ok(entry)) => trace.write_entry(&entry, &mut traced),
                     _ => {}
                 }
                 out.write_all(&output::escape_json(&traced)).map_err(failed)
             })
         }
         ExportFormat::MemoryFlow => {
-            let (source, live) = report::open(global, &args.run)?;
-            let mut timeline = Timeline::forward(Box::new(source));
-            let (mut gathering, mut steps) = (Gathering::default(), memory_flow::Steps::default());
-            let mut take = |emitted: crate::run::Emitted<'_>| {
-                gathering.take(&emitted);
-                steps.take(&emitted);
+            let (source, live) = report::open_record(global, &args.run)?;
+            let mut timeline = Timeline::new_forward_only(Box::new(source));
+            let (mut gathering, mut steps) = (ReportBuilder::default(), memory_flow::ReplaySteps::default());
+            let mut take = |emitted: crate::run::FoldEvent<'_>| {
+                gathering.observe(&emitted);
+                steps.observe(&emitted);
             };
-            while timeline.advance(SLICE, &mut take).map_err(Failure::internal)? == Progress::More {}
-            let report = gathering.report(timeline.source().origin(), timeline.story(), live);
+            while timeline.advance(SLICE, &mut take).map_err(CliError::internal)? == PollStatus::More {}
+            let report = gathering.finish(timeline.source().info(), timeline.view(), live);
             for replay in memory_flow::replays(&report, &steps) {
                 let line = format!("{}\n", redactor.text(&replay.to_string()));
                 out.write_all(&output::escape_json(line.as_bytes())).map_err(failed)?;
@@ -140,14 +140,14 @@ fn write(
 }
 
 /// Hands over the lines of the run's tape without their secrets and their newlines.
-fn redacted_lines(
-    global: &Global,
+fn for_each_redacted_line(
+    global: &GlobalArgs,
     run: &str,
     redactor: &mut Redactor,
-    take: &mut dyn FnMut(&[u8]) -> Result<(), Failure>,
-) -> Result<(), Failure> {
-    let (found, tape) = runs::tape_of(global, run)?;
-    let failed = |error: io::Error| Failure::internal(format!("cannot read {}: {error}", found.tape.display()));
+    take: &mut dyn FnMut(&[u8]) -> Result<(), CliError>,
+) -> Result<(), CliError> {
+    let (found, tape) = runs::resolve_tape(global, run)?;
+    let failed = |error: io::Error| CliError::internal(format!("cannot read {}: {error}", found.tape.display()));
     // A tape that grows is read to where it ends now: both passes must see the same.
     let length = tape.metadata().map_err(failed)?.len();
     let open = || {
@@ -155,29 +155,29 @@ fn redacted_lines(
         tape.rewind().map_err(failed)?;
         Ok(BufReader::with_capacity(SLICE, tape.take(length)))
     };
-    redact_lines(redactor, open, failed, take)
+    redact_in_two_passes(redactor, open, failed, take)
 }
 
 /// Masks the lines of a tape that `open` opens, in two passes.
-fn redact_lines<R: io::BufRead>(
+fn redact_in_two_passes<R: io::BufRead>(
     redactor: &mut Redactor,
-    open: impl Fn() -> Result<R, Failure>,
-    failed: impl Fn(io::Error) -> Failure,
-    take: &mut dyn FnMut(&[u8]) -> Result<(), Failure>,
-) -> Result<(), Failure> {
+    open: impl Fn() -> Result<R, CliError>,
+    failed: impl Fn(io::Error) -> CliError,
+    take: &mut dyn FnMut(&[u8]) -> Result<(), CliError>,
+) -> Result<(), CliError> {
     each_line(open()?, &failed, |number, line| {
-        redactor.survey(number, line);
+        redactor.collect_deltas(number, line);
         Ok(())
     })?;
-    redactor.surveyed();
+    redactor.finish_collection();
     each_line(open()?, &failed, |number, line| take(&redactor.tape_line(number, line)))
 }
 
 fn each_line(
     mut reader: impl io::BufRead,
-    failed: &dyn Fn(io::Error) -> Failure,
-    mut take: impl FnMut(u64, &[u8]) -> Result<(), Failure>,
-) -> Result<(), Failure> {
+    failed: &dyn Fn(io::Error) -> CliError,
+    mut take: impl FnMut(u64, &[u8]) -> Result<(), CliError>,
+) -> Result<(), CliError> {
     let mut line = Vec::new();
     for number in 0.. {
         line.clear();

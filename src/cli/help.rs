@@ -9,20 +9,20 @@ use clap::{Command, CommandFactory as _};
 
 use super::{
     args::{Cli, HelpArgs},
-    exit::{Exit, Failure},
+    exit::{CliError, Exit},
     output,
 };
 use crate::{
     guide::{self, PAGES},
     program_path,
-    tui::Programs,
+    tui::ToolPrograms,
 };
 
 /// Shows the page of a topic or the help of a command; without arguments the help of the program.
 ///
 /// # Errors
 /// When there is no such topic or command, or stdout cannot be written.
-pub(super) fn help(args: &HelpArgs) -> Result<Exit, Failure> {
+pub(super) fn help(args: &HelpArgs) -> Result<Exit, CliError> {
     if let [topic] = args.words.as_slice()
         && let Some(page) = guide::find(topic)
     {
@@ -41,20 +41,20 @@ fn find_subcommand<'a>(command: &'a mut Command, name: &str) -> Option<&'a mut C
     command.find_subcommand_mut(name).filter(|found| !found.is_hide_set())
 }
 
-fn unknown_topic(words: &[String]) -> Failure {
+fn unknown_topic(words: &[String]) -> CliError {
     let topics: Vec<&str> = PAGES.iter().map(|page| page.topic).collect();
     let word = words.join(" ").escape_debug().to_string();
-    Failure::not_found(format!(
+    CliError::not_found(format!(
         "no command or topic `{word}`\nhelp: `ingestdeck help` lists the commands; the topics are {}",
         topics.join(", ")
     ))
 }
 
-fn show_page(text: &str) -> Result<Exit, Failure> {
+fn show_page(text: &str) -> Result<Exit, CliError> {
     if !output::is_terminal() {
         return write_stdout(text);
     }
-    let words = Programs::of(|name| std::env::var(name).ok()).pager_words().map_err(Failure::usage)?;
+    let words = ToolPrograms::from_env(|name| std::env::var(name).ok()).pager_words().map_err(CliError::usage)?;
     let Some((program, arguments)) = words.split_first() else { return write_stdout(text) };
     let mut pager = Process::new(program);
     pager.args(arguments).env("PATH", program_path::search_path()).stdin(Stdio::piped());
@@ -67,14 +67,14 @@ fn show_page(text: &str) -> Result<Exit, Failure> {
         // The user may quit the pager before it has read everything.
         let _ = stdin.write_all(text.as_bytes());
     }
-    child.wait().map_err(|error| Failure::internal(format!("cannot wait for `{program}`: {error}")))?;
+    child.wait().map_err(|error| CliError::internal(format!("cannot wait for `{program}`: {error}")))?;
     Ok(Exit::Ok)
 }
 
-fn write_stdout(text: &str) -> Result<Exit, Failure> {
+fn write_stdout(text: &str) -> Result<Exit, CliError> {
     match output::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Ok),
-        Err(error) => Err(Failure::internal(format!("cannot write to stdout: {error}"))),
+        Err(error) => Err(CliError::internal(format!("cannot write to stdout: {error}"))),
         Ok(()) => Ok(Exit::Ok),
     }
 }

@@ -7,17 +7,17 @@ use std::{
 };
 
 use super::{
-    args::{Global, InitArgs},
-    exit::{Exit, Failure},
+    args::{GlobalArgs, InitArgs},
+    exit::{CliError, Exit},
     output, project, show,
-    summary::counted,
+    summary::pluralize,
 };
 use crate::{
     ingest::{
         Project, Selection,
-        init::{self, Proposal},
+        init::{self, ProposedConnection},
         plan,
-        source::Tree,
+        source::SourceTree,
     },
     tui::text,
 };
@@ -26,66 +26,66 @@ use crate::{
 ///
 /// # Errors
 /// When there is one already, nothing was found, or it cannot be written.
-pub fn init(global: &Global, args: &InitArgs) -> Result<Exit, Failure> {
+pub fn init(global: &GlobalArgs, args: &InitArgs) -> Result<Exit, CliError> {
     let root = match (&args.dir, &global.project_dir) {
         (Some(dir), _) | (None, Some(dir)) => dir.clone(),
         (None, None) => std::env::current_dir()
-            .map_err(|error| Failure::usage(format!("cannot tell the current directory: {error}; change to one")))?,
+            .map_err(|error| CliError::usage(format!("cannot tell the current directory: {error}; change to one")))?,
     };
     let file = root.join("ktx.yaml");
     if file.symlink_metadata().is_ok() {
         return Err(exists(&file));
     }
-    let tree = Tree::walk(&root, &|_| true)
-        .map_err(|error| Failure::usage(format!("cannot look into {}: {error}; name a directory", root.display())))?;
-    let proposals = init::propose(&tree);
+    let tree = SourceTree::walk(&root, &|_| true)
+        .map_err(|error| CliError::usage(format!("cannot look into {}: {error}; name a directory", root.display())))?;
+    let proposals = init::propose_connections(&tree);
     if proposals.is_empty() {
-        return Err(Failure::usage(format!(
+        return Err(CliError::usage(format!(
             "{} holds no dbt project, no LookML, no semantic models of MetricFlow, no folder of Markdown files and no SQLite \
              database; go to where they are, or write a ktx.yaml yourself: `connections: {{notes: {{driver: docs, source_dir: PATH}}}}`",
             root.display()
         )));
     }
-    write(&file, &init::render(&proposals))?;
-    say(&root, &file, &proposals).map_err(|error| show::stdout_failed(&error))?;
+    write(&file, &init::render_ktx_yaml(&proposals))?;
+    print_proposals(&root, &file, &proposals).map_err(|error| show::stdout_failed(&error))?;
     Ok(Exit::Ok)
 }
 
 /// True where units describe tables of a warehouse that has no connection.
-fn is_without_warehouse(proposals: &[Proposal]) -> bool {
+fn is_without_warehouse(proposals: &[ProposedConnection]) -> bool {
     let is = |driver: &str| proposals.iter().any(|proposal| proposal.driver == driver);
     ["dbt", "lookml", "metricflow"].into_iter().any(is) && !is("sqlite")
 }
 
-fn exists(file: &Path) -> Failure {
-    Failure::usage(format!("{} is there already; edit it, or look at it with `ingestdeck plan`", file.display()))
+fn exists(file: &Path) -> CliError {
+    CliError::usage(format!("{} is there already; edit it, or look at it with `ingestdeck plan`", file.display()))
 }
 
-fn write(file: &Path, text: &str) -> Result<(), Failure> {
+fn write(file: &Path, text: &str) -> Result<(), CliError> {
     // Somebody may have made one meanwhile, which must not be lost.
     let made = OpenOptions::new().write(true).create_new(true).open(file);
     made.and_then(|mut made| made.write_all(text.as_bytes())).map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => exists(file),
-        _ => Failure::internal(format!("cannot write {}: {error}", file.display())),
+        _ => CliError::internal(format!("cannot write {}: {error}", file.display())),
     })
 }
 
-fn say(root: &Path, file: &Path, proposals: &[Proposal]) -> io::Result<()> {
+fn print_proposals(root: &Path, file: &Path, proposals: &[ProposedConnection]) -> io::Result<()> {
     let mut out = output::stdout();
     writeln!(out, "wrote {}", file.display())?;
     let widest = proposals.iter().map(|proposal| proposal.id.len()).max().unwrap_or(0);
     let drivers = proposals.iter().map(|proposal| proposal.driver.len()).max().unwrap_or(0);
-    for Proposal { id, driver, place } in proposals {
-        writeln!(out, "  {id:widest$}  {driver:drivers$}  {}", text::safe(place, 100))?;
+    for ProposedConnection { id, driver, location: place } in proposals {
+        writeln!(out, "  {id:widest$}  {driver:drivers$}  {}", text::printable(place, 100))?;
     }
     let planned = Project::open(root).ok().and_then(|project| {
-        project::warn(&project.warnings);
+        project::print_warnings(&project.warnings);
         plan(&project, &Selection::default()).ok()
     });
     if let Some(planned) = planned {
         let count = planned.units.len();
         let them = if count == 1 { "it" } else { "them" };
-        writeln!(out, "{}; `ingestdeck plan` lists {them}, `ingestdeck run` runs {them}", counted(count, "unit"))?;
+        writeln!(out, "{}; `ingestdeck plan` lists {them}, `ingestdeck run` runs {them}", pluralize(count, "unit"))?;
     }
     if is_without_warehouse(proposals) {
         writeln!(

@@ -5,18 +5,18 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use crate::{
-    actions::Event,
+    actions::AgentEvent,
     cli::{output, summary::Summary},
-    run::{Emitted, Origin, RunChange, RunState},
+    run::{FoldEvent, RunChange, RunState, SourceInfo},
     tape::Millis,
 };
 
 /// Bytes that are gathered before they are written, unless the source has nothing more just now.
-const GATHERED: usize = 256 << 10;
+const BUFFER_BYTES: usize = 256 << 10;
 
 /// Writes events as JSON lines.
 #[derive(Debug)]
-pub struct Json<W> {
+pub struct JsonWriter<W> {
     out: W,
     buffer: Vec<u8>,
     run: Vec<u8>,
@@ -26,36 +26,36 @@ pub struct Json<W> {
     result: io::Result<()>,
 }
 
-impl<W: Write> Json<W> {
+impl<W: Write> JsonWriter<W> {
     /// A writer for one source.
-    pub fn new(out: W, origin: &Origin) -> Self {
+    pub fn new(out: W, origin: &SourceInfo) -> Self {
         let run = origin.header.as_ref().map_or_else(|| "null".into(), |header| format!("\"{}\"", header.run));
-        let buffer = Vec::with_capacity(GATHERED * 2);
+        let buffer = Vec::with_capacity(BUFFER_BYTES * 2);
         Self { out, buffer, run: run.into_bytes(), lane: Default::default(), seq: 0, result: Ok(()) }
     }
 
     /// Writes what one entry led to.
-    pub fn emitted(&mut self, emitted: &Emitted<'_>) {
+    pub fn write_event(&mut self, emitted: &FoldEvent<'_>) {
         match emitted {
-            Emitted::Event { at, unit, attempt, event, aside, .. } => {
+            FoldEvent::Event { at, unit, attempt, event, aside, .. } => {
                 self.stamp(*at, Some((unit, *attempt)));
                 event.write_json(&mut self.buffer);
-                if let (Some(aside), Event::Action(_)) = (aside, event) {
-                    let beside = format!(r#","call":"{}""#, aside.word());
+                if let (Some(aside), AgentEvent::Action(_)) = (aside, event) {
+                    let beside = format!(r#","call":"{}""#, aside.as_str());
                     self.buffer.extend_from_slice(beside.as_bytes());
                 }
             }
-            Emitted::Unit { at, unit, attempt, status, reason } => {
+            FoldEvent::Unit { at, unit, attempt, status, reason } => {
                 self.stamp(*at, Some((unit, *attempt)));
-                let mut event = json!({"type": "unit", "state": status.word()});
+                let mut event = json!({"type": "unit", "state": status.as_str()});
                 if let Some(reason) = reason {
                     event["reason"] = Value::from(*reason);
                 }
                 self.value(&event);
             }
-            Emitted::Patch { at, unit, attempt, result, reason, shared } => {
+            FoldEvent::Patch { at, unit, attempt, result, reason, shared } => {
                 self.stamp(*at, Some((unit, *attempt)));
-                let mut event = json!({"type": "unit", "state": result.word(), "integration": result});
+                let mut event = json!({"type": "unit", "state": result.label(), "integration": result});
                 if let Some(reason) = reason {
                     event["reason"] = Value::from(*reason);
                 }
@@ -64,17 +64,17 @@ impl<W: Write> Json<W> {
                 }
                 self.value(&event);
             }
-            Emitted::Message { at, unit, attempt, level, text } => {
+            FoldEvent::Message { at, unit, attempt, level, text } => {
                 self.stamp(*at, Some((unit, *attempt)));
                 self.value(&json!({"type": "message", "level": level, "text": text}));
             }
-            Emitted::Run { at, change } => {
+            FoldEvent::Run { at, change } => {
                 self.stamp(*at, None);
                 self.value(&change_json(change));
             }
         }
         self.buffer.extend_from_slice(b"}\n");
-        if self.buffer.len() >= GATHERED {
+        if self.buffer.len() >= BUFFER_BYTES {
             self.flush();
         }
     }
@@ -93,8 +93,8 @@ impl<W: Write> Json<W> {
     }
 
     /// Writes the summary, always the last line.
-    pub fn end(mut self, state: &RunState, summary: &Summary) -> io::Result<()> {
-        self.stamp(state.now, None);
+    pub fn finish(mut self, state: &RunState, summary: &Summary) -> io::Result<()> {
+        self.stamp(state.last_entry_at, None);
         self.value(&summary.to_json());
         self.buffer.extend_from_slice(b"}\n");
         self.flush();
@@ -150,7 +150,7 @@ fn change_json(change: &RunChange<'_>) -> Value {
         }),
         RunChange::SaveFailed(reason) => json!({"type": "run", "state": "not saved", "reason": reason}),
         RunChange::Resumed => json!({"type": "run", "state": "resumed"}),
-        RunChange::Said { level, text } => json!({"type": "run", "state": "remark", "level": level, "text": text}),
+        RunChange::Message { level, text } => json!({"type": "run", "state": "remark", "level": level, "text": text}),
         RunChange::Ended(ended) => json!({
             "type": "run", "state": "ended", "outcome": ended.outcome, "succeeded": ended.succeeded,
             "budget": ended.budget, "failed": ended.failed, "stopped": ended.stopped, "not_run": ended.not_run,

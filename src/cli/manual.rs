@@ -12,7 +12,7 @@ use clap_mangen::Man;
 
 use super::{
     args::{Cli, CompletionsArgs, ManArgs},
-    exit::{Exit, Failure},
+    exit::{CliError, Exit},
     output,
 };
 
@@ -20,7 +20,7 @@ use super::{
 ///
 /// # Errors
 /// When stdout cannot be written.
-pub fn completions(args: &CompletionsArgs) -> Result<Exit, Failure> {
+pub fn completions(args: &CompletionsArgs) -> Result<Exit, CliError> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "ingestdeck", &mut script);
     print(&script)
@@ -30,19 +30,19 @@ pub fn completions(args: &CompletionsArgs) -> Result<Exit, Failure> {
 ///
 /// # Errors
 /// When stdout or a file cannot be written.
-pub fn man(args: &ManArgs) -> Result<Exit, Failure> {
+pub fn man(args: &ManArgs) -> Result<Exit, CliError> {
     let mut root = Cli::command();
     // Fills in the options of every command for each of them.
     root.build();
     match &args.out {
-        None => print(&page(root).map_err(Failure::internal)?),
+        None => print(&page(root).map_err(CliError::internal)?),
         Some(directory) => pages(root, directory).map(|()| Exit::Ok),
     }
 }
 
-fn pages(root: Command, directory: &Path) -> Result<(), Failure> {
+fn pages(root: Command, directory: &Path) -> Result<(), CliError> {
     let failed =
-        |path: &Path, error: &io::Error| Failure::internal(format!("cannot write {}: {error}", path.display()));
+        |path: &Path, error: &io::Error| CliError::internal(format!("cannot write {}: {error}", path.display()));
     fs::create_dir_all(directory).map_err(|error| failed(directory, &error))?;
     let mut waiting = vec![root];
     while let Some(command) = waiting.pop() {
@@ -64,11 +64,11 @@ fn page(command: Command) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-fn print(text: &[u8]) -> Result<Exit, Failure> {
+fn print(text: &[u8]) -> Result<Exit, CliError> {
     match output::raw_stdout().write_all(text) {
         // Whoever reads the head of it has read enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Ok),
-        Err(error) => Err(Failure::internal(format!("cannot write to stdout: {error}"))),
+        Err(error) => Err(CliError::internal(format!("cannot write to stdout: {error}"))),
         Ok(()) => Ok(Exit::Ok),
     }
 }

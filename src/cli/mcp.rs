@@ -3,13 +3,13 @@
 use std::io::{self, IsTerminal as _};
 
 use super::{
-    args::{Global, McpArgs, SelectArgs},
-    exit::{Exit, Failure},
+    args::{GlobalArgs, McpArgs, SelectArgs},
+    exit::{CliError, Exit},
     project, show,
 };
 use crate::{
     claude::mcp,
-    ingest::{WorkUnit, desk, diff::Baseline, project::Project},
+    ingest::{WorkUnit, diff::Baseline, project::Project, standalone_tools},
 };
 
 /// Serves until stdin ends.
@@ -17,32 +17,32 @@ use crate::{
 /// # Errors
 /// When there is no project, no such unit or connection, or the workspace cannot be used; when the client does not
 /// speak MCP.
-pub fn mcp(global: &Global, args: &McpArgs) -> Result<Exit, Failure> {
+pub fn mcp(global: &GlobalArgs, args: &McpArgs) -> Result<Exit, CliError> {
     let project = project::open(global)?;
     let units = units(&project, args)?;
-    let tools = desk::open(&project, &units, args.workspace.as_deref())
-        .map_err(|error| Failure::usage(format!("{error}; see --workspace")))?;
-    mcp::check(&tools.specs()).map_err(|error| Failure::new(Exit::Internal, error.to_string()))?;
+    let tools = standalone_tools::open_tools(&project, &units, args.workspace.as_deref())
+        .map_err(|error| CliError::usage(format!("{error}; see --workspace")))?;
+    mcp::validate_tools(&tools.specs()).map_err(|error| CliError::new(Exit::Internal, error.to_string()))?;
     if io::stdin().is_terminal() {
-        show::tell("ingestdeck: speaking MCP on stdin and stdout, one JSON message a line; Ctrl-D ends it");
+        show::print_stderr("ingestdeck: speaking MCP on stdin and stdout, one JSON message a line; Ctrl-D ends it");
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
-        .map_err(|error| Failure::new(Exit::Internal, format!("cannot start: {error}")))?;
+        .map_err(|error| CliError::new(Exit::Internal, format!("cannot start: {error}")))?;
     let served = runtime.block_on(mcp::serve(tools, rmcp::transport::stdio()));
     // A call that is stuck, and the reader of stdin, are left behind.
     runtime.shutdown_background();
-    served.map(|()| Exit::Ok).map_err(|error| Failure::usage(error.to_string()))
+    served.map(|()| Exit::Ok).map_err(|error| CliError::usage(error.to_string()))
 }
 
 /// The units whose raw files are served.
-fn units(project: &Project, args: &McpArgs) -> Result<Vec<WorkUnit>, Failure> {
+fn units(project: &Project, args: &McpArgs) -> Result<Vec<WorkUnit>, CliError> {
     let select = match (&args.unit, &args.connection) {
         (Some(unit), _) => SelectArgs { only: vec![globset::escape(unit)], ..SelectArgs::default() },
         (None, Some(connection)) => SelectArgs { connections: vec![connection.clone()], ..SelectArgs::default() },
         (None, None) => return Ok(Vec::new()),
     };
-    Ok(project::planned(project, &project::selection(&select), &Baseline::default())?.units)
+    Ok(project::plan_units(project, &project::selection(&select), &Baseline::default())?.units)
 }

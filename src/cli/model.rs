@@ -1,10 +1,10 @@
 //! Which model plays a role, and who chose it: a flag, the project, or Claude Code itself; and what the project tells it.
 
-use crate::ingest::project::{FILE, Project, Role};
+use crate::ingest::project::{ModelRole, PROJECT_FILE, Project};
 
 /// A model and where the choice comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Choice {
+pub struct ModelChoice {
     /// Alias or full id; `None` leaves it to Claude Code.
     pub model: Option<String>,
     /// `--model`, `llm.models.default, ktx.yaml line 9`, …
@@ -13,16 +13,16 @@ pub struct Choice {
     pub instructions: Vec<String>,
 }
 
-impl Choice {
+impl ModelChoice {
     /// The model of `role` in `project`, unless a flag names another.
-    pub fn of(project: &Project, role: Role, flag: Option<&str>) -> Self {
-        let (model, origin) = match (flag, project.settings.model_of(role)) {
+    pub fn resolve(project: &Project, role: ModelRole, flag: Option<&str>) -> Self {
+        let (model, origin) = match (flag, project.settings.model_with_role(role)) {
             (Some(model), _) => (Some(model), "--model".to_owned()),
             (None, None) => (None, "Claude Code's own choice".to_owned()),
             (None, Some((named, model))) => {
-                let key = format!("llm.models.{}", named.word());
-                let line = project.settings.lines.get(&key).map(|line| format!(" line {line}")).unwrap_or_default();
-                (Some(model), format!("{key}, {FILE}{line}"))
+                let key = format!("llm.models.{}", named.as_str());
+                let line = project.settings.key_lines.get(&key).map(|line| format!(" line {line}")).unwrap_or_default();
+                (Some(model), format!("{key}, {PROJECT_FILE}{line}"))
             }
         };
         let instructions = project.instructions.overrides.iter().map(ToString::to_string).collect();
@@ -31,11 +31,11 @@ impl Choice {
 
     /// The sentence about the model, then what the project brings itself.
     pub fn lines(&self) -> impl Iterator<Item = String> + '_ {
-        [self.sentence()].into_iter().chain(self.instructions.iter().cloned())
+        [self.summary()].into_iter().chain(self.instructions.iter().cloned())
     }
 
     /// `model opus (--model)`.
-    pub fn sentence(&self) -> String {
+    pub fn summary(&self) -> String {
         match &self.model {
             Some(model) => format!("model {model} ({})", self.origin),
             None => format!("no model is set ({})", self.origin),
@@ -48,12 +48,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flag_outranks_the_role_and_the_role_the_default() {
+    fn model_choice_prefers_flag_then_role_then_default() {
         let dir = tempfile::tempdir().unwrap();
         let say = |text: &str, flag| {
-            std::fs::write(dir.path().join(FILE), text).unwrap();
+            std::fs::write(dir.path().join(PROJECT_FILE), text).unwrap();
             let project = Project::open(dir.path()).unwrap();
-            Choice::of(&project, Role::CandidateExtraction, flag).sentence()
+            ModelChoice::resolve(&project, ModelRole::CandidateExtraction, flag).summary()
         };
         assert_eq!(say("", None), "no model is set (Claude Code's own choice)");
         let text = "llm:\n  models:\n    default: haiku\n";

@@ -4,7 +4,7 @@
 //! Colours and links are methods of the writer: a text cannot bring its own. It must not know what is written.
 //! `tests/it/architecture.rs` holds the other files to it.
 
-mod link;
+mod hyperlink;
 
 use std::{
     borrow::Cow,
@@ -20,7 +20,7 @@ use crate::tui::text;
 
 /// Colours of plain output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Color {
+pub enum AnsiColor {
     /// Something went well.
     Green,
     /// Something failed.
@@ -31,7 +31,7 @@ pub enum Color {
     Cyan,
 }
 
-impl Color {
+impl AnsiColor {
     fn sequence(self) -> &'static str {
         match self {
             Self::Green => "\u{1b}[32m",
@@ -43,7 +43,7 @@ impl Color {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum EscapeMode {
     Text,
     Json,
 }
@@ -52,17 +52,17 @@ enum Kind {
 #[derive(Debug)]
 pub struct EscapingWriter<W> {
     out: W,
-    kind: Kind,
+    kind: EscapeMode,
 }
 
 impl<W: Write> EscapingWriter<W> {
     /// A writer of text for people.
     pub fn text(out: W) -> Self {
-        Self { out, kind: Kind::Text }
+        Self { out, kind: EscapeMode::Text }
     }
 
     /// Writes `text` in a colour, if there is one.
-    pub fn paint(&mut self, color: Option<Color>, text: &str) -> io::Result<()> {
+    pub fn paint(&mut self, color: Option<AnsiColor>, text: &str) -> io::Result<()> {
         let Some(color) = color else { return self.write_all(text.as_bytes()) };
         self.out.write_all(color.sequence().as_bytes())?;
         self.write_all(text.as_bytes())?;
@@ -71,15 +71,15 @@ impl<W: Write> EscapingWriter<W> {
 
     /// Writes `text` with every mention of `path` made a link, if stdout is a terminal that knows links.
     pub fn write_linked(&mut self, text: &str, path: &Path) -> io::Result<()> {
-        self.out.write_all(link::linked(&escape_text(text), path).as_bytes())
+        self.out.write_all(hyperlink::with_hyperlinks(&escape_text(text), path).as_bytes())
     }
 }
 
 impl<W: Write> Write for EscapingWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self.kind {
-            Kind::Text => self.out.write_all(escape_text(&String::from_utf8_lossy(bytes)).as_bytes())?,
-            Kind::Json => self.out.write_all(&escape_json(bytes))?,
+            EscapeMode::Text => self.out.write_all(escape_text(&String::from_utf8_lossy(bytes)).as_bytes())?,
+            EscapeMode::Json => self.out.write_all(&escape_json(bytes))?,
         }
         Ok(bytes.len())
     }
@@ -95,7 +95,7 @@ pub fn stdout() -> EscapingWriter<StdoutLock<'static>> {
 
 /// Stdout for what `ui` asks for: JSON or text.
 pub fn stdout_for(ui: Ui) -> EscapingWriter<StdoutLock<'static>> {
-    let kind = if ui == Ui::Json { Kind::Json } else { Kind::Text };
+    let kind = if ui == Ui::Json { EscapeMode::Json } else { EscapeMode::Text };
     EscapingWriter { out: io::stdout().lock(), kind }
 }
 
@@ -110,7 +110,7 @@ pub fn is_terminal() -> bool {
 }
 
 /// Writes a line to stderr. A stderr that its reader closed is no reason to panic.
-pub fn tell(text: &str) {
+pub fn print_stderr(text: &str) {
     let _ = writeln!(EscapingWriter::text(io::stderr()), "{text}");
 }
 
@@ -118,7 +118,7 @@ pub fn tell(text: &str) {
 /// them has something to escape, the answer has no styles, so that everything in it can be escaped.
 pub fn parse_arguments() -> Result<ArgMatches, clap::Error> {
     let command = Cli::command();
-    if has_hidden_words() { command.styles(Styles::plain()) } else { command }.try_get_matches()
+    if has_hidden_arguments() { command.styles(Styles::plain()) } else { command }.try_get_matches()
 }
 
 /// Prints what [`parse_arguments`] answered: usage errors to stderr, help and version to stdout.
@@ -126,7 +126,7 @@ pub fn print_usage(error: &clap::Error) {
     // Without styles of its own, whatever is obeyed in it was quoted.
     let shown = error.render().ansi().to_string();
     // A closed stdout is no failure of a program that was asked for help.
-    let _ = match (has_hidden_words(), error.use_stderr()) {
+    let _ = match (has_hidden_arguments(), error.use_stderr()) {
         (false, _) => error.print(),
         (true, true) => EscapingWriter::text(io::stderr()).write_all(shown.as_bytes()),
         (true, false) => stdout().write_all(shown.as_bytes()),
@@ -134,18 +134,18 @@ pub fn print_usage(error: &clap::Error) {
 }
 
 /// True if an argument, or a variable that stands for one, has a character to escape.
-fn has_hidden_words() -> bool {
+fn has_hidden_arguments() -> bool {
     let mut words = std::env::args_os().chain(std::env::var_os(CLAUDE_BIN));
     words.any(|word| word.to_string_lossy().chars().any(text::is_hidden))
 }
 
 /// `text` with its newlines, and nothing else that a terminal obeys.
 fn escape_text(text: &str) -> Cow<'_, str> {
-    let Some((first, rest)) = text.split_once('\n') else { return text::safe(text, usize::MAX) };
-    let mut escaped = text::safe(first, usize::MAX).into_owned();
+    let Some((first, rest)) = text.split_once('\n') else { return text::printable(text, usize::MAX) };
+    let mut escaped = text::printable(first, usize::MAX).into_owned();
     for line in rest.split('\n') {
         escaped.push('\n');
-        escaped.push_str(&text::safe(line, usize::MAX));
+        escaped.push_str(&text::printable(line, usize::MAX));
     }
     Cow::Owned(escaped)
 }
@@ -276,10 +276,10 @@ mod tests {
     }
 
     #[test]
-    fn colours_come_from_the_writer_alone() {
+    fn only_the_writer_emits_colour_codes() {
         let mut out = Vec::new();
         let mut writer = EscapingWriter::text(&mut out);
-        writer.paint(Some(Color::Red), "x\u{1b}[0m").unwrap();
+        writer.paint(Some(AnsiColor::Red), "x\u{1b}[0m").unwrap();
         writer.paint(None, "y").unwrap();
         assert_eq!(out, b"\x1b[31mx\\e[0m\x1b[0my");
     }
@@ -318,7 +318,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_written_is_ever_obeyed(text in "(\\PC|[\u{0}-\u{9f}\u{200b}-\u{2069}\u{fe00}-\u{feff}]){0,40}") {
+        fn written_text_never_contains_terminal_controls(text in "(\\PC|[\u{0}-\u{9f}\u{200b}-\u{2069}\u{fe00}-\u{feff}]){0,40}") {
             let shown = written(&text);
             prop_assert!(!shown.chars().any(|char| text::is_hidden(char) && char != '\n'), "{shown:?}");
             prop_assert_eq!(shown.matches('\n').count(), text.matches('\n').count());

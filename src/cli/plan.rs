@@ -8,116 +8,121 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{
-    args::{Global, SelectArgs, Ui},
-    exit::{Exit, Failure},
-    ground,
-    model::Choice,
-    output,
-    pass::Pass,
-    project,
-    resume::{self, Taken},
+    args::{GlobalArgs, SelectArgs, Ui},
+    exit::{CliError, Exit},
+    model::ModelChoice,
+    output, prepare, project,
+    reconcile_policy::ReconcilePolicy,
+    resume::{self, RunPlan},
     settings, show,
-    summary::counted,
+    summary::pluralize,
 };
 use crate::{
     actions::label,
     ingest::{
-        cut_indexes,
-        plan::{Planned, SourcePlan, WorkUnit},
-        project::Role,
-        projection::DueProjection,
-        reconcile::RestingArtifact,
+        plan::{IngestPlan, SourcePlan, WorkUnit},
+        project::ModelRole,
+        projection::PendingProjection,
+        reconcile::EvictionCandidate,
+        truncated_index_warnings,
     },
-    store::db::PastEffort,
-    tape::{Millis, UnitKey, note::Skipped},
+    store::db::UnitEffort,
+    tape::{Millis, UnitKey, note::SkippedConnection},
     tui::{text, view::dollars},
-    units::forecast::{Finished, Forecast, Left, Range, forecast},
+    units::forecast::{Estimate, FinishedUnit, Forecast, RemainingUnit, forecast},
 };
 
 /// Paths of one connection that a table names.
-const NAMED: usize = 10;
+const MAX_NAMED: usize = 10;
 /// Widest key of a table on a terminal, in columns. Elsewhere keys are whole: they are copied from there.
-const KEY: usize = 60;
+const MAX_KEY_WIDTH: usize = 60;
 
 /// Prints the plan.
 ///
 /// # Errors
 /// When there is no project, or nothing in it that matches.
-pub fn plan(global: &Global, select: &SelectArgs) -> Result<Exit, Failure> {
+pub fn plan(global: &GlobalArgs, select: &SelectArgs) -> Result<Exit, CliError> {
     let project = project::open(global)?;
-    let choice = Choice::of(&project, Role::CandidateExtraction, None);
-    let taken = resume::planned(global, &project, select, choice.model.as_deref())?;
+    let choice = ModelChoice::resolve(&project, ModelRole::CandidateExtraction, None);
+    let taken = resume::plan_run(global, &project, select, choice.model.as_deref())?;
     let is_json = global.ui == Ui::Json;
-    project::warn(&if is_json { taken.planned.warnings.clone() } else { taken.planned.folded_warnings() });
+    project::print_warnings(&if is_json { taken.planned.warnings.clone() } else { taken.planned.folded_warnings() });
     let turns = project.settings.work_units.step_budget;
     if taken.units_to_run().next().is_some() {
-        project::warn(&wide_units(&taken, turns));
-        project::warn(&cut_indexes(&project));
+        project::print_warnings(&turn_warnings(&taken, turns));
+        project::print_warnings(&truncated_index_warnings(&project));
     }
-    project::warn(&project.runnable().err().map(|error| error.to_string()).into_iter().collect::<Vec<_>>());
-    project::warn(project::stale_pages(&project).as_slice());
-    project::warn(&taken.left.iter().map(|left| left.sentence(global)).collect::<Vec<_>>());
-    let ground = ground::sentence(&project, Some(&taken.planned)).map_err(|error| error.to_string());
-    project::warn(ground.as_ref().err().map(std::slice::from_ref).unwrap_or_default());
+    project::print_warnings(
+        &project.check_backend().err().map(|error| error.to_string()).into_iter().collect::<Vec<_>>(),
+    );
+    project::print_warnings(project::stale_pages_message(&project).as_slice());
+    project::print_warnings(&taken.unsaved_run.iter().map(|left| left.message(global)).collect::<Vec<_>>());
+    let ground = prepare::describe_repository(&project, Some(&taken.planned)).map_err(|error| error.to_string());
+    project::print_warnings(ground.as_ref().err().map(std::slice::from_ref).unwrap_or_default());
     let slots = usize::try_from(project.settings.work_units.max_concurrency).unwrap_or(usize::MAX);
-    let outlook = Outlook::new(&taken.efforts, slots);
-    let pass = Pass::of(*settings::load(global)?.ingest.reconcile, ground::has_history(&project.root));
-    let is_all = pass.is_enough(&taken, select);
-    let unusable = unusable(&taken).filter(|_| !is_all);
+    let outlook = PlanForecast::new(&taken.efforts, slots);
+    let pass = ReconcilePolicy::new(*settings::load(global)?.ingest.reconcile, prepare::is_repository(&project.root));
+    let is_all = pass.justifies_a_run(&taken, select);
+    let unusable = unusable_plan_error(&taken).filter(|_| !is_all);
     let is_empty = taken.planned.units.is_empty() && !is_all;
-    let nothing = (is_empty && unusable.is_none()).then(|| nothing(&taken));
+    let nothing = (is_empty && unusable.is_none()).then(|| empty_plan_message(&taken));
     if let Some(nothing) = nothing.as_ref().filter(|_| is_json) {
-        show::tell(&format!("ingestdeck: {nothing}"));
+        show::print_stderr(&format!("ingestdeck: {nothing}"));
     }
     // What the failure says need not be said twice.
-    let all_told = unusable.is_some() && gives_nothing(&taken.planned);
-    let fine = skipped(&taken.planned, |skipped| !skipped.fault && !all_told);
-    let after = After { sentences: pass.sentences(&taken), is_all, nothing, skipped: fine };
+    let all_told = unusable.is_some() && has_no_sources(&taken.planned);
+    let fine = skipped_reasons(&taken.planned, |skipped| !skipped.fault && !all_told);
+    let after = PlanFooter {
+        sentences: pass.messages(&taken),
+        is_reconcile_only: is_all,
+        empty_reason: nothing,
+        skipped: fine,
+    };
     let printed = match global.ui {
-        Ui::Json => objects(&taken, &choice, &outlook, turns),
+        Ui::Json => write_json(&taken, &choice, &outlook, turns),
         Ui::None => Ok(()),
-        Ui::Auto | Ui::Tui | Ui::Lines => table(&taken, &choice, &outlook, &after, ground.ok().as_deref()),
+        Ui::Auto | Ui::Tui | Ui::Lines => write_table(&taken, &choice, &outlook, &after, ground.ok().as_deref()),
     };
     printed.map_err(|error| show::stdout_failed(&error))?;
     match unusable {
         Some(failure) => Err(failure),
         None => {
-            project::warn(&faults(&taken.planned));
+            project::print_warnings(&connection_faults(&taken.planned));
             Ok(Exit::Ok)
         }
     }
 }
 
 /// What to say when nothing is planned.
-pub fn nothing(taken: &Taken) -> String {
+pub fn empty_plan_message(taken: &RunPlan) -> String {
     let planned = &taken.planned;
-    if let Some(nothing) = &taken.nothing {
+    if let Some(nothing) = &taken.empty_reason {
         return nothing.clone();
     }
     if let Some(continues) = taken.continues.as_ref().filter(|_| !planned.units.is_empty()) {
-        let (units, run) = (counted(planned.units.len(), "unit"), continues.run.short());
+        let (units, run) = (pluralize(planned.units.len(), "unit"), continues.run.short());
         return format!("all {units} of run {run} stand: there is nothing to run");
     }
-    match unchanged(planned) {
+    match unchanged_message(planned) {
         Some(why) => format!("nothing to do: {why}"),
         None => "there is nothing to run".into(),
     }
 }
 
 /// A plan that is empty because something is wrong with a connection, or because none gives units, is no success.
-pub fn unusable(taken: &Taken) -> Option<Failure> {
+pub fn unusable_plan_error(taken: &RunPlan) -> Option<CliError> {
     let planned = &taken.planned;
-    let whys = if gives_nothing(planned) { skipped(planned, |_| true) } else { faults(planned) };
+    let whys = if has_no_sources(planned) { skipped_reasons(planned, |_| true) } else { connection_faults(planned) };
     let is_empty = planned.units.is_empty() && taken.continues.is_none() && !whys.is_empty();
-    is_empty.then(|| Failure::usage(format!("nothing is planned: {}", whys.join("; "))))
+    is_empty.then(|| CliError::usage(format!("nothing is planned: {}", whys.join("; "))))
 }
 
 /// What somebody should mend about the connections.
-fn faults(planned: &Planned) -> Vec<String> {
-    skipped(planned, |skipped| skipped.fault)
+fn connection_faults(planned: &IngestPlan) -> Vec<String> {
+    skipped_reasons(planned, |skipped| skipped.fault)
 }
 
-fn skipped(planned: &Planned, is_told: impl Fn(&Skipped) -> bool) -> Vec<String> {
+fn skipped_reasons(planned: &IngestPlan, is_told: impl Fn(&SkippedConnection) -> bool) -> Vec<String> {
     planned
         .skipped
         .iter()
@@ -128,12 +133,12 @@ fn skipped(planned: &Planned, is_told: impl Fn(&Skipped) -> bool) -> Vec<String>
 }
 
 /// True if no connection can be cut into units.
-fn gives_nothing(planned: &Planned) -> bool {
+fn has_no_sources(planned: &IngestPlan) -> bool {
     planned.sources.is_empty()
 }
 
 /// Why no unit is planned, unless there is none.
-fn unchanged(planned: &Planned) -> Option<String> {
+fn unchanged_message(planned: &IngestPlan) -> Option<String> {
     match planned.sources.iter().map(|source| source.unchanged_units).sum() {
         0 => None,
         1 => Some("its one unit is unchanged since it last succeeded; --full plans it all the same".into()),
@@ -144,54 +149,54 @@ fn unchanged(planned: &Planned) -> Option<String> {
 }
 
 /// What units took, by adapter.
-struct Outlook {
+struct PlanForecast {
     adapters: Vec<String>,
-    finished: Vec<Vec<Finished>>,
-    slots: usize,
+    finished: Vec<Vec<FinishedUnit>>,
+    concurrency: usize,
 }
 
-impl Outlook {
-    fn new(efforts: &[PastEffort], slots: usize) -> Self {
-        let mut outlook = Self { adapters: Vec::new(), finished: Vec::new(), slots };
+impl PlanForecast {
+    fn new(efforts: &[UnitEffort], slots: usize) -> Self {
+        let mut outlook = Self { adapters: Vec::new(), finished: Vec::new(), concurrency: slots };
         for effort in efforts {
-            let kind = outlook.kind(&effort.adapter).unwrap_or_else(|| {
+            let kind = outlook.adapter_index(&effort.adapter).unwrap_or_else(|| {
                 outlook.adapters.push(effort.adapter.clone());
                 outlook.finished.push(Vec::new());
                 outlook.adapters.len() - 1
             });
             if let Some(finished) = outlook.finished.get_mut(kind) {
-                finished.push(Finished { cost: effort.cost_usd, worked: effort.worked });
+                finished.push(FinishedUnit { cost: effort.cost_usd, busy_time: effort.worked });
             }
         }
         outlook
     }
 
-    fn kind(&self, adapter: &str) -> Option<usize> {
+    fn adapter_index(&self, adapter: &str) -> Option<usize> {
         self.adapters.iter().position(|known| known == adapter)
     }
 
     /// An adapter that never finished a unit is of a kind that has no past.
-    fn left(&self, unit: &WorkUnit) -> Left {
-        Left { kind: self.kind(&unit.planned.adapter).unwrap_or(usize::MAX), running: None }
+    fn remaining(&self, unit: &WorkUnit) -> RemainingUnit {
+        RemainingUnit { kind: self.adapter_index(&unit.planned.adapter).unwrap_or(usize::MAX), running: None }
     }
 
     /// What units cost that an earlier run did: nothing.
-    fn of_reused() -> Forecast {
+    fn for_reused() -> Forecast {
         let nothing = Millis(0);
         Forecast {
-            cost: Some(Range { likely: 0.0, high: 0.0 }),
-            time: Some(Range { likely: nothing, high: nothing }),
+            cost: Some(Estimate { p50: 0.0, p90: 0.0 }),
+            time: Some(Estimate { p50: nothing, p90: nothing }),
             ..Forecast::default()
         }
     }
 
-    fn of(&self, unit: &WorkUnit) -> Forecast {
-        forecast(&self.finished, &[self.left(unit)], 1)
+    fn for_unit(&self, unit: &WorkUnit) -> Forecast {
+        forecast(&self.finished, &[self.remaining(unit)], 1)
     }
 
-    fn of_all<'a>(&self, units: impl Iterator<Item = &'a WorkUnit>) -> Forecast {
-        let left: Vec<Left> = units.map(|unit| self.left(unit)).collect();
-        forecast(&self.finished, &left, self.slots)
+    fn for_units<'a>(&self, units: impl Iterator<Item = &'a WorkUnit>) -> Forecast {
+        let left: Vec<RemainingUnit> = units.map(|unit| self.remaining(unit)).collect();
+        forecast(&self.finished, &left, self.concurrency)
     }
 
     /// One forecast for each adapter: its units are all alike.
@@ -200,7 +205,7 @@ impl Outlook {
         for unit in units {
             let adapter = unit.planned.adapter.as_str();
             if !known.iter().any(|(name, _)| *name == adapter) {
-                known.push((adapter, self.of(unit)));
+                known.push((adapter, self.for_unit(unit)));
             }
         }
         known
@@ -208,47 +213,48 @@ impl Outlook {
 }
 
 /// Why `unit` might need more than its `turns`, if so. An agent may read several files in a turn, so it is no certainty.
-fn wide_unit(unit: &WorkUnit, turns: u32) -> Option<String> {
-    let (planned, calls) = (&unit.planned, unit.reading_calls());
+fn turn_warning(unit: &WorkUnit, turns: u32) -> Option<String> {
+    let (planned, calls) = (&unit.planned, unit.min_read_calls());
     (calls > u64::from(turns)).then(|| {
-        let (files, bytes) = (counted(planned.raw_files.len(), "file"), planned.bytes.map_or_else(|| "?".into(), size));
+        let (files, bytes) =
+            (pluralize(planned.raw_files.len(), "file"), planned.bytes.map_or_else(|| "?".into(), size));
         format!(
             "unit {} might need more than {}: reading its {files} ({bytes}) takes {calls} calls; raise \
              ingest.workUnits.stepBudget in ktx.yaml",
             planned.unit,
-            counted(turns as usize, "turn")
+            pluralize(turns as usize, "turn")
         )
     })
 }
 
 /// A warning for each of the first units that might need more than their turns, and how many more there are.
-fn wide_units(taken: &Taken, turns: u32) -> Vec<String> {
-    let mut warnings: Vec<String> = taken.units_to_run().filter_map(|unit| wide_unit(unit, turns)).collect();
-    let more = warnings.len().saturating_sub(NAMED);
-    warnings.truncate(NAMED);
+fn turn_warnings(taken: &RunPlan, turns: u32) -> Vec<String> {
+    let mut warnings: Vec<String> = taken.units_to_run().filter_map(|unit| turn_warning(unit, turns)).collect();
+    let more = warnings.len().saturating_sub(MAX_NAMED);
+    warnings.truncate(MAX_NAMED);
     if more > 0 {
-        warnings.push(format!("the same holds for {}", counted(more, "more unit")));
+        warnings.push(format!("the same holds for {}", pluralize(more, "more unit")));
     }
     warnings
 }
 
-fn objects(taken: &Taken, choice: &Choice, outlook: &Outlook, turns: u32) -> io::Result<()> {
+fn write_json(taken: &RunPlan, choice: &ModelChoice, outlook: &PlanForecast, turns: u32) -> io::Result<()> {
     let mut out = output::stdout_for(Ui::Json);
     let planned = &taken.planned;
-    let reused: HashSet<&UnitKey> = taken.reused().collect();
+    let reused: HashSet<&UnitKey> = taken.reused_units().collect();
     let forecasts = outlook.by_adapter(&planned.units);
     for work_unit in &planned.units {
         let unit = &work_unit.planned;
         let is_reused = reused.contains(&unit.unit);
         let forecast = forecasts.iter().find(|(adapter, _)| *adapter == unit.adapter).map(|(_, forecast)| *forecast);
-        let forecast = if is_reused { Some(Outlook::of_reused()) } else { forecast };
+        let forecast = if is_reused { Some(PlanForecast::for_reused()) } else { forecast };
         let mut object = json!({
             "unit": unit.unit, "connection": unit.connection, "adapter": unit.adapter, "rawFiles": unit.raw_files,
             "dependencyPaths": unit.dependency_paths, "why": unit.why, "model": choice.model, "bytes": unit.bytes,
-            "forecast": forecast.as_ref().map(in_json),
+            "forecast": forecast.as_ref().map(forecast_json),
         });
         let source = planned.sources.iter().find(|source| source.connection == unit.connection);
-        if let Some(outside) = source.and_then(|source| source.outside.as_ref()) {
+        if let Some(outside) = source.and_then(|source| source.external_dir.as_ref()) {
             object["outsideProject"] = json!(outside.to_string_lossy());
         }
         if let Some(key) = &unit.ktx_key {
@@ -260,12 +266,12 @@ fn objects(taken: &Taken, choice: &Choice, outlook: &Outlook, turns: u32) -> io:
         if let Some(reason) = &unit.sl_disallowed {
             object["slDisallowedReason"] = json!(reason);
         }
-        if let Some(warning) = wide_unit(work_unit, turns).filter(|_| !is_reused) {
+        if let Some(warning) = turn_warning(work_unit, turns).filter(|_| !is_reused) {
             object["warnings"] = json!([warning]);
         }
         writeln!(out, "{object}")?;
     }
-    for due in planned.due_projections(|unit| reused.contains(unit)) {
+    for due in planned.pending_projections(|unit| reused.contains(unit)) {
         let names: Vec<&str> = due.sources.iter().map(|source| source.name.as_str()).collect();
         let object = json!({
             "connection": due.connection, "adapter": due.adapter, "projected": names,
@@ -284,33 +290,39 @@ fn objects(taken: &Taken, choice: &Choice, outlook: &Outlook, turns: u32) -> io:
 }
 
 /// P50 and P90; null where nothing can be said.
-fn in_json(forecast: &Forecast) -> Value {
+fn forecast_json(forecast: &Forecast) -> Value {
     json!({
-        "costUsd": forecast.cost.map(|cost| json!({"p50": cost.likely, "p90": cost.high})),
-        "seconds": forecast.time.map(|time| json!({"p50": time.likely.0 / 1000, "p90": time.high.0 / 1000})),
+        "costUsd": forecast.cost.map(|cost| json!({"p50": cost.p50, "p90": cost.p90})),
+        "seconds": forecast.time.map(|time| json!({"p50": time.p50.0 / 1000, "p90": time.p90.0 / 1000})),
     })
 }
 
 /// What comes after the units.
-struct After {
+struct PlanFooter {
     sentences: Vec<String>,
     /// It is run even if no unit is.
-    is_all: bool,
+    is_reconcile_only: bool,
     /// Why no unit is planned, if none is.
-    nothing: Option<String>,
+    empty_reason: Option<String>,
     /// Connections that give no units, as they should.
     skipped: Vec<String>,
 }
 
-fn table(taken: &Taken, choice: &Choice, outlook: &Outlook, after: &After, ground: Option<&str>) -> io::Result<()> {
+fn write_table(
+    taken: &RunPlan,
+    choice: &ModelChoice,
+    outlook: &PlanForecast,
+    after: &PlanFooter,
+    ground: Option<&str>,
+) -> io::Result<()> {
     let mut out = output::stdout();
     let planned = &taken.planned;
-    let reused: HashSet<&UnitKey> = taken.reused().collect();
+    let reused: HashSet<&UnitKey> = taken.reused_units().collect();
     let forecasts = outlook.by_adapter(&planned.units);
-    let longest = if output::is_terminal() { KEY } else { usize::MAX };
+    let longest = if output::is_terminal() { MAX_KEY_WIDTH } else { usize::MAX };
     let widest = planned.units.iter().map(|unit| text::width(&unit.planned.unit)).max().unwrap_or(0).min(longest);
     for unit in planned.units.iter().map(|unit| &unit.planned) {
-        let key = text::safe(&unit.unit, longest);
+        let key = text::printable(&unit.unit, longest);
         let pad = widest.saturating_sub(text::width(&unit.unit));
         let files = unit.raw_files.len();
         let plural = if files == 1 { " " } else { "s" };
@@ -318,11 +330,12 @@ fn table(taken: &Taken, choice: &Choice, outlook: &Outlook, after: &After, groun
         let forecast = forecasts.iter().find(|(adapter, _)| *adapter == unit.adapter);
         let forecast = match forecast {
             _ if reused.contains(&unit.unit) => "reused".into(),
-            Some((_, forecast)) => in_words(forecast),
+            Some((_, forecast)) => forecast_text(forecast),
             None => "?".into(),
         };
-        let why = text::safe(&unit.why, 100);
-        let limits = unit.sl_disallowed.as_ref().map(|reason| format!(" (no sources: {})", text::safe(reason, 60)));
+        let why = text::printable(&unit.why, 100);
+        let limits =
+            unit.sl_disallowed.as_ref().map(|reason| format!(" (no sources: {})", text::printable(reason, 60)));
         writeln!(
             out,
             "{key}{:pad$}  {files:>3} file{plural} {bytes:>9}  {forecast:<23}  {why}{}",
@@ -331,89 +344,90 @@ fn table(taken: &Taken, choice: &Choice, outlook: &Outlook, after: &After, groun
         )?;
     }
     // Where nothing of an earlier run is left to do, the sources were compared with what was before that run.
-    for source in planned.sources.iter().filter(|_| taken.nothing.is_none()) {
-        about(&mut out, source)?;
+    for source in planned.sources.iter().filter(|_| taken.empty_reason.is_none()) {
+        write_source(&mut out, source)?;
     }
-    for due in planned.due_projections(|unit| reused.contains(unit)) {
-        projects(&mut out, &due)?;
+    for due in planned.pending_projections(|unit| reused.contains(unit)) {
+        write_projection(&mut out, &due)?;
     }
     for sentence in &after.sentences {
         writeln!(out, "{sentence}")?;
     }
     if !planned.units.is_empty() {
         for line in choice.lines() {
-            writeln!(out, "{}", text::safe(&line, 200))?;
+            writeln!(out, "{}", text::printable(&line, 200))?;
         }
         if taken.units_to_run().next().is_some() {
-            let forecast = outlook.of_all(taken.units_to_run());
+            let forecast = outlook.for_units(taken.units_to_run());
             let unknown = forecast.cost.is_none() && forecast.time.is_none();
             let why = if unknown { ", until three units of each kind have finished" } else { "" };
-            writeln!(out, "forecast: {}{why}", in_words(&forecast))?;
+            writeln!(out, "forecast: {}{why}", forecast_text(&forecast))?;
         }
-    } else if after.is_all {
-        unchanged(planned).map_or(Ok(()), |why| writeln!(out, "{why}"))?;
-    } else if let Some(nothing) = &after.nothing {
+    } else if after.is_reconcile_only {
+        unchanged_message(planned).map_or(Ok(()), |why| writeln!(out, "{why}"))?;
+    } else if let Some(nothing) = &after.empty_reason {
         writeln!(out, "{nothing}")?;
     }
     if let Some(ground) = ground.filter(|_| !planned.units.is_empty()) {
-        writeln!(out, "{}", text::safe(ground, 200))?;
+        writeln!(out, "{}", text::printable(ground, 200))?;
     }
     let count = reused.len();
     let reused = if count > 0 { format!(", {count} of them reused") } else { String::new() };
-    let pass = if after.is_all { ", and the pass" } else { "" };
-    writeln!(out, "{} planned{reused}{pass}", counted(planned.units.len(), "unit"))?;
+    let pass = if after.is_reconcile_only { ", and the pass" } else { "" };
+    writeln!(out, "{} planned{reused}{pass}", pluralize(planned.units.len(), "unit"))?;
     for why in &after.skipped {
-        writeln!(out, "{}", text::safe(why, 400))?;
+        writeln!(out, "{}", text::printable(why, 400))?;
     }
     Ok(())
 }
 
 /// Where the files of a connection are, if that is outside the project.
-pub fn outside(source: &SourcePlan) -> Option<String> {
-    let place = source.outside.as_ref()?.to_string_lossy();
-    Some(format!("its files are outside the project, in `{}`, and are not committed", text::safe(&place, 400)))
+pub fn outside_project_message(source: &SourcePlan) -> Option<String> {
+    let place = source.external_dir.as_ref()?.to_string_lossy();
+    Some(format!("its files are outside the project, in `{}`, and are not committed", text::printable(&place, 400)))
 }
 
 fn size(bytes: u64) -> String {
-    label::size(usize::try_from(bytes).unwrap_or(usize::MAX))
+    label::format_bytes(usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
-fn about(out: &mut impl io::Write, source: &SourcePlan) -> io::Result<()> {
+fn write_source(out: &mut impl io::Write, source: &SourcePlan) -> io::Result<()> {
     let unchanged = match source.unchanged_units {
         0 => String::new(),
-        count => format!(", {} unchanged", counted(count, "unit")),
+        count => format!(", {} unchanged", pluralize(count, "unit")),
     };
-    writeln!(out, "{} {}{unchanged}", source.connection, source.counts())?;
-    if let Some(place) = outside(source) {
+    writeln!(out, "{} {}{unchanged}", source.connection, source.diff_counts())?;
+    if let Some(place) = outside_project_message(source) {
         writeln!(out, "  {place}")?;
     }
     let gone = &source.diff.deleted;
-    for path in gone.iter().take(NAMED) {
-        let names: Vec<String> = source.resting.get(path).into_iter().flatten().map(RestingArtifact::name).collect();
+    for path in gone.iter().take(MAX_NAMED) {
+        let names: Vec<String> =
+            source.eviction_candidates.get(path).into_iter().flatten().map(EvictionCandidate::name).collect();
         let resting = if names.is_empty() { String::new() } else { format!(" (it supports {})", names.join(", ")) };
-        writeln!(out, "  gone: {}{}", text::safe(path, 120), text::safe(&resting, 400))?;
+        writeln!(out, "  gone: {}{}", text::printable(path, 120), text::printable(&resting, 400))?;
     }
-    if gone.len() > NAMED {
-        writeln!(out, "  and {} more that are gone", gone.len() - NAMED)?;
+    if gone.len() > MAX_NAMED {
+        writeln!(out, "  and {} more that are gone", gone.len() - MAX_NAMED)?;
     }
     Ok(())
 }
 
 /// The sources that are written before the units run.
-fn projects(out: &mut impl io::Write, due: &DueProjection) -> io::Result<()> {
-    let named: Vec<&str> = due.sources.iter().take(NAMED).map(|source| source.name.as_str()).collect();
-    let more = due.sources.len().saturating_sub(NAMED);
+fn write_projection(out: &mut impl io::Write, due: &PendingProjection) -> io::Result<()> {
+    let named: Vec<&str> = due.sources.iter().take(MAX_NAMED).map(|source| source.name.as_str()).collect();
+    let more = due.sources.len().saturating_sub(MAX_NAMED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    let (count, named) = (counted(due.sources.len(), "source"), text::safe(&named.join(", "), 400).into_owned());
+    let (count, named) = (pluralize(due.sources.len(), "source"), text::printable(&named.join(", "), 400).into_owned());
     writeln!(
         out,
         "{}: up to {count} written from semantic models before the units run: {named}{more}",
         due.connection
     )?;
-    for why in due.left_out.iter().take(NAMED) {
-        writeln!(out, "  left to the units: {}", text::safe(why, 200))?;
+    for why in due.skipped.iter().take(MAX_NAMED) {
+        writeln!(out, "  left to the units: {}", text::printable(why, 200))?;
     }
-    match due.left_out.len().saturating_sub(NAMED) {
+    match due.skipped.len().saturating_sub(MAX_NAMED) {
         0 => Ok(()),
         more => writeln!(out, "  and {more} more"),
     }
@@ -421,15 +435,15 @@ fn projects(out: &mut impl io::Write, due: &DueProjection) -> io::Result<()> {
 
 /// `$0.10–$0.30, 40s–2m 05s`: in half of all cases no more than the first, in nine of ten no more than the second. `+?`
 /// stands for units that nothing is known of.
-fn in_words(forecast: &Forecast) -> String {
+fn forecast_text(forecast: &Forecast) -> String {
     let more = |whole| if whole { "" } else { " +?" };
-    let cost = forecast.cost.map(|Range { likely, high }| {
-        let more = more(forecast.is_cost_whole());
+    let cost = forecast.cost.map(|Estimate { p50: likely, p90: high }| {
+        let more = more(forecast.covers_all_costs());
         format!("{}–{}{more}", dollars(Some(likely)), dollars(Some(high)))
     });
-    let time = forecast
-        .time
-        .map(|Range { likely, high }: Range<Millis>| format!("{likely}–{high}{}", more(forecast.is_time_whole())));
+    let time = forecast.time.map(|Estimate { p50: likely, p90: high }: Estimate<Millis>| {
+        format!("{likely}–{high}{}", more(forecast.covers_all_times()))
+    });
     match (cost, time) {
         (None, None) => "?".into(),
         (cost, time) => format!("{}, {}", cost.unwrap_or_else(|| "$?".into()), time.unwrap_or_else(|| "?".into())),

@@ -3,30 +3,30 @@
 use std::path::{Path, PathBuf};
 
 use super::{
-    args::{Global, SelectArgs},
-    exit::{Exit, Failure},
+    args::{GlobalArgs, SelectArgs},
+    exit::{CliError, Exit},
     settings, show,
 };
 use crate::ingest::{
     SqlWorkers, check,
     diff::Baseline,
-    plan::{self, PlanError, Planned, Selection},
-    project::{self, Project, ProjectError, Role, Where},
+    plan::{self, IngestPlan, PlanError, Selection},
+    project::{self, ModelRole, Project, ProjectError, ProjectLookup},
 };
 
 /// Where the project is, whether or not there is one.
 ///
 /// # Errors
 /// When `KTX_PROJECT_DIR` is empty or the current directory is gone.
-pub fn directory(global: &Global) -> Result<PathBuf, Failure> {
+pub fn resolve_directory(global: &GlobalArgs) -> Result<PathBuf, CliError> {
     let cwd = std::env::current_dir()
-        .map_err(|error| Failure::usage(format!("cannot tell the current directory: {error}; change to one")))?;
+        .map_err(|error| CliError::usage(format!("cannot tell the current directory: {error}; change to one")))?;
     let env = std::env::var_os("KTX_PROJECT_DIR");
-    let inputs = Where { flag: global.project_dir.as_deref(), env: env.as_deref(), cwd: &cwd };
-    project::resolve(inputs).map_err(|error| misconfigured(&error))
+    let inputs = ProjectLookup { flag: global.project_dir.as_deref(), env: env.as_deref(), cwd: &cwd };
+    project::find_project_dir(inputs).map_err(|error| project_error(&error))
 }
 
-/// Reads the project at `directory`. Its databases are read by child processes of this program.
+/// Reads the project at `resolve_directory`. Its databases are read by child processes of this program.
 pub(super) fn read(directory: &Path) -> Result<Project, ProjectError> {
     let mut project = Project::open(directory)?;
     // The link is the running program even after an update replaced or removed its file.
@@ -42,11 +42,11 @@ pub(super) fn read(directory: &Path) -> Result<Project, ProjectError> {
 ///
 /// # Errors
 /// When there is none, or its `ktx.yaml` cannot be used.
-pub fn open(global: &Global) -> Result<Project, Failure> {
-    let project = read(&directory(global)?).map_err(|error| misconfigured(&error))?;
-    warn(&project.warnings);
+pub fn open(global: &GlobalArgs) -> Result<Project, CliError> {
+    let project = read(&resolve_directory(global)?).map_err(|error| project_error(&error))?;
+    print_warnings(&project.warnings);
     let paths = settings::allowed_paths(global)?;
-    warn(&paths.warnings);
+    print_warnings(&paths.warnings);
     Ok(project.with_allowed_paths(paths.allowed, &paths.file))
 }
 
@@ -54,14 +54,14 @@ pub fn open(global: &Global) -> Result<Project, Failure> {
 ///
 /// # Errors
 /// When its `ktx.yaml` cannot be used.
-pub fn find(global: &Global) -> Result<Option<Project>, Failure> {
-    match read(&directory(global)?) {
+pub fn find(global: &GlobalArgs) -> Result<Option<Project>, CliError> {
+    match read(&resolve_directory(global)?) {
         Ok(project) => {
-            warn(&project.warnings);
+            print_warnings(&project.warnings);
             Ok(Some(project))
         }
-        Err(ProjectError::Missing(_)) if global.project_dir.is_none() => Ok(None),
-        Err(error) => Err(misconfigured(&error)),
+        Err(ProjectError::NotFound(_)) if global.project_dir.is_none() => Ok(None),
+        Err(error) => Err(project_error(&error)),
     }
 }
 
@@ -69,8 +69,8 @@ pub fn find(global: &Global) -> Result<Option<Project>, Failure> {
 ///
 /// # Errors
 /// When it asks for something that does not exist or cannot be ingested.
-pub fn planned(project: &Project, selection: &Selection, baseline: &Baseline) -> Result<Planned, Failure> {
-    plan::plan_against(project, selection, baseline).map_err(|error| unplanned(&error))
+pub fn plan_units(project: &Project, selection: &Selection, baseline: &Baseline) -> Result<IngestPlan, CliError> {
+    plan::plan_against(project, selection, baseline).map_err(|error| plan_error(&error))
 }
 
 /// What flags select.
@@ -79,23 +79,23 @@ pub fn selection(select: &SelectArgs) -> Selection {
 }
 
 /// Why there is no plan, with its exit code.
-pub fn unplanned(error: &PlanError) -> Failure {
+pub fn plan_error(error: &PlanError) -> CliError {
     let exit = if error.is_not_found() { Exit::NotFound } else { Exit::Usage };
-    Failure::new(exit, error.to_string())
+    CliError::new(exit, error.to_string())
 }
 
 /// What is in force of `ktx.yaml`, as lines of `key = value  # origin`. Lines are TOML, as those of the settings are.
-pub fn lines(project: &Project) -> Vec<String> {
+pub fn effective_settings(project: &Project) -> Vec<String> {
     let settings = &project.settings;
     let (units, limits, retry) = (&settings.work_units, &settings.rate_limit, &settings.rate_limit.retry);
-    let origin = |key: &str| match settings.lines.get(key) {
-        Some(line) => format!("project {}:{line}", project.root.join(project::FILE).display()),
+    let origin = |key: &str| match settings.key_lines.get(key) {
+        Some(line) => format!("project {}:{line}", project.root.join(project::PROJECT_FILE).display()),
         None => "default".to_owned(),
     };
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
-    let models = Role::ALL.into_iter().map(|role| {
-        let key = format!("llm.models.{}", role.word());
-        match settings.model_of(role) {
+    let models = ModelRole::ALL.into_iter().map(|role| {
+        let key = format!("llm.models.{}", role.as_str());
+        match settings.model_with_role(role) {
             Some((named, model)) if named == role => format!("{key} = {}  # {}", quoted(model), origin(&key)),
             Some((_, model)) => format!("{key} = {}  # llm.models.default", quoted(model)),
             None => format!("# {key} is not set  # Claude Code's own choice"),
@@ -123,10 +123,10 @@ pub fn lines(project: &Project) -> Vec<String> {
 }
 
 /// The sentence about pages of the project that refer to what is not there: KTX refuses to ingest beside them.
-pub fn stale_pages(project: &Project) -> Option<String> {
+pub fn stale_pages_message(project: &Project) -> Option<String> {
     const NAMED: usize = 5;
     // A wiki that cannot be listed is an error where it is read.
-    let stale = check::standing(&project.root, &project.targets(None)).unwrap_or_default();
+    let stale = check::blocking_references(&project.root, &project.target_ids(None)).unwrap_or_default();
     let named = stale.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join("; ");
     let more = match stale.len().saturating_sub(NAMED) {
         0 => String::new(),
@@ -141,12 +141,12 @@ pub fn stale_pages(project: &Project) -> Option<String> {
 }
 
 /// Says each warning on stderr.
-pub fn warn(warnings: &[String]) {
+pub fn print_warnings(warnings: &[String]) {
     for warning in warnings {
-        show::tell(&format!("ingestdeck: warning: {warning}"));
+        show::print_stderr(&format!("ingestdeck: warning: {warning}"));
     }
 }
 
-fn misconfigured(error: &ProjectError) -> Failure {
-    Failure::usage(error.to_string())
+fn project_error(error: &ProjectError) -> CliError {
+    CliError::usage(error.to_string())
 }

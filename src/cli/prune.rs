@@ -6,15 +6,15 @@ use jiff::{Timestamp, tz::TimeZone};
 use serde_json::json;
 
 use super::{
-    args::{Global, PruneArgs, Ui},
-    exit::{Exit, Failure},
+    args::{GlobalArgs, PruneArgs, Ui},
+    exit::{CliError, Exit},
     output, runs, show,
-    summary::counted,
+    summary::pluralize,
 };
 use crate::{
     store::{
-        Runs,
-        retention::{Fate, PruneError, Wanted},
+        RunStore,
+        retention::{PruneError, RetentionDecision, RetentionPolicy},
     },
     tui::text,
 };
@@ -23,24 +23,25 @@ use crate::{
 ///
 /// # Errors
 /// When the age means nothing, the index is not up to date, or a record cannot be removed.
-pub(super) fn prune(global: &Global, runs: &Runs, args: &PruneArgs) -> Result<Exit, Failure> {
-    let before = args.older_than.map(|age| since(Timestamp::now(), age)).transpose()?;
-    if runs.list().map_err(Failure::internal)?.is_empty() {
-        return if global.ui == Ui::Json { Ok(Exit::Ok) } else { runs::say_none().map(|()| Exit::Ok) };
+pub(super) fn prune(global: &GlobalArgs, runs: &RunStore, args: &PruneArgs) -> Result<Exit, CliError> {
+    let before = args.older_than.map(|age| cutoff_ms(Timestamp::now(), age)).transpose()?;
+    if runs.list().map_err(CliError::internal)?.is_empty() {
+        return if global.ui == Ui::Json { Ok(Exit::Ok) } else { runs::print_no_runs().map(|()| Exit::Ok) };
     }
-    let failed = |error: PruneError| Failure::internal(error.to_string());
+    let failed = |error: PruneError| CliError::internal(error.to_string());
     // Without an index nobody can tell which runs are needed.
-    let (db, left_out) = runs::indexed(runs).map_err(Failure::internal)?;
-    left_out.iter().for_each(|sentence| show::tell(&format!("ingestdeck: warning: {sentence}; it stays")));
+    let (db, left_out) = runs::open_updated_index(runs).map_err(CliError::internal)?;
+    left_out.iter().for_each(|sentence| show::print_stderr(&format!("ingestdeck: warning: {sentence}; it stays")));
     if !args.dry_run {
-        runs.sweep().map_err(failed)?;
+        runs.finish_removals().map_err(failed)?;
     }
-    let fates = runs.fates(&db, Wanted { keep: args.keep, before }).map_err(failed)?;
-    let listed = db.list().map_err(Failure::internal)?;
+    let fates =
+        runs.plan_retention(&db, RetentionPolicy { keep_newest: args.keep, older_than_ms: before }).map_err(failed)?;
+    let listed = db.list().map_err(CliError::internal)?;
     drop(db);
     let mut out = output::stdout_for(global.ui);
     let (mut gone, mut bytes) = (0, 0);
-    for (run, _) in fates.iter().filter(|(_, fate)| *fate == Fate::Goes) {
+    for (run, _) in fates.iter().filter(|(_, fate)| *fate == RetentionDecision::Delete) {
         let size = runs.size(run);
         if !args.dry_run {
             runs.remove(run).map_err(failed)?;
@@ -50,38 +51,39 @@ pub(super) fn prune(global: &Global, runs: &Runs, args: &PruneArgs) -> Result<Ex
             writeln!(out, "{}", json!({"v": 1, "run": run.id, "bytes": size, "removed": !args.dry_run}))
         } else {
             let began = listed.iter().find(|listed| listed.id == run.id).map(|listed| listed.started_at.as_str());
-            let began = text::safe(began.and_then(|began| began.split('.').next()).unwrap_or("?"), 20);
+            let began = text::printable(began.and_then(|began| began.split('.').next()).unwrap_or("?"), 20);
             writeln!(out, "{}  {began:<20}  {:>9}", run.id.short(), text::size(size))
         };
         printed.map_err(|error| show::stdout_failed(&error))?;
     }
     if !args.dry_run && gone > 0 {
-        runs::index_quietly(runs);
+        runs::try_update_index(runs);
     }
     if global.ui != Ui::Json {
         let verb = if args.dry_run { "would remove" } else { "removed" };
         let stays = fates.len() - gone;
-        let said = writeln!(out, "{verb} {}, {}; {stays} stay", counted(gone, "run"), text::size(bytes));
-        said.and_then(|()| out.write_all(why(&fates).as_bytes())).map_err(|error| show::stdout_failed(&error))?;
+        let said = writeln!(out, "{verb} {}, {}; {stays} stay", pluralize(gone, "run"), text::size(bytes));
+        said.and_then(|()| out.write_all(kept_reasons(&fates).as_bytes()))
+            .map_err(|error| show::stdout_failed(&error))?;
     }
     Ok(Exit::Ok)
 }
 
 /// Why old runs stay, in a line each.
-fn why(fates: &[(crate::store::Found, Fate)]) -> String {
-    let count = |fate: Fate| fates.iter().filter(|(_, of_run)| *of_run == fate).count();
+fn kept_reasons(fates: &[(crate::store::RecordedRun, RetentionDecision)]) -> String {
+    let count = |fate: RetentionDecision| fates.iter().filter(|(_, of_run)| *of_run == fate).count();
     let reasons = [
-        (Fate::Needed, "of them: what is known of the sources, of units or of pages rests on it"),
-        (Fate::Lives, "of them: it still goes on"),
-        (Fate::Unread, "of them: its tape cannot be read"),
+        (RetentionDecision::KeepNeeded, "of them: what is known of the sources, of units or of pages rests on it"),
+        (RetentionDecision::KeepRunning, "of them: it still goes on"),
+        (RetentionDecision::KeepUnreadable, "of them: its tape cannot be read"),
     ];
     let told = reasons.iter().map(|(fate, why)| (count(*fate), why)).filter(|(count, _)| *count > 0);
     told.map(|(count, why)| format!("  {count} {why}\n")).collect()
 }
 
 /// The time `age` before `now`, in milliseconds since 1970.
-fn since(now: Timestamp, age: jiff::Span) -> Result<u64, Failure> {
-    let wrong = || Failure::usage(format!("--older-than {age:#} is no age; give one like 30d, 12h or \"2 weeks\""));
+fn cutoff_ms(now: Timestamp, age: jiff::Span) -> Result<u64, CliError> {
+    let wrong = || CliError::usage(format!("--older-than {age:#} is no age; give one like 30d, 12h or \"2 weeks\""));
     if !age.is_positive() {
         return Err(wrong());
     }
@@ -94,9 +96,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_age_is_counted_back_from_now() {
+    fn prune_cutoff_is_now_minus_age() {
         let now: Timestamp = "2026-11-22T10:00:00Z".parse().unwrap();
-        let then = |age: &str| since(now, age.parse().unwrap()).map_err(|failure| failure.message);
+        let then = |age: &str| cutoff_ms(now, age.parse().unwrap()).map_err(|failure| failure.message);
         let expected = |time: &str| Ok(time.parse::<Timestamp>().unwrap().as_millisecond() as u64);
         assert_eq!(then("30d"), expected("2026-10-23T10:00:00Z"));
         assert_eq!(then("12h"), expected("2026-11-21T22:00:00Z"));

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use super::{
-    args::{Global, ReplayArgs, Ui},
-    exit::{Exit, Failure},
-    show::{self, Plain},
+    args::{GlobalArgs, ReplayArgs, Ui},
+    exit::{CliError, Exit},
+    show::{self, EventSink},
 };
 use crate::{
     replay::{self, FileSource, OpenError},
@@ -16,74 +16,79 @@ use crate::{
 ///
 /// # Errors
 /// When it cannot be found or is nothing that can be replayed.
-pub fn replay(global: &Global, args: &ReplayArgs) -> Result<Exit, Failure> {
-    let speed = args.speed.as_deref().map(pace).transpose()?;
-    let ui = show::resolve(global.ui);
+pub fn replay(global: &GlobalArgs, args: &ReplayArgs) -> Result<Exit, CliError> {
+    let speed = args.speed.as_deref().map(parse_speed).transpose()?;
+    let ui = show::resolve_ui(global.ui);
     let source = for_ui(open(global, &args.what)?, ui);
-    let goes_on = super::runs::running(global, &args.what, &source)?.is_some();
+    let goes_on = super::runs::find_running(global, &args.what, &source)?.is_some();
     if ui != Ui::Tui && args.paused {
-        return Err(Failure::usage("--paused needs the screen; add --ui tui, or leave it out"));
+        return Err(CliError::usage("--paused needs the screen; add --ui tui, or leave it out"));
     }
     if ui == Ui::Tui {
-        return super::screen::recorded(global, args, speed, Timeline::new(Box::new(source)).going_on(goes_on));
+        return super::screen::show_record(global, args, speed, Timeline::new(Box::new(source)).with_open_end(goes_on));
     }
-    plain(global, ui, Timeline::forward(Box::new(source)).going_on(goes_on), speed.filter(|speed| speed.is_finite()))
+    replay_plain(
+        global,
+        ui,
+        Timeline::new_forward_only(Box::new(source)).with_open_end(goes_on),
+        speed.filter(|speed| speed.is_finite()),
+    )
 }
 
 /// Reads a pace: a number above 0, or `max`, which is infinity.
-fn pace(text: &str) -> Result<f64, Failure> {
+fn parse_speed(text: &str) -> Result<f64, CliError> {
     match text.trim_start_matches(['x', '×']) {
         "max" => Ok(f64::INFINITY),
         number => number.parse().ok().filter(|speed: &f64| speed.is_finite() && *speed > 0.0).ok_or_else(|| {
-            Failure::usage(format!("--speed {text} is no pace; give a number above 0, such as 4, or max"))
+            CliError::usage(format!("--speed {text} is no pace; give a number above 0, such as 4, or max"))
         }),
     }
 }
 
-fn plain(global: &Global, ui: Ui, mut timeline: Timeline, speed: Option<f64>) -> Result<Exit, Failure> {
-    let origin = timeline.source().origin().clone();
-    let mut sink = Plain::new(ui, global, &origin);
+fn replay_plain(global: &GlobalArgs, ui: Ui, mut timeline: Timeline, speed: Option<f64>) -> Result<Exit, CliError> {
+    let origin = timeline.source().info().clone();
+    let mut sink = EventSink::new(ui, global, &origin);
     show::play(&mut timeline, &mut sink, speed)?;
-    sink.end(&origin, &timeline.story().state, timeline.goes_on())?;
+    sink.finish(&origin, &timeline.view().state, timeline.is_open_ended())?;
     Ok(Exit::Ok)
 }
 
 /// What `ui` needs of a source: only programs get every byte.
 pub fn for_ui(source: FileSource, ui: Ui) -> FileSource {
-    if ui == Ui::Json { source } else { source.shortened() }
+    if ui == Ui::Json { source } else { source.with_shortened_lines() }
 }
 
 /// Opens what the user named: stdin, a file, or a recorded run of the project.
 ///
 /// # Errors
 /// When there is no such thing, or it cannot be replayed.
-pub fn open(global: &Global, what: &str) -> Result<FileSource, Failure> {
+pub fn open(global: &GlobalArgs, what: &str) -> Result<FileSource, CliError> {
     if what == "-" {
-        return replay::stdin().map_err(|error| failure(&error));
+        return replay::open_stdin().map_err(|error| open_error(&error));
     }
     let path = Path::new(what);
     let looks_like_a_path = what.contains(std::path::MAIN_SEPARATOR) || what.contains('.');
     if looks_like_a_path || path.exists() {
-        return FileSource::open(path).map_err(|error| failure(&error));
+        return FileSource::open(path).map_err(|error| open_error(&error));
     }
-    let (found, tape) = super::runs::tape_of(global, what).map_err(|failure| match failure.exit {
+    let (found, tape) = super::runs::resolve_tape(global, what).map_err(|failure| match failure.exit {
         // Whoever named a file by a bare name must not be told about runs alone.
         Exit::NotFound if what != "latest" => {
-            Failure { message: format!("there is no file {what}, and {}", failure.message), ..failure }
+            CliError { message: format!("there is no file {what}, and {}", failure.message), ..failure }
         }
         _ => failure,
     })?;
-    FileSource::from_file(&found.tape, tape).map_err(|error| failure(&error))
+    FileSource::from_file(&found.tape, tape).map_err(|error| open_error(&error))
 }
 
 /// Sorts a refusal into exit codes.
-pub fn failure(error: &OpenError) -> Failure {
+pub fn open_error(error: &OpenError) -> CliError {
     let exit = match error {
         OpenError::NotFound { .. } => Exit::NotFound,
-        OpenError::Directory { .. } | OpenError::Refused { .. } => Exit::Usage,
+        OpenError::Directory { .. } | OpenError::Unsupported { .. } => Exit::Usage,
         OpenError::Unreadable { .. } => Exit::Internal,
     };
-    Failure::new(exit, error.to_string())
+    CliError::new(exit, error.to_string())
 }
 
 #[cfg(test)]
@@ -91,11 +96,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pace_is_a_number_or_as_fast_as_possible() {
-        assert_eq!(["0.25", "×4", "x4"].map(|text| pace(text).unwrap()), [0.25, 4.0, 4.0]);
-        assert_eq!(pace("max").unwrap(), f64::INFINITY);
+    fn speed_is_a_positive_number_or_max() {
+        assert_eq!(["0.25", "×4", "x4"].map(|text| parse_speed(text).unwrap()), [0.25, 4.0, 4.0]);
+        assert_eq!(parse_speed("max").unwrap(), f64::INFINITY);
         for no in ["", "0", "-1", "NaN", "inf", "fast"] {
-            assert!(pace(no).is_err(), "{no}");
+            assert!(parse_speed(no).is_err(), "{no}");
         }
     }
 }

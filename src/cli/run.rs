@@ -1,38 +1,39 @@
 //! `run`: the work units of a project, through the user's own Claude Code.
 
 use super::{
-    args::{Global, RunArgs, SelectArgs, TermArgs, Ui},
+    args::{AttemptArgs, GlobalArgs, RunArgs, SelectArgs, Ui},
     doctor,
-    execute::{Agent, PassTerms, Terms},
-    exit::{Exit, Failure},
-    ground::{self, Prepared},
-    launch::{self, Fate, Launch},
-    model::Choice,
-    pass::Pass,
-    plan, project,
-    resume::{self, Taken},
+    execute::{AgentBackend, AttemptOptions, ReconcileOptions},
+    exit::{CliError, Exit},
+    launch::{self, Launch, RecordLocation},
+    model::ModelChoice,
+    plan,
+    prepare::{self, PreparedProject},
+    project,
+    reconcile_policy::ReconcilePolicy,
+    resume::{self, RunPlan},
     settings, show,
 };
 use crate::{
     claude::unit::AttemptTimeouts,
     config::schema::ToolFailures,
-    ingest::project::Role,
+    ingest::project::ModelRole,
     tape::{UnitKey, note::PlannedUnit},
-    units::tally::FailureRule,
+    units::failure_tally::FailureRule,
 };
 
 /// Runs what was asked for.
 ///
 /// # Errors
 /// When the project, the settings or the agent cannot be used, or the run cannot be recorded.
-pub fn run(global: &Global, args: &RunArgs) -> Result<Exit, Failure> {
-    let want = Want { concurrency: args.concurrency, held: Vec::new(), reconcile: !args.no_reconcile };
-    start(global, &args.select, &args.terms, want)
+pub fn run(global: &GlobalArgs, args: &RunArgs) -> Result<Exit, CliError> {
+    let want = RunOverrides { concurrency: args.concurrency, held: Vec::new(), reconcile: !args.no_reconcile };
+    start_run(global, &args.select, &args.attempt, want)
 }
 
 /// What else is asked of a run.
 #[derive(Clone, Debug, Default)]
-pub struct Want {
+pub struct RunOverrides {
     /// Units at once, instead of the project's.
     pub concurrency: Option<u32>,
     /// Units that are held from the beginning, by their keys in the run or in KTX.
@@ -45,30 +46,30 @@ pub struct Want {
 ///
 /// # Errors
 /// As [`run`].
-pub fn start(
-    global: &Global,
+pub fn start_run(
+    global: &GlobalArgs,
     select: &SelectArgs,
-    args: &TermArgs,
-    Want { concurrency, held, reconcile }: Want,
-) -> Result<Exit, Failure> {
+    args: &AttemptArgs,
+    RunOverrides { concurrency, held, reconcile }: RunOverrides,
+) -> Result<Exit, CliError> {
     let config = settings::load(global)?;
     let project = project::open(global)?;
-    project.runnable().map_err(|error| Failure::usage(error.to_string()))?;
+    project.check_backend().map_err(|error| CliError::usage(error.to_string()))?;
     if args.model.as_ref().is_some_and(|model| model.trim().is_empty()) {
-        return Err(Failure::usage("--model names no model; give one, as in `--model sonnet`"));
+        return Err(CliError::usage("--model names no model; give one, as in `--model sonnet`"));
     }
-    let model = Choice::of(&project, Role::CandidateExtraction, args.model.as_deref()).model;
-    let taken = resume::planned(global, &project, select, model.as_deref())?;
+    let model = ModelChoice::resolve(&project, ModelRole::CandidateExtraction, args.model.as_deref()).model;
+    let taken = resume::plan_run(global, &project, select, model.as_deref())?;
     // The lines of the run tell them, as they are on its record.
-    let in_lines = show::resolve(global.ui) == Ui::Lines;
+    let in_lines = show::resolve_ui(global.ui) == Ui::Lines;
     let left_out = match global.ui {
         Ui::Json => taken.planned.warnings.clone(),
         _ => taken.planned.folded_warnings(),
     };
     if !in_lines {
-        project::warn(&left_out);
+        project::print_warnings(&left_out);
     }
-    let terms = Terms {
+    let terms = AttemptOptions {
         model,
         step_budget: positive("--step-budget", args.step_budget)?.unwrap_or(project.settings.work_units.step_budget),
         max_budget_usd: budget("--max-budget-usd", args.max_budget_usd)?,
@@ -76,7 +77,7 @@ pub fn start(
         silence_after: *config.ingest.silence_after,
         timeouts: AttemptTimeouts {
             silence: args.silence_timeout.or(*config.ingest.silence_timeout),
-            attempt: args.unit_timeout.or(*config.ingest.unit_timeout),
+            total: args.unit_timeout.or(*config.ingest.unit_timeout),
         },
         partial_messages: *config.ingest.partial_messages,
         pass_env: config.claude.pass_env.value.clone(),
@@ -86,60 +87,75 @@ pub fn start(
         },
     };
     let slots = positive("--concurrency", concurrency)?.unwrap_or(project.settings.work_units.max_concurrency);
-    let pass = Pass::of(reconcile && *config.ingest.reconcile, ground::has_history(&project.root));
-    pass.sentences(&taken).iter().for_each(|sentence| show::tell(&format!("ingestdeck: {sentence}")));
-    let is_done = taken.is_done() && !pass.is_enough(&taken, select);
-    let pass = pass.terms(&taken);
-    let pass = pass
-        .map(|pass| PassTerms { model: Choice::of(&project, Role::Reconcile, args.model.as_deref()).model, ..pass });
-    let told: Vec<String> = taken.left.iter().map(|left| left.sentence(global)).collect();
-    project::warn(&told);
+    let pass = ReconcilePolicy::new(reconcile && *config.ingest.reconcile, prepare::is_repository(&project.root));
+    pass.messages(&taken).iter().for_each(|sentence| show::print_stderr(&format!("ingestdeck: {sentence}")));
+    let is_done = taken.is_done() && !pass.justifies_a_run(&taken, select);
+    let pass = pass.options(&taken);
+    let pass = pass.map(|pass| ReconcileOptions {
+        model: ModelChoice::resolve(&project, ModelRole::Reconcile, args.model.as_deref()).model,
+        ..pass
+    });
+    let told: Vec<String> = taken.unsaved_run.iter().map(|left| left.message(global)).collect();
+    project::print_warnings(&told);
     if is_done {
-        if let Some(failure) = plan::unusable(&taken) {
+        if let Some(failure) = plan::unusable_plan_error(&taken) {
             return Err(failure);
         }
         if in_lines {
-            project::warn(&left_out);
+            project::print_warnings(&left_out);
         }
-        project::warn(&taken.planned.skipped.iter().map(|skipped| skipped.why.clone()).collect::<Vec<_>>());
-        show::tell(&format!("ingestdeck: {}", plan::nothing(&taken)));
+        project::print_warnings(&taken.planned.skipped.iter().map(|skipped| skipped.why.clone()).collect::<Vec<_>>());
+        show::print_stderr(&format!("ingestdeck: {}", plan::empty_plan_message(&taken)));
         return Ok(Exit::Ok);
     }
-    let Taken { planned, continues, .. } = taken;
+    let RunPlan { planned, continues, .. } = taken;
     let is_held = |unit: &&PlannedUnit| held.iter().any(|name| *name == unit.unit || name == unit.ktx_key());
     let held = planned.units.iter().map(|unit| &unit.planned).filter(is_held).map(|unit| unit.unit.clone()).collect();
     for source in &planned.sources {
-        if let Some(place) = plan::outside(source) {
-            show::tell(&format!("ingestdeck: connection {}: {place}", source.connection));
+        if let Some(place) = plan::outside_project_message(source) {
+            show::print_stderr(&format!("ingestdeck: connection {}: {place}", source.connection));
         }
     }
-    let ground = Prepared::new(&project, &planned)?;
+    let ground = PreparedProject::new(&project, &planned)?;
     let claude = launch::find_claude(global)?;
     doctor::preflight(&claude, &terms.pass_env, args.probe || *config.ingest.probe, terms.model.as_deref())?;
     if ground.branch.is_none() {
-        show::tell(&format!("ingestdeck: {}", ground::NO_HISTORY));
+        show::print_stderr(&format!("ingestdeck: {}", prepare::NO_REPOSITORY));
     }
-    let agent = Agent::Claude(claude);
-    let fate = Fate::Project { flag: global.project_dir.clone() };
+    let agent = AgentBackend::Claude(claude);
+    let fate = RecordLocation::InProject { flag: global.project_dir.clone() };
     let outcome = launch::launch(
         global,
-        Launch { project, planned, continues, agent, terms, slots, config, fate, held, ground, reconcile: pass, told },
+        Launch {
+            project,
+            planned,
+            continues,
+            agent,
+            terms,
+            concurrency: slots,
+            config,
+            record_location: fate,
+            initially_held: held,
+            prepared: ground,
+            reconcile: pass,
+            notices: told,
+        },
     )?;
     Ok(outcome.exit)
 }
 
-fn budget(flag: &str, value: Option<f64>) -> Result<Option<f64>, Failure> {
+fn budget(flag: &str, value: Option<f64>) -> Result<Option<f64>, CliError> {
     match value {
         Some(budget) if !(budget.is_finite() && budget > 0.0) => {
-            Err(Failure::usage(format!("{flag} {budget} is no budget; give a number above 0")))
+            Err(CliError::usage(format!("{flag} {budget} is no budget; give a number above 0")))
         }
         value => Ok(value),
     }
 }
 
-fn positive(flag: &str, value: Option<u32>) -> Result<Option<u32>, Failure> {
+fn positive(flag: &str, value: Option<u32>) -> Result<Option<u32>, CliError> {
     match value {
-        Some(0) => Err(Failure::usage(format!("{flag} 0 would run nothing; give 1 or more"))),
+        Some(0) => Err(CliError::usage(format!("{flag} 0 would run nothing; give 1 or more"))),
         value => Ok(value),
     }
 }

@@ -11,26 +11,26 @@ use ratatui::{
 use tokio::time::Instant;
 
 use super::{
-    args::{Global, ScreenshotArgs},
-    exit::{Exit, Failure},
+    args::{GlobalArgs, ScreenshotArgs},
+    exit::{CliError, Exit},
     replay, screen, settings,
 };
 use crate::{
     run::Timeline,
     tui::{
-        self, ColorLevel, Left, Theme,
-        handout::Handout,
-        key::Key,
-        outside::{Gauge, News},
-        world::{Input, Moment, World},
+        self, ColorLevel, ExitReason, Theme,
+        export::Export,
+        host::{ClockReading, HostInput, ScreenHost},
+        key::KeyPress,
+        notification::{Notification, TerminalProgress},
     },
 };
 
 /// Size of a cell, in SVG units.
-const CELL: (f32, f32) = (8.4, 17.0);
+const CELL_SIZE: (f32, f32) = (8.4, 17.0);
 
 /// Time that the screen gets after the last key and the last frame.
-const SETTLING: Duration = Duration::from_millis(200);
+const SETTLE_DELAY: Duration = Duration::from_millis(200);
 
 /// Room around the screen.
 const MARGIN: f32 = 10.0;
@@ -39,74 +39,76 @@ const MARGIN: f32 = 10.0;
 ///
 /// # Errors
 /// When the record cannot be opened or the picture cannot be written.
-pub fn screenshot(global: &Global, args: &ScreenshotArgs) -> Result<Exit, Failure> {
+pub fn screenshot(global: &GlobalArgs, args: &ScreenshotArgs) -> Result<Exit, CliError> {
     let size = size(&args.size)?;
     let config = settings::load(global)?;
-    let mut options = settings::screen(global, &config)?;
+    let mut options = settings::screen_options(global, &config)?;
     // A picture shows the same times wherever it is drawn.
     options.zone = jiff::tz::TimeZone::UTC;
     options.theme =
-        Theme::new(&args.theme, ColorLevel::Full, global.ascii).map_err(|error| Failure::usage(error.to_string()))?;
+        Theme::new(&args.theme, ColorLevel::Full, global.ascii).map_err(|error| CliError::usage(error.to_string()))?;
     let keys = keys(&args.keys)?;
     let runtime = screen::runtime(1)?;
     let buffer = runtime.block_on(async {
         let timeline = Timeline::new(Box::new(replay::open(global, &args.what)?));
         // First everything is read, without a key; then the keys fall on the whole story.
-        let mut reading = Picture::new(size, VecDeque::new(), false);
-        let read = tui::Options { until: Some(tui::Until::End), ..options.clone() };
-        let left = tui::drive(timeline, None, read, &mut reading).await.map_err(Failure::internal)?;
-        let mut picture = Picture::new(size, keys, true);
-        let left = tui::drive(left.timeline, None, options, &mut picture).await.map_err(Failure::internal)?;
-        match left.how {
-            Left::Closed | Left::Quit => Ok(picture.buffer),
-            Left::Reached | Left::Signal(_) => Err(Failure::internal("the screen was left before it was drawn")),
+        let mut reading = OffscreenHost::new(size, VecDeque::new(), false);
+        let read = tui::Options { exit_when: Some(tui::ExitCondition::End), ..options.clone() };
+        let left = tui::run_event_loop(timeline, None, read, &mut reading).await.map_err(CliError::internal)?;
+        let mut picture = OffscreenHost::new(size, keys, true);
+        let left = tui::run_event_loop(left.timeline, None, options, &mut picture).await.map_err(CliError::internal)?;
+        match left.reason {
+            ExitReason::Closed | ExitReason::Quit => Ok(picture.buffer),
+            ExitReason::ConditionMet | ExitReason::Signal(_) => {
+                Err(CliError::internal("the screen was left before it was drawn"))
+            }
         }
     })?;
     std::fs::write(&args.out, svg(&buffer))
-        .map_err(|error| Failure::internal(format!("cannot write {}: {error}", PathBuf::from(&args.out).display())))?;
+        .map_err(|error| CliError::internal(format!("cannot write {}: {error}", PathBuf::from(&args.out).display())))?;
     Ok(Exit::Ok)
 }
 
-fn size(text: &str) -> Result<(u16, u16), Failure> {
+fn size(text: &str) -> Result<(u16, u16), CliError> {
     let parsed = text.split_once('x').and_then(|(width, height)| Some((width.parse().ok()?, height.parse().ok()?)));
-    parsed.ok_or_else(|| Failure::usage(format!("--size {text} is no size; write columns and rows, such as 120x36")))
+    parsed.ok_or_else(|| CliError::usage(format!("--size {text} is no size; write columns and rows, such as 120x36")))
 }
 
-fn keys(text: &str) -> Result<VecDeque<Key>, Failure> {
+fn keys(text: &str) -> Result<VecDeque<KeyPress>, CliError> {
     if text.is_empty() {
         return Ok(VecDeque::new());
     }
-    tui::key::parse(text).map(Into::into).map_err(|error| Failure::usage(format!("--keys {text}: {error}")))
+    tui::key::parse(text).map(Into::into).map_err(|error| CliError::usage(format!("--keys {text}: {error}")))
 }
 
 /// A world that is a sheet of paper: keys come from a list, frames stay where they are drawn.
-struct Picture {
+struct OffscreenHost {
     buffer: Buffer,
-    keys: VecDeque<Key>,
+    keys: VecDeque<KeyPress>,
     started: Instant,
     /// When it is left: some time after the last frame, so that whatever the keys set in motion is done.
-    leaves: Instant,
-    ends: bool,
+    quits_at: Instant,
+    quits_when_idle: bool,
 }
 
-impl Picture {
-    fn new((width, height): (u16, u16), keys: VecDeque<Key>, ends: bool) -> Self {
+impl OffscreenHost {
+    fn new((width, height): (u16, u16), keys: VecDeque<KeyPress>, ends: bool) -> Self {
         let buffer = Buffer::empty(Rect::new(0, 0, width, height));
-        Self { buffer, keys, started: Instant::now(), leaves: Instant::now() + SETTLING, ends }
+        Self { buffer, keys, started: Instant::now(), quits_at: Instant::now() + SETTLE_DELAY, quits_when_idle: ends }
     }
 }
 
-impl World for Picture {
-    fn moment(&self) -> Moment {
-        Moment { now: self.started.elapsed(), wall: Timestamp::UNIX_EPOCH }
+impl ScreenHost for OffscreenHost {
+    fn clock(&self) -> ClockReading {
+        ClockReading { now: self.started.elapsed(), wall: Timestamp::UNIX_EPOCH }
     }
 
-    async fn input(&mut self) -> Input {
+    async fn input(&mut self) -> HostInput {
         match self.keys.pop_front() {
-            Some(key) => Input::Key(key),
-            None if self.ends => {
-                tokio::time::sleep_until(self.leaves).await;
-                Input::Closed
+            Some(key) => HostInput::Key(key),
+            None if self.quits_when_idle => {
+                tokio::time::sleep_until(self.quits_at).await;
+                HostInput::Closed
             }
             None => future::pending().await,
         }
@@ -115,15 +117,15 @@ impl World for Picture {
     fn draw(&mut self, paint: &mut dyn FnMut(&mut Buffer)) -> io::Result<()> {
         self.buffer.reset();
         paint(&mut self.buffer);
-        self.leaves = Instant::now() + SETTLING;
+        self.quits_at = Instant::now() + SETTLE_DELAY;
         Ok(())
     }
 
     fn title(&mut self, _: &str) {}
 
-    fn progress(&mut self, _: Gauge) {}
+    fn progress(&mut self, _: TerminalProgress) {}
 
-    fn notify(&mut self, _: &News) -> Result<(), String> {
+    fn notify(&mut self, _: &Notification) -> Result<(), String> {
         Ok(())
     }
 
@@ -137,7 +139,7 @@ impl World for Picture {
         Ok(())
     }
 
-    async fn open(&mut self, _: &Handout) -> Result<Option<Input>, String> {
+    async fn open(&mut self, _: &Export) -> Result<Option<HostInput>, String> {
         Ok(None)
     }
 
@@ -148,7 +150,7 @@ impl World for Picture {
 
 fn svg(buffer: &Buffer) -> String {
     let Rect { width, height, .. } = buffer.area;
-    let (wide, tall) = (f32::from(width) * CELL.0 + 2.0 * MARGIN, f32::from(height) * CELL.1 + 2.0 * MARGIN);
+    let (wide, tall) = (f32::from(width) * CELL_SIZE.0 + 2.0 * MARGIN, f32::from(height) * CELL_SIZE.1 + 2.0 * MARGIN);
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{wide}\" height=\"{tall}\" viewBox=\"0 0 {wide} {tall}\">\n\
          <rect width=\"100%\" height=\"100%\" rx=\"8\" fill=\"#16181d\"/>\n\
@@ -161,31 +163,31 @@ fn svg(buffer: &Buffer) -> String {
             let mut text = cell.symbol().to_owned();
             let start = column;
             column += 1;
-            while column < width && alike(cell, &buffer[(column, row)]) {
+            while column < width && has_same_style(cell, &buffer[(column, row)]) {
                 text.push_str(buffer[(column, row)].symbol());
                 column += 1;
             }
-            run(&mut out, cell, &text, (start, row), column - start);
+            write_text_run(&mut out, cell, &text, (start, row), column - start);
         }
     }
     out.push_str("</g>\n</svg>\n");
     out
 }
 
-fn alike(a: &Cell, b: &Cell) -> bool {
+fn has_same_style(a: &Cell, b: &Cell) -> bool {
     a.fg == b.fg && a.bg == b.bg && a.modifier == b.modifier
 }
 
-fn run(out: &mut String, cell: &Cell, text: &str, (column, row): (u16, u16), length: u16) {
+fn write_text_run(out: &mut String, cell: &Cell, text: &str, (column, row): (u16, u16), length: u16) {
     let (mut front, mut back) = (color(cell.fg, "#d7dae0"), color(cell.bg, "none"));
     if cell.modifier.contains(Modifier::REVERSED) {
         let ground = if back == "none" { "#16181d".into() } else { back };
         back = std::mem::replace(&mut front, ground);
     }
-    let (x, y) = (f32::from(column) * CELL.0 + MARGIN, f32::from(row) * CELL.1 + MARGIN);
-    let wide = f32::from(length) * CELL.0;
+    let (x, y) = (f32::from(column) * CELL_SIZE.0 + MARGIN, f32::from(row) * CELL_SIZE.1 + MARGIN);
+    let wide = f32::from(length) * CELL_SIZE.0;
     if back != "none" {
-        let tall = CELL.1;
+        let tall = CELL_SIZE.1;
         let _ =
             writeln!(out, "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{wide:.1}\" height=\"{tall}\" fill=\"{back}\"/>");
     }

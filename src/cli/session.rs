@@ -6,85 +6,85 @@ use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    args::{Global, Profile, SessionArgs, Ui},
+    args::{GlobalArgs, Profile, SessionArgs, Ui},
     debug, doctor,
-    drive::{AttemptEnd, Executor},
-    execute::pass_on,
-    exit::{Exit, Failure},
-    launch::{self, Fate, Stage},
+    driver::{AttemptEnd, Executor},
+    execute::forward_stops,
+    exit::{CliError, Exit},
+    launch::{self, RecordLocation, RunHarness},
     output, runs, settings, show,
 };
 use crate::{
     claude::{
         process::StreamLimits,
-        session::{self, SessionLaunch, order, resume_line},
-        unit::Program,
+        session::{self, SessionLaunch, launch_args, resume_line},
+        unit::AgentProgram,
     },
     config::Config,
-    run::{Item, Recorder},
+    run::{NewEntry, Recorder},
     tape::{
-        Body, Note, UnitKey,
-        note::{Amendment, AttemptEnded, PlannedUnit, RunPlanned, StopHow},
+        EntryBody, Note, UnitKey,
+        note::{Amendment, AttemptEnded, PlannedUnit, RunPlanned, StopMode},
     },
-    units::schedule::{Schedule, Settings},
+    units::schedule::{Schedule, ScheduleSettings},
 };
 
 /// The unit that a session is on its tape.
-const UNIT: &str = "session";
+const SESSION_UNIT: &str = "session";
 
 /// Runs a session.
 ///
 /// # Errors
 /// When the prompt cannot be sent, there is no `claude`, or the session cannot be recorded.
-pub fn session(global: &Global, args: &SessionArgs) -> Result<Exit, Failure> {
+pub fn session(global: &GlobalArgs, args: &SessionArgs) -> Result<Exit, CliError> {
     let config = settings::load(global)?;
     let prompt = args.prompt.join(" ");
-    order::delivery(&prompt).map_err(|error| Failure::usage(error.to_string()))?;
-    let flags = flags(&config, args);
-    let stage = Stage {
+    launch_args::choose_delivery(&prompt).map_err(|error| CliError::usage(error.to_string()))?;
+    let flags = session_args(&config, args);
+    let stage = RunHarness {
         global,
         config: &config,
-        runs: runs::place(global)?,
-        name: Some(UNIT.into()),
+        runs: runs::resolve_store(global)?,
+        project_name: Some(SESSION_UNIT.into()),
         scripted: false,
         // A plain session asks nobody before its calls.
-        held: None,
-        fate: Fate::Path,
-        told: Vec::new(),
+        initially_held: None,
+        record_location: RecordLocation::PathOnly,
+        notices: Vec::new(),
     };
     let plan = Note::RunPlanned(Box::new(RunPlanned {
-        units: vec![PlannedUnit { unit: UNIT.into(), why: "asked for".into(), ..PlannedUnit::default() }],
+        units: vec![PlannedUnit { unit: SESSION_UNIT.into(), why: "asked for".into(), ..PlannedUnit::default() }],
         concurrency: 1,
         model: flags.model.clone(),
         ..RunPlanned::default()
     }));
     let exe = launch::find_claude(global)?;
-    doctor::check_release(&exe, order::environment(std::env::vars_os(), *config.claude.use_api_billing))?;
+    doctor::check_release(&exe, launch_args::session_environment(std::env::vars_os(), *config.claude.use_api_billing))?;
     let launch = SessionLaunch {
-        program: Program { exe, prefix: Vec::new(), scripted: false },
-        cwd: std::env::current_dir().map_err(Failure::internal)?,
-        unit: UNIT.into(),
+        program: AgentProgram { exe, prefix: Vec::new(), scripted: false },
+        cwd: std::env::current_dir().map_err(CliError::internal)?,
+        unit: SESSION_UNIT.into(),
         attempt: 1,
         prompt,
         args: flags,
         use_api_billing: *config.claude.use_api_billing,
         mismatch: *config.claude.session_mismatch,
-        locks: runs::locks(&stage.runs, false),
+        locks: runs::session_locks(&stage.runs, false),
         limits: StreamLimits::default(),
-        recorder: Arc::new(Nowhere),
+        recorder: Arc::new(NullRecorder),
         amendment: None,
     };
-    let settings = Settings { retry: launch::retry_policy(&config), ..Settings::new(1, 1) };
-    let schedule = Schedule::new(vec![UNIT.into()], settings);
+    let settings = ScheduleSettings { retry: launch::retry_policy(&config), ..ScheduleSettings::new(1, 1) };
+    let schedule = Schedule::new(vec![SESSION_UNIT.into()], settings);
     let resumable = Arc::new(Mutex::new(None));
-    let outcome = stage.perform(Timestamp::now(), schedule, &[plan], |recorder, _, _| Sessions {
+    let outcome = stage.run_schedule(Timestamp::now(), schedule, &[plan], |recorder, _, _| SessionExecutor {
         launch: SessionLaunch { recorder, ..launch },
         resumable: Arc::clone(&resumable),
     })?;
     let resumable = resumable.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(session) = &resumable
-        && show::resolve(global.ui) != Ui::Json
-        && show::resolve(global.ui) != Ui::None
+        && show::resolve_ui(global.ui) != Ui::Json
+        && show::resolve_ui(global.ui) != Ui::None
     {
         use std::io::Write as _;
         let written = writeln!(output::stdout(), "{}", resume_line(session));
@@ -96,23 +96,23 @@ pub fn session(global: &Global, args: &SessionArgs) -> Result<Exit, Failure> {
     Ok(outcome.exit)
 }
 
-fn flags(config: &Config, args: &SessionArgs) -> session::SessionArgs {
+fn session_args(config: &Config, args: &SessionArgs) -> session::ClaudeSessionArgs {
     let of_profile = match args.profile {
-        Profile::Claude => session::SessionArgs {
+        Profile::Claude => session::ClaudeSessionArgs {
             model: config.claude.model.value.clone(),
             allowed_tools: config.claude.allowed_tools.value.clone(),
-            skip_permissions: *config.claude.dangerously_skip_permissions,
-            ..session::SessionArgs::default()
+            bypass_permissions: *config.claude.dangerously_skip_permissions,
+            ..session::ClaudeSessionArgs::default()
         },
-        Profile::Agent => session::SessionArgs {
+        Profile::Agent => session::ClaudeSessionArgs {
             model: Some(config.agent.model.value.clone()),
             allowed_tools: config.agent.allowed_tools.value.clone(),
             max_turns: Some(*config.agent.max_turns),
             system_prompt: config.agent.system_prompt.value.clone(),
-            ..session::SessionArgs::default()
+            ..session::ClaudeSessionArgs::default()
         },
     };
-    session::SessionArgs {
+    session::ClaudeSessionArgs {
         resume: args.resume.clone(),
         fork: args.fork_session,
         model: args.model.clone().or(of_profile.model),
@@ -122,24 +122,24 @@ fn flags(config: &Config, args: &SessionArgs) -> session::SessionArgs {
 
 /// Stands in until the run has a tape.
 #[derive(Debug)]
-struct Nowhere;
+struct NullRecorder;
 
-impl Recorder for Nowhere {
-    fn record(&self, _: &[Item<'_>]) -> Result<(), crate::run::source::RecordError> {
+impl Recorder for NullRecorder {
+    fn record(&self, _: &[NewEntry<'_>]) -> Result<(), crate::run::entry_source::RecordError> {
         Ok(())
     }
 }
 
 #[derive(Debug)]
-struct Sessions {
+struct SessionExecutor {
     launch: SessionLaunch,
     /// The session that can be continued after the last attempt.
     resumable: Arc<Mutex<Option<String>>>,
 }
 
-impl Sessions {
+impl SessionExecutor {
     /// The session as it was asked for, but for what a person wants otherwise.
-    fn amended(&self, amendment: Option<&Amendment>) -> SessionLaunch {
+    fn amended_launch(&self, amendment: Option<&Amendment>) -> SessionLaunch {
         let mut launch = self.launch.clone();
         let Some(amendment) = amendment else { return launch };
         let feedback = amendment.feedback.as_deref();
@@ -160,22 +160,22 @@ impl Sessions {
     }
 }
 
-impl Executor for Sessions {
+impl Executor for SessionExecutor {
     async fn run(
         &self,
         unit: UnitKey,
         attempt: u32,
         amendment: Option<Arc<Amendment>>,
-        stop: mpsc::Receiver<StopHow>,
+        stop: mpsc::Receiver<StopMode>,
         ready: oneshot::Sender<()>,
     ) -> AttemptEnd {
-        let launch = SessionLaunch { attempt, ..self.amended(amendment.as_deref()) };
+        let launch = SessionLaunch { attempt, ..self.amended_launch(amendment.as_deref()) };
         let (send, commands) = mpsc::channel(4);
-        let forwarding = tokio::spawn(pass_on(stop, send));
+        let forwarding = tokio::spawn(forward_stops(stop, send));
         let end = session::run_session(launch, commands, ready).await;
         forwarding.abort();
         *self.resumable.lock().unwrap_or_else(PoisonError::into_inner) = end.resumable().map(str::to_owned);
-        let repeat = end.repeat();
+        let repeat = end.retry_mode();
         let verdict = end.verdict(&unit);
         debug::log_verdict(&unit, attempt, &verdict, end.facts.exit_code, end.facts.signal);
         let ended = AttemptEnded {
@@ -187,10 +187,10 @@ impl Executor for Sessions {
             stderr_tail: end.facts.stderr_tail,
             wrote: Vec::new(),
             work: Default::default(),
-            more: serde_json::Map::default(),
+            extra: serde_json::Map::default(),
         };
         let json = Note::AttemptEnded(Box::new(ended)).to_json();
-        let item = Item { lane: Some((&unit, attempt)), body: Body::Note(&json) };
+        let item = NewEntry { attempt: Some((&unit, attempt)), body: EntryBody::Note(&json) };
         if let Err(error) = self.launch.recorder.record(&[item]) {
             tracing::error!(%error, "a verdict is lost");
         }
@@ -201,23 +201,27 @@ impl Executor for Sessions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Mismatch;
+    use crate::config::MismatchPolicy;
 
-    fn sessions() -> Sessions {
-        let args = session::SessionArgs { fork: true, model: Some("sonnet".into()), ..session::SessionArgs::default() };
-        Sessions {
+    fn sessions() -> SessionExecutor {
+        let args = session::ClaudeSessionArgs {
+            fork: true,
+            model: Some("sonnet".into()),
+            ..session::ClaudeSessionArgs::default()
+        };
+        SessionExecutor {
             launch: SessionLaunch {
-                program: Program { exe: "claude".into(), prefix: Vec::new(), scripted: false },
+                program: AgentProgram { exe: "claude".into(), prefix: Vec::new(), scripted: false },
                 cwd: "/".into(),
-                unit: UNIT.into(),
+                unit: SESSION_UNIT.into(),
                 attempt: 1,
                 prompt: "Read it.".into(),
                 args,
                 use_api_billing: false,
-                mismatch: Mismatch::Error,
-                locks: crate::claude::lock::Locks::new("/locks"),
+                mismatch: MismatchPolicy::Error,
+                locks: crate::claude::session_lock::SessionLocks::new("/locks"),
                 limits: StreamLimits::default(),
-                recorder: Arc::new(Nowhere),
+                recorder: Arc::new(NullRecorder),
                 amendment: None,
             },
             resumable: Arc::default(),
@@ -225,19 +229,19 @@ mod tests {
     }
 
     #[test]
-    fn a_person_answers_in_the_session_or_adds_to_the_prompt() {
-        let plain = sessions().amended(None);
+    fn amendment_resumes_the_session_or_extends_the_prompt() {
+        let plain = sessions().amended_launch(None);
         assert_eq!((plain.prompt.as_str(), plain.args.fork), ("Read it.", true));
         let amendment = Amendment { feedback: Some("Slowly.".into()), ..Amendment::default() };
-        let told = sessions().amended(Some(&amendment));
+        let told = sessions().amended_launch(Some(&amendment));
         assert_eq!((told.prompt.as_str(), told.args.model.as_deref()), ("Read it.\n\nSlowly.", Some("sonnet")));
         let resumed =
             Amendment { resume: Some("s".into()), model: Some("opus".into()), step_budget: Some(3), ..amendment };
-        let launch = sessions().amended(Some(&resumed));
+        let launch = sessions().amended_launch(Some(&resumed));
         assert_eq!(launch.prompt, "Continue with the following feedback: Slowly.");
         assert_eq!((launch.args.resume.as_deref(), launch.args.fork), (Some("s"), false));
         assert_eq!((launch.args.model.as_deref(), launch.args.max_turns), (Some("opus"), Some(3)));
-        let silent = sessions().amended(Some(&Amendment { feedback: None, ..resumed }));
+        let silent = sessions().amended_launch(Some(&Amendment { feedback: None, ..resumed }));
         assert_eq!(silent.prompt, "Continue with the task");
     }
 }

@@ -11,17 +11,17 @@ use tokio::{
     task,
 };
 
-pub use super::output::tell;
+pub use super::output::print_stderr;
 use super::{
-    args::{Color, Global, Ui},
-    exit::{Exit, Failure},
-    json::Json,
-    lines::Lines,
+    args::{Color, GlobalArgs, Ui},
+    exit::{CliError, Exit},
+    json::JsonWriter,
+    lines::LinesWriter,
     output,
     summary::Summary,
 };
 use crate::{
-    run::{Emitted, Origin, Progress, RunState, Timeline},
+    run::{FoldEvent, PollStatus, RunState, SourceInfo, Timeline},
     tape::Millis,
 };
 
@@ -29,21 +29,21 @@ use crate::{
 const SLICE: usize = 1 << 20;
 
 /// How long a growing record is left alone after it was looked at: waking up for each line costs more than it does.
-const TOGETHER: Duration = Duration::from_millis(50);
+const COALESCE_DELAY: Duration = Duration::from_millis(50);
 
 /// How long a source that tells nobody when it grows is left alone.
-pub const LOOK_AGAIN: Duration = Duration::from_millis(20);
+pub const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Exit number of a program whose reader went away, as shells report it.
-pub const BROKEN_PIPE: u8 = 13;
+pub const SIGPIPE: u8 = 13;
 
 /// A plain sink on stdout.
 #[derive(Debug)]
-pub enum Plain {
+pub enum EventSink {
     /// `--ui lines`.
-    Lines(Lines<BufWriter<Patient>>),
+    Lines(LinesWriter<BufWriter<BlockingWriter>>),
     /// `--ui json`.
-    Json(Json<Patient>),
+    Json(JsonWriter<BlockingWriter>),
     /// `--ui none`.
     None,
 }
@@ -51,26 +51,26 @@ pub enum Plain {
 /// Stdout, whose reader may take a break. It is not to be one of the agents, whose lines are read by the same threads;
 /// and to make sure of that costs more than most looks at a record, so it is done only where there is something to say.
 #[derive(Debug)]
-pub struct Patient {
+pub struct BlockingWriter {
     out: Stdout,
     /// Something may not have reached the system yet.
-    open: bool,
+    is_unflushed: bool,
 }
 
-impl Patient {
+impl BlockingWriter {
     fn new() -> Self {
-        Self { out: output::raw_stdout(), open: false }
+        Self { out: output::raw_stdout(), is_unflushed: false }
     }
 }
 
-impl Write for Patient {
+impl Write for BlockingWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.open = true;
+        self.is_unflushed = true;
         task::block_in_place(|| self.out.write(bytes))
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        if !std::mem::take(&mut self.open) {
+        if !std::mem::take(&mut self.is_unflushed) {
             return Ok(());
         }
         task::block_in_place(|| self.out.flush())
@@ -78,7 +78,7 @@ impl Write for Patient {
 }
 
 /// What `--ui` means here and now.
-pub fn resolve(ui: Ui) -> Ui {
+pub fn resolve_ui(ui: Ui) -> Ui {
     match ui {
         Ui::Auto if output::is_terminal() && !is_dumb() => Ui::Tui,
         Ui::Auto => Ui::Lines,
@@ -92,7 +92,7 @@ fn is_dumb() -> bool {
 }
 
 /// Whether plain output is coloured.
-pub fn colored(color: Color) -> bool {
+pub fn uses_color(color: Color) -> bool {
     let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0");
     match color {
         Color::Always => true,
@@ -103,23 +103,23 @@ pub fn colored(color: Color) -> bool {
     }
 }
 
-impl Plain {
+impl EventSink {
     /// The sink for `ui`, which must not be the screen.
-    pub fn new(ui: Ui, global: &Global, origin: &Origin) -> Self {
+    pub fn new(ui: Ui, global: &GlobalArgs, origin: &SourceInfo) -> Self {
         match ui {
-            Ui::Json => Self::Json(Json::new(Patient::new(), origin)),
+            Ui::Json => Self::Json(JsonWriter::new(BlockingWriter::new(), origin)),
             Ui::None => Self::None,
             Ui::Lines | Ui::Auto | Ui::Tui => {
-                Self::Lines(Lines::new(BufWriter::new(Patient::new()), colored(global.color)))
+                Self::Lines(LinesWriter::new(BufWriter::new(BlockingWriter::new()), uses_color(global.color)))
             }
         }
     }
 
     /// Shows what one entry led to.
-    pub(super) fn emitted(&mut self, emitted: &Emitted<'_>) {
+    pub(super) fn write_event(&mut self, emitted: &FoldEvent<'_>) {
         match self {
-            Self::Lines(lines) => lines.emitted(emitted),
-            Self::Json(json) => json.emitted(emitted),
+            Self::Lines(lines) => lines.write_event(emitted),
+            Self::Json(json) => json.write_event(emitted),
             Self::None => {}
         }
     }
@@ -146,11 +146,11 @@ impl Plain {
     ///
     /// # Errors
     /// When stdout was closed by its reader, or cannot be written.
-    pub fn end(self, origin: &Origin, state: &RunState, goes_on: bool) -> Result<(), Failure> {
-        let summary = Summary::of(state).going_on(goes_on);
+    pub fn finish(self, origin: &SourceInfo, state: &RunState, goes_on: bool) -> Result<(), CliError> {
+        let summary = Summary::from_state(state).with_open_end(goes_on);
         let result = match self {
-            Self::Lines(lines) => lines.end(&summary.to_text(origin, state)),
-            Self::Json(json) => json.end(state, &summary),
+            Self::Lines(lines) => lines.finish(&summary.to_text(origin, state)),
+            Self::Json(json) => json.finish(state, &summary),
             Self::None => Ok(()),
         };
         result.map_err(|error| stdout_failed(&error))
@@ -158,11 +158,11 @@ impl Plain {
 }
 
 /// What to say when stdout cannot be written.
-pub fn stdout_failed(error: &io::Error) -> Failure {
+pub fn stdout_failed(error: &io::Error) -> CliError {
     if error.kind() == io::ErrorKind::BrokenPipe {
-        Failure::new(Exit::Signal(BROKEN_PIPE), "stdout was closed by its reader, so the rest was not printed")
+        CliError::new(Exit::Signal(SIGPIPE), "stdout was closed by its reader, so the rest was not printed")
     } else {
-        Failure::internal(format!("cannot write to stdout: {error}; free some space or choose another target"))
+        CliError::internal(format!("cannot write to stdout: {error}; free some space or choose another target"))
     }
 }
 
@@ -170,29 +170,29 @@ pub fn stdout_failed(error: &io::Error) -> Failure {
 ///
 /// # Errors
 /// When the source cannot be read.
-pub fn play(timeline: &mut Timeline, sink: &mut Plain, speed: Option<f64>) -> Result<(), Failure> {
-    let mut clock = speed.map(|speed| Clock { began: Instant::now(), speed });
+pub fn play(timeline: &mut Timeline, sink: &mut EventSink, speed: Option<f64>) -> Result<(), CliError> {
+    let mut clock = speed.map(|speed| PlaybackClock { began: Instant::now(), speed });
     loop {
         let progress = match &mut clock {
-            None => timeline.advance(SLICE, &mut |emitted| sink.emitted(&emitted)),
+            None => timeline.advance(SLICE, &mut |emitted| sink.write_event(&emitted)),
             // One entry at a time, so that each can be waited for.
             Some(clock) => {
                 let progress = timeline.advance(1, &mut |emitted| {
-                    clock.wait_for(at_of(&emitted));
-                    sink.emitted(&emitted);
+                    clock.wait_for(event_time(&emitted));
+                    sink.write_event(&emitted);
                 });
                 sink.flush();
                 progress
             }
         };
-        match progress.map_err(Failure::internal)? {
+        match progress.map_err(CliError::internal)? {
             _ if sink.is_closed() => return Ok(()),
-            Progress::More => {}
-            Progress::Waiting => {
+            PollStatus::More => {}
+            PollStatus::Waiting => {
                 sink.flush();
-                std::thread::sleep(LOOK_AGAIN);
+                std::thread::sleep(POLL_INTERVAL);
             }
-            Progress::End => return Ok(()),
+            PollStatus::End => return Ok(()),
         }
     }
 }
@@ -204,37 +204,38 @@ pub fn play(timeline: &mut Timeline, sink: &mut Plain, speed: Option<f64>) -> Re
 /// When the tape cannot be read.
 pub async fn follow(
     timeline: &mut Timeline,
-    sink: &mut Plain,
+    sink: &mut EventSink,
     mut changed: watch::Receiver<u64>,
     mut ended: oneshot::Receiver<()>,
-) -> Result<(), Failure> {
+) -> Result<(), CliError> {
     let mut open = true;
     loop {
         let looked = Instant::now();
-        let progress = timeline.advance(SLICE, &mut |emitted| sink.emitted(&emitted)).map_err(Failure::internal)?;
-        if progress == Progress::Waiting {
+        let progress =
+            timeline.advance(SLICE, &mut |emitted| sink.write_event(&emitted)).map_err(CliError::internal)?;
+        if progress == PollStatus::Waiting {
             sink.flush();
         }
         match progress {
             _ if sink.is_closed() => return Ok(()),
             // The agents have a turn, too.
-            Progress::More => task::yield_now().await,
-            Progress::End => return Ok(()),
-            Progress::Waiting => {
-                let silence = until_silence(timeline);
+            PollStatus::More => task::yield_now().await,
+            PollStatus::End => return Ok(()),
+            PollStatus::Waiting => {
+                let silence = time_until_silence(timeline);
                 // Once it is complete, the next look finds the end.
                 tokio::select! {
                     _ = &mut ended, if open => open = false,
                     changed = changed.changed(), if open => {
                         open = changed.is_ok();
-                        let rest = TOGETHER.saturating_sub(looked.elapsed());
+                        let rest = COALESCE_DELAY.saturating_sub(looked.elapsed());
                         if !rest.is_zero() {
                             tokio::time::sleep(rest).await;
                         }
                     }
-                    () = tokio::time::sleep(LOOK_AGAIN), if !open => {}
+                    () = tokio::time::sleep(POLL_INTERVAL), if !open => {}
                     () = tokio::time::sleep(silence.unwrap_or_default()), if silence.is_some() && open => {
-                        tell_silence(timeline, sink);
+                        emit_silence(timeline, sink);
                         sink.flush();
                     }
                 }
@@ -245,43 +246,43 @@ pub async fn follow(
 
 /// The time of a run that goes on, by the clock on the wall.
 fn run_time(timeline: &Timeline) -> Option<Millis> {
-    let passed = Timestamp::now().duration_since(timeline.source().origin().started_at?);
+    let passed = Timestamp::now().duration_since(timeline.source().info().started_at?);
     u64::try_from(passed.as_millis()).ok().map(Millis)
 }
 
 /// Milliseconds after which what an agent wrote has been read.
-const ON_THE_WAY: Millis = Millis(250);
+const DELIVERY_GRACE: Millis = Millis(250);
 
 /// How long to wait until a unit may be silent.
-fn until_silence(timeline: &Timeline) -> Option<Duration> {
-    let due = timeline.silence_due()?.since(run_time(timeline)?);
-    Some(Duration::from_millis(due.0 + ON_THE_WAY.0))
+fn time_until_silence(timeline: &Timeline) -> Option<Duration> {
+    let due = timeline.next_silence_at()?.since(run_time(timeline)?);
+    Some(Duration::from_millis(due.0 + DELIVERY_GRACE.0))
 }
 
 /// Shows units that have become silent meanwhile.
-pub(super) fn tell_silence(timeline: &mut Timeline, sink: &mut Plain) {
+pub(super) fn emit_silence(timeline: &mut Timeline, sink: &mut EventSink) {
     if let Some(now) = run_time(timeline) {
-        let now = now.since(ON_THE_WAY);
-        timeline.pass_time(now, now, &mut |emitted| sink.emitted(&emitted));
+        let now = now.since(DELIVERY_GRACE);
+        timeline.advance_clock(now, now, &mut |emitted| sink.write_event(&emitted));
     }
 }
 
-fn at_of(emitted: &Emitted<'_>) -> Millis {
+fn event_time(emitted: &FoldEvent<'_>) -> Millis {
     match emitted {
-        Emitted::Event { at, .. }
-        | Emitted::Unit { at, .. }
-        | Emitted::Patch { at, .. }
-        | Emitted::Message { at, .. }
-        | Emitted::Run { at, .. } => *at,
+        FoldEvent::Event { at, .. }
+        | FoldEvent::Unit { at, .. }
+        | FoldEvent::Patch { at, .. }
+        | FoldEvent::Message { at, .. }
+        | FoldEvent::Run { at, .. } => *at,
     }
 }
 
-struct Clock {
+struct PlaybackClock {
     began: Instant,
     speed: f64,
 }
 
-impl Clock {
+impl PlaybackClock {
     #[expect(clippy::cast_precision_loss, reason = "milliseconds of a run fit a double many times over")]
     fn wait_for(&mut self, at: Millis) {
         let due = Duration::try_from_secs_f64(at.0 as f64 / 1000.0 / self.speed).unwrap_or_default();

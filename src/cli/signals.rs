@@ -7,10 +7,10 @@ use nix::sys::signal::Signal as Unix;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{
-    exit::{Exit, Failure},
+    exit::{CliError, Exit},
     show,
 };
-use crate::{tui::terminal::EndingSignals, units::schedule::Input};
+use crate::{tui::terminal::TerminationSignals, units::schedule::ScheduleEvent};
 
 /// Number of a hang-up.
 pub const SIGHUP: u8 = 1;
@@ -21,34 +21,34 @@ pub const SIGINT: u8 = 2;
 ///
 /// # Errors
 /// When the system does not allow it.
-pub fn survive_file_limit() -> Result<(), Failure> {
+pub fn ignore_sigxfsz() -> Result<(), CliError> {
     // Whoever writes sees the error, so nobody looks at the flag. Programs that are started get the default back.
     let registered = signal_hook::flag::register(Unix::SIGXFSZ as i32, Arc::default());
-    registered.map(drop).map_err(|error| Failure::internal(format!("cannot handle signals: {error}")))
+    registered.map(drop).map_err(|error| CliError::internal(format!("cannot handle signals: {error}")))
 }
 
 /// The signals that ask a program to end. Once somebody listens, they end it no longer by themselves.
 #[derive(Debug)]
-pub struct Signals {
+pub struct SignalListener {
     interrupts: Signal,
     hangups: Signal,
-    endings: EndingSignals,
+    endings: TerminationSignals,
 }
 
-impl Signals {
+impl SignalListener {
     /// Listens from now on.
     ///
     /// # Errors
     /// When the system does not let us.
-    pub fn listen() -> Result<Self, Failure> {
+    pub fn listen() -> Result<Self, CliError> {
         let listen = || -> io::Result<Self> {
             Ok(Self {
                 interrupts: signal(SignalKind::interrupt())?,
                 hangups: signal(SignalKind::hangup())?,
-                endings: EndingSignals::listen()?,
+                endings: TerminationSignals::listen()?,
             })
         };
-        listen().map_err(|error| Failure::internal(format!("cannot listen to signals: {error}")))
+        listen().map_err(|error| CliError::internal(format!("cannot listen to signals: {error}")))
     }
 
     async fn next(&mut self) -> u8 {
@@ -64,12 +64,12 @@ impl Signals {
     ///
     /// # Errors
     /// When somebody does not want to wait for it.
-    pub async fn until<T>(
+    pub async fn wait_for<T>(
         mut self,
-        mut will: Will,
+        mut will: ShutdownState,
         ended: impl Future<Output = T>,
-        order: impl AsyncFn(Input),
-    ) -> Result<(T, Option<Exit>), Failure> {
+        order: impl AsyncFn(ScheduleEvent),
+    ) -> Result<(T, Option<Exit>), CliError> {
         let mut ended = pin!(ended);
         loop {
             let heard = tokio::select! {
@@ -77,16 +77,16 @@ impl Signals {
                 ended = &mut ended => return Ok((ended, will.exit)),
                 heard = self.next() => heard,
             };
-            match will.hear(heard) {
-                Answer::Order(input, words) => {
-                    show::tell(words);
+            match will.on_signal(heard) {
+                SignalAction::Send(input, words) => {
+                    show::print_stderr(words);
                     order(input).await;
                 }
-                Answer::Leave => {
+                SignalAction::ExitNow => {
                     let exit = Exit::Signal(heard);
-                    return Err(Failure::new(exit, "left before what runs had ended; what it did so far is recorded"));
+                    return Err(CliError::new(exit, "left before what runs had ended; what it did so far is recorded"));
                 }
-                Answer::Nothing => {}
+                SignalAction::Ignore => {}
             }
         }
     }
@@ -94,74 +94,77 @@ impl Signals {
 
 /// What somebody wants to become of what runs.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Will {
-    stage: Wanted,
+pub struct ShutdownState {
+    level: ShutdownLevel,
     exit: Option<Exit>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Wanted {
+enum ShutdownLevel {
     #[default]
-    Work,
-    Drained,
-    Stopped,
-    Killed,
+    Running,
+    Draining,
+    Stopping,
+    Killing,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Answer {
+enum SignalAction {
     /// Wanted of the run, and what is said about it.
-    Order(Input, &'static str),
+    Send(ScheduleEvent, &'static str),
     /// It is not waited for.
-    Leave,
-    Nothing,
+    ExitNow,
+    Ignore,
 }
 
-impl Will {
+impl ShutdownState {
     /// There is nothing that could start yet, so that not starting it would be no answer.
-    pub fn at_work() -> Self {
-        Self { stage: Wanted::Drained, exit: None }
+    pub fn without_drain() -> Self {
+        Self { level: ShutdownLevel::Draining, exit: None }
     }
 
     /// It has been told to stop, and may take its time.
-    pub fn stopped() -> Self {
-        Self { stage: Wanted::Stopped, exit: None }
+    pub fn stopping() -> Self {
+        Self { level: ShutdownLevel::Stopping, exit: None }
     }
 
     /// It has been killed.
-    pub fn killed() -> Self {
-        Self { stage: Wanted::Killed, exit: None }
+    pub fn killing() -> Self {
+        Self { level: ShutdownLevel::Killing, exit: None }
     }
 
-    fn hear(&mut self, signal: u8) -> Answer {
+    fn on_signal(&mut self, signal: u8) -> SignalAction {
         const KILLING: &str = "killing what runs; Ctrl-C again leaves at once";
-        let before = self.stage;
+        let before = self.level;
         self.exit = match (self.exit, signal) {
             // Who was told to go was told so, whatever else is asked.
             (Some(exit), SIGINT) => Some(exit),
             (_, signal) => Some(Exit::Signal(signal)),
         };
-        self.stage = match before {
-            Wanted::Work if signal == SIGINT => Wanted::Drained,
-            Wanted::Drained if signal == SIGINT => Wanted::Stopped,
-            _ => Wanted::Killed,
+        self.level = match before {
+            ShutdownLevel::Running if signal == SIGINT => ShutdownLevel::Draining,
+            ShutdownLevel::Draining if signal == SIGINT => ShutdownLevel::Stopping,
+            _ => ShutdownLevel::Killing,
         };
-        match self.stage {
+        match self.level {
             // A terminal that goes, and a system that shuts down, hang up beside everything else: nobody insists.
-            Wanted::Killed if before == Wanted::Killed && signal == SIGHUP => Answer::Nothing,
-            Wanted::Killed if before == Wanted::Killed => Answer::Leave,
-            Wanted::Killed => Answer::Order(Input::KillAll, KILLING),
-            Wanted::Stopped => Answer::Order(Input::StopAll, "stopping what runs; Ctrl-C again kills it"),
-            Wanted::Work | Wanted::Drained => {
-                Answer::Order(Input::Drain, "draining: nothing new starts; Ctrl-C again stops what runs")
+            ShutdownLevel::Killing if before == ShutdownLevel::Killing && signal == SIGHUP => SignalAction::Ignore,
+            ShutdownLevel::Killing if before == ShutdownLevel::Killing => SignalAction::ExitNow,
+            ShutdownLevel::Killing => SignalAction::Send(ScheduleEvent::KillAllRequested, KILLING),
+            ShutdownLevel::Stopping => {
+                SignalAction::Send(ScheduleEvent::StopAllRequested, "stopping what runs; Ctrl-C again kills it")
             }
+            ShutdownLevel::Running | ShutdownLevel::Draining => SignalAction::Send(
+                ScheduleEvent::DrainRequested,
+                "draining: nothing new starts; Ctrl-C again stops what runs",
+            ),
         }
     }
 }
 
 /// The exit code of a run during which a signal asked for `heard`, or none did. What an interrupt makes of it depends on
 /// whether it cut anything short.
-pub fn exit_of(heard: Option<Exit>, interrupted: impl FnOnce(bool) -> Exit) -> Exit {
+pub fn exit_for_signal(heard: Option<Exit>, interrupted: impl FnOnce(bool) -> Exit) -> Exit {
     match heard {
         Some(Exit::Signal(SIGINT)) => interrupted(true),
         Some(exit) => exit,
@@ -176,44 +179,55 @@ mod tests {
     const SIGQUIT: u8 = Unix::SIGQUIT as u8;
     const SIGTERM: u8 = Unix::SIGTERM as u8;
 
-    fn answers(mut will: Will, signals: &[u8]) -> (Vec<Option<Input>>, Option<Exit>) {
+    fn answers(mut will: ShutdownState, signals: &[u8]) -> (Vec<Option<ScheduleEvent>>, Option<Exit>) {
         let mut said = Vec::new();
         for signal in signals {
-            match will.hear(*signal) {
-                Answer::Order(input, _) => said.push(Some(input)),
-                Answer::Leave => said.push(None),
-                Answer::Nothing => {}
+            match will.on_signal(*signal) {
+                SignalAction::Send(input, _) => said.push(Some(input)),
+                SignalAction::ExitNow => said.push(None),
+                SignalAction::Ignore => {}
             }
         }
         (said, will.exit)
     }
 
     #[test]
-    fn each_interrupt_asks_for_more_and_the_last_does_not_wait() {
-        let all = [Some(Input::Drain), Some(Input::StopAll), Some(Input::KillAll), None];
-        assert_eq!(answers(Will::default(), &[SIGINT; 4]), (all.to_vec(), Some(Exit::Signal(SIGINT))));
-        assert_eq!(answers(Will::at_work(), &[SIGINT; 2]).0, all[1..3]);
-        assert_eq!(answers(Will::stopped(), &[SIGINT; 2]).0, all[2..]);
-        assert_eq!(answers(Will::killed(), &[SIGINT]).0, all[3..]);
-        assert_eq!(answers(Will::default(), &[]), (vec![], None));
+    fn repeated_sigint_drains_stops_kills_then_exits() {
+        let all = [
+            Some(ScheduleEvent::DrainRequested),
+            Some(ScheduleEvent::StopAllRequested),
+            Some(ScheduleEvent::KillAllRequested),
+            None,
+        ];
+        assert_eq!(answers(ShutdownState::default(), &[SIGINT; 4]), (all.to_vec(), Some(Exit::Signal(SIGINT))));
+        assert_eq!(answers(ShutdownState::without_drain(), &[SIGINT; 2]).0, all[1..3]);
+        assert_eq!(answers(ShutdownState::stopping(), &[SIGINT; 2]).0, all[2..]);
+        assert_eq!(answers(ShutdownState::killing(), &[SIGINT]).0, all[3..]);
+        assert_eq!(answers(ShutdownState::default(), &[]), (vec![], None));
     }
 
     #[test]
-    fn being_told_to_go_is_going_at_once() {
+    fn sigterm_kills_immediately() {
         for signal in [SIGTERM, SIGHUP, SIGQUIT] {
             for before in [&[][..], &[SIGINT], &[SIGINT; 2]] {
-                let (said, exit) = answers(Will::default(), &[before, &[signal]].concat());
-                assert_eq!((said.last(), exit), (Some(&Some(Input::KillAll)), Some(Exit::Signal(signal))));
+                let (said, exit) = answers(ShutdownState::default(), &[before, &[signal]].concat());
+                assert_eq!(
+                    (said.last(), exit),
+                    (Some(&Some(ScheduleEvent::KillAllRequested)), Some(Exit::Signal(signal)))
+                );
             }
         }
-        assert_eq!(answers(Will::default(), &[SIGTERM, SIGINT]).1, Some(Exit::Signal(SIGTERM)));
-        assert_eq!(answers(Will::default(), &[SIGTERM, SIGTERM]).0, [Some(Input::KillAll), None]);
+        assert_eq!(answers(ShutdownState::default(), &[SIGTERM, SIGINT]).1, Some(Exit::Signal(SIGTERM)));
+        assert_eq!(
+            answers(ShutdownState::default(), &[SIGTERM, SIGTERM]).0,
+            [Some(ScheduleEvent::KillAllRequested), None]
+        );
     }
 
     #[test]
-    fn a_hang_up_that_comes_twice_insists_on_nothing() {
+    fn second_sighup_is_ignored() {
         for signals in [[SIGHUP, SIGHUP], [SIGTERM, SIGHUP]] {
-            assert_eq!(answers(Will::default(), &signals).0, [Some(Input::KillAll)]);
+            assert_eq!(answers(ShutdownState::default(), &signals).0, [Some(ScheduleEvent::KillAllRequested)]);
         }
     }
 }

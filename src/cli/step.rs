@@ -3,8 +3,8 @@
 use std::io::{self, IsTerminal as _};
 
 use super::{
-    args::{Global, SelectArgs, StepArgs, Ui},
-    exit::{Exit, Failure},
+    args::{GlobalArgs, SelectArgs, StepArgs, Ui},
+    exit::{CliError, Exit},
     output, run, show,
 };
 
@@ -12,13 +12,13 @@ use super::{
 ///
 /// # Errors
 /// Without a terminal; when there is no such unit; as [`run::run`].
-pub fn step(global: &Global, args: &StepArgs) -> Result<Exit, Failure> {
-    if show::resolve(global.ui) != Ui::Tui || !io::stdin().is_terminal() || !output::is_terminal() {
-        return Err(Failure::usage(
+pub fn step(global: &GlobalArgs, args: &StepArgs) -> Result<Exit, CliError> {
+    if show::resolve_ui(global.ui) != Ui::Tui || !io::stdin().is_terminal() || !output::is_terminal() {
+        return Err(CliError::usage(
             "stepping needs the screen, so that you can decide; use a terminal, without --ui or with `--ui tui`",
         ));
     }
     let select = SelectArgs { only: vec![globset::escape(&args.unit)], ..SelectArgs::default() };
-    let want = run::Want { held: vec![args.unit.as_str().into()], ..run::Want::default() };
-    run::start(global, &select, &args.terms, want)
+    let want = run::RunOverrides { held: vec![args.unit.as_str().into()], ..run::RunOverrides::default() };
+    run::start_run(global, &select, &args.attempt, want)
 }

@@ -5,34 +5,34 @@ use std::{fmt::Write as _, path::Path};
 use serde_json::{Value, json};
 
 use crate::{
-    cli::{exit::Exit, resume::is_left, signals},
+    cli::{exit::Exit, resume::needs_retry, signals},
     ingest::reconcile::RECONCILE,
     run::{
-        Origin, RunOutcome, RunState,
+        RunOutcome, RunState, SourceInfo,
         decisions::{self, RecordedDecision},
-        shared::{self, SharedFile},
-        state::{Unit, UnitStatus},
+        shared_files::{self, SharedFile},
+        state::{UnitState, UnitStatus},
     },
     tape::note::Cause,
     tui::{text, view::dollars},
 };
 
 /// Longest sentence about a unit, in columns. The tape has the rest.
-const SENTENCE: usize = 300;
+const MAX_SENTENCE_WIDTH: usize = 300;
 
 /// Most files of several units that are named.
-const SHARED: usize = 5;
+const MAX_SHARED_FILES: usize = 5;
 
 /// `1 unit`, `2 units`.
-pub fn counted(count: usize, noun: &str) -> String {
+pub fn pluralize(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 /// What can be done with a record once its run is over.
 #[derive(Clone, Copy, Debug)]
-pub enum Next<'a> {
+pub enum NextSteps<'a> {
     /// It is gone with its directory.
-    Gone,
+    Temporary,
     /// It is no run of a project's units, or of none that another try would make sense for.
     Replay(&'a Path),
     /// It is a run of a project: the flag that finds the project again, if one was given, and its short id.
@@ -50,7 +50,7 @@ pub enum Next<'a> {
 
 /// What there is to say about a unit.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Told {
+pub struct UnitSummary {
     /// Key.
     pub unit: String,
     /// The sentence of its verdict.
@@ -73,33 +73,33 @@ pub struct Summary {
     /// Tool calls of all attempts.
     pub calls: u64,
     /// Failed units.
-    pub failed: Vec<Told>,
+    pub failed: Vec<UnitSummary>,
     /// Units whose budget ran out, likewise: no failure, but not to be overlooked.
-    pub budget: Vec<Told>,
+    pub budget: Vec<UnitSummary>,
     /// Session ids in order of their attempts.
     pub sessions: Vec<String>,
     /// Units that neither succeeded nor spent their budget, in plan order: those keep a run from ending well.
     pub unfinished: Vec<String>,
     /// Its record may still grow.
-    pub open: bool,
+    pub is_open: bool,
     outcome: Option<String>,
     lost: [u64; 4],
-    limited: bool,
+    hit_limit: bool,
     /// What is on the project's branch: short commit, branch, and how many files it changes.
-    saved: Option<(String, Option<String>, usize)>,
+    saved_commit: Option<(String, Option<String>, usize)>,
     /// Why what units wrote is not there.
-    not_saved: Option<String>,
+    save_error: Option<String>,
     /// Files that several units wrote and git merged.
     shared: Vec<SharedFile>,
     /// Conflicts that the reconcile step flagged for a person.
     flagged: Vec<RecordedDecision>,
     /// What kept every unit from running.
-    in_the_way: Option<Cause>,
+    blocking_cause: Option<Cause>,
 }
 
 impl Summary {
     /// The totals of `state`.
-    pub fn of(state: &RunState) -> Self {
+    pub fn from_state(state: &RunState) -> Self {
         let attempts = || state.units.iter().flat_map(|unit| &unit.attempts);
         let costs: Vec<f64> = attempts().filter_map(|attempt| attempt.cost_usd).collect();
         let mut counts: Vec<(UnitStatus, usize)> = Vec::new();
@@ -114,35 +114,40 @@ impl Summary {
             cost_usd: (!costs.is_empty()).then(|| costs.iter().sum()),
             turns: attempts().map(|attempt| u64::from(attempt.turns)).sum(),
             calls: attempts().map(|attempt| u64::from(attempt.calls)).sum(),
-            failed: of_status(state, UnitStatus::Failed),
-            budget: of_status(state, UnitStatus::Budget),
+            failed: units_with_status(state, UnitStatus::Failed),
+            budget: units_with_status(state, UnitStatus::BudgetExhausted),
             sessions: attempts().filter_map(|attempt| attempt.session.as_deref().map(str::to_owned)).collect(),
             unfinished: state
                 .units
                 .iter()
                 .filter(|unit| has_no_result(unit.status) || state.is_unsaved(unit))
                 .map(|unit| unit.key.to_string())
-                .chain(without_pass(state))
+                .chain(pending_reconcile_step(state))
                 .collect(),
-            open: false,
+            is_open: false,
             outcome: state.ended.as_ref().map(|ended| ended.outcome.clone()),
-            lost: [state.lost.malformed, state.lost.unknown, state.lost.unknown_notes, state.lost.torn],
-            limited: state.ended.as_ref().is_some_and(|ended| ended.outcome == "limit"),
-            saved: state
+            lost: [
+                state.loss_counts.malformed,
+                state.loss_counts.unknown,
+                state.loss_counts.unknown_notes,
+                state.loss_counts.corrupt_entries,
+            ],
+            hit_limit: state.ended.as_ref().is_some_and(|ended| ended.outcome == "limit"),
+            saved_commit: state
                 .saved
                 .as_ref()
-                .and_then(|saved| Some((saved.short()?.to_owned(), saved.branch.clone(), saved.paths.len()))),
-            not_saved: state.unsaved.as_deref().map(str::to_owned),
-            shared: shared::files(state).into_iter().filter(|file| file.merged).collect(),
+                .and_then(|saved| Some((saved.short_commit()?.to_owned(), saved.branch.clone(), saved.paths.len()))),
+            save_error: state.save_error.as_deref().map(str::to_owned),
+            shared: shared_files::files(state).into_iter().filter(|file| file.was_merged).collect(),
             flagged: decisions::flagged_conflicts(state),
-            in_the_way: in_the_way(state),
+            blocking_cause: blocking_cause(state),
         }
     }
 
     /// The totals of a record that may still grow, if it `goes_on`.
     #[must_use]
-    pub fn going_on(mut self, goes_on: bool) -> Self {
-        self.open = goes_on;
+    pub fn with_open_end(mut self, goes_on: bool) -> Self {
+        self.is_open = goes_on;
         self
     }
 
@@ -152,19 +157,19 @@ impl Summary {
 
     /// The exit code of a run that ended so after somebody `interrupted` it, or did not. An interrupt that came when
     /// everything was on its way, and let it end, changed nothing.
-    pub fn exit_after(&self, interrupted: bool) -> Exit {
-        let over = [UnitStatus::Succeeded, UnitStatus::Budget, UnitStatus::Failed, UnitStatus::Reused];
+    pub fn exit_after_interrupt(&self, interrupted: bool) -> Exit {
+        let over = [UnitStatus::Succeeded, UnitStatus::BudgetExhausted, UnitStatus::Failed, UnitStatus::Reused];
         let cut_short = self.counts.iter().any(|(status, count)| *count > 0 && !over.contains(status));
         if interrupted && cut_short { Exit::Signal(signals::SIGINT) } else { self.exit() }
     }
 
     /// The exit code of a run that ended so.
     pub fn exit(&self) -> Exit {
-        if self.limited {
+        if self.hit_limit {
             Exit::Limit
-        } else if let Some(cause) = &self.in_the_way {
-            Exit::of_cause(cause)
-        } else if self.count(UnitStatus::Failed) + self.count(UnitStatus::Stopped) > 0 || self.not_saved.is_some() {
+        } else if let Some(cause) = &self.blocking_cause {
+            Exit::from_cause(cause)
+        } else if self.count(UnitStatus::Failed) + self.count(UnitStatus::Stopped) > 0 || self.save_error.is_some() {
             Exit::UnitFailed
         } else if !self.unfinished.is_empty() {
             // Somebody drained the run: nothing failed, but not everything was done either.
@@ -177,75 +182,76 @@ impl Summary {
     /// The event that ends a JSON stream.
     pub fn to_json(&self) -> Value {
         let units: serde_json::Map<String, Value> =
-            self.counts.iter().map(|(status, count)| (status.word().to_owned(), Value::from(*count))).collect();
+            self.counts.iter().map(|(status, count)| (status.as_str().to_owned(), Value::from(*count))).collect();
         let [malformed, unknown, unknown_notes, torn] = self.lost;
-        let running = self.open.then_some(RunOutcome::Running.word());
+        let running = self.is_open.then_some(RunOutcome::Running.as_str());
         let outcome = self.outcome.as_deref().or(running);
         json!({
             "type": "run", "state": "summary", "outcome": outcome, "units": units, "turns": self.turns,
             "calls": self.calls, "cost_usd": self.cost_usd,
-            "commit": self.saved.as_ref().map(|(commit, ..)| commit), "not_saved": self.not_saved,
+            "commit": self.saved_commit.as_ref().map(|(commit, ..)| commit), "not_saved": self.save_error,
             "merged": self.shared.iter().map(|file| json!({"path": file.path, "units": file.units})).collect::<Vec<_>>(),
             "flagged": self.flagged.iter().map(|it| json!({"artifact": it.about, "text": it.text})).collect::<Vec<_>>(),
-            "failed": self.failed.iter().map(Told::to_json).collect::<Vec<_>>(),
-            "budget": self.budget.iter().map(Told::to_json).collect::<Vec<_>>(),
+            "failed": self.failed.iter().map(UnitSummary::to_json).collect::<Vec<_>>(),
+            "budget": self.budget.iter().map(UnitSummary::to_json).collect::<Vec<_>>(),
             "lost": {"malformed": malformed, "unknown": unknown, "unknown_notes": unknown_notes, "torn": torn},
         })
     }
 
     /// Lines for the scrollback, without colour.
-    pub fn to_text(&self, origin: &Origin, state: &RunState) -> String {
+    pub fn to_text(&self, origin: &SourceInfo, state: &RunState) -> String {
         let mut text = String::new();
         let name = origin.header.as_ref().map_or_else(
             || origin.name.clone(),
             |header| format!("{} · run {}", header.project.as_deref().unwrap_or("ingest"), header.run.short()),
         );
-        let name = text::safe(&name, SENTENCE);
+        let name = text::printable(&name, MAX_SENTENCE_WIDTH);
         if state.entries == 0 {
             let _ = writeln!(text, "{name} · nothing is recorded in it");
             return text;
         }
         let counts: Vec<String> =
-            self.counts.iter().map(|(status, count)| format!("{count} {}", status.word())).collect();
-        let outcome = self.outcome_word(state);
-        let units = counted(state.units.len(), "unit");
+            self.counts.iter().map(|(status, count)| format!("{count} {}", status.as_str())).collect();
+        let outcome = self.outcome_label(state);
+        let units = pluralize(state.units.len(), "unit");
         let colon = if counts.is_empty() { "" } else { ": " };
-        let _ = writeln!(text, "{name} · {outcome} after {} · {units}{colon}{}", state.now, counts.join(", "));
+        let _ =
+            writeln!(text, "{name} · {outcome} after {} · {units}{colon}{}", state.last_entry_at, counts.join(", "));
         let cost = dollars(self.cost_usd);
-        let scripted = if state.units.iter().any(|unit| unit.attempts.iter().any(|attempt| attempt.scripted)) {
+        let scripted = if state.units.iter().any(|unit| unit.attempts.iter().any(|attempt| attempt.is_scripted)) {
             " (scripted agent: invented numbers)"
         } else {
             ""
         };
-        let calls = counted(usize::try_from(self.calls).unwrap_or(usize::MAX), "tool call");
-        let turns = counted(usize::try_from(self.turns).unwrap_or(usize::MAX), "turn");
+        let calls = pluralize(usize::try_from(self.calls).unwrap_or(usize::MAX), "tool call");
+        let turns = pluralize(usize::try_from(self.turns).unwrap_or(usize::MAX), "turn");
         let _ = writeln!(text, "{calls} · {turns} · {cost}{scripted}");
-        if let Some((commit, branch, files)) = &self.saved {
+        if let Some((commit, branch, files)) = &self.saved_commit {
             let branch = branch.as_deref().map(|branch| format!(" on {branch}")).unwrap_or_default();
-            let line = format!("commit {commit}{branch} · {} changed", counted(*files, "file"));
-            let _ = writeln!(text, "{}", text::safe(&line, SENTENCE));
+            let line = format!("commit {commit}{branch} · {} changed", pluralize(*files, "file"));
+            let _ = writeln!(text, "{}", text::printable(&line, MAX_SENTENCE_WIDTH));
         }
-        if let Some(why) = &self.not_saved {
-            let _ = writeln!(text, "  ✗ {}", text::safe(&format!("not saved: {why}"), SENTENCE));
+        if let Some(why) = &self.save_error {
+            let _ = writeln!(text, "  ✗ {}", text::printable(&format!("not saved: {why}"), MAX_SENTENCE_WIDTH));
             let _ = writeln!(text, "    what the units wrote is kept in .ktx/ingest-patches/");
         }
         let failed = self.failed.iter().map(|unit| ('✗', unit));
         let budget = self.budget.iter().map(|unit| ('◆', unit));
         for (glyph, told) in failed.chain(budget) {
-            let Told { unit, reason, call, remedy } = told;
-            let _ = writeln!(text, "  {glyph} {}", text::safe(&format!("{unit}: {reason}"), SENTENCE));
+            let UnitSummary { unit, reason, call, remedy } = told;
+            let _ = writeln!(text, "  {glyph} {}", text::printable(&format!("{unit}: {reason}"), MAX_SENTENCE_WIDTH));
             for line in [call, remedy].into_iter().flatten() {
-                let _ = writeln!(text, "    {}", text::safe(line, SENTENCE));
+                let _ = writeln!(text, "    {}", text::printable(line, MAX_SENTENCE_WIDTH));
             }
         }
-        for file in self.shared.iter().take(SHARED) {
-            let _ = writeln!(text, "  ▲ {}", text::safe(&file.to_string(), SENTENCE));
+        for file in self.shared.iter().take(MAX_SHARED_FILES) {
+            let _ = writeln!(text, "  ▲ {}", text::printable(&file.to_string(), MAX_SENTENCE_WIDTH));
         }
-        if self.shared.len() > SHARED {
-            let _ = writeln!(text, "  ▲ and {} more that several units wrote", self.shared.len() - SHARED);
+        if self.shared.len() > MAX_SHARED_FILES {
+            let _ = writeln!(text, "  ▲ and {} more that several units wrote", self.shared.len() - MAX_SHARED_FILES);
         }
-        if let Some(sentence) = decisions::sentence(&self.flagged) {
-            let _ = writeln!(text, "  ▲ {}", text::safe(&sentence, SENTENCE));
+        if let Some(sentence) = decisions::conflicts_summary(&self.flagged) {
+            let _ = writeln!(text, "  ▲ {}", text::printable(&sentence, MAX_SENTENCE_WIDTH));
         }
         if self.lost.iter().any(|lost| *lost > 0) {
             let [malformed, unknown, notes, torn] = self.lost;
@@ -258,21 +264,21 @@ impl Summary {
     }
 
     /// Lines that say where the record is, and the commands that go on from here.
-    pub fn next_steps(&self, next: Next<'_>) -> String {
+    pub fn next_steps(&self, next: NextSteps<'_>) -> String {
         match next {
-            Next::Gone => {
+            NextSteps::Temporary => {
                 "the record was temporary; `ingestdeck demo --keep DIR` keeps it, and everything the demo wrote\n"
                     .into()
             }
-            Next::Replay(tape) => {
+            NextSteps::Replay(tape) => {
                 let path = tape.display().to_string();
-                format!("recorded in {path}\n  ingestdeck replay {}\n", word(&path))
+                format!("recorded in {path}\n  ingestdeck replay {}\n", shell_quote(&path))
             }
-            Next::Project { tape, flag, run, retry } => {
-                let replay = format!("ingestdeck replay {run}{}", at(flag));
+            NextSteps::Project { tape, flag, run, retry } => {
+                let replay = format!("ingestdeck replay {run}{}", project_dir_flag(flag));
                 let mut text = format!("recorded in {}\n  {replay}\n", tape.display());
                 if retry && !(self.unfinished.is_empty() && self.budget.is_empty()) {
-                    let _ = writeln!(text, "  {}", resume(flag, run));
+                    let _ = writeln!(text, "  {}", resume_command(flag, run));
                 }
                 text
             }
@@ -280,9 +286,9 @@ impl Summary {
     }
 
     /// How the run ended; for a record without an end, how it stands or broke off.
-    fn outcome_word(&self, state: &RunState) -> &str {
-        let goes_on = |unit: &Unit| unit.status.is_in_flight() || unit.status == UnitStatus::Waiting;
-        match (&self.outcome, RunOutcome::of(state, self.open || state.units.iter().any(goes_on))) {
+    fn outcome_label(&self, state: &RunState) -> &str {
+        let goes_on = |unit: &UnitState| unit.status.is_in_flight() || unit.status == UnitStatus::Waiting;
+        match (&self.outcome, RunOutcome::from_state(state, self.is_open || state.units.iter().any(goes_on))) {
             (Some(outcome), _) => outcome,
             (None, RunOutcome::Running) => "still running",
             (None, RunOutcome::Interrupted) => "interrupted",
@@ -292,16 +298,16 @@ impl Summary {
 }
 
 /// The command that goes on with `run`.
-pub fn resume(project: Option<&Path>, run: &str) -> String {
-    format!("ingestdeck run{} --resume-run {run}", at(project))
+pub fn resume_command(project: Option<&Path>, run: &str) -> String {
+    format!("ingestdeck run{} --resume-run {run}", project_dir_flag(project))
 }
 
-fn at(project: Option<&Path>) -> String {
-    project.map(|project| format!(" --project-dir {}", word(&project.display().to_string()))).unwrap_or_default()
+fn project_dir_flag(project: Option<&Path>) -> String {
+    project.map(|project| format!(" --project-dir {}", shell_quote(&project.display().to_string()))).unwrap_or_default()
 }
 
 /// `text` as one word of a shell.
-fn word(text: &str) -> String {
+fn shell_quote(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./@%+=:,".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
         text.to_owned()
@@ -311,7 +317,7 @@ fn word(text: &str) -> String {
 }
 
 /// What kept every unit of `state` from running, if its run ended so.
-fn in_the_way(state: &RunState) -> Option<Cause> {
+fn blocking_cause(state: &RunState) -> Option<Cause> {
     state.ended.as_ref().filter(|ended| ended.outcome == "unusable")?;
     let causes = state.units.iter().filter_map(|unit| Some(&unit.latest()?.verdict.as_ref()?.cause));
     let is_in_the_way = |cause: &&Cause| {
@@ -323,22 +329,22 @@ fn in_the_way(state: &RunState) -> Option<Cause> {
 
 /// True for a unit that left nothing. One that ran out of turns is not done, but what it wrote counts.
 fn has_no_result(status: UnitStatus) -> bool {
-    is_left(status) && status != UnitStatus::Budget
+    needs_retry(status) && status != UnitStatus::BudgetExhausted
 }
 
 /// The pass, where what is saved waits for it although it never ran.
-fn without_pass(state: &RunState) -> Option<String> {
+fn pending_reconcile_step(state: &RunState) -> Option<String> {
     let is_shown = state.units.iter().any(|unit| unit.key.as_str() == RECONCILE && has_no_result(unit.status));
     (state.ended.is_some() && !is_shown && !state.unreconciled.is_empty()).then(|| RECONCILE.to_owned())
 }
 
 /// What there is to say about the units of a status.
-fn of_status(state: &RunState, status: UnitStatus) -> Vec<Told> {
-    state.units.iter().filter(|unit| unit.status == status).map(|unit| Told::of(state, unit)).collect()
+fn units_with_status(state: &RunState, status: UnitStatus) -> Vec<UnitSummary> {
+    state.units.iter().filter(|unit| unit.status == status).map(|unit| UnitSummary::from_unit(state, unit)).collect()
 }
 
-impl Told {
-    fn of(state: &RunState, unit: &Unit) -> Self {
+impl UnitSummary {
+    fn from_unit(state: &RunState, unit: &UnitState) -> Self {
         let verdict = state.verdict(unit);
         let by_calls = verdict.is_some_and(|verdict| verdict.cause == Cause::ToolFailures);
         let call = unit.latest().and_then(|attempt| attempt.first_failure.as_deref()).filter(|_| by_calls);
@@ -360,8 +366,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_keeps_every_unit_from_running_has_its_own_code() {
-        let ended = |cause| Summary { in_the_way: Some(cause), ..left(&["a"]) }.exit();
+    fn blocking_cause_has_its_own_exit_code() {
+        let ended = |cause| Summary { blocking_cause: Some(cause), ..left(&["a"]) }.exit();
         assert_eq!(ended(Cause::Auth), Exit::Setup);
         assert_eq!(ended(Cause::Credit), Exit::Setup);
         assert_eq!(ended(Cause::Network), Exit::Setup);
@@ -369,8 +375,8 @@ mod tests {
         assert_eq!(ended(Cause::Model), Exit::Usage);
     }
 
-    fn project(flag: Option<&Path>, retry: bool) -> Next<'_> {
-        Next::Project { tape: Path::new("/p/tape.jsonl"), flag, run: "a1b2c3", retry }
+    fn project(flag: Option<&Path>, retry: bool) -> NextSteps<'_> {
+        NextSteps::Project { tape: Path::new("/p/tape.jsonl"), flag, run: "a1b2c3", retry }
     }
 
     fn left(units: &[&str]) -> Summary {
@@ -378,35 +384,35 @@ mod tests {
     }
 
     #[test]
-    fn the_next_commands_can_be_copied_into_a_shell() {
+    fn next_steps_are_valid_shell_commands() {
         let steps = left(&["docs-a", "docs-b"]).next_steps(project(Some(Path::new("/my project")), true));
         let expected = "recorded in /p/tape.jsonl
   ingestdeck replay a1b2c3 --project-dir '/my project'
   ingestdeck run --project-dir '/my project' --resume-run a1b2c3
 ";
         assert_eq!(steps, expected);
-        assert_eq!(word("a 'b'; c"), r"'a '\''b'\''; c'");
+        assert_eq!(shell_quote("a 'b'; c"), r"'a '\''b'\''; c'");
     }
 
     #[test]
-    fn another_try_is_offered_only_where_it_makes_sense() {
+    fn resume_command_is_offered_only_for_unfinished_units() {
         let replay = "recorded in /p/tape.jsonl\n  ingestdeck replay a1b2c3\n";
         assert_eq!(left(&[]).next_steps(project(None, true)), replay);
         assert_eq!(left(&["a"]).next_steps(project(None, false)), replay);
     }
 
     #[test]
-    fn a_drained_run_did_not_succeed() {
+    fn drained_run_exits_with_sigint() {
         assert_eq!(left(&[]).exit(), Exit::Ok);
         assert_eq!(left(&["a"]).exit(), Exit::Signal(signals::SIGINT));
     }
 
     #[test]
-    fn an_interrupt_counts_when_it_cut_something_short() {
+    fn interrupt_sets_the_exit_code_only_if_units_were_cut_short() {
         let ended = |status| Summary { counts: vec![(UnitStatus::Failed, 1), (status, 1)], ..left(&["a", "b"]) };
-        assert_eq!(ended(UnitStatus::Stopped).exit_after(true), Exit::Signal(signals::SIGINT));
-        assert_eq!(ended(UnitStatus::Queued).exit_after(true), Exit::Signal(signals::SIGINT));
-        assert_eq!(ended(UnitStatus::Stopped).exit_after(false), Exit::UnitFailed);
-        assert_eq!(ended(UnitStatus::Succeeded).exit_after(true), Exit::UnitFailed);
+        assert_eq!(ended(UnitStatus::Stopped).exit_after_interrupt(true), Exit::Signal(signals::SIGINT));
+        assert_eq!(ended(UnitStatus::Queued).exit_after_interrupt(true), Exit::Signal(signals::SIGINT));
+        assert_eq!(ended(UnitStatus::Stopped).exit_after_interrupt(false), Exit::UnitFailed);
+        assert_eq!(ended(UnitStatus::Succeeded).exit_after_interrupt(true), Exit::UnitFailed);
     }
 }

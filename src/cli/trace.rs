@@ -1,7 +1,7 @@
 //! KTX's trace of a run, written beside its tape while that grows. Whoever runs and whoever shows the run knows nothing
 //! of it: a trace that is slow or cannot be written costs them nothing.
 
-mod cut;
+mod line_splitter;
 
 use std::{
     fs::File,
@@ -16,46 +16,46 @@ use tokio::{
     task::JoinHandle,
 };
 
-use self::cut::Cutter;
+use self::line_splitter::LineSplitter;
 use crate::{
-    claude::contained,
-    run::trace::{Trace, TraceLevel},
+    claude::panic_guard,
+    run::trace::{TraceLevel, TraceWriter},
     scoped_dir::{self, ScopedDir},
-    tape::{Entry, Header},
+    tape::{Header, TapeEntry},
 };
 
 /// KTX's place for traces, relative to the project.
-const TRACES: &str = ".ktx/ingest-traces";
+const TRACES_DIR: &str = ".ktx/ingest-traces";
 
 /// The variable that says how much is traced.
-const LEVEL: &str = "KTX_INGEST_TRACE_LEVEL";
+const LEVEL_VAR: &str = "KTX_INGEST_TRACE_LEVEL";
 
 /// How long entries are gathered before they are traced: nobody watches a trace, and waking up costs more than it does.
-const TOGETHER: Duration = Duration::from_secs(1);
+const COALESCE_DELAY: Duration = Duration::from_secs(1);
 
 /// Bytes read at once.
-const BLOCK: usize = 256 << 10;
+const READ_BLOCK_BYTES: usize = 256 << 10;
 
 /// Longest line that is traced. Whatever is longer is a tool's result, and those are in no trace.
-const LONGEST: usize = 64 << 20;
+const MAX_LINE_BYTES: usize = 64 << 20;
 
 /// A trace that is being written.
 #[derive(Debug)]
-pub struct Tracing {
+pub struct TraceTask {
     complete: oneshot::Sender<()>,
     writer: JoinHandle<io::Result<()>>,
 }
 
-impl Tracing {
+impl TraceTask {
     /// Follows the tape at `tape`, which `changed` tells of, into the traces of `project`. Needs a runtime.
     ///
     /// # Errors
     /// When the tape cannot be read.
     pub fn follow(tape: &Path, project: &Path, changed: watch::Receiver<u64>) -> io::Result<Self> {
-        let level = TraceLevel::parse(&std::env::var(LEVEL).unwrap_or_default());
-        let follower = Follower::open(tape, project, level)?;
+        let level = TraceLevel::parse(&std::env::var(LEVEL_VAR).unwrap_or_default());
+        let follower = TraceFollower::open(tape, project, level)?;
         let (complete, is_complete) = oneshot::channel();
-        Ok(Self { complete, writer: tokio::spawn(follow(follower, changed, is_complete)) })
+        Ok(Self { complete, writer: tokio::spawn(run_follower(follower, changed, is_complete)) })
     }
 
     /// The tape is complete: writes what is left of the trace.
@@ -69,15 +69,16 @@ impl Tracing {
     }
 }
 
-async fn follow(
-    mut follower: Follower,
+async fn run_follower(
+    mut follower: TraceFollower,
     mut changed: watch::Receiver<u64>,
     mut is_complete: oneshot::Receiver<()>,
 ) -> io::Result<()> {
     let mut last = false;
     loop {
-        follower =
-            contained::blocking(move || follower.advance().map(|()| follower)).await.map_err(io::Error::other)??;
+        follower = panic_guard::spawn_blocking_guarded(move || follower.advance().map(|()| follower))
+            .await
+            .map_err(io::Error::other)??;
         if last {
             return Ok(());
         }
@@ -86,7 +87,7 @@ async fn follow(
             changed = changed.changed() => match changed {
                 // Entries are taken together, but the end of the run does not wait for more of them.
                 Ok(()) => tokio::select! {
-                    () = tokio::time::sleep(TOGETHER) => {}
+                    () = tokio::time::sleep(COALESCE_DELAY) => {}
                     _ = &mut is_complete => last = true,
                 },
                 // Its writer is gone, so this was all.
@@ -98,26 +99,34 @@ async fn follow(
 
 /// Reads the lines of a tape as they come.
 #[derive(Debug)]
-struct Follower {
+struct TraceFollower {
     tape: File,
     offset: u64,
-    lines: Cutter,
+    splitter: LineSplitter,
     project: PathBuf,
     level: TraceLevel,
-    trace: Option<Trace>,
+    trace: Option<TraceWriter>,
     file: Option<File>,
 }
 
-impl Follower {
+impl TraceFollower {
     fn open(tape: &Path, project: &Path, level: TraceLevel) -> io::Result<Self> {
         let tape = File::open(tape)?;
         let project = project.to_owned();
-        Ok(Self { tape, offset: 0, lines: Cutter::new(LONGEST), project, level, trace: None, file: None })
+        Ok(Self {
+            tape,
+            offset: 0,
+            splitter: LineSplitter::new(MAX_LINE_BYTES),
+            project,
+            level,
+            trace: None,
+            file: None,
+        })
     }
 
     /// Traces everything that is on the tape by now.
     fn advance(&mut self) -> io::Result<()> {
-        let mut block = vec![0; BLOCK];
+        let mut block = vec![0; READ_BLOCK_BYTES];
         loop {
             let count = match self.tape.read_at(&mut block, self.offset) {
                 Ok(0) => return Ok(()),
@@ -127,11 +136,11 @@ impl Follower {
             };
             self.offset += count as u64;
             let (trace, level, mut out) = (&mut self.trace, self.level, Vec::new());
-            self.lines.take(&block[..count], &mut |line| match trace {
-                None => *trace = Header::parse(line).ok().map(|header| Trace::new(header, level)),
+            self.splitter.feed(&block[..count], &mut |line| match trace {
+                None => *trace = Header::parse(line).ok().map(|header| TraceWriter::new(header, level)),
                 Some(trace) => {
-                    if let Ok(entry) = Entry::parse(line) {
-                        trace.take(&entry, &mut out);
+                    if let Ok(entry) = TapeEntry::parse(line) {
+                        trace.write_entry(&entry, &mut out);
                     }
                 }
             });
@@ -140,7 +149,9 @@ impl Follower {
     }
 
     fn write(&mut self, lines: &[u8]) -> io::Result<()> {
-        let Some(job) = self.trace.as_ref().and_then(Trace::job).filter(|_| !lines.is_empty()) else { return Ok(()) };
+        let Some(job) = self.trace.as_ref().and_then(TraceWriter::job).filter(|_| !lines.is_empty()) else {
+            return Ok(());
+        };
         let file = match &mut self.file {
             Some(file) => file,
             None => self.file.insert(create(&self.project, job)?),
@@ -151,7 +162,7 @@ impl Follower {
 
 /// Where the trace of a job is, relative to the project.
 pub fn path(job: &str) -> String {
-    format!("{TRACES}/{job}/trace.jsonl")
+    format!("{TRACES_DIR}/{job}/trace.jsonl")
 }
 
 /// Transcripts and traces hold secrets: private files, and nobody commits them by accident.
@@ -159,7 +170,7 @@ fn create(project: &Path, job: &str) -> io::Result<File> {
     if job.contains(['/', '\\']) || job.starts_with('.') {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("the job {job:?} is no folder's name")));
     }
-    scoped_dir::make_hidden(project, &project.join(TRACES))?;
+    scoped_dir::create_ignored_dir(project, &project.join(TRACES_DIR))?;
     ScopedDir::open(project)?.append_to(&path(job))
 }
 
@@ -180,13 +191,13 @@ mod tests {
     }
 
     #[test]
-    fn a_tape_in_pieces_gives_the_trace_of_the_whole() {
+    fn trace_is_independent_of_how_the_tape_is_chunked() {
         let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let traces = directories.each_ref().map(|directory| {
             let tape = directory.path().join("tape.jsonl");
             let mut file = File::create(&tape).unwrap();
             let pieces = if directory.path() == directories[0].path() { 1 } else { 700 };
-            let mut follower = Follower::open(&tape, directory.path(), TraceLevel::Debug).unwrap();
+            let mut follower = TraceFollower::open(&tape, directory.path(), TraceLevel::Debug).unwrap();
             for piece in TAPE.as_bytes().chunks(TAPE.len() / pieces + 1) {
                 file.write_all(piece).unwrap();
                 follower.advance().unwrap();
@@ -198,26 +209,26 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_written_last_is_traced_too() {
+    async fn trace_includes_entries_written_before_finish() {
         let directory = tempfile::tempdir().unwrap();
         let tape = directory.path().join("tape.jsonl");
         fs::write(&tape, "").unwrap();
         let (_grown, changed) = watch::channel(0);
-        let tracing = Tracing::follow(&tape, directory.path(), changed).unwrap();
+        let tracing = TraceTask::follow(&tape, directory.path(), changed).unwrap();
         fs::write(&tape, TAPE).unwrap();
         tracing.finish().await.unwrap();
         assert!(traced(directory.path()).contains("\"event\":\"ingest_finished\""));
     }
 
     #[tokio::test]
-    async fn a_link_out_of_the_project_is_not_followed() {
+    async fn trace_dir_that_is_a_link_is_refused() {
         let (project, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         fs::create_dir(project.path().join(".ktx")).unwrap();
         std::os::unix::fs::symlink(outside.path(), project.path().join(".ktx/ingest-traces")).unwrap();
         let tape = project.path().join("tape.jsonl");
         fs::write(&tape, TAPE).unwrap();
         let (_grown, changed) = watch::channel(0);
-        let tracing = Tracing::follow(&tape, project.path(), changed).unwrap();
+        let tracing = TraceTask::follow(&tape, project.path(), changed).unwrap();
         assert!(tracing.finish().await.unwrap_err().to_string().contains("is a symbolic link"));
     }
 }

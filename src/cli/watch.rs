@@ -8,16 +8,16 @@ use std::{
 use tokio::sync::{oneshot, watch};
 
 use super::{
-    args::{Global, Ui, WatchArgs},
-    exit::{Exit, Failure},
+    args::{GlobalArgs, Ui, WatchArgs},
+    exit::{CliError, Exit},
     output, replay, runs, screen, settings, show,
-    show::Plain,
-    summary::{Next, Summary},
+    show::EventSink,
+    summary::{NextSteps, Summary},
 };
 use crate::{
-    replay::file::Finish,
-    run::{Progress, RunState, Timeline},
-    store::{Found, Runs, Standing},
+    replay::file::FollowHandle,
+    run::{PollStatus, RunState, Timeline},
+    store::{RecordedRun, RunStatus, RunStore},
     tui::{self, LiveHandle},
 };
 
@@ -25,64 +25,64 @@ use crate::{
 const SLICE: usize = 1 << 20;
 
 /// How often the tape is looked at: nobody tells when another process writes.
-const LOOK_AGAIN: Duration = Duration::from_millis(150);
+const TAPE_POLL_INTERVAL: Duration = Duration::from_millis(150);
 
 /// How often it is asked whether the process still lives.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
+const LIVENESS_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What is said of a record without an end that nobody writes to any more.
-const GONE: &str = "writer gone: the process that ran this is no more, and its record breaks off here";
+const WRITER_GONE: &str = "writer gone: the process that ran this is no more, and its record breaks off here";
 
 /// Follows a run until it ends.
 ///
 /// # Errors
 /// When there is no such run, or its tape cannot be read.
-pub fn watch(global: &Global, args: &WatchArgs) -> Result<Exit, Failure> {
-    let runs = runs::place(global)?;
-    let found = runs.resolve(&args.run).map_err(|error| runs::unknown(&error))?;
+pub fn watch(global: &GlobalArgs, args: &WatchArgs) -> Result<Exit, CliError> {
+    let runs = runs::resolve_store(global)?;
+    let found = runs.resolve(&args.run).map_err(|error| runs::lookup_error(&error))?;
     let (source, finish) = runs::follow(&runs, &found)?;
-    let writer = Writer { runs, found };
-    let ui = show::resolve(global.ui);
+    let writer = WatchedRun { runs, found };
+    let ui = show::resolve_ui(global.ui);
     let source = replay::for_ui(source, ui);
     match ui {
-        Ui::Tui => on_screen(global, &writer, Timeline::new(Box::new(source)), finish),
-        ui => plainly(global, ui, &writer, Timeline::forward(Box::new(source)), &finish),
+        Ui::Tui => watch_on_screen(global, &writer, Timeline::new(Box::new(source)), finish),
+        ui => watch_plain(global, ui, &writer, Timeline::new_forward_only(Box::new(source)), &finish),
     }
 }
 
 /// Who writes the tape.
 #[derive(Clone, Debug)]
-struct Writer {
-    runs: Runs,
-    found: Found,
+struct WatchedRun {
+    runs: RunStore,
+    found: RecordedRun,
 }
 
-impl Writer {
+impl WatchedRun {
     /// What cannot be asked is taken for alive: a lock that cannot be read says nothing.
     fn is_alive(&self) -> bool {
         self.runs.is_alive(self.found.id).unwrap_or(true)
     }
 
-    fn broke_off(&self) -> bool {
-        self.runs.standing(&self.found).is_ok_and(|standing| standing == Standing::Interrupted)
+    fn was_interrupted(&self) -> bool {
+        self.runs.status(&self.found).is_ok_and(|standing| standing == RunStatus::Interrupted)
     }
 
     /// Wakes `grown` whenever the tape has grown. Returns once nobody writes to it any more.
-    async fn follow(self, finish: Finish, grown: watch::Sender<u64>, gone: oneshot::Sender<String>) {
+    async fn poll_tape(self, finish: FollowHandle, grown: watch::Sender<u64>, gone: oneshot::Sender<String>) {
         let mut asked = Instant::now();
         loop {
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(TAPE_POLL_INTERVAL).await;
             let length = fs::metadata(&self.found.tape).map_or(0, |metadata| metadata.len());
             grown.send_if_modified(|known| std::mem::replace(known, length) != length);
-            if asked.elapsed() < ASK_AGAIN {
+            if asked.elapsed() < LIVENESS_POLL_INTERVAL {
                 continue;
             }
             asked = Instant::now();
             if !self.is_alive() {
                 finish.finish();
-                if self.broke_off() {
+                if self.was_interrupted() {
                     // Whoever has left does not need to hear it.
-                    let _ = gone.send(GONE.to_owned());
+                    let _ = gone.send(WRITER_GONE.to_owned());
                 }
                 return;
             }
@@ -90,64 +90,76 @@ impl Writer {
     }
 }
 
-fn on_screen(global: &Global, writer: &Writer, timeline: Timeline, finish: Finish) -> Result<Exit, Failure> {
+fn watch_on_screen(
+    global: &GlobalArgs,
+    writer: &WatchedRun,
+    timeline: Timeline,
+    finish: FollowHandle,
+) -> Result<Exit, CliError> {
     let config = settings::load(global)?;
-    let options = settings::screen(global, &config)?;
+    let options = settings::screen_options(global, &config)?;
     let runtime = screen::runtime(1)?;
     let left = runtime.block_on(async {
         let ((grown, changed), (gone, broken)) = (watch::channel(0), oneshot::channel());
-        tokio::spawn(writer.clone().follow(finish, grown, gone));
+        tokio::spawn(writer.clone().poll_tape(finish, grown, gone));
         tui::run(timeline, Some(LiveHandle::watching(changed, broken)), options).await
     });
     // A reader of a terminal that is gone may never come back.
     runtime.shutdown_background();
-    let left = left.map_err(|error| screen::unusable(&error))?;
-    let (summary, timeline) = screen::leave_summary(left.timeline)?;
+    let left = left.map_err(|error| screen::terminal_error(&error))?;
+    let (summary, timeline) = screen::print_summary(left.timeline)?;
     // Whoever leaves a run that goes on says nothing about it.
-    let goes_on = timeline.story().state.ended.is_none() && writer.is_alive();
-    Ok(screen::after(&left.how, if goes_on { Exit::Ok } else { summary.exit() }))
+    let goes_on = timeline.view().state.ended.is_none() && writer.is_alive();
+    Ok(screen::exit_after(&left.reason, if goes_on { Exit::Ok } else { summary.exit() }))
 }
 
-fn plainly(global: &Global, ui: Ui, writer: &Writer, mut timeline: Timeline, finish: &Finish) -> Result<Exit, Failure> {
-    let origin = timeline.source().origin().clone();
-    let mut sink = Plain::new(ui, global, &origin);
+fn watch_plain(
+    global: &GlobalArgs,
+    ui: Ui,
+    writer: &WatchedRun,
+    mut timeline: Timeline,
+    finish: &FollowHandle,
+) -> Result<Exit, CliError> {
+    let origin = timeline.source().info().clone();
+    let mut sink = EventSink::new(ui, global, &origin);
     loop {
-        let progress = timeline.advance(SLICE, &mut |emitted| sink.emitted(&emitted)).map_err(Failure::internal)?;
+        let progress =
+            timeline.advance(SLICE, &mut |emitted| sink.write_event(&emitted)).map_err(CliError::internal)?;
         match progress {
             _ if sink.is_closed() => break,
-            Progress::More => {}
-            Progress::End => break,
-            Progress::Waiting => {
-                show::tell_silence(&mut timeline, &mut sink);
+            PollStatus::More => {}
+            PollStatus::End => break,
+            PollStatus::Waiting => {
+                show::emit_silence(&mut timeline, &mut sink);
                 sink.flush();
                 // A run that has ended may be opened again by its person; whoever waits for its end waits no longer.
-                if timeline.story().state.ended.is_some() || !writer.is_alive() {
+                if timeline.view().state.ended.is_some() || !writer.is_alive() {
                     finish.finish();
                 } else {
-                    std::thread::sleep(LOOK_AGAIN);
+                    std::thread::sleep(TAPE_POLL_INTERVAL);
                 }
             }
         }
     }
-    let state = &timeline.story().state;
-    let summary = Summary::of(state);
-    sink.end(&origin, state, false)?;
+    let state = &timeline.view().state;
+    let summary = Summary::from_state(state);
+    sink.finish(&origin, state, false)?;
     if state.ended.is_none() {
-        show::tell(&format!("ingestdeck: run {}: {GONE}", writer.found.id.short()));
+        show::print_stderr(&format!("ingestdeck: run {}: {WRITER_GONE}", writer.found.id.short()));
     }
     if ui == Ui::Lines {
-        say_next(global, writer, state, &summary);
+        print_next_steps(global, writer, state, &summary);
     }
     Ok(summary.exit())
 }
 
 /// Advice, not a result: nothing depends on whether anybody takes it.
-fn say_next(global: &Global, writer: &Writer, state: &RunState, summary: &Summary) {
-    let next = Next::Project {
+fn print_next_steps(global: &GlobalArgs, writer: &WatchedRun, state: &RunState, summary: &Summary) {
+    let next = NextSteps::Project {
         tape: &writer.found.tape,
         flag: global.project_dir.as_deref(),
         run: &writer.found.id.short(),
-        retry: super::resume::unfit(state).is_none(),
+        retry: super::resume::not_resumable_reason(state).is_none(),
     };
     let _ = output::stdout().write_linked(&summary.next_steps(next), &writer.found.tape);
 }

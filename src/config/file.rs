@@ -13,8 +13,8 @@ use toml::{
 
 use super::{
     ConfigError,
-    schema::{self, CHORDS},
-    value::{Value, shown},
+    schema::{self, CHORDS_SECTION},
+    value::{SettingValue, escape_excerpt},
 };
 
 /// Largest file that is read.
@@ -22,29 +22,29 @@ pub const MAX_BYTES: u64 = 1024 * 1024;
 
 /// A file's content.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Content {
+pub struct SettingsFileContent {
     /// Settings in the order of the file.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<FileSetting>,
     /// Chords by action.
-    pub chords: Vec<(String, Chords)>,
+    pub chords: Vec<(String, ActionChords)>,
     /// Sections that are not known.
     pub warnings: Vec<String>,
 }
 
 /// A setting of a file.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
+pub struct FileSetting {
     /// Dotted key.
     pub key: String,
     /// Value.
-    pub value: Value,
+    pub value: SettingValue,
     /// Line, from 1.
     pub line: usize,
 }
 
 /// Chords of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Chords {
+pub struct ActionChords {
     /// In the order of the file; empty unbinds the action.
     pub chords: Vec<String>,
     /// Line, from 1.
@@ -68,7 +68,7 @@ pub fn read(path: &Path, asked_for: bool) -> Result<Option<String>, ConfigError>
 }
 
 /// Flattens a file. `path` is for messages only.
-pub fn parse(path: &Path, text: &str) -> Result<Content, ConfigError> {
+pub fn parse(path: &Path, text: &str) -> Result<SettingsFileContent, ConfigError> {
     // Where the lines end, once: a hostile file has a key on each of many.
     let ends: Vec<usize> = text.match_indices('\n').map(|(at, _)| at).collect();
     let line_of = |offset: usize| ends.partition_point(|end| *end < offset) + 1;
@@ -77,31 +77,35 @@ pub fn parse(path: &Path, text: &str) -> Result<Content, ConfigError> {
         place: place(error.span().map_or(1, |span| line_of(span.start))),
         cause: error.message().replace('\n', " "),
     })?;
-    let mut content = Content::default();
+    let mut content = SettingsFileContent::default();
     for (name, value) in by_position(root.get_ref()) {
         let section = name.get_ref().as_ref();
         let line = line_of(name.span().start);
         if !schema::is_section(section) {
-            let hint = schema::nearest_section(section).map(|near| format!("; did you mean [{near}]?"));
+            let hint = schema::suggest_section(section).map(|near| format!("; did you mean [{near}]?"));
             let hint = hint.unwrap_or_default();
-            content.warnings.push(format!("{}: unknown section {} is ignored{hint}", place(line), shown(section)));
+            content.warnings.push(format!(
+                "{}: unknown section {} is ignored{hint}",
+                place(line),
+                escape_excerpt(section)
+            ));
             continue;
         }
         let DeValue::Table(table) = value.get_ref() else {
-            return Err(unfit(place(line), section, "a section of its own", value.get_ref()));
+            return Err(invalid_value(place(line), section, "a section of its own", value.get_ref()));
         };
         for (name, value) in by_position(table) {
             let line = line_of(name.span().start);
             let name = name.get_ref().as_ref();
-            if section == CHORDS {
+            if section == CHORDS_SECTION {
                 let chords = chords(value.get_ref()).ok_or_else(|| {
-                    let key = format!("{CHORDS}.{}", shown(name));
-                    unfit(place(line), &key, "a key in quotes or a list of them", value.get_ref())
+                    let key = format!("{CHORDS_SECTION}.{}", escape_excerpt(name));
+                    invalid_value(place(line), &key, "a key in quotes or a list of them", value.get_ref())
                 })?;
-                content.chords.push((name.to_owned(), Chords { chords, line }));
+                content.chords.push((name.to_owned(), ActionChords { chords, line }));
             } else {
                 let value = flatten(value.get_ref());
-                content.entries.push(Entry { key: format!("{section}.{name}"), value, line });
+                content.entries.push(FileSetting { key: format!("{section}.{name}"), value, line });
             }
         }
     }
@@ -117,7 +121,7 @@ fn by_position<'a, 'i>(
     entries
 }
 
-fn unfit(place: String, key: &str, expected: &str, found: &DeValue<'_>) -> ConfigError {
+fn invalid_value(place: String, key: &str, expected: &str, found: &DeValue<'_>) -> ConfigError {
     let found = match found {
         DeValue::Table(_) => "a section",
         DeValue::Array(_) => "a list",
@@ -126,7 +130,7 @@ fn unfit(place: String, key: &str, expected: &str, found: &DeValue<'_>) -> Confi
         DeValue::Boolean(_) => "a switch",
         DeValue::Datetime(_) => "a date",
     };
-    ConfigError::Unfit { place, key: key.to_owned(), expected: expected.to_owned(), found: found.to_owned() }
+    ConfigError::InvalidValue { place, key: key.to_owned(), expected: expected.to_owned(), found: found.to_owned() }
 }
 
 fn chords(value: &DeValue<'_>) -> Option<Vec<String>> {
@@ -141,15 +145,15 @@ fn texts(value: &DeValue<'_>) -> Option<Vec<String>> {
     value.as_array()?.iter().map(|item| item.get_ref().as_str().map(str::to_owned)).collect()
 }
 
-fn flatten(value: &DeValue<'_>) -> Value {
+fn flatten(value: &DeValue<'_>) -> SettingValue {
     match value {
-        DeValue::String(text) => Value::Text(text.to_string()),
-        DeValue::Boolean(value) => Value::Switch(*value),
+        DeValue::String(text) => SettingValue::Text(text.to_string()),
+        DeValue::Boolean(value) => SettingValue::Bool(*value),
         DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
-            .map_or(Value::Other("a number beyond 64 bits"), Value::Whole),
-        DeValue::Float(number) => number.as_str().parse().map_or(Value::Other("no number"), Value::Number),
-        DeValue::Array(_) => texts(value).map_or(Value::Other("a list of other things"), Value::List),
-        DeValue::Datetime(_) => Value::Other("a date"),
-        DeValue::Table(_) => Value::Other("a section"),
+            .map_or(SettingValue::Other("a number beyond 64 bits"), SettingValue::Integer),
+        DeValue::Float(number) => number.as_str().parse().map_or(SettingValue::Other("no number"), SettingValue::Float),
+        DeValue::Array(_) => texts(value).map_or(SettingValue::Other("a list of other things"), SettingValue::List),
+        DeValue::Datetime(_) => SettingValue::Other("a date"),
+        DeValue::Table(_) => SettingValue::Other("a section"),
     }
 }

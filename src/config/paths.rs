@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Vars;
+use super::EnvVars;
 
 /// Our name in the user's directories.
 const PROGRAM: &str = "ingestdeck";
@@ -20,7 +20,7 @@ pub struct UserDirs {
 
 impl UserDirs {
     /// As the XDG specification has it; relative values are ignored as it demands.
-    pub fn from_vars(vars: &Vars) -> Self {
+    pub fn from_vars(vars: &EnvVars) -> Self {
         let absolute = |name: &str| vars.get(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let home = absolute("HOME");
         let dir = |name, below_home| {
@@ -98,7 +98,7 @@ impl ProjectDirs {
 mod tests {
     use super::*;
 
-    fn vars(pairs: &[(&str, &str)]) -> Vars {
+    fn vars(pairs: &[(&str, &str)]) -> EnvVars {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect()
     }
 
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_of_a_project_hangs_off_its_folder() {
+    fn project_paths_are_below_the_state_dir() {
         let dirs = ProjectDirs::new(Path::new("/p"));
         assert_eq!(dirs.tape("0199"), PathBuf::from("/p/.ktx/ingestdeck/runs/0199/tape.jsonl"));
         assert_eq!(dirs.database(), PathBuf::from("/p/.ktx/ingestdeck/db.sqlite"));

@@ -1,40 +1,40 @@
 //! The one table of settings: name, type, default, and whether a project may set it.
 
-use super::value::{FromValue, Kind, Value};
+use super::value::{FromValue, SettingKind, SettingValue};
 
 /// A key.
 #[derive(Clone, Copy, Debug)]
-pub struct Key {
+pub struct SettingKey {
     /// Dotted name.
     pub name: &'static str,
     /// What it takes.
-    pub kind: Kind,
+    pub kind: SettingKind,
     /// What it is if nobody sets it.
-    pub preset: Preset,
+    pub default: DefaultValue,
     /// A project may set it. False for whatever costs money, opens a door or is a matter of taste.
-    pub project: bool,
+    pub is_allowed_in_project: bool,
 }
 
 /// A default.
 #[derive(Clone, Copy, Debug)]
-pub enum Preset {
+pub enum DefaultValue {
     /// Not set.
     Unset,
     /// True or false.
-    Switch(bool),
+    Bool(bool),
     /// Text.
     Text(&'static str),
     /// Whole number.
-    Whole(i64),
+    Integer(i64),
     /// Number.
-    Number(f64),
+    Float(f64),
     /// Texts.
     List(&'static [&'static str]),
 }
 
 /// What a resumed session with another id is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mismatch {
+pub enum MismatchPolicy {
     /// An error that ends the session.
     #[default]
     Error,
@@ -54,7 +54,7 @@ pub enum ToolFailures {
 
 /// How somebody is told who looks at another window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Notify {
+pub enum NotifyMode {
     /// Not at all.
     Off,
     /// The terminal's bell.
@@ -70,7 +70,7 @@ pub enum Notify {
 
 /// Whether something is shown that not every terminal understands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum When {
+pub enum ProgressMode {
     /// Where it is known to be understood.
     #[default]
     Auto,
@@ -83,74 +83,82 @@ pub enum When {
 const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 
 /// Every key, in the order that they are shown in.
-pub const KEYS: &[Key] = &[
-    user("claude.model", Kind::Text, Preset::Unset),
-    user("claude.allowed_tools", Kind::List, Preset::List(&["Bash", "Read", "Edit", "Write"])),
-    user("claude.dangerously_skip_permissions", Kind::Switch, Preset::Switch(false)),
-    user("claude.use_api_billing", Kind::Switch, Preset::Switch(false)),
-    user("claude.session_mismatch", Kind::Word(&["error", "warn"]), Preset::Text("error")),
-    user("claude.pass_env", Kind::Names, Preset::List(&[])),
-    user("agent.allowed_tools", Kind::List, Preset::List(&["Read", "Edit", "Write", "Bash", "Glob", "Grep"])),
-    user("agent.max_turns", Kind::Whole(1, 100), Preset::Whole(50)),
-    user("agent.model", Kind::Text, Preset::Text("claude-sonnet-4-20250514")),
-    user("agent.system_prompt", Kind::Text, Preset::Unset),
-    user("agent.temperature", Kind::Number(0.0, 1.0), Preset::Unset),
-    shared("retry.max_retries", Kind::Whole(0, 100), Preset::Whole(3)),
-    shared("retry.initial_delay_ms", Kind::Whole(0, DAY_MS), Preset::Whole(1_000)),
-    shared("retry.factor", Kind::Number(1.0, 100.0), Preset::Number(2.0)),
-    shared("retry.max_delay_ms", Kind::Whole(0, DAY_MS), Preset::Whole(30_000)),
-    shared("ingest.tool_failures", Kind::Word(&["strict", "recoverable"]), Preset::Text("strict")),
-    shared("ingest.partial_messages", Kind::Switch, Preset::Switch(true)),
-    user("ingest.probe", Kind::Switch, Preset::Switch(false)),
-    shared("ingest.reconcile", Kind::Switch, Preset::Switch(true)),
-    shared("ingest.silence_after", Kind::Duration, Preset::Text("60s")),
-    shared("ingest.silence_timeout", Kind::Duration, Preset::Unset),
-    shared("ingest.unit_timeout", Kind::Duration, Preset::Unset),
-    user("ingest.allow_paths", Kind::Paths, Preset::List(&[])),
-    user("ui.theme", Kind::Text, Preset::Text("auto")),
-    user("ui.mouse", Kind::Switch, Preset::Switch(true)),
-    user("ui.ascii", Kind::Switch, Preset::Switch(false)),
-    user("ui.fps", Kind::Whole(1, 120), Preset::Whole(30)),
-    user("ui.notify", Kind::Word(&["off", "bell", "osc9", "osc777", "command"]), Preset::Text("bell")),
-    user("ui.notify_command", Kind::List, Preset::List(&[])),
-    user("ui.progress", Kind::Word(&["auto", "always", "never"]), Preset::Text("auto")),
+pub const KEYS: &[SettingKey] = &[
+    user_key("claude.model", SettingKind::Text, DefaultValue::Unset),
+    user_key("claude.allowed_tools", SettingKind::List, DefaultValue::List(&["Bash", "Read", "Edit", "Write"])),
+    user_key("claude.dangerously_skip_permissions", SettingKind::Bool, DefaultValue::Bool(false)),
+    user_key("claude.use_api_billing", SettingKind::Bool, DefaultValue::Bool(false)),
+    user_key("claude.session_mismatch", SettingKind::OneOf(&["error", "warn"]), DefaultValue::Text("error")),
+    user_key("claude.pass_env", SettingKind::EnvVarNames, DefaultValue::List(&[])),
+    user_key(
+        "agent.allowed_tools",
+        SettingKind::List,
+        DefaultValue::List(&["Read", "Edit", "Write", "Bash", "Glob", "Grep"]),
+    ),
+    user_key("agent.max_turns", SettingKind::Integer(1, 100), DefaultValue::Integer(50)),
+    user_key("agent.model", SettingKind::Text, DefaultValue::Text("claude-sonnet-4-20250514")),
+    user_key("agent.system_prompt", SettingKind::Text, DefaultValue::Unset),
+    user_key("agent.temperature", SettingKind::Float(0.0, 1.0), DefaultValue::Unset),
+    project_key("retry.max_retries", SettingKind::Integer(0, 100), DefaultValue::Integer(3)),
+    project_key("retry.initial_delay_ms", SettingKind::Integer(0, DAY_MS), DefaultValue::Integer(1_000)),
+    project_key("retry.factor", SettingKind::Float(1.0, 100.0), DefaultValue::Float(2.0)),
+    project_key("retry.max_delay_ms", SettingKind::Integer(0, DAY_MS), DefaultValue::Integer(30_000)),
+    project_key("ingest.tool_failures", SettingKind::OneOf(&["strict", "recoverable"]), DefaultValue::Text("strict")),
+    project_key("ingest.partial_messages", SettingKind::Bool, DefaultValue::Bool(true)),
+    user_key("ingest.probe", SettingKind::Bool, DefaultValue::Bool(false)),
+    project_key("ingest.reconcile", SettingKind::Bool, DefaultValue::Bool(true)),
+    project_key("ingest.silence_after", SettingKind::Duration, DefaultValue::Text("60s")),
+    project_key("ingest.silence_timeout", SettingKind::Duration, DefaultValue::Unset),
+    project_key("ingest.unit_timeout", SettingKind::Duration, DefaultValue::Unset),
+    user_key("ingest.allow_paths", SettingKind::Paths, DefaultValue::List(&[])),
+    user_key("ui.theme", SettingKind::Text, DefaultValue::Text("auto")),
+    user_key("ui.mouse", SettingKind::Bool, DefaultValue::Bool(true)),
+    user_key("ui.ascii", SettingKind::Bool, DefaultValue::Bool(false)),
+    user_key("ui.fps", SettingKind::Integer(1, 120), DefaultValue::Integer(30)),
+    user_key(
+        "ui.notify",
+        SettingKind::OneOf(&["off", "bell", "osc9", "osc777", "command"]),
+        DefaultValue::Text("bell"),
+    ),
+    user_key("ui.notify_command", SettingKind::List, DefaultValue::List(&[])),
+    user_key("ui.progress", SettingKind::OneOf(&["auto", "always", "never"]), DefaultValue::Text("auto")),
 ];
 
 /// The section whose keys are actions, not settings.
-pub const CHORDS: &str = "keys";
+pub const CHORDS_SECTION: &str = "keys";
 
-const fn user(name: &'static str, kind: Kind, preset: Preset) -> Key {
-    Key { name, kind, preset, project: false }
+const fn user_key(name: &'static str, kind: SettingKind, preset: DefaultValue) -> SettingKey {
+    SettingKey { name, kind, default: preset, is_allowed_in_project: false }
 }
 
-const fn shared(name: &'static str, kind: Kind, preset: Preset) -> Key {
-    Key { name, kind, preset, project: true }
+const fn project_key(name: &'static str, kind: SettingKind, preset: DefaultValue) -> SettingKey {
+    SettingKey { name, kind, default: preset, is_allowed_in_project: true }
 }
 
-impl Key {
+impl SettingKey {
     /// Its environment variable.
     pub fn variable(&self) -> String {
         format!("INGESTDECK_{}", self.name.replace('.', "_").to_uppercase())
     }
 }
 
-impl Preset {
+impl DefaultValue {
     /// As a value.
-    pub fn value(self) -> Value {
+    pub fn value(self) -> SettingValue {
         match self {
-            Self::Unset => Value::Unset,
-            Self::Switch(value) => Value::Switch(value),
-            Self::Text(text) => Value::Text(text.to_owned()),
-            Self::Whole(number) => Value::Whole(number),
-            Self::Number(number) => Value::Number(number),
-            Self::List(texts) => Value::List(texts.iter().map(|text| (*text).to_owned()).collect()),
+            Self::Unset => SettingValue::Unset,
+            Self::Bool(value) => SettingValue::Bool(value),
+            Self::Text(text) => SettingValue::Text(text.to_owned()),
+            Self::Integer(number) => SettingValue::Integer(number),
+            Self::Float(number) => SettingValue::Float(number),
+            Self::List(texts) => SettingValue::List(texts.iter().map(|text| (*text).to_owned()).collect()),
         }
     }
 }
 
-impl Mismatch {
+impl MismatchPolicy {
     /// The setting's value.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Error => "error",
             Self::Warn => "warn",
@@ -158,16 +166,16 @@ impl Mismatch {
     }
 }
 
-impl FromValue for Mismatch {
-    fn from_value(value: &Value) -> Option<Self> {
-        let Value::Text(text) = value else { return None };
-        [Self::Error, Self::Warn].into_iter().find(|mismatch| mismatch.word() == text)
+impl FromValue for MismatchPolicy {
+    fn from_value(value: &SettingValue) -> Option<Self> {
+        let SettingValue::Text(text) = value else { return None };
+        [Self::Error, Self::Warn].into_iter().find(|mismatch| mismatch.as_str() == text)
     }
 }
 
-impl FromValue for Notify {
-    fn from_value(value: &Value) -> Option<Self> {
-        let Value::Text(text) = value else { return None };
+impl FromValue for NotifyMode {
+    fn from_value(value: &SettingValue) -> Option<Self> {
+        let SettingValue::Text(text) = value else { return None };
         Some(match text.as_str() {
             "off" => Self::Off,
             "bell" => Self::Bell,
@@ -179,9 +187,9 @@ impl FromValue for Notify {
     }
 }
 
-impl FromValue for When {
-    fn from_value(value: &Value) -> Option<Self> {
-        let Value::Text(text) = value else { return None };
+impl FromValue for ProgressMode {
+    fn from_value(value: &SettingValue) -> Option<Self> {
+        let SettingValue::Text(text) = value else { return None };
         Some(match text.as_str() {
             "auto" => Self::Auto,
             "always" => Self::Always,
@@ -193,7 +201,7 @@ impl FromValue for When {
 
 impl ToolFailures {
     /// The setting's value.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Strict => "strict",
             Self::Recoverable => "recoverable",
@@ -202,14 +210,14 @@ impl ToolFailures {
 }
 
 impl FromValue for ToolFailures {
-    fn from_value(value: &Value) -> Option<Self> {
-        let Value::Text(text) = value else { return None };
-        [Self::Strict, Self::Recoverable].into_iter().find(|rule| rule.word() == text)
+    fn from_value(value: &SettingValue) -> Option<Self> {
+        let SettingValue::Text(text) = value else { return None };
+        [Self::Strict, Self::Recoverable].into_iter().find(|rule| rule.as_str() == text)
     }
 }
 
 /// The key of this name.
-pub fn find(name: &str) -> Option<&'static Key> {
+pub fn find(name: &str) -> Option<&'static SettingKey> {
     KEYS.iter().find(|key| key.name == name)
 }
 
@@ -219,17 +227,17 @@ pub fn is_section(name: &str) -> bool {
 }
 
 /// The known key that a mistyped one was probably meant to be.
-pub fn nearest(name: &str) -> Option<&'static str> {
+pub fn suggest_key(name: &str) -> Option<&'static str> {
     closest(name, KEYS.iter().map(|key| key.name))
 }
 
 /// The known section that a mistyped one was probably meant to be.
-pub fn nearest_section(name: &str) -> Option<&'static str> {
+pub fn suggest_section(name: &str) -> Option<&'static str> {
     closest(name, sections())
 }
 
 fn sections() -> impl Iterator<Item = &'static str> {
-    KEYS.iter().filter_map(|key| key.name.split_once('.')).map(|(section, _)| section).chain([CHORDS])
+    KEYS.iter().filter_map(|key| key.name.split_once('.')).map(|(section, _)| section).chain([CHORDS_SECTION])
 }
 
 fn closest(name: &str, known: impl Iterator<Item = &'static str>) -> Option<&'static str> {

@@ -13,20 +13,20 @@ fn write(text: impl AsRef<[u8]>) -> (tempfile::TempDir, PathBuf) {
 
 fn load(text: &str) -> Result<Config, String> {
     let (dir, path) = write(text);
-    let told = Layers::new().user_file(&path, true).map(Layers::finish);
+    let told = ConfigLayers::new().user_file(&path, true).map(ConfigLayers::finish);
     told.map_err(|error| error.to_string().replace(&dir.path().display().to_string(), ""))
 }
 
-fn vars(pairs: &[(&str, &str)]) -> Vars {
+fn vars(pairs: &[(&str, &str)]) -> EnvVars {
     pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect()
 }
 
-fn text(value: &str) -> Value {
-    Value::Text(value.into())
+fn text(value: &str) -> SettingValue {
+    SettingValue::Text(value.into())
 }
 
 #[test]
-fn the_defaults() {
+fn default_config_has_documented_values() {
     insta::assert_snapshot!(Config::default().lines().join("\n"), @r#"
     # claude.model is not set  # default
     claude.allowed_tools = ["Bash", "Read", "Edit", "Write"]  # default
@@ -106,7 +106,7 @@ fn every_key_reaches_its_field() {
         mouse = []
     "#;
     let config = load(every).unwrap();
-    let changed = config.merged.values().filter(|setting| setting.origin != Origin::Default).count();
+    let changed = config.merged.values().filter(|setting| setting.origin != SettingOrigin::Default).count();
     assert_eq!(changed, KEYS.len(), "the file above names every key");
     assert!(!*config.ingest.reconcile);
     let times = [Some(*config.ingest.silence_after), *config.ingest.silence_timeout, *config.ingest.unit_timeout];
@@ -208,7 +208,7 @@ fn every_key_reaches_its_field() {
 }
 
 #[test]
-fn what_does_not_fit_is_one_clear_sentence() {
+fn invalid_value_error_names_location_key_and_expectation() {
     let table = [
         "[claude]\n\nuse_api_billing = \"yes\"",
         "[claude]\nuse_api_billing = 1",
@@ -259,7 +259,7 @@ fn what_does_not_fit_is_one_clear_sentence() {
 }
 
 #[test]
-fn what_is_not_known_is_ignored_aloud() {
+fn unknown_key_is_ignored_with_a_warning() {
     let told =
         load("[claude]\nmodle = \"x\"\nzzz = 1\n[agnet]\nmodel = \"x\"\n\"\\u001b[2J\" = 1\n[ui]\n\"fp\\u0007\" = 3")
             .unwrap();
@@ -273,14 +273,14 @@ fn what_is_not_known_is_ignored_aloud() {
 }
 
 #[test]
-fn a_temperature_is_said_to_have_no_effect() {
+fn temperature_setting_warns_that_it_has_no_effect() {
     let config = load("[agent]\ntemperature = 0").unwrap();
     assert_eq!(*config.agent.temperature, Some(0.0));
     assert!(config.warnings[0].contains("not supported"), "{:?}", config.warnings);
 }
 
 #[test]
-fn stronger_origins_win_in_whatever_order_they_come() {
+fn stronger_origin_wins_in_any_call_order() {
     let (_dir, path) =
         write("[ui]\nfps = 1\nmouse = false\n[retry]\nmax_retries = 9\n[ingest]\ntool_failures = \"recoverable\"");
     let environment =
@@ -288,18 +288,18 @@ fn stronger_origins_win_in_whatever_order_they_come() {
     let project = || {
         [
             ("ingest.tool_failures".to_owned(), text("strict")),
-            ("claude.use_api_billing".to_owned(), Value::Switch(true)),
-            ("claude.pass_env".to_owned(), Value::List(vec!["LD_PRELOAD".into()])),
+            ("claude.use_api_billing".to_owned(), SettingValue::Bool(true)),
+            ("claude.pass_env".to_owned(), SettingValue::List(vec!["LD_PRELOAD".into()])),
         ]
     };
-    let forward = Layers::new()
+    let forward = ConfigLayers::new()
         .user_file(&path, false)
         .and_then(|layers| layers.project(Path::new("/p/ktx.yaml"), project()))
         .and_then(|layers| layers.environment(&environment))
         .and_then(|layers| layers.flag("--model", "claude.model", text("haiku")))
         .unwrap()
         .finish();
-    let backward = Layers::new()
+    let backward = ConfigLayers::new()
         .flag("--model", "claude.model", text("haiku"))
         .and_then(|layers| layers.environment(&environment))
         .and_then(|layers| layers.project(Path::new("/p/ktx.yaml"), project()))
@@ -320,9 +320,9 @@ fn stronger_origins_win_in_whatever_order_they_come() {
 }
 
 #[test]
-fn variables_are_read_by_the_type_of_their_key() {
+fn environment_variable_is_parsed_by_key_type() {
     let read = |name: &str, value: &str| {
-        let told = Layers::new().environment(&vars(&[(name, value)])).map(Layers::finish);
+        let told = ConfigLayers::new().environment(&vars(&[(name, value)])).map(ConfigLayers::finish);
         told.map_err(|error| error.to_string())
     };
     assert_eq!(*read("INGESTDECK_CLAUDE_ALLOWED_TOOLS", "Read, Grep,").unwrap().claude.allowed_tools, ["Read", "Grep"]);
@@ -345,40 +345,40 @@ fn variables_are_read_by_the_type_of_their_key() {
 
 #[cfg(unix)]
 #[test]
-fn a_variable_that_is_no_text_is_an_error() {
+fn non_utf8_environment_variable_is_an_error() {
     use std::os::unix::ffi::OsStringExt as _;
-    let vars = Vars::from([("INGESTDECK_CLAUDE_MODEL".to_owned(), OsString::from_vec(vec![0xff]))]);
-    assert!(Layers::new().environment(&vars).is_err());
+    let vars = EnvVars::from([("INGESTDECK_CLAUDE_MODEL".to_owned(), OsString::from_vec(vec![0xff]))]);
+    assert!(ConfigLayers::new().environment(&vars).is_err());
 }
 
 #[test]
-fn files_that_are_not_there_or_not_settings() {
+fn missing_or_invalid_settings_file_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let missing = dir.path().join("none.toml");
-    assert_eq!(Layers::new().user_file(&missing, false).unwrap().finish(), Config::default());
-    assert!(matches!(Layers::new().user_file(&missing, true), Err(ConfigError::Unreadable { .. })));
-    assert!(matches!(Layers::new().user_file(dir.path(), false), Err(ConfigError::Unreadable { .. })));
+    assert_eq!(ConfigLayers::new().user_file(&missing, false).unwrap().finish(), Config::default());
+    assert!(matches!(ConfigLayers::new().user_file(&missing, true), Err(ConfigError::Unreadable { .. })));
+    assert!(matches!(ConfigLayers::new().user_file(dir.path(), false), Err(ConfigError::Unreadable { .. })));
     let (_dir, path) = write([0xff, 0xfe]);
-    assert!(matches!(Layers::new().user_file(&path, false), Err(ConfigError::Unreadable { .. })));
+    assert!(matches!(ConfigLayers::new().user_file(&path, false), Err(ConfigError::Unreadable { .. })));
     let (_dir, path) = write(vec![b'#'; 1024 * 1024 + 1]);
-    assert!(matches!(Layers::new().user_file(&path, false), Err(ConfigError::TooLarge { .. })));
+    assert!(matches!(ConfigLayers::new().user_file(&path, false), Err(ConfigError::TooLarge { .. })));
     assert_eq!(load("").unwrap(), Config::default());
 }
 
 #[test]
-fn hostile_files_are_answered_in_bounds() {
+fn hostile_settings_file_is_parsed_within_limits() {
     let unknown: String = (0..5_000).map(|n| format!("[x{n}]\nkey_{n} = {n}\n")).collect();
     let config = load(&unknown).unwrap();
-    assert_eq!(config.warnings.len(), WARNINGS + 1);
+    assert_eq!(config.warnings.len(), MAX_WARNINGS + 1);
     let unknown: String = (0..5_000).map(|n| format!("some_rather_long_key_that_nobody_knows_{n} = {n}\n")).collect();
-    assert_eq!(load(&format!("[ui]\n{unknown}")).unwrap().warnings.len(), WARNINGS + 1);
+    assert_eq!(load(&format!("[ui]\n{unknown}")).unwrap().warnings.len(), MAX_WARNINGS + 1);
     assert!(load(&format!("[ui]\nfps = {}", "[".repeat(100_000))).is_err());
     assert!(load(&format!("[{}ui]", "a.".repeat(250_000))).is_err());
 }
 
 /// The template shows every key, with its default where it has one.
 #[test]
-fn the_template_is_the_truth() {
+fn template_file_matches_the_defaults() {
     let uncomment = |line: &str| match line.strip_prefix("# ") {
         Some(rest) if rest.split_once(" = ").is_some_and(|(key, _)| !key.contains(' ')) => rest.to_owned(),
         _ => line.to_owned(),
@@ -387,9 +387,9 @@ fn the_template_is_the_truth() {
     let config = load(&set).unwrap();
     for key in KEYS {
         let setting = &config.merged[key.name];
-        assert_ne!(setting.origin, Origin::Default, "{} is missing", key.name);
-        if key.preset.value() != Value::Unset {
-            assert_eq!(setting.value, key.preset.value(), "{}", key.name);
+        assert_ne!(setting.origin, SettingOrigin::Default, "{} is missing", key.name);
+        if key.default.value() != SettingValue::Unset {
+            assert_eq!(setting.value, key.default.value(), "{}", key.name);
         }
     }
     assert_eq!(load(TEMPLATE).unwrap(), Config::default());
@@ -399,15 +399,15 @@ fn the_template_is_the_truth() {
 fn keys_of_the_table_are_unique_and_their_defaults_fit() {
     for (at, key) in KEYS.iter().enumerate() {
         assert!(KEYS[..at].iter().all(|other| other.name != key.name), "{}", key.name);
-        let value = key.preset.value();
-        assert!(value == Value::Unset || key.kind.admit(value.clone()) == Ok(value), "{}", key.name);
+        let value = key.default.value();
+        assert!(value == SettingValue::Unset || key.kind.validate(value.clone()) == Ok(value), "{}", key.name);
     }
 }
 
 proptest! {
     /// Whatever a file holds, the answer is settings or a sentence on one line.
     #[test]
-    fn any_text_is_answered(text in prop_oneof![
+    fn any_settings_text_parses_without_panic(text in prop_oneof![
         ".{0,200}",
         "(\\[(claude|agent|retry|ui|keys|x)\\]\n([a-z_]{1,20} = (1|true|\"x\"|\\[\\]|\\[\"a\"\\]|0\\.5|\\{a=1\\})\n){0,4}){0,4}",
     ]) {
@@ -419,22 +419,22 @@ proptest! {
 
     /// What is shown as TOML is read back as the same settings.
     #[test]
-    fn shown_settings_read_back(
+    fn config_lines_parse_back(
         model in prop::option::of("[a-z0-9\"\\\\ é\u{7}-]{1,20}"),
         tools in prop::collection::vec(".{0,10}", 0..4),
         turns in 1..=100u32,
         factor in 1.0..50.0f64,
         chords in prop::collection::btree_map(".{0,8}", prop::collection::vec(".{0,5}", 0..3), 0..3),
     ) {
-        let mut layers = Layers::new()
-            .flag("f", "claude.allowed_tools", Value::List(tools)).unwrap()
-            .flag("f", "agent.max_turns", Value::Whole(turns.into())).unwrap()
-            .flag("f", "retry.factor", Value::Number(factor)).unwrap();
+        let mut layers = ConfigLayers::new()
+            .flag("f", "claude.allowed_tools", SettingValue::List(tools)).unwrap()
+            .flag("f", "agent.max_turns", SettingValue::Integer(turns.into())).unwrap()
+            .flag("f", "retry.factor", SettingValue::Float(factor)).unwrap();
         if let Some(model) = model {
-            layers = layers.flag("f", "claude.model", Value::Text(model)).unwrap();
+            layers = layers.flag("f", "claude.model", SettingValue::Text(model)).unwrap();
         }
         for (action, chords) in chords {
-            let origin = Origin::Flag { name: "f".into() };
+            let origin = SettingOrigin::Flag { name: "f".into() };
             layers.keys.insert(action, Setting { value: chords, origin });
         }
         let config = layers.finish();

@@ -4,17 +4,17 @@ use std::time::Duration;
 
 /// A value, of whatever origin.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Value {
+pub enum SettingValue {
     /// Not set, and that is fine.
     Unset,
     /// True or false.
-    Switch(bool),
+    Bool(bool),
     /// Text.
     Text(String),
     /// A whole number.
-    Whole(i64),
+    Integer(i64),
     /// A number.
-    Number(f64),
+    Float(f64),
     /// Texts.
     List(Vec<String>),
     /// Something that fits no key, in words.
@@ -23,36 +23,36 @@ pub enum Value {
 
 /// What a key takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Kind {
+pub enum SettingKind {
     /// True or false, literally.
-    Switch,
+    Bool,
     /// Text that is not empty.
     Text,
     /// One of these words.
-    Word(&'static [&'static str]),
+    OneOf(&'static [&'static str]),
     /// A whole number in this range, ends included.
-    Whole(i64, i64),
+    Integer(i64, i64),
     /// A number in this range, ends included.
-    Number(f64, f64),
+    Float(f64, f64),
     /// A time: `90s`, `10m`, `1h 30m`.
     Duration,
     /// Texts. A single text is taken as a list of one.
     List,
     /// Names of environment variables, or `PREFIX_*` for all that begin so.
-    Names,
+    EnvVarNames,
     /// Absolute paths, and paths below `~/`.
     Paths,
 }
 
-impl Value {
+impl SettingValue {
     /// As TOML on one line; `None` if there is nothing to write.
     pub fn to_toml(&self) -> Option<String> {
         Some(match self {
             Self::Unset | Self::Other(_) => return None,
-            Self::Switch(value) => value.to_string(),
+            Self::Bool(value) => value.to_string(),
             Self::Text(text) => toml_text(text),
-            Self::Whole(number) => number.to_string(),
-            Self::Number(number) => toml::Value::Float(*number).to_string(),
+            Self::Integer(number) => number.to_string(),
+            Self::Float(number) => toml::Value::Float(*number).to_string(),
             Self::List(texts) => {
                 format!("[{}]", texts.iter().map(|text| toml_text(text)).collect::<Vec<_>>().join(", "))
             }
@@ -60,14 +60,14 @@ impl Value {
     }
 
     /// What it is, in words.
-    fn found(&self) -> String {
+    fn describe(&self) -> String {
         match self {
             Self::Unset => "nothing".to_owned(),
             Self::Text(text) if text.is_empty() => "an empty text".to_owned(),
             Self::Text(text) => quote(text),
-            Self::Switch(value) => value.to_string(),
-            Self::Whole(number) => number.to_string(),
-            Self::Number(number) => number.to_string(),
+            Self::Bool(value) => value.to_string(),
+            Self::Integer(number) => number.to_string(),
+            Self::Float(number) => number.to_string(),
             Self::List(texts) => {
                 let first: Vec<String> = texts.iter().take(3).map(|text| quote(text)).collect();
                 format!("[{}{}]", first.join(", "), if texts.len() > 3 { ", …" } else { "" })
@@ -77,72 +77,80 @@ impl Value {
     }
 }
 
-impl Kind {
+impl SettingKind {
     /// What is expected, in words that follow "must be".
     pub fn expected(self) -> String {
         match self {
-            Self::Switch => "true or false".to_owned(),
+            Self::Bool => "true or false".to_owned(),
             Self::Text => "a text in quotes".to_owned(),
-            Self::Word(words) => {
+            Self::OneOf(words) => {
                 let words: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
                 words.join(" or ")
             }
-            Self::Whole(min, max) => format!("a whole number from {min} to {max}"),
-            Self::Number(min, max) => format!("a number from {min} to {max}"),
-            Self::Duration => format!("a {DURATION}, in quotes"),
+            Self::Integer(min, max) => format!("a whole number from {min} to {max}"),
+            Self::Float(min, max) => format!("a number from {min} to {max}"),
+            Self::Duration => format!("a {DURATION_SYNTAX}, in quotes"),
             Self::List => "a list of texts".to_owned(),
-            Self::Names => "a list of names or prefixes (`AWS_*`) of environment variables".to_owned(),
+            Self::EnvVarNames => "a list of names or prefixes (`AWS_*`) of environment variables".to_owned(),
             Self::Paths => "a list of absolute paths, or of paths that begin with ~/".to_owned(),
         }
     }
 
     /// The value if it fits, else what it is, in words.
-    pub fn admit(self, value: Value) -> Result<Value, String> {
-        let found = value.found();
+    pub fn validate(self, value: SettingValue) -> Result<SettingValue, String> {
+        let found = value.describe();
         let admitted = match (self, value) {
-            (Self::Switch, value @ Value::Switch(_)) => Some(value),
-            (Self::Text, Value::Text(text)) => Some(Value::Text(text)).filter(|_| !found.starts_with("an empty")),
-            (Self::Word(words), Value::Text(text)) => words.contains(&text.as_str()).then_some(Value::Text(text)),
-            (Self::Whole(min, max), Value::Whole(number)) => {
-                (min..=max).contains(&number).then_some(Value::Whole(number))
+            (Self::Bool, value @ SettingValue::Bool(_)) => Some(value),
+            (Self::Text, SettingValue::Text(text)) => {
+                Some(SettingValue::Text(text)).filter(|_| !found.starts_with("an empty"))
             }
-            (Self::Number(min, max), Value::Number(number)) => {
-                (min..=max).contains(&number).then_some(Value::Number(number))
+            (Self::OneOf(words), SettingValue::Text(text)) => {
+                words.contains(&text.as_str()).then_some(SettingValue::Text(text))
+            }
+            (Self::Integer(min, max), SettingValue::Integer(number)) => {
+                (min..=max).contains(&number).then_some(SettingValue::Integer(number))
+            }
+            (Self::Float(min, max), SettingValue::Float(number)) => {
+                (min..=max).contains(&number).then_some(SettingValue::Float(number))
             }
             #[expect(clippy::cast_precision_loss, reason = "ranges of numbers end far below 2^53")]
-            (Self::Number(min, max), Value::Whole(number)) => {
+            (Self::Float(min, max), SettingValue::Integer(number)) => {
                 let number = number as f64;
-                (min..=max).contains(&number).then_some(Value::Number(number))
+                (min..=max).contains(&number).then_some(SettingValue::Float(number))
             }
-            (Self::Duration, Value::Text(text)) => duration(&text).is_some().then_some(Value::Text(text)),
-            (Self::List | Self::Names | Self::Paths, Value::Text(text)) if !text.is_empty() => self.list(vec![text]),
-            (Self::List | Self::Names | Self::Paths, Value::List(texts)) => self.list(texts),
+            (Self::Duration, SettingValue::Text(text)) => {
+                parse_duration(&text).is_some().then_some(SettingValue::Text(text))
+            }
+            (Self::List | Self::EnvVarNames | Self::Paths, SettingValue::Text(text)) if !text.is_empty() => {
+                self.validate_list(vec![text])
+            }
+            (Self::List | Self::EnvVarNames | Self::Paths, SettingValue::List(texts)) => self.validate_list(texts),
             _ => None,
         };
         admitted.ok_or(found)
     }
 
-    /// Reads a variable's text. `None` if it cannot be of this kind; [`admit`](Self::admit) checks the rest.
-    pub fn read(self, text: &str) -> Option<Value> {
+    /// Reads a variable's text. `None` if it cannot be of this kind; [`admit`](Self::validate) checks the rest.
+    pub fn parse(self, text: &str) -> Option<SettingValue> {
         match self {
-            Self::Switch => text.parse().ok().map(Value::Switch),
-            Self::Text | Self::Word(_) | Self::Duration => Some(Value::Text(text.to_owned())),
-            Self::Whole(..) => text.parse().ok().map(Value::Whole),
-            Self::Number(..) => text.parse().ok().map(Value::Number),
-            Self::List | Self::Names | Self::Paths => {
+            Self::Bool => text.parse().ok().map(SettingValue::Bool),
+            Self::Text | Self::OneOf(_) | Self::Duration => Some(SettingValue::Text(text.to_owned())),
+            Self::Integer(..) => text.parse().ok().map(SettingValue::Integer),
+            Self::Float(..) => text.parse().ok().map(SettingValue::Float),
+            Self::List | Self::EnvVarNames | Self::Paths => {
                 let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
-                Some(Value::List(parts.map(str::to_owned).collect()))
+                Some(SettingValue::List(parts.map(str::to_owned).collect()))
             }
         }
     }
 
-    fn list(self, texts: Vec<String>) -> Option<Value> {
+    fn validate_list(self, texts: Vec<String>) -> Option<SettingValue> {
         let fits = texts.iter().all(|text| match self {
-            Self::Names => is_variable_name(text.strip_suffix('*').unwrap_or(text)),
+            Self::EnvVarNames => is_variable_name(text.strip_suffix('*').unwrap_or(text)),
             Self::Paths => text.starts_with('/') || text.starts_with("~/"),
             _ => true,
         });
-        fits.then_some(Value::List(texts))
+        fits.then_some(SettingValue::List(texts))
     }
 }
 
@@ -154,69 +162,69 @@ fn is_variable_name(text: &str) -> bool {
 /// A type that a value can be taken as.
 pub trait FromValue: Default {
     /// `None` if the value is of another kind.
-    fn from_value(value: &Value) -> Option<Self>;
+    fn from_value(value: &SettingValue) -> Option<Self>;
 }
 
 impl FromValue for bool {
-    fn from_value(value: &Value) -> Option<Self> {
-        if let Value::Switch(value) = value { Some(*value) } else { None }
+    fn from_value(value: &SettingValue) -> Option<Self> {
+        if let SettingValue::Bool(value) = value { Some(*value) } else { None }
     }
 }
 
 impl FromValue for String {
-    fn from_value(value: &Value) -> Option<Self> {
-        if let Value::Text(text) = value { Some(text.clone()) } else { None }
+    fn from_value(value: &SettingValue) -> Option<Self> {
+        if let SettingValue::Text(text) = value { Some(text.clone()) } else { None }
     }
 }
 
 impl FromValue for Duration {
-    fn from_value(value: &Value) -> Option<Self> {
-        if let Value::Text(text) = value { duration(text) } else { None }
+    fn from_value(value: &SettingValue) -> Option<Self> {
+        if let SettingValue::Text(text) = value { parse_duration(text) } else { None }
     }
 }
 
 impl FromValue for Vec<String> {
-    fn from_value(value: &Value) -> Option<Self> {
-        if let Value::List(texts) = value { Some(texts.clone()) } else { None }
+    fn from_value(value: &SettingValue) -> Option<Self> {
+        if let SettingValue::List(texts) = value { Some(texts.clone()) } else { None }
     }
 }
 
 impl FromValue for u32 {
-    fn from_value(value: &Value) -> Option<Self> {
-        if let Value::Whole(number) = value { (*number).try_into().ok() } else { None }
+    fn from_value(value: &SettingValue) -> Option<Self> {
+        if let SettingValue::Integer(number) = value { (*number).try_into().ok() } else { None }
     }
 }
 
 impl FromValue for u64 {
-    fn from_value(value: &Value) -> Option<Self> {
-        if let Value::Whole(number) = value { (*number).try_into().ok() } else { None }
+    fn from_value(value: &SettingValue) -> Option<Self> {
+        if let SettingValue::Integer(number) = value { (*number).try_into().ok() } else { None }
     }
 }
 
 impl FromValue for f64 {
-    fn from_value(value: &Value) -> Option<Self> {
-        if let Value::Number(number) = value { Some(*number) } else { None }
+    fn from_value(value: &SettingValue) -> Option<Self> {
+        if let SettingValue::Float(number) = value { Some(*number) } else { None }
     }
 }
 
 impl<T: FromValue> FromValue for Option<T> {
-    fn from_value(value: &Value) -> Option<Self> {
-        if *value == Value::Unset { Some(None) } else { T::from_value(value).map(Some) }
+    fn from_value(value: &SettingValue) -> Option<Self> {
+        if *value == SettingValue::Unset { Some(None) } else { T::from_value(value).map(Some) }
     }
 }
 
 /// What a duration is, in words.
-pub const DURATION: &str = "time of at least one second, as in 90s, 10m or \"1h 30m\"";
+pub const DURATION_SYNTAX: &str = "time of at least one second, as in 90s, 10m or \"1h 30m\"";
 
 /// Reads a duration of a second or more, and of a year or less.
-pub fn duration(text: &str) -> Option<Duration> {
+pub fn parse_duration(text: &str) -> Option<Duration> {
     const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
     let time = Duration::try_from(text.parse::<jiff::SignedDuration>().ok()?).ok()?;
     (Duration::from_secs(1)..=LONGEST).contains(&time).then_some(time)
 }
 
 /// Foreign text for a message: bounded, and nothing in it obeyed.
-pub fn shown(text: &str) -> String {
+pub fn escape_excerpt(text: &str) -> String {
     const CAP: usize = 60;
     let mut shown: String = text.chars().take(CAP).flat_map(char::escape_debug).collect();
     if text.chars().nth(CAP).is_some() {
@@ -225,9 +233,9 @@ pub fn shown(text: &str) -> String {
     shown
 }
 
-/// As [`shown`], in quotes.
+/// As [`escape_excerpt`], in quotes.
 pub fn quote(text: &str) -> String {
-    format!("\"{}\"", shown(text))
+    format!("\"{}\"", escape_excerpt(text))
 }
 
 /// Text in TOML's basic quotes, where the `toml` crate might choose several lines. JSON's quotes differ in one character.

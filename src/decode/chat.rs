@@ -3,30 +3,34 @@
 use std::borrow::Cow;
 
 use super::{
-    Block, Chat, Prose, Raw, ToolResult, ToolUse, Usage,
-    read::{Head, error_text},
-    scan::{Scan, Scanned},
+    ChatLine, LazyText, MessageBlock, RawJson, ToolResult, ToolUse, Usage,
+    json_scanner::{JsonScanner, ScanResult},
+    read::{LineHead, error_text},
 };
 
 /// Where the blocks of a line are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum BlockPlacement {
     /// In `message.content`, or in a top-level `content`.
-    Message,
+    InMessage,
     /// The line itself is one block.
-    Block,
+    WholeLine,
 }
 
-pub(super) fn read<'a>(scan: &mut Scan<'a>, head: &mut Head<'a>, role: Role) -> Scanned<Chat<'a>> {
-    let mut chat = Chat::default();
-    let mut fields = Fields::default();
+pub(super) fn read<'a>(
+    scan: &mut JsonScanner<'a>,
+    head: &mut LineHead<'a>,
+    role: BlockPlacement,
+) -> ScanResult<ChatLine<'a>> {
+    let mut chat = ChatLine::default();
+    let mut fields = BlockFields::default();
     let mut all_refused = false;
     scan.object(|scan, key| {
         match key {
             b"message" => message(scan, &mut chat)?,
-            b"content" if role == Role::Message => blocks(scan, &mut chat.blocks)?,
+            b"content" if role == BlockPlacement::InMessage => blocks(scan, &mut chat.blocks)?,
             b"error" => chat.error = error_text(scan)?,
-            b"api_error" | b"apiError" => chat.api_error = scan.word()?,
+            b"api_error" | b"apiError" => chat.api_error = scan.non_empty_text()?,
             b"api_error_status" | b"apiErrorStatus" => chat.api_error_status = scan.count()?,
             b"isSynthetic" | b"isMeta" => chat.synthetic |= scan.boolean()? == Some(true),
             b"aborted" | b"isAbortedMidStream" => chat.aborted |= scan.boolean()? == Some(true),
@@ -36,24 +40,24 @@ pub(super) fn read<'a>(scan: &mut Scan<'a>, head: &mut Head<'a>, role: Role) -> 
             })?,
             b"tool_use_result" | b"toolUseResult" => {
                 let twin = chat.blocks.iter().find_map(|block| match block {
-                    Block::ToolResult(result) => result.content,
+                    MessageBlock::ToolResult(result) => result.content,
                     _ => None,
                 });
-                scan.skip_twin(twin)?;
+                scan.skip_copy(twin)?;
             }
-            b"toolDenialKind" => all_refused |= scan.word()?.is_some(),
+            b"toolDenialKind" => all_refused |= scan.non_empty_text()?.is_some(),
             b"permissionDecision" => all_refused |= is_reject(scan)?,
-            _ if role == Role::Block && fields.take(scan, key)? => {}
-            _ => head.field(scan, key)?,
+            _ if role == BlockPlacement::WholeLine && fields.read_field(scan, key)? => {}
+            _ => head.read_field(scan, key)?,
         }
         Ok(())
     })?;
-    if role == Role::Block {
+    if role == BlockPlacement::WholeLine {
         chat.blocks.extend(fields.into_block());
     }
     if all_refused {
         chat.refused.extend(chat.blocks.iter().filter_map(|block| match block {
-            Block::ToolResult(result) if !result.tool_use_id.is_empty() => Some(result.tool_use_id.clone()),
+            MessageBlock::ToolResult(result) if !result.tool_use_id.is_empty() => Some(result.tool_use_id.clone()),
             _ => None,
         }));
     }
@@ -61,17 +65,17 @@ pub(super) fn read<'a>(scan: &mut Scan<'a>, head: &mut Head<'a>, role: Role) -> 
 }
 
 /// `message`: an object, or just its text.
-fn message<'a>(scan: &mut Scan<'a>, chat: &mut Chat<'a>) -> Scanned<()> {
+fn message<'a>(scan: &mut JsonScanner<'a>, chat: &mut ChatLine<'a>) -> ScanResult<()> {
     if scan.peek()? != b'{' {
         return blocks(scan, &mut chat.blocks);
     }
     scan.object(|scan, key| {
         match key {
-            b"id" => chat.message_id = scan.word()?,
-            b"model" => chat.model = scan.word()?,
+            b"id" => chat.message_id = scan.non_empty_text()?,
+            b"model" => chat.model = scan.non_empty_text()?,
             b"content" => blocks(scan, &mut chat.blocks)?,
             b"usage" => chat.usage = counts(scan)?,
-            b"stop_reason" => chat.stop_reason = scan.word()?,
+            b"stop_reason" => chat.stop_reason = scan.non_empty_text()?,
             _ => scan.skip()?,
         }
         Ok(())
@@ -81,13 +85,13 @@ fn message<'a>(scan: &mut Scan<'a>, chat: &mut Chat<'a>) -> Scanned<()> {
 
 impl Usage {
     /// The counts of a `usage` that was kept as it came.
-    pub fn of(usage: Raw<'_>) -> Self {
-        counts(&mut Scan::of(usage.0)).ok().flatten().unwrap_or_default()
+    pub fn from_raw(usage: RawJson<'_>) -> Self {
+        counts(&mut JsonScanner::from_text(usage.0)).ok().flatten().unwrap_or_default()
     }
 }
 
 /// `usage`; `None` if it is no object.
-fn counts(scan: &mut Scan<'_>) -> Scanned<Option<Usage>> {
+fn counts(scan: &mut JsonScanner<'_>) -> ScanResult<Option<Usage>> {
     let mut usage = Usage::default();
     let found = scan.object(|scan, key| {
         match key {
@@ -103,7 +107,7 @@ fn counts(scan: &mut Scan<'_>) -> Scanned<Option<Usage>> {
 }
 
 /// An array of blocks, one block, or one text.
-fn blocks<'a>(scan: &mut Scan<'a>, blocks: &mut Vec<Block<'a>>) -> Scanned<()> {
+fn blocks<'a>(scan: &mut JsonScanner<'a>, blocks: &mut Vec<MessageBlock<'a>>) -> ScanResult<()> {
     blocks.clear();
     match scan.peek()? {
         b'[' => scan.array(|scan| {
@@ -118,46 +122,46 @@ fn blocks<'a>(scan: &mut Scan<'a>, blocks: &mut Vec<Block<'a>>) -> Scanned<()> {
     }
 }
 
-fn block<'a>(scan: &mut Scan<'a>) -> Scanned<Option<Block<'a>>> {
+fn block<'a>(scan: &mut JsonScanner<'a>) -> ScanResult<Option<MessageBlock<'a>>> {
     if scan.peek()? == b'"' {
-        return Ok(scan.prose()?.map(Block::Text));
+        return Ok(scan.prose()?.map(MessageBlock::Text));
     }
-    let mut fields = Fields::default();
-    let found = scan.object(|scan, key| if fields.take(scan, key)? { Ok(()) } else { scan.skip() })?;
+    let mut fields = BlockFields::default();
+    let found = scan.object(|scan, key| if fields.read_field(scan, key)? { Ok(()) } else { scan.skip() })?;
     Ok(if found { fields.into_block() } else { None })
 }
 
 /// Fields of any block, in any order: the type may come last.
 #[derive(Debug, Default)]
-struct Fields<'a> {
+struct BlockFields<'a> {
     kind: Option<Cow<'a, str>>,
-    text: Option<Prose<'a>>,
-    thinking: Option<Prose<'a>>,
+    text: Option<LazyText<'a>>,
+    thinking: Option<LazyText<'a>>,
     id: Option<Cow<'a, str>>,
     name: Option<Cow<'a, str>>,
-    input: Option<Raw<'a>>,
+    input: Option<RawJson<'a>>,
     tool_use_id: Option<Cow<'a, str>>,
-    content: Option<Raw<'a>>,
+    content: Option<RawJson<'a>>,
     is_error: Option<bool>,
     media_type: Option<Cow<'a, str>>,
 }
 
-impl<'a> Fields<'a> {
+impl<'a> BlockFields<'a> {
     /// Takes a field of a block. False, and nothing consumed, if blocks have no such field.
-    fn take(&mut self, scan: &mut Scan<'a>, key: &[u8]) -> Scanned<bool> {
+    fn read_field(&mut self, scan: &mut JsonScanner<'a>, key: &[u8]) -> ScanResult<bool> {
         match key {
             b"type" => self.kind = scan.text()?,
             b"text" => self.text = scan.prose()?,
             b"thinking" => self.thinking = scan.prose()?,
-            b"id" => self.id = scan.word()?,
-            b"name" => self.name = scan.word()?,
+            b"id" => self.id = scan.non_empty_text()?,
+            b"name" => self.name = scan.non_empty_text()?,
             b"input" => self.input = scan.raw()?,
-            b"tool_use_id" => self.tool_use_id = scan.word()?,
+            b"tool_use_id" => self.tool_use_id = scan.non_empty_text()?,
             b"content" => self.content = scan.raw()?,
             b"is_error" => self.is_error = scan.boolean()?,
             b"source" => drop(scan.object(|scan, key| {
                 match key {
-                    b"media_type" => self.media_type = scan.word()?,
+                    b"media_type" => self.media_type = scan.non_empty_text()?,
                     _ => scan.skip()?,
                 }
                 Ok(())
@@ -168,34 +172,34 @@ impl<'a> Fields<'a> {
     }
 
     /// `None` for a block without a type.
-    fn into_block(self) -> Option<Block<'a>> {
+    fn into_block(self) -> Option<MessageBlock<'a>> {
         let kind = self.kind?;
         Some(match &*kind {
-            "text" => Block::Text(self.text.unwrap_or_default()),
-            "thinking" => Block::Thinking(self.thinking.unwrap_or_default()),
-            "tool_use" => Block::ToolUse(ToolUse {
+            "text" => MessageBlock::Text(self.text.unwrap_or_default()),
+            "thinking" => MessageBlock::Thinking(self.thinking.unwrap_or_default()),
+            "tool_use" => MessageBlock::ToolUse(ToolUse {
                 id: self.id.unwrap_or_default(),
                 name: self.name.unwrap_or_default(),
                 input: self.input,
             }),
-            "tool_result" => Block::ToolResult(ToolResult {
+            "tool_result" => MessageBlock::ToolResult(ToolResult {
                 tool_use_id: self.tool_use_id.unwrap_or_default(),
                 content: self.content,
                 is_error: self.is_error,
             }),
-            "image" => Block::Image(self.media_type),
-            _ => Block::Unknown(kind),
+            "image" => MessageBlock::Image(self.media_type),
+            _ => MessageBlock::Unknown(kind),
         })
     }
 }
 
 /// The id of a call that an entry of `tool_result_meta` calls refused.
-fn refused<'a>(scan: &mut Scan<'a>) -> Scanned<Option<Cow<'a, str>>> {
+fn refused<'a>(scan: &mut JsonScanner<'a>) -> ScanResult<Option<Cow<'a, str>>> {
     let (mut id, mut refused) = (None, false);
     scan.object(|scan, key| {
         match key {
-            b"id" => id = scan.word()?,
-            b"non_execution_kind" => refused |= scan.word()?.is_some(),
+            b"id" => id = scan.non_empty_text()?,
+            b"non_execution_kind" => refused |= scan.non_empty_text()?.is_some(),
             b"permission_decision" => refused |= is_reject(scan)?,
             _ => scan.skip()?,
         }
@@ -205,7 +209,7 @@ fn refused<'a>(scan: &mut Scan<'a>) -> Scanned<Option<Cow<'a, str>>> {
 }
 
 /// `{"decision":"reject",…}`, or just the word.
-fn is_reject(scan: &mut Scan<'_>) -> Scanned<bool> {
+fn is_reject(scan: &mut JsonScanner<'_>) -> ScanResult<bool> {
     if scan.peek()? != b'{' {
         return Ok(scan.text()?.as_deref() == Some("reject"));
     }

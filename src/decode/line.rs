@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 
-use super::{Block, Raw};
+use super::{MessageBlock, RawJson};
 
 /// What a line is, in one byte: enough for an index and for colouring a transcript.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Kind {
+pub enum LineKind {
     /// `system/init`.
     Init,
     /// Any other `system` line.
@@ -34,7 +34,7 @@ pub enum Kind {
 
 /// One decoded line.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Line<'a> {
+pub struct AgentLine<'a> {
     /// `session_id`, or `sessionId` in session files.
     pub session_id: Option<Cow<'a, str>>,
     /// Set on lines of a sub-agent.
@@ -42,24 +42,24 @@ pub struct Line<'a> {
     /// `timestamp`, as written.
     pub timestamp: Option<Cow<'a, str>>,
     /// True for a line of a session file, which says `sessionId`.
-    pub on_disk: bool,
+    pub is_session_file: bool,
     /// The rest.
-    pub body: Body<'a>,
+    pub body: LineBody<'a>,
 }
 
 /// What a line says.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Body<'a> {
+pub enum LineBody<'a> {
     /// `system/init`.
-    Init(Box<Init<'a>>),
+    Init(Box<InitLine<'a>>),
     /// Another `system` line.
-    System(System<'a>),
+    System(SystemLine<'a>),
     /// `assistant` (or the alias `assistant_message`, or a top-level `tool_use`).
-    Assistant(Chat<'a>),
+    Assistant(ChatLine<'a>),
     /// `user` (or a top-level `tool_result`).
-    User(Chat<'a>),
+    User(ChatLine<'a>),
     /// `stream_event`.
-    StreamEvent(Delta<'a>),
+    StreamEvent(StreamDelta<'a>),
     /// `tool_progress`.
     ToolProgress {
         /// Id of the call, with the heartbeat suffix removed.
@@ -68,7 +68,7 @@ pub enum Body<'a> {
         elapsed_seconds: f64,
     },
     /// `rate_limit_event`.
-    RateLimit(RateLimit<'a>),
+    RateLimit(RateLimitEvent<'a>),
     /// A frame of the two-way protocol. Subtype of the request, or of the response.
     Control {
         /// `control_request`, `control_response`, …
@@ -78,7 +78,7 @@ pub enum Body<'a> {
         /// Its id.
         request_id: Cow<'a, str>,
         /// `request` or `response`.
-        payload: Option<Raw<'a>>,
+        payload: Option<RawJson<'a>>,
     },
     /// `result`.
     Result(Box<ResultLine<'a>>),
@@ -88,28 +88,28 @@ pub enum Body<'a> {
     Malformed,
 }
 
-impl Body<'_> {
+impl LineBody<'_> {
     /// Its kind.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> LineKind {
         match self {
-            Self::Init(_) => Kind::Init,
-            Self::System(_) => Kind::System,
-            Self::Assistant(_) => Kind::Assistant,
-            Self::User(_) => Kind::User,
-            Self::StreamEvent(_) => Kind::StreamEvent,
-            Self::ToolProgress { .. } => Kind::ToolProgress,
-            Self::RateLimit(_) => Kind::RateLimit,
-            Self::Control { .. } => Kind::Control,
-            Self::Result(_) => Kind::Result,
-            Self::Other(_) => Kind::Other,
-            Self::Malformed => Kind::Malformed,
+            Self::Init(_) => LineKind::Init,
+            Self::System(_) => LineKind::System,
+            Self::Assistant(_) => LineKind::Assistant,
+            Self::User(_) => LineKind::User,
+            Self::StreamEvent(_) => LineKind::StreamEvent,
+            Self::ToolProgress { .. } => LineKind::ToolProgress,
+            Self::RateLimit(_) => LineKind::RateLimit,
+            Self::Control { .. } => LineKind::Control,
+            Self::Result(_) => LineKind::Result,
+            Self::Other(_) => LineKind::Other,
+            Self::Malformed => LineKind::Malformed,
         }
     }
 }
 
 /// `system/init`.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Init<'a> {
+pub struct InitLine<'a> {
     /// Working directory.
     pub cwd: Option<Cow<'a, str>>,
     /// Resolved model id.
@@ -125,7 +125,7 @@ pub struct Init<'a> {
     /// `output_style`.
     pub output_style: Option<Cow<'a, str>>,
     /// `memory_paths` as it came.
-    pub memory_paths: Option<Raw<'a>>,
+    pub memory_paths: Option<RawJson<'a>>,
     /// `claude_code_version`.
     pub version: Option<Cow<'a, str>>,
     /// Plugins as (name, path).
@@ -137,14 +137,14 @@ pub struct Init<'a> {
     /// Names.
     pub slash_commands: Vec<Cow<'a, str>>,
     /// `tools` as it came.
-    pub tools_raw: Option<Raw<'a>>,
+    pub tools_raw: Option<RawJson<'a>>,
     /// `mcp_servers` as it came.
-    pub mcp_servers_raw: Option<Raw<'a>>,
+    pub mcp_servers_raw: Option<RawJson<'a>>,
 }
 
 /// `system` lines other than `init`.
 #[derive(Clone, Debug, PartialEq)]
-pub enum System<'a> {
+pub enum SystemLine<'a> {
     /// A call was denied by mode or rule.
     PermissionDenied {
         /// Tool.
@@ -233,13 +233,13 @@ pub enum System<'a> {
 
 /// `assistant` and `user` lines.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Chat<'a> {
+pub struct ChatLine<'a> {
     /// `message.id`; several lines share one.
     pub message_id: Option<Cow<'a, str>>,
     /// `message.model`.
     pub model: Option<Cow<'a, str>>,
     /// Blocks. A string content is one text block.
-    pub blocks: Vec<Block<'a>>,
+    pub blocks: Vec<MessageBlock<'a>>,
     /// `message.usage`.
     pub usage: Option<Usage>,
     /// `message.stop_reason`: null in the stream, filled in session files.
@@ -273,7 +273,7 @@ pub struct Usage {
 
 /// `stream_event`: what a partial message adds.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Delta<'a> {
+pub enum StreamDelta<'a> {
     /// Text.
     Text(Cow<'a, str>),
     /// Thinking.
@@ -284,7 +284,7 @@ pub enum Delta<'a> {
 
 /// `rate_limit_event`.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct RateLimit<'a> {
+pub struct RateLimitEvent<'a> {
     /// `allowed`, `allowed_warning`, `rejected`.
     pub status: Cow<'a, str>,
     /// `resetsAt` in unix seconds (milliseconds are recognised by their size).
@@ -313,11 +313,11 @@ pub struct ResultLine<'a> {
     /// `errors[]`: strings, or the message of objects.
     pub errors: Vec<Cow<'a, str>>,
     /// `permission_denials[]`.
-    pub denials: Vec<Denial<'a>>,
+    pub denials: Vec<PermissionDenial<'a>>,
     /// `usage`, untouched.
-    pub usage: Option<Raw<'a>>,
+    pub usage: Option<RawJson<'a>>,
     /// `modelUsage`, untouched.
-    pub model_usage: Option<Raw<'a>>,
+    pub model_usage: Option<RawJson<'a>>,
     /// `total_cost_usd`: of the process, and in some releases of the session before it.
     pub total_cost_usd: Option<f64>,
     /// Costs in `model_usage_since_last_result`, added up: what this turn alone cost.
@@ -341,11 +341,11 @@ impl ResultLine<'_> {
 
 /// One entry of `permission_denials`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Denial<'a> {
+pub struct PermissionDenial<'a> {
     /// Tool; for the legacy string form, the string.
     pub tool_name: Option<Cow<'a, str>>,
     /// Id of the call.
     pub tool_use_id: Option<Cow<'a, str>>,
     /// Its arguments.
-    pub tool_input: Option<Raw<'a>>,
+    pub tool_input: Option<RawJson<'a>>,
 }

@@ -1,4 +1,4 @@
-//! One line of bytes → [`Line`]: finds out what it is, then reads it in one pass.
+//! One line of bytes → [`AgentLine`]: finds out what it is, then reads it in one pass.
 //!
 //! Leniency is per field: a field of the wrong type counts as absent and costs nothing else. Only bytes that are not
 //! one JSON object with a text `type` are malformed as a whole.
@@ -6,128 +6,128 @@
 use std::borrow::Cow;
 
 use super::{
-    Body, Kind, Line, Raw,
-    chat::{self, Role},
-    line::{Delta, Denial, RateLimit, ResultLine},
-    scan::{Scan, Scanned},
+    AgentLine, LineBody, LineKind, RawJson,
+    chat::{self, BlockPlacement},
+    json_scanner::{JsonScanner, ScanResult},
+    line::{PermissionDenial, RateLimitEvent, ResultLine, StreamDelta},
     system,
 };
 
 /// Decodes one line, with or without its newline. Never fails, never panics, allocates little: long values are
-/// borrowed. A blank line is [`Body::Malformed`]; callers that read files skip blank lines before they come here.
+/// borrowed. A blank line is [`LineBody::Malformed`]; callers that read files skip blank lines before they come here.
 ///
 /// Of several fields with one name the last counts, but the first `type` decides what the line is.
-pub fn line(bytes: &[u8]) -> Line<'_> {
-    read(bytes).unwrap_or(Line {
+pub fn decode_line(bytes: &[u8]) -> AgentLine<'_> {
+    read(bytes).unwrap_or(AgentLine {
         session_id: None,
         parent_tool_use_id: None,
         timestamp: None,
-        on_disk: false,
-        body: Body::Malformed,
+        is_session_file: false,
+        body: LineBody::Malformed,
     })
 }
 
 /// True for one JSON value in UTF-8, checked throughout, with nothing but white space around it.
 pub fn is_json(bytes: &[u8]) -> bool {
     // A mark of the byte order, which decoding forgives, is no JSON.
-    !bytes.starts_with(b"\xEF\xBB\xBF") && Scan::whole(bytes).is_whole_json()
+    !bytes.starts_with(b"\xEF\xBB\xBF") && JsonScanner::with_text_check(bytes).is_whole_json()
 }
 
 /// Guesses the kind of a line from its first bytes, for an index. `None` when they do not tell, or when the line is
 /// malformed before its type: then decode the whole line. A line that breaks after the prefix is guessed too.
-pub fn kind(prefix: &[u8]) -> Option<Kind> {
+pub fn guess_kind(prefix: &[u8]) -> Option<LineKind> {
     // How nearly all lines of a capture begin.
     if prefix.starts_with(b"{\"type\":\"user\",") {
-        return Some(Kind::User);
+        return Some(LineKind::User);
     }
     if prefix.starts_with(b"{\"type\":\"assistant\",") {
-        return Some(Kind::Assistant);
+        return Some(LineKind::Assistant);
     }
-    let mut scan = Scan::new(prefix);
+    let mut scan = JsonScanner::new(prefix);
     let kind = match &*scan.seek(b"type").ok()?.then(|| scan.text().ok().flatten())?? {
         "system" => {
-            let mut scan = Scan::new(prefix);
+            let mut scan = JsonScanner::new(prefix);
             let subtype = if scan.seek(b"subtype").ok()? { scan.text().ok()? } else { None };
-            if subtype.as_deref() == Some("init") { Kind::Init } else { Kind::System }
+            if subtype.as_deref() == Some("init") { LineKind::Init } else { LineKind::System }
         }
-        "auth_status" | "conversation_reset" => Kind::System,
-        "assistant" | "assistant_message" | "tool_use" => Kind::Assistant,
-        "user" | "tool_result" => Kind::User,
-        "stream_event" => Kind::StreamEvent,
-        "tool_progress" => Kind::ToolProgress,
-        "rate_limit_event" => Kind::RateLimit,
+        "auth_status" | "conversation_reset" => LineKind::System,
+        "assistant" | "assistant_message" | "tool_use" => LineKind::Assistant,
+        "user" | "tool_result" => LineKind::User,
+        "stream_event" => LineKind::StreamEvent,
+        "tool_progress" => LineKind::ToolProgress,
+        "rate_limit_event" => LineKind::RateLimit,
         "control_request" | "control_response" | "control_cancel_request" | "command_lifecycle" | "keep_alive" => {
-            Kind::Control
+            LineKind::Control
         }
-        "result" => Kind::Result,
-        _ => Kind::Other,
+        "result" => LineKind::Result,
+        _ => LineKind::Other,
     };
     Some(kind)
 }
 
 /// Fields that every line may have, and how far they were read.
 #[derive(Debug, Default)]
-pub(super) struct Head<'a> {
+pub(super) struct LineHead<'a> {
     session_id: Option<Cow<'a, str>>,
     pub(super) parent_tool_use_id: Option<Cow<'a, str>>,
     timestamp: Option<Cow<'a, str>>,
     on_disk: bool,
 }
 
-impl<'a> Head<'a> {
+impl<'a> LineHead<'a> {
     /// Takes a field that the reader of a body has no use for.
-    pub(super) fn field(&mut self, scan: &mut Scan<'a>, key: &[u8]) -> Scanned<()> {
+    pub(super) fn read_field(&mut self, scan: &mut JsonScanner<'a>, key: &[u8]) -> ScanResult<()> {
         match key {
-            b"session_id" => self.session_id = scan.word()?,
+            b"session_id" => self.session_id = scan.non_empty_text()?,
             b"sessionId" => {
-                self.session_id = scan.word()?;
+                self.session_id = scan.non_empty_text()?;
                 self.on_disk = true;
             }
-            b"parent_tool_use_id" => self.parent_tool_use_id = scan.word()?,
-            b"timestamp" => self.timestamp = scan.word()?,
+            b"parent_tool_use_id" => self.parent_tool_use_id = scan.non_empty_text()?,
+            b"timestamp" => self.timestamp = scan.non_empty_text()?,
             _ => scan.skip()?,
         }
         Ok(())
     }
 }
 
-fn read(bytes: &[u8]) -> Option<Line<'_>> {
-    let whole = Scan::whole(bytes);
+fn read(bytes: &[u8]) -> Option<AgentLine<'_>> {
+    let whole = JsonScanner::with_text_check(bytes);
     let name = {
         let mut scan = whole.clone();
         scan.seek(b"type").ok()?.then(|| scan.text().ok().flatten())??
     };
-    let (mut scan, mut head) = (whole, Head::default());
+    let (mut scan, mut head) = (whole, LineHead::default());
     let body = body(&mut scan, &mut head, name).ok()?;
     scan.end().ok()?;
-    let Head { session_id, parent_tool_use_id, timestamp, on_disk } = head;
-    Some(Line { session_id, parent_tool_use_id, timestamp, on_disk, body })
+    let LineHead { session_id, parent_tool_use_id, timestamp, on_disk } = head;
+    Some(AgentLine { session_id, parent_tool_use_id, timestamp, is_session_file: on_disk, body })
 }
 
-fn body<'a>(scan: &mut Scan<'a>, head: &mut Head<'a>, name: Cow<'a, str>) -> Scanned<Body<'a>> {
+fn body<'a>(scan: &mut JsonScanner<'a>, head: &mut LineHead<'a>, name: Cow<'a, str>) -> ScanResult<LineBody<'a>> {
     Ok(match &*name {
-        "assistant" | "assistant_message" => Body::Assistant(chat::read(scan, head, Role::Message)?),
-        "user" => Body::User(chat::read(scan, head, Role::Message)?),
-        "tool_use" => Body::Assistant(chat::read(scan, head, Role::Block)?),
-        "tool_result" => Body::User(chat::read(scan, head, Role::Block)?),
+        "assistant" | "assistant_message" => LineBody::Assistant(chat::read(scan, head, BlockPlacement::InMessage)?),
+        "user" => LineBody::User(chat::read(scan, head, BlockPlacement::InMessage)?),
+        "tool_use" => LineBody::Assistant(chat::read(scan, head, BlockPlacement::WholeLine)?),
+        "tool_result" => LineBody::User(chat::read(scan, head, BlockPlacement::WholeLine)?),
         "system" => system::read(scan, head)?,
-        "auth_status" => Body::System(system::auth_status(scan, head)?),
-        "conversation_reset" => Body::System(system::conversation_reset(scan, head)?),
-        "stream_event" => Body::StreamEvent(stream_event(scan, head)?),
+        "auth_status" => LineBody::System(system::auth_status(scan, head)?),
+        "conversation_reset" => LineBody::System(system::conversation_reset(scan, head)?),
+        "stream_event" => LineBody::StreamEvent(stream_event(scan, head)?),
         "tool_progress" => tool_progress(scan, head)?,
-        "rate_limit_event" => Body::RateLimit(rate_limit(scan, head)?),
-        "result" => Body::Result(Box::new(result(scan, head)?)),
+        "rate_limit_event" => LineBody::RateLimit(rate_limit(scan, head)?),
+        "result" => LineBody::Result(Box::new(result(scan, head)?)),
         "control_request" | "control_response" | "control_cancel_request" | "command_lifecycle" | "keep_alive" => {
             control(scan, head, name)?
         }
         _ => {
-            scan.object(|scan, key| head.field(scan, key))?;
-            Body::Other(name)
+            scan.object(|scan, key| head.read_field(scan, key))?;
+            LineBody::Other(name)
         }
     })
 }
 
-fn stream_event<'a>(scan: &mut Scan<'a>, head: &mut Head<'a>) -> Scanned<Delta<'a>> {
+fn stream_event<'a>(scan: &mut JsonScanner<'a>, head: &mut LineHead<'a>) -> ScanResult<StreamDelta<'a>> {
     let (mut event, mut text, mut thinking) = (None, None, None);
     scan.object(|scan, key| match key {
         b"event" => scan
@@ -147,29 +147,29 @@ fn stream_event<'a>(scan: &mut Scan<'a>, head: &mut Head<'a>) -> Scanned<Delta<'
                 Ok(())
             })
             .map(drop),
-        _ => head.field(scan, key),
+        _ => head.read_field(scan, key),
     })?;
     Ok(match (text, thinking) {
-        (Some(text), _) => Delta::Text(text),
-        (None, Some(thinking)) => Delta::Thinking(thinking),
-        (None, None) => Delta::Other(event.unwrap_or_default()),
+        (Some(text), _) => StreamDelta::Text(text),
+        (None, Some(thinking)) => StreamDelta::Thinking(thinking),
+        (None, None) => StreamDelta::Other(event.unwrap_or_default()),
     })
 }
 
-fn tool_progress<'a>(scan: &mut Scan<'a>, head: &mut Head<'a>) -> Scanned<Body<'a>> {
+fn tool_progress<'a>(scan: &mut JsonScanner<'a>, head: &mut LineHead<'a>) -> ScanResult<LineBody<'a>> {
     let (mut id, mut elapsed_seconds) = (Cow::default(), 0.0);
     scan.object(|scan, key| {
         match key {
             b"tool_use_id" => id = scan.text()?.unwrap_or_default(),
             b"elapsed_time_seconds" => elapsed_seconds = scan.float()?.unwrap_or_default(),
-            _ => head.field(scan, key)?,
+            _ => head.read_field(scan, key)?,
         }
         Ok(())
     })?;
     let tool_use_id = without_heartbeat(id);
     // A heartbeat names its own call as its parent; only a real parent is worth keeping.
     head.parent_tool_use_id = head.parent_tool_use_id.take().filter(|parent| *parent != tool_use_id);
-    Ok(Body::ToolProgress { tool_use_id, elapsed_seconds })
+    Ok(LineBody::ToolProgress { tool_use_id, elapsed_seconds })
 }
 
 /// `"<id>-heartbeat-<n>"` → the id.
@@ -188,22 +188,22 @@ fn without_heartbeat(id: Cow<'_, str>) -> Cow<'_, str> {
     }
 }
 
-fn rate_limit<'a>(scan: &mut Scan<'a>, head: &mut Head<'a>) -> Scanned<RateLimit<'a>> {
-    let mut limit = RateLimit::default();
+fn rate_limit<'a>(scan: &mut JsonScanner<'a>, head: &mut LineHead<'a>) -> ScanResult<RateLimitEvent<'a>> {
+    let mut limit = RateLimitEvent::default();
     scan.object(|scan, key| match key {
         b"rate_limit_info" => scan
             .object(|scan, key| {
                 match key {
                     b"status" => limit.status = scan.text()?.unwrap_or_default(),
                     b"resetsAt" => limit.resets_at = scan.count()?.and_then(unix_seconds),
-                    b"rateLimitType" => limit.limit = scan.word()?,
+                    b"rateLimitType" => limit.limit = scan.non_empty_text()?,
                     b"utilization" => limit.utilization = scan.float()?,
                     _ => scan.skip()?,
                 }
                 Ok(())
             })
             .map(drop),
-        _ => head.field(scan, key),
+        _ => head.read_field(scan, key),
     })?;
     Ok(limit)
 }
@@ -214,40 +214,40 @@ fn unix_seconds(time: u64) -> Option<i64> {
     i64::try_from(seconds).ok()
 }
 
-fn control<'a>(scan: &mut Scan<'a>, head: &mut Head<'a>, kind: Cow<'a, str>) -> Scanned<Body<'a>> {
-    let (mut request_id, mut subtype, mut payload) = (None, None, None::<Raw<'a>>);
+fn control<'a>(scan: &mut JsonScanner<'a>, head: &mut LineHead<'a>, kind: Cow<'a, str>) -> ScanResult<LineBody<'a>> {
+    let (mut request_id, mut subtype, mut payload) = (None, None, None::<RawJson<'a>>);
     scan.object(|scan, key| {
         match key {
-            b"request_id" | b"command_uuid" => request_id = scan.word()?,
-            b"state" => subtype = scan.word()?,
+            b"request_id" | b"command_uuid" => request_id = scan.non_empty_text()?,
+            b"state" => subtype = scan.non_empty_text()?,
             b"request" | b"response" => payload = scan.raw()?,
-            _ => head.field(scan, key)?,
+            _ => head.read_field(scan, key)?,
         }
         Ok(())
     })?;
-    let mut inner = Scan::of(payload.map_or("{}", |payload| payload.0));
+    let mut inner = JsonScanner::from_text(payload.map_or("{}", |payload| payload.0));
     inner.object(|scan, key| {
         match key {
-            b"subtype" => subtype = scan.word()?,
-            b"request_id" if request_id.is_none() => request_id = scan.word()?,
+            b"subtype" => subtype = scan.non_empty_text()?,
+            b"request_id" if request_id.is_none() => request_id = scan.non_empty_text()?,
             _ => scan.skip()?,
         }
         Ok(())
     })?;
     let (subtype, request_id) = (subtype.unwrap_or_default(), request_id.unwrap_or_default());
-    Ok(Body::Control { kind, subtype, request_id, payload })
+    Ok(LineBody::Control { kind, subtype, request_id, payload })
 }
 
-fn result<'a>(scan: &mut Scan<'a>, head: &mut Head<'a>) -> Scanned<ResultLine<'a>> {
+fn result<'a>(scan: &mut JsonScanner<'a>, head: &mut LineHead<'a>) -> ScanResult<ResultLine<'a>> {
     let mut line = ResultLine::default();
     scan.object(|scan, key| {
         match key {
-            b"subtype" => line.subtype = scan.word()?,
+            b"subtype" => line.subtype = scan.non_empty_text()?,
             b"is_error" => line.is_error = scan.boolean()?,
-            b"terminal_reason" => line.terminal_reason = scan.word()?,
-            b"stop_reason" => line.stop_reason = scan.word()?,
+            b"terminal_reason" => line.terminal_reason = scan.non_empty_text()?,
+            b"stop_reason" => line.stop_reason = scan.non_empty_text()?,
             b"result" => line.result = scan.text()?,
-            b"error" => line.error = scan.word()?,
+            b"error" => line.error = scan.non_empty_text()?,
             b"errors" => {
                 line.errors.clear();
                 scan.array(|scan| {
@@ -270,7 +270,7 @@ fn result<'a>(scan: &mut Scan<'a>, head: &mut Head<'a>) -> Scanned<ResultLine<'a
             b"duration_api_ms" => line.duration_api_ms = scan.count()?,
             b"num_turns" => line.num_turns = scan.count()?,
             b"api_error_status" => line.api_error_status = scan.count()?,
-            _ => head.field(scan, key)?,
+            _ => head.read_field(scan, key)?,
         }
         Ok(())
     })?;
@@ -278,7 +278,7 @@ fn result<'a>(scan: &mut Scan<'a>, head: &mut Head<'a>) -> Scanned<ResultLine<'a
 }
 
 /// The `costUSD` of every model, added up. `None` if one of them says none.
-fn costs(scan: &mut Scan<'_>) -> Scanned<Option<f64>> {
+fn costs(scan: &mut JsonScanner<'_>) -> ScanResult<Option<f64>> {
     let mut total = Some(0.0);
     let is_object = scan.object(|scan, _| {
         let mut cost = None;
@@ -296,15 +296,15 @@ fn costs(scan: &mut Scan<'_>) -> Scanned<Option<f64>> {
 }
 
 /// A string, or the `message` (else `error`) of an object.
-pub(super) fn error_text<'a>(scan: &mut Scan<'a>) -> Scanned<Option<Cow<'a, str>>> {
+pub(super) fn error_text<'a>(scan: &mut JsonScanner<'a>) -> ScanResult<Option<Cow<'a, str>>> {
     if scan.peek()? != b'{' {
-        return scan.word();
+        return scan.non_empty_text();
     }
     let (mut message, mut error) = (None, None);
     scan.object(|scan, key| {
         match key {
-            b"message" => message = scan.word()?,
-            b"error" => error = scan.word()?,
+            b"message" => message = scan.non_empty_text()?,
+            b"error" => error = scan.non_empty_text()?,
             _ => scan.skip()?,
         }
         Ok(())
@@ -313,16 +313,16 @@ pub(super) fn error_text<'a>(scan: &mut Scan<'a>) -> Scanned<Option<Cow<'a, str>
 }
 
 /// An object, or the legacy form: the tool's name. Anything else is no denial.
-fn denial<'a>(scan: &mut Scan<'a>) -> Scanned<Option<Denial<'a>>> {
+fn denial<'a>(scan: &mut JsonScanner<'a>) -> ScanResult<Option<PermissionDenial<'a>>> {
     if scan.peek()? != b'{' {
-        let name = scan.word()?;
-        return Ok(name.map(|name| Denial { tool_name: Some(name), tool_use_id: None, tool_input: None }));
+        let name = scan.non_empty_text()?;
+        return Ok(name.map(|name| PermissionDenial { tool_name: Some(name), tool_use_id: None, tool_input: None }));
     }
-    let mut denial = Denial { tool_name: None, tool_use_id: None, tool_input: None };
+    let mut denial = PermissionDenial { tool_name: None, tool_use_id: None, tool_input: None };
     scan.object(|scan, key| {
         match key {
-            b"tool_name" => denial.tool_name = scan.word()?,
-            b"tool_use_id" => denial.tool_use_id = scan.word()?,
+            b"tool_name" => denial.tool_name = scan.non_empty_text()?,
+            b"tool_use_id" => denial.tool_use_id = scan.non_empty_text()?,
             b"tool_input" => denial.tool_input = scan.raw()?,
             _ => scan.skip()?,
         }

@@ -3,17 +3,17 @@
 use std::borrow::Cow;
 
 use super::{
-    Body,
-    line::{Init, System},
-    read::Head,
-    scan::{Scan, Scanned},
+    LineBody,
+    json_scanner::{JsonScanner, ScanResult},
+    line::{InitLine, SystemLine},
+    read::LineHead,
 };
 
 /// Every field that some subtype has. The subtype may come last, so all are taken before it is looked at.
 #[derive(Debug, Default)]
-struct Fields<'a> {
+struct SystemFields<'a> {
     subtype: Option<Cow<'a, str>>,
-    init: Init<'a>,
+    init: InitLine<'a>,
     tool_name: Option<Cow<'a, str>>,
     tool_use_id: Option<Cow<'a, str>>,
     message: Option<Cow<'a, str>>,
@@ -37,7 +37,7 @@ struct Fields<'a> {
 }
 
 /// Subtypes of which nothing is shown: bookkeeping, or what another line says as well. Sorted.
-const QUIET: &[&str] = &[
+const IGNORED_SUBTYPES: &[&str] = &[
     "agents_killed",
     "away_summary",
     "background_tasks_changed",
@@ -95,38 +95,45 @@ const QUIET: &[&str] = &[
 ];
 
 /// `auth_status`, a line of its own type.
-pub(super) fn auth_status<'a>(scan: &mut Scan<'a>, head: &mut Head<'a>) -> Scanned<System<'a>> {
+pub(super) fn auth_status<'a>(scan: &mut JsonScanner<'a>, head: &mut LineHead<'a>) -> ScanResult<SystemLine<'a>> {
     let mut error = None;
-    scan.object(
-        |scan, key| if key == b"error" { scan.word().map(|word| error = word) } else { head.field(scan, key) },
-    )?;
-    Ok(System::AuthStatus { error })
+    scan.object(|scan, key| {
+        if key == b"error" { scan.non_empty_text().map(|word| error = word) } else { head.read_field(scan, key) }
+    })?;
+    Ok(SystemLine::AuthStatus { error })
 }
 
 /// `conversation_reset`, likewise.
-pub(super) fn conversation_reset<'a>(scan: &mut Scan<'a>, head: &mut Head<'a>) -> Scanned<System<'a>> {
+pub(super) fn conversation_reset<'a>(
+    scan: &mut JsonScanner<'a>,
+    head: &mut LineHead<'a>,
+) -> ScanResult<SystemLine<'a>> {
     let mut session = None;
     scan.object(|scan, key| {
-        if key == b"new_conversation_id" { scan.word().map(|word| session = word) } else { head.field(scan, key) }
+        if key == b"new_conversation_id" {
+            scan.non_empty_text().map(|word| session = word)
+        } else {
+            head.read_field(scan, key)
+        }
     })?;
-    Ok(System::ConversationReset { session })
+    Ok(SystemLine::ConversationReset { session })
 }
 
-pub(super) fn read<'a>(scan: &mut Scan<'a>, head: &mut Head<'a>) -> Scanned<Body<'a>> {
-    let mut fields = Fields::default();
-    scan.object(|scan, key| if fields.take(scan, key)? { Ok(()) } else { head.field(scan, key) })?;
+pub(super) fn read<'a>(scan: &mut JsonScanner<'a>, head: &mut LineHead<'a>) -> ScanResult<LineBody<'a>> {
+    let mut fields = SystemFields::default();
+    scan.object(|scan, key| if fields.read_field(scan, key)? { Ok(()) } else { head.read_field(scan, key) })?;
     Ok(fields.into_body())
 }
 
-impl<'a> Fields<'a> {
+impl<'a> SystemFields<'a> {
     /// Takes a field. False, and nothing consumed, if no subtype has such a field.
-    fn take(&mut self, scan: &mut Scan<'a>, key: &[u8]) -> Scanned<bool> {
+    fn read_field(&mut self, scan: &mut JsonScanner<'a>, key: &[u8]) -> ScanResult<bool> {
         let init = &mut self.init;
         match key {
             // As with the type, the first one decides.
             b"subtype" if self.subtype.is_none() => self.subtype = scan.text()?,
-            b"cwd" => init.cwd = scan.word()?,
-            b"model" => init.model = scan.word()?,
+            b"cwd" => init.cwd = scan.non_empty_text()?,
+            b"model" => init.model = scan.non_empty_text()?,
             b"tools" => {
                 let mut copy = scan.clone();
                 init.tools_raw = scan.raw()?;
@@ -137,34 +144,34 @@ impl<'a> Fields<'a> {
                 init.mcp_servers_raw = scan.raw()?;
                 pairs(&mut copy, b"status", &mut init.mcp_servers)?;
             }
-            b"permissionMode" => init.permission_mode = scan.word()?,
-            b"apiKeySource" => init.api_key_source = scan.word()?,
-            b"output_style" => init.output_style = scan.word()?,
+            b"permissionMode" => init.permission_mode = scan.non_empty_text()?,
+            b"apiKeySource" => init.api_key_source = scan.non_empty_text()?,
+            b"output_style" => init.output_style = scan.non_empty_text()?,
             b"memory_paths" => init.memory_paths = scan.raw()?,
-            b"claude_code_version" => init.version = scan.word()?,
+            b"claude_code_version" => init.version = scan.non_empty_text()?,
             b"plugins" => pairs(scan, b"path", &mut init.plugins)?,
             b"agents" => names(scan, &mut init.agents)?,
             b"skills" => names(scan, &mut init.skills)?,
             b"slash_commands" => names(scan, &mut init.slash_commands)?,
-            b"tool_name" => self.tool_name = scan.word()?,
-            b"tool_use_id" => self.tool_use_id = scan.word()?,
-            b"message" => self.message = scan.word()?,
+            b"tool_name" => self.tool_name = scan.non_empty_text()?,
+            b"tool_use_id" => self.tool_use_id = scan.non_empty_text()?,
+            b"message" => self.message = scan.non_empty_text()?,
             b"attempt" | b"retryAttempt" => self.attempt = scan.count()?,
             b"max_retries" | b"maxRetries" => self.max_retries = scan.count()?,
             b"retry_delay_ms" | b"retryInMs" => self.delay_ms = scan.float()?,
             b"error_status" => self.error_status = scan.count()?,
             b"error" => self.error(scan)?,
             b"compact_metadata" | b"compactMetadata" => self.compaction(scan)?,
-            b"original_model" | b"originalModel" => self.from = scan.word()?,
-            b"fallback_model" | b"fallbackModel" => self.to = scan.word()?,
-            b"task_id" => self.task_id = scan.word()?,
+            b"original_model" | b"originalModel" => self.from = scan.non_empty_text()?,
+            b"fallback_model" | b"fallbackModel" => self.to = scan.non_empty_text()?,
+            b"task_id" => self.task_id = scan.non_empty_text()?,
             b"is_backgrounded" => self.backgrounded = scan.boolean()?,
-            b"status" => self.status = scan.word()?,
+            b"status" => self.status = scan.non_empty_text()?,
             b"patch" => self.patch(scan)?,
-            b"summary" => self.summary = scan.word()?,
-            b"content" | b"text" => self.content = scan.word()?,
-            b"level" | b"priority" => self.level = scan.word()?,
-            b"error_code" => self.error_code = scan.word()?,
+            b"summary" => self.summary = scan.non_empty_text()?,
+            b"content" | b"text" => self.content = scan.non_empty_text()?,
+            b"level" | b"priority" => self.level = scan.non_empty_text()?,
+            b"error_code" => self.error_code = scan.non_empty_text()?,
             b"lost" => names(scan, &mut self.lost)?,
             _ => return Ok(false),
         }
@@ -172,17 +179,17 @@ impl<'a> Fields<'a> {
     }
 
     /// A word, or in session files an object with the status and a readable text.
-    fn error(&mut self, scan: &mut Scan<'a>) -> Scanned<()> {
+    fn error(&mut self, scan: &mut JsonScanner<'a>) -> ScanResult<()> {
         if scan.peek()? != b'{' {
-            self.error = scan.word()?;
+            self.error = scan.non_empty_text()?;
             return Ok(());
         }
         let (mut formatted, mut message) = (None, None);
         scan.object(|scan, key| {
             match key {
                 b"status" => self.error_status = scan.count()?,
-                b"formatted" => formatted = scan.word()?,
-                b"message" => message = scan.word()?,
+                b"formatted" => formatted = scan.non_empty_text()?,
+                b"message" => message = scan.non_empty_text()?,
                 _ => scan.skip()?,
             }
             Ok(())
@@ -191,10 +198,10 @@ impl<'a> Fields<'a> {
         Ok(())
     }
 
-    fn compaction(&mut self, scan: &mut Scan<'a>) -> Scanned<()> {
+    fn compaction(&mut self, scan: &mut JsonScanner<'a>) -> ScanResult<()> {
         scan.object(|scan, key| {
             match key {
-                b"trigger" => self.trigger = scan.word()?,
+                b"trigger" => self.trigger = scan.non_empty_text()?,
                 b"pre_tokens" | b"preTokens" => self.pre_tokens = scan.count()?,
                 _ => scan.skip()?,
             }
@@ -204,10 +211,10 @@ impl<'a> Fields<'a> {
     }
 
     /// `task_updated` says the status here.
-    fn patch(&mut self, scan: &mut Scan<'a>) -> Scanned<()> {
+    fn patch(&mut self, scan: &mut JsonScanner<'a>) -> ScanResult<()> {
         scan.object(|scan, key| {
             match key {
-                b"status" => self.status = scan.word()?,
+                b"status" => self.status = scan.non_empty_text()?,
                 _ => scan.skip()?,
             }
             Ok(())
@@ -215,29 +222,29 @@ impl<'a> Fields<'a> {
         .map(drop)
     }
 
-    fn into_body(self) -> Body<'a> {
+    fn into_body(self) -> LineBody<'a> {
         let subtype = self.subtype.unwrap_or_default();
-        Body::System(match &*subtype {
-            "init" => return Body::Init(Box::new(self.init)),
-            "permission_denied" => System::PermissionDenied {
+        LineBody::System(match &*subtype {
+            "init" => return LineBody::Init(Box::new(self.init)),
+            "permission_denied" => SystemLine::PermissionDenied {
                 tool_name: self.tool_name.unwrap_or_default(),
                 tool_use_id: self.tool_use_id.unwrap_or_default(),
                 message: self.message,
             },
-            "api_retry" | "api_error" => System::ApiRetry {
+            "api_retry" | "api_error" => SystemLine::ApiRetry {
                 attempt: self.attempt,
                 max_retries: self.max_retries,
                 delay_ms: self.delay_ms,
                 status: self.error_status,
                 error: self.error,
             },
-            "status" => System::Status { permission_mode: self.init.permission_mode },
-            "compact_boundary" => System::Compacted { trigger: self.trigger, pre_tokens: self.pre_tokens },
+            "status" => SystemLine::Status { permission_mode: self.init.permission_mode },
+            "compact_boundary" => SystemLine::Compacted { trigger: self.trigger, pre_tokens: self.pre_tokens },
             "model_fallback" | "model_refusal_fallback" => {
-                System::ModelFallback { from: self.from, to: self.to, refused: subtype != "model_fallback" }
+                SystemLine::ModelFallback { from: self.from, to: self.to, refused: subtype != "model_fallback" }
             }
-            "session_writes_lost" => System::WritesLost { code: self.error_code, lost: self.lost },
-            "task_started" | "task_progress" | "task_updated" | "task_notification" => System::Task {
+            "session_writes_lost" => SystemLine::WritesLost { code: self.error_code, lost: self.lost },
+            "task_started" | "task_progress" | "task_updated" | "task_notification" => SystemLine::Task {
                 subtype,
                 task_id: self.task_id,
                 tool_use_id: self.tool_use_id,
@@ -245,17 +252,19 @@ impl<'a> Fields<'a> {
                 status: self.status.or(self.summary),
             },
             "informational" | "notification" => {
-                System::Notice { text: self.content.unwrap_or_default(), level: self.level }
+                SystemLine::Notice { text: self.content.unwrap_or_default(), level: self.level }
             }
             // Panes and notices of its own screen.
-            known if known.starts_with("ui_") || QUIET.binary_search(&known).is_ok() => System::Other(subtype),
-            _ => System::Unknown(subtype),
+            known if known.starts_with("ui_") || IGNORED_SUBTYPES.binary_search(&known).is_ok() => {
+                SystemLine::Other(subtype)
+            }
+            _ => SystemLine::Unknown(subtype),
         })
     }
 }
 
 /// An array of strings; anything else in it is left out.
-fn names<'a>(scan: &mut Scan<'a>, names: &mut Vec<Cow<'a, str>>) -> Scanned<()> {
+fn names<'a>(scan: &mut JsonScanner<'a>, names: &mut Vec<Cow<'a, str>>) -> ScanResult<()> {
     names.clear();
     scan.array(|scan| {
         names.extend(scan.text()?);
@@ -264,7 +273,11 @@ fn names<'a>(scan: &mut Scan<'a>, names: &mut Vec<Cow<'a, str>>) -> Scanned<()> 
 }
 
 /// An array of objects, of each the name and one more field. Without a name an object is left out.
-fn pairs<'a>(scan: &mut Scan<'a>, second: &[u8], pairs: &mut Vec<(Cow<'a, str>, Cow<'a, str>)>) -> Scanned<()> {
+fn pairs<'a>(
+    scan: &mut JsonScanner<'a>,
+    second: &[u8],
+    pairs: &mut Vec<(Cow<'a, str>, Cow<'a, str>)>,
+) -> ScanResult<()> {
     pairs.clear();
     scan.array(|scan| {
         let (mut name, mut value) = (None, Cow::default());

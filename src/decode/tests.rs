@@ -6,27 +6,27 @@ use proptest::prelude::*;
 use serde_json::{Value, json, value::RawValue};
 
 use super::{
-    Block, Body, Chat, Kind, Line, Raw, content_text, is_json, kind, line,
-    line::{Delta, Denial, System},
+    AgentLine, ChatLine, LineBody, LineKind, MessageBlock, RawJson, content_text, decode_line, guess_kind, is_json,
+    line::{PermissionDenial, StreamDelta, SystemLine},
 };
 
-mod any;
+mod properties;
 mod system;
 
-fn body(text: &str) -> Body<'_> {
-    line(text.as_bytes()).body
+fn body(text: &str) -> LineBody<'_> {
+    decode_line(text.as_bytes()).body
 }
 
-fn chat(text: &str) -> Chat<'_> {
+fn chat(text: &str) -> ChatLine<'_> {
     match body(text) {
-        Body::Assistant(chat) | Body::User(chat) => chat,
+        LineBody::Assistant(chat) | LineBody::User(chat) => chat,
         other => panic!("{other:?}"),
     }
 }
 
 fn result_of<'a>(text: &'a str) -> Box<super::ResultLine<'a>> {
     match body(text) {
-        Body::Result(result) => result,
+        LineBody::Result(result) => result,
         other => panic!("{other:?}"),
     }
 }
@@ -65,18 +65,18 @@ fn only_an_object_with_a_text_type_is_a_line() {
         "{\"no\":\"type\"}",
         "\0\0\0",
     ] {
-        assert_eq!(body(text), Body::Malformed, "{text}");
+        assert_eq!(body(text), LineBody::Malformed, "{text}");
     }
 }
 
 #[test]
-fn white_space_byte_order_mark_and_carriage_return_do_not_matter() {
+fn white_space_bom_and_cr_are_ignored() {
     let text = "\u{feff} { \"type\" : \"keep_alive\" , \"a\" : [ ] , \"b\" : { } }\r\n";
-    assert_eq!(body(text).kind(), Kind::Control);
+    assert_eq!(body(text).kind(), LineKind::Control);
 }
 
 #[test]
-fn the_type_may_stand_anywhere_and_keys_may_be_escaped() {
+fn type_key_may_be_anywhere_and_escaped() {
     let first = result_of(r#"{"type":"result","subtype":"success","is_error":false,"result":"ok"}"#);
     let last = result_of(r#"{"result":"ok","is_error":false,"subtype":"success","\u0074ype":"result"}"#);
     assert_eq!(first, last);
@@ -85,20 +85,20 @@ fn the_type_may_stand_anywhere_and_keys_may_be_escaped() {
 
 #[test]
 fn the_first_type_and_the_last_value_of_a_field_count() {
-    let decoded = line(br#"{"type":"user","session_id":"a","type":"result","session_id":"b"}"#);
-    assert_eq!(decoded.body.kind(), Kind::User);
+    let decoded = decode_line(br#"{"type":"user","session_id":"a","type":"result","session_id":"b"}"#);
+    assert_eq!(decoded.body.kind(), LineKind::User);
     assert_eq!(decoded.session_id.as_deref(), Some("b"));
 }
 
 #[test]
-fn a_field_of_the_wrong_type_costs_only_itself() {
+fn field_of_the_wrong_type_is_absent() {
     let found = result_of(
         r#"{"type":"result","subtype":7,"is_error":"yes","num_turns":"3","usage":[1],"result":{"a":1},
             "errors":"none","permission_denials":{"a":1},"total_cost_usd":0.5,"duration_ms":12.7,"duration_api_ms":-1}"#,
     );
     assert_eq!((found.subtype.clone(), found.is_error, found.num_turns), (None, None, None));
     assert_eq!((found.result.clone(), found.errors.len(), found.denials.len()), (None, 0, 0));
-    assert_eq!((found.usage, found.total_cost_usd), (Some(Raw("[1]")), Some(0.5)));
+    assert_eq!((found.usage, found.total_cost_usd), (Some(RawJson("[1]")), Some(0.5)));
     assert_eq!((found.duration_ms, found.duration_api_ms), (Some(12), None));
 
     let found = chat(
@@ -111,11 +111,11 @@ fn a_field_of_the_wrong_type_costs_only_itself() {
         .blocks
         .iter()
         .map(|block| match block {
-            Block::Text(text) => format!("text {:?}", text.read()),
-            Block::ToolUse(call) => format!("call {:?} {:?} {:?}", call.id, call.name, call.input),
-            Block::ToolResult(result) => format!("result {:?} {:?}", result.content, result.is_error),
-            Block::Unknown(kind) => format!("unknown {kind}"),
-            Block::Thinking(_) | Block::Image(_) => "?".to_owned(),
+            MessageBlock::Text(text) => format!("text {:?}", text.text()),
+            MessageBlock::ToolUse(call) => format!("call {:?} {:?} {:?}", call.id, call.name, call.input),
+            MessageBlock::ToolResult(result) => format!("result {:?} {:?}", result.content, result.is_error),
+            MessageBlock::Unknown(kind) => format!("unknown {kind}"),
+            MessageBlock::Thinking(_) | MessageBlock::Image(_) => "?".to_owned(),
         })
         .collect();
     assert_eq!(shapes, ["text \"\"", "call \"\" \"\" None", "text \"plain\"", "unknown new_block", "result None None"]);
@@ -130,7 +130,7 @@ fn content_may_be_a_string_an_object_or_beside_the_message() {
         r#"{"type":"user","message":"hi"}"#,
         r#"{"type":"assistant_message","content":[{"type":"text","text":"hi"}]}"#,
     ] {
-        assert_eq!(chat(text).blocks, [Block::Text("hi".into())], "{text}");
+        assert_eq!(chat(text).blocks, [MessageBlock::Text("hi".into())], "{text}");
     }
     assert!(chat(r#"{"type":"user","message":null}"#).blocks.is_empty());
     assert!(chat(r#"{"type":"user"}"#).blocks.is_empty());
@@ -139,19 +139,19 @@ fn content_may_be_a_string_an_object_or_beside_the_message() {
 #[test]
 fn top_level_calls_and_results_are_messages_of_one_block() {
     let text = r#"{"type":"tool_use","id":"t1","name":"read_file","input":{"a":[1,2]},"session_id":"s"}"#;
-    let decoded = line(text.as_bytes());
-    assert_eq!((decoded.session_id.as_deref(), decoded.body.kind()), (Some("s"), Kind::Assistant));
-    let Block::ToolUse(call) = &chat(text).blocks[0] else { panic!() };
-    assert_eq!((&*call.id, &*call.name, call.input), ("t1", "read_file", Some(Raw(r#"{"a":[1,2]}"#))));
+    let decoded = decode_line(text.as_bytes());
+    assert_eq!((decoded.session_id.as_deref(), decoded.body.kind()), (Some("s"), LineKind::Assistant));
+    let MessageBlock::ToolUse(call) = &chat(text).blocks[0] else { panic!() };
+    assert_eq!((&*call.id, &*call.name, call.input), ("t1", "read_file", Some(RawJson(r#"{"a":[1,2]}"#))));
 
     let found =
         chat(r#"{"type":"tool_result","tool_use_id":"t1","content":[{"type":"text","text":"x"}],"is_error":true}"#);
-    let Block::ToolResult(result) = &found.blocks[0] else { panic!() };
+    let MessageBlock::ToolResult(result) = &found.blocks[0] else { panic!() };
     assert_eq!((&*result.tool_use_id, &*result.text(), result.is_error), ("t1", "x", Some(true)));
 }
 
 #[test]
-fn refusals_are_known_by_the_meta_and_in_session_files_by_the_line() {
+fn refusals_are_read_from_meta_or_session_file_line() {
     let line_with = |meta: &str| {
         format!(
             r#"{{"type":"user","message":{{"content":[{{"type":"tool_result","tool_use_id":"t1","is_error":true,"content":"no"}}]}},{meta}}}"#
@@ -176,7 +176,7 @@ fn refusals_are_known_by_the_meta_and_in_session_files_by_the_line() {
 }
 
 #[test]
-fn marks_beside_the_message_are_read_in_both_spellings() {
+fn message_flags_are_read_in_both_spellings() {
     for text in [
         r#"{"type":"assistant","error":"rate_limit","api_error":"usage_limit_reached","api_error_status":429,"aborted":true,"message":{"stop_reason":"stop_sequence"}}"#,
         r#"{"type":"assistant","error":{"message":"rate_limit"},"apiError":"usage_limit_reached","apiErrorStatus":429,"isAbortedMidStream":true,"message":{"stop_reason":"stop_sequence"}}"#,
@@ -193,12 +193,12 @@ fn marks_beside_the_message_are_read_in_both_spellings() {
 }
 
 #[test]
-fn lines_of_a_session_file_say_so() {
-    let decoded = line(br#"{"type":"user","sessionId":"s","timestamp":"2026-11-21T23:48:18.877Z"}"#);
-    assert!(decoded.on_disk);
+fn session_file_lines_are_recognised() {
+    let decoded = decode_line(br#"{"type":"user","sessionId":"s","timestamp":"2026-11-21T23:48:18.877Z"}"#);
+    assert!(decoded.is_session_file);
     assert_eq!(decoded.session_id.as_deref(), Some("s"));
     assert_eq!(decoded.timestamp.as_deref(), Some("2026-11-21T23:48:18.877Z"));
-    assert_eq!(line(br#"{"type":"user","session_id":""}"#).session_id, None);
+    assert_eq!(decode_line(br#"{"type":"user","session_id":""}"#).session_id, None);
 }
 
 #[test]
@@ -211,11 +211,11 @@ fn denials_may_be_names_and_errors_may_be_objects() {
     assert_eq!(
         found.denials,
         [
-            Denial { tool_name: Some("Bash".into()), tool_use_id: None, tool_input: None },
-            Denial {
+            PermissionDenial { tool_name: Some("Bash".into()), tool_use_id: None, tool_input: None },
+            PermissionDenial {
                 tool_name: Some("Write".into()),
                 tool_use_id: Some("t".into()),
-                tool_input: Some(Raw(r#"{"a":1}"#))
+                tool_input: Some(RawJson(r#"{"a":1}"#))
             },
         ]
     );
@@ -223,7 +223,7 @@ fn denials_may_be_names_and_errors_may_be_objects() {
 }
 
 #[test]
-fn text_that_is_no_text_is_repaired() {
+fn invalid_utf8_and_escapes_are_replaced() {
     for (inside, expected) in [
         (r"a\ud800b", "a\u{fffd}b"),
         (r"\udc00\ud83d\ude00", "\u{fffd}😀"),
@@ -237,21 +237,21 @@ fn text_that_is_no_text_is_repaired() {
         ("raw\ttab", "raw\ttab"),
     ] {
         let text = format!(r#"{{"type":"user","message":"{inside}"}}"#);
-        assert_eq!(chat(&text).blocks, [Block::Text(expected.into())], "{inside}");
+        assert_eq!(chat(&text).blocks, [MessageBlock::Text(expected.into())], "{inside}");
     }
     let bytes = b"{\"type\":\"user\",\"message\":\"a\xff\\n\xc3b\"}";
-    let Body::User(chat) = line(bytes).body else { panic!() };
-    assert_eq!(chat.blocks, [Block::Text("a\u{fffd}\n\u{fffd}b".into())]);
+    let LineBody::User(chat) = decode_line(bytes).body else { panic!() };
+    assert_eq!(chat.blocks, [MessageBlock::Text("a\u{fffd}\n\u{fffd}b".into())]);
 }
 
 #[test]
-fn a_raw_value_is_valid_json_or_says_that_it_is_not() {
+fn raw_value_is_valid_json_or_the_placeholder() {
     let content_of = |inside: &[u8]| {
         let mut text = br#"{"type":"tool_result","tool_use_id":"t","content":"#.to_vec();
         text.extend_from_slice(inside);
         text.push(b'}');
-        let Body::User(chat) = line(&text).body else { panic!("{}", String::from_utf8_lossy(&text)) };
-        let Block::ToolResult(result) = &chat.blocks[0] else { panic!() };
+        let LineBody::User(chat) = decode_line(&text).body else { panic!("{}", String::from_utf8_lossy(&text)) };
+        let MessageBlock::ToolResult(result) = &chat.blocks[0] else { panic!() };
         assert_eq!(result.tool_use_id, "t");
         result.content.map(|content| content.0.to_owned())
     };
@@ -268,14 +268,14 @@ fn a_raw_value_is_valid_json_or_says_that_it_is_not() {
         &format!("\"{long}\\q{long}\""),
         &format!("\"{long}\t{long}\""),
     ] {
-        assert_eq!(content_of(bad.as_bytes()).as_deref(), Some(Raw::UNREADABLE.0), "{bad}");
+        assert_eq!(content_of(bad.as_bytes()).as_deref(), Some(RawJson::UNREADABLE.0), "{bad}");
     }
-    assert_eq!(content_of(b"\"\xff\"").as_deref(), Some(Raw::UNREADABLE.0));
+    assert_eq!(content_of(b"\"\xff\"").as_deref(), Some(RawJson::UNREADABLE.0));
     assert_eq!(content_of(b"null"), None);
 }
 
 #[test]
-fn the_second_copy_of_a_result_is_passed_over_whatever_it_is() {
+fn second_copy_of_a_result_is_skipped() {
     for (content, copy) in [
         (r#"[{"type":"text","text":"same"}]"#, r#"[{"type":"text","text":"same"}]"#),
         (r#""same""#, r#""same but longer""#),
@@ -286,51 +286,51 @@ fn the_second_copy_of_a_result_is_passed_over_whatever_it_is() {
         let text = format!(
             r#"{{"type":"user","message":{{"content":[{{"type":"tool_result","tool_use_id":"t","content":{content}}}]}},"tool_use_result":{copy},"session_id":"s"}}"#
         );
-        assert_eq!(line(text.as_bytes()).session_id.as_deref(), Some("s"), "{text}");
+        assert_eq!(decode_line(text.as_bytes()).session_id.as_deref(), Some("s"), "{text}");
         let broken = text.replace(",\"session_id\"", "\"session_id\"");
-        assert_eq!(body(&broken), Body::Malformed);
+        assert_eq!(body(&broken), LineBody::Malformed);
     }
 }
 
 #[test]
-fn depth_and_length_cost_no_stack() {
+fn deep_nesting_does_not_overflow_the_stack() {
     for depth in [1, 63, 64, 65, 127, 128, 129, 200, 1_000_000] {
         for (open, close) in [("[", "]"), ("{\"a\":", "}"), ("[{\"a\":", "}]")] {
             let nested = format!("{}1{}", open.repeat(depth), close.repeat(depth));
             let text = format!(r#"{{"type":"tool_result","content":{nested},"session_id":"s"}}"#);
-            let decoded = line(text.as_bytes());
+            let decoded = decode_line(text.as_bytes());
             assert_eq!(decoded.session_id.as_deref(), Some("s"), "{depth} {open}");
             let wrong = text.replace(&format!("1{close}"), "1");
-            assert_eq!(body(&wrong), Body::Malformed);
+            assert_eq!(body(&wrong), LineBody::Malformed);
         }
         let open_only = "[".repeat(depth);
-        assert_eq!(body(&format!(r#"{{"type":"user","a":{open_only}"#)), Body::Malformed);
+        assert_eq!(body(&format!(r#"{{"type":"user","a":{open_only}"#)), LineBody::Malformed);
     }
     let long = "a\\n\\\"".repeat(2_000_000);
     let text = format!(r#"{{"type":"assistant","message":{{"content":[{{"type":"text","text":"{long}"}}]}}}}"#);
-    let Block::Text(found) = &chat(&text).blocks[0] else { panic!() };
-    assert_eq!(found.read().len(), 6_000_000);
+    let MessageBlock::Text(found) = &chat(&text).blocks[0] else { panic!() };
+    assert_eq!(found.text().len(), 6_000_000);
 }
 
 #[test]
 fn kinds_are_guessed_from_a_prefix_or_not_at_all() {
     for (prefix, expected) in [
-        (r#"{"type":"user","mess"#, Some(Kind::User)),
-        (r#"{"type": "assistant""#, Some(Kind::Assistant)),
-        (r#"{"type":"system","subtype":"init","cw"#, Some(Kind::Init)),
+        (r#"{"type":"user","mess"#, Some(LineKind::User)),
+        (r#"{"type": "assistant""#, Some(LineKind::Assistant)),
+        (r#"{"type":"system","subtype":"init","cw"#, Some(LineKind::Init)),
         (r#"{"type":"system","subtype":"status"#, None),
-        (r#"{"type":"system","subtype":"status","x"#, Some(Kind::System)),
-        (r#"{"type":"system"}"#, Some(Kind::System)),
-        (r#"{"subtype":"init","type":"system","uuid":"1"}"#, Some(Kind::Init)),
-        (r#"{"duration_api_ms":4,"is_error":false,"type":"result","#, Some(Kind::Result)),
+        (r#"{"type":"system","subtype":"status","x"#, Some(LineKind::System)),
+        (r#"{"type":"system"}"#, Some(LineKind::System)),
+        (r#"{"subtype":"init","type":"system","uuid":"1"}"#, Some(LineKind::Init)),
+        (r#"{"duration_api_ms":4,"is_error":false,"type":"result","#, Some(LineKind::Result)),
         (r#"{"duration_api_ms":4,"usage":{"input_tok"#, None),
-        (r#"{"type":"queue-operation"}"#, Some(Kind::Other)),
-        (r#"{"type":"control_response""#, Some(Kind::Control)),
+        (r#"{"type":"queue-operation"}"#, Some(LineKind::Other)),
+        (r#"{"type":"control_response""#, Some(LineKind::Control)),
         ("not json", None),
         ("", None),
         (r#"{"type":4}"#, None),
     ] {
-        assert_eq!(kind(prefix.as_bytes()), expected, "{prefix}");
+        assert_eq!(guess_kind(prefix.as_bytes()), expected, "{prefix}");
     }
 }
 
@@ -344,18 +344,18 @@ fn content_is_shown_as_text() {
         ("12.5", "12.5"),
         ("[]", ""),
     ] {
-        assert_eq!(content_text(Raw(content)), expected);
+        assert_eq!(content_text(RawJson(content)), expected);
     }
 }
 
 #[test]
 fn raw_values_are_read_piecewise() {
-    let raw = Raw(r#"{"a":1,"b":"x\ud800","c":null,"a":[2]}"#);
-    assert_eq!(raw.pick(["b", "a", "c", "d"]), [Some(Raw(r#""x\ud800""#)), Some(Raw("[2]")), None, None]);
-    assert_eq!(raw.get("b").and_then(Raw::as_str).as_deref(), Some("x\u{fffd}"));
+    let raw = RawJson(r#"{"a":1,"b":"x\ud800","c":null,"a":[2]}"#);
+    assert_eq!(raw.pick(["b", "a", "c", "d"]), [Some(RawJson(r#""x\ud800""#)), Some(RawJson("[2]")), None, None]);
+    assert_eq!(raw.get("b").and_then(RawJson::as_str).as_deref(), Some("x\u{fffd}"));
     assert_eq!(raw.value(), json!({"a": [2], "b": "x\u{fffd}", "c": null}));
-    assert_eq!(Raw("7").as_u64(), Some(7));
-    assert_eq!(Raw("\"7\"").as_u64(), None);
-    assert_eq!(Raw("[1,null,{}]").items(), [Raw("1"), Raw("{}")]);
-    assert_eq!(Raw(&"[".repeat(300)).value(), Value::Null);
+    assert_eq!(RawJson("7").as_u64(), Some(7));
+    assert_eq!(RawJson("\"7\"").as_u64(), None);
+    assert_eq!(RawJson("[1,null,{}]").items(), [RawJson("1"), RawJson("{}")]);
+    assert_eq!(RawJson(&"[".repeat(300)).value(), Value::Null);
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use memchr::memchr;
 
-use super::bits::{BLOCK, Bits};
+use super::byte_masks::{BLOCK, ByteMasks};
 
 /// Text of a string, given what stands between its quotes. Kept when nothing is escaped. What is no text (lone
 /// surrogates, unknown escapes) becomes U+FFFD.
@@ -12,7 +12,7 @@ pub(super) fn unescape(plain: Cow<'_, str>) -> Cow<'_, str> {
     let bytes = plain.as_bytes();
     let (mut out, mut done) = (String::new(), 0);
     for block in (0..bytes.len()).step_by(BLOCK) {
-        let mut backslashes = Bits::at(bytes, block).backslashes;
+        let mut backslashes = ByteMasks::from_bytes_at(bytes, block).backslashes;
         while backslashes != 0 {
             let at = block + backslashes.trailing_zeros() as usize;
             backslashes &= backslashes - 1;
@@ -24,7 +24,7 @@ pub(super) fn unescape(plain: Cow<'_, str>) -> Cow<'_, str> {
                 out.reserve(bytes.len());
             }
             let letter = bytes.get(at + 1).copied().unwrap_or_default();
-            let (decoded, length) = match SIMPLE[usize::from(letter)] {
+            let (decoded, length) = match SIMPLE_ESCAPE_BYTES[usize::from(letter)] {
                 0 => escape(&plain[at + 1..]),
                 byte => (char::from(byte), 1),
             };
@@ -41,7 +41,7 @@ pub(super) fn unescape(plain: Cow<'_, str>) -> Cow<'_, str> {
 }
 
 /// The least length, of at least `most` bytes or a few less, at which `inside` can be cut without tearing an escape.
-pub(super) fn whole_escapes(inside: &str, most: usize) -> usize {
+pub(super) fn escape_boundary(inside: &str, most: usize) -> usize {
     let end = (0..=most.min(inside.len())).rev().find(|end| inside.is_char_boundary(*end)).unwrap_or(0);
     let mut at = 0;
     while let Some(offset) = inside.as_bytes().get(at..end).and_then(|rest| memchr(b'\\', rest)) {
@@ -52,7 +52,7 @@ pub(super) fn whole_escapes(inside: &str, most: usize) -> usize {
 }
 
 /// Bytes as text. Broken UTF-8 becomes U+FFFD.
-pub(super) fn plain(inside: &[u8]) -> Cow<'_, str> {
+pub(super) fn decode_utf8_lossy(inside: &[u8]) -> Cow<'_, str> {
     match simdutf8::basic::from_utf8(inside) {
         Ok(text) => Cow::Borrowed(text),
         Err(_) => String::from_utf8_lossy(inside),
@@ -60,7 +60,7 @@ pub(super) fn plain(inside: &[u8]) -> Cow<'_, str> {
 }
 
 /// What a letter after a backslash stands for; zero if that takes a closer look.
-const SIMPLE: [u8; 256] = {
+const SIMPLE_ESCAPE_BYTES: [u8; 256] = {
     let (letters, meant, mut table, mut index) = (b"\"\\/bfnrt", b"\"\\/\x08\x0C\n\r\t", [0; 256], 0);
     while index < letters.len() {
         table[letters[index] as usize] = meant[index];
@@ -73,7 +73,9 @@ const SIMPLE: [u8; 256] = {
 fn escape(rest: &str) -> (char, usize) {
     match rest.as_bytes().first() {
         Some(b'u') => unicode(&rest[1..]),
-        Some(letter) if SIMPLE[usize::from(*letter)] != 0 => (char::from(SIMPLE[usize::from(*letter)]), 1),
+        Some(letter) if SIMPLE_ESCAPE_BYTES[usize::from(*letter)] != 0 => {
+            (char::from(SIMPLE_ESCAPE_BYTES[usize::from(*letter)]), 1)
+        }
         _ => (char::REPLACEMENT_CHARACTER, rest.chars().next().map_or(0, char::len_utf8)),
     }
 }
@@ -100,7 +102,7 @@ fn hex(rest: &str) -> Option<u32> {
 }
 
 /// A JSON text with its lone surrogates replaced, for parsers that refuse them.
-pub(super) fn mend(json: &str) -> String {
+pub(super) fn replace_lone_surrogates(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     let mut done = 0;
     while let Some(offset) = memchr(b'\\', &json.as_bytes()[done..]) {

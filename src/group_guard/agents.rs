@@ -15,23 +15,22 @@ use nix::{sys::signal::Signal, unistd::Pid};
 use tokio::sync::oneshot;
 
 use super::{
-    forget,
-    members::{self, Members, Pauses, Progress},
-    process_table::Scanner,
-    watch_agent,
+    members::{self, AgentProcesses, EndProgress, ScanBackoff},
+    process_table::ProcScanner,
+    unwatch, watch_agent,
 };
 
 /// An agent's processes, which end with this value.
 #[derive(Debug)]
-pub(crate) struct Agent {
+pub(crate) struct AgentGuard {
     /// Mark of its processes, until their end begins.
     mark: Option<String>,
 }
 
-impl Agent {
+impl AgentGuard {
     /// Registers the agent that leads the group `leader` and was started with `mark`.
     pub(crate) fn register(leader: Pid, mark: String) -> Self {
-        let members = Members::new(leader, mark.clone());
+        let members = AgentProcesses::new(leader, mark.clone());
         watch_agent(&members);
         registry().push(members);
         Self { mark: Some(mark) }
@@ -39,11 +38,11 @@ impl Agent {
 
     /// Sends `signal` to the group, and SIGKILL also to what has left it. A group that is gone is no error.
     pub(crate) fn signal(&self, signal: Signal) {
-        let Some(members) = self.mark.as_deref().and_then(find) else { return };
+        let Some(members) = self.mark.as_deref().and_then(find_members) else { return };
         match signal {
             // Those who are there before it have to be found first.
             Signal::SIGTERM | Signal::SIGKILL => {
-                if !send(Job::Signal(members.mark().to_owned(), signal)) {
+                if !send_job(GuardJob::Signal(members.mark().to_owned(), signal)) {
                     members.signal_group(signal);
                 }
             }
@@ -52,70 +51,70 @@ impl Agent {
     }
 
     /// Ends what is left. Resolves, also with an error, once nothing is found. `None` if that has begun already.
-    pub(crate) fn end(&mut self) -> Option<oneshot::Receiver<()>> {
+    pub(crate) fn begin_end(&mut self) -> Option<oneshot::Receiver<()>> {
         let mark = self.mark.take()?;
         let (ended, end) = oneshot::channel();
-        if !send(Job::End(Ending { mark, ended: Some(ended) })) {
+        if !send_job(GuardJob::End(PendingEnd { mark, ended: Some(ended) })) {
             tracing::warn!("what an agent has left behind is ended with this program only");
         }
         Some(end)
     }
 }
 
-impl Drop for Agent {
+impl Drop for AgentGuard {
     fn drop(&mut self) {
-        self.end();
+        self.begin_end();
     }
 }
 
 /// Ends all agents that are registered and waits for it: up to three seconds. Safe to call from any thread.
-pub(crate) fn end_all() {
+pub(crate) fn end_all_agents() {
     let all = registry().clone();
     let marks: Vec<String> = all.iter().map(|members| members.mark().to_owned()).collect();
-    members::end(all);
-    marks.iter().for_each(|mark| remove(mark));
+    members::end_agents(all);
+    marks.iter().for_each(|mark| remove_members(mark));
 }
 
 /// What the thread has to do.
 #[derive(Debug)]
-enum Job {
+enum GuardJob {
     /// Send a signal to the agent with this mark.
     Signal(String, Signal),
-    End(Ending),
+    End(PendingEnd),
 }
 
 /// An agent whose end has begun.
 #[derive(Debug)]
-struct Ending {
+struct PendingEnd {
     mark: String,
     /// Resolves the caller's wait.
     ended: Option<oneshot::Sender<()>>,
 }
 
 /// Hands a job to the thread. False if there is no thread.
-fn send(job: Job) -> bool {
-    let sent = thread_of_jobs().and_then(|jobs| jobs.send(job).map_err(|_| io::Error::other("its thread is gone")));
+fn send_job(job: GuardJob) -> bool {
+    let sent = job_thread().and_then(|jobs| jobs.send(job).map_err(|_| io::Error::other("its thread is gone")));
     if let Err(error) = &sent {
         tracing::warn!(%error, "cannot end an agent");
     }
     sent.is_ok()
 }
 
-fn thread_of_jobs() -> io::Result<mpsc::Sender<Job>> {
-    static JOBS: OnceLock<mpsc::Sender<Job>> = OnceLock::new();
+fn job_thread() -> io::Result<mpsc::Sender<GuardJob>> {
+    static JOBS: OnceLock<mpsc::Sender<GuardJob>> = OnceLock::new();
     if let Some(jobs) = JOBS.get() {
         return Ok(jobs.clone());
     }
     let (sender, jobs) = mpsc::channel();
-    thread::Builder::new().name("agent-end".into()).spawn(move || work(&jobs))?;
+    thread::Builder::new().name("agent-end".into()).spawn(move || process_jobs(&jobs))?;
     // Two first callers may race; the loser's thread ends when its sender is dropped, before it got a job.
     Ok(JOBS.get_or_init(|| sender).clone())
 }
 
-fn work(jobs: &mpsc::Receiver<Job>) {
-    let mut scanner = Scanner::new();
-    let mut ending: Vec<Ending> = Vec::new();
-    let (mut pauses, mut is_any_running) = (Pauses::new(), false);
+fn process_jobs(jobs: &mpsc::Receiver<GuardJob>) {
+    let mut scanner = ProcScanner::new();
+    let mut ending: Vec<PendingEnd> = Vec::new();
+    let (mut pauses, mut is_any_running) = (ScanBackoff::new(), false);
     loop {
         let first = if ending.is_empty() {
             let Ok(first) = jobs.recv() else { return };
@@ -124,13 +123,13 @@ fn work(jobs: &mpsc::Receiver<Job>) {
             jobs.recv_timeout(pauses.next(is_any_running)).ok()
         };
         if first.is_some() {
-            pauses = Pauses::new();
+            pauses = ScanBackoff::new();
         }
         let mut signals = Vec::new();
         for job in first.into_iter().chain(jobs.try_iter()) {
             match job {
-                Job::Signal(mark, signal) => signals.push((mark, signal)),
-                Job::End(agent) => ending.push(agent),
+                GuardJob::Signal(mark, signal) => signals.push((mark, signal)),
+                GuardJob::End(agent) => ending.push(agent),
             }
         }
 
@@ -139,39 +138,39 @@ fn work(jobs: &mpsc::Receiver<Job>) {
             .map(|(mark, _)| mark.as_str())
             .chain(ending.iter().map(|agent| agent.mark.as_str()))
             .collect();
-        let since = registry().iter().filter(|it| marks.contains(&it.mark())).map(Members::started).min();
+        let since = registry().iter().filter(|it| marks.contains(&it.mark())).map(AgentProcesses::started).min();
         let table = since.and_then(|since| scanner.scan(since));
         let now = Instant::now();
         for (mark, signal) in signals {
-            update(&mark, |members| members.signal(signal, table.as_ref(), now));
+            update_members(&mark, |members| members.signal(signal, table.as_ref(), now));
         }
         is_any_running = false;
         ending.retain_mut(|agent| {
-            let progress = update(&agent.mark, |members| members.advance(table.as_ref(), now));
-            is_any_running |= progress == Some(Progress::Running);
-            if progress == Some(Progress::Running) {
+            let progress = update_members(&agent.mark, |members| members.advance_end(table.as_ref(), now));
+            is_any_running |= progress == Some(EndProgress::Running);
+            if progress == Some(EndProgress::Running) {
                 return true;
             }
             if let Some(ended) = agent.ended.take() {
                 // Nobody waits for an agent that was dropped.
                 let _ = ended.send(());
             }
-            if progress == Some(Progress::Over) {
-                remove(&agent.mark);
+            if progress == Some(EndProgress::Over) {
+                remove_members(&agent.mark);
             }
-            progress == Some(Progress::Unconfirmed)
+            progress == Some(EndProgress::Unconfirmed)
         });
     }
 }
 
 /// The members of an agent, unless the agent was ended already.
-fn find(mark: &str) -> Option<Members> {
+fn find_members(mark: &str) -> Option<AgentProcesses> {
     registry().iter().find(|members| members.mark() == mark).cloned()
 }
 
 /// Changes the members of an agent, unless the agent was ended already.
-fn update<T>(mark: &str, change: impl FnOnce(&mut Members) -> T) -> Option<T> {
-    let mut members = find(mark)?;
+fn update_members<T>(mark: &str, change: impl FnOnce(&mut AgentProcesses) -> T) -> Option<T> {
+    let mut members = find_members(mark)?;
     let result = change(&mut members);
     if let Some(known) = registry().iter_mut().find(|known| known.mark() == mark) {
         *known = members;
@@ -179,18 +178,18 @@ fn update<T>(mark: &str, change: impl FnOnce(&mut Members) -> T) -> Option<T> {
     Some(result)
 }
 
-fn remove(mark: &str) {
+fn remove_members(mark: &str) {
     let mut registry = registry();
     let Some(index) = registry.iter().position(|members| members.mark() == mark) else { return };
     let leader = registry.swap_remove(index).leader();
     // The id may belong to a newer agent by now.
     if registry.iter().all(|members| members.leader() != leader) {
-        forget(leader);
+        unwatch(leader);
     }
 }
 
 /// The agents that are not gone. The lock is held for a list operation only, and never across a panic.
-fn registry() -> MutexGuard<'static, Vec<Members>> {
-    static REGISTRY: Mutex<Vec<Members>> = Mutex::new(Vec::new());
+fn registry() -> MutexGuard<'static, Vec<AgentProcesses>> {
+    static REGISTRY: Mutex<Vec<AgentProcesses>> = Mutex::new(Vec::new());
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }

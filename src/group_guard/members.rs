@@ -16,22 +16,22 @@ use nix::{
     unistd::Pid,
 };
 
-use super::process_table::{ProcessTable, Scanner, StartTime};
+use super::process_table::{ProcScanner, ProcessTable, StartTime};
 
 /// Environment variable that marks the processes of an agent. Its value is unique to the agent.
-pub(crate) const MARK: &str = "INGESTDECK_AGENT";
+pub(crate) const AGENT_MARK_VAR: &str = "INGESTDECK_AGENT";
 /// Time from SIGTERM to SIGKILL.
-const GRACE: Duration = Duration::from_secs(2);
+const SIGTERM_GRACE: Duration = Duration::from_secs(2);
 /// How long SIGKILL is repeated. What is still there then cannot be killed.
-const PERSISTENCE: Duration = Duration::from_millis(700);
+const SIGKILL_RETRY_TIME: Duration = Duration::from_millis(700);
 /// A process can be missing from one table while it forks, so this many in a row must be empty.
 const EMPTY_SCANS: u8 = 3;
 /// Shortest time between two empty tables that count.
-const CONFIRMATION: Duration = Duration::from_millis(20);
+const MIN_CONFIRM_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How far the end of an agent is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Progress {
+pub(crate) enum EndProgress {
     /// Processes run, or may run.
     Running,
     /// None was found, which has to be confirmed.
@@ -42,9 +42,9 @@ pub(crate) enum Progress {
 
 /// An agent's processes.
 #[derive(Clone, Debug)]
-pub(crate) struct Members {
+pub(crate) struct AgentProcesses {
     leader: Pid,
-    /// Value of [`MARK`].
+    /// Value of [`AGENT_MARK_VAR`].
     mark: String,
     /// Nothing that is older belongs to the agent.
     started: StartTime,
@@ -60,10 +60,10 @@ pub(crate) struct Members {
     empty_scans: (u8, Option<Instant>),
 }
 
-impl Members {
+impl AgentProcesses {
     /// The processes of the agent that leads the group `leader` and was started with `mark`.
     pub(crate) fn new(leader: Pid, mark: String) -> Self {
-        Self::with_start(leader, mark, Scanner::new().start_time(leader))
+        Self::with_start(leader, mark, ProcScanner::new().start_time(leader))
     }
 
     fn with_start(leader: Pid, mark: String, started: StartTime) -> Self {
@@ -91,7 +91,7 @@ impl Members {
         self.started
     }
 
-    /// Sends `signal` to the group; SIGKILL also to the members outside. Remembers who was there before it.
+    /// Sends `signal_process` to the group; SIGKILL also to the members outside. Remembers who was there before it.
     pub(super) fn signal(&mut self, signal: Signal, table: Option<&ProcessTable>, now: Instant) {
         let alive = self.alive(table);
         match signal {
@@ -100,14 +100,14 @@ impl Members {
                 self.kill(&alive);
             }
             Signal::SIGTERM => {
-                self.deadline.get_or_insert(now + GRACE);
+                self.deadline.get_or_insert(now + SIGTERM_GRACE);
                 self.terminate_group();
             }
             _ => self.signal_group(signal),
         }
     }
 
-    /// Sends `signal` to the group, if it is there.
+    /// Sends `signal_process` to the group, if it is there.
     pub(super) fn signal_group(&self, signal: Signal) {
         if !self.group_is_gone {
             // It may be gone already.
@@ -116,9 +116,9 @@ impl Members {
     }
 
     /// Takes the next step of the end.
-    pub(super) fn advance(&mut self, table: Option<&ProcessTable>, now: Instant) -> Progress {
+    pub(super) fn advance_end(&mut self, table: Option<&ProcessTable>, now: Instant) -> EndProgress {
         let alive = self.alive(table);
-        let deadline = *self.deadline.get_or_insert(now + GRACE);
+        let deadline = *self.deadline.get_or_insert(now + SIGTERM_GRACE);
         let is_undecided = table.is_some_and(|table| table.is_undecided(self.started));
         if alive.is_empty() && !is_undecided {
             return self.confirm(table, now);
@@ -132,26 +132,26 @@ impl Members {
             // The leader had its chance to end them in its own way.
             for pid in alive {
                 if self.terminated.insert(pid) {
-                    signal(pid, Signal::SIGTERM);
+                    signal_process(pid, Signal::SIGTERM);
                 }
             }
         }
-        if now > deadline + PERSISTENCE { Progress::Over } else { Progress::Running }
+        if now > deadline + SIGKILL_RETRY_TIME { EndProgress::Over } else { EndProgress::Running }
     }
 
     /// Counts an empty table. Without a table the kernel has answered for the whole group.
-    fn confirm(&mut self, table: Option<&ProcessTable>, now: Instant) -> Progress {
+    fn confirm(&mut self, table: Option<&ProcessTable>, now: Instant) -> EndProgress {
         let (count, last) = &mut self.empty_scans;
-        if last.is_none_or(|last| now >= last + CONFIRMATION) {
+        if last.is_none_or(|last| now >= last + MIN_CONFIRM_INTERVAL) {
             *count += 1;
             *last = Some(now);
         }
-        if table.is_none() || *count >= EMPTY_SCANS { Progress::Over } else { Progress::Unconfirmed }
+        if table.is_none() || *count >= EMPTY_SCANS { EndProgress::Over } else { EndProgress::Unconfirmed }
     }
 
     fn kill(&self, alive: &BTreeSet<Pid>) {
         self.signal_group(Signal::SIGKILL);
-        alive.iter().for_each(|pid| signal(*pid, Signal::SIGKILL));
+        alive.iter().for_each(|pid| signal_process(*pid, Signal::SIGKILL));
     }
 
     fn terminate_group(&mut self) {
@@ -162,7 +162,7 @@ impl Members {
     /// Members that run. A zombie does not. Without a table the leader stands for the group.
     fn alive(&mut self, table: Option<&ProcessTable>) -> BTreeSet<Pid> {
         // The kernel gives the id of a group to no other process until its last process, also a zombie, is gone.
-        let reused = table.and_then(|table| table.get(self.leader));
+        let reused = table.and_then(|table| table.find(self.leader));
         let reused = reused.is_some_and(|process| self.started != 0 && process.started != self.started);
         let exists = killpg(self.leader, None);
         self.group_is_gone |= reused || exists == Err(Errno::ESRCH);
@@ -176,7 +176,7 @@ impl Members {
         open.extend(table.marked(&self.mark));
         let mut alive = BTreeSet::new();
         while let Some(pid) = open.pop() {
-            let started = table.get(pid).map(|process| process.started).filter(|started| *started >= self.started);
+            let started = table.find(pid).map(|process| process.started).filter(|started| *started >= self.started);
             let Some(started) = started else { continue };
             if alive.insert(pid) {
                 self.seen.insert(pid, started);
@@ -189,9 +189,9 @@ impl Members {
 
 /// Pauses between two tables: short at first, longer while processes take their time to end.
 #[derive(Debug)]
-pub(super) struct Pauses(Duration);
+pub(super) struct ScanBackoff(Duration);
 
-impl Pauses {
+impl ScanBackoff {
     const SHORTEST: Duration = Duration::from_millis(5);
     const LONGEST: Duration = Duration::from_millis(50);
 
@@ -199,10 +199,10 @@ impl Pauses {
         Self(Self::SHORTEST)
     }
 
-    /// The next pause, where `is_any_running` says whether any agent is [`Progress::Running`].
+    /// The next pause, where `is_any_running` says whether any agent is [`EndProgress::Running`].
     pub(super) fn next(&mut self, is_any_running: bool) -> Duration {
         if !is_any_running {
-            return CONFIRMATION;
+            return MIN_CONFIRM_INTERVAL;
         }
         let next = self.0;
         self.0 = (next * 2).min(Self::LONGEST);
@@ -211,25 +211,25 @@ impl Pauses {
 }
 
 /// Ends all of them at the same time and returns when none is left: within three seconds.
-pub(crate) fn end(all: Vec<Members>) {
-    let mut scanner = Scanner::new();
-    end_with(all, |since| (scanner.scan(since), Instant::now()), thread::sleep);
+pub(crate) fn end_agents(all: Vec<AgentProcesses>) {
+    let mut scanner = ProcScanner::new();
+    end_agents_with(all, |since| (scanner.scan(since), Instant::now()), thread::sleep);
 }
 
 /// Ends all of them with tables and their times from `scan`, with a `pause` between two.
-fn end_with(
-    mut all: Vec<Members>,
+fn end_agents_with(
+    mut all: Vec<AgentProcesses>,
     mut scan: impl FnMut(StartTime) -> (Option<ProcessTable>, Instant),
     mut pause: impl FnMut(Duration),
 ) {
-    let mut pauses = Pauses::new();
-    while let Some(since) = all.iter().map(Members::started).min() {
+    let mut pauses = ScanBackoff::new();
+    while let Some(since) = all.iter().map(AgentProcesses::started).min() {
         let (table, now) = scan(since);
         let mut is_any_running = false;
         all.retain_mut(|members| {
-            let progress = members.advance(table.as_ref(), now);
-            is_any_running |= progress == Progress::Running;
-            progress != Progress::Over
+            let progress = members.advance_end(table.as_ref(), now);
+            is_any_running |= progress == EndProgress::Running;
+            progress != EndProgress::Over
         });
         if !all.is_empty() {
             pause(pauses.next(is_any_running));
@@ -237,7 +237,7 @@ fn end_with(
     }
 }
 
-fn signal(pid: Pid, signal: Signal) {
+fn signal_process(pid: Pid, signal: Signal) {
     // It may be gone already.
     let _ = kill(pid, signal);
 }
@@ -257,48 +257,53 @@ mod tests {
     use super::{super::process_table::fake::FakeProc, *};
 
     /// A shell in a group of its own that runs `script`, and the process ids that it prints, one a line.
-    fn agent(script: &str, lines: usize) -> (Child, Members, Vec<Pid>) {
+    fn agent(script: &str, lines: usize) -> (Child, AgentProcesses, Vec<Pid>) {
         let (child, members, output) = agent_with_output(script);
         let printed = BufReader::new(output).lines().take(lines);
         let pids = printed.map(|line| Pid::from_raw(line.unwrap().trim().parse().unwrap())).collect();
         (child, members, pids)
     }
 
-    fn agent_with_output(script: &str) -> (Child, Members, ChildStdout) {
+    fn agent_with_output(script: &str) -> (Child, AgentProcesses, ChildStdout) {
         let mark = uuid::Uuid::new_v4().to_string();
         let mut command = Command::new("/bin/sh");
-        command.args(["-c", script]).env(MARK, &mark).process_group(0).stdout(Stdio::piped()).stdin(Stdio::piped());
+        command
+            .args(["-c", script])
+            .env(AGENT_MARK_VAR, &mark)
+            .process_group(0)
+            .stdout(Stdio::piped())
+            .stdin(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let members = Members::new(Pid::from_raw(i32::try_from(child.id()).unwrap()), mark);
+        let members = AgentProcesses::new(Pid::from_raw(i32::try_from(child.id()).unwrap()), mark);
         let output = child.stdout.take().unwrap();
         (child, members, output)
     }
 
     fn table() -> ProcessTable {
-        Scanner::new().scan(0).unwrap()
+        ProcScanner::new().scan(0).unwrap()
     }
 
     fn running(pids: &[Pid]) -> Vec<Pid> {
         let table = table();
-        let is_running = |pid: Pid| table.get(pid).is_some_and(|process| table.is_running(pid, process.started));
+        let is_running = |pid: Pid| table.find(pid).is_some_and(|process| table.is_running(pid, process.started));
         pids.iter().copied().filter(|pid| is_running(*pid)).collect()
     }
 
     /// Where no process has an id, so that no process gets a signal: ids are below 4,194,304.
-    const UNUSED: i32 = 5_000_000;
+    const UNUSED_PID: i32 = 5_000_000;
 
     /// An agent in a [`FakeProc`], whose group is gone.
-    fn fake_agent(leader: i32, mark: &str) -> Members {
-        Members::with_start(Pid::from_raw(leader), mark.to_owned(), 1000)
+    fn fake_agent(leader: i32, mark: &str) -> AgentProcesses {
+        AgentProcesses::with_start(Pid::from_raw(leader), mark.to_owned(), 1000)
     }
 
-    const DETACHED: &str = "setsid sh -c 'trap \"\" HUP INT; echo $$; while :; do sleep 1; done' &";
+    const DETACHED_SHELL: &str = "setsid sh -c 'trap \"\" HUP INT; echo $$; while :; do sleep 1; done' &";
 
     #[test]
     fn detached_processes_end_with_a_running_leader() {
-        let (mut child, members, pids) = agent(&format!("{DETACHED} wait"), 1);
+        let (mut child, members, pids) = agent(&format!("{DETACHED_SHELL} wait"), 1);
         assert_eq!(running(&pids), pids);
-        end(vec![members]);
+        end_agents(vec![members]);
         assert!(running(&pids).is_empty() && child.try_wait().unwrap().is_some());
     }
 
@@ -307,14 +312,14 @@ mod tests {
         let (mut child, members, pids) = agent("(setsid sh -c 'echo $$; sleep 600' & ) ; exit 0", 1);
         child.wait().unwrap();
         assert_eq!(running(&pids), pids);
-        end(vec![members]);
+        end_agents(vec![members]);
         assert!(running(&pids).is_empty());
     }
 
     #[test]
     fn child_without_the_mark_is_found_below_the_leader() {
         let (mut child, members, pids) = agent("env -i setsid sh -c 'echo $$; sleep 600; :' & wait", 1);
-        end(vec![members]);
+        end_agents(vec![members]);
         assert!(running(&pids).is_empty());
         child.wait().unwrap();
     }
@@ -323,7 +328,7 @@ mod tests {
     fn sigkill_follows_where_sigterm_is_ignored() {
         let stubborn = "trap '' TERM; echo $$; setsid sh -c 'trap \"\" TERM; echo $$; while :; do sleep 1; done'";
         let (mut child, members, pids) = agent(stubborn, 2);
-        end(vec![members]);
+        end_agents(vec![members]);
         assert!(running(&pids).is_empty());
         let status = child.wait().unwrap();
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9));
@@ -336,20 +341,20 @@ mod tests {
         while !running(&[members.leader]).is_empty() {
             thread::yield_now();
         }
-        assert_eq!(members.advance(Some(&table()), Instant::now()), Progress::Unconfirmed);
+        assert_eq!(members.advance_end(Some(&table()), Instant::now()), EndProgress::Unconfirmed);
         assert!(!members.group_is_gone, "a zombie keeps the id");
         child.wait().unwrap();
     }
 
     #[test]
-    fn processes_of_others_are_left_alone() {
+    fn foreign_processes_are_not_signalled() {
         let (mut child, mut members, _) = agent("read line", 0);
         let (mut other, others, _) = agent("read line", 0);
         assert_eq!(members.alive(Some(&table())), [members.leader].into());
-        end(vec![members]);
+        end_agents(vec![members]);
         child.wait().unwrap();
         assert!(other.try_wait().unwrap().is_none());
-        end(vec![others]);
+        end_agents(vec![others]);
         other.wait().unwrap();
     }
 
@@ -361,7 +366,7 @@ mod tests {
             for (child, ..) in &mut agents {
                 child.wait().unwrap();
             }
-            end(agents.iter().map(|(_, members, _)| members.clone()).collect());
+            end_agents(agents.iter().map(|(_, members, _)| members.clone()).collect());
             for (.., output) in agents {
                 // The daemon has the other end of the pipe.
                 let mut polled = [PollFd::new(output.as_fd(), PollFlags::POLLIN)];
@@ -374,37 +379,37 @@ mod tests {
     fn end_needs_three_empty_tables_in_a_row() {
         let proc = FakeProc::new();
         let mut scanner = proc.scanner();
-        let mut members = fake_agent(UNUSED, "a");
+        let mut members = fake_agent(UNUSED_PID, "a");
         let begin = Instant::now();
         let mut advance =
-            |milliseconds| members.advance(scanner.scan(0).as_ref(), begin + Duration::from_millis(milliseconds));
-        assert_eq!([0, 10, 20, 39].map(&mut advance), [Progress::Unconfirmed; 4]);
-        proc.set(UNUSED + 1, 9, 9, &format!("{MARK}=a\0"));
-        assert_eq!(advance(40), Progress::Running);
-        proc.remove(UNUSED + 1);
-        assert_eq!([60, 80, 99].map(&mut advance), [Progress::Unconfirmed; 3]);
-        assert_eq!(advance(100), Progress::Over);
+            |milliseconds| members.advance_end(scanner.scan(0).as_ref(), begin + Duration::from_millis(milliseconds));
+        assert_eq!([0, 10, 20, 39].map(&mut advance), [EndProgress::Unconfirmed; 4]);
+        proc.set(UNUSED_PID + 1, 9, 9, &format!("{AGENT_MARK_VAR}=a\0"));
+        assert_eq!(advance(40), EndProgress::Running);
+        proc.remove(UNUSED_PID + 1);
+        assert_eq!([60, 80, 99].map(&mut advance), [EndProgress::Unconfirmed; 3]);
+        assert_eq!(advance(100), EndProgress::Over);
     }
 
     #[test]
     fn process_with_an_empty_environment_is_looked_at_again() {
         let proc = FakeProc::new();
         let mut scanner = proc.scanner();
-        let mut members = fake_agent(UNUSED, "a");
-        proc.set(UNUSED + 1, 9, 9, "");
+        let mut members = fake_agent(UNUSED_PID, "a");
+        proc.set(UNUSED_PID + 1, 9, 9, "");
         let now = Instant::now();
-        assert_eq!(members.advance(scanner.scan(0).as_ref(), now), Progress::Running);
-        proc.set(UNUSED + 1, 9, 9, &format!("{MARK}=a\0"));
+        assert_eq!(members.advance_end(scanner.scan(0).as_ref(), now), EndProgress::Running);
+        proc.set(UNUSED_PID + 1, 9, 9, &format!("{AGENT_MARK_VAR}=a\0"));
         let table = scanner.scan(0);
-        assert_eq!(members.alive(table.as_ref()), [Pid::from_raw(UNUSED + 1)].into());
+        assert_eq!(members.alive(table.as_ref()), [Pid::from_raw(UNUSED_PID + 1)].into());
     }
 
     #[test]
     fn all_agents_share_one_table_per_step() {
         let proc = FakeProc::new();
         let mut scanner = proc.scanner();
-        let leaders = UNUSED..UNUSED + 100;
-        leaders.clone().for_each(|pid| proc.set(pid + 1000, pid, pid + 1000, &format!("{MARK}={pid}\0")));
+        let leaders = UNUSED_PID..UNUSED_PID + 100;
+        leaders.clone().for_each(|pid| proc.set(pid + 1000, pid, pid + 1000, &format!("{AGENT_MARK_VAR}={pid}\0")));
         let all = leaders.clone().map(|pid| fake_agent(pid, &pid.to_string())).collect();
         let (scans, now) = (Cell::new(0), Cell::new(Instant::now()));
         let scan = |since| {
@@ -417,20 +422,20 @@ mod tests {
                 leaders.clone().for_each(|pid| proc.remove(pid + 1000));
             }
         };
-        end_with(all, scan, pause);
+        end_agents_with(all, scan, pause);
         assert_eq!(scans.get(), 2 + u32::from(EMPTY_SCANS));
     }
 
     #[test]
     fn slow_scan_does_not_prevent_sigkill() {
         let (mut child, members, _) = agent("trap '' TERM; echo $$; while :; do sleep 1; done", 1);
-        let mut scanner = Scanner::new();
+        let mut scanner = ProcScanner::new();
         let mut now = Instant::now();
         let scan = |since| {
-            now += GRACE + PERSISTENCE + Duration::from_secs(1);
+            now += SIGTERM_GRACE + SIGKILL_RETRY_TIME + Duration::from_secs(1);
             (scanner.scan(since), now)
         };
-        end_with(vec![members], scan, |_| {});
+        end_agents_with(vec![members], scan, |_| {});
         let status = child.wait().unwrap();
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9));
     }
@@ -439,7 +444,7 @@ mod tests {
     fn group_that_is_gone_gets_no_signals() {
         let (mut child, mut members, _) = agent("exit 0", 0);
         child.wait().unwrap();
-        members.advance(Some(&table()), Instant::now());
+        members.advance_end(Some(&table()), Instant::now());
         assert!(members.group_is_gone);
         // Another process gets the id of the group.
         let (mut other, others, _) = agent("read line", 0);
@@ -447,26 +452,26 @@ mod tests {
         assert!(members.alive(Some(&table())).is_empty());
         members.signal(Signal::SIGKILL, Some(&table()), Instant::now());
         assert!(other.try_wait().unwrap().is_none());
-        end(vec![others]);
+        end_agents(vec![others]);
         other.wait().unwrap();
     }
 
     #[test]
     fn group_with_a_younger_leader_gets_no_signals() {
         let (mut other, others, _) = agent("read line", 0);
-        let mut members = Members::with_start(others.leader, "a".to_owned(), others.started - 1);
+        let mut members = AgentProcesses::with_start(others.leader, "a".to_owned(), others.started - 1);
         members.signal(Signal::SIGKILL, Some(&table()), Instant::now());
         assert!(members.group_is_gone && other.try_wait().unwrap().is_none());
-        end(vec![others]);
+        end_agents(vec![others]);
         other.wait().unwrap();
     }
 
     #[test]
-    fn group_stands_for_its_processes_without_a_table() {
+    fn group_is_signalled_without_a_process_table() {
         let (mut child, mut members, _) = agent("read line", 0);
-        assert_eq!(members.advance(None, Instant::now()), Progress::Running);
+        assert_eq!(members.advance_end(None, Instant::now()), EndProgress::Running);
         child.wait().unwrap();
-        assert_eq!(members.advance(None, Instant::now()), Progress::Over);
+        assert_eq!(members.advance_end(None, Instant::now()), EndProgress::Over);
         assert!(members.group_is_gone);
     }
 }

@@ -17,20 +17,20 @@ use nix::{
     unistd::{Pid, geteuid, getpid},
 };
 
-use super::members::MARK;
+use super::members::AGENT_MARK_VAR;
 
 /// Start time of a process, in the kernel's ticks. With the process id it names a process uniquely.
 pub(super) type StartTime = u64;
 
 /// How often an environment that is empty or cannot be read whole is read again. A process that executes a program looks
 /// like one that was started with an empty environment.
-const LOOKS: u8 = 25;
+const MAX_ENVIRONMENT_READS: u8 = 25;
 /// Flag of threads of the kernel, which have no environment.
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
 /// A process as its `stat` describes it.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Process {
+pub(super) struct ProcessStat {
     pub(super) pid: Pid,
     parent: Pid,
     group: Pid,
@@ -44,7 +44,7 @@ pub(super) struct Process {
 /// All processes at one moment.
 #[derive(Debug, Default)]
 pub(super) struct ProcessTable {
-    processes: HashMap<Pid, Process>,
+    processes: HashMap<Pid, ProcessStat>,
     /// Processes that run, by their parent, their group and the marks in their environment.
     children: HashMap<Pid, Vec<Pid>>,
     groups: HashMap<Pid, Vec<Pid>>,
@@ -55,12 +55,12 @@ pub(super) struct ProcessTable {
 
 impl ProcessTable {
     /// A process, also a zombie.
-    pub(super) fn get(&self, pid: Pid) -> Option<&Process> {
+    pub(super) fn find(&self, pid: Pid) -> Option<&ProcessStat> {
         self.processes.get(&pid)
     }
 
     pub(super) fn is_running(&self, pid: Pid, started: StartTime) -> bool {
-        self.get(pid).is_some_and(|process| process.started == started && !process.is_zombie)
+        self.find(pid).is_some_and(|process| process.started == started && !process.is_zombie)
     }
 
     pub(super) fn children(&self, parent: Pid) -> &[Pid] {
@@ -80,7 +80,7 @@ impl ProcessTable {
         self.undecided >= Some(since)
     }
 
-    fn add(&mut self, process: Process, marks: &[String]) {
+    fn add(&mut self, process: ProcessStat, marks: &[String]) {
         if !process.is_zombie {
             self.children.entry(process.parent).or_default().push(process.pid);
             self.groups.entry(process.group).or_default().push(process.pid);
@@ -94,7 +94,7 @@ impl ProcessTable {
 
 /// What is known of a process's environment.
 #[derive(Clone, Debug)]
-enum Environment {
+enum ProcessEnvironment {
     /// It had its marks when it was read.
     Read(Vec<String>),
     /// It could not be read so many times.
@@ -103,25 +103,25 @@ enum Environment {
 
 /// Reads process tables. It reads the environment of a process once.
 #[derive(Debug)]
-pub(super) struct Scanner {
+pub(super) struct ProcScanner {
     root: PathBuf,
-    us: Pid,
-    environments: HashMap<Pid, (StartTime, Environment)>,
+    own_pid: Pid,
+    environments: HashMap<Pid, (StartTime, ProcessEnvironment)>,
 }
 
-impl Scanner {
+impl ProcScanner {
     pub(super) fn new() -> Self {
         Self::from_root("/proc".into(), getpid())
     }
 
     /// Reads `root` instead of `/proc`, in which this process has the id `us`.
     pub(super) fn from_root(root: PathBuf, us: Pid) -> Self {
-        Self { root, us, environments: HashMap::new() }
+        Self { root, own_pid: us, environments: HashMap::new() }
     }
 
     /// Start time of a process or a zombie; 0 if it is gone.
     pub(super) fn start_time(&self, pid: Pid) -> StartTime {
-        if !self.is_own() {
+        if !self.is_own_namespace() {
             return 0;
         }
         self.stat(pid).map_or(0, |process| process.started)
@@ -129,17 +129,17 @@ impl Scanner {
 
     /// All processes but this one, with the marks of those that did not start before `since`. `None` if there is no table.
     pub(super) fn scan(&mut self, since: StartTime) -> Option<ProcessTable> {
-        if !self.is_own() {
+        if !self.is_own_namespace() {
             return None;
         }
         let entries = fs::read_dir(&self.root).ok()?.flatten();
         let mut table = ProcessTable::default();
         let mut environments = HashMap::new();
-        for pid in entries.filter_map(|entry| pid(&entry.file_name())).filter(|pid| *pid != self.us) {
+        for pid in entries.filter_map(|entry| parse_pid(&entry.file_name())).filter(|pid| *pid != self.own_pid) {
             let Some(process) = self.stat(pid) else { continue };
             let known = self.environments.get(&pid).filter(|(started, _)| *started == process.started);
             let mut known = known.map(|(_, environment)| environment.clone());
-            if process.started >= since && !process.is_zombie && !matches!(known, Some(Environment::Read(_))) {
+            if process.started >= since && !process.is_zombie && !matches!(known, Some(ProcessEnvironment::Read(_))) {
                 known = self.environment(&process, known.as_ref());
                 // It is gone.
                 if known.is_none() {
@@ -147,14 +147,14 @@ impl Scanner {
                 }
             }
             let marks = match &known {
-                Some(Environment::Read(marks)) => marks.as_slice(),
-                Some(Environment::Undecided(_)) if !process.is_zombie => {
+                Some(ProcessEnvironment::Read(marks)) => marks.as_slice(),
+                Some(ProcessEnvironment::Undecided(_)) if !process.is_zombie => {
                     table.undecided = table.undecided.max(Some(process.started));
                     &[]
                 }
                 _ => &[],
             };
-            let (started, is_new_child) = (process.started, process.parent == self.us && marks.is_empty());
+            let (started, is_new_child) = (process.started, process.parent == self.own_pid && marks.is_empty());
             table.add(process, marks);
             // Until a child of this process executes its program, it has our environment.
             if let Some(known) = known.filter(|_| !is_new_child) {
@@ -166,34 +166,34 @@ impl Scanner {
     }
 
     /// True if `root` describes the PID namespace of this process.
-    fn is_own(&self) -> bool {
-        fs::read_link(self.root.join("self")).is_ok_and(|link| pid(link.as_os_str()) == Some(self.us))
+    fn is_own_namespace(&self) -> bool {
+        fs::read_link(self.root.join("self")).is_ok_and(|link| parse_pid(link.as_os_str()) == Some(self.own_pid))
     }
 
-    fn stat(&self, pid: Pid) -> Option<Process> {
+    fn stat(&self, pid: Pid) -> Option<ProcessStat> {
         let mut file = fs::File::open(self.path(pid, "stat")).ok()?;
         // The kernel writes the line in one piece, and it is shorter than the buffer.
         let mut buffer = [0; 4096];
         let length = file.read(&mut buffer).ok()?;
-        parse(&String::from_utf8_lossy(buffer.get(..length)?))
+        parse_stat(&String::from_utf8_lossy(buffer.get(..length)?))
     }
 
     /// The environment of a process at its start; `None` if it is gone.
-    fn environment(&self, process: &Process, known: Option<&Environment>) -> Option<Environment> {
-        let nothing = Environment::Read(Vec::new());
+    fn environment(&self, process: &ProcessStat, known: Option<&ProcessEnvironment>) -> Option<ProcessEnvironment> {
+        let nothing = ProcessEnvironment::Read(Vec::new());
         match fs::read(self.path(process.pid, "environ")) {
             // A process that executes a program in the meantime can cut off what is read.
             Ok(bytes) if !bytes.is_empty() && bytes.len() == process.environment_size => {
-                return Some(Environment::Read(marks(&bytes)));
+                return Some(ProcessEnvironment::Read(parse_marks(&bytes)));
             }
             Ok(_) if process.is_kernel_thread => return Some(nothing),
             Err(error) if is_gone(&error) => return None,
             _ => {}
         }
         let owner = fs::metadata(self.path(process.pid, "")).ok()?.uid();
-        let looks = if let Some(Environment::Undecided(looks)) = known { *looks + 1 } else { 1 };
-        let is_undecided = owner == geteuid().as_raw() && looks < LOOKS;
-        Some(if is_undecided { Environment::Undecided(looks) } else { nothing })
+        let looks = if let Some(ProcessEnvironment::Undecided(looks)) = known { *looks + 1 } else { 1 };
+        let is_undecided = owner == geteuid().as_raw() && looks < MAX_ENVIRONMENT_READS;
+        Some(if is_undecided { ProcessEnvironment::Undecided(looks) } else { nothing })
     }
 
     fn path(&self, pid: Pid, file: &str) -> PathBuf {
@@ -201,7 +201,7 @@ impl Scanner {
     }
 }
 
-fn pid(name: &OsStr) -> Option<Pid> {
+fn parse_pid(name: &OsStr) -> Option<Pid> {
     name.to_str()?.parse().ok().map(Pid::from_raw)
 }
 
@@ -209,22 +209,22 @@ fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(Errno::ESRCH as i32)
 }
 
-/// Values of [`MARK`] in an environment.
-fn marks(environment: &[u8]) -> Vec<String> {
+/// Values of [`AGENT_MARK_VAR`] in an environment.
+fn parse_marks(environment: &[u8]) -> Vec<String> {
     let mark = |entry: &[u8]| {
-        let value = entry.strip_prefix(MARK.as_bytes())?.strip_prefix(b"=")?;
+        let value = entry.strip_prefix(AGENT_MARK_VAR.as_bytes())?.strip_prefix(b"=")?;
         String::from_utf8(value.to_vec()).ok()
     };
     environment.split(|byte| *byte == 0).filter_map(mark).collect()
 }
 
 /// Reads a `stat` line: `pid (name) state parent group …`. The name may hold anything, also parentheses.
-fn parse(stat: &str) -> Option<Process> {
+fn parse_stat(stat: &str) -> Option<ProcessStat> {
     let (head, tail) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = tail.split_whitespace().collect();
     let id = |text: &str| text.parse().ok().map(Pid::from_raw);
     let number = |index: usize| fields.get(index).and_then(|field| field.parse::<u64>().ok());
-    Some(Process {
+    Some(ProcessStat {
         pid: id(head.split_once(' ')?.0)?,
         parent: id(fields.get(1)?)?,
         group: id(fields.get(2)?)?,
@@ -250,8 +250,8 @@ pub(super) mod fake {
             Self(dir)
         }
 
-        pub(crate) fn scanner(&self) -> Scanner {
-            Scanner::from_root(self.0.path().to_owned(), Pid::from_raw(1))
+        pub(crate) fn scanner(&self) -> ProcScanner {
+            ProcScanner::from_root(self.0.path().to_owned(), Pid::from_raw(1))
         }
 
         pub(crate) fn root(&self) -> &Path {
@@ -300,8 +300,8 @@ mod tests {
     }
 
     #[test]
-    fn stat_lines_are_read_whatever_the_name() {
-        let process = Process {
+    fn stat_lines_with_any_process_name_are_parsed() {
+        let process = ProcessStat {
             pid: id(10),
             parent: id(7),
             group: id(8),
@@ -312,19 +312,19 @@ mod tests {
         };
         for name in [b"sh".as_slice(), b"a b) Z 1 (", b") R 1 1", b"", b"\xff\xfe"] {
             let line = stat_line(10, name, 'S', 7, 8, 0);
-            assert_eq!(parse(&String::from_utf8_lossy(&line)).as_ref(), Some(&process), "{name:?}");
+            assert_eq!(parse_stat(&String::from_utf8_lossy(&line)).as_ref(), Some(&process), "{name:?}");
         }
-        let zombie = parse(&String::from_utf8_lossy(&stat_line(10, b"sh", 'Z', 7, 8, 0)));
-        assert_eq!(zombie, Some(Process { is_zombie: true, ..process }));
+        let zombie = parse_stat(&String::from_utf8_lossy(&stat_line(10, b"sh", 'Z', 7, 8, 0)));
+        assert_eq!(zombie, Some(ProcessStat { is_zombie: true, ..process }));
         for odd in ["", "10", "10 (sh", "10 (sh) S 7", "x (sh) S 7 8"] {
-            assert_eq!(parse(odd), None, "{odd}");
+            assert_eq!(parse_stat(odd), None, "{odd}");
         }
     }
 
     #[test]
     fn process_with_a_name_that_is_not_utf8_is_found() {
         let proc = FakeProc::new();
-        let environment = format!("{MARK}=a\0");
+        let environment = format!("{AGENT_MARK_VAR}=a\0");
         proc.set(5_000_001, 9, 9, &environment);
         let line = stat_line(5_000_001, b"\xff", 'S', 9, 9, environment.len());
         fs::write(proc.root().join("5000001/stat"), line).unwrap();
@@ -335,7 +335,7 @@ mod tests {
     fn proc_of_another_namespace_is_not_used() {
         let proc = FakeProc::new();
         proc.set(5_000_001, 1, 1, "");
-        let scanner = |us| Scanner::from_root(proc.root().to_owned(), id(us));
+        let scanner = |us| ProcScanner::from_root(proc.root().to_owned(), id(us));
         assert!(scanner(1).scan(0).is_some());
         assert_eq!(scanner(1).start_time(id(5_000_001)), 1000);
         assert!(scanner(2).scan(0).is_none());
@@ -348,14 +348,14 @@ mod tests {
     fn environment_is_read_once_per_process() {
         let proc = FakeProc::new();
         let mut scanner = proc.scanner();
-        proc.set(5_000_001, 9, 9, &format!("A=1\0{MARK}=a\0"));
+        proc.set(5_000_001, 9, 9, &format!("A=1\0{AGENT_MARK_VAR}=a\0"));
         proc.set(5_000_002, 9, 9, "A=1\0");
         assert_eq!(scanner.scan(0).unwrap().marked("a"), [id(5_000_001)]);
         fs::remove_file(proc.root().join("5000001/environ")).unwrap();
-        proc.set(5_000_002, 9, 9, &format!("{MARK}=a\0"));
+        proc.set(5_000_002, 9, 9, &format!("{AGENT_MARK_VAR}=a\0"));
         assert_eq!(scanner.scan(0).unwrap().marked("a"), [id(5_000_001)]);
         // The same id with another start time is another process.
-        let line = String::from_utf8(stat_line(5_000_002, b"sh", 'S', 9, 9, MARK.len() + 3)).unwrap();
+        let line = String::from_utf8(stat_line(5_000_002, b"sh", 'S', 9, 9, AGENT_MARK_VAR.len() + 3)).unwrap();
         fs::write(proc.root().join("5000002/stat"), line.replace(" 1000 ", " 1001 ")).unwrap();
         assert!(scanner.scan(0).unwrap().marked("a").contains(&id(5_000_002)));
     }
@@ -366,7 +366,7 @@ mod tests {
         let mut scanner = proc.scanner();
         proc.set(5_000_001, 1, 9, "OURS=1\0");
         assert!(scanner.scan(0).unwrap().marked("a").is_empty());
-        proc.set(5_000_001, 1, 9, &format!("{MARK}=a\0"));
+        proc.set(5_000_001, 1, 9, &format!("{AGENT_MARK_VAR}=a\0"));
         assert_eq!(scanner.scan(0).unwrap().marked("a"), [id(5_000_001)]);
     }
 
@@ -378,14 +378,14 @@ mod tests {
         let table = scanner.scan(0).unwrap();
         assert!(table.is_undecided(1000) && !table.is_undecided(1001));
         let looks = (0..100).take_while(|_| scanner.scan(0).unwrap().is_undecided(0)).count();
-        assert_eq!(looks + 2, usize::from(LOOKS));
+        assert_eq!(looks + 2, usize::from(MAX_ENVIRONMENT_READS));
     }
 
     #[test]
     fn environment_that_is_cut_off_is_read_again() {
         let proc = FakeProc::new();
         let mut scanner = proc.scanner();
-        let whole = format!("PATH=/bin\0{MARK}=a\0");
+        let whole = format!("PATH=/bin\0{AGENT_MARK_VAR}=a\0");
         proc.set(5_000_001, 9, 9, &whole);
         for part in ["", "PATH=/bin\0", &whole[..whole.len() - 1]] {
             fs::write(proc.root().join("5000001/environ"), part).unwrap();

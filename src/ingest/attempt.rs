@@ -2,46 +2,46 @@
 //!
 //! It must not know how the agent runs, nor decide whether the attempt was good.
 
-use crate::scoped_dir::{PRIVATE, ScopedDir};
+use crate::scoped_dir::{PRIVATE_MODE, ScopedDir};
 use std::{io, path::PathBuf, sync::Arc};
 
 use jiff::{Timestamp, tz::TimeZone};
 
 use super::{
-    check::{self, Checked},
-    content,
+    check::{self, CheckReport},
+    connection_scope::ConnectionScope,
+    content_digest,
     git::GitError,
     instructions::Instructions,
     plan::WorkUnit,
     project::Project,
-    prompt::{self, Amended, Prompt},
-    reach::Reach,
-    repair,
-    repository::PATCHES,
+    project_context,
+    prompt::{self, Prompt, PromptAmendment},
+    repository::PATCHES_DIR,
     skill::Skill,
-    source, surroundings,
-    tool::{Bench, Decision, Kept, Tools},
-    transcript::Transcript,
-    workspace::{Difference, PublishError, Workspace},
+    sl_ref_repair, source,
+    tool::{AttemptRecords, AttemptTools, ReconcileDecision, ToolContext},
+    transcript::ToolTranscript,
+    workspace::{PublishError, Workspace, WorktreePatch},
     worktree::{Worktrees, safe_name},
 };
 use crate::{
-    tape::note::{Content, SlRefRepair, Work},
+    tape::note::{AttemptOutput, ContentDigests, SlRefRepair},
     units::Toolset,
 };
 
 /// Names of a run in KTX's places.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Job {
+pub struct KtxJob {
     /// Job id: folder of the transcripts.
     pub id: String,
     /// Sync id: `YYYY-MM-DD-HHMMSS-<job id>`, in UTC.
     pub sync_id: String,
 }
 
-impl Job {
+impl KtxJob {
     /// The job that starts at `now`.
-    pub fn at(now: Timestamp) -> Self {
+    pub fn new(now: Timestamp) -> Self {
         let id = format!("local-{}", base36(now.as_millisecond().unsigned_abs()));
         let date = now.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d-%H%M%S");
         Self { sync_id: format!("{date}-{id}"), id }
@@ -50,21 +50,21 @@ impl Job {
 
 /// Where an attempt works.
 #[derive(Clone, Debug)]
-pub enum Place {
+pub enum WorkspaceSpec {
     /// Over the project, in a directory that lies below it and must not exist yet. What it writes is published.
     Overlay(PathBuf),
     /// In a worktree. What it writes becomes a patch.
     Worktree {
         /// Those of the run.
-        trees: Arc<Worktrees>,
+        worktrees: Arc<Worktrees>,
         /// The unit's place in the plan, from 0.
-        index: usize,
+        unit_index: usize,
     },
 }
 
 /// What became of the files of a successful attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Delivered {
+pub enum DeliveredArtifact {
     /// They are in the project.
     Published {
         /// Project-relative paths, sorted.
@@ -104,63 +104,81 @@ pub enum DeliverError {
 
 /// One try at a unit. Dropped without [`deliver`](Self::deliver) it leaves nothing behind but its transcript.
 #[derive(Debug)]
-pub struct Attempt {
+pub struct UnitAttempt {
     prompt: Prompt,
     instructions: Arc<Instructions>,
     /// Those that the prompt lists.
     skills: Vec<Arc<Skill>>,
-    bench: Arc<Bench>,
-    tools: Arc<Tools>,
-    transcript: Arc<Transcript>,
+    tool_context: Arc<ToolContext>,
+    tools: Arc<AttemptTools>,
+    transcript: Arc<ToolTranscript>,
     root: PathBuf,
     /// The patch file that it may leave, relative to the project.
-    patch: Option<String>,
+    patch_path: Option<String>,
 }
 
 /// An attempt cannot start.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot prepare {what}: {cause}")]
+#[error("cannot prepare {part}: {cause}")]
 pub struct AttemptError {
-    what: String,
+    part: String,
     #[source]
     cause: io::Error,
 }
 
-impl Attempt {
+impl UnitAttempt {
     /// Prepares try number `attempt` (from 1) at `unit`, with what a person adds to its prompt.
     pub fn open(
         project: &Project,
         unit: &WorkUnit,
-        job: &Job,
+        job: &KtxJob,
         attempt: u32,
-        amended: Amended<'_>,
-        place: &Place,
+        amended: PromptAmendment<'_>,
+        place: &WorkspaceSpec,
     ) -> Result<Self, AttemptError> {
         let failed = |what: &str| {
             let what = format!("{what} of {}", unit.planned.unit);
-            move |cause| AttemptError { what, cause }
+            move |cause| AttemptError { part: what, cause }
         };
         let workspace = workspace(project, unit, place).map_err(failed("the workspace"))?;
-        let transcript = Transcript::open(&project.root, &job.id, &unit.planned.unit, attempt);
+        let transcript = ToolTranscript::open(&project.root, &job.id, &unit.planned.unit, attempt);
         let transcript = Arc::new(transcript.map_err(failed("the transcript"))?);
-        let extra = source::adapter(&unit.planned.adapter).map_or(&[][..], |adapter| adapter.skills());
-        let skills = project.instructions.offered(extra);
+        let extra = source::find_adapter(&unit.planned.adapter).map_or(&[][..], |adapter| adapter.skills());
+        let skills = project.instructions.skills_for_unit(extra);
         // What is put together is of no connection in particular.
-        let own = unit.stage.is_none().then_some(unit.planned.connection.as_str());
-        let reach = Reach::of(project, own);
+        let own = unit.stage_index.is_none().then_some(unit.planned.connection.as_str());
+        let reach = ConnectionScope::new(project, own);
         // The index is the attempt's first look at every page and source: what changes after it, it has not seen.
-        let around = surroundings::read(&reach, &workspace, unit.stage.as_deref()).map_err(failed("the prompt"))?;
-        let prompt = prompt::write(unit, job, &project.instructions, &skills, &around, amended);
-        let loadable = project.instructions.loadable();
-        let bench = Bench { unit: unit.clone(), workspace, reach, skills: loadable, kept: Default::default() };
+        let around = project_context::read_context(&reach, &workspace, unit.stage_index.as_deref())
+            .map_err(failed("the prompt"))?;
+        let prompt = prompt::build_prompt(unit, job, &project.instructions, &skills, &around, amended);
+        let loadable = project.instructions.loadable_skills();
+        let bench = ToolContext {
+            unit: unit.clone(),
+            workspace,
+            scope: reach,
+            loadable_skills: loadable,
+            records: Default::default(),
+        };
         let bench = Arc::new(bench);
-        let tools = Arc::new(Tools::new(Arc::clone(&bench), Some(Arc::clone(&transcript))));
+        let tools = Arc::new(AttemptTools::new(Arc::clone(&bench), Some(Arc::clone(&transcript))));
         let instructions = Arc::clone(&project.instructions);
         let patch = match place {
-            Place::Overlay(_) => None,
-            Place::Worktree { index, .. } => Some(patch_path(&job.id, *index, &unit.planned.unit, attempt)),
+            WorkspaceSpec::Overlay(_) => None,
+            WorkspaceSpec::Worktree { unit_index: index, .. } => {
+                Some(patch_path(&job.id, *index, &unit.planned.unit, attempt))
+            }
         };
-        Ok(Self { prompt, instructions, skills, bench, tools, transcript, root: project.root.clone(), patch })
+        Ok(Self {
+            prompt,
+            instructions,
+            skills,
+            tool_context: bench,
+            tools,
+            transcript,
+            root: project.root.clone(),
+            patch_path: patch,
+        })
     }
 
     /// What the agent is told.
@@ -177,40 +195,46 @@ impl Attempt {
     ///
     /// # Errors
     /// When one of its files cannot be read.
-    pub fn content(&self, model: Option<&str>) -> io::Result<Content> {
-        content::made_of(&self.bench.unit, &self.instructions, &self.skills, &self.tools.specs(), model)
+    pub fn content(&self, model: Option<&str>) -> io::Result<ContentDigests> {
+        content_digest::digest_unit_with(
+            &self.tool_context.unit,
+            &self.instructions,
+            &self.skills,
+            &self.tools.specs(),
+            model,
+        )
     }
 
     /// The transcript, for calls that failed before they reached the tools.
-    pub fn transcript(&self) -> &Arc<Transcript> {
+    pub fn transcript(&self) -> &Arc<ToolTranscript> {
         &self.transcript
     }
 
     /// What must hold of what was written so far.
-    pub fn check(&self) -> Checked {
-        check::check(&self.bench.workspace, &self.bench.reach.target_ids())
+    pub fn check(&self) -> CheckReport {
+        check::check_changes(&self.tool_context.workspace, &self.tool_context.scope.target_ids())
     }
 
     /// Project-relative paths changed so far, sorted.
-    pub fn changed(&self) -> Vec<String> {
-        self.bench.workspace.changes().into_keys().collect()
+    pub fn changed_paths(&self) -> Vec<String> {
+        self.tool_context.workspace.changes().into_keys().collect()
     }
 
     /// Ledger and fallbacks so far.
-    pub fn kept(&self) -> Kept {
-        self.bench.kept().clone()
+    pub fn records(&self) -> AttemptRecords {
+        self.tool_context.records().clone()
     }
 
     /// What the agent changed and could not map so far.
-    pub fn work(&self) -> Work {
-        let kept = self.bench.kept();
-        let (actions, unmapped) = (kept.actions.clone(), kept.fallbacks.clone());
-        let mut work = Work { actions, unmapped, ..Work::default() };
+    pub fn work(&self) -> AttemptOutput {
+        let kept = self.tool_context.records();
+        let (actions, unmapped) = (kept.actions.clone(), kept.unmapped.clone());
+        let mut work = AttemptOutput { actions, unmapped, ..AttemptOutput::default() };
         for decision in &kept.decisions {
             let list = match decision {
-                Decision::Conflict(_) => &mut work.conflicts,
-                Decision::Eviction(_) => &mut work.evictions,
-                Decision::Artifact(_) => &mut work.resolutions,
+                ReconcileDecision::Conflict(_) => &mut work.conflicts,
+                ReconcileDecision::Eviction(_) => &mut work.evictions,
+                ReconcileDecision::Artifact(_) => &mut work.resolutions,
             };
             list.extend(serde_json::to_value(decision));
         }
@@ -219,26 +243,27 @@ impl Attempt {
 
     /// Moves what was written into the project or into a patch, whole or not at all. Blocks while another attempt
     /// publishes. Late tool calls find the workspace closed.
-    pub fn deliver(&self) -> Result<Delivered, DeliverError> {
-        let workspace = &self.bench.workspace;
-        let (Some(path), Some(Difference { base, patch, paths })) = (&self.patch, workspace.patch()?) else {
+    pub fn deliver(&self) -> Result<DeliveredArtifact, DeliverError> {
+        let workspace = &self.tool_context.workspace;
+        let (Some(path), Some(WorktreePatch { base, patch, paths })) = (&self.patch_path, workspace.into_patch()?)
+        else {
             let repairs = self.repair();
-            return Ok(Delivered::Published { paths: workspace.publish()?, repairs });
+            return Ok(DeliveredArtifact::Published { paths: workspace.publish()?, repairs });
         };
         workspace.discard();
         if patch.is_empty() {
-            return Ok(Delivered::Patch { base, path: None, paths: Vec::new() });
+            return Ok(DeliveredArtifact::Patch { base, path: None, paths: Vec::new() });
         }
         let root = ScopedDir::open(&self.root);
-        root.and_then(|root| root.write(path, &patch, PRIVATE, 0o600))
+        root.and_then(|root| root.write(path, &patch, PRIVATE_MODE, 0o600))
             .map_err(|cause| DeliverError::Patch { path: path.clone(), cause })?;
-        Ok(Delivered::Patch { base, path: Some(path.clone()), paths })
+        Ok(DeliveredArtifact::Patch { base, path: Some(path.clone()), paths })
     }
 
     /// Repairs the `sl_refs` of pages in projects without git, where no integration does.
     fn repair(&self) -> Vec<SlRefRepair> {
-        let Bench { workspace, reach, .. } = &*self.bench;
-        let repaired = repair::sl_refs(workspace, &reach.target_ids()).unwrap_or_default().into_iter();
+        let ToolContext { workspace, scope: reach, .. } = &*self.tool_context;
+        let repaired = sl_ref_repair::repair_sl_refs(workspace, &reach.target_ids()).unwrap_or_default().into_iter();
         let written = repaired.filter_map(|page| {
             let written = workspace
                 .read(&page.path)
@@ -257,25 +282,25 @@ impl Attempt {
 
     /// Throws away what was written.
     pub fn discard(&self) {
-        self.bench.workspace.discard();
+        self.tool_context.workspace.discard();
     }
 }
 
 /// Whoever still holds the tools finds the workspace closed.
-impl Drop for Attempt {
+impl Drop for UnitAttempt {
     fn drop(&mut self) {
         self.discard();
     }
 }
 
-fn workspace(project: &Project, unit: &WorkUnit, place: &Place) -> io::Result<Workspace> {
+fn workspace(project: &Project, unit: &WorkUnit, place: &WorkspaceSpec) -> io::Result<Workspace> {
     match place {
-        Place::Overlay(dir) => Workspace::create(&project.root, dir),
-        Place::Worktree { trees, .. } => {
+        WorkspaceSpec::Overlay(dir) => Workspace::create(&project.root, dir),
+        WorkspaceSpec::Worktree { worktrees: trees, .. } => {
             let base = trees.base();
             let worktree = trees.open(Some(&unit.planned.unit), &base);
             let worktree = worktree.map_err(io::Error::other)?;
-            Ok(Workspace::worktree(worktree, base))
+            Ok(Workspace::from_worktree(worktree, base))
         }
     }
 }
@@ -283,7 +308,7 @@ fn workspace(project: &Project, unit: &WorkUnit, place: &Place) -> io::Result<Wo
 /// KTX's name for the patch of a unit. Later attempts have files of their own, so that none is lost.
 fn patch_path(job: &str, index: usize, unit: &str, attempt: u32) -> String {
     let again = if attempt > 1 { format!(".try{attempt}") } else { String::new() };
-    format!("{PATCHES}/{}/{index:04}-{}{again}.patch", safe_name(job), safe_name(unit))
+    format!("{PATCHES_DIR}/{}/{index:04}-{}{again}.patch", safe_name(job), safe_name(unit))
 }
 
 fn base36(mut number: u64) -> String {
@@ -311,7 +336,7 @@ mod tests {
 
     #[test]
     fn jobs_are_named_by_their_time() {
-        let job = Job::at("2026-03-17T15:30:01.5Z".parse().unwrap());
+        let job = KtxJob::new("2026-03-17T15:30:01.5Z".parse().unwrap());
         assert_eq!(job.id, "local-mmurqopo");
         assert_eq!(job.sync_id, "2026-03-17-153001-local-mmurqopo");
         assert_eq!((base36(0), base36(35), base36(36)), ("0".into(), "z".into(), "10".into()));

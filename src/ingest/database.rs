@@ -16,18 +16,18 @@ use crate::scoped_dir::ScopedDir;
 
 mod catalog;
 mod cell;
-mod guard;
 mod ktx_history;
 mod pool;
 mod process;
+mod read_only_connection;
 mod worker;
 
-pub(crate) use catalog::{Column, LookupTarget, Table, TableLookup};
+pub(crate) use catalog::{ColumnInfo, LookupTarget, TableInfo, TableLookup};
 pub(crate) use cell::Cell;
-pub(crate) use guard::{RowLimits, Rows};
 pub(crate) use ktx_history::{DamagedRows, KTX_DATABASE, KtxArtifact, KtxFile, KtxHistory};
 pub(crate) use pool::STATEMENT_TIMEOUT;
 pub use pool::SqlWorkers;
+pub(crate) use read_only_connection::{RowLimits, Rows};
 pub use worker::{SUBCOMMAND as SQL_WORKER, run as run_sql_worker};
 
 /// The driver of connections that are a SQLite file.
@@ -41,28 +41,28 @@ const HISTORY_TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) enum QueryError {
     /// The statement would do more than read.
     #[error("not allowed: only reading is; send one SELECT or WITH statement")]
-    NotReading,
+    NotReadOnly,
     /// There is more than one statement.
     #[error("it holds more than one statement; send one SELECT or WITH statement")]
-    Several,
+    MultipleStatements,
     /// There is no statement.
     #[error("it holds no statement; send one SELECT or WITH statement")]
-    Nothing,
+    EmptyStatement,
     /// It ran longer than this many seconds.
     #[error("stopped after {0} s; ask for less, with a WHERE or a smaller table")]
-    TooSlow(u64),
+    TimedOut(u64),
     /// It needed more memory than this many MiB.
     #[error("stopped because it needs more than {0} MiB of memory; ask for less, with a WHERE or a smaller table")]
-    TooMuchMemory(u64),
+    OutOfMemory(u64),
     /// A value is larger than this many bytes.
     #[error("a value is larger than {0} bytes; leave its column out")]
-    TooLarge(i32),
+    ValueTooLarge(i32),
     /// The whole answer is larger than this many bytes.
     #[error("the answer is larger than {0} bytes; ask for fewer tables or columns")]
     AnswerTooLarge(u64),
     /// The names in the database cannot be shown.
     #[error("the names of its tables and columns are not UTF-8 text, so it cannot be queried")]
-    Names,
+    InvalidNames,
     /// The file cannot be opened, or must not be.
     #[error("unable to open the database file: {0}")]
     Unreadable(String),
@@ -71,14 +71,14 @@ pub(crate) enum QueryError {
     Sqlite(String),
     /// The queue is full, or its turn did not come in time.
     #[error("too many statements are waiting for the databases; send fewer at a time, then send this one again")]
-    Busy,
+    QueueFull,
     /// The child process did not answer.
     #[error("the SQL worker process {0}")]
-    Worker(String),
+    WorkerFailed(String),
 }
 
 /// Where the file of `connection` should be; `None` if it is none.
-pub(crate) fn path(project: &Path, connection: &Connection) -> Option<PathBuf> {
+pub(crate) fn database_path(project: &Path, connection: &Connection) -> Option<PathBuf> {
     if connection.driver.as_deref() != Some(DRIVER) {
         return None;
     }

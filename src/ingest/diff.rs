@@ -5,14 +5,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::source::{Chunk, Fingerprint, Tree};
+use super::source::{Fingerprint, SourceTree, UnitChunk};
 use crate::tape::RunId;
 
 /// What earlier runs processed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Baseline {
-    sources: HashMap<(String, String), BTreeMap<String, Prior>>,
-    units: HashMap<(String, String), Standing>,
+    sources: HashMap<(String, String), BTreeMap<String, PriorFile>>,
+    units: HashMap<(String, String), LastUnitOutcome>,
     /// The run in which a unit last succeeded.
     successes: HashMap<(String, String), RunId>,
     /// What files that are open or failed held in such runs, by connection, adapter and path.
@@ -21,7 +21,7 @@ pub struct Baseline {
 
 /// What is known of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Prior {
+pub struct PriorFile {
     /// What it held when a unit that is made of it last succeeded; `None` if none did, or if the file was gone since.
     pub processed: Option<Fingerprint>,
     /// A unit that is made of it failed after that.
@@ -44,7 +44,7 @@ pub enum RecordOrigin {
 
 /// How a unit stood when a run last tried it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum LastUnitOutcome {
     /// It succeeded.
     Succeeded,
     /// It failed.
@@ -52,19 +52,19 @@ pub enum Standing {
     /// It succeeded, and what it wrote never reached the project.
     Unsaved,
     /// It ran out of turns or was stopped; the sentence.
-    NotDone(String),
+    Interrupted(String),
     /// It was planned, and neither succeeded nor failed.
     Unfinished,
 }
 
 impl Baseline {
     /// Adds what is known of a file.
-    pub fn add_file(&mut self, connection: &str, adapter: &str, path: String, prior: Prior) {
+    pub fn add_file(&mut self, connection: &str, adapter: &str, path: String, prior: PriorFile) {
         self.sources.entry((connection.into(), adapter.into())).or_default().insert(path, prior);
     }
 
     /// Adds how a unit stood, by KTX's key.
-    pub fn add_unit(&mut self, connection: String, unit: String, standing: Standing) {
+    pub fn add_unit(&mut self, connection: String, unit: String, standing: LastUnitOutcome) {
         self.units.insert((connection, unit), standing);
     }
 
@@ -91,37 +91,37 @@ impl Baseline {
     }
 
     /// Files of a source; `None` if no run has read it.
-    pub(super) fn source(&self, connection: &str, adapter: &str) -> Option<&BTreeMap<String, Prior>> {
+    pub(super) fn source_files(&self, connection: &str, adapter: &str) -> Option<&BTreeMap<String, PriorFile>> {
         self.sources.get(&(connection.to_owned(), adapter.to_owned()))
     }
 
     /// Which program recorded that a unit succeeded with the file; `None` if none did.
     pub(super) fn origin(&self, connection: &str, adapter: &str, path: &str) -> Option<RecordOrigin> {
-        let known = self.source(connection, adapter)?.get(path)?;
+        let known = self.source_files(connection, adapter)?.get(path)?;
         known.processed.map(|_| known.origin)
     }
 
     /// True for a file that a unit succeeded with, unless it was gone since and that was dealt with.
     pub fn is_processed(&self, connection: &str, adapter: &str, path: &str) -> bool {
-        let known = self.source(connection, adapter).and_then(|source| source.get(path));
+        let known = self.source_files(connection, adapter).and_then(|source| source.get(path));
         known.is_some_and(|prior| prior.processed.is_some())
     }
 
     /// As [`is_processed`](Self::is_processed), whatever adapter read the file.
-    pub fn has_processed(&self, connection: &str, path: &str) -> bool {
+    pub fn is_processed_by_any_adapter(&self, connection: &str, path: &str) -> bool {
         let mut sources = self.sources.iter().filter(|((of, _), _)| of == connection);
         sources.any(|(_, files)| files.get(path).is_some_and(|prior| prior.processed.is_some()))
     }
 
     /// How a unit stood.
-    pub(super) fn unit(&self, connection: &str, unit: &str) -> Option<&Standing> {
+    pub(super) fn unit_outcome(&self, connection: &str, unit: &str) -> Option<&LastUnitOutcome> {
         self.units.get(&(connection.to_owned(), unit.to_owned()))
     }
 }
 
 /// How a file stands against the baseline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum BaselineStatus {
     /// No unit that is made of it has succeeded yet.
     Added,
     /// It held something else, or its unit failed since.
@@ -145,69 +145,69 @@ pub struct DiffSet {
 
 impl DiffSet {
     /// Compares `tree`, every file of which was read, with the baseline of its source.
-    pub fn of(tree: &Tree, prior: Option<&BTreeMap<String, Prior>>) -> Self {
+    pub fn from_tree(tree: &SourceTree, prior: Option<&BTreeMap<String, PriorFile>>) -> Self {
         let mut diff = Self::default();
         for file in &tree.files {
             let known = prior.and_then(|prior| prior.get(&file.path));
-            let list = match change(file.print, known) {
-                Change::Added => &mut diff.added,
-                Change::Modified => &mut diff.modified,
-                Change::Unchanged => &mut diff.unchanged,
+            let list = match compare_file(file.fingerprint, known) {
+                BaselineStatus::Added => &mut diff.added,
+                BaselineStatus::Modified => &mut diff.modified,
+                BaselineStatus::Unchanged => &mut diff.unchanged,
             };
             list.push(file.path.clone());
         }
         let gone = prior
             .into_iter()
             .flatten()
-            .filter(|(path, known)| known.processed.is_some() && tree.get(path).is_none() && !tree.may_hold(path));
+            .filter(|(path, known)| known.processed.is_some() && tree.get(path).is_none() && !tree.may_contain(path));
         diff.deleted = gone.map(|(path, _)| path.clone()).collect();
         diff
     }
 
     /// True for a file that is new or changed.
-    pub(super) fn is_touched(&self, path: &str) -> bool {
-        [&self.added, &self.modified].into_iter().any(|list| is_in(list, path))
+    pub(super) fn is_changed(&self, path: &str) -> bool {
+        [&self.added, &self.modified].into_iter().any(|list| contains_path(list, path))
     }
 
     /// Files that are new or changed.
-    pub fn touched(&self) -> BTreeSet<&str> {
+    pub fn changed_paths(&self) -> BTreeSet<&str> {
         self.added.iter().chain(&self.modified).map(String::as_str).collect()
     }
 }
 
-fn is_in(list: &[String], path: &str) -> bool {
+fn contains_path(list: &[String], path: &str) -> bool {
     list.binary_search_by(|known| known.as_str().cmp(path)).is_ok()
 }
 
-fn change(now: Option<Fingerprint>, known: Option<&Prior>) -> Change {
+fn compare_file(now: Option<Fingerprint>, known: Option<&PriorFile>) -> BaselineStatus {
     match known {
-        Some(Prior { processed: Some(_), failed: true, .. }) => Change::Modified,
-        Some(Prior { processed: Some(was), failed: false, .. }) if now == Some(*was) => Change::Unchanged,
-        Some(Prior { processed: Some(_), .. }) => Change::Modified,
-        Some(Prior { processed: None, .. }) | None => Change::Added,
+        Some(PriorFile { processed: Some(_), failed: true, .. }) => BaselineStatus::Modified,
+        Some(PriorFile { processed: Some(was), failed: false, .. }) if now == Some(*was) => BaselineStatus::Unchanged,
+        Some(PriorFile { processed: Some(_), .. }) => BaselineStatus::Modified,
+        Some(PriorFile { processed: None, .. }) | None => BaselineStatus::Added,
     }
 }
 
 /// Why a unit runs that runs anyway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Forced {
+pub(super) enum ForceReason {
     /// Somebody named it.
     ByName,
     /// Somebody wants everything.
-    Full,
+    FullRun,
 }
 
 /// Why `unit`, as it was before it was cut down to its changes, runs.
 ///
 /// It is not told of neighbours that it `has_read` as they are.
-pub(super) fn why(
-    unit: &Chunk,
+pub(super) fn run_reason(
+    unit: &UnitChunk,
     diff: &DiffSet,
-    standing: Option<&Standing>,
-    forced: Option<Forced>,
+    standing: Option<&LastUnitOutcome>,
+    forced: Option<ForceReason>,
     has_read: impl Fn(&str) -> bool,
 ) -> String {
-    let within = |list: &[String]| unit.raw_files.iter().filter(|path| is_in(list, path)).count();
+    let within = |list: &[String]| unit.raw_files.iter().filter(|path| contains_path(list, path)).count();
     let (modified, added) = (within(&diff.modified), within(&diff.added));
     // A unit may name hundreds of others; most are told for what is their own.
     let around = || touched_around(unit, diff).filter(|path| !has_read(path)).count();
@@ -216,14 +216,14 @@ pub(super) fn why(
         parts.map(|(count, word)| format!("{} {word}", files(count))).collect::<Vec<_>>().join(", ")
     };
     match (standing, forced) {
-        (Some(Standing::NotDone(why)), _) => why.clone(),
-        (Some(Standing::Failed), _) => "failed last time".into(),
-        (Some(Standing::Unsaved), _) => "what it wrote last time was not saved".into(),
-        (Some(Standing::Unfinished), _) => "not finished last time".into(),
+        (Some(LastUnitOutcome::Interrupted(why)), _) => why.clone(),
+        (Some(LastUnitOutcome::Failed), _) => "failed last time".into(),
+        (Some(LastUnitOutcome::Unsaved), _) => "what it wrote last time was not saved".into(),
+        (Some(LastUnitOutcome::Unfinished), _) => "not finished last time".into(),
         (None, _) if added == unit.raw_files.len() => "new".into(),
         _ if added + modified > 0 => changes(),
-        (_, Some(Forced::ByName)) => "unchanged, asked for by name".into(),
-        (_, Some(Forced::Full)) => "unchanged, everything was asked for".into(),
+        (_, Some(ForceReason::ByName)) => "unchanged, asked for by name".into(),
+        (_, Some(ForceReason::FullRun)) => "unchanged, everything was asked for".into(),
         _ => match around() {
             0 => "unchanged".into(),
             count => format!("{} around it changed", files(count)),
@@ -232,23 +232,23 @@ pub(super) fn why(
 }
 
 /// Files around `unit` that are new or changed, or whose own unit failed.
-fn touched_around<'a>(unit: &'a Chunk, diff: &'a DiffSet) -> impl Iterator<Item = &'a str> {
+fn touched_around<'a>(unit: &'a UnitChunk, diff: &'a DiffSet) -> impl Iterator<Item = &'a str> {
     let dependencies = unit.dependency_paths.iter().map(String::as_str);
     let neighbours = dependencies.chain(unit.peer_file_index.iter().map(|path| &**path));
-    neighbours.filter(|path| diff.is_touched(path))
+    neighbours.filter(|path| diff.is_changed(path))
 }
 
 /// True for a unit that only files around it call for, all of which it `has_read` as they are. KTX runs it again, because
 /// files of a failed unit count as changed there; it would read the same again.
 pub(super) fn is_up_to_date(
-    unit: &Chunk,
+    unit: &UnitChunk,
     diff: &DiffSet,
-    standing: Option<&Standing>,
+    standing: Option<&LastUnitOutcome>,
     has_read: impl Fn(&str) -> bool,
 ) -> bool {
-    let is_own = unit.raw_files.iter().any(|path| diff.is_touched(path));
+    let is_own = unit.raw_files.iter().any(|path| diff.is_changed(path));
     let mut around = touched_around(unit, diff).peekable();
-    standing == Some(&Standing::Succeeded) && !is_own && around.peek().is_some() && around.all(has_read)
+    standing == Some(&LastUnitOutcome::Succeeded) && !is_own && around.peek().is_some() && around.all(has_read)
 }
 
 fn files(count: usize) -> String {
@@ -262,52 +262,52 @@ mod tests {
     use super::*;
     use crate::ingest::source::tree_of;
 
-    fn prior(text: &str) -> Prior {
-        Prior { processed: Some(Fingerprint::of(text.as_bytes())), ..Prior::default() }
+    fn prior(text: &str) -> PriorFile {
+        PriorFile { processed: Some(Fingerprint::from_bytes(text.as_bytes())), ..PriorFile::default() }
     }
 
     #[test]
-    fn files_are_sorted_by_what_became_of_them() {
+    fn files_are_grouped_by_baseline_status() {
         let (_dir, mut tree) = tree_of(&[("new", "1"), ("same", "2"), ("other", "3"), ("failed", "4"), ("back", "5")]);
-        tree.unseen.push("locked".into());
+        tree.unreadable_paths.push("locked".into());
         let known = BTreeMap::from([
             ("same".to_owned(), prior("2")),
             ("other".to_owned(), prior("was")),
-            ("failed".to_owned(), Prior { failed: true, ..prior("4") }),
-            ("back".to_owned(), Prior::default()),
+            ("failed".to_owned(), PriorFile { failed: true, ..prior("4") }),
+            ("back".to_owned(), PriorFile::default()),
             ("gone".to_owned(), prior("6")),
-            ("gone-before".to_owned(), Prior::default()),
+            ("gone-before".to_owned(), PriorFile::default()),
             ("locked/inside".to_owned(), prior("7")),
         ]);
-        let diff = DiffSet::of(&tree, Some(&known));
+        let diff = DiffSet::from_tree(&tree, Some(&known));
         assert_eq!(diff.added, ["back", "new"]);
         assert_eq!(diff.modified, ["failed", "other"]);
         assert_eq!(diff.deleted, ["gone"], "what cannot be looked at is not gone");
         assert_eq!(diff.unchanged, ["same"]);
-        assert_eq!(DiffSet::of(&tree, None).added.len(), 5);
+        assert_eq!(DiffSet::from_tree(&tree, None).added.len(), 5);
     }
 
     #[test]
     fn a_unit_says_why_it_runs() {
-        let unit = |files: &[&str]| Chunk {
+        let unit = |files: &[&str]| UnitChunk {
             raw_files: files.iter().map(|path| (*path).to_owned()).collect(),
             dependency_paths: vec!["d".into()],
-            ..Chunk::default()
+            ..UnitChunk::default()
         };
         let list = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect::<Vec<_>>();
         let diff = DiffSet { added: list(&["a", "d"]), modified: list(&["m", "n"]), ..DiffSet::default() };
-        let told = |files: &[&str], standing, forced| why(&unit(files), &diff, standing, forced, |_| false);
-        let done = Some(&Standing::Succeeded);
-        let spent = Standing::NotDone("ran out of turns (20/20) in run a1b2c3".into());
+        let told = |files: &[&str], standing, forced| run_reason(&unit(files), &diff, standing, forced, |_| false);
+        let done = Some(&LastUnitOutcome::Succeeded);
+        let spent = LastUnitOutcome::Interrupted("ran out of turns (20/20) in run a1b2c3".into());
         let all = [
             told(&["a"], None, None),
             told(&["a", "m", "u"], done, None),
-            told(&["m", "n"], done, Some(Forced::ByName)),
-            told(&["a"], Some(&Standing::Failed), None),
+            told(&["m", "n"], done, Some(ForceReason::ByName)),
+            told(&["a"], Some(&LastUnitOutcome::Failed), None),
             told(&["a"], Some(&spent), None),
-            told(&["a"], Some(&Standing::Unfinished), Some(Forced::Full)),
-            told(&["u"], done, Some(Forced::ByName)),
-            told(&["u"], done, Some(Forced::Full)),
+            told(&["a"], Some(&LastUnitOutcome::Unfinished), Some(ForceReason::FullRun)),
+            told(&["u"], done, Some(ForceReason::ByName)),
+            told(&["u"], done, Some(ForceReason::FullRun)),
             told(&["u"], done, None),
         ];
         insta::assert_snapshot!(all.join("\n"), @r"
@@ -331,14 +331,14 @@ mod tests {
         ) {
             let files: Vec<(&str, &str)> = now.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
             let (_dir, tree) = tree_of(&files);
-            let known: BTreeMap<String, Prior> = was
+            let known: BTreeMap<String, PriorFile> = was
                 .into_iter()
                 .map(|(path, (text, failed))| {
-                    let processed = text.map(|text| Fingerprint::of(text.as_bytes()));
-                    (path, Prior { processed, failed, ..Prior::default() })
+                    let processed = text.map(|text| Fingerprint::from_bytes(text.as_bytes()));
+                    (path, PriorFile { processed, failed, ..PriorFile::default() })
                 })
                 .collect();
-            let diff = DiffSet::of(&tree, Some(&known));
+            let diff = DiffSet::from_tree(&tree, Some(&known));
             let mut all = [diff.added.clone(), diff.modified.clone(), diff.unchanged.clone()].concat();
             all.sort();
             prop_assert_eq!(all, now.keys().cloned().collect::<Vec<_>>());

@@ -20,7 +20,7 @@ use nix::{
     unistd::Pid,
 };
 
-use self::programs::Programs;
+use self::programs::ConfiguredPrograms;
 pub use self::{
     commit::{CommitId, InvalidCommitId},
     programs::{DisabledProgram, ProgramKind},
@@ -28,7 +28,7 @@ pub use self::{
 use crate::{group_guard, program_path};
 
 /// The first release that reads `GIT_CONFIG_COUNT`, by which the programs of a configuration are disabled.
-const OLDEST: (u32, u32) = (2, 31);
+const MIN_VERSION: (u32, u32) = (2, 31);
 
 /// How much time and output one call may take.
 #[derive(Clone, Copy, Debug)]
@@ -44,16 +44,16 @@ const LIMITS: CallLimits = CallLimits { time: Duration::from_secs(120), output: 
 const CONFIG_LIMITS: CallLimits = CallLimits { time: Duration::from_secs(10), output: 4 << 20 };
 
 /// How long a git that took too long may take to remove its lock files.
-const GRACE: Duration = Duration::from_secs(2);
+const TERMINATE_GRACE: Duration = Duration::from_secs(2);
 /// How often it is looked at meanwhile.
-const PAUSE: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Bytes of stderr that an error tells.
-const TAIL: usize = 400;
+const MAX_STDERR_BYTES: usize = 400;
 
 /// Settings that hold whatever the user's or the repository's configuration says. Nothing may run, ask, sign, clean up
 /// behind our back or change bytes on their way.
-const SETTINGS: &[&str] = &[
+const FORCED_SETTINGS: &[&str] = &[
     "commit.gpgsign=false",
     "core.hooksPath=/dev/null",
     "gc.auto=0",
@@ -85,14 +85,14 @@ const SETTINGS: &[&str] = &[
 ];
 
 /// Settings of a working tree that is checked out in part.
-const SPARSE: &[&str] = &["core.sparseCheckout=true", "core.sparseCheckoutCone=false"];
+const SPARSE_SETTINGS: &[&str] = &["core.sparseCheckout=true", "core.sparseCheckoutCone=false"];
 
 /// Variables of the environment that choose programs, beside those that begin with `GIT_`.
-const PROGRAMS: &[&str] = &["EDITOR", "VISUAL", "PAGER", "SSH_ASKPASS", "LESS", "LV", "PREFIX", "LANGUAGE"];
+const PROGRAM_VARIABLES: &[&str] = &["EDITOR", "VISUAL", "PAGER", "SSH_ASKPASS", "LESS", "LV", "PREFIX", "LANGUAGE"];
 
 /// Who commits.
-const NAME: &str = "ktx Local";
-pub(super) const EMAIL: &str = "local@ktx.local";
+const COMMITTER_NAME: &str = "ktx Local";
+pub(super) const COMMITTER_EMAIL: &str = "local@ktx.local";
 
 /// git did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -104,32 +104,32 @@ pub enum GitError {
     )]
     Missing,
     /// It does not know what it is asked.
-    #[error("git {}.{} or newer is needed, this is {found}; update git", OLDEST.0, OLDEST.1)]
+    #[error("git {}.{} or newer is needed, this is {found}; update git", MIN_VERSION.0, MIN_VERSION.1)]
     TooOld {
         /// Its version, escaped.
         found: String,
     },
     /// It does not start, or breaks off.
-    #[error("git {what} cannot run: {cause}")]
+    #[error("git {subcommand} cannot run: {cause}")]
     Io {
         /// Its subcommand.
-        what: String,
+        subcommand: String,
         #[source]
         cause: io::Error,
     },
     /// It said no.
-    #[error("git {what} failed{}", said(stderr))]
+    #[error("git {subcommand} failed{}", stderr_suffix(stderr))]
     Failed {
         /// Its subcommand.
-        what: String,
+        subcommand: String,
         /// The end of what it said.
         stderr: String,
     },
     /// It took too long and was ended.
-    #[error("git {what} did not end within {} s; look for what holds up the disk, then try again", limit.as_secs())]
+    #[error("git {subcommand} did not end within {} s; look for what holds up the disk, then try again", limit.as_secs())]
     TimedOut {
         /// Its subcommand.
-        what: String,
+        subcommand: String,
         /// How long it had.
         limit: Duration,
     },
@@ -144,12 +144,12 @@ pub enum GitError {
     },
     /// It printed too much and was ended.
     #[error(
-        "git {what} printed more than {} MiB; remove very large or very many files from the repository",
+        "git {subcommand} printed more than {} MiB; remove very large or very many files from the repository",
         limit >> 20
     )]
-    TooLong {
+    OutputTooLarge {
         /// Its subcommand.
-        what: String,
+        subcommand: String,
         /// Bytes that it may print.
         limit: u64,
     },
@@ -158,7 +158,7 @@ pub enum GitError {
         "the git configuration has more than {} MiB; remove what is not needed from `.git/config` and from the files \
          that it includes", limit >> 20
     )]
-    ConfigTooLong {
+    ConfigTooLarge {
         /// Bytes that it may have.
         limit: u64,
     },
@@ -178,23 +178,23 @@ pub enum GitError {
     )]
     TooManyPrograms,
     /// It answered with something else than a commit.
-    #[error("git {what} named no commit: {cause}")]
-    NoCommit {
+    #[error("git {subcommand} named no commit: {cause}")]
+    NotACommitId {
         /// Its subcommand.
-        what: String,
+        subcommand: String,
         cause: InvalidCommitId,
     },
 }
 
-fn said(stderr: &str) -> String {
+fn stderr_suffix(stderr: &str) -> String {
     if stderr.is_empty() { String::new() } else { format!(": {stderr}") }
 }
 
 /// What a call answered.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct GitOutput {
     /// True for exit code 0.
-    pub(crate) ok: bool,
+    pub(crate) success: bool,
     /// Exit code; `None` if a signal ended it.
     code: Option<i32>,
     pub(crate) stdout: Vec<u8>,
@@ -208,9 +208,9 @@ pub(crate) struct Git {
     program: &'static Path,
     dir: PathBuf,
     /// What the configuration names, to be disabled.
-    programs: Arc<Programs>,
-    /// What holds in this directory beside [`SETTINGS`].
-    own: &'static [&'static str],
+    configured_programs: Arc<ConfiguredPrograms>,
+    /// What holds in this directory beside [`FORCED_SETTINGS`].
+    extra_settings: &'static [&'static str],
     limits: CallLimits,
 }
 
@@ -225,12 +225,12 @@ fn program() -> Result<&'static Path, GitError> {
 /// # Errors
 /// When there is none, and when it is too old.
 pub fn version() -> Result<&'static str, GitError> {
-    static SAID: OnceLock<String> = OnceLock::new();
-    let said = match SAID.get() {
+    static VERSION: OnceLock<String> = OnceLock::new();
+    let said = match VERSION.get() {
         Some(said) => said,
         None => {
-            let said = Git::unconfigured(Path::new("/"), LIMITS)?.line(&["--version"])?;
-            SAID.get_or_init(|| said)
+            let said = Git::open_unchecked(Path::new("/"), LIMITS)?.run_for_line(&["--version"])?;
+            VERSION.get_or_init(|| said)
         }
     };
     check_version(said).map(|()| said.as_str())
@@ -241,7 +241,7 @@ fn check_version(said: &str) -> Result<(), GitError> {
     let found = said.strip_prefix("git version ").and_then(|rest| rest.split_whitespace().next()).unwrap_or_default();
     let mut numbers = found.split('.').map(|number| number.parse::<u32>().ok());
     match (numbers.next().flatten(), numbers.next().flatten()) {
-        (Some(major), Some(minor)) if (major, minor) < OLDEST => {
+        (Some(major), Some(minor)) if (major, minor) < MIN_VERSION => {
             Err(GitError::TooOld { found: found.escape_debug().to_string() })
         }
         _ => Ok(()),
@@ -257,70 +257,81 @@ impl Git {
     }
 
     fn open_with(program: &'static Path, dir: &Path, limits: CallLimits) -> Result<Self, GitError> {
-        let git = Self { program, programs: Arc::new(Programs::probe()), ..Self::unconfigured(dir, limits)? };
-        let listed = git.run(programs::LIST).map_err(|error| match error {
+        let git = Self {
+            program,
+            configured_programs: Arc::new(ConfiguredPrograms::probe()),
+            ..Self::open_unchecked(dir, limits)?
+        };
+        let listed = git.run(programs::LIST_CONFIG_ARGS).map_err(|error| match error {
             GitError::TimedOut { limit, .. } => GitError::ConfigTimedOut { limit },
-            GitError::TooLong { limit, .. } => GitError::ConfigTooLong { limit },
+            GitError::OutputTooLarge { limit, .. } => GitError::ConfigTooLarge { limit },
             error => error,
         })?;
-        let programs = Programs::parse(&listed).map_err(|error| match error {
-            programs::Unusable::TooMany => GitError::TooManyPrograms,
-            programs::Unusable::OverridesIgnored => GitError::OverridesIgnored { program: program.to_path_buf() },
+        let programs = ConfiguredPrograms::parse(&listed).map_err(|error| match error {
+            programs::DisableError::TooManyPrograms => GitError::TooManyPrograms,
+            programs::DisableError::OverridesIgnored => GitError::OverridesIgnored { program: program.to_path_buf() },
         })?;
-        Ok(Self { programs: Arc::new(programs), limits: LIMITS, ..git })
+        Ok(Self { configured_programs: Arc::new(programs), limits: LIMITS, ..git })
     }
 
-    fn unconfigured(dir: &Path, limits: CallLimits) -> Result<Self, GitError> {
-        Ok(Self { program: program()?, dir: dir.to_path_buf(), programs: Arc::default(), own: &[], limits })
+    fn open_unchecked(dir: &Path, limits: CallLimits) -> Result<Self, GitError> {
+        Ok(Self {
+            program: program()?,
+            dir: dir.to_path_buf(),
+            configured_programs: Arc::default(),
+            extra_settings: &[],
+            limits,
+        })
     }
 
     /// git in `dir`, which is the top of a working tree that holds only what its list of patterns names.
-    pub(crate) fn within(dir: &Path) -> Result<Self, GitError> {
-        Ok(Self { own: SPARSE, ..Self::open(dir)? })
+    pub(crate) fn open_sparse(dir: &Path) -> Result<Self, GitError> {
+        Ok(Self { extra_settings: SPARSE_SETTINGS, ..Self::open(dir)? })
     }
 
     /// Programs that the repository configures and that are not run, sorted.
-    pub(crate) fn disabled(&self) -> impl Iterator<Item = &DisabledProgram> {
-        self.programs.of_repository.iter()
+    pub(crate) fn disabled_programs(&self) -> impl Iterator<Item = &DisabledProgram> {
+        self.configured_programs.repository_programs.iter()
     }
 
     /// Whether git would start hooks of `.git/hooks` if hooks were not disabled.
     pub(crate) fn has_own_hooks(&self) -> bool {
-        !self.programs.replaces_hooks
+        !self.configured_programs.replaces_hooks
     }
 
     /// The commit that a call names, which has to succeed.
-    pub(crate) fn commit(&self, args: &[&str]) -> Result<CommitId, GitError> {
-        CommitId::parse(&self.line(args)?).map_err(|cause| GitError::NoCommit { what: what(args), cause })
+    pub(crate) fn run_for_commit(&self, args: &[&str]) -> Result<CommitId, GitError> {
+        CommitId::parse(&self.run_for_line(args)?)
+            .map_err(|cause| GitError::NotACommitId { subcommand: what(args), cause })
     }
 
     /// Stdout of a call that has to succeed.
     pub(crate) fn run(&self, args: &[&str]) -> Result<Vec<u8>, GitError> {
-        self.feed(args, &[])
+        self.run_with_input(args, &[])
     }
 
     /// The first line of stdout of a call that has to succeed.
-    pub(crate) fn line(&self, args: &[&str]) -> Result<String, GitError> {
+    pub(crate) fn run_for_line(&self, args: &[&str]) -> Result<String, GitError> {
         let stdout = self.run(args)?;
         Ok(String::from_utf8_lossy(&stdout).lines().next().unwrap_or_default().to_owned())
     }
 
     /// Stdout of a call that reads `input` and has to succeed.
-    pub(crate) fn feed(&self, args: &[&str], input: &[u8]) -> Result<Vec<u8>, GitError> {
-        let answer = self.call(args, input)?;
-        if answer.ok {
+    pub(crate) fn run_with_input(&self, args: &[&str], input: &[u8]) -> Result<Vec<u8>, GitError> {
+        let answer = self.try_run_with_input(args, input)?;
+        if answer.success {
             return Ok(answer.stdout);
         }
-        Err(GitError::Failed { what: what(args), stderr: answer.stderr })
+        Err(GitError::Failed { subcommand: what(args), stderr: answer.stderr })
     }
 
     /// A call that may say no.
-    pub(crate) fn ask(&self, args: &[&str]) -> Result<Answer, GitError> {
-        self.call(args, &[])
+    pub(crate) fn try_run(&self, args: &[&str]) -> Result<GitOutput, GitError> {
+        self.try_run_with_input(args, &[])
     }
 
     /// A call that reads `input` and may say no.
-    pub(crate) fn call(&self, args: &[&str], input: &[u8]) -> Result<Answer, GitError> {
+    pub(crate) fn try_run_with_input(&self, args: &[&str], input: &[u8]) -> Result<GitOutput, GitError> {
         let started = Instant::now();
         let answer = self.answer(args, input);
         let ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -332,32 +343,35 @@ impl Git {
         answer
     }
 
-    fn answer(&self, args: &[&str], input: &[u8]) -> Result<Answer, GitError> {
-        let failed = |cause| GitError::Io { what: what(args), cause };
+    fn answer(&self, args: &[&str], input: &[u8]) -> Result<GitOutput, GitError> {
+        let failed = |cause| GitError::Io { subcommand: what(args), cause };
         let mut child = self.command(args, !input.is_empty()).spawn().map_err(failed)?;
-        let _guarded = Guarded::new(&child);
+        let _guarded = GitProcessGroup::new(&child);
         let (stdout, stderr) = match pump(&mut child, input, self.limits).map_err(failed)? {
-            Pumped::Whole { stdout, stderr } => (stdout, stderr),
+            PumpOutcome::Complete { stdout, stderr } => (stdout, stderr),
             unfinished => {
                 end(&mut child);
                 let (what, CallLimits { time, output }) = (what(args), self.limits);
                 return Err(match unfinished {
-                    Pumped::TooLong => GitError::TooLong { what, limit: output },
-                    _ => GitError::TimedOut { what, limit: time },
+                    PumpOutcome::TooLarge => GitError::OutputTooLarge { subcommand: what, limit: output },
+                    _ => GitError::TimedOut { subcommand: what, limit: time },
                 });
             }
         };
         let status = child.wait().map_err(failed)?;
-        Ok(Answer { ok: status.success(), code: status.code(), stdout, stderr: tail(&stderr) })
+        Ok(GitOutput { success: status.success(), code: status.code(), stdout, stderr: stderr_tail(&stderr) })
     }
 
     fn command(&self, args: &[&str], has_input: bool) -> Command {
         use std::os::unix::process::CommandExt as _;
         let mut command = Command::new(self.program);
-        command.arg("--no-pager").args(SETTINGS.iter().chain(self.own).flat_map(|setting| ["-c", setting])).args(args);
+        command
+            .arg("--no-pager")
+            .args(FORCED_SETTINGS.iter().chain(self.extra_settings).flat_map(|setting| ["-c", setting]))
+            .args(args);
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
-            if text.starts_with("GIT_") || text.starts_with("LC_") || PROGRAMS.contains(&text.as_ref()) {
+            if text.starts_with("GIT_") || text.starts_with("LC_") || PROGRAM_VARIABLES.contains(&text.as_ref()) {
                 command.env_remove(&name);
             }
         }
@@ -373,16 +387,16 @@ impl Git {
             .env("GIT_ALLOW_PROTOCOL", "none")
             .env("GIT_OPTIONAL_LOCKS", "0")
             .env("GIT_ATTR_NOSYSTEM", "1")
-            .env("GIT_AUTHOR_NAME", NAME)
-            .env("GIT_AUTHOR_EMAIL", EMAIL)
-            .env("GIT_COMMITTER_NAME", NAME)
-            .env("GIT_COMMITTER_EMAIL", EMAIL);
+            .env("GIT_AUTHOR_NAME", COMMITTER_NAME)
+            .env("GIT_AUTHOR_EMAIL", COMMITTER_EMAIL)
+            .env("GIT_COMMITTER_NAME", COMMITTER_NAME)
+            .env("GIT_COMMITTER_EMAIL", COMMITTER_EMAIL);
         // A repository above is not this project's.
         if let Some(parent) = self.dir.parent() {
             command.env("GIT_CEILING_DIRECTORIES", parent);
         }
         // The command line cannot name keys that hold a `=`.
-        let overrides = &self.programs.overrides;
+        let overrides = &self.configured_programs.overrides;
         for (index, (key, value)) in overrides.iter().enumerate() {
             command.env(format!("GIT_CONFIG_KEY_{index}"), key).env(format!("GIT_CONFIG_VALUE_{index}"), value);
         }
@@ -396,9 +410,9 @@ impl Git {
 }
 
 /// The group of a call, which is ended with this program until the value is dropped.
-struct Guarded(Option<Pid>);
+struct GitProcessGroup(Option<Pid>);
 
-impl Guarded {
+impl GitProcessGroup {
     fn new(child: &Child) -> Self {
         let leader = i32::try_from(child.id()).ok().map(Pid::from_raw);
         leader.into_iter().for_each(group_guard::watch_git);
@@ -406,47 +420,47 @@ impl Guarded {
     }
 }
 
-impl Drop for Guarded {
+impl Drop for GitProcessGroup {
     fn drop(&mut self) {
-        self.0.into_iter().for_each(group_guard::forget);
+        self.0.into_iter().for_each(group_guard::unwatch);
     }
 }
 
 /// What became of both outputs of a call.
-enum Pumped {
-    Whole {
+enum PumpOutcome {
+    Complete {
         stdout: Vec<u8>,
         stderr: Vec<u8>,
     },
     /// One of them is longer than it may be.
-    TooLong,
-    TooSlow,
+    TooLarge,
+    TimedOut,
 }
 
 /// Writes `input` and reads both outputs to their ends, within `limits`.
-fn pump(child: &mut Child, input: &[u8], limits: CallLimits) -> io::Result<Pumped> {
+fn pump(child: &mut Child, input: &[u8], limits: CallLimits) -> io::Result<PumpOutcome> {
     let deadline = Instant::now() + limits.time;
     let (stdout, stderr, stdin) = (child.stdout.take(), child.stderr.take(), child.stdin.take());
     let (out, outs) = mpsc::channel();
     let (err, errs) = mpsc::channel();
     // The threads end with the pipes: at the latest when the process group is killed.
-    thread::Builder::new().spawn(move || drop(out.send(all_of(stdout, limits.output))))?;
-    thread::Builder::new().spawn(move || drop(err.send(all_of(stderr, limits.output))))?;
+    thread::Builder::new().spawn(move || drop(out.send(read_to_limit(stdout, limits.output))))?;
+    thread::Builder::new().spawn(move || drop(err.send(read_to_limit(stderr, limits.output))))?;
     if let Some(mut stdin) = stdin {
         let input = input.to_vec();
         // Whoever does not read to the end says why on stderr.
         thread::Builder::new().spawn(move || drop(stdin.write_all(&input)))?;
     }
     let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
-    let Ok(stdout) = outs.recv_timeout(left(deadline)) else { return Ok(Pumped::TooSlow) };
-    let Some(stdout) = stdout? else { return Ok(Pumped::TooLong) };
-    let Ok(stderr) = errs.recv_timeout(left(deadline)) else { return Ok(Pumped::TooSlow) };
-    let Some(stderr) = stderr? else { return Ok(Pumped::TooLong) };
-    Ok(Pumped::Whole { stdout, stderr })
+    let Ok(stdout) = outs.recv_timeout(left(deadline)) else { return Ok(PumpOutcome::TimedOut) };
+    let Some(stdout) = stdout? else { return Ok(PumpOutcome::TooLarge) };
+    let Ok(stderr) = errs.recv_timeout(left(deadline)) else { return Ok(PumpOutcome::TimedOut) };
+    let Some(stderr) = stderr? else { return Ok(PumpOutcome::TooLarge) };
+    Ok(PumpOutcome::Complete { stdout, stderr })
 }
 
 /// The bytes of `pipe`; `None` if there are more than `limit`.
-fn all_of(pipe: Option<impl Read>, limit: u64) -> io::Result<Option<Vec<u8>>> {
+fn read_to_limit(pipe: Option<impl Read>, limit: u64) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     if let Some(pipe) = pipe {
         pipe.take(limit + 1).read_to_end(&mut bytes)?;
@@ -464,9 +478,9 @@ fn end(child: &mut Child) {
         }
     };
     signal(Signal::SIGTERM);
-    let deadline = Instant::now() + GRACE;
+    let deadline = Instant::now() + TERMINATE_GRACE;
     while Instant::now() < deadline && matches!(child.try_wait(), Ok(None)) {
-        thread::sleep(PAUSE);
+        thread::sleep(POLL_INTERVAL);
     }
     signal(Signal::SIGKILL);
     let _ = child.wait();
@@ -478,11 +492,11 @@ fn what(args: &[&str]) -> String {
 }
 
 /// The end of what was said, on one line.
-fn tail(stderr: &[u8]) -> String {
+fn stderr_tail(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr);
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let text = lines.join("; ");
-    let from = text.char_indices().rev().nth(TAIL).map_or(0, |(at, _)| at);
+    let from = text.char_indices().rev().nth(MAX_STDERR_BYTES).map_or(0, |(at, _)| at);
     text[from..].escape_debug().to_string().replace("\\'", "'").replace("\\\"", "\"")
 }
 

@@ -4,29 +4,29 @@
 
 use std::{collections::BTreeSet, fmt::Write as _, io::Read as _};
 
-use super::source::{self, RawFile, Tree, docs::INSTALLED, metricflow, slug::slug};
+use super::source::{self, RawFile, SourceTree, docs::DEPENDENCY_DIRS, metricflow, slug::slugify};
 use crate::scoped_dir::ScopedDir;
 
-/// Folders that are not looked at, beside those of [`INSTALLED`]: packages, and what runs write themselves.
-const PASSED_OVER: [&str; 5] = ["dbt_packages", "raw-sources", "semantic-layer", "site-packages", "wiki"];
+/// Folders that are not looked at, beside those of [`DEPENDENCY_DIRS`]: packages, and what runs write themselves.
+const IGNORED_DIRS: [&str; 5] = ["dbt_packages", "raw-sources", "semantic-layer", "site-packages", "wiki"];
 
 /// Folders that a LookML project keeps its files in.
-const LOOKML_FOLDERS: [&str; 4] = ["dashboards", "explores", "models", "views"];
+const LOOKML_DIRS: [&str; 4] = ["dashboards", "explores", "models", "views"];
 
 /// A connection that the files suggest.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Proposal {
+pub struct ProposedConnection {
     /// Its id, unique among them.
     pub id: String,
     /// Its driver.
     pub driver: &'static str,
     /// Its directory, or the file of a database, relative and with `/`; `.` is the whole tree.
-    pub place: String,
+    pub location: String,
 }
 
 /// The connections that the files of `tree` suggest, in the order of their drivers.
-pub fn propose(tree: &Tree) -> Vec<Proposal> {
-    let files: Vec<&RawFile> = tree.files.iter().filter(|file| is_looked_at(&file.path)).collect();
+pub fn propose_connections(tree: &SourceTree) -> Vec<ProposedConnection> {
+    let files: Vec<&RawFile> = tree.files.iter().filter(|file| is_considered(&file.path)).collect();
     let mut found: Vec<(&'static str, &str)> = Vec::new();
     let free = |found: &[(&'static str, &str)], path: &str| !found.iter().any(|(_, place)| is_below(path, place));
     for file in &files {
@@ -40,23 +40,23 @@ pub fn propose(tree: &Tree) -> Vec<Proposal> {
     let semantic_models = semantic_models(tree, &files, &found);
     found.extend(lookml_projects(&looks).into_iter().map(|place| ("lookml", place)));
     found.extend(semantic_models.into_iter().map(|place| ("metricflow", place)));
-    if found.is_empty() && has_pages_of_its_own(tree) {
+    if found.is_empty() && has_root_pages_only(tree) {
         found.push(("docs", ""));
     }
-    for folder in folders_of_pages(&files) {
+    for folder in page_dirs(&files) {
         if free(&found, folder) {
             found.push(("docs", folder));
         }
     }
     found.extend(files.iter().filter(|file| is_database(tree, &file.path)).map(|file| ("sqlite", file.path.as_str())));
-    found.retain(|(driver, _)| *driver == "sqlite" || source::adapter(driver).is_some());
-    named(&found)
+    found.retain(|(driver, _)| *driver == "sqlite" || source::find_adapter(driver).is_some());
+    assign_ids(&found)
 }
 
 /// The text of a `ktx.yaml` with these connections.
-pub fn render(proposals: &[Proposal]) -> String {
+pub fn render_ktx_yaml(proposals: &[ProposedConnection]) -> String {
     let mut text = String::from("connections:\n");
-    for Proposal { id, driver, place } in proposals {
+    for ProposedConnection { id, driver, location: place } in proposals {
         let key = if *driver == "sqlite" { "path" } else { "source_dir" };
         // Every JSON string is a YAML string, whatever is in it.
         let place = serde_json::Value::from(place.as_str());
@@ -67,8 +67,8 @@ pub fn render(proposals: &[Proposal]) -> String {
     text
 }
 
-fn is_looked_at(path: &str) -> bool {
-    !path.split('/').any(|part| PASSED_OVER.contains(&part) || INSTALLED.contains(&part))
+fn is_considered(path: &str) -> bool {
+    !path.split('/').any(|part| IGNORED_DIRS.contains(&part) || DEPENDENCY_DIRS.contains(&part))
 }
 
 /// Folder (empty for the root) and name.
@@ -107,7 +107,7 @@ fn lookml_projects<'a>(paths: &[&'a str]) -> BTreeSet<&'a str> {
     if common.is_empty() && !tops.contains("") && tops.iter().all(has_manifest) {
         return tops;
     }
-    while LOOKML_FOLDERS.contains(&split(common).1) {
+    while LOOKML_DIRS.contains(&split(common).1) {
         common = split(common).0;
     }
     BTreeSet::from([common])
@@ -115,10 +115,14 @@ fn lookml_projects<'a>(paths: &[&'a str]) -> BTreeSet<&'a str> {
 
 /// The directories with semantic models of MetricFlow: those of the dbt projects in `found` that have some, and the one
 /// that holds all others.
-fn semantic_models<'a>(tree: &Tree, files: &[&'a RawFile], found: &[(&'static str, &'a str)]) -> BTreeSet<&'a str> {
+fn semantic_models<'a>(
+    tree: &SourceTree,
+    files: &[&'a RawFile],
+    found: &[(&'static str, &'a str)],
+) -> BTreeSet<&'a str> {
     let holds_some = |file: &&&RawFile| {
         has_extension(&file.path, &["yml", "yaml"])
-            && tree.text(&file.path).is_ok_and(|text| metricflow::has_semantic_models(&text))
+            && tree.read_text(&file.path).is_ok_and(|text| metricflow::has_semantic_models(&text))
     };
     let (mut places, mut others) = (BTreeSet::new(), Vec::new());
     for file in files.iter().filter(holds_some) {
@@ -133,7 +137,7 @@ fn semantic_models<'a>(tree: &Tree, files: &[&'a RawFile], found: &[(&'static st
 
 /// Folders with pages, without those below another one. The root is none of them, nor is a folder for its README alone: code has
 /// those, too.
-fn folders_of_pages<'a>(files: &[&'a RawFile]) -> Vec<&'a str> {
+fn page_dirs<'a>(files: &[&'a RawFile]) -> Vec<&'a str> {
     let is_page = |path: &str| has_extension(path, &["md"]) && !split(path).1.eq_ignore_ascii_case("README.md");
     let pages = files.iter().map(|file| file.path.as_str()).filter(|path| is_page(path));
     let all: BTreeSet<&str> = pages.map(|path| split(path).0).filter(|folder| !folder.is_empty()).collect();
@@ -147,15 +151,15 @@ fn folders_of_pages<'a>(files: &[&'a RawFile]) -> Vec<&'a str> {
 }
 
 /// Names of pages that are about a folder, and not what it is there for.
-const ABOUT: [&str; 8] =
+const README_NAMES: [&str; 8] =
     ["AGENTS", "CHANGELOG", "CLAUDE", "CODE_OF_CONDUCT", "CONTRIBUTING", "LICENSE", "README", "SECURITY"];
 
 /// True if pages lie in the root, and nothing that reads like one lies anywhere else: all of that would become units.
-fn has_pages_of_its_own(tree: &Tree) -> bool {
+fn has_root_pages_only(tree: &SourceTree) -> bool {
     let written = |path: &str| ["raw-sources", "semantic-layer", "wiki"].iter().any(|folder| is_below(path, folder));
     let mut texts =
         tree.files.iter().map(|file| file.path.as_str()).filter(|path| !written(path)).filter(|path| is_text(path));
-    let is_about = |stem: &str| ABOUT.iter().any(|name| stem.eq_ignore_ascii_case(name));
+    let is_about = |stem: &str| README_NAMES.iter().any(|name| stem.eq_ignore_ascii_case(name));
     let is_page = |path: &str| {
         path.rsplit_once('.').is_some_and(|(stem, extension)| !extension.eq_ignore_ascii_case("txt") && !is_about(stem))
     };
@@ -163,22 +167,22 @@ fn has_pages_of_its_own(tree: &Tree) -> bool {
 }
 
 fn is_text(path: &str) -> bool {
-    source::adapter("docs").is_some_and(|docs| docs.takes(path))
+    source::find_adapter("docs").is_some_and(|docs| docs.accepts_file(path))
 }
 
 /// What a file is called proves nothing; how it begins does.
-fn is_database(tree: &Tree, path: &str) -> bool {
+fn is_database(tree: &SourceTree, path: &str) -> bool {
     let mut head = [0; 16];
     has_extension(path, &["db", "sqlite", "sqlite3"])
         && ScopedDir::open(&tree.root).and_then(|dir| dir.open_file(path)?.0.read_exact(&mut head)).is_ok()
         && head == *b"SQLite format 3\0"
 }
 
-fn named(found: &[(&'static str, &str)]) -> Vec<Proposal> {
-    let mut proposals: Vec<Proposal> = Vec::new();
+fn assign_ids(found: &[(&'static str, &str)]) -> Vec<ProposedConnection> {
+    let mut proposals: Vec<ProposedConnection> = Vec::new();
     for (driver, place) in found {
         let last = split(place).1;
-        let name = match slug(last.rsplit_once('.').map_or(last, |(stem, _)| stem)) {
+        let name = match slugify(last.rsplit_once('.').map_or(last, |(stem, _)| stem)) {
             empty if empty.is_empty() => (*driver).to_owned(),
             name => name,
         };
@@ -189,7 +193,7 @@ fn named(found: &[(&'static str, &str)]) -> Vec<Proposal> {
             .find(|id| !taken(id))
             .unwrap_or(name);
         let place = if place.is_empty() { "." } else { place };
-        proposals.push(Proposal { id, driver, place: place.to_owned() });
+        proposals.push(ProposedConnection { id, driver, location: place.to_owned() });
     }
     proposals
 }
@@ -199,16 +203,16 @@ mod tests {
     use super::*;
     use crate::ingest::source::tree_of;
 
-    fn render_ids(proposals: &[Proposal]) -> Vec<String> {
-        proposals.iter().map(|found| format!("{} {} {}", found.id, found.driver, found.place)).collect()
+    fn render_ids(proposals: &[ProposedConnection]) -> Vec<String> {
+        proposals.iter().map(|found| format!("{} {} {}", found.id, found.driver, found.location)).collect()
     }
 
     fn proposed(paths: &[&str]) -> Vec<String> {
         let mut files: Vec<RawFile> =
             paths.iter().map(|path| RawFile { path: (*path).into(), bytes: 1, ..RawFile::default() }).collect();
         files.sort_by(|a, b| a.path.cmp(&b.path));
-        let tree = Tree { files, ..Tree::default() };
-        render_ids(&propose(&tree))
+        let tree = SourceTree { files, ..SourceTree::default() };
+        render_ids(&propose_connections(&tree))
     }
 
     #[test]
@@ -230,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_differ() {
+    fn proposed_ids_are_unique() {
         let paths = ["a/docs/x.md", "a/docs/y.md", "b/docs/x.md", "b/docs/y.md", "c/docs/x.md", "c/docs/y.md"];
         assert_eq!(proposed(&paths), ["docs docs a/docs", "docs-docs docs b/docs", "docs-docs-2 docs c/docs"]);
         assert_eq!(proposed(&["日本/x.md", "日本/y.md"]), ["docs docs 日本"]);
@@ -265,7 +269,7 @@ mod tests {
         let model = "version: 2\nsemantic_models:\n  - name: orders\n";
         let offered = |files: &[(&str, &str)]| {
             let (_dir, tree) = tree_of(files);
-            render_ids(&propose(&tree))
+            render_ids(&propose_connections(&tree))
         };
         let dbt = ("dbt_project.yml", "name: x\n");
         assert_eq!(offered(&[dbt, ("models/orders.yml", model)]), ["dbt dbt .", "metricflow metricflow ."]);

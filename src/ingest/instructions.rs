@@ -13,30 +13,30 @@ use std::{
 };
 
 use super::{
-    project::nearest,
+    project::nearest_name,
     skill::{self, Skill},
-    yaml::{self, Value},
+    yaml::{self, YamlValue},
 };
 
 /// Directory of the prompts of a project.
-pub const PROMPTS: &str = ".ktx/prompts";
+pub const PROMPTS_DIR: &str = ".ktx/prompts";
 /// Directory of its skills, one directory each.
-pub const SKILLS: &str = ".ktx/skills";
+pub const SKILLS_DIR: &str = ".ktx/skills";
 /// Its canonical pins: a map from contested keys to the artifacts that stand for them.
-pub const PINS: &str = ".ktx/canonical-pins.yaml";
+pub const PINS_FILE: &str = ".ktx/canonical-pins.yaml";
 
 /// Largest prompt, skill or file of pins, in bytes.
-const LARGEST: u64 = 64 << 10;
+const MAX_FILE_BYTES: u64 = 64 << 10;
 /// Most skills of a project.
-const MOST_SKILLS: usize = 100;
+const MAX_SKILLS: usize = 100;
 /// Most pins.
-const MOST_PINS: usize = 500;
+const MAX_PINS: usize = 500;
 /// Longest name of a skill, and longest key of a pin, in characters.
-const NAME: usize = 120;
+const MAX_NAME_CHARS: usize = 120;
 
 /// A prompt that a project may write anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum PromptText {
+pub(crate) enum PromptKind {
     /// How the agent of a work unit goes about it.
     WorkUnit,
     /// How the agent of the pass over what the units wrote goes about it.
@@ -45,7 +45,7 @@ pub(crate) enum PromptText {
     Verification,
 }
 
-impl PromptText {
+impl PromptKind {
     const ALL: [Self; 3] = [Self::WorkUnit, Self::Reconcile, Self::Verification];
 
     /// File name without `.md`.
@@ -57,7 +57,7 @@ impl PromptText {
         }
     }
 
-    fn packaged(self) -> &'static str {
+    fn bundled_text(self) -> &'static str {
         match self {
             Self::WorkUnit => include_str!("../../assets/prompts/work_unit.md"),
             Self::Reconcile => include_str!("../../assets/prompts/reconcile.md"),
@@ -68,39 +68,39 @@ impl PromptText {
 
 /// What a project brings itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Override {
+pub struct InstructionOverride {
     /// `prompt work_unit`, `skill dbt_ingest`, `2 canonical pins`.
-    pub what: String,
+    pub label: String,
     /// Its file, relative to the project.
     pub path: String,
     /// There is one of this name in the program, which it replaces.
-    pub replaces: bool,
+    pub replaces_bundled: bool,
 }
 
-impl std::fmt::Display for Override {
+impl std::fmt::Display for InstructionOverride {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let how = if self.replaces { " instead of the program's" } else { "" };
-        write!(f, "{} from {}{how}", self.what, self.path)
+        let how = if self.replaces_bundled { " instead of the program's" } else { "" };
+        write!(f, "{} from {}{how}", self.label, self.path)
     }
 }
 
 /// Everything that agents of a project are told beside their unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instructions {
-    prompts: BTreeMap<PromptText, String>,
+    prompts: BTreeMap<PromptKind, String>,
     skills: Vec<Arc<Skill>>,
     /// Names of skills that every unit is offered because the project brought them.
-    own: Vec<String>,
+    project_skill_names: Vec<String>,
     /// Contested keys and the artifacts that stand for them.
     pub(crate) pins: Vec<(String, String)>,
     /// What the project brings, in the order of prompts, skills, pins.
-    pub overrides: Vec<Override>,
+    pub overrides: Vec<InstructionOverride>,
 }
 
 /// A file of the project that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{path} {problem}")]
-pub struct BadInstruction {
+pub struct InvalidInstruction {
     /// Relative to the project.
     pub path: String,
     /// End of the sentence, with the remedy.
@@ -112,8 +112,8 @@ impl Default for Instructions {
     fn default() -> Self {
         Self {
             prompts: BTreeMap::new(),
-            skills: skill::packaged().to_vec(),
-            own: Vec::new(),
+            skills: skill::bundled_skills().to_vec(),
+            project_skill_names: Vec::new(),
             pins: Vec::new(),
             overrides: Vec::new(),
         }
@@ -122,7 +122,7 @@ impl Default for Instructions {
 
 impl Instructions {
     /// Those of the project at `root`; the second part are files that have no effect, one sentence each.
-    pub(crate) fn of(root: &Path) -> Result<(Self, Vec<String>), BadInstruction> {
+    pub(crate) fn load(root: &Path) -> Result<(Self, Vec<String>), InvalidInstruction> {
         let mut found = (Self::default(), Vec::new());
         let Ok(folder) = ScopedDir::open(root) else { return Ok(found) };
         // A file in the place of the directory is reported by whatever wants to write there.
@@ -136,75 +136,80 @@ impl Instructions {
     }
 
     /// The text of a prompt.
-    pub(crate) fn prompt(&self, text: PromptText) -> &str {
-        self.prompts.get(&text).map_or_else(|| text.packaged(), String::as_str).trim_end()
+    pub(crate) fn prompt(&self, text: PromptKind) -> &str {
+        self.prompts.get(&text).map_or_else(|| text.bundled_text(), String::as_str).trim_end()
     }
 
     /// The skills of a unit: the common ones, those that its adapter names in `extra`, and the project's own.
-    pub(crate) fn offered(&self, extra: &[&str]) -> Vec<Arc<Skill>> {
+    pub(crate) fn skills_for_unit(&self, extra: &[&str]) -> Vec<Arc<Skill>> {
         let wanted = |skill: &&Arc<Skill>| {
             let name = skill.name.as_str();
-            let named = skill::COMMON.contains(&name) || extra.contains(&name);
-            skill.for_units && (named || self.own.iter().any(|own| own == name))
+            let named = skill::COMMON_SKILLS.contains(&name) || extra.contains(&name);
+            skill.is_for_units && (named || self.project_skill_names.iter().any(|own| own == name))
         };
         self.skills.iter().filter(wanted).map(Arc::clone).collect()
     }
 
     /// Every skill that units may load, whatever their adapter.
-    pub(crate) fn loadable(&self) -> Vec<Arc<Skill>> {
-        self.skills.iter().filter(|skill| skill.for_units).map(Arc::clone).collect()
+    pub(crate) fn loadable_skills(&self) -> Vec<Arc<Skill>> {
+        self.skills.iter().filter(|skill| skill.is_for_units).map(Arc::clone).collect()
     }
 
-    fn read_prompts(&mut self, folder: &ScopedDir, idle: &mut Vec<String>) -> Result<(), BadInstruction> {
-        let known = PromptText::ALL.map(PromptText::name);
-        for file in list(folder, PROMPTS)?.into_iter().filter(|file| file.ends_with(".md")) {
-            let path = format!("{PROMPTS}/{file}");
+    fn read_prompts(&mut self, folder: &ScopedDir, idle: &mut Vec<String>) -> Result<(), InvalidInstruction> {
+        let known = PromptKind::ALL.map(PromptKind::name);
+        for file in list(folder, PROMPTS_DIR)?.into_iter().filter(|file| file.ends_with(".md")) {
+            let path = format!("{PROMPTS_DIR}/{file}");
             let stem = file.trim_end_matches(".md");
-            let Some(text) = PromptText::ALL.into_iter().find(|text| text.name() == stem) else {
+            let Some(text) = PromptKind::ALL.into_iter().find(|text| text.name() == stem) else {
                 let names: Vec<_> = known.iter().map(|name| format!("{name}.md")).collect();
-                let hint = nearest(stem, &known).map(|name| format!("; did you mean {name}.md?")).unwrap_or_default();
+                let hint =
+                    nearest_name(stem, &known).map(|name| format!("; did you mean {name}.md?")).unwrap_or_default();
                 idle.push(format!("{path} replaces no prompt: those are {}{hint}", names.join(", ")));
                 continue;
             };
             let content = read(folder, &path)?;
             if content.trim().is_empty() {
-                return Err(bad(&path, "is empty; write the prompt, or remove the file to use the program's"));
+                return Err(invalid(&path, "is empty; write the prompt, or remove the file to use the program's"));
             }
             self.prompts.insert(text, content);
-            self.overrides.push(Override { what: format!("prompt {stem}"), path, replaces: true });
+            self.overrides.push(InstructionOverride { label: format!("prompt {stem}"), path, replaces_bundled: true });
         }
         Ok(())
     }
 
-    fn read_skills(&mut self, folder: &ScopedDir, idle: &mut Vec<String>) -> Result<(), BadInstruction> {
-        let names = list(folder, SKILLS)?;
-        if names.len() > MOST_SKILLS {
-            let problem = format!("holds {} entries; keep {MOST_SKILLS} skills or fewer", names.len());
-            return Err(bad(SKILLS, &problem));
+    fn read_skills(&mut self, folder: &ScopedDir, idle: &mut Vec<String>) -> Result<(), InvalidInstruction> {
+        let names = list(folder, SKILLS_DIR)?;
+        if names.len() > MAX_SKILLS {
+            let problem = format!("holds {} entries; keep {MAX_SKILLS} skills or fewer", names.len());
+            return Err(invalid(SKILLS_DIR, &problem));
         }
         for name in names.into_iter().filter(|name| !name.starts_with('.')) {
-            let path = format!("{SKILLS}/{name}/SKILL.md");
+            let path = format!("{SKILLS_DIR}/{name}/SKILL.md");
             let content = match read(folder, &path) {
                 Err(error) if error.problem == MISSING => {
-                    idle.push(format!("{SKILLS}/{name} is no skill: it holds no SKILL.md"));
+                    idle.push(format!("{SKILLS_DIR}/{name} is no skill: it holds no SKILL.md"));
                     continue;
                 }
                 content => content?,
             };
-            let skill = skill::parse(&content).map_err(|problem| bad(&path, &problem))?;
+            let skill = skill::parse(&content).map_err(|problem| invalid(&path, &problem))?;
             if skill.name != name || !is_name(&name) {
                 let problem = format!(
                     "is named `{}`; give the skill the name of its folder: letters, digits, `-` and `_`",
                     skill.name.escape_debug()
                 );
-                return Err(bad(&path, &problem));
+                return Err(invalid(&path, &problem));
             }
             let packaged = self.skills.iter().position(|known| known.name == name);
-            self.overrides.push(Override { what: format!("skill {name}"), path, replaces: packaged.is_some() });
+            self.overrides.push(InstructionOverride {
+                label: format!("skill {name}"),
+                path,
+                replaces_bundled: packaged.is_some(),
+            });
             match packaged {
                 Some(place) => self.skills[place] = Arc::new(skill),
                 None => {
-                    self.own.push(name);
+                    self.project_skill_names.push(name);
                     self.skills.push(Arc::new(skill));
                 }
             }
@@ -212,32 +217,33 @@ impl Instructions {
         Ok(())
     }
 
-    fn read_pins(&mut self, folder: &ScopedDir) -> Result<(), BadInstruction> {
-        const SHAPE: &str = "must be a map from contested keys to the artifacts that stand for them, such as \
+    fn read_pins(&mut self, folder: &ScopedDir) -> Result<(), InvalidInstruction> {
+        const PINS_FORMAT: &str = "must be a map from contested keys to the artifacts that stand for them, such as \
                              `arr: annual-recurring-revenue`";
-        let content = match read(folder, PINS) {
+        let content = match read(folder, PINS_FILE) {
             Err(error) if error.problem == MISSING => return Ok(()),
             content => content?,
         };
-        let tree = yaml::tree(&content).map_err(|error| bad(PINS, &format!("is not valid YAML: {error}")))?;
+        let tree =
+            yaml::parse_tree(&content).map_err(|error| invalid(PINS_FILE, &format!("is not valid YAML: {error}")))?;
         let entries = match tree.value {
-            Value::Null => return Ok(()),
-            Value::Map(entries) => entries,
-            _ => return Err(bad(PINS, SHAPE)),
+            YamlValue::Null => return Ok(()),
+            YamlValue::Map(entries) => entries,
+            _ => return Err(invalid(PINS_FILE, PINS_FORMAT)),
         };
-        if entries.len() > MOST_PINS {
-            return Err(bad(PINS, &format!("holds {} pins; keep {MOST_PINS} or fewer", entries.len())));
+        if entries.len() > MAX_PINS {
+            return Err(invalid(PINS_FILE, &format!("holds {} pins; keep {MAX_PINS} or fewer", entries.len())));
         }
         for entry in entries {
             let line = entry.line;
             match entry.value.value {
-                Value::Text(artifact) if is_plain(&entry.key) && is_plain(&artifact) => {
+                YamlValue::Text(artifact) if is_printable(&entry.key) && is_printable(&artifact) => {
                     self.pins.push((entry.key, artifact));
                 }
                 _ => {
-                    return Err(bad(
-                        PINS,
-                        &format!("line {line}: {SHAPE}, each of 1 to {NAME} characters on one line"),
+                    return Err(invalid(
+                        PINS_FILE,
+                        &format!("line {line}: {PINS_FORMAT}, each of 1 to {MAX_NAME_CHARS} characters on one line"),
                     ));
                 }
             }
@@ -245,7 +251,11 @@ impl Instructions {
         if !self.pins.is_empty() {
             let plural = if self.pins.len() == 1 { "" } else { "s" };
             let what = format!("{} canonical pin{plural}", self.pins.len());
-            self.overrides.push(Override { what, path: PINS.to_owned(), replaces: false });
+            self.overrides.push(InstructionOverride {
+                label: what,
+                path: PINS_FILE.to_owned(),
+                replaces_bundled: false,
+            });
         }
         Ok(())
     }
@@ -254,29 +264,29 @@ impl Instructions {
 /// What [`read`] says of a file that is not there.
 const MISSING: &str = "does not exist";
 
-fn bad(path: &str, problem: &str) -> BadInstruction {
-    BadInstruction { path: path.to_owned(), problem: problem.to_owned() }
+fn invalid(path: &str, problem: &str) -> InvalidInstruction {
+    InvalidInstruction { path: path.to_owned(), problem: problem.to_owned() }
 }
 
-fn read(folder: &ScopedDir, path: &str) -> Result<String, BadInstruction> {
-    let bytes = folder.read(path, LARGEST).map_err(|error| match error.kind() {
-        ErrorKind::NotFound => bad(path, MISSING),
-        _ => bad(path, &refused(&error)),
+fn read(folder: &ScopedDir, path: &str) -> Result<String, InvalidInstruction> {
+    let bytes = folder.read(path, MAX_FILE_BYTES).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => invalid(path, MISSING),
+        _ => invalid(path, &read_problem(&error)),
     })?;
-    String::from_utf8(bytes).map_err(|_| bad(path, "is not UTF-8 text; save it as UTF-8"))
+    String::from_utf8(bytes).map_err(|_| invalid(path, "is not UTF-8 text; save it as UTF-8"))
 }
 
 /// Sorted names in `relative`; none if it is missing.
-fn list(folder: &ScopedDir, relative: &str) -> Result<Vec<String>, BadInstruction> {
-    let entries = folder.dir_if_there(relative).and_then(|dir| dir.map_or(Ok(Vec::new()), |dir| dir.entries()));
-    let entries = entries.map_err(|error| bad(relative, &refused(&error)))?;
+fn list(folder: &ScopedDir, relative: &str) -> Result<Vec<String>, InvalidInstruction> {
+    let entries = folder.dir_if_exists(relative).and_then(|dir| dir.map_or(Ok(Vec::new()), |dir| dir.entries()));
+    let entries = entries.map_err(|error| invalid(relative, &read_problem(&error)))?;
     // An instruction has a name in UTF-8.
     let mut names: Vec<String> = entries.into_iter().filter_map(|(name, _)| name.into_string().ok()).collect();
     names.sort_unstable();
     Ok(names)
 }
 
-fn refused(error: &io::Error) -> String {
+fn read_problem(error: &io::Error) -> String {
     match error.kind() {
         // Whatever is in the way is named, with its remedy.
         ErrorKind::NotADirectory | ErrorKind::InvalidInput => format!("cannot be read: {error}"),
@@ -285,11 +295,11 @@ fn refused(error: &io::Error) -> String {
 }
 
 fn is_name(name: &str) -> bool {
-    name.chars().count() <= NAME && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
+    name.chars().count() <= MAX_NAME_CHARS && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
 }
 
-fn is_plain(text: &str) -> bool {
-    !text.trim().is_empty() && text.chars().count() <= NAME && !text.chars().any(char::is_control)
+fn is_printable(text: &str) -> bool {
+    !text.trim().is_empty() && text.chars().count() <= MAX_NAME_CHARS && !text.chars().any(char::is_control)
 }
 
 #[cfg(test)]

@@ -12,25 +12,28 @@ use std::{
 
 use super::{
     SqlWorkers,
-    instructions::{BadInstruction, Instructions},
+    instructions::{Instructions, InvalidInstruction},
     yaml,
 };
 use crate::scoped_dir::{FileKind, ScopedDir};
 
-mod keys;
+mod key_schema;
 mod path_policy;
 mod reader;
 pub mod settings;
 
 pub use path_policy::{PathPolicy, PathRefusal};
-pub(crate) use reader::{nearest, without_login};
-pub use settings::{Backend, Connection, FailureMode, RateLimit, Retry, Role, Settings, SourceAt, WorkUnits};
+pub(crate) use reader::{nearest_name, without_login};
+pub use settings::{
+    Backend, Connection, FailureModeSetting, ModelRole, ProjectSettings, RateLimitSettings, RetrySettings,
+    SourceLocation, WorkUnitSettings,
+};
 
 /// Name of the file that makes a directory a project.
-pub const FILE: &str = "ktx.yaml";
+pub const PROJECT_FILE: &str = "ktx.yaml";
 
 /// Largest `ktx.yaml` that is read, in bytes.
-const LARGEST: u64 = 1024 * 1024;
+const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
 /// A project and its settings.
 #[derive(Clone, Debug)]
@@ -38,9 +41,9 @@ pub struct Project {
     /// Absolute path of the directory.
     pub root: PathBuf,
     /// What `ktx.yaml` says.
-    pub settings: Settings,
+    pub settings: ProjectSettings,
     /// Which paths its connections may read.
-    pub policy: PathPolicy,
+    pub path_policy: PathPolicy,
     /// What its agents are told beside their unit.
     pub instructions: Arc<Instructions>,
     /// What is odd about `ktx.yaml` or the instructions without being wrong, one sentence each.
@@ -51,7 +54,7 @@ pub struct Project {
 
 /// What decides where the project is.
 #[derive(Clone, Copy, Debug)]
-pub struct Where<'a> {
+pub struct ProjectLookup<'a> {
     /// `--project-dir`, if given.
     pub flag: Option<&'a Path>,
     /// `KTX_PROJECT_DIR`, if set.
@@ -71,7 +74,7 @@ pub enum ProjectError {
         "{} has no ktx.yaml; go to your project, name it with --project-dir, or let `ingestdeck init` write one",
         .0.display()
     )]
-    Missing(PathBuf),
+    NotFound(PathBuf),
     /// The file is there and cannot be read.
     #[error("cannot read {}: {cause}", path.display())]
     Unreadable {
@@ -92,13 +95,13 @@ pub enum ProjectError {
     },
     /// A prompt, a skill or the pins cannot be used.
     #[error(transparent)]
-    Instruction(#[from] BadInstruction),
+    InvalidInstruction(#[from] InvalidInstruction),
     /// The project asks for something that does not run here.
     #[error(
         "{} line {line}: {key} is `{backend}`, and units run only through Claude Code here; set it to `claude-code`",
         path.display()
     )]
-    Backend {
+    UnsupportedBackend {
         /// The file.
         path: PathBuf,
         /// Where.
@@ -112,41 +115,41 @@ pub enum ProjectError {
 
 /// Finds the project directory as KTX does: the flag, `KTX_PROJECT_DIR`, the nearest directory at or above the current
 /// one that holds a `ktx.yaml`, the current one. The result is absolute but need not exist.
-pub fn resolve(inputs: Where<'_>) -> Result<PathBuf, ProjectError> {
+pub fn find_project_dir(inputs: ProjectLookup<'_>) -> Result<PathBuf, ProjectError> {
     if let Some(flag) = inputs.flag {
         return Ok(inputs.cwd.join(flag));
     }
     if let Some(env) = inputs.env {
         return if env.is_empty() { Err(ProjectError::EmptyVariable) } else { Ok(inputs.cwd.join(env)) };
     }
-    let nearest = inputs.cwd.ancestors().find(|dir| dir.join(FILE).is_file());
+    let nearest = inputs.cwd.ancestors().find(|dir| dir.join(PROJECT_FILE).is_file());
     Ok(nearest.unwrap_or(inputs.cwd).to_path_buf())
 }
 
 impl Project {
     /// Reads the project at `root`. Its connections may read nothing outside of it.
     pub fn open(root: &Path) -> Result<Self, ProjectError> {
-        let path = root.join(FILE);
+        let path = root.join(PROJECT_FILE);
         let text = read(root, &path)?;
-        let tree = yaml::tree(&text).map_err(|error| ProjectError::Invalid {
+        let tree = yaml::parse_tree(&text).map_err(|error| ProjectError::Invalid {
             path: path.clone(),
             line: None,
             problem: yaml::explain(&text, &error),
         })?;
-        let (settings, warnings) = settings::read(&tree).map_err(|fault| ProjectError::Invalid {
+        let (settings, warnings) = settings::parse_settings(&tree).map_err(|fault| ProjectError::Invalid {
             path: path.clone(),
             line: Some(fault.line),
             problem: fault.problem,
         })?;
         let root = root.canonicalize().map_err(|cause| unreadable(root, &cause))?;
-        refuse_links(&root)?;
-        let (instructions, idle) = Instructions::of(&root)?;
-        let warnings = warnings.into_iter().map(|warning| format!("{FILE} {warning}")).chain(idle).collect();
-        let policy = PathPolicy::of_project(&settings.hidden_paths);
+        check_output_dirs(&root)?;
+        let (instructions, idle) = Instructions::load(&root)?;
+        let warnings = warnings.into_iter().map(|warning| format!("{PROJECT_FILE} {warning}")).chain(idle).collect();
+        let policy = PathPolicy::from_project(&settings.hidden_paths);
         Ok(Self {
             root,
             settings,
-            policy,
+            path_policy: policy,
             instructions: Arc::new(instructions),
             warnings,
             sql_workers: SqlWorkers::default(),
@@ -157,32 +160,35 @@ impl Project {
     /// may decide that, never the project.
     #[must_use]
     pub fn with_allowed_paths(mut self, paths: impl IntoIterator<Item = PathBuf>, settings_file: &str) -> Self {
-        self.policy.allow(&self.root, paths, settings_file);
+        self.path_policy.allow(&self.root, paths, settings_file);
         self
     }
 
     /// An error if the project asks for a backend that does not run here. Planning is allowed, running is not.
-    pub fn runnable(&self) -> Result<(), ProjectError> {
+    pub fn check_backend(&self) -> Result<(), ProjectError> {
         match &self.settings.backend {
             Backend::ClaudeCode => Ok(()),
-            Backend::Other { key, name, line } => {
-                Err(ProjectError::Backend { path: self.root.join(FILE), line: *line, key, backend: name.clone() })
-            }
+            Backend::Unsupported { key, name, line } => Err(ProjectError::UnsupportedBackend {
+                path: self.root.join(PROJECT_FILE),
+                line: *line,
+                key,
+                backend: name.clone(),
+            }),
         }
     }
 
     /// The folder of what belongs to this program: `.ktx/ingestdeck`.
-    pub fn deck_dir(&self) -> PathBuf {
+    pub fn state_dir(&self) -> PathBuf {
         self.root.join(".ktx").join("ingestdeck")
     }
 }
 
 fn read(root: &Path, path: &Path) -> Result<String, ProjectError> {
-    let bytes = match ScopedDir::open(root).and_then(|dir| dir.read(FILE, LARGEST)) {
+    let bytes = match ScopedDir::open(root).and_then(|dir| dir.read(PROJECT_FILE, MAX_FILE_BYTES)) {
         Ok(bytes) => bytes,
         Err(error) => {
             return Err(match error.kind() {
-                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => ProjectError::Missing(root.to_path_buf()),
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => ProjectError::NotFound(root.to_path_buf()),
                 io::ErrorKind::FileTooLarge => {
                     let cause = "it is larger than 1 MiB; keep only settings in it".to_owned();
                     ProjectError::Unreadable { path: path.to_path_buf(), cause }
@@ -202,9 +208,9 @@ fn read(root: &Path, path: &Path) -> Result<String, ProjectError> {
 }
 
 /// Refuses linked output directories before the run; otherwise every unit would fail on them.
-fn refuse_links(root: &Path) -> Result<(), ProjectError> {
+fn check_output_dirs(root: &Path) -> Result<(), ProjectError> {
     let dir = ScopedDir::open(root).map_err(|cause| unreadable(root, &cause))?;
-    let is_link = |name: &&&str| dir.kind(name).is_ok_and(|kind| kind == Some(FileKind::Link));
+    let is_link = |name: &&&str| dir.kind(name).is_ok_and(|kind| kind == Some(FileKind::Symlink));
     match ["wiki", "semantic-layer"].iter().find(is_link) {
         None => Ok(()),
         Some(name) => {
@@ -226,13 +232,13 @@ mod tests {
 
     fn project(text: &str) -> Result<Project, ProjectError> {
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join(FILE), text).unwrap();
+        fs::write(dir.path().join(PROJECT_FILE), text).unwrap();
         Project::open(dir.path())
     }
 
     fn complaint(text: &str) -> String {
         let message = project(text).unwrap_err().to_string();
-        message.split_once(FILE).unwrap().1.to_owned()
+        message.split_once(PROJECT_FILE).unwrap().1.to_owned()
     }
 
     #[test]
@@ -241,50 +247,50 @@ mod tests {
         let deep = dir.path().join("a/b");
         fs::create_dir_all(&deep).unwrap();
         let at = |flag: Option<&'static str>, env: Option<&'static str>| {
-            resolve(Where { flag: flag.map(Path::new), env: env.map(OsStr::new), cwd: &deep })
+            find_project_dir(ProjectLookup { flag: flag.map(Path::new), env: env.map(OsStr::new), cwd: &deep })
         };
         assert_eq!(at(Some("x"), Some("/y")).unwrap(), deep.join("x"));
         assert_eq!(at(None, Some("/y")).unwrap(), Path::new("/y"));
         assert!(matches!(at(None, Some("")), Err(ProjectError::EmptyVariable)));
         assert_eq!(at(Some("x"), Some("")).unwrap(), deep.join("x"));
         assert_eq!(at(None, None).unwrap(), deep);
-        fs::write(dir.path().join(FILE), "").unwrap();
+        fs::write(dir.path().join(PROJECT_FILE), "").unwrap();
         assert_eq!(at(None, None).unwrap(), dir.path());
-        fs::create_dir(deep.join(FILE)).unwrap();
+        fs::create_dir(deep.join(PROJECT_FILE)).unwrap();
         assert_eq!(at(None, None).unwrap(), dir.path(), "a directory of that name is no project");
     }
 
     #[test]
-    fn absence_names_the_remedy() {
+    fn missing_ktx_yaml_error_names_the_remedy() {
         let dir = tempfile::tempdir().unwrap();
         let message = Project::open(dir.path()).unwrap_err().to_string();
         assert!(message.ends_with("or let `ingestdeck init` write one"), "{message}");
-        assert!(matches!(Project::open(&dir.path().join("no")), Err(ProjectError::Missing(_))));
+        assert!(matches!(Project::open(&dir.path().join("no")), Err(ProjectError::NotFound(_))));
     }
 
     #[test]
     fn an_empty_file_is_a_project_with_defaults() {
         let project = project("# nothing yet\n").unwrap();
-        assert_eq!(project.settings, Settings::default());
+        assert_eq!(project.settings, ProjectSettings::default());
         assert!(project.warnings.is_empty());
-        assert!(project.runnable().is_ok());
+        assert!(project.check_backend().is_ok());
     }
 
     #[test]
-    fn what_is_not_text_is_refused_with_its_line() {
+    fn unreadable_ktx_yaml_is_rejected() {
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join(FILE), b"a: 1\nb: \xff\xfe\n").unwrap();
+        fs::write(dir.path().join(PROJECT_FILE), b"a: 1\nb: \xff\xfe\n").unwrap();
         let message = Project::open(dir.path()).unwrap_err().to_string();
         assert!(message.contains("line 2: the file is not UTF-8"), "{message}");
-        fs::write(dir.path().join(FILE), vec![b'#'; 1024 * 1024 + 1]).unwrap();
+        fs::write(dir.path().join(PROJECT_FILE), vec![b'#'; 1024 * 1024 + 1]).unwrap();
         assert!(Project::open(dir.path()).unwrap_err().to_string().contains("larger than 1 MiB"));
-        fs::remove_file(dir.path().join(FILE)).unwrap();
-        nix::unistd::mkfifo(&dir.path().join(FILE), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        fs::remove_file(dir.path().join(PROJECT_FILE)).unwrap();
+        nix::unistd::mkfifo(&dir.path().join(PROJECT_FILE), nix::sys::stat::Mode::S_IRWXU).unwrap();
         assert!(Project::open(dir.path()).unwrap_err().to_string().contains("not a regular file"));
     }
 
     #[test]
-    fn wrong_types_are_one_sentence_with_a_line() {
+    fn wrong_type_error_has_a_line() {
         let cases = [
             "connections: 3\n",
             "connections:\n  'a b': {driver: dbt}\n",
@@ -304,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn oddities_are_warnings() {
+    fn unknown_keys_are_warnings() {
         let text = "conections: {}\nstorage: {anything: 1}\nllm:\n  provider: {backend: claude-code, modle: x}\n  models: {candidateExtracton: opus}\n\
             ingest:\n  adapters: [dbt, docks]\n  workUnits: {stepbudget: 3, max_concurrency: 2}\nconnections:\n  a: {driver: docs, sourcedir: x}\n";
         insta::assert_snapshot!(project(text).unwrap().warnings.join("\n"));
@@ -313,24 +319,24 @@ mod tests {
     #[test]
     fn foreign_backends_plan_but_do_not_run() {
         let project = project("llm:\n  provider:\n    backend: anthropic\n").unwrap();
-        let message = project.runnable().unwrap_err().to_string();
+        let message = project.check_backend().unwrap_err().to_string();
         assert!(message.contains("line 3: llm.provider.backend is `anthropic`"), "{message}");
     }
 
     #[test]
-    fn the_agent_runner_of_the_seeds_outranks_the_provider() {
+    fn agent_runner_backend_overrides_provider() {
         let text = "llm:\n  provider: {backend: anthropic}\n  agentRunner: {backend: claude-code}\n";
-        assert!(project(text).unwrap().runnable().is_ok());
+        assert!(project(text).unwrap().check_backend().is_ok());
         let text = "llm:\n  provider: {backend: claude-code}\n  agentRunner: {backend: ai-sdk}\n";
-        assert!(project(text).unwrap().runnable().is_err());
+        assert!(project(text).unwrap().check_backend().is_err());
     }
 
     #[test]
     fn models_fall_back_to_the_default_role() {
         let settings = project("llm:\n  models: {default: sonnet, reconcile: opus}\n").unwrap().settings;
-        assert_eq!(settings.model(Role::CandidateExtraction), Some("sonnet"));
-        assert_eq!(settings.model(Role::Reconcile), Some("opus"));
-        assert_eq!(Settings::default().model(Role::Default), None);
+        assert_eq!(settings.model(ModelRole::CandidateExtraction), Some("sonnet"));
+        assert_eq!(settings.model(ModelRole::Reconcile), Some("opus"));
+        assert_eq!(ProjectSettings::default().model(ModelRole::Default), None);
     }
 
     #[test]
@@ -343,11 +349,11 @@ mod tests {
         let settings = project.settings;
         assert_eq!(
             settings.work_units,
-            WorkUnits { step_budget: 7, max_concurrency: 3, failure_mode: FailureMode::Abort }
+            WorkUnitSettings { step_budget: 7, max_concurrency: 3, failure_mode: FailureModeSetting::Abort }
         );
         assert_eq!(
             settings.rate_limit.retry,
-            Retry { max_attempts: 2, base_delay_ms: 5, max_delay_ms: 50, jitter: false }
+            RetrySettings { max_attempts: 2, base_delay_ms: 5, max_delay_ms: 50, jitter: false }
         );
         assert_eq!(settings.rate_limit.max_wait_ms, Some(1000));
     }

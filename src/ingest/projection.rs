@@ -12,34 +12,34 @@ use std::{
 };
 
 use super::{
-    attempt::{Job, Place},
+    attempt::{KtxJob, WorkspaceSpec},
     check,
     git::GitError,
-    integrate::{IntegrateError, Integrated, Integration, Patch},
-    layer::{self, Doc, FindError, Layer, SourceFile, Sources},
-    plan::Planned,
-    repository::PATCHES,
+    integrate::{IntegrationError, PatchIntegrator, PatchOutcome, UnitPatch},
+    plan::IngestPlan,
+    repository::PATCHES_DIR,
+    semantic_layer::{self, FindSourceError, SemanticLayer, SemanticSources, SourceDoc, SourceFile},
     source::ProjectedSource,
     workspace::{PublishError, Workspace, WriteError},
     worktree::{WorktreeError, Worktrees, safe_name},
 };
 use crate::{
-    scoped_dir::{PRIVATE, ScopedDir},
+    scoped_dir::{PRIVATE_MODE, ScopedDir},
     tape::{
         UnitKey,
         note::{
-            Projected,
-            work::{Change, MemoryAction, Target},
+            SourcesProjected,
+            attempt_output::{ArtifactChange, ArtifactTarget, MemoryAction},
         },
     },
 };
 
 /// What the patch is called, in place of a unit.
-const NAME: &str = "projection";
+const PATCH_NAME: &str = "projection";
 
 /// What is to be written for one connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DueProjection {
+pub struct PendingProjection {
     /// The connection, which is that of the sources too.
     pub connection: String,
     /// Adapter of the connection.
@@ -47,7 +47,7 @@ pub struct DueProjection {
     /// Sources to be written, in the order of their files.
     pub sources: Vec<ProjectedSource>,
     /// What cannot become a source, one sentence each.
-    pub left_out: Vec<String>,
+    pub skipped: Vec<String>,
 }
 
 /// Why a projection was not written. The project is as it was.
@@ -75,29 +75,29 @@ pub enum ProjectionError {
     Publish(#[from] PublishError),
     /// They did not get onto the branch.
     #[error(transparent)]
-    Integrate(#[from] IntegrateError),
+    Integrate(#[from] IntegrationError),
     /// They may not be written, or what is in the project does not go with them.
     #[error("{0}")]
-    Refused(String),
+    Rejected(String),
 }
 
-impl Planned {
+impl IngestPlan {
     /// What is to be written before the units that are not `done` run: the sources that the raw files of these units
     /// define. KTX writes all sources of the connection each time. A source that no raw file of a unit defines was
     /// projected by an earlier run, and may have been edited since, also where a unit depends on its file.
-    pub fn due_projections(&self, done: impl Fn(&UnitKey) -> bool) -> Vec<DueProjection> {
+    pub fn pending_projections(&self, done: impl Fn(&UnitKey) -> bool) -> Vec<PendingProjection> {
         let due = self.sources.iter().map(|source| {
             let units = self.units.iter().map(|unit| &unit.planned);
             let to_run = units.filter(|unit| unit.connection == source.connection && !done(&unit.unit));
             let files: BTreeSet<&String> = to_run.flat_map(|unit| &unit.raw_files).collect();
             let projection = &source.projection;
-            let left_out = projection.left_out.iter().filter(|(path, _)| files.contains(path));
+            let left_out = projection.skipped.iter().filter(|(path, _)| files.contains(path));
             let is_due = |source: &&ProjectedSource| source.files.iter().any(|path| files.contains(path));
-            DueProjection {
+            PendingProjection {
                 connection: source.connection.clone(),
                 adapter: source.adapter.clone(),
                 sources: projection.sources.iter().filter(is_due).cloned().collect(),
-                left_out: left_out.map(|(_, why)| why.clone()).collect(),
+                skipped: left_out.map(|(_, why)| why.clone()).collect(),
             }
         });
         due.filter(|due| !due.sources.is_empty()).collect()
@@ -109,35 +109,44 @@ impl Planned {
 ///
 /// # Errors
 /// When it cannot be written; the project is as it was.
-pub fn project(
+pub fn write_projections(
     root: &Path,
-    place: &Place,
-    job: &Job,
-    due: &DueProjection,
+    place: &WorkspaceSpec,
+    job: &KtxJob,
+    due: &PendingProjection,
     targets: &[String],
-) -> Result<Projected, ProjectionError> {
+) -> Result<SourcesProjected, ProjectionError> {
     let workspace = match place {
-        Place::Overlay(dir) => Workspace::create(root, dir)?,
-        Place::Worktree { trees, .. } => {
+        WorkspaceSpec::Overlay(dir) => Workspace::create(root, dir)?,
+        WorkspaceSpec::Worktree { worktrees: trees, .. } => {
             let base = trees.base();
-            Workspace::worktree(trees.open(Some(NAME), &base)?, base)
+            Workspace::from_worktree(trees.open(Some(PATCH_NAME), &base)?, base)
         }
     };
     let written = write(&workspace, due, targets).and_then(|written| match place {
-        Place::Overlay(_) => Ok(Projected { paths: workspace.publish()?, ..written }),
-        Place::Worktree { trees, .. } => commit(root, &workspace, trees, (job, due), targets, written),
+        WorkspaceSpec::Overlay(_) => Ok(SourcesProjected { paths: workspace.publish()?, ..written }),
+        WorkspaceSpec::Worktree { worktrees: trees, .. } => {
+            commit(root, &workspace, trees, (job, due), targets, written)
+        }
     });
     workspace.discard();
     written
 }
 
 /// Writes the sources that hold, and checks what comes of them.
-fn write(workspace: &Workspace, due: &DueProjection, targets: &[String]) -> Result<Projected, ProjectionError> {
+fn write(
+    workspace: &Workspace,
+    due: &PendingProjection,
+    targets: &[String],
+) -> Result<SourcesProjected, ProjectionError> {
     let connection = Some(due.connection.clone());
-    let mut written =
-        Projected { connection: connection.clone(), left_out: due.left_out.clone(), ..Projected::default() };
-    let known = Layer(workspace).sources(&due.connection)?;
-    let docs = sound(due, &known, &mut written.left_out);
+    let mut written = SourcesProjected {
+        connection: connection.clone(),
+        left_out: due.skipped.clone(),
+        ..SourcesProjected::default()
+    };
+    let known = SemanticLayer(workspace).sources(&due.connection)?;
+    let docs = valid_sources(due, &known, &mut written.left_out);
     let mut files: HashMap<&str, Vec<&str>> = HashMap::new();
     for SourceFile { name, path, .. } in &known.files {
         files.entry(name.as_str()).or_default().push(path.as_str());
@@ -148,7 +157,7 @@ fn write(workspace: &Workspace, due: &DueProjection, targets: &[String]) -> Resu
         match write_source(workspace, &due.connection, &source.name, doc, paths)? {
             Ok(None) => {}
             Ok(Some(change)) => written.actions.push(MemoryAction {
-                target: Target::Sl,
+                target: ArtifactTarget::Sl,
                 change,
                 key: source.name.clone(),
                 detail: String::new(),
@@ -159,34 +168,38 @@ fn write(workspace: &Workspace, due: &DueProjection, targets: &[String]) -> Resu
         }
     }
     workspace.commit_staged(&format!("Write the sources of {}", due.connection))?;
-    let checked = check::check(workspace, targets);
-    match checked.dangling.into_iter().chain(checked.invalid).next() {
-        Some(finding) => Err(ProjectionError::Refused(finding)),
+    let checked = check::check_changes(workspace, targets);
+    match checked.dangling_links.into_iter().chain(checked.invalid).next() {
+        Some(finding) => Err(ProjectionError::Rejected(finding)),
         None => Ok(written),
     }
 }
 
 /// The sources that hold among those that the connection has already.
-fn sound<'a>(due: &'a DueProjection, known: &Sources, left_out: &mut Vec<String>) -> BTreeMap<&'a str, Doc> {
+fn valid_sources<'a>(
+    due: &'a PendingProjection,
+    known: &SemanticSources,
+    left_out: &mut Vec<String>,
+) -> BTreeMap<&'a str, SourceDoc> {
     let fitted = |source: &'a ProjectedSource| {
         let mut doc = source.doc.clone();
-        if known.scanned.contains_key(&source.name) {
+        if known.scanned_tables.contains_key(&source.name) {
             // The scan knows the table better: its columns stay, and the rest is laid over it.
             doc.retain(|key, _| !matches!(key.as_str(), "table" | "grain" | "columns"));
         }
         (source.name.as_str(), doc)
     };
-    let mut docs: BTreeMap<&str, Doc> = due.sources.iter().map(fitted).collect();
+    let mut docs: BTreeMap<&str, SourceDoc> = due.sources.iter().map(fitted).collect();
     loop {
         let mut sources = known.clone();
-        docs.iter().for_each(|(name, doc)| sources.put(name, doc.clone()));
+        docs.iter().for_each(|(name, doc)| sources.insert(name, doc.clone()));
         for doc in docs.values_mut() {
             if let Some(joins) = doc.get_mut("joins").and_then(|joins| joins.as_array_mut()) {
-                joins.retain(|join| join["to"].as_str().is_some_and(|to| sources.all.contains_key(to)));
+                joins.retain(|join| join["to"].as_str().is_some_and(|to| sources.by_name.contains_key(to)));
             }
         }
         let refused = docs.iter().filter_map(|(name, doc)| {
-            let why = layer::judge(name, doc, &sources).errors.into_iter().next()?;
+            let why = semantic_layer::validate_source(name, doc, &sources).errors.into_iter().next()?;
             Some((*name, why))
         });
         let refused: Vec<(&str, String)> = refused.collect();
@@ -206,30 +219,30 @@ fn write_source(
     workspace: &Workspace,
     connection: &str,
     name: &str,
-    doc: &Doc,
+    doc: &SourceDoc,
     paths: &[&str],
-) -> Result<Result<Option<Change>, String>, ProjectionError> {
+) -> Result<Result<Option<ArtifactChange>, String>, ProjectionError> {
     let (is_there, path) = match paths {
-        [] => (false, layer::path_of(connection, name)),
+        [] => (false, semantic_layer::new_source_path(connection, name)),
         [path] => (true, (*path).to_owned()),
         paths => {
             let paths = paths.iter().map(|path| (*path).to_owned()).collect();
-            return Ok(Err(FindError::Several(paths).to_string()));
+            return Ok(Err(FindSourceError::Ambiguous(paths).to_string()));
         }
     };
     let before = workspace.read(&path).map_err(|cause| ProjectionError::Read { path: path.clone(), cause })?;
     if before.is_some() && !is_there {
         return Ok(Err(format!("{path} holds another source")));
     }
-    let text = match layer::render(doc) {
+    let text = match semantic_layer::render_source(doc) {
         Ok(text) if before.as_deref() == Some(text.as_bytes()) => return Ok(Ok(None)),
         Ok(text) => text,
         Err(why) => return Ok(Err(why)),
     };
     match workspace.stage(&path, text.as_bytes()) {
-        Ok(()) => Ok(Ok(Some(if is_there { Change::Updated } else { Change::Created }))),
+        Ok(()) => Ok(Ok(Some(if is_there { ArtifactChange::Updated } else { ArtifactChange::Created }))),
         Err(error @ (WriteError::Binary(_) | WriteError::TooLarge { .. })) => Ok(Err(error.to_string())),
-        Err(error) => Err(ProjectionError::Refused(error.to_string())),
+        Err(error) => Err(ProjectionError::Rejected(error.to_string())),
     }
 }
 
@@ -238,33 +251,39 @@ fn commit(
     root: &Path,
     workspace: &Workspace,
     trees: &Arc<Worktrees>,
-    (job, due): (&Job, &DueProjection),
+    (job, due): (&KtxJob, &PendingProjection),
     targets: &[String],
-    written: Projected,
-) -> Result<Projected, ProjectionError> {
-    let Some(difference) = workspace.patch()?.filter(|difference| !difference.patch.is_empty()) else {
+    written: SourcesProjected,
+) -> Result<SourcesProjected, ProjectionError> {
+    let Some(difference) = workspace.into_patch()?.filter(|difference| !difference.patch.is_empty()) else {
         return Ok(written);
     };
-    let path = format!("{PATCHES}/{}/{NAME}-{}.patch", safe_name(&job.id), safe_name(&due.connection));
-    ScopedDir::open(root)?.write(&path, &difference.patch, PRIVATE, 0o600)?;
-    let patch =
-        Patch { unit: NAME.into(), file: Some(root.join(path)), semantic_layer: true, targets: targets.to_vec() };
-    let mut integration = Integration::begin(trees, targets.to_vec())?;
+    let path = format!("{PATCHES_DIR}/{}/{PATCH_NAME}-{}.patch", safe_name(&job.id), safe_name(&due.connection));
+    ScopedDir::open(root)?.write(&path, &difference.patch, PRIVATE_MODE, 0o600)?;
+    let patch = UnitPatch {
+        unit: PATCH_NAME.into(),
+        file: Some(root.join(path)),
+        may_change_semantic_layer: true,
+        targets: targets.to_vec(),
+    };
+    let mut integration = PatchIntegrator::open(trees, targets.to_vec())?;
     let mut refused = None;
-    integration.integrate(&[patch], |_, integrated| {
+    integration.integrate_all(&[patch], |_, integrated| {
         refused = match integrated {
-            Integrated::Accepted { .. } | Integrated::Noop { .. } => None,
-            Integrated::TextualConflict { paths, .. } => Some(format!("{} changed meanwhile", paths.join(", "))),
-            Integrated::SemanticConflict { findings, .. } => Some(findings.join("; ")),
-            Integrated::Policy { why } | Integrated::Lost { why } => Some(format!("the patch {why}")),
+            PatchOutcome::Accepted { .. } | PatchOutcome::Noop { .. } => None,
+            PatchOutcome::TextualConflict { paths, .. } => Some(format!("{} changed meanwhile", paths.join(", "))),
+            PatchOutcome::SemanticConflict { findings, .. } => Some(findings.join("; ")),
+            PatchOutcome::PolicyViolation { reason: why } | PatchOutcome::Unreadable { reason: why } => {
+                Some(format!("the patch {why}"))
+            }
         };
     })?;
     if let Some(why) = refused {
-        return Err(ProjectionError::Refused(why));
+        return Err(ProjectionError::Rejected(why));
     }
     let message = format!("ingest({}): deterministic projection syncId={}", due.adapter, job.sync_id);
     let saved = integration.save(&message, &[])?;
     let mut left_out = written.left_out;
-    left_out.extend(saved.repairs.iter().map(ToString::to_string));
-    Ok(Projected { commit: saved.commit, paths: saved.paths, left_out, ..written })
+    left_out.extend(saved.sl_ref_repairs.iter().map(ToString::to_string));
+    Ok(SourcesProjected { commit: saved.commit, paths: saved.paths, left_out, ..written })
 }

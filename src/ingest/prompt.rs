@@ -11,35 +11,35 @@ use std::{
 };
 
 use super::{
-    attempt::Job,
-    instructions::{Instructions, PromptText},
-    plan::{Prior, WorkUnit},
+    attempt::KtxJob,
+    instructions::{Instructions, PromptKind},
+    plan::{PriorProvenance, WorkUnit},
     skill::Skill,
-    source::tree::escaped,
+    source::tree::escape_unpresentable,
 };
-use crate::units::verdict::PROMPT_LIMIT;
+use crate::units::verdict::MAX_PROMPT_CHARS;
 
 /// Most names that `peerFileIndex` lists.
-const PEERS: usize = 100;
+const MAX_PEERS: usize = 100;
 /// Most artifacts that `priorProvenance` lists.
-const PRIOR: usize = 200;
+const MAX_PRIOR_ARTIFACTS: usize = 200;
 /// Longest summary in the wiki index, in characters.
-const SUMMARY: usize = 200;
+const MAX_SUMMARY_CHARS: usize = 200;
 
 /// Most characters of the wiki index.
-const WIKI_SHARE: usize = PROMPT_LIMIT / 4;
+const MAX_WIKI_CHARS: usize = MAX_PROMPT_CHARS / 4;
 /// Most characters of the index of semantic layer sources.
-const LAYER_SHARE: usize = PROMPT_LIMIT / 6;
+const MAX_LAYER_CHARS: usize = MAX_PROMPT_CHARS / 6;
 /// Most characters of `priorProvenance`.
-const PRIOR_SHARE: usize = PROMPT_LIMIT / 12;
+const MAX_PRIOR_CHARS: usize = MAX_PROMPT_CHARS / 12;
 /// Most characters of the notes of an adapter.
-const NOTES_SHARE: usize = PROMPT_LIMIT / 12;
+const MAX_NOTES_CHARS: usize = MAX_PROMPT_CHARS / 12;
 /// Most characters of `peerFileIndex`.
-const PEERS_SHARE: usize = PROMPT_LIMIT / 24;
+const MAX_PEERS_CHARS: usize = MAX_PROMPT_CHARS / 24;
 /// Room for the line that counts what is left out, in characters.
-const OMITTED_LINE: usize = 80;
+const OMITTED_LINE_CHARS: usize = 80;
 /// What a connection without sources lists.
-const NO_SOURCES: &str = "(no sources yet)";
+const NO_SOURCES_TEXT: &str = "(no sources yet)";
 
 /// What an attempt is told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,12 +59,12 @@ impl Prompt {
 
 /// What a person adds to the prompt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Amended<'a> {
+pub enum PromptAmendment<'a> {
     /// Nothing.
     #[default]
-    No,
+    Unchanged,
     /// Words for an attempt that begins anew.
-    Told(&'a str),
+    Feedback(&'a str),
     /// The session goes on: it has read the prompt already.
     Resumed {
         /// Words of the person, if any.
@@ -76,13 +76,13 @@ pub enum Amended<'a> {
 
 /// What is known of the project when an attempt starts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Surroundings {
+pub(crate) struct ProjectContext {
     /// Key and summary of every wiki page.
-    pub(crate) wiki: Vec<(String, String)>,
+    pub(crate) wiki_pages: Vec<(String, String)>,
     /// Each connection that sources may be written for, and the others that have sources.
     pub(crate) semantic_layer: Vec<ConnectionSources>,
     /// Summaries and descriptions of what the units of the run changed, by project-relative path.
-    pub(crate) details: BTreeMap<String, String>,
+    pub(crate) change_summaries: BTreeMap<String, String>,
 }
 
 /// The sources of a connection.
@@ -102,56 +102,56 @@ impl ConnectionSources {
     }
 }
 
-impl Surroundings {
+impl ProjectContext {
     /// Whether a prompt lists only a part of the pages.
-    pub(crate) fn is_wiki_cut(&self) -> bool {
-        joined_chars(&wiki_lines(&self.wiki)) > WIKI_SHARE
+    pub(crate) fn is_wiki_truncated(&self) -> bool {
+        joined_chars(&wiki_lines(&self.wiki_pages)) > MAX_WIKI_CHARS
     }
 
     /// Whether a prompt lists only a part of the sources.
-    pub(crate) fn is_layer_cut(&self) -> bool {
+    pub(crate) fn is_layer_truncated(&self) -> bool {
         whole_layer(&self.semantic_layer).is_none()
     }
 }
 
 /// What a session that goes on has to know about its files: its own writes are in its memory, not in the workspace.
-const FILES_START_OVER: &str = "Your files are back as they stand in the project: what you wrote before was not kept. Write again what should stand.";
+const FILES_RESET_NOTICE: &str = "Your files are back as they stand in the project: what you wrote before was not kept. Write again what should stand.";
 
 /// Writes the prompts for `unit`.
-pub(crate) fn write(
+pub(crate) fn build_prompt(
     unit: &WorkUnit,
-    job: &Job,
+    job: &KtxJob,
     told: &Instructions,
     skills: &[Arc<Skill>],
-    around: &Surroundings,
-    amended: Amended<'_>,
+    around: &ProjectContext,
+    amended: PromptAmendment<'_>,
 ) -> Prompt {
-    let task = || match &unit.stage {
-        Some(stage) => format!("{}\n\n{}", stage.prompt(&around.details), layer_section(&[], around)),
+    let task = || match &unit.stage_index {
+        Some(stage) => format!("{}\n\n{}", stage.prompt(&around.change_summaries), layer_section(&[], around)),
         None => user(unit, around),
     };
     let user = match amended {
-        Amended::No => task(),
-        Amended::Told(feedback) => format!("{}\n\n### feedback\n{}", task(), feedback.trim()),
-        Amended::Resumed { feedback, files_kept } => go_on(feedback, files_kept),
+        PromptAmendment::Unchanged => task(),
+        PromptAmendment::Feedback(feedback) => format!("{}\n\n### feedback\n{}", task(), feedback.trim()),
+        PromptAmendment::Resumed { feedback, files_kept } => resume_message(feedback, files_kept),
     };
     Prompt { system: system(unit, job, told, skills), user }
 }
 
-fn go_on(feedback: Option<&str>, files_kept: bool) -> String {
+fn resume_message(feedback: Option<&str>, files_kept: bool) -> String {
     let text = match feedback.map(str::trim).filter(|feedback| !feedback.is_empty()) {
         Some(feedback) => format!("Continue with the following feedback: {feedback}"),
         None => "Continue with the task".to_owned(),
     };
-    if files_kept { text } else { format!("{text}\n\n{FILES_START_OVER}") }
+    if files_kept { text } else { format!("{text}\n\n{FILES_RESET_NOTICE}") }
 }
 
-fn system(unit: &WorkUnit, job: &Job, told: &Instructions, skills: &[Arc<Skill>]) -> String {
+fn system(unit: &WorkUnit, job: &KtxJob, told: &Instructions, skills: &[Arc<Skill>]) -> String {
     let skills: Vec<_> = skills.iter().map(|skill| format!("- {}: {}", skill.name, skill.description)).collect();
-    let task = if unit.stage.is_some() { PromptText::Reconcile } else { PromptText::WorkUnit };
+    let task = if unit.stage_index.is_some() { PromptKind::Reconcile } else { PromptKind::WorkUnit };
     let mut parts = vec![
         told.prompt(task).to_owned(),
-        told.prompt(PromptText::Verification).to_owned(),
+        told.prompt(PromptKind::Verification).to_owned(),
         format!("## Skills\nLoad a body with load_skill when it fits.\n{}", skills.join("\n")),
     ];
     parts.extend(pins(&told.pins));
@@ -174,31 +174,31 @@ fn pins(pins: &[(String, String)]) -> Option<String> {
     })
 }
 
-fn user(unit: &WorkUnit, around: &Surroundings) -> String {
+fn user(unit: &WorkUnit, around: &ProjectContext) -> String {
     let planned = &unit.planned;
     let parts = [
-        format!("# Wiki Index\n{}", or_empty(&wiki_index(&unit.prior, &around.wiki))),
-        layer_section(&unit.prior, around),
+        format!("# Wiki Index\n{}", or_empty(&wiki_index(&unit.prior_provenance, &around.wiki_pages))),
+        layer_section(&unit.prior_provenance, around),
         "---".to_owned(),
         format!("## WorkUnit: {}", planned.unit),
         format!("### rawFiles\n{}", bullets(&planned.raw_files)),
         format!("### dependencyPaths\n{}", bullets(&planned.dependency_paths)),
         format!("### peerFileIndex\n{}", peers(&unit.peer_file_index)),
-        format!("### priorProvenance\n{}", provenance(&unit.prior)),
+        format!("### priorProvenance\n{}", provenance_section(&unit.prior_provenance)),
         format!("### notes\n{}", notes(unit.notes.as_deref())),
     ];
-    let parts = parts.into_iter().chain(planned.sl_disallowed.as_deref().map(sources_disallowed));
+    let parts = parts.into_iter().chain(planned.sl_disallowed.as_deref().map(sources_disallowed_section));
     parts.collect::<Vec<_>>().join("\n\n")
 }
 
 fn wiki_lines(pages: &[(String, String)]) -> Vec<String> {
-    pages.iter().map(|(key, summary)| format!("- {key}: {}", short(&one_line(summary)))).collect()
+    pages.iter().map(|(key, summary)| format!("- {key}: {}", short_summary(&one_line(summary)))).collect()
 }
 
 /// Every page, or those that fit: first the pages that earlier runs made of the unit's files.
-fn wiki_index(prior: &[Prior], pages: &[(String, String)]) -> String {
+fn wiki_index(prior: &[PriorProvenance], pages: &[(String, String)]) -> String {
     let lines = wiki_lines(pages);
-    if joined_chars(&lines) <= WIKI_SHARE {
+    if joined_chars(&lines) <= MAX_WIKI_CHARS {
         return lines.join("\n");
     }
     let touched: HashSet<&str> =
@@ -206,22 +206,23 @@ fn wiki_index(prior: &[Prior], pages: &[(String, String)]) -> String {
     let (first, then): (Vec<_>, Vec<_>) =
         pages.iter().zip(lines).partition(|((key, _), _)| touched.contains(key.as_str()));
     let lines = first.into_iter().chain(then).map(|(_, line)| line);
-    fit(lines.collect(), WIKI_SHARE, |more| format!("{more} more pages; find them with wiki_search")).join("\n")
+    fit_lines(lines.collect(), MAX_WIKI_CHARS, |more| format!("{more} more pages; find them with wiki_search"))
+        .join("\n")
 }
 
-fn layer_section(prior: &[Prior], around: &Surroundings) -> String {
+fn layer_section(prior: &[PriorProvenance], around: &ProjectContext) -> String {
     format!("# Semantic Layer Sources\n{}", or_empty(&layer_index(prior, &around.semantic_layer)))
 }
 
 /// Every connection with its sources, if that fits.
 fn whole_layer(layer: &[ConnectionSources]) -> Option<String> {
-    let part = |of: &ConnectionSources| format!("{}\n{}", of.heading(), bullets_or(&of.names, NO_SOURCES));
+    let part = |of: &ConnectionSources| format!("{}\n{}", of.heading(), bullets_or(&of.names, NO_SOURCES_TEXT));
     let text = layer.iter().map(part).collect::<Vec<_>>().join("\n");
-    (text.chars().count() <= LAYER_SHARE).then_some(text)
+    (text.chars().count() <= MAX_LAYER_CHARS).then_some(text)
 }
 
 /// Every connection with its sources, or those that fit: first those that earlier runs made of the unit's files.
-fn layer_index(prior: &[Prior], layer: &[ConnectionSources]) -> String {
+fn layer_index(prior: &[PriorProvenance], layer: &[ConnectionSources]) -> String {
     if let Some(text) = whole_layer(layer) {
         return text;
     }
@@ -231,7 +232,7 @@ fn layer_index(prior: &[Prior], layer: &[ConnectionSources]) -> String {
     let is_touched = |connection: &str, name: &str| touched.contains(format!("{connection}/{name}").as_str());
     let (first, then): (Vec<_>, Vec<_>) = all().partition(|(connection, name)| is_touched(connection, name));
     let (mut shown, mut headed) = (HashSet::new(), HashSet::new());
-    let mut room = LAYER_SHARE - OMITTED_LINE;
+    let mut room = MAX_LAYER_CHARS - OMITTED_LINE_CHARS;
     let mut fits = |needed: usize| {
         let rest = room.checked_sub(needed);
         room = rest.unwrap_or(room);
@@ -239,7 +240,7 @@ fn layer_index(prior: &[Prior], layer: &[ConnectionSources]) -> String {
     };
     // Sources are found by a search; a connection that is not named is one that the unit cannot write to.
     for of in layer {
-        if fits(of.heading().chars().count() + "\n\n".len() + NO_SOURCES.len()) {
+        if fits(of.heading().chars().count() + "\n\n".len() + NO_SOURCES_TEXT.len()) {
             headed.insert(of.connection.as_str());
         }
     }
@@ -252,7 +253,7 @@ fn layer_index(prior: &[Prior], layer: &[ConnectionSources]) -> String {
     for of in layer.iter().filter(|of| headed.contains(of.connection.as_str())) {
         let is_shown = |name: &&String| shown.contains(&(of.connection.as_str(), name.as_str()));
         let names: Vec<&String> = of.names.iter().filter(is_shown).collect();
-        let none = if of.names.is_empty() { NO_SOURCES } else { "(not listed)" };
+        let none = if of.names.is_empty() { NO_SOURCES_TEXT } else { "(not listed)" };
         // Writing to a String cannot fail.
         let _ = write!(text, "{}\n{}\n", of.heading(), bullets_or(&names, none));
     }
@@ -268,8 +269,8 @@ fn layer_index(prior: &[Prior], layer: &[ConnectionSources]) -> String {
 /// The notes of the adapter, cut where they are too long.
 fn notes(notes: Option<&str>) -> String {
     let notes = notes.map_or("(none)", str::trim);
-    match notes.char_indices().nth(NOTES_SHARE - OMITTED_LINE) {
-        Some((cut, _)) if notes.chars().count() > NOTES_SHARE => {
+    match notes.char_indices().nth(MAX_NOTES_CHARS - OMITTED_LINE_CHARS) {
+        Some((cut, _)) if notes.chars().count() > MAX_NOTES_CHARS => {
             let (kept, omitted) = notes.split_at(cut);
             format!("{kept}…\n{} more characters omitted", omitted.chars().count())
         }
@@ -278,11 +279,11 @@ fn notes(notes: Option<&str>) -> String {
 }
 
 /// All `lines` if they fit into `share` characters; else those that do, in their order, and a line about the others.
-pub(super) fn fit(lines: Vec<String>, share: usize, omitted: impl Fn(usize) -> String) -> Vec<String> {
+pub(super) fn fit_lines(lines: Vec<String>, share: usize, omitted: impl Fn(usize) -> String) -> Vec<String> {
     if joined_chars(&lines) <= share {
         return lines;
     }
-    let (count, mut room) = (lines.len(), share.saturating_sub(OMITTED_LINE));
+    let (count, mut room) = (lines.len(), share.saturating_sub(OMITTED_LINE_CHARS));
     let mut kept: Vec<String> = Vec::new();
     for line in lines {
         if let Some(rest) = room.checked_sub(line.chars().count() + 1) {
@@ -299,17 +300,17 @@ pub(super) fn joined_chars(lines: &[String]) -> usize {
 }
 
 /// What earlier runs made of the unit's files, so that it is brought up to date instead of written twice.
-fn provenance(prior: &[Prior]) -> String {
-    let line = |prior: &Prior| {
-        let Prior { path, run, kind, key, action } = prior;
+fn provenance_section(prior: &[PriorProvenance]) -> String {
+    let line = |prior: &PriorProvenance| {
+        let PriorProvenance { path, run, kind, key, action } = prior;
         format!("{path}: {kind} {key} ({action} in run {run})")
     };
-    let lines = prior.iter().take(PRIOR).map(line).collect();
-    listed(lines, prior.len(), PRIOR_SHARE, "artifacts")
+    let lines = prior.iter().take(MAX_PRIOR_ARTIFACTS).map(line).collect();
+    bounded_bullets(lines, prior.len(), MAX_PRIOR_CHARS, "artifacts")
 }
 
 /// Why two tools are missing, so that nobody looks for a way around it.
-fn sources_disallowed(reason: &str) -> String {
+fn sources_disallowed_section(reason: &str) -> String {
     let why = match reason {
         "lookml_connection_mismatch" => {
             "its models are of another connection than the one that the project maps them to"
@@ -324,13 +325,13 @@ fn sources_disallowed(reason: &str) -> String {
 }
 
 fn peers(peers: &[Arc<str>]) -> String {
-    let lines = peers.iter().take(PEERS).map(ToString::to_string).collect();
-    listed(lines, peers.len(), PEERS_SHARE, "peer files")
+    let lines = peers.iter().take(MAX_PEERS).map(ToString::to_string).collect();
+    bounded_bullets(lines, peers.len(), MAX_PEERS_CHARS, "peer files")
 }
 
 /// Bullets of the first of `count` names, as many as fit into `share` characters, and how many there are beyond.
-fn listed(names: Vec<String>, count: usize, share: usize, what: &str) -> String {
-    let mut room = share - OMITTED_LINE;
+fn bounded_bullets(names: Vec<String>, count: usize, share: usize, what: &str) -> String {
+    let mut room = share - OMITTED_LINE_CHARS;
     let mut fits = |name: &String| {
         let rest = room.checked_sub(one_line(name).chars().count() + "- \n".len());
         room = rest.unwrap_or(room);
@@ -359,16 +360,18 @@ fn or_empty(text: &str) -> String {
 }
 
 /// What ends a line, for some reader.
-const BREAKS: [char; 7] = ['\n', '\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}'];
+const LINE_BREAKS: [char; 7] = ['\n', '\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}'];
 
 /// Foreign text must not be able to open a section of its own. Space inside file names counts, so only breaks go.
 pub(super) fn one_line(text: &str) -> String {
-    escaped(&text.split(BREAKS).map(str::trim).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" "))
+    escape_unpresentable(
+        &text.split(LINE_BREAKS).map(str::trim).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" "),
+    )
 }
 
-/// The first [`SUMMARY`] characters.
-pub(super) fn short(text: &str) -> String {
-    match text.char_indices().nth(SUMMARY) {
+/// The first [`MAX_SUMMARY_CHARS`] characters.
+pub(super) fn short_summary(text: &str) -> String {
+    match text.char_indices().nth(MAX_SUMMARY_CHARS) {
         Some((cut, _)) => format!("{}…", text.get(..cut).unwrap_or_default()),
         None => text.to_owned(),
     }

@@ -13,42 +13,42 @@ use std::{
 use serde_json::Value;
 
 use super::{
-    plan::{Prior, WorkUnit},
-    prompt::{fit, joined_chars, one_line, short},
+    plan::{PriorProvenance, WorkUnit},
+    prompt::{fit_lines, joined_chars, one_line, short_summary},
 };
 use crate::{
     tape::{
         UnitKey,
-        note::{PlannedUnit, Work, work::MemoryAction},
+        note::{AttemptOutput, PlannedUnit, attempt_output::MemoryAction},
     },
-    units::verdict::PROMPT_LIMIT,
+    units::verdict::MAX_PROMPT_CHARS,
 };
 
 /// Key of the pass, and its adapter's name.
 pub const RECONCILE: &str = "reconcile";
 
 /// Largest patch that is looked at, in bytes.
-const LARGEST: u64 = 64 * 1024 * 1024;
+const MAX_PATCH_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Most characters of the list of units and their changes in the prompt.
-const UNITS_SHARE: usize = PROMPT_LIMIT / 2;
+const MAX_UNITS_CHARS: usize = MAX_PROMPT_CHARS / 2;
 /// Most characters of the list of raw files that are gone.
-const EVICTIONS_SHARE: usize = PROMPT_LIMIT / 8;
+const MAX_EVICTIONS_CHARS: usize = MAX_PROMPT_CHARS / 8;
 /// Most raw files that are named as further support of a page or source.
-const SUPPORT: usize = 3;
+const MAX_SUPPORT: usize = 3;
 
 /// Turns of the pass.
 pub const STEP_BUDGET: u32 = 60;
 
 /// What the units of a run wrote.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Stage {
+pub struct StageIndex {
     /// The units in plan order.
     pub units: Vec<StagedUnit>,
     /// Raw files that an earlier run knew and that are gone.
     pub evictions: Vec<Eviction>,
     /// Where the raw files of each connection are.
-    pub folders: BTreeMap<String, PathBuf>,
+    pub source_dirs: BTreeMap<String, PathBuf>,
 }
 
 /// A unit and what it wrote.
@@ -61,12 +61,12 @@ pub struct StagedUnit {
     /// Its raw files, as `connection/path`.
     pub raw_files: Vec<String>,
     /// What it changed.
-    pub changes: Vec<Change>,
+    pub changes: Vec<StagedChange>,
 }
 
 /// A file that a unit changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct StagedChange {
     /// Project-relative path.
     pub path: String,
     /// How.
@@ -88,7 +88,7 @@ pub enum ChangeKind {
 
 impl ChangeKind {
     /// KTX's word for it.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Created => "created",
             Self::Updated => "updated",
@@ -98,9 +98,9 @@ impl ChangeKind {
 }
 
 /// A wiki page or a source, as KTX names it: `wiki net-revenue created`.
-impl fmt::Display for Change {
+impl fmt::Display for StagedChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = self.kind.word();
+        let kind = self.kind.as_str();
         if let Some(page) = self.path.strip_prefix("wiki/global/").and_then(|page| page.strip_suffix(".md")) {
             return write!(f, "wiki {page} {kind}");
         }
@@ -117,16 +117,16 @@ pub struct Eviction {
     /// As `connection/path`.
     pub raw_path: String,
     /// Pages and sources that earlier runs wrote from it and that no later run removed.
-    pub artifacts: Vec<RestingArtifact>,
+    pub artifacts: Vec<EvictionCandidate>,
 }
 
 /// A page or source that rests on a raw file that is gone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RestingArtifact {
+pub struct EvictionCandidate {
     /// The last thing that a run did to it because of that file.
-    pub prior: Prior,
+    pub provenance: PriorProvenance,
     /// Raw files that it also rests on and that are still there, as `connection/path`, sorted.
-    pub support: Vec<String>,
+    pub supporting_files: Vec<String>,
 }
 
 /// `- notes/gone.md`, and below it a line for each page and source.
@@ -140,49 +140,49 @@ impl fmt::Display for Eviction {
     }
 }
 
-impl RestingArtifact {
+impl EvictionCandidate {
     /// How a sentence names it: `wiki growers`, `sl shop/orders`.
     pub fn name(&self) -> String {
-        one_line(&format!("{} {}", self.prior.kind, self.prior.key))
+        one_line(&format!("{} {}", self.provenance.kind, self.provenance.key))
     }
 
     /// True if `kind` and `key` name it. As in KTX, the key of a source may come without its connection.
     pub(crate) fn is_named(&self, kind: &str, key: &str) -> bool {
-        let own = self.prior.key.as_str();
+        let own = self.provenance.key.as_str();
         let is_source = kind == "sl" && own.split_once('/').is_some_and(|(_, name)| name == key);
-        self.prior.kind == kind && (own == key || is_source)
+        self.provenance.kind == kind && (own == key || is_source)
     }
 
     /// True if `work` has an eviction decision about it for the gone file `raw_path`, or changed it.
-    pub(crate) fn is_decided(&self, raw_path: &str, work: &Work) -> bool {
+    pub(crate) fn is_decided(&self, raw_path: &str, work: &AttemptOutput) -> bool {
         let text = |decision: &Value, key: &str| decision[key].as_str().unwrap_or_default().to_owned();
         let is_decision = |decision: &Value| {
             decision["rawPath"] == raw_path
                 && self.is_named(&text(decision, "artifactKind"), &text(decision, "artifactKey"))
         };
-        let is_change = |action: &MemoryAction| self.is_named(action.target.word(), &action.full_key());
+        let is_change = |action: &MemoryAction| self.is_named(action.target.as_str(), &action.full_key());
         work.evictions.iter().any(is_decision) || work.actions.iter().any(is_change)
     }
 }
 
 /// `wiki growers (created in run a1b2c3), also rests on notes/crates.md`.
-impl fmt::Display for RestingArtifact {
+impl fmt::Display for EvictionCandidate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Prior { kind, key, action, run, .. } = &self.prior;
+        let PriorProvenance { kind, key, action, run, .. } = &self.provenance;
         f.write_str(&one_line(&format!("{kind} {key} ({action} in run {run})")))?;
-        if self.support.is_empty() {
+        if self.supporting_files.is_empty() {
             return Ok(());
         }
-        let named: Vec<String> = self.support.iter().take(SUPPORT).map(|path| one_line(path)).collect();
+        let named: Vec<String> = self.supporting_files.iter().take(MAX_SUPPORT).map(|path| one_line(path)).collect();
         write!(f, ", also rests on {}", named.join(", "))?;
-        match self.support.len().saturating_sub(SUPPORT) {
+        match self.supporting_files.len().saturating_sub(MAX_SUPPORT) {
             0 => Ok(()),
             more => write!(f, " and {more} more"),
         }
     }
 }
 
-impl Stage {
+impl StageIndex {
     /// True when there is nothing to look at.
     pub fn is_empty(&self) -> bool {
         self.evictions.is_empty() && self.units.iter().all(|unit| unit.changes.is_empty())
@@ -201,7 +201,7 @@ impl Stage {
             why: "after the units: one pass over what they wrote".into(),
             ..PlannedUnit::default()
         };
-        WorkUnit { planned, stage: Some(Arc::new(self)), ..WorkUnit::default() }
+        WorkUnit { planned, stage_index: Some(Arc::new(self)), ..WorkUnit::default() }
     }
 
     /// The unit of that key.
@@ -210,15 +210,16 @@ impl Stage {
     }
 
     /// Where the file `connection/path` is: the directory, and its path in there.
-    pub(crate) fn place<'a>(&self, path: &'a str) -> Option<(&Path, &'a str)> {
+    pub(crate) fn resolve_raw_path<'a>(&self, path: &'a str) -> Option<(&Path, &'a str)> {
         let (connection, path) = path.split_once('/')?;
-        Some((self.folders.get(connection)?, path))
+        Some((self.source_dirs.get(connection)?, path))
     }
 
     /// The prompt of the reconcile step, with the summaries and descriptions in `details`, by path, if they fit.
     pub(crate) fn prompt(&self, details: &BTreeMap<String, String>) -> String {
-        let change = |change: &Change, is_detailed: bool| {
-            let detail = details.get(&change.path).filter(|_| is_detailed).map(|detail| short(&one_line(detail)));
+        let change = |change: &StagedChange, is_detailed: bool| {
+            let detail =
+                details.get(&change.path).filter(|_| is_detailed).map(|detail| short_summary(&one_line(detail)));
             let detail = detail.filter(|detail| !detail.is_empty()).map(|detail| format!(": {detail}"));
             format!("\n  - {change}{}", detail.unwrap_or_default())
         };
@@ -228,10 +229,12 @@ impl Stage {
             format!("- {} ({}){changes}", one_line(&unit.unit), one_line(&unit.status))
         };
         let list = |is_detailed| self.units.iter().map(|of| unit(of, is_detailed)).collect::<Vec<_>>();
-        let units = Some(list(true)).filter(|units| joined_chars(units) <= UNITS_SHARE).unwrap_or_else(|| list(false));
+        let units =
+            Some(list(true)).filter(|units| joined_chars(units) <= MAX_UNITS_CHARS).unwrap_or_else(|| list(false));
         let gone: Vec<String> = self.evictions.iter().map(ToString::to_string).collect();
-        let units = fit(units, UNITS_SHARE, |more| format!("{more} more units; list all with stage_list"));
-        let gone = fit(gone, EVICTIONS_SHARE, |more| format!("{more} more files; list all with eviction_list"));
+        let units = fit_lines(units, MAX_UNITS_CHARS, |more| format!("{more} more units; list all with stage_list"));
+        let gone =
+            fit_lines(gone, MAX_EVICTIONS_CHARS, |more| format!("{more} more files; list all with eviction_list"));
         let or_none = |lines: Vec<String>| if lines.is_empty() { "(none)".to_owned() } else { lines.join("\n") };
         format!(
             "# Stage Index\n{}\n\n# Eviction Set\n{}\n\n# Source Reconciliation Notes\n(none)",
@@ -247,18 +250,18 @@ pub fn staged_path(connection: &str, path: &str) -> String {
 }
 
 /// What the patch in the file `path` below `root` changes. Nothing for a patch that is gone or cannot be read.
-pub fn changes_of(root: &Path, path: &str) -> Vec<Change> {
-    let bytes = ScopedDir::open(root).and_then(|folder| folder.read(path, LARGEST)).unwrap_or_default();
+pub fn read_patch_changes(root: &Path, path: &str) -> Vec<StagedChange> {
+    let bytes = ScopedDir::open(root).and_then(|folder| folder.read(path, MAX_PATCH_BYTES)).unwrap_or_default();
     changes(&String::from_utf8_lossy(&bytes))
 }
 
 /// Cuts a patch into files. A line of content never begins like a header.
-fn changes(patch: &str) -> Vec<Change> {
-    let mut found: Vec<Change> = Vec::new();
+fn changes(patch: &str) -> Vec<StagedChange> {
+    let mut found: Vec<StagedChange> = Vec::new();
     for line in patch.split_inclusive('\n') {
         if let Some(names) = line.strip_prefix("diff --git ") {
             let path = names.trim_end().rsplit_once(" b/").map_or("", |(_, path)| path);
-            found.push(Change { path: path.to_owned(), kind: ChangeKind::Updated, diff: String::new() });
+            found.push(StagedChange { path: path.to_owned(), kind: ChangeKind::Updated, diff: String::new() });
             continue;
         }
         let Some(change) = found.last_mut() else { continue };
@@ -297,19 +300,19 @@ index 0..1
 ";
 
     /// Two units, one of which failed, over the files of one connection.
-    pub(crate) fn stage(root: &Path) -> Stage {
-        let unit = |name: &str, status: &str, changes: Vec<Change>| StagedUnit {
+    pub(crate) fn stage(root: &Path) -> StageIndex {
+        let unit = |name: &str, status: &str, changes: Vec<StagedChange>| StagedUnit {
             unit: format!("docs-{name}"),
             status: status.into(),
             raw_files: vec![staged_path("notes", &format!("{name}.md"))],
             changes,
         };
-        let other = Change {
+        let other = StagedChange {
             path: "wiki/global/arr.md".into(),
             kind: ChangeKind::Updated,
             diff: "@@ -1 +1 @@\n-a\n+b\n".into(),
         };
-        Stage {
+        StageIndex {
             units: vec![
                 unit("a", "success", changes(PATCH)),
                 unit("b", "success", vec![other]),
@@ -322,31 +325,37 @@ index 0..1
                 },
                 Eviction { raw_path: "notes/old\n# x.md".into(), artifacts: Vec::new() },
             ],
-            folders: BTreeMap::from([("notes".to_owned(), root.to_owned())]),
+            source_dirs: BTreeMap::from([("notes".to_owned(), root.to_owned())]),
         }
     }
 
-    fn resting(kind: &str, key: &str, support: &[&str]) -> RestingArtifact {
+    fn resting(kind: &str, key: &str, support: &[&str]) -> EvictionCandidate {
         let (kind, key) = (kind.to_owned(), key.to_owned());
-        RestingArtifact {
-            prior: Prior { path: "gone.md".into(), run: "a1b2c3".into(), kind, key, action: "created".into() },
-            support: support.iter().map(|name| staged_path("notes", &format!("{name}.md"))).collect(),
+        EvictionCandidate {
+            provenance: PriorProvenance {
+                path: "gone.md".into(),
+                run: "a1b2c3".into(),
+                kind,
+                key,
+                action: "created".into(),
+            },
+            supporting_files: support.iter().map(|name| staged_path("notes", &format!("{name}.md"))).collect(),
         }
     }
 
     #[test]
-    fn a_patch_is_cut_into_what_it_changes() {
+    fn patch_is_split_into_file_changes() {
         let found = changes(PATCH);
         let words: Vec<String> = found.iter().map(ToString::to_string).collect();
         assert_eq!(words, ["sl shop/orders removed", "wiki arr created"]);
         assert_eq!(found[1].diff, "@@ -0,0 +1,3 @@\n+---\n+diff --git a/x b/x\n+new file mode 100644\n");
         assert_eq!(changes(""), []);
         assert_eq!(changes("garbage\n@@\n"), []);
-        assert_eq!(changes_of(Path::new("/nowhere"), "x.patch"), []);
+        assert_eq!(read_patch_changes(Path::new("/nowhere"), "x.patch"), []);
     }
 
     #[test]
-    fn the_prompt_lists_units_and_what_is_gone() {
+    fn prompt_lists_units_and_evictions() {
         let details = [
             ("wiki/global/arr.md", "Annual recurring\n# revenue"),
             ("semantic-layer/shop/orders.yaml", ""),
@@ -376,26 +385,26 @@ index 0..1
     }
 
     #[test]
-    fn details_give_way_before_units_are_left_out() {
-        let change = |page: usize| Change {
+    fn details_are_dropped_before_units() {
+        let change = |page: usize| StagedChange {
             path: format!("wiki/global/p{page}.md"),
             kind: ChangeKind::Created,
             diff: String::new(),
         };
         let unit =
             |page| StagedUnit { unit: format!("docs-{page}"), changes: vec![change(page)], ..StagedUnit::default() };
-        let stage = Stage { units: (0..1_000).map(unit).collect(), ..Stage::default() };
+        let stage = StageIndex { units: (0..1_000).map(unit).collect(), ..StageIndex::default() };
         let details = (0..1_000).map(|page| (change(page).path, "word ".repeat(40))).collect();
         let text = stage.prompt(&details);
         assert!(text.contains("  - wiki p999 created\n") && !text.contains("word"), "{}", &text[..200]);
     }
 
     #[test]
-    fn the_pass_is_a_unit_with_the_raw_files_of_all() {
+    fn reconcile_unit_has_all_raw_files() {
         let stage = stage(Path::new("/raw"));
-        assert_eq!(stage.place("notes/sub/a.md"), Some((Path::new("/raw"), "sub/a.md")));
-        assert_eq!((stage.place("other/a.md"), stage.place("a.md")), (None, None));
-        assert!(!stage.is_empty() && Stage::default().is_empty());
+        assert_eq!(stage.resolve_raw_path("notes/sub/a.md"), Some((Path::new("/raw"), "sub/a.md")));
+        assert_eq!((stage.resolve_raw_path("other/a.md"), stage.resolve_raw_path("a.md")), (None, None));
+        assert!(!stage.is_empty() && StageIndex::default().is_empty());
         let unit = stage.into_unit();
         assert_eq!(unit.planned.unit.as_str(), RECONCILE);
         assert_eq!(unit.planned.raw_files, ["notes/a.md", "notes/b.md", "notes/c.md"]);

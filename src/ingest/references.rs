@@ -16,32 +16,32 @@ use regex_lite::Regex;
 use serde_json::Value;
 
 use super::{
-    layer::{self, Doc, Layer, Source, Sources, texts},
-    schema::shown,
-    wiki::{self, Page, Wiki},
+    schema::excerpt,
+    semantic_layer::{self, SemanticLayer, SemanticSource, SemanticSources, SourceDoc, texts},
+    wiki::{self, Wiki, WikiPage},
     workspace::Workspace,
 };
 
 /// Most connections that a sentence names.
-const NAMED: usize = 5;
+const MAX_LISTED: usize = 5;
 
 /// A reference that leads nowhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Astray {
+pub(crate) enum BrokenReference {
     /// To the page of this key.
     Page(String),
     /// An entry of `sl_refs`, and a sentence about it.
-    Entry(String, String),
+    SlRef(String, String),
     /// A mention in the body; a sentence about it.
-    Mention(String),
+    BodyMention(String),
 }
 
 /// Keys of the pages that `page` refers to. A text that can be no key refers to nothing.
-pub(crate) fn links(page: &Page) -> BTreeSet<&str> {
+pub(crate) fn page_links(page: &WikiPage) -> BTreeSet<&str> {
     static INLINE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\[\[([^\]\n]+)\]\]").ok());
     let found = INLINE.as_ref().into_iter().flat_map(|inline| inline.captures_iter(&page.body));
     let inline = found.filter_map(|captures| captures.get(1)?.as_str().split('|').next()).map(str::trim);
-    page.front.refs.iter().flatten().map(String::as_str).chain(inline).filter(|text| is_link(text)).collect()
+    page.frontmatter.refs.iter().flatten().map(String::as_str).chain(inline).filter(|text| is_link(text)).collect()
 }
 
 /// KTX's rule for a reference to a page. Keys with capital letters are keys, but nothing refers to them.
@@ -57,11 +57,11 @@ struct Mention<'a> {
     token: &'a str,
     /// The connection that it names.
     connection: Option<&'a str>,
-    what: What<'a>,
+    target: MentionTarget<'a>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What<'a> {
+enum MentionTarget<'a> {
     Source(&'a str),
     Table(&'a str),
     /// A measure, segment or column, if the first name is that of a source; else anything.
@@ -105,14 +105,14 @@ fn mention(code: &str) -> Option<Mention<'_>> {
     };
     let given = |name: &str| !name.is_empty();
     let what = if let Some(source) = name.strip_prefix("source:") {
-        Some(source.trim()).filter(|name| given(name)).map(What::Source)
+        Some(source.trim()).filter(|name| given(name)).map(MentionTarget::Source)
     } else if let Some(table) = name.strip_prefix("table:") {
-        Some(table.trim()).filter(|name| given(name)).map(What::Table)
+        Some(table.trim()).filter(|name| given(name)).map(MentionTarget::Table)
     } else {
         let (source, entity) = name.split_once('.')?;
-        (is_identifier(source) && is_identifier(entity)).then_some(What::Entity(source, entity))
+        (is_identifier(source) && is_identifier(entity)).then_some(MentionTarget::Entity(source, entity))
     };
-    Some(Mention { token, connection, what: what? })
+    Some(Mention { token, connection, target: what? })
 }
 
 fn is_identifier(text: &str) -> bool {
@@ -122,60 +122,64 @@ fn is_identifier(text: &str) -> bool {
 
 /// The state of a workspace that pages are judged by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum When {
+pub(crate) enum CatalogVersion {
     /// With what was changed in it.
-    Now,
+    Current,
     /// Without what was changed in it.
-    Before,
+    Original,
 }
 
 /// What is there of a source and a part of it.
-enum Found {
-    All,
+enum EntityLookup {
+    Match,
     /// The source without that part.
-    Source,
-    Nothing,
+    SourceOnly,
+    Missing,
 }
 
 /// What pages can refer to.
 #[derive(Debug)]
-pub(crate) struct Catalog<'a> {
+pub(crate) struct ReferenceCatalog<'a> {
     workspace: &'a Workspace,
     /// Connections whose sources need not be named with their connection, sorted.
     targets: &'a [String],
-    when: When,
+    version: CatalogVersion,
     /// Keys of all pages.
-    keys: BTreeSet<String>,
+    page_keys: BTreeSet<String>,
     /// Sources by connection, as far as they were asked for.
-    read: RefCell<BTreeMap<String, Rc<Sources>>>,
+    sources_cache: RefCell<BTreeMap<String, Rc<SemanticSources>>>,
 }
 
-impl<'a> Catalog<'a> {
+impl<'a> ReferenceCatalog<'a> {
     /// What there is in `workspace`, for pages that speak of the sources of `targets`.
-    pub(crate) fn new(workspace: &'a Workspace, targets: &'a [String], when: When) -> io::Result<Self> {
+    pub(crate) fn new(workspace: &'a Workspace, targets: &'a [String], when: CatalogVersion) -> io::Result<Self> {
         let mut keys: BTreeSet<String> = Wiki(workspace).keys()?.into_iter().collect();
-        if when == When::Before {
+        if when == CatalogVersion::Original {
             for (path, change) in workspace.changes() {
-                let Some(key) = wiki::key_of(&path) else { continue };
-                let _ = if change.base.is_some() { keys.insert(key.to_owned()) } else { keys.remove(key) };
+                let Some(key) = wiki::page_key(&path) else { continue };
+                let _ = if change.base_hash.is_some() { keys.insert(key.to_owned()) } else { keys.remove(key) };
             }
         }
-        Ok(Self { workspace, targets, when, keys, read: RefCell::default() })
+        Ok(Self { workspace, targets, version: when, page_keys: keys, sources_cache: RefCell::default() })
     }
 
     /// Keys of all pages, sorted.
-    pub(crate) fn keys(&self) -> &BTreeSet<String> {
-        &self.keys
+    pub(crate) fn page_keys(&self) -> &BTreeSet<String> {
+        &self.page_keys
     }
 
     /// What of the references of `page`, whose key is `key`, leads nowhere.
-    pub(crate) fn astray(&self, key: &str, page: &Page) -> Vec<Astray> {
-        let links = links(page).into_iter().filter(|link| *link != key && !self.keys.contains(*link));
-        let mut astray: Vec<Astray> = links.map(|link| Astray::Page(link.to_owned())).collect();
-        let entries = page.front.sl_refs.iter().flatten();
-        astray.extend(entries.filter_map(|entry| Some(Astray::Entry(entry.clone(), self.entry(entry)?))));
-        astray
-            .extend(mentions(&page.body).into_iter().filter_map(|mention| self.mention(mention)).map(Astray::Mention));
+    pub(crate) fn broken_references(&self, key: &str, page: &WikiPage) -> Vec<BrokenReference> {
+        let links = page_links(page).into_iter().filter(|link| *link != key && !self.page_keys.contains(*link));
+        let mut astray: Vec<BrokenReference> = links.map(|link| BrokenReference::Page(link.to_owned())).collect();
+        let entries = page.frontmatter.sl_refs.iter().flatten();
+        astray.extend(entries.filter_map(|entry| Some(BrokenReference::SlRef(entry.clone(), self.entry(entry)?))));
+        astray.extend(
+            mentions(&page.body)
+                .into_iter()
+                .filter_map(|mention| self.mention(mention))
+                .map(BrokenReference::BodyMention),
+        );
         astray
     }
 
@@ -190,53 +194,59 @@ impl<'a> Catalog<'a> {
         let (source, entity) = (parts.next().unwrap_or_default(), parts.next().filter(|entity| !entity.is_empty()));
         let is_target = |connection: &str| self.targets.iter().any(|target| target == connection);
         let found = match connection.filter(|connection| !is_target(connection)) {
-            Some(_) => Found::Nothing,
+            Some(_) => EntityLookup::Missing,
             None => self.find(connection, source, entity),
         };
         match found {
-            Found::All => None,
-            Found::Source => {
-                let lacks = lacks(source, entity.unwrap_or_default());
-                Some(format!("`{}` in sl_refs: {lacks}", shown(entry)))
+            EntityLookup::Match => None,
+            EntityLookup::SourceOnly => {
+                let lacks = missing_entity_text(source, entity.unwrap_or_default());
+                Some(format!("`{}` in sl_refs: {lacks}", excerpt(entry)))
             }
-            Found::Nothing => Some(format!("`{}` in sl_refs is no source{}", shown(entry), self.within(connection))),
+            EntityLookup::Missing => {
+                Some(format!("`{}` in sl_refs is no source{}", excerpt(entry), self.scope_suffix(connection)))
+            }
         }
     }
 
-    fn mention(&self, Mention { token, connection, what }: Mention<'_>) -> Option<String> {
-        let nowhere = |what: &str| Some(format!("`{}` names no {what}{}", shown(token), self.within(connection)));
+    fn mention(&self, Mention { token, connection, target: what }: Mention<'_>) -> Option<String> {
+        let nowhere =
+            |what: &str| Some(format!("`{}` names no {what}{}", excerpt(token), self.scope_suffix(connection)));
         match what {
-            What::Table(table) => {
-                let is_there =
-                    |connection: &&str| self.sources(connection).all.values().any(|source| is_of_table(source, table));
+            MentionTarget::Table(table) => {
+                let is_there = |connection: &&str| {
+                    self.sources(connection).by_name.values().any(|source| names_table(source, table))
+                };
                 if self.connections(connection).iter().any(is_there) { None } else { nowhere("table of a source") }
             }
-            What::Source(name) => match self.find(connection, name, None) {
-                Found::All | Found::Source => None,
-                Found::Nothing => nowhere("source"),
+            MentionTarget::Source(name) => match self.find(connection, name, None) {
+                EntityLookup::Match | EntityLookup::SourceOnly => None,
+                EntityLookup::Missing => nowhere("source"),
             },
             // Files, schemas and much else look like it: only what is said of a source that is there can be wrong.
-            What::Entity(name, entity) => match self.find(connection, name, Some(entity)) {
-                Found::Source => Some(format!("`{}`: {}", shown(token), lacks(name, entity))),
-                Found::All | Found::Nothing => None,
+            MentionTarget::Entity(name, entity) => match self.find(connection, name, Some(entity)) {
+                EntityLookup::SourceOnly => {
+                    Some(format!("`{}`: {}", excerpt(token), missing_entity_text(name, entity)))
+                }
+                EntityLookup::Match | EntityLookup::Missing => None,
             },
         }
     }
 
     /// Whether `entry` stays in `sl_refs` when KTX repairs them: it is exactly a source, or a measure or segment of one.
-    pub(crate) fn keeps(&self, entry: &str) -> bool {
-        let is_meant = |source: &Source| {
+    pub(crate) fn is_kept_by_repair(&self, entry: &str) -> bool {
+        let is_meant = |source: &SemanticSource| {
             let Some(rest) = entry.strip_prefix(&source.name) else { return false };
             let has =
                 |entity| ["measures", "segments"].iter().any(|key| texts(&source.doc, key, "name").contains(&entity));
             rest.is_empty() || rest.strip_prefix('.').is_some_and(has)
         };
-        self.targets.iter().any(|connection| self.sources(connection).all.values().any(is_meant))
+        self.targets.iter().any(|connection| self.sources(connection).by_name.values().any(is_meant))
     }
 
     /// Whether KTX's repair keeps `entry` and its gate refuses it: the first source of that name lacks what another has.
-    pub(crate) fn refuses(&self, entry: &str) -> bool {
-        self.keeps(entry) && self.entry(entry).is_some()
+    pub(crate) fn is_rejected_by_gate(&self, entry: &str) -> bool {
+        self.is_kept_by_repair(entry) && self.entry(entry).is_some()
     }
 
     /// Where a reference is looked up.
@@ -245,74 +255,79 @@ impl<'a> Catalog<'a> {
     }
 
     /// Looks for `entity` in the first source of that name.
-    fn find(&self, connection: Option<&str>, name: &str, entity: Option<&str>) -> Found {
+    fn find(&self, connection: Option<&str>, name: &str, entity: Option<&str>) -> EntityLookup {
         for connection in self.connections(connection) {
-            if let Some(Source { doc, .. }) = self.sources(connection).all.get(name) {
+            if let Some(SemanticSource { doc, .. }) = self.sources(connection).by_name.get(name) {
                 let has = |entity| {
                     ["measures", "columns", "segments"].iter().any(|key| texts(doc, key, "name").contains(&entity))
                 };
-                return if entity.is_none_or(has) { Found::All } else { Found::Source };
+                return if entity.is_none_or(has) { EntityLookup::Match } else { EntityLookup::SourceOnly };
             }
         }
-        Found::Nothing
+        EntityLookup::Missing
     }
 
     /// The sources of `connection`, which may be a text out of a page; none where nothing can be read.
-    fn sources(&self, connection: &str) -> Rc<Sources> {
-        if let Some(read) = self.read.borrow().get(connection) {
+    fn sources(&self, connection: &str) -> Rc<SemanticSources> {
+        if let Some(read) = self.sources_cache.borrow().get(connection) {
             return Rc::clone(read);
         }
-        let sources = match self.when {
-            _ if !wiki::is_key(connection) => Ok(Sources::default()),
-            When::Now => Layer(self.workspace).sources(connection),
-            When::Before => before(self.workspace, connection),
+        let sources = match self.version {
+            _ if !wiki::is_page_key(connection) => Ok(SemanticSources::default()),
+            CatalogVersion::Current => SemanticLayer(self.workspace).sources(connection),
+            CatalogVersion::Original => original_sources(self.workspace, connection),
         };
         let sources = Rc::new(sources.unwrap_or_default());
-        self.read.borrow_mut().insert(connection.to_owned(), Rc::clone(&sources));
+        self.sources_cache.borrow_mut().insert(connection.to_owned(), Rc::clone(&sources));
         sources
     }
 
     /// The end of a sentence about something that is not found.
-    fn within(&self, connection: Option<&str>) -> String {
+    fn scope_suffix(&self, connection: Option<&str>) -> String {
         match self.connections(connection)[..] {
             [] => String::new(),
-            [connection] => format!(" of connection {}", shown(connection)),
-            ref connections if connections.len() <= NAMED => format!(" of the connections {}", connections.join(", ")),
+            [connection] => format!(" of connection {}", excerpt(connection)),
+            ref connections if connections.len() <= MAX_LISTED => {
+                format!(" of the connections {}", connections.join(", "))
+            }
             _ => " of any connection".to_owned(),
         }
     }
 }
 
 /// The sources of `connection` without what was changed in `workspace`. Scans are never changed there.
-fn before(workspace: &Workspace, connection: &str) -> io::Result<Sources> {
-    let now = Layer(workspace).sources(connection)?;
-    let mut sources = Sources { scanned: now.scanned, ..Sources::default() };
-    for (name, doc) in sources.scanned.clone() {
-        sources.all.insert(name.clone(), Source { name, doc });
+fn original_sources(workspace: &Workspace, connection: &str) -> io::Result<SemanticSources> {
+    let now = SemanticLayer(workspace).sources(connection)?;
+    let mut sources = SemanticSources { scanned_tables: now.scanned_tables, ..SemanticSources::default() };
+    for (name, doc) in sources.scanned_tables.clone() {
+        sources.by_name.insert(name.clone(), SemanticSource { name, doc });
     }
     let changes = workspace.changes();
     let unchanged = now.files.into_iter().filter(|file| !changes.contains_key(&file.path));
-    let mut docs: BTreeMap<String, (String, Doc)> =
+    let mut docs: BTreeMap<String, (String, SourceDoc)> =
         unchanged.filter_map(|file| Some((file.path, (file.name, file.doc.ok()?)))).collect();
-    for path in changes.into_keys().filter(|path| layer::place_of(path).is_some_and(|(of, _)| of == connection)) {
-        let Some(bytes) = workspace.before(&path)? else { continue };
+    for path in changes
+        .into_keys()
+        .filter(|path| semantic_layer::split_source_path(path).is_some_and(|(of, _)| of == connection))
+    {
+        let Some(bytes) = workspace.original(&path)? else { continue };
         let text = String::from_utf8_lossy(&bytes);
-        if let Ok(doc) = layer::parse(&text) {
-            docs.insert(path.clone(), (layer::name_in(&text, &path), doc));
+        if let Ok(doc) = semantic_layer::parse_source(&text) {
+            docs.insert(path.clone(), (semantic_layer::source_name(&text, &path), doc));
         }
     }
     for (name, doc) in docs.into_values() {
-        sources.put(&name, doc);
+        sources.insert(&name, doc);
     }
     Ok(sources)
 }
 
-fn lacks(source: &str, entity: &str) -> String {
-    format!("source {} has no measure, segment or column `{}`", shown(source), shown(entity))
+fn missing_entity_text(source: &str, entity: &str) -> String {
+    format!("source {} has no measure, segment or column `{}`", excerpt(source), excerpt(entity))
 }
 
 /// True if `table`, as written in a page or a call, names `source` or its table.
-pub(super) fn is_of_table(source: &Source, table: &str) -> bool {
+pub(super) fn names_table(source: &SemanticSource, table: &str) -> bool {
     let plain = |text: &str| text.trim().replace(['"', '`', '[', ']'], "").to_lowercase();
     let wanted = plain(table);
     if wanted.is_empty() {
@@ -332,10 +347,10 @@ mod tests {
 
     use super::*;
 
-    fn page(body: &str, refs: &[&str], sl_refs: &[&str]) -> Page {
-        let mut page = Page { body: body.into(), ..Page::default() };
-        page.front.refs = Some(refs.iter().map(|text| (*text).to_owned()).collect());
-        page.front.sl_refs = Some(sl_refs.iter().map(|text| (*text).to_owned()).collect());
+    fn page(body: &str, refs: &[&str], sl_refs: &[&str]) -> WikiPage {
+        let mut page = WikiPage { body: body.into(), ..WikiPage::default() };
+        page.frontmatter.refs = Some(refs.iter().map(|text| (*text).to_owned()).collect());
+        page.frontmatter.sl_refs = Some(sl_refs.iter().map(|text| (*text).to_owned()).collect());
         page
     }
 
@@ -343,22 +358,22 @@ mod tests {
     fn only_texts_that_can_be_keys_are_links() {
         let body = "[[a]] [[b|the b]] [[ c-1 ]] [[A]] [[two words]] [[x\ny]] [[]] [[[d]] [[e]f]] ```[[in-code]]```";
         let page = page(body, &["g_2", "Revenue Policy", "UPPER-page", " g", ""], &[]);
-        assert_eq!(links(&page).into_iter().collect::<Vec<_>>(), ["a", "b", "c-1", "g_2", "in-code"]);
+        assert_eq!(page_links(&page).into_iter().collect::<Vec<_>>(), ["a", "b", "c-1", "g_2", "in-code"]);
     }
 
     #[test]
-    fn mentions_are_in_inline_code_alone() {
+    fn mentions_are_found_in_inline_code_only() {
         let body = "`source:a` `wh/table: b.c ` ``a.b``\n`a.b.c` `1.b` `x/y.z` `/a.b` `source:`\n  ```sql\n`source:fenced`\n```\nsource:plain `a\n.b`";
         let found: Vec<String> = mentions(body)
             .into_iter()
-            .map(|Mention { connection, what, .. }| format!("{} {what:?}", connection.unwrap_or("-")))
+            .map(|Mention { connection, target: what, .. }| format!("{} {what:?}", connection.unwrap_or("-")))
             .collect();
         let wanted = ["- Source(\"a\")", "wh Table(\"b.c\")", "- Entity(\"a\", \"b\")", "x Entity(\"y\", \"z\")"];
         assert_eq!(found, wanted);
     }
 
     #[test]
-    fn what_leads_nowhere_is_told_with_the_reason() {
+    fn broken_references_are_reported_with_reason() {
         let dir = tempfile::tempdir().unwrap();
         for (path, text) in [
             ("wiki/global/known.md", "x\n"),
@@ -375,22 +390,22 @@ mod tests {
         }
         let space = Workspace::create(dir.path(), &dir.path().join("work")).unwrap();
         let targets = ["orbit".to_owned(), "wh".to_owned()];
-        let catalog = Catalog::new(&space, &targets, When::Now).unwrap();
+        let catalog = ReferenceCatalog::new(&space, &targets, CatalogVersion::Current).unwrap();
         let good = page(
             "[[known]] [[own]] `source:orders` `wh/source:visits` `old/source:gone` `table:SHOP.\"ORDERS\"` `table:orders` \
              `table:visits` `orders.id` `orders.total` `visits.day` `old/gone.big` `shop.orders` `../x.y` `a/source.md`",
             &["known", "No Key"],
             &["orders", "wh/orders.total", "orders.id", "/visits", "orders."],
         );
-        assert_eq!(catalog.astray("own", &good), []);
+        assert_eq!(catalog.broken_references("own", &good), []);
         let bad = page(
             "[[gone]] `source:gone` `old/source:orders` `../source:x` `table:shop.visits` `orders.none`",
             &["other"],
             &["gone", "old/gone", "orders.none", "bi/orders", ""],
         );
-        let told = catalog.astray("own", &bad).into_iter().map(|astray| match astray {
-            Astray::Page(key) => format!("page {key}"),
-            Astray::Entry(_, why) | Astray::Mention(why) => why,
+        let told = catalog.broken_references("own", &bad).into_iter().map(|astray| match astray {
+            BrokenReference::Page(key) => format!("page {key}"),
+            BrokenReference::SlRef(_, why) | BrokenReference::BodyMention(why) => why,
         });
         insta::assert_snapshot!(told.collect::<Vec<_>>().join("\n"), @r"
         page gone
@@ -407,6 +422,6 @@ mod tests {
         `orders.none`: source orders has no measure, segment or column `none`
         ");
         let kept = ["orders", "orders.total", "orders.id", "wh/orders", "visits", "gone", "orders."];
-        assert_eq!(kept.map(|entry| catalog.keeps(entry)), [true, true, false, false, true, false, false]);
+        assert_eq!(kept.map(|entry| catalog.is_kept_by_repair(entry)), [true, true, false, false, true, false, false]);
     }
 }

@@ -6,19 +6,19 @@
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::{Map, Value};
 
-use super::project::nearest;
+use super::project::nearest_name;
 
 /// A schema of type object.
 pub(crate) type Schema = Map<String, Value>;
 
 /// The schema of `T`, with everything in place rather than by reference.
-pub(crate) fn of<T: JsonSchema>() -> Schema {
+pub(crate) fn schema_for<T: JsonSchema>() -> Schema {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.inline_subschemas = true;
         settings.meta_schema = None;
     });
     let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
-    tidy(&mut schema);
+    simplify(&mut schema);
     let mut schema = match schema {
         Value::Object(schema) => schema,
         _ => Schema::new(),
@@ -30,7 +30,7 @@ pub(crate) fn of<T: JsonSchema>() -> Schema {
 }
 
 /// Drops what no model needs: titles, number formats, and `null` beside the type of an optional field.
-fn tidy(schema: &mut Value) {
+fn simplify(schema: &mut Value) {
     match schema {
         Value::Object(map) => {
             map.remove("title");
@@ -51,33 +51,33 @@ fn tidy(schema: &mut Value) {
             for (key, value) in map.iter_mut() {
                 match value {
                     // Names of fields are not keywords: a field may well be called `title`.
-                    Value::Object(fields) if key == "properties" => fields.values_mut().for_each(tidy),
-                    other => tidy(other),
+                    Value::Object(fields) if key == "properties" => fields.values_mut().for_each(simplify),
+                    other => simplify(other),
                 }
             }
         }
-        Value::Array(list) => list.iter_mut().for_each(tidy),
+        Value::Array(list) => list.iter_mut().for_each(simplify),
         _ => {}
     }
 }
 
 /// `value` as the tool may take it, or every way in which it breaks `schema`, each naming its field.
-pub(crate) fn check(schema: &Schema, value: &Value) -> Result<Value, Vec<String>> {
+pub(crate) fn validate(schema: &Schema, value: &Value) -> Result<Value, Vec<String>> {
     // Some programs send nothing at all for a tool without required fields, and null for fields that are left out.
     let mut value = if value.is_null() { Value::Object(Map::new()) } else { value.clone() };
     if let Value::Object(fields) = &mut value {
         fields.retain(|_, value| !value.is_null());
     }
     let mut problems = Vec::new();
-    walk(schema, &value, "the arguments", &mut problems);
+    validate_value(schema, &value, "the arguments", &mut problems);
     if problems.is_empty() { Ok(value) } else { Err(problems) }
 }
 
-fn walk(schema: &Schema, value: &Value, at: &str, problems: &mut Vec<String>) {
+fn validate_value(schema: &Schema, value: &Value, at: &str, problems: &mut Vec<String>) {
     if let Some(expected) = schema.get("type").and_then(Value::as_str)
         && !has_type(value, expected)
     {
-        problems.push(format!("{at} must be {}, not {}", in_words(expected), kind(value)));
+        problems.push(format!("{at} must be {}, not {}", type_label(expected), kind(value)));
         return;
     }
     if let Some(choices) = schema.get("enum").and_then(Value::as_array)
@@ -89,13 +89,13 @@ fn walk(schema: &Schema, value: &Value, at: &str, problems: &mut Vec<String>) {
     let limit = |keyword: &str| schema.get(keyword).and_then(Value::as_u64);
     match value {
         Value::String(text) => {
-            bounds(text.chars().count(), limit("minLength"), limit("maxLength"), at, "characters", problems)
+            check_bounds(text.chars().count(), limit("minLength"), limit("maxLength"), at, "characters", problems)
         }
         Value::Array(items) => {
-            bounds(items.len(), limit("minItems"), limit("maxItems"), at, "items", problems);
+            check_bounds(items.len(), limit("minItems"), limit("maxItems"), at, "items", problems);
             if let Some(Value::Object(schema)) = schema.get("items") {
                 for (index, item) in items.iter().enumerate() {
-                    walk(schema, item, &format!("`{}[{index}]`", at.trim_matches('`')), problems);
+                    validate_value(schema, item, &format!("`{}[{index}]`", at.trim_matches('`')), problems);
                 }
             }
         }
@@ -130,15 +130,16 @@ fn object(schema: &Schema, fields: &Map<String, Value>, at: &str, problems: &mut
     let given = fields.iter().filter(|(name, value)| !value.is_null() || required.contains(&name.as_str()));
     for (name, value) in given {
         match properties.and_then(|properties| properties.get(name)) {
-            Some(Value::Object(schema)) => walk(schema, value, &format!("`{prefix}{name}`"), problems),
+            Some(Value::Object(schema)) => validate_value(schema, value, &format!("`{prefix}{name}`"), problems),
             Some(_) => {}
             None if schema.get("additionalProperties") == Some(&Value::Bool(false)) => {
-                let hint = nearest(name, &known).map_or_else(String::new, |name| format!(" (did you mean `{name}`?)"));
-                problems.push(format!("`{prefix}{}` is not a field{hint}", shown(name)));
+                let hint =
+                    nearest_name(name, &known).map_or_else(String::new, |name| format!(" (did you mean `{name}`?)"));
+                problems.push(format!("`{prefix}{}` is not a field{hint}", excerpt(name)));
             }
             None => {
                 if let Some(Value::Object(schema)) = schema.get("additionalProperties") {
-                    walk(schema, value, &format!("`{prefix}{}`", shown(name)), problems);
+                    validate_value(schema, value, &format!("`{prefix}{}`", excerpt(name)), problems);
                 }
             }
         }
@@ -146,11 +147,11 @@ fn object(schema: &Schema, fields: &Map<String, Value>, at: &str, problems: &mut
 }
 
 /// The fields of a schema in words: `key (text, required), limit (whole number)`.
-pub(crate) fn fields(schema: &Schema) -> String {
+pub(crate) fn describe_fields(schema: &Schema) -> String {
     let required = required(schema);
     let properties = schema.get("properties").and_then(Value::as_object);
     let words = properties.into_iter().flatten().map(|(name, schema)| {
-        let kind = schema.get("type").and_then(Value::as_str).map_or("value", in_words);
+        let kind = schema.get("type").and_then(Value::as_str).map_or("value", type_label);
         let must = if required.contains(&name.as_str()) { ", required" } else { "" };
         format!("{name} ({kind}{must})")
     });
@@ -162,7 +163,7 @@ fn required(schema: &Schema) -> Vec<&str> {
     schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-fn bounds(size: usize, least: Option<u64>, most: Option<u64>, at: &str, what: &str, problems: &mut Vec<String>) {
+fn check_bounds(size: usize, least: Option<u64>, most: Option<u64>, at: &str, what: &str, problems: &mut Vec<String>) {
     let size = size as u64;
     if least.is_some_and(|least| size < least) {
         problems.push(format!("{at} must not be empty"));
@@ -184,7 +185,7 @@ fn has_type(value: &Value, expected: &str) -> bool {
     }
 }
 
-fn in_words(kind: &str) -> &str {
+fn type_label(kind: &str) -> &str {
     match kind {
         "string" => "text",
         "integer" => "a whole number",
@@ -208,6 +209,6 @@ fn kind(value: &Value) -> &'static str {
 }
 
 /// Foreign text, short and on one line.
-pub(crate) fn shown(text: &str) -> String {
+pub(crate) fn excerpt(text: &str) -> String {
     text.chars().take(80).collect::<String>().escape_debug().to_string()
 }

@@ -16,22 +16,22 @@ pub(crate) struct Skill {
     pub(crate) description: String,
     pub(crate) body: String,
     /// Agents of work units may load it.
-    pub(crate) for_units: bool,
+    pub(crate) is_for_units: bool,
 }
 
 /// Offered to every unit, whatever its adapter.
-pub(crate) const COMMON: [&str; 3] = ["ingest_triage", "sl_capture", "wiki_capture"];
+pub(crate) const COMMON_SKILLS: [&str; 3] = ["ingest_triage", "sl_capture", "wiki_capture"];
 
 /// KTX's name for the agent of a work unit.
-const UNITS: &str = "memory_agent";
+const WORK_UNIT_CALLER: &str = "memory_agent";
 
 /// KTX's names of agents.
-const CALLERS: [&str; 2] = [UNITS, "research"];
+const KNOWN_CALLERS: [&str; 2] = [WORK_UNIT_CALLER, "research"];
 
 /// Longest description, in characters: every unit's prompt has it.
-const DESCRIPTION: usize = 500;
+const MAX_DESCRIPTION_CHARS: usize = 500;
 
-const FILES: [&str; 8] = [
+const BUNDLED_FILES: [&str; 8] = [
     include_str!("../../assets/skills/ingest_triage/SKILL.md"),
     include_str!("../../assets/skills/sl_capture/SKILL.md"),
     include_str!("../../assets/skills/wiki_capture/SKILL.md"),
@@ -43,40 +43,44 @@ const FILES: [&str; 8] = [
 ];
 
 /// The skills that come with the program, in the order of their files.
-pub(crate) fn packaged() -> &'static [Arc<Skill>] {
+pub(crate) fn bundled_skills() -> &'static [Arc<Skill>] {
     static ALL: LazyLock<Vec<Arc<Skill>>> =
-        LazyLock::new(|| FILES.iter().filter_map(|text| parse(text).ok()).map(Arc::new).collect());
+        LazyLock::new(|| BUNDLED_FILES.iter().filter_map(|text| parse(text).ok()).map(Arc::new).collect());
     &ALL
 }
 
 /// Reads a `SKILL.md`. The error reads as the end of a sentence about the file, with its remedy.
 pub(crate) fn parse(text: &str) -> Result<Skill, String> {
     #[derive(Deserialize)]
-    struct Front {
+    struct SkillFrontmatter {
         name: String,
         description: String,
         callers: Option<Vec<String>>,
     }
-    const FRAME: &str = "does not start with frontmatter; begin it with `---`, name, description and `---`";
+    const MISSING_FRONTMATTER: &str =
+        "does not start with frontmatter; begin it with `---`, name, description and `---`";
     // Files that come from Windows end their lines in two characters.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text).replace("\r\n", "\n");
-    let (front, body) = text.strip_prefix("---\n").and_then(|rest| rest.split_once("\n---\n")).ok_or(FRAME)?;
-    let Front { name, description, callers } = yaml::from_str(front).map_err(|error| {
+    let (front, body) =
+        text.strip_prefix("---\n").and_then(|rest| rest.split_once("\n---\n")).ok_or(MISSING_FRONTMATTER)?;
+    let SkillFrontmatter { name, description, callers } = yaml::from_str(front).map_err(|error| {
         format!("has frontmatter that cannot be read ({error}); it takes name, description and callers")
     })?;
-    if description.trim().is_empty() || description.chars().count() > DESCRIPTION {
-        return Err(format!("has no description of 1 to {DESCRIPTION} characters; units choose skills by it"));
+    if description.trim().is_empty() || description.chars().count() > MAX_DESCRIPTION_CHARS {
+        return Err(format!(
+            "has no description of 1 to {MAX_DESCRIPTION_CHARS} characters; units choose skills by it"
+        ));
     }
     if body.trim().is_empty() {
         return Err("has no body; write the instructions below the frontmatter".into());
     }
-    let strange = callers.iter().flatten().find(|caller| !CALLERS.contains(&caller.as_str()));
+    let strange = callers.iter().flatten().find(|caller| !KNOWN_CALLERS.contains(&caller.as_str()));
     if let Some(caller) = strange {
-        return Err(format!("names the caller `{}`; callers are {}", caller.escape_debug(), CALLERS.join(", ")));
+        return Err(format!("names the caller `{}`; callers are {}", caller.escape_debug(), KNOWN_CALLERS.join(", ")));
     }
-    let for_units = callers.is_none_or(|callers| callers.iter().any(|caller| caller == UNITS));
+    let for_units = callers.is_none_or(|callers| callers.iter().any(|caller| caller == WORK_UNIT_CALLER));
     let description = description.split_whitespace().collect::<Vec<_>>().join(" ");
-    Ok(Skill { name, description, body: body.trim().to_owned(), for_units })
+    Ok(Skill { name, description, body: body.trim().to_owned(), is_for_units: for_units })
 }
 
 #[cfg(test)]
@@ -86,24 +90,24 @@ mod tests {
 
     #[test]
     fn every_file_is_a_skill() {
-        for text in FILES {
+        for text in BUNDLED_FILES {
             let skill = parse(text).unwrap();
-            assert!(skill.for_units && skill.body.starts_with("# "), "{}", skill.name);
+            assert!(skill.is_for_units && skill.body.starts_with("# "), "{}", skill.name);
         }
     }
 
     #[test]
-    fn whatever_an_adapter_names_exists() {
-        let names: Vec<&str> = packaged().iter().map(|skill| skill.name.as_str()).collect();
-        for adapter in source::names().filter_map(source::adapter) {
-            for skill in adapter.skills().iter().chain(&COMMON) {
+    fn skills_named_by_adapters_exist() {
+        let names: Vec<&str> = bundled_skills().iter().map(|skill| skill.name.as_str()).collect();
+        for adapter in source::adapter_names().filter_map(source::find_adapter) {
+            for skill in adapter.skills().iter().chain(&COMMON_SKILLS) {
                 assert!(names.contains(skill), "{}: {skill}", adapter.name());
             }
         }
     }
 
     #[test]
-    fn what_is_no_skill_says_why() {
+    fn invalid_skill_error_names_the_cause() {
         let cases = [
             ("# plain", "does not start with frontmatter"),
             ("---\nname: a\n---\nbody", "frontmatter that cannot be read"),
@@ -119,6 +123,6 @@ mod tests {
         let skill =
             parse("\u{feff}---\r\nname: on\r\ndescription: \"a\\n b\"\r\ncallers: [research]\r\n---\r\nbody\r\n")
                 .unwrap();
-        assert_eq!((skill.name.as_str(), skill.description.as_str(), skill.for_units), ("on", "a b", false));
+        assert_eq!((skill.name.as_str(), skill.description.as_str(), skill.is_for_units), ("on", "a b", false));
     }
 }

@@ -14,82 +14,82 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{
+    connection_scope::ConnectionScope,
     plan::WorkUnit,
-    reach::Reach,
-    schema::{self, shown},
+    schema::{self, excerpt},
     skill::Skill,
-    transcript::Transcript,
+    transcript::ToolTranscript,
     workspace::{Workspace, WriteError},
 };
 use crate::{
-    tape::note::work::{MemoryAction, Unmapped},
+    tape::note::attempt_output::{MemoryAction, UnmappedFile},
     units::{ToolCall, ToolReply, ToolSpec, Toolset},
 };
 
+mod broken_references;
 mod discover;
 mod emit;
 mod fallback;
-mod ledger;
-mod memory;
-mod page;
-mod raw;
-mod semantic;
+mod memory_actions;
+mod pagination;
+mod raw_files;
 mod skills;
+mod sl_common;
 mod sl_edit;
 mod sl_read;
 mod sql;
 mod stage;
-mod unresolved;
+mod verification_ledger;
 mod wiki_edit;
 mod wiki_read;
 
-pub use emit::Decision;
-pub use ledger::LedgerEntry;
+pub use emit::ReconcileDecision;
+pub use verification_ledger::LedgerEntry;
 
 /// Longest answer in characters; the agent's program cuts above 50,000.
-pub(super) const LONGEST: usize = 45_000;
+pub(super) const MAX_ANSWER_CHARS: usize = 45_000;
 
 /// Why a write is declined that would go over the work of somebody else.
-const CHANGED: &str = "page_changed";
+const PAGE_CHANGED: &str = "page_changed";
 
 /// What the tools of one attempt work on.
 #[derive(Debug)]
-pub(crate) struct Bench {
+pub(crate) struct ToolContext {
     pub(crate) unit: WorkUnit,
     pub(crate) workspace: Workspace,
-    pub(crate) reach: Reach,
+    pub(crate) scope: ConnectionScope,
     /// Those that can be loaded; the prompt lists the ones that fit the unit.
-    pub(crate) skills: Vec<Arc<Skill>>,
-    pub(crate) kept: Mutex<Kept>,
+    pub(crate) loadable_skills: Vec<Arc<Skill>>,
+    pub(crate) records: Mutex<AttemptRecords>,
 }
 
 /// What the agent put on record beside its writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Kept {
+pub struct AttemptRecords {
     /// Entries of the verification ledger.
     pub ledger: Vec<LedgerEntry>,
     /// Raw files that could not be mapped.
-    pub fallbacks: Vec<Unmapped>,
+    pub unmapped: Vec<UnmappedFile>,
     /// Decisions about what other units wrote.
-    pub decisions: Vec<Decision>,
+    pub decisions: Vec<ReconcileDecision>,
     /// What its writes come to.
     pub actions: Vec<MemoryAction>,
 }
 
-impl Bench {
-    pub(crate) fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+impl ToolContext {
+    pub(crate) fn records(&self) -> MutexGuard<'_, AttemptRecords> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether a change may name `raw_paths` as what it rests on, or why not: they are raw files of the unit. The pass
     /// acts on those that are gone as well.
-    fn admits(&self, raw_paths: Option<&[String]>) -> Result<(), String> {
-        let stage = self.unit.stage.as_deref();
+    fn check_raw_paths(&self, raw_paths: Option<&[String]>) -> Result<(), String> {
+        let stage = self.unit.stage_index.as_deref();
         let is_gone =
             |path: &String| stage.is_some_and(|stage| stage.evictions.iter().any(|gone| gone.raw_path == *path));
         let is_own = |path: &String| self.unit.planned.raw_files.contains(path) || is_gone(path);
         let foreign = raw_paths.unwrap_or_default().iter().filter(|path| !is_own(path));
-        let foreign: Vec<_> = foreign.map(|path| format!("`{}`", shown(path))).collect();
+        let foreign: Vec<_> = foreign.map(|path| format!("`{}`", excerpt(path))).collect();
         if foreign.is_empty() {
             return Ok(());
         }
@@ -102,47 +102,47 @@ impl Bench {
 }
 
 /// One tool.
-trait Tool {
+trait AgentTool {
     /// Name without server prefix.
     const NAME: &'static str;
     /// What the model is told.
-    const ABOUT: &'static str;
+    const DESCRIPTION: &'static str;
     /// Calls may run side by side.
     const READ_ONLY: bool;
     /// Locked until the verification ledger has an entry.
-    const GUARDED: bool = false;
+    const NEEDS_LEDGER: bool = false;
     /// Its arguments.
     type Input: DeserializeOwned + JsonSchema;
 
     /// Whether it is of any use at this bench.
-    fn offered(_bench: &Bench) -> bool {
+    fn is_offered(_bench: &ToolContext) -> bool {
         true
     }
 
     /// Does the work.
-    fn run(bench: &Bench, input: Self::Input) -> ToolReply;
+    fn run(bench: &ToolContext, input: Self::Input) -> ToolReply;
 }
 
 /// A tool whose type is forgotten.
 #[derive(Debug)]
-struct Entry {
+struct ToolEntry {
     name: &'static str,
-    about: &'static str,
-    read_only: bool,
-    guarded: bool,
-    offered: fn(&Bench) -> bool,
+    description: &'static str,
+    is_read_only: bool,
+    needs_ledger: bool,
+    is_offered: fn(&ToolContext) -> bool,
     schema: fn() -> schema::Schema,
-    run: fn(&Bench, Value) -> ToolReply,
+    run: fn(&ToolContext, Value) -> ToolReply,
 }
 
-const fn entry<T: Tool>() -> Entry {
-    Entry {
+const fn entry<T: AgentTool>() -> ToolEntry {
+    ToolEntry {
         name: T::NAME,
-        about: T::ABOUT,
-        read_only: T::READ_ONLY,
-        guarded: T::GUARDED,
-        offered: T::offered,
-        schema: schema::of::<T::Input>,
+        description: T::DESCRIPTION,
+        is_read_only: T::READ_ONLY,
+        needs_ledger: T::NEEDS_LEDGER,
+        is_offered: T::is_offered,
+        schema: schema::schema_for::<T::Input>,
         run: |bench, arguments| match serde_json::from_value(arguments) {
             Ok(input) => T::run(bench, input),
             Err(error) => ToolReply::error(format!("{} was not called: {error}", T::NAME)),
@@ -150,9 +150,9 @@ const fn entry<T: Tool>() -> Entry {
     }
 }
 
-static TOOLS: [Entry; 25] = [
-    entry::<raw::ReadRawFile>(),
-    entry::<raw::ReadRawSpan>(),
+static TOOLS: [ToolEntry; 25] = [
+    entry::<raw_files::ReadRawFile>(),
+    entry::<raw_files::ReadRawSpan>(),
     entry::<skills::LoadSkill>(),
     entry::<wiki_read::WikiRead>(),
     entry::<wiki_read::WikiSearch>(),
@@ -163,7 +163,7 @@ static TOOLS: [Entry; 25] = [
     entry::<discover::DiscoverData>(),
     entry::<sql::EntityDetails>(),
     entry::<sql::SqlExecution>(),
-    entry::<ledger::RecordVerificationLedger>(),
+    entry::<verification_ledger::RecordVerificationLedger>(),
     entry::<wiki_edit::WikiWrite>(),
     entry::<wiki_edit::WikiRemove>(),
     entry::<sl_edit::SlWriteSource>(),
@@ -180,44 +180,44 @@ static TOOLS: [Entry; 25] = [
 
 /// The tools of one attempt.
 #[derive(Debug)]
-pub(crate) struct Tools {
-    bench: Arc<Bench>,
-    transcript: Option<Arc<Transcript>>,
-    offer: Vec<(&'static Entry, schema::Schema)>,
+pub(crate) struct AttemptTools {
+    context: Arc<ToolContext>,
+    transcript: Option<Arc<ToolTranscript>>,
+    offered_tools: Vec<(&'static ToolEntry, schema::Schema)>,
     /// Held by the one call that may change something: edits read before they write.
-    turn: Mutex<()>,
+    write_lock: Mutex<()>,
 }
 
-impl Tools {
+impl AttemptTools {
     /// The tools of `bench`; calls are put on the transcript, if there is one.
-    pub(crate) fn new(bench: Arc<Bench>, transcript: Option<Arc<Transcript>>) -> Self {
-        let useful = TOOLS.iter().filter(|tool| (tool.offered)(&bench));
+    pub(crate) fn new(bench: Arc<ToolContext>, transcript: Option<Arc<ToolTranscript>>) -> Self {
+        let useful = TOOLS.iter().filter(|tool| (tool.is_offered)(&bench));
         let offer = useful.map(|tool| (tool, (tool.schema)())).collect();
-        Self { bench, transcript, offer, turn: Mutex::default() }
+        Self { context: bench, transcript, offered_tools: offer, write_lock: Mutex::default() }
     }
 
     fn answer(&self, call: &ToolCall) -> ToolReply {
-        let Some((tool, schema)) = self.offer.iter().find(|(tool, _)| tool.name == call.name) else {
-            let names: Vec<_> = self.offer.iter().map(|(tool, _)| tool.name).collect();
+        let Some((tool, schema)) = self.offered_tools.iter().find(|(tool, _)| tool.name == call.name) else {
+            let names: Vec<_> = self.offered_tools.iter().map(|(tool, _)| tool.name).collect();
             return ToolReply::error(format!(
                 "there is no tool `{}`; there are {}",
-                shown(&call.name),
+                excerpt(&call.name),
                 names.join(", ")
             ));
         };
-        let arguments = match schema::check(schema, &call.arguments) {
+        let arguments = match schema::validate(schema, &call.arguments) {
             Ok(arguments) => arguments,
             Err(problems) => {
                 return ToolReply::error(format!(
                     "{} was not called: {}. Its fields are: {}. Correct the arguments and call it again.",
                     tool.name,
                     problems.join("; "),
-                    schema::fields(schema),
+                    schema::describe_fields(schema),
                 ));
             }
         };
-        let _turn = (!tool.read_only).then(|| self.turn.lock().unwrap_or_else(PoisonError::into_inner));
-        if tool.guarded && self.bench.kept().ledger.is_empty() {
+        let _turn = (!tool.is_read_only).then(|| self.write_lock.lock().unwrap_or_else(PoisonError::into_inner));
+        if tool.needs_ledger && self.context.records().ledger.is_empty() {
             let text = format!(
                 "{} is locked: call record_verification_ledger first, then call it again with the same arguments.",
                 tool.name
@@ -225,27 +225,27 @@ impl Tools {
             let detail = json!({"reason": "verification_ledger_required", "toolName": tool.name});
             return refusal(tool.name, text, detail);
         }
-        let mut reply = (tool.run)(&self.bench, arguments);
-        unresolved::tell(&self.bench, tool.name, &mut reply);
-        bounded(reply)
+        let mut reply = (tool.run)(&self.context, arguments);
+        broken_references::append_broken_references(&self.context, tool.name, &mut reply);
+        mark_oversized(reply)
     }
 }
 
-impl Toolset for Tools {
+impl Toolset for AttemptTools {
     fn specs(&self) -> Vec<ToolSpec> {
-        let spec = |(tool, schema): &(&Entry, schema::Schema)| ToolSpec {
+        let spec = |(tool, schema): &(&ToolEntry, schema::Schema)| ToolSpec {
             name: tool.name,
-            description: tool.about.to_owned(),
+            description: tool.description.to_owned(),
             input_schema: schema.clone(),
-            read_only: tool.read_only,
+            read_only: tool.is_read_only,
         };
-        self.offer.iter().map(spec).collect()
+        self.offered_tools.iter().map(spec).collect()
     }
 
     fn call(&self, call: &ToolCall) -> ToolReply {
         let (began, clock) = (Timestamp::now(), Instant::now());
         let reply = self.answer(call);
-        memory::note(&mut self.bench.kept().actions, call, &reply);
+        memory_actions::record_call(&mut self.context.records().actions, call, &reply);
         if let Some(transcript) = &self.transcript {
             transcript.record(call, began, clock.elapsed(), &reply);
         }
@@ -261,34 +261,34 @@ fn refusal(tool: &str, text: String, mut detail: Value) -> ToolReply {
     if let Some(detail) = detail.as_object_mut() {
         detail.shift_insert(0, "success".into(), false.into());
     }
-    let counts = matches!(tool, "wiki_write" | "wiki_remove" | "sl_write_source") && detail["reason"] != CHANGED;
+    let counts = matches!(tool, "wiki_write" | "wiki_remove" | "sl_write_source") && detail["reason"] != PAGE_CHANGED;
     ToolReply { markdown: text, structured: Some(detail), is_error: counts, declined: true }
 }
 
 /// The word that a refusal gives as its reason.
-fn word(error: &WriteError) -> &'static str {
+fn decline_reason(error: &WriteError) -> &'static str {
     match error {
-        WriteError::Forbidden(_) => "path_not_allowed",
+        WriteError::ForbiddenPath(_) => "path_not_allowed",
         WriteError::Binary(_) => "binary_content",
         WriteError::TooLarge { .. } => "too_large",
-        WriteError::Stale(_) => CHANGED,
-        WriteError::Sealed => "attempt_over",
+        WriteError::ChangedSinceRead(_) => PAGE_CHANGED,
+        WriteError::Closed => "attempt_over",
         WriteError::ReadOnly => "read_only",
         WriteError::Io { .. } => "write_failed",
     }
 }
 
 /// What a read tool answers when there is nothing to read: a text, not a failed call, as KTX has it.
-fn miss(text: impl std::fmt::Display) -> ToolReply {
+fn not_found_reply(text: impl std::fmt::Display) -> ToolReply {
     ToolReply::declined(format!("Error: {text}"))
 }
 
 /// Declares an answer large that no tool has paged.
-fn bounded(mut reply: ToolReply) -> ToolReply {
-    if let Some((cut, _)) = reply.markdown.char_indices().nth(LONGEST) {
+fn mark_oversized(mut reply: ToolReply) -> ToolReply {
+    if let Some((cut, _)) = reply.markdown.char_indices().nth(MAX_ANSWER_CHARS) {
         let all = reply.markdown.chars().count();
         reply.markdown.truncate(cut);
-        reply.markdown.push_str(&format!("\n\n[cut: the first {LONGEST} of {all} characters are shown]"));
+        reply.markdown.push_str(&format!("\n\n[cut: the first {MAX_ANSWER_CHARS} of {all} characters are shown]"));
     }
     reply
 }

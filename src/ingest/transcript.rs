@@ -23,25 +23,25 @@ use crate::{
 };
 
 /// KTX's place for transcripts, relative to the project.
-const TRANSCRIPTS: &str = ".ktx/ingest-transcripts";
+const TRANSCRIPTS_DIR: &str = ".ktx/ingest-transcripts";
 
 /// The transcript of one attempt. Calls may come from several threads.
 #[derive(Debug)]
-pub struct Transcript {
+pub struct ToolTranscript {
     path: PathBuf,
     /// The path below the project.
-    name: Option<String>,
+    relative_path: Option<String>,
     unit: UnitKey,
     attempt: u32,
-    state: Mutex<State>,
+    state: Mutex<TranscriptState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct TranscriptState {
     file: File,
     /// `unit:tool:toolCallId` of every failure on file.
-    failures: BTreeSet<String>,
-    lost: u64,
+    recorded_failures: BTreeSet<String>,
+    lost_lines: u64,
 }
 
 /// A tool call that failed before it reached us.
@@ -61,7 +61,7 @@ pub struct RejectedCall<'a> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Line<'a> {
+struct TranscriptLine<'a> {
     ts: Timestamp,
     wu_key: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -72,33 +72,33 @@ struct Line<'a> {
     duration_ms: u64,
     input: &'a Value,
     #[serde(skip_serializing_if = "Option::is_none")]
-    output: Option<Output<'a>>,
+    output: Option<TranscriptOutput<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<Failure<'a>>,
+    error: Option<TranscriptFailure<'a>>,
 }
 
 #[derive(Serialize)]
-struct Output<'a> {
+struct TranscriptOutput<'a> {
     markdown: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     structured: Option<&'a Value>,
 }
 
 #[derive(Serialize)]
-struct Failure<'a> {
+struct TranscriptFailure<'a> {
     message: &'a str,
     name: &'static str,
 }
 
-impl Transcript {
+impl ToolTranscript {
     /// Opens the transcript of an attempt below `project`, which appends to those of earlier attempts at the unit.
     pub fn open(project: &Path, job: &str, unit: &UnitKey, attempt: u32) -> io::Result<Self> {
-        scoped_dir::make_hidden(project, &project.join(TRANSCRIPTS))?;
-        let name = format!("{TRANSCRIPTS}/{}/{}.jsonl", path_component(job), path_component(unit));
+        scoped_dir::create_ignored_dir(project, &project.join(TRANSCRIPTS_DIR))?;
+        let name = format!("{TRANSCRIPTS_DIR}/{}/{}.jsonl", path_component(job), path_component(unit));
         let file = ScopedDir::open(project)?.append_to(&name)?;
-        let state = Mutex::new(State { file, failures: BTreeSet::new(), lost: 0 });
+        let state = Mutex::new(TranscriptState { file, recorded_failures: BTreeSet::new(), lost_lines: 0 });
         let (path, name) = (project.join(&name), Some(name));
-        Ok(Self { path, name, unit: unit.clone(), attempt, state })
+        Ok(Self { path, relative_path: name, unit: unit.clone(), attempt, state })
     }
 
     /// The file.
@@ -107,13 +107,13 @@ impl Transcript {
     }
 
     /// The file, relative to the project. `None` if its name is no text.
-    pub fn name(&self) -> Option<&str> {
-        self.name.as_deref()
+    pub fn relative_path(&self) -> Option<&str> {
+        self.relative_path.as_deref()
     }
 
     /// Lines that could not be written (a full disk, for one).
-    pub fn lost(&self) -> u64 {
-        self.state().lost
+    pub fn lost_lines(&self) -> u64 {
+        self.state().lost_lines
     }
 
     /// Writes a call that reached us. A failure is an `error` unless the tool itself explained it in `structured`.
@@ -123,9 +123,10 @@ impl Transcript {
         if failed && !state.is_new(&self.unit, &call.name, call.tool_use_id.as_deref()) {
             return;
         }
-        state.append(&Line {
-            output: (!failed).then_some(Output { markdown: &reply.markdown, structured: reply.structured.as_ref() }),
-            error: failed.then_some(Failure { message: &reply.markdown, name: "ToolError" }),
+        state.append(&TranscriptLine {
+            output: (!failed)
+                .then_some(TranscriptOutput { markdown: &reply.markdown, structured: reply.structured.as_ref() }),
+            error: failed.then_some(TranscriptFailure { message: &reply.markdown, name: "ToolError" }),
             ..self.line(&call.name, call.tool_use_id.as_deref(), began, millis(took), &call.arguments)
         });
         if reply.is_error {
@@ -142,7 +143,10 @@ impl Transcript {
         }
         let line =
             self.line(rejected.tool, rejected.tool_use_id, Timestamp::now(), rejected.duration_ms, rejected.input);
-        state.append(&Line { error: Some(Failure { message: rejected.message, name: "ToolRejected" }), ..line });
+        state.append(&TranscriptLine {
+            error: Some(TranscriptFailure { message: rejected.message, name: "ToolRejected" }),
+            ..line
+        });
         true
     }
 
@@ -153,8 +157,8 @@ impl Transcript {
         ts: Timestamp,
         duration_ms: u64,
         input: &'a Value,
-    ) -> Line<'a> {
-        Line {
+    ) -> TranscriptLine<'a> {
+        TranscriptLine {
             ts,
             wu_key: &self.unit,
             attempt: (self.attempt > 1).then_some(self.attempt),
@@ -167,25 +171,25 @@ impl Transcript {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, TranscriptState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl TranscriptState {
     /// Notes a failure. True if it was not noted before; without an id it is always new.
     fn is_new(&mut self, unit: &str, tool: &str, id: Option<&str>) -> bool {
-        id.is_none_or(|id| self.failures.insert(format!("{unit}:{tool}:{id}")))
+        id.is_none_or(|id| self.recorded_failures.insert(format!("{unit}:{tool}:{id}")))
     }
 
     /// One line, one write: lines of several processes never mix.
-    fn append(&mut self, line: &Line<'_>) {
+    fn append(&mut self, line: &TranscriptLine<'_>) {
         let written = serde_json::to_vec(line).map_err(io::Error::from).and_then(|mut bytes| {
             bytes.push(b'\n');
             self.file.write_all(&bytes)
         });
         if let Err(error) = written {
-            self.lost += 1;
+            self.lost_lines += 1;
             tracing::warn!(%error, "cannot write to a tool transcript");
         }
     }
@@ -197,14 +201,14 @@ fn millis(took: Duration) -> u64 {
 
 /// `name` as one component of a path. Keys of our own adapters come out as they are.
 fn path_component(name: &str) -> String {
-    const LONGEST: usize = 200;
+    const MAX_COMPONENT_BYTES: usize = 200;
     let safe: String = name.chars().map(|c| if c.is_control() || matches!(c, '/' | '\\') { '_' } else { c }).collect();
-    if safe == name && safe.len() <= LONGEST && !matches!(name, "" | "." | "..") {
+    if safe == name && safe.len() <= MAX_COMPONENT_BYTES && !matches!(name, "" | "." | "..") {
         return safe;
     }
     // Whatever was changed gets a hash, so that two keys never share a file.
-    let short: String = safe.trim_start_matches('.').chars().take(LONGEST / 4).collect();
-    format!("{short}-{}", slug::hash(name, 8))
+    let short: String = safe.trim_start_matches('.').chars().take(MAX_COMPONENT_BYTES / 4).collect();
+    format!("{short}-{}", slug::short_hash(name, 8))
 }
 
 #[cfg(test)]
@@ -218,7 +222,7 @@ mod tests {
         ToolCall { name: "wiki_read".into(), arguments: json!({"key": "a"}), tool_use_id: id.map(str::to_owned) }
     }
 
-    fn lines(transcript: &Transcript) -> Vec<Value> {
+    fn lines(transcript: &ToolTranscript) -> Vec<Value> {
         let text = std::fs::read_to_string(transcript.path()).unwrap();
         let mut lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         for line in &mut lines {
@@ -229,9 +233,9 @@ mod tests {
     }
 
     #[test]
-    fn lines_have_the_shape_of_ktx() {
+    fn transcript_lines_match_ktx_format() {
         let dir = tempfile::tempdir().unwrap();
-        let transcript = Transcript::open(dir.path(), "local-x", &"dbt-all".into(), 1).unwrap();
+        let transcript = ToolTranscript::open(dir.path(), "local-x", &"dbt-all".into(), 1).unwrap();
         assert_eq!(transcript.path(), dir.path().join(".ktx/ingest-transcripts/local-x/dbt-all.jsonl"));
         let took = Duration::from_millis(7);
         let good = ToolReply { structured: Some(json!({"key": "a"})), ..ToolReply::text("# A") };
@@ -249,9 +253,9 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_written_once_whoever_tells() {
+    fn failure_reported_twice_is_written_once() {
         let dir = tempfile::tempdir().unwrap();
-        let transcript = Transcript::open(dir.path(), "local-x", &"u".into(), 2).unwrap();
+        let transcript = ToolTranscript::open(dir.path(), "local-x", &"u".into(), 2).unwrap();
         let rejected = |id| RejectedCall {
             tool: "wiki_read",
             tool_use_id: id,
@@ -278,7 +282,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let outside = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink(outside.path(), dir.path().join(".ktx")).unwrap();
-        assert!(Transcript::open(dir.path(), "j", &"u".into(), 1).is_err());
+        assert!(ToolTranscript::open(dir.path(), "j", &"u".into(), 1).is_err());
         assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 0);
     }
 
@@ -286,7 +290,7 @@ mod tests {
         #[test]
         fn any_key_is_one_component(a in "\\PC{0,8}|[./\\\\\n]{0,4}|a{250}", b in "\\PC{0,8}|[./\\\\\n]{0,4}|a{251}") {
             for name in [path_component(&a), path_component(&b)] {
-                prop_assert!(scoped_dir::check(&name).is_ok() && !name.contains('/') && name.len() <= 240, "{}", name);
+                prop_assert!(scoped_dir::validate_relative_path(&name).is_ok() && !name.contains('/') && name.len() <= 240, "{}", name);
             }
             prop_assert_eq!(path_component(&a) == path_component(&b), a == b);
         }

@@ -12,27 +12,27 @@ use serde_json::{Map, Value};
 use super::{
     source::slug,
     workspace::Workspace,
-    yaml::{self, Quoting},
+    yaml::{self, QuotingStyle},
 };
 
 /// Folder of the pages that everybody shares.
-const FOLDER: &str = "wiki/global";
+const SHARED_PAGES_DIR: &str = "wiki/global";
 /// Longest summary in characters.
-pub(crate) const SUMMARY: usize = 200;
+pub(crate) const MAX_SUMMARY_CHARS: usize = 200;
 /// Longest key in characters.
-pub(crate) const KEY: usize = 120;
+pub(crate) const MAX_KEY_CHARS: usize = 120;
 
 /// A page.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Page {
-    pub(crate) front: Front,
+pub(crate) struct WikiPage {
+    pub(crate) frontmatter: Frontmatter,
     pub(crate) body: String,
 }
 
 /// The fields before the body, in KTX's order. A list that is not there is not written; one that is there may be empty.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Front {
+pub(crate) struct Frontmatter {
     pub(crate) summary: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) usage_mode: Option<String>,
@@ -58,7 +58,7 @@ pub(crate) struct Front {
     pub(crate) fingerprints: Option<Vec<String>>,
     /// Whatever else people or other programs keep there, in their order.
     #[serde(flatten)]
-    pub(crate) more: Map<String, Value>,
+    pub(crate) other_fields: Map<String, Value>,
 }
 
 /// A page cannot be read or written as text.
@@ -67,62 +67,63 @@ pub(crate) enum PageError {
     #[error("it is not UTF-8 text")]
     NotText,
     #[error("its frontmatter is not closed by a line `---`")]
-    Unclosed,
+    UnclosedFrontmatter,
     #[error("its frontmatter is not valid: {0}")]
-    Front(String),
+    InvalidFrontmatter(String),
     #[error("its text could not be read again ({0}); make its fields simpler")]
     Unreadable(String),
 }
 
 /// Whether `key` can name a page: letters, digits, `-` and `_`, no folders.
-pub(crate) fn is_key(key: &str) -> bool {
+pub(crate) fn is_page_key(key: &str) -> bool {
     static PATTERN: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new("^[a-zA-Z0-9][a-zA-Z0-9_-]*$").ok());
-    key.len() <= KEY && PATTERN.as_ref().is_some_and(|pattern| pattern.is_match(key))
+    key.len() <= MAX_KEY_CHARS && PATTERN.as_ref().is_some_and(|pattern| pattern.is_match(key))
 }
 
 /// Project-relative path of the page `key`.
-pub(crate) fn path_of(key: &str) -> String {
-    format!("{FOLDER}/{key}.md")
+pub(crate) fn page_path(key: &str) -> String {
+    format!("{SHARED_PAGES_DIR}/{key}.md")
 }
 
 /// Key of the page at `path`, if it is one.
-pub(crate) fn key_of(path: &str) -> Option<&str> {
-    path.strip_prefix(FOLDER)?.strip_prefix('/')?.strip_suffix(".md")
+pub(crate) fn page_key(path: &str) -> Option<&str> {
+    path.strip_prefix(SHARED_PAGES_DIR)?.strip_prefix('/')?.strip_suffix(".md")
 }
 
-impl Page {
+impl WikiPage {
     /// Reads the text of a page. A page without frontmatter is all body.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, PageError> {
         let text = std::str::from_utf8(bytes).map_err(|_| PageError::NotText)?;
         let text = text.strip_prefix('\u{feff}').unwrap_or(text).replace("\r\n", "\n");
         let Some(rest) = text.strip_prefix("---\n") else {
-            return Ok(Self { front: Front::default(), body: text.trim().to_owned() });
+            return Ok(Self { frontmatter: Frontmatter::default(), body: text.trim().to_owned() });
         };
         // `---` directly after the opening line closes an empty frontmatter.
         let rest = format!("\n{rest}\n");
-        let (front, body) = rest.split_once("\n---\n").ok_or(PageError::Unclosed)?;
+        let (front, body) = rest.split_once("\n---\n").ok_or(PageError::UnclosedFrontmatter)?;
         let front = match front.trim() {
-            "" => Front::default(),
-            front => yaml::from_str(front).map_err(|error| PageError::Front(error.to_string()))?,
+            "" => Frontmatter::default(),
+            front => yaml::from_str(front).map_err(|error| PageError::InvalidFrontmatter(error.to_string()))?,
         };
-        Ok(Self { front, body: body.trim().to_owned() })
+        Ok(Self { frontmatter: front, body: body.trim().to_owned() })
     }
 
     /// The text of the page, in the style of KTX.
     pub(crate) fn render(&self) -> Result<String, PageError> {
-        let front = serde_json::to_value(&self.front).map_err(|error| PageError::Front(error.to_string()))?;
+        let front = serde_json::to_value(&self.frontmatter)
+            .map_err(|error| PageError::InvalidFrontmatter(error.to_string()))?;
         let text = |quoting| format!("---\n{}---\n\n{}\n", yaml::render(&front, quoting), self.body.trim());
         // KTX quotes too little for some readers of YAML, ours among them.
-        for quoting in [Quoting::Yaml12, Quoting::Yaml11] {
+        for quoting in [QuotingStyle::Yaml12, QuotingStyle::Yaml11] {
             let text = text(quoting);
-            if Self::parse(text.as_bytes()).is_ok_and(|page| page.front == self.front) {
+            if Self::parse(text.as_bytes()).is_ok_and(|page| page.frontmatter == self.frontmatter) {
                 return Ok(text);
             }
         }
-        let text = text(Quoting::All);
+        let text = text(QuotingStyle::All);
         match Self::parse(text.as_bytes()) {
             Ok(_) => Ok(text),
-            Err(PageError::Front(why)) => Err(PageError::Unreadable(why)),
+            Err(PageError::InvalidFrontmatter(why)) => Err(PageError::Unreadable(why)),
             Err(error) => Err(error),
         }
     }
@@ -135,18 +136,18 @@ pub(crate) struct Wiki<'a>(pub(crate) &'a Workspace);
 impl Wiki<'_> {
     /// Keys of all pages, sorted.
     pub(crate) fn keys(self) -> io::Result<Vec<String>> {
-        let names = self.0.names(FOLDER, ".md")?;
+        let names = self.0.names(SHARED_PAGES_DIR, ".md")?;
         Ok(names
             .iter()
             .filter_map(|name| name.strip_suffix(".md"))
-            .filter(|key| is_key(key))
+            .filter(|key| is_page_key(key))
             .map(str::to_owned)
             .collect())
     }
 
     /// Why the new page `key` would not be a file of its own on every system.
-    pub(crate) fn clash(self, key: &str) -> io::Result<Option<String>> {
-        if slug::is_device(key) {
+    pub(crate) fn key_conflict(self, key: &str) -> io::Result<Option<String>> {
+        if slug::is_device_name(key) {
             return Ok(Some("some systems keep that name for a device; choose another key".into()));
         }
         let same = self.keys()?.into_iter().find(|other| other != key && other.eq_ignore_ascii_case(key));
@@ -155,15 +156,15 @@ impl Wiki<'_> {
     }
 
     /// The text of the page `key`, which the attempt knows from now on.
-    pub(crate) fn text(self, key: &str) -> io::Result<Option<Vec<u8>>> {
-        self.0.read(&path_of(key))
+    pub(crate) fn read_text(self, key: &str) -> io::Result<Option<Vec<u8>>> {
+        self.0.read(&page_path(key))
     }
 
     /// All pages that can be read, by key. What cannot be read is left out: it is no reason to show nothing.
-    pub(crate) fn pages(self) -> io::Result<Vec<(String, Page)>> {
+    pub(crate) fn pages(self) -> io::Result<Vec<(String, WikiPage)>> {
         let read = |key: String| {
-            let page = self.0.peek(&path_of(&key)).ok()??;
-            Some((key, Page::parse(&page).ok()?))
+            let page = self.0.peek(&page_path(&key)).ok()??;
+            Some((key, WikiPage::parse(&page).ok()?))
         };
         Ok(self.keys()?.into_iter().filter_map(read).collect())
     }
@@ -176,52 +177,52 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_of_people_are_read_as_they_are() {
-        let page = Page::parse(
+    fn hand_written_pages_are_parsed() {
+        let page = WikiPage::parse(
             "\u{feff}---\r\nsummary: 'ARR: how'\r\nowner: maya\r\ntags: [a]\r\n---\r\n# ARR\r\n\r\n---\r\nmore\r\n"
                 .as_bytes(),
         )
         .unwrap();
-        assert_eq!(page.front.summary, "ARR: how");
-        assert_eq!(page.front.more["owner"], "maya");
+        assert_eq!(page.frontmatter.summary, "ARR: how");
+        assert_eq!(page.frontmatter.other_fields["owner"], "maya");
         assert_eq!(page.body, "# ARR\n\n---\nmore");
-        assert_eq!(Page::parse(b"just words\n").unwrap().body, "just words");
-        assert_eq!(Page::parse(b"---\n---\nbody").unwrap().body, "body");
-        assert_eq!(Page::parse(b""), Ok(Page::default()));
+        assert_eq!(WikiPage::parse(b"just words\n").unwrap().body, "just words");
+        assert_eq!(WikiPage::parse(b"---\n---\nbody").unwrap().body, "body");
+        assert_eq!(WikiPage::parse(b""), Ok(WikiPage::default()));
     }
 
     #[test]
-    fn broken_pages_say_why() {
-        assert_eq!(Page::parse(b"---\nsummary: x\n"), Err(PageError::Unclosed));
-        assert_eq!(Page::parse(b"\xff"), Err(PageError::NotText));
-        assert!(matches!(Page::parse(b"---\nsummary: [x]\n---\n"), Err(PageError::Front(_))));
+    fn broken_page_error_names_the_cause() {
+        assert_eq!(WikiPage::parse(b"---\nsummary: x\n"), Err(PageError::UnclosedFrontmatter));
+        assert_eq!(WikiPage::parse(b"\xff"), Err(PageError::NotText));
+        assert!(matches!(WikiPage::parse(b"---\nsummary: [x]\n---\n"), Err(PageError::InvalidFrontmatter(_))));
     }
 
     #[test]
-    fn a_page_looks_as_ktx_writes_it() {
-        let front = Front {
+    fn page_is_rendered_like_ktx() {
+        let front = Frontmatter {
             summary: "Annual recurring revenue: yes. ".repeat(6),
             tags: Some(vec!["revenue".into(), "no".into()]),
             refs: Some(Vec::new()),
             usage_mode: Some("auto".into()),
             sort_order: Some(0),
             representative_sql: Some("select 1\nfrom t\n".into()),
-            ..Front::default()
+            ..Frontmatter::default()
         };
-        let page = Page { front, body: "# ARR\n\nText.".into() };
+        let page = WikiPage { frontmatter: front, body: "# ARR\n\nText.".into() };
         insta::assert_snapshot!(page.render().unwrap());
     }
 
     #[test]
     fn keys_are_flat() {
         for key in ["a", "A-b_9"] {
-            assert!(is_key(key));
+            assert!(is_page_key(key));
         }
         for key in ["", "-a", "a/b", "..", "a.b", "ä", "a b", &"a".repeat(121), "a\n"] {
-            assert!(!is_key(key), "{key:?}");
+            assert!(!is_page_key(key), "{key:?}");
         }
-        assert_eq!(key_of(&path_of("arr")), Some("arr"));
-        assert_eq!(key_of("semantic-layer/x.yaml"), None);
+        assert_eq!(page_key(&page_path("arr")), Some("arr"));
+        assert_eq!(page_key("semantic-layer/x.yaml"), None);
     }
 
     fn json() -> impl Strategy<Value = Value> {
@@ -248,16 +249,16 @@ mod tests {
             usage in prop::option::of(prop::collection::btree_map("[a-z]{1,4}", json(), 0..3).prop_map(Value::from_iter)),
             body in "[ -~\n]{0,60}",
         ) {
-            let front = Front { summary, tags, source, representative_sql: sql, usage, sort_order: Some(3), ..Front::default() };
-            let page = Page { front, body: body.trim().to_owned() };
+            let front = Frontmatter { summary, tags, source, representative_sql: sql, usage, sort_order: Some(3), ..Frontmatter::default() };
+            let page = WikiPage { frontmatter: front, body: body.trim().to_owned() };
             let text = page.render().unwrap();
-            prop_assert_eq!(Page::parse(text.as_bytes()).map_err(|error| format!("{error}\n{text}")), Ok(page));
+            prop_assert_eq!(WikiPage::parse(text.as_bytes()).map_err(|error| format!("{error}\n{text}")), Ok(page));
         }
 
         #[test]
         fn no_bytes_are_too_odd(bytes in prop::collection::vec(any::<u8>(), 0..200), front in "[ -~\n]{0,80}") {
-            let _ = Page::parse(&bytes);
-            let _ = Page::parse(format!("---\n{front}\n---\nx").as_bytes());
+            let _ = WikiPage::parse(&bytes);
+            let _ = WikiPage::parse(format!("---\n{front}\n---\nx").as_bytes());
         }
     }
 }

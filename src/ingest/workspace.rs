@@ -4,7 +4,7 @@
 //! through to the project, and writes land in a directory of the attempt's own. Only `wiki/` and `semantic-layer/`
 //! can be written, and no symbolic link is followed on the way. It must not know what the files mean.
 
-use crate::scoped_dir::{self, FileLock, PRIVATE, ScopedDir};
+use crate::scoped_dir::{self, FileLock, PRIVATE_MODE, ScopedDir};
 use std::{
     collections::BTreeMap,
     fmt, io,
@@ -22,26 +22,26 @@ use super::{
 mod persistent;
 pub(crate) mod publish;
 
-pub use publish::{PublishError, Recovered, recover};
+pub use publish::{PublishError, RecoveredPublication, recover_publication};
 
 /// Largest file that is read or written, in bytes.
-pub(crate) const LARGEST: u64 = 1024 * 1024;
+pub(crate) const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
 /// Directory of the attempt that mirrors the project.
-const TREE: &str = "tree";
+const TREE_DIR: &str = "tree";
 
 /// Folders of the project that an attempt may change.
-const WRITABLE: [&str; 2] = ["wiki/", "semantic-layer/"];
+const WRITABLE_DIRS: [&str; 2] = ["wiki/", "semantic-layer/"];
 
 /// SHA-256 of a file; `None` where there is none.
-pub(crate) type Print = Option<[u8; 32]>;
+pub(crate) type FileHash = Option<[u8; 32]>;
 
 /// The files of one attempt over those of the project. Calls may come from several threads.
 #[derive(Debug)]
 pub(crate) struct Workspace {
     project: PathBuf,
     lifetime: Lifetime,
-    state: Mutex<State>,
+    state: Mutex<WorkspaceState>,
 }
 
 /// Where files are written, and what becomes of them.
@@ -62,12 +62,12 @@ enum Lifetime {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct WorkspaceState {
     /// Set once the attempt is over; late writes are refused.
-    sealed: bool,
-    changes: BTreeMap<String, Change>,
+    is_closed: bool,
+    changes: BTreeMap<String, WorkspaceChange>,
     /// What the project held when the attempt last looked.
-    seen: BTreeMap<String, Print>,
+    seen_hashes: BTreeMap<String, FileHash>,
     /// What changed files of a worktree held before.
     originals: Originals,
 }
@@ -77,16 +77,16 @@ pub(crate) type Originals = BTreeMap<String, Option<Vec<u8>>>;
 
 /// One changed file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Change {
+pub(crate) struct WorkspaceChange {
     /// What the project held when the attempt first changed it.
-    pub(crate) base: Print,
+    pub(crate) base_hash: FileHash,
     /// What the attempt left; `None` if it removed the file.
-    pub(crate) now: Print,
+    pub(crate) new_hash: FileHash,
 }
 
 /// What an attempt changed in its worktree.
 #[derive(Debug)]
-pub(crate) struct Difference {
+pub(crate) struct WorktreePatch {
     /// The commit that it began from.
     pub(crate) base: String,
     /// As `git apply` reads it; empty if nothing changed.
@@ -97,7 +97,7 @@ pub(crate) struct Difference {
 
 /// What is left of a file whose changes were given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reverted {
+pub(crate) enum RevertOutcome {
     /// The project's version.
     Restored,
     /// Nothing: the project has none.
@@ -109,12 +109,12 @@ pub(crate) enum Reverted {
 pub(crate) enum WriteError {
     /// Not below a writable folder.
     #[error("`{0}` may not be written; only files below wiki/ and semantic-layer/ may")]
-    Forbidden(String),
+    ForbiddenPath(String),
     /// It would be no text.
     #[error("`{0}` would hold a NUL character, which makes it a binary file; write it without")]
     Binary(String),
     /// Nobody could read it any more.
-    #[error("`{path}` would have {bytes} bytes, and at most {LARGEST} may be; split it, or say less")]
+    #[error("`{path}` would have {bytes} bytes, and at most {MAX_FILE_BYTES} may be; split it, or say less")]
     TooLarge {
         /// Relative path.
         path: String,
@@ -123,10 +123,10 @@ pub(crate) enum WriteError {
     },
     /// Somebody else changed it after the attempt read it.
     #[error("`{0}` is new or changed in the project since you last read it; read it, then write what holds of both")]
-    Stale(String),
+    ChangedSinceRead(String),
     /// The attempt is over.
     #[error("the attempt is over; nothing can be written any more")]
-    Sealed,
+    Closed,
     /// Nobody said where to write.
     #[error("nothing can be written here: these tools were started without a workspace")]
     ReadOnly,
@@ -149,35 +149,36 @@ impl Workspace {
         if root.kind(below)?.is_some() {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{} exists already", dir.display())));
         }
-        root.dir(&format!("{below}/{TREE}"), Some(PRIVATE))?;
+        root.dir(&format!("{below}/{TREE_DIR}"), Some(PRIVATE_MODE))?;
         let lifetime = Lifetime::Temporary(below.to_owned());
         Ok(Self { project: project.to_path_buf(), lifetime, state: Mutex::default() })
     }
 
     /// Opens or makes a workspace in `dir` that stays when it is closed, with what is written there already. It may not
     /// be the project itself, nor a part of what it would mirror.
-    pub(crate) fn persistent(project: &Path, dir: &Path) -> io::Result<Self> {
+    pub(crate) fn open_persistent(project: &Path, dir: &Path) -> io::Result<Self> {
         let (tree, lock, changes) = persistent::open(project, dir)?;
-        let state = Mutex::new(State { changes, ..State::default() });
+        let state = Mutex::new(WorkspaceState { changes, ..WorkspaceState::default() });
         Ok(Self { project: project.to_path_buf(), lifetime: Lifetime::Persistent { tree, _lock: lock }, state })
     }
 
     /// A worktree that starts from the commit `base`.
-    pub(crate) fn worktree(worktree: Worktree, base: CommitId) -> Self {
+    pub(crate) fn from_worktree(worktree: Worktree, base: CommitId) -> Self {
         let project = worktree.dir().to_path_buf();
         Self { project, lifetime: Lifetime::Worktree { worktree, base }, state: Mutex::default() }
     }
 
     /// A look at the tree in `dir`, in which the files of `originals` are changed and held that before.
-    pub(crate) fn changed(dir: &Path, originals: Originals) -> io::Result<Self> {
+    pub(crate) fn with_originals(dir: &Path, originals: Originals) -> io::Result<Self> {
         let (tree, mut changes) = (ScopedDir::open(dir)?, BTreeMap::new());
         for (path, before) in &originals {
-            let change = Change { base: before.as_deref().map(print_of), now: print_at(&tree, path)? };
-            if change.base != change.now {
+            let change =
+                WorkspaceChange { base_hash: before.as_deref().map(hash_bytes), new_hash: hash_file(&tree, path)? };
+            if change.base_hash != change.new_hash {
                 changes.insert(path.clone(), change);
             }
         }
-        let state = Mutex::new(State { changes, originals, ..State::default() });
+        let state = Mutex::new(WorkspaceState { changes, originals, ..WorkspaceState::default() });
         Ok(Self { project: dir.to_path_buf(), lifetime: Lifetime::ReadOnly, state })
     }
 
@@ -189,7 +190,7 @@ impl Workspace {
     /// Opens the project, or the worktree that stands for it.
     fn open_project(&self) -> io::Result<ScopedDir> {
         match &self.lifetime {
-            Lifetime::Worktree { worktree, .. } => worktree.open(),
+            Lifetime::Worktree { worktree, .. } => worktree.open_dir(),
             Lifetime::Temporary(_) | Lifetime::Persistent { .. } | Lifetime::ReadOnly => ScopedDir::open(&self.project),
         }
     }
@@ -197,13 +198,13 @@ impl Workspace {
     /// Opens the directory that mirrors the project, as far as something was written.
     fn open_tree(&self) -> io::Result<ScopedDir> {
         match &self.lifetime {
-            Lifetime::Temporary(dir) => ScopedDir::open(&self.project)?.dir(&format!("{dir}/{TREE}"), None),
+            Lifetime::Temporary(dir) => ScopedDir::open(&self.project)?.dir(&format!("{dir}/{TREE_DIR}"), None),
             Lifetime::Persistent { tree, .. } => tree.dir("", None),
             Lifetime::Worktree { .. } | Lifetime::ReadOnly => self.open_project(),
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, WorkspaceState> {
         // A panic of another call leaves maps that are still whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -211,23 +212,23 @@ impl Workspace {
     /// The file as the attempt sees it: its own version, else the project's. From now on the attempt knows it.
     pub(crate) fn read(&self, path: &str) -> io::Result<Option<Vec<u8>>> {
         let mut state = self.state();
-        let bytes = self.look(&state, path)?;
+        let bytes = self.read_current(&state, path)?;
         if !state.changes.contains_key(path) {
-            state.seen.insert(path.to_owned(), bytes.as_deref().map(print_of));
+            state.seen_hashes.insert(path.to_owned(), bytes.as_deref().map(hash_bytes));
         }
         Ok(bytes)
     }
 
     /// As [`read`](Self::read), for a look that does not show the attempt what is in the file.
     pub(crate) fn peek(&self, path: &str) -> io::Result<Option<Vec<u8>>> {
-        self.look(&self.state(), path)
+        self.read_current(&self.state(), path)
     }
 
-    fn look(&self, state: &State, path: &str) -> io::Result<Option<Vec<u8>>> {
+    fn read_current(&self, state: &WorkspaceState, path: &str) -> io::Result<Option<Vec<u8>>> {
         match state.changes.get(path) {
-            Some(Change { now: None, .. }) => Ok(None),
-            Some(_) => self.open_tree()?.read_if_there(path, LARGEST),
-            None => self.open_project()?.read_if_there(path, LARGEST),
+            Some(WorkspaceChange { new_hash: None, .. }) => Ok(None),
+            Some(_) => self.open_tree()?.read_if_exists(path, MAX_FILE_BYTES),
+            None => self.open_project()?.read_if_exists(path, MAX_FILE_BYTES),
         }
     }
 
@@ -264,27 +265,27 @@ impl Workspace {
         if bytes.contains(&0) {
             return Err(WriteError::Binary(path.to_owned()));
         }
-        if bytes.len() as u64 > LARGEST {
+        if bytes.len() as u64 > MAX_FILE_BYTES {
             return Err(WriteError::TooLarge { path: path.to_owned(), bytes: bytes.len() });
         }
         let tree = self.open_tree().map_err(|cause| io_error(path, cause))?;
-        let before = self.look(&state, path).map_err(|cause| io_error(path, cause))?;
-        tree.write(path, bytes, PRIVATE, 0o600).map_err(|cause| io_error(path, cause))?;
+        let before = self.read_current(&state, path).map_err(|cause| io_error(path, cause))?;
+        tree.write(path, bytes, PRIVATE_MODE, 0o600).map_err(|cause| io_error(path, cause))?;
         then(&tree, before)?;
         let was_removed = state
             .changes
-            .insert(path.to_owned(), Change { base, now: Some(print_of(bytes)) })
-            .is_some_and(|change| change.now.is_none());
-        if was_removed { self.note_removals(&state, path) } else { Ok(()) }
+            .insert(path.to_owned(), WorkspaceChange { base_hash: base, new_hash: Some(hash_bytes(bytes)) })
+            .is_some_and(|change| change.new_hash.is_none());
+        if was_removed { self.record_removals(&state, path) } else { Ok(()) }
     }
 
     /// Removes `path` for this attempt. False if there was no such file.
     pub(crate) fn remove(&self, path: &str) -> Result<bool, WriteError> {
         let mut state = self.state();
         let base = self.base(&mut state, path)?;
-        let is_there = state.changes.get(path).map_or(base.is_some(), |change| change.now.is_some());
+        let is_there = state.changes.get(path).map_or(base.is_some(), |change| change.new_hash.is_some());
         let tree = self.open_tree().map_err(|cause| io_error(path, cause))?;
-        let before = self.look(&state, path).map_err(|cause| io_error(path, cause))?;
+        let before = self.read_current(&state, path).map_err(|cause| io_error(path, cause))?;
         tree.remove(path).map_err(|cause| io_error(path, cause))?;
         if is_there {
             self.commit(&tree, path, "Remove", before)?;
@@ -292,32 +293,32 @@ impl Workspace {
         match base {
             // Made and removed by the same attempt: nothing happened.
             None => state.changes.remove(path),
-            Some(_) => state.changes.insert(path.to_owned(), Change { base, now: None }),
+            Some(_) => state.changes.insert(path.to_owned(), WorkspaceChange { base_hash: base, new_hash: None }),
         };
-        self.note_removals(&state, path)?;
+        self.record_removals(&state, path)?;
         Ok(is_there)
     }
 
     /// Checks that `path` may be changed, and tells what the project holds there.
-    fn base(&self, state: &mut State, path: &str) -> Result<Print, WriteError> {
+    fn base(&self, state: &mut WorkspaceState, path: &str) -> Result<FileHash, WriteError> {
         if matches!(self.lifetime, Lifetime::ReadOnly) {
             return Err(WriteError::ReadOnly);
         }
-        if state.sealed {
-            return Err(WriteError::Sealed);
+        if state.is_closed {
+            return Err(WriteError::Closed);
         }
-        if scoped_dir::check(path).is_err() || !is_writable(path) {
-            return Err(WriteError::Forbidden(path.to_owned()));
+        if scoped_dir::validate_relative_path(path).is_err() || !is_writable(path) {
+            return Err(WriteError::ForbiddenPath(path.to_owned()));
         }
         if let Some(change) = state.changes.get(path) {
-            return Ok(change.base);
+            return Ok(change.base_hash);
         }
-        let bytes = self.open_project().and_then(|project| project.read_if_there(path, LARGEST));
+        let bytes = self.open_project().and_then(|project| project.read_if_exists(path, MAX_FILE_BYTES));
         let bytes = bytes.map_err(|cause| io_error(path, cause))?;
-        let held = bytes.as_deref().map(print_of);
+        let held = bytes.as_deref().map(hash_bytes);
         // What it never read it takes to be absent: nothing is overwritten unseen.
-        if state.seen.get(path).copied().flatten() != held {
-            return Err(WriteError::Stale(path.to_owned()));
+        if state.seen_hashes.get(path).copied().flatten() != held {
+            return Err(WriteError::ChangedSinceRead(path.to_owned()));
         }
         if matches!(self.lifetime, Lifetime::Worktree { .. }) {
             state.originals.insert(path.to_owned(), bytes);
@@ -330,7 +331,7 @@ impl Workspace {
         let Lifetime::Worktree { worktree, .. } = &self.lifetime else { return Ok(()) };
         let Err(error) = worktree.commit(path, &format!("{verb} {path}")) else { return Ok(()) };
         let undone = match before {
-            Some(bytes) => tree.write(path, &bytes, PRIVATE, 0o600),
+            Some(bytes) => tree.write(path, &bytes, PRIVATE_MODE, 0o600),
             None => tree.remove(path).map(drop),
         };
         let cause = match undone {
@@ -342,25 +343,25 @@ impl Workspace {
 
     /// What `path` holds in the attempt and in the project, as far as it is there.
     pub(crate) fn versions(&self, path: &str) -> io::Result<Vec<Vec<u8>>> {
-        Ok(self.peek(path)?.into_iter().chain(self.before(path)?).collect())
+        Ok(self.peek(path)?.into_iter().chain(self.original(path)?).collect())
     }
 
     /// What `path` held before the attempt changed it.
-    pub(crate) fn before(&self, path: &str) -> io::Result<Option<Vec<u8>>> {
+    pub(crate) fn original(&self, path: &str) -> io::Result<Option<Vec<u8>>> {
         match self.state().originals.get(path) {
             Some(bytes) => Ok(bytes.clone()),
-            None => self.open_project()?.read_if_there(path, LARGEST),
+            None => self.open_project()?.read_if_exists(path, MAX_FILE_BYTES),
         }
     }
 
     /// Forgets what the attempt did to `path`.
-    pub(crate) fn revert(&self, path: &str) -> Result<Reverted, WriteError> {
+    pub(crate) fn revert(&self, path: &str) -> Result<RevertOutcome, WriteError> {
         let mut state = self.state();
         let base = self.base(&mut state, path)?;
         let tree = self.open_tree().map_err(|cause| io_error(path, cause))?;
-        let before = self.look(&state, path).map_err(|cause| io_error(path, cause))?;
+        let before = self.read_current(&state, path).map_err(|cause| io_error(path, cause))?;
         match state.originals.get(path) {
-            Some(Some(bytes)) => tree.write(path, bytes, PRIVATE, 0o600),
+            Some(Some(bytes)) => tree.write(path, bytes, PRIVATE_MODE, 0o600),
             Some(None) | None => tree.remove(path).map(drop),
         }
         .map_err(|cause| io_error(path, cause))?;
@@ -368,19 +369,19 @@ impl Workspace {
             self.commit(&tree, path, "Roll back", before)?;
         }
         state.changes.remove(path);
-        self.note_removals(&state, path)?;
-        Ok(if base.is_some() { Reverted::Restored } else { Reverted::Removed })
+        self.record_removals(&state, path)?;
+        Ok(if base.is_some() { RevertOutcome::Restored } else { RevertOutcome::Removed })
     }
 
     /// Names of the files in the folder `folder` that end with `suffix`, as the attempt sees them, sorted.
     pub(crate) fn names(&self, folder: &str, suffix: &str) -> io::Result<Vec<String>> {
         let state = self.state();
         let changed = |name: &String| state.changes.get(&format!("{folder}/{name}"));
-        let mut names = list(&self.open_project()?, folder)?;
-        names.retain(|name| changed(name).is_none_or(|change| change.now.is_some()));
+        let mut names = list_names(&self.open_project()?, folder)?;
+        names.retain(|name| changed(name).is_none_or(|change| change.new_hash.is_some()));
         for (path, change) in &state.changes {
             if let Some(name) = path.strip_prefix(folder).and_then(|rest| rest.strip_prefix('/'))
-                && change.now.is_some()
+                && change.new_hash.is_some()
                 && !name.contains('/')
             {
                 names.push(name.to_owned());
@@ -393,7 +394,7 @@ impl Workspace {
     }
 
     /// Every changed file, sorted by path.
-    pub(crate) fn changes(&self) -> BTreeMap<String, Change> {
+    pub(crate) fn changes(&self) -> BTreeMap<String, WorkspaceChange> {
         self.state().changes.clone()
     }
 
@@ -402,30 +403,30 @@ impl Workspace {
     pub(crate) fn publish(&self) -> Result<Vec<String>, PublishError> {
         let changes = {
             let mut state = self.state();
-            state.sealed = true;
+            state.is_closed = true;
             state.changes.clone()
         };
         let tree = self.open_tree().map_err(|cause| PublishError::Io { path: self.project.clone(), cause })?;
-        publish::publish(&self.project, &tree, &changes)?;
+        publish::publish_changes(&self.project, &tree, &changes)?;
         self.discard();
         Ok(changes.into_keys().collect())
     }
 
     /// Closes the worktree, and tells what the attempt changed in it. `None` where there is no worktree.
-    pub(crate) fn patch(&self) -> Result<Option<Difference>, GitError> {
+    pub(crate) fn into_patch(&self) -> Result<Option<WorktreePatch>, GitError> {
         let Lifetime::Worktree { worktree, base } = &self.lifetime else { return Ok(None) };
         let mut state = self.state();
-        state.sealed = true;
-        let paths = state.changes.iter().filter(|(_, change)| change.base != change.now);
+        state.is_closed = true;
+        let paths = state.changes.iter().filter(|(_, change)| change.base_hash != change.new_hash);
         let paths: Vec<String> = paths.map(|(path, _)| path.clone()).collect();
         let patch = if paths.is_empty() { Vec::new() } else { worktree.patch(base)? };
-        Ok(Some(Difference { base: base.to_string(), patch, paths }))
+        Ok(Some(WorktreePatch { base: base.to_string(), patch, paths }))
     }
 
     /// Closes the workspace, and removes it with what is in it unless it is to stay.
     pub(crate) fn discard(&self) {
         let mut state = self.state();
-        state.sealed = true;
+        state.is_closed = true;
         let dir = match &self.lifetime {
             Lifetime::Temporary(dir) => dir,
             Lifetime::Worktree { worktree, .. } => return worktree.remove(),
@@ -438,10 +439,10 @@ impl Workspace {
     }
 
     /// Keeps on record what was removed, where that has to outlast us.
-    fn note_removals(&self, state: &State, path: &str) -> Result<(), WriteError> {
+    fn record_removals(&self, state: &WorkspaceState, path: &str) -> Result<(), WriteError> {
         match &self.lifetime {
             Lifetime::Persistent { tree, .. } => {
-                persistent::note(tree, &state.changes).map_err(|cause| io_error(path, cause))
+                persistent::write_removals(tree, &state.changes).map_err(|cause| io_error(path, cause))
             }
             Lifetime::Temporary(_) | Lifetime::Worktree { .. } | Lifetime::ReadOnly => Ok(()),
         }
@@ -456,9 +457,9 @@ impl Drop for Workspace {
 }
 
 /// Hexadecimal form of a print; `-` for none.
-pub(crate) struct Hex(pub(crate) Print);
+pub(crate) struct HexHash(pub(crate) FileHash);
 
-impl fmt::Display for Hex {
+impl fmt::Display for HexHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             None => f.write_str("-"),
@@ -467,17 +468,17 @@ impl fmt::Display for Hex {
     }
 }
 
-pub(crate) fn print_of(bytes: &[u8]) -> [u8; 32] {
+pub(crate) fn hash_bytes(bytes: &[u8]) -> [u8; 32] {
     Sha256::digest(bytes).into()
 }
 
 /// Print of the file `path` below `root`.
-fn print_at(root: &ScopedDir, path: &str) -> io::Result<Print> {
-    Ok(root.read_if_there(path, LARGEST)?.as_deref().map(print_of))
+fn hash_file(root: &ScopedDir, path: &str) -> io::Result<FileHash> {
+    Ok(root.read_if_exists(path, MAX_FILE_BYTES)?.as_deref().map(hash_bytes))
 }
 
 fn is_writable(path: &str) -> bool {
-    WRITABLE.iter().any(|folder| path.starts_with(folder))
+    WRITABLE_DIRS.iter().any(|folder| path.starts_with(folder))
 }
 
 fn io_error(path: &str, cause: io::Error) -> WriteError {
@@ -485,8 +486,8 @@ fn io_error(path: &str, cause: io::Error) -> WriteError {
 }
 
 /// Names in `folder`; none if it does not exist. Names that are not UTF-8 are not ours.
-fn list(project: &ScopedDir, folder: &str) -> io::Result<Vec<String>> {
-    let Some(folder) = project.dir_if_there(folder)? else { return Ok(Vec::new()) };
+fn list_names(project: &ScopedDir, folder: &str) -> io::Result<Vec<String>> {
+    let Some(folder) = project.dir_if_exists(folder)? else { return Ok(Vec::new()) };
     Ok(folder.entries()?.into_iter().filter_map(|(name, _)| name.into_string().ok()).collect())
 }
 
@@ -496,11 +497,11 @@ mod tests {
 
     use super::*;
 
-    struct Bench {
+    struct WorkspaceFixture {
         dir: tempfile::TempDir,
     }
 
-    impl Bench {
+    impl WorkspaceFixture {
         fn new() -> Self {
             let dir = tempfile::tempdir().unwrap();
             fs::create_dir_all(dir.path().join("project/wiki/global")).unwrap();
@@ -523,7 +524,7 @@ mod tests {
 
     #[test]
     fn writes_stay_in_the_workspace_until_published() {
-        let bench = Bench::new();
+        let bench = WorkspaceFixture::new();
         let space = bench.open("a");
         space.write("wiki/global/new.md", b"new").unwrap();
         assert_eq!(space.read("wiki/global/new.md").unwrap().unwrap(), b"new");
@@ -537,20 +538,20 @@ mod tests {
         assert_eq!(fs::read(bench.project().join("wiki/global/new.md")).unwrap(), b"new");
         assert!(!bench.project().join("wiki/global/old.md").exists());
         assert!(!bench.work("a").exists());
-        assert!(matches!(space.write("wiki/global/late.md", b"x"), Err(WriteError::Sealed)));
+        assert!(matches!(space.write("wiki/global/late.md", b"x"), Err(WriteError::Closed)));
     }
 
     #[test]
     fn a_dropped_attempt_leaves_nothing() {
-        let bench = Bench::new();
+        let bench = WorkspaceFixture::new();
         bench.open("a").write("wiki/global/new.md", b"new").unwrap();
         assert!(!bench.work("a").exists());
         assert_eq!(fs::read_dir(bench.project().join("wiki/global")).unwrap().count(), 1);
     }
 
     #[test]
-    fn made_and_removed_is_no_change() {
-        let bench = Bench::new();
+    fn created_and_removed_file_is_not_a_change() {
+        let bench = WorkspaceFixture::new();
         let space = bench.open("a");
         space.write("wiki/global/new.md", b"new").unwrap();
         assert!(space.remove("wiki/global/new.md").unwrap());
@@ -559,19 +560,19 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_can_be_written() {
-        let bench = Bench::new();
+    fn writes_outside_writable_dirs_are_rejected() {
+        let bench = WorkspaceFixture::new();
         let space = bench.open("a");
         for path in
             ["ktx.yaml", ".ktx/x", "wiki", "wiki/../ktx.yaml", "/etc/passwd", "wiki//x", "", "semantic-layer/./x"]
         {
-            assert!(matches!(space.write(path, b"x"), Err(WriteError::Forbidden(_))), "{path}");
+            assert!(matches!(space.write(path, b"x"), Err(WriteError::ForbiddenPath(_))), "{path}");
         }
     }
 
     #[test]
-    fn links_made_meanwhile_lead_nowhere() {
-        let bench = Bench::new();
+    fn links_created_later_are_not_followed() {
+        let bench = WorkspaceFixture::new();
         let outside = tempfile::tempdir().unwrap();
         let space = bench.open("a");
         symlink(outside.path(), bench.work("a").join("tree/wiki")).unwrap();
@@ -586,14 +587,14 @@ mod tests {
     }
 
     #[test]
-    fn what_others_changed_since_it_was_read_is_not_overwritten() {
-        let bench = Bench::new();
+    fn file_changed_since_it_was_read_is_not_overwritten() {
+        let bench = WorkspaceFixture::new();
         let space = bench.open("a");
         space.peek("wiki/global/old.md").unwrap();
-        assert!(matches!(space.write("wiki/global/old.md", b"unseen"), Err(WriteError::Stale(_))));
+        assert!(matches!(space.write("wiki/global/old.md", b"unseen"), Err(WriteError::ChangedSinceRead(_))));
         space.read("wiki/global/old.md").unwrap();
         fs::write(bench.project().join("wiki/global/old.md"), "theirs").unwrap();
-        assert!(matches!(space.write("wiki/global/old.md", b"mine"), Err(WriteError::Stale(_))));
+        assert!(matches!(space.write("wiki/global/old.md", b"mine"), Err(WriteError::ChangedSinceRead(_))));
         space.read("wiki/global/old.md").unwrap();
         space.write("wiki/global/old.md", b"merged").unwrap();
         fs::write(bench.project().join("wiki/global/old.md"), "theirs again").unwrap();
@@ -603,8 +604,8 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_is_there_is_not_taken_over() {
-        let bench = Bench::new();
+    fn existing_directory_is_not_reused() {
+        let bench = WorkspaceFixture::new();
         let _first = bench.open("a");
         assert!(Workspace::create(&bench.project(), &bench.work("a")).is_err());
     }

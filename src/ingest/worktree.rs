@@ -16,19 +16,19 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-pub use self::ledger::{LeftAlone, Swept, sweep};
+pub use self::ledger::{SkippedLeftover, SweepReport, remove_leftovers};
 use super::{
     git::{CommitId, Git, GitError},
-    repository::{Repository, WORKTREES},
+    repository::{Repository, WORKTREES_DIR},
     source::slug,
 };
-use crate::scoped_dir::{PRIVATE, SHARED, ScopedDir};
+use crate::scoped_dir::{PRIVATE_MODE, SHARED_MODE, ScopedDir};
 
 /// What is checked out.
-const SPARSE: &[u8] = b"/wiki/\n/semantic-layer/\n";
+const SPARSE_PATTERNS: &[u8] = b"/wiki/\n/semantic-layer/\n";
 
 /// Longest readable part of a name, in characters.
-const READABLE: usize = 80;
+const MAX_READABLE_CHARS: usize = 80;
 
 /// A worktree cannot be made or removed.
 #[derive(Debug, thiserror::Error)]
@@ -61,20 +61,20 @@ pub struct Worktrees {
     /// What attempts start from.
     base: Mutex<CommitId>,
     /// git locks what `worktree add` and `remove` share, and does not wait.
-    turn: Arc<Mutex<()>>,
+    git_lock: Arc<Mutex<()>>,
 }
 
 impl Worktrees {
     /// Worktrees of `job`, at `base`.
     pub fn new(repository: Repository, job: &str, base: &CommitId) -> Arc<Self> {
         let (base, turn) = (Mutex::new(base.clone()), Arc::default());
-        Arc::new(Self { repository, job: safe_name(job), base, turn })
+        Arc::new(Self { repository, job: safe_name(job), base, git_lock: turn })
     }
 
     /// Those of the same run that start from `commit`.
-    pub fn at(&self, commit: &CommitId) -> Arc<Self> {
-        let (base, turn) = (Mutex::new(commit.clone()), Arc::clone(&self.turn));
-        Arc::new(Self { repository: self.repository.clone(), job: self.job.clone(), base, turn })
+    pub fn with_base(&self, commit: &CommitId) -> Arc<Self> {
+        let (base, turn) = (Mutex::new(commit.clone()), Arc::clone(&self.git_lock));
+        Arc::new(Self { repository: self.repository.clone(), job: self.job.clone(), base, git_lock: turn })
     }
 
     /// The commit that attempts start from.
@@ -83,12 +83,12 @@ impl Worktrees {
     }
 
     /// Lets the attempts that follow start from `commit`.
-    pub(super) fn rebase(&self, commit: &CommitId) {
+    pub(super) fn set_base(&self, commit: &CommitId) {
         self.base.lock().unwrap_or_else(PoisonError::into_inner).clone_from(commit);
     }
 
-    fn turn(&self) -> MutexGuard<'_, ()> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_git(&self) -> MutexGuard<'_, ()> {
+        self.git_lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A worktree at `commit` named after `unit`; that of the run itself without one.
@@ -96,10 +96,10 @@ impl Worktrees {
         let root = self.repository.root();
         let unit = unit.map(|unit| format!("-{}", safe_name(unit))).unwrap_or_default();
         let first = format!("{}{unit}", self.job);
-        let failed = |cause| WorktreeError::Io { path: root.join(ledger::directory(&first)), cause };
+        let failed = |cause| WorktreeError::Io { path: root.join(ledger::worktree_dir(&first)), cause };
         let project = ScopedDir::open(root).map_err(failed)?;
-        project.dir(WORKTREES, Some(PRIVATE)).map_err(failed)?;
-        let turn = self.turn();
+        project.dir(WORKTREES_DIR, Some(PRIVATE_MODE)).map_err(failed)?;
+        let turn = self.lock_git();
         let name = if self.add(&project, &first, commit)? {
             first
         } else {
@@ -110,11 +110,11 @@ impl Worktrees {
             }
             next
         };
-        let dir = root.join(ledger::directory(&name));
+        let dir = root.join(ledger::worktree_dir(&name));
         let git = self.repository.git.clone();
         let (trees, gone) = (Arc::clone(self), AtomicBool::new(false));
-        let mut worktree = Worktree { trees, name, dir, git, gone };
-        let filled = worktree.fill(&project);
+        let mut worktree = Worktree { worktrees: trees, name, dir, git, is_removed: gone };
+        let filled = worktree.checkout_files(&project);
         // One that could not be filled is removed right here, which needs a turn of its own.
         drop(turn);
         filled.map(|()| worktree)
@@ -123,72 +123,74 @@ impl Worktrees {
     /// Enters the worktree `name` and adds it, without files. False if its directory or its branch is somebody else's.
     fn add(&self, project: &ScopedDir, name: &str, commit: &CommitId) -> Result<bool, WorktreeError> {
         // Relative to the project: a path that is not UTF-8 would become another one.
-        let (directory, branch) = (ledger::directory(name), ledger::branch(name));
+        let (directory, branch) = (ledger::worktree_dir(name), ledger::worktree_branch(name));
         let failed = |cause| WorktreeError::Io { path: self.repository.root().join(&directory), cause };
         if project.kind(&directory).map_err(failed)?.is_some() {
             return Ok(false);
         }
-        ledger::record(project, name, commit).map_err(failed)?;
+        ledger::record_worktree(project, name, commit).map_err(failed)?;
         let add = ["worktree", "add", "--quiet", "--no-checkout", "-b", &branch, "--", &directory, commit.as_str()];
-        let answer = self.repository.git.ask(&add);
+        let answer = self.repository.git.try_run(&add);
         match answer {
-            Ok(answer) if answer.ok => return Ok(true),
+            Ok(answer) if answer.success => return Ok(true),
             // Older releases begin it with a capital letter.
             Ok(answer) if answer.stderr.contains(&format!("branch named '{branch}' already exists")) => {
-                ledger::forget(project, name).map_err(failed)?;
+                ledger::delete_entry(project, name).map_err(failed)?;
                 return Ok(false);
             }
             _ => {}
         }
         // Whether it made the branch is not known, so this looks at its commits. What stays is in the ledger.
-        if let Err(error) = ledger::clear_leftover(&self.repository, name, commit) {
+        if let Err(error) = ledger::remove_leftover(&self.repository, name, commit) {
             tracing::warn!(%error, "cannot remove a worktree that was not finished");
         }
-        Err(GitError::Failed { what: "worktree add".into(), stderr: answer?.stderr }.into())
+        Err(GitError::Failed { subcommand: "worktree add".into(), stderr: answer?.stderr }.into())
     }
 }
 
 /// A worktree that is ours until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Worktree {
-    trees: Arc<Worktrees>,
+    worktrees: Arc<Worktrees>,
     name: String,
     dir: PathBuf,
     pub(super) git: Git,
-    gone: AtomicBool,
+    is_removed: AtomicBool,
 }
 
 impl Worktree {
-    fn fill(&mut self, project: &ScopedDir) -> Result<(), WorktreeError> {
+    fn checkout_files(&mut self, project: &ScopedDir) -> Result<(), WorktreeError> {
         // A configuration may hold for this directory or this branch alone. Nothing is checked out yet.
-        self.git = Git::within(&self.dir)?;
-        self.choose_files(project).map_err(|cause| WorktreeError::Io { path: self.dir.clone(), cause })?;
+        self.git = Git::open_sparse(&self.dir)?;
+        self.write_sparse_patterns(project).map_err(|cause| WorktreeError::Io { path: self.dir.clone(), cause })?;
         self.git.run(&["read-tree", "-m", "-u", "--end-of-options", "HEAD"])?;
         Ok(())
     }
 
     /// Writes what is to be checked out.
-    fn choose_files(&self, project: &ScopedDir) -> io::Result<()> {
+    fn write_sparse_patterns(&self, project: &ScopedDir) -> io::Result<()> {
         const LIST: &str = "sparse-checkout";
-        let known = ledger::registration(&self.trees.repository, project, &self.name)?;
+        let known = ledger::git_registration(&self.worktrees.repository, project, &self.name)?;
         let known = known.ok_or_else(|| io::Error::other("git does not list it"))?;
-        let info = project.dir(&format!(".git/worktrees/{known}/info"), Some(SHARED))?;
-        match info.create_here(LIST, SPARSE, 0o666) {
+        let info = project.dir(&format!(".git/worktrees/{known}/info"), Some(SHARED_MODE))?;
+        match info.create_entry(LIST, SPARSE_PATTERNS, 0o666) {
             // git copies the list of the main working tree, if that has one.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => info.write(LIST, SPARSE, SHARED, 0o666),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                info.write(LIST, SPARSE_PATTERNS, SHARED_MODE, 0o666)
+            }
             done => done,
         }
     }
 
-    pub(super) fn open(&self) -> io::Result<ScopedDir> {
-        ScopedDir::open(self.trees.repository.root())?.dir(&ledger::directory(&self.name), None)
+    pub(super) fn open_dir(&self) -> io::Result<ScopedDir> {
+        ScopedDir::open(self.worktrees.repository.root())?.dir(&ledger::worktree_dir(&self.name), None)
     }
 
     /// Gives up what it has and starts anew from `commit`.
     pub(super) fn restart_from(&mut self, commit: &CommitId) -> Result<(), WorktreeError> {
         let failed = |cause| WorktreeError::Io { path: self.dir.clone(), cause };
-        let project = ScopedDir::open(self.trees.repository.root()).map_err(failed)?;
-        ledger::record(&project, &self.name, commit).map_err(failed)?;
+        let project = ScopedDir::open(self.worktrees.repository.root()).map_err(failed)?;
+        ledger::record_worktree(&project, &self.name, commit).map_err(failed)?;
         // Releases before 2.43 know no `--end-of-options` here.
         self.git.run(&["reset", "--quiet", "--hard", commit.as_str(), "--"])?;
         Ok(())
@@ -198,8 +200,8 @@ impl Worktree {
         &self.dir
     }
 
-    pub(super) fn trees(&self) -> &Arc<Worktrees> {
-        &self.trees
+    pub(super) fn worktrees(&self) -> &Arc<Worktrees> {
+        &self.worktrees
     }
 
     /// Commits what became of `path`.
@@ -247,11 +249,11 @@ impl Worktree {
 
     /// Removes it and its branch. Whatever stays behind is in the ledger, for the next start.
     pub(super) fn remove(&self) {
-        if self.gone.swap(true, Ordering::SeqCst) {
+        if self.is_removed.swap(true, Ordering::SeqCst) {
             return;
         }
-        let _turn = self.trees.turn();
-        match ledger::clear_own(&self.trees.repository, &self.name) {
+        let _turn = self.worktrees.lock_git();
+        match ledger::remove_own(&self.worktrees.repository, &self.name) {
             Ok(None) => {}
             Ok(Some(left)) => tracing::warn!("{left}"),
             Err(error) => tracing::warn!(dir = %self.dir.display(), %error, "cannot remove the worktree of an attempt"),
@@ -269,8 +271,8 @@ impl Drop for Worktree {
 pub(super) fn safe_name(key: &str) -> String {
     let name: String = key
         .chars()
-        .take(READABLE)
+        .take(MAX_READABLE_CHARS)
         .map(|c| if c.is_ascii_alphanumeric() || "-_".contains(c) { c } else { '_' })
         .collect();
-    if name == key && !name.starts_with('-') { name } else { format!("{name}.{}", slug::hash(key, 12)) }
+    if name == key && !name.starts_with('-') { name } else { format!("{name}.{}", slug::short_hash(key, 12)) }
 }

@@ -2,8 +2,8 @@
 //!
 //! Owns the limits and the wording of syntax errors. It must not know which keys mean what.
 
-mod fault;
-mod text;
+mod diagnosis;
+mod emitter;
 
 use std::fmt;
 
@@ -13,37 +13,37 @@ use serde::{
 };
 use serde_saphyr::Spanned;
 
-pub(crate) use fault::explain;
-pub(crate) use text::{Quoting, render};
+pub(crate) use diagnosis::explain;
+pub(crate) use emitter::{QuotingStyle, render};
 
 /// A value and the line that it starts on (1 is the first).
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Node {
+pub(crate) struct YamlNode {
     pub(crate) line: u64,
-    pub(crate) value: Value,
+    pub(crate) value: YamlValue,
 }
 
 /// What a node holds.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Value {
+pub(crate) enum YamlValue {
     Null,
     Bool(bool),
     Int(i64),
     Float(f64),
     Text(String),
-    List(Vec<Node>),
-    Map(Vec<Entry>),
+    List(Vec<YamlNode>),
+    Map(Vec<YamlEntry>),
 }
 
 /// One key of a map.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Entry {
+pub(crate) struct YamlEntry {
     pub(crate) key: String,
     pub(crate) line: u64,
-    pub(crate) value: Node,
+    pub(crate) value: YamlNode,
 }
 
-impl Value {
+impl YamlValue {
     /// What it is, in words.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
@@ -69,26 +69,26 @@ pub(crate) struct YamlError {
     pub(crate) message: String,
 }
 
-/// Reads one document. An empty one is [`Value::Null`].
-pub(crate) fn tree(text: &str) -> Result<Node, YamlError> {
+/// Reads one document. An empty one is [`YamlValue::Null`].
+pub(crate) fn parse_tree(text: &str) -> Result<YamlNode, YamlError> {
     if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
-        return Ok(Node { line: 1, value: Value::Null });
+        return Ok(YamlNode { line: 1, value: YamlValue::Null });
     }
-    from_str::<Spanned<Value>>(text).map(Node::from)
+    from_str::<Spanned<YamlValue>>(text).map(YamlNode::from)
 }
 
 /// Reads one document into `T`, with the same limits.
 pub(crate) fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, YamlError> {
-    serde_saphyr::from_str_with_options(text, options()).map_err(|error| YamlError {
+    serde_saphyr::from_str_with_options(text, parser_options()).map_err(|error| YamlError {
         line: error.location().map(|location| location.line()),
         column: error.location().map(|location| location.column()),
-        message: sentence(&error.without_snippet().to_string()),
+        message: first_line(&error.without_snippet().to_string()),
     })
 }
 
 /// Far above any honest configuration, far below what hurts: aliases may not multiply a document.
 /// `on`, `no` and `y` are words, as YAML 1.2 and KTX have it.
-fn options() -> serde_saphyr::Options {
+fn parser_options() -> serde_saphyr::Options {
     serde_saphyr::options! {
         strict_booleans: true,
         budget: serde_saphyr::budget! {
@@ -108,80 +108,80 @@ fn options() -> serde_saphyr::Options {
 }
 
 /// The first line of the parser's message, without the position that we say ourselves.
-fn sentence(message: &str) -> String {
+fn first_line(message: &str) -> String {
     let first = message.lines().next().unwrap_or_default().trim();
     let cut = first.find(" at line ").unwrap_or(first.len());
     first.get(..cut).unwrap_or(first).trim_end_matches([':', '.']).to_owned()
 }
 
-impl From<Spanned<Value>> for Node {
-    fn from(spanned: Spanned<Value>) -> Self {
+impl From<Spanned<YamlValue>> for YamlNode {
+    fn from(spanned: Spanned<YamlValue>) -> Self {
         Self { line: spanned.referenced.line(), value: spanned.value }
     }
 }
 
-impl<'de> Deserialize<'de> for Value {
+impl<'de> Deserialize<'de> for YamlValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(AnyValue)
+        deserializer.deserialize_any(ValueVisitor)
     }
 }
 
-struct AnyValue;
+struct ValueVisitor;
 
-impl<'de> Visitor<'de> for AnyValue {
-    type Value = Value;
+impl<'de> Visitor<'de> for ValueVisitor {
+    type Value = YamlValue;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("any YAML value")
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(Value::Bool(value))
+    fn visit_bool<E>(self, value: bool) -> Result<YamlValue, E> {
+        Ok(YamlValue::Bool(value))
     }
 
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(Value::Int(value))
+    fn visit_i64<E>(self, value: i64) -> Result<YamlValue, E> {
+        Ok(YamlValue::Int(value))
     }
 
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(i64::try_from(value).map_or(Value::Float(value as f64), Value::Int))
+    fn visit_u64<E>(self, value: u64) -> Result<YamlValue, E> {
+        Ok(i64::try_from(value).map_or(YamlValue::Float(value as f64), YamlValue::Int))
     }
 
-    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(Value::Float(value))
+    fn visit_f64<E>(self, value: f64) -> Result<YamlValue, E> {
+        Ok(YamlValue::Float(value))
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
-        Ok(Value::Text(value.to_owned()))
+    fn visit_str<E>(self, value: &str) -> Result<YamlValue, E> {
+        Ok(YamlValue::Text(value.to_owned()))
     }
 
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
+    fn visit_unit<E>(self) -> Result<YamlValue, E> {
+        Ok(YamlValue::Null)
     }
 
-    fn visit_none<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
+    fn visit_none<E>(self) -> Result<YamlValue, E> {
+        Ok(YamlValue::Null)
     }
 
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<YamlValue, D::Error> {
         deserializer.deserialize_any(self)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<YamlValue, A::Error> {
         let mut nodes = Vec::new();
-        while let Some(node) = list.next_element::<Spanned<Value>>()? {
+        while let Some(node) = list.next_element::<Spanned<YamlValue>>()? {
             nodes.push(node.into());
         }
-        Ok(Value::List(nodes))
+        Ok(YamlValue::List(nodes))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<YamlValue, A::Error> {
         let mut entries = Vec::new();
         while let Some(key) = map.next_key::<Spanned<String>>()? {
-            let value = map.next_value::<Spanned<Value>>()?.into();
-            entries.push(Entry { line: key.referenced.line(), key: key.value, value });
+            let value = map.next_value::<Spanned<YamlValue>>()?.into();
+            entries.push(YamlEntry { line: key.referenced.line(), key: key.value, value });
         }
-        Ok(Value::Map(entries))
+        Ok(YamlValue::Map(entries))
     }
 }
 
@@ -189,57 +189,57 @@ impl<'de> Visitor<'de> for AnyValue {
 mod tests {
     use super::*;
 
-    fn entry<'a>(node: &'a Node, key: &str) -> &'a Entry {
-        let Value::Map(entries) = &node.value else { panic!("not a map: {node:?}") };
+    fn entry<'a>(node: &'a YamlNode, key: &str) -> &'a YamlEntry {
+        let YamlValue::Map(entries) = &node.value else { panic!("not a map: {node:?}") };
         entries.iter().find(|entry| entry.key == key).unwrap()
     }
 
     #[test]
     fn lines_are_known_at_every_depth() {
-        let node = tree("a: 1\nb:\n  c: [x, true]\n\n  d:\n").unwrap();
-        assert_eq!(entry(&node, "a").value, Node { line: 1, value: Value::Int(1) });
+        let node = parse_tree("a: 1\nb:\n  c: [x, true]\n\n  d:\n").unwrap();
+        assert_eq!(entry(&node, "a").value, YamlNode { line: 1, value: YamlValue::Int(1) });
         let b = &entry(&node, "b").value;
         assert_eq!(entry(b, "c").line, 3);
         assert_eq!(entry(b, "d").line, 5);
-        assert_eq!(entry(b, "d").value.value, Value::Null);
+        assert_eq!(entry(b, "d").value.value, YamlValue::Null);
     }
 
     #[test]
-    fn nothing_is_null() {
-        assert_eq!(tree("").unwrap().value, Value::Null);
-        assert_eq!(tree("# only words\n\n").unwrap().value, Value::Null);
+    fn empty_document_is_null() {
+        assert_eq!(parse_tree("").unwrap().value, YamlValue::Null);
+        assert_eq!(parse_tree("# only words\n\n").unwrap().value, YamlValue::Null);
     }
 
     #[test]
     fn syntax_errors_name_their_line() {
-        let error = tree("a: 1\nb: [1, 2\nc: 3\n").unwrap_err();
+        let error = parse_tree("a: 1\nb: [1, 2\nc: 3\n").unwrap_err();
         assert!(error.line.is_some_and(|line| (2..=4).contains(&line)), "{error}");
         assert!(!error.message.contains('\n'));
     }
 
     #[test]
-    fn a_bomb_is_refused() {
+    fn alias_bomb_is_rejected() {
         let mut text = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
         for level in 1..9 {
             let alias = vec![format!("*a{}", level - 1); 10].join(", ");
             text.push_str(&format!("a{level}: &a{level} [{alias}]\n"));
         }
-        assert!(tree(&text).is_err());
-        assert!(tree(&"[".repeat(5_000)).is_err());
-        assert!(tree("a: &a [*a]").is_err());
+        assert!(parse_tree(&text).is_err());
+        assert!(parse_tree(&"[".repeat(5_000)).is_err());
+        assert!(parse_tree("a: &a [*a]").is_err());
     }
 
     #[test]
-    fn only_true_and_false_are_true_and_false() {
+    fn only_true_and_false_are_booleans() {
         for word in ["on", "no", "y", "Yes", "off"] {
-            assert_eq!(tree(word).unwrap().value, Value::Text(word.into()));
+            assert_eq!(parse_tree(word).unwrap().value, YamlValue::Text(word.into()));
         }
-        assert_eq!(tree("true").unwrap().value, Value::Bool(true));
+        assert_eq!(parse_tree("true").unwrap().value, YamlValue::Bool(true));
     }
 
     #[test]
     fn repeated_keys_are_refused() {
-        assert!(tree("a: 1\na: 2\n").is_err());
+        assert!(parse_tree("a: 1\na: 2\n").is_err());
     }
 
     #[test]
@@ -253,7 +253,7 @@ mod tests {
         let corpus: Vec<Vec<u8>> = corpus.iter().map(|text| text.as_bytes().to_vec()).collect();
         crate::fuzz::fuzz("YAML", &corpus, |bytes| {
             let Ok(text) = std::str::from_utf8(bytes) else { return };
-            if let Err(error) = tree(text) {
+            if let Err(error) = parse_tree(text) {
                 assert!(!error.to_string().is_empty());
             }
             drop(from_str::<serde_json::Value>(text));

@@ -1,6 +1,6 @@
 //! Why something cannot be replayed, in sentences for people. Decides nothing.
 
-use super::detect::Refusal;
+use super::detect::UnsupportedInput;
 
 /// A file that cannot be opened as a source.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -27,11 +27,11 @@ pub enum OpenError {
     },
     /// It is readable, but nothing that can be replayed.
     #[error("cannot replay {name}: {refusal}")]
-    Refused {
+    Unsupported {
         /// As the user wrote it.
         name: String,
         /// What it is instead.
-        refusal: Refusal,
+        refusal: UnsupportedInput,
     },
 }
 

@@ -1,4 +1,4 @@
-//! A file as a [`Source`]: finished or growing, of any [`Format`].
+//! A file as a [`EntrySource`]: finished or growing, of any [`InputFormat`].
 //!
 //! Owns opening, the cursor and the times of entries. It must not know what the lines mean.
 
@@ -15,58 +15,58 @@ use std::{
 use jiff::Timestamp;
 
 use super::{
-    ahead::Ahead,
-    detect::{self, Detected, Extent, Format},
+    detect::{self, DetectedInput, HeadExtent, InputFormat},
     error::OpenError,
-    index::{Core, Growth, LineIndex, Mark, is_blank},
-    ktx::{self, Times},
-    lines::{Lines, Next, Split, read_range},
-    parsed::{Parsed, Reading},
+    file_lines::{EntrySplit, FileLines, NextLine, read_range},
+    index::{FileGrowth, IndexedFile, LineIndex, LineMark, is_blank},
+    ktx::{self, RewrittenTimes},
+    line_parser::{LineParser, ParsedLine},
+    prefetch::LinePrefetcher,
     spool, unpack,
 };
 use crate::{
-    run::source::{Arrived, Origin, Progress, Source, SourceError},
+    run::entry_source::{EntryRef, EntrySource, EntrySourceError, PollStatus, SourceInfo},
     tape::{Millis, Seq, UnitKey},
 };
 
 /// Bytes of the file that are looked at before anything else.
-const HEAD: usize = 64 << 10;
+const HEAD_BYTES: usize = 64 << 10;
 
 /// A first line may be longer than the head; up to here it is read in full.
-const LONG_HEAD: usize = 16 << 20;
+const MAX_FIRST_LINE: usize = 16 << 20;
 
 /// Pace of entries of a file that has no times.
-const INVENTED_PACE: Millis = Millis(100);
+const SYNTHETIC_INTERVAL: Millis = Millis(100);
 
 /// Polls that ask for so many bytes read in bulk.
-const BULK: usize = 512 << 10;
+const BULK_POLL_BYTES: usize = 512 << 10;
 
 /// Bytes to read in bulk for which starting threads is worth its while.
-const WORTH_THREADS: u64 = 4 << 20;
+const MIN_PREFETCH_BYTES: u64 = 4 << 20;
 
 /// Longest stamp of an entry before its body, and how much of the end of a long line is looked at for its time.
-const STAMP: usize = 1024;
-const TAIL: usize = 4096;
+const MAX_STAMP_BYTES: usize = 1024;
+const TAIL_BYTES: usize = 4096;
 
 /// Line starts that a poll keeps to itself before it shares them.
-const MARKS_AT_ONCE: usize = 1024;
+const MARK_BATCH: usize = 1024;
 
 /// A file of entries.
 #[derive(Debug)]
 pub struct FileSource {
-    core: Arc<Core>,
+    core: Arc<IndexedFile>,
     /// What the file was recognised as; a rewritten one is read as a tape.
-    format: Format,
-    origin: Origin,
-    reading: Reading,
-    lines: Lines,
+    format: InputFormat,
+    origin: SourceInfo,
+    parser: LineParser,
+    lines: FileLines,
     /// Reads on other threads while a finished file is read in bulk; `lines` then only says how far it was handed out.
-    ahead: Option<Ahead>,
+    prefetcher: Option<LinePrefetcher>,
     cursor: Cursor,
     /// Where a followed file was found, to notice when it is replaced.
     followed: Option<PathBuf>,
     /// Where the reader of a stream puts its last words.
-    broken: Option<spool::Broken>,
+    stream_error: Option<spool::StreamError>,
 }
 
 /// Where polls stand.
@@ -80,7 +80,7 @@ struct Cursor {
 }
 
 /// What is read of a huge line.
-struct Ends {
+struct LineEnds {
     /// Its first bytes.
     head: Vec<u8>,
     /// Its last bytes.
@@ -91,18 +91,18 @@ struct Ends {
 
 impl Cursor {
     /// Hands out the next entry.
-    fn hand_out(&mut self, parsed: &Parsed<'_>, sink: &mut dyn FnMut(Arrived<'_>)) {
-        self.at = if self.has_times { parsed.at.unwrap_or(self.at) } else { invented(self.next) };
-        parsed.deliver(self.next, self.at, sink);
+    fn emit_next(&mut self, parsed: &ParsedLine<'_>, sink: &mut dyn FnMut(EntryRef<'_>)) {
+        self.at = if self.has_times { parsed.at.unwrap_or(self.at) } else { synthetic_time(self.next) };
+        parsed.emit(self.next, self.at, sink);
         self.next.0 += 1;
     }
 }
 
 /// Ends the growth of a followed file.
 #[derive(Clone, Debug)]
-pub struct Finish(Arc<AtomicBool>);
+pub struct FollowHandle(Arc<AtomicBool>);
 
-impl Finish {
+impl FollowHandle {
     /// What is in the file now is all there will be.
     pub fn finish(&self) {
         self.0.store(true, Ordering::Release);
@@ -123,150 +123,164 @@ impl FileSource {
         let metadata = file.metadata().map_err(failed)?;
         let kind = metadata.file_type();
         if kind.is_fifo() || kind.is_char_device() || kind.is_socket() {
-            return spool::stream(name, stem(path), file);
+            return spool::open_stream(name, stem(path), file);
         }
-        if read_range(&file, 0, unpack::MAGIC.len()).map_err(failed)? == unpack::MAGIC {
-            return spool::stream(name, stem(Path::new(&stem(path))), file);
+        if read_range(&file, 0, unpack::ZSTD_MAGIC.len()).map_err(failed)? == unpack::ZSTD_MAGIC {
+            return spool::open_stream(name, stem(Path::new(&stem(path))), file);
         }
         let length = metadata.len();
-        let detected = judge(&file, length).map_err(failed)?;
-        let detected = detected.map_err(|refusal| OpenError::Refused { name: name.clone(), refusal })?;
+        let detected = detect_file(&file, length).map_err(failed)?;
+        let detected = detected.map_err(|refusal| OpenError::Unsupported { name: name.clone(), refusal })?;
         if detected.format.is_rewritten() {
             return ktx::open(&file, length, name, &stem(path), &detected);
         }
-        Ok(Self::new(Arc::new(file), name, &stem(path), detected, Growth::Fixed(length)))
+        Ok(Self::new(Arc::new(file), name, &stem(path), detected, FileGrowth::Fixed(length)))
     }
 
     /// Opens a file that is still written to. It ends when the handle says so.
-    pub fn follow(path: &Path) -> Result<(Self, Finish), OpenError> {
+    pub fn follow(path: &Path) -> Result<(Self, FollowHandle), OpenError> {
         let (_, file) = open_file(path)?;
         Self::follow_file(path, file)
     }
 
     /// As [`follow`](Self::follow), for a file that the caller has opened. The file that `path` names is only compared
     /// with it, to notice when it is replaced.
-    pub fn follow_file(path: &Path, file: File) -> Result<(Self, Finish), OpenError> {
+    pub fn follow_file(path: &Path, file: File) -> Result<(Self, FollowHandle), OpenError> {
         let name = path.display().to_string();
         let failed = |error: std::io::Error| OpenError::from_io(&name, &error);
-        let head = read_range(&file, 0, HEAD).map_err(failed)?;
-        let detected = detect::detect(&head, Extent::Growing);
-        let detected = detected.map_err(|refusal| OpenError::Refused { name: name.clone(), refusal })?;
-        let finish = Finish(Arc::default());
-        let growth = Growth::Until(Arc::clone(&finish.0));
+        let head = read_range(&file, 0, HEAD_BYTES).map_err(failed)?;
+        let detected = detect::detect(&head, HeadExtent::Growing);
+        let detected = detected.map_err(|refusal| OpenError::Unsupported { name: name.clone(), refusal })?;
+        let finish = FollowHandle(Arc::default());
+        let growth = FileGrowth::Until(Arc::clone(&finish.0));
         let mut source = Self::new(Arc::new(file), name, &stem(path), detected, growth);
         source.followed = Some(path.to_owned());
         Ok((source, finish))
     }
 
-    pub(super) fn new(file: Arc<File>, name: String, stem: &str, detected: Detected, growth: Growth) -> Self {
-        let Detected { format, header, first_entry, first_time } = detected;
-        let split = if format == Format::Document { Split::Whole } else { Split::Lines };
-        let reading = Reading { format, epoch: first_time };
+    pub(super) fn new(file: Arc<File>, name: String, stem: &str, detected: DetectedInput, growth: FileGrowth) -> Self {
+        let DetectedInput { format, header, first_entry, first_time } = detected;
+        let split = if format == InputFormat::Document { EntrySplit::Whole } else { EntrySplit::Lines };
+        let reading = LineParser { format, epoch: first_time };
         let started_at = header.as_ref().map(|header| header.started_at);
         let started_at = started_at.or_else(|| Timestamp::from_millisecond(first_time?).ok());
-        let origin = Origin {
+        let origin = SourceInfo {
             name: header.as_ref().map_or_else(|| name.clone(), |header| header.run.to_string()),
-            format: format.words(),
+            format: format.description(),
             started_at,
             has_times: reading.has_times(),
             fallback_unit: UnitKey::from(stem),
             header,
         };
-        let lines = Lines::new(Arc::clone(&file), split, first_entry);
+        let lines = FileLines::new(Arc::clone(&file), split, first_entry);
         let cursor = Cursor { next: Seq(0), at: Millis(0), has_times: reading.has_times() };
-        let core = Arc::new(Core::new(file, name, split, format == Format::Tape, first_entry, growth));
-        Self { core, format, origin, reading, lines, ahead: None, cursor, followed: None, broken: None }
+        let core = Arc::new(IndexedFile::new(file, name, split, format == InputFormat::Tape, first_entry, growth));
+        Self {
+            core,
+            format,
+            origin,
+            parser: reading,
+            lines,
+            prefetcher: None,
+            cursor,
+            followed: None,
+            stream_error: None,
+        }
     }
 
     /// The source is the tape that a record of another format was rewritten as.
-    pub(super) fn rewritten_from(mut self, format: Format, times: Times) -> Self {
+    pub(super) fn with_rewritten_format(mut self, format: InputFormat, times: RewrittenTimes) -> Self {
         self.format = format;
-        self.origin.format = format.words();
+        self.origin.format = format.description();
         self.origin.started_at = times.began;
         self.origin.has_times = times.began.is_some();
         self
     }
 
-    pub(super) fn broken_by(mut self, broken: spool::Broken) -> Self {
-        self.broken = Some(broken);
+    pub(super) fn with_stream_error(mut self, broken: spool::StreamError) -> Self {
+        self.stream_error = Some(broken);
         self
     }
 
     /// For whoever only looks: of a giant line, entries hold what is left of it when its long strings are cut, so that
     /// none is ever held whole. To read one again gives it whole as before.
     #[must_use]
-    pub fn shortened(mut self) -> Self {
-        self.lines.shorten();
+    pub fn with_shortened_lines(mut self) -> Self {
+        self.lines.enable_shortening();
         self
     }
 
     /// What the file was recognised as.
-    pub fn format(&self) -> Format {
+    pub fn format(&self) -> InputFormat {
         self.format
     }
 
     /// The index of its lines, to look ahead of the fold and to search.
     pub fn index(&self) -> LineIndex {
-        LineIndex { core: Arc::clone(&self.core) }
+        LineIndex { file: Arc::clone(&self.core) }
     }
 
     /// Bytes that are still to be read and known not to change.
-    fn remains(&self) -> u64 {
+    fn remaining_bytes(&self) -> u64 {
         match (&self.core.growth, self.core.split) {
-            (Growth::Fixed(length), Split::Lines) => length.saturating_sub(self.lines.offset()),
-            (Growth::Fixed(_), Split::Whole) | (Growth::Until(_), _) => 0,
+            (FileGrowth::Fixed(length), EntrySplit::Lines) => length.saturating_sub(self.lines.offset()),
+            (FileGrowth::Fixed(_), EntrySplit::Whole) | (FileGrowth::Until(_), _) => 0,
         }
     }
 
-    /// [`Source::poll`], from what other threads have read and decoded.
-    fn poll_ahead(&mut self, max_bytes: usize, sink: &mut dyn FnMut(Arrived<'_>)) -> Result<Progress, SourceError> {
-        let Some(mut ahead) = self.ahead.take() else { return Ok(Progress::More) };
+    /// [`EntrySource::poll`], from what other threads have read and decoded.
+    fn poll_prefetched(
+        &mut self,
+        max_bytes: usize,
+        sink: &mut dyn FnMut(EntryRef<'_>),
+    ) -> Result<PollStatus, EntrySourceError> {
+        let Some(mut ahead) = self.prefetcher.take() else { return Ok(PollStatus::More) };
         let stop = self.lines.offset().saturating_add(max_bytes.max(1) as u64);
         while self.lines.offset() < stop {
             let first = self.cursor.next;
-            let mut marks = Vec::with_capacity(MARKS_AT_ONCE);
+            let mut marks = Vec::with_capacity(MARK_BATCH);
             let reached = ahead.lines(stop, &mut |line| {
                 marks.push(line.mark);
-                self.cursor.hand_out(&line.parsed, sink);
+                self.cursor.emit_next(&line.parsed, sink);
             })?;
             let Some(reached) = reached else {
-                let is_whole = self.remains() == 0;
-                return if is_whole { Ok(Progress::End) } else { Err(self.core.error(&"its reader stopped")) };
+                let is_whole = self.remaining_bytes() == 0;
+                return if is_whole { Ok(PollStatus::End) } else { Err(self.core.error(&"its reader stopped")) };
             };
             self.core.merge(first.0, &marks, reached);
             self.lines.seek(reached);
         }
-        self.ahead = Some(ahead);
-        Ok(Progress::More)
+        self.prefetcher = Some(ahead);
+        Ok(PollStatus::More)
     }
 
     /// Time of an entry without one: that of the entry before it.
-    fn time_before(&self, seq: Seq) -> Result<Millis, SourceError> {
-        if !self.reading.has_times() {
-            return Ok(invented(seq));
+    fn time_before(&self, seq: Seq) -> Result<Millis, EntrySourceError> {
+        if !self.parser.has_times() {
+            return Ok(synthetic_time(seq));
         }
         let Some(before) = seq.0.checked_sub(1).and_then(|before| self.core.timed_before(Seq(before))) else {
             return Ok(Millis(0));
         };
-        if let Some(Ends { head, tail, length }) = self.ends(before, TAIL)?
-            && let Some((parsed, _)) = self.reading.parse_head(&head, &tail, length)
+        if let Some(LineEnds { head, tail, length }) = self.line_ends(before, TAIL_BYTES)?
+            && let Some((parsed, _)) = self.parser.parse_head(&head, &tail, length)
             && let Some(at) = parsed.at
         {
             return Ok(at);
         }
         let line = self.line(before)?;
-        Ok(line.and_then(|line| self.reading.parse(&line).at).unwrap_or_default())
+        Ok(line.and_then(|line| self.parser.parse(&line).at).unwrap_or_default())
     }
 
     /// Reads one line again.
-    fn line(&self, seq: Seq) -> Result<Option<Vec<u8>>, SourceError> {
-        let Some((start, length)) = self.core.place(seq) else { return Ok(None) };
+    fn line(&self, seq: Seq) -> Result<Option<Vec<u8>>, EntrySourceError> {
+        let Some((start, length)) = self.core.line_span(seq) else { return Ok(None) };
         let Some(length) = length.and_then(|length| usize::try_from(length).ok()) else { return Ok(None) };
         let mut bytes = read_range(&self.core.file, start, length).map_err(|error| self.core.error(&error))?;
         if bytes.len() < length {
             return Err(self.core.shrunk());
         }
-        if self.core.split == Split::Lines {
+        if self.core.split == EntrySplit::Lines {
             // Blank lines may stand between this entry and the next.
             bytes.truncate(memchr::memchr(b'\n', &bytes).unwrap_or(length));
         }
@@ -274,23 +288,23 @@ impl FileSource {
     }
 
     /// The ends of the line of an entry; `None` if it has hardly more than `most` bytes.
-    fn ends(&self, seq: Seq, most: usize) -> Result<Option<Ends>, SourceError> {
-        let Some((start, Some(length))) = self.core.place(seq) else { return Ok(None) };
-        let most = most.saturating_add(STAMP);
-        if length <= (most + TAIL) as u64 || self.core.split == Split::Whole {
+    fn line_ends(&self, seq: Seq, most: usize) -> Result<Option<LineEnds>, EntrySourceError> {
+        let Some((start, Some(length))) = self.core.line_span(seq) else { return Ok(None) };
+        let most = most.saturating_add(MAX_STAMP_BYTES);
+        if length <= (most + TAIL_BYTES) as u64 || self.core.split == EntrySplit::Whole {
             return Ok(None);
         }
         let range = |from, length| read_range(&self.core.file, from, length).map_err(|error| self.core.error(&error));
-        let (head, tail) = (range(start, most)?, range(start + length - TAIL as u64, TAIL)?);
-        if head.len() < most || tail.len() < TAIL {
+        let (head, tail) = (range(start, most)?, range(start + length - TAIL_BYTES as u64, TAIL_BYTES)?);
+        if head.len() < most || tail.len() < TAIL_BYTES {
             return Err(self.core.shrunk());
         }
         // Blank lines may be what is long.
-        Ok(memchr::memchr(b'\n', &head).is_none().then_some(Ends { head, tail, length }))
+        Ok(memchr::memchr(b'\n', &head).is_none().then_some(LineEnds { head, tail, length }))
     }
 
     /// Notices that a followed file is not the file of that name any more.
-    fn check_followed(&self, limit: u64) -> Result<(), SourceError> {
+    fn check_followed(&self, limit: u64) -> Result<(), EntrySourceError> {
         if limit < self.lines.offset() {
             return Err(self.core.shrunk());
         }
@@ -304,81 +318,87 @@ impl FileSource {
     }
 }
 
-impl Source for FileSource {
-    fn origin(&self) -> &Origin {
+impl EntrySource for FileSource {
+    fn info(&self) -> &SourceInfo {
         &self.origin
     }
 
-    fn poll(&mut self, max_bytes: usize, sink: &mut dyn FnMut(Arrived<'_>)) -> Result<Progress, SourceError> {
-        if self.ahead.is_none() && max_bytes >= BULK && self.remains() >= WORTH_THREADS {
-            self.ahead = Ahead::new(&self.core, self.reading, self.lines.offset(), self.lines.shortens());
+    fn poll(&mut self, max_bytes: usize, sink: &mut dyn FnMut(EntryRef<'_>)) -> Result<PollStatus, EntrySourceError> {
+        if self.prefetcher.is_none() && max_bytes >= BULK_POLL_BYTES && self.remaining_bytes() >= MIN_PREFETCH_BYTES {
+            self.prefetcher =
+                LinePrefetcher::new(&self.core, self.parser, self.lines.offset(), self.lines.is_shortening());
         }
-        if self.ahead.is_some() {
-            return self.poll_ahead(max_bytes, sink);
+        if self.prefetcher.is_some() {
+            return self.poll_prefetched(max_bytes, sink);
         }
-        let (limit, finished) = self.core.extent()?;
+        let (limit, finished) = self.core.readable_end()?;
         let stop = self.lines.offset().saturating_add(max_bytes.max(1) as u64);
         let begun = self.cursor.next;
         let mut first = begun;
         let mut marks = Vec::new();
         let result = loop {
             let (offset, line) = match self.lines.next(limit, finished) {
-                Ok(Next::Line(offset, line)) => (offset, line),
-                Ok(Next::Pending) => break Ok(if finished { Progress::End } else { Progress::Waiting }),
-                Ok(Next::Shrunk) => break Err(self.core.shrunk()),
+                Ok(NextLine::Line(offset, line)) => (offset, line),
+                Ok(NextLine::Pending) => break Ok(if finished { PollStatus::End } else { PollStatus::Waiting }),
+                Ok(NextLine::Shrunk) => break Err(self.core.shrunk()),
                 Err(error) => break Err(self.core.error(&error)),
             };
             if !is_blank(line) {
-                let flat = (self.reading.format == Format::Document).then(|| one_line(line));
-                let parsed = self.reading.parse(flat.as_deref().unwrap_or(line));
+                let flat = (self.parser.format == InputFormat::Document).then(|| collapse_to_line(line));
+                let parsed = self.parser.parse(flat.as_deref().unwrap_or(line));
                 let kind = parsed.kind().unwrap_or_else(|| self.core.kind(line));
-                marks.push(Mark::new(offset, kind, parsed.at.is_some()));
-                self.cursor.hand_out(&parsed, sink);
+                marks.push(LineMark::new(offset, kind, parsed.at.is_some()));
+                self.cursor.emit_next(&parsed, sink);
             }
-            if marks.len() == MARKS_AT_ONCE {
+            if marks.len() == MARK_BATCH {
                 self.core.merge(first.0, &marks, self.lines.offset());
                 first = self.cursor.next;
                 marks.clear();
             }
             if self.lines.offset() >= stop {
-                break Ok(Progress::More);
+                break Ok(PollStatus::More);
             }
         };
         self.core.merge(first.0, &marks, self.lines.offset());
         match result {
             // A file that has just grown is the one that is written.
-            Ok(Progress::Waiting) if self.cursor.next > begun => Ok(Progress::Waiting),
-            Ok(Progress::Waiting) => self.check_followed(limit).map(|()| Progress::Waiting),
-            Ok(Progress::End) => match self.broken.as_ref().and_then(spool::Broken::cause) {
+            Ok(PollStatus::Waiting) if self.cursor.next > begun => Ok(PollStatus::Waiting),
+            Ok(PollStatus::Waiting) => self.check_followed(limit).map(|()| PollStatus::Waiting),
+            Ok(PollStatus::End) => match self.stream_error.as_ref().and_then(spool::StreamError::cause) {
                 Some(cause) => Err(self.core.error(&cause)),
-                None => Ok(Progress::End),
+                None => Ok(PollStatus::End),
             },
             other => other,
         }
     }
 
-    fn rewind(&mut self, seq: Seq) -> Result<(), SourceError> {
-        let offset = match self.core.place(seq) {
+    fn rewind(&mut self, seq: Seq) -> Result<(), EntrySourceError> {
+        let offset = match self.core.line_span(seq) {
             Some((start, _)) => start,
             None if seq == self.cursor.next => return Ok(()),
-            None => self.core.behind(seq).ok_or_else(|| self.core.error(&format!("entry {seq} was never read")))?,
+            None => {
+                self.core.next_offset(seq).ok_or_else(|| self.core.error(&format!("entry {seq} was never read")))?
+            }
         };
         self.cursor.at = self.time_before(seq)?;
-        self.ahead = None;
+        self.prefetcher = None;
         self.lines.seek(offset);
         self.cursor.next = seq;
         Ok(())
     }
 
-    fn read(&mut self, seq: Seq, sink: &mut dyn FnMut(Arrived<'_>)) -> Result<bool, SourceError> {
+    fn read(&mut self, seq: Seq, sink: &mut dyn FnMut(EntryRef<'_>)) -> Result<bool, EntrySourceError> {
         let Some(mut line) = self.line(seq)? else { return Ok(false) };
-        if self.reading.format == Format::Document {
-            line = one_line(&line);
+        if self.parser.format == InputFormat::Document {
+            line = collapse_to_line(&line);
         }
-        let parsed = self.reading.parse(&line);
-        let at =
-            if self.reading.has_times() { parsed.at.map_or_else(|| self.time_before(seq), Ok)? } else { invented(seq) };
-        parsed.deliver(seq, at, sink);
+        let parsed = self.parser.parse(&line);
+        let at = if self.parser.has_times() {
+            parsed.at.map_or_else(|| self.time_before(seq), Ok)?
+        } else {
+            synthetic_time(seq)
+        };
+        parsed.emit(seq, at, sink);
         Ok(true)
     }
 
@@ -386,16 +406,16 @@ impl Source for FileSource {
         &mut self,
         seq: Seq,
         most: usize,
-        sink: &mut dyn FnMut(Arrived<'_>, u64),
-    ) -> Result<bool, SourceError> {
-        if let Some(Ends { head, tail, length }) = self.ends(seq, most)?
-            && let Some((parsed, size)) = self.reading.parse_head(&head, &tail, length)
+        sink: &mut dyn FnMut(EntryRef<'_>, u64),
+    ) -> Result<bool, EntrySourceError> {
+        if let Some(LineEnds { head, tail, length }) = self.line_ends(seq, most)?
+            && let Some((parsed, size)) = self.parser.parse_head(&head, &tail, length)
         {
             let at = match parsed.at {
-                Some(at) if self.reading.has_times() => at,
+                Some(at) if self.parser.has_times() => at,
                 _ => self.time_before(seq)?,
             };
-            parsed.deliver(seq, at, &mut |arrived| sink(arrived, size));
+            parsed.emit(seq, at, &mut |arrived| sink(arrived, size));
             return Ok(true);
         }
         self.read(seq, &mut |arrived| {
@@ -406,27 +426,27 @@ impl Source for FileSource {
 
     fn position(&self) -> (u64, Option<u64>) {
         let total = match &self.core.growth {
-            Growth::Fixed(length) => Some(*length),
-            Growth::Until(_) => None,
+            FileGrowth::Fixed(length) => Some(*length),
+            FileGrowth::Until(_) => None,
         };
         (self.lines.offset(), total)
     }
 
-    fn look_ahead(&mut self, max_bytes: usize) -> Result<Progress, SourceError> {
+    fn scan_ahead(&mut self, max_bytes: usize) -> Result<PollStatus, EntrySourceError> {
         self.index().advance(max_bytes)
     }
 
-    fn found(&self) -> Option<u64> {
+    fn known_entries(&self) -> Option<u64> {
         Some(self.index().len())
     }
 }
 
-fn invented(seq: Seq) -> Millis {
-    Millis(seq.0.saturating_mul(INVENTED_PACE.0))
+fn synthetic_time(seq: Seq) -> Millis {
+    Millis(seq.0.saturating_mul(SYNTHETIC_INTERVAL.0))
 }
 
 /// A JSON document on one line. Inside strings JSON allows no newline, so all of them are mere layout.
-fn one_line(document: &[u8]) -> Vec<u8> {
+fn collapse_to_line(document: &[u8]) -> Vec<u8> {
     document.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }).collect()
 }
 
@@ -442,13 +462,13 @@ fn stem(path: &Path) -> String {
 }
 
 /// Reads as much of the head as it takes to tell what a finished file is.
-fn judge(file: &File, length: u64) -> std::io::Result<Result<Detected, detect::Refusal>> {
-    let head = read_range(file, 0, HEAD)?;
+fn detect_file(file: &File, length: u64) -> std::io::Result<Result<DetectedInput, detect::UnsupportedInput>> {
+    let head = read_range(file, 0, HEAD_BYTES)?;
     let is_cut = |head: &[u8]| (head.len() as u64) < length;
-    let extent = |head: &[u8]| if is_cut(head) { Extent::Head } else { Extent::Whole };
+    let extent = |head: &[u8]| if is_cut(head) { HeadExtent::Head } else { HeadExtent::Whole };
     let first_line_is_cut = memchr::memchr(b'\n', &head).is_none();
     if is_cut(&head) && (first_line_is_cut || detect::may_be_document(&head)) {
-        let longer = read_range(file, 0, LONG_HEAD)?;
+        let longer = read_range(file, 0, MAX_FIRST_LINE)?;
         return Ok(detect::detect(&longer, extent(&longer)));
     }
     Ok(detect::detect(&head, extent(&head)))

@@ -12,12 +12,12 @@ use std::{
 use jiff::Timestamp;
 
 use super::{
-    detect::{Detected, Format, Refusal},
+    detect::{DetectedInput, InputFormat, UnsupportedInput},
     error::OpenError,
     file::FileSource,
-    index::Growth,
+    index::FileGrowth,
 };
-use crate::tape::{Body, Entry, Millis, Note, Seq, note::Level};
+use crate::tape::{EntryBody, Millis, Note, Seq, TapeEntry, note::Severity};
 
 mod memory_flow;
 mod transcript;
@@ -36,60 +36,60 @@ pub(super) fn open(
     length: u64,
     name: String,
     stem: &str,
-    detected: &Detected,
+    detected: &DetectedInput,
 ) -> Result<FileSource, OpenError> {
     let failed = |error: io::Error| OpenError::from_io(&name, &error);
-    let mut tape = Tape::new(tempfile::tempfile().map_err(failed)?);
+    let mut tape = TapeBuilder::new(tempfile::tempfile().map_err(failed)?);
     let times = match detected.format {
-        Format::KtxTranscript => transcript::rewrite(file, length, &mut tape).map_err(failed)?,
+        InputFormat::KtxTranscript => transcript::rewrite(file, length, &mut tape).map_err(failed)?,
         _ if length > LARGEST => {
-            let refusal = Refusal::TooLarge { what: detected.format.words(), most: LARGEST >> 20 };
-            return Err(OpenError::Refused { name, refusal });
+            let refusal = UnsupportedInput::TooLarge { what: detected.format.description(), most: LARGEST >> 20 };
+            return Err(OpenError::Unsupported { name, refusal });
         }
         _ => memory_flow::rewrite(file, length, &mut tape).map_err(failed)?,
     };
     let (file, length) = tape.end().map_err(failed)?;
-    let rewritten = Detected { format: Format::Tape, header: None, first_entry: 0, first_time: None };
-    let source = FileSource::new(Arc::new(file), name, stem, rewritten, Growth::Fixed(length));
-    Ok(source.rewritten_from(detected.format, times))
+    let rewritten = DetectedInput { format: InputFormat::Tape, header: None, first_entry: 0, first_time: None };
+    let source = FileSource::new(Arc::new(file), name, stem, rewritten, FileGrowth::Fixed(length));
+    Ok(source.with_rewritten_format(detected.format, times))
 }
 
 /// When the entries of a record happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Times {
+pub(super) struct RewrittenTimes {
     /// Wall-clock time of the first one, where the record has times.
     pub(super) began: Option<Timestamp>,
 }
 
 /// A tape that is being written.
 #[derive(Debug)]
-struct Tape {
+struct TapeBuilder {
     out: BufWriter<File>,
     next: Seq,
     written: u64,
     line: Vec<u8>,
 }
 
-impl Tape {
+impl TapeBuilder {
     fn new(file: File) -> Self {
         Self { out: BufWriter::new(file), next: Seq(0), written: 0, line: Vec::new() }
     }
 
-    fn entry(&mut self, at: Millis, lane: Option<(&str, u32)>, body: Body<'_>) -> io::Result<()> {
+    fn entry(&mut self, at: Millis, lane: Option<(&str, u32)>, body: EntryBody<'_>) -> io::Result<()> {
         self.line.clear();
         let lane = lane.map(|(unit, attempt)| (unit.into(), attempt));
-        Entry { seq: self.next, at, lane, body }.write(&mut self.line);
+        TapeEntry { seq: self.next, at, attempt: lane, body }.write(&mut self.line);
         self.next.0 += 1;
         self.written += self.line.len() as u64;
         self.out.write_all(&self.line)
     }
 
     fn note(&mut self, at: Millis, lane: Option<(&str, u32)>, note: &Note) -> io::Result<()> {
-        self.entry(at, lane, Body::Note(&note.to_json()))
+        self.entry(at, lane, EntryBody::Note(&note.to_json()))
     }
 
-    fn say(&mut self, at: Millis, lane: Option<(&str, u32)>, level: Level, text: String) -> io::Result<()> {
-        self.note(at, lane, &Note::Said { level, text })
+    fn message(&mut self, at: Millis, lane: Option<(&str, u32)>, level: Severity, text: String) -> io::Result<()> {
+        self.note(at, lane, &Note::Message { level, text })
     }
 
     fn end(self) -> io::Result<(File, u64)> {

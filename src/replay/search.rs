@@ -2,9 +2,9 @@
 
 use memchr::memmem::Finder;
 
-use super::{index::LineIndex, lines::read_at};
+use super::{file_lines::read_at, index::LineIndex};
 use crate::{
-    run::source::{Progress, SourceError},
+    run::entry_source::{EntrySourceError, PollStatus},
     tape::Seq,
 };
 
@@ -22,12 +22,12 @@ pub enum Direction {
 
 /// A text to search for, in every form that JSON gives it.
 #[derive(Clone, Debug)]
-pub struct Needle {
+pub struct EscapedNeedle {
     forms: Vec<Finder<'static>>,
-    longest: u64,
+    longest_form: u64,
 }
 
-impl Needle {
+impl EscapedNeedle {
     /// `None` for an empty text. The text is matched as it is written, with its case.
     pub fn new(text: &str) -> Option<Self> {
         let escaped = serde_json::to_string(text).ok()?;
@@ -38,7 +38,7 @@ impl Needle {
         forms.retain(|form| !form.is_empty());
         let longest = forms.iter().map(String::len).max()? as u64;
         let forms = forms.iter().map(|form| Finder::new(form).into_owned()).collect();
-        Some(Self { forms, longest })
+        Some(Self { forms, longest_form: longest })
     }
 
     fn first(&self, bytes: &[u8]) -> Option<usize> {
@@ -69,12 +69,12 @@ impl LineIndex {
     /// blocks; when it says no, the answer is `None`.
     pub fn find(
         &self,
-        needle: &Needle,
+        needle: &EscapedNeedle,
         from: Seq,
         direction: Direction,
         go_on: &dyn Fn() -> bool,
-    ) -> Result<Option<Seq>, SourceError> {
-        let (end, _) = self.core.extent()?;
+    ) -> Result<Option<Seq>, EntrySourceError> {
+        let (end, _) = self.file.readable_end()?;
         let Some(from) = self.offset_of(from)? else {
             return match direction {
                 Direction::Forward => Ok(None),
@@ -89,14 +89,14 @@ impl LineIndex {
 
     fn forward(
         &self,
-        needle: &Needle,
+        needle: &EscapedNeedle,
         mut from: u64,
         end: u64,
         go_on: &dyn Fn() -> bool,
-    ) -> Result<Option<Seq>, SourceError> {
+    ) -> Result<Option<Seq>, EntrySourceError> {
         let mut buffer = Vec::new();
         while from < end && go_on() {
-            let bytes = self.block(&mut buffer, from, (from + BLOCK + needle.longest).min(end))?;
+            let bytes = self.block(&mut buffer, from, (from + BLOCK + needle.longest_form).min(end))?;
             if let Some(hit) = needle.first(bytes) {
                 return self.entry_of(from + hit as u64);
             }
@@ -105,14 +105,19 @@ impl LineIndex {
         Ok(None)
     }
 
-    fn backward(&self, needle: &Needle, mut end: u64, go_on: &dyn Fn() -> bool) -> Result<Option<Seq>, SourceError> {
-        let first = self.core.first_entry;
+    fn backward(
+        &self,
+        needle: &EscapedNeedle,
+        mut end: u64,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Option<Seq>, EntrySourceError> {
+        let first = self.file.first_entry;
         // A match may start in one block and end in the next, but never reaches beyond where the search began.
         let limit = end;
         let mut buffer = Vec::new();
         while end > first && go_on() {
             let start = end.saturating_sub(BLOCK).max(first);
-            let bytes = self.block(&mut buffer, start, (end + needle.longest).min(limit))?;
+            let bytes = self.block(&mut buffer, start, (end + needle.longest_form).min(limit))?;
             if let Some(hit) = needle.last(bytes) {
                 return self.entry_of(start + hit as u64);
             }
@@ -122,27 +127,27 @@ impl LineIndex {
     }
 
     /// Bytes from `start` to `end`, in a buffer that every block of a search shares.
-    fn block<'b>(&self, buffer: &'b mut Vec<u8>, start: u64, end: u64) -> Result<&'b [u8], SourceError> {
+    fn block<'b>(&self, buffer: &'b mut Vec<u8>, start: u64, end: u64) -> Result<&'b [u8], EntrySourceError> {
         buffer.resize(usize::try_from(end - start).unwrap_or(usize::MAX), 0);
-        let count = read_at(&self.core.file, start, buffer).map_err(|error| self.core.error(&error))?;
+        let count = read_at(&self.file.file, start, buffer).map_err(|error| self.file.error(&error))?;
         Ok(&buffer[..count])
     }
 
     /// Where `seq` starts; looks ahead as far as needed. `None` if there is no such entry.
-    fn offset_of(&self, seq: Seq) -> Result<Option<u64>, SourceError> {
-        self.ahead_until(|index| index.core.place(seq).map(|(start, _)| start))
+    fn offset_of(&self, seq: Seq) -> Result<Option<u64>, EntrySourceError> {
+        self.scan_until(|index| index.file.line_span(seq).map(|(start, _)| start))
     }
 
-    fn entry_of(&self, offset: u64) -> Result<Option<Seq>, SourceError> {
-        self.ahead_until(|index| index.core.entry_at(offset))
+    fn entry_of(&self, offset: u64) -> Result<Option<Seq>, EntrySourceError> {
+        self.scan_until(|index| index.file.entry_at(offset))
     }
 
-    fn ahead_until<T>(&self, known: impl Fn(&Self) -> Option<T>) -> Result<Option<T>, SourceError> {
+    fn scan_until<T>(&self, known: impl Fn(&Self) -> Option<T>) -> Result<Option<T>, EntrySourceError> {
         loop {
             if let Some(known) = known(self) {
                 return Ok(Some(known));
             }
-            if self.advance(4 * BLOCK as usize)? != Progress::More {
+            if self.advance(4 * BLOCK as usize)? != PollStatus::More {
                 return Ok(known(self));
             }
         }

@@ -16,28 +16,28 @@ use std::{
 use nix::sys::statvfs::fstatvfs;
 
 use super::{
-    detect::{self, Extent},
+    detect::{self, HeadExtent},
     error::OpenError,
     file::FileSource,
-    index::Growth,
+    index::FileGrowth,
     ktx,
-    unpack::{self, Unpacked},
+    unpack::{self, ZstdReader},
 };
 
 /// A pipe holds 64 KiB; more per read gains nothing.
 const CHUNK: usize = 64 << 10;
 
 /// Bytes after which it is asked whether there is space for more.
-const CHECK_SPACE: u64 = 16 << 20;
+const SPACE_CHECK_INTERVAL: u64 = 16 << 20;
 
 /// Bytes of the file system that are left to others, or a twentieth of a small one.
-const SPARED: u64 = 256 << 20;
+const RESERVED_BYTES: u64 = 256 << 20;
 
 /// Why a stream broke off, if it did.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Broken(Arc<Mutex<Option<String>>>);
+pub(super) struct StreamError(Arc<Mutex<Option<String>>>);
 
-impl Broken {
+impl StreamError {
     pub(super) fn cause(&self) -> Option<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -48,17 +48,21 @@ impl Broken {
 }
 
 /// Opens stdin as a growing source. Waits for its first line, to see what it is.
-pub fn stdin() -> Result<FileSource, OpenError> {
-    stream("stdin".into(), "stdin".into(), io::stdin())
+pub fn open_stdin() -> Result<FileSource, OpenError> {
+    open_stream("stdin".into(), "stdin".into(), io::stdin())
 }
 
 /// Opens any stream as a growing source.
-pub(super) fn stream(name: String, stem: String, input: impl Read + Send + 'static) -> Result<FileSource, OpenError> {
+pub(super) fn open_stream(
+    name: String,
+    stem: String,
+    input: impl Read + Send + 'static,
+) -> Result<FileSource, OpenError> {
     let failed = |error: io::Error| OpenError::from_io(&name, &error);
-    let mut input = unpacked(input).map_err(failed)?;
+    let mut input = decompress_if_packed(input).map_err(failed)?;
     let mut spooled = tempfile::tempfile().map_err(failed)?;
     let finished = Arc::new(AtomicBool::new(false));
-    let broken = Broken::default();
+    let broken = StreamError::default();
     let mut head = Vec::new();
     let mut chunk = vec![0; CHUNK];
     // A document over several lines is only known for what it is when all of it is there.
@@ -72,9 +76,9 @@ pub(super) fn stream(name: String, stem: String, input: impl Read + Send + 'stat
         head.extend_from_slice(&chunk[..count]);
     }
     let ended = finished.load(Ordering::Acquire);
-    let extent = if ended { Extent::Whole } else { Extent::Growing };
+    let extent = if ended { HeadExtent::Whole } else { HeadExtent::Growing };
     let detected = detect::detect(&head, extent);
-    let detected = detected.map_err(|refusal| OpenError::Refused { name: name.clone(), refusal })?;
+    let detected = detected.map_err(|refusal| OpenError::Unsupported { name: name.clone(), refusal })?;
     spooled.write_all(&head).map_err(failed)?;
     if detected.format.is_rewritten() {
         // The whole of it is needed: calls are put into the order in which they began.
@@ -85,8 +89,9 @@ pub(super) fn stream(name: String, stem: String, input: impl Read + Send + 'stat
         return ktx::open(&spooled, length, name, &stem, &detected);
     }
     let file = Arc::new(spooled);
-    let growth = Growth::Until(Arc::clone(&finished));
-    let source = FileSource::new(Arc::clone(&file), name.clone(), &stem, detected, growth).broken_by(broken.clone());
+    let growth = FileGrowth::Until(Arc::clone(&finished));
+    let source =
+        FileSource::new(Arc::clone(&file), name.clone(), &stem, detected, growth).with_stream_error(broken.clone());
     if !ended {
         let start = head.len() as u64;
         let copy = move || {
@@ -101,18 +106,18 @@ pub(super) fn stream(name: String, stem: String, input: impl Read + Send + 'stat
 }
 
 /// What the stream says, whether it is packed or not.
-fn unpacked(mut input: impl Read + Send + 'static) -> io::Result<Box<dyn Read + Send>> {
-    let mut head = Vec::with_capacity(unpack::MAGIC.len());
-    input.by_ref().take(unpack::MAGIC.len() as u64).read_to_end(&mut head)?;
-    let is_packed = head == unpack::MAGIC;
+fn decompress_if_packed(mut input: impl Read + Send + 'static) -> io::Result<Box<dyn Read + Send>> {
+    let mut head = Vec::with_capacity(unpack::ZSTD_MAGIC.len());
+    input.by_ref().take(unpack::ZSTD_MAGIC.len() as u64).read_to_end(&mut head)?;
+    let is_packed = head == unpack::ZSTD_MAGIC;
     let all = io::Cursor::new(head).chain(input);
-    Ok(if is_packed { Box::new(Unpacked::new(all)?) } else { Box::new(all) })
+    Ok(if is_packed { Box::new(ZstdReader::new(all)?) } else { Box::new(all) })
 }
 
 fn copy_all(input: &mut impl Read, file: &File, mut offset: u64, chunk: &mut [u8]) -> io::Result<()> {
     let mut checked = offset;
     loop {
-        if offset - checked >= CHECK_SPACE {
+        if offset - checked >= SPACE_CHECK_INTERVAL {
             checked = offset;
             check_space(file)?;
         }
@@ -131,15 +136,15 @@ fn check_space(file: &File) -> io::Result<()> {
     let system = fstatvfs(file)?;
     let fragment: u64 = system.fragment_size().into();
     let bytes = |fragments: u64| fragments.saturating_mul(fragment);
-    if leaves_space(bytes(system.blocks_available().into()), bytes(system.blocks().into())) {
+    if has_enough_space(bytes(system.blocks_available().into()), bytes(system.blocks().into())) {
         return Ok(());
     }
     let why = "it needs more space than there is for temporary files; free some, or set TMPDIR to a larger directory";
     Err(io::Error::new(io::ErrorKind::StorageFull, why))
 }
 
-fn leaves_space(available: u64, total: u64) -> bool {
-    available >= SPARED.min(total / 20)
+fn has_enough_space(available: u64, total: u64) -> bool {
+    available >= RESERVED_BYTES.min(total / 20)
 }
 
 fn read(input: &mut impl Read, chunk: &mut [u8]) -> io::Result<usize> {
@@ -156,9 +161,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spool_leaves_space_to_others() {
-        assert!(leaves_space(1 << 40, 1 << 40) && leaves_space(SPARED, 1 << 40));
-        assert!(!leaves_space(SPARED - 1, 1 << 40) && !leaves_space(0, 1 << 30));
-        assert!(leaves_space(2 << 20, 32 << 20), "a twentieth of a small file system is enough");
+    fn spool_keeps_reserved_space_free() {
+        assert!(has_enough_space(1 << 40, 1 << 40) && has_enough_space(RESERVED_BYTES, 1 << 40));
+        assert!(!has_enough_space(RESERVED_BYTES - 1, 1 << 40) && !has_enough_space(0, 1 << 30));
+        assert!(has_enough_space(2 << 20, 32 << 20), "a twentieth of a small file system is enough");
     }
 }

@@ -13,39 +13,39 @@ use std::{
 use zstd::stream::read::Decoder;
 
 /// How a packed record begins.
-pub(super) const MAGIC: &[u8] = b"\x28\xb5\x2f\xfd";
+pub(super) const ZSTD_MAGIC: &[u8] = b"\x28\xb5\x2f\xfd";
 
 /// Bytes that any record may unpack to, and how many times its own size a larger one may. Real records stay below a
 /// hundred times.
-const ALWAYS: u64 = 1 << 30;
-const TIMES: u64 = 200;
+const BASE_LIMIT: u64 = 1 << 30;
+const MAX_RATIO: u64 = 200;
 
 /// Largest window of a frame, as a power of two: what `zstd` itself takes unless it is told to take more.
 const WINDOW: u32 = 27;
 
 /// The bytes of a packed stream.
-pub(super) struct Unpacked<R: Read> {
-    decoder: Decoder<'static, BufReader<Counted<R>>>,
+pub(super) struct ZstdReader<R: Read> {
+    decoder: Decoder<'static, BufReader<CountingReader<R>>>,
     packed: Arc<AtomicU64>,
     unpacked: u64,
     /// Bytes that it may have unpacked to, however small it is.
-    always: u64,
+    base_limit: u64,
 }
 
-impl<R: Read> Unpacked<R> {
+impl<R: Read> ZstdReader<R> {
     pub(super) fn new(packed: R) -> io::Result<Self> {
-        Self::bounded(packed, ALWAYS)
+        Self::with_limit(packed, BASE_LIMIT)
     }
 
-    fn bounded(packed: R, always: u64) -> io::Result<Self> {
+    fn with_limit(packed: R, always: u64) -> io::Result<Self> {
         let count = Arc::new(AtomicU64::new(0));
-        let mut decoder = Decoder::new(Counted { from: packed, count: Arc::clone(&count) })?;
+        let mut decoder = Decoder::new(CountingReader { from: packed, count: Arc::clone(&count) })?;
         decoder.window_log_max(WINDOW)?;
-        Ok(Self { decoder, packed: count, unpacked: 0, always })
+        Ok(Self { decoder, packed: count, unpacked: 0, base_limit: always })
     }
 }
 
-impl<R: Read> Read for Unpacked<R> {
+impl<R: Read> Read for ZstdReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = match self.decoder.read(buffer) {
             // Like a torn last line: what is there is shown, and that its record breaks off.
@@ -53,10 +53,10 @@ impl<R: Read> Read for Unpacked<R> {
             result => result?,
         };
         self.unpacked += count as u64;
-        let bound = self.packed.load(Ordering::Relaxed).saturating_mul(TIMES).max(self.always);
+        let bound = self.packed.load(Ordering::Relaxed).saturating_mul(MAX_RATIO).max(self.base_limit);
         if self.unpacked > bound {
             return Err(io::Error::other(format!(
-                "it unpacks to more than {TIMES} times its size; unpack it with zstd, if you trust it"
+                "it unpacks to more than {MAX_RATIO} times its size; unpack it with zstd, if you trust it"
             )));
         }
         Ok(count)
@@ -64,12 +64,12 @@ impl<R: Read> Read for Unpacked<R> {
 }
 
 /// Counts what was read.
-struct Counted<R> {
+struct CountingReader<R> {
     from: R,
     count: Arc<AtomicU64>,
 }
 
-impl<R: Read> Read for Counted<R> {
+impl<R: Read> Read for CountingReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.from.read(buffer)?;
         self.count.fetch_add(count as u64, Ordering::Relaxed);
@@ -84,25 +84,25 @@ mod tests {
     #[test]
     fn several_frames_are_one_record() {
         let packed = [&b"one\n"[..], b"two\n"].map(|text| zstd::encode_all(text, 3).unwrap()).concat();
-        assert!(packed.starts_with(MAGIC));
+        assert!(packed.starts_with(ZSTD_MAGIC));
         let mut text = String::new();
-        Unpacked::new(packed.as_slice()).unwrap().read_to_string(&mut text).unwrap();
+        ZstdReader::new(packed.as_slice()).unwrap().read_to_string(&mut text).unwrap();
         assert_eq!(text, "one\ntwo\n");
     }
 
     #[test]
-    fn a_cut_record_gives_what_it_has() {
+    fn truncated_archive_gives_its_readable_part() {
         let text = (0..100_000).map(|number| format!("{number}\n")).collect::<String>();
         let packed = zstd::encode_all(text.as_bytes(), 3).unwrap();
         let mut found = Vec::new();
-        Unpacked::new(&packed[..packed.len() / 2]).unwrap().read_to_end(&mut found).unwrap();
+        ZstdReader::new(&packed[..packed.len() / 2]).unwrap().read_to_end(&mut found).unwrap();
         assert!(!found.is_empty() && found.len() < text.len() && text.as_bytes().starts_with(&found));
     }
 
     #[test]
-    fn what_unpacks_for_ever_is_refused() {
+    fn decompression_bomb_is_rejected() {
         let packed = zstd::encode_all(io::repeat(0).take(32 << 20), 3).unwrap();
-        let mut unpacked = Unpacked::bounded(packed.as_slice(), 1 << 20).unwrap();
+        let mut unpacked = ZstdReader::with_limit(packed.as_slice(), 1 << 20).unwrap();
         let error = io::copy(&mut unpacked, &mut io::sink()).unwrap_err();
         assert!(error.to_string().contains("more than 200 times its size"), "{error}");
     }

@@ -3,17 +3,17 @@
 
 use serde_json::Value;
 
-use super::{report::PASS, state::RunState};
-use crate::tape::note::{Work, work::Unmapped};
+use super::{report::RECONCILE_KEY, state::RunState};
+use crate::tape::note::{AttemptOutput, attempt_output::UnmappedFile};
 
 /// Flagged decisions that one sentence names.
-const NAMED: usize = 5;
+const MAX_NAMED_SUBJECTS: usize = 5;
 
 /// A decision that an agent recorded. Its texts are the agent's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedDecision {
     /// What it is about.
-    pub kind: DecisionKind,
+    pub kind: RecordedDecisionKind,
     /// The page, source or raw file that it is about.
     pub about: String,
     /// What was decided, and why.
@@ -24,7 +24,7 @@ pub struct RecordedDecision {
 
 /// What a decision is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DecisionKind {
+pub enum RecordedDecisionKind {
     /// A conflict between units.
     Conflict,
     /// A raw file that is gone.
@@ -35,9 +35,9 @@ pub enum DecisionKind {
     Fallback,
 }
 
-impl DecisionKind {
+impl RecordedDecisionKind {
     /// The word for it in reports.
-    pub fn word(self) -> &'static str {
+    pub fn label(self) -> &'static str {
         match self {
             Self::Conflict => "conflict",
             Self::Eviction => "eviction",
@@ -53,7 +53,7 @@ impl RecordedDecision {
         let contested = value["contestedKey"].as_str().map(|key| format!(" about {key}")).unwrap_or_default();
         let unit = value["unitKey"].as_str().map(|unit| format!(" (unit {unit})")).unwrap_or_default();
         Self {
-            kind: DecisionKind::Conflict,
+            kind: RecordedDecisionKind::Conflict,
             about: field(value, "artifactKey").to_owned(),
             text: format!("{kind}{contested}{unit}: {}", field(value, "detail")),
             is_flagged: value["flaggedForHuman"] == true,
@@ -63,7 +63,7 @@ impl RecordedDecision {
     fn eviction(value: &Value) -> Self {
         let (path, action) = (field(value, "rawPath"), field(value, "action"));
         Self {
-            kind: DecisionKind::Eviction,
+            kind: RecordedDecisionKind::Eviction,
             about: artifact(value),
             text: format!("{action}, because {path} is gone: {}", field(value, "reason")),
             is_flagged: false,
@@ -73,17 +73,17 @@ impl RecordedDecision {
     fn resolution(value: &Value) -> Self {
         let (path, action) = (field(value, "rawPath"), field(value, "actionType"));
         Self {
-            kind: DecisionKind::Resolution,
+            kind: RecordedDecisionKind::Resolution,
             about: artifact(value),
             text: format!("{action} ({path}): {}", field(value, "reason")),
             is_flagged: false,
         }
     }
 
-    fn fallback(file: &Unmapped) -> Self {
+    fn fallback(file: &UnmappedFile) -> Self {
         let detail = file.detail.as_deref().map(|detail| format!(" – {detail}")).unwrap_or_default();
         Self {
-            kind: DecisionKind::Fallback,
+            kind: RecordedDecisionKind::Fallback,
             about: file.raw_path.clone(),
             text: format!("{} → {}{detail}", file.reason, file.fallback),
             is_flagged: file.fallback == "flagged",
@@ -100,42 +100,43 @@ impl std::fmt::Display for RecordedDecision {
 }
 
 /// All decisions in `work`, flagged conflicts first.
-pub fn decisions(work: &Work) -> Vec<RecordedDecision> {
+pub fn recorded_decisions(work: &AttemptOutput) -> Vec<RecordedDecision> {
     let conflicts = work.conflicts.iter().map(RecordedDecision::conflict);
     let evictions = work.evictions.iter().map(RecordedDecision::eviction);
     let resolutions = work.resolutions.iter().map(RecordedDecision::resolution);
     let fallbacks = work.unmapped.iter().map(RecordedDecision::fallback);
     let mut all: Vec<RecordedDecision> = conflicts.chain(evictions).chain(resolutions).chain(fallbacks).collect();
-    all.sort_by_key(|decision| (decision.kind != DecisionKind::Conflict, !decision.is_flagged));
+    all.sort_by_key(|decision| (decision.kind != RecordedDecisionKind::Conflict, !decision.is_flagged));
     all
 }
 
 /// Conflicts that the reconcile step of a run settled and flagged for a person.
 pub fn flagged_conflicts(state: &RunState) -> Vec<RecordedDecision> {
-    let step = state.units.iter().find(|unit| unit.planned.is_none() && unit.key.as_str() == PASS);
-    step.and_then(|step| state.work(step)).map(flagged).unwrap_or_default()
+    let step = state.units.iter().find(|unit| unit.planned.is_none() && unit.key.as_str() == RECONCILE_KEY);
+    step.and_then(|step| state.work(step)).map(flagged_conflicts_of).unwrap_or_default()
 }
 
 /// The conflicts of `work` that are flagged for a person.
-fn flagged(work: &Work) -> Vec<RecordedDecision> {
-    let is_wanted = |decision: &RecordedDecision| decision.kind == DecisionKind::Conflict && decision.is_flagged;
-    decisions(work).into_iter().filter(is_wanted).collect()
+fn flagged_conflicts_of(work: &AttemptOutput) -> Vec<RecordedDecision> {
+    let is_wanted =
+        |decision: &RecordedDecision| decision.kind == RecordedDecisionKind::Conflict && decision.is_flagged;
+    recorded_decisions(work).into_iter().filter(is_wanted).collect()
 }
 
 /// `2 conflicts are flagged for a person: crates, terms`; `None` where none is.
-pub fn flagged_sentence(work: &Work) -> Option<String> {
-    sentence(&flagged(work))
+pub fn flagged_conflicts_summary(work: &AttemptOutput) -> Option<String> {
+    conflicts_summary(&flagged_conflicts_of(work))
 }
 
 /// The same for decisions that are all flagged.
-pub fn sentence(flagged: &[RecordedDecision]) -> Option<String> {
+pub fn conflicts_summary(flagged: &[RecordedDecision]) -> Option<String> {
     let count = match flagged.len() {
         0 => return None,
         1 => "1 conflict is".to_owned(),
         count => format!("{count} conflicts are"),
     };
-    let named: Vec<&str> = flagged.iter().take(NAMED).map(|decision| decision.about.as_str()).collect();
-    let more = match flagged.len().saturating_sub(NAMED) {
+    let named: Vec<&str> = flagged.iter().take(MAX_NAMED_SUBJECTS).map(|decision| decision.about.as_str()).collect();
+    let more = match flagged.len().saturating_sub(MAX_NAMED_SUBJECTS) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
@@ -157,16 +158,16 @@ mod tests {
 
     use super::*;
 
-    fn work() -> Work {
+    fn work() -> AttemptOutput {
         let conflict = |key: &str, flagged: bool| json!({"unitKey": "docs-a", "kind": "near_duplicate", "artifactKey": key, "detail": "merged", "flaggedForHuman": flagged});
         let about = json!({"kind": "definitional_contradiction", "contestedKey": "churn", "artifactKey": "wiki churn", "detail": "both named", "flaggedForHuman": true});
-        let fallback = Unmapped {
+        let fallback = UnmappedFile {
             raw_path: "a.yml".into(),
             reason: "parse_error".into(),
             detail: Some("Jinja".into()),
             fallback: "wiki_only".into(),
         };
-        Work {
+        AttemptOutput {
             conflicts: vec![conflict("crates", false), about, json!(7)],
             evictions: vec![
                 json!({"rawPath": "kb/b.md", "artifactKind": "wiki", "artifactKey": "b", "action": "removed", "reason": "nothing else supports it"}),
@@ -175,13 +176,14 @@ mod tests {
                 json!({"rawPath": "kb/a.md", "artifactKind": "sl", "artifactKey": "orders", "actionType": "merged", "reason": "into sales"}),
             ],
             unmapped: vec![fallback],
-            ..Work::default()
+            ..AttemptOutput::default()
         }
     }
 
     #[test]
     fn decisions_read_as_sentences_and_flagged_ones_come_first() {
-        let lines: Vec<String> = decisions(&work()).iter().map(|it| format!("{}: {it}", it.kind.word())).collect();
+        let lines: Vec<String> =
+            recorded_decisions(&work()).iter().map(|it| format!("{}: {it}", it.kind.label())).collect();
         insta::assert_snapshot!(lines.join("\n"), @r"
         conflict: wiki churn – definitional contradiction about churn: both named [flagged for a person]
         conflict: crates – near duplicate (unit docs-a): merged
@@ -196,11 +198,14 @@ mod tests {
     fn flagged_conflicts_are_counted_and_named() {
         let with = |flagged: usize| {
             let one = json!({"artifactKey": "k", "flaggedForHuman": true});
-            flagged_sentence(&Work { conflicts: vec![one; flagged], ..Work::default() })
+            flagged_conflicts_summary(&AttemptOutput { conflicts: vec![one; flagged], ..AttemptOutput::default() })
         };
         assert_eq!(with(0), None);
         assert_eq!(with(1).as_deref(), Some("1 conflict is flagged for a person: k"));
         assert_eq!(with(7).as_deref(), Some("7 conflicts are flagged for a person: k, k, k, k, k and 2 more"));
-        assert_eq!(flagged_sentence(&work()).as_deref(), Some("1 conflict is flagged for a person: wiki churn"));
+        assert_eq!(
+            flagged_conflicts_summary(&work()).as_deref(),
+            Some("1 conflict is flagged for a person: wiki churn")
+        );
     }
 }

@@ -3,14 +3,14 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{
-    report::{Report, UnitReport},
+    report::{RunReport, UnitReport},
     state::UnitStatus,
 };
 use crate::tape::{Millis, UnitKey};
 
 /// What became otherwise from one run to another.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Diff {
+pub struct RunDiff {
     /// Units in the order of the later run; those that it does not have follow.
     pub units: Vec<UnitDiff>,
 }
@@ -21,14 +21,14 @@ pub struct UnitDiff {
     /// Key.
     pub key: UnitKey,
     /// In the earlier run.
-    pub before: Option<Side>,
+    pub before: Option<UnitSnapshot>,
     /// In the later run.
-    pub after: Option<Side>,
+    pub after: Option<UnitSnapshot>,
 }
 
 /// A unit in one of them.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Side {
+pub struct UnitSnapshot {
     /// Where it stands.
     pub status: UnitStatus,
     /// What decided, if it was judged.
@@ -42,75 +42,79 @@ pub struct Side {
     /// Dollars, if all of it is known.
     pub cost: Option<f64>,
     /// Time in which it ran.
-    pub worked: Millis,
+    pub active_time: Millis,
     /// Pages and sources that it saved, sorted.
     pub saved: Vec<String>,
 }
 
 /// How a unit differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Change {
+pub enum UnitChange {
     /// Only the later run has it.
     New,
     /// Only the earlier run has it.
-    Gone,
+    Removed,
     /// It ended otherwise, by other means, or saved something else.
     Changed,
     /// Only cost and time differ, which always do.
     Same,
 }
 
-impl Change {
+impl UnitChange {
     /// The word for it.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::New => "new",
-            Self::Gone => "gone",
+            Self::Removed => "gone",
             Self::Changed => "changed",
             Self::Same => "same",
         }
     }
 }
 
-impl Diff {
+impl RunDiff {
     /// Compares `after` with `before`.
-    pub fn of(before: &Report, after: &Report) -> Self {
+    pub fn new(before: &RunReport, after: &RunReport) -> Self {
         let earlier: HashMap<&UnitKey, &UnitReport> = before.units.iter().map(|unit| (&unit.key, unit)).collect();
         let mut units: Vec<UnitDiff> = after
             .units
             .iter()
             .map(|unit| UnitDiff {
                 key: unit.key.clone(),
-                before: earlier.get(&unit.key).map(|unit| Side::of(unit)),
-                after: Some(Side::of(unit)),
+                before: earlier.get(&unit.key).map(|unit| UnitSnapshot::from_report(unit)),
+                after: Some(UnitSnapshot::from_report(unit)),
             })
             .collect();
         let known: HashSet<&UnitKey> = after.units.iter().map(|unit| &unit.key).collect();
         let gone = before.units.iter().filter(|unit| !known.contains(&unit.key));
-        units.extend(gone.map(|unit| UnitDiff { key: unit.key.clone(), before: Some(Side::of(unit)), after: None }));
+        units.extend(gone.map(|unit| UnitDiff {
+            key: unit.key.clone(),
+            before: Some(UnitSnapshot::from_report(unit)),
+            after: None,
+        }));
         Self { units }
     }
 
     /// How many units differ so.
-    pub fn count(&self, change: Change) -> usize {
+    pub fn count(&self, change: UnitChange) -> usize {
         self.units.iter().filter(|unit| unit.change() == change).count()
     }
 }
 
 impl UnitDiff {
     /// How it differs.
-    pub fn change(&self) -> Change {
+    pub fn change(&self) -> UnitChange {
         match (&self.before, &self.after) {
-            (None, _) => Change::New,
-            (Some(_), None) => Change::Gone,
-            (Some(before), Some(after)) if before.is_like(after) => Change::Same,
-            (Some(_), Some(_)) => Change::Changed,
+            (None, _) => UnitChange::New,
+            (Some(_), None) => UnitChange::Removed,
+            (Some(before), Some(after)) if before.is_equivalent(after) => UnitChange::Same,
+            (Some(_), Some(_)) => UnitChange::Changed,
         }
     }
 }
 
-impl Side {
-    fn of(unit: &UnitReport) -> Self {
+impl UnitSnapshot {
+    fn from_report(unit: &UnitReport) -> Self {
         let sum = |count: fn(&super::report::AttemptReport) -> u32| {
             unit.attempts.iter().map(|attempt| u64::from(count(attempt))).sum()
         };
@@ -119,7 +123,7 @@ impl Side {
             .into_iter()
             .map(|action| {
                 let connection = action.target_connection_id.map(|id| format!("{id}/")).unwrap_or_default();
-                format!("{} {connection}{}", action.target.word(), action.key)
+                format!("{} {connection}{}", action.target.as_str(), action.key)
             })
             .collect();
         saved.sort_unstable();
@@ -129,13 +133,13 @@ impl Side {
             attempts: unit.attempts.len(),
             calls: sum(|attempt| attempt.calls),
             failures: sum(|attempt| attempt.failures),
-            cost: unit.spent.whole_cost(),
-            worked: unit.spent.worked,
+            cost: unit.spending.complete_cost(),
+            active_time: unit.spending.active_time,
             saved,
         }
     }
 
-    fn is_like(&self, other: &Self) -> bool {
+    fn is_equivalent(&self, other: &Self) -> bool {
         let facts = |side: &Self| (side.status, side.attempts, side.calls, side.failures);
         facts(self) == facts(other) && self.cause == other.cause && self.saved == other.saved
     }

@@ -1,6 +1,6 @@
 //! How a run as a whole stands, in one word that every summary, list and report agrees on. Pure.
 
-use super::state::{RunState, Unit, UnitStatus};
+use super::state::{RunState, UnitState, UnitStatus};
 
 /// How a run stands or ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,7 +14,7 @@ pub enum RunOutcome {
     /// Nothing is done, or a failure ended it.
     Error,
     /// Nothing but Claude Code itself was in the way.
-    Unusable,
+    AgentUnusable,
     /// A limit ended it.
     Limit,
     /// A person ended it.
@@ -25,30 +25,31 @@ pub enum RunOutcome {
 
 impl RunOutcome {
     /// Reads `state`, which is that of a `live` run or of a record that will not grow.
-    pub fn of(state: &RunState, live: bool) -> Self {
+    pub fn from_state(state: &RunState, live: bool) -> Self {
         let ended = state.ended.as_ref().map(|ended| ended.outcome.as_str());
         if let Some(said) = ended {
-            return Self::parse(said).unwrap_or_else(|| Self::of_units(state));
+            return Self::parse(said).unwrap_or_else(|| Self::from_units(state));
         }
         if live {
             return Self::Running;
         }
         // What was not on the branch when the record broke off is in no project.
-        let is_left = |unit: &Unit| !unit.status.is_over() || is_cut_off(unit.status) || state.is_unsaved(unit);
-        if state.integrating || state.units.iter().any(is_left) {
+        let is_left =
+            |unit: &UnitState| !unit.status.is_finished() || is_interrupted(unit.status) || state.is_unsaved(unit);
+        if state.is_integrating || state.units.iter().any(is_left) {
             return Self::Interrupted;
         }
-        Self::of_units(state)
+        Self::from_units(state)
     }
 
     /// The word for it.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Running => "running",
             Self::Done => "done",
             Self::Partial => "partial",
             Self::Error => "error",
-            Self::Unusable => "unusable",
+            Self::AgentUnusable => "unusable",
             Self::Limit => "limit",
             Self::Stopped => "stopped",
             Self::Interrupted => "interrupted",
@@ -61,16 +62,17 @@ impl RunOutcome {
             Self::Done,
             Self::Partial,
             Self::Error,
-            Self::Unusable,
+            Self::AgentUnusable,
             Self::Limit,
             Self::Stopped,
             Self::Interrupted,
         ];
-        all.into_iter().find(|outcome| outcome.word() == word)
+        all.into_iter().find(|outcome| outcome.as_str() == word)
     }
 
-    fn of_units(state: &RunState) -> Self {
-        let is_good = |status| matches!(status, UnitStatus::Succeeded | UnitStatus::Budget | UnitStatus::Reused);
+    fn from_units(state: &RunState) -> Self {
+        let is_good =
+            |status| matches!(status, UnitStatus::Succeeded | UnitStatus::BudgetExhausted | UnitStatus::Reused);
         let good = state.units.iter().filter(|unit| is_good(unit.status)).count();
         match good {
             _ if good == state.units.len() => Self::Done,
@@ -80,8 +82,8 @@ impl RunOutcome {
     }
 }
 
-fn is_cut_off(status: UnitStatus) -> bool {
-    matches!(status, UnitStatus::Interrupted | UnitStatus::Untried)
+fn is_interrupted(status: UnitStatus) -> bool {
+    matches!(status, UnitStatus::Interrupted | UnitStatus::NotStarted)
 }
 
 #[cfg(test)]
@@ -90,21 +92,21 @@ mod tests {
     use std::{collections::BTreeMap, sync::Arc};
 
     use crate::{
-        run::state::{Attempt, TakenOver},
+        run::state::{AttemptState, PriorPatch},
         tape::{
             RunId,
-            note::{Continues, Earlier, Integration, PatchWritten, Reused, RunEnded, RunPlanned},
+            note::{ContinuedRun, PatchResult, PatchWritten, PriorUnitSummary, ReusedSuccess, RunEnded, RunPlanned},
         },
     };
 
     fn state(units: &[UnitStatus], ended: Option<&str>) -> RunState {
-        let unit = |status: &UnitStatus| Unit {
+        let unit = |status: &UnitStatus| UnitState {
             key: "u".into(),
             planned: None,
             status: *status,
             attempts: Vec::new(),
             retry_at: None,
-            holding: Default::default(),
+            hold_mode: Default::default(),
         };
         RunState {
             units: units.iter().map(unit).collect(),
@@ -114,12 +116,12 @@ mod tests {
     }
 
     #[test]
-    fn what_the_run_said_stands_and_the_units_speak_where_it_said_nothing() {
-        use UnitStatus::{Budget, Failed, Interrupted, Queued, Running, Succeeded};
-        let word = |units: &[UnitStatus], ended, live| RunOutcome::of(&state(units, ended), live).word();
+    fn recorded_outcome_wins_over_outcome_of_units() {
+        use UnitStatus::{BudgetExhausted, Failed, Interrupted, Queued, Running, Succeeded};
+        let word = |units: &[UnitStatus], ended, live| RunOutcome::from_state(&state(units, ended), live).as_str();
         assert_eq!(word(&[Succeeded, Failed], Some("limit"), false), "limit");
         assert_eq!(word(&[Succeeded, Failed], Some("of the future"), false), "partial");
-        assert_eq!(word(&[Succeeded, Budget], None, false), "done");
+        assert_eq!(word(&[Succeeded, BudgetExhausted], None, false), "done");
         assert_eq!(word(&[Failed], None, false), "error");
         assert_eq!(word(&[Succeeded, Interrupted], None, false), "interrupted");
         assert_eq!(word(&[Queued], None, false), "interrupted");
@@ -130,43 +132,43 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_was_cut_off_before_its_commit_is_not_done() {
-        let word = |state: &RunState| RunOutcome::of(state, false).word();
+    fn run_interrupted_before_commit_is_not_done() {
+        let word = |state: &RunState| RunOutcome::from_state(state, false).as_str();
         let mut cut = state(&[UnitStatus::Succeeded], None);
-        cut.integrating = true;
+        cut.is_integrating = true;
         assert_eq!(word(&cut), "interrupted");
-        cut.integrating = false;
+        cut.is_integrating = false;
         let patch = PatchWritten { path: Some("0000-u.patch".into()), ..PatchWritten::default() };
-        cut.units[0].attempts = vec![Attempt { patch: Some(Arc::new(patch)), ..Attempt::default() }];
+        cut.units[0].attempts = vec![AttemptState { patch: Some(Arc::new(patch)), ..AttemptState::default() }];
         assert_eq!(word(&cut), "interrupted");
         cut.units[0].attempts[0].saved = true;
         assert_eq!(word(&cut), "done");
     }
 
     #[test]
-    fn nor_is_one_that_was_to_put_the_patches_of_an_earlier_run_on_the_branch() {
+    fn run_with_unsaved_patches_of_prior_run_is_not_done() {
         let run = RunId(uuid::Uuid::from_u128(1));
         let reused = |patch: Option<&str>| {
             let patch = patch.map(str::to_owned);
-            let reused = Some(Reused {
+            let reused = Some(ReusedSuccess {
                 attempt: 1,
                 budget: false,
                 content: Default::default(),
                 patch,
                 work: Default::default(),
             });
-            let units = BTreeMap::from([("u".into(), Earlier { run, attempts: 1, cost_usd: None, reused })]);
+            let units = BTreeMap::from([("u".into(), PriorUnitSummary { run, attempts: 1, cost_usd: None, reused })]);
             let continues =
-                Some(Continues { run, outcome: None, cost_usd: None, units, unreconciled: BTreeMap::new() });
+                Some(ContinuedRun { run, outcome: None, cost_usd: None, units, unreconciled: BTreeMap::new() });
             let planned = Some(Arc::new(RunPlanned { continues, ..RunPlanned::default() }));
             RunState { planned, ..state(&[UnitStatus::Reused], None) }
         };
-        let word = |state: &RunState| RunOutcome::of(state, false).word();
+        let word = |state: &RunState| RunOutcome::from_state(state, false).as_str();
         assert_eq!(word(&reused(None)), "done");
         let mut left = reused(Some("0000-u.patch"));
         assert_eq!(word(&left), "interrupted");
-        let taken = TakenOver { result: Integration::Accepted, verdict: None, saved: true, shared: Arc::default() };
-        left.taken_over.insert("u".into(), taken);
+        let taken = PriorPatch { result: PatchResult::Accepted, verdict: None, saved: true, shared: Arc::default() };
+        left.prior_patches.insert("u".into(), taken);
         assert_eq!(word(&left), "done");
     }
 }

@@ -1,6 +1,6 @@
 //! A run as a whole, for those who were not there: what every report and comparison of runs is made from. Pure.
 //!
-//! Gathered in one pass over the entries. It must not know how it is written down. [`connection`] has the part that is about
+//! Gathered in one pass over the entries. It must not know how it is written down. `connection` has the part that is about
 //! one connection.
 
 mod connection;
@@ -13,43 +13,43 @@ use std::{
 use jiff::{Timestamp, tz::TimeZone};
 
 use super::{
-    Aside, Emitted, Origin,
-    causes::{self, Failures},
-    decisions::{RecordedDecision, decisions},
-    event::{Detail, Event, Phase},
+    FoldEvent, OutcomeDetail, SourceInfo,
+    decisions::{RecordedDecision, recorded_decisions},
+    event::{ActionDetail, ActionPhase, AgentEvent},
+    failure_groups::{self, FailureGroup},
     outcome::RunOutcome,
-    shared::{self, SharedFile},
-    spent::{Spent, ran},
-    state::{self, Lost, Story, Tokens, UnitStatus},
+    shared_files::{self, SharedFile},
+    spending::{UnitSpending, attempt_duration},
+    state::{self, LossCounts, RunView, TokenCounts, UnitStatus},
 };
 use crate::{
     decode::content_text,
     tape::{
         Header, Millis, UnitKey,
         note::{
-            Integration, Level, PatchWritten, PlannedUnit, Projected, RunPlanned, Saved, SlRefRepair, SourceRead,
-            Verdict, Work,
-            work::{MemoryAction, Unmapped},
+            AttemptOutput, PatchResult, PatchWritten, PlannedUnit, RunPlanned, RunSaved, Severity, SlRefRepair,
+            SourceRead, SourcesProjected, Verdict,
+            attempt_output::{MemoryAction, UnmappedFile},
         },
     },
-    units::tally::bare_name,
+    units::failure_tally::bare_name,
 };
 
 /// Failed calls of an attempt that are kept in words. All are counted.
 const NAMED_FAILURES: usize = 40;
 
 /// Characters of each.
-const WORDS: usize = 600;
+const MAX_ERROR_CHARS: usize = 600;
 
 /// Key of the reconcile step.
-pub const PASS: &str = "reconcile";
+pub const RECONCILE_KEY: &str = "reconcile";
 
 /// Remarks that are kept.
-const REMARKS: usize = 200;
+const MAX_MESSAGES: usize = 200;
 
 /// A run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Report {
+pub struct RunReport {
     /// Run id, or the name of a capture.
     pub name: String,
     /// What it was read from, in words.
@@ -71,40 +71,40 @@ pub struct Report {
     /// Its units, in plan order.
     pub units: Vec<UnitReport>,
     /// Why units failed, those of most units first.
-    pub failures: Vec<Failures>,
+    pub failure_groups: Vec<FailureGroup>,
     /// Sums over all attempts.
-    pub totals: Totals,
+    pub totals: ReportTotals,
     /// Warnings and errors of the run itself, and how many more there were.
-    pub remarks: (Vec<(Millis, String)>, usize),
+    pub messages: (Vec<(Millis, String)>, usize),
     /// Its sources, as it found them.
     pub sources: Vec<Arc<SourceRead>>,
     /// Sources that were written before any unit ran.
-    pub projected: Vec<Arc<Projected>>,
+    pub projected: Vec<Arc<SourcesProjected>>,
     /// The commit that has everything that was taken.
-    pub saved: Option<Arc<Saved>>,
+    pub saved: Option<Arc<RunSaved>>,
     /// Why what was taken is not on the branch.
-    pub unsaved: Option<Arc<str>>,
+    pub save_error: Option<Arc<str>>,
     /// What pages lost that spoke of sources that are gone.
     pub sl_ref_repairs: Vec<Arc<SlRefRepair>>,
     /// Files that several units wrote.
-    pub shared: Vec<SharedFile>,
+    pub shared_files: Vec<SharedFile>,
     /// What could not be read.
-    pub lost: Lost,
+    pub lost: LossCounts,
     /// The reconcile step, in a report that has the units of one connection only.
-    aside: Option<UnitReport>,
+    reconcile_unit: Option<UnitReport>,
 }
 
 /// Sums.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Totals {
+pub struct ReportTotals {
     /// Units of each status, in order of first appearance.
     pub statuses: Vec<(UnitStatus, usize)>,
     /// Dollars, of the attempts that said so.
     pub cost: Option<f64>,
     /// True when some attempt did not say what it cost.
-    pub cost_partial: bool,
+    pub is_cost_partial: bool,
     /// Tokens.
-    pub tokens: Tokens,
+    pub tokens: TokenCounts,
     /// Attempts.
     pub attempts: usize,
     /// Attempts that were not the first.
@@ -137,13 +137,13 @@ pub struct UnitReport {
     /// Its attempts, oldest first.
     pub attempts: Vec<AttemptReport>,
     /// What it took.
-    pub spent: Spent,
+    pub spending: UnitSpending,
     /// True for a success whose changes are not in the project.
-    pub unsaved: bool,
+    pub is_unsaved: bool,
     /// What an earlier run did whose patch this one puts on the branch.
-    pub taken_over: Option<Box<Work>>,
+    pub prior_work: Option<Box<AttemptOutput>>,
     /// What became of its patch, whichever run left it.
-    pub integration: Option<Integration>,
+    pub integration: Option<PatchResult>,
 }
 
 impl UnitReport {
@@ -161,7 +161,7 @@ pub struct AttemptReport {
     /// Since the run began.
     pub started: Millis,
     /// How long it ran.
-    pub ran: Millis,
+    pub duration: Millis,
     /// How it ended; `None` while it runs or where the record breaks off.
     pub verdict: Option<Verdict>,
     /// Session id.
@@ -189,17 +189,17 @@ pub struct AttemptReport {
     /// Dollars.
     pub cost: Option<f64>,
     /// Tokens.
-    pub tokens: Tokens,
+    pub tokens: TokenCounts,
     /// Calls of each tool.
-    pub tools: BTreeMap<String, Calls>,
+    pub tools: BTreeMap<String, ToolCallCounts>,
     /// The first of the calls that failed or were denied.
-    pub failed: Vec<FailedCall>,
+    pub failed_calls: Vec<FailedCallReport>,
     /// Files that it got into the project.
     pub published: Vec<String>,
     /// What it changed.
     pub actions: Vec<MemoryAction>,
     /// What it recorded in addition to its changes.
-    pub work: Option<Arc<Work>>,
+    pub work: Option<Arc<AttemptOutput>>,
     /// Its tool transcript.
     pub transcript: Option<String>,
     /// Failed calls that nothing made good, where they were counted.
@@ -207,37 +207,37 @@ pub struct AttemptReport {
     /// The patch that it left.
     pub patch: Option<Arc<PatchWritten>>,
     /// What became of that.
-    pub integration: Option<Integration>,
+    pub integration: Option<PatchResult>,
     /// True while its patch is not in the project.
-    pub unsaved: bool,
+    pub is_unsaved: bool,
 }
 
 /// Calls of one tool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Calls {
+pub struct ToolCallCounts {
     /// All of them.
-    pub made: u32,
+    pub total: u32,
     /// Failed or denied.
     pub failed: u32,
     /// Not carried out by their tool, which is no failure.
     pub declined: u32,
     /// Without a result of their own: their attempt was ended, or its record breaks off.
-    pub cut: u32,
+    pub aborted: u32,
 }
 
-impl Calls {
+impl ToolCallCounts {
     /// Both together.
     fn add(&mut self, other: Self) {
-        let Self { made, failed, declined, cut } = other;
-        let sums = [(&mut self.made, made), (&mut self.failed, failed)];
-        let rest = [(&mut self.declined, declined), (&mut self.cut, cut)];
+        let Self { total: made, failed, declined, aborted: cut } = other;
+        let sums = [(&mut self.total, made), (&mut self.failed, failed)];
+        let rest = [(&mut self.declined, declined), (&mut self.aborted, cut)];
         sums.into_iter().chain(rest).for_each(|(sum, more)| *sum = sum.saturating_add(more));
     }
 }
 
 /// A call that failed or was denied.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FailedCall {
+pub struct FailedCallReport {
     /// When it ended.
     pub at: Millis,
     /// Id of the call in the stream.
@@ -250,57 +250,59 @@ pub struct FailedCall {
 
 /// Collects what the state does not keep.
 #[derive(Debug, Default)]
-pub struct Gathering {
-    attempts: HashMap<UnitKey, HashMap<u32, Gathered>>,
+pub struct ReportBuilder {
+    attempts: HashMap<UnitKey, HashMap<u32, AttemptCalls>>,
 }
 
 #[derive(Debug, Default)]
-struct Gathered {
-    tools: BTreeMap<String, Calls>,
-    failed: Vec<FailedCall>,
+struct AttemptCalls {
+    tools: BTreeMap<String, ToolCallCounts>,
+    failed: Vec<FailedCallReport>,
     /// Tools of calls without a result, by id.
     open: HashMap<String, String>,
 }
 
-impl Gathered {
-    fn calls(&mut self, tool: &str) -> &mut Calls {
+impl AttemptCalls {
+    fn calls(&mut self, tool: &str) -> &mut ToolCallCounts {
         self.tools.entry(tool.to_owned()).or_default()
     }
 
     /// No more results follow.
     fn close(&mut self) {
         for tool in std::mem::take(&mut self.open).into_values() {
-            self.calls(&tool).cut += 1;
+            self.calls(&tool).aborted += 1;
         }
     }
 }
 
-impl Gathering {
+impl ReportBuilder {
     /// Takes in what an entry led to.
-    pub fn take(&mut self, emitted: &Emitted<'_>) {
-        let Emitted::Event { at, unit, attempt, event: Event::Action(event), aside, .. } = emitted else { return };
-        let Detail::Tool(detail) = &event.action.detail else { return };
+    pub fn observe(&mut self, emitted: &FoldEvent<'_>) {
+        let FoldEvent::Event { at, unit, attempt, event: AgentEvent::Action(event), aside, .. } = emitted else {
+            return;
+        };
+        let ActionDetail::Tool(detail) = &event.action.detail else { return };
         let tool = bare_name(detail.tool_name.as_deref().unwrap_or("?"));
-        let (id, gathered) = (event.action.id.as_ref(), self.of(unit, *attempt));
-        if event.phase == Phase::Started {
-            gathered.calls(tool).made += 1;
+        let (id, gathered) = (event.action.id.as_ref(), self.attempt_calls(unit, *attempt));
+        if event.phase == ActionPhase::Started {
+            gathered.calls(tool).total += 1;
             gathered.open.insert(id.to_owned(), tool.to_owned());
         }
-        if event.phase != Phase::Completed {
+        if event.phase != ActionPhase::Completed {
             return;
         }
         gathered.open.remove(id);
         match (aside, event.ok) {
-            (Some(Aside::Cut | Aside::Spent), _) => gathered.calls(tool).cut += 1,
-            (Some(Aside::Declined), _) => gathered.calls(tool).declined += 1,
+            (Some(OutcomeDetail::Aborted | OutcomeDetail::BudgetExhausted), _) => gathered.calls(tool).aborted += 1,
+            (Some(OutcomeDetail::Declined), _) => gathered.calls(tool).declined += 1,
             (None, Some(false)) => {
                 gathered.calls(tool).failed += 1;
                 if gathered.failed.len() < NAMED_FAILURES {
                     let content = detail.result.as_ref().and_then(|result| result.content);
                     let error = content.map(content_text).or_else(|| event.message.clone()).unwrap_or_default();
-                    let error = error.chars().take(WORDS).collect();
+                    let error = error.chars().take(MAX_ERROR_CHARS).collect();
                     let (id, tool) = (id.to_owned(), tool.to_owned());
-                    gathered.failed.push(FailedCall { at: *at, id, tool, error });
+                    gathered.failed.push(FailedCallReport { at: *at, id, tool, error });
                 }
             }
             (None, _) => {}
@@ -308,35 +310,35 @@ impl Gathering {
     }
 
     /// The report, once everything was taken in. `live` while the run is active.
-    pub fn report(mut self, origin: &Origin, story: &Story, live: bool) -> Report {
+    pub fn finish(mut self, origin: &SourceInfo, story: &RunView, live: bool) -> RunReport {
         let state = &story.state;
         let units: Vec<UnitReport> = state.units.iter().map(|unit| self.unit(story, unit, live)).collect();
-        Report {
+        RunReport {
             name: origin.name.clone(),
             format: origin.format,
             header: origin.header.clone(),
             started_at: origin.started_at,
             has_times: origin.has_times,
             is_empty: state.entries == 0,
-            outcome: RunOutcome::of(state, live),
-            duration: state.now,
+            outcome: RunOutcome::from_state(state, live),
+            duration: state.last_entry_at,
             planned: state.planned.clone(),
-            failures: causes::causes(state),
+            failure_groups: failure_groups::failure_groups(state),
             totals: totals(&units),
             units,
-            remarks: remarks(story),
+            messages: warnings_and_errors(story),
             sources: state.sources.clone(),
             projected: state.projected.clone(),
             saved: state.saved.clone(),
-            unsaved: state.unsaved.clone(),
+            save_error: state.save_error.clone(),
             sl_ref_repairs: state.sl_ref_repairs.clone(),
-            shared: shared::files(state),
-            lost: state.lost,
-            aside: None,
+            shared_files: shared_files::files(state),
+            lost: state.loss_counts,
+            reconcile_unit: None,
         }
     }
 
-    fn of(&mut self, unit: &str, attempt: u32) -> &mut Gathered {
+    fn attempt_calls(&mut self, unit: &str, attempt: u32) -> &mut AttemptCalls {
         if !self.attempts.contains_key(unit) {
             self.attempts.insert(UnitKey::from(unit), HashMap::new());
         }
@@ -344,13 +346,13 @@ impl Gathering {
         attempts.entry(attempt).or_default()
     }
 
-    fn unit(&mut self, story: &Story, unit: &state::Unit, live: bool) -> UnitReport {
-        let now = story.state.now;
+    fn unit(&mut self, story: &RunView, unit: &state::UnitState, live: bool) -> UnitReport {
+        let now = story.state.last_entry_at;
         let state = &story.state;
         let verdict = state.verdict(unit);
         let reason = match (verdict, unit.status) {
             (Some(verdict), _) => Some(verdict.reason.clone()),
-            (None, UnitStatus::Interrupted) => Some(causes::error(state, unit).into_owned()),
+            (None, UnitStatus::Interrupted) => Some(failure_groups::representative_error(state, unit).into_owned()),
             (None, UnitStatus::Stopped) => Some("stopped before it began".to_owned()),
             (None, UnitStatus::Reused) => reused(story, unit),
             (None, _) => None,
@@ -369,25 +371,25 @@ impl Gathering {
             status: unit.status,
             reason,
             remedy: verdict.and_then(|verdict| verdict.remedy.clone()),
-            cause: verdict.map(|verdict| verdict.cause.word().to_owned()),
+            cause: verdict.map(|verdict| verdict.cause.label().to_owned()),
             attempts: attempts.collect(),
-            spent: Spent::of(unit, now),
-            unsaved: state.is_unsaved(unit),
-            taken_over: match unit.status {
+            spending: UnitSpending::new(unit, now),
+            is_unsaved: state.is_unsaved(unit),
+            prior_work: match unit.status {
                 UnitStatus::Reused => state.work(unit).cloned().map(Box::new),
                 _ => None,
             },
             integration: match unit.latest() {
                 Some(attempt) => attempt.integration,
-                None => state.taken_over.get(&unit.key).map(|taken| taken.result),
+                None => state.prior_patches.get(&unit.key).map(|taken| taken.result),
             },
         }
     }
 }
 
 /// Where a unit was done that this run did not run again.
-fn reused(story: &Story, unit: &state::Unit) -> Option<String> {
-    let earlier = story.state.earlier(&unit.key)?;
+fn reused(story: &RunView, unit: &state::UnitState) -> Option<String> {
+    let earlier = story.state.prior_unit_summary(&unit.key)?;
     let reused = earlier.reused.as_ref()?;
     let budget = if reused.budget { ", its budget spent" } else { "" };
     Some(format!(
@@ -397,19 +399,24 @@ fn reused(story: &Story, unit: &state::Unit) -> Option<String> {
     ))
 }
 
-fn attempt_report(unit: &state::Unit, attempt: &state::Attempt, gathered: Gathered, now: Millis) -> AttemptReport {
+fn attempt_report(
+    unit: &state::UnitState,
+    attempt: &state::AttemptState,
+    gathered: AttemptCalls,
+    now: Millis,
+) -> AttemptReport {
     let work = attempt.work.clone();
     let (transcript, fatal_failures) =
         work.as_ref().map(|work| (work.transcript.clone(), work.fatal_failures)).unwrap_or_default();
     AttemptReport {
         number: attempt.number,
         started: attempt.started_at,
-        ran: ran(unit, attempt, now),
+        duration: attempt_duration(unit, attempt, now),
         verdict: attempt.verdict.clone(),
         session: attempt.session.clone(),
-        model: attempt.model.clone().or_else(|| attempt.asked_model.clone()),
+        model: attempt.model.clone().or_else(|| attempt.requested_model.clone()),
         amendment: attempt.amendment.as_ref().map(ToString::to_string),
-        scripted: attempt.scripted,
+        scripted: attempt.is_scripted,
         skills: attempt.content.as_ref().map(|content| content.skills.clone()).unwrap_or_default(),
         step_budget: attempt.step_budget,
         turns: attempt.turns,
@@ -420,7 +427,7 @@ fn attempt_report(unit: &state::Unit, attempt: &state::Attempt, gathered: Gather
         cost: attempt.cost_usd,
         tokens: attempt.tokens,
         tools: gathered.tools,
-        failed: gathered.failed,
+        failed_calls: gathered.failed,
         published: attempt.published.clone(),
         actions: work.as_ref().map(|work| work.actions.clone()).unwrap_or_default(),
         work,
@@ -428,18 +435,18 @@ fn attempt_report(unit: &state::Unit, attempt: &state::Attempt, gathered: Gather
         fatal_failures,
         patch: attempt.patch.clone(),
         integration: attempt.integration,
-        unsaved: attempt.is_unsaved(),
+        is_unsaved: attempt.is_unsaved(),
     }
 }
 
-fn totals(units: &[UnitReport]) -> Totals {
-    let mut totals = Totals::default();
+fn totals(units: &[UnitReport]) -> ReportTotals {
+    let mut totals = ReportTotals::default();
     for unit in units {
         match totals.statuses.iter_mut().find(|(status, _)| *status == unit.status) {
             Some((_, count)) => *count += 1,
             None => totals.statuses.push((unit.status, 1)),
         }
-        totals.cost_partial |= unit.spent.partial;
+        totals.is_cost_partial |= unit.spending.partial;
         totals.retries += unit.attempts.len().saturating_sub(1);
         totals.attempts += unit.attempts.len();
         for attempt in &unit.attempts {
@@ -456,31 +463,31 @@ fn totals(units: &[UnitReport]) -> Totals {
     totals
 }
 
-fn remarks(story: &Story) -> (Vec<(Millis, String)>, usize) {
-    let of_run = story.remarks().iter().filter(|remark| remark.unit.is_none() && remark.level >= Level::Warning);
+fn warnings_and_errors(story: &RunView) -> (Vec<(Millis, String)>, usize) {
+    let of_run = story.messages().iter().filter(|remark| remark.unit.is_none() && remark.level >= Severity::Warning);
     let mut all = of_run.map(|remark| (remark.at, remark.text.clone()));
-    let first: Vec<_> = all.by_ref().take(REMARKS).collect();
+    let first: Vec<_> = all.by_ref().take(MAX_MESSAGES).collect();
     (first, all.count())
 }
 
 impl UnitReport {
     /// What a unit that counts recorded in addition to its changes.
-    pub fn work(&self) -> Option<&Work> {
-        match (&self.taken_over, self.latest()) {
+    pub fn work(&self) -> Option<&AttemptOutput> {
+        match (&self.prior_work, self.latest()) {
             (Some(work), _) => Some(work),
-            (None, Some(attempt)) if self.is_good() => attempt.work.as_deref(),
+            (None, Some(attempt)) if self.is_successful() => attempt.work.as_deref(),
             (None, _) => None,
         }
     }
 
     /// Raw files of a unit that counts which could not be mapped.
-    pub fn unmapped(&self) -> &[Unmapped] {
+    pub fn unmapped(&self) -> &[UnmappedFile] {
         self.work().map(|work| work.unmapped.as_slice()).unwrap_or_default()
     }
 
     /// The decisions of a unit that counts, flagged conflicts first.
     pub fn decisions(&self) -> Vec<RecordedDecision> {
-        self.work().map(decisions).unwrap_or_default()
+        self.work().map(recorded_decisions).unwrap_or_default()
     }
 
     /// The newest attempt.
@@ -489,8 +496,8 @@ impl UnitReport {
     }
 
     /// True when its work counts.
-    pub fn is_good(&self) -> bool {
-        matches!(self.status, UnitStatus::Succeeded | UnitStatus::Budget | UnitStatus::Reused)
+    pub fn is_successful(&self) -> bool {
+        matches!(self.status, UnitStatus::Succeeded | UnitStatus::BudgetExhausted | UnitStatus::Reused)
     }
 
     /// Connection, where there is a plan that names one.
@@ -507,18 +514,18 @@ impl UnitReport {
     pub fn changes(&self) -> Vec<MemoryAction> {
         let left_none =
             self.latest().and_then(|attempt| attempt.patch.as_ref()).is_some_and(|patch| patch.path.is_none());
-        if left_none || self.integration == Some(Integration::Noop) { Vec::new() } else { self.actions() }
+        if left_none || self.integration == Some(PatchResult::Noop) { Vec::new() } else { self.actions() }
     }
 
     /// What this run put into the project of it. On a tape of an older program only paths are known of it.
     pub fn actions(&self) -> Vec<MemoryAction> {
-        if self.unsaved {
+        if self.is_unsaved {
             return Vec::new();
         }
-        if let Some(work) = &self.taken_over {
+        if let Some(work) = &self.prior_work {
             return work.actions.clone();
         }
-        let good = self.latest().filter(|_| self.is_good() && self.status != UnitStatus::Reused);
+        let good = self.latest().filter(|_| self.is_successful() && self.status != UnitStatus::Reused);
         let known = good.map(|attempt| attempt.actions.clone()).unwrap_or_default();
         if !known.is_empty() {
             return known;
@@ -529,16 +536,20 @@ impl UnitReport {
 
 /// The page or source at a path. The path does not show whether it is new.
 fn action_at(path: &str) -> Option<MemoryAction> {
-    use crate::tape::note::work::{Change, Target};
+    use crate::tape::note::attempt_output::{ArtifactChange, ArtifactTarget};
     let (target, key, connection) = if let Some(page) = path.strip_prefix("wiki/global/") {
-        (Target::Wiki, page.strip_suffix(".md")?, None)
+        (ArtifactTarget::Wiki, page.strip_suffix(".md")?, None)
     } else {
         let (connection, file) = path.strip_prefix("semantic-layer/")?.split_once('/')?;
-        (Target::Sl, file.strip_suffix(".yaml").or_else(|| file.strip_suffix(".yml"))?, Some(connection.to_owned()))
+        (
+            ArtifactTarget::Sl,
+            file.strip_suffix(".yaml").or_else(|| file.strip_suffix(".yml"))?,
+            Some(connection.to_owned()),
+        )
     };
     Some(MemoryAction {
         target,
-        change: Change::Updated,
+        change: ArtifactChange::Updated,
         key: key.to_owned(),
         detail: String::new(),
         target_connection_id: connection,
@@ -546,7 +557,7 @@ fn action_at(path: &str) -> Option<MemoryAction> {
     })
 }
 
-impl Report {
+impl RunReport {
     /// The plan's job, if there is one.
     pub fn job(&self) -> Option<&str> {
         self.planned.as_ref().map(|planned| planned.job.as_str()).filter(|job| !job.is_empty())
@@ -559,14 +570,14 @@ impl Report {
     }
 
     /// When something happened, by the wall clock.
-    pub fn time(&self, at: Millis) -> Option<Timestamp> {
-        at.after(self.started_at?).filter(|_| self.has_times)
+    pub fn wall_clock(&self, at: Millis) -> Option<Timestamp> {
+        at.to_timestamp(self.started_at?).filter(|_| self.has_times)
     }
 
     /// The reconcile step, if it ran: a unit that no plan names.
-    pub fn pass(&self) -> Option<&UnitReport> {
-        let is_pass = |unit: &&UnitReport| unit.planned.is_none() && unit.key.as_str() == PASS;
-        self.units.iter().chain(&self.aside).find(is_pass).filter(|_| self.planned.is_some())
+    pub fn reconcile_unit(&self) -> Option<&UnitReport> {
+        let is_pass = |unit: &&UnitReport| unit.planned.is_none() && unit.key.as_str() == RECONCILE_KEY;
+        self.units.iter().chain(&self.reconcile_unit).find(is_pass).filter(|_| self.planned.is_some())
     }
 
     /// How a source was found.
@@ -578,8 +589,8 @@ impl Report {
     }
 
     /// Calls of each tool, by all attempts.
-    pub fn tools(&self) -> BTreeMap<&str, Calls> {
-        let mut tools: BTreeMap<&str, Calls> = BTreeMap::new();
+    pub fn tools(&self) -> BTreeMap<&str, ToolCallCounts> {
+        let mut tools: BTreeMap<&str, ToolCallCounts> = BTreeMap::new();
         for (tool, calls) in self.units.iter().flat_map(|unit| &unit.attempts).flat_map(|attempt| &attempt.tools) {
             tools.entry(tool).or_default().add(*calls);
         }

@@ -1,18 +1,19 @@
 //! What a run looks like at one moment: the one thing that every screen, line, report and summary shows.
 //!
-//! [`RunState`] holds counts and facts and is cheap to clone for checkpoints. [`Story`] adds the rows of every
+//! [`RunState`] holds counts and facts and is cheap to clone for checkpoints. [`RunView`] adds the rows of every
 //! attempt, which only ever grow; a moment in the past is the same rows seen up to a cutoff. Bodies stay where they
 //! are: a row holds positions, and whoever shows it reads the line again.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::chronicle::{Mark, Marks};
+use super::activity_index::{ActivityMark, ActivityMarks};
 use crate::{
     tape::{
         Millis, Seq, UnitKey,
         note::{
-            Amendment, Content, Earlier, Evicted, Integration, Level, PatchWritten, PlannedUnit, Projected, RunEnded,
-            RunPlanned, Saved, Shared, SlRefRepair, SourceRead, Verdict, Work,
+            Amendment, AttemptOutput, ContentDigests, FilesEvicted, PatchResult, PatchWritten, PlannedUnit,
+            PriorUnitSummary, RunEnded, RunPlanned, RunSaved, Severity, SharedWrite, SlRefRepair, SourceRead,
+            SourcesProjected, Verdict,
         },
     },
     units::reuse::SpentBudget,
@@ -26,80 +27,80 @@ pub struct RunState {
     /// What the run read, connection by connection.
     pub sources: Vec<Arc<SourceRead>>,
     /// Files that are gone and dealt with.
-    pub evicted: Vec<Arc<Evicted>>,
+    pub evicted: Vec<Arc<FilesEvicted>>,
     /// Sources that were written before any unit ran.
-    pub projected: Vec<Arc<Projected>>,
+    pub projected: Vec<Arc<SourcesProjected>>,
     /// Units: in plan order, then in order of appearance.
-    pub units: Vec<Unit>,
+    pub units: Vec<UnitState>,
     /// Entries folded so far. The state shows everything before this position.
     pub entries: u64,
     /// Time of the last entry folded.
-    pub now: Millis,
+    pub last_entry_at: Millis,
     /// The moment itself: that of the last entry, or a later one that no entry has come since.
-    pub passed: Millis,
+    pub clock: Millis,
     /// Units that are silent.
     pub silent: u32,
     /// What could not be used.
-    pub lost: Lost,
+    pub loss_counts: LossCounts,
     /// Cost of all attempts that said one, in US dollars.
     pub spent_usd: f64,
     /// Variables that reached an agent only because a setting passed them on, sorted.
     pub env_passed: Arc<[Arc<str>]>,
     /// The usage window that the service last spoke of.
-    pub limit: Option<Limit>,
+    pub usage_window: Option<UsageWindow>,
     /// Set while the whole run waits for a limit.
-    pub paused: Option<Paused>,
+    pub pause: Option<RunPause>,
     /// Slots that the run does without, because a limit is near.
-    pub throttled: Option<Throttled>,
+    pub throttling: Option<Throttling>,
     /// Set once somebody asked to drain or stop the run.
-    pub stopping: bool,
+    pub is_stopping: bool,
     /// Set while the patches of the units are put together and on the branch.
-    pub integrating: bool,
+    pub is_integrating: bool,
     /// What was put on the project's branch last.
-    pub saved: Option<Arc<Saved>>,
+    pub saved: Option<Arc<RunSaved>>,
     /// Why what was taken last is not on the branch.
-    pub unsaved: Option<Arc<str>>,
+    pub save_error: Option<Arc<str>>,
     /// Units whose changes are on the branch although the pass that was to look at them has not.
     pub unreconciled: Arc<[UnitKey]>,
     /// What pages lost that spoke of sources that are gone.
     pub sl_ref_repairs: Vec<Arc<SlRefRepair>>,
     /// What became of patches that an earlier run left.
-    pub taken_over: BTreeMap<UnitKey, TakenOver>,
+    pub prior_patches: BTreeMap<UnitKey, PriorPatch>,
     /// The end, if it is on the tape.
     pub ended: Option<RunEnded>,
 }
 
 /// The patch of a unit that an earlier run did.
 #[derive(Clone, Debug, PartialEq)]
-pub struct TakenOver {
+pub struct PriorPatch {
     /// What became of it.
-    pub result: Integration,
+    pub result: PatchResult,
     /// The verdict that holds for the unit from then on, if it was not taken.
     pub verdict: Option<Arc<Verdict>>,
     /// It is on the branch.
     pub saved: bool,
     /// What of it units before it wrote too.
-    pub shared: Arc<[Shared]>,
+    pub shared: Arc<[SharedWrite]>,
 }
 
 /// What tells two states of one record apart: entries, units, and silent units.
-pub type StateMoment = (u64, usize, u32);
+pub type StateVersion = (u64, usize, u32);
 
 impl RunState {
     /// Which state of its record it is.
-    pub fn moment(&self) -> StateMoment {
+    pub fn version(&self) -> StateVersion {
         (self.entries, self.units.len(), self.silent)
     }
 
     /// What earlier runs did about a unit.
-    pub fn earlier(&self, unit: &UnitKey) -> Option<&Earlier> {
+    pub fn prior_unit_summary(&self, unit: &UnitKey) -> Option<&PriorUnitSummary> {
         self.planned.as_ref()?.continues.as_ref()?.units.get(unit)
     }
 }
 
 /// What a run lost or could not read. All zero in a healthy run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lost {
+pub struct LossCounts {
     /// Stdout lines that are not JSON objects with a type.
     pub malformed: u64,
     /// Lines of a type that we do not know.
@@ -107,12 +108,12 @@ pub struct Lost {
     /// Notes of a kind that we do not know.
     pub unknown_notes: u64,
     /// Lines of the tape that are not entries.
-    pub torn: u64,
+    pub corrupt_entries: u64,
 }
 
 /// A usage window.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Limit {
+pub struct UsageWindow {
     /// `five_hour`, …
     pub name: String,
     /// `allowed`, `allowed_warning`, `rejected`.
@@ -125,25 +126,25 @@ pub struct Limit {
 
 /// A pause of the whole run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Paused {
+pub struct RunPause {
     /// Until when, if known.
     pub until: Option<Millis>,
     /// Why, in the service's words.
-    pub limit: String,
+    pub reason: String,
 }
 
 /// Fewer units at once than were asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Throttled {
+pub struct Throttling {
     /// Units at once.
-    pub slots: u32,
+    pub concurrency: u32,
     /// Why, in the service's words.
-    pub limit: String,
+    pub reason: String,
 }
 
 /// A unit at that moment.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Unit {
+pub struct UnitState {
     /// Key.
     pub key: UnitKey,
     /// Its plan, unless it only appeared in a capture.
@@ -151,54 +152,54 @@ pub struct Unit {
     /// Where it stands.
     pub status: UnitStatus,
     /// Every attempt, oldest first. Never overwritten.
-    pub attempts: Vec<Attempt>,
+    pub attempts: Vec<AttemptState>,
     /// When the next attempt starts by itself.
     pub retry_at: Option<Millis>,
     /// What a person wants of its tool calls.
-    pub holding: Holding,
+    pub hold_mode: HoldMode,
 }
 
 /// What a person wants of the tool calls of a unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Holding {
+pub enum HoldMode {
     /// They pass.
     #[default]
-    No,
+    Off,
     /// Each waits.
-    Each,
+    EachCall,
     /// They pass until one meets this condition.
     Until(Arc<str>),
 }
 
-impl Unit {
+impl UnitState {
     /// The newest attempt.
-    pub fn latest(&self) -> Option<&Attempt> {
+    pub fn latest(&self) -> Option<&AttemptState> {
         self.attempts.last()
     }
 
     /// True when each of its tool calls waits for a person.
     pub fn is_held(&self) -> bool {
-        self.holding == Holding::Each
+        self.hold_mode == HoldMode::EachCall
     }
 
     /// True if it failed because its patch was not taken.
-    pub fn conflicts(&self) -> bool {
+    pub fn has_conflict(&self) -> bool {
         self.status == UnitStatus::Failed
-            && self.latest().and_then(|attempt| attempt.integration).is_some_and(|patch| !patch.is_taken())
+            && self.latest().and_then(|attempt| attempt.integration).is_some_and(|patch| !patch.keeps_success())
     }
 
     /// Where it stands, in a word: that of its status, or of its patch once that says more.
-    pub fn word(&self) -> &'static str {
+    pub fn status_text(&self) -> &'static str {
         match (self.status, self.latest().and_then(|attempt| attempt.integration)) {
-            (UnitStatus::Succeeded, Some(patch @ Integration::Accepted)) => patch.word(),
-            (UnitStatus::Failed, Some(patch)) if !patch.is_taken() => patch.word(),
-            (status, _) => status.word(),
+            (UnitStatus::Succeeded, Some(patch @ PatchResult::Accepted)) => patch.label(),
+            (UnitStatus::Failed, Some(patch)) if !patch.keeps_success() => patch.label(),
+            (status, _) => status.as_str(),
         }
     }
 
     /// The call that has waited longest for a person.
-    pub fn held(&self) -> Option<&HeldCall> {
-        self.latest()?.held.first()
+    pub fn oldest_held_call(&self) -> Option<&HeldCallState> {
+        self.latest()?.held_calls.first()
     }
 }
 
@@ -208,7 +209,7 @@ pub enum UnitStatus {
     /// Planned, not started.
     Queued,
     /// Planned, and its run ended or was cut off before its turn came: nothing happens until a person asks.
-    Untried,
+    NotStarted,
     /// An attempt runs.
     Running,
     /// An attempt runs, and its agent has written nothing for a while although it does not wait for us.
@@ -220,7 +221,7 @@ pub enum UnitStatus {
     /// Its last attempt succeeded.
     Succeeded,
     /// Succeeded, but its turn or cost budget ran out.
-    Budget,
+    BudgetExhausted,
     /// Its last attempt failed.
     Failed,
     /// A person stopped it.
@@ -233,16 +234,16 @@ pub enum UnitStatus {
 
 impl UnitStatus {
     /// The word for it, on screens and in JSON.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Queued => "queued",
-            Self::Untried => "untried",
+            Self::NotStarted => "untried",
             Self::Running => "running",
             Self::Silent => "silent",
             Self::Held => "held",
             Self::Waiting => "waiting",
             Self::Succeeded => "succeeded",
-            Self::Budget => "budget",
+            Self::BudgetExhausted => "budget",
             Self::Failed => "failed",
             Self::Stopped => "stopped",
             Self::Interrupted => "interrupted",
@@ -251,13 +252,13 @@ impl UnitStatus {
     }
 
     /// True when nothing more happens by itself.
-    pub fn is_over(self) -> bool {
+    pub fn is_finished(self) -> bool {
         !(self.is_in_flight() || matches!(self, Self::Queued | Self::Waiting))
     }
 
     /// True when it ended without being done: another attempt may help.
-    pub fn is_unfinished(self) -> bool {
-        matches!(self, Self::Failed | Self::Interrupted | Self::Budget | Self::Stopped)
+    pub fn is_retryable(self) -> bool {
+        matches!(self, Self::Failed | Self::Interrupted | Self::BudgetExhausted | Self::Stopped)
     }
 
     /// True while an attempt runs.
@@ -268,18 +269,18 @@ impl UnitStatus {
 
 /// One attempt at that moment. A number that is not known is `None`, never 0.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Attempt {
+pub struct AttemptState {
     /// 1 for the first.
     pub number: u32,
-    /// Where its rows are, see [`Story::lane`].
-    pub lane: LaneId,
+    /// Where its rows are, see [`RunView::attempt_rows`].
+    pub id: AttemptId,
     /// First entry.
     pub started_at: Millis,
     /// Last entry so far.
     pub last_at: Millis,
     /// Since when the agent has written nothing although it does not wait for us; `None` while it does, and where there is
     /// no process of ours.
-    pub quiet_since: Option<Millis>,
+    pub silent_since: Option<Millis>,
     /// Set with the verdict, or with `completed` in captures.
     pub ended_at: Option<Millis>,
     /// Session id.
@@ -287,11 +288,11 @@ pub struct Attempt {
     /// Resolved model.
     pub model: Option<Arc<str>>,
     /// Model that was asked for.
-    pub asked_model: Option<Arc<str>>,
+    pub requested_model: Option<Arc<str>>,
     /// What a person wanted otherwise than planned.
     pub amendment: Option<Arc<Amendment>>,
     /// What the unit was made of, if that is on record.
-    pub content: Option<Arc<Content>>,
+    pub content: Option<Arc<ContentDigests>>,
     /// Turns allowed.
     pub step_budget: Option<u32>,
     /// API messages of the main loop, by distinct id.
@@ -305,7 +306,7 @@ pub struct Attempt {
     /// Denied calls, each once.
     pub denials: u32,
     /// Those of them that a person refused, which are no failures.
-    pub refused: u32,
+    pub refused_by_person: u32,
     /// Calls that their tool did not carry out although they did not fail, each once.
     pub declined: u32,
     /// The call that failed first and its error, `tool: error`.
@@ -313,7 +314,7 @@ pub struct Attempt {
     /// Cost, once the agent said it.
     pub cost_usd: Option<f64>,
     /// Tokens.
-    pub tokens: Tokens,
+    pub tokens: TokenCounts,
     /// Takopi's `completed.ok`, once there is one.
     pub completed: Option<bool>,
     /// The verdict, once there is one.
@@ -321,11 +322,11 @@ pub struct Attempt {
     /// The isolation breach, if there was one.
     pub breach: Option<Arc<str>>,
     /// True when the isolation proof held.
-    pub isolated: bool,
+    pub isolation_proven: bool,
     /// The `attempt_started` note, if there is one.
     pub start_note: Option<Seq>,
     /// True when a scripted agent plays the model.
-    pub scripted: bool,
+    pub is_scripted: bool,
     /// Process id while it runs.
     pub pid: Option<u32>,
     /// Tail of the text that the model is writing just now (partial messages), at most 2 KiB.
@@ -337,20 +338,20 @@ pub struct Attempt {
     /// The patch that it left, where attempts leave patches.
     pub patch: Option<Arc<PatchWritten>>,
     /// What became of the patch.
-    pub integration: Option<Integration>,
+    pub integration: Option<PatchResult>,
     /// What of the patch units before it wrote too.
-    pub shared: Arc<[Shared]>,
+    pub shared: Arc<[SharedWrite]>,
     /// True once everything in the patch is in the project.
     pub saved: bool,
     /// What it left on record with its verdict.
-    pub work: Option<Arc<Work>>,
+    pub work: Option<Arc<AttemptOutput>>,
     /// Calls that wait for a person, oldest first.
-    pub held: Vec<HeldCall>,
+    pub held_calls: Vec<HeldCallState>,
 }
 
-impl Attempt {
+impl AttemptState {
     /// Its turns, and those that it was allowed.
-    pub fn budget(&self) -> SpentBudget {
+    pub fn turn_budget(&self) -> SpentBudget {
         SpentBudget { turns: self.turns, allowed: self.step_budget }
     }
 
@@ -360,7 +361,7 @@ impl Attempt {
     }
 
     /// What was being written is complete, or never will be.
-    pub(super) fn forget_live(&mut self) {
+    pub(super) fn clear_live_text(&mut self) {
         self.live_text.clear();
         self.live_thinking.clear();
     }
@@ -368,7 +369,7 @@ impl Attempt {
 
 /// A tool call that waits for a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeldCall {
+pub struct HeldCallState {
     /// Since when.
     pub since: Millis,
     /// Tool without its server prefix.
@@ -383,7 +384,7 @@ pub struct HeldCall {
 
 /// Tokens of an attempt: highest value per message while it runs, the result's totals afterwards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tokens {
+pub struct TokenCounts {
     /// Fresh input.
     pub input: u64,
     /// Output.
@@ -394,7 +395,7 @@ pub struct Tokens {
     pub cache_write: u64,
 }
 
-impl Tokens {
+impl TokenCounts {
     /// Both together.
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -406,23 +407,23 @@ impl Tokens {
     }
 
     /// All of them.
-    pub fn all(&self) -> u64 {
+    pub fn total(&self) -> u64 {
         [self.output, self.cache_read, self.cache_write].into_iter().fold(self.input, u64::saturating_add)
     }
 }
 
 /// Index of an attempt's rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct LaneId(pub u32);
+pub struct AttemptId(pub u32);
 
 /// One row of an attempt: something that was said or done, paired with its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct StreamRow {
     /// Entry that began it.
     first: u32,
     /// Entry that ended it; `u32::MAX` while it is open.
     last: u32,
-    /// Index of the block inside the line of `first`; of a session's end, 1 where [`Row::repeats`].
+    /// Index of the block inside the line of `first`; of a session's end, 1 where [`StreamRow::is_redundant`].
     pub block: u8,
     /// What it is.
     pub kind: RowKind,
@@ -432,23 +433,23 @@ pub struct Row {
     pub depth: u8,
 }
 
-const OPEN: u32 = u32::MAX;
+const OPEN_ENTRY: u32 = u32::MAX;
 
-impl Row {
+impl StreamRow {
     /// A row that is over with its first entry, unless it is a call.
     pub fn new(first: Seq, block: u8, kind: RowKind, end: RowEnd, depth: u8) -> Self {
-        let first = u32::try_from(first.0).unwrap_or(OPEN - 1);
-        let last = if end == RowEnd::Open { OPEN } else { first };
+        let first = u32::try_from(first.0).unwrap_or(OPEN_ENTRY - 1);
+        let last = if end == RowEnd::Open { OPEN_ENTRY } else { first };
         Self { first, last, block, kind, end, depth }
     }
 
     /// True for the end of a session that has nothing to say beyond what the rows above it said.
-    pub fn repeats(&self) -> bool {
+    pub fn is_redundant(&self) -> bool {
         self.kind == RowKind::Completed && self.block > 0
     }
 
     /// True for the end of a session whose failure a row above it is marked with already.
-    pub fn is_marked_above(&self) -> bool {
+    pub fn is_already_marked(&self) -> bool {
         self.kind == RowKind::Completed && self.block > 1
     }
 
@@ -459,7 +460,7 @@ impl Row {
 
     /// The entry that ended it, seen from a moment after `entries` entries.
     pub fn last(&self, entries: u64) -> Option<Seq> {
-        (self.last != OPEN && u64::from(self.last) < entries).then(|| Seq(u64::from(self.last)))
+        (self.last != OPEN_ENTRY && u64::from(self.last) < entries).then(|| Seq(u64::from(self.last)))
     }
 
     /// How it stands, seen from a moment after `entries` entries.
@@ -469,8 +470,8 @@ impl Row {
 
     /// Ends an open row. The first end stays.
     pub fn close(&mut self, last: Seq, end: RowEnd) {
-        if self.last == OPEN {
-            self.last = u32::try_from(last.0).unwrap_or(OPEN - 1);
+        if self.last == OPEN_ENTRY {
+            self.last = u32::try_from(last.0).unwrap_or(OPEN_ENTRY - 1);
             self.end = end;
         }
     }
@@ -513,7 +514,7 @@ pub enum RowEnd {
     /// Its tool did not do what it asks for, which is no failure.
     Declined,
     /// We ended the attempt before it had a result of its own, its budget was spent, or the record breaks off.
-    Cut,
+    Aborted,
 }
 
 /// Adds to a list of which there may be very many: no more than a quarter of it is spare.
@@ -526,16 +527,16 @@ pub(super) fn push_compact<T>(list: &mut Vec<T>, item: T) {
 
 /// Rows and entries of one attempt. Grows only.
 #[derive(Clone, Debug, Default)]
-pub struct Lane {
+pub struct AttemptRows {
     /// Rows in order of their first entry.
-    pub rows: Vec<Row>,
+    pub rows: Vec<StreamRow>,
     /// Every entry of the attempt, for the raw transcript.
     pub entries: Vec<u32>,
 }
 
-impl Lane {
+impl AttemptRows {
     /// Rows that have begun at a moment after `entries` entries.
-    pub fn rows_at(&self, entries: u64) -> &[Row] {
+    pub fn rows_at(&self, entries: u64) -> &[StreamRow] {
         let end = self.rows.partition_point(|row| u64::from(row.first) < entries);
         &self.rows[..end]
     }
@@ -549,13 +550,13 @@ impl Lane {
 
 /// A remark for the run's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Remark {
+pub struct LogMessage {
     /// Entry that it comes from.
     pub seq: Seq,
     /// When.
     pub at: Millis,
     /// Severity.
-    pub level: Level,
+    pub level: Severity,
     /// Whose.
     pub unit: Option<UnitKey>,
     /// One sentence.
@@ -564,84 +565,84 @@ pub struct Remark {
 
 /// What an entry did that people look for in a long record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Touch {
+pub struct LastChange {
     /// Attempt that it belongs to; `None` for entries of the run itself.
-    pub lane: Option<LaneId>,
+    pub attempt: Option<AttemptId>,
     /// How long that attempt had said nothing.
     pub silence: Millis,
     /// True when a row began.
-    pub began: bool,
+    pub row_began: bool,
     /// What it is marked with.
-    pub marks: Marks,
+    pub marks: ActivityMarks,
 }
 
-impl Touch {
+impl LastChange {
     /// A row began or ended so.
-    pub(crate) fn row(&mut self, end: RowEnd) {
+    pub(crate) fn add_row_end(&mut self, end: RowEnd) {
         match end {
-            RowEnd::Failed => self.marks.add(Mark::Failure),
-            RowEnd::Denied => self.marks.add(Mark::Denial),
-            RowEnd::Open | RowEnd::Ok | RowEnd::Declined | RowEnd::Cut => {}
+            RowEnd::Failed => self.marks.add(ActivityMark::Failure),
+            RowEnd::Denied => self.marks.add(ActivityMark::Denial),
+            RowEnd::Open | RowEnd::Ok | RowEnd::Declined | RowEnd::Aborted => {}
         }
     }
 }
 
 /// The state at a moment, and the rows that led to it.
 #[derive(Clone, Debug, Default)]
-pub struct Story {
+pub struct RunView {
     /// The moment.
     pub state: RunState,
     /// What the entry that was folded last did.
-    pub touch: Touch,
-    /// Rows by [`LaneId`].
-    pub(crate) lanes: Vec<Lane>,
+    pub last_change: LastChange,
+    /// Rows by [`AttemptId`].
+    pub(crate) attempts: Vec<AttemptRows>,
     /// The run's log. Grows only.
-    pub(crate) remarks: Vec<Remark>,
+    pub(crate) messages: Vec<LogMessage>,
     /// Calls that ran with arguments of a person, by the place of the call: the entry that has the arguments. Grows only.
-    pub(crate) edits: BTreeMap<(u32, u8), u32>,
+    pub(crate) argument_edits: BTreeMap<(u32, u8), u32>,
 }
 
-impl Story {
+impl RunView {
     /// A story told by hand: for measurements and pictures.
-    pub fn new(state: RunState, lanes: Vec<Lane>, remarks: Vec<Remark>) -> Self {
-        Self { state, lanes, remarks, ..Self::default() }
+    pub fn new(state: RunState, lanes: Vec<AttemptRows>, remarks: Vec<LogMessage>) -> Self {
+        Self { state, attempts: lanes, messages: remarks, ..Self::default() }
     }
 
     /// The entry with the arguments that a person put in place of those of the model, for the call in block `block` of the entry
     /// `first`.
-    pub fn edited(&self, first: Seq, block: u8) -> Option<Seq> {
-        let note = self.edits.get(&(u32::try_from(first.0).ok()?, block))?;
+    pub fn edited_arguments_entry(&self, first: Seq, block: u8) -> Option<Seq> {
+        let note = self.argument_edits.get(&(u32::try_from(first.0).ok()?, block))?;
         Some(Seq(u64::from(*note))).filter(|note| note.0 < self.state.entries)
     }
 
     /// The entries of all calls that ran with arguments of a person, each with the entry that has them.
-    pub fn all_edits(&self) -> Vec<(Seq, Seq)> {
-        self.edits.iter().map(|((first, _), note)| (Seq(u64::from(*first)), Seq(u64::from(*note)))).collect()
+    pub fn all_argument_edits(&self) -> Vec<(Seq, Seq)> {
+        self.argument_edits.iter().map(|((first, _), note)| (Seq(u64::from(*first)), Seq(u64::from(*note)))).collect()
     }
 
     /// The rows of an attempt.
-    pub fn lane(&self, id: LaneId) -> &Lane {
-        const EMPTY: &Lane = &Lane { rows: Vec::new(), entries: Vec::new() };
-        self.lanes.get(id.0 as usize).unwrap_or(EMPTY)
+    pub fn attempt_rows(&self, id: AttemptId) -> &AttemptRows {
+        const EMPTY: &AttemptRows = &AttemptRows { rows: Vec::new(), entries: Vec::new() };
+        self.attempts.get(id.0 as usize).unwrap_or(EMPTY)
     }
 
     /// The rows of an attempt at the moment of `state`.
-    pub fn rows(&self, id: LaneId) -> &[Row] {
-        self.lane(id).rows_at(self.state.entries)
+    pub fn rows(&self, id: AttemptId) -> &[StreamRow] {
+        self.attempt_rows(id).rows_at(self.state.entries)
     }
 
     /// The entries of an attempt at the moment of `state`.
-    pub fn entries(&self, id: LaneId) -> &[u32] {
-        self.lane(id).entries_at(self.state.entries)
+    pub fn entries(&self, id: AttemptId) -> &[u32] {
+        self.attempt_rows(id).entries_at(self.state.entries)
     }
 
     /// The log at the moment of `state`.
-    pub fn remarks(&self) -> &[Remark] {
-        let end = self.remarks.partition_point(|remark| remark.seq.0 < self.state.entries);
-        let mut remarks = &self.remarks[..end];
+    pub fn messages(&self) -> &[LogMessage] {
+        let end = self.messages.partition_point(|remark| remark.seq.0 < self.state.entries);
+        let mut remarks = &self.messages[..end];
         // A silence begins between two entries.
         while let [earlier @ .., last] = remarks
-            && last.at > self.state.passed
+            && last.at > self.state.clock
         {
             remarks = earlier;
         }

@@ -4,17 +4,17 @@
 //! counts only; rows stay where they are and are seen up to the cursor.
 
 use super::{
-    Arrived, Emitted, Fold, Progress, Source, SourceError,
-    chronicle::Chronicle,
-    state::{RunState, Story},
+    EntryRef, EntrySource, EntrySourceError, Fold, FoldEvent, PollStatus,
+    activity_index::ActivityIndex,
+    state::{RunState, RunView},
 };
 use crate::tape::{Millis, Seq};
 
-/// Bytes between the first checkpoints. Doubled whenever there are more than [`MOST_CHECKPOINTS`].
-const FIRST_SPACING: u64 = 4 << 20;
+/// Bytes between the first checkpoints. Doubled whenever there are more than [`MAX_CHECKPOINTS`].
+const INITIAL_CHECKPOINT_SPACING: u64 = 4 << 20;
 
 /// Keeps a long tape's checkpoints within a few MiB.
-const MOST_CHECKPOINTS: usize = 48;
+const MAX_CHECKPOINTS: usize = 48;
 
 /// What a unit or an attempt takes in a checkpoint at most, in bytes.
 const PART_BYTES: u64 = 1 << 10;
@@ -24,25 +24,25 @@ const SEEK_SLICE: usize = 256 << 10;
 
 /// A source and the story it tells up to the cursor.
 pub struct Timeline {
-    source: Box<dyn Source>,
+    source: Box<dyn EntrySource>,
     fold: Fold,
-    story: Story,
-    chronicle: Chronicle,
-    known: u64,
+    view: RunView,
+    activity: ActivityIndex,
+    known_entries: u64,
     ended: bool,
     finished: bool,
     /// The record goes on after the end of the source, so nothing that is open there is closed.
-    goes_on: bool,
+    is_open_ended: bool,
     checkpoints: Vec<Checkpoint>,
     spacing: u64,
     /// The last moment that was read, where reading goes on, while the cursor stands before it.
     frontier: Option<Box<Frontier>>,
-    stand: Stand,
+    source_position: SourcePosition,
 }
 
 /// Where the source stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stand {
+enum SourcePosition {
     Cursor,
     Frontier,
     Elsewhere,
@@ -62,24 +62,24 @@ struct Frontier {
 
 /// A moment of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
+pub enum SeekTarget {
     /// After so many entries.
     Entries(u64),
     /// After everything that happened up to a time.
     Time(Millis),
 }
 
-impl Moment {
+impl SeekTarget {
     /// True if all of `state` happened up to the moment.
-    fn holds(self, state: &RunState) -> bool {
+    fn includes_state(self, state: &RunState) -> bool {
         match self {
             Self::Entries(entries) => state.entries <= entries,
-            Self::Time(at) => state.entries == 0 || state.now <= at,
+            Self::Time(at) => state.entries == 0 || state.last_entry_at <= at,
         }
     }
 
     /// True if the entry happened up to the moment.
-    pub fn takes(self, arrived: &Arrived<'_>) -> bool {
+    pub fn includes_entry(self, arrived: &EntryRef<'_>) -> bool {
         match self {
             Self::Entries(entries) => arrived.seq.0 < entries,
             Self::Time(at) => arrived.at <= at,
@@ -88,24 +88,24 @@ impl Moment {
 }
 
 /// Looks at entries while they are folded, and says where to stop.
-pub trait Guide {
+pub trait StopCondition {
     /// True for an entry that is not to be folded any more.
-    fn is_beyond(&mut self, _arrived: &Arrived<'_>) -> bool {
+    fn stops_before(&mut self, _arrived: &EntryRef<'_>) -> bool {
         false
     }
 
     /// What an entry led to.
-    fn see(&mut self, _emitted: &Emitted<'_>) {}
+    fn observe(&mut self, _emitted: &FoldEvent<'_>) {}
 
     /// True if time stops behind the entry that has just been folded into `story`.
-    fn stops_behind(&mut self, _arrived: &Arrived<'_>, _story: &Story) -> bool {
+    fn stops_after(&mut self, _arrived: &EntryRef<'_>, _story: &RunView) -> bool {
         false
     }
 }
 
 /// How far a guided advance went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Advance {
+pub enum AdvanceStatus {
     /// As far as it may at once.
     More,
     /// The guide stopped it; the time of the entry that it must not fold, if there is one.
@@ -118,288 +118,297 @@ pub enum Advance {
 
 impl std::fmt::Debug for Timeline {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Timeline").field("entries", &self.story.state.entries).finish_non_exhaustive()
+        f.debug_struct("Timeline").field("entries", &self.view.state.entries).finish_non_exhaustive()
     }
 }
 
 impl Timeline {
     /// A timeline at the beginning of `source`.
-    pub fn new(source: Box<dyn Source>) -> Self {
-        let fold = Fold::new(source.origin().fallback_unit.clone());
+    pub fn new(source: Box<dyn EntrySource>) -> Self {
+        let fold = Fold::new(source.info().fallback_unit.clone());
         let start = Checkpoint { state: RunState::default(), fold: fold.clone(), position: 0 };
         Self {
             source,
             fold,
-            story: Story::default(),
-            chronicle: Chronicle::default(),
-            known: 0,
+            view: RunView::default(),
+            activity: ActivityIndex::default(),
+            known_entries: 0,
             ended: false,
             finished: false,
-            goes_on: false,
+            is_open_ended: false,
             checkpoints: vec![start],
-            spacing: FIRST_SPACING,
+            spacing: INITIAL_CHECKPOINT_SPACING,
             frontier: None,
-            stand: Stand::Cursor,
+            source_position: SourcePosition::Cursor,
         }
     }
 
     /// For a source that is only played forward: keeps no checkpoints, so that going back folds from the beginning.
-    pub fn forward(source: Box<dyn Source>) -> Self {
+    pub fn new_forward_only(source: Box<dyn EntrySource>) -> Self {
         Self { spacing: u64::MAX, ..Self::new(source) }
     }
 
     /// For the record of a run that goes on: what is open at its end stays open.
     #[must_use]
-    pub fn going_on(mut self, goes_on: bool) -> Self {
-        self.goes_on = goes_on;
+    pub fn with_open_end(mut self, goes_on: bool) -> Self {
+        self.is_open_ended = goes_on;
         self
     }
 
     /// True if the record goes on after the end of the source.
-    pub fn goes_on(&self) -> bool {
-        self.goes_on
+    pub fn is_open_ended(&self) -> bool {
+        self.is_open_ended
     }
 
     /// The story at the cursor.
-    pub fn story(&self) -> &Story {
-        &self.story
+    pub fn view(&self) -> &RunView {
+        &self.view
     }
 
     /// What happened when, as far as it has been read.
-    pub fn chronicle(&self) -> &Chronicle {
-        &self.chronicle
+    pub fn activity(&self) -> &ActivityIndex {
+        &self.activity
     }
 
     /// The state at the last moment that has been read: that of the cursor, unless it stands in the past.
-    pub fn present(&self) -> &RunState {
-        self.frontier.as_ref().map_or(&self.story.state, |frontier| &frontier.state)
+    pub fn latest_state(&self) -> &RunState {
+        self.frontier.as_ref().map_or(&self.view.state, |frontier| &frontier.state)
     }
 
     /// The source.
-    pub fn source(&self) -> &dyn Source {
+    pub fn source(&self) -> &dyn EntrySource {
         self.source.as_ref()
     }
 
     /// Entries that have been read so far, at or after the cursor.
-    pub fn known(&self) -> u64 {
-        self.known
+    pub fn known_entries(&self) -> u64 {
+        self.known_entries
     }
 
-    /// Counts the entries in about `max_bytes` more of the source, ahead of the fold. See [`Source::look_ahead`].
-    pub fn look_ahead(&mut self, max_bytes: usize) -> Result<Progress, SourceError> {
-        self.source.look_ahead(max_bytes)
+    /// Counts the entries in about `max_bytes` more of the source, ahead of the fold. See [`EntrySource::scan_ahead`].
+    pub fn scan_ahead(&mut self, max_bytes: usize) -> Result<PollStatus, EntrySourceError> {
+        self.source.scan_ahead(max_bytes)
     }
 
     /// True when all of the source has been read, wherever the cursor stands.
-    pub fn is_read(&self) -> bool {
+    pub fn is_fully_read(&self) -> bool {
         self.ended
     }
 
     /// True when the source has ended and the cursor stands at its end.
-    pub fn at_end(&self) -> bool {
+    pub fn is_at_end(&self) -> bool {
         self.finished
     }
 
     /// True when everything up to `moment` has been read, so that seeking it takes a moment only.
-    pub fn reaches(&self, moment: Moment) -> bool {
+    pub fn has_read(&self, moment: SeekTarget) -> bool {
         self.ended
             || match moment {
-                Moment::Entries(entries) => entries <= self.known,
-                Moment::Time(at) => at < self.chronicle.last(),
+                SeekTarget::Entries(entries) => entries <= self.known_entries,
+                SeekTarget::Time(at) => at < self.activity.end_time(),
             }
     }
 
     /// Folds about `max_bytes` more of the source. At its end, what is still open is closed.
-    pub fn advance(&mut self, max_bytes: usize, emit: &mut dyn FnMut(Emitted<'_>)) -> Result<Progress, SourceError> {
+    pub fn advance(
+        &mut self,
+        max_bytes: usize,
+        emit: &mut dyn FnMut(FoldEvent<'_>),
+    ) -> Result<PollStatus, EntrySourceError> {
         if self.finished {
-            return Ok(Progress::End);
+            return Ok(PollStatus::End);
         }
-        self.come_back()?;
-        let (fold, story, chronicle) = (&mut self.fold, &mut self.story, &mut self.chronicle);
-        let progress = self.source.poll(max_bytes, &mut |arrived: Arrived<'_>| {
+        self.rewind_to_cursor()?;
+        let (fold, story, chronicle) = (&mut self.fold, &mut self.view, &mut self.activity);
+        let progress = self.source.poll(max_bytes, &mut |arrived: EntryRef<'_>| {
             fold.apply(story, &arrived, emit);
-            chronicle.note(arrived.seq, story.state.now, story.touch);
+            chronicle.record(arrived.seq, story.state.last_entry_at, story.last_change);
         });
-        self.passed();
+        self.after_advance();
         let progress = progress?;
-        if progress == Progress::End {
+        if progress == PollStatus::End {
             self.ended = true;
             self.finish(emit);
         } else {
-            self.keep_checkpoint();
+            self.save_checkpoint();
         }
         Ok(progress)
     }
 
     /// As [`advance`](Self::advance), as far as `guide` lets it.
-    pub fn advance_guided(&mut self, max_bytes: usize, guide: &mut dyn Guide) -> Result<Advance, SourceError> {
+    pub fn advance_until(
+        &mut self,
+        max_bytes: usize,
+        guide: &mut dyn StopCondition,
+    ) -> Result<AdvanceStatus, EntrySourceError> {
         if self.finished {
-            return Ok(Advance::End);
+            return Ok(AdvanceStatus::End);
         }
-        self.come_back()?;
-        let (fold, story, chronicle) = (&mut self.fold, &mut self.story, &mut self.chronicle);
+        self.rewind_to_cursor()?;
+        let (fold, story, chronicle) = (&mut self.fold, &mut self.view, &mut self.activity);
         let (mut stopped, mut overshot) = (None, false);
-        let progress = self.source.poll(max_bytes, &mut |arrived: Arrived<'_>| {
+        let progress = self.source.poll(max_bytes, &mut |arrived: EntryRef<'_>| {
             if stopped.is_some() {
                 overshot = true;
-            } else if guide.is_beyond(&arrived) {
+            } else if guide.stops_before(&arrived) {
                 (stopped, overshot) = (Some(Some(arrived.at)), true);
             } else {
-                fold.apply(story, &arrived, &mut |emitted| guide.see(&emitted));
-                chronicle.note(arrived.seq, story.state.now, story.touch);
-                if guide.stops_behind(&arrived, story) {
+                fold.apply(story, &arrived, &mut |emitted| guide.observe(&emitted));
+                chronicle.record(arrived.seq, story.state.last_entry_at, story.last_change);
+                if guide.stops_after(&arrived, story) {
                     stopped = Some(None);
                 }
             }
         });
-        self.passed();
+        self.after_advance();
         let progress = progress?;
         if overshot {
-            self.stand = Stand::Elsewhere;
-            return Ok(Advance::Stopped(stopped.flatten()));
+            self.source_position = SourcePosition::Elsewhere;
+            return Ok(AdvanceStatus::Stopped(stopped.flatten()));
         }
         match progress {
-            Progress::End => {
+            PollStatus::End => {
                 self.ended = true;
                 self.finish(&mut |_| {});
             }
-            Progress::More | Progress::Waiting => self.keep_checkpoint(),
+            PollStatus::More | PollStatus::Waiting => self.save_checkpoint(),
         }
         Ok(match (stopped, progress) {
-            (Some(next), _) => Advance::Stopped(next),
-            (None, Progress::More) => Advance::More,
-            (None, Progress::Waiting) => Advance::Waiting,
-            (None, Progress::End) => Advance::End,
+            (Some(next), _) => AdvanceStatus::Stopped(next),
+            (None, PollStatus::More) => AdvanceStatus::More,
+            (None, PollStatus::Waiting) => AdvanceStatus::Waiting,
+            (None, PollStatus::End) => AdvanceStatus::End,
         })
     }
 
     /// Lets time pass while no entry comes, or goes back in such a time: to `shown` where the cursor stands, and to
     /// `present` at the last moment that has been read. True if that changed a unit.
-    pub fn pass_time(&mut self, shown: Millis, present: Millis, emit: &mut dyn FnMut(Emitted<'_>)) -> bool {
-        let mut changed = self.fold.pass_time(&mut self.story, shown, emit);
+    pub fn advance_clock(&mut self, shown: Millis, present: Millis, emit: &mut dyn FnMut(FoldEvent<'_>)) -> bool {
+        let mut changed = self.fold.advance_clock(&mut self.view, shown, emit);
         if self.frontier.is_some() {
-            self.exchange();
-            changed |= self.fold.pass_time(&mut self.story, present, &mut |_| {});
-            self.exchange();
+            self.swap_with_frontier();
+            changed |= self.fold.advance_clock(&mut self.view, present, &mut |_| {});
+            self.swap_with_frontier();
         }
         changed
     }
 
     /// When the next unit becomes silent at the earliest, unless an entry comes.
-    pub fn silence_due(&self) -> Option<Millis> {
-        self.fold.silence_due()
+    pub fn next_silence_at(&self) -> Option<Millis> {
+        self.fold.next_silence_at()
     }
 
     /// Reads about `max_bytes` beyond what is known, and leaves the cursor where it stands: what happened when is soon
     /// told, and any moment soon found, while an early one is shown.
-    pub fn scout(&mut self, max_bytes: usize) -> Result<Progress, SourceError> {
+    pub fn prefetch(&mut self, max_bytes: usize) -> Result<PollStatus, EntrySourceError> {
         if self.ended {
-            return Ok(Progress::End);
+            return Ok(PollStatus::End);
         }
-        if self.frontier.is_none() && self.story.state.entries < self.known {
+        if self.frontier.is_none() && self.view.state.entries < self.known_entries {
             // Going back from there leaves the frontier behind.
-            let here = self.story.state.entries;
-            self.seek(self.known)?;
+            let here = self.view.state.entries;
+            self.seek(self.known_entries)?;
             self.seek(here)?;
         }
         if self.frontier.is_none() {
-            let frontier = Frontier { state: self.story.state.clone(), fold: self.fold.clone() };
+            let frontier = Frontier { state: self.view.state.clone(), fold: self.fold.clone() };
             self.frontier = Some(Box::new(frontier));
         }
-        if self.stand != Stand::Frontier {
-            self.source.rewind(Seq(self.known))?;
-            self.stand = Stand::Frontier;
+        if self.source_position != SourcePosition::Frontier {
+            self.source.rewind(Seq(self.known_entries))?;
+            self.source_position = SourcePosition::Frontier;
         }
-        let touch = self.story.touch;
-        self.exchange();
-        let (fold, story, chronicle) = (&mut self.fold, &mut self.story, &mut self.chronicle);
-        let progress = self.source.poll(max_bytes, &mut |arrived: Arrived<'_>| {
+        let touch = self.view.last_change;
+        self.swap_with_frontier();
+        let (fold, story, chronicle) = (&mut self.fold, &mut self.view, &mut self.activity);
+        let progress = self.source.poll(max_bytes, &mut |arrived: EntryRef<'_>| {
             fold.apply(story, &arrived, &mut |_| {});
-            chronicle.note(arrived.seq, story.state.now, story.touch);
+            chronicle.record(arrived.seq, story.state.last_entry_at, story.last_change);
         });
-        self.known = self.known.max(self.story.state.entries);
-        self.keep_checkpoint();
-        self.exchange();
-        self.story.touch = touch;
-        if matches!(progress, Ok(Progress::End)) {
+        self.known_entries = self.known_entries.max(self.view.state.entries);
+        self.save_checkpoint();
+        self.swap_with_frontier();
+        self.view.last_change = touch;
+        if matches!(progress, Ok(PollStatus::End)) {
             self.ended = true;
         }
         progress
     }
 
     /// Exchanges the moment of the cursor for that of the frontier, and back. Rows are shared by both.
-    fn exchange(&mut self) {
+    fn swap_with_frontier(&mut self) {
         if let Some(frontier) = &mut self.frontier {
-            std::mem::swap(&mut self.story.state, &mut frontier.state);
+            std::mem::swap(&mut self.view.state, &mut frontier.state);
             std::mem::swap(&mut self.fold, &mut frontier.fold);
         }
     }
 
     /// Brings the source back to the cursor.
-    fn come_back(&mut self) -> Result<(), SourceError> {
-        if self.stand != Stand::Cursor {
-            self.source.rewind(Seq(self.story.state.entries))?;
-            self.stand = Stand::Cursor;
+    fn rewind_to_cursor(&mut self) -> Result<(), EntrySourceError> {
+        if self.source_position != SourcePosition::Cursor {
+            self.source.rewind(Seq(self.view.state.entries))?;
+            self.source_position = SourcePosition::Cursor;
         }
         Ok(())
     }
 
     /// The cursor has moved on.
-    fn passed(&mut self) {
-        self.known = self.known.max(self.story.state.entries);
-        if self.story.state.entries >= self.known {
+    fn after_advance(&mut self) {
+        self.known_entries = self.known_entries.max(self.view.state.entries);
+        if self.view.state.entries >= self.known_entries {
             self.frontier = None;
         }
     }
 
     /// Moves the cursor so that exactly `entries` entries are folded, or as many as there are.
-    pub fn seek(&mut self, entries: u64) -> Result<(), SourceError> {
-        self.seek_moment(Moment::Entries(entries))
+    pub fn seek(&mut self, entries: u64) -> Result<(), EntrySourceError> {
+        self.seek_to(SeekTarget::Entries(entries))
     }
 
     /// Moves the cursor to `moment`, or as far as there is anything.
-    pub fn seek_moment(&mut self, moment: Moment) -> Result<(), SourceError> {
-        let current = self.story.state.entries;
-        let nearest = self.checkpoints.iter().rposition(|checkpoint| moment.holds(&checkpoint.state)).unwrap_or(0);
+    pub fn seek_to(&mut self, moment: SeekTarget) -> Result<(), EntrySourceError> {
+        let current = self.view.state.entries;
+        let nearest =
+            self.checkpoints.iter().rposition(|checkpoint| moment.includes_state(&checkpoint.state)).unwrap_or(0);
         let checkpoint = &self.checkpoints[nearest];
-        if !moment.holds(&self.story.state)
-            || (moment == Moment::Entries(current) && self.finished && current < self.known)
+        if !moment.includes_state(&self.view.state)
+            || (moment == SeekTarget::Entries(current) && self.finished && current < self.known_entries)
             || checkpoint.state.entries > current
         {
-            let state = std::mem::replace(&mut self.story.state, checkpoint.state.clone());
+            let state = std::mem::replace(&mut self.view.state, checkpoint.state.clone());
             let fold = std::mem::replace(&mut self.fold, checkpoint.fold.clone());
-            if state.entries == self.known {
+            if state.entries == self.known_entries {
                 self.frontier = Some(Box::new(Frontier { state, fold }));
             }
             self.finished = false;
-            self.stand = Stand::Elsewhere;
+            self.source_position = SourcePosition::Elsewhere;
         }
         let mut last = None;
-        while moment != Moment::Entries(self.story.state.entries) {
-            self.come_back()?;
-            let (fold, story, chronicle) = (&mut self.fold, &mut self.story, &mut self.chronicle);
+        while moment != SeekTarget::Entries(self.view.state.entries) {
+            self.rewind_to_cursor()?;
+            let (fold, story, chronicle) = (&mut self.fold, &mut self.view, &mut self.activity);
             let mut overshot = false;
-            let progress = self.source.poll(SEEK_SLICE, &mut |arrived: Arrived<'_>| {
-                overshot |= !moment.takes(&arrived);
+            let progress = self.source.poll(SEEK_SLICE, &mut |arrived: EntryRef<'_>| {
+                overshot |= !moment.includes_entry(&arrived);
                 if !overshot {
                     fold.apply(story, &arrived, &mut |_| {});
-                    chronicle.note(arrived.seq, story.state.now, story.touch);
+                    chronicle.record(arrived.seq, story.state.last_entry_at, story.last_change);
                 }
             });
-            self.passed();
+            self.after_advance();
             let progress = progress?;
             last = Some(progress);
             if overshot {
-                self.stand = Stand::Elsewhere;
+                self.source_position = SourcePosition::Elsewhere;
                 last = None;
                 break;
             }
-            self.keep_checkpoint();
-            if progress != Progress::More {
+            self.save_checkpoint();
+            if progress != PollStatus::More {
                 break;
             }
         }
-        if last == Some(Progress::End) || (self.ended && self.story.state.entries == self.known) {
+        if last == Some(PollStatus::End) || (self.ended && self.view.state.entries == self.known_entries) {
             self.ended = true;
             self.finish(&mut |_| {});
         }
@@ -408,48 +417,48 @@ impl Timeline {
 
     /// Moves the cursor back to the last moment that is kept at which `is_early` holds: from there on, later ones are found
     /// by going forward, a slice at a time. Folds nothing.
-    pub fn fall_back(&mut self, is_early: impl Fn(&RunState) -> bool) -> Result<(), SourceError> {
-        let here = self.story.state.entries;
+    pub fn seek_to_checkpoint(&mut self, is_early: impl Fn(&RunState) -> bool) -> Result<(), EntrySourceError> {
+        let here = self.view.state.entries;
         let early = |kept: &Checkpoint| kept.state.entries <= here && is_early(&kept.state);
         let to = self.checkpoints.iter().rev().find(|kept| early(kept)).map_or(0, |kept| kept.state.entries);
         self.seek(to)
     }
 
     /// Reads one entry again.
-    pub fn read(&mut self, seq: Seq, sink: &mut dyn FnMut(Arrived<'_>)) -> Result<bool, SourceError> {
+    pub fn read(&mut self, seq: Seq, sink: &mut dyn FnMut(EntryRef<'_>)) -> Result<bool, EntrySourceError> {
         self.source.read(seq, sink)
     }
 
-    /// Reads the beginning of one entry again. See [`Source::read_head`].
+    /// Reads the beginning of one entry again. See [`EntrySource::read_head`].
     pub fn read_head(
         &mut self,
         seq: Seq,
         most: usize,
-        sink: &mut dyn FnMut(Arrived<'_>, u64),
-    ) -> Result<bool, SourceError> {
+        sink: &mut dyn FnMut(EntryRef<'_>, u64),
+    ) -> Result<bool, EntrySourceError> {
         self.source.read_head(seq, most, sink)
     }
 
-    fn finish(&mut self, emit: &mut dyn FnMut(Emitted<'_>)) {
+    fn finish(&mut self, emit: &mut dyn FnMut(FoldEvent<'_>)) {
         if !self.finished {
             self.finished = true;
-            if !self.goes_on {
-                self.fold.finish(&mut self.story, emit);
+            if !self.is_open_ended {
+                self.fold.finish(&mut self.view, emit);
             }
         }
     }
 
-    fn keep_checkpoint(&mut self) {
+    fn save_checkpoint(&mut self) {
         let position = self.source.position().0;
         let Some(last) = self.checkpoints.last() else { return };
-        let parts = self.story.state.units.len() + self.story.lanes.len();
+        let parts = self.view.state.units.len() + self.view.attempts.len();
         // Checkpoints never take more memory than the record has bytes.
         let spacing = self.spacing.max(PART_BYTES.saturating_mul(parts as u64));
-        if position < last.position.saturating_add(spacing) || self.story.state.entries <= last.state.entries {
+        if position < last.position.saturating_add(spacing) || self.view.state.entries <= last.state.entries {
             return;
         }
-        self.checkpoints.push(Checkpoint { state: self.story.state.clone(), fold: self.fold.clone(), position });
-        if self.checkpoints.len() > MOST_CHECKPOINTS {
+        self.checkpoints.push(Checkpoint { state: self.view.state.clone(), fold: self.fold.clone(), position });
+        if self.checkpoints.len() > MAX_CHECKPOINTS {
             self.spacing *= 2;
             let mut index = 0;
             self.checkpoints.retain(|_| {

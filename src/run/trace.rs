@@ -2,8 +2,8 @@
 //!
 //! Reads notes, results and usage windows; everything else it passes over without decoding it.
 
-mod pace;
 mod steps;
+mod throttling;
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -13,13 +13,15 @@ use std::{
 use jiff::tz::TimeZone;
 use serde_json::{Map, Value, json};
 
-use self::pace::Pace;
-use super::{report::PASS, state::Tokens};
+use self::throttling::LimitTracker;
+use super::{report::RECONCILE_KEY, state::TokenCounts};
 use crate::{
-    decode::{self, Kind, Usage},
+    decode::{self, LineKind, Usage},
     tape::{
-        Body, Entry, Header, Millis, Note, UnitKey,
-        note::{AttemptEnded, Cause, Outcome, PatchWritten, PlannedUnit, Projected, RunEnded, RunPlanned},
+        EntryBody, Header, Millis, Note, TapeEntry, UnitKey,
+        note::{
+            AttemptEnded, AttemptOutcome, Cause, PatchWritten, PlannedUnit, RunEnded, RunPlanned, SourcesProjected,
+        },
     },
 };
 
@@ -40,10 +42,10 @@ impl TraceLevel {
     /// Reads KTX's setting. Anything else is its default.
     pub fn parse(text: &str) -> Self {
         let all = [Self::Error, Self::Info, Self::Debug, Self::Trace];
-        all.into_iter().find(|level| level.word() == text).unwrap_or(Self::Debug)
+        all.into_iter().find(|level| level.as_str() == text).unwrap_or(Self::Debug)
     }
 
-    fn word(self) -> &'static str {
+    fn as_str(self) -> &'static str {
         match self {
             Self::Error => "error",
             Self::Info => "info",
@@ -55,7 +57,7 @@ impl TraceLevel {
 
 /// Makes trace lines from entries.
 #[derive(Debug)]
-pub struct Trace {
+pub struct TraceWriter {
     header: Header,
     level: TraceLevel,
     plan: Arc<RunPlanned>,
@@ -63,10 +65,10 @@ pub struct Trace {
     units: HashMap<UnitKey, usize>,
     /// Sources that were read.
     sources: Vec<Source>,
-    going: HashMap<(UnitKey, u32), Going>,
-    pace: Pace,
+    open_attempts: HashMap<(UnitKey, u32), OpenAttempt>,
+    limits: LimitTracker,
     /// End of the last step between the units and the commit; the next step began then.
-    stepped: Option<Millis>,
+    last_step_end: Option<Millis>,
     /// The reconcile step ran since the last commit.
     reconciled: bool,
     /// Hash of the last commit that the run saved.
@@ -86,19 +88,19 @@ struct Source {
 
 /// What is known of an attempt that has not ended.
 #[derive(Debug, Default)]
-struct Going {
+struct OpenAttempt {
     started: Millis,
     /// Time of its last result line.
     result: Option<Millis>,
     steps: Option<u64>,
-    tokens: Option<Tokens>,
+    tokens: Option<TokenCounts>,
     /// What it left, which is traced after its end.
     patch: Option<PatchWritten>,
     published: Option<Vec<String>>,
 }
 
 /// One event, before it is known of which connections it is.
-struct Event<'a> {
+struct TraceEvent<'a> {
     level: TraceLevel,
     phase: &'static str,
     name: &'a str,
@@ -107,18 +109,30 @@ struct Event<'a> {
     error: Option<(&'a str, &'a str)>,
 }
 
-impl<'a> Event<'a> {
+impl<'a> TraceEvent<'a> {
     fn new(level: TraceLevel, phase: &'static str, name: &'a str, data: Value) -> Self {
         Self { level, phase, name, took: None, data, error: None }
     }
 }
 
-impl Trace {
+impl TraceWriter {
     /// The trace of the run that `header` begins.
     pub fn new(header: Header, level: TraceLevel) -> Self {
         let (plan, units, sources, going, pace) = Default::default();
         let (stepped, reconciled, commit, failed) = Default::default();
-        Self { header, level, plan, units, sources, going, pace, stepped, reconciled, commit, failed }
+        Self {
+            header,
+            level,
+            plan,
+            units,
+            sources,
+            open_attempts: going,
+            limits: pace,
+            last_step_end: stepped,
+            reconciled,
+            commit,
+            failed,
+        }
     }
 
     /// The job, once the plan was seen. A run without one has no trace.
@@ -127,33 +141,33 @@ impl Trace {
     }
 
     /// Appends the lines of an entry to `out`.
-    pub fn take(&mut self, entry: &Entry<'_>, out: &mut Vec<u8>) {
-        let lane = entry.lane.as_ref().map(|(unit, attempt)| (UnitKey::from(unit.as_ref()), *attempt));
+    pub fn write_entry(&mut self, entry: &TapeEntry<'_>, out: &mut Vec<u8>) {
+        let lane = entry.attempt.as_ref().map(|(unit, attempt)| (UnitKey::from(unit.as_ref()), *attempt));
         match (&entry.body, &lane) {
-            (Body::Note(json), _) => self.note(entry.at, lane.as_ref(), &Note::parse(json), out),
-            (Body::Out(line), Some(lane)) => self.line(entry.at, lane, line, out),
-            (Body::Out(_) | Body::Raw(_) | Body::In(_) | Body::Err(_), _) => {}
+            (EntryBody::Note(json), _) => self.note(entry.at, lane.as_ref(), &Note::parse(json), out),
+            (EntryBody::Out(line), Some(lane)) => self.line(entry.at, lane, line, out),
+            (EntryBody::Out(_) | EntryBody::Raw(_) | EntryBody::In(_) | EntryBody::Err(_), _) => {}
         }
     }
 
     fn line(&mut self, at: Millis, lane: &(UnitKey, u32), line: &[u8], out: &mut Vec<u8>) {
-        match decode::kind(line) {
-            Some(Kind::Result) => {
-                let decode::Body::Result(result) = decode::line(line).body else { return };
-                let going = self.going.entry(lane.clone()).or_default();
+        match decode::guess_kind(line) {
+            Some(LineKind::Result) => {
+                let decode::LineBody::Result(result) = decode::decode_line(line).body else { return };
+                let going = self.open_attempts.entry(lane.clone()).or_default();
                 going.result = Some(at);
                 going.steps = result.num_turns.or(going.steps);
-                going.tokens = result.usage.map(|usage| tokens(Usage::of(usage))).or(going.tokens);
+                going.tokens = result.usage.map(|usage| tokens(Usage::from_raw(usage))).or(going.tokens);
             }
-            Some(Kind::RateLimit) => {
-                let decode::Body::RateLimit(limit) = decode::line(line).body else { return };
+            Some(LineKind::RateLimit) => {
+                let decode::LineBody::RateLimit(limit) = decode::decode_line(line).body else { return };
                 let data = json!({
                     "unitKey": self.key(&lane.0), "provider": "claude-subscription", "status": limit.status,
                     "rateLimitType": limit.limit, "utilization": limit.utilization,
                     "resetAtMs": limit.resets_at.map(|at| at.saturating_mul(1000)),
                 });
-                let event = Event::new(TraceLevel::Debug, "rate_limit", "rate_limit_observed", data);
-                self.of_unit(at, &lane.0, &event, out);
+                let event = TraceEvent::new(TraceLevel::Debug, "rate_limit", "rate_limit_observed", data);
+                self.write_unit_event(at, &lane.0, &event, out);
             }
             _ => {}
         }
@@ -163,68 +177,73 @@ impl Trace {
         match (note, lane) {
             (Note::RunPlanned(planned), _) => self.planned(at, planned, out),
             (Note::SourceRead(read), _) => self.source_read(at, read, out),
-            (Note::Projected(projected), _) => self.projected(at, projected, out),
+            (Note::SourcesProjected(projected), _) => self.projected(at, projected, out),
             (Note::RunEnded(ended), _) => self.ended(at, ended, out),
             (
                 Note::LimitPaused { .. } | Note::LimitLifted | Note::Throttled { .. } | Note::ConcurrencyChanged { .. },
                 _,
             ) => {
-                for event in self.pace.take(at, note, &self.header) {
-                    self.of_run(at, &event, out);
+                for event in self.limits.events_for(at, note, &self.header) {
+                    self.write_run_event(at, &event, out);
                 }
             }
             (Note::AttemptStarted(_), Some((unit, attempt))) => {
-                self.going.insert((unit.clone(), *attempt), Going { started: at, ..Going::default() });
-                if is_pass(unit) {
+                self.open_attempts
+                    .insert((unit.clone(), *attempt), OpenAttempt { started: at, ..OpenAttempt::default() });
+                if is_reconcile_step(unit) {
                     return;
                 }
                 let data = json!({"unitKey": self.key(unit), "unitIndex": self.units.get(unit), "attempt": attempt});
-                self.of_unit(at, unit, &work(TraceLevel::Debug, "work_unit_child_created", data), out);
+                self.write_unit_event(at, unit, &work_event(TraceLevel::Debug, "work_unit_child_created", data), out);
             }
             (Note::AttemptEnded(ended), Some((unit, attempt))) => self.attempt_ended(at, unit, *attempt, ended, out),
             (Note::RetryScheduled { next, delay_ms, cause }, Some((unit, _))) => {
                 let data =
-                    json!({"unitKey": self.key(unit), "attempt": next, "delayMs": delay_ms, "cause": cause.word()});
-                self.of_unit(at, unit, &work(TraceLevel::Info, "work_unit_retry_scheduled", data), out);
+                    json!({"unitKey": self.key(unit), "attempt": next, "delayMs": delay_ms, "cause": cause.label()});
+                self.write_unit_event(at, unit, &work_event(TraceLevel::Info, "work_unit_retry_scheduled", data), out);
             }
             // Both are on the tape before the end of their attempt, and in KTX's traces after it.
             (Note::Published { paths }, Some(lane)) => {
-                self.going.entry(lane.clone()).or_default().published = Some(paths.clone());
+                self.open_attempts.entry(lane.clone()).or_default().published = Some(paths.clone());
             }
             (Note::PatchWritten(patch), Some(lane)) => {
-                self.going.entry(lane.clone()).or_default().patch = Some(patch.clone());
+                self.open_attempts.entry(lane.clone()).or_default().patch = Some(patch.clone());
             }
-            (Note::Integrating(integrating), _) => {
-                self.stepped = Some(at);
+            (Note::IntegrationStarted(integrating), _) => {
+                self.last_step_end = Some(at);
                 // The patch of the step goes on top of what is put together already.
-                if matches!(&*integrating.units, [unit] if is_pass(unit)) {
+                if matches!(&*integrating.units, [unit] if is_reconcile_step(unit)) {
                     return;
                 }
                 let data = json!({"workUnitCount": integrating.units.len(), "ingestionBaseSha": integrating.onto});
-                self.of_run(at, &Event::new(TraceLevel::Info, "routing", "isolated_diff_enabled", data), out);
+                self.write_run_event(
+                    at,
+                    &TraceEvent::new(TraceLevel::Info, "routing", "isolated_diff_enabled", data),
+                    out,
+                );
             }
             (Note::PatchIntegrated(integrated), Some((unit, _))) => self.integrated(at, unit, integrated, out),
-            (Note::Saved(saved), _) => self.saved(at, saved, out),
+            (Note::RunSaved(saved), _) => self.saved(at, saved, out),
             (Note::SlRefsRepaired(repaired), _) => {
                 let data = json!({"repairCount": repaired.repairs.len(), "repairs": repaired.repairs});
-                let event = Event::new(TraceLevel::Debug, "wiki_sl_ref_repair", "wiki_sl_refs_repaired", data);
-                self.of_run(at, &event, out);
+                let event = TraceEvent::new(TraceLevel::Debug, "wiki_sl_ref_repair", "wiki_sl_refs_repaired", data);
+                self.write_run_event(at, &event, out);
             }
             (Note::SaveFailed(failed), _) => {
-                let mut event = Event::new(TraceLevel::Error, "squash", "squash_failed", Value::Null);
+                let mut event = TraceEvent::new(TraceLevel::Error, "squash", "squash_failed", Value::Null);
                 event.error = Some(("Error", &failed.reason));
-                self.of_run(at, &event, out);
+                self.write_run_event(at, &event, out);
             }
             (Note::ToolFailed { tool, tool_use_id, message }, Some((unit, _))) => {
                 let data = json!({"unitKey": self.key(unit), "toolName": tool, "toolCallId": tool_use_id});
-                let mut event = work(TraceLevel::Trace, "tool_call_failed", data);
+                let mut event = work_event(TraceLevel::Trace, "tool_call_failed", data);
                 event.error = Some(("ToolError", message));
-                self.of_unit(at, unit, &event, out);
+                self.write_unit_event(at, unit, &event, out);
             }
             (Note::ToolDeclined { tool, tool_use_id, message }, Some((unit, _))) => {
                 let data =
                     json!({"unitKey": self.key(unit), "toolName": tool, "toolCallId": tool_use_id, "message": message});
-                self.of_unit(at, unit, &work(TraceLevel::Trace, "tool_call_declined", data), out);
+                self.write_unit_event(at, unit, &work_event(TraceLevel::Trace, "tool_call_declined", data), out);
             }
             _ => {}
         }
@@ -233,16 +252,16 @@ impl Trace {
     fn planned(&mut self, at: Millis, planned: &RunPlanned, out: &mut Vec<u8>) {
         self.units = planned.units.iter().enumerate().map(|(at, unit)| (unit.unit.clone(), at)).collect();
         self.plan = Arc::new(planned.clone());
-        self.pace = Pace::new(planned);
-        self.of_run(at, &started(), out);
+        self.limits = LimitTracker::new(planned);
+        self.write_run_event(at, &started(), out);
     }
 
-    fn projected(&self, at: Millis, projected: &Projected, out: &mut Vec<u8>) {
+    fn projected(&self, at: Millis, projected: &SourcesProjected, out: &mut Vec<u8>) {
         for (connection, adapter) in self.connections() {
             if let Some(reason) = projected.reason.as_deref().filter(|_| projected.is_of(Some(&connection))) {
                 let data = json!({"sourceKey": adapter});
-                let event = Event::new(TraceLevel::Error, "projection", "deterministic_projection_failed", data);
-                self.write(at, &connection, &adapter, &Event { error: Some(("Error", reason)), ..event }, out);
+                let event = TraceEvent::new(TraceLevel::Error, "projection", "deterministic_projection_failed", data);
+                self.write(at, &connection, &adapter, &TraceEvent { error: Some(("Error", reason)), ..event }, out);
             }
             let own =
                 projected.actions.iter().filter(|action| action.target_connection_id.as_deref() == Some(&*connection));
@@ -255,7 +274,7 @@ impl Trace {
                 "projectionSha": projected.commit, "touchedSources": touched, "changedWikiPageKeys": [],
                 "warnings": projected.left_out,
             });
-            let event = Event::new(TraceLevel::Debug, "projection", "deterministic_projection_committed", data);
+            let event = TraceEvent::new(TraceLevel::Debug, "projection", "deterministic_projection_committed", data);
             self.write(at, &connection, &adapter, &event, out);
         }
     }
@@ -280,27 +299,27 @@ impl Trace {
                 "succeeded": succeeded, "budget": budget, "failed": failed, "stopped": stopped, "notRun": not_run,
                 "unsaved": unsaved, "reused": reused,
             });
-            self.write(at, &connection, &adapter, &Event::new(level, "run", name, data), out);
+            self.write(at, &connection, &adapter, &TraceEvent::new(level, "run", name, data), out);
         }
     }
 
     fn attempt_ended(&mut self, at: Millis, unit: &UnitKey, attempt: u32, ended: &AttemptEnded, out: &mut Vec<u8>) {
-        let going = self.going.remove(&(unit.clone(), attempt));
+        let going = self.open_attempts.remove(&(unit.clone(), attempt));
         let verdict = &ended.verdict;
-        let good = verdict.outcome == Outcome::Succeeded;
+        let good = verdict.outcome == AttemptOutcome::Succeeded;
         if going.is_none() && verdict.cause == Cause::Internal {
-            let mut event = work(
+            let mut event = work_event(
                 TraceLevel::Error,
                 "work_unit_child_failed",
                 json!({"unitKey": self.key(unit), "attempt": attempt}),
             );
             event.error = Some(("Error", &verdict.reason));
-            self.of_unit(at, unit, &event, out);
+            self.write_unit_event(at, unit, &event, out);
         }
         let took = going.as_ref().map(|going| at.since(going.started));
-        let figures = figures(going.as_ref(), took);
-        if is_pass(unit) {
-            return self.pass_ended(at, ended, took, figures, out);
+        let figures = attempt_metrics(going.as_ref(), took);
+        if is_reconcile_step(unit) {
+            return self.reconcile_ended(at, ended, took, figures, out);
         }
         if good {
             self.failed.remove(unit)
@@ -315,23 +334,28 @@ impl Trace {
         data.insert("attempt".into(), attempt.into());
         data.insert("stopReason".into(), json!(verdict.stop));
         data.insert("errorCount".into(), ended.tool_failures.into());
-        let executed = work(TraceLevel::Debug, "work_unit_executed", Value::Object(data));
-        self.of_unit(at, unit, &Event { took, ..executed }, out);
+        let executed = work_event(TraceLevel::Debug, "work_unit_executed", Value::Object(data));
+        self.write_unit_event(at, unit, &TraceEvent { took, ..executed }, out);
         if !good {
             let data = json!({"unitKey": self.key(unit), "reason": verdict.reason, "attempt": attempt});
-            self.of_unit(at, unit, &work(TraceLevel::Error, "work_unit_failed_before_patch", data), out);
+            self.write_unit_event(at, unit, &work_event(TraceLevel::Error, "work_unit_failed_before_patch", data), out);
         }
         let (patch, published) = going.map(|going| (going.patch, going.published)).unwrap_or_default();
         if let Some(patch) = patch.filter(|_| good) {
             let data = json!({"unitKey": self.key(unit), "patchPath": patch.path, "touchedPaths": patch.paths});
-            self.of_unit(at, unit, &work(TraceLevel::Debug, "work_unit_patch_collected", data), out);
+            self.write_unit_event(at, unit, &work_event(TraceLevel::Debug, "work_unit_patch_collected", data), out);
         }
         if let Some(paths) = published.filter(|_| good) {
             let data = json!({"unitKey": self.key(unit), "commitSha": null, "touchedPaths": paths});
-            self.of_unit(at, unit, &Event::new(TraceLevel::Debug, "integration", "patch_accepted", data), out);
+            self.write_unit_event(
+                at,
+                unit,
+                &TraceEvent::new(TraceLevel::Debug, "integration", "patch_accepted", data),
+                out,
+            );
         }
         let data = json!({"unitKey": self.key(unit), "outcome": "success", "attempt": attempt});
-        self.of_unit(at, unit, &work(TraceLevel::Trace, "work_unit_child_cleanup", data), out);
+        self.write_unit_event(at, unit, &work_event(TraceLevel::Trace, "work_unit_child_cleanup", data), out);
     }
 
     /// Connections and adapters of the plan, and those that only the reconcile step looks at. KTX has a job for each; what
@@ -345,10 +369,10 @@ impl Trace {
     }
 
     /// Writes an event of the run for each connection. Its duration is written once: KTX's profile adds them up.
-    fn of_run(&self, at: Millis, event: &Event<'_>, out: &mut Vec<u8>) {
+    fn write_run_event(&self, at: Millis, event: &TraceEvent<'_>, out: &mut Vec<u8>) {
         for (index, (connection, adapter)) in self.connections().into_iter().enumerate() {
             let took = event.took.filter(|_| index == 0);
-            self.write(at, &connection, &adapter, &Event { took, data: event.data.clone(), ..*event }, out);
+            self.write(at, &connection, &adapter, &TraceEvent { took, data: event.data.clone(), ..*event }, out);
         }
     }
 
@@ -357,14 +381,14 @@ impl Trace {
         self.planned_unit(unit).map_or(unit, PlannedUnit::ktx_key)
     }
 
-    fn of_unit(&self, at: Millis, unit: &UnitKey, event: &Event<'_>, out: &mut Vec<u8>) {
-        if is_pass(unit) {
+    fn write_unit_event(&self, at: Millis, unit: &UnitKey, event: &TraceEvent<'_>, out: &mut Vec<u8>) {
+        if is_reconcile_step(unit) {
             // KTX takes whatever names a unit for a work unit.
             let mut data = event.data.clone();
             if let Some(data) = data.as_object_mut() {
                 data.shift_remove("unitKey");
             }
-            return self.of_run(at, &Event { phase: "reconciliation", data, ..*event }, out);
+            return self.write_run_event(at, &TraceEvent { phase: "reconciliation", data, ..*event }, out);
         }
         let (connection, adapter) =
             self.planned_unit(unit).map_or(("?", "?"), |unit| (&unit.connection, &unit.adapter));
@@ -380,14 +404,14 @@ impl Trace {
         format!("{date}-{}", self.plan.job)
     }
 
-    fn write(&self, at: Millis, connection: &str, adapter: &str, event: &Event<'_>, out: &mut Vec<u8>) {
+    fn write(&self, at: Millis, connection: &str, adapter: &str, event: &TraceEvent<'_>, out: &mut Vec<u8>) {
         if event.level > self.level || self.job().is_none() {
             return;
         }
         let started = self.header.started_at;
-        let time = at.after(started).unwrap_or(started);
+        let time = at.to_timestamp(started).unwrap_or(started);
         let mut line = json!({
-            "schemaVersion": 1, "at": format!("{time:.3}"), "level": event.level.word(), "jobId": self.plan.job,
+            "schemaVersion": 1, "at": format!("{time:.3}"), "level": event.level.as_str(), "jobId": self.plan.job,
             "connectionId": connection, "sourceKey": adapter, "runId": self.header.run,
             "syncId": self.sync(), "phase": event.phase, "event": event.name,
         });
@@ -407,12 +431,12 @@ impl Trace {
 }
 
 /// True for the step that reconciles what the units wrote; no plan names it.
-fn is_pass(unit: &UnitKey) -> bool {
-    unit.as_str() == PASS
+fn is_reconcile_step(unit: &UnitKey) -> bool {
+    unit.as_str() == RECONCILE_KEY
 }
 
 /// What KTX's profile makes of an attempt. The loop of the agent ends with its last result.
-fn figures(going: Option<&Going>, took: Option<Millis>) -> Map<String, Value> {
+fn attempt_metrics(going: Option<&OpenAttempt>, took: Option<Millis>) -> Map<String, Value> {
     let mut figures = Map::new();
     let Some(going) = going else { return figures };
     if let Some(looped) = going.result.map(|result| result.since(going.started)).or(took) {
@@ -426,23 +450,23 @@ fn figures(going: Option<&Going>, took: Option<Millis>) -> Map<String, Value> {
         figures.insert("outputTokens".into(), tokens.output.into());
         figures.insert("cacheReadTokens".into(), tokens.cache_read.into());
         figures.insert("cacheWriteTokens".into(), tokens.cache_write.into());
-        figures.insert("totalTokens".into(), tokens.all().into());
+        figures.insert("totalTokens".into(), tokens.total().into());
     }
     figures
 }
 
-fn started() -> Event<'static> {
+fn started() -> TraceEvent<'static> {
     let data = json!({"trigger": "manual_resync", "bundleRefKind": "upload"});
-    Event::new(TraceLevel::Info, "run", "ingest_started", data)
+    TraceEvent::new(TraceLevel::Info, "run", "ingest_started", data)
 }
 
-fn work(level: TraceLevel, name: &'static str, data: Value) -> Event<'static> {
-    Event::new(level, "work_unit", name, data)
+fn work_event(level: TraceLevel, name: &'static str, data: Value) -> TraceEvent<'static> {
+    TraceEvent::new(level, "work_unit", name, data)
 }
 
-fn tokens(usage: Usage) -> Tokens {
+fn tokens(usage: Usage) -> TokenCounts {
     let Usage { input, output, cache_read, cache_write } = usage;
-    Tokens { input, output, cache_read, cache_write }
+    TokenCounts { input, output, cache_read, cache_write }
 }
 
 #[cfg(test)]
@@ -452,16 +476,16 @@ mod tests {
     fn traced(level: TraceLevel) -> Vec<Value> {
         let tape = include_str!("../../tests/fixtures/tapes/demo.jsonl");
         let mut lines = tape.lines();
-        let mut trace = Trace::new(Header::parse(lines.next().unwrap().as_bytes()).unwrap(), level);
+        let mut trace = TraceWriter::new(Header::parse(lines.next().unwrap().as_bytes()).unwrap(), level);
         let mut out = Vec::new();
         for line in lines {
-            trace.take(&Entry::parse(line.as_bytes()).unwrap(), &mut out);
+            trace.write_entry(&TapeEntry::parse(line.as_bytes()).unwrap(), &mut out);
         }
         String::from_utf8(out).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     #[test]
-    fn every_line_is_as_ktx_has_it() {
+    fn trace_lines_match_the_ktx_schema() {
         let lines = traced(TraceLevel::Trace);
         let mut last = String::new();
         for line in &lines {
@@ -486,11 +510,11 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_told_as_the_governor_of_ktx_tells_them() {
+    fn limit_events_match_those_of_the_ktx_governor() {
         let header = include_str!("../../tests/fixtures/tapes/demo.jsonl").lines().next().unwrap();
         let header = Header::parse(header.as_bytes()).unwrap();
         let began = header.started_at.as_millisecond();
-        let mut trace = Trace::new(header, TraceLevel::Trace);
+        let mut trace = TraceWriter::new(header, TraceLevel::Trace);
         let unit = crate::tape::note::PlannedUnit { connection: "docs".into(), ..Default::default() };
         let planned = RunPlanned { job: "j".into(), units: vec![unit], concurrency: 4, ..RunPlanned::default() };
         let throttled = |slots| Note::Throttled { slots, limit: "five_hour".into() };
@@ -511,7 +535,7 @@ mod tests {
         for (at, note) in (0..).zip(&notes) {
             let json = note.to_json();
             let (seq, at) = (crate::tape::Seq(at), Millis(at * 1_000));
-            trace.take(&Entry { seq, at, lane: None, body: Body::Note(&json) }, &mut out);
+            trace.write_entry(&TapeEntry { seq, at, attempt: None, body: EntryBody::Note(&json) }, &mut out);
         }
         let lines: Vec<Value> =
             String::from_utf8(out).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -537,7 +561,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_leaves_out_what_is_below_it() {
+    fn trace_level_omits_lower_levels() {
         let words =
             |level| traced(level).iter().map(|line| line["level"].as_str().unwrap().to_owned()).collect::<Vec<_>>();
         assert!(words(TraceLevel::Error).iter().all(|word| word == "error"));

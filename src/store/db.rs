@@ -16,10 +16,10 @@ use super::rows::{AttemptRow, CallRow, RunRows, UnitRow};
 use crate::{scoped_dir::ScopedDir, tape::RunId};
 
 mod artifacts;
-mod past;
+mod prior_runs;
 
-pub use artifacts::PastArtifact;
-pub use past::{FileKey, PastEffort, PastFile, PastUnit};
+pub use artifacts::ArtifactHistory;
+pub use prior_runs::{FileHistory, FileKey, UnitEffort, UnitHistory};
 
 /// Migrations in order; `user_version` counts those that were applied.
 const MIGRATIONS: [&str; 7] = [
@@ -33,7 +33,7 @@ const MIGRATIONS: [&str; 7] = [
 ];
 
 /// How long to wait for another process that writes.
-const PATIENCE: Duration = Duration::from_secs(5);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Tables, children first.
 const TABLES: [&str; 6] = ["artifacts", "raw_files", "tool_calls", "attempts", "units", "runs"];
@@ -55,7 +55,7 @@ pub enum DbError {
     #[error(
         "{path} was made by a newer ingestdeck (version {found}, this one knows {known}); `ingestdeck runs reindex` builds it again"
     )]
-    Newer {
+    NewerSchema {
         /// The index.
         path: PathBuf,
         /// Its version.
@@ -82,7 +82,7 @@ pub enum DbError {
 
 /// A run in the list.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Listed {
+pub struct IndexedRun {
     /// Identity.
     pub id: RunId,
     /// RFC 3339.
@@ -121,20 +121,20 @@ impl Db {
     /// Opens or creates the index, which must not lie behind a symbolic link. One that is damaged is replaced by an
     /// empty one.
     pub(super) fn open(path: &Path) -> Result<Self, DbError> {
-        Self::open_patiently(path, PATIENCE)
+        Self::open_with_timeout(path, BUSY_TIMEOUT)
     }
 
-    fn open_patiently(path: &Path, patience: Duration) -> Result<Self, DbError> {
+    fn open_with_timeout(path: &Path, patience: Duration) -> Result<Self, DbError> {
         match Self::connect(path, patience) {
-            Err(Fault::Damaged(_)) => {
+            Err(DbFault::Damaged(_)) => {
                 remove(path).map_err(|error| DbError::failed(path, &error))?;
-                Self::connect(path, patience).map_err(|fault| fault.told(path))
+                Self::connect(path, patience).map_err(|fault| fault.into_db_error(path))
             }
-            other => other.map_err(|fault| fault.told(path)),
+            other => other.map_err(|fault| fault.into_db_error(path)),
         }
     }
 
-    fn connect(path: &Path, patience: Duration) -> Result<Self, Fault> {
+    fn connect(path: &Path, patience: Duration) -> Result<Self, DbFault> {
         // SQLite refuses a path with a link in any of its components.
         let flags = OpenFlags::default() | OpenFlags::SQLITE_OPEN_NOFOLLOW;
         let mut connection = Connection::open_with_flags(path, flags)?;
@@ -143,7 +143,7 @@ impl Db {
         connection.pragma_update(None, "trusted_schema", false)?;
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
         // Before anything is written to it, the journal mode included.
-        refuse_foreign(&connection)?;
+        verify_schema(&connection)?;
         connection.pragma_update(None, "journal_mode", "wal")?;
         // With commits in groups, full durability costs nothing that anyone would notice.
         connection.pragma_update(None, "synchronous", "full")?;
@@ -159,7 +159,7 @@ impl Db {
         }
         let path = self.path.clone();
         self.commit(|transaction| runs.iter().try_for_each(|rows| write(transaction, rows)))
-            .map_err(|fault| fault.told(&path))
+            .map_err(|fault| fault.into_db_error(&path))
     }
 
     /// Forgets everything that is not about `keep`, in one commit.
@@ -171,23 +171,23 @@ impl Db {
                 .query_map([], |row| row.get(0))?
                 .collect::<Result<_, _>>()?;
             let gone = known.iter().filter(|run| !RunId::parse(run).is_some_and(|id| keep.contains(&id)));
-            gone.into_iter().try_for_each(|run| forget(transaction, run))
+            gone.into_iter().try_for_each(|run| delete_run(transaction, run))
         })
-        .map_err(|fault| fault.told(&path))
+        .map_err(|fault| fault.into_db_error(&path))
     }
 
     /// Every indexed run, newest first.
-    pub fn list(&self) -> Result<Vec<Listed>, DbError> {
-        let read = || -> Result<Vec<Listed>, rusqlite::Error> {
+    pub fn list(&self) -> Result<Vec<IndexedRun>, DbError> {
+        let read = || -> Result<Vec<IndexedRun>, rusqlite::Error> {
             let mut statement = self.connection.prepare_cached(
                 "SELECT run, started_at, project, scripted, outcome, duration_ms, units, succeeded, failed, cost_usd,
                         tape_bytes, budget,
                         (SELECT count(*) FROM units WHERE units.run = runs.run AND units.status = 'reused')
                  FROM runs ORDER BY run DESC",
             )?;
-            statement.query_map([], listed)?.filter_map(Result::transpose).collect()
+            statement.query_map([], read_indexed_run)?.filter_map(Result::transpose).collect()
         };
-        read().map_err(|error| Fault::from(error).told(&self.path))
+        read().map_err(|error| DbFault::from(error).into_db_error(&self.path))
     }
 
     /// Everything that is stored, as text, one line a row, in a fixed order. Two indexes of the same tapes agree.
@@ -208,10 +208,10 @@ impl Db {
             }
             Ok(text)
         };
-        read().map_err(|error| Fault::from(error).told(&self.path))
+        read().map_err(|error| DbFault::from(error).into_db_error(&self.path))
     }
 
-    fn commit(&mut self, work: impl FnOnce(&Transaction<'_>) -> Result<(), rusqlite::Error>) -> Result<(), Fault> {
+    fn commit(&mut self, work: impl FnOnce(&Transaction<'_>) -> Result<(), rusqlite::Error>) -> Result<(), DbFault> {
         // Immediate: a writer that must wait does so here, where the busy handler helps.
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         work(&transaction)?;
@@ -221,7 +221,7 @@ impl Db {
 
 /// What went wrong, before it is put into words.
 #[derive(Debug)]
-enum Fault {
+enum DbFault {
     Damaged(String),
     Busy,
     Newer(usize),
@@ -229,19 +229,19 @@ enum Fault {
     Other(String),
 }
 
-impl Fault {
-    fn told(self, path: &Path) -> DbError {
+impl DbFault {
+    fn into_db_error(self, path: &Path) -> DbError {
         let path = path.to_owned();
         match self {
             Self::Busy => DbError::Busy(path),
-            Self::Newer(found) => DbError::Newer { path, found, known: MIGRATIONS.len() },
+            Self::Newer(found) => DbError::NewerSchema { path, found, known: MIGRATIONS.len() },
             Self::Foreign(name) => DbError::Foreign { path, name },
             Self::Damaged(cause) | Self::Other(cause) => DbError::Failed { path, cause },
         }
     }
 }
 
-impl From<rusqlite::Error> for Fault {
+impl From<rusqlite::Error> for DbFault {
     fn from(error: rusqlite::Error) -> Self {
         match error.sqlite_error_code() {
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Busy,
@@ -256,11 +256,11 @@ impl From<rusqlite::Error> for Fault {
 
 /// Everything in the file must be what the migrations make, to the letter: a shipped table with a known name could bring
 /// checks or generated columns that run with every row.
-fn refuse_foreign(connection: &Connection) -> Result<(), Fault> {
+fn verify_schema(connection: &Connection) -> Result<(), DbFault> {
     // One snapshot for both, since another process may be creating the index at this moment.
     let connection = &connection.unchecked_transaction()?;
     let version = version(connection)?;
-    let Some(applied) = MIGRATIONS.get(..version) else { return Err(Fault::Newer(version)) };
+    let Some(applied) = MIGRATIONS.get(..version) else { return Err(DbFault::Newer(version)) };
     let found = schema(connection)?;
     if found.is_empty() && version == 0 {
         return Ok(());
@@ -269,10 +269,10 @@ fn refuse_foreign(connection: &Connection) -> Result<(), Fault> {
     applied.iter().try_for_each(|migration| model.execute_batch(migration))?;
     let expected = schema(&model)?;
     if let Some(object) = found.iter().find(|object| !expected.contains(object)) {
-        return Err(Fault::Foreign(object.name.escape_debug().to_string()));
+        return Err(DbFault::Foreign(object.name.escape_debug().to_string()));
     }
     if found.len() < expected.len() {
-        return Err(Fault::Damaged("a table or index of it is missing".to_owned()));
+        return Err(DbFault::Damaged("a table or index of it is missing".to_owned()));
     }
     Ok(())
 }
@@ -294,7 +294,7 @@ fn schema(connection: &Connection) -> Result<Vec<SchemaObject>, rusqlite::Error>
     statement.query_map([], object)?.collect()
 }
 
-fn migrate(connection: &mut Connection) -> Result<(), Fault> {
+fn migrate(connection: &mut Connection) -> Result<(), DbFault> {
     // Nearly always, and then nothing is written.
     if version(connection)? == MIGRATIONS.len() {
         return Ok(());
@@ -302,41 +302,41 @@ fn migrate(connection: &mut Connection) -> Result<(), Fault> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     // Another process may have been faster.
     let version = version(&transaction)?;
-    let Some(missing) = MIGRATIONS.get(version..) else { return Err(Fault::Newer(version)) };
+    let Some(missing) = MIGRATIONS.get(version..) else { return Err(DbFault::Newer(version)) };
     for migration in missing {
-        transaction.execute_batch(migration).map_err(|error| Fault::Damaged(error.to_string()))?;
+        transaction.execute_batch(migration).map_err(|error| DbFault::Damaged(error.to_string()))?;
     }
     transaction.pragma_update(None, "user_version", MIGRATIONS.len() as i64)?;
     Ok(transaction.commit()?)
 }
 
 /// How many migrations were applied.
-fn version(connection: &Connection) -> Result<usize, Fault> {
+fn version(connection: &Connection) -> Result<usize, DbFault> {
     let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
     Ok(usize::try_from(version).unwrap_or(usize::MAX))
 }
 
 /// `None` for a row that is not a run of ours.
-fn listed(row: &Row<'_>) -> Result<Option<Listed>, rusqlite::Error> {
+fn read_indexed_run(row: &Row<'_>) -> Result<Option<IndexedRun>, rusqlite::Error> {
     let Some(id) = RunId::parse(&row.get::<_, String>(0)?) else { return Ok(None) };
-    Ok(Some(Listed {
+    Ok(Some(IndexedRun {
         id,
         started_at: row.get(1)?,
         project: row.get(2)?,
         scripted: row.get(3)?,
         outcome: row.get(4)?,
-        duration_ms: unsigned(row.get(5)?),
-        units: unsigned(row.get(6)?),
-        succeeded: unsigned(row.get(7)?),
-        failed: unsigned(row.get(8)?),
+        duration_ms: to_u64(row.get(5)?),
+        units: to_u64(row.get(6)?),
+        succeeded: to_u64(row.get(7)?),
+        failed: to_u64(row.get(8)?),
         cost_usd: row.get(9)?,
-        tape_bytes: unsigned(row.get(10)?),
-        budget: unsigned(row.get(11)?),
-        reused: unsigned(row.get(12)?),
+        tape_bytes: to_u64(row.get(10)?),
+        budget: to_u64(row.get(11)?),
+        reused: to_u64(row.get(12)?),
     }))
 }
 
-fn forget(transaction: &Transaction<'_>, run: &str) -> Result<(), rusqlite::Error> {
+fn delete_run(transaction: &Transaction<'_>, run: &str) -> Result<(), rusqlite::Error> {
     for table in TABLES {
         transaction.prepare_cached(&format!("DELETE FROM {table} WHERE run = ?1"))?.execute([run])?;
     }
@@ -345,15 +345,15 @@ fn forget(transaction: &Transaction<'_>, run: &str) -> Result<(), rusqlite::Erro
 
 fn write(transaction: &Transaction<'_>, rows: &RunRows) -> Result<(), rusqlite::Error> {
     let run = rows.run.header.run.to_string();
-    forget(transaction, &run)?;
+    delete_run(transaction, &run)?;
     write_run(transaction, &run, rows)?;
     for (position, unit) in rows.units.iter().enumerate() {
         write_unit(transaction, &run, position, unit)?;
     }
     rows.attempts.iter().try_for_each(|attempt| write_attempt(transaction, &run, attempt))?;
     rows.calls.iter().try_for_each(|call| write_call(transaction, &run, call))?;
-    rows.files.iter().try_for_each(|file| past::write_file(transaction, &run, file))?;
-    rows.artifacts.iter().try_for_each(|artifact| artifacts::write(transaction, &run, artifact))
+    rows.files.iter().try_for_each(|file| prior_runs::write_file(transaction, &run, file))?;
+    rows.artifacts.iter().try_for_each(|artifact| artifacts::write_artifact(transaction, &run, artifact))
 }
 
 fn write_run(transaction: &Transaction<'_>, id: &str, rows: &RunRows) -> Result<(), rusqlite::Error> {
@@ -365,16 +365,16 @@ fn write_run(transaction: &Transaction<'_>, id: &str, rows: &RunRows) -> Result<
         run.header.program,
         run.header.started_at.to_string(),
         run.header.scripted,
-        signed(run.tape_bytes),
-        signed(run.entries),
-        signed(run.duration.0),
+        to_i64(run.tape_bytes),
+        to_i64(run.entries),
+        to_i64(run.duration.0),
         run.outcome,
-        signed(run.units),
-        signed(run.succeeded),
-        signed(run.failed),
+        to_i64(run.units),
+        to_i64(run.succeeded),
+        to_i64(run.failed),
         run.cost_usd,
-        signed(run.lost),
-        signed(run.budget),
+        to_i64(run.lost),
+        to_i64(run.budget),
     ])?;
     Ok(())
 }
@@ -389,11 +389,11 @@ fn write_unit(
     transaction.prepare_cached(sql)?.execute(params![
         run,
         unit.unit,
-        signed(position as u64),
+        to_i64(position as u64),
         unit.connection,
         unit.adapter,
         unit.status,
-        signed(unit.attempts),
+        to_i64(unit.attempts),
         unit.unsaved,
         unit.detail,
         unit.unit_key,
@@ -403,7 +403,7 @@ fn write_unit(
 
 fn write_attempt(transaction: &Transaction<'_>, run: &str, attempt: &AttemptRow) -> Result<(), rusqlite::Error> {
     let verdict = attempt.verdict.as_ref();
-    let [input, output, cache_read, cache_write] = attempt.tokens.map(signed);
+    let [input, output, cache_read, cache_write] = attempt.tokens.map(to_i64);
     let sql = "INSERT INTO attempts VALUES
         (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)";
     transaction.prepare_cached(sql)?.execute(params![
@@ -412,10 +412,10 @@ fn write_attempt(transaction: &Transaction<'_>, run: &str, attempt: &AttemptRow)
         attempt.attempt,
         attempt.session,
         attempt.model,
-        signed(attempt.started.0),
-        attempt.ended.map(|ended| signed(ended.0)),
-        verdict.map(|verdict| word(&verdict.outcome)),
-        verdict.map(|verdict| word(&verdict.stop)),
+        to_i64(attempt.started.0),
+        attempt.ended.map(|ended| to_i64(ended.0)),
+        verdict.map(|verdict| serde_name(&verdict.outcome)),
+        verdict.map(|verdict| serde_name(&verdict.stop)),
         verdict.map(|verdict| serde_json::to_string(&verdict.cause).unwrap_or_default()),
         verdict.map(|verdict| &verdict.reason),
         attempt.turns,
@@ -440,30 +440,30 @@ fn write_call(transaction: &Transaction<'_>, run: &str, call: &CallRow) -> Resul
         call.turn_number,
         call.tool_use_id,
         call.tool,
-        call.status.word(),
-        signed(call.seq.0),
-        call.result_seq.map(|seq| signed(seq.0)),
-        signed(call.started.0),
-        call.duration.map(|duration| signed(duration.0)),
+        call.status.as_str(),
+        to_i64(call.seq.0),
+        call.result_seq.map(|seq| to_i64(seq.0)),
+        to_i64(call.started.0),
+        call.duration.map(|duration| to_i64(duration.0)),
         call.input,
         call.output,
-        call.output_bytes.map(signed),
+        call.output_bytes.map(to_i64),
         call.error,
     ])?;
     Ok(())
 }
 
 /// The name that a value has on the tape.
-fn word(value: &impl Serialize) -> String {
+fn serde_name(value: &impl Serialize) -> String {
     serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
 /// SQLite's integers are signed; what does not fit is as large as it gets.
-fn signed(value: u64) -> i64 {
+fn to_i64(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-fn unsigned(value: i64) -> u64 {
+fn to_u64(value: i64) -> u64 {
     u64::try_from(value).unwrap_or(0)
 }
 
@@ -482,7 +482,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_damaged_index_is_replaced_and_a_newer_one_is_not() {
+    fn damaged_index_is_replaced_but_newer_index_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("db.sqlite");
         std::fs::write(&path, "this was never a database, whatever its name says".repeat(100)).unwrap();
@@ -491,7 +491,7 @@ mod tests {
         db.connection.pragma_update(None, "user_version", 99).unwrap();
         drop(db);
         let error = Db::open(&path).unwrap_err();
-        assert!(matches!(error, DbError::Newer { found: 99, known: 7, .. }), "{error}");
+        assert!(matches!(error, DbError::NewerSchema { found: 99, known: 7, .. }), "{error}");
         assert!(error.to_string().contains("reindex"));
     }
 
@@ -570,21 +570,21 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_elsewhere_makes_it_busy() {
+    fn index_locked_by_another_writer_is_busy() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("db.sqlite");
         let mut holder = Db::open(&path).unwrap();
         let held = holder.connection.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
-        let mut other = Db::open_patiently(&path, Duration::from_millis(1)).unwrap();
+        let mut other = Db::open_with_timeout(&path, Duration::from_millis(1)).unwrap();
         assert_eq!(other.list().unwrap(), [], "who only reads is not kept waiting");
         let error = other.retain(&[]).unwrap_err();
         assert!(matches!(error, DbError::Busy(_)), "{error}");
         held.rollback().unwrap();
-        Db::open_patiently(&path, Duration::from_millis(1)).unwrap();
+        Db::open_with_timeout(&path, Duration::from_millis(1)).unwrap();
     }
 
     #[test]
-    fn index_is_private_also_after_damage() {
+    fn recreated_index_is_private() {
         use std::os::unix::fs::PermissionsExt as _;
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("db.sqlite");

@@ -9,61 +9,66 @@ use std::{
 
 use super::{
     db::{Db, DbError},
-    runs::{Found, Runs, RunsError, Standing},
+    runs::{RecordedRun, RunStatus, RunStore, RunStoreError},
 };
 use crate::{
-    scoped_dir::{FileKind, PRIVATE, ScopedDir},
+    scoped_dir::{FileKind, PRIVATE_MODE, ScopedDir},
     tape::RunId,
 };
 
 /// Beginning of the name of a record that is being removed.
-const LEAVING: &str = ".leaving-";
+const REMOVAL_PREFIX: &str = ".leaving-";
 /// Name of the directory of a run in which its attempts write, in a project without a repository.
-pub const WORK: &str = "work";
+pub const WORK_DIR: &str = "work";
 /// Directory levels below a run that count towards its size.
-const DEEPEST: usize = 8;
+const MAX_DEPTH: usize = 8;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted {
+pub struct RetentionPolicy {
     /// So many of the newest stay.
-    pub keep: usize,
+    pub keep_newest: usize,
     /// Runs that began at this time or later stay, in milliseconds since 1970; `None` if their age does not matter.
-    pub before: Option<u64>,
+    pub older_than_ms: Option<u64>,
 }
 
 /// Why a run stays, or that it goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum RetentionDecision {
     /// It may go.
-    Goes,
+    Delete,
     /// It is one of the newest, or young enough.
-    New,
+    KeepRecent,
     /// Its process lives.
-    Lives,
+    KeepRunning,
     /// What is known of a file, a unit or a page rests on it.
-    Needed,
+    KeepNeeded,
     /// The index knows nothing of it: its tape cannot be read.
-    Unread,
+    KeepUnreadable,
 }
 
-impl Runs {
+impl RunStore {
     /// What becomes of every run, newest first. The index must be up to date.
-    pub fn fates(&self, db: &Db, wanted: Wanted) -> Result<Vec<(Found, Fate)>, PruneError> {
-        let needed = db.needed()?;
+    pub fn plan_retention(
+        &self,
+        db: &Db,
+        wanted: RetentionPolicy,
+    ) -> Result<Vec<(RecordedRun, RetentionDecision)>, PruneError> {
+        let needed = db.required_runs()?;
         let known: BTreeSet<RunId> = db.list()?.iter().map(|listed| listed.id).collect();
-        let fate = |(index, run): (usize, Found)| {
-            let is_young = wanted.before.is_some_and(|before| began(run.id).is_none_or(|began| began >= before));
-            let fate = if index < wanted.keep || is_young {
-                Fate::New
-            } else if self.standing(&run)? == Standing::Running {
-                Fate::Lives
+        let fate = |(index, run): (usize, RecordedRun)| {
+            let is_young =
+                wanted.older_than_ms.is_some_and(|before| started_ms(run.id).is_none_or(|began| began >= before));
+            let fate = if index < wanted.keep_newest || is_young {
+                RetentionDecision::KeepRecent
+            } else if self.status(&run)? == RunStatus::Running {
+                RetentionDecision::KeepRunning
             } else if !known.contains(&run.id) {
-                Fate::Unread
+                RetentionDecision::KeepUnreadable
             } else if needed.contains(&run.id) {
-                Fate::Needed
+                RetentionDecision::KeepNeeded
             } else {
-                Fate::Goes
+                RetentionDecision::Delete
             };
             Ok((run, fate))
         };
@@ -71,48 +76,48 @@ impl Runs {
     }
 
     /// Removes the record of `run`, at once and for ever.
-    pub fn remove(&self, run: &Found) -> Result<(), PruneError> {
-        let leaving = format!("{LEAVING}{}", run.id);
+    pub fn remove(&self, run: &RecordedRun) -> Result<(), PruneError> {
+        let leaving = format!("{REMOVAL_PREFIX}{}", run.id);
         let remove = || {
             let runs = self.state_subdir("runs")?.ok_or(io::ErrorKind::NotFound)?;
             // From here on no listing finds a part of it.
-            runs.rename(&run.id.to_string(), &runs, &leaving, PRIVATE)?;
+            runs.rename(&run.id.to_string(), &runs, &leaving, PRIVATE_MODE)?;
             runs.remove_dir_all(&leaving).map(drop)
         };
-        remove().map_err(|cause| at(&self.root().join("runs").join(&leaving), cause))
+        remove().map_err(|cause| io_error(&self.root().join("runs").join(&leaving), cause))
     }
 
     /// Removes the directory in which the attempts of `run` wrote, unless its process lives. True if there was one that
     /// held something.
-    pub fn remove_work(&self, run: &Found) -> Result<bool, PruneError> {
+    pub fn remove_work_dir(&self, run: &RecordedRun) -> Result<bool, PruneError> {
         let remove = || {
             let Some(runs) = self.state_subdir("runs")? else { return Ok(false) };
-            let Some(dir) = runs.dir_if_there(&run.id.to_string())? else { return Ok(false) };
-            let Some(work) = dir.dir_if_there(WORK)? else { return Ok(false) };
+            let Some(dir) = runs.dir_if_exists(&run.id.to_string())? else { return Ok(false) };
+            let Some(work) = dir.dir_if_exists(WORK_DIR)? else { return Ok(false) };
             let is_empty = work.entries()?.is_empty();
-            dir.remove_dir_all(WORK).map(|_| !is_empty)
+            dir.remove_dir_all(WORK_DIR).map(|_| !is_empty)
         };
         if self.is_alive(run.id)? {
             return Ok(false);
         }
-        remove().map_err(|cause| at(&self.root().join("runs").join(run.id.to_string()).join(WORK), cause))
+        remove().map_err(|cause| io_error(&self.root().join("runs").join(run.id.to_string()).join(WORK_DIR), cause))
     }
 
     /// Bytes that the record of `run` takes.
-    pub fn size(&self, run: &Found) -> u64 {
+    pub fn size(&self, run: &RecordedRun) -> u64 {
         let dir = self.state_subdir("runs").ok().flatten().and_then(|runs| runs.dir(&run.id.to_string(), None).ok());
-        dir.map_or(0, |dir| size_of(&dir, DEEPEST))
+        dir.map_or(0, |dir| dir_size(&dir, MAX_DEPTH))
     }
 
     /// Ends removals that were cut off.
-    pub fn sweep(&self) -> Result<(), PruneError> {
+    pub fn finish_removals(&self) -> Result<(), PruneError> {
         let place = self.root().join("runs");
-        let failed = |cause| at(&place, cause);
+        let failed = |cause| io_error(&place, cause);
         let Some(runs) = self.state_subdir("runs").map_err(failed)? else { return Ok(()) };
         for (name, _) in runs.entries().map_err(failed)? {
-            let is_ours = |name: &&str| name.strip_prefix(LEAVING).is_some_and(|id| RunId::parse(id).is_some());
+            let is_ours = |name: &&str| name.strip_prefix(REMOVAL_PREFIX).is_some_and(|id| RunId::parse(id).is_some());
             if let Some(name) = name.to_str().filter(is_ours) {
-                runs.remove_dir_all(name).map_err(|cause| at(&place.join(name), cause))?;
+                runs.remove_dir_all(name).map_err(|cause| io_error(&place.join(name), cause))?;
             }
         }
         Ok(())
@@ -124,7 +129,7 @@ impl Runs {
 pub enum PruneError {
     /// The runs cannot be listed.
     #[error(transparent)]
-    Runs(#[from] RunsError),
+    Runs(#[from] RunStoreError),
     /// The index cannot be asked.
     #[error(transparent)]
     Db(#[from] DbError),
@@ -138,25 +143,25 @@ pub enum PruneError {
     },
 }
 
-fn at(path: &Path, cause: io::Error) -> PruneError {
+fn io_error(path: &Path, cause: io::Error) -> PruneError {
     PruneError::Io { path: path.to_owned(), cause }
 }
 
 /// When a run began, in milliseconds since 1970: its id says it.
-fn began(run: RunId) -> Option<u64> {
+fn started_ms(run: RunId) -> Option<u64> {
     let (seconds, nanos) = run.0.get_timestamp()?.to_unix();
     Some(seconds.saturating_mul(1000).saturating_add(u64::from(nanos / 1_000_000)))
 }
 
 /// Bytes of the regular files below `dir`, at most `depth` directories deep.
-fn size_of(dir: &ScopedDir, depth: usize) -> u64 {
+fn dir_size(dir: &ScopedDir, depth: usize) -> u64 {
     let entries = dir.entries().unwrap_or_default();
     let sizes = entries.iter().filter_map(|(name, kind)| {
         let name = name.to_str()?;
         match kind {
-            FileKind::File => dir.open_here(name).ok().map(|(_, size)| size),
-            FileKind::Directory if depth > 0 => dir.dir(name, None).ok().map(|inner| size_of(&inner, depth - 1)),
-            FileKind::Directory | FileKind::Link | FileKind::Socket | FileKind::Special => None,
+            FileKind::File => dir.open_entry(name).ok().map(|(_, size)| size),
+            FileKind::Directory if depth > 0 => dir.dir(name, None).ok().map(|inner| dir_size(&inner, depth - 1)),
+            FileKind::Directory | FileKind::Symlink | FileKind::Socket | FileKind::Special => None,
         }
     });
     sizes.sum()

@@ -6,11 +6,11 @@ use serde_json::Value;
 
 use crate::{
     run::{
-        Aside, Emitted, Progress, Source, SourceError, Timeline,
-        event::{Action, ActionEvent, Detail, Event, Phase, ToolDetail},
+        EntrySource, EntrySourceError, FoldEvent, OutcomeDetail, PollStatus, Timeline,
+        event::{ActionDetail, ActionEvent, ActionPhase, AgentAction, AgentEvent, ToolDetail},
         state::{RunState, UnitStatus},
     },
-    tape::{Body, Header, Millis, Note, Seq, note::Verdict},
+    tape::{EntryBody, Header, Millis, Note, Seq, note::Verdict},
 };
 
 mod artifacts;
@@ -23,10 +23,10 @@ pub use files::{FileRow, FileState};
 const SLICE: usize = 1 << 20;
 
 /// Characters of an input or output that the index keeps. The whole is on the tape, at `seq`.
-const KEPT: usize = 4 << 10;
+const MAX_PAYLOAD_CHARS: usize = 4 << 10;
 
 /// Characters of an error that the index keeps.
-const KEPT_ERROR: usize = 2 << 10;
+const MAX_ERROR_CHARS: usize = 2 << 10;
 
 /// Everything the index holds of one run.
 #[derive(Clone, Debug, PartialEq)]
@@ -83,7 +83,7 @@ pub struct UnitRow {
     pub connection: Option<String>,
     /// Adapter, if planned.
     pub adapter: Option<String>,
-    /// [`UnitStatus::word`].
+    /// [`UnitStatus::as_str`].
     pub status: String,
     /// Number of attempts.
     pub attempts: u64,
@@ -172,7 +172,7 @@ pub enum CallStatus {
 
 impl CallStatus {
     /// The word for it.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Open => "open",
             Self::Complete => "complete",
@@ -187,7 +187,7 @@ impl CallStatus {
 pub enum RowsError {
     /// Its tape cannot be read.
     #[error(transparent)]
-    Source(#[from] SourceError),
+    Source(#[from] EntrySourceError),
     /// The source is no tape, so there is no run to index.
     #[error("{0} is not a tape; only recorded runs are indexed")]
     NotATape(String),
@@ -195,21 +195,21 @@ pub enum RowsError {
 
 impl RunRows {
     /// Folds `source` as far as it goes now. Its file was `tape_bytes` long before it was opened.
-    pub fn gather(source: Box<dyn Source>, tape_bytes: u64) -> Result<Self, RowsError> {
-        let origin = source.origin();
+    pub fn from_source(source: Box<dyn EntrySource>, tape_bytes: u64) -> Result<Self, RowsError> {
+        let origin = source.info();
         let header = origin.header.clone().ok_or_else(|| RowsError::NotATape(origin.name.clone()))?;
-        let mut timeline = Timeline::forward(source);
-        let mut calls = Calls::default();
-        while timeline.advance(SLICE, &mut |emitted| calls.take(&emitted))? == Progress::More {}
-        calls.ran_edited(&mut timeline)?;
-        let state = &timeline.story().state;
+        let mut timeline = Timeline::new_forward_only(source);
+        let mut calls = CallRowBuilder::default();
+        while timeline.advance(SLICE, &mut |emitted| calls.observe(&emitted))? == PollStatus::More {}
+        calls.apply_edited_inputs(&mut timeline)?;
+        let state = &timeline.view().state;
         Ok(Self {
             run: run_row(header, tape_bytes, state),
             units: state.units.iter().map(|unit| unit_row(state, unit)).collect(),
             attempts: state.units.iter().flat_map(attempt_rows).collect(),
             calls: calls.rows,
-            files: files::rows(state),
-            artifacts: artifacts::rows(state),
+            files: files::file_rows(state),
+            artifacts: artifacts::artifact_rows(state),
         })
     }
 }
@@ -217,36 +217,39 @@ impl RunRows {
 fn run_row(header: Header, tape_bytes: u64, state: &RunState) -> RunRow {
     let count = |wanted: &[UnitStatus]| state.units.iter().filter(|unit| wanted.contains(&unit.status)).count() as u64;
     let costs = state.units.iter().flat_map(|unit| &unit.attempts).filter_map(|attempt| attempt.cost_usd);
-    let lost = state.lost;
+    let lost = state.loss_counts;
     RunRow {
         header,
         tape_bytes,
         entries: state.entries,
-        duration: state.now,
+        duration: state.last_entry_at,
         outcome: state.ended.as_ref().map(|ended| ended.outcome.clone()),
         units: state.units.len() as u64,
         succeeded: count(&[UnitStatus::Succeeded]),
-        budget: count(&[UnitStatus::Budget]),
+        budget: count(&[UnitStatus::BudgetExhausted]),
         failed: count(&[UnitStatus::Failed]),
         cost_usd: costs.reduce(|sum, cost| sum + cost),
-        lost: lost.malformed + lost.unknown + lost.unknown_notes + lost.torn,
+        lost: lost.malformed + lost.unknown + lost.unknown_notes + lost.corrupt_entries,
     }
 }
 
-fn unit_row(state: &RunState, unit: &crate::run::state::Unit) -> UnitRow {
+fn unit_row(state: &RunState, unit: &crate::run::state::UnitState) -> UnitRow {
     UnitRow {
         unit: unit.key.as_str().to_owned(),
         unit_key: unit.planned.as_ref().map_or(&unit.key, |planned| planned.ktx_key()).as_str().to_owned(),
         connection: unit.planned.as_ref().map(|planned| planned.connection.clone()),
         adapter: unit.planned.as_ref().map(|planned| planned.adapter.clone()),
-        status: unit.status.word().to_owned(),
+        status: unit.status.as_str().to_owned(),
         attempts: unit.attempts.len() as u64,
         unsaved: state.is_unsaved(unit),
-        detail: unit.latest().filter(|_| unit.status == UnitStatus::Budget).map(|attempt| attempt.budget().to_string()),
+        detail: unit
+            .latest()
+            .filter(|_| unit.status == UnitStatus::BudgetExhausted)
+            .map(|attempt| attempt.turn_budget().to_string()),
     }
 }
 
-fn attempt_rows(unit: &crate::run::state::Unit) -> impl Iterator<Item = AttemptRow> {
+fn attempt_rows(unit: &crate::run::state::UnitState) -> impl Iterator<Item = AttemptRow> {
     unit.attempts.iter().map(|attempt| AttemptRow {
         unit: unit.key.as_str().to_owned(),
         attempt: attempt.number,
@@ -266,39 +269,44 @@ fn attempt_rows(unit: &crate::run::state::Unit) -> impl Iterator<Item = AttemptR
 
 /// Pairs calls with their results.
 #[derive(Debug, Default)]
-struct Calls {
+struct CallRowBuilder {
     rows: Vec<CallRow>,
     /// Row of each call, by unit, attempt and id.
-    open: HashMap<(String, u32, String), usize>,
-    made: HashMap<(String, u32), u32>,
+    row_by_call: HashMap<(String, u32, String), usize>,
+    call_counts: HashMap<(String, u32), u32>,
 }
 
-impl Calls {
-    fn take(&mut self, emitted: &Emitted<'_>) {
-        let Emitted::Event { entry, at, unit, attempt, event: Event::Action(event), aside } = emitted else { return };
+impl CallRowBuilder {
+    fn observe(&mut self, emitted: &FoldEvent<'_>) {
+        let FoldEvent::Event { entry, at, unit, attempt, event: AgentEvent::Action(event), aside } = emitted else {
+            return;
+        };
         match &event.action.detail {
-            Detail::Tool(detail) => {
+            ActionDetail::Tool(detail) => {
                 let row = self.row(unit, *attempt, *entry, *at, &event.action, detail);
-                if event.phase == Phase::Completed && *aside != Some(Aside::Cut) {
-                    finish(row, *entry, *at, event, detail);
+                if event.phase == ActionPhase::Completed && *aside != Some(OutcomeDetail::Aborted) {
+                    complete_row(row, *entry, *at, event, detail);
                 }
             }
-            Detail::Denial { tool_use_id: Some(id), .. } => {
-                let known = self.open.get(&((*unit).to_owned(), *attempt, id.clone().into_owned()));
+            ActionDetail::Denial { tool_use_id: Some(id), .. } => {
+                let known = self.row_by_call.get(&((*unit).to_owned(), *attempt, id.clone().into_owned()));
                 if let Some(row) = known.and_then(|position| self.rows.get_mut(*position)) {
                     row.status = CallStatus::Denied;
                 }
             }
-            Detail::Empty | Detail::Thinking { .. } | Detail::Denial { tool_use_id: None, .. } | Detail::Line(_) => {}
+            ActionDetail::Empty
+            | ActionDetail::Thinking { .. }
+            | ActionDetail::Denial { tool_use_id: None, .. }
+            | ActionDetail::MalformedLine(_) => {}
         }
     }
 
     /// Calls whose arguments a person replaced ran with those of the person.
-    fn ran_edited(&mut self, timeline: &mut Timeline) -> Result<(), RowsError> {
-        for (call, note) in timeline.story().all_edits() {
+    fn apply_edited_inputs(&mut self, timeline: &mut Timeline) -> Result<(), RowsError> {
+        for (call, note) in timeline.view().all_argument_edits() {
             let mut decided = None;
             timeline.read(note, &mut |arrived| {
-                if let Body::Note(json) = arrived.body
+                if let EntryBody::Note(json) = arrived.body
                     && let Note::CallDecided { tool_use_id: Some(id), input: Some(input), .. } = Note::parse(json)
                 {
                     decided = Some((id, input.to_string()));
@@ -306,7 +314,7 @@ impl Calls {
             })?;
             let Some((id, input)) = decided else { continue };
             if let Some(row) = self.rows.iter_mut().find(|row| row.seq == call && row.tool_use_id == id) {
-                row.input = Some(cut(&input, KEPT));
+                row.input = Some(truncate_chars(&input, MAX_PAYLOAD_CHARS));
             }
         }
         Ok(())
@@ -318,12 +326,12 @@ impl Calls {
         attempt: u32,
         seq: Seq,
         at: Millis,
-        action: &Action<'_>,
+        action: &AgentAction<'_>,
         detail: &ToolDetail<'_>,
     ) -> &mut CallRow {
         let id = action.id.clone().into_owned();
-        let position = *self.open.entry((unit.to_owned(), attempt, id)).or_insert_with_key(|(_, _, id)| {
-            let number = self.made.entry((unit.to_owned(), attempt)).or_default();
+        let position = *self.row_by_call.entry((unit.to_owned(), attempt, id)).or_insert_with_key(|(_, _, id)| {
+            let number = self.call_counts.entry((unit.to_owned(), attempt)).or_default();
             *number += 1;
             self.rows.push(CallRow {
                 unit: unit.to_owned(),
@@ -336,7 +344,7 @@ impl Calls {
                 result_seq: None,
                 started: at,
                 duration: None,
-                input: detail.tool_input.as_ref().map(|input| cut(input.raw().0, KEPT)),
+                input: detail.tool_input.as_ref().map(|input| truncate_chars(input.raw().0, MAX_PAYLOAD_CHARS)),
                 output: None,
                 output_bytes: None,
                 error: None,
@@ -348,7 +356,7 @@ impl Calls {
 }
 
 /// The first end of a call stays.
-fn finish(row: &mut CallRow, entry: Seq, at: Millis, event: &ActionEvent<'_>, detail: &ToolDetail<'_>) {
+fn complete_row(row: &mut CallRow, entry: Seq, at: Millis, event: &ActionEvent<'_>, detail: &ToolDetail<'_>) {
     if row.duration.is_some() {
         return;
     }
@@ -358,14 +366,14 @@ fn finish(row: &mut CallRow, entry: Seq, at: Millis, event: &ActionEvent<'_>, de
         row.status = if failed { CallStatus::Error } else { CallStatus::Complete };
     }
     let Some(result) = &detail.result else {
-        row.error = event.message.as_deref().filter(|_| failed).map(|message| cut(message, KEPT_ERROR));
+        row.error = event.message.as_deref().filter(|_| failed).map(|message| truncate_chars(message, MAX_ERROR_CHARS));
         return;
     };
     row.result_seq = Some(entry);
     row.output_bytes = Some(result.result_len as u64);
-    row.output = result.content.map(|content| cut(content.0, KEPT));
+    row.output = result.content.map(|content| truncate_chars(content.0, MAX_PAYLOAD_CHARS));
     if failed {
-        row.error = result.content.map(|content| cut(&first_text(&content.value()), KEPT_ERROR));
+        row.error = result.content.map(|content| truncate_chars(&first_text(&content.value()), MAX_ERROR_CHARS));
     }
 }
 
@@ -377,6 +385,6 @@ fn first_text(content: &Value) -> String {
     }
 }
 
-fn cut(text: &str, most: usize) -> String {
+fn truncate_chars(text: &str, most: usize) -> String {
     text.chars().take(most).collect()
 }

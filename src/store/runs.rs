@@ -14,27 +14,27 @@ use super::{
     tape_file::TapeWriter,
 };
 use crate::{
-    run::source::RecordError,
-    scoped_dir::{self, FileKind, STATE, ScopedDir},
-    tape::{Body, Entry, Header, Note, RunId},
+    run::entry_source::RecordError,
+    scoped_dir::{self, FileKind, STATE_DIR, ScopedDir},
+    tape::{EntryBody, Header, Note, RunId, TapeEntry},
 };
 
 /// Name of a tape in the directory of its run.
-const TAPE: &str = "tape.jsonl";
+const TAPE_FILE: &str = "tape.jsonl";
 /// Name of the index.
-const DATABASE: &str = "db.sqlite";
+const DATABASE_FILE: &str = "db.sqlite";
 /// Most bytes of a lock file that are read.
-const LOCK_BYTES: u64 = 20;
+const MAX_LOCK_BYTES: u64 = 20;
 
 /// Bytes at the end of a tape among which its last note is looked for.
-const TAIL: u64 = 256 << 10;
+const TAIL_BYTES: u64 = 256 << 10;
 
 /// Candidates that an error names at most.
-const MOST_NAMED: usize = 6;
+const MAX_CANDIDATES: usize = 6;
 
 /// The runs of one project.
 #[derive(Clone, Debug)]
-pub struct Runs {
+pub struct RunStore {
     /// The project, without symbolic links in its path where it exists.
     project: PathBuf,
     root: PathBuf,
@@ -42,7 +42,7 @@ pub struct Runs {
 
 /// A recorded run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct RecordedRun {
     /// Identity.
     pub id: RunId,
     /// Its tape.
@@ -51,7 +51,7 @@ pub struct Found {
 
 /// Whether a run is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum RunStatus {
     /// Its process lives.
     Running,
     /// It ended in order.
@@ -60,9 +60,9 @@ pub enum Standing {
     Interrupted,
 }
 
-impl Standing {
+impl RunStatus {
     /// The word for it.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Running => "running",
             Self::Finished => "finished",
@@ -107,7 +107,7 @@ impl Drop for RunLock {
 
 /// Runs cannot be found, made or told apart.
 #[derive(Debug, thiserror::Error)]
-pub enum RunsError {
+pub enum RunStoreError {
     /// No run has that name.
     #[error("no run matches {0:?}; `ingestdeck runs list` shows the recorded runs")]
     NotFound(String),
@@ -137,11 +137,11 @@ pub enum RunsError {
     Record(#[from] RecordError),
 }
 
-impl Runs {
+impl RunStore {
     /// The runs of the project in `directory`.
-    pub fn of_project(directory: &Path) -> Self {
+    pub fn new(directory: &Path) -> Self {
         let project = directory.canonicalize().unwrap_or_else(|_| directory.to_path_buf());
-        Self { root: project.join(STATE), project }
+        Self { root: project.join(STATE_DIR), project }
     }
 
     /// The directory that everything is in.
@@ -151,7 +151,7 @@ impl Runs {
 
     /// Where the index is.
     pub fn database(&self) -> PathBuf {
-        self.root.join(DATABASE)
+        self.root.join(DATABASE_FILE)
     }
 
     /// Opens or creates the index. One that is damaged is replaced by an empty one; the caller sees that runs are missing
@@ -174,7 +174,9 @@ impl Runs {
         }
         let remove = || {
             let state = scoped_dir::state_dir(&self.project)?;
-            ["", "-wal", "-shm"].iter().try_for_each(|suffix| state.remove(&format!("{DATABASE}{suffix}")).map(drop))
+            ["", "-wal", "-shm"]
+                .iter()
+                .try_for_each(|suffix| state.remove(&format!("{DATABASE_FILE}{suffix}")).map(drop))
         };
         remove().map_err(|cause| DbError::failed(&self.database(), &cause))?;
         self.open_database()
@@ -184,33 +186,33 @@ impl Runs {
     fn prepare_database(&self) -> io::Result<()> {
         let state = scoped_dir::state_dir(&self.project)?;
         for suffix in ["-wal", "-shm"] {
-            match state.kind(&format!("{DATABASE}{suffix}"))? {
+            match state.kind(&format!("{DATABASE_FILE}{suffix}"))? {
                 None | Some(FileKind::File) => {}
                 Some(_) => {
-                    let why = format!("`{DATABASE}{suffix}` is not a regular file; remove it");
+                    let why = format!("`{DATABASE_FILE}{suffix}` is not a regular file; remove it");
                     return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
                 }
             }
         }
-        state.open_or_create(DATABASE).map(drop)
+        state.open_or_create(DATABASE_FILE).map(drop)
     }
 
     /// The directory that everything is in, if it exists.
-    fn state(&self) -> io::Result<Option<ScopedDir>> {
+    fn open_state_dir(&self) -> io::Result<Option<ScopedDir>> {
         match ScopedDir::open(&self.project) {
-            Ok(project) => project.dir_if_there(STATE),
+            Ok(project) => project.dir_if_exists(STATE_DIR),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// As [`state`](Self::state), with the subdirectory `name`.
+    /// As [`state`](Self::open_state_dir), with the subdirectory `name`.
     pub(super) fn state_subdir(&self, name: &str) -> io::Result<Option<ScopedDir>> {
-        self.state()?.map_or(Ok(None), |state| state.dir_if_there(name))
+        self.open_state_dir()?.map_or(Ok(None), |state| state.dir_if_exists(name))
     }
 
     /// Starts a run: a new id, its directory (0700), its lock, its tape (0600) with the header that `header` makes.
-    pub fn create(&self, header: impl FnOnce(RunId) -> Header) -> Result<NewRun, RunsError> {
+    pub fn create(&self, header: impl FnOnce(RunId) -> Header) -> Result<NewRun, RunStoreError> {
         self.create_after(None, header)
     }
 
@@ -219,45 +221,45 @@ impl Runs {
         &self,
         newest: Option<RunId>,
         header: impl FnOnce(RunId) -> Header,
-    ) -> Result<NewRun, RunsError> {
+    ) -> Result<NewRun, RunStoreError> {
         let now = RunId(uuid::Uuid::now_v7());
-        let id = newest.map_or(now, |newest| now.after(newest));
+        let id = newest.map_or(now, |newest| now.later_than(newest));
         let directory = self.directory(id);
         let failed = |path: &Path| {
             let path = path.to_owned();
-            move |cause| RunsError::Io { path, cause }
+            move |cause| RunStoreError::Io { path, cause }
         };
         // The user's own state directory may not exist yet; a project does.
         DirBuilder::new().recursive(true).mode(0o700).create(&self.project).map_err(failed(&self.project))?;
         let state = scoped_dir::state_dir(&self.project).map_err(failed(&self.root))?;
-        let run = state.dir(&format!("runs/{id}"), Some(scoped_dir::PRIVATE)).map_err(failed(&directory))?;
+        let run = state.dir(&format!("runs/{id}"), Some(scoped_dir::PRIVATE_MODE)).map_err(failed(&directory))?;
         let lock = self.lock(&state, id)?;
-        let path = directory.join(TAPE);
-        let file = run.create_new(TAPE).map_err(failed(&path))?;
+        let path = directory.join(TAPE_FILE);
+        let file = run.create_new(TAPE_FILE).map_err(failed(&path))?;
         let tape = TapeWriter::start(file, &path, &header(id))?;
         run.sync().map_err(failed(&directory))?;
         Ok(NewRun { id, directory, tape, lock })
     }
 
     /// Whether [`create`](Self::create) can make the directory of a run, with its error. Changes nothing.
-    pub fn check_create(&self) -> Result<(), RunsError> {
+    pub fn check_create(&self) -> Result<(), RunStoreError> {
         let path = self.root.join("runs");
         let checked = ScopedDir::open(&self.project)
-            .and_then(|project| project.check_open_or_create(&format!("{STATE}/runs/new/{TAPE}")));
-        checked.map_err(|cause| RunsError::Io { path, cause })
+            .and_then(|project| project.check_open_or_create(&format!("{STATE_DIR}/runs/new/{TAPE_FILE}")));
+        checked.map_err(|cause| RunStoreError::Io { path, cause })
     }
 
     /// Every recorded run, newest first: the directories named after a run that hold a tape. Links are not runs.
-    pub fn list(&self) -> Result<Vec<Found>, RunsError> {
+    pub fn list(&self) -> Result<Vec<RecordedRun>, RunStoreError> {
         let path = self.root.join("runs");
-        let failed = |cause| RunsError::Io { path: path.clone(), cause };
+        let failed = |cause| RunStoreError::Io { path: path.clone(), cause };
         let Some(runs) = self.state_subdir("runs").map_err(failed)? else { return Ok(Vec::new()) };
         let mut found = Vec::new();
         for (name, kind) in runs.entries().map_err(failed)? {
             let Some(name) = name.to_str().filter(|_| kind == FileKind::Directory) else { continue };
             let Some(id) = RunId::parse(name) else { continue };
-            if runs.kind(&format!("{name}/{TAPE}")).map_err(failed)? == Some(FileKind::File) {
-                found.push(Found { id, tape: path.join(name).join(TAPE) });
+            if runs.kind(&format!("{name}/{TAPE_FILE}")).map_err(failed)? == Some(FileKind::File) {
+                found.push(RecordedRun { id, tape: path.join(name).join(TAPE_FILE) });
             }
         }
         found.sort_by_key(|run| std::cmp::Reverse(run.id));
@@ -269,45 +271,45 @@ impl Runs {
     ///
     /// # Errors
     /// When the runs cannot be listed.
-    pub fn newest(&self, latest_ms: u64, is_ours: impl Fn(RunId) -> bool) -> Result<Option<RunId>, RunsError> {
+    pub fn newest(&self, latest_ms: u64, is_ours: impl Fn(RunId) -> bool) -> Result<Option<RunId>, RunStoreError> {
         let mut ids = self.list()?.into_iter().map(|run| run.id);
-        Ok(ids.find(|id| id.began_ms() <= latest_ms || is_ours(*id)))
+        Ok(ids.find(|id| id.started_at_ms() <= latest_ms || is_ours(*id)))
     }
 
     /// The run that `text` means: `latest`, an id, the beginning of one, or of the six digits that screens show.
-    pub fn resolve(&self, text: &str) -> Result<Found, RunsError> {
+    pub fn resolve(&self, text: &str) -> Result<RecordedRun, RunStoreError> {
         let mut runs = self.list()?;
         if text == "latest" {
-            return if runs.is_empty() { Err(RunsError::Empty) } else { Ok(runs.swap_remove(0)) };
+            return if runs.is_empty() { Err(RunStoreError::Empty) } else { Ok(runs.swap_remove(0)) };
         }
         let sought = text.to_ascii_lowercase().replace('-', "");
-        let full = |run: &Found| run.id.0.simple().to_string();
-        let mut exact: Vec<&Found> =
+        let full = |run: &RecordedRun| run.id.0.simple().to_string();
+        let mut exact: Vec<&RecordedRun> =
             runs.iter().filter(|run| full(run) == sought || run.id.short() == sought).collect();
         if exact.is_empty() && !sought.is_empty() {
-            let begins = |run: &&Found| full(run).starts_with(&sought) || run.id.short().starts_with(&sought);
+            let begins = |run: &&RecordedRun| full(run).starts_with(&sought) || run.id.short().starts_with(&sought);
             exact = runs.iter().filter(begins).collect();
         }
         match exact.as_slice() {
-            [] => Err(RunsError::NotFound(text.to_owned())),
+            [] => Err(RunStoreError::NotFound(text.to_owned())),
             [run] => Ok((*run).clone()),
             several => {
-                let named: Vec<String> = several.iter().take(MOST_NAMED).map(|run| run.id.to_string()).collect();
-                let rest = if several.len() > MOST_NAMED { ", …" } else { "" };
+                let named: Vec<String> = several.iter().take(MAX_CANDIDATES).map(|run| run.id.to_string()).collect();
+                let rest = if several.len() > MAX_CANDIDATES { ", …" } else { "" };
                 let candidates = named.join(", ") + rest;
-                Err(RunsError::Ambiguous { given: text.to_owned(), count: several.len(), candidates })
+                Err(RunStoreError::Ambiguous { given: text.to_owned(), count: several.len(), candidates })
             }
         }
     }
 
     /// Whether `run` is over.
-    pub fn standing(&self, run: &Found) -> Result<Standing, RunsError> {
+    pub fn status(&self, run: &RecordedRun) -> Result<RunStatus, RunStoreError> {
         if self.is_alive(run.id)? {
-            return Ok(Standing::Running);
+            return Ok(RunStatus::Running);
         }
-        let ended = self.open_tape(run).and_then(|tape| ends_in_order(&tape));
-        let ended = ended.map_err(|cause| RunsError::Io { path: run.tape.clone(), cause })?;
-        Ok(if ended { Standing::Finished } else { Standing::Interrupted })
+        let ended = self.open_tape(run).and_then(|tape| has_ended(&tape));
+        let ended = ended.map_err(|cause| RunStoreError::Io { path: run.tape.clone(), cause })?;
+        Ok(if ended { RunStatus::Finished } else { RunStatus::Interrupted })
     }
 
     fn directory(&self, id: RunId) -> PathBuf {
@@ -318,10 +320,10 @@ impl Runs {
         self.root.join("locks").join(id.to_string())
     }
 
-    fn lock(&self, state: &ScopedDir, id: RunId) -> Result<RunLock, RunsError> {
+    fn lock(&self, state: &ScopedDir, id: RunId) -> Result<RunLock, RunStoreError> {
         let name = id.to_string();
-        let failed = |cause| RunsError::Io { path: self.lock_path(id), cause };
-        let locks = state.dir("locks", Some(scoped_dir::PRIVATE)).map_err(failed)?;
+        let failed = |cause| RunStoreError::Io { path: self.lock_path(id), cause };
+        let locks = state.dir("locks", Some(scoped_dir::PRIVATE_MODE)).map_err(failed)?;
         let mut file = locks.create_new(&name).map_err(failed)?;
         file.lock().map_err(failed)?;
         // For the message of whoever finds it locked; the lock holds without it.
@@ -350,22 +352,22 @@ impl Runs {
     ///
     /// # Errors
     /// When it is gone, or not a regular file any more.
-    pub fn open_tape(&self, run: &Found) -> io::Result<File> {
+    pub fn open_tape(&self, run: &RecordedRun) -> io::Result<File> {
         let runs = self.state_subdir("runs")?.ok_or(io::ErrorKind::NotFound)?;
-        Ok(runs.open_file(&format!("{}/{TAPE}", run.id))?.0)
+        Ok(runs.open_file(&format!("{}/{TAPE_FILE}", run.id))?.0)
     }
 
     /// The process that `run` lives in, if it says so.
-    pub fn holder(&self, run: RunId) -> Option<u32> {
+    pub fn lock_holder_pid(&self, run: RunId) -> Option<u32> {
         let mut text = String::new();
-        self.open_lock(run).ok()??.take(LOCK_BYTES).read_to_string(&mut text).ok()?;
+        self.open_lock(run).ok()??.take(MAX_LOCK_BYTES).read_to_string(&mut text).ok()?;
         text.trim().parse().ok()
     }
 
     /// True while the process lives that writes the tape of `run`. The lock dies with its process, however that ends.
     /// Asking takes a shared lock, so that two who ask do not take each other for the owner.
-    pub fn is_alive(&self, id: RunId) -> Result<bool, RunsError> {
-        let failed = |cause| RunsError::Io { path: self.lock_path(id), cause };
+    pub fn is_alive(&self, id: RunId) -> Result<bool, RunStoreError> {
+        let failed = |cause| RunStoreError::Io { path: self.lock_path(id), cause };
         let Some(file) = self.open_lock(id).map_err(failed)? else { return Ok(false) };
         match file.try_lock_shared() {
             Ok(()) => Ok(false),
@@ -377,18 +379,18 @@ impl Runs {
 
 /// True if a `run_ended` note stands among the last entries, and nothing began after it: a run that has ended may be
 /// opened again by a retry.
-fn ends_in_order(file: &File) -> io::Result<bool> {
+fn has_ended(file: &File) -> io::Result<bool> {
     let length = file.metadata()?.len();
-    let start = length.saturating_sub(TAIL);
+    let start = length.saturating_sub(TAIL_BYTES);
     let mut tail = vec![0; usize::try_from(length - start).unwrap_or(0)];
     file.read_exact_at(&mut tail, start)?;
     let mut lines = tail.rsplit(|byte| *byte == b'\n');
-    Ok(lines.find_map(says_ended).unwrap_or(false))
+    Ok(lines.find_map(run_end_after).unwrap_or(false))
 }
 
 /// Whether the run is over after this line of its tape. `None` for lines that do not tell.
-fn says_ended(line: &[u8]) -> Option<bool> {
-    let Ok(Entry { body: Body::Note(note), .. }) = Entry::parse(line) else { return None };
+fn run_end_after(line: &[u8]) -> Option<bool> {
+    let Ok(TapeEntry { body: EntryBody::Note(note), .. }) = TapeEntry::parse(line) else { return None };
     match Note::parse(note) {
         Note::RunEnded(_) => Some(true),
         Note::RetryRequested { .. } | Note::AttemptStarted(_) => Some(false),

@@ -17,46 +17,46 @@ use std::{
 use tokio::sync::watch;
 
 use crate::{
-    run::source::{Item, RecordError, Recorder},
-    tape::{Entry, Header, Millis, Seq},
+    run::entry_source::{NewEntry, RecordError, Recorder},
+    tape::{Header, Millis, Seq, TapeEntry},
 };
 
 /// At most this much of a run is lost to a power cut, pieces of messages apart: those come again as a whole, and are
 /// made durable with it. A crash of the program alone loses nothing.
-const SYNC_EVERY: Duration = Duration::from_millis(100);
+const SYNC_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A write buffer above this size is given back after the entry that needed it.
-const KEEP_BUFFER: usize = 1 << 20;
+const MAX_RETAINED_BUFFER: usize = 1 << 20;
 
 /// Tells the time of an entry. Milliseconds since the run started, never running backwards.
-type Clock = Box<dyn Fn() -> Millis + Send + Sync>;
+type TapeClock = Box<dyn Fn() -> Millis + Send + Sync>;
 
 /// The writer of one tape.
 ///
 /// Shared by reference or [`Arc`]; [`record`](Recorder::record) may be called from any thread. The first error is
 /// final: every later call returns it again, because a tape with a hole would be a lie.
 pub struct TapeWriter {
-    shared: Arc<Shared>,
+    shared: Arc<TapeWriterInner>,
     syncer: Option<JoinHandle<()>>,
 }
 
-struct Shared {
+struct TapeWriterInner {
     path: PathBuf,
-    clock: Clock,
-    tape: Mutex<Tape>,
+    clock: TapeClock,
+    tape: Mutex<TapeWriterState>,
     wake_syncer: Condvar,
-    grown: watch::Sender<u64>,
+    length_tx: watch::Sender<u64>,
 }
 
-struct Tape {
+struct TapeWriterState {
     file: File,
     next: Seq,
     last_at: Millis,
     bytes: u64,
     buffer: Vec<u8>,
-    dirty: bool,
-    closing: bool,
-    failed: Option<RecordError>,
+    is_dirty: bool,
+    is_closing: bool,
+    error: Option<RecordError>,
 }
 
 impl TapeWriter {
@@ -100,21 +100,21 @@ impl TapeWriter {
         file.write_all(&line).and_then(|()| file.sync_all()).map_err(failed)?;
         let sync_file = file.try_clone().map_err(failed)?;
         let bytes = line.len() as u64;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(TapeWriterInner {
             path: path.to_owned(),
             clock: Box::new(clock),
-            tape: Mutex::new(Tape {
+            tape: Mutex::new(TapeWriterState {
                 file,
                 next: Seq(0),
                 last_at: Millis(0),
                 bytes,
                 buffer: Vec::new(),
-                dirty: false,
-                closing: false,
-                failed: None,
+                is_dirty: false,
+                is_closing: false,
+                error: None,
             }),
             wake_syncer: Condvar::new(),
-            grown: watch::channel(bytes).0,
+            length_tx: watch::channel(bytes).0,
         });
         let syncing = Arc::clone(&shared);
         let syncer = thread::Builder::new()
@@ -132,18 +132,18 @@ impl TapeWriter {
     /// Wakes a reader in this process whenever the tape has grown; the value is its length in bytes. The channel
     /// closes with the writer.
     pub fn subscribe(&self) -> watch::Receiver<u64> {
-        self.shared.grown.subscribe()
+        self.shared.length_tx.subscribe()
     }
 
     /// Makes the tape durable and says whether everything recorded is on it.
     pub fn close(mut self) -> Result<(), RecordError> {
         self.finish();
-        self.shared.lock().failed.clone().map_or(Ok(()), Err)
+        self.shared.lock().error.clone().map_or(Ok(()), Err)
     }
 
     fn finish(&mut self) {
         let Some(syncer) = self.syncer.take() else { return };
-        self.shared.lock().closing = true;
+        self.shared.lock().is_closing = true;
         self.shared.wake_syncer.notify_all();
         // The thread cannot panic; if it did, there is nothing left to sync.
         let _ = syncer.join();
@@ -151,10 +151,10 @@ impl TapeWriter {
 }
 
 impl Recorder for TapeWriter {
-    fn record(&self, items: &[Item<'_>]) -> Result<(), RecordError> {
+    fn record(&self, items: &[NewEntry<'_>]) -> Result<(), RecordError> {
         let bytes = self.shared.append(items)?;
         // Two threads may arrive here in either order; the length never shrinks.
-        self.shared.grown.send_if_modified(|length| {
+        self.shared.length_tx.send_if_modified(|length| {
             let grown = bytes > *length;
             *length = bytes.max(*length);
             grown
@@ -175,8 +175,8 @@ impl fmt::Debug for TapeWriter {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Tape> {
+impl TapeWriterInner {
+    fn lock(&self) -> MutexGuard<'_, TapeWriterState> {
         // The lock holder only appends to a buffer and a file; a poisoned tape is as good as its last write.
         self.tape.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -186,12 +186,12 @@ impl Shared {
     }
 
     /// Stamps and writes `items`; the length of the tape afterwards.
-    fn append(&self, items: &[Item<'_>]) -> Result<u64, RecordError> {
+    fn append(&self, items: &[NewEntry<'_>]) -> Result<u64, RecordError> {
         let mut tape = self.lock();
-        if let Some(error) = &tape.failed {
+        if let Some(error) = &tape.error {
             return Err(error.clone());
         }
-        if tape.closing {
+        if tape.is_closing {
             return Err(self.error(&io::Error::other("the tape is closed")));
         }
         if items.is_empty() {
@@ -200,22 +200,22 @@ impl Shared {
         let at = (self.clock)().max(tape.last_at);
         let mut buffer = std::mem::take(&mut tape.buffer);
         for (seq, item) in (tape.next.0..).map(Seq).zip(items) {
-            let lane = item.lane.map(|(unit, attempt)| (unit.as_str().into(), attempt));
-            Entry { seq, at, lane, body: item.body.clone() }.write(&mut buffer);
+            let lane = item.attempt.map(|(unit, attempt)| (unit.as_str().into(), attempt));
+            TapeEntry { seq, at, attempt: lane, body: item.body.clone() }.write(&mut buffer);
         }
         if let Err(error) = tape.file.write_all(&buffer) {
             let error = self.error(&error);
-            tape.failed = Some(error.clone());
+            tape.error = Some(error.clone());
             return Err(error);
         }
         tape.next.0 += items.len() as u64;
         tape.last_at = at;
         tape.bytes += buffer.len() as u64;
         buffer.clear();
-        buffer.shrink_to(KEEP_BUFFER);
+        buffer.shrink_to(MAX_RETAINED_BUFFER);
         tape.buffer = buffer;
-        let wakes = !tape.dirty && items.iter().any(|item| !item.body.is_piece());
-        tape.dirty |= wakes;
+        let wakes = !tape.is_dirty && items.iter().any(|item| !item.body.is_stream_event());
+        tape.is_dirty |= wakes;
         let bytes = tape.bytes;
         // Whoever is woken wants the lock.
         drop(tape);
@@ -229,18 +229,18 @@ impl Shared {
     fn sync_until_closed(&self, file: &File) {
         loop {
             let mut tape = self.lock();
-            while !tape.dirty && !tape.closing {
+            while !tape.is_dirty && !tape.is_closing {
                 tape = self.wake_syncer.wait(tape).unwrap_or_else(PoisonError::into_inner);
             }
-            if !tape.closing {
-                let waited = self.wake_syncer.wait_timeout_while(tape, SYNC_EVERY, |tape| !tape.closing);
+            if !tape.is_closing {
+                let waited = self.wake_syncer.wait_timeout_while(tape, SYNC_INTERVAL, |tape| !tape.is_closing);
                 tape = waited.unwrap_or_else(PoisonError::into_inner).0;
             }
-            let closing = tape.closing;
-            tape.dirty = false;
+            let closing = tape.is_closing;
+            tape.is_dirty = false;
             drop(tape);
-            if let Err(error) = durable(file) {
-                self.lock().failed.get_or_insert_with(|| self.error(&error));
+            if let Err(error) = sync_to_disk(file) {
+                self.lock().error.get_or_insert_with(|| self.error(&error));
             }
             if closing {
                 return;
@@ -250,7 +250,7 @@ impl Shared {
 }
 
 /// Writes through to the disk, and notices when there is no name left to find the bytes by.
-fn durable(file: &File) -> io::Result<()> {
+fn sync_to_disk(file: &File) -> io::Result<()> {
     file.sync_data()?;
     if file.metadata()?.nlink() == 0 {
         return Err(io::Error::new(io::ErrorKind::NotFound, "the file was deleted while the run was recorded"));
@@ -267,11 +267,11 @@ mod tests {
     };
 
     use super::*;
-    use crate::tape::{Body, FORMAT, RunId, UnitKey};
+    use crate::tape::{EntryBody, FORMAT_VERSION, RunId, UnitKey};
 
     fn header() -> Header {
         Header {
-            tape: FORMAT,
+            tape: FORMAT_VERSION,
             program: "ingestdeck test".into(),
             run: RunId(uuid::Uuid::from_u128(1)),
             started_at: "2026-01-01T00:00:00Z".parse().unwrap(),
@@ -280,12 +280,12 @@ mod tests {
         }
     }
 
-    fn out(json: &[u8]) -> Item<'_> {
-        Item { lane: None, body: Body::Out(json) }
+    fn out(json: &[u8]) -> NewEntry<'_> {
+        NewEntry { attempt: None, body: EntryBody::Out(json) }
     }
 
     #[test]
-    fn the_file_is_private_and_starts_with_its_header() {
+    fn tape_file_is_private_and_starts_with_the_header() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("tape.jsonl");
         let writer = TapeWriter::create(&path, &header()).unwrap();
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_recorded_is_on_the_file_when_the_call_returns() {
+    fn record_returns_after_the_entry_is_in_the_file() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("tape.jsonl");
         let ticks = AtomicU64::new(10);
@@ -306,7 +306,7 @@ mod tests {
         let writer = TapeWriter::create_with_clock(&path, &header(), clock).unwrap();
         let unit = UnitKey::from("u");
         let grown = writer.subscribe();
-        writer.record(&[Item { lane: Some((&unit, 2)), body: Body::Err("x".into()) }, out(b"{}")]).unwrap();
+        writer.record(&[NewEntry { attempt: Some((&unit, 2)), body: EntryBody::Err("x".into()) }, out(b"{}")]).unwrap();
         writer.record(&[out(b"[1]")]).unwrap();
         writer.record(&[]).unwrap();
         let text = fs::read_to_string(&path).unwrap();
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn many_threads_make_one_dense_sequence_of_whole_lines() {
+    fn concurrent_records_form_a_dense_sequence() {
         const THREADS: u32 = 8;
         const EACH: usize = 200;
         let directory = tempfile::tempdir().unwrap();
@@ -338,8 +338,8 @@ mod tests {
                     let unit = UnitKey::new(format!("unit-{thread}"));
                     for step in 0..EACH {
                         let json = format!(r#"{{"n":{step},"pad":"{}"}}"#, "x".repeat(step * 7));
-                        let body = Body::Out(json.as_bytes());
-                        let item = Item { lane: Some((&unit, 1)), body };
+                        let body = EntryBody::Out(json.as_bytes());
+                        let item = NewEntry { attempt: Some((&unit, 1)), body };
                         // Pairs must stay together.
                         writer.record(&[item.clone(), item]).unwrap();
                     }
@@ -352,11 +352,11 @@ mod tests {
         let mut steps = vec![0_usize; THREADS as usize];
         let mut last = None;
         for (position, line) in text.split(|byte| *byte == b'\n').skip(1).filter(|line| !line.is_empty()).enumerate() {
-            let entry = Entry::parse(line).unwrap();
+            let entry = TapeEntry::parse(line).unwrap();
             assert_eq!(entry.seq, Seq(position as u64));
-            let Body::Out(json) = entry.body else { unreachable!("only stdout was recorded") };
+            let EntryBody::Out(json) = entry.body else { unreachable!("only stdout was recorded") };
             let value: serde_json::Value = serde_json::from_slice(json).unwrap();
-            let unit = entry.lane.unwrap().0.into_owned();
+            let unit = entry.attempt.unwrap().0.into_owned();
             let thread: usize = unit.trim_start_matches("unit-").parse().unwrap();
             if position % 2 == 0 {
                 assert_eq!(value["n"], steps[thread], "order inside one thread");
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deleted_tape_is_an_error_that_stays() {
+    fn deleted_tape_fails_every_later_record() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("tape.jsonl");
         let writer = TapeWriter::create(&path, &header()).unwrap();
@@ -389,27 +389,27 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_an_error_that_stays() {
+    fn full_disk_fails_every_later_record() {
         let path = Path::new("/dev/full");
         if !path.exists() {
             return;
         }
         let file = OpenOptions::new().append(true).open(path).unwrap();
-        let shared = Shared {
+        let shared = TapeWriterInner {
             path: path.to_owned(),
             clock: Box::new(|| Millis(0)),
-            tape: Mutex::new(Tape {
+            tape: Mutex::new(TapeWriterState {
                 file,
                 next: Seq(0),
                 last_at: Millis(0),
                 bytes: 0,
                 buffer: Vec::new(),
-                dirty: false,
-                closing: false,
-                failed: None,
+                is_dirty: false,
+                is_closing: false,
+                error: None,
             }),
             wake_syncer: Condvar::new(),
-            grown: watch::channel(0).0,
+            length_tx: watch::channel(0).0,
         };
         let first = shared.append(&[out(b"{}")]).unwrap_err();
         assert!(first.to_string().starts_with("cannot write /dev/full: No space left"), "{first}");

@@ -11,20 +11,20 @@ use super::{Millis, Seq};
 
 /// One entry of a tape, borrowed from its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry<'a> {
+pub struct TapeEntry<'a> {
     /// Position.
     pub seq: Seq,
     /// When it was recorded.
     pub at: Millis,
     /// The attempt it belongs to; `None` for the run itself.
-    pub lane: Option<(Cow<'a, str>, u32)>,
+    pub attempt: Option<(Cow<'a, str>, u32)>,
     /// What was recorded.
-    pub body: Body<'a>,
+    pub body: EntryBody<'a>,
 }
 
 /// What an entry holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Body<'a> {
+pub enum EntryBody<'a> {
     /// A stdout line that is JSON, verbatim, without its newline.
     Out(&'a [u8]),
     /// A stdout line that is not JSON. Its exact bytes.
@@ -40,31 +40,31 @@ pub enum Body<'a> {
 /// A line that is not an entry: torn by a crash, or not ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a tape entry")]
-pub struct Malformed;
+pub struct MalformedEntry;
 
-impl<'a> Entry<'a> {
+impl<'a> TapeEntry<'a> {
     /// Reads one line (without its newline). The fast path looks at the stamp only; lines whose keys were
     /// reordered by another tool are parsed in full.
-    pub fn parse(line: &'a [u8]) -> Result<Self, Malformed> {
-        scan(line).map_or_else(|| reordered(line), Ok)
+    pub fn parse(line: &'a [u8]) -> Result<Self, MalformedEntry> {
+        parse_fast(line).map_or_else(|| parse_unordered(line), Ok)
     }
 
     /// Reads the beginning of a line that is longer: its stamp, and the beginning of its body, after so many bytes.
     /// `None` if the body does not begin there.
     pub fn parse_head(head: &'a [u8]) -> Option<(Self, usize)> {
-        let (stamp, rest) = stamp(head)?;
+        let (stamp, rest) = parse_stamp(head)?;
         let body = |prefix: &[u8]| rest.strip_prefix(prefix).filter(|body| !body.is_empty());
         let (found, body) = if let Some(json) = body(b",\"out\":") {
-            (json, Body::Out(json))
+            (json, EntryBody::Out(json))
         } else if let Some(json) = body(b",\"in\":") {
-            (json, Body::In(json))
+            (json, EntryBody::In(json))
         } else if let Some(json) = body(b",\"note\":") {
-            (json, Body::Note(json))
+            (json, EntryBody::Note(json))
         } else if let Some(text) = body(b",\"err\":\"") {
-            (text, Body::Err(Cow::Owned(text_head(text))))
+            (text, EntryBody::Err(Cow::Owned(decode_truncated_string(text))))
         } else {
             let text = body(b",\"raw\":\"")?;
-            (text, Body::Raw(Cow::Owned(text_head(text).into_bytes())))
+            (text, EntryBody::Raw(Cow::Owned(decode_truncated_string(text).into_bytes())))
         };
         Some((Self { body, ..stamp }, head.len() - found.len()))
     }
@@ -73,22 +73,22 @@ impl<'a> Entry<'a> {
     pub fn write(&self, out: &mut Vec<u8>) {
         // Writing into a Vec cannot fail.
         let _ = write!(out, "{{\"seq\":{},\"at\":{}", self.seq.0, self.at.0);
-        if let Some((unit, attempt)) = &self.lane {
+        if let Some((unit, attempt)) = &self.attempt {
             out.extend_from_slice(b",\"unit\":");
-            push_text(out, unit);
+            push_json_string(out, unit);
             let _ = write!(out, ",\"try\":{attempt}");
         }
         match &self.body {
-            Body::Out(json) => push_field(out, "out", json),
-            Body::In(json) => push_field(out, "in", json),
-            Body::Note(json) => push_field(out, "note", json),
-            Body::Err(text) => {
+            EntryBody::Out(json) => push_field(out, "out", json),
+            EntryBody::In(json) => push_field(out, "in", json),
+            EntryBody::Note(json) => push_field(out, "note", json),
+            EntryBody::Err(text) => {
                 out.extend_from_slice(b",\"err\":");
-                push_text(out, text);
+                push_json_string(out, text);
             }
-            Body::Raw(bytes) => {
+            EntryBody::Raw(bytes) => {
                 out.extend_from_slice(b",\"raw\":");
-                push_text(out, &String::from_utf8_lossy(bytes));
+                push_json_string(out, &String::from_utf8_lossy(bytes));
                 if std::str::from_utf8(bytes).is_err() {
                     let _ = write!(out, ",\"b64\":\"{}\"", BASE64.encode(bytes));
                 }
@@ -99,9 +99,9 @@ impl<'a> Entry<'a> {
 }
 
 /// How a line begins that is a piece of a message.
-const PIECE: &[u8] = br#"{"type":"stream_event""#;
+const STREAM_EVENT_PREFIX: &[u8] = br#"{"type":"stream_event""#;
 
-impl Body<'_> {
+impl EntryBody<'_> {
     /// What it is made of.
     pub fn bytes(&self) -> &[u8] {
         match self {
@@ -112,23 +112,23 @@ impl Body<'_> {
     }
 
     /// True for a piece of a message that is still being written. All of it comes again once it is whole.
-    pub fn is_piece(&self) -> bool {
-        matches!(self, Self::Out(json) if json.starts_with(PIECE))
+    pub fn is_stream_event(&self) -> bool {
+        matches!(self, Self::Out(json) if json.starts_with(STREAM_EVENT_PREFIX))
     }
 }
 
 /// Decides how a stdout line is recorded, of which somebody has found out whether it is valid JSON in UTF-8: verbatim if
 /// it can stand inside a JSON line, else as text.
-pub fn stdout_body(line: &[u8], is_json: bool) -> Body<'_> {
+pub fn stdout_body(line: &[u8], is_json: bool) -> EntryBody<'_> {
     // A bare carriage return or newline inside the line would split the entry.
     if is_json && memchr::memchr2(b'\n', b'\r', line).is_none() {
-        Body::Out(line.trim_ascii())
+        EntryBody::Out(line.trim_ascii())
     } else {
-        Body::Raw(Cow::Borrowed(line))
+        EntryBody::Raw(Cow::Borrowed(line))
     }
 }
 
-fn push_text(out: &mut Vec<u8>, text: &str) {
+fn push_json_string(out: &mut Vec<u8>, text: &str) {
     // A string always serialises.
     let _ = serde_json::to_writer(out, text);
 }
@@ -138,23 +138,23 @@ fn push_field(out: &mut Vec<u8>, key: &str, json: &[u8]) {
     out.extend_from_slice(json);
 }
 
-fn scan(line: &[u8]) -> Option<Entry<'_>> {
-    let (stamp, rest) = stamp(line)?;
+fn parse_fast(line: &[u8]) -> Option<TapeEntry<'_>> {
+    let (stamp, rest) = parse_stamp(line)?;
     let json = |prefix: &[u8]| rest.strip_prefix(prefix)?.strip_suffix(b"}").filter(|body| !body.is_empty());
     let body = if let Some(json) = json(b",\"out\":") {
-        Body::Out(json)
+        EntryBody::Out(json)
     } else if let Some(json) = json(b",\"in\":") {
-        Body::In(json)
+        EntryBody::In(json)
     } else if let Some(json) = json(b",\"note\":") {
-        Body::Note(json)
+        EntryBody::Note(json)
     } else {
         return None;
     };
-    Some(Entry { body, ..stamp })
+    Some(TapeEntry { body, ..stamp })
 }
 
 /// The stamp of a line, with no body yet, and what follows it.
-fn stamp(line: &[u8]) -> Option<(Entry<'_>, &[u8])> {
+fn parse_stamp(line: &[u8]) -> Option<(TapeEntry<'_>, &[u8])> {
     let mut rest = line.strip_prefix(b"{\"seq\":")?;
     let seq = take_number(&mut rest)?;
     rest = rest.strip_prefix(b",\"at\":")?;
@@ -169,11 +169,11 @@ fn stamp(line: &[u8]) -> Option<(Entry<'_>, &[u8])> {
         rest = after[end + 1..].strip_prefix(b",\"try\":")?;
         lane = Some((Cow::Borrowed(unit), u32::try_from(take_number(&mut rest)?).ok()?));
     }
-    Some((Entry { seq: Seq(seq), at: Millis(at), lane, body: Body::Out(b"") }, rest))
+    Some((TapeEntry { seq: Seq(seq), at: Millis(at), attempt: lane, body: EntryBody::Out(b"") }, rest))
 }
 
 /// The beginning of a JSON string that was cut anywhere.
-fn text_head(cut: &[u8]) -> String {
+fn decode_truncated_string(cut: &[u8]) -> String {
     /// Longest escape, of two halves of a character.
     const ESCAPE: usize = 12;
     let whole = match std::str::from_utf8(cut) {
@@ -196,7 +196,7 @@ fn take_number(rest: &mut &[u8]) -> Option<u64> {
 }
 
 #[derive(Deserialize)]
-struct Loose<'a> {
+struct UnorderedEntry<'a> {
     seq: u64,
     at: u64,
     #[serde(borrow)]
@@ -214,26 +214,26 @@ struct Loose<'a> {
     err: Option<String>,
 }
 
-fn reordered(line: &[u8]) -> Result<Entry<'_>, Malformed> {
-    let loose: Loose<'_> = serde_json::from_slice(line).map_err(|_| Malformed)?;
+fn parse_unordered(line: &[u8]) -> Result<TapeEntry<'_>, MalformedEntry> {
+    let loose: UnorderedEntry<'_> = serde_json::from_slice(line).map_err(|_| MalformedEntry)?;
     let body = if let Some(raw) = loose.out {
-        Body::Out(raw.get().as_bytes())
+        EntryBody::Out(raw.get().as_bytes())
     } else if let Some(raw) = loose.input {
-        Body::In(raw.get().as_bytes())
+        EntryBody::In(raw.get().as_bytes())
     } else if let Some(raw) = loose.note {
-        Body::Note(raw.get().as_bytes())
+        EntryBody::Note(raw.get().as_bytes())
     } else if let Some(text) = loose.err {
-        Body::Err(Cow::Owned(text))
+        EntryBody::Err(Cow::Owned(text))
     } else if let Some(text) = loose.raw {
         let bytes = loose.b64.and_then(|coded| BASE64.decode(coded).ok());
-        Body::Raw(Cow::Owned(bytes.unwrap_or_else(|| text.into_bytes())))
+        EntryBody::Raw(Cow::Owned(bytes.unwrap_or_else(|| text.into_bytes())))
     } else {
-        return Err(Malformed);
+        return Err(MalformedEntry);
     };
-    Ok(Entry {
+    Ok(TapeEntry {
         seq: Seq(loose.seq),
         at: Millis(loose.at),
-        lane: loose.unit.map(|unit| (unit, loose.attempt.unwrap_or(1))),
+        attempt: loose.unit.map(|unit| (unit, loose.attempt.unwrap_or(1))),
         body,
     })
 }
@@ -244,11 +244,11 @@ mod tests {
 
     use super::*;
 
-    fn body_of(line: &[u8]) -> Body<'_> {
+    fn body_of(line: &[u8]) -> EntryBody<'_> {
         stdout_body(line, serde_json::from_slice::<&RawValue>(line).is_ok())
     }
 
-    fn written(entry: &Entry<'_>) -> Vec<u8> {
+    fn written(entry: &TapeEntry<'_>) -> Vec<u8> {
         let mut line = Vec::new();
         entry.write(&mut line);
         assert_eq!(line.pop(), Some(b'\n'));
@@ -256,83 +256,84 @@ mod tests {
     }
 
     #[test]
-    fn the_stamp_comes_first_and_the_body_is_verbatim() {
-        let entry = Entry {
+    fn entry_is_written_stamp_first_with_verbatim_body() {
+        let entry = TapeEntry {
             seq: Seq(17),
             at: Millis(183_402),
-            lane: Some(("dbt-all".into(), 1)),
-            body: Body::Out(br#"{"type":"result",  "odd":"\ud800"}"#),
+            attempt: Some(("dbt-all".into(), 1)),
+            body: EntryBody::Out(br#"{"type":"result",  "odd":"\ud800"}"#),
         };
         let line = written(&entry);
         assert_eq!(
             String::from_utf8_lossy(&line),
             r#"{"seq":17,"at":183402,"unit":"dbt-all","try":1,"out":{"type":"result",  "odd":"\ud800"}}"#
         );
-        assert_eq!(Entry::parse(&line), Ok(entry));
+        assert_eq!(TapeEntry::parse(&line), Ok(entry));
     }
 
     #[test]
-    fn a_reordered_line_still_reads() {
+    fn entry_with_reordered_keys_is_parsed() {
         let line = br#"{"out":{"a":1},"unit":"u","at":2,"try":3,"seq":1}"#;
-        let entry = Entry::parse(line).unwrap();
-        assert_eq!(entry.body, Body::Out(br#"{"a":1}"#));
-        assert_eq!(entry.lane, Some(("u".into(), 3)));
+        let entry = TapeEntry::parse(line).unwrap();
+        assert_eq!(entry.body, EntryBody::Out(br#"{"a":1}"#));
+        assert_eq!(entry.attempt, Some(("u".into(), 3)));
     }
 
     #[test]
-    fn a_torn_line_is_malformed() {
+    fn truncated_entry_is_malformed() {
         let whole = br#"{"seq":1,"at":2,"unit":"u","try":1,"err":"x"}"#;
         for end in 0..whole.len() {
-            assert_eq!(Entry::parse(&whole[..end]), Err(Malformed), "cut at {end}");
+            assert_eq!(TapeEntry::parse(&whole[..end]), Err(MalformedEntry), "cut at {end}");
         }
     }
 
     #[test]
-    fn the_head_of_a_line_tells_whose_it_is_and_how_its_body_begins() {
+    fn entry_head_has_the_stamp_and_the_start_of_the_body() {
         let lane = || Some(("u".into(), 3));
-        let out = Entry { seq: Seq(1), at: Millis(2), lane: lane(), body: Body::Out(br#"{"type":"user"}"#) };
+        let out =
+            TapeEntry { seq: Seq(1), at: Millis(2), attempt: lane(), body: EntryBody::Out(br#"{"type":"user"}"#) };
         let line = written(&out);
-        let (head, before) = Entry::parse_head(&line[..line.len() - 9]).unwrap();
-        assert_eq!(head, Entry { body: Body::Out(br#"{"type""#), ..out });
+        let (head, before) = TapeEntry::parse_head(&line[..line.len() - 9]).unwrap();
+        assert_eq!(head, TapeEntry { body: EntryBody::Out(br#"{"type""#), ..out });
         assert_eq!(&line[before..line.len() - 1], br#"{"type":"user"}"#);
 
         let text = "a\nb\\c\u{1f600}d\u{1}".repeat(2);
-        for body in [Body::Err(text.as_str().into()), Body::Raw(text.as_bytes().into())] {
-            let line = written(&Entry { seq: Seq(1), at: Millis(2), lane: lane(), body });
+        for body in [EntryBody::Err(text.as_str().into()), EntryBody::Raw(text.as_bytes().into())] {
+            let line = written(&TapeEntry { seq: Seq(1), at: Millis(2), attempt: lane(), body });
             for end in 43..line.len() - 1 {
-                let (head, _) = Entry::parse_head(&line[..end]).unwrap();
+                let (head, _) = TapeEntry::parse_head(&line[..end]).unwrap();
                 let head = head.body.bytes();
                 assert!(text.as_bytes().starts_with(head.strip_suffix(b"\"").unwrap_or(head)), "cut at {end}");
             }
         }
-        assert_eq!(Entry::parse_head(br#"{"seq":1,"at":2,"unit":"u","#), None);
+        assert_eq!(TapeEntry::parse_head(br#"{"seq":1,"at":2,"unit":"u","#), None);
     }
 
     #[test]
-    fn lines_that_cannot_stand_in_json_become_text() {
-        assert!(matches!(body_of(b"{\"a\":1}"), Body::Out(_)));
+    fn stdout_that_is_not_one_line_of_json_is_recorded_as_raw() {
+        assert!(matches!(body_of(b"{\"a\":1}"), EntryBody::Out(_)));
         for line in [&b"not json"[..], b"{\"a\":1", b"{\"a\":\r1}", b"\xff\xfe", b""] {
-            assert!(matches!(body_of(line), Body::Raw(_)), "{line:?}");
+            assert!(matches!(body_of(line), EntryBody::Raw(_)), "{line:?}");
         }
     }
 
     proptest! {
         #[test]
-        fn every_stdout_line_comes_back_as_its_bytes(
+        fn stdout_line_round_trips_byte_for_byte(
             line in prop::collection::vec(any::<u8>(), 0..60),
             unit in ".{0,12}",
             attempt in 1..9_u32,
         ) {
             let body = body_of(&line);
-            let entry = Entry { seq: Seq(1), at: Millis(2), lane: Some((unit.into(), attempt)), body };
+            let entry = TapeEntry { seq: Seq(1), at: Millis(2), attempt: Some((unit.into(), attempt)), body };
             let text = written(&entry);
             prop_assert!(memchr::memchr(b'\n', &text).is_none());
-            prop_assert_eq!(Entry::parse(&text), Ok(entry));
+            prop_assert_eq!(TapeEntry::parse(&text), Ok(entry));
         }
 
         #[test]
         fn parsing_never_panics(line in prop::collection::vec(any::<u8>(), 0..80)) {
-            let _ = Entry::parse(&line);
+            let _ = TapeEntry::parse(&line);
         }
     }
 
@@ -341,10 +342,10 @@ mod tests {
         let tape = include_str!("../../tests/fixtures/tapes/demo.jsonl");
         let corpus: Vec<Vec<u8>> = tape.lines().map(|line| line.as_bytes().to_vec()).collect();
         crate::fuzz::fuzz("tape", &corpus, |line| {
-            let head = Entry::parse_head(line);
-            if let Ok(entry) = Entry::parse(line) {
+            let head = TapeEntry::parse_head(line);
+            if let Ok(entry) = TapeEntry::parse(line) {
                 assert!(head.is_none_or(|(head, _)| (head.seq, head.at) == (entry.seq, entry.at)));
-                if let Body::Note(note) = entry.body {
+                if let EntryBody::Note(note) = entry.body {
                     drop(crate::tape::Note::parse(note));
                 }
             }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::RunId;
 
 /// The tape format that this program writes, and the newest that it reads.
-pub const FORMAT: u64 = 1;
+pub const FORMAT_VERSION: u64 = 1;
 
 /// First line of a tape.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,8 +34,8 @@ pub enum HeaderError {
     #[error("not a tape")]
     NotATape,
     /// Written by a later program.
-    #[error("tape format {0} is newer than this program reads ({FORMAT}); use a newer ingestdeck")]
-    Newer(u64),
+    #[error("tape format {0} is newer than this program reads ({FORMAT_VERSION}); use a newer ingestdeck")]
+    NewerFormat(u64),
     /// A tape whose header lacks something.
     #[error("the tape's header is damaged: {0}")]
     Damaged(String),
@@ -45,13 +45,13 @@ impl Header {
     /// Reads the first line of a tape.
     pub fn parse(line: &[u8]) -> Result<Self, HeaderError> {
         #[derive(Deserialize)]
-        struct Probe {
+        struct FormatProbe {
             tape: Option<u64>,
         }
-        let probe: Probe = serde_json::from_slice(line).map_err(|_| HeaderError::NotATape)?;
+        let probe: FormatProbe = serde_json::from_slice(line).map_err(|_| HeaderError::NotATape)?;
         match probe.tape {
             None => Err(HeaderError::NotATape),
-            Some(newer) if newer > FORMAT => Err(HeaderError::Newer(newer)),
+            Some(newer) if newer > FORMAT_VERSION => Err(HeaderError::NewerFormat(newer)),
             Some(_) => serde_json::from_slice(line).map_err(|error| HeaderError::Damaged(error.to_string())),
         }
     }
@@ -69,16 +69,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_newer_tape_is_refused_by_its_number() {
-        assert_eq!(Header::parse(br#"{"tape":2,"shape":"unknown"}"#), Err(HeaderError::Newer(2)));
+    fn newer_format_is_refused_with_its_number() {
+        assert_eq!(Header::parse(br#"{"tape":2,"shape":"unknown"}"#), Err(HeaderError::NewerFormat(2)));
         assert_eq!(Header::parse(br#"{"type":"system"}"#), Err(HeaderError::NotATape));
         assert!(matches!(Header::parse(br#"{"tape":1}"#), Err(HeaderError::Damaged(_))));
     }
 
     #[test]
-    fn a_header_survives_its_line() {
+    fn header_round_trips() {
         let header = Header {
-            tape: FORMAT,
+            tape: FORMAT_VERSION,
             program: "ingestdeck 0.1.0".into(),
             run: RunId(uuid::Uuid::from_u128(7)),
             started_at: "2026-11-22T01:02:03Z".parse().unwrap(),

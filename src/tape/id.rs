@@ -70,18 +70,18 @@ impl RunId {
     }
 
     /// When it began by the clock of then, in milliseconds since 1970: what ids are ordered by.
-    pub fn began_ms(&self) -> u64 {
+    pub fn started_at_ms(&self) -> u64 {
         let [a, b, c, d, e, f, ..] = *self.0.as_bytes();
         u64::from_be_bytes([0, 0, a, b, c, d, e, f])
     }
 
     /// This id, or one that is later than `newest`: a clock that was set back must not order runs anew.
     #[must_use]
-    pub fn after(self, newest: Self) -> Self {
+    pub fn later_than(self, newest: Self) -> Self {
         if self > newest {
             return self;
         }
-        let [_, _, time @ ..] = newest.began_ms().saturating_add(1).to_be_bytes();
+        let [_, _, time @ ..] = newest.started_at_ms().saturating_add(1).to_be_bytes();
         let mut bytes = *self.0.as_bytes();
         bytes[..6].copy_from_slice(&time);
         let later = Self(uuid::Uuid::from_bytes(bytes));

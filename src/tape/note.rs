@@ -3,10 +3,10 @@
 //! A kind that this program does not know is kept as [`Note::Unknown`], so that a newer tape of the same major
 //! version still replays.
 
-mod earlier;
-mod resumed;
+pub mod attempt_output;
+mod prior_run;
+mod resumed_session;
 mod source;
-pub mod work;
 
 use std::fmt;
 
@@ -14,17 +14,18 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use self::{
-    earlier::{Content, Continues, Earlier, Reused},
-    resumed::Resumed,
-    source::{DiffCounts, Evicted, FileRead, Projected, Selection, SourceRead},
-    work::Work,
+    attempt_output::AttemptOutput,
+    prior_run::{ContentDigests, ContinuedRun, PriorUnitSummary, ReusedSuccess},
+    resumed_session::ResumedSession,
+    source::{DiffCounts, FileRead, FilesEvicted, Selection, SourceRead, SourcesProjected},
 };
 use super::{Millis, UnitKey};
 
-pub mod integrate;
+pub mod integration;
 
-pub use integrate::{
-    Integrating, Integration, PatchIntegrated, PatchWritten, SaveFailed, Saved, Shared, SlRefRepair, SlRefsRepaired,
+pub use integration::{
+    IntegrationStarted, PatchIntegrated, PatchResult, PatchWritten, RunSaved, SaveFailed, SharedWrite, SlRefRepair,
+    SlRefsRepaired,
 };
 
 /// A decision or fact of ours.
@@ -36,9 +37,11 @@ pub enum Note {
     /// What the run read of one connection.
     SourceRead(Box<SourceRead>),
     /// What came of files that are gone was decided.
-    Evicted(Box<Evicted>),
+    #[serde(rename = "evicted")]
+    FilesEvicted(Box<FilesEvicted>),
     /// Sources that follow from files alone were written before any unit ran, or could not be.
-    Projected(Box<Projected>),
+    #[serde(rename = "projected")]
+    SourcesProjected(Box<SourcesProjected>),
     /// An agent process was started.
     AttemptStarted(Box<AttemptStarted>),
     /// The agent said what it offers, and we compared it with what it may.
@@ -65,7 +68,7 @@ pub enum Note {
     /// A person asked to stop this unit, or with no unit on the entry, the run.
     StopRequested {
         /// How firmly.
-        how: StopHow,
+        how: StopMode,
     },
     /// A person asked to hold this unit at its next tool call.
     HoldRequested,
@@ -133,11 +136,13 @@ pub enum Note {
     /// What a successful attempt wrote is in a patch.
     PatchWritten(PatchWritten),
     /// The patches of the run are being put together.
-    Integrating(Integrating),
+    #[serde(rename = "integrating")]
+    IntegrationStarted(IntegrationStarted),
     /// What became of the patch of an attempt.
     PatchIntegrated(Box<PatchIntegrated>),
     /// Everything that was taken is on the project's branch.
-    Saved(Saved),
+    #[serde(rename = "saved")]
+    RunSaved(RunSaved),
     /// Pages that spoke of sources that are gone do so no longer.
     SlRefsRepaired(SlRefsRepaired),
     /// What was taken could not be put on the branch.
@@ -161,9 +166,10 @@ pub enum Note {
         message: String,
     },
     /// Something worth a line of the log.
-    Said {
+    #[serde(rename = "said")]
+    Message {
         /// Severity.
-        level: Level,
+        level: Severity,
         /// One sentence.
         text: String,
     },
@@ -181,11 +187,14 @@ impl Note {
     /// Reads the body of a note entry. Never fails: what it does not know is [`Note::Unknown`].
     pub fn parse(json: &[u8]) -> Self {
         #[derive(Deserialize)]
-        struct Probe {
+        struct KindProbe {
             kind: Option<String>,
         }
         serde_json::from_slice(json).unwrap_or_else(|_| Self::Unknown {
-            kind: serde_json::from_slice::<Probe>(json).ok().and_then(|probe| probe.kind).unwrap_or_else(|| "?".into()),
+            kind: serde_json::from_slice::<KindProbe>(json)
+                .ok()
+                .and_then(|probe| probe.kind)
+                .unwrap_or_else(|| "?".into()),
         })
     }
 
@@ -204,7 +213,7 @@ pub struct RunPlanned {
     /// The units in plan order.
     pub units: Vec<PlannedUnit>,
     /// Connections that were left out, each with its reason.
-    pub skipped: Vec<Skipped>,
+    pub skipped: Vec<SkippedConnection>,
     /// Units that may run at once.
     pub concurrency: u32,
     /// Step budget of an attempt.
@@ -225,7 +234,7 @@ pub struct RunPlanned {
     pub instructions: Vec<String>,
     /// The run that this one continues.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub continues: Option<Continues>,
+    pub continues: Option<ContinuedRun>,
     /// Milliseconds without output after which an attempt is silent. `None` on tapes of older programs: 60 seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub silence_after_ms: Option<u64>,
@@ -295,7 +304,7 @@ impl Default for PlannedUnit {
 
 /// A connection that gives no units.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Skipped {
+pub struct SkippedConnection {
     /// Connection id.
     pub connection: String,
     /// One sentence.
@@ -344,7 +353,7 @@ pub struct AttemptStarted {
     pub tolerates_mismatch: bool,
     /// What the unit is made of. `None` on tapes of older programs, and where it could not be read.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub content: Option<Content>,
+    pub content: Option<ContentDigests>,
 }
 
 /// What a person wants of an attempt beyond the plan, or otherwise.
@@ -419,11 +428,11 @@ pub struct AttemptEnded {
     #[serde(default)]
     pub wrote: Vec<String>,
     /// What it did, and where that is on file.
-    #[serde(default, skip_serializing_if = "Work::is_empty")]
-    pub work: Work,
+    #[serde(default, skip_serializing_if = "AttemptOutput::is_empty")]
+    pub work: AttemptOutput,
     /// Anything a later program adds.
     #[serde(flatten)]
-    pub more: serde_json::Map<String, Value>,
+    pub extra: serde_json::Map<String, Value>,
 }
 
 /// A tool call that failed and was not made good.
@@ -439,7 +448,7 @@ pub struct CountedFailure {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
     /// The one word that counts.
-    pub outcome: Outcome,
+    pub outcome: AttemptOutcome,
     /// KTX's stop reason of the agent loop.
     pub stop: StopReason,
     /// What decided.
@@ -454,7 +463,7 @@ pub struct Verdict {
 /// Result of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum AttemptOutcome {
     /// Its writes count.
     Succeeded,
     /// Its writes do not count.
@@ -541,7 +550,7 @@ pub enum Cause {
 
 impl Cause {
     /// Its words, on screens.
-    pub fn word(&self) -> &str {
+    pub fn label(&self) -> &str {
         match self {
             Self::Completed => "completed",
             Self::Budget => "budget",
@@ -593,7 +602,7 @@ pub enum CallDecision {
 /// How firmly somebody asked to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum StopHow {
+pub enum StopMode {
     /// Start nothing new, let what runs end.
     Drain,
     /// Interrupt what runs, giving it time to say so.
@@ -605,7 +614,7 @@ pub enum StopHow {
 /// Severity of a remark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Level {
+pub enum Severity {
     /// For the curious.
     Debug,
     /// Normal.
@@ -634,14 +643,14 @@ pub struct RunEnded {
     /// Units that never ran.
     pub not_run: u32,
     /// Units whose writes count but are not on the project's branch.
-    #[serde(skip_serializing_if = "is_none")]
+    #[serde(skip_serializing_if = "is_zero")]
     pub unsaved: u32,
     /// Units that were not run because an earlier run did.
     pub reused: u32,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands it over so")]
-fn is_none(number: &u32) -> bool {
+fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
@@ -657,10 +666,10 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_survives_its_json() {
+    fn verdict_round_trips() {
         let note = Note::AttemptEnded(Box::new(AttemptEnded {
             verdict: Verdict {
-                outcome: Outcome::Failed,
+                outcome: AttemptOutcome::Failed,
                 stop: StopReason::Error,
                 cause: Cause::UsageLimit { resets_at: Some(1_700_000_000) },
                 reason: "usage limit reached".into(),
@@ -672,14 +681,14 @@ mod tests {
             signal: None,
             stderr_tail: vec!["x".into()],
             wrote: vec![],
-            work: Work { fatal_failures: Some(1), ..Work::default() },
-            more: serde_json::Map::default(),
+            work: AttemptOutput { fatal_failures: Some(1), ..AttemptOutput::default() },
+            extra: serde_json::Map::default(),
         }));
         assert_eq!(Note::parse(&note.to_json()), note);
     }
 
     #[test]
-    fn a_retry_as_planned_is_written_as_it_always_was() {
+    fn retry_without_amendment_keeps_the_old_json() {
         let note = Note::RetryRequested { next: 2, amendment: None };
         assert_eq!(note.to_json(), br#"{"kind":"retry_requested","next":2}"#);
         assert_eq!(Note::parse(&note.to_json()), note);
@@ -690,7 +699,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_of_the_future_is_not_an_error() {
+    fn unknown_cause_is_kept_as_other() {
         assert_eq!(serde_json::from_str::<Cause>(r#""eaten""#).unwrap(), Cause::Other("eaten".into()));
     }
 }

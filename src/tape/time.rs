@@ -17,7 +17,7 @@ impl Millis {
     }
 
     /// The wall-clock time of this moment in a run that started at `start`.
-    pub fn after(self, start: Timestamp) -> Option<Timestamp> {
+    pub fn to_timestamp(self, start: Timestamp) -> Option<Timestamp> {
         let span = jiff::SignedDuration::from_millis(i64::try_from(self.0).ok()?);
         start.checked_add(span).ok()
     }
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_read_like_a_clock() {
+    fn millis_display_is_a_short_duration() {
         let shown = |ms| Millis(ms).to_string();
         assert_eq!([shown(3_400), shown(61_000), shown(3_660_000)], ["3s", "1m 01s", "1h 01m"]);
     }

@@ -23,7 +23,7 @@ pub enum Scope {
 
 /// Heading in the help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Group {
+pub enum HelpGroup {
     /// Moving about.
     Move,
     /// Acting on units.
@@ -38,7 +38,7 @@ pub enum Group {
     Dialogs,
 }
 
-impl Group {
+impl HelpGroup {
     /// Every group, in the order of the help.
     pub const ALL: [Self; 6] = [Self::Move, Self::Units, Self::Find, Self::Time, Self::Screen, Self::Dialogs];
 
@@ -59,11 +59,11 @@ macro_rules! actions {
     ($($variant:ident $name:literal $group:ident $scope:ident $hint:literal $about:literal;)+) => {
         /// A named action.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum Action {
+        pub enum UserAction {
             $(#[doc = $about] $variant,)+
         }
 
-        impl Action {
+        impl UserAction {
             /// Every action, in the order of the help.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
@@ -73,8 +73,8 @@ macro_rules! actions {
             }
 
             /// Its heading in the help.
-            pub fn group(self) -> Group {
-                match self { $(Self::$variant => Group::$group,)+ }
+            pub fn group(self) -> HelpGroup {
+                match self { $(Self::$variant => HelpGroup::$group,)+ }
             }
 
             /// Where it can be used.
@@ -88,7 +88,7 @@ macro_rules! actions {
             }
 
             /// What it does, for the help.
-            pub fn about(self) -> &'static str {
+            pub fn description(self) -> &'static str {
                 match self { $(Self::$variant => $about,)+ }
             }
         }

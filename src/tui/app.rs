@@ -2,9 +2,9 @@
 //!
 //! Executes effects, folds in slices, fills the cache, and says when to wake up. It must not wait for anything.
 
-mod beside;
-mod frame;
+mod paint;
 mod perform;
+mod side_pane;
 mod time;
 mod work;
 
@@ -12,37 +12,37 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use self::beside::Follower;
+use self::side_pane::SidePaneFollower;
 use super::{
-    Exit, Left, Options,
-    breakpoint::Watch,
+    ExitReason, Options, TuiExit,
+    breakpoint::StopWatcher,
     cache::Cache,
-    effect::{Command, Step},
-    frame::{Dirty, Growth, Limiter},
-    handout::Handout,
-    model::{Model, Pace},
-    msg::Msg,
-    outside::{Herald, Outside},
-    play::Player,
-    seek,
+    effect::{RunCommand, TimeStep},
+    export::Export,
+    frame::{FrameLimiter, GrowthLimiter, RedrawPriority},
+    host::ClockReading as Now,
+    model::{Playback, ScreenModel},
+    msg::ScreenMessage,
+    notification::{Notifier, TerminalStatus},
+    playback::Player,
+    text_search,
     theme::Theme,
     update::update,
-    view::Shown,
-    world::Moment as Now,
+    view::SourceStatus,
 };
 use crate::{
-    run::{Moment, Progress, Timeline, state::UnitStatus},
+    run::{PollStatus, SeekTarget, Timeline, state::UnitStatus},
     tape::Millis,
 };
 
 /// Bytes folded before the first frame.
-pub const FIRST_WINDOW: usize = 256 * 1024;
+pub const INITIAL_FOLD_BYTES: usize = 256 * 1024;
 /// How often a record that may grow is looked at, when nobody tells that it grew.
-const LOOK_AGAIN: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Something that only the world can do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Act {
+pub enum HostRequest {
     /// Leave.
     Quit,
     /// Stop the program until it is continued.
@@ -50,7 +50,7 @@ pub enum Act {
     /// Put text on the clipboard.
     Copy(String),
     /// Give text to an editor or a pager.
-    HandOut(Handout),
+    OpenExport(Export),
     /// Take or leave the mouse.
     Mouse(bool),
     /// Paint everything again.
@@ -59,78 +59,78 @@ pub enum Act {
 
 /// What the screen is to the run.
 #[derive(Debug)]
-pub enum Part {
+pub enum RunAccess {
     /// It shows a record.
-    Replays,
+    Replay,
     /// It shows the run of another process, which takes no orders from here.
-    Watches,
+    Watch,
     /// It shows the run of this process, which takes orders.
-    Runs(mpsc::Sender<Command>),
+    Control(mpsc::Sender<RunCommand>),
 }
 
 /// A timeline on a screen.
 #[derive(Debug)]
 pub struct App {
     timeline: Timeline,
-    model: Model,
+    model: ScreenModel,
     cache: Cache,
     theme: Theme,
-    shown: Shown,
-    commands: Option<mpsc::Sender<Command>>,
-    limiter: Limiter,
-    growth: Growth,
-    herald: Herald,
+    shown: SourceStatus,
+    commands: Option<mpsc::Sender<RunCommand>>,
+    limiter: FrameLimiter,
+    growth: GrowthLimiter,
+    notifier: Notifier,
     player: Option<Player>,
     /// When the next entry is due at the player's pace.
     next: Option<Millis>,
     /// The pace that is kept; the model may want another one.
-    pace: Pace,
+    playback: Playback,
     /// On the way to a goal.
-    walk: Option<Watch>,
+    goal_watch: Option<StopWatcher>,
     /// Somebody points at this moment.
-    scrub: Option<Moment>,
-    search: Option<seek::Search>,
-    progress: Progress,
+    pending_scrub: Option<SeekTarget>,
+    search: Option<text_search::TextSearch>,
+    progress: PollStatus,
     /// False until the beginnings of all entries are known.
     indexed: bool,
     /// True while a view shows something that is not read or laid out to its end.
-    unread: bool,
+    has_unread: bool,
     slice: usize,
-    moment: Now,
-    follower: Follower,
+    clock: Now,
+    side_pane: SidePaneFollower,
     /// When the story last changed, and by then how long the run was.
     changed: Duration,
 }
 
 impl App {
     /// A screen over `timeline`, playing that part.
-    pub fn new(timeline: Timeline, part: Part, options: Options, moment: Now) -> Self {
+    pub fn new(timeline: Timeline, part: RunAccess, options: Options, moment: Now) -> Self {
         let (live, watching, commands) = match part {
-            Part::Replays => (false, false, None),
-            Part::Watches => (true, true, None),
-            Part::Runs(commands) => (true, false, Some(commands)),
+            RunAccess::Replay => (false, false, None),
+            RunAccess::Watch => (true, true, None),
+            RunAccess::Control(commands) => (true, false, Some(commands)),
         };
-        let mut model = Model::new(options.keymap, live);
-        model.watching = watching;
-        model.mouse = options.manners.mouse;
+        let mut model = ScreenModel::new(options.keymap, live);
+        model.is_watching = watching;
+        model.mouse = options.terminal.mouse;
         model.can_hold = live && !watching && options.can_hold;
-        model.pace = match (options.paused, options.speed) {
-            (true, _) => Pace::Hold,
-            (false, Some(speed)) if speed.is_infinite() => Pace::Full,
-            (false, Some(speed)) => Pace::Scaled(speed),
-            (false, None) => Pace::Follow,
+        model.playback = match (options.paused, options.speed) {
+            (true, _) => Playback::Paused,
+            (false, Some(speed)) if speed.is_infinite() => Playback::Unthrottled,
+            (false, Some(speed)) => Playback::Speed(speed),
+            (false, None) => Playback::Follow,
         };
-        options.told.into_iter().for_each(|told| model.announce(told));
-        let origin = timeline.source().origin().clone();
-        model.extent.has_times = origin.has_times;
-        model.extent.started_at = origin.started_at;
-        model.extent.zone = options.zone;
-        let shown = Shown {
-            known: timeline.known(),
+        options.startup_messages.into_iter().for_each(|told| model.announce(told));
+        let origin = timeline.source().info().clone();
+        model.bounds.has_times = origin.has_times;
+        model.bounds.started_at = origin.started_at;
+        model.bounds.zone = options.zone;
+        let shown = SourceStatus {
+            known_entries: timeline.known_entries(),
             position: timeline.source().position(),
             at_end: false,
             ended: false,
-            broken: None,
+            read_error: None,
             origin,
         };
         let mut app = Self {
@@ -140,192 +140,196 @@ impl App {
             theme: options.theme,
             shown,
             commands,
-            limiter: Limiter::new(options.fps),
-            growth: Growth::new(options.fps),
-            herald: Herald::default(),
+            limiter: FrameLimiter::new(options.fps),
+            growth: GrowthLimiter::new(options.fps),
+            notifier: Notifier::default(),
             player: None,
             next: None,
-            pace: Pace::Follow,
-            walk: None,
-            scrub: None,
+            playback: Playback::Follow,
+            goal_watch: None,
+            pending_scrub: None,
             search: None,
-            progress: Progress::More,
+            progress: PollStatus::More,
             // A live run is at its end as soon as it is folded; there is nothing to find ahead.
             indexed: live,
-            unread: false,
-            slice: FIRST_WINDOW,
-            moment,
-            follower: Follower::default(),
+            has_unread: false,
+            slice: INITIAL_FOLD_BYTES,
+            clock: moment,
+            side_pane: SidePaneFollower::default(),
             changed: moment.now,
         };
-        app.limiter.mark(Dirty::Now);
-        app.fold(FIRST_WINDOW);
-        app.facts();
-        if app.model.pace != Pace::Follow {
-            app.go(Moment::Entries(0));
-            app.set_pace(app.model.pace);
+        app.limiter.mark(RedrawPriority::Now);
+        app.fold(INITIAL_FOLD_BYTES);
+        app.refresh_facts();
+        if app.model.playback != Playback::Follow {
+            app.seek_when_read(SeekTarget::Entries(0));
+            app.set_pace(app.model.playback);
         }
         app
     }
 
     /// What is left of the screen.
-    pub fn leave(self, how: Left) -> Exit {
-        Exit { how, interrupted: self.model.interrupts > 0, timeline: self.timeline }
+    pub fn leave(self, how: ExitReason) -> TuiExit {
+        TuiExit { reason: how, interrupted: self.model.interrupts > 0, timeline: self.timeline }
     }
 
     /// Moves the clock.
     pub fn tick(&mut self, moment: Now) {
-        let shown = |model: &Model| {
-            (model.time.0 / 1000, model.extent.now.0 / 1000, model.toasts.len(), model.totals.count(UnitStatus::Silent))
+        let shown = |model: &ScreenModel| {
+            (model.time.0 / 1000, model.bounds.now.0 / 1000, model.toasts.len(), model.totals.count(UnitStatus::Silent))
         };
         let before = shown(&self.model);
-        self.moment = moment;
-        if self.pass_time() {
-            self.facts();
+        self.clock = moment;
+        if self.advance_clock() {
+            self.refresh_facts();
         }
-        let msg = Msg::Tick { now: moment.now, time: self.run_time(), present: self.present() };
+        let msg = ScreenMessage::Tick { now: moment.now, time: self.run_time(), present: self.present() };
         self.update(msg);
         if before != shown(&self.model) {
-            self.limiter.mark(Dirty::Soon);
+            self.limiter.mark(RedrawPriority::Soon);
         }
-        if self.follower.due().is_some_and(|due| due <= moment.now) {
-            self.limiter.mark(Dirty::Now);
+        if self.side_pane.due().is_some_and(|due| due <= moment.now) {
+            self.limiter.mark(RedrawPriority::Now);
         }
     }
 
     /// The time of the run at the moment that is shown.
     fn run_time(&self) -> Millis {
-        let now = self.timeline.story().state.now;
-        match (self.model.pace, &self.player) {
-            (Pace::Scaled(_), Some(player)) => player.time(self.moment.now).max(now),
-            (Pace::Follow, _) if self.runs() => self.present().max(now),
+        let now = self.timeline.view().state.last_entry_at;
+        match (self.model.playback, &self.player) {
+            (Playback::Speed(_), Some(player)) => player.time(self.clock.now).max(now),
+            (Playback::Follow, _) if self.is_clock_running() => self.present().max(now),
             _ => now,
         }
     }
 
     /// True while time passes without entries.
-    fn runs(&self) -> bool {
-        let totals = &self.model.extent.present;
-        let queued = self.timeline.present().ended.is_none() && totals.count(UnitStatus::Queued) > 0;
-        self.model.live && (totals.active() > 0 || queued)
+    fn is_clock_running(&self) -> bool {
+        let totals = &self.model.bounds.present_totals;
+        let queued = self.timeline.latest_state().ended.is_none() && totals.count(UnitStatus::Queued) > 0;
+        self.model.is_live && (totals.active_units() > 0 || queued)
     }
 
     /// A message from outside.
-    pub fn input(&mut self, msg: Msg) -> Vec<Act> {
-        if matches!(msg, Msg::Key(_) | Msg::Paste(_) | Msg::Click { .. } | Msg::Wheel { .. }) {
-            self.herald.touched(self.moment.now);
+    pub fn input(&mut self, msg: ScreenMessage) -> Vec<HostRequest> {
+        if matches!(
+            msg,
+            ScreenMessage::Key(_) | ScreenMessage::Paste(_) | ScreenMessage::Click { .. } | ScreenMessage::Wheel { .. }
+        ) {
+            self.notifier.key_pressed(self.clock.now);
         }
-        self.limiter.mark(Dirty::Now);
+        self.limiter.mark(RedrawPriority::Now);
         // Whoever drags over many moments wants to see the last one.
-        if !matches!(msg, Msg::Drag { .. } | Msg::Click { .. }) {
-            self.settle_scrub();
+        if !matches!(msg, ScreenMessage::Drag { .. } | ScreenMessage::Click { .. }) {
+            self.apply_scrub();
         }
         self.update(msg)
     }
 
-    fn update(&mut self, msg: Msg) -> Vec<Act> {
-        let effects = update(&mut self.model, self.timeline.story(), msg);
+    fn update(&mut self, msg: ScreenMessage) -> Vec<HostRequest> {
+        let effects = update(&mut self.model, self.timeline.view(), msg);
         effects.into_iter().filter_map(|effect| self.perform(effect)).collect()
     }
 
     /// The run broke off: what is on the record is all there will be, and nobody takes orders any more.
-    pub fn broke(&mut self, why: String) {
-        self.model.say(why.clone());
-        self.model.broken = Some(why);
-        self.over();
+    pub fn recording_failed(&mut self, why: String) {
+        self.model.show_message(why.clone());
+        self.model.recording_failure = Some(why);
+        self.tape_finished();
     }
 
     /// The record will not grow any more, and nobody takes orders.
-    pub fn over(&mut self) {
-        (self.model.live, self.model.watching) = (false, false);
+    pub fn tape_finished(&mut self) {
+        (self.model.is_live, self.model.is_watching) = (false, false);
         self.commands = None;
-        self.look_again();
+        self.poll_tape();
         self.redraw();
     }
 
     /// False while nothing new could be heard of how the record grows.
-    pub fn takes_growth(&self) -> bool {
-        self.growth.is_news()
+    pub fn accepts_growth(&self) -> bool {
+        self.growth.accepts_growth()
     }
 
     /// The record grew. It is looked at now or a little later.
-    pub fn grew(&mut self, now: Duration) {
-        if self.growth.arrives(now) {
-            self.look_again();
+    pub fn tape_grew(&mut self, now: Duration) {
+        if self.growth.note_growth(now) {
+            self.poll_tape();
         }
     }
 
-    fn look_again(&mut self) {
-        self.progress = Progress::More;
+    fn poll_tape(&mut self) {
+        self.progress = PollStatus::More;
     }
 
     /// Brings what depends on time alone to the moment that is shown. True if a unit became silent, or is not yet.
-    fn pass_time(&mut self) -> bool {
+    fn advance_clock(&mut self) -> bool {
         // What has not been read yet may break a silence.
-        let caught_up = self.progress != Progress::More;
+        let caught_up = self.progress != PollStatus::More;
         let shown = if caught_up || self.player.is_some() { self.run_time() } else { Millis(0) };
         let present = if caught_up { self.present() } else { Millis(0) };
-        self.timeline.pass_time(shown, present, &mut |_| {})
+        self.timeline.advance_clock(shown, present, &mut |_| {})
     }
 
-    fn facts(&mut self) {
-        self.pass_time();
-        self.shown.known = self.timeline.known().max(self.timeline.source().found().unwrap_or_default());
+    fn refresh_facts(&mut self) {
+        self.advance_clock();
+        self.shown.known_entries =
+            self.timeline.known_entries().max(self.timeline.source().known_entries().unwrap_or_default());
         self.shown.position = self.timeline.source().position();
-        self.shown.at_end = self.progress != Progress::More;
-        self.shown.ended = self.progress == Progress::End;
-        let entries = self.timeline.story().state.entries;
-        let extent = &mut self.model.extent;
-        (extent.last, extent.known) = (self.timeline.chronicle().last(), self.shown.known);
-        if let Some(present) = extent.present.again(self.timeline.present()) {
-            extent.present = present;
+        self.shown.at_end = self.progress != PollStatus::More;
+        self.shown.ended = self.progress == PollStatus::End;
+        let entries = self.timeline.view().state.entries;
+        let extent = &mut self.model.bounds;
+        (extent.last_at, extent.known_entries) = (self.timeline.activity().end_time(), self.shown.known_entries);
+        if let Some(present) = extent.present_totals.updated(self.timeline.latest_state()) {
+            extent.present_totals = present;
         }
-        self.model.at_end = self.shown.ended && self.indexed && entries > 0 && entries >= self.shown.known;
-        self.model.settle(self.timeline.story());
+        self.model.at_end = self.shown.ended && self.indexed && entries > 0 && entries >= self.shown.known_entries;
+        self.model.refresh(self.timeline.view());
     }
 
     /// When to look again although nothing happens; `None` to sleep until something does.
-    pub fn wake(&self) -> Option<Duration> {
-        let now = self.moment.now;
+    pub fn next_wakeup(&self) -> Option<Duration> {
+        let now = self.clock.now;
         let toast = self.model.toasts.iter().map(|toast| toast.until).min();
         let frame = self.limiter.due();
         let play = self.player.zip(self.next).map(|(player, next)| player.due(next));
-        let runs = self.runs() || self.player.is_some();
+        let runs = self.is_clock_running() || self.player.is_some();
         // The clock on screen shows whole seconds.
         let second = runs.then(|| {
-            let time = if self.player.is_some() { self.model.time } else { self.model.extent.now };
+            let time = if self.player.is_some() { self.model.time } else { self.model.bounds.now };
             let rest = 1000 - time.0 % 1000;
-            let speed = if let Pace::Scaled(speed) = self.model.pace { speed } else { 1.0 };
+            let speed = if let Playback::Speed(speed) = self.model.playback { speed } else { 1.0 };
             #[expect(clippy::cast_precision_loss, reason = "below 1000")]
             let wait = Duration::from_secs_f64((rest as f64 / 1000.0 / speed).max(0.033));
             now + wait
         });
-        let grow = (self.progress == Progress::Waiting && !self.model.live).then_some(now + LOOK_AGAIN);
-        [toast, frame, play, second, grow, self.growth.due(), self.follower.due()].into_iter().flatten().min()
+        let grow = (self.progress == PollStatus::Waiting && !self.model.is_live).then_some(now + POLL_INTERVAL);
+        [toast, frame, play, second, grow, self.growth.due(), self.side_pane.due()].into_iter().flatten().min()
     }
 
     /// A timer went off.
-    pub fn woke(&mut self, now: Duration) {
-        let may_have_grown = self.progress == Progress::Waiting && !self.model.live;
-        if self.growth.is_taken(now) || may_have_grown {
-            self.look_again();
+    pub fn timer_fired(&mut self, now: Duration) {
+        let may_have_grown = self.progress == PollStatus::Waiting && !self.model.is_live;
+        if self.growth.take_due(now) || may_have_grown {
+            self.poll_tape();
         }
     }
 
     /// True when a frame is due.
     pub fn is_due(&self) -> bool {
-        self.limiter.is_due(self.moment.now)
+        self.limiter.is_due(self.clock.now)
     }
 
     /// Asks for a whole frame at once, on a terminal that others have used meanwhile.
     pub fn redraw(&mut self) {
-        self.herald.forget();
-        self.limiter.mark(Dirty::Now);
+        self.notifier.reset();
+        self.limiter.mark(RedrawPriority::Now);
     }
 
     /// A frame is on the screen.
-    pub fn drawn(&mut self) {
-        self.limiter.drawn(self.moment.now);
+    pub fn frame_drawn(&mut self) {
+        self.limiter.frame_drawn(self.clock.now);
     }
 
     /// True when it is known how many entries there are.
@@ -335,28 +339,28 @@ impl App {
 
     /// True when everything there is has been folded, or played.
     pub fn is_at_end(&self) -> bool {
-        match self.model.pace {
-            Pace::Follow => self.progress == Progress::End,
-            Pace::Scaled(_) | Pace::Full => false,
-            Pace::Hold => self.indexed && self.timeline.story().state.entries >= self.shown.known,
+        match self.model.playback {
+            Playback::Follow => self.progress == PollStatus::End,
+            Playback::Speed(_) | Playback::Unthrottled => false,
+            Playback::Paused => self.indexed && self.timeline.view().state.entries >= self.shown.known_entries,
         }
     }
 
     /// What is to be told outside of the screen, with the frame that is due.
-    pub fn outside(&mut self) -> Outside {
-        let caught_up = self.progress != Progress::More;
-        let state = if self.model.live { self.timeline.present() } else { &self.timeline.story().state };
-        self.herald.tell(&self.model, &self.shown.origin, state, caught_up)
+    pub fn terminal_status(&mut self) -> TerminalStatus {
+        let caught_up = self.progress != PollStatus::More;
+        let state = if self.model.is_live { self.timeline.latest_state() } else { &self.timeline.view().state };
+        self.notifier.poll_status(&self.model, &self.shown.origin, state, caught_up)
     }
 
     /// The terminal got or lost the focus.
     pub fn focus(&mut self, gained: bool) {
-        self.herald.focus(gained);
+        self.notifier.focus(gained);
     }
 
     /// Tells something for a while.
-    pub fn say(&mut self, text: String) {
-        self.model.say(text);
-        self.limiter.mark(Dirty::Now);
+    pub fn show_message(&mut self, text: String) {
+        self.model.show_message(text);
+        self.limiter.mark(RedrawPriority::Now);
     }
 }

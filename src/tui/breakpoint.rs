@@ -10,10 +10,10 @@ use serde_json::Value;
 use crate::{
     actions::label,
     run::{
-        Arrived, Emitted, Mark, Moment,
-        event::{Detail, Event, Phase, ToolDetail},
-        state::{LaneId, Story},
-        timeline::Guide,
+        ActivityMark, EntryRef, FoldEvent, SeekTarget,
+        event::{ActionDetail, ActionPhase, AgentEvent, ToolDetail},
+        state::{AttemptId, RunView},
+        timeline::StopCondition,
     },
     tape::{Millis, Seq},
 };
@@ -24,9 +24,9 @@ pub enum Condition {
     /// A call, a session or a unit fails, or a call is refused.
     Failure,
     /// A tool is called.
-    Tool(Pattern),
+    Tool(NamePattern),
     /// A call names a file.
-    Path(Pattern),
+    Path(NamePattern),
     /// The run has cost so many US dollars.
     Cost(f64),
     /// An attempt said nothing for so long.
@@ -35,18 +35,18 @@ pub enum Condition {
 
 /// A pattern for names, as shells know them: `*`, `?`, `[a-z]`, `{a,b}`.
 #[derive(Clone, Debug)]
-pub struct Pattern {
+pub struct NamePattern {
     text: String,
     matcher: GlobMatcher,
 }
 
-impl PartialEq for Pattern {
+impl PartialEq for NamePattern {
     fn eq(&self, other: &Self) -> bool {
         self.text == other.text
     }
 }
 
-impl Pattern {
+impl NamePattern {
     /// Reads a pattern.
     ///
     /// # Errors
@@ -56,7 +56,7 @@ impl Pattern {
         Ok(Self { text: text.to_owned(), matcher: glob.compile_matcher() })
     }
 
-    fn fits(&self, name: &str) -> bool {
+    fn matches(&self, name: &str) -> bool {
         name == self.text || self.matcher.is_match(name)
     }
 }
@@ -76,40 +76,40 @@ impl fmt::Display for Condition {
 
 impl Condition {
     /// True if a call of `tool` with these arguments is what this waits for: of a tool or a path, that is.
-    pub fn calls(&self, tool: &str, input: &Value) -> bool {
+    pub fn matches_call_input(&self, tool: &str, input: &Value) -> bool {
         match self {
-            Self::Tool(pattern) => pattern.fits(label::short_name(tool)) || pattern.fits(tool),
-            Self::Path(pattern) => names_a_file(input, false, pattern),
+            Self::Tool(pattern) => pattern.matches(label::short_name(tool)) || pattern.matches(tool),
+            Self::Path(pattern) => has_file_argument(input, false, pattern),
             Self::Failure | Self::Cost(_) | Self::Silence(_) => false,
         }
     }
 
     /// What a call does that this waits for.
-    fn sees(&self, call: &ToolDetail<'_>) -> Option<String> {
+    fn matches_call(&self, call: &ToolDetail<'_>) -> Option<String> {
         let name = call.tool_name.as_deref().unwrap_or_default();
         let input = call.tool_input.as_ref().map(|input| input.raw());
-        let says = || format!("calls {}", label::call(name, input, None).text);
+        let says = || format!("calls {}", label::call_label(name, input, None).text);
         match self {
             // The arguments are of no interest, and may be long.
-            Self::Tool(_) => self.calls(name, &Value::Null).then(says),
+            Self::Tool(_) => self.matches_call_input(name, &Value::Null).then(says),
             Self::Path(_) => {
                 let input: Value = serde_json::from_str(input?.0).ok()?;
-                self.calls(name, &input).then(says)
+                self.matches_call_input(name, &input).then(says)
             }
             Self::Failure | Self::Cost(_) | Self::Silence(_) => None,
         }
     }
 
     /// What has happened that this waits for, behind an entry.
-    fn happened(&self, story: &Story, spent: f64) -> Option<String> {
-        let touch = &story.touch;
+    fn is_met(&self, story: &RunView, spent: f64) -> Option<String> {
+        let touch = &story.last_change;
         match self {
-            Self::Failure if touch.marks.has(Mark::Failure) => Some("failure".to_owned()),
-            Self::Failure if touch.marks.has(Mark::Denial) => Some("denial".to_owned()),
+            Self::Failure if touch.marks.has(ActivityMark::Failure) => Some("failure".to_owned()),
+            Self::Failure if touch.marks.has(ActivityMark::Denial) => Some("denial".to_owned()),
             Self::Cost(most) if spent < *most && story.state.spent_usd >= *most => {
                 Some(format!("the run has cost ${:.4}", story.state.spent_usd))
             }
-            Self::Silence(least) if touch.lane.is_some() && touch.silence >= *least => {
+            Self::Silence(least) if touch.attempt.is_some() && touch.silence >= *least => {
                 Some(format!("said nothing for {} before this", touch.silence))
             }
             Self::Failure | Self::Tool(_) | Self::Path(_) | Self::Cost(_) | Self::Silence(_) => None,
@@ -118,15 +118,15 @@ impl Condition {
 }
 
 /// True if arguments name a file of that pattern: by its whole path, or by its last part.
-fn names_a_file(input: &Value, is_path: bool, pattern: &Pattern) -> bool {
+fn has_file_argument(input: &Value, is_path: bool, pattern: &NamePattern) -> bool {
     match input {
         Value::String(text) if is_path => {
-            pattern.fits(text) || text.rsplit('/').next().is_some_and(|last| pattern.fits(last))
+            pattern.matches(text) || text.rsplit('/').next().is_some_and(|last| pattern.matches(last))
         }
-        Value::Array(items) => items.iter().any(|item| names_a_file(item, is_path, pattern)),
+        Value::Array(items) => items.iter().any(|item| has_file_argument(item, is_path, pattern)),
         Value::Object(fields) => fields.iter().any(|(key, value)| {
             let key = key.to_ascii_lowercase();
-            names_a_file(value, key.contains("path") || key.contains("file"), pattern)
+            has_file_argument(value, key.contains("path") || key.contains("file"), pattern)
         }),
         Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
@@ -138,7 +138,7 @@ pub struct Breakpoint {
     /// What it waits for.
     pub condition: Condition,
     /// False while it is switched off.
-    pub on: bool,
+    pub is_enabled: bool,
 }
 
 /// What a walk through time is to reach.
@@ -162,43 +162,43 @@ pub enum Goal {
         here: u64,
     },
     /// A moment; breakpoints do not count.
-    Moment(Moment),
+    Moment(SeekTarget),
 }
 
 /// Why time stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hit {
+pub struct TimeStop {
     /// Entry behind which it stands.
     pub seq: Seq,
     /// Attempt that it is about.
-    pub lane: Option<LaneId>,
+    pub attempt: Option<AttemptId>,
     /// The breakpoint, by its position in the list; `None` for the goal.
     pub breakpoint: Option<usize>,
     /// What happened; nothing for a step.
-    pub what: String,
+    pub description: String,
 }
 
 /// Looks for a goal and for breakpoints.
 #[derive(Clone, Debug)]
-pub struct Watch {
+pub struct StopWatcher {
     /// The last moment to go to, if time has a bound.
-    pub upto: Option<Moment>,
+    pub upto: Option<SeekTarget>,
     goal: Goal,
     breakpoints: Vec<(usize, Condition)>,
-    spent: f64,
+    cost: f64,
     /// What the entry that is being folded called for.
-    called: Option<(Option<usize>, String)>,
+    current_call: Option<(Option<usize>, String)>,
     /// Why time stopped.
-    pub hit: Option<Hit>,
+    pub hit: Option<TimeStop>,
 }
 
-impl Watch {
+impl StopWatcher {
     /// Begins at `story`.
-    pub fn new(goal: Goal, breakpoints: &[Breakpoint], story: &Story) -> Self {
+    pub fn new(goal: Goal, breakpoints: &[Breakpoint], story: &RunView) -> Self {
         let upto = if let Goal::Moment(moment) = goal { Some(moment) } else { None };
-        let on = breakpoints.iter().enumerate().filter(|(_, breakpoint)| breakpoint.on && upto.is_none());
+        let on = breakpoints.iter().enumerate().filter(|(_, breakpoint)| breakpoint.is_enabled && upto.is_none());
         let breakpoints = on.map(|(place, breakpoint)| (place, breakpoint.condition.clone())).collect();
-        Self { upto, goal, breakpoints, spent: story.state.spent_usd, called: None, hit: None }
+        Self { upto, goal, breakpoints, cost: story.state.spent_usd, current_call: None, hit: None }
     }
 
     /// What it is to reach.
@@ -212,12 +212,12 @@ impl Watch {
     }
 
     /// True if the goal is reached, for goals that say nothing.
-    fn is_there(&self, story: &Story) -> bool {
+    fn is_goal_reached(&self, story: &RunView) -> bool {
         let unit = |unit: usize| story.state.units.get(unit);
         match self.goal {
             Goal::Row(place) => {
-                let lane = story.touch.lane.filter(|_| story.touch.began);
-                unit(place).is_some_and(|unit| unit.attempts.iter().any(|attempt| Some(attempt.lane) == lane))
+                let lane = story.last_change.attempt.filter(|_| story.last_change.row_began);
+                unit(place).is_some_and(|unit| unit.attempts.iter().any(|attempt| Some(attempt.id) == lane))
             }
             Goal::Turn(place, before) => unit(place).is_some_and(|unit| turns(unit) > before),
             Goal::TurnBack { unit: place, turn, .. } => unit(place).is_some_and(|unit| turns(unit) >= turn),
@@ -227,34 +227,35 @@ impl Watch {
 }
 
 /// Turns of all attempts of a unit.
-pub fn turns(unit: &crate::run::state::Unit) -> u64 {
+pub fn turns(unit: &crate::run::state::UnitState) -> u64 {
     unit.attempts.iter().map(|attempt| u64::from(attempt.turns)).sum()
 }
 
-impl Guide for Watch {
-    fn is_beyond(&mut self, arrived: &Arrived<'_>) -> bool {
-        self.upto.is_some_and(|upto| !upto.takes(arrived))
+impl StopCondition for StopWatcher {
+    fn stops_before(&mut self, arrived: &EntryRef<'_>) -> bool {
+        self.upto.is_some_and(|upto| !upto.includes_entry(arrived))
     }
 
-    fn see(&mut self, emitted: &Emitted<'_>) {
-        if let Emitted::Event { event: Event::Action(action), .. } = emitted
-            && action.phase == Phase::Started
-            && let Detail::Tool(call) = &action.action.detail
-            && self.called.is_none()
+    fn observe(&mut self, emitted: &FoldEvent<'_>) {
+        if let FoldEvent::Event { event: AgentEvent::Action(action), .. } = emitted
+            && action.phase == ActionPhase::Started
+            && let ActionDetail::Tool(call) = &action.action.detail
+            && self.current_call.is_none()
         {
-            let called = self.conditions().find_map(|(place, condition)| Some((place, condition.sees(call)?)));
-            self.called = called;
+            let called = self.conditions().find_map(|(place, condition)| Some((place, condition.matches_call(call)?)));
+            self.current_call = called;
         }
     }
 
-    fn stops_behind(&mut self, arrived: &Arrived<'_>, story: &Story) -> bool {
-        let called = self.called.take();
+    fn stops_after(&mut self, arrived: &EntryRef<'_>, story: &RunView) -> bool {
+        let called = self.current_call.take();
         let happened =
-            || self.conditions().find_map(|(place, condition)| Some((place, condition.happened(story, self.spent)?)));
-        let found = called.or_else(happened).or_else(|| self.is_there(story).then(|| (None, String::new())));
-        self.spent = story.state.spent_usd;
+            || self.conditions().find_map(|(place, condition)| Some((place, condition.is_met(story, self.cost)?)));
+        let found = called.or_else(happened).or_else(|| self.is_goal_reached(story).then(|| (None, String::new())));
+        self.cost = story.state.spent_usd;
         let Some((breakpoint, what)) = found else { return false };
-        self.hit = Some(Hit { seq: arrived.seq, lane: story.touch.lane, breakpoint, what });
+        self.hit =
+            Some(TimeStop { seq: arrived.seq, attempt: story.last_change.attempt, breakpoint, description: what });
         true
     }
 }
@@ -266,22 +267,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_named_by_its_path_or_its_last_part() {
-        let names = |pattern: &str, input: Value| names_a_file(&input, false, &Pattern::new(pattern).unwrap());
+    fn path_pattern_matches_path_or_file_name() {
+        let names = |pattern: &str, input: Value| has_file_argument(&input, false, &NamePattern::new(pattern).unwrap());
         assert!(names("schema.yml", json!({"path": "models/schema.yml"})));
         assert!(names("models/*", json!({"file_path": "models/schema.yml"})));
         assert!(names("*.yml", json!({"files": ["a.sql", {"rawPath": "models/schema.yml"}]})));
         assert!(!names("*.yml", json!({"query": "schema.yml"})), "a query is not a file");
         assert!(!names("*.sql", json!({"path": "models/schema.yml"})));
         assert!(!names("*", json!(["x", null, 1])));
-        assert!(Pattern::new("a[").is_err());
+        assert!(NamePattern::new("a[").is_err());
     }
 
     #[test]
-    fn tools_go_by_their_short_name_and_by_their_whole_name() {
+    fn tool_pattern_matches_short_and_full_names() {
         let sees = |pattern: &str| {
             let call = ToolDetail { tool_name: Some("mcp__ktx__wiki_write".into()), ..ToolDetail::default() };
-            Condition::Tool(Pattern::new(pattern).unwrap()).sees(&call)
+            Condition::Tool(NamePattern::new(pattern).unwrap()).matches_call(&call)
         };
         assert_eq!(sees("wiki_write").as_deref(), Some("calls wiki_write"));
         assert!(sees("wiki_*").is_some() && sees("mcp__ktx__*").is_some());

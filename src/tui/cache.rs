@@ -5,25 +5,25 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::{
-    document::{Document, FoldId, Layout},
+    document::{DocumentLayout, FoldId, LaidOutDocument},
     load::{
-        compare::{Comparison, Sides},
-        gather::Gathered,
+        attempt_summary::AttemptSummary,
+        compare::{CompareKey, Comparison},
     },
-    model::{Compare, Inspect, Line, Model, Panel, Part, View},
-    theme::Role,
+    model::{CompareView, EntryPart, InspectView, OverlayView, Panel, ScreenModel, TableLine},
+    theme::StyleRole,
 };
 use crate::{
-    run::state::{LaneId, Row, RowKind, Story},
+    run::state::{AttemptId, RowKind, RunView, StreamRow},
     tape::{Millis, Seq},
 };
 
 /// Rows and entries that are kept at most.
-const MOST: usize = 4096;
+const MAX_ROWS: usize = 4096;
 /// Documents that are kept, so that a step back costs nothing.
-const DOCUMENTS: usize = 4;
+const MAX_DOCUMENTS: usize = 4;
 /// Attempts of which is kept what they did in all.
-const ATTEMPTS: usize = 8;
+const MAX_SUMMARIES: usize = 8;
 
 /// What views show of bodies.
 #[derive(Debug, Default)]
@@ -31,9 +31,9 @@ pub struct Cache {
     rows: HashMap<RowId, RowLine>,
     entries: HashMap<u64, EntryLine>,
     /// The one on screen last.
-    documents: Vec<(Wanted, Layout)>,
-    gathered: Vec<(LaneId, Gathered)>,
-    comparison: Option<(Sides, Comparison)>,
+    documents: Vec<(DocumentRequest, DocumentLayout)>,
+    summaries: Vec<(AttemptId, AttemptSummary)>,
+    comparison: Option<(CompareKey, Comparison)>,
 }
 
 /// A row, as far as its text can change: an open row gets another line once it ends.
@@ -53,9 +53,9 @@ pub struct RowId {
 
 impl RowId {
     /// The id of a row at the moment of `story`.
-    pub fn of(row: &Row, story: &Story) -> Self {
+    pub fn new(row: &StreamRow, story: &RunView) -> Self {
         let first = row.first();
-        let (last, edited) = (row.last(story.state.entries), story.edited(first, row.block));
+        let (last, edited) = (row.last(story.state.entries), story.edited_arguments_entry(first, row.block));
         Self { first, block: row.block, kind: row.kind, last, edited }
     }
 }
@@ -66,7 +66,7 @@ pub struct RowLine {
     /// What it is; not yet safe to draw.
     pub label: String,
     /// What came of it; not yet safe to draw.
-    pub fact: String,
+    pub outcome: String,
     /// When it began.
     pub at: Millis,
     /// When it ended.
@@ -83,7 +83,7 @@ pub struct EntryLine {
     /// Kind of the line.
     pub kind: String,
     /// How to show the kind.
-    pub role: Role,
+    pub role: StyleRole,
     /// Its beginning; not yet safe to draw.
     pub text: String,
     /// Size in bytes.
@@ -92,25 +92,25 @@ pub struct EntryLine {
 
 /// A document that is on screen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct DocumentRequest {
     /// What is in it.
-    pub what: What,
+    pub content: DocumentContent,
     /// For how many columns.
     pub width: u16,
 }
 
 /// What a document is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum DocumentContent {
     /// Parts of entries.
-    Parts(Vec<Part>),
+    Parts(Vec<EntryPart>),
     /// A panel of the inspector.
-    Page(Page),
+    Panel(PanelPage),
 }
 
 /// A panel of the inspector, as far as its text can change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Page {
+pub struct PanelPage {
     /// Unit, by index.
     pub unit: usize,
     /// Attempt of it, by index.
@@ -120,26 +120,26 @@ pub struct Page {
     /// The selected action.
     pub action: Option<(usize, RowId)>,
     /// Folds that a person turned over.
-    pub turned: BTreeSet<FoldId>,
+    pub toggled_folds: BTreeSet<FoldId>,
     /// How far the attempt is, and how much of it was read.
-    pub moment: (usize, u32, u64),
+    pub version: (usize, u32, u64),
     /// The second that is shown, where an attempt still runs.
     pub second: Option<u64>,
 }
 
 /// What has to be in the cache before a draw.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Wants {
+pub struct CacheRequest {
     /// Rows of streams.
-    pub rows: Vec<Row>,
+    pub rows: Vec<StreamRow>,
     /// Entries of a transcript.
     pub entries: Vec<Seq>,
     /// The document.
-    pub document: Option<Wanted>,
+    pub document: Option<DocumentRequest>,
     /// Attempts of which is asked what they did in all.
-    pub gathered: Vec<LaneId>,
+    pub summaries: Vec<AttemptId>,
     /// Attempts to be compared.
-    pub comparison: Option<Sides>,
+    pub comparison: Option<CompareKey>,
 }
 
 impl Cache {
@@ -154,7 +154,7 @@ impl Cache {
     }
 
     /// The document on screen.
-    pub fn document(&self) -> Option<&Document> {
+    pub fn document(&self) -> Option<&LaidOutDocument> {
         self.documents.last().map(|(_, layout)| layout.document())
     }
 
@@ -164,12 +164,12 @@ impl Cache {
     }
 
     /// The layout of the document on screen.
-    pub fn layout(&mut self) -> Option<&mut Layout> {
+    pub fn layout(&mut self) -> Option<&mut DocumentLayout> {
         self.documents.last_mut().map(|(_, layout)| layout)
     }
 
     /// True if the document is there; it is then the one on screen.
-    pub fn has(&mut self, wanted: &Wanted) -> bool {
+    pub fn select_document(&mut self, wanted: &DocumentRequest) -> bool {
         let Some(place) = self.documents.iter().position(|(known, _)| known == wanted) else { return false };
         let document = self.documents.remove(place);
         self.documents.push(document);
@@ -182,35 +182,35 @@ impl Cache {
     }
 
     /// True if these were compared.
-    pub fn has_comparison(&self, sides: &Sides) -> bool {
+    pub fn has_comparison(&self, sides: &CompareKey) -> bool {
         self.comparison.as_ref().is_some_and(|(known, _)| known == sides)
     }
 
     /// Keeps a comparison in place of the last one.
-    pub fn put_comparison(&mut self, sides: Sides, comparison: Comparison) {
+    pub fn put_comparison(&mut self, sides: CompareKey, comparison: Comparison) {
         self.comparison = Some((sides, comparison));
     }
 
     /// What an attempt did in all, as far as it was read.
-    pub fn gathered(&self, lane: LaneId) -> Option<&Gathered> {
-        self.gathered.iter().find(|(known, _)| *known == lane).map(|(_, gathered)| gathered)
+    pub fn summary(&self, lane: AttemptId) -> Option<&AttemptSummary> {
+        self.summaries.iter().find(|(known, _)| *known == lane).map(|(_, gathered)| gathered)
     }
 
     /// The same, to be read on.
-    pub fn gather(&mut self, lane: LaneId) -> &mut Gathered {
-        let place = self.gathered.iter().position(|(known, _)| *known == lane).unwrap_or_else(|| {
-            if self.gathered.len() >= ATTEMPTS {
-                self.gathered.remove(0);
+    pub fn summary_mut(&mut self, lane: AttemptId) -> &mut AttemptSummary {
+        let place = self.summaries.iter().position(|(known, _)| *known == lane).unwrap_or_else(|| {
+            if self.summaries.len() >= MAX_SUMMARIES {
+                self.summaries.remove(0);
             }
-            self.gathered.push((lane, Gathered::default()));
-            self.gathered.len() - 1
+            self.summaries.push((lane, AttemptSummary::default()));
+            self.summaries.len() - 1
         });
-        &mut self.gathered[place].1
+        &mut self.summaries[place].1
     }
 
     /// Keeps a row.
     pub fn put_row(&mut self, id: RowId, line: RowLine) {
-        if self.rows.len() >= MOST {
+        if self.rows.len() >= MAX_ROWS {
             self.rows.clear();
         }
         self.rows.insert(id, line);
@@ -218,15 +218,15 @@ impl Cache {
 
     /// Keeps an entry.
     pub fn put_entry(&mut self, seq: Seq, line: EntryLine) {
-        if self.entries.len() >= MOST {
+        if self.entries.len() >= MAX_ROWS {
             self.entries.clear();
         }
         self.entries.insert(seq.0, line);
     }
 
     /// Keeps a document, which is then the one on screen.
-    pub fn put_document(&mut self, wanted: Wanted, layout: Layout) {
-        if self.documents.len() >= DOCUMENTS {
+    pub fn put_document(&mut self, wanted: DocumentRequest, layout: DocumentLayout) {
+        if self.documents.len() >= MAX_DOCUMENTS {
             self.documents.remove(0);
         }
         self.documents.push((wanted, layout));
@@ -234,45 +234,47 @@ impl Cache {
 }
 
 /// What the screen is about to show.
-pub fn wants(model: &Model, story: &Story, cache: &Cache) -> Wants {
-    let plan = model.plan(story);
-    let mut wants = Wants::default();
-    if plan.too_small() {
+pub fn cache_request(model: &ScreenModel, story: &RunView, cache: &Cache) -> CacheRequest {
+    let plan = model.layout(story);
+    let mut wants = CacheRequest::default();
+    if plan.is_too_small() {
         return wants;
     }
     let body = usize::from(plan.body_rows());
     match model.views.last() {
-        Some(View::Transcript(view)) => {
+        Some(OverlayView::Transcript(view)) => {
             if let Some(lane) = view.lane(story) {
                 let seqs = story.entries(lane).iter().skip(view.list.offset).take(body);
                 wants.entries = seqs.map(|seq| Seq(u64::from(*seq))).collect();
             }
         }
-        Some(View::Entry(view)) => {
+        Some(OverlayView::Entry(view)) => {
             let width = plan.body.width.saturating_sub(2);
-            wants.document = Some(Wanted { what: What::Parts(view.parts.clone()), width });
+            wants.document = Some(DocumentRequest { content: DocumentContent::Parts(view.parts.clone()), width });
         }
-        Some(View::Compare(view)) => compare(view, story, cache, plan.body, &mut wants),
-        Some(View::Inspect(view)) => inspect(view, story, cache, plan.body, &mut wants),
-        Some(View::Grid) => {
+        Some(OverlayView::Compare(view)) => compare(view, story, cache, plan.body, &mut wants),
+        Some(OverlayView::Inspect(view)) => inspect(view, story, cache, plan.body, &mut wants),
+        Some(OverlayView::Grid) => {
             for (place, area) in model.grid.panes(plan.body) {
-                let Some(slot) = model.grid.slots.get(place) else { continue };
+                let Some(slot) = model.grid.panes.get(place) else { continue };
                 let Some((_, Some(attempt))) = slot.subject(story) else { continue };
                 let height = usize::from(super::layout::stream_list(area, Some(attempt)).0.height);
-                wants.rows.extend(story.rows(attempt.lane).iter().skip(slot.list.offset).take(height));
+                wants.rows.extend(story.rows(attempt.id).iter().skip(slot.list.offset).take(height));
             }
         }
-        Some(View::Help(_) | View::Log(_) | View::Causes(_) | View::Breakpoints(_)) => {}
+        Some(
+            OverlayView::Help(_) | OverlayView::Log(_) | OverlayView::FailureGroups(_) | OverlayView::Breakpoints(_),
+        ) => {}
         None => {
             if let (Some(_), Some((_, attempt))) = (plan.stream, model.attempt(story)) {
-                let rows = story.rows(attempt.lane).iter().skip(model.deck.stream.offset);
+                let rows = story.rows(attempt.id).iter().skip(model.units_view.stream.offset);
                 wants.rows.extend(rows.take(plan.stream_rows(Some(attempt))));
             }
             if let Some(pane) = plan.units.filter(|pane| super::view::units::shows_last_action(pane.width)) {
                 let rows = usize::from(super::layout::unit_list(pane).height);
                 let units = model.visible_lines(story, rows).filter_map(|(_, line)| match line {
-                    Line::Unit { unit, .. } => story.state.units.get(unit),
-                    Line::Group(_) => None,
+                    TableLine::Unit { unit, .. } => story.state.units.get(unit),
+                    TableLine::Group(_) => None,
                 });
                 let last = units
                     .filter_map(|unit| unit.latest())
@@ -284,55 +286,55 @@ pub fn wants(model: &Model, story: &Story, cache: &Cache) -> Wants {
     wants
 }
 
-fn compare(view: &Compare, story: &Story, cache: &Cache, body: ratatui::layout::Rect, wants: &mut Wants) {
+fn compare(view: &CompareView, story: &RunView, cache: &Cache, body: ratatui::layout::Rect, wants: &mut CacheRequest) {
     let Some(attempts) = view.attempts(story) else { return };
-    wants.gathered = attempts.map(|attempt| attempt.lane).to_vec();
+    wants.summaries = attempts.map(|attempt| attempt.id).to_vec();
     wants.comparison = Some(attempts.map(|attempt| {
-        let version = cache.gathered(attempt.lane).map_or(0, |gathered| gathered.version);
-        (attempt.lane, story.rows(attempt.lane).len(), version)
+        let version = cache.summary(attempt.id).map_or(0, |gathered| gathered.version);
+        (attempt.id, story.rows(attempt.id).len(), version)
     }));
     let visible = usize::from(view.areas(body).calls.height);
     for pair in view.pairs.iter().flatten().skip(view.list.offset).take(visible) {
         for (attempt, row) in attempts.into_iter().zip([pair.left, pair.right]) {
-            wants.rows.extend(row.and_then(|row| story.rows(attempt.lane).get(row)));
+            wants.rows.extend(row.and_then(|row| story.rows(attempt.id).get(row)));
         }
     }
 }
 
-fn inspect(view: &Inspect, story: &Story, cache: &Cache, body: ratatui::layout::Rect, wants: &mut Wants) {
+fn inspect(view: &InspectView, story: &RunView, cache: &Cache, body: ratatui::layout::Rect, wants: &mut CacheRequest) {
     let Some(unit) = story.state.units.iter().position(|unit| unit.key == view.unit) else { return };
     let Some((index, attempt)) = view.attempt(story) else { return };
-    let (rows, areas) = (story.rows(attempt.lane), view.areas(body));
+    let (rows, areas) = (story.rows(attempt.id), view.areas(body));
     if let Some(area) = areas.actions {
         wants.rows.extend(rows.iter().skip(view.actions.offset).take(usize::from(area.height)));
     }
-    let mut page = Page {
+    let mut page = PanelPage {
         unit,
         attempt: index,
         panel: view.panel,
         action: None,
-        turned: view.turned.clone(),
-        moment: (0, 0, 0),
+        toggled_folds: view.toggled_folds.clone(),
+        version: (0, 0, 0),
         second: None,
     };
     match view.panel {
         Panel::Actions => {
             let Some(row) = rows.get(view.actions.selected) else { return };
-            page.action = Some((view.actions.selected, RowId::of(row, story)));
+            page.action = Some((view.actions.selected, RowId::new(row, story)));
         }
         // What was said to it comes first.
-        Panel::Prompt => page.moment.0 = story.entries(attempt.lane).len().min(super::load::PROLOGUE),
+        Panel::Prompt => page.version.0 = story.entries(attempt.id).len().min(super::load::MAX_PROLOGUE_ENTRIES),
         Panel::Isolation | Panel::Stderr | Panel::Verdict => {
-            wants.gathered.push(attempt.lane);
-            let version = cache.gathered(attempt.lane).map_or(0, |gathered| gathered.version);
+            wants.summaries.push(attempt.id);
+            let version = cache.summary(attempt.id).map_or(0, |gathered| gathered.version);
             let ends = attempt.open_calls.wrapping_mul(2).wrapping_add(u32::from(attempt.ended_at.is_some()));
-            page.moment = (rows.len(), ends, version);
+            page.version = (rows.len(), ends, version);
             let runs = view.panel == Panel::Verdict && attempt.ended_at.is_none();
-            page.second = runs.then_some(story.state.passed.0 / 1000);
+            page.second = runs.then_some(story.state.clock.0 / 1000);
         }
     }
     if let Some(area) = areas.detail {
-        wants.document = Some(Wanted { what: What::Page(page), width: area.width });
+        wants.document = Some(DocumentRequest { content: DocumentContent::Panel(page), width: area.width });
     }
 }
 
@@ -342,18 +344,18 @@ mod tests {
     use crate::run::state::{RowEnd, RunState};
 
     #[test]
-    fn the_cache_stays_bounded_and_an_ended_row_is_another_row() {
-        let after = |entries| Story::new(RunState { entries, ..RunState::default() }, Vec::new(), Vec::new());
+    fn cache_is_bounded_and_ended_row_is_a_new_row() {
+        let after = |entries| RunView::new(RunState { entries, ..RunState::default() }, Vec::new(), Vec::new());
         let mut cache = Cache::default();
-        for seq in 0..(2 * MOST as u64) {
-            let row = Row::new(Seq(seq), 0, RowKind::Text, RowEnd::Ok, 0);
-            cache.put_row(RowId::of(&row, &after(u64::MAX)), RowLine::default());
+        for seq in 0..(2 * MAX_ROWS as u64) {
+            let row = StreamRow::new(Seq(seq), 0, RowKind::Text, RowEnd::Ok, 0);
+            cache.put_row(RowId::new(&row, &after(u64::MAX)), RowLine::default());
         }
-        assert!(cache.rows.len() <= MOST);
-        let mut row = Row::new(Seq(1), 0, RowKind::Tool, RowEnd::Open, 0);
-        let open = RowId::of(&row, &after(9));
+        assert!(cache.rows.len() <= MAX_ROWS);
+        let mut row = StreamRow::new(Seq(1), 0, RowKind::Tool, RowEnd::Open, 0);
+        let open = RowId::new(&row, &after(9));
         row.close(Seq(5), RowEnd::Ok);
-        assert_ne!(RowId::of(&row, &after(9)), open);
-        assert_eq!(RowId::of(&row, &after(5)), open);
+        assert_ne!(RowId::new(&row, &after(9)), open);
+        assert_eq!(RowId::new(&row, &after(5)), open);
     }
 }

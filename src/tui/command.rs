@@ -7,8 +7,8 @@ use std::str::FromStr as _;
 use jiff::SignedDuration;
 
 use super::{
-    action::{Action, Scope},
-    breakpoint::{Condition, Pattern},
+    action::{Scope, UserAction},
+    breakpoint::{Condition, NamePattern},
 };
 use crate::tape::Millis;
 
@@ -16,19 +16,19 @@ use crate::tape::Millis;
 pub const SPEEDS: (f64, f64) = (0.25, 64.0);
 
 /// Lines that are remembered.
-const REMEMBERED: usize = 100;
+const MAX_HISTORY: usize = 100;
 
 /// Words that are not names of actions.
-const WORDS: [&str; 8] = ["break", "breaks", "end", "live", "q", "speed", "start", "until"];
+const KEYWORDS: [&str; 8] = ["break", "breaks", "end", "live", "q", "speed", "start", "until"];
 
 /// Words behind `until` and `break`.
 const CONDITIONS: [&str; 5] = ["cost", "failure", "path", "silence", "tool"];
 
 /// What a line asks for.
 #[derive(Clone, Debug)]
-pub enum Request {
+pub enum CommandRequest {
     /// Another moment.
-    Go(Place),
+    Seek(TimeTarget),
     /// The end, and on with the run.
     Live,
     /// To play so many times as fast; `None` as fast as possible.
@@ -40,12 +40,12 @@ pub enum Request {
     /// The list of breakpoints.
     Breaks,
     /// What a key does.
-    Act(Action),
+    Action(UserAction),
 }
 
 /// A moment, as people name it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Place {
+pub enum TimeTarget {
     /// The beginning.
     Start,
     /// The last entry.
@@ -55,7 +55,7 @@ pub enum Place {
     /// Time since the beginning, or of the wall clock if the run is shorter than that: hours, minutes, seconds.
     Clock(u64, u8, u8),
     /// Time of the wall clock.
-    Wall(u8, u8, u8),
+    WallClock(u8, u8, u8),
     /// Later than now.
     Later(Millis),
     /// Earlier than now.
@@ -80,10 +80,10 @@ pub enum CommandError {
     Missing(&'static str, &'static str),
     /// A word too many.
     #[error("`{0}` takes nothing behind it, so `{1}` is too much")]
-    TooMuch(&'static str, String),
+    ExtraArgument(&'static str, String),
     /// A number alone.
     #[error("`{0}` is no time; write {0}s for seconds, #{0} for an entry or {0}% of the whole")]
-    Bare(String),
+    BareNumber(String),
     /// Not a time.
     #[error("`{0}` is no time; write one such as 90s, 12m30s, 1:02:03 or @14:03:22")]
     Time(String),
@@ -116,37 +116,37 @@ pub enum CommandError {
 ///
 /// # Errors
 /// When it is no request.
-pub fn parse(text: &str) -> Result<Request, CommandError> {
+pub fn parse(text: &str) -> Result<CommandRequest, CommandError> {
     let text = text.trim().trim_start_matches(':').trim();
     let (word, rest) = text.split_once(char::is_whitespace).map_or((text, ""), |(word, rest)| (word, rest.trim()));
-    let alone = |name: &'static str, request: Request| {
-        if rest.is_empty() { Ok(request) } else { Err(CommandError::TooMuch(name, rest.to_owned())) }
+    let alone = |name: &'static str, request: CommandRequest| {
+        if rest.is_empty() { Ok(request) } else { Err(CommandError::ExtraArgument(name, rest.to_owned())) }
     };
     match word {
         "" => Err(CommandError::Empty),
-        "start" => alone("start", Request::Go(Place::Start)),
-        "end" => alone("end", Request::Go(Place::End)),
-        "live" => alone("live", Request::Live),
-        "breaks" => alone("breaks", Request::Breaks),
-        "q" => alone("q", Request::Act(Action::Quit)),
-        "speed" => speed(rest).map(Request::Speed),
-        "until" => condition("until", rest).map(Request::Until),
-        "break" => condition("break", rest).map(Request::Break),
-        _ => match named(word) {
-            Some(action) => alone(action.name(), Request::Act(action)),
-            None => place(text).map(Request::Go),
+        "start" => alone("start", CommandRequest::Seek(TimeTarget::Start)),
+        "end" => alone("end", CommandRequest::Seek(TimeTarget::End)),
+        "live" => alone("live", CommandRequest::Live),
+        "breaks" => alone("breaks", CommandRequest::Breaks),
+        "q" => alone("q", CommandRequest::Action(UserAction::Quit)),
+        "speed" => speed(rest).map(CommandRequest::Speed),
+        "until" => condition("until", rest).map(CommandRequest::Until),
+        "break" => condition("break", rest).map(CommandRequest::Break),
+        _ => match action_named(word) {
+            Some(action) => alone(action.name(), CommandRequest::Action(action)),
+            None => parse_time_target(text).map(CommandRequest::Seek),
         },
     }
 }
 
 /// The action of that name, if a command may stand for it.
-fn named(word: &str) -> Option<Action> {
+fn action_named(word: &str) -> Option<UserAction> {
     actions().find(|action| action.name() == word)
 }
 
-fn actions() -> impl Iterator<Item = Action> {
-    let on_view = |action: &Action| matches!(action.scope(), Scope::View | Scope::Live | Scope::Held);
-    Action::ALL.iter().copied().filter(on_view)
+fn actions() -> impl Iterator<Item = UserAction> {
+    let on_view = |action: &UserAction| matches!(action.scope(), Scope::View | Scope::Live | Scope::Held);
+    UserAction::ALL.iter().copied().filter(on_view)
 }
 
 fn speed(text: &str) -> Result<Option<f64>, CommandError> {
@@ -164,12 +164,12 @@ fn condition(word: &'static str, text: &str) -> Result<Condition, CommandError> 
     let (kind, rest) = text.split_once(char::is_whitespace).map_or((text, ""), |(kind, rest)| (kind, rest.trim()));
     let pattern = |name, what| match rest {
         "" => Err(CommandError::Missing(name, what)),
-        rest => Pattern::new(rest).map_err(|why| CommandError::Pattern { pattern: rest.to_owned(), why }),
+        rest => NamePattern::new(rest).map_err(|why| CommandError::Pattern { pattern: rest.to_owned(), why }),
     };
     match (kind, rest) {
         ("", _) => Err(CommandError::Missing(word, "failure, tool NAME, path GLOB, cost $0.50 or silence 30s")),
         ("failure", "") => Ok(Condition::Failure),
-        ("failure", rest) => Err(CommandError::TooMuch("failure", rest.to_owned())),
+        ("failure", rest) => Err(CommandError::ExtraArgument("failure", rest.to_owned())),
         ("tool", _) => pattern("tool", "a name, such as wiki_write or wiki_*").map(Condition::Tool),
         ("path", _) => pattern("path", "a pattern, such as *.yml or models/*").map(Condition::Path),
         ("cost", "") => Err(CommandError::Missing("cost", "dollars, such as $0.50")),
@@ -183,26 +183,26 @@ fn condition(word: &'static str, text: &str) -> Result<Condition, CommandError> 
     }
 }
 
-fn place(text: &str) -> Result<Place, CommandError> {
+fn parse_time_target(text: &str) -> Result<TimeTarget, CommandError> {
     let unknown = || CommandError::Unknown(text.to_owned());
     let first = text.chars().next().ok_or(CommandError::Empty)?;
     let rest = &text[first.len_utf8()..];
     match first {
         '+' | '-' | '−' if rest.is_empty() => Err(CommandError::Time(text.to_owned())),
-        '+' => duration(rest).map(Place::Later),
-        '-' | '−' => duration(rest).map(Place::Earlier),
-        '#' => rest.parse().map(Place::Entry).map_err(|_| CommandError::Entry(text.to_owned())),
+        '+' => duration(rest).map(TimeTarget::Later),
+        '-' | '−' => duration(rest).map(TimeTarget::Earlier),
+        '#' => rest.parse().map(TimeTarget::Entry).map_err(|_| CommandError::Entry(text.to_owned())),
         '@' => wall(rest).ok_or_else(|| CommandError::Time(text.to_owned())),
         '0'..='9' => match text.strip_suffix('%') {
             Some(share) => match share.trim_end().parse() {
-                Ok(share) if (0.0..=100.0).contains(&share) => Ok(Place::Percent(share)),
+                Ok(share) if (0.0..=100.0).contains(&share) => Ok(TimeTarget::Percent(share)),
                 _ => Err(CommandError::Percent(text.to_owned())),
             },
             None => match clock(text) {
                 Some((hours, minutes, seconds)) if text.matches(':').count() == 2 => {
-                    Ok(Place::Clock(hours, minutes, seconds))
+                    Ok(TimeTarget::Clock(hours, minutes, seconds))
                 }
-                _ => duration(text).map(Place::Time),
+                _ => duration(text).map(TimeTarget::Time),
             },
         },
         _ => Err(unknown()),
@@ -227,18 +227,18 @@ fn clock(text: &str) -> Option<(u64, u8, u8)> {
 }
 
 /// `14:03` or `14:03:22`: a time of day.
-fn wall(text: &str) -> Option<Place> {
+fn wall(text: &str) -> Option<TimeTarget> {
     let whole = if text.matches(':').count() == 1 { format!("{text}:00") } else { text.to_owned() };
     let (hours, minutes, seconds) = clock(&whole)?;
     let hours = u8::try_from(hours).ok().filter(|hours| *hours < 24)?;
-    Some(Place::Wall(hours, minutes, seconds))
+    Some(TimeTarget::WallClock(hours, minutes, seconds))
 }
 
 /// `90s`, `12m30s`, `1h 2m`, `500ms`, `2:13`.
 fn duration(text: &str) -> Result<Millis, CommandError> {
     let text = text.trim();
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(CommandError::Bare(text.to_owned()));
+        return Err(CommandError::BareNumber(text.to_owned()));
     }
     let fault = || CommandError::Time(text.to_owned());
     if let Some((hours, minutes, seconds)) = clock(text) {
@@ -259,7 +259,7 @@ pub struct Completion {
     /// The line.
     pub text: String,
     /// Words that it may go on with, when there are several.
-    pub offers: Vec<&'static str>,
+    pub candidates: Vec<&'static str>,
 }
 
 /// Completes the last word of `text` as far as there is no choice.
@@ -269,28 +269,28 @@ pub fn complete(text: &str) -> Completion {
         None => ("", text),
     };
     let mut offers: Vec<&'static str> = match before.trim() {
-        "" => WORDS.into_iter().chain(actions().map(Action::name)).collect(),
+        "" => KEYWORDS.into_iter().chain(actions().map(UserAction::name)).collect(),
         "until" | "break" => CONDITIONS.to_vec(),
         "speed" => vec!["max"],
         _ => Vec::new(),
     };
     offers.retain(|offer| offer.starts_with(word));
     offers.sort_unstable();
-    let Some(first) = offers.first() else { return Completion { text: text.to_owned(), offers } };
+    let Some(first) = offers.first() else { return Completion { text: text.to_owned(), candidates: offers } };
     let shared = offers.iter().fold(first.len(), |shared, offer| {
         first.bytes().zip(offer.bytes()).take(shared).take_while(|(one, other)| one == other).count()
     });
     let mut line = format!("{before}{}", &first[..shared]);
     if offers.len() == 1 {
-        if takes_more(before.trim(), first) {
+        if accepts_argument(before.trim(), first) {
             line.push(' ');
         }
         offers.clear();
     }
-    Completion { text: line, offers }
+    Completion { text: line, candidates: offers }
 }
 
-fn takes_more(before: &str, word: &str) -> bool {
+fn accepts_argument(before: &str, word: &str) -> bool {
     match before {
         "" => matches!(word, "until" | "break" | "speed"),
         "until" | "break" => word != "failure",
@@ -300,26 +300,26 @@ fn takes_more(before: &str, word: &str) -> bool {
 
 /// The lines that were typed before.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct History {
+pub struct CommandHistory {
     lines: Vec<String>,
     /// The line that is shown again, and what was typed before it.
     at: Option<(usize, String)>,
 }
 
-impl History {
+impl CommandHistory {
     /// Remembers a line.
-    pub fn keep(&mut self, line: &str) {
+    pub fn push(&mut self, line: &str) {
         self.at = None;
         if !line.trim().is_empty() {
             self.lines.retain(|known| known != line);
             self.lines.push(line.to_owned());
-            let excess = self.lines.len().saturating_sub(REMEMBERED);
+            let excess = self.lines.len().saturating_sub(MAX_HISTORY);
             self.lines.drain(..excess);
         }
     }
 
     /// Forgets which line is shown again.
-    pub fn leave(&mut self) {
+    pub fn reset(&mut self) {
         self.at = None;
     }
 
@@ -354,17 +354,17 @@ mod tests {
 
     fn shown(text: &str) -> String {
         match parse(text) {
-            Ok(Request::Go(place)) => format!("{place:?}"),
-            Ok(Request::Speed(speed)) => format!("Speed({speed:?})"),
-            Ok(Request::Until(condition)) => format!("until {condition}"),
-            Ok(Request::Break(condition)) => format!("break {condition}"),
+            Ok(CommandRequest::Seek(place)) => format!("{place:?}"),
+            Ok(CommandRequest::Speed(speed)) => format!("Speed({speed:?})"),
+            Ok(CommandRequest::Until(condition)) => format!("until {condition}"),
+            Ok(CommandRequest::Break(condition)) => format!("break {condition}"),
             Ok(request) => format!("{request:?}"),
             Err(error) => error.to_string(),
         }
     }
 
     #[test]
-    fn lines_say_what_they_ask_for() {
+    fn command_lines_parse_to_requests() {
         let lines = [
             "12m30s",
             "90s",
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_remedy() {
+    fn parse_errors_suggest_a_fix() {
         let lines = [
             "",
             "   ",
@@ -453,9 +453,9 @@ mod tests {
     }
 
     #[test]
-    fn words_are_completed_as_far_as_there_is_no_choice() {
+    fn completion_stops_at_the_first_ambiguity() {
         let completed = |text: &str| {
-            let Completion { text, offers } = complete(text);
+            let Completion { text, candidates: offers } = complete(text);
             (text, offers.len())
         };
         assert_eq!(completed("unt"), ("until ".into(), 0));
@@ -466,23 +466,27 @@ mod tests {
         assert_eq!(completed("speed m"), ("speed max".into(), 0));
         assert_eq!(completed("zzz"), ("zzz".into(), 0));
         assert_eq!(completed("until tool x"), ("until tool x".into(), 0));
-        assert!(complete("").offers.contains(&"break"));
+        assert!(complete("").candidates.contains(&"break"));
     }
 
     #[test]
     fn every_action_of_a_view_has_a_command() {
         for action in actions() {
-            assert!(!WORDS.contains(&action.name()), "{} has two meanings", action.name());
-            assert!(matches!(parse(action.name()), Ok(Request::Act(named)) if named == action), "{}", action.name());
+            assert!(!KEYWORDS.contains(&action.name()), "{} has two meanings", action.name());
+            assert!(
+                matches!(parse(action.name()), Ok(CommandRequest::Action(action_named)) if action_named == action),
+                "{}",
+                action.name()
+            );
         }
     }
 
     #[test]
-    fn old_lines_come_back_and_the_draft_with_them() {
-        let mut history = History::default();
+    fn history_recalls_lines_and_the_draft() {
+        let mut history = CommandHistory::default();
         assert_eq!(history.older("draft"), None);
         for line in ["end", "50%", "end", " "] {
-            history.keep(line);
+            history.push(line);
         }
         assert_eq!(history.older("draft").as_deref(), Some("end"));
         assert_eq!(history.older("end").as_deref(), Some("50%"));
@@ -490,10 +494,10 @@ mod tests {
         assert_eq!(history.newer().as_deref(), Some("end"));
         assert_eq!(history.newer().as_deref(), Some("draft"));
         assert_eq!(history.newer(), None);
-        for number in 0..2 * REMEMBERED {
-            history.keep(&number.to_string());
+        for number in 0..2 * MAX_HISTORY {
+            history.push(&number.to_string());
         }
-        assert_eq!(history.lines.len(), REMEMBERED);
+        assert_eq!(history.lines.len(), MAX_HISTORY);
     }
 
     proptest! {
@@ -505,7 +509,7 @@ mod tests {
         }
 
         #[test]
-        fn anything_behind_a_known_word_is_a_request_or_an_error(
+        fn any_argument_is_a_request_or_an_error(
             word in prop::sample::select(vec!["until ", "break ", "speed ", "until tool ", "until cost ", "until silence ", "+", "-", "#", "@", ""]),
             rest in "[0-9:.hms$%*\\[a-c ]{0,12}",
         ) {

@@ -8,16 +8,16 @@ use std::{
     sync::Arc,
 };
 
-use super::{text, theme::Role};
+use super::{text, theme::StyleRole};
 
-pub mod change;
 mod json;
 mod markdown;
+pub mod text_diff;
 
-pub use json::Pretty;
+pub use json::JsonFormatter;
 
 /// What a grapheme costs beside a byte of plain ASCII.
-const SLOW: usize = 12;
+const NON_ASCII_COST: usize = 12;
 /// What a line costs on its own.
 const LINE: usize = 16;
 /// Bytes of a text that are laid out without looking at the budget.
@@ -25,18 +25,18 @@ const CHUNK: usize = 8 * 1024;
 
 /// Lines that are ready to draw.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Document {
+pub struct LaidOutDocument {
     /// Lines of (role, safe text).
-    pub lines: Vec<Vec<(Role, String)>>,
+    pub lines: Vec<Vec<(StyleRole, String)>>,
     /// Lines that begin a section, with what the section is made of.
-    pub sections: Vec<Section>,
+    pub sections: Vec<DocumentSection>,
     /// Lines with a JSON value that can be folded.
     pub folds: BTreeMap<usize, FoldId>,
 }
 
 /// The beginning of a section.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Section {
+pub struct DocumentSection {
     /// Line of the heading.
     pub line: usize,
     /// What it is.
@@ -54,14 +54,14 @@ pub struct FoldId {
     pub at: u32,
 }
 
-impl Document {
+impl LaidOutDocument {
     /// The text of a line.
     pub fn text(&self, line: usize) -> String {
         self.lines.get(line).into_iter().flatten().map(|(_, text)| text.as_str()).collect()
     }
 
     /// The section that a line is in.
-    pub fn section(&self, line: usize) -> Option<&Section> {
+    pub fn section(&self, line: usize) -> Option<&DocumentSection> {
         let place = self.sections.partition_point(|section| section.line <= line);
         self.sections.get(place.checked_sub(1)?)
     }
@@ -69,7 +69,7 @@ impl Document {
 
 /// Something to be laid out.
 #[derive(Clone, Debug)]
-pub enum Piece {
+pub enum DocumentBlock {
     /// A heading: a name, facts beside it, and what the section is made of.
     Section {
         /// What it is, for whoever copies it.
@@ -77,140 +77,140 @@ pub enum Piece {
         /// The heading.
         title: String,
         /// Facts beside the heading.
-        facts: Vec<(Role, String)>,
+        facts: Vec<(StyleRole, String)>,
         /// What it is made of.
         text: Option<Arc<str>>,
     },
     /// One line of several roles, wrapped between words; later rows are indented.
-    Runs {
+    Spans {
         /// Columns before the first row.
         indent: usize,
         /// Columns before the later ones.
         hang: usize,
         /// What stands in it.
-        runs: Vec<(Role, String)>,
+        runs: Vec<(StyleRole, String)>,
     },
     /// Text, line by line.
     Text {
         /// Its role.
-        role: Role,
+        role: StyleRole,
         /// The text.
         text: Arc<str>,
         /// Bytes that are laid out already.
         at: usize,
     },
     /// JSON, or the beginning of it.
-    Json(Pretty),
+    Json(JsonFormatter),
     /// Markdown.
     Markdown {
         /// The text.
         text: Arc<str>,
     },
     /// An empty line.
-    Gap,
+    BlankLine,
 }
 
-impl Piece {
+impl DocumentBlock {
     /// A heading.
     pub fn section(what: &'static str, text: Option<Arc<str>>) -> Self {
         Self::titled(what, what.to_owned(), Vec::new(), text)
     }
 
     /// A heading with facts beside it.
-    pub fn titled(what: &'static str, title: String, facts: Vec<(Role, String)>, text: Option<Arc<str>>) -> Self {
+    pub fn titled(what: &'static str, title: String, facts: Vec<(StyleRole, String)>, text: Option<Arc<str>>) -> Self {
         Self::Section { what, title, facts, text }
     }
 
     /// A line of one role.
-    pub fn line(role: Role, text: impl Into<String>) -> Self {
-        Self::Runs { indent: 0, hang: 0, runs: vec![(role, text.into())] }
+    pub fn line(role: StyleRole, text: impl Into<String>) -> Self {
+        Self::Spans { indent: 0, hang: 0, runs: vec![(role, text.into())] }
     }
 
     /// A name and its value.
-    pub fn fact(name: &str, role: Role, value: impl Into<String>) -> Self {
+    pub fn fact(name: &str, role: StyleRole, value: impl Into<String>) -> Self {
         const NAMES: usize = 16;
         let name = format!("{name:<NAMES$} ");
-        Self::Runs { indent: 2, hang: 2 + NAMES + 1, runs: vec![(Role::Dim, name), (role, value.into())] }
+        Self::Spans { indent: 2, hang: 2 + NAMES + 1, runs: vec![(StyleRole::Dim, name), (role, value.into())] }
     }
 
     /// Text.
-    pub fn text(role: Role, text: impl Into<Arc<str>>) -> Self {
+    pub fn text(role: StyleRole, text: impl Into<Arc<str>>) -> Self {
         Self::Text { role, text: text.into(), at: 0 }
     }
 }
 
 /// A document that is being laid out.
 #[derive(Debug)]
-pub struct Layout {
-    writer: Writer,
+pub struct DocumentLayout {
+    writer: LayoutWriter,
     /// What is still to come, the next one last.
-    pieces: Vec<Piece>,
+    blocks: Vec<DocumentBlock>,
     /// Folds that a person turned over.
-    turned: BTreeSet<FoldId>,
+    toggled_folds: BTreeSet<FoldId>,
     parts: u32,
 }
 
-impl Layout {
+impl DocumentLayout {
     /// A document of `pieces` for so many columns. Nothing is laid out yet.
-    pub fn new(mut pieces: Vec<Piece>, turned: BTreeSet<FoldId>, width: u16) -> Self {
+    pub fn new(mut pieces: Vec<DocumentBlock>, turned: BTreeSet<FoldId>, width: u16) -> Self {
         pieces.reverse();
-        Self { writer: Writer::new(width), pieces, turned, parts: 0 }
+        Self { writer: LayoutWriter::new(width), blocks: pieces, toggled_folds: turned, parts: 0 }
     }
 
     /// What is laid out so far.
-    pub fn document(&self) -> &Document {
+    pub fn document(&self) -> &LaidOutDocument {
         &self.writer.document
     }
 
     /// What is laid out, when no more of it is wanted.
-    pub fn into_document(self) -> Document {
+    pub fn into_document(self) -> LaidOutDocument {
         self.writer.finish()
     }
 
     /// True when nothing more comes.
     pub fn is_complete(&self) -> bool {
-        self.pieces.is_empty()
+        self.blocks.is_empty()
     }
 
     /// Lays out about `budget` bytes more.
     pub fn step(&mut self, budget: usize) {
         self.writer.cost = 0;
         while self.writer.cost < budget {
-            let Some(piece) = self.pieces.pop() else { return };
-            if let Some(rest) = self.piece(piece) {
-                self.pieces.push(rest);
+            let Some(piece) = self.blocks.pop() else { return };
+            if let Some(rest) = self.layout_block(piece) {
+                self.blocks.push(rest);
             }
         }
     }
 
     /// Lays out a piece, or the beginning of it. Gives what is left.
-    fn piece(&mut self, piece: Piece) -> Option<Piece> {
+    fn layout_block(&mut self, piece: DocumentBlock) -> Option<DocumentBlock> {
         let writer = &mut self.writer;
         match piece {
-            Piece::Gap => writer.line(Role::Text, ""),
-            Piece::Section { what, title, facts, text } => {
+            DocumentBlock::BlankLine => writer.line(StyleRole::Text, ""),
+            DocumentBlock::Section { what, title, facts, text } => {
                 let line = writer.document.lines.len();
-                writer.document.sections.push(Section { line, what, text });
-                writer.put(Role::Strong, &title);
+                writer.document.sections.push(DocumentSection { line, what, text });
+                writer.put(StyleRole::Strong, &title);
                 for (role, fact) in facts {
-                    writer.put(Role::Dim, " · ");
-                    writer.words(role, &fact);
+                    writer.put(StyleRole::Dim, " · ");
+                    writer.wrapped_text(role, &fact);
                 }
                 writer.end_line();
             }
-            Piece::Runs { indent, hang, runs } => writer.runs(indent, hang, &runs),
-            Piece::Text { role, text, at } => {
+            DocumentBlock::Spans { indent, hang, runs } => writer.spans(indent, hang, &runs),
+            DocumentBlock::Text { role, text, at } => {
                 let at = writer.text(role, &text, at);
-                return (at < text.len()).then_some(Piece::Text { role, text, at });
+                return (at < text.len()).then_some(DocumentBlock::Text { role, text, at });
             }
-            Piece::Json(mut pretty) => {
+            DocumentBlock::Json(mut pretty) => {
                 if pretty.part.is_none() {
                     pretty.part = Some(self.parts);
                     self.parts += 1;
                 }
-                return pretty.step(writer, &self.turned).then_some(Piece::Json(pretty));
+                return pretty.step(writer, &self.toggled_folds).then_some(DocumentBlock::Json(pretty));
             }
-            Piece::Markdown { text } => self.pieces.extend(markdown::pieces(&text).into_iter().rev()),
+            DocumentBlock::Markdown { text } => self.blocks.extend(markdown::markdown_blocks(&text).into_iter().rev()),
         }
         None
     }
@@ -218,24 +218,24 @@ impl Layout {
 
 /// Lays out parts one below the other.
 #[derive(Debug)]
-pub struct Writer {
-    document: Document,
-    line: Vec<(Role, String)>,
+pub struct LayoutWriter {
+    document: LaidOutDocument,
+    line: Vec<(StyleRole, String)>,
     used: usize,
     indent: usize,
     width: usize,
     cost: usize,
 }
 
-impl Writer {
+impl LayoutWriter {
     /// A writer for so many columns.
     pub fn new(width: u16) -> Self {
         let width = usize::from(width).max(4);
-        Self { document: Document::default(), line: Vec::new(), used: 0, indent: 0, width, cost: 0 }
+        Self { document: LaidOutDocument::default(), line: Vec::new(), used: 0, indent: 0, width, cost: 0 }
     }
 
     /// The document.
-    pub fn finish(mut self) -> Document {
+    pub fn finish(mut self) -> LaidOutDocument {
         if !self.line.is_empty() {
             self.end_line();
         }
@@ -243,7 +243,7 @@ impl Writer {
     }
 
     /// A line of its own.
-    pub fn line(&mut self, role: Role, text: &str) {
+    pub fn line(&mut self, role: StyleRole, text: &str) {
         if !self.line.is_empty() {
             self.end_line();
         }
@@ -254,12 +254,12 @@ impl Writer {
 
     /// JSON, or the beginning of it, unfolded.
     pub fn json(&mut self, json: &str) {
-        let mut pretty = Pretty::unfolded(json);
+        let mut pretty = JsonFormatter::unfolded(json);
         while pretty.step(self, &BTreeSet::new()) {}
     }
 
     /// Lays out text from `at` on, until a chunk is full. Gives where it stopped.
-    fn text(&mut self, role: Role, text: &str, mut at: usize) -> usize {
+    fn text(&mut self, role: StyleRole, text: &str, mut at: usize) -> usize {
         let until = at.saturating_add(CHUNK);
         self.indent = 0;
         while at < text.len() && at < until {
@@ -270,11 +270,11 @@ impl Writer {
             };
             if line.len() > CHUNK {
                 // A line that is longer than any screen: the rest of it goes on in the same row.
-                let end = cut(line, CHUNK);
+                let end = char_boundary(line, CHUNK);
                 self.put(role, &line[..end]);
                 return at + end;
             }
-            self.words(role, line.strip_suffix('\r').unwrap_or(line));
+            self.wrapped_text(role, line.strip_suffix('\r').unwrap_or(line));
             self.end_line();
             at = next;
         }
@@ -282,10 +282,10 @@ impl Writer {
     }
 
     /// One line of several roles.
-    fn runs(&mut self, indent: usize, hang: usize, runs: &[(Role, String)]) {
+    fn spans(&mut self, indent: usize, hang: usize, runs: &[(StyleRole, String)]) {
         self.indent = indent.min(self.width / 2);
         for (role, text) in runs {
-            self.words(*role, text);
+            self.wrapped_text(*role, text);
             if self.used > 0 {
                 self.indent = hang.min(self.width / 2);
             }
@@ -295,7 +295,7 @@ impl Writer {
     }
 
     /// Text that is broken between words where that is possible.
-    fn words(&mut self, role: Role, text: &str) {
+    fn wrapped_text(&mut self, role: StyleRole, text: &str) {
         for word in text.split_inclusive(' ') {
             let wide = text::width(word.trim_end_matches(' '));
             if self.used > self.indent && self.used + wide > self.width && wide <= self.width - self.indent {
@@ -318,9 +318,9 @@ impl Writer {
         self.cost += LINE;
     }
 
-    fn put(&mut self, role: Role, mut text: &str) {
+    fn put(&mut self, role: StyleRole, mut text: &str) {
         while !text.is_empty() {
-            let plain = plain(text);
+            let plain = plain_prefix(text);
             if plain > 0 {
                 self.begin(1);
                 let fits = plain.min(self.width - self.used).max(1);
@@ -328,21 +328,21 @@ impl Writer {
                 self.cost += fits;
                 text = &text[fits..];
             } else {
-                let end = unplain(text);
-                for piece in text::pieces(&text[..end]) {
-                    match text::cells(&piece) {
+                let end = non_plain_prefix(text);
+                for piece in text::printable_pieces(&text[..end]) {
+                    match text::column_count(&piece) {
                         wide if wide <= self.width => self.place(role, &piece, wide),
                         // An escape that is longer than the line goes on in the next one.
-                        _ => text::graphemes(&piece).for_each(|part| self.place(role, part, text::cells(part))),
+                        _ => text::graphemes(&piece).for_each(|part| self.place(role, part, text::column_count(part))),
                     }
-                    self.cost += SLOW;
+                    self.cost += NON_ASCII_COST;
                 }
                 text = &text[end..];
             }
         }
     }
 
-    fn place(&mut self, role: Role, part: &str, wide: usize) {
+    fn place(&mut self, role: StyleRole, part: &str, wide: usize) {
         let wide = wide.min(self.width);
         self.begin(wide);
         self.push(role, part, wide);
@@ -355,11 +355,11 @@ impl Writer {
         }
         if self.used == 0 && self.indent > 0 {
             self.used = self.indent.min(self.width - wide);
-            self.line.push((Role::Text, " ".repeat(self.used)));
+            self.line.push((StyleRole::Text, " ".repeat(self.used)));
         }
     }
 
-    fn push(&mut self, role: Role, text: &str, wide: usize) {
+    fn push(&mut self, role: StyleRole, text: &str, wide: usize) {
         match self.line.last_mut() {
             Some((last, line)) if *last == role => line.push_str(text),
             _ => self.line.push((role, text.to_owned())),
@@ -369,7 +369,7 @@ impl Writer {
 }
 
 /// Bytes at the beginning that take one column each, whatever comes after them.
-fn plain(text: &str) -> usize {
+fn plain_prefix(text: &str) -> usize {
     let bytes = text.as_bytes();
     let end = bytes.iter().position(|byte| !(b' '..=b'~').contains(byte)).unwrap_or(bytes.len());
     // The last one may carry a mark that follows it.
@@ -377,7 +377,7 @@ fn plain(text: &str) -> usize {
 }
 
 /// Bytes at the beginning up to where two plain characters stand side by side: no cluster ends later.
-fn unplain(text: &str) -> usize {
+fn non_plain_prefix(text: &str) -> usize {
     let bytes = text.as_bytes();
     let is_plain = |byte: u8| (b' '..=b'~').contains(&byte);
     let end = (1..bytes.len().saturating_sub(1)).find(|at| is_plain(bytes[*at]) && is_plain(bytes[*at + 1]));
@@ -385,7 +385,7 @@ fn unplain(text: &str) -> usize {
 }
 
 /// The largest boundary of characters up to `most`, before a plain character if there is one near.
-fn cut(text: &str, most: usize) -> usize {
+fn char_boundary(text: &str, most: usize) -> usize {
     if text.len() <= most {
         return text.len();
     }

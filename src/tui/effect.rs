@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::{breakpoint::Condition, handout::Wish, model::Pace};
+use super::{breakpoint::Condition, export::ExportRequest, model::Playback};
 use crate::{
-    run::{Moment, state::LaneId},
+    run::{SeekTarget, state::AttemptId},
     tape::{Seq, UnitKey, note::Amendment},
 };
 
 /// An order of a person to the run.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Command {
+pub enum RunCommand {
     /// A new attempt at a unit.
     Retry {
         /// Unit.
@@ -37,7 +37,7 @@ pub enum Command {
     /// Go on without waiting for the limit.
     LiftLimit,
     /// Run so many more units at once, or fewer.
-    Slots {
+    AdjustConcurrency {
         /// How many more.
         by: i32,
     },
@@ -51,7 +51,7 @@ pub enum Command {
         unit: UnitKey,
     },
     /// Let the tool calls of a unit pass again, and those that wait.
-    LetGo {
+    Release {
         /// Unit.
         unit: UnitKey,
     },
@@ -93,9 +93,9 @@ pub enum Command {
 
 /// A wish of the state.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Effect {
+pub enum ScreenEffect {
     /// Pass an order on to the run.
-    Command(Command),
+    Command(RunCommand),
     /// Leave the screen.
     Quit,
     /// Hand the terminal back until the program is continued.
@@ -115,11 +115,11 @@ pub enum Effect {
         what: String,
     },
     /// Show a moment.
-    Go(Moment),
+    Seek(SeekTarget),
     /// Show a moment that somebody points at; the last one counts.
-    Scrub(Moment),
+    Scrub(SeekTarget),
     /// Go on until something happens.
-    Until(Condition),
+    RunUntil(Condition),
     /// Put the true text of the section of the document on screen that a line is in on the clipboard.
     CopySection {
         /// Line.
@@ -135,13 +135,13 @@ pub enum Effect {
         what: &'static str,
     },
     /// Show another moment, relative to this one.
-    Step(Step),
+    Step(TimeStep),
     /// Give text to an editor or a pager.
-    HandOut(Wish),
+    Export(ExportRequest),
     /// Change how time passes.
-    SetPace(Pace),
+    SetPace(Playback),
     /// Look for text in what is not loaded.
-    Find(Find),
+    Find(SearchRequest),
     /// Take the mouse, or leave it to the terminal.
     Mouse(bool),
     /// Draw everything again.
@@ -150,7 +150,7 @@ pub enum Effect {
 
 /// A step through time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum TimeStep {
     /// One entry.
     Entry {
         /// Towards the end.
@@ -181,11 +181,11 @@ pub enum Step {
 
 /// A search over lines that have to be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Find {
+pub struct SearchRequest {
     /// Text.
     pub query: String,
     /// Where.
-    pub over: Over,
+    pub scope: SearchScope,
     /// Position that the search starts beside.
     pub from: usize,
     /// Towards the end.
@@ -194,11 +194,11 @@ pub struct Find {
 
 /// What is searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Over {
+pub enum SearchScope {
     /// Rows of an attempt, by the bytes of their entries.
-    Rows(LaneId),
+    Rows(AttemptId),
     /// Entries of an attempt.
-    Entries(LaneId),
+    Entries(AttemptId),
     /// Lines of the document on screen.
     Document,
 }

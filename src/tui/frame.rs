@@ -6,11 +6,11 @@ use std::time::Duration;
 
 /// Frames that pass before a live record is looked at again. Text that streams in reads as well at half the rate, and
 /// costs half.
-const GROWTH_FRAMES: u32 = 2;
+const FRAMES_PER_GROWTH_POLL: u32 = 2;
 
 /// Whether the screen still shows the truth.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Dirty {
+pub enum RedrawPriority {
     /// It does.
     #[default]
     Clean,
@@ -22,30 +22,34 @@ pub enum Dirty {
 
 /// Decides when the next frame is drawn.
 #[derive(Clone, Debug)]
-pub struct Limiter {
+pub struct FrameLimiter {
     /// Shortest time between two frames that no key asked for.
-    gap: Duration,
-    dirty: Dirty,
+    min_interval: Duration,
+    dirty: RedrawPriority,
     last: Option<Duration>,
 }
 
-impl Limiter {
+impl FrameLimiter {
     /// At most so many frames a second, those that a key asked for apart.
     pub fn new(fps: u32) -> Self {
-        Self { gap: Duration::from_millis(1000 / u64::from(fps.max(1))), dirty: Dirty::Clean, last: None }
+        Self {
+            min_interval: Duration::from_millis(1000 / u64::from(fps.max(1))),
+            dirty: RedrawPriority::Clean,
+            last: None,
+        }
     }
 
     /// Marks the screen. The strongest mark since the last frame counts.
-    pub fn mark(&mut self, dirty: Dirty) {
+    pub fn mark(&mut self, dirty: RedrawPriority) {
         self.dirty = self.dirty.max(dirty);
     }
 
     /// When the next frame is due; `None` while the screen is clean.
     pub fn due(&self) -> Option<Duration> {
         match (self.dirty, self.last) {
-            (Dirty::Clean, _) => None,
-            (Dirty::Now, _) | (Dirty::Soon, None) => Some(Duration::ZERO),
-            (Dirty::Soon, Some(last)) => Some(last + self.gap),
+            (RedrawPriority::Clean, _) => None,
+            (RedrawPriority::Now, _) | (RedrawPriority::Soon, None) => Some(Duration::ZERO),
+            (RedrawPriority::Soon, Some(last)) => Some(last + self.min_interval),
         }
     }
 
@@ -55,8 +59,8 @@ impl Limiter {
     }
 
     /// A frame was drawn at `now`.
-    pub fn drawn(&mut self, now: Duration) {
-        self.dirty = Dirty::Clean;
+    pub fn frame_drawn(&mut self, now: Duration) {
+        self.dirty = RedrawPriority::Clean;
         self.last = Some(now);
     }
 }
@@ -64,40 +68,44 @@ impl Limiter {
 /// Decides when it is looked at how a live record grew: at once, and then not again for a while. To wake up for each
 /// line that comes in between would cost more than all of them do.
 #[derive(Clone, Debug)]
-pub struct Growth {
-    rest: Duration,
+pub struct GrowthLimiter {
+    min_interval: Duration,
     last: Option<Duration>,
     /// The record grew since then.
-    waits: bool,
+    is_pending: bool,
 }
 
-impl Growth {
+impl GrowthLimiter {
     /// Looks at most every few frames, at so many frames a second.
     pub fn new(fps: u32) -> Self {
-        Self { rest: Limiter::new(fps).gap * GROWTH_FRAMES, last: None, waits: false }
+        Self {
+            min_interval: FrameLimiter::new(fps).min_interval * FRAMES_PER_GROWTH_POLL,
+            last: None,
+            is_pending: false,
+        }
     }
 
     /// False while it is known that the record grew, and when it will be looked at.
-    pub fn is_news(&self) -> bool {
-        !self.waits
+    pub fn accepts_growth(&self) -> bool {
+        !self.is_pending
     }
 
     /// The record grew. True if it is to be looked at now.
-    pub fn arrives(&mut self, now: Duration) -> bool {
-        self.waits = true;
-        self.is_taken(now)
+    pub fn note_growth(&mut self, now: Duration) -> bool {
+        self.is_pending = true;
+        self.take_due(now)
     }
 
     /// When to look; `None` until the record grows.
     pub fn due(&self) -> Option<Duration> {
-        self.waits.then(|| self.last.map_or(Duration::ZERO, |last| last + self.rest))
+        self.is_pending.then(|| self.last.map_or(Duration::ZERO, |last| last + self.min_interval))
     }
 
     /// True if it is time to look, which then is done.
-    pub fn is_taken(&mut self, now: Duration) -> bool {
+    pub fn take_due(&mut self, now: Duration) -> bool {
         let due = self.due().is_some_and(|due| due <= now);
         if due {
-            (self.waits, self.last) = (false, Some(now));
+            (self.is_pending, self.last) = (false, Some(now));
         }
         due
     }
@@ -113,49 +121,49 @@ mod tests {
 
     #[test]
     fn a_clean_screen_is_never_drawn() {
-        let mut limiter = Limiter::new(30);
+        let mut limiter = FrameLimiter::new(30);
         assert_eq!(limiter.due(), None);
-        limiter.mark(Dirty::Now);
-        limiter.drawn(ms(5));
+        limiter.mark(RedrawPriority::Now);
+        limiter.frame_drawn(ms(5));
         assert!(!limiter.is_due(ms(10_000)));
     }
 
     #[test]
-    fn changes_wait_for_the_gap_and_input_does_not() {
-        let mut limiter = Limiter::new(30);
-        limiter.mark(Dirty::Soon);
+    fn changes_wait_for_the_interval_and_input_does_not() {
+        let mut limiter = FrameLimiter::new(30);
+        limiter.mark(RedrawPriority::Soon);
         assert!(limiter.is_due(ms(0)));
-        limiter.drawn(ms(0));
-        limiter.mark(Dirty::Soon);
+        limiter.frame_drawn(ms(0));
+        limiter.mark(RedrawPriority::Soon);
         assert!(!limiter.is_due(ms(32)));
         assert!(limiter.is_due(ms(33)));
-        limiter.mark(Dirty::Now);
-        limiter.mark(Dirty::Soon);
+        limiter.mark(RedrawPriority::Now);
+        limiter.mark(RedrawPriority::Soon);
         assert!(limiter.is_due(ms(1)));
     }
 
     #[test]
-    fn growth_is_looked_at_once_and_then_not_for_a_while() {
-        let mut growth = Growth::new(30);
-        assert_eq!((growth.due(), growth.is_news()), (None, true));
-        assert!(growth.arrives(ms(7)), "nothing to wait for");
+    fn growth_is_polled_at_a_bounded_rate() {
+        let mut growth = GrowthLimiter::new(30);
+        assert_eq!((growth.due(), growth.accepts_growth()), (None, true));
+        assert!(growth.note_growth(ms(7)), "nothing to wait for");
         assert_eq!(growth.due(), None, "nobody wakes up as long as nothing grows");
-        assert!(!growth.arrives(ms(20)));
-        assert!(!growth.is_news(), "one is enough");
+        assert!(!growth.note_growth(ms(20)));
+        assert!(!growth.accepts_growth(), "one is enough");
         assert_eq!(growth.due(), Some(ms(73)));
-        assert!(!growth.is_taken(ms(72)) && growth.is_taken(ms(73)));
-        assert_eq!((growth.due(), growth.is_news()), (None, true));
-        assert!(growth.arrives(ms(500)));
+        assert!(!growth.take_due(ms(72)) && growth.take_due(ms(73)));
+        assert_eq!((growth.due(), growth.accepts_growth()), (None, true));
+        assert!(growth.note_growth(ms(500)));
     }
 
     #[test]
-    fn a_flood_of_changes_is_thirty_frames_a_second() {
-        let mut limiter = Limiter::new(30);
+    fn frame_rate_is_bounded_under_constant_change() {
+        let mut limiter = FrameLimiter::new(30);
         let mut frames = 0;
         for now in 0..1000 {
-            limiter.mark(Dirty::Soon);
+            limiter.mark(RedrawPriority::Soon);
             if limiter.is_due(ms(now)) {
-                limiter.drawn(ms(now));
+                limiter.frame_drawn(ms(now));
                 frames += 1;
             }
         }

@@ -8,7 +8,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 /// One key press.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Key {
+pub struct KeyPress {
     /// Which.
     pub code: KeyCode,
     /// With which modifiers. Shift is folded into characters.
@@ -29,14 +29,14 @@ pub enum KeyError {
     Unknown(String),
 }
 
-impl Key {
+impl KeyPress {
     /// A key without modifiers.
     pub fn plain(code: KeyCode) -> Self {
         Self { code, modifiers: KeyModifiers::NONE }
     }
 
     /// A key of the terminal's event, with the modifiers that matter.
-    pub fn of(event: KeyEvent) -> Self {
+    pub fn from_event(event: KeyEvent) -> Self {
         let mut modifiers =
             event.modifiers & (KeyModifiers::CONTROL | KeyModifiers::ALT | KeyModifiers::SHIFT | KeyModifiers::SUPER);
         let mut code = event.code;
@@ -66,19 +66,19 @@ impl Key {
 }
 
 /// Reads a text such as `jj<enter>/arr<enter>n`.
-pub fn parse(text: &str) -> Result<Vec<Key>, KeyError> {
+pub fn parse(text: &str) -> Result<Vec<KeyPress>, KeyError> {
     let mut keys = Vec::new();
     let mut rest = text;
     while let Some(char) = rest.chars().next() {
         rest = &rest[char.len_utf8()..];
         if char != '<' {
-            keys.push(Key::plain(KeyCode::Char(char)));
+            keys.push(KeyPress::plain(KeyCode::Char(char)));
             continue;
         }
         let Some((name, after)) = rest.split_once('>') else {
             return Err(KeyError::Open(text.to_owned()));
         };
-        keys.push(named(name)?);
+        keys.push(key_named(name)?);
         rest = after;
     }
     if keys.is_empty() { Err(KeyError::Empty) } else { Ok(keys) }
@@ -104,7 +104,7 @@ const NAMES: &[(&str, KeyCode, &str)] = &[
     ("right", KeyCode::Right, "→"),
 ];
 
-fn named(name: &str) -> Result<Key, KeyError> {
+fn key_named(name: &str) -> Result<KeyPress, KeyError> {
     let unknown = || KeyError::Unknown(name.to_owned());
     let mut modifiers = KeyModifiers::NONE;
     let mut rest = name;
@@ -129,17 +129,17 @@ fn named(name: &str) -> Result<Key, KeyError> {
     if let KeyCode::Char(char) = code {
         if modifiers.contains(KeyModifiers::SHIFT) {
             modifiers.remove(KeyModifiers::SHIFT);
-            return Ok(Key { code: KeyCode::Char(char.to_ascii_uppercase()), modifiers });
+            return Ok(KeyPress { code: KeyCode::Char(char.to_ascii_uppercase()), modifiers });
         }
         if modifiers.contains(KeyModifiers::CONTROL) {
-            return Ok(Key { code: KeyCode::Char(char.to_ascii_lowercase()), modifiers });
+            return Ok(KeyPress { code: KeyCode::Char(char.to_ascii_lowercase()), modifiers });
         }
     }
-    Ok(Key { code, modifiers })
+    Ok(KeyPress { code, modifiers })
 }
 
 /// As people read keys: `j`, `Ctrl-d`, `Shift-Tab`, `Enter`.
-impl fmt::Display for Key {
+impl fmt::Display for KeyPress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (flag, word) in
             [(KeyModifiers::CONTROL, "Ctrl-"), (KeyModifiers::ALT, "Alt-"), (KeyModifiers::SHIFT, "Shift-")]
@@ -148,8 +148,8 @@ impl fmt::Display for Key {
                 f.write_str(word)?;
             }
         }
-        if let Some((.., shown)) = NAMES.iter().find(|(_, code, _)| *code == self.code) {
-            return f.write_str(shown);
+        if let Some((.., display_chord)) = NAMES.iter().find(|(_, code, _)| *code == self.code) {
+            return f.write_str(display_chord);
         }
         match self.code {
             KeyCode::Char(char) => write!(f, "{char}"),
@@ -160,8 +160,8 @@ impl fmt::Display for Key {
 }
 
 /// The keys of one chord, as people read them.
-pub fn shown(chord: &[Key]) -> String {
-    chord.iter().map(Key::to_string).collect()
+pub fn display_chord(chord: &[KeyPress]) -> String {
+    chord.iter().map(KeyPress::to_string).collect()
 }
 
 #[cfg(test)]
@@ -171,12 +171,12 @@ mod tests {
     #[test]
     fn a_script_is_a_list_of_keys() {
         let keys = parse("jG<c-d><s-tab><lt><f1>").unwrap();
-        let words: Vec<_> = keys.iter().map(Key::to_string).collect();
+        let words: Vec<_> = keys.iter().map(KeyPress::to_string).collect();
         assert_eq!(words, ["j", "G", "Ctrl-d", "Shift-Tab", "<", "F1"]);
     }
 
     #[test]
-    fn nonsense_names_its_remedy() {
+    fn unknown_keys_suggest_a_fix() {
         assert_eq!(parse("<bad>"), Err(KeyError::Unknown("bad".into())));
         assert_eq!(parse("j<c-d"), Err(KeyError::Open("j<c-d".into())));
         assert_eq!(parse(""), Err(KeyError::Empty));
@@ -187,10 +187,10 @@ mod tests {
     #[test]
     fn terminal_events_lose_what_does_not_matter() {
         let event = KeyEvent::new(KeyCode::Char('G'), KeyModifiers::SHIFT);
-        assert_eq!(vec![Key::of(event)], parse("G").unwrap());
+        assert_eq!(vec![KeyPress::from_event(event)], parse("G").unwrap());
         let event = KeyEvent::new(KeyCode::BackTab, KeyModifiers::SHIFT);
-        assert_eq!(vec![Key::of(event)], parse("<s-tab>").unwrap());
+        assert_eq!(vec![KeyPress::from_event(event)], parse("<s-tab>").unwrap());
         let event = KeyEvent::new(KeyCode::Char('C'), KeyModifiers::CONTROL | KeyModifiers::SHIFT);
-        assert_eq!(vec![Key::of(event)], parse("<c-c>").unwrap());
+        assert_eq!(vec![KeyPress::from_event(event)], parse("<c-c>").unwrap());
     }
 }

@@ -7,19 +7,19 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::{
-    action::{Action, Group, Scope},
-    key::{self, Key, KeyError},
+    action::{HelpGroup, Scope, UserAction},
+    key::{self, KeyError, KeyPress},
 };
 
 const BUILT_IN: &str = include_str!("../../assets/keymap.toml");
 
 /// Keys by action name, as `[keys]` of a config says them: one chord or several.
-pub type Overrides = BTreeMap<String, Chords>;
+pub type Overrides = BTreeMap<String, ChordList>;
 
 /// One chord or several.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
-pub enum Chords {
+pub enum ChordList {
     /// One.
     One(String),
     /// Several; none unbinds the action.
@@ -74,7 +74,7 @@ impl KeymapError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup {
     /// An action.
-    Action(Action),
+    Action(UserAction),
     /// The beginning of a longer chord.
     Pending,
     /// Nothing.
@@ -84,7 +84,7 @@ pub enum Lookup {
 /// Chords by action.
 #[derive(Clone, Debug)]
 pub struct Keymap {
-    bindings: Vec<(Vec<Key>, Action)>,
+    bindings: Vec<(Vec<KeyPress>, UserAction)>,
 }
 
 impl Keymap {
@@ -95,11 +95,11 @@ impl Keymap {
         let mut errors: Vec<_> = overrides
             .keys()
             .chain(built_in.keys())
-            .filter(|name| !Action::ALL.iter().any(|action| action.name() == *name))
+            .filter(|name| !UserAction::ALL.iter().any(|action| action.name() == *name))
             .map(|name| KeymapError::UnknownAction(name.clone()))
             .collect();
         let mut bindings = Vec::new();
-        for action in Action::ALL {
+        for action in UserAction::ALL {
             let Some(chords) = overrides.get(action.name()).or_else(|| built_in.get(action.name())) else { continue };
             for chord in chords.iter() {
                 match key::parse(chord) {
@@ -112,13 +112,13 @@ impl Keymap {
         errors.extend(keymap.conflicts());
         errors.extend(
             [
-                Action::Quit,
-                Action::Interrupt,
-                Action::Help,
-                Action::Confirm,
-                Action::Cancel,
-                Action::Dismiss,
-                Action::Discard,
+                UserAction::Quit,
+                UserAction::Interrupt,
+                UserAction::Help,
+                UserAction::Confirm,
+                UserAction::Cancel,
+                UserAction::Dismiss,
+                UserAction::Discard,
             ]
             .into_iter()
             .filter(|action| keymap.chords(*action).next().is_none())
@@ -133,11 +133,11 @@ impl Keymap {
                 .iter()
                 .filter(move |(other, rival)| {
                     action != rival
-                        && compete(*action, *rival)
+                        && can_conflict(*action, *rival)
                         && (other.starts_with(chord) || chord.starts_with(other))
                 })
                 .map(move |(_, rival)| KeymapError::Conflict {
-                    chord: key::shown(chord),
+                    chord: key::display_chord(chord),
                     first: action.name(),
                     second: rival.name(),
                 })
@@ -145,7 +145,7 @@ impl Keymap {
     }
 
     /// What `keys`, typed so far, mean in the first of `scopes` that knows them.
-    pub fn lookup_in(&self, scopes: &[Scope], keys: &[Key]) -> Lookup {
+    pub fn lookup_in(&self, scopes: &[Scope], keys: &[KeyPress]) -> Lookup {
         let mut found = Lookup::Nothing;
         for scope in scopes {
             match self.lookup(*scope, keys) {
@@ -158,7 +158,7 @@ impl Keymap {
     }
 
     /// What `keys`, typed so far, mean in `scope`.
-    pub fn lookup(&self, scope: Scope, keys: &[Key]) -> Lookup {
+    pub fn lookup(&self, scope: Scope, keys: &[KeyPress]) -> Lookup {
         let mut pending = false;
         for (chord, action) in self.bindings.iter().filter(|(_, action)| action.scope() == scope) {
             if chord == keys {
@@ -170,25 +170,25 @@ impl Keymap {
     }
 
     /// The chords of an action.
-    pub fn chords(&self, action: Action) -> impl Iterator<Item = &[Key]> {
+    pub fn chords(&self, action: UserAction) -> impl Iterator<Item = &[KeyPress]> {
         self.bindings.iter().filter(move |(_, bound)| *bound == action).map(|(chord, _)| chord.as_slice())
     }
 
     /// The first chord of an action, as people read it.
-    pub fn first(&self, action: Action) -> Option<String> {
-        self.chords(action).next().map(key::shown)
+    pub fn first(&self, action: UserAction) -> Option<String> {
+        self.chords(action).next().map(key::display_chord)
     }
 
     /// The help: headings with rows of (keys, what they do).
-    pub fn help(&self) -> impl Iterator<Item = (Group, Vec<(String, &'static str)>)> {
-        Group::ALL.into_iter().map(|group| {
-            let rows = Action::ALL.iter().filter(|action| action.group() == group);
-            (group, rows.map(|action| (self.all(*action), action.about())).collect())
+    pub fn help(&self) -> impl Iterator<Item = (HelpGroup, Vec<(String, &'static str)>)> {
+        HelpGroup::ALL.into_iter().map(|group| {
+            let rows = UserAction::ALL.iter().filter(|action| action.group() == group);
+            (group, rows.map(|action| (self.all(*action), action.description())).collect())
         })
     }
 
-    fn all(&self, action: Action) -> String {
-        let chords: Vec<_> = self.chords(action).map(key::shown).collect();
+    fn all(&self, action: UserAction) -> String {
+        let chords: Vec<_> = self.chords(action).map(key::display_chord).collect();
         if chords.is_empty() { "unbound".to_owned() } else { chords.join("  ") }
     }
 
@@ -210,25 +210,25 @@ impl Keymap {
 /// True for actions that one key press could mean. Some share a key by design: a unit that can be held is held, whatever
 /// else is shown plays; a call that waits is edited, while a unit that is over is retried; and what is held runs to the
 /// next failure, as time does.
-fn compete(one: Action, other: Action) -> bool {
+fn can_conflict(one: UserAction, other: UserAction) -> bool {
     let on_view = |scope: Scope| matches!(scope, Scope::View | Scope::Live | Scope::Held);
     match (one.scope(), other.scope()) {
         (a, b) if a == b => true,
         (Scope::Live, Scope::Held) | (Scope::Held, Scope::Live) => false,
         (a, b) if on_view(a) && on_view(b) => {
-            let share = |view: Action, own: &[Action]| {
+            let share = |view: UserAction, own: &[UserAction]| {
                 [one, other].contains(&view) && [one, other].iter().any(|action| own.contains(action))
             };
-            !share(Action::Play, &[Action::Hold, Action::LetGo])
-                && !share(Action::RetryWith, &[Action::EditCall])
-                && !share(Action::RunToFailure, &[Action::RunOn])
+            !share(UserAction::Play, &[UserAction::Hold, UserAction::LetGo])
+                && !share(UserAction::RetryWith, &[UserAction::EditCall])
+                && !share(UserAction::RunToFailure, &[UserAction::RunOn])
         }
         (Scope::Form, Scope::Editing) | (Scope::Editing, Scope::Form) => true,
         _ => false,
     }
 }
 
-impl Chords {
+impl ChordList {
     fn iter(&self) -> impl Iterator<Item = &str> {
         match self {
             Self::One(chord) => std::slice::from_ref(chord),
@@ -255,8 +255,8 @@ pub(super) mod tests {
     fn every_action_has_a_key_and_a_line_in_the_help() {
         let keymap = built_in();
         let help: Vec<_> = keymap.help().flat_map(|(_, rows)| rows).collect();
-        assert_eq!(help.len(), Action::ALL.len());
-        for action in Action::ALL {
+        assert_eq!(help.len(), UserAction::ALL.len());
+        for action in UserAction::ALL {
             let chord = keymap.chords(*action).next().unwrap_or_else(|| panic!("{action:?} has no key"));
             assert_eq!(keymap.lookup(action.scope(), chord), Lookup::Action(*action));
         }
@@ -264,19 +264,19 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn chords_wait_for_their_end() {
+    fn incomplete_chord_is_pending() {
         let keymap = built_in();
         let g = key::parse("g").unwrap();
         assert_eq!(keymap.lookup(Scope::View, &g), Lookup::Pending);
         assert_eq!(keymap.lookup(Scope::Question, &g), Lookup::Nothing);
-        assert_eq!(keymap.lookup(Scope::View, &key::parse("gg").unwrap()), Lookup::Action(Action::Top));
+        assert_eq!(keymap.lookup(Scope::View, &key::parse("gg").unwrap()), Lookup::Action(UserAction::Top));
         assert_eq!(keymap.lookup(Scope::View, &key::parse("gx").unwrap()), Lookup::Nothing);
     }
 
     #[test]
-    fn a_user_may_move_keys_and_hears_of_conflicts() {
+    fn overrides_move_keys_and_report_conflicts() {
         let keymap = Keymap::new(&overrides("retry = 'T'\nquit = ['Q', '<c-q>']")).unwrap();
-        assert_eq!(keymap.first(Action::Retry).as_deref(), Some("T"));
+        assert_eq!(keymap.first(UserAction::Retry).as_deref(), Some("T"));
         assert_eq!(keymap.lookup(Scope::View, &key::parse("r").unwrap()), Lookup::Nothing);
         let errors =
             Keymap::new(&overrides("retry = 'j'\nzoom = 'g'\nfly = 'F'\nstop = '<no>'\nquit = []")).unwrap_err();
@@ -295,7 +295,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_documented_table_is_the_table() {
+    fn documented_key_table_is_current() {
         insta::assert_snapshot!(built_in().markdown());
     }
 }

@@ -3,25 +3,25 @@
 use ratatui::layout::Rect;
 
 use super::{
-    model::{Deck, Pane},
-    view::units::{shows_last_action, wanted as wanted_width},
+    model::{Pane, UnitsView},
+    view::units::{preferred_width as wanted_width, shows_last_action},
 };
-use crate::run::state::Attempt;
+use crate::run::state::AttemptState;
 
 /// Least size that can be used.
-pub const LEAST: (u16, u16) = (40, 12);
+pub const MIN_SIZE: (u16, u16) = (40, 12);
 /// From this width on, panes stand side by side.
-pub const WIDE: u16 = 100;
+pub const MIN_WIDE_COLUMNS: u16 = 100;
 /// Columns of a stream that is wide enough to leave some to the table.
 const ROOMY: u16 = 80;
 /// From this height on, the bar of time takes two lines.
-const TALL: u16 = 20;
+const MIN_TALL_ROWS: u16 = 20;
 /// From this width on, the header takes one line.
-const ONE_LINE: u16 = 170;
+const MIN_ONE_LINE_COLUMNS: u16 = 170;
 
 /// Rectangles of a screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct ScreenLayout {
     /// Everything.
     pub area: Rect,
     /// Run, state, counts.
@@ -39,16 +39,16 @@ pub struct Plan {
 }
 
 /// The plan for a size; `units` is how many there are, `walked` whether time is walked through.
-pub fn plan((width, height): (u16, u16), deck: &Deck, units: usize, walked: bool) -> Plan {
+pub fn screen_layout((width, height): (u16, u16), deck: &UnitsView, units: usize, walked: bool) -> ScreenLayout {
     let area = Rect::new(0, 0, width, height);
-    let header_rows = if width >= ONE_LINE || height < LEAST.1 { 1 } else { 2 }.min(height);
+    let header_rows = if width >= MIN_ONE_LINE_COLUMNS || height < MIN_SIZE.1 { 1 } else { 2 }.min(height);
     let footer_rows = 1.min(height - header_rows);
     let header = Rect { height: header_rows, ..area };
     let footer = Rect { y: height - footer_rows, height: footer_rows, ..area };
     let bar_rows = match height {
         _ if !walked => 0,
-        0..TALL => 1,
-        TALL.. => 2,
+        0..MIN_TALL_ROWS => 1,
+        MIN_TALL_ROWS.. => 2,
     };
     let bar_rows = bar_rows.min(height - header_rows - footer_rows);
     let bar = Rect { y: footer.y - bar_rows, height: bar_rows, ..area };
@@ -57,7 +57,7 @@ pub fn plan((width, height): (u16, u16), deck: &Deck, units: usize, walked: bool
         Pane::Units if deck.zoom || body.height < 12 => (Some(body), None),
         Pane::Stream if deck.zoom || body.height < 12 => (None, Some(body)),
         // With few units, a table on top leaves the width to the stream.
-        _ if width < WIDE || units <= 3 => {
+        _ if width < MIN_WIDE_COLUMNS || units <= 3 => {
             let lines = deck.listing.lines(units).max(units).max(1);
             let wanted = u16::try_from(lines).unwrap_or(u16::MAX).saturating_add(3);
             // A table that is nearly whole is shown whole; a longer one gets half.
@@ -75,7 +75,7 @@ pub fn plan((width, height): (u16, u16), deck: &Deck, units: usize, walked: bool
             split(body, wanted.clamp(46, most), true)
         }
     };
-    Plan { area, header, body, units, stream, bar, footer }
+    ScreenLayout { area, header, body, units, stream, bar, footer }
 }
 
 fn split(body: Rect, at: u16, side_by_side: bool) -> (Option<Rect>, Option<Rect>) {
@@ -98,10 +98,10 @@ pub fn inner(area: Rect) -> Rect {
     }
 }
 
-impl Plan {
+impl ScreenLayout {
     /// True when there is no room for anything but a notice.
-    pub fn too_small(&self) -> bool {
-        self.area.width < LEAST.0 || self.area.height < LEAST.1
+    pub fn is_too_small(&self) -> bool {
+        self.area.width < MIN_SIZE.0 || self.area.height < MIN_SIZE.1
     }
 
     /// Rows of the unit table, without its headings.
@@ -110,7 +110,7 @@ impl Plan {
     }
 
     /// Rows of the stream, without what stands below it.
-    pub fn stream_rows(&self, attempt: Option<&Attempt>) -> usize {
+    pub fn stream_rows(&self, attempt: Option<&AttemptState>) -> usize {
         self.stream.map_or(1, |area| usize::from(stream_list(area, attempt).0.height))
     }
 
@@ -128,14 +128,14 @@ pub fn unit_list(pane: Rect) -> Rect {
 }
 
 /// Rows of a stream inside its pane, and the room below them for a verdict or for what is just being written.
-pub fn stream_list(pane: Rect, attempt: Option<&Attempt>) -> (Rect, Rect) {
+pub fn stream_list(pane: Rect, attempt: Option<&AttemptState>) -> (Rect, Rect) {
     let inside = inner(pane);
     let most = match attempt {
         // A decision needs the whole call, and a few rows of what led to it.
-        Some(attempt) if !attempt.held.is_empty() => inside.height.saturating_sub(3),
+        Some(attempt) if !attempt.held_calls.is_empty() => inside.height.saturating_sub(3),
         _ => (inside.height / 3).min(6),
     };
-    let lines = attempt.map_or(0, |attempt| super::view::stream::below(attempt, inside.width, most));
+    let lines = attempt.map_or(0, |attempt| super::view::stream::footer_height(attempt, inside.width, most));
     let below = u16::try_from(lines).unwrap_or(most).min(inside.height);
     let rows = Rect { height: inside.height - below, ..inside };
     (rows, Rect { y: rows.y + rows.height, height: below, ..inside })
@@ -154,7 +154,7 @@ mod tests {
             walked in any::<bool>(),
         ) {
             let focus = if stream { Pane::Stream } else { Pane::Units };
-            let plan = plan((width, height), &Deck { focus, zoom, ..Deck::default() }, units, walked);
+            let plan = screen_layout((width, height), &UnitsView { focus, zoom, ..UnitsView::default() }, units, walked);
             for area in [Some(plan.header), Some(plan.body), Some(plan.bar), Some(plan.footer), plan.units, plan.stream].into_iter().flatten() {
                 prop_assert_eq!(area.intersection(plan.area).area(), area.area());
                 let rows = unit_list(area);

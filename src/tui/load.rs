@@ -5,44 +5,44 @@
 use std::collections::BTreeSet;
 
 use super::{
-    cache::{Cache, EntryLine, RowId, RowLine, Wanted, Wants, What},
-    document::{Document, Layout, Piece},
-    model::Part,
+    cache::{Cache, CacheRequest, DocumentContent, DocumentRequest, EntryLine, RowId, RowLine},
+    document::{DocumentBlock, DocumentLayout, LaidOutDocument},
+    model::EntryPart,
     text,
-    theme::Role,
+    theme::StyleRole,
 };
 use crate::{
-    decode::{self, Block, Kind, Raw, ToolUse},
+    decode::{self, LineKind, MessageBlock, RawJson, ToolUse},
     run::{
-        Arrived, SourceError, Timeline,
-        state::{Row, RowEnd, RowKind},
+        EntryRef, EntrySourceError, Timeline,
+        state::{RowEnd, RowKind, StreamRow},
     },
-    tape::{Body, Note, Seq},
+    tape::{EntryBody, Note, Seq},
 };
 
 pub mod align;
-mod change;
+pub mod attempt_summary;
 pub mod compare;
-pub mod gather;
+mod entry_blocks;
+mod file_change;
 mod inspect;
-mod parts;
-mod words;
+mod row_text;
 
 /// Longest line that is decoded to show a row. Of longer ones, the head must do.
-const DECODED: usize = 256 * 1024;
+const MAX_DECODED_BYTES: usize = 256 * 1024;
 /// Characters of a row that are kept.
-const KEPT: usize = 400;
+const MAX_ROW_CHARS: usize = 400;
 /// Bytes of an entry that a document shows.
-const SHOWN: usize = 4 * 1024 * 1024;
+const MAX_SHOWN_BYTES: usize = 4 * 1024 * 1024;
 /// Bytes of a document that are laid out before it is shown; the rest follows in slices.
 const FIRST: usize = 128 * 1024;
 /// Entries among which the beginning of an attempt is looked for.
-pub const PROLOGUE: usize = 256;
+pub const MAX_PROLOGUE_ENTRIES: usize = 256;
 
 /// Fills the cache with what `wants` lists and the cache lacks.
-pub fn load(timeline: &mut Timeline, cache: &mut Cache, wants: &Wants) {
+pub fn load(timeline: &mut Timeline, cache: &mut Cache, wants: &CacheRequest) {
     for row in &wants.rows {
-        let id = RowId::of(row, timeline.story());
+        let id = RowId::new(row, timeline.view());
         if cache.row(id).is_none() {
             let line = row_line(timeline, row, id);
             cache.put_row(id, line);
@@ -50,7 +50,7 @@ pub fn load(timeline: &mut Timeline, cache: &mut Cache, wants: &Wants) {
     }
     for seq in &wants.entries {
         if cache.entry(*seq).is_none() {
-            let line = read_head(timeline, *seq, DECODED, entry_line);
+            let line = read_head(timeline, *seq, MAX_DECODED_BYTES, entry_line);
             cache.put_entry(*seq, line.unwrap_or_else(unreadable));
         }
     }
@@ -61,46 +61,46 @@ pub fn load(timeline: &mut Timeline, cache: &mut Cache, wants: &Wants) {
         cache.put_comparison(*sides, comparison);
     }
     if let Some(wanted) = &wants.document
-        && !cache.has(wanted)
+        && !cache.select_document(wanted)
     {
-        let mut layout = lay(timeline, cache, wanted);
+        let mut layout = start_layout(timeline, cache, wanted);
         layout.step(FIRST);
         cache.put_document(wanted.clone(), layout);
     }
 }
 
 /// A slice of what is still to be read or laid out. False when there is nothing left.
-pub fn more(timeline: &mut Timeline, cache: &mut Cache, wants: &Wants) -> bool {
+pub fn load_more(timeline: &mut Timeline, cache: &mut Cache, wants: &CacheRequest) -> bool {
     if let Some(layout) = cache.layout().filter(|layout| !layout.is_complete() && wants.document.is_some()) {
         layout.step(FIRST);
         return true;
     }
-    let entries = timeline.story().state.entries;
-    let unread = wants.gathered.iter().find(|lane| {
-        let rows = timeline.story().rows(**lane);
-        cache.gathered(**lane).is_none_or(|gathered| !gathered.is_complete(rows, entries))
+    let entries = timeline.view().state.entries;
+    let unread = wants.summaries.iter().find(|lane| {
+        let rows = timeline.view().rows(**lane);
+        cache.summary(**lane).is_none_or(|gathered| !gathered.is_complete(rows, entries))
     });
     let Some(lane) = unread else { return false };
-    cache.gather(*lane).slice(timeline, *lane);
+    cache.summary_mut(*lane).slice(timeline, *lane);
     true
 }
 
-/// True when [`more`] has something to do.
-pub fn is_unread(timeline: &Timeline, cache: &Cache, wants: &Wants) -> bool {
-    let story = timeline.story();
+/// True when [`load_more`] has something to do.
+pub fn has_more(timeline: &Timeline, cache: &Cache, wants: &CacheRequest) -> bool {
+    let story = timeline.view();
     (wants.document.is_some() && !cache.is_complete())
-        || wants.gathered.iter().any(|lane| {
+        || wants.summaries.iter().any(|lane| {
             let rows = story.rows(*lane);
-            cache.gathered(*lane).is_none_or(|gathered| !gathered.is_complete(rows, story.state.entries))
+            cache.summary(*lane).is_none_or(|gathered| !gathered.is_complete(rows, story.state.entries))
         })
 }
 
 /// What a call names, with the word for it: a command, a path, the key of a page.
-pub fn named(timeline: &mut Timeline, seq: Seq, block: u8) -> Option<(&'static str, String)> {
+pub fn call_target(timeline: &mut Timeline, seq: Seq, block: u8) -> Option<(&'static str, String)> {
     let edited = edited(timeline, seq, block);
     let found = read(timeline, seq, |arrived| {
-        let line = decode::line(bytes(&arrived.body));
-        let Some(Block::ToolUse(call)) = blocks(&line).get(usize::from(block)) else { return None };
+        let line = decode::decode_line(bytes(&arrived.body));
+        let Some(MessageBlock::ToolUse(call)) = blocks(&line).get(usize::from(block)) else { return None };
         const NAMES: [(&str, &str); 7] = [
             ("command", "command"),
             ("file_path", "path"),
@@ -110,25 +110,25 @@ pub fn named(timeline: &mut Timeline, seq: Seq, block: u8) -> Option<(&'static s
             ("sourceName", "source"),
             ("query", "query"),
         ];
-        let input = ran(call, edited.as_deref()).input?;
+        let input = call_as_run(call, edited.as_deref()).input?;
         NAMES.into_iter().find_map(|(key, what)| Some((what, input.get(key)?.as_str()?.into_owned())))
     });
     found.ok().flatten()
 }
 
-fn lay(timeline: &mut Timeline, cache: &Cache, wanted: &Wanted) -> Layout {
-    let (pieces, turned): (Vec<Piece>, _) = match &wanted.what {
-        What::Parts(parts) => (parts::pieces(timeline, parts), BTreeSet::new()),
-        What::Page(page) => (inspect::pieces(timeline, cache, page), page.turned.clone()),
+fn start_layout(timeline: &mut Timeline, cache: &Cache, wanted: &DocumentRequest) -> DocumentLayout {
+    let (pieces, turned): (Vec<DocumentBlock>, _) = match &wanted.content {
+        DocumentContent::Parts(parts) => (entry_blocks::entry_blocks(timeline, parts), BTreeSet::new()),
+        DocumentContent::Panel(page) => (inspect::panel_blocks(timeline, cache, page), page.toggled_folds.clone()),
     };
-    Layout::new(pieces, turned, wanted.width)
+    DocumentLayout::new(pieces, turned, wanted.width)
 }
 
 /// The arguments that a person put in place of those of the model, for the call in block `block` of the entry `first`.
 fn edited(timeline: &mut Timeline, first: Seq, block: u8) -> Option<String> {
-    let note = timeline.story().edited(first, block)?;
+    let note = timeline.view().edited_arguments_entry(first, block)?;
     let input = read(timeline, note, |arrived| match arrived.body {
-        Body::Note(json) => match Note::parse(json) {
+        EntryBody::Note(json) => match Note::parse(json) {
             Note::CallDecided { input, .. } => input.map(|input| input.to_string()),
             _ => None,
         },
@@ -138,19 +138,19 @@ fn edited(timeline: &mut Timeline, first: Seq, block: u8) -> Option<String> {
 }
 
 /// A call as it ran: with the arguments of a person, if there are any.
-fn ran<'a>(call: &ToolUse<'a>, edited: Option<&'a str>) -> ToolUse<'a> {
-    ToolUse { input: edited.map(Raw).or(call.input), ..call.clone() }
+fn call_as_run<'a>(call: &ToolUse<'a>, edited: Option<&'a str>) -> ToolUse<'a> {
+    ToolUse { input: edited.map(RawJson).or(call.input), ..call.clone() }
 }
 
 /// Reads one entry and makes something of it.
-pub fn read<T>(timeline: &mut Timeline, seq: Seq, make: impl FnOnce(&Arrived<'_>) -> T) -> Result<T, String> {
+pub fn read<T>(timeline: &mut Timeline, seq: Seq, make: impl FnOnce(&EntryRef<'_>) -> T) -> Result<T, String> {
     let (mut make, mut made) = (Some(make), None);
     let found = timeline.read(seq, &mut |arrived| {
         if let Some(make) = make.take() {
             made = Some(make(&arrived));
         }
     });
-    told(seq, found, made)
+    read_result(seq, found, made)
 }
 
 /// Reads the beginning of one entry and makes something of it and of its size.
@@ -158,7 +158,7 @@ pub fn read_head<T>(
     timeline: &mut Timeline,
     seq: Seq,
     most: usize,
-    make: impl FnOnce(&Arrived<'_>, u64) -> T,
+    make: impl FnOnce(&EntryRef<'_>, u64) -> T,
 ) -> Result<T, String> {
     let (mut make, mut made) = (Some(make), None);
     let found = timeline.read_head(seq, most, &mut |arrived, size| {
@@ -166,10 +166,10 @@ pub fn read_head<T>(
             made = Some(make(&arrived, size));
         }
     });
-    told(seq, found, made)
+    read_result(seq, found, made)
 }
 
-fn told<T>(seq: Seq, found: Result<bool, SourceError>, made: Option<T>) -> Result<T, String> {
+fn read_result<T>(seq: Seq, found: Result<bool, EntrySourceError>, made: Option<T>) -> Result<T, String> {
     match (found, made) {
         (Ok(_), Some(made)) => Ok(made),
         (Ok(_), None) => Err(format!("entry {seq} is not there any more")),
@@ -178,7 +178,7 @@ fn told<T>(seq: Seq, found: Result<bool, SourceError>, made: Option<T>) -> Resul
 }
 
 /// The bytes of a body.
-pub fn bytes<'a>(body: &'a Body<'_>) -> &'a [u8] {
+pub fn bytes<'a>(body: &'a EntryBody<'_>) -> &'a [u8] {
     body.bytes()
 }
 
@@ -186,54 +186,54 @@ fn head(bytes: &[u8], most: usize) -> std::borrow::Cow<'_, str> {
     String::from_utf8_lossy(&bytes[..bytes.len().min(most)])
 }
 
-fn row_line(timeline: &mut Timeline, row: &Row, id: RowId) -> RowLine {
+fn row_line(timeline: &mut Timeline, row: &StreamRow, id: RowId) -> RowLine {
     let edited = edited(timeline, id.first, id.block);
-    let begun = read_head(timeline, id.first, DECODED, |arrived, size| {
+    let begun = read_head(timeline, id.first, MAX_DECODED_BYTES, |arrived, size| {
         let (label, call) = label(&arrived.body, size, row, edited.as_deref());
         (RowLine { label, at: arrived.at, ..RowLine::default() }, call)
     });
     let (mut line, call) = begun.unwrap_or_else(|error| (RowLine { label: error, ..RowLine::default() }, None));
-    let end = row.end(timeline.story().state.entries);
+    let end = row.end(timeline.view().state.entries);
     if let Some(last) = id.last.filter(|last| *last != id.first)
-        && let Ok((ended, fact)) = read_head(timeline, last, DECODED, |arrived, size| {
-            (arrived.at, fact(&arrived.body, size, call.as_deref(), end))
+        && let Ok((ended, row_outcome)) = read_head(timeline, last, MAX_DECODED_BYTES, |arrived, size| {
+            (arrived.at, row_outcome(&arrived.body, size, call.as_deref(), end))
         })
     {
         line.ended = Some(ended);
-        line.fact = fact;
+        line.outcome = row_outcome;
     }
     line
 }
 
 /// The words of a row, and the id of the call if it is one.
-fn label(body: &Body<'_>, size: u64, row: &Row, edited: Option<&str>) -> (String, Option<String>) {
+fn label(body: &EntryBody<'_>, size: u64, row: &StreamRow, edited: Option<&str>) -> (String, Option<String>) {
     let raw = bytes(body);
     if row.kind == RowKind::Completed && !is_result(body, size) {
         // The end of a session that has no result stands at whatever line came last, which says something else.
         return ("the session ends here without a result line".to_owned(), None);
     }
     match body {
-        Body::Raw(_) | Body::Err(_) => (text::one_row(&head(raw, KEPT), KEPT), None),
-        _ if is_huge(size) => (words::huge(&head(raw, 4096), size), None),
-        Body::Note(json) => {
+        EntryBody::Raw(_) | EntryBody::Err(_) => (text::one_row(&head(raw, MAX_ROW_CHARS), MAX_ROW_CHARS), None),
+        _ if is_huge(size) => (row_text::oversized_line(&head(raw, 4096), size), None),
+        EntryBody::Note(json) => {
             let note = Note::parse(json);
             // The second row of a note that begins an attempt.
-            let amendment = (row.block > 0).then(|| words::amendment(&note)).flatten();
-            (amendment.unwrap_or_else(|| words::note_row(&note)), None)
+            let amendment = (row.block > 0).then(|| row_text::amendment(&note)).flatten();
+            (amendment.unwrap_or_else(|| row_text::note_row(&note)), None)
         }
-        Body::Out(json) | Body::In(json) => {
-            let line = decode::line(json);
+        EntryBody::Out(json) | EntryBody::In(json) => {
+            let line = decode::decode_line(json);
             let blocks = match &line.body {
-                decode::Body::Assistant(chat) | decode::Body::User(chat) => chat.blocks.as_slice(),
-                decode::Body::Result(result) if row.repeats() => return (words::end(result), None),
+                decode::LineBody::Assistant(chat) | decode::LineBody::User(chat) => chat.blocks.as_slice(),
+                decode::LineBody::Result(result) if row.is_redundant() => return (row_text::end(result), None),
                 _ => &[],
             };
             match blocks.get(usize::from(row.block)) {
-                Some(Block::ToolUse(call)) if row.kind == RowKind::Tool => {
-                    (words::call(&call.name, ran(call, edited).input), Some(call.id.clone().into_owned()))
+                Some(MessageBlock::ToolUse(call)) if row.kind == RowKind::Tool => {
+                    (row_text::call(&call.name, call_as_run(call, edited).input), Some(call.id.clone().into_owned()))
                 }
-                Some(block) => (words::block(block, KEPT), None),
-                None => (words::line(&line.body, json, KEPT), None),
+                Some(block) => (row_text::block(block, MAX_ROW_CHARS), None),
+                None => (row_text::line(&line.body, json, MAX_ROW_CHARS), None),
             }
         }
     }
@@ -241,64 +241,78 @@ fn label(body: &Body<'_>, size: u64, row: &Row, edited: Option<&str>) -> (String
 
 /// Too long to be decoded for a row. What there is of it may be only its head.
 fn is_huge(size: u64) -> bool {
-    size > DECODED as u64
+    size > MAX_DECODED_BYTES as u64
 }
 
-fn is_result(body: &Body<'_>, size: u64) -> bool {
+fn is_result(body: &EntryBody<'_>, size: u64) -> bool {
     // A line too long to decode here is taken at its word: answers of several megabytes are results.
-    matches!(body, Body::Out(json) if is_huge(size) || matches!(decode::line(json).body, decode::Body::Result(_)))
+    matches!(body, EntryBody::Out(json) if is_huge(size) || matches!(decode::decode_line(json).body, decode::LineBody::Result(_)))
 }
 
 /// What the end of a row says: the size of a result, the error, or why the tool did not do it.
-fn fact(body: &Body<'_>, size: u64, call: Option<&str>, end: RowEnd) -> String {
+fn row_outcome(body: &EntryBody<'_>, size: u64, call: Option<&str>, end: RowEnd) -> String {
     if is_huge(size) {
         return text::size(size);
     }
-    let Body::Out(json) = body else { return String::new() };
-    let line = decode::line(json);
+    let EntryBody::Out(json) = body else { return String::new() };
+    let line = decode::decode_line(json);
     let blocks = match &line.body {
-        decode::Body::User(chat) | decode::Body::Assistant(chat) => chat.blocks.as_slice(),
-        decode::Body::Result(_) => return "no result before the run ended".to_owned(),
+        decode::LineBody::User(chat) | decode::LineBody::Assistant(chat) => chat.blocks.as_slice(),
+        decode::LineBody::Result(_) => return "no result before the run ended".to_owned(),
         _ => &[],
     };
     let results = blocks.iter().filter_map(|block| match block {
-        Block::ToolResult(result) => Some(result),
+        MessageBlock::ToolResult(result) => Some(result),
         _ => None,
     });
     let mut results = results.filter(|result| call.is_none_or(|call| result.tool_use_id == call));
     let Some(result) = results.next() else { return String::new() };
-    if end == RowEnd::Declined { words::declined(result, KEPT) } else { words::result(result, KEPT) }
+    if end == RowEnd::Declined {
+        row_text::declined(result, MAX_ROW_CHARS)
+    } else {
+        row_text::result(result, MAX_ROW_CHARS)
+    }
 }
 
-fn entry_line(arrived: &Arrived<'_>, size: u64) -> EntryLine {
+fn entry_line(arrived: &EntryRef<'_>, size: u64) -> EntryLine {
     let raw = bytes(&arrived.body);
-    let text = |words: String| if words.is_empty() { text::one_row(&head(raw, KEPT), KEPT) } else { words };
+    let text =
+        |words: String| if words.is_empty() { text::one_row(&head(raw, MAX_ROW_CHARS), MAX_ROW_CHARS) } else { words };
     let (stream, kind, role, text) = match &arrived.body {
-        Body::Note(_) if is_huge(size) => ("note", "note".to_owned(), Role::Focus, words::huge(&head(raw, 4096), size)),
-        Body::Note(json) => {
-            let note = Note::parse(json);
-            let amendment = words::amendment(&note).map(|words| format!(" · {words}")).unwrap_or_default();
-            ("note", words::note_kind(json), Role::Focus, words::note(&note) + &amendment)
+        EntryBody::Note(_) if is_huge(size) => {
+            ("note", "note".to_owned(), StyleRole::Focus, row_text::oversized_line(&head(raw, 4096), size))
         }
-        Body::Err(_) => ("err", "stderr".to_owned(), Role::Warning, text(String::new())),
-        Body::Raw(_) => ("raw", "not JSON".to_owned(), Role::Warning, text(String::new())),
-        Body::Out(json) | Body::In(json) => {
-            let stream = if matches!(arrived.body, Body::In(_)) { "in" } else { "out" };
+        EntryBody::Note(json) => {
+            let note = Note::parse(json);
+            let amendment = row_text::amendment(&note).map(|words| format!(" · {words}")).unwrap_or_default();
+            ("note", row_text::note_kind(json), StyleRole::Focus, row_text::note(&note) + &amendment)
+        }
+        EntryBody::Err(_) => ("err", "stderr".to_owned(), StyleRole::Warning, text(String::new())),
+        EntryBody::Raw(_) => ("raw", "not JSON".to_owned(), StyleRole::Warning, text(String::new())),
+        EntryBody::Out(json) | EntryBody::In(json) => {
+            let stream = if matches!(arrived.body, EntryBody::In(_)) { "in" } else { "out" };
             if is_huge(size) {
-                (stream, words::type_of(&head(raw, 4096)), Role::Text, words::huge(&head(raw, 4096), size))
+                (
+                    stream,
+                    row_text::type_of(&head(raw, 4096)),
+                    StyleRole::Text,
+                    row_text::oversized_line(&head(raw, 4096), size),
+                )
             } else {
-                let line = decode::line(json);
+                let line = decode::decode_line(json);
                 let role = match line.body.kind() {
-                    Kind::Assistant => Role::Succeeded,
-                    Kind::User => Role::Budget,
-                    Kind::Result => Role::Strong,
-                    Kind::Init => Role::Focus,
-                    Kind::Malformed | Kind::Other => Role::Warning,
-                    Kind::System | Kind::StreamEvent | Kind::ToolProgress | Kind::RateLimit | Kind::Control => {
-                        Role::Dim
-                    }
+                    LineKind::Assistant => StyleRole::Succeeded,
+                    LineKind::User => StyleRole::Budget,
+                    LineKind::Result => StyleRole::Strong,
+                    LineKind::Init => StyleRole::Focus,
+                    LineKind::Malformed | LineKind::Other => StyleRole::Warning,
+                    LineKind::System
+                    | LineKind::StreamEvent
+                    | LineKind::ToolProgress
+                    | LineKind::RateLimit
+                    | LineKind::Control => StyleRole::Dim,
                 };
-                (stream, words::kind(&line.body), role, text(words::line(&line.body, json, KEPT)))
+                (stream, row_text::kind(&line.body), role, text(row_text::line(&line.body, json, MAX_ROW_CHARS)))
             }
         }
     };
@@ -310,33 +324,33 @@ fn unreadable(error: String) -> EntryLine {
         at: crate::tape::Millis(0),
         stream: "?",
         kind: "unreadable".to_owned(),
-        role: Role::Failed,
+        role: StyleRole::Failed,
         text: error,
         size: 0,
     }
 }
 
 /// Parts of entries laid out to their end, for whoever does not wait for slices.
-pub fn laid(timeline: &mut Timeline, parts: &[Part], width: u16) -> Document {
-    let mut layout = Layout::new(parts::pieces(timeline, parts), BTreeSet::new(), width);
+pub fn render_document(timeline: &mut Timeline, parts: &[EntryPart], width: u16) -> LaidOutDocument {
+    let mut layout = DocumentLayout::new(entry_blocks::entry_blocks(timeline, parts), BTreeSet::new(), width);
     layout.step(usize::MAX);
     layout.into_document()
 }
 
 /// Where an entry came from.
-fn stream(body: &Body<'_>) -> &'static str {
+fn stream(body: &EntryBody<'_>) -> &'static str {
     match body {
-        Body::Out(_) => "out",
-        Body::In(_) => "in",
-        Body::Note(_) => "note",
-        Body::Raw(_) => "raw",
-        Body::Err(_) => "err",
+        EntryBody::Out(_) => "out",
+        EntryBody::In(_) => "in",
+        EntryBody::Note(_) => "note",
+        EntryBody::Raw(_) => "raw",
+        EntryBody::Err(_) => "err",
     }
 }
 
-fn blocks<'a, 'b>(line: &'b decode::Line<'a>) -> &'b [Block<'a>] {
+fn blocks<'a, 'b>(line: &'b decode::AgentLine<'a>) -> &'b [MessageBlock<'a>] {
     match &line.body {
-        decode::Body::Assistant(chat) | decode::Body::User(chat) => &chat.blocks,
+        decode::LineBody::Assistant(chat) | decode::LineBody::User(chat) => &chat.blocks,
         _ => &[],
     }
 }

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::{breakpoint::Hit, key::Key};
+use super::{breakpoint::TimeStop, key::KeyPress};
 use crate::tape::Millis;
 
 /// A message to [`super::update::update`].
 #[derive(Clone, Debug, PartialEq)]
-pub enum Msg {
+pub enum ScreenMessage {
     /// A key was pressed.
-    Key(Key),
+    Key(KeyPress),
     /// Text was pasted.
     Paste(String),
     /// The left button was pressed at a cell.
@@ -50,9 +50,9 @@ pub enum Msg {
         present: Millis,
     },
     /// A search ended, at a position of the pane that it was started from.
-    Found(Option<usize>),
+    SearchFinished(Option<usize>),
     /// Time has stopped by itself.
-    Stopped(Hit),
+    TimeStopped(TimeStop),
     /// Something to tell.
-    Say(String),
+    ShowMessage(String),
 }

@@ -2,10 +2,10 @@
 //!
 //! Owns modes, escape sequences and signals. It must not know what is drawn.
 
-mod child;
 mod encoder;
+mod foreground;
 mod osc;
-mod outlet;
+mod tty_writer;
 
 use std::{
     future::poll_fn,
@@ -38,16 +38,16 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-pub use child::Programs;
-pub use encoder::Encoder;
-pub use osc::draws_progress;
+pub use encoder::EncodingBackend;
+pub use foreground::ToolPrograms;
+pub use osc::supports_progress;
 
-use self::outlet::Outlet;
+use self::tty_writer::TtyWriter;
 use super::{
-    handout::{Handout, Tool},
-    key::Key,
-    outside::{Gauge, News},
-    world::{Input, Moment, World},
+    export::{Export, ExportTool},
+    host::{ClockReading, HostInput, ScreenHost},
+    key::KeyPress,
+    notification::{Notification, TerminalProgress},
 };
 use crate::{file_limit, program_path};
 
@@ -55,13 +55,13 @@ use crate::{file_limit, program_path};
 pub const INTERRUPT: i32 = Unix::SIGINT as i32;
 
 /// Events that may wait while a frame is drawn.
-const EVENTS: usize = 1024;
+const EVENT_QUEUE: usize = 1024;
 
 /// How soon a process that a signal is to stop has stopped, however busy the machine is.
-const STOPPING: Duration = Duration::from_millis(500);
+const STOP_TIMEOUT: Duration = Duration::from_millis(500);
 
 // The title that was there, kept aside.
-const KEEP_TITLE: &str = "\x1b[22;2t";
+const SAVE_TITLE: &str = "\x1b[22;2t";
 // Alternate screen, bracketed paste, focus told. The cursor is hidden by the first frame.
 const ENTER: &str = "\x1b[?1049h\x1b[2J\x1b[?2004h\x1b[?1004h";
 // Ends a torn synchronised update too.
@@ -72,32 +72,32 @@ const MOUSE_ON: &str = "\x1b[?1000h\x1b[?1002h\x1b[?1006h";
 const MOUSE_OFF: &str = "\x1b[?1006l\x1b[?1002l\x1b[?1000l";
 
 /// True while the terminal is ours.
-static TAKEN: AtomicBool = AtomicBool::new(false);
+static TERMINAL_IN_USE: AtomicBool = AtomicBool::new(false);
 
 /// The progress mark that the terminal shows for us.
-static MARK: AtomicU8 = AtomicU8::new(NO_MARK);
+static PROGRESS_MARK: AtomicU8 = AtomicU8::new(NO_MARK);
 const NO_MARK: u8 = 0;
 const PLAIN_MARK: u8 = 1;
 const TMUX_MARK: u8 = 2;
 
 /// Who is told what besides the screen, and by which programs and sequences.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Manners {
+pub struct TtyOptions {
     /// Take the mouse.
     pub mouse: bool,
     /// How somebody is told who looks elsewhere.
-    pub notify: Notify,
+    pub notify: NotifyMethod,
     /// Show progress outside of the screen.
     pub progress: bool,
     /// The terminal is tmux: what is meant for the terminal around it has to be handed through.
     pub tmux: bool,
     /// Editor and pager.
-    pub programs: Programs,
+    pub programs: ToolPrograms,
 }
 
 /// A way to tell somebody who looks elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Notify {
+pub enum NotifyMethod {
     /// Nobody is told.
     Off,
     /// The terminal's bell.
@@ -112,12 +112,12 @@ pub enum Notify {
 
 /// Gives the terminal back. Safe to call at any time; the hook of a panic has to, or nobody could read what it says.
 pub fn restore() {
-    if TAKEN.swap(false, Ordering::SeqCst) {
+    if TERMINAL_IN_USE.swap(false, Ordering::SeqCst) {
         let mut out = io::stdout();
         // Nothing can be done about a terminal that is gone.
-        let _ = match MARK.swap(NO_MARK, Ordering::SeqCst) {
-            PLAIN_MARK => out.write_all(osc::NO_GAUGE.as_bytes()),
-            TMUX_MARK => out.write_all(osc::through_tmux(osc::NO_GAUGE).as_bytes()),
+        let _ = match PROGRESS_MARK.swap(NO_MARK, Ordering::SeqCst) {
+            PLAIN_MARK => out.write_all(osc::CLEAR_PROGRESS.as_bytes()),
+            TMUX_MARK => out.write_all(osc::through_tmux(osc::CLEAR_PROGRESS).as_bytes()),
             _ => Ok(()),
         };
         let _ = out.write_all(LEAVE.as_bytes());
@@ -126,15 +126,15 @@ pub fn restore() {
     }
 }
 
-fn take(mouse: bool) -> io::Result<()> {
+fn enter_terminal(mouse: bool) -> io::Result<()> {
     tty::enable_raw_mode()?;
-    TAKEN.store(true, Ordering::SeqCst);
-    io::stdout().write_all(KEEP_TITLE.as_bytes())?;
+    TERMINAL_IN_USE.store(true, Ordering::SeqCst);
+    io::stdout().write_all(SAVE_TITLE.as_bytes())?;
     set_modes(mouse)
 }
 
 /// Takes a terminal again that is ours already, whatever a shell made of it meanwhile.
-fn retake(mouse: bool) -> io::Result<()> {
+fn reenter_terminal(mouse: bool) -> io::Result<()> {
     // What is raw already is not made raw again, and nobody tells when a shell sets a terminal back.
     tty::disable_raw_mode()?;
     tty::enable_raw_mode()?;
@@ -152,23 +152,23 @@ fn set_modes(mouse: bool) -> io::Result<()> {
 
 /// Collects a frame and hands it over in one write, inside a synchronised update.
 #[derive(Debug)]
-struct OneWrite {
-    out: Outlet,
+struct FrameOutput {
+    out: TtyWriter,
     frame: Vec<u8>,
     /// A frame could not be written, and whoever drew it was told.
-    lost: bool,
+    write_failed: bool,
 }
 
-impl OneWrite {
+impl FrameOutput {
     const BEGIN: &'static [u8] = b"\x1b[?2026h";
     const END: &'static [u8] = b"\x1b[?2026l";
 
     fn new() -> Self {
-        Self { out: Outlet::open(), frame: Vec::new(), lost: false }
+        Self { out: TtyWriter::open(), frame: Vec::new(), write_failed: false }
     }
 }
 
-impl Write for OneWrite {
+impl Write for FrameOutput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.frame.is_empty() {
             self.frame.extend_from_slice(Self::BEGIN);
@@ -180,14 +180,14 @@ impl Write for OneWrite {
     fn flush(&mut self) -> io::Result<()> {
         // What is written on the way out, after the terminal was given back or lost, is for nobody. It must not fail
         // either: the drawing library then complains on stderr, and panics if that is gone with the terminal.
-        if self.frame.is_empty() || self.lost || !TAKEN.load(Ordering::SeqCst) {
+        if self.frame.is_empty() || self.write_failed || !TERMINAL_IN_USE.load(Ordering::SeqCst) {
             self.frame.clear();
             return Ok(());
         }
         self.frame.extend_from_slice(Self::END);
         let written = self.out.write_all(&self.frame);
         self.frame.clear();
-        self.lost = written.is_err();
+        self.write_failed = written.is_err();
         written
     }
 }
@@ -195,7 +195,7 @@ impl Write for OneWrite {
 /// Signals that end a program by default and that it can answer: whoever listens to them gives the terminal back and ends
 /// what it has started. Of an abort this catches the signal that others send; one of our own ends the program all the
 /// same.
-const ENDINGS: [Unix; 9] = [
+const TERMINATION_SIGNALS: [Unix; 9] = [
     Unix::SIGTERM,
     Unix::SIGQUIT,
     Unix::SIGABRT,
@@ -209,15 +209,15 @@ const ENDINGS: [Unix; 9] = [
 
 /// Signals after which a program ends, whatever it is doing.
 #[derive(Debug)]
-pub struct EndingSignals(Vec<(Unix, Signal)>);
+pub struct TerminationSignals(Vec<(Unix, Signal)>);
 
-impl EndingSignals {
+impl TerminationSignals {
     /// Listens from now on: none of them ends the program by itself any longer.
     ///
     /// # Errors
     /// When the system does not allow it.
     pub fn listen() -> io::Result<Self> {
-        let listened = ENDINGS.iter().map(|kind| Ok((*kind, listen(SignalKind::from_raw(*kind as i32))?)));
+        let listened = TERMINATION_SIGNALS.iter().map(|kind| Ok((*kind, listen(SignalKind::from_raw(*kind as i32))?)));
         listened.collect::<io::Result<_>>().map(Self)
     }
 
@@ -234,53 +234,53 @@ impl EndingSignals {
 
 /// Signals that concern a terminal program.
 #[derive(Debug)]
-struct Signals {
+struct TerminalSignals {
     interrupt: Signal,
-    endings: EndingSignals,
+    termination: TerminationSignals,
     hangup: Signal,
-    go_on: Signal,
+    resume: Signal,
 }
 
-impl Signals {
+impl TerminalSignals {
     fn new() -> io::Result<Self> {
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,
-            endings: EndingSignals::listen()?,
+            termination: TerminationSignals::listen()?,
             hangup: listen(SignalKind::hangup())?,
-            go_on: listen(SignalKind::from_raw(Unix::SIGCONT as i32))?,
+            resume: listen(SignalKind::from_raw(Unix::SIGCONT as i32))?,
         })
     }
 
-    async fn next(&mut self) -> Input {
+    async fn next(&mut self) -> HostInput {
         tokio::select! {
             biased;
-            ending = self.endings.next() => Input::Signal(ending as i32),
-            _ = self.hangup.recv() => Input::Signal(Unix::SIGHUP as i32),
-            _ = self.interrupt.recv() => Input::Signal(INTERRUPT),
-            _ = self.go_on.recv() => Input::Continued,
+            ending = self.termination.next() => HostInput::Signal(ending as i32),
+            _ = self.hangup.recv() => HostInput::Signal(Unix::SIGHUP as i32),
+            _ = self.interrupt.recv() => HostInput::Signal(INTERRUPT),
+            _ = self.resume.recv() => HostInput::Resumed,
         }
     }
 
     /// Stops the whole job, or the shell would not get its prompt back. Returns once it goes on.
     async fn stop_job(&mut self) -> io::Result<()> {
         // Of what went on before, nothing is to be heard now.
-        let _ = self.go_on.recv().now_or_never();
+        let _ = self.resume.recv().now_or_never();
         signal::kill(Pid::from_raw(0), Unix::SIGTSTP)?;
         // Any thread may take the signal, so this one may get this far before all stand still. Where no shell could
         // bring the job back, it is not stopped at all.
-        let _ = timeout(STOPPING, self.go_on.recv()).await;
+        let _ = timeout(STOP_TIMEOUT, self.resume.recv()).await;
         Ok(())
     }
 }
 
 /// The terminal of this process.
 pub struct Terminal {
-    screen: Screen<Encoder<OneWrite>>,
+    screen: Screen<EncodingBackend<FrameOutput>>,
     /// Nothing while another program has the terminal.
-    events: Option<Events>,
-    signals: Signals,
-    gone: oneshot::Receiver<()>,
-    manners: Manners,
+    events: Option<EventReader>,
+    signals: TerminalSignals,
+    hung_up: oneshot::Receiver<()>,
+    manners: TtyOptions,
     /// The terminal changed its size, and what it shows with it, even if it is back at the size of the last frame.
     resized: bool,
     started: Instant,
@@ -294,16 +294,16 @@ impl std::fmt::Debug for Terminal {
 
 impl Terminal {
     /// Takes the terminal. Must be called inside a tokio runtime.
-    pub fn enter(manners: Manners) -> io::Result<Self> {
-        let signals = Signals::new()?;
-        let gone = watch_for_the_end()?;
-        take(manners.mouse).inspect_err(|_| restore())?;
+    pub fn enter(manners: TtyOptions) -> io::Result<Self> {
+        let signals = TerminalSignals::new()?;
+        let gone = watch_hangup()?;
+        enter_terminal(manners.mouse).inspect_err(|_| restore())?;
         let screen = empty_screen(size().inspect_err(|_| restore())?).inspect_err(|_| restore())?;
         Ok(Self {
             screen,
-            events: Some(Events::new()),
+            events: Some(EventReader::new()),
             signals,
-            gone,
+            hung_up: gone,
             manners,
             resized: false,
             started: Instant::now(),
@@ -312,7 +312,7 @@ impl Terminal {
 
     /// Starts over with an empty screen. Not `Terminal::clear`: that asks the terminal where its cursor is, and the
     /// answer would be taken for keys.
-    fn blank(&mut self) -> io::Result<()> {
+    fn clear_screen(&mut self) -> io::Result<()> {
         self.screen.backend_mut().flush()?;
         // Else the old screen does it when it is dropped, and panics if the terminal is gone.
         self.screen.show_cursor()?;
@@ -325,24 +325,25 @@ impl Terminal {
     }
 
     /// Sends what is meant for the terminal that a person sees.
-    fn send_out(&mut self, sequence: &str) {
+    fn send_to_outer_terminal(&mut self, sequence: &str) {
         // Into the frame that follows; a Vec takes everything.
         let _ = if self.manners.tmux { self.send(&osc::through_tmux(sequence)) } else { self.send(sequence) };
     }
 
-    async fn hand_over(&mut self, handout: &Handout) -> Result<Option<Input>, String> {
-        let file = child::keep(handout).map_err(|error| format!("cannot write a temporary file: {error}"))?;
-        let command = child::command(&self.manners.programs, handout, &file)?;
+    async fn run_export_tool(&mut self, handout: &Export) -> Result<Option<HostInput>, String> {
+        let file = foreground::write_private_copy(handout)
+            .map_err(|error| format!("cannot write a temporary file: {error}"))?;
+        let command = foreground::command(&self.manners.programs, handout, &file)?;
         let program = command.get_program().to_string_lossy().into_owned();
         let names = match handout.tool {
-            Tool::Editor => "VISUAL or EDITOR",
-            Tool::Pager => "PAGER",
+            ExportTool::Editor => "VISUAL or EDITOR",
+            ExportTool::Pager => "PAGER",
         };
-        match child::foreground(command, &mut self.signals).await {
-            Ok(child::End::Told(input)) => Ok(Some(input)),
-            Ok(child::End::Exited(0)) => Ok(None),
-            Ok(child::End::Exited(code)) => Err(format!("`{program}` ended with code {code}")),
-            Ok(child::End::Killed(signal)) => Err(format!("`{program}` was ended by {signal}")),
+        match foreground::foreground(command, &mut self.signals).await {
+            Ok(foreground::ForegroundEnd::Interrupted(input)) => Ok(Some(input)),
+            Ok(foreground::ForegroundEnd::Exited(0)) => Ok(None),
+            Ok(foreground::ForegroundEnd::Exited(code)) => Err(format!("`{program}` ended with code {code}")),
+            Ok(foreground::ForegroundEnd::Killed(signal)) => Err(format!("`{program}` was ended by {signal}")),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Err(format!("there is no program `{program}`; set {names} to one that is installed"))
             }
@@ -359,14 +360,14 @@ fn size() -> io::Result<Rect> {
 
 /// A screen that nothing was drawn on. Its area is fixed: the drawing library would follow a new size by asking the
 /// terminal where its cursor is, and whatever arrives before the answer is heard of only after the next key.
-fn empty_screen(area: Rect) -> io::Result<Screen<Encoder<OneWrite>>> {
+fn empty_screen(area: Rect) -> io::Result<Screen<EncodingBackend<FrameOutput>>> {
     let options = TerminalOptions { viewport: Viewport::Fixed(area) };
-    Screen::with_options(Encoder::new(OneWrite::new()), options)
+    Screen::with_options(EncodingBackend::new(FrameOutput::new()), options)
 }
 
 /// Tells when nobody is at the other end of the terminal any more. A hang-up reaches only those whose session it ends,
 /// and crossterm reads the end of its input over and over.
-fn watch_for_the_end() -> io::Result<oneshot::Receiver<()>> {
+fn watch_hangup() -> io::Result<oneshot::Receiver<()>> {
     let terminal = io::stdout().as_fd().try_clone_to_owned()?;
     let (tell, told) = oneshot::channel();
     // It waits for as long as the program lives, and is one sleeping thread.
@@ -389,16 +390,16 @@ impl Drop for Terminal {
 /// Keys of the terminal, read by a thread of their own. A crossterm stream wakes only the task that polled it first, so
 /// it must not be polled by a loop that looks without waiting; a channel may be. A poll may never return once the terminal is gone,
 /// so it must not happen on a thread of the runtime, which runs the agents, too.
-struct Events {
+struct EventReader {
     received: mpsc::Receiver<io::Result<Event>>,
     /// Ends the reading when it is dropped.
     stop: oneshot::Sender<()>,
     reading: JoinHandle<()>,
 }
 
-impl Events {
+impl EventReader {
     fn new() -> Self {
-        let (send, received) = mpsc::channel(EVENTS);
+        let (send, received) = mpsc::channel(EVENT_QUEUE);
         let (stop, mut stopped) = oneshot::channel();
         // Made here and not by the thread: from now on a change of size is noticed, also one before the first frame.
         let mut stream = EventStream::new();
@@ -424,7 +425,7 @@ impl Events {
     async fn stop(self) {
         let Self { received, stop, reading } = self;
         drop((received, stop));
-        let _ = timeout(STOPPING, reading).await;
+        let _ = timeout(STOP_TIMEOUT, reading).await;
     }
 
     async fn next(events: &mut Option<Self>) -> Option<io::Result<Event>> {
@@ -435,28 +436,28 @@ impl Events {
     }
 }
 
-impl World for Terminal {
-    fn moment(&self) -> Moment {
-        Moment { now: self.started.elapsed(), wall: Timestamp::now() }
+impl ScreenHost for Terminal {
+    fn clock(&self) -> ClockReading {
+        ClockReading { now: self.started.elapsed(), wall: Timestamp::now() }
     }
 
-    async fn input(&mut self) -> Input {
+    async fn input(&mut self) -> HostInput {
         let input = tokio::select! {
             biased;
             signal = self.signals.next() => signal,
-            _ = &mut self.gone => Input::Closed,
-            event = Events::next(&mut self.events) => match event {
+            _ = &mut self.hung_up => HostInput::Closed,
+            event = EventReader::next(&mut self.events) => match event {
                 Some(Ok(event)) => translate(event),
-                Some(Err(_)) | None => Input::Closed,
+                Some(Err(_)) | None => HostInput::Closed,
             },
         };
-        self.resized |= matches!(input, Input::Resize(..));
+        self.resized |= matches!(input, HostInput::Resize(..));
         input
     }
 
     fn draw(&mut self, paint: &mut dyn FnMut(&mut Buffer)) -> io::Result<()> {
         if std::mem::take(&mut self.resized) || size()? != self.screen.get_frame().area() {
-            self.blank()?;
+            self.clear_screen()?;
         }
         self.screen.draw(|frame| paint(frame.buffer_mut())).map(|_| ())
     }
@@ -466,28 +467,28 @@ impl World for Terminal {
         let _ = self.send(&osc::title(title));
     }
 
-    fn progress(&mut self, gauge: Gauge) {
+    fn progress(&mut self, gauge: TerminalProgress) {
         if self.manners.progress {
             let mark = match (gauge, self.manners.tmux) {
-                (Gauge::None, _) => NO_MARK,
-                (Gauge::Share { .. }, false) => PLAIN_MARK,
-                (Gauge::Share { .. }, true) => TMUX_MARK,
+                (TerminalProgress::None, _) => NO_MARK,
+                (TerminalProgress::Percent { .. }, false) => PLAIN_MARK,
+                (TerminalProgress::Percent { .. }, true) => TMUX_MARK,
             };
-            MARK.store(mark, Ordering::SeqCst);
-            self.send_out(&osc::gauge(gauge));
+            PROGRESS_MARK.store(mark, Ordering::SeqCst);
+            self.send_to_outer_terminal(&osc::progress(gauge));
         }
     }
 
-    fn notify(&mut self, news: &News) -> Result<(), String> {
+    fn notify(&mut self, news: &Notification) -> Result<(), String> {
         match &self.manners.notify {
-            Notify::Off => {}
+            NotifyMethod::Off => {}
             // tmux has a bell of its own, and hands it on by itself.
-            Notify::Bell => {
+            NotifyMethod::Bell => {
                 let _ = self.send("\x07");
             }
-            Notify::Osc9 => self.send_out(&osc::osc9(&news.title, &news.text)),
-            Notify::Osc777 => self.send_out(&osc::osc777(&news.title, &news.text)),
-            Notify::Command(words) => return tell(words, news),
+            NotifyMethod::Osc9 => self.send_to_outer_terminal(&osc::osc9(&news.title, &news.text)),
+            NotifyMethod::Osc777 => self.send_to_outer_terminal(&osc::osc777(&news.title, &news.text)),
+            NotifyMethod::Command(words) => return spawn_notifier(words, news),
         }
         Ok(())
     }
@@ -502,18 +503,18 @@ impl World for Terminal {
     }
 
     fn clear(&mut self) -> io::Result<()> {
-        retake(self.manners.mouse)?;
-        self.blank()
+        reenter_terminal(self.manners.mouse)?;
+        self.clear_screen()
     }
 
-    async fn open(&mut self, handout: &Handout) -> Result<Option<Input>, String> {
+    async fn open(&mut self, handout: &Export) -> Result<Option<HostInput>, String> {
         if let Some(events) = self.events.take() {
             events.stop().await;
         }
         restore();
-        let end = self.hand_over(handout).await;
-        let taken = take(self.manners.mouse).and_then(|()| self.blank());
-        self.events = Some(Events::new());
+        let end = self.run_export_tool(handout).await;
+        let taken = enter_terminal(self.manners.mouse).and_then(|()| self.clear_screen());
+        self.events = Some(EventReader::new());
         taken.map_err(|error| format!("cannot take the terminal again: {error}"))?;
         end
     }
@@ -522,13 +523,13 @@ impl World for Terminal {
         // The reader of keys stays: a stopped program reads nothing, and a new reader could miss the first key.
         restore();
         self.signals.stop_job().await?;
-        take(self.manners.mouse)?;
-        self.blank()
+        enter_terminal(self.manners.mouse)?;
+        self.clear_screen()
     }
 }
 
 /// Starts the program that tells somebody, and does not wait for it.
-fn tell(words: &[String], news: &News) -> Result<(), String> {
+fn spawn_notifier(words: &[String], news: &Notification) -> Result<(), String> {
     let Some((program, arguments)) = words.split_first() else { return Ok(()) };
     let mut command = tokio::process::Command::new(program);
     file_limit::restore_in(command.as_std_mut());
@@ -545,21 +546,21 @@ fn tell(words: &[String], news: &News) -> Result<(), String> {
     started.map(|_| ()).map_err(|error| format!("cannot run `{program}`: {error}; correct ui.notify_command"))
 }
 
-fn translate(event: Event) -> Input {
+fn translate(event: Event) -> HostInput {
     match event {
-        Event::Key(key) if key.kind == KeyEventKind::Release => Input::Nothing,
-        Event::Key(key) => Input::Key(Key::of(key)),
-        Event::Paste(text) => Input::Paste(text),
-        Event::Resize(width, height) => Input::Resize(width, height),
+        Event::Key(key) if key.kind == KeyEventKind::Release => HostInput::Ignored,
+        Event::Key(key) => HostInput::Key(KeyPress::from_event(key)),
+        Event::Paste(text) => HostInput::Paste(text),
+        Event::Resize(width, height) => HostInput::Resize(width, height),
         Event::Mouse(mouse) => match mouse.kind {
-            MouseEventKind::Down(MouseButton::Left) => Input::Click(mouse.column, mouse.row),
-            MouseEventKind::Drag(MouseButton::Left) => Input::Drag(mouse.column),
-            MouseEventKind::ScrollDown => Input::Wheel(mouse.column, mouse.row, true),
-            MouseEventKind::ScrollUp => Input::Wheel(mouse.column, mouse.row, false),
-            _ => Input::Nothing,
+            MouseEventKind::Down(MouseButton::Left) => HostInput::Click(mouse.column, mouse.row),
+            MouseEventKind::Drag(MouseButton::Left) => HostInput::Drag(mouse.column),
+            MouseEventKind::ScrollDown => HostInput::Wheel(mouse.column, mouse.row, true),
+            MouseEventKind::ScrollUp => HostInput::Wheel(mouse.column, mouse.row, false),
+            _ => HostInput::Ignored,
         },
-        Event::FocusGained => Input::Focus(true),
-        Event::FocusLost => Input::Focus(false),
+        Event::FocusGained => HostInput::Focus(true),
+        Event::FocusLost => HostInput::Focus(false),
     }
 }
 
@@ -568,7 +569,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_taken_is_given_back() {
+    fn entered_terminal_is_restored() {
         for mode in ["1049", "2004", "1004", "1000", "1002", "1006"] {
             let on = format!("\x1b[?{mode}h");
             assert!(ENTER.contains(&on) || MOUSE_ON.contains(&on), "{mode} is never set");

@@ -10,26 +10,26 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 use crate::actions::label;
 
 /// Most code points that one cell may stack. Longer piles are cut, so that marks cannot climb over their neighbours.
-const MAX_STACK: usize = 6;
+const MAX_STACKED_CHARS: usize = 6;
 
 /// What marks a cut.
-pub const CUT: &str = "…";
+pub const ELLIPSIS: &str = "…";
 
 /// `text` made safe for one row of at most `width` columns. Control, bidi, zero-width and tag characters appear as
 /// escapes; a text that does not fit ends in `…`. Never wider than `width`, whatever comes in.
-pub fn safe(text: &str, width: usize) -> Cow<'_, str> {
-    fit(text, width, CUT)
+pub fn printable(text: &str, width: usize) -> Cow<'_, str> {
+    fit(text, width, ELLIPSIS)
 }
 
-/// As [`safe`], with another mark for the cut.
+/// As [`printable`], with another mark for the cut.
 pub fn fit<'a>(text: &'a str, width: usize, cut: &str) -> Cow<'a, str> {
     if text.len() <= width && is_plain(text.as_bytes()) {
         return Cow::Borrowed(text);
     }
     let room = width.saturating_sub(cut.width());
     let (mut out, mut used, mut kept) = (String::new(), 0, 0);
-    for piece in pieces(text) {
-        let wide = cells(&piece);
+    for piece in printable_pieces(text) {
+        let wide = column_count(&piece);
         if used + wide > width {
             out.truncate(kept);
             if cut.width() <= width {
@@ -47,7 +47,7 @@ pub fn fit<'a>(text: &'a str, width: usize, cut: &str) -> Cow<'a, str> {
 }
 
 /// As [`fit`], but what does not fit is cut out of the middle: beginnings say what something is, ends which one.
-pub fn middle<'a>(text: &'a str, width: usize, cut: &str) -> Cow<'a, str> {
+pub fn fit_middle<'a>(text: &'a str, width: usize, cut: &str) -> Cow<'a, str> {
     if self::width(text) <= width {
         return fit(text, width, cut);
     }
@@ -55,14 +55,14 @@ pub fn middle<'a>(text: &'a str, width: usize, cut: &str) -> Cow<'a, str> {
     // The end gets the larger part.
     let (before, after) = (room / 3, room - room / 3);
     let (mut head, mut used) = (String::new(), 0);
-    for piece in pieces(text) {
+    for piece in printable_pieces(text) {
         used += piece.width();
         if used > before {
             break;
         }
         head.push_str(&piece);
     }
-    let all: Vec<_> = pieces(text).collect();
+    let all: Vec<_> = printable_pieces(text).collect();
     let mut from = all.len();
     let mut used = 0;
     while let Some(piece) = from.checked_sub(1).and_then(|place| all.get(place)) {
@@ -81,7 +81,7 @@ pub fn middle<'a>(text: &'a str, width: usize, cut: &str) -> Cow<'a, str> {
 
 /// Columns that `text` takes once it is safe.
 pub fn width(text: &str) -> usize {
-    if is_plain(text.as_bytes()) { text.len() } else { pieces(text).map(|piece| cells(&piece)).sum() }
+    if is_plain(text.as_bytes()) { text.len() } else { printable_pieces(text).map(|piece| column_count(&piece)).sum() }
 }
 
 /// `text` on one row: its lines joined by a visible mark, other white space squeezed. Still to be made safe.
@@ -114,16 +114,17 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
 }
 
 fn wrap_line(line: &str, width: usize, rows: &mut Vec<String>) {
-    let mut row = Row::default();
-    for piece in pieces(line) {
+    let mut row = RowWrapper::default();
+    for piece in printable_pieces(line) {
         // An escape that is longer than the row is split like a word that is.
-        let parts: Vec<&str> = if cells(&piece) > width { piece.graphemes(true).collect() } else { vec![&piece] };
+        let parts: Vec<&str> =
+            if column_count(&piece) > width { piece.graphemes(true).collect() } else { vec![&piece] };
         for part in parts {
-            if cells(part) > width {
+            if column_count(part) > width {
                 continue;
             }
             // The word that goes on may leave too little room again.
-            while row.used > 0 && row.used + cells(part) > width {
+            while row.used > 0 && row.used + column_count(part) > width {
                 rows.push(row.end(width));
             }
             row.push(part);
@@ -145,17 +146,17 @@ fn wrap_plain(mut line: &str, width: usize, rows: &mut Vec<String>) {
 
 /// A row that is being filled.
 #[derive(Default)]
-struct Row {
+struct RowWrapper {
     text: String,
     used: usize,
     /// After the last space: bytes and columns.
     word: Option<(usize, usize)>,
 }
 
-impl Row {
+impl RowWrapper {
     fn push(&mut self, part: &str) {
         self.text.push_str(part);
-        self.used += cells(part);
+        self.used += column_count(part);
         if part == " " {
             self.word = Some((self.text.len(), self.used));
         }
@@ -173,7 +174,7 @@ impl Row {
 
 /// Bytes as people read sizes: `12 B`, `15.7 KB`, `2.0 MB`.
 pub fn size(bytes: u64) -> String {
-    label::size(usize::try_from(bytes).unwrap_or(usize::MAX))
+    label::format_bytes(usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
 fn is_plain(text: &[u8]) -> bool {
@@ -181,7 +182,7 @@ fn is_plain(text: &[u8]) -> bool {
 }
 
 /// Columns of a piece.
-pub(super) fn cells(piece: &str) -> usize {
+pub(super) fn column_count(piece: &str) -> usize {
     // A single byte is printable ASCII: everything else was escaped.
     match piece.as_bytes() {
         [_] | [0xe2, 0x94 | 0x95, _] => 1,
@@ -190,11 +191,11 @@ pub(super) fn cells(piece: &str) -> usize {
 }
 
 /// Printable pieces of `text`, none of which may be split.
-pub(super) fn pieces(text: &str) -> impl Iterator<Item = Cow<'_, str>> {
+pub(super) fn printable_pieces(text: &str) -> impl Iterator<Item = Cow<'_, str>> {
     let mut rest = text;
     std::iter::from_fn(move || {
         let (first, is_plain) = grapheme(&mut rest)?;
-        Some(if is_plain { Cow::Borrowed(first) } else { piece(first) })
+        Some(if is_plain { Cow::Borrowed(first) } else { printable_piece(first) })
     })
 }
 
@@ -209,8 +210,8 @@ fn grapheme<'a>(rest: &mut &'a str) -> Option<(&'a str, bool)> {
     // Letters of ASCII and the lines of frames join with nothing before or after them, save with marks: tables need
     // not be asked about them.
     let length = match rest.as_bytes() {
-        [b' '..=b'~', after @ ..] if joins_nothing(after) => 1,
-        [0xe2, 0x94 | 0x95, _, after @ ..] if joins_nothing(after) => 3,
+        [b' '..=b'~', after @ ..] if is_unjoined(after) => 1,
+        [0xe2, 0x94 | 0x95, _, after @ ..] if is_unjoined(after) => 3,
         _ => 0,
     };
     let first = if length > 0 { &rest[..length] } else { rest.graphemes(true).next()? };
@@ -218,13 +219,13 @@ fn grapheme<'a>(rest: &mut &'a str) -> Option<(&'a str, bool)> {
     Some((first, length > 0))
 }
 
-fn joins_nothing(next: &[u8]) -> bool {
+fn is_unjoined(next: &[u8]) -> bool {
     matches!(next, [] | [0..=0x7f, ..] | [0xe2, 0x94 | 0x95, ..])
 }
 
-fn piece(grapheme: &str) -> Cow<'_, str> {
+fn printable_piece(grapheme: &str) -> Cow<'_, str> {
     let printable = |char: char| !is_hidden(char);
-    if grapheme.chars().all(printable) && grapheme.chars().count() <= MAX_STACK && grapheme.width() > 0 {
+    if grapheme.chars().all(printable) && grapheme.chars().count() <= MAX_STACKED_CHARS && grapheme.width() > 0 {
         return Cow::Borrowed(grapheme);
     }
     // Emoji are shown by their members: terminals disagree about the width of joined sequences.
@@ -242,7 +243,7 @@ fn piece(grapheme: &str) -> Cow<'_, str> {
             out.push(char);
         } else if char.width().unwrap_or(0) == 0 {
             stack += 1;
-            if stack < MAX_STACK {
+            if stack < MAX_STACKED_CHARS {
                 out.push(char);
             }
         } else {
@@ -253,10 +254,10 @@ fn piece(grapheme: &str) -> Cow<'_, str> {
 }
 
 /// Code points of `text` with whether each may stand in a cell as it is: it is not hidden, and does not pile up.
-pub fn judged(text: &str) -> impl Iterator<Item = (char, bool)> {
+pub fn classified_chars(text: &str) -> impl Iterator<Item = (char, bool)> {
     text.chars().scan(0, |stack, char| {
         *stack = if char.width() == Some(0) { *stack + 1 } else { 0 };
-        Some((char, !is_hidden(char) && *stack < MAX_STACK))
+        Some((char, !is_hidden(char) && *stack < MAX_STACKED_CHARS))
     })
 }
 
@@ -308,40 +309,40 @@ mod tests {
 
     #[test]
     fn plain_text_is_borrowed_and_cut_with_a_mark() {
-        assert!(matches!(safe("plain", 5), Cow::Borrowed("plain")));
-        assert_eq!(safe("plain text", 6), "plain…");
-        assert_eq!(safe("plain", 1), "…");
-        assert_eq!(safe("plain", 0), "");
+        assert!(matches!(printable("plain", 5), Cow::Borrowed("plain")));
+        assert_eq!(printable("plain text", 6), "plain…");
+        assert_eq!(printable("plain", 1), "…");
+        assert_eq!(printable("plain", 0), "");
     }
 
     #[test]
-    fn what_a_terminal_would_obey_is_shown() {
-        assert_eq!(safe("\u{1b}[31mred\r\n", 40), "\\e[31mred\\r\\n");
-        assert_eq!(safe("a\u{202e}b\u{200b}c\u{e0041}", 60), "a\\u{202e}b\\u{200b}c\\u{e0041}");
-        assert_eq!(safe("\u{9b}2J\u{7f}\0", 60), "\\u{9b}2J\\u{7f}\\u{0}");
+    fn control_characters_are_shown_escaped() {
+        assert_eq!(printable("\u{1b}[31mred\r\n", 40), "\\e[31mred\\r\\n");
+        assert_eq!(printable("a\u{202e}b\u{200b}c\u{e0041}", 60), "a\\u{202e}b\\u{200b}c\\u{e0041}");
+        assert_eq!(printable("\u{9b}2J\u{7f}\0", 60), "\\u{9b}2J\\u{7f}\\u{0}");
     }
 
     #[test]
     fn wide_characters_are_never_halved() {
-        assert_eq!(safe("漢字漢字", 5), "漢字…");
-        assert_eq!(safe("漢字", 4), "漢字");
-        assert_eq!(safe("漢字", 3), "漢…");
-        assert_eq!(safe("👩‍🚀 go", 10), "👩🚀 go");
+        assert_eq!(printable("漢字漢字", 5), "漢字…");
+        assert_eq!(printable("漢字", 4), "漢字");
+        assert_eq!(printable("漢字", 3), "漢…");
+        assert_eq!(printable("👩‍🚀 go", 10), "👩🚀 go");
     }
 
     #[test]
     fn a_cut_in_the_middle_keeps_both_ends() {
-        assert_eq!(middle("dbt-models-marts-revenue", 24, CUT), "dbt-models-marts-revenue");
-        assert_eq!(middle("dbt-models-marts-revenue", 14, CUT), "dbt-…s-revenue");
-        assert_eq!(middle("漢字漢字漢字", 7, CUT), "漢…漢字");
-        assert_eq!(middle("abc", 1, CUT), "…");
-        assert_eq!(middle("abc", 0, CUT), "");
+        assert_eq!(fit_middle("dbt-models-marts-revenue", 24, ELLIPSIS), "dbt-models-marts-revenue");
+        assert_eq!(fit_middle("dbt-models-marts-revenue", 14, ELLIPSIS), "dbt-…s-revenue");
+        assert_eq!(fit_middle("漢字漢字漢字", 7, ELLIPSIS), "漢…漢字");
+        assert_eq!(fit_middle("abc", 1, ELLIPSIS), "…");
+        assert_eq!(fit_middle("abc", 0, ELLIPSIS), "");
     }
 
     #[test]
-    fn piles_of_marks_are_cut() {
+    fn stacked_marks_are_truncated() {
         let pile = format!("Z{}", "\u{301}".repeat(40));
-        assert!(safe(&pile, 10).chars().count() <= MAX_STACK);
+        assert!(printable(&pile, 10).chars().count() <= MAX_STACKED_CHARS);
         assert_eq!(width(&pile), 1);
     }
 
@@ -361,14 +362,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_short_way_finds_the_same_pieces(text in "([ -~]|[─-╿]|\\PC|[\u{0300}\u{200d}\u{1f1e6}-\u{1f1ff}\r\n\t\u{fe0f}]){0,40}") {
-            let all: Vec<Cow<'_, str>> = text.graphemes(true).map(piece).collect();
-            prop_assert_eq!(pieces(&text).collect::<Vec<_>>(), all);
-            prop_assert_eq!(width(&text), pieces(&text).map(|piece| piece.width()).sum::<usize>());
+        fn fast_path_finds_the_same_pieces(text in "([ -~]|[─-╿]|\\PC|[\u{0300}\u{200d}\u{1f1e6}-\u{1f1ff}\r\n\t\u{fe0f}]){0,40}") {
+            let all: Vec<Cow<'_, str>> = text.graphemes(true).map(printable_piece).collect();
+            prop_assert_eq!(printable_pieces(&text).collect::<Vec<_>>(), all);
+            prop_assert_eq!(width(&text), printable_pieces(&text).map(|piece| piece.width()).sum::<usize>());
         }
 
         #[test]
-        fn the_short_way_breaks_lines_in_the_same_places(line in "[a-z ]{0,60}|[ -~]{0,60}", room in 1..20_usize) {
+        fn fast_path_wraps_at_the_same_places(line in "[a-z ]{0,60}|[ -~]{0,60}", room in 1..20_usize) {
             let (mut short, mut long) = (Vec::new(), Vec::new());
             wrap_plain(&line, room, &mut short);
             wrap_line(&line, room, &mut long);
@@ -376,8 +377,8 @@ mod tests {
         }
 
         #[test]
-        fn nothing_drawn_is_ever_obeyed_or_too_wide(text in any::<String>(), room in 0..40_usize) {
-            for shown in [safe(&text, room), middle(&text, room, CUT)] {
+        fn printable_text_is_inert_and_fits(text in any::<String>(), room in 0..40_usize) {
+            for shown in [printable(&text, room), fit_middle(&text, room, ELLIPSIS)] {
                 prop_assert!(shown.width() <= room);
                 prop_assert!(!shown.chars().any(is_hidden), "{shown:?}");
             }
@@ -396,7 +397,7 @@ mod tests {
             room in 0..60_usize,
         ) {
             let text: String = chars.into_iter().collect();
-            let shown = safe(&text, room);
+            let shown = printable(&text, room);
             prop_assert!(shown.width() <= room);
             prop_assert!(!shown.chars().any(is_hidden));
             for row in wrap(&text, room) {

@@ -9,19 +9,19 @@ use ratatui::style::{Color, Modifier, Style};
 use serde::Deserialize;
 
 use crate::run::{
-    Mark,
-    state::{RowEnd, RowKind, Unit, UnitStatus},
+    ActivityMark,
+    state::{RowEnd, RowKind, UnitState, UnitStatus},
 };
 
 macro_rules! roles {
     ($($role:ident $name:literal,)+) => {
         /// What a piece of the screen means.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum Role {
+        pub enum StyleRole {
             $(#[doc = $name] $role,)+
         }
 
-        impl Role {
+        impl StyleRole {
             /// Every role.
             pub const ALL: &'static [Self] = &[$(Self::$role,)+];
 
@@ -148,11 +148,11 @@ pub fn wants_ascii(variable: impl Fn(&str) -> Option<String>) -> bool {
 pub struct Theme {
     styles: Vec<Style>,
     /// The glyphs in use.
-    pub glyphs: &'static Glyphs,
+    pub glyphs: &'static GlyphSet,
 }
 
 #[derive(Deserialize)]
-struct File {
+struct ThemeFile {
     roles: BTreeMap<String, String>,
 }
 
@@ -174,26 +174,27 @@ impl Theme {
     /// A theme of a user: the text of a file called `name`.
     pub fn parse(name: &str, text: &str, color: ColorLevel, ascii: bool) -> Result<Self, ThemeError> {
         let invalid = |cause: String| ThemeError::Invalid { name: name.to_owned(), cause };
-        let file: File = toml::from_str(text).map_err(|error| invalid(at_line(text, &error)))?;
-        if let Some(unknown) = file.roles.keys().find(|role| !Role::ALL.iter().any(|known| known.name() == *role)) {
+        let file: ThemeFile = toml::from_str(text).map_err(|error| invalid(with_line_number(text, &error)))?;
+        if let Some(unknown) = file.roles.keys().find(|role| !StyleRole::ALL.iter().any(|known| known.name() == *role))
+        {
             return Err(invalid(format!("no role is named `{unknown}`")));
         }
-        let mut styles = Vec::with_capacity(Role::ALL.len());
-        for role in Role::ALL {
+        let mut styles = Vec::with_capacity(StyleRole::ALL.len());
+        for role in StyleRole::ALL {
             let words =
                 file.roles.get(role.name()).ok_or_else(|| invalid(format!("role `{}` is missing", role.name())))?;
-            styles.push(reduced(style(words).map_err(&invalid)?, color));
+            styles.push(reduce_color(style(words).map_err(&invalid)?, color));
         }
         Ok(Self { styles, glyphs: if ascii { &ASCII } else { &UNICODE } })
     }
 
     /// The style of a role.
-    pub fn style(&self, role: Role) -> Style {
+    pub fn style(&self, role: StyleRole) -> Style {
         self.styles.get(role as usize).copied().unwrap_or_default()
     }
 }
 
-fn at_line(text: &str, error: &toml::de::Error) -> String {
+fn with_line_number(text: &str, error: &toml::de::Error) -> String {
     let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
     let line = before.matches('\n').count() + 1;
     format!("line {line}: {}", error.message().replace('\n', " "))
@@ -225,7 +226,7 @@ fn style(words: &str) -> Result<Style, String> {
     Ok(style)
 }
 
-fn reduced(style: Style, color: ColorLevel) -> Style {
+fn reduce_color(style: Style, color: ColorLevel) -> Style {
     match color {
         ColorLevel::Full => style,
         // A background says "selected"; without colour, reversing says it.
@@ -242,7 +243,7 @@ fn reduced(style: Style, color: ColorLevel) -> Style {
 
 /// The signs that stand beside words.
 #[derive(Debug)]
-pub struct Glyphs {
+pub struct GlyphSet {
     statuses: [&'static str; 11],
     conflict: &'static str,
     ends: [&'static str; 6],
@@ -276,7 +277,7 @@ pub struct Glyphs {
     pub arrow: &'static str,
 }
 
-impl Glyphs {
+impl GlyphSet {
     /// True when nothing but ASCII is wanted.
     pub fn is_ascii(&self) -> bool {
         self.cut.is_ascii()
@@ -285,11 +286,11 @@ impl Glyphs {
     /// Sign of a status.
     pub fn status(&self, status: UnitStatus) -> &'static str {
         self.statuses[match status {
-            UnitStatus::Queued | UnitStatus::Untried => 0,
+            UnitStatus::Queued | UnitStatus::NotStarted => 0,
             UnitStatus::Running => 1,
             UnitStatus::Waiting => 2,
             UnitStatus::Succeeded => 3,
-            UnitStatus::Budget => 4,
+            UnitStatus::BudgetExhausted => 4,
             UnitStatus::Failed => 5,
             UnitStatus::Stopped => 6,
             UnitStatus::Interrupted => 7,
@@ -300,12 +301,12 @@ impl Glyphs {
     }
 
     /// Sign of a unit: that of its status, unless its patch was not taken.
-    pub fn unit(&self, unit: &Unit) -> &'static str {
-        if unit.conflicts() { self.conflict } else { self.status(unit.status) }
+    pub fn unit(&self, unit: &UnitState) -> &'static str {
+        if unit.has_conflict() { self.conflict } else { self.status(unit.status) }
     }
 
     /// Sign of a mark.
-    pub fn mark(&self, mark: Mark) -> &'static str {
+    pub fn mark(&self, mark: ActivityMark) -> &'static str {
         self.marks[mark as usize]
     }
 
@@ -316,12 +317,12 @@ impl Glyphs {
             RowEnd::Ok => 1,
             RowEnd::Failed => 2,
             RowEnd::Denied => 3,
-            RowEnd::Cut => 4,
+            RowEnd::Aborted => 4,
             RowEnd::Declined => 5,
         }];
         let kind = match kind {
             RowKind::Tool => return by_end,
-            _ if matches!(end, RowEnd::Failed | RowEnd::Denied | RowEnd::Cut) => return by_end,
+            _ if matches!(end, RowEnd::Failed | RowEnd::Denied | RowEnd::Aborted) => return by_end,
             RowKind::Text => 1,
             RowKind::Thinking => 2,
             RowKind::Denial => 3,
@@ -335,7 +336,7 @@ impl Glyphs {
     }
 }
 
-static UNICODE: Glyphs = Glyphs {
+static UNICODE: GlyphSet = GlyphSet {
     statuses: ["○", "▶", "◐", "✓", "◆", "✗", "■", "◌", "‖", "≡", "!"],
     conflict: "≠",
     ends: ["▸", "✓", "✗", "▲", "■", "△"],
@@ -356,7 +357,7 @@ static UNICODE: Glyphs = Glyphs {
     arrow: "→",
 };
 
-static ASCII: Glyphs = Glyphs {
+static ASCII: GlyphSet = GlyphSet {
     statuses: ["o", ">", "~", "+", "$", "x", "#", "?", "=", "^", "!"],
     conflict: "%",
     ends: [">", "+", "x", "!", "#", "?"],
@@ -378,45 +379,45 @@ static ASCII: Glyphs = Glyphs {
 };
 
 /// The role of a status.
-pub fn status_role(status: UnitStatus) -> Role {
+pub fn status_role(status: UnitStatus) -> StyleRole {
     match status {
-        UnitStatus::Queued | UnitStatus::Untried => Role::Queued,
-        UnitStatus::Running => Role::Running,
-        UnitStatus::Waiting => Role::Waiting,
-        UnitStatus::Succeeded => Role::Succeeded,
-        UnitStatus::Budget => Role::Budget,
-        UnitStatus::Failed => Role::Failed,
-        UnitStatus::Stopped => Role::Stopped,
-        UnitStatus::Interrupted => Role::Interrupted,
-        UnitStatus::Silent => Role::Warning,
-        UnitStatus::Held => Role::Paused,
-        UnitStatus::Reused => Role::Succeeded,
+        UnitStatus::Queued | UnitStatus::NotStarted => StyleRole::Queued,
+        UnitStatus::Running => StyleRole::Running,
+        UnitStatus::Waiting => StyleRole::Waiting,
+        UnitStatus::Succeeded => StyleRole::Succeeded,
+        UnitStatus::BudgetExhausted => StyleRole::Budget,
+        UnitStatus::Failed => StyleRole::Failed,
+        UnitStatus::Stopped => StyleRole::Stopped,
+        UnitStatus::Interrupted => StyleRole::Interrupted,
+        UnitStatus::Silent => StyleRole::Warning,
+        UnitStatus::Held => StyleRole::Paused,
+        UnitStatus::Reused => StyleRole::Succeeded,
     }
 }
 
 /// The role of a mark.
-pub fn mark_role(mark: Mark) -> Role {
+pub fn mark_role(mark: ActivityMark) -> StyleRole {
     match mark {
-        Mark::Failure => Role::Failed,
-        Mark::Denial => Role::Denied,
-        Mark::Limit => Role::Budget,
-        Mark::Retry => Role::Waiting,
+        ActivityMark::Failure => StyleRole::Failed,
+        ActivityMark::Denial => StyleRole::Denied,
+        ActivityMark::Limit => StyleRole::Budget,
+        ActivityMark::Retry => StyleRole::Waiting,
     }
 }
 
 /// The role of a row's sign.
-pub fn row_role(kind: RowKind, end: RowEnd) -> Role {
+pub fn row_role(kind: RowKind, end: RowEnd) -> StyleRole {
     match (kind, end) {
-        (_, RowEnd::Failed) => Role::Failed,
-        (_, RowEnd::Denied) | (RowKind::Denial, _) => Role::Denied,
-        (RowKind::Tool, RowEnd::Open) => Role::Running,
-        (_, RowEnd::Cut) => Role::Stopped,
-        (_, RowEnd::Declined) => Role::Warning,
-        (RowKind::Tool | RowKind::Completed, RowEnd::Ok | RowEnd::Open) => Role::Succeeded,
-        (RowKind::Text, _) => Role::Said,
-        (RowKind::Thinking, _) => Role::Thinking,
-        (RowKind::Warning, _) => Role::Warning,
-        (RowKind::Notice | RowKind::Started | RowKind::Note, _) => Role::Dim,
+        (_, RowEnd::Failed) => StyleRole::Failed,
+        (_, RowEnd::Denied) | (RowKind::Denial, _) => StyleRole::Denied,
+        (RowKind::Tool, RowEnd::Open) => StyleRole::Running,
+        (_, RowEnd::Aborted) => StyleRole::Stopped,
+        (_, RowEnd::Declined) => StyleRole::Warning,
+        (RowKind::Tool | RowKind::Completed, RowEnd::Ok | RowEnd::Open) => StyleRole::Succeeded,
+        (RowKind::Text, _) => StyleRole::Said,
+        (RowKind::Thinking, _) => StyleRole::Thinking,
+        (RowKind::Warning, _) => StyleRole::Warning,
+        (RowKind::Notice | RowKind::Started | RowKind::Note, _) => StyleRole::Dim,
     }
 }
 
@@ -440,8 +441,10 @@ mod tests {
 
     #[test]
     fn states_differ_in_colour_and_in_glyph() {
-        use UnitStatus::{Budget, Failed, Held, Interrupted, Queued, Running, Silent, Stopped, Succeeded, Waiting};
-        let all = [Queued, Running, Waiting, Succeeded, Budget, Failed, Stopped, Interrupted, Held, Silent];
+        use UnitStatus::{
+            BudgetExhausted, Failed, Held, Interrupted, Queued, Running, Silent, Stopped, Succeeded, Waiting,
+        };
+        let all = [Queued, Running, Waiting, Succeeded, BudgetExhausted, Failed, Stopped, Interrupted, Held, Silent];
         for glyphs in [&UNICODE, &ASCII] {
             let signs: std::collections::BTreeSet<_> =
                 all.iter().map(|status| glyphs.status(*status)).chain([glyphs.conflict]).collect();
@@ -459,14 +462,14 @@ mod tests {
     }
 
     #[test]
-    fn without_colour_a_selection_still_shows() {
+    fn selection_is_visible_without_color() {
         let theme = Theme::new("dark", ColorLevel::Attributes, true).unwrap();
-        assert!(theme.style(Role::Selected).add_modifier.contains(Modifier::REVERSED));
-        assert!(Role::ALL.iter().all(|role| theme.style(*role).fg.is_none() && theme.style(*role).bg.is_none()));
+        assert!(theme.style(StyleRole::Selected).add_modifier.contains(Modifier::REVERSED));
+        assert!(StyleRole::ALL.iter().all(|role| theme.style(*role).fg.is_none() && theme.style(*role).bg.is_none()));
     }
 
     #[test]
-    fn the_environment_decides_over_colour() {
+    fn color_auto_follows_the_environment() {
         let resolve = |choice: ColorChoice, set: &[(&str, &str)]| {
             choice.resolve(|name| set.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
         };

@@ -2,76 +2,76 @@
 //!
 //! It must not read a clock, a file or a terminal: what it needs comes in the message, what it wants goes out as data.
 
-use super::{effect::Effect, model::Model, msg::Msg};
-use crate::run::state::{RowEnd, Story};
+use super::{effect::ScreenEffect, model::ScreenModel, msg::ScreenMessage};
+use crate::run::state::{RowEnd, RunView};
 
 mod amend;
-mod causes;
 pub(super) mod command;
 mod compare;
+mod export;
+mod failure_groups;
 pub(super) mod find;
 pub(super) mod grid;
-mod handout;
 pub(super) mod hold;
 mod inspect;
 mod keys;
 mod listing;
 mod mouse;
-mod moves;
-mod orders;
+mod navigation;
+mod run_commands;
 mod time;
 mod views;
 
 /// Characters of a typed line.
-const MOST_TYPED: usize = 200;
+const MAX_TYPED_CHARS: usize = 200;
 
 /// Takes one message.
-pub fn update(model: &mut Model, story: &Story, msg: Msg) -> Vec<Effect> {
+pub fn update(model: &mut ScreenModel, story: &RunView, msg: ScreenMessage) -> Vec<ScreenEffect> {
     let effects = match msg {
-        Msg::Key(key) => keys::press(model, story, key),
-        Msg::Paste(text) => {
-            if let Some(form) = &mut model.amending {
+        ScreenMessage::Key(key) => keys::press(model, story, key),
+        ScreenMessage::Paste(text) => {
+            if let Some(form) = &mut model.amend_form {
                 form.paste(&text);
             } else if let Some(editor) = &mut model.editor {
                 editor.paste(&text);
-            } else if let Some(typed) = &mut model.typing {
-                typed.text.extend(text.chars().filter(|char| !char.is_control()).take(MOST_TYPED));
+            } else if let Some(typed) = &mut model.line_input {
+                typed.text.extend(text.chars().filter(|char| !char.is_control()).take(MAX_TYPED_CHARS));
             }
             Vec::new()
         }
-        Msg::Click { x, y } => mouse::click(model, story, x, y),
-        Msg::Drag { x } => mouse::drag(model, story, x),
-        Msg::Wheel { x, y, down } => mouse::wheel(model, story, x, y, down),
-        Msg::Resize { width, height } => {
+        ScreenMessage::Click { x, y } => mouse::click(model, story, x, y),
+        ScreenMessage::Drag { x } => mouse::drag(model, story, x),
+        ScreenMessage::Wheel { x, y, down } => mouse::wheel(model, story, x, y, down),
+        ScreenMessage::Resize { width, height } => {
             model.size = (width, height);
             Vec::new()
         }
-        Msg::Tick { now, time, present } => {
+        ScreenMessage::Tick { now, time, present } => {
             model.now = now;
             model.time = time;
-            model.extent.now = present;
+            model.bounds.now = present;
             model.toasts.retain(|toast| toast.until > now);
             Vec::new()
         }
-        Msg::Found(place) => {
-            find::found(model, story, place);
+        ScreenMessage::SearchFinished(place) => {
+            find::search_finished(model, story, place);
             Vec::new()
         }
-        Msg::Stopped(hit) => {
-            time::stopped(model, story, &hit);
+        ScreenMessage::TimeStopped(hit) => {
+            time::time_stopped(model, story, &hit);
             Vec::new()
         }
-        Msg::Say(text) => {
-            model.say(text);
+        ScreenMessage::ShowMessage(text) => {
+            model.show_message(text);
             Vec::new()
         }
     };
-    listing::follow_typing(model, story);
-    model.settle(story);
+    listing::filter_while_typing(model, story);
+    model.refresh(story);
     effects
 }
 
 /// True for rows that a person has to look at.
-fn is_bad(end: RowEnd) -> bool {
+fn is_problem_end(end: RowEnd) -> bool {
     matches!(end, RowEnd::Failed | RowEnd::Denied)
 }

@@ -1,70 +1,70 @@
 //! The screen as a pure function of what there is to show. One file for each part.
 //!
 //! Views read and paint. They change nothing, know no clock and no terminal, and cost what is visible, never what there
-//! is. Every text goes through [`Pen`], which is the only way to a cell and makes it safe.
+//! is. Every text goes through [`RowWriter`], which is the only way to a cell and makes it safe.
 
 pub mod amend;
-pub mod bar;
 pub mod breakpoints;
-pub mod causes;
 pub mod compare;
 pub mod dialog;
+pub mod document_view;
 pub mod entry;
+pub mod failure_groups;
 pub mod footer;
 pub mod grid;
 pub mod header;
 pub mod help;
 pub mod inspect;
 pub mod log;
-pub mod pen;
-pub mod reader;
+pub mod row_writer;
 pub mod stream;
+pub mod timeline_bar;
 pub mod transcript;
 pub mod units;
-mod wide;
+mod wide_cells;
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-pub use pen::Pen;
-use pen::pressed;
-pub use wide::close_wide_cells;
+pub use row_writer::RowWriter;
+use row_writer::key_names;
+pub use wide_cells::close_wide_cells;
 
 use super::{
     cache::Cache,
-    layout::{self, Plan},
-    model::{Model, View},
+    layout::{self, ScreenLayout},
+    model::{OverlayView, ScreenModel},
     text,
-    theme::{Role, Theme},
+    theme::{StyleRole, Theme},
 };
 use crate::{
-    run::{Chronicle, Origin, state::Story},
+    run::{ActivityIndex, SourceInfo, state::RunView},
     tape::Millis,
 };
 
 /// Everything that a draw looks at.
 #[derive(Clone, Copy, Debug)]
-pub struct Scene<'a> {
+pub struct DrawContext<'a> {
     /// State of the screen.
-    pub model: &'a Model,
+    pub model: &'a ScreenModel,
     /// The run.
-    pub story: &'a Story,
+    pub story: &'a RunView,
     /// What happened when.
-    pub chronicle: &'a Chronicle,
+    pub chronicle: &'a ActivityIndex,
     /// Bodies of what is visible.
     pub cache: &'a Cache,
     /// Colours and glyphs.
     pub theme: &'a Theme,
     /// What is shown.
-    pub source: &'a Shown,
+    pub source: &'a SourceStatus,
 }
 
 /// Facts about the source, as values.
 #[derive(Clone, Debug)]
-pub struct Shown {
+pub struct SourceStatus {
     /// What it is.
-    pub origin: Origin,
+    pub origin: SourceInfo,
     /// Entries that have been read so far.
-    pub known: u64,
+    pub known_entries: u64,
     /// Bytes read, and bytes in all where that is known.
     pub position: (u64, Option<u64>),
     /// True when nothing more is there just now.
@@ -72,30 +72,30 @@ pub struct Shown {
     /// True when nothing more will come.
     pub ended: bool,
     /// Why reading stopped, if it did.
-    pub broken: Option<String>,
+    pub read_error: Option<String>,
 }
 
 /// Paints the whole screen.
-pub fn draw(scene: &Scene<'_>, buf: &mut Buffer) {
-    let plan = scene.model.plan(scene.story);
+pub fn draw(scene: &DrawContext<'_>, buf: &mut Buffer) {
+    let plan = scene.model.layout(scene.story);
     let area = plan.area.intersection(buf.area);
     if area.is_empty() {
         return;
     }
-    buf.set_style(area, scene.theme.style(Role::Text));
+    buf.set_style(area, scene.theme.style(StyleRole::Text));
     paint(scene, area, &plan, buf);
     close_wide_cells(buf);
 }
 
-fn paint(scene: &Scene<'_>, area: Rect, plan: &Plan, buf: &mut Buffer) {
-    if plan.too_small() {
-        let ((width, height), (least_width, least_height)) = (scene.model.size, layout::LEAST);
+fn paint(scene: &DrawContext<'_>, area: Rect, plan: &ScreenLayout, buf: &mut Buffer) {
+    if plan.is_too_small() {
+        let ((width, height), (least_width, least_height)) = (scene.model.size, layout::MIN_SIZE);
         let notice = match area.width {
             20.. => format!("terminal too small: {width}×{height}, least {least_width}×{least_height}; q quits"),
             _ => "too small; q quits".to_owned(),
         };
         for (y, row) in (area.y..area.bottom()).zip(text::wrap(&notice, usize::from(area.width))) {
-            Pen::row(scene, buf, Rect { y, height: 1, ..area }).put(Role::Warning, &row);
+            RowWriter::row(scene, buf, Rect { y, height: 1, ..area }).put(StyleRole::Warning, &row);
         }
         return;
     }
@@ -109,23 +109,23 @@ fn paint(scene: &Scene<'_>, area: Rect, plan: &Plan, buf: &mut Buffer) {
                 stream::draw(scene, area, buf);
             }
         }
-        Some(View::Transcript(view)) => transcript::draw(scene, view, plan.body, buf),
-        Some(View::Entry(view)) => entry::draw(scene, view, plan.body, buf),
-        Some(View::Compare(view)) => compare::draw(scene, view, plan.body, buf),
-        Some(View::Inspect(view)) => inspect::draw(scene, view, plan.body, buf),
-        Some(View::Help(list)) => help::draw(scene, list, plan.body, buf),
-        Some(View::Log(list)) => log::draw(scene, list, plan.body, buf),
-        Some(View::Grid) => grid::draw(scene, plan.body, buf),
-        Some(View::Breakpoints(list)) => breakpoints::draw(scene, list, plan.body, buf),
-        Some(View::Causes(view)) => causes::draw(scene, view, plan.body, buf),
+        Some(OverlayView::Transcript(view)) => transcript::draw(scene, view, plan.body, buf),
+        Some(OverlayView::Entry(view)) => entry::draw(scene, view, plan.body, buf),
+        Some(OverlayView::Compare(view)) => compare::draw(scene, view, plan.body, buf),
+        Some(OverlayView::Inspect(view)) => inspect::draw(scene, view, plan.body, buf),
+        Some(OverlayView::Help(list)) => help::draw(scene, list, plan.body, buf),
+        Some(OverlayView::Log(list)) => log::draw(scene, list, plan.body, buf),
+        Some(OverlayView::Grid) => grid::draw(scene, plan.body, buf),
+        Some(OverlayView::Breakpoints(list)) => breakpoints::draw(scene, list, plan.body, buf),
+        Some(OverlayView::FailureGroups(view)) => failure_groups::draw(scene, view, plan.body, buf),
     }
-    bar::draw(scene, plan.bar, buf);
+    timeline_bar::draw(scene, plan.bar, buf);
     let hints = footer::draw(scene, plan.footer, buf);
     dialog::toasts(scene, plan.body, hints, buf);
     if let Some(editor) = &scene.model.editor {
         dialog::editor(scene, editor, plan.body, buf);
     }
-    if let Some(form) = &scene.model.amending {
+    if let Some(form) = &scene.model.amend_form {
         amend::draw(scene, form, plan.body, buf);
     }
     if let Some(question) = &scene.model.question {
@@ -135,31 +135,31 @@ fn paint(scene: &Scene<'_>, area: Rect, plan: &Plan, buf: &mut Buffer) {
 
 /// A border with a title, and a second one at its right end. Gives the inside.
 pub fn pane(
-    scene: &Scene<'_>,
+    scene: &DrawContext<'_>,
     area: Rect,
     focus: bool,
-    title: &[(Role, &str)],
-    right: &[(Role, &str)],
+    title: &[(StyleRole, &str)],
+    right: &[(StyleRole, &str)],
     buf: &mut Buffer,
 ) -> Rect {
     if area.width < 2 || area.height < 2 {
         return Rect { width: 0, height: 0, ..area };
     }
-    let role = if focus { Role::Focus } else { Role::Border };
+    let role = if focus { StyleRole::Focus } else { StyleRole::Border };
     let [top_left, top_right, bottom_left, bottom_right, side, flat] = scene.theme.glyphs.frame;
     let last = area.bottom() - 1;
     for (y, left, end) in [(area.y, top_left, top_right), (last, bottom_left, bottom_right)] {
-        let mut pen = Pen::row(scene, buf, Rect { y, height: 1, ..area });
+        let mut pen = RowWriter::row(scene, buf, Rect { y, height: 1, ..area });
         pen.put(role, left);
         pen.put(role, &flat.repeat(usize::from(area.width) - 2));
         pen.put(role, end);
     }
     for y in area.y + 1..last {
-        Pen::row(scene, buf, Rect { y, height: 1, ..area }).put(role, side);
-        Pen::row(scene, buf, Rect { x: area.right() - 1, y, width: 1, height: 1 }).put(role, side);
+        RowWriter::row(scene, buf, Rect { y, height: 1, ..area }).put(role, side);
+        RowWriter::row(scene, buf, Rect { x: area.right() - 1, y, width: 1, height: 1 }).put(role, side);
     }
-    let mut line = Pen::row(scene, buf, Rect { x: area.x + 1, width: area.width - 2, height: 1, y: area.y });
-    line.right(right);
+    let mut line = RowWriter::row(scene, buf, Rect { x: area.x + 1, width: area.width - 2, height: 1, y: area.y });
+    line.end_with(right);
     if !title.is_empty() {
         line.put(role, " ");
         for (role, text) in title {

@@ -6,32 +6,32 @@
 
 use std::collections::BTreeSet;
 
-use super::limits::{LimitStatus, Observed};
+use super::limits::{LimitObservation, LimitStatus};
 use crate::tape::Millis;
 
 /// Name of the pressure that an agent feels when the service turns single requests away. Nobody takes it back: it goes
 /// when an attempt gets through.
-pub const REQUESTS: &str = "request rate";
+pub const REQUEST_RATE_LIMIT: &str = "request rate";
 
 /// Most names of usage windows that are kept; there are a handful.
-const WINDOWS: usize = 16;
+const MAX_WINDOWS: usize = 16;
 
 /// Resets this close to each other are one.
 const SAME_RESET_MS: u64 = 1_000;
 
 /// `ingest.rateLimit`: how limits are met.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Pacing {
+pub struct ThrottlePolicy {
     /// Whether limits pace the run at all. If not, a unit that meets one fails.
     pub enabled: bool,
     /// Share of a usage window from which on fewer units run.
     pub threshold: f64,
     /// Units that may run then; at least 1.
-    pub slots_under_pressure: u32,
+    pub concurrency_under_pressure: u32,
     /// Longest wait. A reset that comes later is not waited for.
     pub max_wait_ms: Option<u64>,
     /// Tries of a unit that end at a limit, the first included, until the run is given up.
-    pub max_attempts: u32,
+    pub max_limit_attempts: u32,
     /// First wait when the service names no reset.
     pub base_delay_ms: u64,
     /// Longest such wait, before the jitter.
@@ -40,14 +40,14 @@ pub struct Pacing {
     pub jitter: Option<u64>,
 }
 
-impl Default for Pacing {
+impl Default for ThrottlePolicy {
     fn default() -> Self {
         Self {
             enabled: true,
             threshold: 0.8,
-            slots_under_pressure: 1,
+            concurrency_under_pressure: 1,
             max_wait_ms: None,
-            max_attempts: 6,
+            max_limit_attempts: 6,
             base_delay_ms: 1_000,
             max_delay_ms: 60_000,
             jitter: None,
@@ -55,7 +55,7 @@ impl Default for Pacing {
     }
 }
 
-impl Pacing {
+impl ThrottlePolicy {
     /// The wait before try number `pauses + 1` when nobody says how long: base, 2 · base, 4 · base, … capped.
     pub fn backoff_ms(&self, pauses: u32) -> u64 {
         let grown = self.base_delay_ms.saturating_mul(1_u64.checked_shl(pauses).unwrap_or(u64::MAX));
@@ -66,18 +66,18 @@ impl Pacing {
 /// Slows a run down while a limit is near, and holds it while one is spent.
 #[derive(Clone, Debug, Default)]
 pub struct Governor {
-    pacing: Pacing,
+    policy: ThrottlePolicy,
     /// Limits that are near.
-    pressed: BTreeSet<String>,
-    pause: Option<Pause>,
+    pressured_limits: BTreeSet<String>,
+    pause: Option<LimitPause>,
     /// Pauses since something got through: how far waits have grown.
-    pauses: u32,
+    consecutive_pauses: u32,
     /// Jitters drawn so far.
-    drawn: u64,
+    jitter_draws: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Pause {
+struct LimitPause {
     wait_ms: u64,
     /// End on the run's clock, if the service named it.
     until: Option<Millis>,
@@ -85,9 +85,9 @@ struct Pause {
 
 /// What an observation changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum ThrottleChange {
     /// Nothing.
-    Same,
+    Unchanged,
     /// This many units at a time from now on.
     Throttled(u32),
     /// Full speed again.
@@ -100,45 +100,48 @@ pub enum Change {
         until: Option<Millis>,
     },
     /// The reset comes later than anybody wants to wait.
-    TooLate,
+    ResetTooLate,
 }
 
 impl Governor {
     /// A governor that keeps to `pacing`.
-    pub fn new(pacing: Pacing) -> Self {
-        let slots_under_pressure = pacing.slots_under_pressure.max(1);
-        Self { pacing: Pacing { slots_under_pressure, ..pacing }, ..Self::default() }
+    pub fn new(pacing: ThrottlePolicy) -> Self {
+        let slots_under_pressure = pacing.concurrency_under_pressure.max(1);
+        Self {
+            policy: ThrottlePolicy { concurrency_under_pressure: slots_under_pressure, ..pacing },
+            ..Self::default()
+        }
     }
 
     /// Takes an observation.
-    pub fn observe(&mut self, seen: &Observed) -> Change {
-        if !self.pacing.enabled {
-            return Change::Same;
+    pub fn observe(&mut self, seen: &LimitObservation) -> ThrottleChange {
+        if !self.policy.enabled {
+            return ThrottleChange::Unchanged;
         }
         if seen.status == LimitStatus::Rejected {
-            return self.reject(seen.resets_in_ms, seen.at);
+            return self.pause_until_reset(seen.resets_in_ms, seen.at);
         }
         let near =
-            seen.status == LimitStatus::Warning || seen.utilization.is_some_and(|share| share >= self.pacing.threshold);
-        if near { self.press(&seen.name) } else { self.relieve(&seen.name) }
+            seen.status == LimitStatus::Warning || seen.utilization.is_some_and(|share| share >= self.policy.threshold);
+        if near { self.add_pressure(&seen.name) } else { self.remove_pressure(&seen.name) }
     }
 
     /// An attempt ended at a limit. If nothing was heard of it, that is a wait of its own.
-    pub fn hit(&mut self) -> Change {
-        if self.is_paused() || !self.pacing.enabled { Change::Same } else { self.wait_blindly() }
+    pub fn record_limit_hit(&mut self) -> ThrottleChange {
+        if self.is_paused() || !self.policy.enabled { ThrottleChange::Unchanged } else { self.pause_with_backoff() }
     }
 
     /// The wait is over, if there was one. The windows start afresh with it.
-    pub fn lift(&mut self) {
+    pub fn end_pause(&mut self) {
         if self.pause.take().is_some() {
-            self.pressed.clear();
+            self.pressured_limits.clear();
         }
     }
 
     /// An attempt got through: the next pause is a first one again.
-    pub fn passed(&mut self) -> Change {
-        self.pauses = 0;
-        self.relieve(REQUESTS)
+    pub fn record_success(&mut self) -> ThrottleChange {
+        self.consecutive_pauses = 0;
+        self.remove_pressure(REQUEST_RATE_LIMIT)
     }
 
     /// True while nothing may start.
@@ -152,67 +155,71 @@ impl Governor {
     }
 
     /// Slots out of `slots` that may be used.
-    pub fn slots(&self, slots: u32) -> u32 {
-        if self.pressed.is_empty() { slots } else { slots.min(self.pacing.slots_under_pressure) }
+    pub fn concurrency(&self, slots: u32) -> u32 {
+        if self.pressured_limits.is_empty() { slots } else { slots.min(self.policy.concurrency_under_pressure) }
     }
 
-    fn press(&mut self, name: &str) -> Change {
-        let first = self.pressed.is_empty();
-        if self.pressed.len() < WINDOWS {
-            self.pressed.insert(name.to_owned());
+    fn add_pressure(&mut self, name: &str) -> ThrottleChange {
+        let first = self.pressured_limits.is_empty();
+        if self.pressured_limits.len() < MAX_WINDOWS {
+            self.pressured_limits.insert(name.to_owned());
         }
-        if first { Change::Throttled(self.pacing.slots_under_pressure) } else { Change::Same }
+        if first {
+            ThrottleChange::Throttled(self.policy.concurrency_under_pressure)
+        } else {
+            ThrottleChange::Unchanged
+        }
     }
 
-    fn relieve(&mut self, name: &str) -> Change {
-        let last = self.pressed.remove(name) && self.pressed.is_empty();
-        if last { Change::Restored } else { Change::Same }
+    fn remove_pressure(&mut self, name: &str) -> ThrottleChange {
+        let last = self.pressured_limits.remove(name) && self.pressured_limits.is_empty();
+        if last { ThrottleChange::Restored } else { ThrottleChange::Unchanged }
     }
 
-    fn reject(&mut self, resets_in_ms: Option<u64>, at: Millis) -> Change {
+    fn pause_until_reset(&mut self, resets_in_ms: Option<u64>, at: Millis) -> ThrottleChange {
         let Some(wait) = resets_in_ms else {
-            return if self.is_paused() { Change::Same } else { self.wait_blindly() };
+            return if self.is_paused() { ThrottleChange::Unchanged } else { self.pause_with_backoff() };
         };
         // The reset may already have passed on our clock, and the next attempt may be rejected again: the least wait
         // grows, so that this never becomes a hot loop.
-        let wait_ms = wait.max(self.pacing.backoff_ms(self.pauses));
-        if self.pacing.max_wait_ms.is_some_and(|longest| wait > longest) {
-            return Change::TooLate;
+        let wait_ms = wait.max(self.policy.backoff_ms(self.consecutive_pauses));
+        if self.policy.max_wait_ms.is_some_and(|longest| wait > longest) {
+            return ThrottleChange::ResetTooLate;
         }
         let until = Millis(at.0.saturating_add(wait_ms));
         let later = match self.pause {
             // The same reset may be told twice, and clocks are read at different moments.
-            Some(Pause { until: Some(current), .. }) => until.since(current).0 > SAME_RESET_MS,
-            Some(Pause { until: None, .. }) | None => true,
+            Some(LimitPause { until: Some(current), .. }) => until.since(current).0 > SAME_RESET_MS,
+            Some(LimitPause { until: None, .. }) | None => true,
         };
-        if later { self.pause(wait_ms, Some(until)) } else { Change::Same }
+        if later { self.pause(wait_ms, Some(until)) } else { ThrottleChange::Unchanged }
     }
 
-    fn wait_blindly(&mut self) -> Change {
-        let wait = self.jittered(self.pacing.backoff_ms(self.pauses));
-        self.pause(self.pacing.max_wait_ms.map_or(wait, |longest| wait.min(longest)), None)
+    fn pause_with_backoff(&mut self) -> ThrottleChange {
+        let wait = self.with_jitter(self.policy.backoff_ms(self.consecutive_pauses));
+        self.pause(self.policy.max_wait_ms.map_or(wait, |longest| wait.min(longest)), None)
     }
 
-    fn pause(&mut self, wait_ms: u64, until: Option<Millis>) -> Change {
+    fn pause(&mut self, wait_ms: u64, until: Option<Millis>) -> ThrottleChange {
         if self.pause.is_none() {
-            self.pauses = self.pauses.saturating_add(1);
+            self.consecutive_pauses = self.consecutive_pauses.saturating_add(1);
         }
-        self.pause = Some(Pause { wait_ms, until });
-        Change::Paused { wait_ms, until }
+        self.pause = Some(LimitPause { wait_ms, until });
+        ThrottleChange::Paused { wait_ms, until }
     }
 
     /// Between three and five quarters of `wait`, so that programs that were turned away together do not come back
     /// together.
-    fn jittered(&mut self, wait: u64) -> u64 {
-        let Some(seed) = self.pacing.jitter else { return wait };
-        self.drawn = self.drawn.wrapping_add(1);
+    fn with_jitter(&mut self, wait: u64) -> u64 {
+        let Some(seed) = self.policy.jitter else { return wait };
+        self.jitter_draws = self.jitter_draws.wrapping_add(1);
         let quarter = wait / 4;
-        wait - quarter + mixed(seed.wrapping_add(self.drawn)) % (2 * quarter + 1)
+        wait - quarter + splitmix64(seed.wrapping_add(self.jitter_draws)) % (2 * quarter + 1)
     }
 }
 
 /// SplitMix64: neighbours become strangers.
-fn mixed(number: u64) -> u64 {
+fn splitmix64(number: u64) -> u64 {
     let mut mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -47,7 +47,7 @@ impl TurnLimiter {
     }
 
     /// Takes note of an assistant line of the main loop. Lines with one id are one turn; a line without is its own.
-    pub fn saw(&mut self, message_id: Option<&str>) -> Option<TurnEvent> {
+    pub fn record_message(&mut self, message_id: Option<&str>) -> Option<TurnEvent> {
         if let Some(id) = message_id
             && !self.seen.insert(id.into())
         {
@@ -78,7 +78,7 @@ impl TurnLimiter {
 
 /// What the service said about a usage window.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Observed {
+pub struct LimitObservation {
     /// When we heard it.
     pub at: Millis,
     /// Name of the window (`five_hour`, …).
@@ -125,7 +125,7 @@ mod tests {
 
     fn warnings(max: u32, ids: impl Iterator<Item = Option<String>>) -> Vec<String> {
         let mut limiter = TurnLimiter::new(max);
-        ids.filter_map(|id| limiter.saw(id.as_deref())).map(|event| event.to_string()).collect()
+        ids.filter_map(|id| limiter.record_message(id.as_deref())).map(|event| event.to_string()).collect()
     }
 
     #[test]
@@ -143,13 +143,13 @@ mod tests {
     #[test]
     fn turns_left_never_go_below_zero() {
         let mut limiter = TurnLimiter::new(1);
-        limiter.saw(None);
-        limiter.saw(None);
+        limiter.record_message(None);
+        limiter.record_message(None);
         assert_eq!((limiter.turns(), limiter.remaining()), (2, 0));
     }
 
     #[test]
-    fn unknown_words_are_not_guessed() {
+    fn unknown_limit_status_is_none() {
         assert_eq!(LimitStatus::parse("allowed_warning"), Some(LimitStatus::Warning));
         assert_eq!(LimitStatus::parse("perhaps"), None);
     }

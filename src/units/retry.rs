@@ -1,7 +1,7 @@
 //! When a failed attempt is tried again by itself, and after what wait. A table, not a mechanism: who waits and who
 //! cleans the workspace first is not decided here.
 
-use crate::tape::note::{Cause, Outcome, Verdict};
+use crate::tape::note::{AttemptOutcome, Cause, Verdict};
 
 /// Retries with growing waits.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -24,9 +24,9 @@ impl Default for RetryPolicy {
 
 /// What follows an attempt without anybody asking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum RetryDecision {
     /// Nothing: the verdict stands.
-    Stand,
+    Final,
     /// Another attempt after a wait.
     Retry {
         /// The wait.
@@ -35,39 +35,39 @@ pub enum Next {
     /// Another attempt once the whole run has waited for its limit. Costs no retry.
     AwaitLimit,
     /// Another attempt once fewer units run. Costs no retry.
-    AwaitRoom,
+    AwaitCapacity,
     /// Another attempt once the agent's program is back. Costs no retry.
     AwaitProgram,
 }
 
 /// How an attempt may be made again without anybody asking.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Repeat {
+pub enum RetryMode {
     /// From the beginning: nothing of it remains.
     #[default]
-    Afresh,
+    FromStart,
     /// Only by continuing this session: what its tools did remains.
-    Resume(String),
+    ResumeSession(String),
     /// Not at all: what its tools did remains, and it is not known how to continue.
     Never,
 }
 
 impl RetryPolicy {
     /// What follows `verdict` for a unit that has used `used` retries. Used up means that the failure stands.
-    pub fn next(&self, verdict: &Verdict, used: u32) -> Next {
-        if verdict.outcome != Outcome::Failed {
-            return Next::Stand;
+    pub fn decide(&self, verdict: &Verdict, used: u32) -> RetryDecision {
+        if verdict.outcome != AttemptOutcome::Failed {
+            return RetryDecision::Final;
         }
         match verdict.cause {
-            Cause::UsageLimit { .. } | Cause::RateLimited => Next::AwaitLimit,
-            Cause::OpenFiles => Next::AwaitRoom,
-            Cause::ProgramMissing => Next::AwaitProgram,
+            Cause::UsageLimit { .. } | Cause::RateLimited => RetryDecision::AwaitLimit,
+            Cause::OpenFiles => RetryDecision::AwaitCapacity,
+            Cause::ProgramMissing => RetryDecision::AwaitProgram,
             Cause::Transient | Cause::Network | Cause::SilenceTimeout | Cause::UnitTimeout
                 if used < self.max_retries =>
             {
-                Next::Retry { delay_ms: self.delay_ms(used) }
+                RetryDecision::Retry { delay_ms: self.delay_ms(used) }
             }
-            _ => Next::Stand,
+            _ => RetryDecision::Final,
         }
     }
 
@@ -85,7 +85,7 @@ impl RetryPolicy {
 
 /// Whether the other units of the run would fail in the same way: it is the account, the model of all of them, or the
 /// network where nothing ever got through.
-pub fn is_everybodys(cause: &Cause, own_model: bool, got_through: bool) -> bool {
+pub fn affects_every_unit(cause: &Cause, own_model: bool, got_through: bool) -> bool {
     match cause {
         Cause::Auth | Cause::Credit | Cause::ProgramMissing => true,
         Cause::Model => !own_model,
@@ -102,7 +102,7 @@ mod tests {
     use crate::tape::note::StopReason;
 
     fn failed(cause: Cause) -> Verdict {
-        Verdict { outcome: Outcome::Failed, stop: StopReason::Error, cause, reason: "x".into(), remedy: None }
+        Verdict { outcome: AttemptOutcome::Failed, stop: StopReason::Error, cause, reason: "x".into(), remedy: None }
     }
 
     #[test]
@@ -112,22 +112,22 @@ mod tests {
     }
 
     #[test]
-    fn only_what_passes_by_itself_is_retried() {
+    fn only_transient_causes_are_retried() {
         let policy = RetryPolicy::default();
         for cause in [Cause::Transient, Cause::Network, Cause::SilenceTimeout, Cause::UnitTimeout] {
-            assert_eq!(policy.next(&failed(cause.clone()), 2), Next::Retry { delay_ms: 4_000 });
-            assert_eq!(policy.next(&failed(cause), 3), Next::Stand);
+            assert_eq!(policy.decide(&failed(cause.clone()), 2), RetryDecision::Retry { delay_ms: 4_000 });
+            assert_eq!(policy.decide(&failed(cause), 3), RetryDecision::Final);
         }
         for cause in [Cause::UsageLimit { resets_at: None }, Cause::RateLimited] {
-            assert_eq!(policy.next(&failed(cause), 99), Next::AwaitLimit);
+            assert_eq!(policy.decide(&failed(cause), 99), RetryDecision::AwaitLimit);
         }
-        assert_eq!(policy.next(&failed(Cause::OpenFiles), 99), Next::AwaitRoom);
-        assert_eq!(policy.next(&failed(Cause::ProgramMissing), 99), Next::AwaitProgram);
+        assert_eq!(policy.decide(&failed(Cause::OpenFiles), 99), RetryDecision::AwaitCapacity);
+        assert_eq!(policy.decide(&failed(Cause::ProgramMissing), 99), RetryDecision::AwaitProgram);
         for cause in [Cause::Auth, Cause::ToolFailures, Cause::Crashed, Cause::Isolation, Cause::LoopError] {
-            assert_eq!(policy.next(&failed(cause), 0), Next::Stand);
+            assert_eq!(policy.decide(&failed(cause), 0), RetryDecision::Final);
         }
-        for outcome in [Outcome::Stopped, Outcome::Succeeded] {
-            assert_eq!(policy.next(&Verdict { outcome, ..failed(Cause::Transient) }, 0), Next::Stand);
+        for outcome in [AttemptOutcome::Stopped, AttemptOutcome::Succeeded] {
+            assert_eq!(policy.decide(&Verdict { outcome, ..failed(Cause::Transient) }, 0), RetryDecision::Final);
         }
     }
 

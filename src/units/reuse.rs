@@ -4,12 +4,12 @@ use std::fmt;
 
 use crate::tape::{
     RunId,
-    note::{Content, Earlier, Reused, Work},
+    note::{AttemptOutput, ContentDigests, PriorUnitSummary, ReusedSuccess},
 };
 
 /// How a unit stood when its run ended or broke off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing<'a> {
+pub enum PriorOutcome<'a> {
     /// Its last attempt succeeded.
     Succeeded,
     /// Its last attempt spent its turns or its money before the model was done. What it wrote may be in the project.
@@ -21,7 +21,7 @@ pub enum Standing<'a> {
     /// An attempt was running when the record breaks off.
     Interrupted,
     /// It waited for its turn, or for another try.
-    Waiting,
+    Pending,
 }
 
 /// The budget that an attempt spent before the model was done. Turns are zero where they are not known.
@@ -48,56 +48,64 @@ impl fmt::Display for SpentBudget {
 
 /// A unit of an earlier run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Past<'a> {
+pub struct PriorUnit<'a> {
     /// The run that it was tried in last.
     pub run: RunId,
     /// How it stood.
-    pub standing: Standing<'a>,
+    pub outcome: PriorOutcome<'a>,
     /// Its newest attempt; 0 if there was none.
     pub attempt: u32,
     /// What it was made of then.
-    pub content: Option<&'a Content>,
+    pub content: Option<&'a ContentDigests>,
     /// Its patch, relative to the project, if that never got onto the branch.
     pub patch: Option<&'a str>,
     /// What it left on record.
-    pub work: Option<&'a Work>,
+    pub work: Option<&'a AttemptOutput>,
 }
 
 /// What becomes of a unit in the run that continues.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Choice {
+pub enum ReuseDecision {
     /// Its success stands.
-    Reuse(Box<Reused>),
+    Reuse(Box<ReusedSuccess>),
     /// It runs, because of this.
     Run(String),
 }
 
 /// Judges a unit that is made of `now`; `None` where that cannot be told. Only a success with the same content stands.
-pub fn choose(past: &Past<'_>, now: Option<&Content>) -> Choice {
+pub fn decide_reuse(past: &PriorUnit<'_>, now: Option<&ContentDigests>) -> ReuseDecision {
     let run = past.run.short();
-    match past.standing {
-        Standing::Succeeded => {}
-        Standing::OutOfBudget(spent) => return Choice::Run(format!("{spent} in run {run}")),
-        Standing::Failed(reason) => return Choice::Run(format!("failed in run {run}: {reason}")),
-        Standing::Stopped => return Choice::Run(format!("was stopped in run {run}")),
-        Standing::Interrupted => return Choice::Run(format!("was cut off in run {run}")),
-        Standing::Waiting => return Choice::Run(format!("had no turn in run {run}")),
+    match past.outcome {
+        PriorOutcome::Succeeded => {}
+        PriorOutcome::OutOfBudget(spent) => return ReuseDecision::Run(format!("{spent} in run {run}")),
+        PriorOutcome::Failed(reason) => return ReuseDecision::Run(format!("failed in run {run}: {reason}")),
+        PriorOutcome::Stopped => return ReuseDecision::Run(format!("was stopped in run {run}")),
+        PriorOutcome::Interrupted => return ReuseDecision::Run(format!("was cut off in run {run}")),
+        PriorOutcome::Pending => return ReuseDecision::Run(format!("had no turn in run {run}")),
     }
     match (past.content, now) {
-        (None, _) => Choice::Run(format!("run {run} did not record what it was made of")),
-        (Some(_), None) => Choice::Run(format!("succeeded in run {run}, but its files cannot be compared now")),
+        (None, _) => ReuseDecision::Run(format!("run {run} did not record what it was made of")),
+        (Some(_), None) => ReuseDecision::Run(format!("succeeded in run {run}, but its files cannot be compared now")),
         (Some(then), Some(now)) if then.key == now.key => {
             let patch = past.patch.map(str::to_owned);
             // What is on the branch already stands in the report of then.
             let work = past.work.filter(|_| patch.is_some()).cloned().unwrap_or_default();
-            Choice::Reuse(Box::new(Reused { attempt: past.attempt, budget: false, content: now.clone(), patch, work }))
+            ReuseDecision::Reuse(Box::new(ReusedSuccess {
+                attempt: past.attempt,
+                budget: false,
+                content: now.clone(),
+                patch,
+                work,
+            }))
         }
-        (Some(then), Some(now)) => Choice::Run(format!("succeeded in run {run}, but {}", difference(then, now))),
+        (Some(then), Some(now)) => {
+            ReuseDecision::Run(format!("succeeded in run {run}, but {}", describe_change(then, now)))
+        }
     }
 }
 
 /// Adds what one more run did about a unit to what those before it did.
-pub fn add(before: Option<&Earlier>, mut last: Earlier) -> Earlier {
+pub fn merge_prior(before: Option<&PriorUnitSummary>, mut last: PriorUnitSummary) -> PriorUnitSummary {
     if let Some(before) = before {
         last.attempts = last.attempts.saturating_add(before.attempts);
         last.cost_usd = match (before.cost_usd, last.cost_usd) {
@@ -109,8 +117,8 @@ pub fn add(before: Option<&Earlier>, mut last: Earlier) -> Earlier {
 }
 
 /// What changed, most telling first, as the end of a sentence.
-fn difference(then: &Content, now: &Content) -> String {
-    let model = |content: &Content| content.model.clone().unwrap_or_else(|| "the default".into());
+fn describe_change(then: &ContentDigests, now: &ContentDigests) -> String {
+    let model = |content: &ContentDigests| content.model.clone().unwrap_or_else(|| "the default".into());
     let mut changed = Vec::new();
     if then.program != now.program {
         changed.push("it was recorded by another version of this program".to_owned());
@@ -133,14 +141,14 @@ fn difference(then: &Content, now: &Content) -> String {
 mod tests {
     use super::*;
 
-    fn content(key: &str) -> Content {
-        Content { key: key.into(), ..Content::default() }
+    fn content(key: &str) -> ContentDigests {
+        ContentDigests { key: key.into(), ..ContentDigests::default() }
     }
 
-    fn past<'a>(standing: Standing<'a>, content: Option<&'a Content>) -> Past<'a> {
-        Past {
+    fn past<'a>(standing: PriorOutcome<'a>, content: Option<&'a ContentDigests>) -> PriorUnit<'a> {
+        PriorUnit {
             run: RunId(uuid::Uuid::from_u128(0xa1_b2c3)),
-            standing,
+            outcome: standing,
             attempt: 2,
             content,
             patch: Some("0001-a.patch"),
@@ -149,32 +157,43 @@ mod tests {
     }
 
     #[test]
-    fn a_success_stands_while_nothing_changes() {
-        let (same, work) = (content("k"), Work { fatal_failures: Some(0), ..Work::default() });
-        let past = Past { work: Some(&work), ..past(Standing::Succeeded, Some(&same)) };
+    fn unchanged_success_is_reused() {
+        let (same, work) = (content("k"), AttemptOutput { fatal_failures: Some(0), ..AttemptOutput::default() });
+        let past = PriorUnit { work: Some(&work), ..past(PriorOutcome::Succeeded, Some(&same)) };
         let reused = |patch: Option<&str>, work| {
             let patch = patch.map(str::to_owned);
-            Choice::Reuse(Box::new(Reused { attempt: 2, budget: false, content: same.clone(), patch, work }))
+            ReuseDecision::Reuse(Box::new(ReusedSuccess {
+                attempt: 2,
+                budget: false,
+                content: same.clone(),
+                patch,
+                work,
+            }))
         };
-        assert_eq!(choose(&past, Some(&same)), reused(Some("0001-a.patch"), work.clone()));
-        let saved = Past { patch: None, ..past };
-        assert_eq!(choose(&saved, Some(&same)), reused(None, Work::default()), "the run of then tells of it");
+        assert_eq!(decide_reuse(&past, Some(&same)), reused(Some("0001-a.patch"), work.clone()));
+        let saved = PriorUnit { patch: None, ..past };
+        assert_eq!(
+            decide_reuse(&saved, Some(&same)),
+            reused(None, AttemptOutput::default()),
+            "the run of then tells of it"
+        );
     }
 
     #[test]
-    fn everything_else_runs_and_says_why() {
-        let (then, now) = (content("k"), Content { raw: "r".into(), model: Some("opus".into()), ..content("n") });
-        let newer = Content { program: 9, raw: "r".into(), ..content("n") };
-        let success = Standing::Succeeded;
-        let spent = |turns, allowed| Standing::OutOfBudget(SpentBudget { turns, allowed });
+    fn everything_else_runs_with_a_reason() {
+        let (then, now) =
+            (content("k"), ContentDigests { raw: "r".into(), model: Some("opus".into()), ..content("n") });
+        let newer = ContentDigests { program: 9, raw: "r".into(), ..content("n") };
+        let success = PriorOutcome::Succeeded;
+        let spent = |turns, allowed| PriorOutcome::OutOfBudget(SpentBudget { turns, allowed });
         let cases = [
-            (Standing::Failed("no luck"), Some(&then), Some(&then), "failed in run a1b2c3: no luck"),
+            (PriorOutcome::Failed("no luck"), Some(&then), Some(&then), "failed in run a1b2c3: no luck"),
             (spent(20, Some(20)), Some(&then), Some(&then), "ran out of turns (20/20) in run a1b2c3"),
             (spent(7, Some(20)), Some(&then), Some(&then), "spent its cost budget in run a1b2c3"),
             (spent(0, None), Some(&then), None, "ran out of turns or spent its cost budget in run a1b2c3"),
-            (Standing::Stopped, Some(&then), Some(&then), "was stopped in run a1b2c3"),
-            (Standing::Interrupted, Some(&then), Some(&then), "was cut off in run a1b2c3"),
-            (Standing::Waiting, None, Some(&then), "had no turn in run a1b2c3"),
+            (PriorOutcome::Stopped, Some(&then), Some(&then), "was stopped in run a1b2c3"),
+            (PriorOutcome::Interrupted, Some(&then), Some(&then), "was cut off in run a1b2c3"),
+            (PriorOutcome::Pending, None, Some(&then), "had no turn in run a1b2c3"),
             (success, None, Some(&then), "run a1b2c3 did not record what it was made of"),
             (success, Some(&then), None, "succeeded in run a1b2c3, but its files cannot be compared now"),
             (
@@ -192,22 +211,22 @@ mod tests {
             (success, Some(&then), Some(&content("n")), "succeeded in run a1b2c3, but it is another unit now"),
         ];
         for (standing, then, now, why) in cases {
-            assert_eq!(choose(&past(standing, then), now), Choice::Run(why.into()), "{standing:?}");
+            assert_eq!(decide_reuse(&past(standing, then), now), ReuseDecision::Run(why.into()), "{standing:?}");
         }
     }
 
     #[test]
-    fn what_is_not_known_is_not_added() {
-        let earlier = |attempts, cost_usd| Earlier {
+    fn unknown_prior_values_are_not_summed() {
+        let earlier = |attempts, cost_usd| PriorUnitSummary {
             run: RunId(uuid::Uuid::from_u128(u128::from(attempts))),
             attempts,
             cost_usd,
             reused: None,
         };
-        let sum = add(Some(&earlier(2, None)), earlier(3, Some(0.5)));
+        let sum = merge_prior(Some(&earlier(2, None)), earlier(3, Some(0.5)));
         assert_eq!((sum.run, sum.attempts, sum.cost_usd), (earlier(3, None).run, 5, Some(0.5)));
-        assert_eq!(add(Some(&earlier(1, Some(1.0))), earlier(1, Some(0.5))).cost_usd, Some(1.5));
-        assert_eq!(add(Some(&earlier(1, None)), earlier(1, None)).cost_usd, None);
-        assert_eq!(add(None, earlier(1, Some(1.0))), earlier(1, Some(1.0)));
+        assert_eq!(merge_prior(Some(&earlier(1, Some(1.0))), earlier(1, Some(0.5))).cost_usd, Some(1.5));
+        assert_eq!(merge_prior(Some(&earlier(1, None)), earlier(1, None)).cost_usd, None);
+        assert_eq!(merge_prior(None, earlier(1, Some(1.0))), earlier(1, Some(1.0)));
     }
 }

@@ -1,7 +1,7 @@
 //! How an attempt ended: facts in, one verdict out.
 //!
 //! The order of the checks is KTX's, and the first that hits decides. It must not know streams or processes: whoever
-//! saw them fills [`Facts`].
+//! saw them fills [`AttemptFacts`].
 
 mod cause;
 mod remedy;
@@ -12,42 +12,42 @@ use serde_json::Value;
 
 use crate::tape::{
     Millis, UnitKey,
-    note::{Cause, Outcome, StopHow, StopReason, Verdict},
+    note::{AttemptOutcome, Cause, StopMode, StopReason, Verdict},
 };
 
-pub use self::remedy::of_session as session_remedy;
-pub use super::tally::FailureRule;
-use super::tally::Tally;
+pub use self::remedy::session_remedy;
+pub use super::failure_tally::FailureRule;
+use super::failure_tally::FailureTally;
 
 /// Longest prompt, system and user together, in characters. KTX's limit: above it nothing is spawned.
-pub const PROMPT_LIMIT: usize = 240_000;
+pub const MAX_PROMPT_CHARS: usize = 240_000;
 
 /// Longest piece of foreign text in a reason, in characters. The tape has the rest.
-const QUOTE_CAP: usize = 600;
+const MAX_QUOTE_CHARS: usize = 600;
 
 /// Everything that decides over an attempt. The Claude backend fills what it saw; the ingest stage adds what it checked.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Facts {
+pub struct AttemptFacts {
     /// Characters of system and user prompt together.
     pub prompt_chars: usize,
     /// Why the process could not be started.
-    pub spawn_error: Option<String>,
+    pub start_error: Option<String>,
     /// What kept the process from being started, where that is known.
     pub start_fault: StartFault,
     /// Whether it had what it was given and nothing else.
-    pub isolation: Isolation,
+    pub isolation: IsolationStatus,
     /// The sentence about an agent that resumed another session than it was asked to.
     pub session_mismatch: Option<String>,
     /// A person ended it.
-    pub stopped: Option<StopHow>,
+    pub stopped: Option<StopMode>,
     /// The tape could not be written.
     pub record_error: Option<String>,
     /// A time limit ended it.
-    pub timed_out: Option<TimedOut>,
+    pub timed_out: Option<TimeLimit>,
     /// It wrote a line longer than so many bytes.
     pub oversized_line: Option<usize>,
     /// It read nothing while more than so many bytes waited for it.
-    pub unread: Option<usize>,
+    pub unread_stdin: Option<usize>,
     /// The (last) result line, if there was one.
     pub result: Option<ResultFacts>,
     /// `error` of the last synthetic assistant line (`authentication_failed`, `rate_limit`, …).
@@ -65,17 +65,17 @@ pub struct Facts {
     /// Signal that ended the process.
     pub signal: Option<i32>,
     /// It did not end by itself, so we sent the signal.
-    pub ended_by_us: bool,
+    pub terminated_by_us: bool,
     /// Last lines of stderr.
     pub stderr_tail: Vec<String>,
     /// Failed tool calls.
-    pub tally: Tally,
+    pub tally: FailureTally,
     /// Arguments of failed and refused calls, by call id, as far as the agent has shown them.
     pub failed_inputs: BTreeMap<String, Value>,
     /// Wiki references without a page, as `page -> missing`.
-    pub dangling: Vec<String>,
+    pub dangling_refs: Vec<String>,
     /// What it wrote and does not hold, each with its subject (`wiki page orders: no summary`).
-    pub invalid: Vec<String>,
+    pub invalid_artifacts: Vec<String>,
     /// Others changed the same files of the project meanwhile.
     pub conflict: Option<String>,
     /// What it wrote could not be moved into the project.
@@ -86,14 +86,14 @@ pub struct Facts {
 pub const UNKNOWN_SESSION: &str = "No conversation found with session ID";
 /// A time limit that an attempt exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TimedOut {
+pub enum TimeLimit {
     /// The agent wrote nothing for so long.
     Silence(Millis),
     /// The attempt took so long, without the time in which it waited for a person.
     Attempt(Millis),
 }
 
-impl Facts {
+impl AttemptFacts {
     /// It was to continue a session that Claude Code does not have.
     pub fn is_unknown_session(&self) -> bool {
         let errors = self.result.as_ref().and_then(|result| result.errors.as_deref());
@@ -102,10 +102,10 @@ impl Facts {
     }
 
     /// The sentence of an isolation breach.
-    pub fn breach(&self) -> Option<&str> {
+    pub fn isolation_breach(&self) -> Option<&str> {
         match &self.isolation {
-            Isolation::Breached(sentence) => Some(sentence),
-            Isolation::NotAsked | Isolation::Unproved | Isolation::Proved => None,
+            IsolationStatus::Breached(sentence) => Some(sentence),
+            IsolationStatus::NotRequired | IsolationStatus::Unverified | IsolationStatus::Verified => None,
         }
     }
 }
@@ -126,14 +126,14 @@ pub enum StartFault {
 
 /// Whether an agent was seen to have what it was given and nothing else.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Isolation {
+pub enum IsolationStatus {
     /// It may have whatever its user gives it: a plain session.
     #[default]
-    NotAsked,
+    NotRequired,
     /// It has not said yet what it has.
-    Unproved,
+    Unverified,
     /// It has said so, and that is all.
-    Proved,
+    Verified,
     /// It has something else; the sentence.
     Breached(String),
 }
@@ -164,17 +164,17 @@ pub struct ResultFacts {
 /// A call that a person refused is no tool failure under any rule: the rule asks whether the model worked well, and the
 /// person who refused has already judged that call, told the model why and let the attempt go on. It is counted and
 /// named in the sentence of a success.
-pub fn decide(unit: &UnitKey, facts: &Facts, rule: FailureRule) -> Verdict {
+pub fn judge_attempt(unit: &UnitKey, facts: &AttemptFacts, rule: FailureRule) -> Verdict {
     let stop = facts.result.as_ref().map_or(StopReason::Error, stop_reason);
-    before_start(unit, facts)
-        .or_else(|| of_loop(facts, stop))
-        .or_else(|| of_work(unit, facts, rule, stop))
-        .unwrap_or_else(|| success(stop, facts.tally.refusals().len()))
+    start_verdict(unit, facts)
+        .or_else(|| loop_verdict(facts, stop))
+        .or_else(|| work_verdict(unit, facts, rule, stop))
+        .unwrap_or_else(|| success_verdict(stop, facts.tally.refusals().len()))
 }
 
 /// The verdict of an attempt that could not begin because there are too many open files.
-pub fn out_of_files(what: &str) -> Verdict {
-    failure(StopReason::Error, Cause::OpenFiles, format!("too many open files: {}", quote(what)))
+pub fn open_files_verdict(what: &str) -> Verdict {
+    failure_verdict(StopReason::Error, Cause::OpenFiles, format!("too many open files: {}", quote_foreign(what)))
 }
 
 /// KTX's three words for a result. Turn and cost budgets come first, whether it reports a failure or not: releases
@@ -193,112 +193,119 @@ pub fn stop_reason(result: &ResultFacts) -> StopReason {
     if natural { StopReason::Natural } else { StopReason::Error }
 }
 
-fn before_start(unit: &UnitKey, facts: &Facts) -> Option<Verdict> {
-    if facts.prompt_chars > PROMPT_LIMIT {
+fn start_verdict(unit: &UnitKey, facts: &AttemptFacts) -> Option<Verdict> {
+    if facts.prompt_chars > MAX_PROMPT_CHARS {
         let reason =
-            format!("prompt too large for WorkUnit {unit}: {} chars exceeds {PROMPT_LIMIT}", facts.prompt_chars);
-        return Some(failure(StopReason::Error, Cause::PromptTooLarge, reason));
+            format!("prompt too large for WorkUnit {unit}: {} chars exceeds {MAX_PROMPT_CHARS}", facts.prompt_chars);
+        return Some(failure_verdict(StopReason::Error, Cause::PromptTooLarge, reason));
     }
-    let breach = facts.breach()?;
-    Some(failure(StopReason::Error, Cause::Isolation, quote(breach)))
+    let breach = facts.isolation_breach()?;
+    Some(failure_verdict(StopReason::Error, Cause::Isolation, quote_foreign(breach)))
 }
 
-fn of_loop(facts: &Facts, stop: StopReason) -> Option<Verdict> {
+fn loop_verdict(facts: &AttemptFacts, stop: StopReason) -> Option<Verdict> {
     // Draining lets an attempt end by itself; only the firmer ways end it.
-    if matches!(facts.stopped, Some(StopHow::Stop | StopHow::Kill)) {
-        let verdict = failure(StopReason::Error, Cause::Cancelled, "stopped before it was done".to_owned());
-        return Some(Verdict { outcome: Outcome::Stopped, ..verdict });
+    if matches!(facts.stopped, Some(StopMode::Stop | StopMode::Kill)) {
+        let verdict = failure_verdict(StopReason::Error, Cause::Cancelled, "stopped before it was done".to_owned());
+        return Some(Verdict { outcome: AttemptOutcome::Stopped, ..verdict });
     }
     if let Some(error) = &facts.record_error {
-        let reason = format!("the tape could not be written: {}", quote(error));
-        return Some(failure(StopReason::Error, Cause::Internal, reason));
+        let reason = format!("the tape could not be written: {}", quote_foreign(error));
+        return Some(failure_verdict(StopReason::Error, Cause::Internal, reason));
     }
     match facts.timed_out {
-        Some(TimedOut::Silence(limit)) => {
+        Some(TimeLimit::Silence(limit)) => {
             let reason = format!("Claude Code wrote nothing for {limit} (silence timeout)");
-            return Some(failure(StopReason::Error, Cause::SilenceTimeout, reason));
+            return Some(failure_verdict(StopReason::Error, Cause::SilenceTimeout, reason));
         }
-        Some(TimedOut::Attempt(limit)) => {
+        Some(TimeLimit::Attempt(limit)) => {
             let reason = format!("the attempt took longer than {limit} (unit timeout)");
-            return Some(failure(StopReason::Error, Cause::UnitTimeout, reason));
+            return Some(failure_verdict(StopReason::Error, Cause::UnitTimeout, reason));
         }
         None => {}
     }
     if let Some(limit) = facts.oversized_line {
-        let reason = format!("Claude Code wrote a line longer than {}", size(limit));
-        return Some(failure(StopReason::Error, Cause::OversizedLine, reason));
+        let reason = format!("Claude Code wrote a line longer than {}", format_byte_limit(limit));
+        return Some(failure_verdict(StopReason::Error, Cause::OversizedLine, reason));
     }
-    if let Some(limit) = facts.unread {
-        let reason = format!("Claude Code stopped reading: more than {} of answers waited for it", size(limit));
-        let verdict = failure(StopReason::Error, Cause::LoopError, reason);
-        return Some(Verdict { remedy: Some(remedy::UNREAD.to_owned()), ..verdict });
+    if let Some(limit) = facts.unread_stdin {
+        let reason =
+            format!("Claude Code stopped reading: more than {} of answers waited for it", format_byte_limit(limit));
+        let verdict = failure_verdict(StopReason::Error, Cause::LoopError, reason);
+        return Some(Verdict { remedy: Some(remedy::UNREAD_REMEDY.to_owned()), ..verdict });
     }
-    if let Some(error) = &facts.spawn_error {
+    if let Some(error) = &facts.start_error {
         return Some(not_started(facts.start_fault, error));
     }
     if let Some(strayed) = &facts.session_mismatch {
-        let verdict = failure(StopReason::Error, Cause::LoopError, quote(strayed));
-        return Some(Verdict { remedy: Some(remedy::NEW_SESSION.to_owned()), ..verdict });
+        let verdict = failure_verdict(StopReason::Error, Cause::LoopError, quote_foreign(strayed));
+        return Some(Verdict { remedy: Some(remedy::NEW_SESSION_REMEDY.to_owned()), ..verdict });
     }
     if stop == StopReason::Error
         && let Some(result) = facts.result.as_ref().filter(|result| !result.failed)
     {
         // No success, and no failure either: the agent says that it was ended early and that this is no error.
-        let verdict = failure(stop, cause::of_loop(facts), cut_short(result));
-        return Some(Verdict { outcome: Outcome::Stopped, ..verdict });
+        let verdict = failure_verdict(stop, cause::loop_failure_cause(facts), incomplete_result_reason(result));
+        return Some(Verdict { outcome: AttemptOutcome::Stopped, ..verdict });
     }
     (stop == StopReason::Error).then(|| {
-        let verdict = failure(stop, cause::of_loop(facts), loop_reason(facts));
-        let remedy = if facts.is_unknown_session() { Some(remedy::NEW_SESSION.to_owned()) } else { verdict.remedy };
+        let verdict = failure_verdict(stop, cause::loop_failure_cause(facts), loop_reason(facts));
+        let remedy =
+            if facts.is_unknown_session() { Some(remedy::NEW_SESSION_REMEDY.to_owned()) } else { verdict.remedy };
         Verdict { remedy, ..verdict }
     })
 }
 
 fn not_started(fault: StartFault, error: &str) -> Verdict {
     let (cause, remedy) = match fault {
-        StartFault::OpenFiles => return out_of_files(error),
-        StartFault::Other => (Cause::Internal, remedy::SPAWN),
-        StartFault::ProgramMissing => (Cause::ProgramMissing, remedy::PROGRAM),
-        StartFault::InterpreterMissing => (Cause::ProgramMissing, remedy::INTERPRETER),
+        StartFault::OpenFiles => return open_files_verdict(error),
+        StartFault::Other => (Cause::Internal, remedy::SPAWN_REMEDY),
+        StartFault::ProgramMissing => (Cause::ProgramMissing, remedy::MISSING_PROGRAM_REMEDY),
+        StartFault::InterpreterMissing => (Cause::ProgramMissing, remedy::MISSING_INTERPRETER_REMEDY),
     };
-    let verdict = failure(StopReason::Error, cause, format!("Claude Code could not be started: {}", quote(error)));
+    let verdict = failure_verdict(
+        StopReason::Error,
+        cause,
+        format!("Claude Code could not be started: {}", quote_foreign(error)),
+    );
     Verdict { remedy: Some(remedy.to_owned()), ..verdict }
 }
 
-fn of_work(unit: &UnitKey, facts: &Facts, rule: FailureRule, stop: StopReason) -> Option<Verdict> {
-    if facts.isolation == Isolation::Unproved {
+fn work_verdict(unit: &UnitKey, facts: &AttemptFacts, rule: FailureRule, stop: StopReason) -> Option<Verdict> {
+    if facts.isolation == IsolationStatus::Unverified {
         let reason = "Claude Code runtime isolation failed: it never said what it offers".to_owned();
-        return Some(failure(stop, Cause::Isolation, reason));
+        return Some(failure_verdict(stop, Cause::Isolation, reason));
     }
     let failed = facts.tally.count(rule);
     if failed > 0 {
         let verdict =
-            failure(stop, Cause::ToolFailures, format!("{failed} tool call(s) failed during WorkUnit {unit}"));
-        let recovered = facts.tally.all_recovered().then(|| remedy::RECOVERED.to_owned());
+            failure_verdict(stop, Cause::ToolFailures, format!("{failed} tool call(s) failed during WorkUnit {unit}"));
+        let recovered = facts.tally.all_recovered().then(|| remedy::RECOVERED_REMEDY.to_owned());
         return Some(Verdict { remedy: recovered.or(verdict.remedy), ..verdict });
     }
-    if !facts.dangling.is_empty() {
-        let reason = format!("wiki references target missing page(s): {}", quote(&facts.dangling.join(", ")));
-        return Some(failure(stop, Cause::DanglingReferences, reason));
+    if !facts.dangling_refs.is_empty() {
+        let reason =
+            format!("wiki references target missing page(s): {}", quote_foreign(&facts.dangling_refs.join(", ")));
+        return Some(failure_verdict(stop, Cause::DanglingReferences, reason));
     }
-    if !facts.invalid.is_empty() {
-        let reason = format!("validation failed for: {}", quote(&facts.invalid.join(", ")));
-        return Some(failure(stop, Cause::Validation, reason));
+    if !facts.invalid_artifacts.is_empty() {
+        let reason = format!("validation failed for: {}", quote_foreign(&facts.invalid_artifacts.join(", ")));
+        return Some(failure_verdict(stop, Cause::Validation, reason));
     }
     if let Some(conflict) = &facts.conflict {
-        return Some(failure(stop, Cause::Conflict, quote(conflict)));
+        return Some(failure_verdict(stop, Cause::Conflict, quote_foreign(conflict)));
     }
     let error = facts.publish_error.as_deref()?;
-    let reason = format!("what it wrote could not be moved into the project: {}", quote(error));
-    Some(failure(stop, Cause::Internal, reason))
+    let reason = format!("what it wrote could not be moved into the project: {}", quote_foreign(error));
+    Some(failure_verdict(stop, Cause::Internal, reason))
 }
 
 /// The verdict of an attempt that was good in itself, but whose patch was not taken.
-pub fn not_taken(cause: Cause, reason: String) -> Verdict {
-    failure(StopReason::Natural, cause, reason)
+pub fn integration_failure(cause: Cause, reason: String) -> Verdict {
+    failure_verdict(StopReason::Natural, cause, reason)
 }
 
-fn success(stop: StopReason, refused: usize) -> Verdict {
+fn success_verdict(stop: StopReason, refused: usize) -> Verdict {
     let (cause, reason) = match stop {
         StopReason::Budget => (Cause::Budget, "the turn or cost budget was spent before the model was done"),
         StopReason::Natural | StopReason::Error => (Cause::Completed, "completed"),
@@ -308,51 +315,55 @@ fn success(stop: StopReason, refused: usize) -> Verdict {
         1 => format!("{reason}; a person denied 1 call"),
         refused => format!("{reason}; a person denied {refused} calls"),
     };
-    let remedy = remedy::of(&cause);
-    Verdict { outcome: Outcome::Succeeded, stop, cause, reason, remedy }
+    let remedy = remedy::remedy_for(&cause);
+    Verdict { outcome: AttemptOutcome::Succeeded, stop, cause, reason, remedy }
 }
 
-fn failure(stop: StopReason, cause: Cause, reason: String) -> Verdict {
-    let remedy = remedy::of(&cause);
-    Verdict { outcome: Outcome::Failed, stop, cause, reason, remedy }
+fn failure_verdict(stop: StopReason, cause: Cause, reason: String) -> Verdict {
+    let remedy = remedy::remedy_for(&cause);
+    Verdict { outcome: AttemptOutcome::Failed, stop, cause, reason, remedy }
 }
 
-fn terminal(result: &ResultFacts) -> Option<&str> {
+fn terminal_reason(result: &ResultFacts) -> Option<&str> {
     result.terminal_reason.as_deref().filter(|terminal| *terminal != "completed")
 }
 
-fn cut_short(result: &ResultFacts) -> String {
-    let word = terminal(result).or(result.subtype.as_deref()).unwrap_or("no reason given");
-    format!("Claude Code ended before it was done ({})", quote(word))
+fn incomplete_result_reason(result: &ResultFacts) -> String {
+    let word = terminal_reason(result).or(result.subtype.as_deref()).unwrap_or("no reason given");
+    format!("Claude Code ended before it was done ({})", quote_foreign(word))
 }
 
-fn loop_reason(facts: &Facts) -> String {
-    let Some(result) = &facts.result else { return no_result(facts) };
-    let terminal = terminal(result);
+fn loop_reason(facts: &AttemptFacts) -> String {
+    let Some(result) = &facts.result else { return missing_result_reason(facts) };
+    let terminal = terminal_reason(result);
     if let Some(aborted @ ("aborted_streaming" | "aborted_tools")) = terminal {
         return format!("Claude Code was interrupted ({aborted})");
     }
     let subtype = result.subtype.as_deref().filter(|subtype| *subtype != "success");
-    let label = subtype.or(terminal).map(|label| format!(" ({})", quote(label))).unwrap_or_default();
+    let label = subtype.or(terminal).map(|label| format!(" ({})", quote_foreign(label))).unwrap_or_default();
     let texts = [&result.errors, &result.text, &facts.last_text].into_iter().flatten();
-    let text = texts.map(|text| quote(&readable(text))).find(|text| !text.is_empty());
+    let text = texts.map(|text| quote_foreign(&readable_error(text))).find(|text| !text.is_empty());
     let text = text.map(|text| format!(": {text}")).unwrap_or_default();
     format!("Claude Code query failed{label}{text}")
 }
 
 /// An error of the agent in words for people: what it writes about the insides of its loop means nothing to them.
-fn readable(text: &str) -> Cow<'_, str> {
+fn readable_error(text: &str) -> Cow<'_, str> {
     if !cause::is_diagnostic(text) {
         return text.into();
     }
-    if cause::is_without_content(text) { "the API answered without content" } else { "the agent's loop was cut short" }
-        .into()
+    if cause::is_empty_message_diagnostic(text) {
+        "the API answered without content"
+    } else {
+        "the agent's loop was cut short"
+    }
+    .into()
 }
 
 /// A process that ended without a result line: its own last words, if it had any.
-fn no_result(facts: &Facts) -> String {
+fn missing_result_reason(facts: &AttemptFacts) -> String {
     let end = match (facts.exit_code, facts.signal) {
-        (_, Some(_)) if facts.ended_by_us => "it closed its output, did not exit and was terminated".to_owned(),
+        (_, Some(_)) if facts.terminated_by_us => "it closed its output, did not exit and was terminated".to_owned(),
         (_, Some(signal)) => format!("ended by {}", signal_name(signal)),
         (Some(code), None) => format!("exit code {code}"),
         (None, None) => "end unknown".to_owned(),
@@ -361,7 +372,7 @@ fn no_result(facts: &Facts) -> String {
     let last =
         synthetic.or_else(|| facts.stderr_tail.iter().rev().map(String::as_str).find(|line| !line.trim().is_empty()));
     match last {
-        Some(line) => format!("Claude Code query returned no result message ({end}): {}", quote(line)),
+        Some(line) => format!("Claude Code query returned no result message ({end}): {}", quote_foreign(line)),
         None => format!("Claude Code query returned no result message ({end})"),
     }
 }
@@ -382,15 +393,15 @@ fn signal_name(signal: i32) -> String {
 }
 
 /// A limit in bytes, as text.
-fn size(bytes: usize) -> String {
+fn format_byte_limit(bytes: usize) -> String {
     const MIB: usize = 1024 * 1024;
     if bytes.is_multiple_of(MIB) { format!("{} MiB", bytes / MIB) } else { format!("{bytes} bytes") }
 }
 
 /// Foreign text inside a sentence of ours: on one line, bounded.
-fn quote(text: &str) -> String {
+fn quote_foreign(text: &str) -> String {
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match words.char_indices().nth(QUOTE_CAP) {
+    match words.char_indices().nth(MAX_QUOTE_CHARS) {
         Some((end, _)) => format!("{}…", &words[..end]),
         None => words,
     }

@@ -1,24 +1,24 @@
 //! Durable audit rows: the tape's way (one write per row, synced every 100 ms) against one SQLite commit per row.
 
 use ingestdeck::{
-    run::source::{Item, Recorder as _},
+    run::entry_source::{NewEntry, Recorder as _},
     store::TapeWriter,
-    tape::{Body, FORMAT, Header, RunId, UnitKey},
+    tape::{EntryBody, FORMAT_VERSION, Header, RunId, UnitKey},
 };
 
-use crate::harness::{Bar, Limit, Outcome, Report, Sample, time};
+use crate::harness::{BenchReport, BenchResult, FigureGoal, Sample, Threshold, time};
 
 const PAIRS: usize = 5;
 const RECORDED: u32 = 50_000;
 const COMMITTED: u32 = 500;
 
-pub(crate) fn measure(report: &mut Report) -> Outcome<()> {
+pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
     let row = format!("{{\"tool\":\"read_raw_file\",\"input\":\"{}\"}}", "x".repeat(300));
     let (mut ratios, mut a_row) = (Vec::new(), Vec::new());
     for round in 0..PAIRS {
         let header = Header {
-            tape: FORMAT,
+            tape: FORMAT_VERSION,
             program: "bench".into(),
             run: RunId(uuid::Uuid::from_u128(round as u128)),
             started_at: "2026-01-01T00:00:00Z".parse()?,
@@ -29,7 +29,7 @@ pub(crate) fn measure(report: &mut Report) -> Outcome<()> {
         let tape = TapeWriter::create(&folder.path().join(format!("{round}.jsonl")), &header)?;
         let unit = UnitKey::from("unit");
         for _ in 0..RECORDED {
-            tape.record(&[Item { lane: Some((&unit, 1)), body: Body::Out(row.as_bytes()) }])?;
+            tape.record(&[NewEntry { attempt: Some((&unit, 1)), body: EntryBody::Out(row.as_bytes()) }])?;
         }
         tape.close()?;
         let ours = f64::from(RECORDED) / start.elapsed().as_secs_f64();
@@ -46,7 +46,7 @@ pub(crate) fn measure(report: &mut Report) -> Outcome<()> {
         ratios.push(ours / theirs);
         a_row.push(1.0 / ours);
     }
-    let bar = Bar { hard: Limit::AtLeast(15.0), aim: Limit::AtLeast(30.0) };
+    let bar = FigureGoal { required: Threshold::AtLeast(15.0), goal: Threshold::AtLeast(30.0) };
     report.figure("durable rows a second / SQLite, a commit per row", &Sample::new(ratios), bar);
     report.note(&format!("{} a row; at most 100 ms are at risk", time(Sample::new(a_row).median())));
     Ok(())

@@ -8,7 +8,7 @@ use std::{
     path::PathBuf,
 };
 
-use crate::harness::Outcome;
+use crate::harness::BenchResult;
 
 /// Changes when the generated lines do, so that an old file is not taken for a new one.
 const SHAPE: u32 = 1;
@@ -20,13 +20,13 @@ pub(crate) const LAST_WORD: &str = "LASTLINEMARK";
 const LARGEST: f64 = 2e6;
 
 /// The generated file.
-pub(crate) struct Capture {
+pub(crate) struct BenchCapture {
     pub(crate) path: PathBuf,
     pub(crate) bytes: u64,
     pub(crate) lines: u64,
 }
 
-impl fmt::Display for Capture {
+impl fmt::Display for BenchCapture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, {} bytes, {} lines", self.path.display(), self.bytes, self.lines)
     }
@@ -39,17 +39,17 @@ const SESSION: u64 = 3000;
 const LINE: u64 = 3700;
 
 /// The capture of the size that `INGESTDECK_BENCH_MB` asks for, made if it is not there yet.
-pub(crate) fn prepare() -> Outcome<Capture> {
+pub(crate) fn prepare() -> BenchResult<BenchCapture> {
     made("capture", |_| SESSION)
 }
 
 /// One of that size with at least so many sessions in it.
-pub(crate) fn of_units(count: u64) -> Outcome<Capture> {
+pub(crate) fn of_units(count: u64) -> BenchResult<BenchCapture> {
     // Some lines are longer than others; a few units too many do no harm.
     made(&format!("capture-{count}"), |bytes| bytes / LINE / (count + count / 10))
 }
 
-fn made(name: &str, session: impl FnOnce(u64) -> u64) -> Outcome<Capture> {
+fn made(name: &str, session: impl FnOnce(u64) -> u64) -> BenchResult<BenchCapture> {
     let megabytes: u64 = match std::env::var("INGESTDECK_BENCH_MB") {
         Ok(text) => text.parse()?,
         Err(_) => 1000,
@@ -65,11 +65,11 @@ fn made(name: &str, session: impl FnOnce(u64) -> u64) -> Outcome<Capture> {
         fs::rename(draft, &path)?;
     }
     let bytes = fs::read(&path)?;
-    Ok(Capture { bytes: bytes.len() as u64, lines: memchr::memchr_iter(b'\n', &bytes).count() as u64, path })
+    Ok(BenchCapture { bytes: bytes.len() as u64, lines: memchr::memchr_iter(b'\n', &bytes).count() as u64, path })
 }
 
 fn write(mut out: impl Write, size: u64, most: u64) -> io::Result<()> {
-    let mut writer = Session::new(most);
+    let mut writer = SyntheticSession::new(most);
     let mut written = 0;
     let mut line = Vec::new();
     while written + (4 << 10) < size {
@@ -88,10 +88,10 @@ fn write(mut out: impl Write, size: u64, most: u64) -> io::Result<()> {
 }
 
 /// Writes one session after the other.
-struct Session {
+struct SyntheticSession {
     /// Lines of each.
     most: u64,
-    random: Random,
+    random: BenchRng,
     words: Vec<u8>,
     number: u64,
     step: u64,
@@ -99,9 +99,9 @@ struct Session {
     seconds: u64,
 }
 
-impl Session {
+impl SyntheticSession {
     fn new(most: u64) -> Self {
-        let mut random = Random(0x5eed);
+        let mut random = BenchRng(0x5eed);
         let words = words(&mut random);
         Self { most, random, words, number: 0, step: 0, call: 0, seconds: 0 }
     }
@@ -263,7 +263,7 @@ impl Session {
 }
 
 /// A pool of lines of prose, each ended by a bar that does not reach the file.
-fn words(random: &mut Random) -> Vec<u8> {
+fn words(random: &mut BenchRng) -> Vec<u8> {
     const WORDS: [&str; 16] = [
         "select",
         "from",
@@ -294,9 +294,9 @@ fn words(random: &mut Random) -> Vec<u8> {
 }
 
 /// A small generator (splitmix64), so that the file is the same everywhere and for ever.
-struct Random(u64);
+struct BenchRng(u64);
 
-impl Random {
+impl BenchRng {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;

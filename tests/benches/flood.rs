@@ -14,20 +14,20 @@ use std::{
 };
 
 use ingestdeck::{
-    claude::reader::LineReader,
+    claude::line_reader::LineReader,
     replay::FileSource,
     run::{
-        Progress, Timeline,
-        source::{Item, Recorder as _},
+        PollStatus, Timeline,
+        entry_source::{NewEntry, Recorder as _},
     },
     store::TapeWriter,
-    tape::{FORMAT, Header, RunId, UnitKey},
+    tape::{FORMAT_VERSION, Header, RunId, UnitKey},
 };
 use tokio::{io::AsyncReadExt as _, process::Command, runtime::Runtime};
 
 use crate::{
-    capture::Capture,
-    harness::{Bar, Limit, Outcome, Pairs, Report, pairs},
+    capture::BenchCapture,
+    harness::{BenchReport, BenchResult, FigureGoal, PairedSamples, Threshold, pairs},
 };
 
 const ROLE: &str = "emit";
@@ -36,25 +36,26 @@ const CHILDREN: u32 = 64;
 const BYTES: usize = 4 << 20;
 const PAIRS: usize = 5;
 
-pub(crate) fn measure(report: &mut Report, capture: &Capture) -> Outcome<()> {
+pub(crate) fn measure(report: &mut BenchReport, capture: &BenchCapture) -> BenchResult<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let path = capture.path.to_str().ok_or("the path is not UTF-8")?;
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
-    let measured = pairs(PAIRS, || taped(&runtime, path, folder.path()), || drained(&runtime, path))?;
-    let bar = Bar { hard: Limit::AtLeast(0.35), aim: Limit::AtLeast(0.60) };
-    let measured = Pairs { ratio: measured.ratio.inverse(), ..measured };
+    let measured =
+        pairs(PAIRS, || seconds_to_record(&runtime, path, folder.path()), || seconds_to_drain(&runtime, path))?;
+    let bar = FigureGoal { required: Threshold::AtLeast(0.35), goal: Threshold::AtLeast(0.60) };
+    let measured = PairedSamples { ratio: measured.ratio.inverse(), ..measured };
     report.ratio("64 children taped, decoded, folded: speed / bare drain", &measured, bar);
     Ok(())
 }
 
-fn command(path: &str, child: u32) -> Outcome<Command> {
+fn command(path: &str, child: u32) -> BenchResult<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args([ROLE, path, &child.to_string()]).stdin(Stdio::null()).stdout(Stdio::piped());
     Ok(command)
 }
 
 /// Seconds from the first byte of the first child to the last of the last, everything read and forgotten.
-fn drained(runtime: &Runtime, path: &str) -> Outcome<f64> {
+fn seconds_to_drain(runtime: &Runtime, path: &str) -> BenchResult<f64> {
     let start = Instant::now();
     runtime.block_on(async {
         let mut tasks = tokio::task::JoinSet::new();
@@ -77,18 +78,18 @@ fn drained(runtime: &Runtime, path: &str) -> Outcome<f64> {
         while let Some(task) = tasks.join_next().await {
             total += task??;
         }
-        Outcome::Ok(total)
+        BenchResult::Ok(total)
     })?;
     Ok(start.elapsed().as_secs_f64())
 }
 
 /// The same, with every line on a tape first and in the story afterwards.
-fn taped(runtime: &Runtime, path: &str, folder: &std::path::Path) -> Outcome<f64> {
+fn seconds_to_record(runtime: &Runtime, path: &str, folder: &std::path::Path) -> BenchResult<f64> {
     let start = Instant::now();
     let tape_path = folder.join("tape.jsonl");
     let _ = std::fs::remove_file(&tape_path);
     let header = Header {
-        tape: FORMAT,
+        tape: FORMAT_VERSION,
         program: "bench".into(),
         run: RunId(uuid::Uuid::nil()),
         started_at: "2026-01-01T00:00:00Z".parse()?,
@@ -104,10 +105,10 @@ fn taped(runtime: &Runtime, path: &str, folder: &std::path::Path) -> Outcome<f64
         let mut timeline = Timeline::new(Box::new(source));
         loop {
             match timeline.advance(1 << 20, &mut |_| {}).map_err(|error| error.to_string())? {
-                Progress::More => {}
+                PollStatus::More => {}
                 // An error means that the writer is gone, which comes after the end was told.
-                Progress::Waiting => drop(handle.block_on(grown.changed())),
-                Progress::End => return Ok::<u64, String>(timeline.known()),
+                PollStatus::Waiting => drop(handle.block_on(grown.changed())),
+                PollStatus::End => return Ok::<u64, String>(timeline.known_entries()),
             }
         }
     });
@@ -119,10 +120,10 @@ fn taped(runtime: &Runtime, path: &str, folder: &std::path::Path) -> Outcome<f64
             let (tape, recorded) = (Arc::clone(&tape), Arc::clone(&recorded));
             tasks.spawn(async move {
                 let unit = UnitKey::new(format!("unit-{child}"));
-                while !lines.is_over() {
+                while !lines.is_finished() {
                     lines.fill().await?;
-                    let items: Vec<Item<'_>> =
-                        lines.take().bodies().map(|body| Item { lane: Some((&unit, 1)), body }).collect();
+                    let items: Vec<NewEntry<'_>> =
+                        lines.take_lines().bodies().map(|body| NewEntry { attempt: Some((&unit, 1)), body }).collect();
                     tape.record(&items).map_err(std::io::Error::other)?;
                     recorded.fetch_add(items.len() as u64, Ordering::Relaxed);
                 }
@@ -132,7 +133,7 @@ fn taped(runtime: &Runtime, path: &str, folder: &std::path::Path) -> Outcome<f64
         while let Some(task) = tasks.join_next().await {
             task??;
         }
-        Outcome::Ok(())
+        BenchResult::Ok(())
     })?;
     finish.finish();
     drop(tape);
@@ -161,7 +162,7 @@ pub(crate) fn play(role: &str, arguments: &[String]) -> Option<ExitCode> {
     })
 }
 
-fn emit(path: &str, child: u64) -> Outcome<()> {
+fn emit(path: &str, child: u64) -> BenchResult<()> {
     use std::io::{Seek as _, SeekFrom};
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();

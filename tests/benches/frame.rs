@@ -6,21 +6,21 @@ use std::io;
 use ingestdeck::{
     run::{
         RunState,
-        state::{Attempt, Lane, LaneId, Row, RowEnd, RowKind, Story, Unit, UnitStatus},
+        state::{AttemptId, AttemptRows, AttemptState, RowEnd, RowKind, RunView, StreamRow, UnitState, UnitStatus},
     },
     tape::Seq,
-    tui::{Look, Options, cache::RowLine, key, still::Still},
+    tui::{Options, UiPreferences, cache::RowLine, key, static_screen::StaticScreen},
 };
 use ratatui::{Terminal, TerminalOptions, Viewport, backend::CrosstermBackend, layout::Rect};
 
-use crate::harness::{Bar, Limit, Outcome, Report, Sample, timed};
+use crate::harness::{BenchReport, BenchResult, FigureGoal, Sample, Threshold, timed};
 
 const SIZE: Rect = Rect { x: 0, y: 0, width: 200, height: 60 };
 const ROUNDS: usize = 9;
 const FRAMES: usize = 60;
 
-pub(crate) fn measure(report: &mut Report) -> Outcome<()> {
-    let (mut many, mut few) = (Screen::new(1_000_000)?, Screen::new(10_000)?);
+pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
+    let (mut many, mut few) = (ScrollBench::new(1_000_000)?, ScrollBench::new(10_000)?);
     let (mut times, mut ratios) = (Vec::new(), Vec::new());
     for round in 0..=ROUNDS {
         let (ours, theirs) = (many.frames()?, few.frames()?);
@@ -30,46 +30,46 @@ pub(crate) fn measure(report: &mut Report) -> Outcome<()> {
             times.push(ours.median() * 1000.0);
         }
     }
-    let bar = Bar { hard: Limit::AtMost(1.2), aim: Limit::AtMost(1.05) };
+    let bar = FigureGoal { required: Threshold::AtMost(1.2), goal: Threshold::AtMost(1.05) };
     report.figure("scrolling frame, 1 M rows / 10 k rows", &Sample::new(ratios), bar);
-    let bar = Bar { hard: Limit::AtMost(1.5), aim: Limit::AtMost(0.9) };
+    let bar = FigureGoal { required: Threshold::AtMost(1.5), goal: Threshold::AtMost(0.9) };
     report.figure("scrolling frame, 1 M rows, ms", &Sample::new(times), bar);
     Ok(())
 }
 
-struct Screen {
-    story: Story,
-    still: Still,
+struct ScrollBench {
+    story: RunView,
+    still: StaticScreen,
     terminal: Terminal<CrosstermBackend<io::Sink>>,
     step: usize,
 }
 
-impl Screen {
-    fn new(rows: u64) -> Outcome<Self> {
+impl ScrollBench {
+    fn new(rows: u64) -> BenchResult<Self> {
         let kinds = [RowKind::Tool, RowKind::Text, RowKind::Thinking];
-        let row = |seq: u64| Row::new(Seq(seq), 0, kinds[seq as usize % 3], RowEnd::Ok, 0);
-        let lane = Lane { rows: (0..rows).map(row).collect(), entries: (0..rows as u32).collect() };
-        let attempt = Attempt { number: 1, lane: LaneId(0), ..Attempt::default() };
-        let unit = Unit {
+        let row = |seq: u64| StreamRow::new(Seq(seq), 0, kinds[seq as usize % 3], RowEnd::Ok, 0);
+        let lane = AttemptRows { rows: (0..rows).map(row).collect(), entries: (0..rows as u32).collect() };
+        let attempt = AttemptState { number: 1, id: AttemptId(0), ..AttemptState::default() };
+        let unit = UnitState {
             key: "dbt-all".into(),
             planned: None,
             status: UnitStatus::Running,
             attempts: vec![attempt],
             retry_at: None,
-            holding: Default::default(),
+            hold_mode: Default::default(),
         };
         let state = RunState { units: vec![unit], entries: rows, ..RunState::default() };
-        let story = Story::new(state, vec![lane], Vec::new());
+        let story = RunView::new(state, vec![lane], Vec::new());
         let options = TerminalOptions { viewport: Viewport::Fixed(SIZE) };
         let terminal = Terminal::with_options(CrosstermBackend::new(io::sink()), options)?;
-        let mut still = Still::new("bench", Options::new(&Look::default(), |_| None)?);
+        let mut still = StaticScreen::new("bench", Options::new(&UiPreferences::default(), |_| None)?);
         // To the pane of actions, so that the keys below scroll it.
         press(&mut still, &story, "<tab>")?;
         Ok(Self { story, still, terminal, step: 0 })
     }
 
     /// Seconds of each of some frames, before each of which the list moves by a row.
-    fn frames(&mut self) -> Outcome<Sample> {
+    fn frames(&mut self) -> BenchResult<Sample> {
         let mut times = Vec::with_capacity(FRAMES);
         for _ in 0..FRAMES {
             self.step += 1;
@@ -84,17 +84,17 @@ impl Screen {
     }
 }
 
-fn press(still: &mut Still, story: &Story, keys: &str) -> Outcome<()> {
+fn press(still: &mut StaticScreen, story: &RunView, keys: &str) -> BenchResult<()> {
     for key in key::parse(keys).map_err(|error| format!("{error:?}"))? {
         still.press(story, key);
     }
     Ok(())
 }
 
-fn words(row: &Row) -> RowLine {
+fn words(row: &StreamRow) -> RowLine {
     RowLine {
         label: format!("mcp__ktx__read_raw_file models/mart_{}.sql", row.first()),
-        fact: format!("{} KB", row.first().0 % 97),
+        outcome: format!("{} KB", row.first().0 % 97),
         ..RowLine::default()
     }
 }

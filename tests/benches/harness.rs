@@ -8,17 +8,17 @@ use std::{
 };
 
 /// What a measurement may fail with.
-pub(crate) type Outcome<T> = Result<T, Box<dyn Error>>;
+pub(crate) type BenchResult<T> = Result<T, Box<dyn Error>>;
 
 /// A limit on a figure.
 #[derive(Clone, Copy)]
-pub(crate) enum Limit {
+pub(crate) enum Threshold {
     AtMost(f64),
     AtLeast(f64),
 }
 
-impl Limit {
-    fn holds(self, value: f64) -> bool {
+impl Threshold {
+    fn is_met(self, value: f64) -> bool {
         match self {
             Self::AtMost(limit) => value <= limit,
             Self::AtLeast(limit) => value >= limit,
@@ -26,7 +26,7 @@ impl Limit {
     }
 }
 
-impl fmt::Display for Limit {
+impl fmt::Display for Threshold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AtMost(limit) => write!(f, "≤ {limit}"),
@@ -37,9 +37,9 @@ impl fmt::Display for Limit {
 
 /// What must hold, and what we want.
 #[derive(Clone, Copy)]
-pub(crate) struct Bar {
-    pub(crate) hard: Limit,
-    pub(crate) aim: Limit,
+pub(crate) struct FigureGoal {
+    pub(crate) required: Threshold,
+    pub(crate) goal: Threshold,
 }
 
 /// A sample of one figure.
@@ -76,7 +76,7 @@ impl fmt::Display for Sample {
 }
 
 /// Two things measured in turn.
-pub(crate) struct Pairs {
+pub(crate) struct PairedSamples {
     pub(crate) ours: Sample,
     pub(crate) theirs: Sample,
     /// Ours divided by theirs, pair by pair.
@@ -86,9 +86,9 @@ pub(crate) struct Pairs {
 /// Measures `ours` and `theirs` in turn, after one round that does not count. Both give seconds.
 pub(crate) fn pairs(
     count: usize,
-    mut ours: impl FnMut() -> Outcome<f64>,
-    mut theirs: impl FnMut() -> Outcome<f64>,
-) -> Outcome<Pairs> {
+    mut ours: impl FnMut() -> BenchResult<f64>,
+    mut theirs: impl FnMut() -> BenchResult<f64>,
+) -> BenchResult<PairedSamples> {
     ours()?;
     theirs()?;
     let (mut left, mut right) = (Vec::new(), Vec::new());
@@ -97,30 +97,30 @@ pub(crate) fn pairs(
         right.push(theirs()?);
     }
     let ratio = left.iter().zip(&right).map(|(ours, theirs)| ours / theirs).collect();
-    Ok(Pairs { ours: Sample::new(left), theirs: Sample::new(right), ratio: Sample::new(ratio) })
+    Ok(PairedSamples { ours: Sample::new(left), theirs: Sample::new(right), ratio: Sample::new(ratio) })
 }
 
 /// Seconds that `work` takes.
-pub(crate) fn timed<T>(work: impl FnOnce() -> Outcome<T>) -> Outcome<f64> {
+pub(crate) fn timed<T>(work: impl FnOnce() -> BenchResult<T>) -> BenchResult<f64> {
     let start = Instant::now();
     work()?;
     Ok(start.elapsed().as_secs_f64())
 }
 
 /// Collects results and prints each as soon as it is there.
-pub(crate) struct Report {
+pub(crate) struct BenchReport {
     wanted: Vec<String>,
     missed: Vec<String>,
     absent: Vec<String>,
 }
 
-impl Report {
+impl BenchReport {
     pub(crate) fn new(wanted: Vec<String>) -> Self {
         Self { wanted, missed: Vec::new(), absent: Vec::new() }
     }
 
     /// Runs a topic if it was asked for.
-    pub(crate) fn topic(&mut self, name: &str, work: impl FnOnce(&mut Self) -> Outcome<()>) {
+    pub(crate) fn topic(&mut self, name: &str, work: impl FnOnce(&mut Self) -> BenchResult<()>) {
         if !self.wanted.is_empty() && !self.wanted.iter().any(|wanted| name.contains(wanted.as_str())) {
             return;
         }
@@ -132,21 +132,25 @@ impl Report {
     }
 
     /// A figure with its bar.
-    pub(crate) fn figure(&mut self, name: &str, sample: &Sample, bar: Bar) {
+    pub(crate) fn figure(&mut self, name: &str, sample: &Sample, bar: FigureGoal) {
         let value = sample.median();
-        let word = if !bar.hard.holds(value) {
-            self.missed.push(format!("{name}: {} (hard {})", short(value), bar.hard));
+        let word = if !bar.required.is_met(value) {
+            self.missed.push(format!("{name}: {} (hard {})", short(value), bar.required));
             "MISSED"
-        } else if bar.aim.holds(value) {
+        } else if bar.goal.is_met(value) {
             "aim met"
         } else {
             "hard met"
         };
-        println!("  {name:<52} {sample:<38} hard {:<9} aim {:<9} {word}", bar.hard.to_string(), bar.aim.to_string());
+        println!(
+            "  {name:<52} {sample:<38} hard {:<9} aim {:<9} {word}",
+            bar.required.to_string(),
+            bar.goal.to_string()
+        );
     }
 
     /// A ratio with its bar, and the times behind it.
-    pub(crate) fn ratio(&mut self, name: &str, pairs: &Pairs, bar: Bar) {
+    pub(crate) fn ratio(&mut self, name: &str, pairs: &PairedSamples, bar: FigureGoal) {
         self.figure(name, &pairs.ratio, bar);
         self.note(&format!("ours {}, theirs {}", time(pairs.ours.median()), time(pairs.theirs.median())));
     }
@@ -157,7 +161,7 @@ impl Report {
     }
 
     /// A rival that is not installed: its figure is missing, and the report says so.
-    pub(crate) fn absent(&mut self, program: &str, figure: &str) {
+    pub(crate) fn note_missing_program(&mut self, program: &str, figure: &str) {
         println!("  {figure:<52} NOT MEASURED: {program} is not installed");
         self.absent.push(format!("{figure}: no {program}"));
     }

@@ -11,10 +11,10 @@ mod capture;
 mod flood;
 mod frame;
 mod harness;
+mod measured_process;
 mod open;
 mod overhead;
 mod plan;
-mod probe;
 mod project;
 mod screen;
 mod search;
@@ -25,13 +25,14 @@ mod views;
 
 use std::process::ExitCode;
 
-use harness::Report;
+use harness::BenchReport;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     if let Some((role, rest)) = arguments.split_first()
-        && let Some(code) =
-            probe::play(role, rest).or_else(|| flood::play(role, rest)).or_else(|| overhead::play(role, rest))
+        && let Some(code) = measured_process::play(role, rest)
+            .or_else(|| flood::play(role, rest))
+            .or_else(|| overhead::play(role, rest))
     {
         return code;
     }
@@ -43,7 +44,7 @@ fn main() -> ExitCode {
         }
     };
     println!("capture: {capture}");
-    let mut report = Report::new(arguments);
+    let mut report = BenchReport::new(arguments);
     report.topic("open", |report| open::measure(report, &capture));
     report.topic("translate", |report| translate::measure(report, &capture));
     report.topic("search", |report| search::measure(report, &capture));

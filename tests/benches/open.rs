@@ -3,24 +3,24 @@
 use std::fs;
 
 use crate::{
-    capture::Capture,
-    harness::{Bar, Limit, Outcome, Report, Sample, pairs},
-    probe::{Output, argument, ingestdeck, run},
+    capture::BenchCapture,
+    harness::{BenchReport, BenchResult, FigureGoal, Sample, Threshold, pairs},
+    measured_process::{ProbeOutput, argument, ingestdeck, run},
 };
 
 const PAIRS: usize = 9;
 
-pub(crate) fn measure(report: &mut Report, capture: &Capture) -> Outcome<()> {
+pub(crate) fn measure(report: &mut BenchReport, capture: &BenchCapture) -> BenchResult<()> {
     let path = argument(&capture.path)?;
-    let count = || Ok(run("wc", &["-l", path], Output::Null)?.seconds);
+    let count = || Ok(run("wc", &["-l", path], ProbeOutput::Null)?.seconds);
     let until = |step: &'static str| {
         let arguments = ["replay", path, "--ui", "tui", "--until", step];
-        move || run(ingestdeck(), &arguments, Output::Terminal)
+        move || run(ingestdeck(), &arguments, ProbeOutput::Terminal)
     };
 
     let first = until("first-frame");
     let measured = pairs(PAIRS, || Ok(first()?.seconds), count)?;
-    let bar = Bar { hard: Limit::AtMost(0.25), aim: Limit::AtMost(0.05) };
+    let bar = FigureGoal { required: Threshold::AtMost(0.25), goal: Threshold::AtMost(0.05) };
     report.ratio("first screen / wc -l", &measured, bar);
 
     let indexed = until("indexed");
@@ -34,19 +34,22 @@ pub(crate) fn measure(report: &mut Report, capture: &Capture) -> Outcome<()> {
         },
         count,
     )?;
-    let bar = Bar { hard: Limit::AtMost(1.25), aim: Limit::AtMost(0.5) };
+    let bar = FigureGoal { required: Threshold::AtMost(1.25), goal: Threshold::AtMost(0.5) };
     report.ratio("first screen and complete index / wc -l", &measured, bar);
 
     let lines = capture.lines as f64;
     let allowed = |mebibytes: f64, a_line: f64| (mebibytes * 1024.0 + lines * a_line / 1024.0) / 1024.0;
     let peaks = Sample::new(peaks.into_iter().map(|kib| kib / 1024.0).collect());
-    let bar = Bar { hard: Limit::AtMost(allowed(32.0, 16.0).round()), aim: Limit::AtMost(allowed(16.0, 8.0).round()) };
+    let bar = FigureGoal {
+        required: Threshold::AtMost(allowed(32.0, 16.0).round()),
+        goal: Threshold::AtMost(allowed(16.0, 8.0).round()),
+    };
     report.figure("peak memory, open and indexed, MiB", &peaks, bar);
     report.note("bars are 32 MiB and 16 bytes a line, 16 MiB and 8 bytes a line");
 
     let end = until("end");
     let measured = pairs(5, || Ok(end()?.seconds), count)?;
-    let bar = Bar { hard: Limit::AtMost(5.0), aim: Limit::AtMost(2.0) };
+    let bar = FigureGoal { required: Threshold::AtMost(5.0), goal: Threshold::AtMost(2.0) };
     report.ratio("facts of the whole file (everything folded) / wc -l", &measured, bar);
     giant_line(report, capture)
 }
@@ -55,7 +58,7 @@ pub(crate) fn measure(report: &mut Report, capture: &Capture) -> Outcome<()> {
 const GIANT: usize = 100 << 20;
 
 /// A capture with a line of 100 MB, opened and folded to its end, against `wc -l` of the same file.
-fn giant_line(report: &mut Report, capture: &Capture) -> Outcome<()> {
+fn giant_line(report: &mut BenchReport, capture: &BenchCapture) -> BenchResult<()> {
     let path = capture.path.with_file_name("giant.jsonl");
     let session = r#""session_id":"11111111-1111-4111-8111-111111111111""#;
     let call = r#"{"type":"tool_use","id":"t1","name":"Read","input":{"file_path":"big.txt"}}"#;
@@ -74,16 +77,16 @@ fn giant_line(report: &mut Report, capture: &Capture) -> Outcome<()> {
     let measured = pairs(
         PAIRS,
         || {
-            let run = run(ingestdeck(), &["replay", giant, "--ui", "tui", "--until", "end"], Output::Terminal)?;
+            let run = run(ingestdeck(), &["replay", giant, "--ui", "tui", "--until", "end"], ProbeOutput::Terminal)?;
             peaks.push(run.peak_kib / 1024.0);
             Ok(run.seconds)
         },
-        || Ok(run("wc", &["-l", giant], Output::Null)?.seconds),
+        || Ok(run("wc", &["-l", giant], ProbeOutput::Null)?.seconds),
     )?;
     fs::remove_file(&path)?;
-    let bar = Bar { hard: Limit::AtMost(4.0), aim: Limit::AtMost(1.5) };
+    let bar = FigureGoal { required: Threshold::AtMost(4.0), goal: Threshold::AtMost(1.5) };
     report.ratio("a line of 100 MB, start to the frame with its head / wc -l", &measured, bar);
-    let bar = Bar { hard: Limit::AtMost(48.0), aim: Limit::AtMost(32.0) };
+    let bar = FigureGoal { required: Threshold::AtMost(48.0), goal: Threshold::AtMost(32.0) };
     report.figure("a line of 100 MB: peak memory, MiB", &Sample::new(peaks), bar);
     Ok(())
 }

@@ -11,9 +11,9 @@ use std::{
 
 use ingestdeck::{
     replay::FileSource,
-    run::source::{Progress, Source as _},
-    store::Runs,
-    tape::Body,
+    run::entry_source::{EntrySource as _, PollStatus},
+    store::RunStore,
+    tape::EntryBody,
 };
 use nix::{
     sys::wait::{Id, WaitPidFlag, waitid},
@@ -22,10 +22,10 @@ use nix::{
 };
 
 use crate::{
-    harness::{Bar, Limit, Outcome, Report, pairs},
-    probe::{argument, ingestdeck, is_installed},
+    harness::{BenchReport, BenchResult, FigureGoal, Threshold, pairs},
+    measured_process::{argument, ingestdeck, is_installed},
     project,
-    screen::Screen,
+    screen::TerminalScreen,
 };
 
 /// Characters of a delta, milliseconds between two of them, and their number.
@@ -36,25 +36,29 @@ const PAIRS: usize = 3;
 
 const ROLE: &str = "speak";
 
-pub(crate) fn measure(report: &mut Report) -> Outcome<()> {
-    let with_lines = Bar { hard: Limit::AtMost(1.0), aim: Limit::AtMost(0.6) };
-    let on_terminal = Bar { hard: Limit::AtMost(2.0), aim: Limit::AtMost(1.2) };
+pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
+    let with_lines = FigureGoal { required: Threshold::AtMost(1.0), goal: Threshold::AtMost(0.6) };
+    let on_terminal = FigureGoal { required: Threshold::AtMost(2.0), goal: Threshold::AtMost(1.2) };
     for (view, bar) in [("lines", with_lines), ("screen", on_terminal)] {
         let name = format!("own CPU of a streaming attempt, {view} / tee and jq");
         if !is_installed("jq") || !is_installed("tee") {
-            report.absent("tee or jq", &name);
+            report.note_missing_program("tee or jq", &name);
             continue;
         }
         let folder = tempfile::tempdir()?;
         let stream = folder.path().join("stream");
-        let measured = pairs(PAIRS, || ours(view == "screen", &stream), || theirs(&stream, folder.path()))?;
+        let measured = pairs(
+            PAIRS,
+            || our_cpu_seconds(view == "screen", &stream),
+            || baseline_cpu_seconds(&stream, folder.path()),
+        )?;
         report.ratio(&name, &measured, bar);
     }
     Ok(())
 }
 
 /// Seconds of processor time of a run with one unit. Writes what its agent said, and when, to `stream`.
-fn ours(on_terminal: bool, stream: &Path) -> Outcome<f64> {
+fn our_cpu_seconds(on_terminal: bool, stream: &Path) -> BenchResult<f64> {
     let folder = tempfile::tempdir()?;
     let (place, home) = (folder.path().join("project"), folder.path().join("home"));
     fs::create_dir_all(&home)?;
@@ -68,7 +72,7 @@ fn ours(on_terminal: bool, stream: &Path) -> Outcome<f64> {
     command.args(["run", "--project-dir", argument(&place)?, "--claude-bin", &agent]);
     command.env("HOME", &home).env("XDG_CONFIG_HOME", &home);
     let seconds = if on_terminal {
-        let mut screen = Screen::start(command.args(["--ui", "tui"]))?;
+        let mut screen = TerminalScreen::start(command.args(["--ui", "tui"]))?;
         screen.until(|text| text.contains("done"))?;
         screen.press(b"q")?;
         processor_time(screen.child())?
@@ -76,32 +80,32 @@ fn ours(on_terminal: bool, stream: &Path) -> Outcome<f64> {
         command.args(["--ui", "lines"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         processor_time(&mut command.spawn()?)?
     };
-    let runs = Runs::of_project(&place);
+    let runs = RunStore::new(&place);
     let tape = runs.list()?.pop().ok_or("no record")?.tape;
     write_stream(&tape, stream)?;
     Ok(seconds)
 }
 
 /// Writes the lines of the agent, each behind its time in milliseconds.
-fn write_stream(tape: &Path, stream: &Path) -> Outcome<()> {
+fn write_stream(tape: &Path, stream: &Path) -> BenchResult<()> {
     let mut source = FileSource::open(tape)?;
     let mut lines = Vec::new();
     loop {
         let progress = source.poll(1 << 20, &mut |arrived| {
-            if let Body::Out(line) = arrived.body {
+            if let EntryBody::Out(line) = arrived.body {
                 lines.extend_from_slice(format!("{} ", arrived.at.0).as_bytes());
                 lines.extend_from_slice(line);
                 lines.push(b'\n');
             }
         })?;
-        if progress != Progress::More {
+        if progress != PollStatus::More {
             return Ok(fs::write(stream, lines)?);
         }
     }
 }
 
 /// Seconds of processor time of `tee` and `jq` over the same stream.
-fn theirs(stream: &Path, folder: &Path) -> Outcome<f64> {
+fn baseline_cpu_seconds(stream: &Path, folder: &Path) -> BenchResult<f64> {
     let mut speaker =
         Command::new(std::env::current_exe()?).args([ROLE, argument(stream)?]).stdout(Stdio::piped()).spawn()?;
     let heard = speaker.stdout.take().ok_or("no pipe")?;
@@ -118,7 +122,7 @@ fn theirs(stream: &Path, folder: &Path) -> Outcome<f64> {
 }
 
 /// Waits for the end of a process and gives the seconds of processor time that it had, without its children.
-fn processor_time(child: &mut Child) -> Outcome<f64> {
+fn processor_time(child: &mut Child) -> BenchResult<f64> {
     let pid = Pid::from_raw(i32::try_from(child.id())?);
     // It has ended, and its clock can still be read.
     waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT)?;
@@ -136,7 +140,7 @@ pub(crate) fn play(role: &str, arguments: &[String]) -> Option<ExitCode> {
     if role != ROLE {
         return None;
     }
-    Some(match speak(stream) {
+    Some(match replay_stream(stream) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");
@@ -145,7 +149,7 @@ pub(crate) fn play(role: &str, arguments: &[String]) -> Option<ExitCode> {
     })
 }
 
-fn speak(stream: &str) -> Outcome<()> {
+fn replay_stream(stream: &str) -> BenchResult<()> {
     let mut out = File::from(std::os::fd::AsFd::as_fd(&std::io::stdout()).try_clone_to_owned()?);
     let mut first = None;
     let start = Instant::now();

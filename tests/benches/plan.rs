@@ -5,17 +5,17 @@ use std::{fs, path::Path};
 
 use ingestdeck::{
     ingest::{Project, Selection, plan},
-    run::source::{Item, Recorder as _},
-    store::Runs,
+    run::entry_source::{NewEntry, Recorder as _},
+    store::RunStore,
     tape::{
-        Body, FORMAT, Header, Note, UnitKey,
-        note::{AttemptEnded, Cause, Outcome as Ended, RunEnded, RunPlanned, StopReason, Verdict},
+        EntryBody, FORMAT_VERSION, Header, Note, UnitKey,
+        note::{AttemptEnded, AttemptOutcome as Ended, Cause, RunEnded, RunPlanned, StopReason, Verdict},
     },
 };
 
 use crate::{
-    harness::{Bar, Limit, Outcome, Report, Sample, pairs},
-    probe::{Output, argument, ingestdeck, is_installed, run},
+    harness::{BenchReport, BenchResult, FigureGoal, Sample, Threshold, pairs},
+    measured_process::{ProbeOutput, argument, ingestdeck, is_installed, run},
 };
 
 const PAIRS: usize = 9;
@@ -24,19 +24,19 @@ const UNITS: usize = 1_000;
 /// Bytes of a file on average, as documentation has them.
 const BYTES: usize = 6_000;
 
-pub(crate) fn measure(report: &mut Report) -> Outcome<()> {
+pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
     let (large, small) = (folder.path().join("large"), folder.path().join("small"));
     let paths = project(&large, FILES)?;
     project(&small, UNITS)?;
-    let planned = |project: &Path| run(ingestdeck(), &["plan", "--project-dir", argument(project)?], Output::Null);
+    let planned = |project: &Path| run(ingestdeck(), &["plan", "--project-dir", argument(project)?], ProbeOutput::Null);
 
     let name = "10,000 files planned for the first time / sha256sum";
     if is_installed("sha256sum") {
         let arguments: Vec<&str> = paths.iter().map(String::as_str).collect();
-        let theirs = || Ok(run("sha256sum", &arguments, Output::Null)?.seconds);
+        let theirs = || Ok(run("sha256sum", &arguments, ProbeOutput::Null)?.seconds);
         let measured = pairs(PAIRS, || Ok(planned(&large)?.seconds), theirs)?;
-        let bar = Bar { hard: Limit::AtLeast(0.6), aim: Limit::AtLeast(1.0) };
+        let bar = FigureGoal { required: Threshold::AtLeast(0.6), goal: Threshold::AtLeast(1.0) };
         report.figure(name, &measured.ratio.inverse(), bar);
         report.note(&format!(
             "a speed; ours {:.3} s, theirs {:.3} s",
@@ -44,24 +44,24 @@ pub(crate) fn measure(report: &mut Report) -> Outcome<()> {
             measured.theirs.median()
         ));
     } else {
-        report.absent("sha256sum", name);
+        report.note_missing_program("sha256sum", name);
     }
 
     let unrecorded = folder.path().join("unrecorded");
     project(&unrecorded, FILES)?;
     succeed(&large)?;
     let measured = pairs(PAIRS, || Ok(planned(&large)?.seconds), || Ok(planned(&unrecorded)?.seconds))?;
-    let bar = Bar { hard: Limit::AtMost(1.5), aim: Limit::AtMost(1.0) };
+    let bar = FigureGoal { required: Threshold::AtMost(1.5), goal: Threshold::AtMost(1.0) };
     report.ratio("10,000 files planned again without changes / the first time", &measured, bar);
 
-    let peaks = (0..3).map(|_| Ok(planned(&small)?.peak_kib / 1024.0)).collect::<Outcome<Vec<f64>>>()?;
-    let bar = Bar { hard: Limit::AtMost(64.0), aim: Limit::AtMost(32.0) };
+    let peaks = (0..3).map(|_| Ok(planned(&small)?.peak_kib / 1024.0)).collect::<BenchResult<Vec<f64>>>()?;
+    let bar = FigureGoal { required: Threshold::AtMost(64.0), goal: Threshold::AtMost(32.0) };
     report.figure("peak memory, 1,000 units planned, MiB", &Sample::new(peaks), bar);
     Ok(())
 }
 
 /// A project of so many documents, a hundred in a folder. The paths of them.
-fn project(root: &Path, files: usize) -> Outcome<Vec<String>> {
+fn project(root: &Path, files: usize) -> BenchResult<Vec<String>> {
     fs::create_dir_all(root)?;
     fs::write(root.join("ktx.yaml"), "connections:\n  notes:\n    driver: docs\n    source_dir: notes\n")?;
     let mut paths = Vec::with_capacity(files);
@@ -77,10 +77,10 @@ fn project(root: &Path, files: usize) -> Outcome<Vec<String>> {
 }
 
 /// Records a run in which every unit succeeded.
-fn succeed(root: &Path) -> Outcome<()> {
+fn succeed(root: &Path) -> BenchResult<()> {
     let planned = plan(&Project::open(root)?, &Selection::default())?;
-    let run = Runs::of_project(root).create(|run| Header {
-        tape: FORMAT,
+    let run = RunStore::new(root).create(|run| Header {
+        tape: FORMAT_VERSION,
         program: "bench".into(),
         run,
         started_at: jiff::Timestamp::UNIX_EPOCH,
@@ -90,12 +90,12 @@ fn succeed(root: &Path) -> Outcome<()> {
     let (tape, _lock) = run.into_parts();
     let note = |lane: Option<(&UnitKey, u32)>, note: &Note| {
         let json = note.to_json();
-        tape.record(&[Item { lane, body: Body::Note(&json) }])
+        tape.record(&[NewEntry { attempt: lane, body: EntryBody::Note(&json) }])
     };
     let units = planned.units.iter().map(|unit| unit.planned.clone()).collect();
     note(None, &Note::RunPlanned(Box::new(RunPlanned { units, ..RunPlanned::default() })))?;
     for source in &planned.sources {
-        note(None, &Note::SourceRead(Box::new(source.note())))?;
+        note(None, &Note::SourceRead(Box::new(source.to_note())))?;
     }
     for unit in &planned.units {
         let verdict = Verdict {
@@ -114,7 +114,7 @@ fn succeed(root: &Path) -> Outcome<()> {
             stderr_tail: Vec::new(),
             wrote: Vec::new(),
             work: Default::default(),
-            more: serde_json::Map::default(),
+            extra: serde_json::Map::default(),
         };
         note(Some((&unit.planned.unit, 1)), &Note::AttemptEnded(Box::new(ended)))?;
     }

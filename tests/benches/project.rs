@@ -3,12 +3,12 @@
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
 use crate::{
-    harness::Outcome,
-    probe::{argument, ingestdeck},
+    harness::BenchResult,
+    measured_process::{argument, ingestdeck},
 };
 
 /// Makes a project of `count` documents in `folder`, one unit each. The folder must lie in nobody's repository.
-pub(crate) fn of_documents(folder: &Path, count: u32) -> Outcome<()> {
+pub(crate) fn of_documents(folder: &Path, count: u32) -> BenchResult<()> {
     fs::create_dir(folder.join("docs"))?;
     for number in 0..count {
         fs::write(folder.join(document(number)), format!("# Page {number}\n"))?;
@@ -32,7 +32,7 @@ pub(crate) fn unit(number: u32) -> String {
 }
 
 /// Writes a program to give as `--claude-bin` into `folder`: it plays `script`.
-pub(crate) fn agent(folder: &Path, script: &str) -> Outcome<String> {
+pub(crate) fn agent(folder: &Path, script: &str) -> BenchResult<String> {
     let (script_file, agent) = (folder.join("script.toml"), folder.join("agent"));
     fs::write(&script_file, script)?;
     let script_file = argument(&script_file)?;

@@ -15,8 +15,8 @@ use std::{
 use nix::pty::{Winsize, openpty};
 
 use crate::{
-    harness::{Bar, Limit, Outcome, Report, Sample},
-    probe::{argument, ingestdeck},
+    harness::{BenchReport, BenchResult, FigureGoal, Sample, Threshold},
+    measured_process::{argument, ingestdeck},
     project,
 };
 
@@ -34,23 +34,23 @@ const QUIET: Duration = Duration::from_secs(2);
 /// Until something that must come is given up.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-pub(crate) fn measure(report: &mut Report) -> Outcome<()> {
-    let times = keys()?;
-    let bar = Bar { hard: Limit::AtMost(33.0), aim: Limit::AtMost(16.0) };
+pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
+    let times = measure_key_latency()?;
+    let bar = FigureGoal { required: Threshold::AtMost(33.0), goal: Threshold::AtMost(16.0) };
     report.figure("key to paint with 64 live streams, p99, ms", &Sample::new(vec![times.quantile(0.99)]), bar);
     report.note(&format!("all of them: {times}"));
-    let rest = rest()?;
+    let rest = measure_idle()?;
     report.figure("bytes drawn at rest", &Sample::new(vec![rest.bytes]), AT_REST);
-    let bar = Bar { hard: Limit::AtMost(0.2), aim: Limit::AtMost(0.0) };
+    let bar = FigureGoal { required: Threshold::AtMost(0.2), goal: Threshold::AtMost(0.0) };
     report.figure("CPU at rest, % of a core", &Sample::new(vec![rest.cpu_percent]), bar);
     report.note(&format!("wake-ups of all threads in {} s: {}", REST.as_secs(), rest.wakes));
     Ok(())
 }
 
-const AT_REST: Bar = Bar { hard: Limit::AtMost(0.0), aim: Limit::AtMost(0.0) };
+const AT_REST: FigureGoal = FigureGoal { required: Threshold::AtMost(0.0), goal: Threshold::AtMost(0.0) };
 
 /// Milliseconds from each key to the frame that shows what it did, while 64 units stream text.
-fn keys() -> Outcome<Sample> {
+fn measure_key_latency() -> BenchResult<Sample> {
     let folder = tempfile::tempdir()?;
     project::of_documents(folder.path(), UNITS)?;
     let agent = project::agent(folder.path(), &script())?;
@@ -66,7 +66,7 @@ fn keys() -> Outcome<Sample> {
         "--ui",
         "tui",
     ];
-    let mut screen = Screen::open(&arguments)?;
+    let mut screen = TerminalScreen::open(&arguments)?;
     screen.until(|text| text.contains("64 running") || text.contains("64▶"))?;
     let mut times = Vec::with_capacity(KEYS);
     for number in 0..KEYS {
@@ -87,21 +87,21 @@ fn script() -> String {
 }
 
 /// What a screen costs that shows a record to its end.
-struct Rest {
+struct IdleCost {
     bytes: f64,
     cpu_percent: f64,
     wakes: u64,
 }
 
-fn rest() -> Outcome<Rest> {
+fn measure_idle() -> BenchResult<IdleCost> {
     let capture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures/success_tools.jsonl");
-    let screen = Screen::open(&["replay", argument(&capture)?, "--ui", "tui"])?;
+    let screen = TerminalScreen::open(&["replay", argument(&capture)?, "--ui", "tui"])?;
     screen.until(|text| text.contains("unit"))?;
     screen.until_quiet_for(QUIET)?;
     let (bytes, cpu, wakes) = (screen.bytes(), screen.cpu()?, screen.wakes()?);
     let watched = Instant::now();
     screen.watch_for(REST);
-    Ok(Rest {
+    Ok(IdleCost {
         bytes: (screen.bytes() - bytes) as f64,
         cpu_percent: (screen.cpu()? - cpu) / watched.elapsed().as_secs_f64() * 100.0,
         wakes: screen.wakes()?.saturating_sub(wakes),
@@ -109,24 +109,24 @@ fn rest() -> Outcome<Rest> {
 }
 
 /// The program on a terminal of 200×60. Killed when it is dropped.
-pub(crate) struct Screen {
+pub(crate) struct TerminalScreen {
     child: Child,
     master: File,
-    shown: Arc<(Mutex<Seen>, Condvar)>,
+    shown: Arc<(Mutex<ScreenState>, Condvar)>,
 }
 
-struct Seen {
+struct ScreenState {
     parser: vt100::Parser,
     bytes: u64,
 }
 
-impl Screen {
-    fn open(arguments: &[&str]) -> Outcome<Self> {
+impl TerminalScreen {
+    fn open(arguments: &[&str]) -> BenchResult<Self> {
         Self::start(Command::new(ingestdeck()).args(arguments))
     }
 
     /// Starts a program on it.
-    pub(crate) fn start(command: &mut Command) -> Outcome<Self> {
+    pub(crate) fn start(command: &mut Command) -> BenchResult<Self> {
         let size = Winsize { ws_row: ROWS.get(), ws_col: COLUMNS.get(), ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(&size, None)?;
         let slave = File::from(pty.slave);
@@ -138,7 +138,7 @@ impl Screen {
             .stdout(slave)
             .spawn()?;
         let master = File::from(pty.master);
-        let seen = Seen { parser: vt100::Parser::new(ROWS, COLUMNS, 0), bytes: 0 };
+        let seen = ScreenState { parser: vt100::Parser::new(ROWS, COLUMNS, 0), bytes: 0 };
         let shown = Arc::new((Mutex::new(seen), Condvar::new()));
         let (mut reader, told) = (master.try_clone()?, Arc::clone(&shown));
         thread::spawn(move || {
@@ -153,7 +153,7 @@ impl Screen {
         Ok(Self { child, master, shown })
     }
 
-    pub(crate) fn press(&mut self, keys: &[u8]) -> Outcome<()> {
+    pub(crate) fn press(&mut self, keys: &[u8]) -> BenchResult<()> {
         Ok(self.master.write_all(keys)?)
     }
 
@@ -163,7 +163,7 @@ impl Screen {
     }
 
     /// Waits until the text on the screen is as wanted.
-    pub(crate) fn until(&self, wanted: impl Fn(&str) -> bool) -> Outcome<()> {
+    pub(crate) fn until(&self, wanted: impl Fn(&str) -> bool) -> BenchResult<()> {
         let deadline = Instant::now() + PATIENCE;
         let mut seen = self.shown.0.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -189,7 +189,7 @@ impl Screen {
     }
 
     /// Waits until nothing was drawn for `span`.
-    fn until_quiet_for(&self, span: Duration) -> Outcome<()> {
+    fn until_quiet_for(&self, span: Duration) -> BenchResult<()> {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
             let before = self.bytes();
@@ -206,13 +206,13 @@ impl Screen {
     }
 
     /// Seconds of processor time that its living threads had so far.
-    fn cpu(&self) -> Outcome<f64> {
+    fn cpu(&self) -> BenchResult<f64> {
         let nanoseconds = self.of_threads("schedstat", |text| text.split_whitespace().next()?.parse().ok())?;
         Ok(nanoseconds as f64 / 1e9)
     }
 
     /// How often its threads went to sleep so far.
-    fn wakes(&self) -> Outcome<u64> {
+    fn wakes(&self) -> BenchResult<u64> {
         self.of_threads("status", |text| {
             let switches = text.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
             switches.trim().parse().ok()
@@ -220,7 +220,7 @@ impl Screen {
     }
 
     /// The sum over its threads of what `read` finds in a file that the system keeps of each.
-    fn of_threads(&self, file: &str, read: impl Fn(&str) -> Option<u64>) -> Outcome<u64> {
+    fn of_threads(&self, file: &str, read: impl Fn(&str) -> Option<u64>) -> BenchResult<u64> {
         let mut sum = 0;
         for task in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
             sum += read(&fs::read_to_string(task?.path().join(file))?).ok_or("the file has another form")?;
@@ -229,7 +229,7 @@ impl Screen {
     }
 }
 
-impl Drop for Screen {
+impl Drop for TerminalScreen {
     fn drop(&mut self) {
         // Both fail only if it is gone already.
         let _ = self.child.kill();

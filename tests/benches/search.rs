@@ -2,29 +2,29 @@
 //! it is used; theirs are whole processes, which costs them a millisecond.
 
 use ingestdeck::{
-    replay::{Direction, FileSource, Needle},
-    run::source::Progress,
+    replay::{Direction, EscapedNeedle, FileSource},
+    run::entry_source::PollStatus,
     tape::Seq,
 };
 
 use crate::{
-    capture::{Capture, LAST_WORD},
-    harness::{Bar, Limit, Outcome, Report, pairs, timed},
-    probe::{Output, argument, is_installed, run},
+    capture::{BenchCapture, LAST_WORD},
+    harness::{BenchReport, BenchResult, FigureGoal, Threshold, pairs, timed},
+    measured_process::{ProbeOutput, argument, is_installed, run},
 };
 
 const PAIRS: usize = 9;
 
-pub(crate) fn measure(report: &mut Report, capture: &Capture) -> Outcome<()> {
+pub(crate) fn measure(report: &mut BenchReport, capture: &BenchCapture) -> BenchResult<()> {
     let path = argument(&capture.path)?;
-    let needle = Needle::new(LAST_WORD).ok_or("an empty word")?;
+    let needle = EscapedNeedle::new(LAST_WORD).ok_or("an empty word")?;
     let index = FileSource::open(&capture.path)?.index();
-    while index.advance(4 << 20)? == Progress::More {}
+    while index.advance(4 << 20)? == PollStatus::More {}
     let last = Seq(index.len() - 1);
     for (program, arguments) in [("grep", ["-cF", LAST_WORD, path]), ("rg", ["-cF", LAST_WORD, path])] {
         let figure = format!("search for the last line / {program} -cF");
         if !is_installed(program) {
-            report.absent(program, &figure);
+            report.note_missing_program(program, &figure);
             continue;
         }
         let ours = || {
@@ -33,9 +33,9 @@ pub(crate) fn measure(report: &mut Report, capture: &Capture) -> Outcome<()> {
                 other => Err(format!("found {other:?} instead of the last line").into()),
             })
         };
-        let theirs = || Ok(run(program, &arguments, Output::Null)?.seconds);
+        let theirs = || Ok(run(program, &arguments, ProbeOutput::Null)?.seconds);
         let measured = pairs(PAIRS, ours, theirs)?;
-        report.ratio(&figure, &measured, Bar { hard: Limit::AtMost(1.5), aim: Limit::AtMost(1.1) });
+        report.ratio(&figure, &measured, FigureGoal { required: Threshold::AtMost(1.5), goal: Threshold::AtMost(1.1) });
     }
     Ok(())
 }

@@ -2,34 +2,34 @@
 
 use ingestdeck::{
     replay::FileSource,
-    run::{Progress, Timeline},
+    run::{PollStatus, Timeline},
 };
 
 use crate::{
-    capture::Capture,
-    harness::{Bar, Limit, Outcome, Report, Sample, time, timed},
+    capture::BenchCapture,
+    harness::{BenchReport, BenchResult, FigureGoal, Sample, Threshold, time, timed},
 };
 
 const JUMPS: u64 = 200;
 
-pub(crate) fn measure(report: &mut Report, capture: &Capture) -> Outcome<()> {
+pub(crate) fn measure(report: &mut BenchReport, capture: &BenchCapture) -> BenchResult<()> {
     let mut timeline = Timeline::new(Box::new(FileSource::open(&capture.path)?));
     let folded = timed(|| {
-        while timeline.advance(1 << 20, &mut |_| {})? == Progress::More {}
+        while timeline.advance(1 << 20, &mut |_| {})? == PollStatus::More {}
         Ok(())
     })?;
-    let entries = timeline.known();
+    let entries = timeline.known_entries();
     let mut times = Vec::new();
     for jump in 0..JUMPS {
         // A fixed stride that is coprime to nothing in particular: forward and back, near and far.
         let target = (jump * 7_919 * entries / JUMPS) % (entries + 1);
         times.push(timed(|| Ok(timeline.seek(target)?))? * 1000.0);
-        if timeline.story().state.entries != target {
-            return Err(format!("asked for {target}, got {}", timeline.story().state.entries).into());
+        if timeline.view().state.entries != target {
+            return Err(format!("asked for {target}, got {}", timeline.view().state.entries).into());
         }
     }
     let times = Sample::new(times);
-    let bar = Bar { hard: Limit::AtMost(50.0), aim: Limit::AtMost(10.0) };
+    let bar = FigureGoal { required: Threshold::AtMost(50.0), goal: Threshold::AtMost(10.0) };
     report.figure("seek in a folded capture, median, ms", &times, bar);
     let worst = Sample::new(vec![times.quantile(0.99)]);
     report.figure("seek in a folded capture, p99, ms", &worst, bar);

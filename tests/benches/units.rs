@@ -6,8 +6,8 @@
 use std::{fmt::Write as _, path::Path, process::Command};
 
 use crate::{
-    harness::{Bar, Limit, Outcome, Report, Sample},
-    probe::{self, Output, argument, ingestdeck},
+    harness::{BenchReport, BenchResult, FigureGoal, Sample, Threshold},
+    measured_process::{self, ProbeOutput, argument, ingestdeck},
     project,
 };
 
@@ -20,11 +20,11 @@ const AGENT_SECONDS: f64 = 5.0;
 /// Units of a long queue.
 const MANY: u32 = 1000;
 
-pub(crate) fn measure(report: &mut Report) -> Outcome<()> {
+pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
     let name = "a unit in its worktree, beyond its agent / shell script";
-    if probe::is_installed("git") && probe::is_installed("xargs") {
-        let (ours, theirs) = (beyond_agents(ours()?), beyond_agents(theirs()?));
-        let bar = Bar { hard: Limit::AtMost(1.5), aim: Limit::AtMost(1.1) };
+    if measured_process::is_installed("git") && measured_process::is_installed("xargs") {
+        let (ours, theirs) = (beyond_agents(our_seconds()?), beyond_agents(baseline_seconds()?));
+        let bar = FigureGoal { required: Threshold::AtMost(1.5), goal: Threshold::AtMost(1.1) };
         report.figure(name, &Sample::new(vec![ours / theirs]), bar);
         report.note(&format!(
             "{UNITS} units, {SLOTS} concurrently, each {:.1} s of its agent: ours {:.0} ms, theirs {:.0} ms",
@@ -33,7 +33,7 @@ pub(crate) fn measure(report: &mut Report) -> Outcome<()> {
             theirs * 1000.0
         ));
     } else {
-        report.absent("git or xargs", name);
+        report.note_missing_program("git or xargs", name);
     }
     queue(report)
 }
@@ -44,7 +44,7 @@ fn beyond_agents(seconds: f64) -> f64 {
 }
 
 /// Seconds of our run.
-fn ours() -> Outcome<f64> {
+fn our_seconds() -> BenchResult<f64> {
     let folder = tempfile::tempdir()?;
     repository(folder.path())?;
     let beside = tempfile::tempdir()?;
@@ -54,7 +54,7 @@ fn ours() -> Outcome<f64> {
 
 /// Seconds of a shell script that does the same with git: a worktree for each unit, its page committed there, taken
 /// out as a patch, integrated in a worktree of the run, and the branch updated at the end.
-fn theirs() -> Outcome<f64> {
+fn baseline_seconds() -> BenchResult<f64> {
     let folder = tempfile::tempdir()?;
     repository(folder.path())?;
     let script = format!(
@@ -89,27 +89,27 @@ git update-ref -d refs/heads/session/all
 [ "$(ls wiki/global | wc -l)" -eq {UNITS} ]
 "##
     );
-    Ok(probe::run("sh", &["-c", &script, "sh", argument(folder.path())?], Output::Null)?.seconds)
+    Ok(measured_process::run("sh", &["-c", &script, "sh", argument(folder.path())?], ProbeOutput::Null)?.seconds)
 }
 
 /// Makes `folder` a repository with a project of as many documents as there are units.
-fn repository(folder: &Path) -> Outcome<()> {
+fn repository(folder: &Path) -> BenchResult<()> {
     project::of_documents(folder, UNITS)?;
     commit(folder)
 }
 
-fn queue(report: &mut Report) -> Outcome<()> {
+fn queue(report: &mut BenchReport) -> BenchResult<()> {
     let folder = tempfile::tempdir()?;
     project::of_documents(folder.path(), MANY)?;
     let agent = project::agent(folder.path(), "[[part]]\nsteps = [{ say = \"Nothing to write.\" }]\n")?;
     let ran = run(folder.path(), &agent, 8)?;
-    let bar = Bar { hard: Limit::AtMost(64.0), aim: Limit::AtMost(32.0) };
+    let bar = FigureGoal { required: Threshold::AtMost(64.0), goal: Threshold::AtMost(32.0) };
     report.figure(&format!("peak MiB, {MANY} units planned and run"), &Sample::new(vec![ran.peak_kib / 1024.0]), bar);
     report.note(&format!("{:.1} s", ran.seconds));
     Ok(())
 }
 
-fn run(project: &Path, agent: &str, slots: u32) -> Outcome<probe::Run> {
+fn run(project: &Path, agent: &str, slots: u32) -> BenchResult<measured_process::MeasuredRun> {
     let slots = slots.to_string();
     let project = argument(project)?;
     let words = [
@@ -125,7 +125,7 @@ fn run(project: &Path, agent: &str, slots: u32) -> Outcome<probe::Run> {
         "--ui",
         "none",
     ];
-    probe::run(ingestdeck(), &words, Output::Null)
+    measured_process::run(ingestdeck(), &words, ProbeOutput::Null)
 }
 
 /// Every unit reads its file, notes what it verified, and writes a page.
@@ -151,7 +151,7 @@ steps = [
 }
 
 /// Makes `project` a repository with everything in it committed.
-fn commit(project: &Path) -> Outcome<()> {
+fn commit(project: &Path) -> BenchResult<()> {
     for words in [
         &["init", "-q"][..],
         &["add", "-A"],

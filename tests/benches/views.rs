@@ -16,19 +16,19 @@ use ingestdeck::{
     replay::FileSource,
     run::Timeline,
     tui::{
-        self, Look, Options,
-        handout::Handout,
-        key::{self, Key},
-        outside::{Gauge, News},
-        terminal::Encoder,
-        world::{Input, Moment, World},
+        self, Options, UiPreferences,
+        export::Export,
+        host::{ClockReading, HostInput, ScreenHost},
+        key::{self, KeyPress},
+        notification::{Notification, TerminalProgress},
+        terminal::EncodingBackend,
     },
 };
 use ratatui::{Terminal, TerminalOptions, Viewport, backend::CrosstermBackend, buffer::Buffer, layout::Rect};
 
 use crate::{
     capture,
-    harness::{Bar, Limit, Outcome, Report, Sample},
+    harness::{BenchReport, BenchResult, FigureGoal, Sample, Threshold},
 };
 
 const UNITS: u64 = 1000;
@@ -41,20 +41,20 @@ const BETWEEN: Duration = Duration::from_millis(100);
 const REST: Duration = Duration::from_secs(2);
 
 /// A part of the script: keys that lead somewhere, and a key whose frames are measured.
-struct Part {
+struct ViewBenchPart {
     name: &'static str,
     way: &'static str,
     moves: &'static str,
 }
 
-const PARTS: [Part; 4] = [
-    Part { name: "deck", way: "gg", moves: "j" },
-    Part { name: "stream of the deck", way: "<tab>", moves: "k" },
-    Part { name: "grid", way: "<tab>v", moves: "j" },
-    Part { name: "inspector", way: "<esc>ggi", moves: "j" },
+const PARTS: [ViewBenchPart; 4] = [
+    ViewBenchPart { name: "deck", way: "gg", moves: "j" },
+    ViewBenchPart { name: "stream of the deck", way: "<tab>", moves: "k" },
+    ViewBenchPart { name: "grid", way: "<tab>v", moves: "j" },
+    ViewBenchPart { name: "inspector", way: "<esc>ggi", moves: "j" },
 ];
 
-pub(crate) fn measure(report: &mut Report) -> Outcome<()> {
+pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
     let capture = capture::of_units(UNITS)?;
     report.note(&format!("capture: {capture}"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -64,38 +64,38 @@ pub(crate) fn measure(report: &mut Report) -> Outcome<()> {
         let moves = key::parse(part.moves).map_err(|error| format!("{error:?}"))?;
         keys.extend(moves.into_iter().cycle().take(MOVES));
         let timeline = Timeline::new(Box::new(FileSource::open(&capture.path)?));
-        let options = Options { until: None, ..Options::new(&Look::default(), |_| None)? };
-        let mut world = Counted::new(keys)?;
-        let exit = runtime.block_on(tui::drive(timeline, None, options, &mut world))?;
-        let units = exit.timeline.story().state.units.len() as u64;
+        let options = Options { exit_when: None, ..Options::new(&UiPreferences::default(), |_| None)? };
+        let mut world = MeasuredHost::new(keys)?;
+        let exit = runtime.block_on(tui::run_event_loop(timeline, None, options, &mut world))?;
+        let units = exit.timeline.view().state.units.len() as u64;
         if units < UNITS {
             return Err(format!("the capture has {units} units").into());
         }
         let frames = world.frames.get(measured..).ok_or("keys without frames")?;
         figures(report, part.name, frames);
-        let bar = Bar { hard: Limit::AtMost(0.0), aim: Limit::AtMost(0.0) };
+        let bar = FigureGoal { required: Threshold::AtMost(0.0), goal: Threshold::AtMost(0.0) };
         report.figure(&format!("{}: frames at rest", part.name), &Sample::new(vec![world.at_rest as f64]), bar);
     }
     Ok(())
 }
 
-fn figures(report: &mut Report, view: &str, frames: &[Frame]) {
-    let sample = |of: fn(&Frame) -> f64| Sample::new(frames.iter().map(of).collect());
-    let bar = Bar { hard: Limit::AtMost(2.5), aim: Limit::AtMost(1.3) };
+fn figures(report: &mut BenchReport, view: &str, frames: &[FrameCost]) {
+    let sample = |of: fn(&FrameCost) -> f64| Sample::new(frames.iter().map(of).collect());
+    let bar = FigureGoal { required: Threshold::AtMost(2.5), goal: Threshold::AtMost(1.3) };
     report.figure(&format!("{view}: a frame / bare ratatui"), &sample(|frame| frame.painted / frame.bare), bar);
     let medians = (sample(|frame| frame.painted).median(), sample(|frame| frame.bare).median());
     report.note(&format!("ours {:.2} ms, theirs {:.2} ms", medians.0, medians.1));
-    let bar = Bar { hard: Limit::AtMost(33.0), aim: Limit::AtMost(16.0) };
+    let bar = FigureGoal { required: Threshold::AtMost(33.0), goal: Threshold::AtMost(16.0) };
     let worst = sample(|frame| frame.waited).quantile(0.99);
     report.figure(&format!("{view}: key to frame, p99, ms"), &Sample::new(vec![worst]), bar);
-    let bar = Bar { hard: Limit::AtMost(1024.0), aim: Limit::AtMost(512.0) };
+    let bar = FigureGoal { required: Threshold::AtMost(1024.0), goal: Threshold::AtMost(512.0) };
     report.figure(&format!("{view}: bytes of a frame"), &sample(|frame| frame.bytes), bar);
     let followed = sample(|frame| frame.followed);
     report.note(&format!("{view}: once the selection rests, another {followed} bytes"));
 }
 
 /// What a key led to.
-struct Frame {
+struct FrameCost {
     /// Milliseconds of painting and writing.
     painted: f64,
     /// Milliseconds that a bare ratatui program takes for the same cells.
@@ -109,9 +109,9 @@ struct Frame {
 
 /// Counts what is written to it.
 #[derive(Clone, Default)]
-struct Count(Rc<Cell<u64>>);
+struct ByteCounter(Rc<Cell<u64>>);
 
-impl Write for Count {
+impl Write for ByteCounter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.set(self.0.get() + bytes.len() as u64);
         Ok(bytes.len())
@@ -123,24 +123,24 @@ impl Write for Count {
 }
 
 /// A terminal on which keys are pressed one after the other, each when the program has nothing left to do.
-struct Counted {
-    terminal: Terminal<Encoder<Count>>,
+struct MeasuredHost {
+    terminal: Terminal<EncodingBackend<ByteCounter>>,
     bare: Terminal<CrosstermBackend<io::Sink>>,
-    written: Count,
-    keys: VecDeque<Key>,
+    written: ByteCounter,
+    keys: VecDeque<KeyPress>,
     pressed: Option<Instant>,
-    frames: Vec<Frame>,
+    frames: Vec<FrameCost>,
     started: Instant,
     drawn: tokio::time::Instant,
     rests: bool,
     at_rest: u64,
 }
 
-impl Counted {
-    fn new(keys: Vec<Key>) -> Outcome<Self> {
-        let written = Count::default();
+impl MeasuredHost {
+    fn new(keys: Vec<KeyPress>) -> BenchResult<Self> {
+        let written = ByteCounter::default();
         let options = TerminalOptions { viewport: Viewport::Fixed(SIZE) };
-        let terminal = Terminal::with_options(Encoder::new(written.clone()), options.clone())?;
+        let terminal = Terminal::with_options(EncodingBackend::new(written.clone()), options.clone())?;
         Ok(Self {
             terminal,
             bare: Terminal::with_options(CrosstermBackend::new(io::sink()), options)?,
@@ -158,7 +158,7 @@ impl Counted {
 
 /// Ends when whoever waits for this has nothing else to do: work takes one turn of the loop, and then nobody waits for
 /// this any more.
-async fn nothing_else() {
+async fn yield_until_idle() {
     let mut turns = 0;
     poll_fn(|context| {
         turns += 1;
@@ -180,13 +180,13 @@ fn copy_cells(cells: &Buffer, buffer: &mut Buffer) {
     }
 }
 
-impl World for Counted {
-    fn moment(&self) -> Moment {
-        Moment { now: self.started.elapsed(), wall: jiff::Timestamp::UNIX_EPOCH }
+impl ScreenHost for MeasuredHost {
+    fn clock(&self) -> ClockReading {
+        ClockReading { now: self.started.elapsed(), wall: jiff::Timestamp::UNIX_EPOCH }
     }
 
-    async fn input(&mut self) -> Input {
-        nothing_else().await;
+    async fn input(&mut self) -> HostInput {
+        yield_until_idle().await;
         // The last frames are not those of a rest either.
         if !self.rests {
             let _ = tokio::time::timeout_at(self.drawn + BETWEEN, std::future::pending::<()>()).await;
@@ -194,12 +194,12 @@ impl World for Counted {
         match self.keys.pop_front() {
             Some(key) => {
                 self.pressed = Some(Instant::now());
-                Input::Key(key)
+                HostInput::Key(key)
             }
             None => {
                 self.rests = true;
                 let _ = tokio::time::timeout(REST, std::future::pending::<()>()).await;
-                Input::Closed
+                HostInput::Closed
             }
         }
     }
@@ -219,7 +219,7 @@ impl World for Counted {
         if let Some(waited) = waited {
             let ms = |duration: Duration| duration.as_secs_f64() * 1000.0;
             let (painted, bare, waited) = (ms(painted), ms(bare), ms(waited));
-            self.frames.push(Frame { painted, bare, waited, bytes, followed: 0.0 });
+            self.frames.push(FrameCost { painted, bare, waited, bytes, followed: 0.0 });
         } else if let Some(last) = self.frames.last_mut() {
             self.at_rest += u64::from(self.rests);
             last.followed += bytes;
@@ -229,9 +229,9 @@ impl World for Counted {
 
     fn title(&mut self, _title: &str) {}
 
-    fn progress(&mut self, _gauge: Gauge) {}
+    fn progress(&mut self, _gauge: TerminalProgress) {}
 
-    fn notify(&mut self, _news: &News) -> Result<(), String> {
+    fn notify(&mut self, _news: &Notification) -> Result<(), String> {
         Ok(())
     }
 
@@ -245,7 +245,7 @@ impl World for Counted {
         Ok(())
     }
 
-    async fn open(&mut self, _handout: &Handout) -> Result<Option<Input>, String> {
+    async fn open(&mut self, _handout: &Export) -> Result<Option<HostInput>, String> {
         Ok(None)
     }
 

@@ -84,8 +84,8 @@ const IMPURE: &[&str] = &[
 ];
 
 /// Lines of code from which a file must give its reason, and from which no reason helps.
-const LARGE: usize = 500;
-const WALL: usize = 800;
+const SOFT_LIMIT: usize = 500;
+const HARD_LIMIT: usize = 800;
 
 /// Files between the two, each with its reason.
 const LARGE_FOR_A_REASON: &[(&str, &str)] = &[];
@@ -118,7 +118,7 @@ const RAW_OUTPUT: &[(&str, &str)] = &[
 const EMPTY_NAMES: &[&str] = &["mod", "util", "utils", "helper", "helpers", "common", "manager", "misc", "imp"];
 
 /// A source file, its comments taken out.
-struct Source {
+struct RustFile {
     /// Path relative to the package, with `/`.
     path: String,
     /// As it is.
@@ -129,7 +129,7 @@ struct Source {
     tests: String,
 }
 
-impl Source {
+impl RustFile {
     fn new(path: String, text: String) -> Self {
         let whole_file_is_test = path.starts_with("tests/") || path.ends_with("/tests.rs") || path.contains("/tests/");
         let (mut code, mut tests) = (String::new(), String::new());
@@ -173,7 +173,7 @@ fn package() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-fn rust_files(below: &str) -> Vec<Source> {
+fn rust_files(below: &str) -> Vec<RustFile> {
     let mut open = vec![package().join(below)];
     let mut found = Vec::new();
     while let Some(dir) = open.pop() {
@@ -188,7 +188,7 @@ fn rust_files(below: &str) -> Vec<Source> {
     }
     found.sort();
     assert!(!found.is_empty(), "no Rust files below {below}");
-    found.into_iter().map(|path| Source::new(relative(&path), fs::read_to_string(&path).unwrap())).collect()
+    found.into_iter().map(|path| RustFile::new(relative(&path), fs::read_to_string(&path).unwrap())).collect()
 }
 
 fn relative(path: &Path) -> String {
@@ -260,7 +260,7 @@ fn report(what: &str, problems: &[String]) {
 }
 
 #[test]
-fn modules_use_only_what_lies_below_them() {
+fn modules_use_only_lower_layers() {
     let edges: BTreeMap<&str, &[&str]> = EDGES.iter().copied().collect();
     let mut problems = Vec::new();
     for source in rust_files("src").iter().filter(|source| source.path != "src/lib.rs") {
@@ -284,7 +284,7 @@ fn modules_use_only_what_lies_below_them() {
 }
 
 #[test]
-fn the_map_of_the_crate_names_every_module() {
+fn crate_docs_list_every_module() {
     let map = fs::read_to_string(package().join("src/lib.rs")).unwrap();
     let missing: Vec<String> = EDGES
         .iter()
@@ -297,7 +297,7 @@ fn the_map_of_the_crate_names_every_module() {
 }
 
 #[test]
-fn pure_modules_touch_nothing() {
+fn pure_modules_do_no_io() {
     let mut problems = Vec::new();
     for source in rust_files("src").iter().filter(|source| PURE.contains(&source.module())) {
         for word in IMPURE.iter().filter(|word| source.code.contains(**word)) {
@@ -310,7 +310,7 @@ fn pure_modules_touch_nothing() {
 #[test]
 fn commands_print_through_the_escaping_writer() {
     let mut problems = Vec::new();
-    let commands = |source: &&Source| source.module() == "cli" || source.path == "src/main.rs";
+    let commands = |source: &&RustFile| source.module() == "cli" || source.path == "src/main.rs";
     for source in rust_files("src").iter().filter(commands).filter(|source| source.path != OUTPUT) {
         let code = source
             .code
@@ -337,11 +337,11 @@ fn files_stay_small() {
     for source in &sources {
         let lines = source.code.lines().count();
         let excused = LARGE_FOR_A_REASON.iter().any(|(path, _)| *path == source.path);
-        if lines > WALL {
-            problems.push(format!("{}: {lines} lines of code, {WALL} is the wall", source.path));
-        } else if lines > LARGE && !excused {
+        if lines > HARD_LIMIT {
+            problems.push(format!("{}: {lines} lines of code, {HARD_LIMIT} is the wall", source.path));
+        } else if lines > SOFT_LIMIT && !excused {
             problems.push(format!("{}: {lines} lines of code; split it, or give a reason", source.path));
-        } else if lines <= LARGE && excused {
+        } else if lines <= SOFT_LIMIT && excused {
             problems.push(format!("{}: small again, its excuse can go", source.path));
         }
     }
@@ -349,7 +349,7 @@ fn files_stay_small() {
 }
 
 #[test]
-fn every_file_says_what_it_is() {
+fn every_file_has_a_module_header() {
     let sources = rust_files("src").into_iter().chain(rust_files("tests"));
     let silent: Vec<String> =
         sources.filter(|source| !source.text.starts_with("//! ")).map(|source| source.path).collect();
@@ -357,9 +357,9 @@ fn every_file_says_what_it_is() {
 }
 
 #[test]
-fn names_say_something() {
+fn file_names_are_not_vague() {
     let sources = rust_files("src").into_iter().chain(rust_files("tests"));
-    let empty = |source: &Source| source.path.split(['/', '.']).any(|part| EMPTY_NAMES.contains(&part));
+    let empty = |source: &RustFile| source.path.split(['/', '.']).any(|part| EMPTY_NAMES.contains(&part));
     let found: Vec<String> = sources.filter(empty).map(|source| source.path).collect();
     report("files with names that say nothing", &found);
 }
@@ -392,12 +392,12 @@ fn every_file_is_declared() {
 }
 
 #[test]
-fn tests_wait_for_something_not_for_a_while() {
+fn tests_wait_for_a_condition_not_for_a_duration() {
     // In two parts, or this file would find itself. Where the clock is paused, a nap of tokio's costs no time.
     let nap = concat!("sleep", "(");
     let paused_nap = format!("tokio::time::{nap}");
     let sources = rust_files("src").into_iter().chain(rust_files("tests"));
-    let naps = |source: &Source| {
+    let naps = |source: &RustFile| {
         let paused = ["start_paused = true", ".start_paused(true)"].iter().any(|mark| source.tests.contains(mark));
         let tests = if paused { source.tests.replace(&paused_nap, "") } else { source.tests.clone() };
         tests.contains(nap)
@@ -407,12 +407,12 @@ fn tests_wait_for_something_not_for_a_while() {
 }
 
 #[test]
-fn the_reader_of_this_test_sees_what_it_looks_for() {
+fn source_reader_strips_comments_and_finds_imports() {
     let code = "use crate::{\n    tape::{Note, note::{Level}},\n    run::Fold, decode,\n};\nlet x = crate::tui::draw(); $crate::no; mycrate::no;";
     assert_eq!(used_modules(code), ["tape", "run", "decode", "tui"]);
     assert_eq!(longest_super_chain("super::super::x; super::y"), 2);
     let text = "//! x\nuse a; // crate::no\nlet u = \"http://x\";\n\n#[cfg(test)]\nmod tests {\n    use b;\n}\nfn after() {}\n";
-    let source = Source::new("src/run/fold.rs".into(), text.into());
+    let source = RustFile::new("src/run/fold.rs".into(), text.into());
     assert_eq!(source.code, "use a; \nlet u = \"http://x\";\nfn after() {}\n");
     assert_eq!(source.tests, "#[cfg(test)]\nmod tests {\n    use b;\n}\n");
     assert_eq!((source.module(), source.depth()), ("run", 2));
@@ -447,10 +447,10 @@ const FILES_BY_PATH: &[&str] = &[
 
 /// Files that may do so, each with its reason.
 const FILES_BY_PATH_FOR_A_REASON: &[(&str, &str)] = &[
-    ("src/claude/managed.rs", "settings of the machine, which may be links that its administrator made"),
-    ("src/claude/auth.rs", "whether the working directory exists"),
-    ("src/claude/lock.rs", "creates the user's own directory of locks"),
-    ("src/claude/not_started.rs", "the program that could not be started, and its directory"),
+    ("src/claude/managed_settings.rs", "settings of the machine, which may be links that its administrator made"),
+    ("src/claude/availability.rs", "whether the working directory exists"),
+    ("src/claude/session_lock.rs", "creates the user's own directory of locks"),
+    ("src/claude/start_error.rs", "the program that could not be started, and its directory"),
     ("src/claude/private_dir.rs", "directories for temporary files"),
     ("src/claude/scripted.rs", "the script that the command line names"),
     ("src/claude/unit/start.rs", "writes into a private temporary directory"),
@@ -473,7 +473,7 @@ const FILES_BY_PATH_FOR_A_REASON: &[(&str, &str)] = &[
     ("src/ingest/database/worker.rs", "the process's own descriptors"),
     ("src/ingest/project.rs", "looks for the directory of the project"),
     ("src/ingest/project/path_policy.rs", "resolves a path to decide whether it may be opened"),
-    ("src/ingest/reach.rs", "resolves the path of a database to decide whether it may be opened"),
+    ("src/ingest/connection_scope.rs", "resolves the path of a database to decide whether it may be opened"),
     ("src/ingest/repository.rs", "the directory of the project, and those above it"),
     ("src/ingest/source.rs", "the directory of a source, after the path policy"),
     ("src/ingest/workspace/persistent.rs", "the directory that --workspace names"),
@@ -482,8 +482,8 @@ const FILES_BY_PATH_FOR_A_REASON: &[(&str, &str)] = &[
     ("src/replay/file.rs", "the record that was named or resolved"),
     ("src/store/runs.rs", "the directory of the project itself"),
     ("src/store/tape_file.rs", "a tape at a path that the caller names; runs hand over an opened file"),
-    ("src/tui/terminal/child.rs", "the terminal, and private copies for the editor"),
-    ("src/tui/terminal/outlet.rs", "the terminal"),
+    ("src/tui/terminal/foreground.rs", "the terminal, and private copies for the editor"),
+    ("src/tui/terminal/tty_writer.rs", "the terminal"),
 ];
 
 /// A clone may ship a link, a pipe or a directory wherever the program expects a file of its own, so everything that is

@@ -3,11 +3,11 @@
 use std::{collections::BTreeSet, fmt::Write, fs, path::PathBuf};
 
 use ingestdeck::{
-    actions::{Ended, Event, Translator, Turns},
-    claude::gather::Gather,
-    decode::{self, Body, Kind},
+    actions::{AgentEvent, StreamEnd, Translator, TurnTracker},
+    claude::attempt_stats::AttemptStats,
+    decode::{self, LineBody, LineKind},
     tape::note::{Cause, Verdict},
-    units::verdict::{Facts, FailureRule, decide},
+    units::verdict::{AttemptFacts, FailureRule, judge_attempt},
 };
 use serde_json::Value;
 
@@ -51,32 +51,34 @@ fn no_line_of_the_real_cli_is_malformed_and_the_guess_agrees() {
     assert!(captures.len() > 100);
     for (name, lines) in &captures {
         for line in lines {
-            let decoded = decode::line(line);
+            let decoded = decode::decode_line(line);
             let shown = String::from_utf8_lossy(line);
-            assert_ne!(decoded.body, Body::Malformed, "{name}: {shown}");
-            assert_eq!(decode::kind(line), Some(decoded.body.kind()), "{name}: {shown}");
+            assert_ne!(decoded.body, LineBody::Malformed, "{name}: {shown}");
+            assert_eq!(decode::guess_kind(line), Some(decoded.body.kind()), "{name}: {shown}");
             let value: Value = serde_json::from_slice(line).unwrap();
             let session = value.get("session_id").or(value.get("sessionId")).and_then(Value::as_str);
             assert_eq!(decoded.session_id.as_deref(), session.filter(|id| !id.is_empty()), "{name}: {shown}");
         }
     }
-    assert!(captures.iter().any(|(_, lines)| lines.iter().any(|line| decode::kind(line) == Some(Kind::Control))));
+    assert!(
+        captures.iter().any(|(_, lines)| lines.iter().any(|line| decode::guess_kind(line) == Some(LineKind::Control)))
+    );
 }
 
 /// Events of a capture, written by the fast writer, which must agree with the other one.
 fn events(lines: &[Vec<u8>]) -> Vec<Value> {
     let mut events = Vec::new();
-    let mut emit = |event: Event<'_>| {
+    let mut emit = |event: AgentEvent<'_>| {
         let mut direct = Vec::new();
         event.write_json(&mut direct);
         assert_eq!(direct, serde_json::to_vec(&event).unwrap());
         events.push(serde_json::from_slice(&direct).unwrap());
     };
-    let mut translator = Translator::new(Turns::default());
+    let mut translator = Translator::new(TurnTracker::default());
     for line in lines {
-        translator.push(&decode::line(line), line, &mut emit);
+        translator.push(&decode::decode_line(line), line, &mut emit);
     }
-    translator.end(&Ended::default(), &mut emit);
+    translator.finish(&StreamEnd::default(), &mut emit);
     events
 }
 
@@ -87,7 +89,7 @@ fn every_capture_obeys_the_contract() {
         let count = |kind: &str| events.iter().filter(|event| event["type"] == kind).count();
         let completed = events.last().unwrap();
         assert_eq!((count("completed"), &completed["type"]), (1, &Value::from("completed")), "{name}");
-        let identified = lines.iter().any(|line| decode::line(line).session_id.is_some());
+        let identified = lines.iter().any(|line| decode::decode_line(line).session_id.is_some());
         assert_eq!(count("started"), usize::from(identified), "{name}");
         if let Some(started) = events.iter().find(|event| event["type"] == "started") {
             assert_eq!(started["resume"], completed["resume"], "{name}");
@@ -161,7 +163,7 @@ fn outline(events: &[Value]) -> String {
 }
 
 #[test]
-fn telling_captures_give_these_events() {
+fn selected_captures_match_their_event_snapshots() {
     let captures = captures();
     for wanted in [
         "success_tools",
@@ -194,10 +196,10 @@ fn telling_captures_give_these_events() {
 
 /// The verdict of an attempt that wrote the lines of a capture.
 fn verdict(lines: &[Vec<u8>]) -> Verdict {
-    let mut gather = Gather::new(Facts::default());
-    lines.iter().for_each(|line| gather.line(&decode::line(line)));
-    let facts = Facts { exit_code: Some(1), ..gather.finish() };
-    decide(&"unit".into(), &facts, FailureRule::Strict)
+    let mut gather = AttemptStats::new(AttemptFacts::default());
+    lines.iter().for_each(|line| gather.push_line(&decode::decode_line(line)));
+    let facts = AttemptFacts { exit_code: Some(1), ..gather.into_facts() };
+    judge_attempt(&"unit".into(), &facts, FailureRule::Strict)
 }
 
 #[test]

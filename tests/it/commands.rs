@@ -4,17 +4,19 @@ use std::fs;
 
 use serde_json::Value;
 
-pub(crate) mod place;
+pub(crate) mod test_dir;
 
 mod agents;
 mod broken;
-mod crowded;
 mod doctor;
+mod end_to_end;
 mod escapes;
 mod exports;
+mod file_descriptors;
+mod git_projects;
 mod keys;
 mod ktx_history;
-mod left;
+mod messages;
 mod projection;
 mod prune;
 mod reconcile;
@@ -22,19 +24,17 @@ mod records;
 mod reports;
 mod resume;
 mod sessions;
-mod told;
 mod tools;
-mod trees;
 mod unfinished;
+mod unsaved_work;
 mod verdicts;
 mod watch;
-mod whole;
 
-use self::place::Place;
+use self::test_dir::TestDir;
 
 #[test]
-fn help_says_what_can_be_done() {
-    let place = Place::new();
+fn help_lists_every_command() {
+    let place = TestDir::new();
     for command in [
         "",
         "demo",
@@ -57,23 +57,23 @@ fn help_says_what_can_be_done() {
         let mut words: Vec<&str> = command.split_whitespace().collect();
         words.push("-h");
         let help = place.run(&words);
-        insta::assert_snapshot!(format!("help {command}").trim().replace(' ', "_"), help.done());
+        insta::assert_snapshot!(format!("help {command}").trim().replace(' ', "_"), help.expect_success());
     }
 }
 
 #[test]
-fn what_a_package_puts_beside_the_program_knows_every_command() {
-    let place = Place::new();
+fn completions_and_man_pages_cover_every_command() {
+    let place = TestDir::new();
     let commands = ["demo", "plan", "run", "step", "replay", "session", "mcp", "runs", "doctor", "config"];
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let script = place.run(&["completions", shell]);
-        let script = script.done();
+        let script = script.expect_success();
         assert!(commands.iter().all(|command| script.contains(command)), "{shell}");
     }
     let page = place.run(&["man"]);
-    let page = page.done();
+    let page = page.expect_success();
     assert!(page.contains(".TH ingestdeck 1") && commands.iter().all(|command| page.contains(command)), "{page}");
-    place.run(&["man", "--out", "pages"]).done();
+    place.run(&["man", "--out", "pages"]).expect_success();
     let show = fs::read_to_string(place.path("pages/ingestdeck-runs-show.1")).unwrap();
     assert!(show.contains("ingestdeck runs show"), "{show}");
     let shown = |name: &str| place.path("pages").join(name).exists();
@@ -85,18 +85,21 @@ fn what_a_package_puts_beside_the_program_knows_every_command() {
 
 #[test]
 fn init_names_one_unit_in_the_singular() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.write("notes/one.md", "# A page\n");
     let made = place.run(&["init"]);
-    assert!(made.done().ends_with("1 unit; `ingestdeck plan` lists it, `ingestdeck run` runs it\n"), "{made:?}");
+    assert!(
+        made.expect_success().ends_with("1 unit; `ingestdeck plan` lists it, `ingestdeck run` runs it\n"),
+        "{made:?}"
+    );
     assert!(!made.stdout.contains("warehouse"), "pages need none: {made:?}");
 }
 
 #[test]
-fn a_project_begins_with_what_lies_in_its_directory() {
-    let place = Place::new();
+fn init_detects_sources_in_the_directory() {
+    let place = TestDir::new();
     let refused = place.run(&["init", "."]);
-    assert!(refused.refused(2).contains("holds no dbt project"), "{refused:?}");
+    assert!(refused.expect_refusal(2).contains("holds no dbt project"), "{refused:?}");
     place.write("warehouse/dbt_project.yml", "name: w\n");
     place.write("warehouse/models/schema.yml", "version: 2\n");
     place.write("bi/views/orders.view.lkml", "view: orders {}\n");
@@ -105,7 +108,7 @@ fn a_project_begins_with_what_lies_in_its_directory() {
         place.write(&format!("notes: \"/{name}.md"), "# A page\n");
     }
     let made = place.run(&["init"]);
-    insta::assert_snapshot!(made.done().replace(&*place.path("").to_string_lossy(), "HERE/"), @r#"
+    insta::assert_snapshot!(made.expect_success().replace(&*place.path("").to_string_lossy(), "HERE/"), @r#"
     wrote HERE/ktx.yaml
       warehouse  dbt     warehouse
       bi         lookml  bi
@@ -136,70 +139,71 @@ fn a_project_begins_with_what_lies_in_its_directory() {
         failureMode: continue
     "#);
     let plan = place.run(&["plan", "--ui", "json"]);
-    assert_eq!(plan.done().lines().count(), 5, "{plan:?}");
+    assert_eq!(plan.expect_success().lines().count(), 5, "{plan:?}");
     let again = place.run(&["init"]);
-    assert!(again.refused(2).contains("is there already"), "{again:?}");
+    assert!(again.expect_refusal(2).contains("is there already"), "{again:?}");
     // Pages may lie in the directory itself. What runs make of them does not become a source.
-    let pages = Place::new();
+    let pages = TestDir::new();
     pages.write("pricing.md", "# Pricing\n");
     pages.write("README.md", "# About\n");
     let made = pages.run(&["init"]);
-    assert!(made.done().contains("\n  docs  docs  .\n2 units; "), "{made:?}");
+    assert!(made.expect_success().contains("\n  docs  docs  .\n2 units; "), "{made:?}");
     for path in ["wiki/global/pricing.md", "raw-sources/docs/docs/2026-11-22-100000-x/pricing.md"] {
         pages.write(path, "# Pricing\n");
     }
     pages.write("more/deep.md", "# Deep\n");
     let plan = pages.run(&["plan"]);
-    assert!(plan.done().contains("docs-more-deep") && plan.stdout.contains("3 units planned"), "{plan:?}");
+    assert!(plan.expect_success().contains("docs-more-deep") && plan.stdout.contains("3 units planned"), "{plan:?}");
     let nowhere = place.run(&["init", "no-such-directory"]);
-    assert!(nowhere.refused(2).contains("cannot look into no-such-directory"), "{nowhere:?}");
+    assert!(nowhere.expect_refusal(2).contains("cannot look into no-such-directory"), "{nowhere:?}");
 }
 
 #[test]
-fn a_looker_repository_begins_as_one_connection() {
-    let block = Place::new();
+fn init_makes_one_connection_of_a_looker_repository() {
+    let block = TestDir::new();
     block.write("block.model.lkml", "connection: \"x\"\ninclude: \"/views/**/*.view\"\nexplore: orders {}\n");
     block.write("manifest.lkml", "project_name: \"block\"\n");
     block.write("views/core/orders.view.lkml", "view: orders {}\n");
     block.write("views/customers.view.lkml", "view: customers {}\n");
     block.write("dashboards/sales.dashboard.lookml", "- dashboard: sales\n");
     let made = block.run(&["init"]);
-    assert!(made.done().contains("\n  lookml  lookml  .\n2 units; "), "{made:?}");
-    let standard = Place::new();
+    assert!(made.expect_success().contains("\n  lookml  lookml  .\n2 units; "), "{made:?}");
+    let standard = TestDir::new();
     standard.write("models/shop.model.lkml", "connection: \"x\"\ninclude: \"/views/*.view\"\nexplore: orders {}\n");
     standard.write("views/orders.view.lkml", "view: orders {}\n");
     standard.write("views/users.view.lkml", "view: users {}\n");
     let made = standard.run(&["init"]);
-    assert!(made.done().contains("\n  lookml  lookml  .\n1 unit; "), "{made:?}");
+    assert!(made.expect_success().contains("\n  lookml  lookml  .\n1 unit; "), "{made:?}");
     let plan = standard.run(&["plan", "--ui", "json"]);
-    let unit: Value = serde_json::from_str(plan.done().trim()).unwrap();
+    let unit: Value = serde_json::from_str(plan.expect_success().trim()).unwrap();
     assert_eq!((&unit["unit"], unit["rawFiles"].as_array().map(Vec::len)), (&"lookml-shop".into(), Some(3)));
 }
 
 #[test]
-fn every_setting_has_a_default_and_says_so() {
-    let place = Place::new();
+fn config_shows_every_default() {
+    let place = TestDir::new();
     let shown = place.run(&["config", "show"]);
-    insta::assert_snapshot!(shown.done());
+    insta::assert_snapshot!(shown.expect_success());
     assert_eq!(shown.stderr, "");
 }
 
 #[test]
-fn the_settings_of_a_project_are_shown_with_their_lines() {
-    let place = Place::new();
+fn config_shows_project_settings_with_their_lines() {
+    let place = TestDir::new();
     place.write(
         "ktx.yaml",
         "llm:\n  models:\n    default: haiku\n    reconcile: opus\ningest: {rateLimit: {maxWaitMs: 5}}\n",
     );
     let shown = place.run(&["config", "show"]);
     let root = place.path("").canonicalize().unwrap();
-    let lines: Vec<_> = shown.done().lines().filter(|line| line.contains("llm.") || line.contains("Limit")).collect();
+    let lines: Vec<_> =
+        shown.expect_success().lines().filter(|line| line.contains("llm.") || line.contains("Limit")).collect();
     insta::assert_snapshot!(lines.join("\n").replace(root.to_str().unwrap().trim_end_matches('/'), "PROJECT"));
 }
 
 #[test]
-fn nonsense_is_answered_with_the_usage() {
-    let place = Place::new();
+fn invalid_arguments_print_the_usage() {
+    let place = TestDir::new();
     for words in [&[][..], &["bogus"], &["runs"], &["replay"], &["demo", "--speed", "fast"], &["plan", "--ui", "html"]]
     {
         let ran = place.run(words);
@@ -211,16 +215,16 @@ fn nonsense_is_answered_with_the_usage() {
         (&["demo", "--speed", "NaN"], "--speed NaN is no pace; give a number above 0, such as 2"),
         (&["replay", "x.jsonl", "--speed", "inf"], "--speed inf is no pace; give a number above 0, such as 4, or max"),
     ] {
-        assert_eq!(place.run(words).refused(2), sentence);
+        assert_eq!(place.run(words).expect_refusal(2), sentence);
     }
 }
 
 #[test]
-fn a_plan_is_a_table_for_people_and_objects_for_programs() {
-    let place = Place::new();
+fn plan_is_printed_as_table_and_as_json() {
+    let place = TestDir::new();
     place.notes(&["one", "two"]);
     let table = place.run(&["plan"]);
-    insta::assert_snapshot!(table.done(), @r"
+    insta::assert_snapshot!(table.expect_success(), @r"
     docs-one    1 file        6 B  ?                        new
     docs-two    1 file        6 B  ?                        new
     notes +2/~0/-0/=0
@@ -230,7 +234,7 @@ fn a_plan_is_a_table_for_people_and_objects_for_programs() {
     2 units planned
     ");
     let objects = place.run(&["plan", "--ui", "json", "--only", "*-two"]);
-    let object: Value = serde_json::from_str(objects.done()).expect("one object");
+    let object: Value = serde_json::from_str(objects.expect_success()).expect("one object");
     assert_eq!(object["unit"], "docs-two");
     assert_eq!(object["rawFiles"], serde_json::json!(["two.md"]));
     let keys: Vec<&String> = object.as_object().unwrap().keys().collect();
@@ -238,36 +242,36 @@ fn a_plan_is_a_table_for_people_and_objects_for_programs() {
         keys,
         ["unit", "connection", "adapter", "rawFiles", "dependencyPaths", "why", "model", "bytes", "forecast"]
     );
-    assert_eq!(place.run(&["plan", "--ui", "none"]).done(), "");
+    assert_eq!(place.run(&["plan", "--ui", "none"]).expect_success(), "");
 }
 
 #[test]
-fn a_project_is_found_from_below_and_by_name() {
-    let place = Place::new();
+fn project_is_found_from_subdirectory_and_by_name() {
+    let place = TestDir::new();
     place.notes(&["one"]);
     fs::create_dir_all(place.path("deep/down")).unwrap();
     let mut below = place.command(&["plan"]);
     below.current_dir(place.path("deep/down"));
-    assert!(place.ran(below).done().ends_with("1 unit planned\n"));
+    assert!(place.ran(below).expect_success().ends_with("1 unit planned\n"));
     let elsewhere = tempfile::tempdir().unwrap();
     let mut named = place.command(&["plan", "--project-dir"]);
     named.arg(place.path("")).current_dir(elsewhere.path());
-    assert!(place.ran(named).done().ends_with("1 unit planned\n"));
+    assert!(place.ran(named).expect_success().ends_with("1 unit planned\n"));
     let mut variable = place.command(&["plan"]);
     variable.env("KTX_PROJECT_DIR", place.path("")).current_dir(elsewhere.path());
-    assert!(place.ran(variable).done().ends_with("1 unit planned\n"));
+    assert!(place.ran(variable).expect_success().ends_with("1 unit planned\n"));
 }
 
 #[test]
-fn instructions_of_the_project_are_shown_and_broken_ones_stop_everything() {
-    let place = Place::new();
+fn project_instructions_are_shown_and_invalid_ones_are_fatal() {
+    let place = TestDir::new();
     place.notes(&["one"]);
     place.write(".ktx/prompts/work_unit.md", "Be brief.\n");
     place.write(".ktx/canonical-pins.yaml", "arr: annual-recurring-revenue\n");
     let brought = "prompt work_unit from .ktx/prompts/work_unit.md instead of the program's";
-    assert!(place.run(&["plan"]).done().contains(brought));
-    assert!(place.run(&["config", "show"]).done().contains(&format!("# {brought}\n# 1 canonical pin from ")));
-    let claude = place.player("[[part]]\nsteps = [{ say = \"done\" }]");
+    assert!(place.run(&["plan"]).expect_success().contains(brought));
+    assert!(place.run(&["config", "show"]).expect_success().contains(&format!("# {brought}\n# 1 canonical pin from ")));
+    let claude = place.scripted_claude("[[part]]\nsteps = [{ say = \"done\" }]");
     let claude = claude.to_str().unwrap();
     assert_eq!(place.run(&["run", "--claude-bin", claude]).code, Some(0));
     let run = place.path(".ktx/ingestdeck/runs").read_dir().unwrap().next().unwrap().unwrap().path();
@@ -278,7 +282,7 @@ fn instructions_of_the_project_are_shown_and_broken_ones_stop_everything() {
 
     place.write(".ktx/skills/house/SKILL.md", "no frontmatter");
     for command in [&["plan"][..], &["run", "--claude-bin", claude], &["config", "show"]] {
-        let sentence = place.run(command).refused(2).to_owned();
+        let sentence = place.run(command).expect_refusal(2).to_owned();
         assert!(sentence.starts_with(".ktx/skills/house/SKILL.md does not start with frontmatter"), "{sentence}");
     }
 }

@@ -3,17 +3,17 @@
 
 use std::{fs, path::Path};
 
-use ingestdeck::config::{Config, ConfigError, Layers, TEMPLATE, Value, Vars, paths::UserDirs};
+use ingestdeck::config::{Config, ConfigError, ConfigLayers, EnvVars, SettingValue, TEMPLATE, paths::UserDirs};
 
-struct Home {
+struct ConfigHome {
     dir: tempfile::TempDir,
-    vars: Vars,
+    vars: EnvVars,
 }
 
-impl Home {
+impl ConfigHome {
     fn new(file: Option<&str>) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let vars = Vars::from([("XDG_CONFIG_HOME".to_owned(), dir.path().into())]);
+        let vars = EnvVars::from([("XDG_CONFIG_HOME".to_owned(), dir.path().into())]);
         if let Some(text) = file {
             let path = UserDirs::from_vars(&vars).config_file().unwrap();
             fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -29,12 +29,12 @@ impl Home {
 
     fn load(&self, model: Option<&str>) -> Result<Config, ConfigError> {
         let file = UserDirs::from_vars(&self.vars).config_file().unwrap();
-        let mut layers = Layers::new()
+        let mut layers = ConfigLayers::new()
             .user_file(&file, false)?
-            .project(Path::new("/project/ktx.yaml"), [("retry.max_retries".to_owned(), Value::Whole(5))])?
+            .project(Path::new("/project/ktx.yaml"), [("retry.max_retries".to_owned(), SettingValue::Integer(5))])?
             .environment(&self.vars)?;
         if let Some(model) = model {
-            layers = layers.flag("--model", "claude.model", Value::Text(model.to_owned()))?;
+            layers = layers.flag("--model", "claude.model", SettingValue::Text(model.to_owned()))?;
         }
         Ok(layers.finish())
     }
@@ -48,7 +48,7 @@ impl Home {
 #[test]
 fn all_layers_together_are_shown_with_their_origins() {
     let file = "[claude]\nmodel = \"sonnet\"\nallowed_tools = []\n\n[retry]\nmax_retries = 1\n[ui]\nfps = 30\n[keys]\nretry = [\"r\"]\n";
-    let home = Home::new(Some(file)).with("INGESTDECK_UI_FPS", "20").with("INGESTDECK_UI_ASCII", "true");
+    let home = ConfigHome::new(Some(file)).with("INGESTDECK_UI_FPS", "20").with("INGESTDECK_UI_ASCII", "true");
     let config = home.load(Some("opus")).unwrap();
     insta::assert_snapshot!(home.redact(&config.lines().join("\n")), @r#"
     claude.model = "opus"  # flag --model
@@ -87,14 +87,15 @@ fn all_layers_together_are_shown_with_their_origins() {
 }
 
 #[test]
-fn no_file_is_fine_and_the_template_changes_nothing() {
-    let (without, with) = (Home::new(None).load(None).unwrap(), Home::new(Some(TEMPLATE)).load(None).unwrap());
+fn missing_file_and_template_give_the_defaults() {
+    let (without, with) =
+        (ConfigHome::new(None).load(None).unwrap(), ConfigHome::new(Some(TEMPLATE)).load(None).unwrap());
     assert_eq!(without.lines(), with.lines());
 }
 
 #[test]
-fn a_mistake_names_file_line_key_and_what_is_expected() {
-    let home = Home::new(Some("[claude]\nuse_api_billing = \"true\"\n"));
+fn config_error_names_file_line_key_and_expectation() {
+    let home = ConfigHome::new(Some("[claude]\nuse_api_billing = \"true\"\n"));
     let error = home.load(None).unwrap_err().to_string();
     insta::assert_snapshot!(home.redact(&error), @r#"
     $XDG_CONFIG_HOME/ingestdeck/config.toml:2: claude.use_api_billing must be true or false, not "true"
@@ -103,8 +104,8 @@ fn a_mistake_names_file_line_key_and_what_is_expected() {
 
 #[cfg(unix)]
 #[test]
-fn a_file_that_may_not_be_read_is_an_error_with_its_name() {
-    let home = Home::new(None);
+fn unreadable_settings_file_is_an_error_with_its_path() {
+    let home = ConfigHome::new(None);
     // A folder in its place cannot be read by anyone, not even by root.
     fs::create_dir_all(home.dir.path().join("ingestdeck/config.toml")).unwrap();
     let error = home.load(None).unwrap_err().to_string();

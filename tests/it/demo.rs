@@ -7,10 +7,10 @@ use std::{
 };
 
 use ingestdeck::claude::scripted::{
-    Casting,
-    args::{Args, Request},
-    perform,
-    script::{Call, Script, Step},
+    PlayOptions,
+    args::{ScriptedAgentArgs, ScriptedCommand},
+    play_script,
+    script::{AgentScript, ScriptStep, ScriptedCall},
 };
 use serde_json::{Value, json};
 use tokio::{
@@ -23,9 +23,9 @@ fn demo() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/demo")
 }
 
-fn script() -> Script {
+fn script() -> AgentScript {
     let text = std::fs::read_to_string(demo().join("script.toml")).expect("the script");
-    Script::parse(&text).expect("a script that can be played")
+    AgentScript::parse(&text).expect("a script that can be played")
 }
 
 /// Units in plan order, each with the folder of its source and its raw files.
@@ -47,30 +47,30 @@ fn units() -> Vec<(String, PathBuf, Vec<String>)> {
     units
 }
 
-fn calls(steps: &[Step]) -> Vec<&Call> {
+fn calls(steps: &[ScriptStep]) -> Vec<&ScriptedCall> {
     let calls = steps.iter().flat_map(|step| match step {
-        Step::Call(call) => vec![call],
-        Step::Calls(calls) => calls.iter().collect(),
+        ScriptStep::Call(call) => vec![call],
+        ScriptStep::Calls(calls) => calls.iter().collect(),
         _ => Vec::new(),
     });
     calls.collect()
 }
 
 #[test]
-fn every_call_fits_the_project() {
+fn demo_calls_match_the_demo_project() {
     let script = script();
     let mut pages = BTreeMap::new();
     for (unit, folder, raw_files) in units() {
         let attempts = if unit == "docs-bean-contracts" { 2 } else { 1 };
-        let part = script.part(&unit, attempts, "").unwrap_or_else(|| panic!("no part for {unit}"));
+        let part = script.find_part(&unit, attempts, "").unwrap_or_else(|| panic!("no part for {unit}"));
         let mut unlocked = false;
         for call in calls(&part.steps) {
-            let text = |key: &str| call.with.get(key).and_then(Value::as_str).unwrap_or_default();
+            let text = |key: &str| call.arguments.get(key).and_then(Value::as_str).unwrap_or_default();
             match call.tool.as_str() {
                 "read_raw_file" | "read_raw_span" => {
                     assert!(raw_files.contains(&text("path").to_owned()), "{unit} reads {}", text("path"));
                     let lines = std::fs::read_to_string(folder.join(text("path"))).expect("a raw file").lines().count();
-                    let end = call.with.get("endLine").and_then(Value::as_u64).unwrap_or(1);
+                    let end = call.arguments.get("endLine").and_then(Value::as_u64).unwrap_or(1);
                     assert!(end as usize <= lines, "{unit} reads line {end} of {lines}");
                 }
                 "record_verification_ledger" => unlocked = true,
@@ -82,11 +82,11 @@ fn every_call_fits_the_project() {
                     assert!(text("content").chars().count() <= 4_000, "{key}");
                     let owner = pages.insert(key.to_owned(), unit.clone()).unwrap_or_else(|| unit.clone());
                     assert_eq!(owner, unit, "two units write {key}");
-                    for reference in call.with.get("refs").and_then(Value::as_array).into_iter().flatten() {
+                    for reference in call.arguments.get("refs").and_then(Value::as_array).into_iter().flatten() {
                         let page = format!("project/wiki/global/{}.md", reference.as_str().unwrap_or_default());
                         assert!(demo().join(&page).is_file(), "{key} refers to {page}");
                     }
-                    for raw in call.with.get("rawPaths").and_then(Value::as_array).into_iter().flatten() {
+                    for raw in call.arguments.get("rawPaths").and_then(Value::as_array).into_iter().flatten() {
                         assert!(raw_files.iter().any(|file| raw == file), "{key} rests on {raw}");
                     }
                 }
@@ -117,14 +117,14 @@ async fn play(unit: &str, attempt: u32) -> (Duration, Vec<Value>) {
          --include-partial-messages --permission-mode dontAsk --allowedTools {} --max-turns 12",
         allowed.join(",")
     );
-    let args = Args::parse(words.split_whitespace().map(str::to_owned)).expect("arguments");
-    let Request::Run(run) = args.request else { panic!("not a run") };
-    let casting = Casting { attempt, unit: None, speed: 1.0, run: *run };
+    let args = ScriptedAgentArgs::parse(words.split_whitespace().map(str::to_owned)).expect("arguments");
+    let ScriptedCommand::Run(run) = args.request else { panic!("not a run") };
+    let casting = PlayOptions { attempt, unit: None, speed: 1.0, run: *run };
     let (mut stdin, its_stdin) = tokio::io::duplex(1 << 16);
     let (its_stdout, stdout) = tokio::io::duplex(1 << 16);
     let (_signals, its_signals) = mpsc::channel(1);
     let started = Instant::now();
-    tokio::spawn(perform(script(), casting, its_stdin, its_stdout, tokio::io::sink(), its_signals));
+    tokio::spawn(play_script(script(), casting, its_stdin, its_stdout, tokio::io::sink(), its_signals));
     let initialize = json!({"subtype": "initialize", "hooks": {}, "sdkMcpServers": ["ktx"]});
     let prompt = json!({"role": "user", "content": format!("## WorkUnit: {unit}\n")});
     for frame in [
@@ -170,7 +170,7 @@ async fn play(unit: &str, attempt: u32) -> (Duration, Vec<Value>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_story_has_all_its_turns_and_is_short() {
+async fn demo_has_every_scene_and_is_short() {
     let mut slots = [Duration::ZERO; 4];
     let mut kinds = Vec::new();
     for (unit, ..) in units() {

@@ -16,16 +16,16 @@ use std::{
 use ingestdeck::{
     replay::FileSource,
     run::{
-        Progress, Source as _,
-        source::{Item, Recorder as _},
+        EntrySource as _, PollStatus,
+        entry_source::{NewEntry, Recorder as _},
     },
     store::TapeWriter,
-    tape::{Body, Entry, Header, Millis, RunId},
+    tape::{EntryBody, Header, Millis, RunId, TapeEntry},
 };
 use nix::{sys::signal::Signal, sys::stat::Mode, unistd::mkfifo};
 
 use crate::{
-    commands::place::{Place, Ran},
+    commands::test_dir::{CommandOutput, TestDir},
     support::git::git,
 };
 
@@ -50,17 +50,17 @@ steps = [
 }
 
 /// A project with one finished run and three units to go.
-struct Bench {
-    place: Place,
+struct FaultProject {
+    place: TestDir,
     claude: String,
     outside: BTreeMap<PathBuf, Vec<u8>>,
     tapes: BTreeMap<PathBuf, Vec<u8>>,
 }
 
-impl Bench {
+impl FaultProject {
     fn new() -> Self {
-        let place = Place::new();
-        let claude = place.player(&script()).to_str().unwrap().to_owned();
+        let place = TestDir::new();
+        let claude = place.scripted_claude(&script()).to_str().unwrap().to_owned();
         fs::rename(place.path("script.toml"), place.path("../bin/script.toml")).unwrap();
         let stub = fs::read_to_string(&claude).unwrap().replace("work/script.toml", "bin/script.toml");
         fs::write(&claude, stub).unwrap();
@@ -108,21 +108,21 @@ impl Bench {
     }
 
     /// The `claude` does `line` before it begins to work; `$P` is the project.
-    fn agent_first(&self, line: &str) {
+    fn run_before_agent(&self, line: &str) {
         let stub = fs::read_to_string(&self.claude).unwrap();
         let project = self.place.path("");
         let stub = stub.replace("\nesac\n", &format!("\nesac\nP='{}'; {line}\n", project.display()));
         fs::write(&self.claude, stub).unwrap();
     }
 
-    fn agent_as_before(&self) {
+    fn restore_agent(&self) {
         let stub = fs::read_to_string(&self.claude).unwrap();
         let lines: Vec<&str> = stub.lines().filter(|line| !line.starts_with("P='")).collect();
         fs::write(&self.claude, lines.join("\n") + "\n").unwrap();
     }
 
     /// What holds after any fault.
-    fn assert_kept(&self, fault: &str, ran: &Ran) {
+    fn assert_kept(&self, fault: &str, ran: &CommandOutput) {
         assert!(!ran.stderr.contains("panicked"), "{fault}: {ran:?}");
         assert_eq!(files(&self.place.path("../outside")), self.outside, "{fault}");
         let now = self.tapes_now();
@@ -138,7 +138,7 @@ impl Bench {
             let entries = bytes[..whole.saturating_sub(1)]
                 .split(|byte| *byte == b'\n')
                 .skip(1)
-                .map(|line| Entry::parse(line).unwrap());
+                .map(|line| TapeEntry::parse(line).unwrap());
             for (seq, entry) in entries.enumerate() {
                 assert_eq!(entry.seq.0, seq as u64, "{fault}: {} has a gap", path.display());
             }
@@ -147,7 +147,7 @@ impl Bench {
 
     /// Once the fault is gone, the work gets done, and the records can be listed and indexed.
     fn assert_recovers(&self, fault: &str) {
-        self.agent_as_before();
+        self.restore_agent();
         let mut ran = self.place.ran(self.command());
         if ran.code != Some(0) || !self.is_done() {
             ran = self.place.run(&["run", "--resume-run", "latest", "--claude-bin", &self.claude]);
@@ -181,15 +181,15 @@ fn files(below: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 /// Injects `fault`, runs, expects one of `codes`, and `words` in what a failed run says; then `mend`s and runs again.
-fn inject(
+fn inject_fault(
     fault: &str,
-    arrange: impl FnOnce(&Bench),
-    command: impl FnOnce(&Bench) -> Command,
+    arrange: impl FnOnce(&FaultProject),
+    command: impl FnOnce(&FaultProject) -> Command,
     codes: &[i32],
     words: &str,
-    mend: impl FnOnce(&Bench),
+    mend: impl FnOnce(&FaultProject),
 ) {
-    let bench = Bench::new();
+    let bench = FaultProject::new();
     arrange(&bench);
     let ran = bench.place.ran(command(&bench));
     let code = ran.code.unwrap_or_else(|| panic!("{fault}: killed by a signal: {ran:?}"));
@@ -201,9 +201,9 @@ fn inject(
     bench.assert_recovers(fault);
 }
 
-fn nothing(_: &Bench) {}
+fn nothing(_: &FaultProject) {}
 
-fn remove(name: &'static str) -> impl FnOnce(&Bench) {
+fn remove(name: &'static str) -> impl FnOnce(&FaultProject) {
     move |bench| {
         let path = bench.state(name);
         if path.is_dir() { fs::remove_dir_all(path).unwrap() } else { fs::remove_file(path).unwrap() }
@@ -211,7 +211,7 @@ fn remove(name: &'static str) -> impl FnOnce(&Bench) {
 }
 
 /// Replaces the index by `bytes`.
-fn index_of(bytes: impl FnOnce(Vec<u8>) -> Vec<u8>) -> impl FnOnce(&Bench) {
+fn index_of(bytes: impl FnOnce(Vec<u8>) -> Vec<u8>) -> impl FnOnce(&FaultProject) {
     |bench| {
         let path = bench.state("db.sqlite");
         let now = fs::read(&path).unwrap();
@@ -228,37 +228,37 @@ fn damaged_index_is_built_again() {
         bytes.iter_mut().skip(100).step_by(97).for_each(|byte| *byte ^= 0x55);
         bytes
     };
-    inject("garbage", index_of(|_| b"no database ".repeat(900)), Bench::command, &[0], "", nothing);
-    inject("cut", index_of(|bytes| bytes[..bytes.len() / 2].to_vec()), Bench::command, &[0], "", nothing);
-    inject("bits flipped", index_of(flip), Bench::command, &[0], "", nothing);
-    inject("empty", index_of(|_| Vec::new()), Bench::command, &[0], "", nothing);
-    let delete = |bench: &Bench| bench.agent_first(&format!("rm -f \"$P/{STATE}/db.sqlite\"*"));
-    inject("deleted while running", delete, Bench::command, &[0], "", nothing);
+    inject_fault("garbage", index_of(|_| b"no database ".repeat(900)), FaultProject::command, &[0], "", nothing);
+    inject_fault("cut", index_of(|bytes| bytes[..bytes.len() / 2].to_vec()), FaultProject::command, &[0], "", nothing);
+    inject_fault("bits flipped", index_of(flip), FaultProject::command, &[0], "", nothing);
+    inject_fault("empty", index_of(|_| Vec::new()), FaultProject::command, &[0], "", nothing);
+    let delete = |bench: &FaultProject| bench.run_before_agent(&format!("rm -f \"$P/{STATE}/db.sqlite\"*"));
+    inject_fault("deleted while running", delete, FaultProject::command, &[0], "", nothing);
 }
 
 #[test]
 fn index_that_is_no_database_file_is_refused() {
-    let directory = |bench: &Bench| {
+    let directory = |bench: &FaultProject| {
         fs::remove_file(bench.state("db.sqlite")).unwrap();
         fs::create_dir(bench.state("db.sqlite")).unwrap();
     };
-    inject("directory", directory, Bench::command, &[1], "db.sqlite", remove("db.sqlite"));
-    let pipe = |bench: &Bench| {
+    inject_fault("directory", directory, FaultProject::command, &[1], "db.sqlite", remove("db.sqlite"));
+    let pipe = |bench: &FaultProject| {
         fs::remove_file(bench.state("db.sqlite")).unwrap();
         mkfifo(&bench.state("db.sqlite"), Mode::S_IRWXU).unwrap();
     };
-    inject("named pipe", pipe, Bench::command, &[1], "db.sqlite", remove("db.sqlite"));
-    let foreign = |bench: &Bench| {
+    inject_fault("named pipe", pipe, FaultProject::command, &[1], "db.sqlite", remove("db.sqlite"));
+    let foreign = |bench: &FaultProject| {
         fs::remove_file(bench.state("db.sqlite")).unwrap();
         let connection = rusqlite::Connection::open(bench.state("db.sqlite")).unwrap();
         connection.execute_batch("CREATE TABLE photos (x)").unwrap();
     };
-    inject("foreign", foreign, Bench::command, &[1], "photos", remove("db.sqlite"));
+    inject_fault("foreign", foreign, FaultProject::command, &[1], "photos", remove("db.sqlite"));
 }
 
 #[test]
 fn locked_index_is_named() {
-    let bench = Bench::new();
+    let bench = FaultProject::new();
     let holder = rusqlite::Connection::open(bench.state("db.sqlite")).unwrap();
     holder.execute_batch("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE").unwrap();
     let ran = bench.place.ran(bench.command());
@@ -271,59 +271,66 @@ fn locked_index_is_named() {
 
 #[test]
 fn pipes_and_files_in_the_state_directory_are_named() {
-    let locks = |bench: &Bench| {
+    let locks = |bench: &FaultProject| {
         let runs = fs::read_dir(bench.state("runs")).unwrap();
         for run in runs {
             mkfifo(&bench.state("locks").join(run.unwrap().file_name()), Mode::S_IRWXU).unwrap();
         }
     };
-    let clear = |bench: &Bench| fs::remove_dir_all(bench.state("locks")).unwrap();
-    inject("lock is a pipe", locks, Bench::command, &[0, 1], "", clear);
-    let project_lock = |bench: &Bench| {
+    let clear = |bench: &FaultProject| fs::remove_dir_all(bench.state("locks")).unwrap();
+    inject_fault("lock is a pipe", locks, FaultProject::command, &[0, 1], "", clear);
+    let project_lock = |bench: &FaultProject| {
         fs::remove_file(bench.state("ingest.lock")).unwrap();
         mkfifo(&bench.state("ingest.lock"), Mode::S_IRWXU).unwrap();
     };
-    inject("project lock is a pipe", project_lock, Bench::command, &[1], "ingest.lock", remove("ingest.lock"));
-    let file = |bench: &Bench| {
+    inject_fault(
+        "project lock is a pipe",
+        project_lock,
+        FaultProject::command,
+        &[1],
+        "ingest.lock",
+        remove("ingest.lock"),
+    );
+    let file = |bench: &FaultProject| {
         fs::remove_dir_all(bench.place.path(".ktx/worktrees")).unwrap();
         fs::write(bench.place.path(".ktx/worktrees"), "x").unwrap();
     };
-    let clear = |bench: &Bench| fs::remove_file(bench.place.path(".ktx/worktrees")).unwrap();
-    inject("worktrees is a file", file, Bench::command, &[1, 100], "worktrees", clear);
+    let clear = |bench: &FaultProject| fs::remove_file(bench.place.path(".ktx/worktrees")).unwrap();
+    inject_fault("worktrees is a file", file, FaultProject::command, &[1, 100], "worktrees", clear);
 }
 
 #[test]
 fn missing_descriptors_lose_no_work() {
     for limit in [8, 16, 24, 40] {
-        let command = |bench: &Bench| bench.shell(&format!("ulimit -n {limit}"));
-        inject(&format!("{limit} descriptors"), nothing, command, &[0, 1, 2, 96, 100], "", nothing);
+        let command = |bench: &FaultProject| bench.shell(&format!("ulimit -n {limit}"));
+        inject_fault(&format!("{limit} descriptors"), nothing, command, &[0, 1, 2, 96, 100], "", nothing);
     }
 }
 
 #[test]
 fn file_size_limit_ends_the_run_with_a_sentence() {
-    let command = |bench: &Bench| bench.shell("ulimit -f 8");
-    inject("files of 4 KiB", nothing, command, &[1, 100], "ulimit -f", nothing);
+    let command = |bench: &FaultProject| bench.shell("ulimit -f 8");
+    inject_fault("files of 4 KiB", nothing, command, &[1, 100], "ulimit -f", nothing);
 }
 
 #[test]
 fn files_deleted_under_a_run_are_named() {
-    let tape = |bench: &Bench| {
+    let tape = |bench: &FaultProject| {
         let keep =
             bench.tapes.keys().next().unwrap().parent().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
-        bench.agent_first(&format!("find \"$P/{STATE}/runs\" -name tape.jsonl -not -path '*{keep}*' -delete"));
+        bench.run_before_agent(&format!("find \"$P/{STATE}/runs\" -name tape.jsonl -not -path '*{keep}*' -delete"));
     };
-    inject("tape deleted", tape, Bench::command, &[1], "the file was deleted", nothing);
-    let trees = |bench: &Bench| bench.agent_first("rm -rf \"$P/.ktx/worktrees\"/session-*");
-    inject("worktrees deleted", trees, Bench::command, &[1, 100], "", nothing);
-    let patches = |bench: &Bench| bench.agent_first("rm -rf \"$P/.ktx/ingest-patches\"/*");
-    inject("patches deleted", patches, Bench::command, &[0, 1, 100], "", nothing);
+    inject_fault("tape deleted", tape, FaultProject::command, &[1], "the file was deleted", nothing);
+    let trees = |bench: &FaultProject| bench.run_before_agent("rm -rf \"$P/.ktx/worktrees\"/session-*");
+    inject_fault("worktrees deleted", trees, FaultProject::command, &[1, 100], "", nothing);
+    let patches = |bench: &FaultProject| bench.run_before_agent("rm -rf \"$P/.ktx/ingest-patches\"/*");
+    inject_fault("patches deleted", patches, FaultProject::command, &[0, 1, 100], "", nothing);
 }
 
 #[test]
 fn killed_run_is_finished_by_the_next_one() {
-    let bench = Bench::new();
-    bench.agent_first("exec sleep 600");
+    let bench = FaultProject::new();
+    bench.run_before_agent("exec sleep 600");
     let mut running = bench.place.start(bench.command());
     running.wait_for("stdout", "running");
     running.signal(Signal::SIGKILL);
@@ -334,15 +341,15 @@ fn killed_run_is_finished_by_the_next_one() {
 
 #[test]
 fn killed_agent_costs_its_attempt_only() {
-    let kill = |bench: &Bench| bench.agent_first("kill -9 $$");
-    inject("agent killed", kill, Bench::command, &[100], "", nothing);
+    let kill = |bench: &FaultProject| bench.run_before_agent("kill -9 $$");
+    inject_fault("agent killed", kill, FaultProject::command, &[100], "", nothing);
 }
 
 #[test]
 fn held_index_of_git_is_waited_for_and_named() {
-    let hold = |bench: &Bench| bench.agent_first("touch \"$P/.git/index.lock\"");
-    let clear = |bench: &Bench| fs::remove_file(bench.place.path(".git/index.lock")).unwrap();
-    inject("index.lock", hold, Bench::command, &[100], "index.lock", clear);
+    let hold = |bench: &FaultProject| bench.run_before_agent("touch \"$P/.git/index.lock\"");
+    let clear = |bench: &FaultProject| fs::remove_file(bench.place.path(".git/index.lock")).unwrap();
+    inject_fault("index.lock", hold, FaultProject::command, &[100], "index.lock", clear);
 }
 
 /// True where this process may mount a file system of its own.
@@ -359,23 +366,24 @@ fn full_disk_and_read_only_project_lose_nothing() {
         return;
     }
     // The state directory moves to a small file system for the time of the run, and back.
-    let on_small = |bench: &Bench, size: &str| {
+    let on_small = |bench: &FaultProject, size: &str| {
         let inner = "cp -a ../kept/. .ktx/ && { sh -c \"$RUN\"; code=$?; rm -rf .ktx/fill ../kept; cp -a .ktx ../kept; exit $code; }";
         let mount = format!("mount -t tmpfs -o size={size} tmpfs .ktx");
         bench.shell(&format!("cp -a .ktx ../kept && exec unshare -m sh -c '{mount} && {inner}'"))
     };
-    let back = |bench: &Bench| {
+    let back = |bench: &FaultProject| {
         fs::remove_dir_all(bench.place.path(".ktx")).unwrap();
         fs::rename(bench.place.path("../kept"), bench.place.path(".ktx")).unwrap();
     };
-    inject("disk full at start", nothing, |bench| on_small(bench, "320k"), &[1, 100], "", back);
-    let fill = |bench: &Bench| bench.agent_first("head -c 100000000 /dev/zero > \"$P/.ktx/fill\" 2>/dev/null");
-    inject("disk full while running", fill, |bench| on_small(bench, "4m"), &[1, 100], "", back);
-    let read_only = |bench: &Bench| {
+    inject_fault("disk full at start", nothing, |bench| on_small(bench, "320k"), &[1, 100], "", back);
+    let fill =
+        |bench: &FaultProject| bench.run_before_agent("head -c 100000000 /dev/zero > \"$P/.ktx/fill\" 2>/dev/null");
+    inject_fault("disk full while running", fill, |bench| on_small(bench, "4m"), &[1, 100], "", back);
+    let read_only = |bench: &FaultProject| {
         let mount = "mount --bind . . && mount -o remount,ro,bind \"$PWD\" && cd \"$PWD\"";
         bench.shell(&format!("exec unshare -m sh -c '{mount} && exec sh -c \"$RUN\"'"))
     };
-    inject("read-only project", nothing, read_only, &[1], "", nothing);
+    inject_fault("read-only project", nothing, read_only, &[1], "", nothing);
 }
 
 fn header() -> Header {
@@ -394,9 +402,9 @@ fn tape_torn_at_any_byte_keeps_its_whole_lines() {
         let mut source = FileSource::open(&path).unwrap();
         let (mut entries, mut raw) = (0, 0);
         while source
-            .poll(1 << 20, &mut |entry| if matches!(entry.body, Body::Raw(_)) { raw += 1 } else { entries += 1 })
+            .poll(1 << 20, &mut |entry| if matches!(entry.body, EntryBody::Raw(_)) { raw += 1 } else { entries += 1 })
             .unwrap()
-            != Progress::End
+            != PollStatus::End
         {}
         let whole = lines.iter().filter(|end| **end <= cut).count() - 1;
         assert!(entries >= whole && entries + raw <= whole + 1, "cut at {cut}: {entries} and {raw} of {whole}");
@@ -413,7 +421,7 @@ fn clock_that_jumps_does_not_disorder_a_tape() {
     let writer =
         TapeWriter::create_with_clock(&path, &Header { run: RunId(uuid::Uuid::now_v7()), ..header() }, clock).unwrap();
     for _ in 0..20 {
-        writer.record(&[Item { lane: None, body: Body::Raw(b"{}".as_slice().into()) }]).unwrap();
+        writer.record(&[NewEntry { attempt: None, body: EntryBody::Raw(b"{}".as_slice().into()) }]).unwrap();
     }
     drop(writer);
     let text = fs::read(&path).unwrap();
@@ -421,7 +429,7 @@ fn clock_that_jumps_does_not_disorder_a_tape() {
         .trim_ascii_end()
         .split(|byte| *byte == b'\n')
         .skip(1)
-        .map(|line| Entry::parse(line).unwrap().at.0)
+        .map(|line| TapeEntry::parse(line).unwrap().at.0)
         .collect();
     assert_eq!(times.len(), 20);
     assert!(times.is_sorted(), "{times:?}");

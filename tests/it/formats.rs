@@ -17,7 +17,7 @@
 //! | key bindings, theme files, command line on the screen | `surface`, `keys.txt`, `theme.toml`, `screen-commands.txt` |
 //! | names and arguments of the tools that the model is offered | `tests/it/snapshots/it__ingest__tool_schemas…` |
 //! | wiki page | `files`, `commit.txt`; every key by `src/ingest/snapshots/…a_page_looks_as_ktx_writes_it` |
-//! | source of the semantic layer | `files`, `commit.txt`; more by `tests/it/commands/snapshots` and `src/ingest/layer/snapshots` |
+//! | source of the semantic layer | `files`, `commit.txt`; more by `tests/it/commands/snapshots` and `src/ingest/semantic_layer/snapshots` |
 //! | tool transcript | `files`, `transcript.jsonl`; failed calls by `src/ingest/snapshots/…lines_have_the_shape_of_ktx` |
 //! | commits, refs, ledger of worktrees, patches, marks | `files`, `commit.txt` |
 //! | names and permissions in a project, with git and without, while a run goes on and afterwards; locks | `files`, `project-git.txt`, `project.txt` |

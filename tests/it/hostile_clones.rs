@@ -20,7 +20,7 @@ use std::{
 use nix::sys::stat::Mode;
 
 use crate::{
-    commands::place::{Place, Ran, tape},
+    commands::test_dir::{CommandOutput, TestDir, tape},
     support::git::git,
 };
 
@@ -41,15 +41,15 @@ const RUN: &str = "01900000-0000-7000-8000-000000000001";
 const ESCAPES: &str = "\u{1b}]52;c;UFdO\u{7}\u{1b}[2J\u{9b}1m\u{202e}\u{2066}";
 
 /// What every case starts from: an origin, a clone of it, and files of the user beside both.
-struct Scene {
-    place: Place,
+struct HostileClone {
+    place: TestDir,
     claude: String,
 }
 
-impl Scene {
+impl HostileClone {
     fn new() -> Self {
-        let place = Place::new();
-        let claude = place.player(SCRIPT).to_str().unwrap().to_owned();
+        let place = TestDir::new();
+        let claude = place.scripted_claude(SCRIPT).to_str().unwrap().to_owned();
         let scene = Self { place, claude };
         scene.origin("sources/docs/a.md", "# a\n");
         scene.origin("wiki/global/tracked.md", "x");
@@ -101,7 +101,7 @@ impl Scene {
         self.git("", &["clone", "--quiet", "--recurse-submodules", "origin", "clone"]);
     }
 
-    fn run(&self, args: &[&str]) -> Ran {
+    fn run(&self, args: &[&str]) -> CommandOutput {
         let mut command = self.place.command(args);
         command.current_dir(self.path("clone")).stdin(Stdio::null());
         self.place.ran(command)
@@ -109,7 +109,7 @@ impl Scene {
 }
 
 /// Every file beside the clone, with its content. The user's own state directory may grow.
-fn outside(scene: &Scene) -> BTreeMap<PathBuf, Vec<u8>> {
+fn outside(scene: &HostileClone) -> BTreeMap<PathBuf, Vec<u8>> {
     let root = scene.path("");
     let (mut open, mut found) = (vec![root.clone(), root.parent().unwrap().join("home")], BTreeMap::new());
     while let Some(dir) = open.pop() {
@@ -135,7 +135,7 @@ fn outside(scene: &Scene) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 /// Nothing that a terminal obeys, and nothing that hides or reorders text.
-fn assert_inert(case: &str, args: &[&str], ran: &Ran) {
+fn assert_inert(case: &str, args: &[&str], ran: &CommandOutput) {
     for (stream, text) in [("stdout", &ran.stdout), ("stderr", &ran.stderr)] {
         let bad = text.chars().find(|c| {
             (c.is_control() && !"\n\t".contains(*c))
@@ -147,8 +147,13 @@ fn assert_inert(case: &str, args: &[&str], ran: &Ran) {
 
 /// Plants `plant` in the origin and `unpack` in the clone, and runs the commands there. `refusal` must be in what `run`
 /// prints, when it is given: the thing that is refused and what to do about it.
-fn attack(case: &str, plant: impl FnOnce(&Scene), unpack: impl FnOnce(&Scene), refusal: &[&str]) -> Option<i32> {
-    let scene = Scene::new();
+fn attack(
+    case: &str,
+    plant: impl FnOnce(&HostileClone),
+    unpack: impl FnOnce(&HostileClone),
+    refusal: &[&str],
+) -> Option<i32> {
+    let scene = HostileClone::new();
     plant(&scene);
     scene.clone_origin();
     unpack(&scene);
@@ -189,15 +194,15 @@ fn attack(case: &str, plant: impl FnOnce(&Scene), unpack: impl FnOnce(&Scene), r
 }
 
 /// Nothing to add to the clone.
-fn nothing(_: &Scene) {}
+fn nothing(_: &HostileClone) {}
 
 /// A case that git carries.
-fn clone_case(case: &str, plant: impl FnOnce(&Scene), refusal: &[&str]) -> Option<i32> {
+fn clone_case(case: &str, plant: impl FnOnce(&HostileClone), refusal: &[&str]) -> Option<i32> {
     attack(case, plant, nothing, refusal)
 }
 
 /// A case that only an archive carries.
-fn archive_case(case: &str, unpack: impl FnOnce(&Scene), refusal: &[&str]) -> Option<i32> {
+fn archive_case(case: &str, unpack: impl FnOnce(&HostileClone), refusal: &[&str]) -> Option<i32> {
     attack(case, |_| (), unpack, refusal)
 }
 
@@ -245,7 +250,8 @@ fn links_in_the_place_of_our_files_are_not_followed() {
     ];
     for (place, target) in places.into_iter().flat_map(|place| [(place, "cookies.db"), (place, "nothing")]) {
         let up = "../".repeat(place.matches('/').count() + 3);
-        let plant = |scene: &Scene| scene.link(&format!("{up}victim/{target}"), &format!(".ktx/ingestdeck/{place}"));
+        let plant =
+            |scene: &HostileClone| scene.link(&format!("{up}victim/{target}"), &format!(".ktx/ingestdeck/{place}"));
         clone_case(&format!("{place} -> {target}"), plant, &[]);
     }
 }
@@ -272,7 +278,7 @@ fn named_pipes_hang_no_command() {
     for place in places {
         archive_case(&place, |scene| scene.pipe(&place), &[]);
     }
-    let plant = |scene: &Scene| {
+    let plant = |scene: &HostileClone| {
         let commit = scene.git("clone", &["rev-parse", "HEAD"]);
         let (directory, name) = commit.trim_end().split_at(2);
         scene.pipe(&format!(".git/objects/{directory}/{name}"));
@@ -283,7 +289,7 @@ fn named_pipes_hang_no_command() {
 #[test]
 fn foreign_databases_are_left_unchanged() {
     let place = ".ktx/ingestdeck/db.sqlite";
-    let scene = Scene::new();
+    let scene = HostileClone::new();
     scene.origin(".ktx/ingestdeck/.keep", "");
     let path = scene.path(&format!("origin/{place}"));
     rusqlite::Connection::open(&path)
@@ -322,7 +328,7 @@ fn escape_sequences_of_a_project_are_not_printed() {
     for config in configs {
         clone_case(config, |scene| scene.origin("ktx.yaml", yaml(config)), &[]);
     }
-    let names = |scene: &Scene| {
+    let names = |scene: &HostileClone| {
         scene.origin(&format!("sources/docs/{ESCAPES}.md"), "# x\n");
         scene.origin(&format!(".ktx/prompts/{ESCAPES}.md"), "x");
         scene.origin(&format!(".ktx/skills/{ESCAPES}/SKILL.md"), "x");
@@ -332,7 +338,7 @@ fn escape_sequences_of_a_project_are_not_printed() {
     clone_case("file names and texts", names, &[]);
     let units =
         format!(r#"[{{"unitKey":"x{}","rawFiles":["a.md"],"notes":"{}"}}]"#, "\\u001b]0;t\\u0007", "\\u001b[2J");
-    let manifest = |scene: &Scene| {
+    let manifest = |scene: &HostileClone| {
         scene.origin("units.json", &units);
         let yaml = "connections:\n  notes:\n    driver: manifest\n    path: units.json\n    source_dir: sources/docs\n";
         scene.origin("ktx.yaml", yaml);
@@ -345,9 +351,9 @@ fn shipped_records_reach_nothing_outside() {
     let hostile = include_str!("../fixtures/tapes/demo.jsonl")
         .replace(".ktx/ingest-patches/", "../../victim/")
         .replace("\"docs-", "\"\\u001b]52;c;UFdO\\u0007docs-");
-    let plant = |scene: &Scene| scene.origin(&format!(".ktx/ingestdeck/runs/{RUN}/tape.jsonl"), &hostile);
+    let plant = |scene: &HostileClone| scene.origin(&format!(".ktx/ingestdeck/runs/{RUN}/tape.jsonl"), &hostile);
     clone_case("a record", plant, &[]);
-    let torn = |scene: &Scene| {
+    let torn = |scene: &HostileClone| {
         scene.origin(&format!(".ktx/ingestdeck/runs/{RUN}/tape.jsonl"), &hostile.as_bytes()[..hostile.len() / 2]);
         scene.origin(".ktx/ingestdeck/runs/.leaving-x/a", "");
     };
@@ -358,7 +364,7 @@ fn shipped_records_reach_nothing_outside() {
 #[test]
 fn unit_skipped_by_a_foreign_record_is_named() {
     const NAMED: &str = "1 unit is unchanged according to a record that this installation did not write";
-    let scene = Scene::new();
+    let scene = HostileClone::new();
     scene.clone_origin();
     let run: &[&str] = &["run", "--claude-bin", &scene.claude];
     assert_eq!(scene.run(run).code, Some(0));
@@ -391,7 +397,7 @@ fn files_outside_the_project_are_not_read_silently() {
         ("    driver: docs\n    source_dir: linked\n", "victim"),
     ];
     for (connection, named) in cases {
-        let scene = Scene::new();
+        let scene = HostileClone::new();
         scene.origin("units.json", r#"[{"unitKey":"handbook","rawFiles":[".ssh/id_rsa"]}]"#);
         scene.link("../victim", "linked");
         scene.origin("ktx.yaml", format!("connections:\n  notes:\n{connection}"));
@@ -409,7 +415,7 @@ fn files_outside_the_project_are_not_read_silently() {
 
 #[test]
 fn database_outside_the_project_is_refused() {
-    let plant = |scene: &Scene| {
+    let plant = |scene: &HostileClone| {
         let yaml = "connections:\n  notes:\n    driver: docs\n    source_dir: sources/docs\n  wh:\n    driver: sqlite\n    path: ../victim/cookies.db\n";
         scene.origin("ktx.yaml", yaml);
     };
@@ -418,7 +424,7 @@ fn database_outside_the_project_is_refused() {
 
 #[test]
 fn debug_log_follows_no_link() {
-    let scene = Scene::new();
+    let scene = HostileClone::new();
     scene.link("../victim/.profile", "ingestdeck-debug.log");
     scene.clone_origin();
     let ran = scene.run(&["plan", "--debug"]);
@@ -428,7 +434,7 @@ fn debug_log_follows_no_link() {
 
 #[test]
 fn shipped_gitignore_does_not_publish_tapes() {
-    let scene = Scene::new();
+    let scene = HostileClone::new();
     scene.origin(".ktx/ingestdeck/.gitignore", "!*\n");
     scene.clone_origin();
     let ran = scene.run(&["run", "--claude-bin", &scene.claude]);
@@ -441,7 +447,7 @@ fn shipped_gitignore_does_not_publish_tapes() {
 /// An archive chooses the name of the directory.
 #[test]
 fn directory_name_with_escapes_is_not_printed() {
-    let scene = Scene::new();
+    let scene = HostileClone::new();
     scene.clone_origin();
     let odd = scene.path(&format!("x{ESCAPES}"));
     fs::rename(scene.path("clone"), &odd).unwrap();
@@ -455,9 +461,9 @@ fn directory_name_with_escapes_is_not_printed() {
 /// Only runs that this installation recorded are cleaned up: a clone may ship a directory of the same name.
 #[test]
 fn work_of_killed_runs_without_git_is_swept() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.notes(&["a"]);
-    let claude = place.player("[[part]]\nsteps = [{ say = \"now\" }, \"hang\"]");
+    let claude = place.scripted_claude("[[part]]\nsteps = [{ say = \"now\" }, \"hang\"]");
     let run: &[&str] = &["run", "--ui", "lines", "--claude-bin", claude.to_str().unwrap()];
     let mut running = place.start(place.command(run));
     running.wait_for("stdout", "● session");
@@ -468,7 +474,7 @@ fn work_of_killed_runs_without_git_is_swept() {
     let shipped = place.write(&format!(".ktx/ingestdeck/runs/{RUN}/work/mine.md"), "mine");
     fs::write(shipped.parent().unwrap().with_file_name("tape.jsonl"), include_bytes!("../fixtures/tapes/demo.jsonl"))
         .unwrap();
-    place.player(SCRIPT);
+    place.scripted_claude(SCRIPT);
     let ran = place.run(run);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(ran.stderr.contains("removed 1 work directory"), "{ran:?}");
@@ -479,7 +485,7 @@ fn work_of_killed_runs_without_git_is_swept() {
 #[cfg(target_os = "linux")]
 #[test]
 fn git_ends_with_a_killed_run() {
-    let scene = Scene::new();
+    let scene = HostileClone::new();
     scene.clone_origin();
     let waiting = scene.path("WAITING");
     let git = format!(
@@ -490,12 +496,12 @@ fn git_ends_with_a_killed_run() {
     let mut command = scene.place.command(&["run", "--ui", "lines", "--claude-bin", &scene.claude]);
     command.current_dir(scene.path("clone")).env("PATH", format!("{}:/usr/bin:/bin", bin.display()));
     let running = scene.place.start(command);
-    let deadline = std::time::Instant::now() + crate::commands::place::DEADLINE;
+    let deadline = std::time::Instant::now() + crate::commands::test_dir::DEADLINE;
     while !waiting.exists() {
         assert!(std::time::Instant::now() < deadline, "git was not called: {running:?}");
         std::thread::yield_now();
     }
     running.signal(nix::sys::signal::Signal::SIGKILL);
     running.end();
-    scene.place.wait_until_nobody_is_left();
+    scene.place.wait_until_no_process_left();
 }

@@ -12,9 +12,9 @@ use std::{
 use sha2::{Digest as _, Sha256};
 
 use crate::{
-    commands::place::{Place, Ran},
+    commands::test_dir::{CommandOutput, TestDir},
     support::{
-        files::{Kind, tree_snapshot},
+        files::{EntryKind, tree_snapshot},
         git::git,
     },
 };
@@ -22,8 +22,8 @@ use crate::{
 const SCRIPT: &str = "[[part]]\nsteps = [{ say = \"nothing to do\" }]";
 
 /// A clone, and what else a user has.
-struct Clone {
-    place: Place,
+struct HostileRepository {
+    place: TestDir,
     claude: String,
 }
 
@@ -32,11 +32,11 @@ fn write(root: &Path, path: &str, bytes: impl AsRef<[u8]>) {
     fs::write(root.join(path), bytes).unwrap();
 }
 
-impl Clone {
+impl HostileRepository {
     /// A clone of a project in which `plant` changed something. A name may only come through git.
     fn of(plant: impl FnOnce(&Path)) -> Self {
-        let place = Place::new();
-        let claude = place.player(SCRIPT).to_str().unwrap().to_owned();
+        let place = TestDir::new();
+        let claude = place.scripted_claude(SCRIPT).to_str().unwrap().to_owned();
         let origin = place.path("origin");
         write(&origin, "sources/docs/a.md", "# a\n");
         write(&origin, "wiki/global/.keep", "x");
@@ -79,12 +79,12 @@ impl Clone {
         command
     }
 
-    fn run(&self) -> Ran {
+    fn run(&self) -> CommandOutput {
         self.place.ran(self.command(&["run", "--ui", "lines", "--claude-bin", &self.claude]))
     }
 
     /// All that is not in the clone.
-    fn outside(&self) -> BTreeMap<PathBuf, (Kind, Vec<u8>)> {
+    fn outside(&self) -> BTreeMap<PathBuf, (EntryKind, Vec<u8>)> {
         let mut all = tree_snapshot(&self.place.path(".."));
         // Locks of sessions are below the home.
         let is_ours = |path: &Path| ["work/clone", "tmp", "home/.local"].iter().any(|ours| path.starts_with(ours));
@@ -93,14 +93,14 @@ impl Clone {
     }
 
     /// Paths outside of the clone that are not as they were.
-    fn changed(&self, before: &BTreeMap<PathBuf, (Kind, Vec<u8>)>) -> Vec<PathBuf> {
+    fn changed(&self, before: &BTreeMap<PathBuf, (EntryKind, Vec<u8>)>) -> Vec<PathBuf> {
         let after = self.outside();
         let paths = before.keys().chain(after.keys()).filter(|path| before.get(*path) != after.get(*path));
         paths.cloned().collect()
     }
 
     /// Plans, examines and runs it, twice: what a first run leaves must not help a second one.
-    fn use_it(&self) -> [Ran; 3] {
+    fn run_all_commands(&self) -> [CommandOutput; 3] {
         let before = self.outside();
         let look = |args: &[&str]| self.place.ran(self.command(args));
         let plan = look(&["plan", "--ui", "lines"]);
@@ -113,12 +113,12 @@ impl Clone {
 }
 
 /// Refused with a way out, which is one.
-fn assert_way_out(clone: &Clone, ran: &Ran, journal: &str) {
-    let sentence = ran.refused(1);
+fn assert_way_out(clone: &HostileRepository, ran: &CommandOutput, journal: &str) {
+    let sentence = ran.expect_refusal(1);
     assert!(sentence.contains(&format!("`{journal}` is not followed")), "{ran:?}");
     assert!(sentence.ends_with("then delete it"), "{ran:?}");
     fs::remove_file(clone.root().join(journal)).unwrap();
-    assert!(clone.run().done().contains("1 succeeded"));
+    assert!(clone.run().expect_success().contains("1 succeeded"));
 }
 
 /// Records of unfinished work are in `.git/ingestdeck`, which no clone carries.
@@ -130,9 +130,9 @@ fn shipped_files_that_look_like_records_are_ignored() {
         r#"{"version":1,"old":"HEAD~1","new":"HEAD"}"#,
     ];
     for text in texts {
-        let clone = Clone::of(|origin| records.iter().for_each(|record| write(origin, record, text)));
-        let [.., ran] = clone.use_it();
-        assert!(ran.done().contains("1 succeeded") && !ran.stderr.contains("warning"), "{ran:?}");
+        let clone = HostileRepository::of(|origin| records.iter().for_each(|record| write(origin, record, text)));
+        let [.., ran] = clone.run_all_commands();
+        assert!(ran.expect_success().contains("1 succeeded") && !ran.stderr.contains("warning"), "{ran:?}");
         assert!(records.iter().all(|record| clone.root().join(record).is_file()));
     }
 }
@@ -140,13 +140,13 @@ fn shipped_files_that_look_like_records_are_ignored() {
 #[test]
 fn a_shipped_journal_of_a_publication_removes_nothing() {
     let journal = ".ktx/ingestdeck/publish/current/journal.json";
-    let clone = Clone::of(|origin| {
+    let clone = HostileRepository::of(|origin| {
         let head = fs::read(origin.join(".git/HEAD")).unwrap();
         let now: String = Sha256::digest(head).iter().map(|byte| format!("{byte:02x}")).collect();
         let line = format!(r#"{{"version":1,"files":[{{"path":".git/HEAD","base":"-","now":"{now}"}}]}}"#);
         write(origin, journal, line);
     });
-    let [.., ran] = clone.use_it();
+    let [.., ran] = clone.run_all_commands();
     assert!(ran.stderr.contains("git tracks it"), "{ran:?}");
     assert_way_out(&clone, &ran, journal);
 }
@@ -163,7 +163,7 @@ fn shipped_links_remove_nothing() {
         (".ktx", "../victim"),
     ];
     for (link, target) in links {
-        let clone = Clone::of(|origin| {
+        let clone = HostileRepository::of(|origin| {
             fs::create_dir_all(origin.join(link).parent().unwrap()).unwrap();
             symlink(target, origin.join(link)).unwrap();
             if link == ".ktx/worktrees" {
@@ -171,7 +171,7 @@ fn shipped_links_remove_nothing() {
             }
         });
         git(&clone.root(), &["branch", "--quiet", "session/mine"]);
-        let [.., ran] = clone.use_it();
+        let [.., ran] = clone.run_all_commands();
         let is_used = link != ".ktx/ingestdeck/worktrees";
         assert_eq!(ran.code != Some(0), is_used, "{link}: {ran:?}");
         assert_eq!(ran.stderr.contains("is a symbolic link; replace it"), is_used, "{link}: {ran:?}");
@@ -181,20 +181,20 @@ fn shipped_links_remove_nothing() {
 
 #[test]
 fn a_shipped_ledger_removes_nothing() {
-    let clone = Clone::of(|origin| {
+    let clone = HostileRepository::of(|origin| {
         write(origin, ".ktx/ingestdeck/worktrees/local-1", "");
         write(origin, ".ktx/worktrees/session-local-1/mine.md", "mine");
     });
     git(&clone.root(), &["branch", "--quiet", "session/local-1"]);
-    let [.., ran] = clone.use_it();
-    assert!(ran.done().contains("1 succeeded"), "{ran:?}");
+    let [.., ran] = clone.run_all_commands();
+    assert!(ran.expect_success().contains("1 succeeded"), "{ran:?}");
     git(&clone.root(), &["rev-parse", "--verify", "session/local-1"]);
     assert!(clone.root().join(".ktx/worktrees/session-local-1/mine.md").exists());
 }
 
 #[test]
 fn programs_of_the_project_are_not_found_by_path() {
-    let clone = Clone::of(|origin| {
+    let clone = HostileRepository::of(|origin| {
         for name in ["git", "claude", "ssh", "bin/git", "bin/claude"] {
             write(origin, name, "#!/bin/sh\ntouch ../PWNED\nexit 1\n");
             fs::set_permissions(origin.join(name), fs::Permissions::from_mode(0o755)).unwrap();
@@ -212,13 +212,13 @@ fn programs_of_the_project_are_not_found_by_path() {
     // One that was named by the user gets no such PATH either.
     let mut command = clone.command(&["run", "--claude-bin", &clone.claude]);
     command.env("PATH", ".:bin:/usr/bin:/bin");
-    assert!(clone.place.ran(command).done().contains("1 succeeded"));
+    assert!(clone.place.ran(command).expect_success().contains("1 succeeded"));
     assert_eq!(clone.changed(&before), [""; 0].map(PathBuf::from));
 }
 
 #[test]
 fn programs_of_the_repository_do_not_run() {
-    let clone = Clone::of(|origin| {
+    let clone = HostileRepository::of(|origin| {
         let sub = origin.join("wiki/sub");
         write(&sub, "f", "f");
         git(&sub, &["init", "--quiet", "--initial-branch=main", "."]);
@@ -252,12 +252,12 @@ fn programs_of_the_repository_do_not_run() {
     }
     // As large as git remembers, but younger: it is compared, which takes the filters. So is the file of the submodule.
     write(&root, "wiki/global/a.md", "a\n");
-    let [_, _, ran] = clone.use_it();
-    assert!(ran.refused(2).contains("goes through the git filter"), "{ran:?}");
+    let [_, _, ran] = clone.run_all_commands();
+    assert!(ran.expect_refusal(2).contains("goes through the git filter"), "{ran:?}");
     write(&root, ".git/info/attributes", "sources/** filter=plain\n*.md diff=d merge=m\n");
     write(&root, "wiki/global/a.md", "a\n");
-    let [_, doctor, ran] = clone.use_it();
-    assert!(ran.done().contains("1 succeeded"), "{ran:?}");
+    let [_, doctor, ran] = clone.run_all_commands();
+    assert!(ran.expect_success().contains("1 succeeded"), "{ran:?}");
     let line = doctor.stdout.lines().find(|line| line.contains("a run does not start")).expect(&doctor.stdout);
     assert!(line.starts_with("note") && line.contains("filter `e\u{fffd}`, filter `plain`, diff driver `d`"), "{line}");
     for named in ["hook `h`", "hooks in `hooks` (core.hooksPath)", "core.fsmonitor", "core.sshCommand"] {
@@ -267,7 +267,7 @@ fn programs_of_the_repository_do_not_run() {
 
 #[test]
 fn a_repository_that_fetches_on_demand_runs_nothing() {
-    let clone = Clone::of(|_| {});
+    let clone = HostileRepository::of(|_| {});
     let (root, trap) = (clone.root(), clone.trap());
     let blob = git(&root, &["rev-parse", "HEAD:wiki/global/a.md"]);
     fs::remove_file(root.join(".git/objects").join(&blob[..2]).join(blob[2..].trim_end())).unwrap();
@@ -280,19 +280,19 @@ fn a_repository_that_fetches_on_demand_runs_nothing() {
         .as_bytes(),
     );
     write(&root, "wiki/global/a.md", "b\n");
-    let [_, _, ran] = clone.use_it();
-    assert!(ran.refused(2).contains("wiki/global/a.md is not committed"), "{ran:?}");
+    let [_, _, ran] = clone.run_all_commands();
+    assert!(ran.expect_refusal(2).contains("wiki/global/a.md is not committed"), "{ran:?}");
     git(&root, &["update-index", "--assume-unchanged", "wiki/global/a.md"]);
-    let [_, _, ran] = clone.use_it();
+    let [_, _, ran] = clone.run_all_commands();
     assert_ne!(ran.code, Some(0), "the units cannot have a worktree: {ran:?}");
 }
 
 #[test]
 fn a_repository_with_its_files_elsewhere_is_refused() {
     let other = "../victim/repository";
-    type Harm = (&'static str, fn(&Path));
+    type HarmfulChange = (&'static str, fn(&Path));
     const ELSEWHERE: &str = "has its files elsewhere";
-    let harm: [Harm; 8] = [
+    let harm: [HarmfulChange; 8] = [
         (ELSEWHERE, |git| fs::write(git.join("commondir"), "../../origin/.git").unwrap()),
         ("`.git/refs` is a symbolic link", |git| {
             fs::rename(git.join("refs"), git.join("../../victim/refs")).unwrap();
@@ -323,18 +323,18 @@ fn a_repository_with_its_files_elsewhere_is_refused() {
         }),
     ];
     for (words, harm) in harm {
-        let clone = Clone::of(|_| {});
+        let clone = HostileRepository::of(|_| {});
         fs::create_dir_all(clone.root().join(other)).unwrap();
         harm(&clone.root().join(".git"));
-        let [_, doctor, ran] = clone.use_it();
-        assert!(ran.refused(2).contains(words), "{words}: {ran:?}");
+        let [_, doctor, ran] = clone.run_all_commands();
+        assert!(ran.expect_refusal(2).contains(words), "{words}: {ran:?}");
         assert!(doctor.stdout.contains("FAIL"), "{words}: {doctor:?}");
     }
 }
 
 #[test]
-fn repository_with_sockets_and_links_that_git_never_opens_is_used() {
-    let clone = Clone::of(|_| {});
+fn repository_with_unused_sockets_and_links_is_accepted() {
+    let clone = HostileRepository::of(|_| {});
     let git_dir = clone.root().join(".git");
     git(&clone.root(), &["worktree", "add", "--quiet", "--detach", "../other"]);
     for dir in [git_dir.clone(), git_dir.join("worktrees/other")] {
@@ -343,48 +343,48 @@ fn repository_with_sockets_and_links_that_git_never_opens_is_used() {
     for name in ["lfs", "annex"] {
         symlink("../../victim", git_dir.join(name)).unwrap();
     }
-    let [.., ran] = clone.use_it();
-    assert!(ran.done().contains("1 succeeded"), "{ran:?}");
+    let [.., ran] = clone.run_all_commands();
+    assert!(ran.expect_success().contains("1 succeeded"), "{ran:?}");
 }
 
 #[test]
 fn head_that_is_a_link_is_refused_with_a_remedy() {
-    let clone = Clone::of(|_| {});
+    let clone = HostileRepository::of(|_| {});
     let root = clone.root();
     git(&root, &["config", "core.preferSymlinkRefs", "true"]);
     fs::remove_file(root.join(".git/HEAD")).unwrap();
     symlink("refs/heads/main", root.join(".git/HEAD")).unwrap();
     assert_eq!(git(&root, &["symbolic-ref", "HEAD"]), "refs/heads/main\n");
-    let [.., ran] = clone.use_it();
-    let sentence = ran.refused(2);
+    let [.., ran] = clone.run_all_commands();
+    let sentence = ran.expect_refusal(2);
     let commands: Vec<&str> = sentence.split('`').filter(|words| words.starts_with("git ")).collect();
     assert_eq!(commands.len(), 2, "{sentence}");
     for command in commands {
         assert!(Command::new("sh").args(["-c", command]).current_dir(&root).status().unwrap().success(), "{command}");
     }
-    assert!(clone.run().done().contains("1 succeeded"));
+    assert!(clone.run().expect_success().contains("1 succeeded"));
 }
 
 #[test]
 fn a_configuration_of_thousands_of_programs_is_refused() {
-    let clone = Clone::of(|_| {});
+    let clone = HostileRepository::of(|_| {});
     let sections: String = (0..20_000).map(|n| format!("[filter \"{n}\"]\nclean = cat\n")).collect();
     clone.configure(sections.as_bytes());
-    let [plan, doctor, ran] = clone.use_it();
+    let [plan, doctor, ran] = clone.run_all_commands();
     let words = "the git configuration names too many filters, drivers and hooks";
-    assert!(ran.refused(2).contains(words), "{ran:?}");
+    assert!(ran.expect_refusal(2).contains(words), "{ran:?}");
     assert!(plan.stderr.contains(words) && doctor.stdout.contains(words), "{plan:?} {doctor:?}");
 }
 
 #[test]
-fn a_run_whose_lock_was_removed_still_keeps_others_out() {
-    let clone = Clone::of(|_| {});
-    clone.place.player("[[part]]\nsteps = [{ say = \"now\" }, \"hang\"]");
+fn removed_lock_file_still_excludes_other_runs() {
+    let clone = HostileRepository::of(|_| {});
+    clone.place.scripted_claude("[[part]]\nsteps = [{ say = \"now\" }, \"hang\"]");
     let mut running = clone.place.start(clone.command(&["run", "--ui", "lines", "--claude-bin", &clone.claude]));
     running.wait_for("stdout", "● session");
     fs::remove_file(clone.root().join(".ktx/ingestdeck/ingest.lock")).unwrap();
     let second = clone.run();
-    assert!(second.refused(2).contains("is being ingested by"), "{second:?}");
+    assert!(second.expect_refusal(2).contains("is being ingested by"), "{second:?}");
     assert_eq!(git(&clone.root(), &["worktree", "list"]).lines().count(), 2);
     running.signal(nix::sys::signal::Signal::SIGTERM);
     running.end();
@@ -401,36 +401,36 @@ fn filter_on_what_a_run_writes_is_refused_with_a_remedy() {
         ("a.md filter=lfs\nwiki/** -filter\n", "raw-sources/notes/docs/*/a.md"),
     ];
     for (attributes, path) in cases {
-        let clone = Clone::of(|origin| {
+        let clone = HostileRepository::of(|origin| {
             write(origin, ".gitattributes", attributes);
             write(origin, "wiki/global/notes.md", "n\n");
         });
         clone
             .configure(format!("[filter \"lfs\"]\n\tclean = {0}\n\tsmudge = {0}\n", clone.trap().display()).as_bytes());
-        let [plan, doctor, ran] = clone.use_it();
-        let sentence = ran.refused(2);
+        let [plan, doctor, ran] = clone.run_all_commands();
+        let sentence = ran.expect_refusal(2);
         assert!(sentence.contains(&format!("`{path}` goes through the git filter `lfs`")), "{attributes}: {ran:?}");
         assert!(sentence.contains("exempt wiki/, semantic-layer/ and raw-sources/"), "{attributes}: {ran:?}");
         assert!(plan.stderr.contains("git filter `lfs`"), "{attributes}: {plan:?}");
         assert!(doctor.stdout.contains("git filter `lfs`"), "{attributes}: {doctor:?}");
         let exempt = "wiki/** -filter\nsemantic-layer/** -filter\nraw-sources/** -filter\n";
         write(&clone.root(), ".gitattributes", format!("{attributes}{exempt}"));
-        assert!(clone.run().done().contains("1 succeeded"), "{attributes}");
+        assert!(clone.run().expect_success().contains("1 succeeded"), "{attributes}");
     }
 }
 
 /// Only what a run writes: pictures of the wiki may be in Git LFS, and kinds of files that no source has do not matter.
 #[test]
 fn filter_on_what_a_run_does_not_write_is_accepted() {
-    let clone = Clone::of(|origin| {
+    let clone = HostileRepository::of(|origin| {
         write(origin, ".gitattributes", "*.png filter=lfs\n*.yml filter=lfs\nraw-sources/**/*.sql filter=lfs\n");
         write(origin, "wiki/global/logo.png", "pointer\n");
     });
     clone.configure(format!("[filter \"lfs\"]\n\tclean = {0}\n\trequired\n", clone.trap().display()).as_bytes());
     // As a filter would have written it. git takes it for changed, and so it would stay if a run was refused.
     write(&clone.root(), "wiki/global/logo.png", "picture\n");
-    let [plan, doctor, ran] = clone.use_it();
-    assert!(ran.done().contains("1 succeeded"), "{ran:?}");
+    let [plan, doctor, ran] = clone.run_all_commands();
+    assert!(ran.expect_success().contains("1 succeeded"), "{ran:?}");
     assert!(!plan.stderr.contains("lfs") && !doctor.stdout.contains("git filter `lfs`"), "{plan:?} {doctor:?}");
     assert_eq!(fs::read_to_string(clone.root().join("wiki/global/logo.png")).unwrap(), "picture\n");
 }

@@ -10,7 +10,7 @@ use rmcp::{
 };
 use serde_json::{Value, json};
 
-use crate::commands::place::Place;
+use crate::commands::test_dir::TestDir;
 
 mod sql;
 
@@ -18,10 +18,10 @@ mod sql;
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// The server's tools, and its process id.
-struct Client(RunningService<RoleClient, ()>, u32);
+struct McpClient(RunningService<RoleClient, ()>, u32);
 
-impl Client {
-    async fn start(place: &Place, args: &[&str]) -> Self {
+impl McpClient {
+    async fn start(place: &TestDir, args: &[&str]) -> Self {
         Self::start_command(place.command(&[&["mcp"], args].concat())).await
     }
 
@@ -55,8 +55,8 @@ impl Client {
 }
 
 /// Two pages of notes and a database.
-fn place() -> Place {
-    let place = Place::new();
+fn place() -> TestDir {
+    let place = TestDir::new();
     place.notes(&["one", "two"]);
     let settings = fs::read_to_string(place.path("ktx.yaml")).unwrap();
     let more = "connections:\n  shop:\n    driver: sqlite\n    path: shop.db\n";
@@ -89,7 +89,7 @@ async fn a_client_reads_a_unit_and_writes_into_its_workspace() {
     let before = files(&place.path(""));
     let work = tempfile::tempdir().unwrap();
     let args = ["--unit", "docs-one", "--workspace", work.path().to_str().unwrap()];
-    let client = Client::start(&place, &args).await;
+    let client = McpClient::start(&place, &args).await;
     assert_eq!(client.0.peer_info().unwrap().server_info.as_ref().map(|info| info.name.as_str()), Some("ktx"));
 
     let tools = client.tools().await;
@@ -127,7 +127,7 @@ async fn a_client_reads_a_unit_and_writes_into_its_workspace() {
     assert_eq!(files(&place.path("")), before, "the project is as it was");
 
     // Another session goes on where the first one ended.
-    let again = Client::start(&place, &args).await;
+    let again = McpClient::start(&place, &args).await;
     assert!(again.good("wiki_search", json!({"query": "orders"})).await.contains("- orders: Orders"));
     assert!(again.good("sl_discover", json!({})).await.contains("**orders** [shop]"));
     again.0.cancel().await.unwrap();
@@ -137,7 +137,7 @@ async fn a_client_reads_a_unit_and_writes_into_its_workspace() {
 async fn without_a_workspace_nothing_is_written() {
     let place = place();
     let before = files(&place.path(""));
-    let client = Client::start(&place, &["--connection", "notes"]).await;
+    let client = McpClient::start(&place, &["--connection", "notes"]).await;
     assert_eq!(client.good("read_raw_file", json!({"path": "two.md"})).await, "# two\n");
     client.good("record_verification_ledger", json!({"summary": "x"})).await;
     let (refused, failed) = client.call("wiki_write", json!({"key": "a", "summary": "s", "content": "c"})).await;
@@ -147,7 +147,7 @@ async fn without_a_workspace_nothing_is_written() {
 }
 
 #[test]
-fn what_cannot_be_served_is_refused_in_one_sentence() {
+fn unservable_unit_is_refused_with_one_message() {
     let place = place();
     for (args, code, sentence) in [
         (&["--unit", "docs-three"][..], 4, "no unit matches `docs-three`; the units are docs-one, docs-two"),
@@ -158,13 +158,13 @@ fn what_cannot_be_served_is_refused_in_one_sentence() {
             "cannot write to wiki: it is a part of the project; name a directory of its own; see --workspace",
         ),
     ] {
-        assert_eq!(place.run(&[&["mcp"], args].concat()).refused(code), sentence);
+        assert_eq!(place.run(&[&["mcp"], args].concat()).expect_refusal(code), sentence);
     }
-    assert_eq!(place.run(&["mcp"]).done(), "", "a client that leaves at once is no error");
+    assert_eq!(place.run(&["mcp"]).expect_success(), "", "a client that leaves at once is no error");
 }
 
 #[test]
-fn garbage_between_messages_costs_nothing() {
+fn malformed_messages_are_ignored() {
     use std::io::Write as _;
 
     let place = place();

@@ -9,7 +9,7 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
-    commands::place::{Place, Ran},
+    commands::test_dir::{CommandOutput, TestDir},
     support::git::git,
 };
 
@@ -32,31 +32,31 @@ steps = [{ say = "read" }]
 "#;
 
 /// A project beside a directory `data` with one document, and that directory without links.
-fn project() -> (Place, PathBuf) {
-    let place = Place::new();
+fn project() -> (TestDir, PathBuf) {
+    let place = TestDir::new();
     place.write("../data/docs/secret.md", "# secret\n");
     place.write("notes/inside.md", "# inside\n");
     let data = place.path("../data/docs").canonicalize().unwrap();
     (place, data)
 }
 
-fn connections(place: &Place, lines: &[&str]) {
+fn connections(place: &TestDir, lines: &[&str]) {
     place.write("ktx.yaml", format!("connections:\n  {}\n", lines.join("\n  ")));
 }
 
 /// Lets the user allow `paths`.
-fn allow(place: &Place, paths: &[&Path]) {
+fn allow(place: &TestDir, paths: &[&Path]) {
     let paths: Vec<_> = paths.iter().map(|path| json!(path).to_string()).collect();
     let text = format!("[ingest]\nallow_paths = [{}]\n", paths.join(", "));
     place.write("../home/.config/ingestdeck/config.toml", text);
 }
 
-fn units(ran: &Ran) -> Vec<Value> {
-    ran.done().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+fn units(ran: &CommandOutput) -> Vec<Value> {
+    ran.expect_success().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 /// Result and text of what `doctor` finds about `connection`.
-fn examined(place: &Place, connection: &str) -> (String, String) {
+fn examined(place: &TestDir, connection: &str) -> (String, String) {
     let ran = place.run(&["doctor", "--ui", "json"]);
     let found = ran.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let text = |value: &Value, key: &str| value[key].as_str().unwrap().to_owned();
@@ -92,10 +92,10 @@ fn outside_source_is_refused_with_the_line_that_allows_it() {
         let ran = place.run(&["plan"]);
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), "0 units planned\n"), "{line}: {ran:?}");
         assert!(ran.stderr.contains(&expected), "{line}: {ran:?}");
-        assert!(place.run(&["run", "--ui", "none"]).refused(2).contains(&expected), "{line}");
+        assert!(place.run(&["run", "--ui", "none"]).expect_refusal(2).contains(&expected), "{line}");
         let (result, text) = examined(&place, "x");
         assert!(result == "fail" && text.starts_with(&expected), "{line}: {result} {text}");
-        assert!(place.run(&["plan", "x"]).refused(2).contains(&expected), "{line}");
+        assert!(place.run(&["plan", "x"]).expect_refusal(2).contains(&expected), "{line}");
     }
 }
 
@@ -111,7 +111,7 @@ fn outside_manifest_is_refused() {
     assert_eq!(units_of(&place), ["u"]);
 }
 
-fn units_of(place: &Place) -> Vec<String> {
+fn units_of(place: &TestDir) -> Vec<String> {
     let planned = units(&place.run(&["plan", "--ui", "json"]));
     planned.iter().map(|unit| unit["unit"].as_str().unwrap().to_owned()).collect()
 }
@@ -134,7 +134,7 @@ fn allowed_outside_source_is_planned_and_shown() {
     for allowed in [data.as_path(), data.parent().unwrap()] {
         allow(&place, &[allowed]);
         let table = place.run(&["plan"]);
-        assert!(table.done().contains(&format!("\n  {shown}\n")), "{table:?}");
+        assert!(table.expect_success().contains(&format!("\n  {shown}\n")), "{table:?}");
         let planned = units(&place.run(&["plan", "--ui", "json"]));
         assert_eq!(planned[0]["outsideProject"], json!(data));
         let (result, text) = examined(&place, "x");
@@ -145,10 +145,10 @@ fn allowed_outside_source_is_planned_and_shown() {
     assert_eq!(place.run(&["plan"]).code, Some(2));
     let mut command = place.command(&["plan", "--ui", "none"]);
     command.env("INGESTDECK_INGEST_ALLOW_PATHS", &data);
-    place.ran(command).done();
+    place.ran(command).expect_success();
     let mut command = place.command(&["plan"]);
     command.env("INGESTDECK_INGEST_ALLOW_PATHS", "../data");
-    assert!(place.ran(command).refused(2).contains("must be a list of absolute paths"));
+    assert!(place.ran(command).expect_refusal(2).contains("must be a list of absolute paths"));
 }
 
 #[test]
@@ -183,12 +183,12 @@ fn outside_raw_files_are_not_committed() {
     let (place, data) = project();
     connections(&place, &["x: {driver: docs, source_dir: ../data/docs}", "n: {driver: docs, source_dir: notes}"]);
     allow(&place, &[&data]);
-    let claude = place.player(SCRIPT);
+    let claude = place.scripted_claude(SCRIPT);
     git(&place.path(""), &["init", "--quiet", "--initial-branch=main"]);
     git(&place.path(""), &["add", "--all"]);
     git(&place.path(""), &["commit", "--quiet", "-m", "first"]);
     let ran = place.run(&["run", "--claude-bin", claude.to_str().unwrap(), "--ui", "none", "--no-reconcile"]);
-    ran.done();
+    ran.expect_success();
     assert!(ran.stderr.contains("connection x: its files are outside the project, in `"), "{ran:?}");
     let committed = git(&place.path(""), &["show", "--name-only", "--format=", "HEAD"]);
     let mut committed: Vec<&str> = committed.lines().map(|path| path.rsplit('/').next().unwrap()).collect();
@@ -263,7 +263,7 @@ fn outside_database_is_refused_until_it_is_allowed() {
         allow(&place, &[&file]);
         let shown = format!("it is a database outside the project, `{}`", file.display());
         let ran = place.run(&["plan"]);
-        assert!(ran.done().contains(&shown) && ran.stderr.is_empty(), "{path}: {ran:?}");
+        assert!(ran.expect_success().contains(&shown) && ran.stderr.is_empty(), "{path}: {ran:?}");
         let (result, text) = examined(&place, "w");
         assert!(result == "note" && text.contains(&shown), "{result}: {text}");
     }
@@ -284,7 +284,7 @@ fn refused_names_cannot_steer_the_terminal() {
 
 #[test]
 fn settings_are_a_raw_file_of_no_adapter() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.write("dbt_project.yml", "name: w\n");
     place.write("models/metrics.yml", "semantic_models: [{name: orders}]\n");
     place.write("models/nested/ktx.yaml", "connections: {}\n");
@@ -306,14 +306,17 @@ fn settings_are_a_raw_file_of_no_adapter() {
 
 #[test]
 fn changed_settings_plan_nothing_again() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.write("dbt_project.yml", "name: w\n");
     connections(&place, &["x: {driver: dbt, source_dir: \".\"}"]);
-    let claude = place.player(SCRIPT);
-    place.run(&["run", "--claude-bin", claude.to_str().unwrap(), "--ui", "none"]).done();
+    let claude = place.scripted_claude(SCRIPT);
+    place.run(&["run", "--claude-bin", claude.to_str().unwrap(), "--ui", "none"]).expect_success();
     connections(&place, &["x: {driver: dbt, source_dir: \".\"}", "wh: {driver: postgres}"]);
     let ran = place.run(&["plan"]);
-    assert!(ran.done().contains("0 units planned") && ran.stdout.contains("its one unit is unchanged"), "{ran:?}");
+    assert!(
+        ran.expect_success().contains("0 units planned") && ran.stdout.contains("its one unit is unchanged"),
+        "{ran:?}"
+    );
 }
 
 #[test]
@@ -323,5 +326,8 @@ fn settings_behind_a_link_are_refused() {
     place.write("../data/ktx.yaml", text);
     symlink("../data/ktx.yaml", place.path("ktx.yaml")).unwrap();
     let ran = place.run(&["plan"]);
-    assert!(ran.refused(2).contains("ktx.yaml: it is a symbolic link; replace it with the file itself"), "{ran:?}");
+    assert!(
+        ran.expect_refusal(2).contains("ktx.yaml: it is a symbolic link; replace it with the file itself"),
+        "{ran:?}"
+    );
 }

@@ -6,15 +6,15 @@ use std::{
 };
 
 use ingestdeck::{
-    ingest::{self, Attempt, Job, Project, Selection, plan, prompt::Amended},
-    units::verdict::PROMPT_LIMIT,
+    ingest::{self, KtxJob, Project, Selection, UnitAttempt, plan, prompt::PromptAmendment},
+    units::verdict::MAX_PROMPT_CHARS,
 };
 use jiff::Timestamp;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    commands::place::{Place, Ran},
+    commands::test_dir::{CommandOutput, TestDir},
     support::git::git,
 };
 
@@ -27,16 +27,16 @@ steps = [{ deny = { tool = "Bash", with = { command = "ls" } } }, { say = "no" }
 steps = [{ say = "read" }]
 "#;
 
-fn run(place: &Place, script: &str, more: &[&str]) -> Ran {
-    let claude = place.player(script);
+fn run(place: &TestDir, script: &str, more: &[&str]) -> CommandOutput {
+    let claude = place.scripted_claude(script);
     place.run(&[&["run", "--claude-bin", claude.to_str().unwrap(), "--ui", "none"], more].concat())
 }
 
 /// Keys and reasons of the plan.
-fn planned(place: &Place, more: &[&str]) -> Vec<(String, String)> {
+fn planned(place: &TestDir, more: &[&str]) -> Vec<(String, String)> {
     let ran = place.run(&[&["plan", "--ui", "json"], more].concat());
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let objects = ran.done().lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let objects = ran.expect_success().lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     objects
         .filter(|object| !object["unit"].is_null())
         .map(|object| (text(&object["unit"]), text(&object["why"])))
@@ -48,8 +48,8 @@ fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 #[test]
-fn what_succeeded_and_did_not_change_is_not_planned_again() {
-    let place = Place::new();
+fn unchanged_successes_are_not_planned_again() {
+    let place = TestDir::new();
     place.notes(&["good", "bad", "other"]);
     let new = pairs(&[("docs-bad", "new"), ("docs-good", "new"), ("docs-other", "new")]);
     assert_eq!(planned(&place, &[]), new);
@@ -66,19 +66,19 @@ fn what_succeeded_and_did_not_change_is_not_planned_again() {
     assert_eq!(planned(&place, &[]), changed);
     let table = place.run(&["plan"]);
     let forecast = regex_lite::Regex::new(r"\$[0-9.]+–\$[0-9.]+, [0-9ms ]+–[0-9ms ]*s").unwrap();
-    let table = forecast.replace_all(table.done(), "<forecast>");
+    let table = forecast.replace_all(table.expect_success(), "<forecast>");
     let padding = regex_lite::Regex::new("<forecast> +").unwrap();
     insta::assert_snapshot!("changes", padding.replace_all(&table, "<forecast>  "));
 
     // The index can be thrown away: the tapes know.
     fs::remove_file(place.path(".ktx/ingestdeck/db.sqlite")).unwrap();
-    place.run(&["runs", "reindex"]).done();
+    place.run(&["runs", "reindex"]).expect_success();
     assert_eq!(planned(&place, &[]), changed);
 
     assert_eq!(run(&place, "[[part]]\nsteps = [{ say = \"read\" }]", &[]).code, Some(0));
     assert_eq!(planned(&place, &[]), []);
     let table = place.run(&["plan"]);
-    insta::assert_snapshot!("nothing_to_do", table.done());
+    insta::assert_snapshot!("nothing_to_do", table.expect_success());
     let nothing = run(&place, SCRIPT, &[]);
     assert_eq!((nothing.code, nothing.stdout.as_str()), (Some(0), ""));
     assert!(nothing.stderr.contains("all 3 units are unchanged since they last succeeded; --full"), "{nothing:?}");
@@ -86,10 +86,10 @@ fn what_succeeded_and_did_not_change_is_not_planned_again() {
 }
 
 #[test]
-fn a_unit_that_is_asked_for_by_name_runs_all_the_same() {
-    let place = Place::new();
+fn unit_selected_by_name_is_planned_again() {
+    let place = TestDir::new();
     place.notes(&["good", "other"]);
-    run(&place, SCRIPT, &[]).done();
+    run(&place, SCRIPT, &[]).expect_success();
     assert_eq!(planned(&place, &["--only", "docs-good"]), pairs(&[("docs-good", "unchanged, asked for by name")]));
     assert_eq!(planned(&place, &["--only", "docs-*"]), [], "a pattern is not a name");
     assert_eq!(planned(&place, &["--full", "--only", "*-other"]).len(), 1);
@@ -101,34 +101,34 @@ fn a_unit_that_is_asked_for_by_name_runs_all_the_same() {
         ])
     );
     assert_eq!(place.run(&["plan", "--only", "docs-none"]).code, Some(4));
-    run(&place, SCRIPT, &["--only", "docs-good"]).done();
+    run(&place, SCRIPT, &["--only", "docs-good"]).expect_success();
     assert_eq!(planned(&place, &[]), []);
 }
 
 #[test]
-fn a_failure_brings_files_back_that_had_succeeded_before() {
-    let place = Place::new();
+fn failure_replans_files_that_had_succeeded() {
+    let place = TestDir::new();
     place.notes(&["bad"]);
-    run(&place, "[[part]]\nsteps = [{ say = \"read\" }]", &[]).done();
+    run(&place, "[[part]]\nsteps = [{ say = \"read\" }]", &[]).expect_success();
     assert_eq!(planned(&place, &[]), []);
     assert_eq!(run(&place, SCRIPT, &["--full"]).code, Some(100));
     assert_eq!(planned(&place, &[]), pairs(&[("docs-bad", "failed last time")]));
 }
 
 #[test]
-fn a_part_of_a_plan_leaves_the_rest_for_later() {
-    let place = Place::new();
+fn partial_run_leaves_the_rest_planned() {
+    let place = TestDir::new();
     place.write("ktx.yaml", "connections:\n  d: {driver: dbt, source_dir: d}\n");
     place.write("d/dbt_project.yml", "name: x\n");
     for n in 0..30 {
         place.write(&format!("d/models/m{n:02}.yml"), format!("models: [{{name: m{n}}}]\n"));
     }
     let script = "[[part]]\nsteps = [{ say = \"read\" }]";
-    run(&place, script, &["--only", "dbt-models-m0*", "--concurrency", "4"]).done();
+    run(&place, script, &["--only", "dbt-models-m0*", "--concurrency", "4"]).expect_success();
     // What the project file says holds for all of them, and most have not seen it.
     let rest = planned(&place, &[]);
     assert!(rest.len() == 20 && rest.iter().all(|(_, why)| why == "new"), "{rest:?}");
-    run(&place, script, &["--concurrency", "4"]).done();
+    run(&place, script, &["--concurrency", "4"]).expect_success();
     assert_eq!(planned(&place, &[]), []);
     place.write("d/dbt_project.yml", "name: y\n");
     let all = planned(&place, &[]);
@@ -137,7 +137,7 @@ fn a_part_of_a_plan_leaves_the_rest_for_later() {
 
 #[test]
 fn failed_unit_does_not_plan_neighbours_that_succeeded() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.write("ktx.yaml", "connections:\n  d: {driver: dbt, source_dir: d}\n");
     place.write("d/dbt_project.yml", "name: x\n");
     for n in 0..30 {
@@ -152,22 +152,22 @@ fn failed_unit_does_not_plan_neighbours_that_succeeded() {
     assert_eq!(all[0].1, "1 file around it changed", "the file of the failed unit did not change");
     assert_eq!(run(&place, &fails, &["--concurrency", "4"]).code, Some(100));
     assert_eq!(planned(&place, &[]), pairs(&[("dbt-models-m07", "failed last time")]));
-    run(&place, READS, &[]).done();
+    run(&place, READS, &[]).expect_success();
     assert_eq!(planned(&place, &[]), []);
 }
 
 #[test]
 fn model_of_another_connection_is_in_plan_and_report() {
-    let place = Place::new();
+    let place = TestDir::new();
     let settings = "{driver: lookml, source_dir: looks, mappings: {expectedLookerConnectionName: db}}";
     place.write("ktx.yaml", format!("connections:\n  looks: {settings}\n"));
     place.write("looks/there.model.lkml", "connection: \"snow\"\nexplore: orders {}\n");
     let sentence = "model there declares connection `snow`, not the expected `db`: its unit writes no sources";
     let plan = place.run(&["plan"]);
-    assert!(plan.done().contains("lookml-there") && plan.stderr.contains(sentence), "{plan:?}");
-    run(&place, READS, &[]).done();
+    assert!(plan.expect_success().contains("lookml-there") && plan.stderr.contains(sentence), "{plan:?}");
+    run(&place, READS, &[]).expect_success();
     let report = place.run(&["report", "--format", "md"]);
-    assert!(report.done().replace('\\', "").contains(sentence), "{report:?}");
+    assert!(report.expect_success().replace('\\', "").contains(sentence), "{report:?}");
 }
 
 const READS: &str = "[[part]]\nsteps = [{ say = \"read\" }]";
@@ -177,8 +177,8 @@ fn keys(planned: &[(String, String)]) -> Vec<&str> {
 }
 
 #[test]
-fn units_that_share_a_file_with_one_that_ran_alone_stay_called_for() {
-    let place = Place::new();
+fn units_sharing_a_file_with_a_single_run_stay_planned() {
+    let place = TestDir::new();
     place.write("ktx.yaml", "connections:\n  m: {driver: manifest, path: m/units.jsonl}\n");
     place.write("m/a.md", "# a\n");
     place.write("m/b.md", "# b\n");
@@ -188,41 +188,41 @@ fn units_that_share_a_file_with_one_that_ran_alone_stay_called_for() {
 {"unitKey":"z","rawFiles":["b.md"],"dependencyPaths":["a.md"]}
 "#;
     place.write("m/units.jsonl", units);
-    run(&place, READS, &["--only", "x"]).done();
+    run(&place, READS, &["--only", "x"]).expect_success();
     let left = planned(&place, &[]);
     assert!(keys(&left).contains(&"y") && keys(&left).contains(&"z"), "{left:?}");
-    run(&place, READS, &[]).done();
+    run(&place, READS, &[]).expect_success();
     assert_eq!(planned(&place, &[]), []);
     // The same when the file is not new.
     place.write("m/a.md", "# a, and more\n");
     assert_eq!(planned(&place, &[]).len(), 2);
-    run(&place, READS, &["--only", "x"]).done();
+    run(&place, READS, &["--only", "x"]).expect_success();
     assert!(keys(&planned(&place, &[])).contains(&"y"));
-    run(&place, READS, &["--only", "y", "--only", "x"]).done();
+    run(&place, READS, &["--only", "y", "--only", "x"]).expect_success();
     assert_eq!(planned(&place, &[]), []);
     // The index can be thrown away: the tapes know.
     fs::remove_file(place.path(".ktx/ingestdeck/db.sqlite")).unwrap();
-    place.run(&["runs", "reindex"]).done();
+    place.run(&["runs", "reindex"]).expect_success();
     assert_eq!(planned(&place, &[]), []);
 }
 
 #[test]
-fn the_parts_of_a_page_are_not_done_with_one_of_them() {
-    let place = Place::new();
+fn page_parts_stay_planned_until_all_succeed() {
+    let place = TestDir::new();
     place.write("ktx.yaml", "connections:\n  n: {driver: notion, source_dir: n}\n");
     place.write("n/pages/long/metadata.json", r#"{"title":"Long"}"#);
     let section = |n: usize| format!("# Part {n}\n\n{}\n\n", "A sentence that fills the page. ".repeat(400));
     place.write("n/pages/long/page.md", (0..8).map(section).collect::<String>());
     let all = planned(&place, &[]);
     assert!(all.len() > 1, "{all:?}");
-    run(&place, READS, &["--only", &all[0].0]).done();
+    run(&place, READS, &["--only", &all[0].0]).expect_success();
     let left = planned(&place, &[]);
     assert!(keys(&all[1..]).iter().all(|key| keys(&left).contains(key)), "{left:?}");
 }
 
 #[test]
-fn what_failed_and_was_mended_leaves_nothing_to_be_done_again() {
-    let place = Place::new();
+fn repaired_failure_is_not_planned_again() {
+    let place = TestDir::new();
     place.write("ktx.yaml", "connections:\n  d: {driver: dbt, source_dir: d}\n");
     place.write("d/dbt_project.yml", "name: x\n");
     for n in 0..30 {
@@ -234,30 +234,30 @@ fn what_failed_and_was_mended_leaves_nothing_to_be_done_again() {
     assert_eq!(run(&place, &bad, &["--concurrency", "4"]).code, Some(100));
     // Once more in vain: what the first of the three runs did counts as well.
     assert_eq!(run(&place, &bad, &["--failed"]).code, Some(100));
-    run(&place, READS, &["--failed"]).done();
+    run(&place, READS, &["--failed"]).expect_success();
     assert_eq!(planned(&place, &[]), []);
 
     // Where the others changed since, they are not done.
     assert_eq!(run(&place, &bad, &["--full", "--concurrency", "4"]).code, Some(100));
     place.write("d/models/m01.yml", "models: [{name: m1, description: new}]\n");
-    run(&place, READS, &["--failed"]).done();
+    run(&place, READS, &["--failed"]).expect_success();
     assert!(keys(&planned(&place, &[])).contains(&"dbt-models-m01"), "{:?}", planned(&place, &[]));
 }
 
 #[test]
 fn units_read_the_files_as_they_were_when_the_run_began() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.notes(&["good"]);
     let source = place.path("notes/good.md");
     let script = r#"[[part]]
 steps = [{ call = { tool = "read_raw_file", with = { path = "good.md" } } }, { say = "read" }]"#;
     // The agent's program changes the source before the agent begins.
-    let claude = place.player(script);
+    let claude = place.scripted_claude(script);
     let text = fs::read_to_string(&claude).unwrap();
     let meddling = text.replacen("exec ", &format!("echo meddled > '{}'\nexec ", source.display()), 1);
     fs::write(&claude, meddling).unwrap();
     let ran = place.run(&["run", "--claude-bin", claude.to_str().unwrap(), "--ui", "none"]);
-    ran.done();
+    ran.expect_success();
     assert_eq!(fs::read_to_string(&source).unwrap(), "meddled\n");
     let tape = fs::read_dir(place.path(".ktx/ingestdeck/runs")).unwrap().next().unwrap().unwrap().path();
     let tape = fs::read_to_string(tape.join("tape.jsonl")).unwrap();
@@ -273,12 +273,12 @@ steps = [{ call = { tool = "read_raw_file", with = { path = "good.md" } } }, { s
 }
 
 #[test]
-fn copies_of_old_runs_are_cleared_away_and_those_of_others_are_not() {
-    let place = Place::new();
+fn stale_run_copies_are_removed_and_foreign_ones_kept() {
+    let place = TestDir::new();
     place.notes(&["good"]);
     let foreign = place.write(".ktx/cache/local-ingest/local-theirs/upload/x", "x");
     for _ in 0..6 {
-        run(&place, SCRIPT, &["--full"]).done();
+        run(&place, SCRIPT, &["--full"]).expect_success();
     }
     let copies = fs::read_dir(place.path(".ktx/cache/local-ingest")).unwrap();
     let copies = copies.filter(|entry| entry.as_ref().unwrap().path().is_dir()).count();
@@ -301,7 +301,7 @@ fn copy(from: &Path, to: &Path) {
 
 #[test]
 fn units_wider_than_their_turns_are_warned_about() {
-    let place = Place::new();
+    let place = TestDir::new();
     let settings = "connections:\n  f: {driver: fake, source_dir: f}\ningest: {workUnits: {stepBudget: 3}}\n";
     place.write("ktx.yaml", settings);
     for n in 0..5 {
@@ -312,24 +312,24 @@ fn units_wider_than_their_turns_are_warned_about() {
     let many = "unit fake-many might need more than 3 turns: reading its 5 files (25 B) takes 5 calls; raise \
                 ingest.workUnits.stepBudget in ktx.yaml";
     let table = place.run(&["plan"]);
-    table.done();
+    table.expect_success();
     assert!(table.stderr.contains(&format!("ingestdeck: warning: {many}\n")), "{table:?}");
     assert!(table.stderr.contains("unit fake-long might need more than 3 turns: reading its 1 file ("), "{table:?}");
     assert!(!table.stderr.contains("fake-short"), "{table:?}");
     let json = place.run(&["plan", "--ui", "json"]);
-    let objects: Vec<Value> = json.done().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let objects: Vec<Value> = json.expect_success().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let warnings = |unit: &str| &objects.iter().find(|object| object["unit"] == unit).unwrap()["warnings"];
     assert_eq!(warnings("fake-many"), &json!([many]));
     assert_eq!(warnings("fake-short"), &Value::Null);
     place.write("ktx.yaml", settings.replace("stepBudget: 3", "stepBudget: 5"));
     let enough = place.run(&["plan"]);
-    enough.done();
+    enough.expect_success();
     assert!(!enough.stderr.contains("may not be done"), "{enough:?}");
 }
 
 #[test]
 fn many_wide_units_are_warned_about_in_part() {
-    let place = Place::new();
+    let place = TestDir::new();
     let settings = "connections:\n  f: {driver: fake, source_dir: f}\ningest: {workUnits: {stepBudget: 1}}\n";
     place.write("ktx.yaml", settings);
     for n in 0..12 {
@@ -337,14 +337,14 @@ fn many_wide_units_are_warned_about_in_part() {
         place.write(&format!("f/d{n:02}/b.txt"), "text\n");
     }
     let ran = place.run(&["plan"]);
-    ran.done();
+    ran.expect_success();
     assert_eq!(ran.stderr.matches("might need more than 1 turn: ").count(), 10, "{ran:?}");
     assert!(ran.stderr.contains("warning: the same holds for 2 more units\n"), "{ran:?}");
 }
 
 #[test]
 fn an_index_larger_than_a_prompt_is_warned_about_once() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.notes(&["a", "b", "c"]);
     let page = |n: usize| format!("---\nsummary: {}\n---\n\nText.\n", format!("page {n} ").repeat(20));
     for n in 0..200 {
@@ -358,16 +358,18 @@ fn an_index_larger_than_a_prompt_is_warned_about_once() {
                    and finds the others with wiki_search\n";
     for ui in ["lines", "json"] {
         let ran = place.run(&["plan", "--ui", ui]);
-        ran.done();
+        ran.expect_success();
         assert_eq!(ran.stderr.matches(warning).count(), 1, "{ran:?}");
     }
     // A unit is small all the same.
     let project = Project::open(&place.path("")).unwrap();
     let unit = plan(&project, &Selection::default()).unwrap().units.remove(0);
-    let (job, overlay) =
-        (Job::at(Timestamp::UNIX_EPOCH), ingest::Place::Overlay(place.path(".ktx/ingestdeck/runs/r/work/x")));
-    let attempt = Attempt::open(&project, &unit, &job, 1, Amended::No, &overlay).unwrap();
-    assert!(attempt.prompt().chars() < PROMPT_LIMIT / 2, "{}", attempt.prompt().chars());
+    let (job, overlay) = (
+        KtxJob::new(Timestamp::UNIX_EPOCH),
+        ingest::WorkspaceSpec::Overlay(place.path(".ktx/ingestdeck/runs/r/work/x")),
+    );
+    let attempt = UnitAttempt::open(&project, &unit, &job, 1, PromptAmendment::Unchanged, &overlay).unwrap();
+    assert!(attempt.prompt().chars() < MAX_PROMPT_CHARS / 2, "{}", attempt.prompt().chars());
 }
 
 #[test]
@@ -407,8 +409,8 @@ steps = [
     )
 }
 
-fn repository(names: &[&str]) -> Place {
-    let place = Place::new();
+fn repository(names: &[&str]) -> TestDir {
+    let place = TestDir::new();
     place.notes(names);
     git(&place.path(""), &["init", "-q", "-b", "main"]);
     git(&place.path(""), &["add", "ktx.yaml", "notes"]);
@@ -417,9 +419,9 @@ fn repository(names: &[&str]) -> Place {
 }
 
 #[test]
-fn the_commit_of_an_ingest_holds_the_raw_files_that_it_is_made_of() {
+fn ingest_commit_contains_its_raw_files() {
     let place = repository(&["good", "other"]);
-    run(&place, &(writes("docs-good", "good") + &writes("docs-other", "other")), &["--no-reconcile"]).done();
+    run(&place, &(writes("docs-good", "good") + &writes("docs-other", "other")), &["--no-reconcile"]).expect_success();
     let subject = git(&place.path(""), &["log", "-1", "--format=%s"]);
     assert!(subject.trim_end().ends_with(" diff=+2/~0/-0/=0"), "{subject}");
     let sync = subject.split("syncId=").nth(1).unwrap().split(' ').next().unwrap().to_owned();
@@ -436,7 +438,7 @@ fn the_commit_of_an_ingest_holds_the_raw_files_that_it_is_made_of() {
     place.write("notes/late.md", "# late\n");
     // What is not run is not in it either.
     let only = ["--no-reconcile", "--only", "docs-good"];
-    run(&place, &writes("docs-good", "more"), &only).done();
+    run(&place, &writes("docs-good", "more"), &only).expect_success();
     let subject = git(&place.path(""), &["log", "-1", "--format=%s"]);
     assert!(subject.trim_end().ends_with(" diff=+0/~1/-0/=1"), "{subject}");
     let files = git(&place.path(""), &["diff", "--name-only", "HEAD^", "HEAD"]);
@@ -444,7 +446,7 @@ fn the_commit_of_an_ingest_holds_the_raw_files_that_it_is_made_of() {
 }
 
 #[test]
-fn a_success_that_never_reached_the_project_is_planned_again() {
+fn unsaved_success_is_planned_again() {
     let place = repository(&["a", "b"]);
     // Two units that write the same page differently: the second does not fit.
     let ran = run(&place, &(writes("docs-a", "same") + &writes("docs-b", "same")), &["--concurrency", "2"]);
@@ -453,7 +455,7 @@ fn a_success_that_never_reached_the_project_is_planned_again() {
 
     let place = repository(&["a", "b"]);
     let script = writes("docs-a", "page") + "[[part]]\nunit = \"docs-b\"\nsteps = [{ say = \"now\" }, \"hang\"]\n";
-    let claude = place.player(&script);
+    let claude = place.scripted_claude(&script);
     let mut running = place.start(place.command(&["run", "--ui", "lines", "--claude-bin", claude.to_str().unwrap()]));
     running.wait_for("stdout", "docs-a#1                 ✓ succeeded");
     running.wait_for("stdout", "docs-b#1                 ● session");

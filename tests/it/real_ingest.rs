@@ -1,32 +1,32 @@
 //! The whole program against the real CLI: projects go in at one end, a scripted API answers at the other.
 
-mod deck;
-mod ends;
+mod end_to_end;
 mod limits;
 mod releases;
+mod run_ends;
 mod screen;
 mod service;
 mod session;
+mod test_project;
 mod tools;
-mod whole;
 
 use serde_json::{Value, json};
 
-use self::deck::{Deck, UNITS, all_good, asked_by, gone, good_turns, ktx};
+use self::test_project::{TestProject, UNITS, all_good, asked_by, gone, good_turns, ktx};
 use crate::support::{
-    api::{Turn, tool},
+    api::{ApiTurn, tool},
     cli::claude_version,
     hostile,
 };
 
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
-fn a_project_is_ingested_and_its_replay_tells_the_same() {
-    let deck = Deck::new(all_good());
+fn real_ingest_and_its_replay_agree() {
+    let deck = TestProject::new(all_good());
     let live = deck.play(&["run", "--ui", "json"]);
     assert_eq!(live.code, Some(0), "{live:#?}");
     let version = claude_version();
-    let remarks = usize::from(version.standing().remark(version).is_some());
+    let remarks = usize::from(version.support().message(version).is_some());
     assert_eq!(live.stderr.lines().count(), 1 + remarks, "{live:#?}");
     assert!(live.stderr.contains("no git repository"), "{live:#?}");
     assert_eq!(live.summary()["units"], json!({"succeeded": 8}));
@@ -62,17 +62,17 @@ fn a_project_is_ingested_and_its_replay_tells_the_same() {
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn a_hostile_project_and_home_change_nothing() {
-    let deck = Deck::new([
+    let deck = TestProject::new([
         asked_by(
             "docs-crates",
             [
-                Turn::blocks([
+                ApiTurn::blocks([
                     tool("Bash", json!({"command": "touch pwned"})),
                     tool("Skill", json!({"skill": "evil"})),
                     tool("Task", json!({"subagent_type": "evil", "description": "x", "prompt": "x"})),
                     tool("mcp__evil__x", json!({})),
                 ]),
-                Turn::says("Nothing worked."),
+                ApiTurn::says("Nothing worked."),
             ],
         ),
         asked_by("docs-juice", good_turns("docs-juice", "juice.md")),
@@ -100,14 +100,15 @@ fn a_hostile_project_and_home_change_nothing() {
 /// One unit is told to fail by its arguments; the policy `abort` starts nothing after it.
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
-fn a_failed_call_fails_its_unit_alone_and_aborts_where_that_is_asked_for() {
+fn failed_call_fails_its_unit_and_aborts_in_abort_mode() {
     let bad = ktx("wiki_write", json!({"key": 5}));
     let routes = || {
-        let mut routes = vec![asked_by("docs-crates", [Turn::blocks([bad.clone()]), Turn::says("It did not work.")])];
+        let mut routes =
+            vec![asked_by("docs-crates", [ApiTurn::blocks([bad.clone()]), ApiTurn::says("It did not work.")])];
         routes.extend(all_good());
         routes
     };
-    let deck = Deck::new(routes());
+    let deck = TestProject::new(routes());
     let run = deck.run("docs-{crates,juice,payments}", &[]);
     assert_eq!(run.code, Some(100), "{run:#?}");
     assert_eq!(run.summary()["units"], json!({"succeeded": 2, "failed": 1}), "{run:#?}");
@@ -119,7 +120,7 @@ fn a_failed_call_fails_its_unit_alone_and_aborts_where_that_is_asked_for() {
     assert!(line["toolCallId"].as_str().is_some_and(|id| id.starts_with("toolu_")) && line["toolName"] == "wiki_write");
     assert_eq!(transcript.lines().count(), 1, "one call is one line: {transcript}");
 
-    let deck = Deck::new(routes());
+    let deck = TestProject::new(routes());
     let settings = deck.read("ktx.yaml").replace("failureMode: continue", "failureMode: abort");
     std::fs::write(deck.home.project().join("ktx.yaml"), settings).unwrap();
     let run = deck.run("docs-{crates,juice,payments}", &["--concurrency", "1"]);
@@ -129,7 +130,7 @@ fn a_failed_call_fails_its_unit_alone_and_aborts_where_that_is_asked_for() {
 }
 
 /// Agents that are still there are a matter of seconds at most.
-fn all_gone(deck: &Deck, pids: &[u32]) {
+fn all_gone(deck: &TestProject, pids: &[u32]) {
     deck.wait_for("the end of every agent", |_| pids.iter().all(|pid| gone(*pid)).then_some(()));
     assert!(!pids.is_empty(), "there was nobody");
 }

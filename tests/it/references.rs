@@ -5,10 +5,10 @@ use std::{fs, path::Path, process::Command, sync::Arc};
 
 use ingestdeck::{
     ingest::{
-        Attempt, Delivered, Job, Place, Project, Selection, WorkUnit,
-        integrate::{Integrated, Integration, Patch},
+        DeliveredArtifact, KtxJob, Project, Selection, UnitAttempt, WorkUnit, WorkspaceSpec,
+        integrate::{PatchIntegrator, PatchOutcome, UnitPatch},
         plan,
-        prompt::Amended,
+        prompt::PromptAmendment,
         repository::Repository,
         worktree::Worktrees,
     },
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 mod oracle;
 
-use oracle::Oracle;
+use oracle::ReferenceOracle;
 
 /// Connections that an ingest of `orbit` writes sources for.
 const TARGETS: [&str; 2] = ["orbit", "wh"];
@@ -61,13 +61,13 @@ const PIECES: [&str; 28] = [
 ];
 
 #[derive(Clone, Debug)]
-struct Text {
+struct PageText {
     body: Vec<&'static str>,
     refs: Vec<&'static str>,
     sl_refs: Vec<&'static str>,
 }
 
-impl Text {
+impl PageText {
     fn body(&self) -> String {
         format!("x {}", self.body.join(" "))
     }
@@ -81,8 +81,8 @@ impl Text {
 }
 
 #[derive(Clone, Debug)]
-enum Call {
-    Write(&'static str, Text),
+enum PageCall {
+    Write(&'static str, PageText),
     /// Says something else of a page, whatever it refers to.
     Touch(&'static str),
     Remove(&'static str),
@@ -91,7 +91,7 @@ enum Call {
     Rollback(&'static str),
 }
 
-impl Call {
+impl PageCall {
     fn named(&self) -> (&'static str, Value) {
         match self {
             Self::Write(key, text) => {
@@ -125,40 +125,40 @@ fn source(name: &str, entities: &[&str]) -> Value {
     })
 }
 
-fn text() -> impl Strategy<Value = Text> {
+fn text() -> impl Strategy<Value = PageText> {
     let refs = [&KEYS[..], &["Revenue Policy", "a b"]].concat();
     let sl_refs =
         vec!["s", "s.m", "s.g", "s.id", "t", "t.n", "BIG", "BIG.gone", "wh/s", "orbit/s.m", "bi/s", "gone", "s."];
     let list = |of: Vec<&'static str>| prop::collection::vec(select(of), 0..3);
     (prop::collection::vec(select(PIECES.to_vec()), 0..4), list(refs), list(sl_refs))
-        .prop_map(|(body, refs, sl_refs)| Text { body, refs, sl_refs })
+        .prop_map(|(body, refs, sl_refs)| PageText { body, refs, sl_refs })
 }
 
 fn entities() -> impl Strategy<Value = Vec<&'static str>> {
     prop::sample::subsequence(ENTITIES.to_vec(), 0..=ENTITIES.len())
 }
 
-fn call() -> impl Strategy<Value = Call> {
+fn call() -> impl Strategy<Value = PageCall> {
     let (key, name, target) = (|| select(KEYS.to_vec()), || select(SOURCES.to_vec()), || select(TARGETS.to_vec()));
     prop_oneof![
-        5 => (key(), text()).prop_map(|(key, text)| Call::Write(key, text)),
-        1 => key().prop_map(Call::Touch),
-        2 => key().prop_map(Call::Remove),
-        3 => (target(), name(), entities()).prop_map(|(connection, name, entities)| Call::Source(connection, name, entities)),
-        2 => (target(), name()).prop_map(|(connection, name)| Call::Drop(connection, name)),
-        1 => name().prop_map(Call::Rollback),
+        5 => (key(), text()).prop_map(|(key, text)| PageCall::Write(key, text)),
+        1 => key().prop_map(PageCall::Touch),
+        2 => key().prop_map(PageCall::Remove),
+        3 => (target(), name(), entities()).prop_map(|(connection, name, entities)| PageCall::Source(connection, name, entities)),
+        2 => (target(), name()).prop_map(|(connection, name)| PageCall::Drop(connection, name)),
+        1 => name().prop_map(PageCall::Rollback),
     ]
 }
 
 /// A project, and what the units of a run do in it.
 #[derive(Clone, Debug)]
-struct Case {
-    pages: Vec<(&'static str, Text)>,
+struct ReferenceCase {
+    pages: Vec<(&'static str, PageText)>,
     sources: Vec<(&'static str, &'static str, Vec<&'static str>)>,
-    units: Vec<Vec<Call>>,
+    units: Vec<Vec<PageCall>>,
 }
 
-fn case() -> impl Strategy<Value = Case> {
+fn case() -> impl Strategy<Value = ReferenceCase> {
     let connections = vec!["orbit", "wh", "bi"];
     let sources = (select(connections), select(SOURCES.to_vec()), entities());
     (
@@ -166,18 +166,18 @@ fn case() -> impl Strategy<Value = Case> {
         prop::collection::vec(sources, 0..4),
         prop::collection::vec(prop::collection::vec(call(), 1..5), 1..4),
     )
-        .prop_map(|(pages, sources, units)| Case { pages, sources, units })
+        .prop_map(|(pages, sources, units)| ReferenceCase { pages, sources, units })
 }
 
 /// The project of a case, planned.
-struct Site {
+struct ReferenceProject {
     dir: tempfile::TempDir,
     project: Project,
     units: Vec<WorkUnit>,
 }
 
-impl Site {
-    fn new(case: &Case) -> Self {
+impl ReferenceProject {
+    fn new(case: &ReferenceCase) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| {
             let path = dir.path().join(path);
@@ -206,25 +206,28 @@ impl Site {
         self.dir.path()
     }
 
-    fn oracle(&self) -> Oracle {
-        Oracle::read(self.root())
+    fn oracle(&self) -> ReferenceOracle {
+        ReferenceOracle::read(self.root())
     }
 
     /// Carries out `calls` as an attempt at a unit. Some of them are declined.
-    fn attempt(&self, number: usize, calls: &[Call], place: &Place) -> Attempt {
-        let attempt = Attempt::open(&self.project, &self.units[number], &job(), 1, Amended::No, place).unwrap();
+    fn attempt(&self, number: usize, calls: &[PageCall], place: &WorkspaceSpec) -> UnitAttempt {
+        let attempt =
+            UnitAttempt::open(&self.project, &self.units[number], &job(), 1, PromptAmendment::Unchanged, place)
+                .unwrap();
         let ledger = ("record_verification_ledger", json!({"summary": "read it"}));
-        for (name, arguments) in std::iter::once(ledger).chain(calls.iter().map(Call::named)) {
+        for (name, arguments) in std::iter::once(ledger).chain(calls.iter().map(PageCall::named)) {
             attempt.tools().call(&ToolCall { name: name.into(), arguments, tool_use_id: None });
         }
         attempt
     }
 
     /// A run without history: good attempts are published one after the other, though all began at the same time.
-    fn run_overlay(&self, case: &Case) {
-        let place = |number| Place::Overlay(self.project.deck_dir().join(format!("runs/r/work/{number}")));
+    fn run_overlay(&self, case: &ReferenceCase) {
+        let place = |number| WorkspaceSpec::Overlay(self.project.state_dir().join(format!("runs/r/work/{number}")));
         let units = case.units.iter().enumerate();
-        let attempts: Vec<Attempt> = units.map(|(number, calls)| self.attempt(number, calls, &place(number))).collect();
+        let attempts: Vec<UnitAttempt> =
+            units.map(|(number, calls)| self.attempt(number, calls, &place(number))).collect();
         for attempt in attempts {
             if is_good(&attempt) {
                 // Others may have changed the same files meanwhile.
@@ -234,7 +237,7 @@ impl Site {
     }
 
     /// A run of a git project. What became of the patches.
-    fn run_git(&self, case: &Case) -> Vec<Integrated> {
+    fn run_git(&self, case: &ReferenceCase) -> Vec<PatchOutcome> {
         for args in
             [&["init", "--quiet", "--initial-branch=main"][..], &["add", "--all"], &["commit", "--quiet", "-m", "one"]]
         {
@@ -243,42 +246,42 @@ impl Site {
             assert!(git.env("GIT_CONFIG_GLOBAL", "/dev/null").status().unwrap().success());
         }
         let repository = Repository::find(self.root()).unwrap().unwrap();
-        repository.hide_ours().unwrap();
-        let head = repository.ready(&[]).unwrap();
+        repository.ignore_state_dirs().unwrap();
+        let head = repository.check_ready(&[]).unwrap();
         let trees = Worktrees::new(repository, "local-1", &head.commit);
         let mut patches = Vec::new();
         for (number, calls) in case.units.iter().enumerate() {
-            let place = Place::Worktree { trees: Arc::clone(&trees), index: number };
+            let place = WorkspaceSpec::Worktree { worktrees: Arc::clone(&trees), unit_index: number };
             let attempt = self.attempt(number, calls, &place);
             if !is_good(&attempt) {
                 continue;
             }
-            let Delivered::Patch { path, .. } = attempt.deliver().unwrap() else { panic!("no patch") };
+            let DeliveredArtifact::Patch { path, .. } = attempt.deliver().unwrap() else { panic!("no patch") };
             let file = path.map(|path| self.project.root.join(path));
             let unit = self.units[number].planned.unit.clone();
-            let targets = self.project.targets(Some("orbit"));
-            patches.push(Patch { unit, file, semantic_layer: true, targets });
+            let targets = self.project.target_ids(Some("orbit"));
+            patches.push(UnitPatch { unit, file, may_change_semantic_layer: true, targets });
         }
-        let mut integration = Integration::begin(&trees, self.project.targets(Some("orbit"))).unwrap();
+        let mut integration = PatchIntegrator::open(&trees, self.project.target_ids(Some("orbit"))).unwrap();
         let mut results = Vec::new();
-        integration.integrate(&patches, |_, integrated| results.push(integrated.clone())).unwrap();
+        integration.integrate_all(&patches, |_, integrated| results.push(integrated.clone())).unwrap();
         integration.save("ingest", &[]).unwrap();
         results
     }
 }
 
-fn is_good(attempt: &Attempt) -> bool {
+fn is_good(attempt: &UnitAttempt) -> bool {
     let checked = attempt.check();
-    checked.dangling.is_empty() && checked.invalid.is_empty()
+    checked.dangling_links.is_empty() && checked.invalid.is_empty()
 }
 
-fn job() -> Job {
-    Job::at("2026-03-17T15:30:01Z".parse().unwrap())
+fn job() -> KtxJob {
+    KtxJob::new("2026-03-17T15:30:01Z".parse().unwrap())
 }
 
 /// What a run left is what KTX ingests beside: it refuses nothing and mends nothing but what was so before, in pages
 /// that no unit touched.
-fn passes_the_gates(before: &Oracle, after: &Oracle) -> Result<(), TestCaseError> {
+fn passes_the_gates(before: &ReferenceOracle, after: &ReferenceOracle) -> Result<(), TestCaseError> {
     let wrong =
         [(before.refused(&TARGETS), after.refused(&TARGETS)), (before.repaired(&TARGETS), after.repaired(&TARGETS))];
     for (were, are) in wrong {
@@ -293,8 +296,8 @@ fn passes_the_gates(before: &Oracle, after: &Oracle) -> Result<(), TestCaseError
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
     #[test]
-    fn what_is_published_passes_the_gates(case in case()) {
-        let site = Site::new(&case);
+    fn published_pages_pass_the_gates(case in case()) {
+        let site = ReferenceProject::new(&case);
         let before = site.oracle();
         site.run_overlay(&case);
         passes_the_gates(&before, &site.oracle())?;
@@ -304,29 +307,30 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(10))]
     #[test]
-    fn what_is_committed_passes_the_gates(case in case()) {
-        let site = Site::new(&case);
+    fn committed_pages_pass_the_gates(case in case()) {
+        let site = ReferenceProject::new(&case);
         let before = site.oracle();
         site.run_git(&case);
         passes_the_gates(&before, &site.oracle())?;
     }
 }
 
-fn says(body: &'static str) -> Text {
-    Text { body: vec![body], refs: Vec::new(), sl_refs: Vec::new() }
+fn says(body: &'static str) -> PageText {
+    PageText { body: vec![body], refs: Vec::new(), sl_refs: Vec::new() }
 }
 
 /// The gates refuse what KTX was seen to refuse, so the properties above are about something.
 #[test]
-fn the_gates_refuse_what_leads_nowhere() {
+fn gates_refuse_dangling_references() {
     let lists =
-        Text { body: vec![], refs: vec!["gone-1", "Revenue Policy", "UP"], sl_refs: vec!["gone", "s.m", "s.id"] };
+        PageText { body: vec![], refs: vec!["gone-1", "Revenue Policy", "UP"], sl_refs: vec!["gone", "s.m", "s.id"] };
     let pages = vec![
         ("a", says("[[missing-page]] [[No Key]]")),
         ("b", says("`source:x` `table:x` `s.nomeasure` `x.nomeasure` `s.m`")),
         ("c", lists),
     ];
-    let site = Site::new(&Case { pages, sources: vec![("wh", "s", vec!["m"])], units: vec![vec![]] });
+    let site =
+        ReferenceProject::new(&ReferenceCase { pages, sources: vec![("wh", "s", vec!["m"])], units: vec![vec![]] });
     let oracle = site.oracle();
     let refused = oracle.refused(&TARGETS).into_iter().map(|(key, why)| format!("{key} {why}"));
     assert_eq!(
@@ -338,57 +342,57 @@ fn the_gates_refuse_what_leads_nowhere() {
 }
 
 #[test]
-fn pages_that_were_wrong_before_cost_nobody() {
-    let wrong = Text { body: vec!["[[e_2]] `source:t` `s.n`"], refs: vec!["d-1"], sl_refs: vec!["gone", "s"] };
-    let about = Text { body: vec!["`s.m`"], refs: vec!["a"], sl_refs: vec!["BIG.m"] };
-    let case = Case {
+fn previously_invalid_pages_do_not_fail_units() {
+    let wrong = PageText { body: vec!["[[e_2]] `source:t` `s.n`"], refs: vec!["d-1"], sl_refs: vec!["gone", "s"] };
+    let about = PageText { body: vec!["`s.m`"], refs: vec!["a"], sl_refs: vec!["BIG.m"] };
+    let case = ReferenceCase {
         pages: vec![("a", wrong.clone())],
         sources: vec![("wh", "s", vec!["m"])],
         units: vec![
-            vec![Call::Source("wh", "s", vec!["m", "g"]), Call::Source("wh", "BIG", vec!["m"])],
-            vec![Call::Write("c", says("`s.m`"))],
-            vec![Call::Source("wh", "BIG", vec!["m"]), Call::Write("b", about)],
+            vec![PageCall::Source("wh", "s", vec!["m", "g"]), PageCall::Source("wh", "BIG", vec!["m"])],
+            vec![PageCall::Write("c", says("`s.m`"))],
+            vec![PageCall::Source("wh", "BIG", vec!["m"]), PageCall::Write("b", about)],
         ],
     };
-    let site = Site::new(&case);
+    let site = ReferenceProject::new(&case);
     let before = site.oracle();
     let results = site.run_git(&case);
-    assert!(results.iter().all(|of| matches!(of, Integrated::Accepted { .. })), "{results:?}");
+    assert!(results.iter().all(|of| matches!(of, PatchOutcome::Accepted { .. })), "{results:?}");
     assert!(site.oracle().has_same(&before, "a"));
     assert_eq!(fs::read_to_string(site.root().join("wiki/global/a.md")).unwrap(), wrong.page(), "nobody touched it");
 }
 
 /// Who comes second pays; entries of `sl_refs` are taken out instead.
 #[test]
-fn what_another_unit_breaks_costs_a_unit_or_is_repaired() {
-    let lists = |sl_refs: Vec<&'static str>| Text { body: vec!["x"], refs: Vec::new(), sl_refs };
-    let run = |units: Vec<Vec<Call>>| {
+fn reference_broken_by_another_unit_fails_or_is_repaired() {
+    let lists = |sl_refs: Vec<&'static str>| PageText { body: vec!["x"], refs: Vec::new(), sl_refs };
+    let run = |units: Vec<Vec<PageCall>>| {
         let pages = vec![("a", lists(vec!["s", "t.m", "gone"])), ("d-1", says("x"))];
         let sources = vec![("wh", "s", vec!["m"]), ("wh", "t", vec!["m"])];
-        let case = Case { pages, sources, units };
-        let site = Site::new(&case);
+        let case = ReferenceCase { pages, sources, units };
+        let site = ReferenceProject::new(&case);
         let results =
-            site.run_git(&case).iter().map(|of| matches!(of, Integrated::Accepted { .. })).collect::<Vec<_>>();
+            site.run_git(&case).iter().map(|of| matches!(of, PatchOutcome::Accepted { .. })).collect::<Vec<_>>();
         let page =
             |key: &str| fs::read_to_string(site.root().join(format!("wiki/global/{key}.md"))).unwrap_or_default();
         (results, page("a"), page("b"))
     };
-    let drop_s = || vec![Call::Drop("wh", "s")];
-    let (results, a, _) = run(vec![drop_s(), vec![Call::Write("b", says("`s.m`"))]]);
+    let drop_s = || vec![PageCall::Drop("wh", "s")];
+    let (results, a, _) = run(vec![drop_s(), vec![PageCall::Write("b", says("`s.m`"))]]);
     assert_eq!(results, [true, true], "nothing is said of a source that is gone");
     assert!(!a.contains("- s\n") && a.contains("t.m") && a.contains("gone"), "{a}");
 
-    let (results, ..) = run(vec![drop_s(), vec![Call::Write("b", says("`source:s`"))]]);
+    let (results, ..) = run(vec![drop_s(), vec![PageCall::Write("b", says("`source:s`"))]]);
     assert_eq!(results, [true, false]);
-    let (results, ..) = run(vec![vec![Call::Write("b", says("`source:s`"))], drop_s()]);
+    let (results, ..) = run(vec![vec![PageCall::Write("b", says("`source:s`"))], drop_s()]);
     assert_eq!(results, [true, false]);
-    let (results, ..) = run(vec![drop_s(), vec![Call::Write("b", lists(vec!["s"]))]]);
+    let (results, ..) = run(vec![drop_s(), vec![PageCall::Write("b", lists(vec!["s"]))]]);
     assert_eq!(results, [true, false]);
-    let (results, a, b) = run(vec![vec![Call::Write("b", lists(vec!["s", "t"]))], drop_s()]);
+    let (results, a, b) = run(vec![vec![PageCall::Write("b", lists(vec!["s", "t"]))], drop_s()]);
     assert_eq!(results, [true, true]);
     assert!(!b.contains("- s\n") && b.contains("- t\n") && a.contains("gone"), "{b}");
-    let (results, ..) = run(vec![vec![Call::Remove("d-1")], vec![Call::Write("b", says("[[d-1]]"))]]);
+    let (results, ..) = run(vec![vec![PageCall::Remove("d-1")], vec![PageCall::Write("b", says("[[d-1]]"))]]);
     assert_eq!(results, [true, false]);
-    let (results, ..) = run(vec![vec![Call::Write("b", says("[[d-1]]"))], vec![Call::Remove("d-1")]]);
+    let (results, ..) = run(vec![vec![PageCall::Write("b", says("[[d-1]]"))], vec![PageCall::Remove("d-1")]]);
     assert_eq!(results, [true, false]);
 }

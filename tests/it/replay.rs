@@ -8,13 +8,13 @@ use std::{
 };
 
 use ingestdeck::{
-    decode::{self, Kind},
-    replay::{self, Direction, FileSource, Format, Needle, OpenError, detect::Refusal},
+    decode::{self, LineKind},
+    replay::{self, Direction, EscapedNeedle, FileSource, InputFormat, OpenError, detect::UnsupportedInput},
     run::{
         Timeline,
-        source::{Arrived, Lane, Progress, Source},
+        entry_source::{EntryRef, EntryScope, EntrySource, PollStatus},
     },
-    tape::{Body, Entry, Millis, Seq},
+    tape::{EntryBody, Millis, Seq, TapeEntry},
 };
 use proptest::prelude::*;
 
@@ -22,7 +22,7 @@ use crate::support::fuzz::fuzz;
 
 /// An entry that outlives its source's buffer.
 #[derive(Clone, Debug, PartialEq)]
-struct Kept {
+struct OwnedEntry {
     seq: u64,
     at: u64,
     lane: String,
@@ -30,45 +30,45 @@ struct Kept {
     intact: bool,
 }
 
-fn keep(arrived: &Arrived<'_>) -> Kept {
-    let lane = match arrived.lane {
-        Lane::Run => "run".into(),
-        Lane::Attempt(unit, number) => format!("{unit}#{number}"),
-        Lane::BySession => "session".into(),
+fn keep(arrived: &EntryRef<'_>) -> OwnedEntry {
+    let lane = match arrived.scope {
+        EntryScope::Run => "run".into(),
+        EntryScope::Attempt(unit, number) => format!("{unit}#{number}"),
+        EntryScope::BySession => "session".into(),
     };
     let body = match &arrived.body {
-        Body::Out(bytes) => format!("out {}", String::from_utf8_lossy(bytes)),
-        Body::In(bytes) => format!("in {}", String::from_utf8_lossy(bytes)),
-        Body::Note(bytes) => format!("note {}", String::from_utf8_lossy(bytes)),
-        Body::Raw(bytes) => format!("raw {bytes:?}"),
-        Body::Err(text) => format!("err {text}"),
+        EntryBody::Out(bytes) => format!("out {}", String::from_utf8_lossy(bytes)),
+        EntryBody::In(bytes) => format!("in {}", String::from_utf8_lossy(bytes)),
+        EntryBody::Note(bytes) => format!("note {}", String::from_utf8_lossy(bytes)),
+        EntryBody::Raw(bytes) => format!("raw {bytes:?}"),
+        EntryBody::Err(text) => format!("err {text}"),
     };
-    Kept { seq: arrived.seq.0, at: arrived.at.0, lane, body, intact: arrived.intact }
+    OwnedEntry { seq: arrived.seq.0, at: arrived.at.0, lane, body, intact: arrived.is_well_formed }
 }
 
 /// Polls until there is nothing more, in steps of `step` bytes.
-fn drain(source: &mut impl Source, step: usize) -> (Vec<Kept>, Progress) {
+fn drain(source: &mut impl EntrySource, step: usize) -> (Vec<OwnedEntry>, PollStatus) {
     let mut kept = Vec::new();
     loop {
         match source.poll(step, &mut |arrived| kept.push(keep(&arrived))).unwrap() {
-            Progress::More => {}
+            PollStatus::More => {}
             progress => return (kept, progress),
         }
     }
 }
 
-fn read(source: &mut impl Source, seq: u64) -> Option<Kept> {
+fn read(source: &mut impl EntrySource, seq: u64) -> Option<OwnedEntry> {
     let mut kept = None;
     let found = source.read(Seq(seq), &mut |arrived| kept = Some(keep(&arrived))).unwrap();
     assert_eq!(found, kept.is_some());
     kept
 }
 
-struct Scratch {
+struct ScratchDir {
     directory: tempfile::TempDir,
 }
 
-impl Scratch {
+impl ScratchDir {
     fn new() -> Self {
         Self { directory: tempfile::tempdir().unwrap() }
     }
@@ -89,7 +89,7 @@ const HEADER: &str =
 
 #[test]
 fn a_tape_gives_its_entries_with_lanes_and_times() {
-    let scratch = Scratch::new();
+    let scratch = ScratchDir::new();
     let text = format!(
         "{HEADER}\n\
          {{\"seq\":0,\"at\":5,\"note\":{{\"kind\":\"limit_lifted\"}}}}\n\
@@ -98,11 +98,11 @@ fn a_tape_gives_its_entries_with_lanes_and_times() {
          {{\"seq\":3,\"at\":11,\"unit\":\"u\",\"tr"
     );
     let mut source = FileSource::open(&scratch.file("anything.bin", text)).unwrap();
-    assert_eq!(source.format(), Format::Tape);
-    assert!(source.origin().has_times);
-    assert_eq!(source.origin().name, "00000000-0000-0000-0000-000000000007");
+    assert_eq!(source.format(), InputFormat::Tape);
+    assert!(source.info().has_times);
+    assert_eq!(source.info().name, "00000000-0000-0000-0000-000000000007");
     let (kept, progress) = drain(&mut source, usize::MAX);
-    assert_eq!(progress, Progress::End);
+    assert_eq!(progress, PollStatus::End);
     let lines: Vec<String> = kept.iter().map(|kept| format!("{} {} {}", kept.at, kept.lane, kept.body)).collect();
     assert_eq!(
         lines[..3],
@@ -120,7 +120,7 @@ fn a_tape_gives_its_entries_with_lanes_and_times() {
 
 #[test]
 fn times_of_a_capture_count_from_its_first_one() {
-    let scratch = Scratch::new();
+    let scratch = ScratchDir::new();
     let text = concat!(
         "{\"type\":\"system\",\"subtype\":\"init\",\"session_id\":\"s\"}\n",
         "{\"type\":\"user\",\"session_id\":\"s\",\"uuid\":\"u\",\"timestamp\":\"2026-01-01T00:00:01Z\"}\n",
@@ -132,43 +132,43 @@ fn times_of_a_capture_count_from_its_first_one() {
     let mut source = FileSource::open(&scratch.file("a", text)).unwrap();
     let (kept, _) = drain(&mut source, 1);
     assert_eq!(kept.iter().map(|kept| kept.at).collect::<Vec<_>>(), [0, 0, 0, 2250, 0]);
-    assert_eq!(source.origin().started_at.unwrap().to_string(), "2026-01-01T00:00:01Z");
+    assert_eq!(source.info().started_at.unwrap().to_string(), "2026-01-01T00:00:01Z");
     for entry in kept.iter().rev() {
         assert_eq!(read(&mut source, entry.seq).as_ref(), Some(entry));
     }
 }
 
 #[test]
-fn a_file_without_times_is_paced_and_says_so() {
-    let scratch = Scratch::new();
+fn file_without_times_is_paced_with_a_notice() {
+    let scratch = ScratchDir::new();
     let mut source = FileSource::open(&scratch.file("a", "{\"type\":\"x\"}\n".repeat(3))).unwrap();
-    assert!(!source.origin().has_times);
+    assert!(!source.info().has_times);
     let (kept, _) = drain(&mut source, 1);
     assert_eq!(kept.iter().map(|kept| kept.at).collect::<Vec<_>>(), [0, 100, 200]);
 }
 
 #[test]
 fn a_pretty_printed_document_is_one_entry_on_one_line() {
-    let scratch = Scratch::new();
+    let scratch = ScratchDir::new();
     let mut source = FileSource::open(&scratch.file("a", "{\r\n \"type\":\n  \"result\",\"a\":\"b\\n\"\n}\n")).unwrap();
-    assert_eq!(source.format(), Format::Document);
+    assert_eq!(source.format(), InputFormat::Document);
     let (kept, progress) = drain(&mut source, 1);
-    assert_eq!(progress, Progress::End);
+    assert_eq!(progress, PollStatus::End);
     assert_eq!(kept.len(), 1);
     assert_eq!(kept[0].body, "out {   \"type\":   \"result\",\"a\":\"b\\n\" }");
     assert_eq!(read(&mut source, 0).as_ref(), Some(&kept[0]));
 }
 
 #[test]
-fn what_cannot_be_replayed_is_refused_by_kind() {
-    let scratch = Scratch::new();
+fn unsupported_files_are_refused_by_kind() {
+    let scratch = ScratchDir::new();
     let open = |path: &Path| FileSource::open(path).unwrap_err();
     assert!(matches!(open(&scratch.path("missing")), OpenError::NotFound { .. }));
     assert!(matches!(open(scratch.directory.path()), OpenError::Directory { .. }));
     let newer = open(&scratch.file("newer", "{\"tape\":9}\n"));
     assert!(newer.to_string().ends_with("tape format 9 is newer than this program reads (1); use a newer ingestdeck"));
     let binary = open(&scratch.file("image", b"\x89PNG\r\n\x1a\n\x00\x00\x00\x0dIHDR\x00\xff\xfe"));
-    assert!(matches!(binary, OpenError::Refused { refusal: Refusal::Binary, .. }), "{binary}");
+    assert!(matches!(binary, OpenError::Unsupported { refusal: UnsupportedInput::Binary, .. }), "{binary}");
     let packed = open(&scratch.file("t.gz", b"\x1f\x8b\x08\x00"));
     assert!(packed.to_string().contains("zcat"), "{packed}");
     let torn = open(&scratch.file("t.zst", b"\x28\xb5\x2f\xfd\x04\x00"));
@@ -179,8 +179,8 @@ fn what_cannot_be_replayed_is_refused_by_kind() {
 
 /// Whatever its name is: the content tells.
 #[test]
-fn a_packed_record_reads_as_if_it_were_not() {
-    let scratch = Scratch::new();
+fn compressed_tape_reads_like_plain_tape() {
+    let scratch = ScratchDir::new();
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
     for name in ["tapes/demo.jsonl", "captures/success_tools.jsonl"] {
         let bytes = std::fs::read(fixtures.join(name)).unwrap();
@@ -193,7 +193,7 @@ fn a_packed_record_reads_as_if_it_were_not() {
         while found.len() < expected.len() {
             let (more, progress) = drain(&mut unpacked, 1 << 20);
             found.extend(more);
-            assert!(progress != Progress::End || found.len() == expected.len());
+            assert!(progress != PollStatus::End || found.len() == expected.len());
         }
         assert_eq!(found, expected, "{name}");
     }
@@ -201,16 +201,16 @@ fn a_packed_record_reads_as_if_it_were_not() {
 
 #[test]
 fn an_empty_file_opens_and_ends() {
-    let scratch = Scratch::new();
+    let scratch = ScratchDir::new();
     let mut source = FileSource::open(&scratch.file("empty.jsonl", "")).unwrap();
-    assert_eq!(drain(&mut source, 1), (vec![], Progress::End));
-    assert_eq!((source.origin().format, source.origin().fallback_unit.as_str()), ("empty file", "empty"));
+    assert_eq!(drain(&mut source, 1), (vec![], PollStatus::End));
+    assert_eq!((source.info().format, source.info().fallback_unit.as_str()), ("empty file", "empty"));
     source.rewind(Seq(0)).unwrap();
 }
 
 #[test]
 fn a_pipe_is_read_like_a_file_and_can_be_read_again() {
-    let scratch = Scratch::new();
+    let scratch = ScratchDir::new();
     let path = scratch.path("pipe");
     nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
     let writer = std::thread::spawn({
@@ -229,7 +229,7 @@ fn a_pipe_is_read_like_a_file_and_can_be_read_again() {
     loop {
         let (more, progress) = drain(&mut source, 4096);
         kept.extend(more);
-        if progress == Progress::End {
+        if progress == PollStatus::End {
             break;
         }
         assert!(Instant::now() < deadline, "the pipe never ended");
@@ -243,34 +243,34 @@ fn a_pipe_is_read_like_a_file_and_can_be_read_again() {
 
 /// Somebody looks back on a run that goes on, from its very end; meanwhile nothing new was written.
 #[test]
-fn a_growing_record_is_read_on_from_its_end_after_a_look_back() {
-    let scratch = Scratch::new();
+fn growing_tape_continues_after_a_seek_back() {
+    let scratch = ScratchDir::new();
     let tape = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tapes/demo.jsonl")).unwrap();
     let half = memchr::memrchr(b'\n', &tape[..tape.len() / 2]).unwrap() + 1;
     let path = scratch.file("tape", &tape[..half]);
     let (source, finish) = FileSource::follow(&path).unwrap();
     let mut timeline = Timeline::new(Box::new(source));
-    while timeline.advance(1 << 20, &mut |_| {}).unwrap() == Progress::More {}
-    let entries = timeline.story().state.entries;
+    while timeline.advance(1 << 20, &mut |_| {}).unwrap() == PollStatus::More {}
+    let entries = timeline.view().state.entries;
     timeline.seek(0).unwrap();
     timeline.advance(1, &mut |_| {}).unwrap();
-    assert_eq!(timeline.scout(1 << 20).unwrap(), Progress::Waiting, "nothing has come since");
-    assert_eq!(timeline.known(), entries);
+    assert_eq!(timeline.prefetch(1 << 20).unwrap(), PollStatus::Waiting, "nothing has come since");
+    assert_eq!(timeline.known_entries(), entries);
     std::fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(&tape[half..]).unwrap();
     finish.finish();
-    while timeline.scout(1 << 20).unwrap() != Progress::End {}
+    while timeline.prefetch(1 << 20).unwrap() != PollStatus::End {}
     let all = memchr::memchr_iter(b'\n', &tape).count() as u64 - 1;
-    assert_eq!(timeline.known(), all);
+    assert_eq!(timeline.known_entries(), all);
     timeline.seek(all).unwrap();
-    assert_eq!(timeline.story().state.entries, all);
+    assert_eq!(timeline.view().state.entries, all);
 }
 
 #[test]
-fn a_followed_file_that_shrinks_or_is_replaced_is_told() {
-    let scratch = Scratch::new();
+fn followed_file_that_shrinks_is_reported() {
+    let scratch = ScratchDir::new();
     let path = scratch.file("a", "{\"type\":\"x\"}\n{\"type\":\"y\"}\n");
     let (mut source, _finish) = FileSource::follow(&path).unwrap();
-    assert_eq!(drain(&mut source, 1).1, Progress::Waiting);
+    assert_eq!(drain(&mut source, 1).1, PollStatus::Waiting);
     File::options().write(true).open(&path).unwrap().set_len(3).unwrap();
     let error = source.poll(1, &mut |_| {}).unwrap_err();
     assert!(error.to_string().contains("became shorter"), "{error}");
@@ -285,14 +285,14 @@ fn a_followed_file_that_shrinks_or_is_replaced_is_told() {
 
 #[test]
 fn a_finished_file_that_shrinks_is_an_error_and_no_crash() {
-    let scratch = Scratch::new();
+    let scratch = ScratchDir::new();
     let path = scratch.file("a", "{\"type\":\"x\"}\n".repeat(100_000));
     let mut source = FileSource::open(&path).unwrap();
     source.poll(100, &mut |_| {}).unwrap();
     File::options().write(true).open(&path).unwrap().set_len(50).unwrap();
     let error = loop {
         match source.poll(1 << 16, &mut |_| {}) {
-            Ok(Progress::More) => {}
+            Ok(PollStatus::More) => {}
             Ok(progress) => unreachable!("{progress:?} on a file that was cut"),
             Err(error) => break error,
         }
@@ -337,11 +337,11 @@ proptest! {
         looks in prop::collection::vec(any::<prop::sample::Index>(), 1..8),
         ahead in 0..100_000_usize,
     ) {
-        let scratch = Scratch::new();
+        let scratch = ScratchDir::new();
         let path = scratch.file("a", &content);
         let Ok(mut source) = FileSource::open(&path) else { return Ok(()) };
         let (whole, progress) = drain(&mut source, usize::MAX);
-        prop_assert_eq!(progress, Progress::End);
+        prop_assert_eq!(progress, PollStatus::End);
         prop_assert!(whole.iter().enumerate().all(|(position, kept)| kept.seq == position as u64));
 
         let mut pieces = FileSource::open(&path).unwrap();
@@ -364,7 +364,7 @@ proptest! {
 
     #[test]
     fn a_growing_file_ends_as_the_whole_one(content in content(), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6)) {
-        let scratch = Scratch::new();
+        let scratch = ScratchDir::new();
         let Ok(mut source) = FileSource::open(&scratch.file("whole", &content)) else { return Ok(()) };
         let whole = drain(&mut source, usize::MAX).0;
 
@@ -375,7 +375,7 @@ proptest! {
         cuts.push(content.len());
         let path = scratch.file("growing", &content[..first]);
         let (mut growing, finish) = FileSource::follow(&path).unwrap();
-        prop_assume!(growing.format() == source.format() && growing.origin().has_times == source.origin().has_times);
+        prop_assume!(growing.format() == source.format() && growing.info().has_times == source.info().has_times);
         let mut file = File::options().append(true).open(&path).unwrap();
         let mut kept = Vec::new();
         let mut written = first;
@@ -383,12 +383,12 @@ proptest! {
             file.write_all(&content.as_bytes()[written..cut]).unwrap();
             written = cut;
             let (more, progress) = drain(&mut growing, 1000);
-            prop_assert_eq!(progress, Progress::Waiting);
+            prop_assert_eq!(progress, PollStatus::Waiting);
             kept.extend(more);
         }
         finish.finish();
         let (more, progress) = drain(&mut growing, 1000);
-        prop_assert_eq!(progress, Progress::End);
+        prop_assert_eq!(progress, PollStatus::End);
         kept.extend(more);
         prop_assert_eq!(kept, whole);
     }
@@ -399,10 +399,10 @@ proptest! {
         needle in "[ab]{1,3}",
         from in 0..45_u64,
     ) {
-        let scratch = Scratch::new();
+        let scratch = ScratchDir::new();
         let text: String = lines.iter().map(|line| format!("{{\"type\":\"{line}\"}}\n")).collect();
         let index = FileSource::open(&scratch.file("a", text)).unwrap().index();
-        let sought = Needle::new(&needle).unwrap();
+        let sought = EscapedNeedle::new(&needle).unwrap();
         let hits: Vec<u64> = (0..).zip(&lines).filter(|(_, line)| line.contains(&needle)).map(|(at, _)| at).collect();
         let find = |direction| index.find(&sought, Seq(from), direction, &|| true).unwrap().map(|seq| seq.0);
         prop_assert_eq!(find(Direction::Forward), hits.iter().copied().find(|hit| *hit >= from));
@@ -412,36 +412,37 @@ proptest! {
 
 #[test]
 fn search_crosses_blocks_and_knows_escapes() {
-    let scratch = Scratch::new();
+    let scratch = ScratchDir::new();
     // Around a border between blocks every position of the match is tried.
     for shift in 0..40 {
         let pad = "x".repeat((1 << 20) - 40 + shift);
         let path = scratch.file("a", format!("{{\"type\":\"{pad}\"}}\n{{\"type\":\"needle here\"}}\n"));
         let index = FileSource::open(&path).unwrap().index();
-        let needle = Needle::new("needle").unwrap();
+        let needle = EscapedNeedle::new("needle").unwrap();
         assert_eq!(index.find(&needle, Seq(0), Direction::Forward, &|| true).unwrap(), Some(Seq(1)), "{shift}");
         assert_eq!(index.find(&needle, Seq(2), Direction::Backward, &|| true).unwrap(), Some(Seq(1)), "{shift}");
     }
     let text = "{\"type\":\"needle\"}\n{\"type\":\"caf\\u00e9 \\\"q\\\"\"}\n{\"type\":\"x\"}\n";
     let index = FileSource::open(&scratch.file("a", text)).unwrap().index();
-    let find = |text: &str, direction| index.find(&Needle::new(text).unwrap(), Seq(99), direction, &|| true).unwrap();
+    let find =
+        |text: &str, direction| index.find(&EscapedNeedle::new(text).unwrap(), Seq(99), direction, &|| true).unwrap();
     assert_eq!(find("café", Direction::Backward), Some(Seq(1)));
     assert_eq!(find("\"q\"", Direction::Backward), Some(Seq(1)));
     assert_eq!(find("needle", Direction::Backward), Some(Seq(0)));
     assert_eq!(find("needle", Direction::Forward), None);
-    assert!(Needle::new("").is_none());
+    assert!(EscapedNeedle::new("").is_none());
 }
 
 /// What a capture is, told by the name its recorder gave it.
-fn expected(name: &str, length: usize) -> Format {
+fn expected(name: &str, length: usize) -> InputFormat {
     if length == 0 {
-        Format::Empty
+        InputFormat::Empty
     } else if name.starts_with("ondisk_") {
-        Format::SessionFile
+        InputFormat::SessionFile
     } else if name.ends_with(".transcript.jsonl") || name.ends_with("_control.jsonl") {
-        Format::TwoWay
+        InputFormat::TwoWay
     } else {
-        Format::Capture
+        InputFormat::Capture
     }
 }
 
@@ -466,13 +467,13 @@ fn every_capture_of_the_real_cli_opens_and_reads_both_ways() {
             let mut source = FileSource::open(&path).unwrap();
             assert_eq!(source.format(), expected(&name, content.len()), "{name}");
             let (kept, progress) = drain(&mut source, 700);
-            assert_eq!(progress, Progress::End);
+            assert_eq!(progress, PollStatus::End);
             let lines = content.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).count();
-            let entries = if source.format() == Format::Document { 1 } else { lines };
+            let entries = if source.format() == InputFormat::Document { 1 } else { lines };
             assert_eq!(kept.len(), entries, "{name}");
             assert!(kept.iter().all(|entry| entry.intact && !entry.body.starts_with("raw")), "{name}");
-            if matches!(source.format(), Format::SessionFile | Format::TwoWay) {
-                assert!(source.origin().has_times && kept.iter().any(|entry| entry.at > 0), "{name}");
+            if matches!(source.format(), InputFormat::SessionFile | InputFormat::TwoWay) {
+                assert!(source.info().has_times && kept.iter().any(|entry| entry.at > 0), "{name}");
             }
             for entry in kept.iter().rev() {
                 assert_eq!(read(&mut source, entry.seq).as_ref(), Some(entry), "{name}");
@@ -483,41 +484,41 @@ fn every_capture_of_the_real_cli_opens_and_reads_both_ways() {
 }
 
 #[test]
-fn the_index_knows_the_kind_of_every_line_before_anything_is_folded() {
+fn index_knows_line_kinds_before_folding() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures");
     for name in
         ["success_tools.jsonl", "partial_messages.jsonl", "ondisk_session.jsonl", "tool_progress_heartbeat.jsonl"]
     {
         let path = root.join(name);
-        let scratch = Scratch::new();
+        let scratch = ScratchDir::new();
         let content = fs::read(&path).unwrap();
         let lines: Vec<&[u8]> = content.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).collect();
-        let expected: Vec<Kind> = lines.iter().map(|line| decode::line(line).body.kind()).collect();
+        let expected: Vec<LineKind> = lines.iter().map(|line| decode::decode_line(line).body.kind()).collect();
         let entries = (0..).zip(&lines).map(|(seq, line)| {
-            let body = Body::Out(line);
+            let body = EntryBody::Out(line);
             let mut text = Vec::new();
-            Entry { seq: Seq(seq), at: Millis(seq), lane: Some(("a unit".into(), 3)), body }.write(&mut text);
+            TapeEntry { seq: Seq(seq), at: Millis(seq), attempt: Some(("a unit".into(), 3)), body }.write(&mut text);
             String::from_utf8(text).unwrap()
         });
         let tape = scratch.file("tape", format!("{HEADER}\n{}", entries.collect::<String>()));
         for path in [path, tape] {
             let index = FileSource::open(&path).unwrap().index();
-            while index.advance(1).unwrap() == Progress::More {}
-            let kinds: Vec<Kind> = (0..index.len()).map(|seq| index.kind(Seq(seq)).unwrap()).collect();
+            while index.advance(1).unwrap() == PollStatus::More {}
+            let kinds: Vec<LineKind> = (0..index.len()).map(|seq| index.kind(Seq(seq)).unwrap()).collect();
             assert_eq!(kinds, expected, "{}", path.display());
         }
     }
 }
 
 #[test]
-fn looking_ahead_counts_without_folding() {
-    let scratch = Scratch::new();
+fn prefetch_counts_without_folding() {
+    let scratch = ScratchDir::new();
     let path = scratch.file("a", "{\"type\":\"x\"}\n\n".repeat(5000));
     let mut source = FileSource::open(&path).unwrap();
-    assert_eq!(source.found(), Some(0));
+    assert_eq!(source.known_entries(), Some(0));
     let before = source.position();
-    while source.look_ahead(1000).unwrap() == Progress::More {}
-    assert_eq!((source.found(), source.position()), (Some(5000), before));
+    while source.scan_ahead(1000).unwrap() == PollStatus::More {}
+    assert_eq!((source.known_entries(), source.position()), (Some(5000), before));
     // What was found ahead can be read before it is polled.
     assert_eq!(read(&mut source, 4999).map(|kept| kept.at), Some(499_900));
     assert_eq!(drain(&mut source, 1 << 20).0.len(), 5000);

@@ -7,7 +7,7 @@ use std::{fs, path::PathBuf, process::Command};
 use ingestdeck::tui::{Keymap, Overrides};
 
 /// A picture: its name, the tape, the size, and the keys that lead there.
-struct Shot {
+struct Screenshot {
     name: &'static str,
     tape: &'static str,
     size: &'static str,
@@ -15,12 +15,12 @@ struct Shot {
     theme: &'static str,
 }
 
-const fn shot(name: &'static str, tape: &'static str, size: &'static str, keys: &'static str) -> Shot {
-    Shot { name, tape, size, keys, theme: "dark" }
+const fn shot(name: &'static str, tape: &'static str, size: &'static str, keys: &'static str) -> Screenshot {
+    Screenshot { name, tape, size, keys, theme: "dark" }
 }
 
 /// Runs of the demo (a unit held and stepped, another one failed and tried again) and of the real CLI.
-const SHOTS: &[Shot] = &[
+const SHOTS: &[Screenshot] = &[
     shot("deck", "real", "120x36", "gg/crates<enter>"),
     shot("inspector", "real", "120x36", "gg/crates<enter>i[["),
     shot("held-call", "demo", "120x36", "gg:29s<enter>"),
@@ -28,7 +28,7 @@ const SHOTS: &[Shot] = &[
     shot("grid", "demo", "120x36", "gg:28s<enter>v"),
     shot("causes", "real", "100x24", "C"),
     shot("transcript", "real", "80x24", "gg<enter>gg"),
-    Shot { theme: "color-blind", ..shot("narrow", "demo", "60x20", "gg") },
+    Screenshot { theme: "color-blind", ..shot("narrow", "demo", "60x20", "gg") },
 ];
 
 fn place(below: &str) -> PathBuf {
@@ -36,7 +36,7 @@ fn place(below: &str) -> PathBuf {
 }
 
 /// Draws a picture as the command line does, with nothing of this machine in it.
-fn drawn(shot: &Shot) -> String {
+fn drawn(shot: &Screenshot) -> String {
     let home = tempfile::tempdir().unwrap();
     let out = home.path().join("out.svg");
     let tape = place(&format!("tests/fixtures/tapes/{}.jsonl", shot.tape));
@@ -56,7 +56,7 @@ fn drawn(shot: &Shot) -> String {
 }
 
 #[test]
-fn the_pictures_show_what_the_program_draws() {
+fn screenshots_match_the_rendered_screen() {
     let update = std::env::var_os("INGESTDECK_UPDATE_SCREENSHOTS").is_some();
     let mut stale = Vec::new();
     for shot in SHOTS {
@@ -93,7 +93,7 @@ fn the_documented_keys_are_the_keys() {
 }
 
 #[test]
-fn every_picture_is_shown_and_none_lies_about() {
+fn every_screenshot_file_is_used() {
     let readme = fs::read_to_string(place("README.md")).unwrap();
     for file in fs::read_dir(place("screenshots")).unwrap() {
         let name = file.unwrap().file_name().into_string().unwrap();

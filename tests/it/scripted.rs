@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use ingestdeck::claude::scripted::{
-    Casting, Signal,
-    args::{Args, Request},
-    perform,
-    script::Script,
+    AgentSignal, PlayOptions,
+    args::{ScriptedAgentArgs, ScriptedCommand},
+    play_script,
+    script::AgentScript,
 };
 use serde_json::{Value, json};
 use tokio::{
@@ -18,35 +18,35 @@ use tokio::{
 const UNIT: &str = "-p --input-format stream-json --output-format stream-json --verbose --permission-mode dontAsk \
     --allowedTools mcp__ktx__read,mcp__ktx__write,mcp__ktx__fail --session-id 0b0b0b0b-1111-4222-8333-444444444444";
 
-type Reply = Arc<dyn Fn(&Value) -> Option<Value> + Send + Sync>;
+type Responder = Arc<dyn Fn(&Value) -> Option<Value> + Send + Sync>;
 
 /// One agent and the host that drives it.
-struct Stage {
+struct AgentHarness {
     stdin: Option<DuplexStream>,
     stdout: BufReader<DuplexStream>,
     stderr: DuplexStream,
-    signals: mpsc::Sender<Signal>,
+    signals: mpsc::Sender<AgentSignal>,
     agent: JoinHandle<u8>,
     /// Answers hooks and tool calls; `None` leaves a request without an answer.
-    reply: Reply,
+    reply: Responder,
     seen: Vec<Value>,
 }
 
-impl Stage {
+impl AgentHarness {
     fn open(script: &str, argv: &str) -> Self {
         let words = format!("--script x {argv}");
-        let args = Args::parse(words.split_whitespace().map(str::to_owned)).expect("arguments");
-        let Request::Run(run) = args.request else { panic!("not a run") };
-        let casting = Casting { attempt: args.attempt, unit: args.unit, speed: args.speed, run: *run };
-        let script = Script::parse(script).expect("a script");
+        let args = ScriptedAgentArgs::parse(words.split_whitespace().map(str::to_owned)).expect("arguments");
+        let ScriptedCommand::Run(run) = args.request else { panic!("not a run") };
+        let casting = PlayOptions { attempt: args.attempt, unit: args.unit, speed: args.speed, run: *run };
+        let script = AgentScript::parse(script).expect("a script");
         let (stdin, its_stdin) = tokio::io::duplex(1 << 16);
         // Far smaller than a line, so that writers meet each other.
         let (its_stdout, stdout) = tokio::io::duplex(64);
         let (its_stderr, stderr) = tokio::io::duplex(1 << 16);
         let (signals, its_signals) = mpsc::channel(4);
-        let agent = tokio::spawn(perform(script, casting, its_stdin, its_stdout, its_stderr, its_signals));
+        let agent = tokio::spawn(play_script(script, casting, its_stdin, its_stdout, its_stderr, its_signals));
         let stdout = BufReader::new(stdout);
-        Self { stdin: Some(stdin), stdout, stderr, signals, agent, reply: Arc::new(easy), seen: Vec::new() }
+        Self { stdin: Some(stdin), stdout, stderr, signals, agent, reply: Arc::new(default_reply), seen: Vec::new() }
     }
 
     fn replying(mut self, reply: impl Fn(&Value) -> Option<Value> + Send + Sync + 'static) -> Self {
@@ -140,7 +140,7 @@ impl Stage {
 }
 
 /// A host whose tools do what they should.
-fn easy(request: &Value) -> Option<Value> {
+fn default_reply(request: &Value) -> Option<Value> {
     let message = &request["message"];
     let result = match (request["subtype"].as_str(), message["method"].as_str()) {
         (Some("mcp_message"), Some("initialize")) => json!({
@@ -170,7 +170,7 @@ fn part(steps: &str) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn a_unit_goes_from_handshake_to_result() {
-    let mut stage = Stage::open(
+    let mut stage = AgentHarness::open(
         &part(
             r#"{ think = "hm" }, { say = "first" }, { call = { tool = "read", with = { path = "a.md" } } },
                { say = "The answer." }"#,
@@ -215,7 +215,8 @@ async fn a_unit_goes_from_handshake_to_result() {
 
 #[tokio::test(start_paused = true)]
 async fn deltas_add_up_to_the_text() {
-    let mut stage = Stage::open(&part(r#"{ say = "grüße, 世界!" }"#), &format!("{UNIT} --include-partial-messages"));
+    let mut stage =
+        AgentHarness::open(&part(r#"{ say = "grüße, 世界!" }"#), &format!("{UNIT} --include-partial-messages"));
     stage.begin("u").await;
     stage.result().await;
     let events: Vec<&Value> = stage.lines("stream_event").iter().map(|line| &line["event"]).collect();
@@ -227,7 +228,7 @@ async fn deltas_add_up_to_the_text() {
 
 #[tokio::test(start_paused = true)]
 async fn failures_have_the_shapes_of_the_real_program() {
-    let mut stage = Stage::open(
+    let mut stage = AgentHarness::open(
         &part(
             r#"{ call = { tool = "fail" } }, { call = { tool = "write", garbled = "{\"a" } },
                { call = { tool = "nope" } }, { deny = { tool = "Bash", with = { command = "ls" } } },
@@ -262,9 +263,9 @@ async fn failures_have_the_shapes_of_the_real_program() {
 #[tokio::test(start_paused = true)]
 async fn hooks_deny_and_edit_calls() {
     let steps = r#"{ call = { tool = "write", with = { n = 1 } } }, { call = { tool = "write", with = { n = 2 } } }"#;
-    let mut stage = Stage::open(&part(steps), UNIT).replying(|request| {
+    let mut stage = AgentHarness::open(&part(steps), UNIT).replying(|request| {
         if request["callback_id"] != "PreToolUse" {
-            return easy(request);
+            return default_reply(request);
         }
         let said = if request["input"]["tool_input"]["n"] == 1 {
             json!({"permissionDecision": "deny", "permissionDecisionReason": "not today"})
@@ -284,8 +285,8 @@ async fn hooks_deny_and_edit_calls() {
 
 #[tokio::test(start_paused = true)]
 async fn a_hold_past_its_timeout_does_not_run_the_call() {
-    let mut stage = Stage::open(&part(r#"{ call = { tool = "write" } }"#), UNIT)
-        .replying(|request| if request["callback_id"] == "PreToolUse" { None } else { easy(request) });
+    let mut stage = AgentHarness::open(&part(r#"{ call = { tool = "write" } }"#), UNIT)
+        .replying(|request| if request["callback_id"] == "PreToolUse" { None } else { default_reply(request) });
     stage.begin("u").await;
     stage.result().await;
     assert!(stage.tool_results()[0]["content"].as_str().is_some_and(|text| text.contains("not executed")));
@@ -298,7 +299,7 @@ async fn only_reading_calls_run_side_by_side() {
     for (tool, expected) in
         [("read", ["call", "call", "result", "result"]), ("write", ["call", "result", "call", "result"])]
     {
-        let mut stage = Stage::open(&both(tool), UNIT);
+        let mut stage = AgentHarness::open(&both(tool), UNIT);
         stage.begin("u").await;
         stage.result().await;
         let order: Vec<&str> = stage
@@ -315,9 +316,9 @@ async fn only_reading_calls_run_side_by_side() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_side_by_side_do_not_wait_for_each_other_for_ever() {
+async fn concurrent_calls_do_not_deadlock() {
     let calls = r#"{ tool = "read" }, "#.repeat(12);
-    let mut stage = Stage::open(&part(&format!("{{ calls = [{calls}] }}, {{ say = \"done\" }}")), UNIT);
+    let mut stage = AgentHarness::open(&part(&format!("{{ calls = [{calls}] }}, {{ say = \"done\" }}")), UNIT);
     stage.begin("u").await;
     let result = tokio::time::timeout(std::time::Duration::from_secs(60), stage.result()).await;
     assert_eq!(result.expect("no deadlock")["result"], "done");
@@ -327,7 +328,7 @@ async fn calls_side_by_side_do_not_wait_for_each_other_for_ever() {
 #[tokio::test(start_paused = true)]
 async fn an_interrupt_leaves_no_half_line() {
     let calls = r#"{ tool = "read", with = { text = "a long argument that does not fit into the pipe at once" } }, "#;
-    let mut stage = Stage::open(&part(&format!("{{ calls = [{}] }}", calls.repeat(12))), UNIT);
+    let mut stage = AgentHarness::open(&part(&format!("{{ calls = [{}] }}", calls.repeat(12))), UNIT);
     stage.begin("u").await;
     stage.until(|line| line["request"]["message"]["method"] == "tools/call").await;
     stage.send(&json!({"type": "control_request", "request_id": "i", "request": {"subtype": "interrupt"}})).await;
@@ -352,8 +353,8 @@ async fn an_interrupt_ends_a_call_and_the_next_prompt_works() {
         [[part]]
         steps = [{ call = { tool = "write" } }, { say = "never" }]
     "#;
-    let mut stage = Stage::open(script, UNIT)
-        .replying(|request| if request["message"]["method"] == "tools/call" { None } else { easy(request) });
+    let mut stage = AgentHarness::open(script, UNIT)
+        .replying(|request| if request["message"]["method"] == "tools/call" { None } else { default_reply(request) });
     stage.begin("u").await;
     stage.until(|line| line["request"]["message"]["method"] == "tools/call").await;
     let reply = stage.ask("stop", json!({"subtype": "interrupt"})).await;
@@ -369,8 +370,8 @@ async fn an_interrupt_ends_a_call_and_the_next_prompt_works() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_interrupt_while_streaming_keeps_what_was_said() {
-    let mut stage = Stage::open(
+async fn interrupt_while_streaming_keeps_partial_text() {
+    let mut stage = AgentHarness::open(
         &part(r#"{ say = "a long text that nobody waits for" }"#),
         &format!("{UNIT} --include-partial-messages"),
     );
@@ -386,13 +387,13 @@ async fn an_interrupt_while_streaming_keeps_what_was_said() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn signals_end_it_as_they_end_the_real_program() {
-    for (signal, code) in [(Signal::Interrupt, 0), (Signal::Terminate, 143)] {
-        let mut stage = Stage::open(&part(r#""hang""#), UNIT);
+async fn signals_have_the_effect_they_have_on_claude() {
+    for (signal, code) in [(AgentSignal::Interrupt, 0), (AgentSignal::Terminate, 143)] {
+        let mut stage = AgentHarness::open(&part(r#""hang""#), UNIT);
         stage.begin("u").await;
         stage.until(|line| line["subtype"] == "init").await;
         stage.signals.send(signal).await.expect("the agent listens");
-        if signal == Signal::Interrupt {
+        if signal == AgentSignal::Interrupt {
             assert_eq!(stage.result().await["terminal_reason"], "aborted_streaming");
         }
         assert!(stage.raw().await.is_empty(), "nothing more");
@@ -401,13 +402,13 @@ async fn signals_end_it_as_they_end_the_real_program() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stubborn_agent_only_dies_by_force() {
+async fn stubborn_agent_ends_only_on_sigkill() {
     let mut stage =
-        Stage::open(&part(r#"{ ignore = ["sigint", "sigterm", "interrupt", "eof"] }, { say = "x" }"#), UNIT);
+        AgentHarness::open(&part(r#"{ ignore = ["sigint", "sigterm", "interrupt", "eof"] }, { say = "x" }"#), UNIT);
     stage.begin("u").await;
     stage.result().await;
-    stage.signals.send(Signal::Terminate).await.expect("the agent listens");
-    stage.signals.send(Signal::Interrupt).await.expect("the agent listens");
+    stage.signals.send(AgentSignal::Terminate).await.expect("the agent listens");
+    stage.signals.send(AgentSignal::Interrupt).await.expect("the agent listens");
     drop(stage.stdin.take());
     // An hour of the test's own clock, which nobody waits for.
     let ended = tokio::time::timeout(std::time::Duration::from_secs(3_600), &mut stage.agent).await;
@@ -418,7 +419,7 @@ async fn a_stubborn_agent_only_dies_by_force() {
 #[tokio::test(start_paused = true)]
 async fn the_turn_budget_ends_after_its_last_tools() {
     let steps = r#"{ call = { tool = "read" } }, "#.repeat(5);
-    let mut stage = Stage::open(&part(&steps), &format!("{UNIT} --max-turns 3"));
+    let mut stage = AgentHarness::open(&part(&steps), &format!("{UNIT} --max-turns 3"));
     stage.begin("u").await;
     let result = stage.result().await;
     assert_eq!((&result["subtype"], &result["terminal_reason"]), (&json!("error_max_turns"), &json!("max_turns")));
@@ -430,7 +431,7 @@ async fn the_turn_budget_ends_after_its_last_tools() {
 
 #[tokio::test(start_paused = true)]
 async fn every_other_kind_of_line_can_be_scripted() {
-    let mut stage = Stage::open(
+    let mut stage = AgentHarness::open(
         &part(
             r#"{ api_retry = { status = 529, delay_ms = 400 } },
                { rate_limit = { status = "allowed_warning", utilization = 0.62, resets_in_s = 60 } },
@@ -446,7 +447,7 @@ async fn every_other_kind_of_line_can_be_scripted() {
         assert!(!line.is_empty(), "{}", String::from_utf8_lossy(&raw));
         if let Ok(value) = serde_json::from_slice::<Value>(&line) {
             if value["type"] == "control_request" {
-                let payload = easy(&value["request"]);
+                let payload = default_reply(&value["request"]);
                 let response = json!({"subtype": "success", "request_id": value["request_id"], "response": payload});
                 stage.send(&json!({"type": "control_response", "response": response})).await;
             }
@@ -468,7 +469,7 @@ async fn every_other_kind_of_line_can_be_scripted() {
 
 #[tokio::test(start_paused = true)]
 async fn a_crash_leaves_no_result() {
-    let mut stage = Stage::open(&part(r#"{ say = "so far" }, { exit = 7 }"#), UNIT);
+    let mut stage = AgentHarness::open(&part(r#"{ say = "so far" }, { exit = 7 }"#), UNIT);
     stage.begin("u").await;
     stage.until(|line| line["type"] == "assistant").await;
     assert!(stage.raw().await.is_empty());
@@ -476,13 +477,13 @@ async fn a_crash_leaves_no_result() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn attempts_play_different_parts_and_a_missing_one_says_so() {
+async fn attempts_use_their_parts_and_missing_part_is_an_error() {
     let script = "[[part]]\nunit = \"u\"\nattempt = 2\nsteps = [{ say = \"better\" }]";
-    let mut stage = Stage::open(script, &format!("--attempt 2 {UNIT}"));
+    let mut stage = AgentHarness::open(script, &format!("--attempt 2 {UNIT}"));
     stage.begin("u").await;
     assert_eq!(stage.result().await["result"], "better");
 
-    let mut stage = Stage::open(script, &format!("--attempt 1 {UNIT}"));
+    let mut stage = AgentHarness::open(script, &format!("--attempt 1 {UNIT}"));
     stage.begin("u").await;
     assert_eq!(stage.result().await["errors"], json!(["the script has no part for unit `u`, attempt 1"]));
     assert_eq!(stage.leave().await, 1);
@@ -490,7 +491,7 @@ async fn attempts_play_different_parts_and_a_missing_one_says_so() {
 
 #[tokio::test(start_paused = true)]
 async fn requests_of_the_host_are_answered() {
-    let mut stage = Stage::open(&part(""), UNIT);
+    let mut stage = AgentHarness::open(&part(""), UNIT);
     stage.initialize().await;
     assert_eq!(stage.ask("s", json!({"subtype": "get_settings"})).await["response"]["sources"], json!([]));
     assert_eq!(stage.ask("i", json!({"subtype": "interrupt"})).await["subtype"], "success", "fine when idle");
@@ -503,8 +504,8 @@ async fn requests_of_the_host_are_answered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn input_that_is_not_json_kills_it_and_odd_input_does_not() {
-    let mut stage = Stage::open(&part(r#""hang""#), UNIT);
+async fn invalid_json_input_ends_the_agent_unknown_input_does_not() {
+    let mut stage = AgentHarness::open(&part(r#""hang""#), UNIT);
     stage.send_raw("\n{\"type\":\"keep_alive\"}\n{\"type\":\"from_the_future\"}\n").await;
     stage.begin("u").await;
     stage.until(|line| line["subtype"] == "init").await;
@@ -515,8 +516,8 @@ async fn input_that_is_not_json_kills_it_and_odd_input_does_not() {
 
 #[tokio::test(start_paused = true)]
 async fn a_closed_stdin_lets_the_turn_end() {
-    let mut stage = Stage::open(&part(r#"{ call = { tool = "write" } }, { say = "went on" }"#), UNIT)
-        .replying(|request| if request["message"]["method"] == "tools/call" { None } else { easy(request) });
+    let mut stage = AgentHarness::open(&part(r#"{ call = { tool = "write" } }, { say = "went on" }"#), UNIT)
+        .replying(|request| if request["message"]["method"] == "tools/call" { None } else { default_reply(request) });
     stage.begin("u").await;
     stage.until(|line| line["request"]["message"]["method"] == "tools/call").await;
     drop(stage.stdin.take());
@@ -530,15 +531,16 @@ async fn a_closed_stdin_lets_the_turn_end() {
 async fn one_shot_mode_plays_the_prompt_of_the_command_line() {
     let base = "-p --output-format stream-json --verbose";
     let script = "[[part]]\nsteps = [{ call = { tool = \"Bash\" } }, { say = \"hello\" }]";
-    let mut stage = Stage::open(script, &format!("{base} --resume abc -- hi"));
+    let mut stage = AgentHarness::open(script, &format!("{base} --resume abc -- hi"));
     let result = stage.result().await;
     assert_eq!((&result["result"], &result["session_id"]), (&json!("hello"), &json!("abc")));
     assert!(stage.tool_results()[0]["content"].as_str().is_some_and(|text| text.contains("No such tool")));
     assert_eq!(stage.leave().await, 0);
 
-    let mut stage = Stage::open(script, &format!("{base} --resume abc --fork-session -- hi"));
+    let mut stage = AgentHarness::open(script, &format!("{base} --resume abc --fork-session -- hi"));
     assert_ne!(stage.result().await["session_id"], "abc");
 
-    let mut stage = Stage::open("[[part]]\nsession_id = \"other\"\nsteps = []", &format!("{base} --resume abc -- hi"));
+    let mut stage =
+        AgentHarness::open("[[part]]\nsession_id = \"other\"\nsteps = []", &format!("{base} --resume abc -- hi"));
     assert_eq!(stage.result().await["session_id"], "other");
 }

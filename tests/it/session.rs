@@ -10,45 +10,45 @@ use std::{
 
 use ingestdeck::{
     claude::{
-        auth::{Asked, Installed, Login, Probe, inspect, probe},
-        lock::{Locks, Tried},
-        process::{Patience, StreamLimits},
-        session::{SessionArgs, SessionEnd, SessionLaunch, resume_line, run_session_from},
-        unit::{Command, Program},
+        availability::{ClaudeInvocation, Installation, LoginStatus, ProbeResult, check_availability, probe},
+        process::{ProcessTimeouts, StreamLimits},
+        session::{ClaudeSessionArgs, SessionEnd, SessionLaunch, resume_line, run_session_with_env},
+        session_lock::{SessionLocks, TryLockOutcome},
+        unit::{AgentProgram, StopCommand},
     },
-    config::Mismatch,
-    run::source::{Item, RecordError, Recorder},
+    config::MismatchPolicy,
+    run::entry_source::{NewEntry, RecordError, Recorder},
     tape::{
-        Body, Note, UnitKey,
-        note::{Cause, Outcome},
+        EntryBody, Note, UnitKey,
+        note::{AttemptOutcome, Cause},
     },
 };
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::support::{
-    api::{Api, Fault, Route, Turn, text, tool},
-    cli::{Home, claude_bin},
+    api::{ApiFault, ApiRoute, ApiTurn, FakeApi, text, tool},
+    cli::{TestHome, claude_bin},
 };
 
 const LIMIT: Duration = Duration::from_secs(60);
-const QUICK: Patience = Patience {
-    rung: Duration::from_millis(300),
-    linger: Duration::from_millis(300),
-    drain: Duration::from_millis(500),
-    answer: Duration::from_millis(500),
-    opening: Duration::from_secs(10),
+const QUICK: ProcessTimeouts = ProcessTimeouts {
+    escalation_step: Duration::from_millis(300),
+    exit: Duration::from_millis(300),
+    pipe_drain: Duration::from_millis(500),
+    reply: Duration::from_millis(500),
+    startup: Duration::from_secs(10),
 };
 
 /// A tape in memory, with a bell that rings at each entry.
 #[derive(Debug, Default)]
-struct Memory {
+struct SessionMemoryRecorder {
     entries: Mutex<Vec<(char, String)>>,
     bell: Notify,
     full_after: Option<usize>,
 }
 
-impl Recorder for Memory {
-    fn record(&self, items: &[Item<'_>]) -> Result<(), RecordError> {
+impl Recorder for SessionMemoryRecorder {
+    fn record(&self, items: &[NewEntry<'_>]) -> Result<(), RecordError> {
         let mut entries = self.entries.lock().unwrap();
         for item in items {
             if self.full_after.is_some_and(|count| entries.len() >= count) {
@@ -56,11 +56,11 @@ impl Recorder for Memory {
             }
             let owned = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
             entries.push(match &item.body {
-                Body::Out(bytes) => ('o', owned(bytes)),
-                Body::Raw(bytes) => ('r', owned(bytes)),
-                Body::In(bytes) => ('i', owned(bytes)),
-                Body::Err(text) => ('e', text.clone().into_owned()),
-                Body::Note(bytes) => ('n', owned(bytes)),
+                EntryBody::Out(bytes) => ('o', owned(bytes)),
+                EntryBody::Raw(bytes) => ('r', owned(bytes)),
+                EntryBody::In(bytes) => ('i', owned(bytes)),
+                EntryBody::Err(text) => ('e', text.clone().into_owned()),
+                EntryBody::Note(bytes) => ('n', owned(bytes)),
             });
         }
         self.bell.notify_waiters();
@@ -68,7 +68,7 @@ impl Recorder for Memory {
     }
 }
 
-impl Memory {
+impl SessionMemoryRecorder {
     fn has(&self, kind: char, part: &str) -> bool {
         self.entries.lock().unwrap().iter().any(|(found, text)| *found == kind && text.contains(part))
     }
@@ -99,28 +99,28 @@ impl Memory {
 }
 
 /// One session and everything around it.
-struct Desk {
-    home: Home,
-    tape: Arc<Memory>,
+struct SessionFixture {
+    home: TestHome,
+    tape: Arc<SessionMemoryRecorder>,
     launch: SessionLaunch,
     env: Vec<(OsString, OsString)>,
-    patience: Patience,
+    patience: ProcessTimeouts,
 }
 
-impl Desk {
-    fn new(program: Program, prompt: &str) -> Self {
-        let home = Home::new();
-        let tape = Arc::new(Memory::default());
+impl SessionFixture {
+    fn new(program: AgentProgram, prompt: &str) -> Self {
+        let home = TestHome::new();
+        let tape = Arc::new(SessionMemoryRecorder::default());
         let launch = SessionLaunch {
             program,
             cwd: home.project(),
             unit: UnitKey::from("session"),
             attempt: 1,
             prompt: prompt.into(),
-            args: SessionArgs::default(),
+            args: ClaudeSessionArgs::default(),
             use_api_billing: true,
-            mismatch: Mismatch::Error,
-            locks: Locks::new(home.project().join(".locks")),
+            mismatch: MismatchPolicy::Error,
+            locks: SessionLocks::new(home.project().join(".locks")),
             limits: StreamLimits::default(),
             recorder: Arc::clone(&tape) as Arc<dyn Recorder>,
             amendment: None,
@@ -132,7 +132,7 @@ impl Desk {
     /// Against the scripted agent.
     fn scripted(script: &str, prompt: &str) -> Self {
         let exe = env!("CARGO_BIN_EXE_ingestdeck").into();
-        let mut desk = Self::new(Program { exe, prefix: Vec::new(), scripted: true }, prompt);
+        let mut desk = Self::new(AgentProgram { exe, prefix: Vec::new(), scripted: true }, prompt);
         let file = desk.home.path().join("script.toml");
         std::fs::write(&file, script).unwrap();
         desk.launch.program.prefix = vec!["scripted-agent".into(), "--script".into(), file.into(), "--".into()];
@@ -140,11 +140,11 @@ impl Desk {
     }
 
     /// Against the real CLI.
-    fn real(api: &Api, prompt: &str) -> Option<Self> {
-        let mut desk = Self::new(Program { exe: claude_bin()?, prefix: Vec::new(), scripted: false }, prompt);
+    fn real(api: &FakeApi, prompt: &str) -> Option<Self> {
+        let mut desk = Self::new(AgentProgram { exe: claude_bin()?, prefix: Vec::new(), scripted: false }, prompt);
         desk.launch.args.allowed_tools = vec!["Read".into()];
         desk.env = env_of(desk.home.env(api));
-        desk.patience = Patience::default();
+        desk.patience = ProcessTimeouts::default();
         Some(desk)
     }
 
@@ -153,15 +153,15 @@ impl Desk {
         self.run_with(listens).await
     }
 
-    async fn run_with(&self, commands: mpsc::Receiver<Command>) -> SessionEnd {
+    async fn run_with(&self, commands: mpsc::Receiver<StopCommand>) -> SessionEnd {
         let running =
-            run_session_from(self.env.clone(), self.patience, self.launch.clone(), commands, oneshot::channel().0);
+            run_session_with_env(self.env.clone(), self.patience, self.launch.clone(), commands, oneshot::channel().0);
         let end = tokio::time::timeout(LIMIT, running).await;
         end.unwrap_or_else(|_| panic!("no end: {:#?}", self.tape.entries.lock().unwrap()))
     }
 
     fn is_free(&self, session: &str) -> bool {
-        matches!(self.launch.locks.try_lock(session).unwrap(), Tried::Ours(_))
+        matches!(self.launch.locks.try_lock(session).unwrap(), TryLockOutcome::Acquired(_))
     }
 }
 
@@ -169,7 +169,7 @@ fn env_of(env: Vec<(String, String)>) -> Vec<(OsString, OsString)> {
     env.into_iter().map(|(name, value)| (name.into(), value.into())).collect()
 }
 
-fn outcome(end: &SessionEnd) -> (Outcome, Cause) {
+fn outcome(end: &SessionEnd) -> (AttemptOutcome, Cause) {
     let verdict = end.verdict(&UnitKey::from("session"));
     (verdict.outcome, verdict.cause)
 }
@@ -177,10 +177,10 @@ fn outcome(end: &SessionEnd) -> (Outcome, Cause) {
 const HELLO: &str = "[[part]]\nsteps = [{ call = { tool = \"Bash\" } }, { say = \"hello\" }]\n";
 
 #[tokio::test]
-async fn a_session_is_recorded_and_can_be_gone_on_with() {
-    let desk = Desk::scripted(HELLO, "--say hello");
+async fn session_is_recorded_and_resumable() {
+    let desk = SessionFixture::scripted(HELLO, "--say hello");
     let end = desk.run().await;
-    assert_eq!(outcome(&end), (Outcome::Succeeded, Cause::Completed), "{end:?}");
+    assert_eq!(outcome(&end), (AttemptOutcome::Succeeded, Cause::Completed), "{end:?}");
     let session = end.session.expect("an id");
     assert_eq!(resume_line(&session), format!("`claude --resume {session}`"));
     assert!(desk.tape.has('o', "\"result\":\"hello\"") && desk.is_free(&session));
@@ -192,19 +192,19 @@ async fn a_session_is_recorded_and_can_be_gone_on_with() {
 
 #[tokio::test]
 async fn session_without_a_program_says_that_it_is_missing() {
-    let program = Program { exe: "/no/such/claude".into(), prefix: Vec::new(), scripted: false };
-    let end = Desk::new(program, "go").run().await;
-    assert_eq!(outcome(&end), (Outcome::Failed, Cause::ProgramMissing), "{end:?}");
+    let program = AgentProgram { exe: "/no/such/claude".into(), prefix: Vec::new(), scripted: false };
+    let end = SessionFixture::new(program, "go").run().await;
+    assert_eq!(outcome(&end), (AttemptOutcome::Failed, Cause::ProgramMissing), "{end:?}");
     let verdict = end.verdict(&UnitKey::from("session"));
     assert!(verdict.remedy.is_some_and(|remedy| remedy.starts_with("let an update of Claude Code end")));
 }
 
 #[tokio::test]
-async fn session_that_closes_its_output_and_stays_is_said_to_be_terminated() {
+async fn session_that_outlives_its_stdout_is_terminated() {
     let script = "exec >&- 2>&-; while :; do sleep 0.05; done";
-    let program = Program { exe: "/bin/sh".into(), prefix: vec!["-c".into(), script.into()], scripted: false };
-    let end = Desk::new(program, "go").run().await;
-    assert!(end.facts.ended_by_us, "{end:?}");
+    let program = AgentProgram { exe: "/bin/sh".into(), prefix: vec!["-c".into(), script.into()], scripted: false };
+    let end = SessionFixture::new(program, "go").run().await;
+    assert!(end.facts.terminated_by_us, "{end:?}");
     let reason = end.verdict(&UnitKey::from("session")).reason;
     assert!(reason.contains("it closed its output, did not exit and was terminated"), "{reason}");
 }
@@ -212,68 +212,70 @@ async fn session_that_closes_its_output_and_stays_is_said_to_be_terminated() {
 #[tokio::test]
 async fn session_with_a_line_beyond_the_limit_is_ended() {
     let script = "head -c 1000000 /dev/zero | tr '\\0' x; while :; do sleep 0.05; done";
-    let program = Program { exe: "/bin/sh".into(), prefix: vec!["-c".into(), script.into()], scripted: false };
-    let mut desk = Desk::new(program, "go");
+    let program = AgentProgram { exe: "/bin/sh".into(), prefix: vec!["-c".into(), script.into()], scripted: false };
+    let mut desk = SessionFixture::new(program, "go");
     desk.launch.limits.line = 256 * 1024;
     let end = desk.run().await;
-    assert_eq!(outcome(&end), (Outcome::Failed, Cause::OversizedLine), "{end:?}");
+    assert_eq!(outcome(&end), (AttemptOutcome::Failed, Cause::OversizedLine), "{end:?}");
 }
 
 /// A shell in place of Claude Code.
-fn shell(script: &str) -> Program {
-    Program { exe: "/bin/sh".into(), prefix: vec!["-c".into(), script.into()], scripted: false }
+fn shell(script: &str) -> AgentProgram {
+    AgentProgram { exe: "/bin/sh".into(), prefix: vec!["-c".into(), script.into()], scripted: false }
 }
 
 #[tokio::test]
-async fn session_that_says_nothing_is_ended() {
-    let mut desk = Desk::new(shell("sleep 600 & wait"), "go");
-    desk.patience.opening = Duration::from_millis(300);
+async fn silent_session_is_ended() {
+    let mut desk = SessionFixture::new(shell("sleep 600 & wait"), "go");
+    desk.patience.startup = Duration::from_millis(300);
     let end = desk.run().await;
-    assert_eq!(end.facts.spawn_error.as_deref(), Some("claude did not begin to work within 0 s"), "{end:?}");
-    assert_eq!(outcome(&end).0, Outcome::Failed);
+    assert_eq!(end.facts.start_error.as_deref(), Some("claude did not begin to work within 0 s"), "{end:?}");
+    assert_eq!(outcome(&end).0, AttemptOutcome::Failed);
 }
 
 #[tokio::test]
 async fn session_that_has_begun_may_be_silent_for_longer() {
     let init = r#"{"type":"system","subtype":"init","session_id":"s1"}"#;
     let done = r#"{"type":"result","subtype":"success","is_error":false,"result":"done","session_id":"s1"}"#;
-    let mut desk = Desk::new(shell(&format!("echo '{init}'; sleep 2.2; echo '{done}'")), "go");
-    desk.patience.opening = Duration::from_secs(2);
+    let mut desk = SessionFixture::new(shell(&format!("echo '{init}'; sleep 2.2; echo '{done}'")), "go");
+    desk.patience.startup = Duration::from_secs(2);
     let end = desk.run().await;
-    assert_eq!(outcome(&end), (Outcome::Succeeded, Cause::Completed), "{end:?}");
+    assert_eq!(outcome(&end), (AttemptOutcome::Succeeded, Cause::Completed), "{end:?}");
 }
 
 #[tokio::test]
 async fn session_in_a_narrower_permission_mode_is_warned_about() {
     let init = r#"{"type":"system","subtype":"init","session_id":"s1","permissionMode":"plan"}"#;
     let done = r#"{"type":"result","subtype":"success","is_error":false,"result":"done","session_id":"s1"}"#;
-    let desk = Desk::new(shell(&format!("echo '{init}'; echo '{done}'")), "go");
+    let desk = SessionFixture::new(shell(&format!("echo '{init}'; echo '{done}'")), "go");
     let end = desk.run().await;
-    assert_eq!(outcome(&end), (Outcome::Succeeded, Cause::Completed), "{end:?}");
+    assert_eq!(outcome(&end), (AttemptOutcome::Succeeded, Cause::Completed), "{end:?}");
     assert!(desk.tape.has('n', "permission mode `plan` instead of `default`"));
 }
 
 #[tokio::test]
 async fn session_in_a_wider_permission_mode_is_ended() {
     let init = r#"{"type":"system","subtype":"init","session_id":"s1","permissionMode":"bypassPermissions"}"#;
-    let mut desk = Desk::new(shell(&format!("echo '{init}'; sleep 600 & wait")), "go");
+    let mut desk = SessionFixture::new(shell(&format!("echo '{init}'; sleep 600 & wait")), "go");
     let end = desk.run().await;
-    assert_eq!((outcome(&end), end.facts.signal), ((Outcome::Failed, Cause::Isolation), Some(15)), "{end:?}");
+    assert_eq!((outcome(&end), end.facts.signal), ((AttemptOutcome::Failed, Cause::Isolation), Some(15)), "{end:?}");
     assert!(!end.tools_ran);
-    desk = Desk::new(shell(&format!("echo '{init}'; exit 3")), "go");
-    desk.launch.args.skip_permissions = true;
+    desk = SessionFixture::new(shell(&format!("echo '{init}'; exit 3")), "go");
+    desk.launch.args.bypass_permissions = true;
     assert_eq!(outcome(&desk.run().await).1, Cause::Crashed, "it was asked for");
 }
 
 #[tokio::test]
-async fn kill_lets_the_agent_end_what_it_has_started() {
+async fn kill_lets_the_agent_end_its_children() {
     let init = r#"{"type":"system","subtype":"init","session_id":"s1"}"#;
-    let desk =
-        Desk::new(shell(&format!("trap 'echo clean >&2; exit 143' TERM; echo '{init}'; sleep 600 & wait")), "go");
+    let desk = SessionFixture::new(
+        shell(&format!("trap 'echo clean >&2; exit 143' TERM; echo '{init}'; sleep 600 & wait")),
+        "go",
+    );
     let (commands, listens) = mpsc::channel(1);
     let kill = async {
         desk.tape.wait_for('o', "\"subtype\":\"init\"").await;
-        commands.send(Command::Kill).await.unwrap();
+        commands.send(StopCommand::Kill).await.unwrap();
     };
     let (end, ()) = tokio::join!(desk.run_with(listens), kill);
     assert_eq!((end.facts.exit_code, end.facts.signal), (Some(143), None), "{end:?}");
@@ -281,15 +283,15 @@ async fn kill_lets_the_agent_end_what_it_has_started() {
 }
 
 #[tokio::test]
-async fn a_resume_line_in_the_prompt_names_the_session_and_is_taken_out() {
-    let desk = Desk::scripted(HELLO, "go on\n`claude --resume abc`");
+async fn resume_line_in_prompt_selects_session_and_is_removed() {
+    let desk = SessionFixture::scripted(HELLO, "go on\n`claude --resume abc`");
     let end = desk.run().await;
     assert_eq!(end.session.as_deref(), Some("abc"));
     let argv = desk.tape.argv();
     let expected = ["--resume", "abc", "--permission-mode", "default", "--", "go on"];
     assert_eq!(argv[argv.len() - 6..], expected);
 
-    let mut forked = Desk::scripted(HELLO, "claude -r abc");
+    let mut forked = SessionFixture::scripted(HELLO, "claude -r abc");
     forked.launch.args.fork = true;
     let end = forked.run().await;
     assert_eq!(end.forked_from.as_deref(), Some("abc"));
@@ -298,24 +300,24 @@ async fn a_resume_line_in_the_prompt_names_the_session_and_is_taken_out() {
 }
 
 #[tokio::test]
-async fn another_id_than_the_one_resumed_ends_the_session() {
+async fn session_with_other_id_than_resumed_ends() {
     let script = "[[part]]\nsession_id = \"other\"\nsteps = [{ ignore = [\"sigterm\"] }, \"hang\"]\n";
-    let mut desk = Desk::scripted(script, "hi");
+    let mut desk = SessionFixture::scripted(script, "hi");
     desk.launch.args.resume = Some("abc".into());
     let end = desk.run().await;
     let text = "claude emitted session id other but expected abc";
     assert_eq!((end.mismatch.as_deref(), end.session.as_deref()), (Some(text), Some("abc")));
     assert_eq!(end.verdict(&UnitKey::from("s")).reason, text);
-    assert_eq!(outcome(&end).0, Outcome::Failed);
+    assert_eq!(outcome(&end).0, AttemptOutcome::Failed);
     assert!(desk.tape.has('n', text));
     assert_eq!(end.facts.signal, Some(9), "it ignored the milder signal");
 
-    let mut desk = Desk::scripted(&script.replace("\"hang\"", "{ say = \"x\" }"), "hi");
+    let mut desk = SessionFixture::scripted(&script.replace("\"hang\"", "{ say = \"x\" }"), "hi");
     desk.launch.args.resume = Some("abc".into());
-    desk.launch.mismatch = Mismatch::Warn;
+    desk.launch.mismatch = MismatchPolicy::Warn;
     let end = desk.run().await;
     assert_eq!((end.mismatch.as_deref(), end.session.as_deref()), (None, Some("other")));
-    assert_eq!(outcome(&end).0, Outcome::Succeeded);
+    assert_eq!(outcome(&end).0, AttemptOutcome::Succeeded);
     assert!(desk.tape.has('n', text));
 }
 
@@ -323,31 +325,31 @@ async fn another_id_than_the_one_resumed_ends_the_session() {
 async fn large_prompts_arrive_whole() {
     let large = format!("{}the last words", "x".repeat(3_000_000));
     let script = "[[part]]\nprompt = \"the last words\"\nsteps = [{ say = \"all of it\" }]\n";
-    let desk = Desk::scripted(script, &large);
+    let desk = SessionFixture::scripted(script, &large);
     let end = desk.run().await;
-    assert_eq!(outcome(&end).0, Outcome::Succeeded, "{:?}", end.facts);
+    assert_eq!(outcome(&end).0, AttemptOutcome::Succeeded, "{:?}", end.facts);
     assert!(desk.tape.argv().iter().any(|word| word == "--input-format"));
 }
 
 #[tokio::test]
-async fn what_cannot_be_sent_is_told_before_anything_starts() {
+async fn invalid_prompt_is_refused_before_start() {
     for (prompt, text) in [("/compact", "put a space before the slash"), (" ", "the prompt is empty")] {
-        let end = Desk::scripted(HELLO, prompt).run().await;
-        assert!(end.facts.spawn_error.as_deref().is_some_and(|why| why.contains(text)), "{end:?}");
+        let end = SessionFixture::scripted(HELLO, prompt).run().await;
+        assert!(end.facts.start_error.as_deref().is_some_and(|why| why.contains(text)), "{end:?}");
     }
-    let mut desk = Desk::scripted(HELLO, "hi");
+    let mut desk = SessionFixture::scripted(HELLO, "hi");
     desk.launch.program.exe = "/nonexistent/claude".into();
-    assert_eq!(desk.run().await.facts.spawn_error.as_deref(), Some("there is no program /nonexistent/claude"));
-    let mut desk = Desk::scripted(HELLO, "hi");
+    assert_eq!(desk.run().await.facts.start_error.as_deref(), Some("there is no program /nonexistent/claude"));
+    let mut desk = SessionFixture::scripted(HELLO, "hi");
     desk.launch.cwd = "/nonexistent/place".into();
-    assert!(desk.run().await.facts.spawn_error.is_some_and(|why| why.contains("/nonexistent/place")));
+    assert!(desk.run().await.facts.start_error.is_some_and(|why| why.contains("/nonexistent/place")));
 }
 
 #[tokio::test]
 async fn a_session_in_use_is_waited_for() {
-    let mut desk = Desk::scripted(HELLO, "hi");
+    let mut desk = SessionFixture::scripted(HELLO, "hi");
     desk.launch.args.resume = Some("abc".into());
-    let Tried::Ours(held) = desk.launch.locks.try_lock("abc").unwrap() else { panic!("it is free") };
+    let TryLockOutcome::Acquired(held) = desk.launch.locks.try_lock("abc").unwrap() else { panic!("it is free") };
     let tape = Arc::clone(&desk.tape);
     let release = async move {
         tape.wait_for('n', "session abc is in use by process").await;
@@ -355,13 +357,13 @@ async fn a_session_in_use_is_waited_for() {
         drop(held);
     };
     let (end, ()) = tokio::join!(desk.run(), release);
-    assert_eq!(outcome(&end).0, Outcome::Succeeded);
+    assert_eq!(outcome(&end).0, AttemptOutcome::Succeeded);
 }
 
 #[tokio::test]
 async fn a_new_session_is_locked_as_soon_as_it_has_an_id() {
     let script = "[[part]]\nsession_id = \"mine\"\nsteps = [\"hang\"]\n";
-    let desk = Desk::scripted(script, "hi");
+    let desk = SessionFixture::scripted(script, "hi");
     let (commands, listens) = mpsc::channel(1);
     let look = async {
         desk.tape.wait_for('o', "\"subtype\":\"init\"").await;
@@ -370,20 +372,20 @@ async fn a_new_session_is_locked_as_soon_as_it_has_an_id() {
             tokio::task::yield_now().await;
         }
         let locked = !desk.is_free("mine");
-        commands.send(Command::Interrupt).await.unwrap();
+        commands.send(StopCommand::Interrupt).await.unwrap();
         locked
     };
     let (end, locked) = tokio::join!(desk.run_with(listens), look);
     assert!(locked && desk.is_free("mine"));
-    assert_eq!(outcome(&end), (Outcome::Stopped, Cause::Cancelled));
+    assert_eq!(outcome(&end), (AttemptOutcome::Stopped, Cause::Cancelled));
     assert!(desk.tape.has('o', "aborted_streaming"), "it could still say how far it came");
 }
 
 #[tokio::test]
-async fn the_session_that_is_on_is_locked_and_not_the_one_that_was_asked_for() {
-    let mut desk = Desk::scripted("[[part]]\nsession_id = \"other\"\nsteps = [\"hang\"]\n", "hi");
+async fn running_session_is_locked_instead_of_the_requested_one() {
+    let mut desk = SessionFixture::scripted("[[part]]\nsession_id = \"other\"\nsteps = [\"hang\"]\n", "hi");
     desk.launch.args.resume = Some("abc".into());
-    desk.launch.mismatch = Mismatch::Warn;
+    desk.launch.mismatch = MismatchPolicy::Warn;
     let (commands, listens) = mpsc::channel(1);
     let look = async {
         let deadline = tokio::time::Instant::now() + LIMIT;
@@ -391,7 +393,7 @@ async fn the_session_that_is_on_is_locked_and_not_the_one_that_was_asked_for() {
             tokio::task::yield_now().await;
         }
         let locked = !desk.is_free("other") && desk.is_free("abc");
-        commands.send(Command::Interrupt).await.unwrap();
+        commands.send(StopCommand::Interrupt).await.unwrap();
         locked
     };
     let (end, locked) = tokio::join!(desk.run_with(listens), look);
@@ -400,91 +402,96 @@ async fn the_session_that_is_on_is_locked_and_not_the_one_that_was_asked_for() {
 }
 
 #[tokio::test]
-async fn a_session_that_cannot_be_locked_is_told_once() {
-    let mut desk = Desk::scripted("[[part]]\nsteps = [{ ignore = [\"sigterm\", \"sigint\"] }, \"hang\"]\n", "hi");
+async fn unlockable_session_is_reported_once() {
+    let mut desk =
+        SessionFixture::scripted("[[part]]\nsteps = [{ ignore = [\"sigterm\", \"sigint\"] }, \"hang\"]\n", "hi");
     let file = desk.home.path().join("file");
     std::fs::write(&file, "").unwrap();
-    desk.launch.locks = Locks::new(&file);
+    desk.launch.locks = SessionLocks::new(&file);
     let end = desk.run().await;
     assert_eq!(end.facts.signal, Some(9), "it is ended, if it has to be by force");
-    assert!(end.facts.spawn_error.is_some_and(|why| why.starts_with("cannot lock a session: ")));
+    assert!(end.facts.start_error.is_some_and(|why| why.starts_with("cannot lock a session: ")));
     let entries = desk.tape.entries.lock().unwrap();
     assert_eq!(entries.iter().filter(|(_, text)| text.contains("cannot lock a session")).count(), 1, "{entries:?}");
 }
 
 #[tokio::test]
-async fn who_leaves_a_session_that_has_its_result_does_not_stop_it() {
+async fn interrupt_after_result_does_not_mark_stopped() {
     let lingers = "[[part]]\nsteps = [{ result = { text = \"done\" } }, { ignore = [\"sigint\"] }, \"hang\"]\n";
-    let mut desk = Desk::scripted(lingers, "hi");
-    desk.patience.linger = LIMIT;
+    let mut desk = SessionFixture::scripted(lingers, "hi");
+    desk.patience.exit = LIMIT;
     let (commands, listens) = mpsc::channel(1);
     let leave = async {
         desk.tape.wait_for('o', "\"result\":\"done\"").await;
-        commands.send(Command::Interrupt).await.unwrap();
+        commands.send(StopCommand::Interrupt).await.unwrap();
     };
     let (end, ()) = tokio::join!(desk.run_with(listens), leave);
-    assert_eq!(outcome(&end), (Outcome::Succeeded, Cause::Completed));
+    assert_eq!(outcome(&end), (AttemptOutcome::Succeeded, Cause::Completed));
     assert_eq!(end.facts.stopped, None);
 }
 
 #[tokio::test]
-async fn a_session_that_closes_its_mouth_and_stays_is_ended() {
-    let mut desk = Desk::scripted(HELLO, "hi");
-    let program =
-        Program { exe: "/bin/sh".into(), prefix: vec!["-c".into(), "exec >&-; sleep 600".into()], scripted: false };
+async fn session_that_closes_stdout_and_lingers_is_ended() {
+    let mut desk = SessionFixture::scripted(HELLO, "hi");
+    let program = AgentProgram {
+        exe: "/bin/sh".into(),
+        prefix: vec!["-c".into(), "exec >&-; sleep 600".into()],
+        scripted: false,
+    };
     desk.launch.program = program;
     let end = desk.run().await;
-    assert_eq!((end.facts.signal, outcome(&end)), (Some(15), (Outcome::Failed, Cause::Crashed)));
+    assert_eq!((end.facts.signal, outcome(&end)), (Some(15), (AttemptOutcome::Failed, Cause::Crashed)));
 }
 
 #[tokio::test]
-async fn what_lingers_or_resists_is_ended() {
+async fn lingering_and_stubborn_sessions_are_ended() {
     let lingers =
         "[[part]]\nsteps = [{ result = { text = \"done\" } }, { ignore = [\"sigterm\", \"sigint\"] }, \"hang\"]\n";
-    let end = Desk::scripted(lingers, "hi").run().await;
-    assert_eq!(outcome(&end), (Outcome::Succeeded, Cause::Completed), "the result counts");
+    let end = SessionFixture::scripted(lingers, "hi").run().await;
+    assert_eq!(outcome(&end), (AttemptOutcome::Succeeded, Cause::Completed), "the result counts");
     assert_eq!(end.facts.signal, Some(9));
 
-    let resists = Desk::scripted("[[part]]\nsteps = [{ ignore = [\"sigterm\", \"sigint\"] }, \"hang\"]\n", "hi");
+    let resists =
+        SessionFixture::scripted("[[part]]\nsteps = [{ ignore = [\"sigterm\", \"sigint\"] }, \"hang\"]\n", "hi");
     let (commands, listens) = mpsc::channel(1);
     let stop = async {
         resists.tape.wait_for('o', "\"subtype\":\"init\"").await;
-        commands.send(Command::Interrupt).await.unwrap();
+        commands.send(StopCommand::Interrupt).await.unwrap();
     };
     let (end, ()) = tokio::join!(resists.run_with(listens), stop);
-    assert_eq!((end.facts.signal, outcome(&end).0), (Some(9), Outcome::Stopped));
+    assert_eq!((end.facts.signal, outcome(&end).0), (Some(9), AttemptOutcome::Stopped));
 }
 
 #[tokio::test]
 async fn a_crash_and_a_full_disk_have_their_own_verdicts() {
     let script = "[[part]]\nsteps = [{ stderr = \"out of memory\" }, { line = \"half a li\" }, { exit = 7 }]\n";
-    let desk = Desk::scripted(script, "hi");
+    let desk = SessionFixture::scripted(script, "hi");
     let end = desk.run().await;
-    assert_eq!(outcome(&end), (Outcome::Failed, Cause::Crashed));
+    assert_eq!(outcome(&end), (AttemptOutcome::Failed, Cause::Crashed));
     assert_eq!(
         (end.facts.exit_code, end.facts.stderr_tail.as_slice()),
         (Some(7), ["out of memory".to_owned()].as_slice())
     );
     assert!(desk.tape.has('r', "half a li"));
 
-    let mut full = Desk::scripted("[[part]]\nsteps = [\"hang\"]\n", "hi");
-    full.launch.recorder = Arc::new(Memory { full_after: Some(1), ..Memory::default() });
+    let mut full = SessionFixture::scripted("[[part]]\nsteps = [\"hang\"]\n", "hi");
+    full.launch.recorder = Arc::new(SessionMemoryRecorder { full_after: Some(1), ..SessionMemoryRecorder::default() });
     let end = full.run().await;
     assert!(end.facts.record_error.is_some_and(|why| why.contains("no storage space")), "it does not go on untaped");
 }
 
 #[tokio::test]
 async fn the_real_program_resumes_its_own_session() {
-    let api = Api::start([
-        Route::on("second question", [Turn::says("second answer")]),
-        Route::any([
-            Turn::blocks([tool("Read", serde_json::json!({"file_path": "/nonexistent"}))]),
-            Turn::says("first answer"),
+    let api = FakeApi::start([
+        ApiRoute::on("second question", [ApiTurn::says("second answer")]),
+        ApiRoute::any([
+            ApiTurn::blocks([tool("Read", serde_json::json!({"file_path": "/nonexistent"}))]),
+            ApiTurn::says("first answer"),
         ]),
     ]);
-    let Some(mut desk) = Desk::real(&api, "--first question") else { return };
+    let Some(mut desk) = SessionFixture::real(&api, "--first question") else { return };
     let end = desk.run().await;
-    assert_eq!(outcome(&end), (Outcome::Succeeded, Cause::Completed), "{:?}", end.facts);
+    assert_eq!(outcome(&end), (AttemptOutcome::Succeeded, Cause::Completed), "{:?}", end.facts);
     let session = end.session.expect("an id");
 
     desk.launch.prompt = format!("second question\n{}", resume_line(&session));
@@ -498,76 +505,77 @@ async fn the_real_program_resumes_its_own_session() {
 
     desk.launch.prompt = format!("third\n{}", resume_line("00000000-0000-4000-8000-000000000000"));
     let end = desk.run().await;
-    assert_eq!(outcome(&end).0, Outcome::Failed, "there is no such session");
+    assert_eq!(outcome(&end).0, AttemptOutcome::Failed, "there is no such session");
 }
 
 #[tokio::test]
-async fn the_real_program_reads_a_large_prompt_from_stdin_and_slashes_after_a_space() {
-    let api = Api::start([Route::any([Turn::says("read it")])]);
+async fn claude_reads_large_and_slash_prompts_from_stdin() {
+    let api = FakeApi::start([ApiRoute::any([ApiTurn::says("read it")])]);
     let large = format!("{}the last words", "word ".repeat(40_000));
-    let Some(mut desk) = Desk::real(&api, &large) else { return };
-    assert_eq!(outcome(&desk.run().await).0, Outcome::Succeeded);
+    let Some(mut desk) = SessionFixture::real(&api, &large) else { return };
+    assert_eq!(outcome(&desk.run().await).0, AttemptOutcome::Succeeded);
     desk.launch.prompt = " /compact".into();
-    assert_eq!(outcome(&desk.run().await).0, Outcome::Succeeded);
+    assert_eq!(outcome(&desk.run().await).0, AttemptOutcome::Succeeded);
     let requests = api.requests();
     assert!(requests[0].body.contains("the last words") && requests[1].body.contains("/compact"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_real_program_is_interrupted_while_its_stream_stalls() {
-    let stalls = Turn::blocks([text(&"word ".repeat(30))]).slowly(Duration::from_millis(5)).fault(Fault::StallMidway);
-    let api = Api::start([Route::any([stalls])]);
-    let Some(desk) = Desk::real(&api, "hi") else { return };
+    let stalls =
+        ApiTurn::blocks([text(&"word ".repeat(30))]).slowly(Duration::from_millis(5)).fault(ApiFault::StallMidway);
+    let api = FakeApi::start([ApiRoute::any([stalls])]);
+    let Some(desk) = SessionFixture::real(&api, "hi") else { return };
     let (commands, listens) = mpsc::channel(1);
     let api = &api;
     let stop = async {
         desk.tape.wait_for('o', "\"subtype\":\"init\"").await;
         tokio::task::block_in_place(|| api.wait_for_requests(1, LIMIT));
-        commands.send(Command::Interrupt).await.unwrap();
+        commands.send(StopCommand::Interrupt).await.unwrap();
     };
     let (end, ()) = tokio::join!(desk.run_with(listens), stop);
-    assert_eq!(outcome(&end), (Outcome::Stopped, Cause::Cancelled));
+    assert_eq!(outcome(&end), (AttemptOutcome::Stopped, Cause::Cancelled));
     assert_eq!(end.facts.exit_code, Some(0), "{:?}", end.facts);
 }
 
-async fn asked(home: &Home, env: Vec<(String, String)>) -> Option<Asked> {
-    let program = Program { exe: claude_bin()?, prefix: Vec::new(), scripted: false };
-    Some(Asked { program, cwd: home.project(), env: env_of(env) })
+async fn asked(home: &TestHome, env: Vec<(String, String)>) -> Option<ClaudeInvocation> {
+    let program = AgentProgram { exe: claude_bin()?, prefix: Vec::new(), scripted: false };
+    Some(ClaudeInvocation { program, cwd: home.project(), env: env_of(env) })
 }
 
 #[tokio::test]
 async fn the_real_program_is_asked_for_its_login() {
-    let home = Home::new();
+    let home = TestHome::new();
     let Some(with_key) = asked(&home, home.env_offline()).await else { return };
-    let report = inspect(&with_key).await;
-    assert!(matches!(report.installed, Installed::Yes(_)), "{report:?}");
-    assert!(matches!(&report.login, Login::In { method, .. } if method == "api_key"), "{report:?}");
+    let report = check_availability(&with_key).await;
+    assert!(matches!(report.installation, Installation::Version(_)), "{report:?}");
+    assert!(matches!(&report.login, LoginStatus::LoggedIn { method, .. } if method == "api_key"), "{report:?}");
     let mut without = with_key;
     without.env.retain(|(name, _)| name != "ANTHROPIC_API_KEY");
-    assert_eq!(inspect(&without).await.login, Login::Out);
+    assert_eq!(check_availability(&without).await.login, LoginStatus::LoggedOut);
 }
 
 #[tokio::test]
-async fn the_probe_tells_a_bad_key_from_a_limit() {
-    let home = Home::new();
+async fn probe_distinguishes_bad_key_from_limit() {
+    let home = TestHome::new();
     for (turn, expected) in [
-        (Turn::says("ok"), None),
-        (Turn::unauthorized(), Some((Cause::Auth, "Claude Code authentication is not usable: "))),
+        (ApiTurn::says("ok"), None),
+        (ApiTurn::unauthorized(), Some((Cause::Auth, "Claude Code authentication is not usable: "))),
         (
-            Turn::error(400, "invalid_request_error", "Your credit balance is too low to access the API."),
+            ApiTurn::error(400, "invalid_request_error", "Your credit balance is too low to access the API."),
             Some((Cause::Credit, "Claude Code is logged in, but its account has no credit: ")),
         ),
-        (Turn::rate_limited(300), Some((Cause::RateLimited, "Claude Code is logged in, but the service"))),
+        (ApiTurn::rate_limited(300), Some((Cause::RateLimited, "Claude Code is logged in, but the service"))),
         (
-            Turn::error(404, "not_found_error", "model: nosuch"),
+            ApiTurn::error(404, "not_found_error", "model: nosuch"),
             Some((Cause::Model, "Claude Code is logged in, but may not use this model: ")),
         ),
     ] {
-        let api = Api::start([Route::any([turn])]);
+        let api = FakeApi::start([ApiRoute::any([turn])]);
         let Some(asked) = asked(&home, home.env(&api)).await else { return };
         match (probe(&asked, None).await, expected) {
-            (Probe::Usable, None) => assert!(api.requests()[0].tool_names().is_empty()),
-            (Probe::NotUsable { cause, text }, Some((expected, start))) => {
+            (ProbeResult::Usable, None) => assert!(api.requests()[0].tool_names().is_empty()),
+            (ProbeResult::Unusable { cause, text }, Some((expected, start))) => {
                 assert_eq!(cause, expected);
                 assert!(text.starts_with(start), "{text}");
             }

@@ -17,7 +17,7 @@ use nix::{
 };
 use serde_json::Value;
 
-use crate::commands::place::{DEADLINE, Place};
+use crate::commands::test_dir::{DEADLINE, TestDir};
 
 /// The unit that runs last, and waits until it is killed: meanwhile the program is measured.
 const GATE: &str = "docs-zz-gate";
@@ -77,7 +77,7 @@ steps = [
 "#;
 
 /// An agent that plays [`SCRIPT`], but for the processes that meet the service in a bad state.
-fn agent(place: &Place) -> String {
+fn agent(place: &TestDir) -> String {
     for (name, text) in [("count", "0"), ("script.toml", SCRIPT), ("busy.toml", BUSY), ("limit.toml", LIMIT)] {
         place.write(&format!("agent/{name}"), text);
     }
@@ -95,7 +95,7 @@ const PACE: &str = "rateLimit: {retry: {baseDelayMs: 50, maxDelayMs: 200}}";
 
 /// What the program holds while only [`GATE`] runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Held {
+struct ResourceUsage {
     descriptors: usize,
     threads: usize,
     children: usize,
@@ -103,9 +103,9 @@ struct Held {
 }
 
 /// A run that is killed with this value.
-struct Soaked(Child);
+struct SoakRun(Child);
 
-impl Drop for Soaked {
+impl Drop for SoakRun {
     fn drop(&mut self) {
         // It has ended, unless the test failed.
         let _ = self.0.kill();
@@ -113,7 +113,7 @@ impl Drop for Soaked {
     }
 }
 
-impl Soaked {
+impl SoakRun {
     fn start(mut command: Command) -> Self {
         Self(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap())
     }
@@ -123,13 +123,13 @@ impl Soaked {
         entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect()
     }
 
-    fn held(&self, place: &Place) -> Held {
+    fn resource_usage(&self, place: &TestDir) -> ResourceUsage {
         let children = |task: &String| {
             let path = format!("/proc/{}/task/{task}/children", self.0.id());
             fs::read_to_string(path).unwrap_or_default().split_whitespace().count()
         };
         let threads = self.entries("task");
-        Held {
+        ResourceUsage {
             descriptors: self.entries("fd").len(),
             children: threads.iter().map(children).sum(),
             threads: threads.len(),
@@ -146,21 +146,21 @@ impl Soaked {
 
     /// Threads and descriptors of a pool go away some time after their work: waits until it holds `wanted`, which it has to.
     /// How many idle threads the pool keeps at the moment depends on the machine, so there may be fewer of them.
-    fn settles(&self, place: &Place, wanted: &Held) {
-        let is_settled = |held: &Held| {
+    fn wait_for_usage(&self, place: &TestDir, wanted: &ResourceUsage) {
+        let is_settled = |held: &ResourceUsage| {
             let threads = held.threads.min(wanted.threads);
-            *held == Held { threads, ..wanted.clone() }
+            *held == ResourceUsage { threads, ..wanted.clone() }
         };
         let deadline = Instant::now() + DEADLINE;
-        while !is_settled(&self.held(place)) {
-            assert!(Instant::now() < deadline, "holds {:?}, not {wanted:?}", self.held(place));
+        while !is_settled(&self.resource_usage(place)) {
+            assert!(Instant::now() < deadline, "holds {:?}, not {wanted:?}", self.resource_usage(place));
             thread::yield_now();
         }
     }
 }
 
 /// Ends the agent that plays `session`, as a person or the system would.
-fn end_agent(session: &str) {
+fn kill_agent(session: &str) {
     let flag = format!("--session-id={session}");
     let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     for pid in pids.filter_map(|pid| pid.parse::<i32>().ok()) {
@@ -173,11 +173,11 @@ fn end_agent(session: &str) {
 }
 
 /// Runs the project of `place` and measures when only the gate is left, which has to be what is `wanted`.
-fn soak(place: &Place, more: &[&str], units: usize, wanted: Option<&Held>) -> (Held, u64) {
+fn soak(place: &TestDir, more: &[&str], units: usize, wanted: Option<&ResourceUsage>) -> (ResourceUsage, u64) {
     let claude = agent(place);
     // A unit that nobody ends fails the test instead of holding it up.
     let words = ["run", "--full", "--no-reconcile", "--unit-timeout", "2m", "--ui", "json", "--claude-bin", &claude];
-    let mut run = Soaked::start(place.command(&[&words, more].concat()));
+    let mut run = SoakRun::start(place.command(&[&words, more].concat()));
     let lines = BufReader::new(run.0.stdout.take().unwrap()).lines();
     let (mut over, mut gate, mut measured) = (BTreeSet::new(), None, None);
     for line in lines {
@@ -189,7 +189,7 @@ fn soak(place: &Place, more: &[&str], units: usize, wanted: Option<&Held>) -> (H
                 if unit == GATE {
                     gate = Some(session.to_owned());
                 } else if unit.starts_with("docs-e-hang-") {
-                    end_agent(session);
+                    kill_agent(session);
                 }
             }
             // A unit that will be tried again is `failed` first and `waiting` right after.
@@ -206,24 +206,24 @@ fn soak(place: &Place, more: &[&str], units: usize, wanted: Option<&Held>) -> (H
             && let Some(session) = gate.take()
         {
             if let Some(wanted) = wanted {
-                run.settles(place, wanted);
+                run.wait_for_usage(place, wanted);
             }
-            measured = Some((run.held(place), run.peak()));
-            end_agent(&session);
+            measured = Some((run.resource_usage(place), run.peak()));
+            kill_agent(&session);
         }
     }
     assert_eq!(run.0.wait().unwrap().code(), Some(100), "units failed, and nothing else happened");
-    place.wait_until_nobody_is_left();
+    place.wait_until_no_process_left();
     assert_eq!(fs::read_dir(place.temporary()).unwrap().count(), 0, "temporary files are left");
     measured.expect("the gate never ran alone")
 }
 
 /// Outcome, cause and reason by unit.
-type Verdicts = BTreeMap<String, (String, String, String)>;
+type VerdictsByUnit = BTreeMap<String, (String, String, String)>;
 
 /// The last verdict of every unit on the newest tape, and the causes of verdicts that led to another
 /// attempt.
-fn verdicts(place: &Place) -> (Verdicts, BTreeSet<String>) {
+fn verdicts(place: &TestDir) -> (VerdictsByUnit, BTreeSet<String>) {
     let runs = fs::read_dir(place.path(".ktx/ingestdeck/runs")).unwrap();
     let newest = runs.map(|run| run.unwrap().path().join("tape.jsonl")).max().unwrap();
     let tape = fs::read_to_string(newest).unwrap();
@@ -251,7 +251,7 @@ fn verdicts(place: &Place) -> (Verdicts, BTreeSet<String>) {
 fn many_units_with_faults_leave_nothing_behind() {
     let seconds = std::env::var("INGESTDECK_SOAK_SECONDS").ok().and_then(|text| text.parse().ok());
     let units = if seconds.is_some() { MANY } else { FEW };
-    let place = Place::new();
+    let place = TestDir::new();
     let names: Vec<String> = (0..units - 1).map(|unit| format!("{}-{unit:03}", KINDS[unit % KINDS.len()])).collect();
     place.notes(&names.iter().map(String::as_str).chain(["zz-gate"]).collect::<Vec<_>>());
     let yaml = fs::read_to_string(place.path("ktx.yaml")).unwrap();

@@ -8,18 +8,20 @@ use std::{
 
 use ingestdeck::{
     replay::FileSource,
-    run::source::{Item, Recorder, Source},
-    store::{Db, Found, NewRun, RunRows, Runs, Standing, rows::CallStatus, runs::RunsError},
+    run::entry_source::{EntrySource, NewEntry, Recorder},
+    store::{Db, NewRun, RecordedRun, RunRows, RunStatus, RunStore, rows::CallStatus, runs::RunStoreError},
     tape::{
-        Body, FORMAT, Header, Note, RunId, UnitKey,
-        note::{AttemptEnded, CallDecision, Cause, Outcome, PlannedUnit, RunEnded, RunPlanned, StopReason, Verdict},
+        EntryBody, FORMAT_VERSION, Header, Note, RunId, UnitKey,
+        note::{
+            AttemptEnded, AttemptOutcome, CallDecision, Cause, PlannedUnit, RunEnded, RunPlanned, StopReason, Verdict,
+        },
     },
 };
 use serde_json::json;
 
 fn header(run: RunId) -> Header {
     Header {
-        tape: FORMAT,
+        tape: FORMAT_VERSION,
         program: "ingestdeck test".into(),
         run,
         started_at: "2026-01-01T00:00:00Z".parse().unwrap(),
@@ -28,7 +30,7 @@ fn header(run: RunId) -> Header {
     }
 }
 
-fn open(tape: &Path, file: fs::File) -> Result<Box<dyn Source>, String> {
+fn open(tape: &Path, file: fs::File) -> Result<Box<dyn EntrySource>, String> {
     match FileSource::from_file(tape, file) {
         Ok(source) => Ok(Box::new(source)),
         Err(error) => Err(error.to_string()),
@@ -36,7 +38,7 @@ fn open(tape: &Path, file: fs::File) -> Result<Box<dyn Source>, String> {
 }
 
 fn note(run: &NewRun, lane: Option<(&UnitKey, u32)>, note: &Note) {
-    run.tape.record(&[Item { lane, body: Body::Note(&note.to_json()) }]).unwrap();
+    run.tape.record(&[NewEntry { attempt: lane, body: EntryBody::Note(&note.to_json()) }]).unwrap();
 }
 
 /// The first lines of a capture of the real CLI, as an attempt of `unit`.
@@ -45,7 +47,7 @@ fn lines(run: &NewRun, unit: &str, capture: &str, most: usize) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures").join(capture);
     let text = fs::read(path).unwrap();
     for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).take(most) {
-        run.tape.record(&[Item { lane: Some((&unit, 1)), body: Body::Out(line) }]).unwrap();
+        run.tape.record(&[NewEntry { attempt: Some((&unit, 1)), body: EntryBody::Out(line) }]).unwrap();
     }
 }
 
@@ -59,12 +61,12 @@ fn attempt_ended(verdict: Verdict) -> Note {
         stderr_tail: vec![],
         wrote: vec![],
         work: Default::default(),
-        more: serde_json::Map::default(),
+        extra: serde_json::Map::default(),
     }))
 }
 
 /// One unit that plays a whole capture.
-fn play(run: &NewRun, unit: &str, capture: &str, outcome: Outcome) {
+fn play(run: &NewRun, unit: &str, capture: &str, outcome: AttemptOutcome) {
     lines(run, unit, capture, usize::MAX);
     let unit = UnitKey::from(unit);
     let verdict =
@@ -88,10 +90,10 @@ fn end(run: &NewRun) {
 }
 
 #[test]
-fn a_run_is_private_alive_and_then_over() {
+fn run_is_private_running_then_finished() {
     let project = tempfile::tempdir().unwrap();
-    let runs = Runs::of_project(project.path());
-    assert!(matches!(runs.resolve("latest"), Err(RunsError::Empty)));
+    let runs = RunStore::new(project.path());
+    assert!(matches!(runs.resolve("latest"), Err(RunStoreError::Empty)));
 
     let run = runs.create(header).unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
@@ -100,26 +102,26 @@ fn a_run_is_private_alive_and_then_over() {
     assert_eq!(fs::read_to_string(runs.root().join(".gitignore")).unwrap(), "*\n");
     let found = runs.resolve("latest").unwrap();
     assert_eq!((found.id, found.tape.as_path()), (run.id, run.tape.path()));
-    assert_eq!(runs.standing(&found).unwrap(), Standing::Running);
+    assert_eq!(runs.status(&found).unwrap(), RunStatus::Running);
 
     drop(run);
-    assert_eq!(runs.standing(&found).unwrap(), Standing::Interrupted);
+    assert_eq!(runs.status(&found).unwrap(), RunStatus::Interrupted);
 
     let run = runs.create(header).unwrap();
     end(&run);
     let (tape, lock) = run.into_parts();
     tape.close().unwrap();
     let found = runs.resolve("latest").unwrap();
-    assert_eq!(runs.standing(&found).unwrap(), Standing::Running, "the lock outlives the writer");
+    assert_eq!(runs.status(&found).unwrap(), RunStatus::Running, "the lock outlives the writer");
     drop(lock);
-    assert_eq!(runs.standing(&found).unwrap(), Standing::Finished);
+    assert_eq!(runs.status(&found).unwrap(), RunStatus::Finished);
     assert_eq!(fs::read_dir(runs.root().join("locks")).unwrap().count(), 0);
 }
 
 #[test]
-fn a_run_that_dies_in_a_retry_after_its_end_is_interrupted() {
+fn run_killed_in_a_late_retry_is_interrupted() {
     let project = tempfile::tempdir().unwrap();
-    let runs = Runs::of_project(project.path());
+    let runs = RunStore::new(project.path());
     let run = runs.create(header).unwrap();
     let unit = UnitKey::from("u");
     end(&run);
@@ -127,22 +129,22 @@ fn a_run_that_dies_in_a_retry_after_its_end_is_interrupted() {
     note(&run, Some((&unit, 2)), &Note::AttemptStarted(Box::default()));
     drop(run);
     let found = runs.resolve("latest").unwrap();
-    assert_eq!(runs.standing(&found).unwrap(), Standing::Interrupted);
+    assert_eq!(runs.status(&found).unwrap(), RunStatus::Interrupted);
 }
 
 #[test]
-fn a_lock_file_that_nobody_holds_is_litter() {
+fn unheld_lock_file_is_removed() {
     let project = tempfile::tempdir().unwrap();
-    let runs = Runs::of_project(project.path());
+    let runs = RunStore::new(project.path());
     drop(runs.create(header).unwrap());
     let found = runs.resolve("latest").unwrap();
     fs::write(runs.root().join("locks").join(found.id.to_string()), "").unwrap();
-    assert_eq!(runs.standing(&found).unwrap(), Standing::Interrupted);
+    assert_eq!(runs.status(&found).unwrap(), RunStatus::Interrupted);
 }
 
-fn with_ids(ids: &[&str]) -> (tempfile::TempDir, Runs) {
+fn with_ids(ids: &[&str]) -> (tempfile::TempDir, RunStore) {
     let project = tempfile::tempdir().unwrap();
-    let runs = Runs::of_project(project.path());
+    let runs = RunStore::new(project.path());
     for id in ids {
         let directory = runs.root().join("runs").join(id);
         fs::create_dir_all(&directory).unwrap();
@@ -152,7 +154,7 @@ fn with_ids(ids: &[&str]) -> (tempfile::TempDir, Runs) {
 }
 
 #[test]
-fn a_few_letters_name_a_run() {
+fn run_id_prefix_selects_a_run() {
     const OLD: &str = "01900000-0000-7000-8000-0000004a11c3";
     const NEW: &str = "01900000-0001-7000-8000-0000004affff";
     let (_project, runs) = with_ids(&[OLD, NEW]);
@@ -167,36 +169,36 @@ fn a_few_letters_name_a_run() {
     for text in ["4a", "0190"] {
         let error = resolve(text).unwrap_err();
         let shown = error.to_string();
-        assert!(matches!(error, RunsError::Ambiguous { count: 2, .. }), "{shown}");
+        assert!(matches!(error, RunStoreError::Ambiguous { count: 2, .. }), "{shown}");
         assert!(shown.contains(OLD) && shown.contains(NEW), "{shown}");
     }
     for text in ["", "zz", "4a11c4", "../..", "11c3"] {
-        assert!(matches!(resolve(text), Err(RunsError::NotFound(_))), "{text}");
+        assert!(matches!(resolve(text), Err(RunStoreError::NotFound(_))), "{text}");
     }
 }
 
 #[test]
-fn the_six_digits_that_screens_show_win_over_a_prefix() {
+fn short_run_id_takes_precedence_over_a_prefix() {
     let (_project, runs) = with_ids(&["01900000-0000-7000-8000-000000019000", "01900000-0001-7000-8000-00000000abcd"]);
     let run = runs.resolve("019000").unwrap();
     assert_eq!(run.id.short(), "019000");
 }
 
 #[test]
-fn the_index_is_rebuilt_from_the_tapes_alone() {
+fn index_is_rebuilt_from_tapes_alone() {
     let project = tempfile::tempdir().unwrap();
-    let runs = Runs::of_project(project.path());
+    let runs = RunStore::new(project.path());
     let mut db = runs.open_database().unwrap();
 
     let first = runs.create(header).unwrap();
     plan(&first, &["good", "never"]);
-    play(&first, "good", "success_tools.jsonl", Outcome::Succeeded);
+    play(&first, "good", "success_tools.jsonl", AttemptOutcome::Succeeded);
     assert_eq!(runs.refresh(&mut db, &open).unwrap().indexed, 1);
-    play(&first, "denied", "permission_denied_dontask.jsonl", Outcome::Failed);
+    play(&first, "denied", "permission_denied_dontask.jsonl", AttemptOutcome::Failed);
     end(&first);
     drop(first);
     let second = runs.create(header).unwrap();
-    play(&second, "cut", "killed_sigterm_tool.jsonl", Outcome::Stopped);
+    play(&second, "cut", "killed_sigterm_tool.jsonl", AttemptOutcome::Stopped);
     drop(second);
 
     assert_eq!(runs.refresh(&mut db, &open).unwrap().indexed, 2);
@@ -228,11 +230,11 @@ fn the_index_is_rebuilt_from_the_tapes_alone() {
 }
 
 #[test]
-fn a_torn_tape_is_indexed_once_and_a_grown_one_again() {
+fn torn_tape_is_indexed_once_and_grown_tape_again() {
     let project = tempfile::tempdir().unwrap();
-    let runs = Runs::of_project(project.path());
+    let runs = RunStore::new(project.path());
     let run = runs.create(header).unwrap();
-    play(&run, "cut", "success_tools.jsonl", Outcome::Succeeded);
+    play(&run, "cut", "success_tools.jsonl", AttemptOutcome::Succeeded);
     let tape = run.tape.path().to_owned();
     drop(run);
     let append = |text: &str| {
@@ -248,16 +250,16 @@ fn a_torn_tape_is_indexed_once_and_a_grown_one_again() {
 }
 
 #[test]
-fn an_index_of_the_first_version_is_filled_anew() {
+fn index_of_version_one_is_rebuilt() {
     let project = tempfile::tempdir().unwrap();
-    let runs = Runs::of_project(project.path());
+    let runs = RunStore::new(project.path());
     let run = runs.create(header).unwrap();
-    play(&run, "done", "success_tools.jsonl", Outcome::Succeeded);
+    play(&run, "done", "success_tools.jsonl", AttemptOutcome::Succeeded);
     let unit = UnitKey::from("spent");
     let capture = "success_tools.jsonl";
     lines(&run, "spent", capture, 3);
     let verdict = Verdict {
-        outcome: Outcome::Succeeded,
+        outcome: AttemptOutcome::Succeeded,
         stop: StopReason::Budget,
         cause: Cause::Completed,
         reason: "12 of 12 turns".into(),
@@ -284,16 +286,16 @@ fn an_index_of_the_first_version_is_filled_anew() {
 #[test]
 fn calls_are_audited_with_their_results() {
     let project = tempfile::tempdir().unwrap();
-    let runs = Runs::of_project(project.path());
+    let runs = RunStore::new(project.path());
     let run = runs.create(header).unwrap();
-    play(&run, "good", "parallel_readonly_tools.jsonl", Outcome::Succeeded);
-    play(&run, "failing", "rpc_error_result.jsonl", Outcome::Failed);
-    play(&run, "denied", "permission_denied_dontask.jsonl", Outcome::Failed);
+    play(&run, "good", "parallel_readonly_tools.jsonl", AttemptOutcome::Succeeded);
+    play(&run, "failing", "rpc_error_result.jsonl", AttemptOutcome::Failed);
+    play(&run, "denied", "permission_denied_dontask.jsonl", AttemptOutcome::Failed);
     lines(&run, "cut", "killed_sigterm_tool.jsonl", 2);
     let tape: PathBuf = run.tape.path().to_owned();
     drop(run);
 
-    let rows = RunRows::gather(open(&tape, fs::File::open(&tape).unwrap()).unwrap(), 7).unwrap();
+    let rows = RunRows::from_source(open(&tape, fs::File::open(&tape).unwrap()).unwrap(), 7).unwrap();
     assert_eq!(rows.run.tape_bytes, 7);
     let of = |unit: &str| rows.calls.iter().filter(|call| call.unit == unit).cloned().collect::<Vec<_>>();
     let good = of("good");
@@ -334,14 +336,18 @@ fn links_and_pipes_in_the_state_directory_are_refused() {
     for (place, what) in places.iter().flat_map(|place| [(*place, "link"), (*place, "pipe")]) {
         let (project, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         fs::write(outside.path().join("tape.jsonl"), header(run).to_line()).unwrap();
-        let runs = Runs::of_project(project.path());
+        let runs = RunStore::new(project.path());
         let planted = format!(".ktx/ingestdeck/{place}");
         plant(&project.path().join(planted.trim_end_matches('/')), what, outside.path());
 
-        let found = Found { id: run, tape: runs.root().join(format!("runs/{run}/tape.jsonl")) };
-        let _ =
-            (runs.list().map(|listed| assert_eq!(listed, [])), runs.is_alive(run), runs.holder(run), runs.size(&found));
-        let _ = (runs.sweep(), runs.remove(&found), runs.standing(&found).is_ok());
+        let found = RecordedRun { id: run, tape: runs.root().join(format!("runs/{run}/tape.jsonl")) };
+        let _ = (
+            runs.list().map(|listed| assert_eq!(listed, [])),
+            runs.is_alive(run),
+            runs.lock_holder_pid(run),
+            runs.size(&found),
+        );
+        let _ = (runs.finish_removals(), runs.remove(&found), runs.status(&found).is_ok());
         assert!(runs.open_tape(&found).is_err(), "{place} {what}");
         let is_used_by_create = ["", "runs", "locks"].contains(&place);
         assert_eq!(runs.create(header).is_err(), is_used_by_create, "{place} {what}");
@@ -354,13 +360,15 @@ fn links_and_pipes_in_the_state_directory_are_refused() {
 #[test]
 fn indexed_call_has_the_arguments_that_ran() {
     let project = tempfile::tempdir().unwrap();
-    let run = Runs::of_project(project.path()).create(header).unwrap();
+    let run = RunStore::new(project.path()).create(header).unwrap();
     plan(&run, &["unit"]);
     let unit = UnitKey::from("unit");
     let call = |id: &str| {
         let block = json!({"type": "tool_use", "id": id, "name": "mcp__ktx__wiki_write", "input": {"key": "model"}});
         let line = json!({"type": "assistant", "message": {"id": "m1", "role": "assistant", "content": [block]}});
-        run.tape.record(&[Item { lane: Some((&unit, 1)), body: Body::Out(line.to_string().as_bytes()) }]).unwrap();
+        run.tape
+            .record(&[NewEntry { attempt: Some((&unit, 1)), body: EntryBody::Out(line.to_string().as_bytes()) }])
+            .unwrap();
     };
     ["t1", "t2"].into_iter().for_each(call);
     let decided = Note::CallDecided {
@@ -373,7 +381,7 @@ fn indexed_call_has_the_arguments_that_ran() {
     end(&run);
     let tape = run.tape.path().to_owned();
     drop(run);
-    let rows = RunRows::gather(open(&tape, fs::File::open(&tape).unwrap()).unwrap(), 0).unwrap();
+    let rows = RunRows::from_source(open(&tape, fs::File::open(&tape).unwrap()).unwrap(), 0).unwrap();
     let inputs: Vec<_> = rows.calls.iter().map(|call| call.input.as_deref().unwrap()).collect();
     assert_eq!(inputs, [r#"{"key":"model"}"#, r#"{"key":"person"}"#]);
 }
@@ -391,7 +399,7 @@ fn new_run_id_follows_the_newest_run_of_a_clock_that_was_ahead() {
     const HOUR: i64 = 3_600_000;
     for ahead in [0, 1, HOUR, 100 * 24 * HOUR] {
         let project = tempfile::tempdir().unwrap();
-        let runs = Runs::of_project(project.path());
+        let runs = RunStore::new(project.path());
         let newest = run_at(ahead);
         let run = runs.create_after(Some(newest), header).unwrap();
         assert!(run.id > newest, "{ahead} ms ahead");
@@ -399,7 +407,7 @@ fn new_run_id_follows_the_newest_run_of_a_clock_that_was_ahead() {
         assert!(run.id <= run_at(ahead + HOUR), "it follows closely");
     }
     let project = tempfile::tempdir().unwrap();
-    let runs = Runs::of_project(project.path());
+    let runs = RunStore::new(project.path());
     assert_eq!(runs.newest(u64::MAX, |_| true).unwrap(), None);
     let ids = [run_at(-HOUR), run_at(HOUR), run_at(100 * 24 * HOUR), RunId(uuid::Uuid::max())];
     for id in ids {
@@ -407,7 +415,7 @@ fn new_run_id_follows_the_newest_run_of_a_clock_that_was_ahead() {
         fs::create_dir_all(&directory).unwrap();
         fs::write(directory.join("tape.jsonl"), "").unwrap();
     }
-    let tomorrow = run_at(24 * HOUR).began_ms();
+    let tomorrow = run_at(24 * HOUR).started_at_ms();
     assert_eq!(
         runs.newest(tomorrow, |_| false).unwrap(),
         Some(ids[1]),

@@ -11,29 +11,32 @@ use std::{
 
 use ingestdeck::{
     claude::{
+        line_reader::LineReader,
         mcp,
-        process::{self, Child, Order, Patience, StreamLimits},
-        reader::LineReader,
-        unit::{AttemptTimeouts, Command, Decision, Gate, HeldCall, OpenGate, Program, UnitLaunch, run_unit_from},
-        version::Version,
+        process::{self, Child, ProcessTimeouts, SpawnRequest, StreamLimits},
+        unit::{
+            AgentProgram, AllowAllGate, ApprovalDecision, ApprovalGate, ApprovalRequest, AttemptTimeouts, StopCommand,
+            UnitLaunch, run_unit_with_env,
+        },
+        version::ClaudeVersion,
     },
-    run::source::{Item, RecordError, Recorder},
+    run::entry_source::{NewEntry, RecordError, Recorder},
     tape::{
-        Body, Millis, Note, UnitKey,
-        note::{Amendment, AttemptStarted, Cause, IsolationChecked, Outcome, StopHow, StopReason},
+        EntryBody, Millis, Note, UnitKey,
+        note::{Amendment, AttemptOutcome, AttemptStarted, Cause, IsolationChecked, StopMode, StopReason},
     },
     units::{
         ToolCall, ToolReply, ToolSpec, Toolset,
-        tally::FailureRule,
-        verdict::{Facts, Isolation, decide, stop_reason},
+        failure_tally::FailureRule,
+        verdict::{AttemptFacts, IsolationStatus, judge_attempt, stop_reason},
     },
 };
 use serde_json::{Value, json};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::support::{
-    api::{Api, Route, Turn, text, tool},
-    cli::{BILLS_WHOLE_SESSION, Home, claude_bin, claude_version},
+    api::{ApiRoute, ApiTurn, FakeApi, text, tool},
+    cli::{BILLS_WHOLE_SESSION, TestHome, claude_bin, claude_version},
     hostile,
 };
 
@@ -41,27 +44,27 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// A tape in memory, with a bell that rings at each entry.
 #[derive(Debug, Default)]
-struct Memory {
+struct MemoryRecorder {
     entries: Mutex<Vec<(char, Vec<u8>)>>,
     bell: Notify,
     /// Fails from this entry on.
     full_after: Option<usize>,
 }
 
-impl Recorder for Memory {
-    fn record(&self, items: &[Item<'_>]) -> Result<(), RecordError> {
+impl Recorder for MemoryRecorder {
+    fn record(&self, items: &[NewEntry<'_>]) -> Result<(), RecordError> {
         let mut entries = self.entries.lock().unwrap();
         for item in items {
-            assert_eq!(item.lane, Some((&UnitKey::from("docs-a"), 1)));
+            assert_eq!(item.attempt, Some((&UnitKey::from("docs-a"), 1)));
             if self.full_after.is_some_and(|count| entries.len() >= count) {
                 return Err(RecordError::new("tape.jsonl", &std::io::ErrorKind::StorageFull.into()));
             }
             entries.push(match &item.body {
-                Body::Out(bytes) => ('o', bytes.to_vec()),
-                Body::Raw(bytes) => ('r', bytes.to_vec()),
-                Body::In(bytes) => ('i', bytes.to_vec()),
-                Body::Err(text) => ('e', text.as_bytes().to_vec()),
-                Body::Note(bytes) => ('n', bytes.to_vec()),
+                EntryBody::Out(bytes) => ('o', bytes.to_vec()),
+                EntryBody::Raw(bytes) => ('r', bytes.to_vec()),
+                EntryBody::In(bytes) => ('i', bytes.to_vec()),
+                EntryBody::Err(text) => ('e', text.as_bytes().to_vec()),
+                EntryBody::Note(bytes) => ('n', bytes.to_vec()),
             });
         }
         drop(entries);
@@ -70,7 +73,7 @@ impl Recorder for Memory {
     }
 }
 
-impl Memory {
+impl MemoryRecorder {
     fn of(&self, kind: char) -> Vec<Vec<u8>> {
         let entries = self.entries.lock().unwrap();
         entries.iter().filter(|(other, _)| *other == kind).map(|(_, bytes)| bytes.clone()).collect()
@@ -93,7 +96,7 @@ impl Memory {
     }
 
     /// Waits until something that arrived or was written contains `needle`.
-    async fn sees(&self, needle: &str) {
+    async fn wait_for(&self, needle: &str) {
         let seen = async {
             loop {
                 let rung = self.bell.notified();
@@ -110,11 +113,11 @@ impl Memory {
 
 /// A wiki of three tools, and a record of who called them.
 #[derive(Debug, Default)]
-struct Wiki {
+struct FakeWiki {
     calls: Mutex<Vec<ToolCall>>,
 }
 
-impl Toolset for Wiki {
+impl Toolset for FakeWiki {
     fn specs(&self) -> Vec<ToolSpec> {
         let spec = |name, read_only| {
             let Value::Object(input_schema) =
@@ -142,34 +145,38 @@ impl Toolset for Wiki {
     }
 }
 
-impl Wiki {
+impl FakeWiki {
     fn called(&self) -> Vec<(String, Value)> {
         self.calls.lock().unwrap().iter().map(|call| (call.name.clone(), call.arguments["key"].clone())).collect()
     }
 }
 
-struct Scene {
-    home: Home,
-    tape: Arc<Memory>,
-    wiki: Arc<Wiki>,
-    gate: Arc<dyn Gate>,
-    patience: Patience,
+struct AttemptFixture {
+    home: TestHome,
+    tape: Arc<MemoryRecorder>,
+    wiki: Arc<FakeWiki>,
+    gate: Arc<dyn ApprovalGate>,
+    patience: ProcessTimeouts,
 }
 
-impl Scene {
+impl AttemptFixture {
     fn new() -> Self {
         Self {
-            home: Home::new(),
+            home: TestHome::new(),
             tape: Arc::default(),
             wiki: Arc::default(),
-            gate: Arc::new(OpenGate),
-            patience: Patience::default(),
+            gate: Arc::new(AllowAllGate),
+            patience: ProcessTimeouts::default(),
         }
     }
 
     fn launch(&self, exe: impl Into<PathBuf>, prefix: &[&str]) -> UnitLaunch {
         UnitLaunch {
-            program: Program { exe: exe.into(), prefix: prefix.iter().map(OsString::from).collect(), scripted: false },
+            program: AgentProgram {
+                exe: exe.into(),
+                prefix: prefix.iter().map(OsString::from).collect(),
+                scripted: false,
+            },
             cwd: self.home.project(),
             unit: "docs-a".into(),
             attempt: 1,
@@ -196,26 +203,32 @@ impl Scene {
         self.launch(claude_bin().expect("INGESTDECK_TEST_CLAUDE names the CLI"), &[])
     }
 
-    fn env(&self, api: Option<&Api>) -> Vec<(OsString, OsString)> {
+    fn env(&self, api: Option<&FakeApi>) -> Vec<(OsString, OsString)> {
         let vars = api.map_or_else(|| self.home.env_offline(), |api| self.home.env(api));
         vars.into_iter().map(|(name, value)| (name.into(), value.into())).collect()
     }
 
     /// Runs to the end, undisturbed. The second value says whether start-up came to an end.
-    async fn run(&self, launch: UnitLaunch, api: Option<&Api>) -> (Facts, bool) {
+    async fn run(&self, launch: UnitLaunch, api: Option<&FakeApi>) -> (AttemptFacts, bool) {
         let (_commands, orders) = mpsc::channel(1);
         let (ready, started) = oneshot::channel();
-        let run = run_unit_from(self.env(api), self.patience, launch, orders, ready);
+        let run = run_unit_with_env(self.env(api), self.patience, launch, orders, ready);
         let facts = tokio::time::timeout(LIMIT, run).await.expect("an attempt comes to an end");
         (facts, started.await.is_ok())
     }
 
     /// Runs until the tape shows `needle`, then gives `command`.
-    async fn stopped_at(&self, needle: &str, command: Command, launch: UnitLaunch, api: Option<&Api>) -> Facts {
+    async fn stopped_at(
+        &self,
+        needle: &str,
+        command: StopCommand,
+        launch: UnitLaunch,
+        api: Option<&FakeApi>,
+    ) -> AttemptFacts {
         let (commands, orders) = mpsc::channel(1);
         let (ready, _started) = oneshot::channel();
-        let run = tokio::spawn(run_unit_from(self.env(api), self.patience, launch, orders, ready));
-        self.tape.sees(needle).await;
+        let run = tokio::spawn(run_unit_with_env(self.env(api), self.patience, launch, orders, ready));
+        self.tape.wait_for(needle).await;
         commands.send(command).await.unwrap();
         tokio::time::timeout(LIMIT, run).await.expect("an attempt comes to an end").unwrap()
     }
@@ -226,24 +239,24 @@ fn gone(pid: Option<u32>) -> bool {
     !std::fs::read_to_string(stat).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
-fn failures(facts: &Facts) -> Vec<(&str, &str)> {
+fn failures(facts: &AttemptFacts) -> Vec<(&str, &str)> {
     facts.tally.calls().iter().map(|call| (call.tool.as_str(), call.message.as_str())).collect()
 }
 
-fn reads_and_writes() -> Api {
+fn reads_and_writes() -> FakeApi {
     let read = tool("mcp__ktx__wiki_read", json!({"key": "arr"}));
     let write = tool("mcp__ktx__wiki_write", json!({"key": "arr"}));
-    Api::start([Route::any([
-        Turn::blocks([text("I read first."), read]),
-        Turn::blocks([write]),
-        Turn::says("All written."),
+    FakeApi::start([ApiRoute::any([
+        ApiTurn::blocks([text("I read first."), read]),
+        ApiTurn::blocks([write]),
+        ApiTurn::says("All written."),
     ])])
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 async fn a_unit_reads_and_writes_and_succeeds() {
-    let (scene, api) = (Scene::new(), reads_and_writes());
+    let (scene, api) = (AttemptFixture::new(), reads_and_writes());
     let (facts, ready) = scene.run(scene.claude(), Some(&api)).await;
     assert!(ready);
     assert_eq!(scene.wiki.called(), [("wiki_read".into(), json!("arr")), ("wiki_write".into(), json!("arr"))]);
@@ -270,13 +283,13 @@ async fn a_unit_reads_and_writes_and_succeeds() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 async fn failing_denied_unknown_and_malformed_calls_count_once_each() {
-    let scene = Scene::new();
-    let api = Api::start([Route::any([
-        Turn::blocks([tool("mcp__ktx__wiki_remove", json!({"key": "gone"}))]),
-        Turn::blocks([tool("Bash", json!({"command": "touch pwned"}))]),
-        Turn::blocks([tool("mcp__ktx__wiki_read", json!({"page": 7}))]),
-        Turn::blocks([tool("mcp__ktx__wiki_write", json!("{\"key\": "))]),
-        Turn::says("I gave up."),
+    let scene = AttemptFixture::new();
+    let api = FakeApi::start([ApiRoute::any([
+        ApiTurn::blocks([tool("mcp__ktx__wiki_remove", json!({"key": "gone"}))]),
+        ApiTurn::blocks([tool("Bash", json!({"command": "touch pwned"}))]),
+        ApiTurn::blocks([tool("mcp__ktx__wiki_read", json!({"page": 7}))]),
+        ApiTurn::blocks([tool("mcp__ktx__wiki_write", json!("{\"key\": "))]),
+        ApiTurn::says("I gave up."),
     ])]);
     let (facts, _) = scene.run(scene.claude(), Some(&api)).await;
     let failures = failures(&facts);
@@ -288,7 +301,7 @@ async fn failing_denied_unknown_and_malformed_calls_count_once_each() {
     assert!(!scene.home.project().join("pwned").exists());
     let noted = scene.tape.notes().into_iter().filter(|note| matches!(note, Note::ToolFailed { .. })).count();
     // 2.1.160 hands arguments that are not JSON to the tool.
-    let refused = if claude_version() < Version(2, 1, 200) { 3 } else { 2 };
+    let refused = if claude_version() < ClaudeVersion(2, 1, 200) { 3 } else { 2 };
     assert_eq!(noted, refused, "what our own tools refused");
     assert_eq!(stop_reason(facts.result.as_ref().unwrap()), StopReason::Natural);
 }
@@ -296,8 +309,8 @@ async fn failing_denied_unknown_and_malformed_calls_count_once_each() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 async fn the_step_budget_ends_the_turn_and_the_process() {
-    let scene = Scene::new();
-    let api = Api::start([Route::any([Turn::blocks([tool("mcp__ktx__wiki_read", json!({"key": "x"}))])])]);
+    let scene = AttemptFixture::new();
+    let api = FakeApi::start([ApiRoute::any([ApiTurn::blocks([tool("mcp__ktx__wiki_read", json!({"key": "x"}))])])]);
     let launch = UnitLaunch { step_budget: 2, ..scene.claude() };
     let (facts, _) = scene.run(launch, Some(&api)).await;
     assert_eq!(stop_reason(facts.result.as_ref().unwrap()), StopReason::Budget);
@@ -307,18 +320,18 @@ async fn the_step_budget_ends_the_turn_and_the_process() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
-async fn an_error_of_the_service_is_told_apart() {
+async fn service_error_has_its_own_cause() {
     for (turn, class, status) in [
-        (Turn::unauthorized(), "authentication_failed", 401),
-        (Turn::rate_limited(300), "rate_limit", 429),
-        (Turn::error(500, "api_error", "Internal server error"), "server_error", 500),
+        (ApiTurn::unauthorized(), "authentication_failed", 401),
+        (ApiTurn::rate_limited(300), "rate_limit", 429),
+        (ApiTurn::error(500, "api_error", "Internal server error"), "server_error", 500),
     ] {
-        let scene = Scene::new();
-        let api = Api::start([Route::any([turn])]);
+        let scene = AttemptFixture::new();
+        let api = FakeApi::start([ApiRoute::any([turn])]);
         let (facts, ready) = scene.run(scene.claude(), Some(&api)).await;
         assert!(ready);
         assert_eq!(facts.error_class.as_deref(), Some(class));
-        let names_status = claude_version() >= Version(2, 1, 300);
+        let names_status = claude_version() >= ClaudeVersion(2, 1, 300);
         assert!(facts.api_status == Some(status) || !names_status && facts.api_status.is_none(), "{facts:?}");
         assert_eq!(stop_reason(facts.result.as_ref().unwrap()), StopReason::Error, "{class}");
     }
@@ -327,12 +340,12 @@ async fn an_error_of_the_service_is_told_apart() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 async fn an_interrupt_ends_the_turn_with_a_result() {
-    let scene = Scene::new();
-    let slow = Turn::says(&"word ".repeat(2_000)).slowly(Duration::from_millis(50));
-    let api = Api::start([Route::any([slow])]);
+    let scene = AttemptFixture::new();
+    let slow = ApiTurn::says(&"word ".repeat(2_000)).slowly(Duration::from_millis(50));
+    let api = FakeApi::start([ApiRoute::any([slow])]);
     let launch = UnitLaunch { partial_messages: true, ..scene.claude() };
-    let facts = scene.stopped_at("text_delta", Command::Interrupt, launch, Some(&api)).await;
-    assert_eq!(facts.stopped, Some(StopHow::Stop));
+    let facts = scene.stopped_at("text_delta", StopCommand::Interrupt, launch, Some(&api)).await;
+    assert_eq!(facts.stopped, Some(StopMode::Stop));
     let result = facts.result.expect("an interrupted turn has a result");
     assert_eq!(result.terminal_reason.as_deref(), Some("aborted_streaming"));
     assert_eq!(facts.signal, None, "it ended by itself");
@@ -341,13 +354,13 @@ async fn an_interrupt_ends_the_turn_with_a_result() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
-async fn killed_in_mid_run_it_has_no_good_result() {
-    let scene = Scene::new();
-    let slow = Turn::says(&"word ".repeat(2_000)).slowly(Duration::from_millis(50));
-    let api = Api::start([Route::any([slow])]);
+async fn killed_attempt_has_no_result() {
+    let scene = AttemptFixture::new();
+    let slow = ApiTurn::says(&"word ".repeat(2_000)).slowly(Duration::from_millis(50));
+    let api = FakeApi::start([ApiRoute::any([slow])]);
     let launch = UnitLaunch { partial_messages: true, ..scene.claude() };
-    let facts = scene.stopped_at("text_delta", Command::Kill, launch, Some(&api)).await;
-    assert_eq!(facts.stopped, Some(StopHow::Kill));
+    let facts = scene.stopped_at("text_delta", StopCommand::Kill, launch, Some(&api)).await;
+    assert_eq!(facts.stopped, Some(StopMode::Kill));
     assert_eq!(facts.exit_code, Some(143), "it could end what it had started");
     let reason = facts.result.and_then(|result| result.terminal_reason);
     assert!(reason.as_deref().is_none_or(|reason| reason == "aborted_streaming"), "{reason:?}");
@@ -356,17 +369,17 @@ async fn killed_in_mid_run_it_has_no_good_result() {
 
 /// Edits the first call, refuses the second.
 #[derive(Debug, Default)]
-struct Strict {
-    held: Mutex<Vec<HeldCall>>,
+struct EditThenDenyGate {
+    held: Mutex<Vec<ApprovalRequest>>,
 }
 
-impl Gate for Strict {
-    fn decide(&self, call: HeldCall) -> futures_util::future::BoxFuture<'_, Decision> {
+impl ApprovalGate for EditThenDenyGate {
+    fn decide(&self, call: ApprovalRequest) -> futures_util::future::BoxFuture<'_, ApprovalDecision> {
         let mut held = self.held.lock().unwrap();
         held.push(call);
         let decision = match held.len() {
-            1 => Decision::AllowEdited(json!({"key": "edited"})),
-            _ => Decision::Deny("not today".into()),
+            1 => ApprovalDecision::AllowEdited(json!({"key": "edited"})),
+            _ => ApprovalDecision::Deny("not today".into()),
         };
         Box::pin(async {
             // A person takes longer than one turn of the loop.
@@ -379,8 +392,8 @@ impl Gate for Strict {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 async fn a_gate_edits_and_denies_calls() {
-    let gate = Arc::<Strict>::default();
-    let scene = Scene { gate: Arc::clone(&gate) as Arc<dyn Gate>, ..Scene::new() };
+    let gate = Arc::<EditThenDenyGate>::default();
+    let scene = AttemptFixture { gate: Arc::clone(&gate) as Arc<dyn ApprovalGate>, ..AttemptFixture::new() };
     let api = reads_and_writes();
     let (facts, _) = scene.run(scene.claude(), Some(&api)).await;
     assert_eq!(scene.wiki.called(), [("wiki_read".into(), json!("edited"))]);
@@ -394,24 +407,24 @@ async fn a_gate_edits_and_denies_calls() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 async fn a_hostile_project_and_home_change_nothing() {
-    let scene = Scene::new();
+    let scene = AttemptFixture::new();
     hostile::plant(&scene.home);
     assert!(
         hostile::harms_the_unprotected(&scene.home),
         "what was planted does no harm, so the test would prove nothing"
     );
-    let api = Api::start([Route::any([
-        Turn::blocks([
+    let api = FakeApi::start([ApiRoute::any([
+        ApiTurn::blocks([
             tool("Bash", json!({"command": "touch pwned"})),
             tool("Write", json!({"file_path": scene.home.project().join("pwned"), "content": "x"})),
             tool("Skill", json!({"skill": "evil"})),
             tool("Task", json!({"subagent_type": "evil", "description": "x", "prompt": "x"})),
             tool("mcp__evil__x", json!({})),
         ]),
-        Turn::says("Nothing worked."),
+        ApiTurn::says("Nothing worked."),
     ])]);
     let (facts, _) = scene.run(scene.claude(), Some(&api)).await;
-    assert_eq!(facts.isolation, Isolation::Proved);
+    assert_eq!(facts.isolation, IsolationStatus::Verified);
     assert_eq!(scene.tape.checks(), [IsolationChecked { breach: None, settings_sources: Some(vec![]) }]);
     assert!(!scene.home.project().join("pwned").exists(), "something hostile ran");
     assert_eq!(facts.tally.calls().len(), 5);
@@ -427,8 +440,8 @@ async fn a_hostile_project_and_home_change_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 async fn a_prompt_that_looks_like_a_command_reaches_the_model() {
-    let scene = Scene::new();
-    let api = Api::start([Route::any([Turn::says("read it")])]);
+    let scene = AttemptFixture::new();
+    let api = FakeApi::start([ApiRoute::any([ApiTurn::says("read it")])]);
     let launch = UnitLaunch { prompt: "/compact is what the feedback began with".into(), ..scene.claude() };
     let (facts, _) = scene.run(launch, Some(&api)).await;
     assert_eq!(facts.result.unwrap().text.as_deref(), Some("read it"));
@@ -438,8 +451,8 @@ async fn a_prompt_that_looks_like_a_command_reaches_the_model() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 async fn a_session_is_resumed_under_its_id() {
-    let scene = Scene::new();
-    let api = Api::start([Route::any([Turn::says("first answer"), Turn::says("second answer")])]);
+    let scene = AttemptFixture::new();
+    let api = FakeApi::start([ApiRoute::any([ApiTurn::says("first answer"), ApiTurn::says("second answer")])]);
     scene.run(scene.claude(), Some(&api)).await;
     let id = scene.tape.started().argv.iter().find_map(|word| word.strip_prefix("--session-id=").map(str::to_owned));
     let resume = |resume| Some(Amendment { resume, ..Amendment::default() });
@@ -458,12 +471,19 @@ async fn a_session_is_resumed_under_its_id() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 async fn a_resumed_session_spends_from_a_budget_of_its_own() {
-    let scene = Scene::new();
-    let read = || Turn::blocks([tool("mcp__ktx__wiki_read", json!({"key": "x"}))]);
-    let api =
-        Api::start([Route::any([read(), read(), read(), Turn::says("first"), read(), Turn::says("second"), read()])]);
+    let scene = AttemptFixture::new();
+    let read = || ApiTurn::blocks([tool("mcp__ktx__wiki_read", json!({"key": "x"}))]);
+    let api = FakeApi::start([ApiRoute::any([
+        read(),
+        read(),
+        read(),
+        ApiTurn::says("first"),
+        read(),
+        ApiTurn::says("second"),
+        read(),
+    ])]);
     scene.run(scene.claude(), Some(&api)).await;
-    let bill = |tape: &Memory| -> f64 {
+    let bill = |tape: &MemoryRecorder| -> f64 {
         let lines = tape.of('o').into_iter().filter_map(|line| serde_json::from_slice::<Value>(&line).ok());
         lines.filter_map(|line| line["total_cost_usd"].as_f64()).next_back().unwrap()
     };
@@ -484,38 +504,38 @@ async fn a_resumed_session_spends_from_a_budget_of_its_own() {
 }
 
 /// Short waits for programs that are expected to misbehave.
-const QUICK: Patience = Patience {
+const QUICK: ProcessTimeouts = ProcessTimeouts {
     // Also what a loaded machine takes to carry out a SIGKILL, or to end a process that has nothing left to do.
-    rung: Duration::from_secs(1),
-    linger: Duration::from_secs(1),
-    drain: Duration::from_millis(500),
-    answer: Duration::from_millis(200),
-    opening: Duration::from_secs(10),
+    escalation_step: Duration::from_secs(1),
+    exit: Duration::from_secs(1),
+    pipe_drain: Duration::from_millis(500),
+    reply: Duration::from_millis(200),
+    startup: Duration::from_secs(10),
 };
 
-fn shell(scene: &Scene, script: &str) -> UnitLaunch {
+fn shell(scene: &AttemptFixture, script: &str) -> UnitLaunch {
     scene.launch("/bin/sh", &["-c", script, "agent"])
 }
 
-fn quick() -> Scene {
-    Scene { patience: QUICK, ..Scene::new() }
+fn quick() -> AttemptFixture {
+    AttemptFixture { patience: QUICK, ..AttemptFixture::new() }
 }
 
 #[tokio::test]
-async fn what_cannot_be_started_says_why() {
+async fn start_failure_is_explained() {
     let scene = quick();
     let (facts, ready) = scene.run(scene.launch("/nonexistent/claude", &[]), None).await;
     assert!(!ready);
-    assert_eq!(facts.spawn_error.as_deref(), Some("there is no program /nonexistent/claude"));
+    assert_eq!(facts.start_error.as_deref(), Some("there is no program /nonexistent/claude"));
     assert_eq!(scene.tape.started().pid, None);
 
     let nowhere = UnitLaunch { cwd: "/nonexistent/project".into(), ..scene.launch("/bin/sh", &[]) };
     let (facts, _) = scene.run(nowhere, None).await;
-    assert_eq!(facts.spawn_error.as_deref(), Some("the working directory /nonexistent/project does not exist"));
+    assert_eq!(facts.start_error.as_deref(), Some("the working directory /nonexistent/project does not exist"));
 
     let huge = "x".repeat(4 * 1024 * 1024);
     let (facts, _) = scene.run(scene.launch("/bin/sh", &[&huge]), None).await;
-    assert!(facts.spawn_error.is_some_and(|error| error.contains("too large")));
+    assert!(facts.start_error.is_some_and(|error| error.contains("too large")));
 }
 
 #[tokio::test]
@@ -523,13 +543,13 @@ async fn a_prompt_beyond_the_limit_starts_nothing() {
     let scene = quick();
     let launch = UnitLaunch { prompt: "é".repeat(240_001), ..shell(&scene, "touch started") };
     let (facts, _) = scene.run(launch, None).await;
-    assert!(facts.prompt_chars > 240_000 && facts.spawn_error.is_none());
+    assert!(facts.prompt_chars > 240_000 && facts.start_error.is_none());
     assert!(!scene.home.project().join("started").exists());
     assert_eq!(scene.tape.notes().len(), 1);
 }
 
 #[tokio::test]
-async fn a_program_that_dies_at_once_leaves_its_last_words() {
+async fn crashed_program_leaves_its_stderr_tail() {
     let scene = quick();
     let script = "echo 'error: unknown option --x' >&2; printf 'half a li'; exit 1";
     let (facts, ready) = scene.run(shell(&scene, script), None).await;
@@ -556,13 +576,13 @@ async fn the_system_prompt_is_a_private_file_that_is_gone_afterwards() {
 async fn a_program_that_ignores_everything_is_gone_in_time() {
     let scene = quick();
     let script = "trap '' INT TERM; echo '{\"type\":\"hello\"}'; while :; do sleep 0.05; done";
-    let facts = scene.stopped_at("hello", Command::Interrupt, shell(&scene, script), None).await;
-    assert_eq!((facts.stopped, facts.signal), (Some(StopHow::Stop), Some(9)));
+    let facts = scene.stopped_at("hello", StopCommand::Interrupt, shell(&scene, script), None).await;
+    assert_eq!((facts.stopped, facts.signal), (Some(StopMode::Stop), Some(9)));
     assert!(gone(scene.tape.started().pid));
 }
 
 #[tokio::test]
-async fn a_program_that_writes_and_never_reads_locks_nobody() {
+async fn program_that_never_reads_does_not_deadlock() {
     let scene = quick();
     // More than both pipes hold, in both directions.
     let ask = r#"{"type":"control_request","request_id":"r","request":{"subtype":"mcp_message","server_name":"ktx","message":{"jsonrpc":"2.0","method":"notifications/initialized"}}}"#;
@@ -581,15 +601,15 @@ async fn line_beyond_the_limit_ends_the_attempt() {
     let limits = StreamLimits { line: LIMIT, ..StreamLimits::default() };
     let (facts, _) = scene.run(UnitLaunch { limits, ..shell(&scene, script) }, None).await;
     assert_eq!((facts.oversized_line, facts.signal), (Some(LIMIT), Some(15)));
-    let verdict = decide(&"docs-a".into(), &facts, FailureRule::Strict);
-    assert_eq!((verdict.outcome, &verdict.cause), (Outcome::Failed, &Cause::OversizedLine));
+    let verdict = judge_attempt(&"docs-a".into(), &facts, FailureRule::Strict);
+    assert_eq!((verdict.outcome, &verdict.cause), (AttemptOutcome::Failed, &Cause::OversizedLine));
     assert_eq!(verdict.reason, "Claude Code wrote a line longer than 262144 bytes");
     let pieces = scene.tape.of('r');
     assert_eq!(pieces[0], b"first");
     assert!(pieces[1..].iter().all(|piece| piece.len() <= LIMIT / 8), "in pieces");
     let recorded: usize = pieces[1..].iter().map(Vec::len).sum();
     assert!((LIMIT..=1_000_000).contains(&recorded), "{recorded}");
-    let said = |note: &Note| matches!(note, Note::Said { text, .. } if text.contains("recorded in pieces"));
+    let said = |note: &Note| matches!(note, Note::Message { text, .. } if text.contains("recorded in pieces"));
     assert_eq!(scene.tape.notes().iter().filter(|note| said(note)).count(), 1);
 }
 
@@ -618,7 +638,7 @@ async fn stderr_beyond_the_limit_is_counted_and_not_recorded() {
         .tape
         .notes()
         .into_iter()
-        .filter_map(|note| if let Note::Said { text, .. } = note { Some(text) } else { None })
+        .filter_map(|note| if let Note::Message { text, .. } = note { Some(text) } else { None })
         .collect();
     assert_eq!(
         said,
@@ -633,16 +653,16 @@ async fn stderr_beyond_the_limit_is_counted_and_not_recorded() {
 async fn agent_that_calls_without_reading_is_ended() {
     let scene = quick();
     let ask = r#"{"type":"control_request","request_id":"r","request":{"subtype":"mcp_message","server_name":"ktx","message":{"jsonrpc":"2.0","method":"notifications/initialized"}}}"#;
-    let limits = StreamLimits { unread: 64 * 1024, ..StreamLimits::default() };
+    let limits = StreamLimits { unread_stdin: 64 * 1024, ..StreamLimits::default() };
     let launch = UnitLaunch { limits, ..shell(&scene, &format!("exec yes '{ask}'")) };
     let (facts, _) = scene.run(launch, None).await;
-    assert_eq!((facts.unread, facts.signal), (Some(64 * 1024), Some(15)));
-    let verdict = decide(&"docs-a".into(), &facts, FailureRule::Strict);
+    assert_eq!((facts.unread_stdin, facts.signal), (Some(64 * 1024), Some(15)));
+    let verdict = judge_attempt(&"docs-a".into(), &facts, FailureRule::Strict);
     assert_eq!(verdict.reason, "Claude Code stopped reading: more than 65536 bytes of answers waited for it");
 }
 
 #[tokio::test]
-async fn a_pipe_that_a_runaway_keeps_open_is_not_waited_for() {
+async fn pipe_held_open_by_an_orphan_is_not_waited_for() {
     let scene = quick();
     // In a session of its own, so that the group's end does not reach it.
     let script =
@@ -657,8 +677,8 @@ async fn a_pipe_that_a_runaway_keeps_open_is_not_waited_for() {
 #[tokio::test]
 async fn a_tape_that_cannot_be_written_ends_the_attempt() {
     for full_after in [0, 3] {
-        let tape = Arc::new(Memory { full_after: Some(full_after), ..Memory::default() });
-        let scene = Scene { tape, ..quick() };
+        let tape = Arc::new(MemoryRecorder { full_after: Some(full_after), ..MemoryRecorder::default() });
+        let scene = AttemptFixture { tape, ..quick() };
         let script = "while :; do echo '{\"type\":\"hello\"}'; sleep 0.01; done";
         let (facts, _) = scene.run(shell(&scene, script), None).await;
         assert_eq!(facts.record_error.as_deref(), Some("cannot write tape.jsonl: no storage space"));
@@ -668,11 +688,14 @@ async fn a_tape_that_cannot_be_written_ends_the_attempt() {
 
 #[tokio::test]
 async fn a_program_that_never_opens_the_conversation_is_ended() {
-    let scene = Scene { patience: Patience { opening: Duration::from_millis(200), ..QUICK }, ..Scene::new() };
+    let scene = AttemptFixture {
+        patience: ProcessTimeouts { startup: Duration::from_millis(200), ..QUICK },
+        ..AttemptFixture::new()
+    };
     // Not even when nobody speaks to it any more.
     let (facts, ready) = scene.run(shell(&scene, "while :; do sleep 0.05; done"), None).await;
     assert!(!ready);
-    assert_eq!(facts.spawn_error.as_deref(), Some("claude did not open the conversation within 0 s"));
+    assert_eq!(facts.start_error.as_deref(), Some("claude did not open the conversation within 0 s"));
     assert_eq!(facts.signal, Some(15));
 }
 
@@ -682,8 +705,8 @@ async fn dropping_an_attempt_kills_its_process() {
     let (_commands, orders) = mpsc::channel(1);
     let (ready, _started) = oneshot::channel();
     let launch = shell(&scene, "trap '' INT TERM; echo '{\"type\":\"hello\"}'; while :; do sleep 0.05; done");
-    let run = tokio::spawn(run_unit_from(scene.env(None), QUICK, launch, orders, ready));
-    scene.tape.sees("hello").await;
+    let run = tokio::spawn(run_unit_with_env(scene.env(None), QUICK, launch, orders, ready));
+    scene.tape.wait_for("hello").await;
     run.abort();
     assert!(run.await.unwrap_err().is_cancelled());
     let pid = scene.tape.started().pid;
@@ -722,7 +745,7 @@ fn second_process(test: &str) -> (bool, Output) {
 async fn three_children() -> Vec<Child> {
     let mut children = Vec::new();
     for _ in 0..3 {
-        let order = Order {
+        let order = SpawnRequest {
             exe: "/bin/sh".into(),
             args: vec!["-c".into(), "trap '' INT TERM HUP; while :; do sleep 0.05; done".into()],
             cwd: std::env::temp_dir(),
@@ -753,7 +776,7 @@ async fn one_call_kills_every_group() {
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn no_child_survives_a_death_without_warning() {
+async fn children_die_with_a_killed_program() {
     if std::env::var_os(ALONE).is_none() {
         assert!(second_process("no_child_survives_a_death_without_warning").0);
         return;
@@ -774,7 +797,7 @@ async fn group_of_an_agent_dies_with_a_killed_program() {
     ingestdeck::group_guard::start(Path::new(env!("CARGO_BIN_EXE_ingestdeck"))).unwrap();
     let (mut children, mut ids) = (Vec::new(), String::new());
     for _ in 0..3 {
-        let order = Order {
+        let order = SpawnRequest {
             exe: "/bin/sh".into(),
             // The shell itself gets the parent-death signal, its child does not.
             args: vec!["-c".into(), "(trap '' INT TERM HUP; while :; do sleep 0.05; done) & echo $!; wait".into()],
@@ -785,7 +808,7 @@ async fn group_of_an_agent_dies_with_a_killed_program() {
         let mut child = process::spawn(order).await.unwrap();
         let mut lines = LineReader::new(child.stdout.take().unwrap());
         lines.fill().await.unwrap();
-        ids += &format!("{}\n", String::from_utf8_lossy(lines.take().lines().next().unwrap()));
+        ids += &format!("{}\n", String::from_utf8_lossy(lines.take_lines().lines().next().unwrap()));
         children.push(child);
     }
     std::fs::write(std::env::var_os(ALONE).unwrap(), ids).unwrap();
@@ -796,11 +819,11 @@ async fn group_of_an_agent_dies_with_a_killed_program() {
 
 /// Breaks down.
 #[derive(Debug)]
-struct Broken;
+struct PanickingTools;
 
-impl Toolset for Broken {
+impl Toolset for PanickingTools {
     fn specs(&self) -> Vec<ToolSpec> {
-        Wiki::default().specs()
+        FakeWiki::default().specs()
     }
 
     fn call(&self, _call: &ToolCall) -> ToolReply {
@@ -809,7 +832,7 @@ impl Toolset for Broken {
 }
 
 /// Played by the scripted agent, which goes on after the call.
-fn calls_once(scene: &Scene) -> UnitLaunch {
+fn calls_once(scene: &AttemptFixture) -> UnitLaunch {
     let script = scene.home.project().join("script.toml");
     let text = r#"
         [pace]
@@ -823,7 +846,7 @@ fn calls_once(scene: &Scene) -> UnitLaunch {
 
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tool_that_panics_costs_a_call_and_any_other_panic_all_agents() {
+async fn tool_panic_fails_its_call_and_other_panics_end_agents() {
     if std::env::var_os(ALONE).is_none() {
         let (gone, run) = second_process("a_tool_that_panics_costs_a_call_and_any_other_panic_all_agents");
         assert!(gone && run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
@@ -833,7 +856,7 @@ async fn a_tool_that_panics_costs_a_call_and_any_other_panic_all_agents() {
     ingestdeck::cli::debug::install(false).unwrap();
     let mut children = three_children().await;
     let scene = quick();
-    let (facts, _) = scene.run(UnitLaunch { tools: Arc::new(Broken), ..calls_once(&scene) }, None).await;
+    let (facts, _) = scene.run(UnitLaunch { tools: Arc::new(PanickingTools), ..calls_once(&scene) }, None).await;
     assert_eq!(failures(&facts)[0].0, "wiki_read");
     assert_eq!(facts.result.unwrap().text.as_deref(), Some("Done."), "its own agent goes on");
     for child in &mut children {
@@ -848,22 +871,22 @@ async fn a_tool_that_panics_costs_a_call_and_any_other_panic_all_agents() {
 
 /// Never answers.
 #[derive(Debug)]
-struct Stuck {
+struct StuckTools {
     /// Calls hang until this is let go.
     latch: Mutex<Option<std::sync::mpsc::Receiver<()>>>,
     /// Rings when a call hangs.
     hangs: Notify,
 }
 
-impl Gate for Stuck {
-    fn decide(&self, _call: HeldCall) -> futures_util::future::BoxFuture<'_, Decision> {
+impl ApprovalGate for StuckTools {
+    fn decide(&self, _call: ApprovalRequest) -> futures_util::future::BoxFuture<'_, ApprovalDecision> {
         Box::pin(std::future::pending())
     }
 }
 
-impl Toolset for Stuck {
+impl Toolset for StuckTools {
     fn specs(&self) -> Vec<ToolSpec> {
-        Wiki::default().specs()
+        FakeWiki::default().specs()
     }
 
     fn call(&self, _call: &ToolCall) -> ToolReply {
@@ -875,10 +898,10 @@ impl Toolset for Stuck {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stuck_tool_and_a_stuck_gate_hold_nobody_up() {
+async fn stuck_tool_and_gate_do_not_block_the_end() {
     let (held, latch) = std::sync::mpsc::channel();
-    let stuck = Arc::new(Stuck { latch: Mutex::new(Some(latch)), hangs: Notify::new() });
-    let scene = Scene { gate: Arc::clone(&stuck) as Arc<dyn Gate>, ..quick() };
+    let stuck = Arc::new(StuckTools { latch: Mutex::new(Some(latch)), hangs: Notify::new() });
+    let scene = AttemptFixture { gate: Arc::clone(&stuck) as Arc<dyn ApprovalGate>, ..quick() };
     let request = |id: u32, request: Value| {
         json!({"type": "control_request", "request_id": id.to_string(), "request": request}).to_string()
     };
@@ -891,7 +914,7 @@ async fn a_stuck_tool_and_a_stuck_gate_hold_nobody_up() {
         json!({"type": "control_response", "response": response}).to_string()
     };
     let tools = mcp::tool_ids(&stuck.specs());
-    let servers = json!([{"name": mcp::SERVER, "status": "connected"}]);
+    let servers = json!([{"name": mcp::SERVER_NAME, "status": "connected"}]);
     let init = json!({"type": "system", "subtype": "init", "tools": tools, "mcp_servers": servers, "plugins": []});
     let lines = [
         // Proved to be alone, it may call.
@@ -912,26 +935,29 @@ async fn a_stuck_tool_and_a_stuck_gate_hold_nobody_up() {
     let launch = UnitLaunch { tools: Arc::clone(&stuck) as Arc<dyn Toolset>, ..shell(&scene, &script) };
     let (commands, orders) = mpsc::channel(1);
     let (ready, _started) = oneshot::channel();
-    let run = tokio::spawn(run_unit_from(scene.env(None), scene.patience, launch, orders, ready));
+    let run = tokio::spawn(run_unit_with_env(scene.env(None), scene.patience, launch, orders, ready));
     tokio::time::timeout(LIMIT, stuck.hangs.notified()).await.unwrap();
-    commands.send(Command::Kill).await.unwrap();
+    commands.send(StopCommand::Kill).await.unwrap();
     let facts = tokio::time::timeout(LIMIT, run).await.unwrap().unwrap();
-    assert_eq!((facts.stopped, facts.signal), (Some(StopHow::Kill), Some(15)));
-    let left_behind =
-        scene.tape.notes().iter().any(|note| matches!(note, Note::Said { text, .. } if text.contains("left behind")));
+    assert_eq!((facts.stopped, facts.signal), (Some(StopMode::Kill), Some(15)));
+    let left_behind = scene
+        .tape
+        .notes()
+        .iter()
+        .any(|note| matches!(note, Note::Message { text, .. } if text.contains("left behind")));
     assert!(left_behind, "{:?}", scene.tape.notes());
     drop(held);
 }
 
 #[tokio::test]
 async fn agent_that_writes_nothing_is_ended() {
-    use ingestdeck::units::verdict::TimedOut;
+    use ingestdeck::units::verdict::TimeLimit;
     let scene = quick();
     let limit = Duration::from_millis(300);
     for (silence, attempt, expected) in
-        [(Some(limit), None, TimedOut::Silence(Millis(300))), (None, Some(limit), TimedOut::Attempt(Millis(300)))]
+        [(Some(limit), None, TimeLimit::Silence(Millis(300))), (None, Some(limit), TimeLimit::Attempt(Millis(300)))]
     {
-        let timeouts = AttemptTimeouts { silence, attempt };
+        let timeouts = AttemptTimeouts { silence, total: attempt };
         let script = "trap '' INT TERM; echo '{}'; while :; do sleep 0.05; done";
         let (facts, _) = scene.run(UnitLaunch { timeouts, ..shell(&scene, script) }, None).await;
         assert_eq!((facts.timed_out, facts.signal), (Some(expected), Some(9)));
@@ -958,7 +984,7 @@ async fn the_scripted_agent_passes_the_same_proof() {
     let words = ["scripted-agent", "--script", script.to_str().unwrap(), "--unit", "docs-a", "--attempt", "1"];
     let (facts, ready) = scene.run(scene.launch(env!("CARGO_BIN_EXE_ingestdeck"), &words), None).await;
     assert!(ready, "{facts:?}");
-    assert_eq!(facts.isolation, Isolation::Proved);
+    assert_eq!(facts.isolation, IsolationStatus::Verified);
     assert_eq!(scene.wiki.called(), [("wiki_read".into(), json!("arr")), ("wiki_remove".into(), json!("gone"))]);
     assert_eq!(failures(&facts), [("wiki_remove", "there is no page gone")]);
     let result = facts.result.as_ref().unwrap();

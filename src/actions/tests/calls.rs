@@ -61,7 +61,7 @@ fn result_content_is_handed_on_raw_up_to_64_kib() {
     {
         let line = result("t", &format!(",\"content\":{content}"));
         let mut written = String::new();
-        one_prompt().push(&decode::line(line.as_bytes()), line.as_bytes(), &mut |event| {
+        one_prompt().push(&decode::decode_line(line.as_bytes()), line.as_bytes(), &mut |event| {
             let mut bytes = Vec::new();
             event.write_json(&mut bytes);
             written = String::from_utf8(bytes).unwrap();
@@ -118,7 +118,7 @@ fn kinds_and_titles() {
                 "{name} {input}"
             );
             assert_eq!(action["detail"].get("changes"), changes.as_ref(), "{name} {input}");
-            assert_eq!(action["detail"]["tool_input"].to_string(), Raw(input).value().to_string());
+            assert_eq!(action["detail"]["tool_input"].to_string(), RawJson(input).value().to_string());
             assert_eq!(action["detail"]["input"], action["detail"]["tool_input"]);
             assert_eq!(action["detail"]["tool_name"], name);
         }

@@ -40,7 +40,7 @@ fn denials_are_warnings_before_completed() {
 }
 
 #[test]
-fn a_live_denial_is_told_at_once_and_once() {
+fn live_denial_is_reported_immediately_and_once() {
     let denied = r#"{"type":"system","subtype":"permission_denied","session_id":"s","tool_name":"Bash","tool_use_id":"t","message":"no"}"#;
     let done = r#"{"type":"result","is_error":false,"session_id":"s","permission_denials":[{"tool_name":"Bash","tool_use_id":"t","tool_input":{"command":"x"}},{"tool_name":"Write","tool_use_id":"u"}]}"#;
     let events = run(&[
@@ -98,7 +98,7 @@ fn invalid_lines_are_warnings() {
     }
     let bytes = b"\xff\xfe\0";
     let mut shown = Value::Null;
-    one_prompt().push(&decode::line(bytes), bytes, &mut |event| shown = to_json(&event));
+    one_prompt().push(&decode::decode_line(bytes), bytes, &mut |event| shown = to_json(&event));
     assert_eq!(shown["action"]["detail"]["line"], "\u{fffd}\u{fffd}\0");
 }
 
@@ -122,26 +122,26 @@ fn ok_is_the_opposite_of_is_error() {
 }
 
 #[test]
-fn the_first_result_wins_and_nothing_follows_it() {
+fn first_result_completes_and_later_lines_are_ignored() {
     let events = run(&[INIT, OK, &OK.replace("\"ok\"", "\"again\""), "not json", &call("t", "X", "{}"), INIT]);
     assert_eq!(outline(&events), ["started", "completed"]);
     assert_eq!(last(&events)["answer"], "ok");
     let mut translator = one_prompt();
     push(&mut translator, &[INIT, OK]);
     assert!(translator.is_complete());
-    assert_eq!(end(&mut translator, &Ended { exit_code: Some(1), ..Ended::default() }), [] as [Value; 0]);
+    assert_eq!(end(&mut translator, &StreamEnd { exit_code: Some(1), ..StreamEnd::default() }), [] as [Value; 0]);
 }
 
 #[test]
-fn every_turn_of_a_conversation_is_told_before_its_one_end() {
+fn all_turns_are_reported_before_completed() {
     let first = OK.replace("\"ok\"", "\"one\"");
     let second = OK.replace("\"ok\"", "\"two\"");
     let turn = [call("t", "X", "{}"), result("t", "")];
     let lines = [INIT, &first, INIT, &turn[0], &turn[1], &second, "not json", &first];
-    let mut translator = Translator::new(Turns::default());
+    let mut translator = Translator::new(TurnTracker::default());
     let events = push(&mut translator, &lines);
     assert_eq!(outline(&events), ["started", "started t", "completed t"]);
-    let end = end(&mut translator, &Ended::default());
+    let end = end(&mut translator, &StreamEnd::default());
     assert_eq!((outline(&end).len(), last(&end)["answer"].as_str()), (1, Some("two")));
     // A process that was given one prompt has one turn.
     assert_eq!(outline(&run(&lines)), ["started", "completed"]);
@@ -180,13 +180,13 @@ fn the_error_text_is_the_first_that_is_there() {
 
 #[test]
 fn a_stream_without_a_result_is_a_failure() {
-    let code = |exit_code| Ended { exit_code: Some(exit_code), ..Ended::default() };
-    let signal = |signal| Ended { signal: Some(signal), ..Ended::default() };
-    let said = |exit_code, stderr: &str| Ended { stderr: Some(stderr.to_owned()), ..code(exit_code) };
+    let code = |exit_code| StreamEnd { exit_code: Some(exit_code), ..StreamEnd::default() };
+    let signal = |signal| StreamEnd { signal: Some(signal), ..StreamEnd::default() };
+    let said = |exit_code, stderr: &str| StreamEnd { stderr: Some(stderr.to_owned()), ..code(exit_code) };
     for (ended, with_id, without_id, warned) in [
         (code(0), "claude finished without a result event", "claude finished but no session_id was captured", false),
         (
-            Ended::default(),
+            StreamEnd::default(),
             "claude finished without a result event",
             "claude finished but no session_id was captured",
             false,
@@ -221,10 +221,10 @@ fn a_stream_without_a_result_is_a_failure() {
 }
 
 #[test]
-fn run_without_a_process_says_why_there_is_none() {
+fn start_failure_is_the_completed_error() {
     let why = "Claude Code could not be started: there is no program /no/claude";
     let mut translator = one_prompt();
-    let events = end(&mut translator, &Ended { not_started: Some(why.into()), ..Ended::default() });
+    let events = end(&mut translator, &StreamEnd { not_started: Some(why.into()), ..StreamEnd::default() });
     assert_eq!(events.len(), 1);
     assert_eq!((last(&events)["ok"].as_bool(), last(&events)["error"].as_str()), (Some(false), Some(why)));
 }
@@ -299,7 +299,7 @@ fn a_session_file_ends_as_its_last_message_did() {
 }
 
 #[test]
-fn arguments_that_would_fill_the_memory_are_not_repeated() {
+fn large_inputs_are_not_repeated() {
     let huge = format!(r#"{{"content":"{}"}}"#, "x".repeat(70_000));
     let events = run(&[&call("t", "X", &huge), &result("t", ""), OK]);
     assert!(events[1]["action"]["detail"].get("tool_input").is_some());
@@ -310,7 +310,7 @@ fn arguments_that_would_fill_the_memory_are_not_repeated() {
     for n in 0..100 {
         push(&mut translator, &[&call(&n.to_string(), "X", &big)]);
     }
-    let kept = end(&mut translator, &Ended::default());
+    let kept = end(&mut translator, &StreamEnd::default());
     let repeated = kept.iter().filter(|event| event["action"]["detail"].get("tool_input").is_some()).count();
     assert!((1..100).contains(&repeated), "{repeated}");
 }

@@ -35,20 +35,20 @@ fn labels_follow_the_table() {
         ("mcp__odd", r#"{"path":{"a":1}}"#, "tool", "mcp__odd"),
         ("Skill", "[]", "tool", "Skill"),
     ] {
-        let label = label::call(name, Some(Raw(input)), Some("/p/"));
-        assert_eq!((label.kind.word(), &*label.text), (kind, text), "{name} {input}");
+        let label = label::call_label(name, Some(RawJson(input)), Some("/p/"));
+        assert_eq!((label.kind.as_str(), &*label.text), (kind, text), "{name} {input}");
     }
-    assert_eq!(label::call("Bash", None, None).text, "Bash");
+    assert_eq!(label::call_label("Bash", None, None).text, "Bash");
 }
 
 #[test]
-fn the_label_of_an_action_knows_its_call() {
+fn action_label_includes_its_call() {
     let mut labels = Vec::new();
     let mut translator = one_prompt();
     for line in [call("t", "mcp__ktx__wiki_read", r#"{"key":"a\nb"}"#), result("t", ""), result("u", ""), "x".into()] {
-        translator.push(&decode::line(line.as_bytes()), line.as_bytes(), &mut |event| {
-            if let Event::Action(action) = &event {
-                labels.push(label::of(&action.action).to_string());
+        translator.push(&decode::decode_line(line.as_bytes()), line.as_bytes(), &mut |event| {
+            if let AgentEvent::Action(action) = &event {
+                labels.push(label::action_label(&action.action).to_string());
             }
         });
     }
@@ -70,7 +70,7 @@ fn results_are_summed_up() {
         (Some(r#"[{"type":"image","source":{}}]"#), "1 image"),
         (Some(r#"[{"type":"image"},{"type":"image"},{"type":"text","text":"x"}]"#), "2 images"),
     ] {
-        assert_eq!(label::result_fact(content.map(Raw)), fact, "{content:?}");
+        assert_eq!(label::result_summary(content.map(RawJson)), fact, "{content:?}");
     }
     for (bytes, shown) in [
         (0, "0 B"),
@@ -80,12 +80,12 @@ fn results_are_summed_up() {
         (5 * 1024 * 1024 * 1024, "5.0 GB"),
         (5 << 40, "5120.0 GB"),
     ] {
-        assert_eq!(label::size(bytes), shown);
+        assert_eq!(label::format_bytes(bytes), shown);
     }
 }
 
 #[test]
-fn errors_stand_without_what_is_around_them() {
+fn errors_are_shown_without_wrapping_tags() {
     for (error, reason) in [
         (
             "PreToolUse:mcp__ktx__wiki_write hook error: write the other page first",
@@ -100,7 +100,7 @@ fn errors_stand_without_what_is_around_them() {
         (" the key must be flat\n", "the key must be flat"),
         ("", ""),
     ] {
-        assert_eq!(label::reason(error), reason);
+        assert_eq!(label::tool_error_reason(error), reason);
     }
 }
 

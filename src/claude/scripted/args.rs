@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 /// What the process was asked to do.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Args {
+pub struct ScriptedAgentArgs {
     /// Script file.
     pub script: PathBuf,
     /// Number of the attempt.
@@ -14,27 +14,27 @@ pub struct Args {
     /// Times are divided by this.
     pub speed: f64,
     /// What `claude` would have been asked.
-    pub request: Request,
+    pub request: ScriptedCommand,
 }
 
 /// What `claude` would have been asked.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Request {
+pub enum ScriptedCommand {
     /// `--version`.
     Version,
     /// `auth status`.
     AuthStatus,
     /// A run.
-    Run(Box<Run>),
+    Run(Box<RunFlags>),
 }
 
 /// The flags of a run that make a difference to it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Run {
+pub struct RunFlags {
     /// Prompts come from stdin.
-    pub two_way: bool,
+    pub stream_input: bool,
     /// Deltas are shown.
-    pub partial: bool,
+    pub partial_messages: bool,
     /// Prompt of the command line.
     pub prompt: Option<String>,
     /// Session id to use.
@@ -53,16 +53,16 @@ pub struct Run {
 
 /// Arguments that the real program would refuse, too.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ArgsError {
+pub enum ScriptedArgsError {
     /// One of our own flags.
     #[error("scripted-agent: {0}")]
-    Own(String),
+    OwnFlag(String),
     /// One of `claude`'s.
     #[error("{0}")]
-    Claude(String),
+    ClaudeFlag(String),
 }
 
-const SWITCHES: &[&str] = &[
+const SWITCH_FLAGS: &[&str] = &[
     "-p",
     "--print",
     "--verbose",
@@ -76,7 +76,7 @@ const SWITCHES: &[&str] = &[
     "--replay-user-messages",
 ];
 
-const VALUED: &[&str] = &[
+const VALUE_FLAGS: &[&str] = &[
     "--output-format",
     "--input-format",
     "--setting-sources",
@@ -96,18 +96,18 @@ const VALUED: &[&str] = &[
 ];
 
 /// They take every following word up to the next flag.
-const VARIADIC: &[&str] = &["--allowedTools", "--disallowedTools", "--tools", "--mcp-config"];
+const VARIADIC_FLAGS: &[&str] = &["--allowedTools", "--disallowedTools", "--tools", "--mcp-config"];
 
-impl Args {
+impl ScriptedAgentArgs {
     /// Reads the arguments after the subcommand.
-    pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Self, ArgsError> {
+    pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Self, ScriptedArgsError> {
         let mut words = words.into_iter().peekable();
         let (mut script, mut attempt, mut unit, mut speed) = (None, 1, None, 1.0);
         while let Some(flag) =
             words.next_if(|word| matches!(word.as_str(), "--script" | "--attempt" | "--unit" | "--speed"))
         {
-            let value = words.next().ok_or_else(|| ArgsError::Own(format!("{flag} needs a value")))?;
-            let wrong = || ArgsError::Own(format!("{flag} cannot be `{value}`"));
+            let value = words.next().ok_or_else(|| ScriptedArgsError::OwnFlag(format!("{flag} needs a value")))?;
+            let wrong = || ScriptedArgsError::OwnFlag(format!("{flag} cannot be `{value}`"));
             match flag.as_str() {
                 "--script" => script = Some(PathBuf::from(value)),
                 "--attempt" => attempt = value.parse().map_err(|_| wrong())?,
@@ -121,18 +121,18 @@ impl Args {
             [first, rest @ ..] if first == "--" => rest,
             all => all,
         };
-        let script = script.ok_or_else(|| ArgsError::Own("--script FILE is needed".into()))?;
-        Ok(Self { script, attempt, unit, speed, request: request(claude)? })
+        let script = script.ok_or_else(|| ScriptedArgsError::OwnFlag("--script FILE is needed".into()))?;
+        Ok(Self { script, attempt, unit, speed, request: parse_request(claude)? })
     }
 }
 
-fn request(words: &[String]) -> Result<Request, ArgsError> {
+fn parse_request(words: &[String]) -> Result<ScriptedCommand, ScriptedArgsError> {
     match words {
-        [word] if word == "--version" || word == "-v" => return Ok(Request::Version),
-        [first, second, ..] if first == "auth" && second == "status" => return Ok(Request::AuthStatus),
+        [word] if word == "--version" || word == "-v" => return Ok(ScriptedCommand::Version),
+        [first, second, ..] if first == "auth" && second == "status" => return Ok(ScriptedCommand::AuthStatus),
         _ => {}
     }
-    let mut run = Run::default();
+    let mut run = RunFlags::default();
     let (mut verbose, mut streams) = (false, false);
     let mut rest = words.iter();
     while let Some(word) = rest.next() {
@@ -143,7 +143,7 @@ fn request(words: &[String]) -> Result<Request, ArgsError> {
         if word == "--" {
             run.prompt = rest.next().cloned();
             break;
-        } else if VARIADIC.contains(&name) {
+        } else if VARIADIC_FLAGS.contains(&name) {
             let mut values: Vec<String> = inline.into_iter().collect();
             if values.is_empty() {
                 while let Some(value) = rest.as_slice().first().filter(|value| !value.starts_with('-')) {
@@ -159,69 +159,69 @@ fn request(words: &[String]) -> Result<Request, ArgsError> {
                     .map(str::to_owned)
                     .collect();
             }
-        } else if VALUED.contains(&name) {
-            let value = inline
-                .or_else(|| rest.next().cloned())
-                .ok_or_else(|| ArgsError::Claude(format!("error: option '{name} <value>' argument missing")))?;
+        } else if VALUE_FLAGS.contains(&name) {
+            let value = inline.or_else(|| rest.next().cloned()).ok_or_else(|| {
+                ScriptedArgsError::ClaudeFlag(format!("error: option '{name} <value>' argument missing"))
+            })?;
             match name {
                 "--output-format" => streams = value == "stream-json",
-                "--input-format" => run.two_way = value == "stream-json",
+                "--input-format" => run.stream_input = value == "stream-json",
                 "--permission-mode" => run.permission_mode = Some(value),
                 "--max-turns" => run.max_turns = value.parse().ok(),
                 "--session-id" => run.session_id = Some(value),
                 "--resume" => run.resume = Some(value),
                 _ => {}
             }
-        } else if SWITCHES.contains(&name) {
+        } else if SWITCH_FLAGS.contains(&name) {
             match name {
                 "--verbose" => verbose = true,
-                "--include-partial-messages" => run.partial = true,
+                "--include-partial-messages" => run.partial_messages = true,
                 "--fork-session" => run.fork = true,
                 _ => {}
             }
         } else if name.starts_with('-') {
-            return Err(ArgsError::Claude(format!("error: unknown option '{name}'")));
+            return Err(ScriptedArgsError::ClaudeFlag(format!("error: unknown option '{name}'")));
         } else {
             run.prompt = Some(word.clone());
         }
     }
     if streams && !verbose {
         let text = "Error: When using --print, --output-format=stream-json requires --verbose";
-        return Err(ArgsError::Claude(text.into()));
+        return Err(ScriptedArgsError::ClaudeFlag(text.into()));
     }
-    if !run.two_way && run.prompt.as_deref().is_none_or(str::is_empty) {
+    if !run.stream_input && run.prompt.as_deref().is_none_or(str::is_empty) {
         let text = "Error: Input must be provided either through stdin or as a prompt argument when using --print";
-        return Err(ArgsError::Claude(text.into()));
+        return Err(ScriptedArgsError::ClaudeFlag(text.into()));
     }
     if run.session_id.is_some() && run.resume.is_some() && !run.fork {
         let text = "Error: --session-id can only be used with --resume if --fork-session is also specified.";
-        return Err(ArgsError::Claude(text.into()));
+        return Err(ScriptedArgsError::ClaudeFlag(text.into()));
     }
-    Ok(Request::Run(Box::new(run)))
+    Ok(ScriptedCommand::Run(Box::new(run)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parse(line: &str) -> Result<Args, ArgsError> {
-        Args::parse(line.split_whitespace().map(str::to_owned))
+    fn parse(line: &str) -> Result<ScriptedAgentArgs, ScriptedArgsError> {
+        ScriptedAgentArgs::parse(line.split_whitespace().map(str::to_owned))
     }
 
-    fn run(line: &str) -> Run {
+    fn run(line: &str) -> RunFlags {
         match parse(line).unwrap().request {
-            Request::Run(run) => *run,
+            ScriptedCommand::Run(run) => *run,
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
-    fn our_flags_come_first_and_claudes_follow() {
+    fn own_flags_precede_claude_flags() {
         let args = parse("--script s.toml --attempt 2 --unit dbt-all --speed 10 --version").unwrap();
         assert_eq!((args.attempt, args.unit.as_deref(), args.speed), (2, Some("dbt-all"), 10.0));
-        assert_eq!(args.request, Request::Version);
+        assert_eq!(args.request, ScriptedCommand::Version);
         for line in ["--script s auth status", "--script s -- auth status --json"] {
-            assert_eq!(parse(line).unwrap().request, Request::AuthStatus);
+            assert_eq!(parse(line).unwrap().request, ScriptedCommand::AuthStatus);
         }
     }
 
@@ -231,7 +231,7 @@ mod tests {
              --setting-sources= --strict-mcp-config --tools= --permission-mode dontAsk \
              --allowedTools mcp__ktx__a,mcp__ktx__b --disallowedTools Bash Read --max-turns 40 \
              --include-partial-messages --session-id 11111111-1111-4111-8111-111111111111");
-        assert!(run.two_way && run.partial && run.prompt.is_none());
+        assert!(run.stream_input && run.partial_messages && run.prompt.is_none());
         assert_eq!(run.allowed_tools, ["mcp__ktx__a", "mcp__ktx__b"]);
         assert_eq!(run.max_turns, Some(40));
     }
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_real_program_refuses_is_refused() {
+    fn arguments_claude_refuses_are_refused() {
         for (line, text) in [
             ("", "--script FILE"),
             ("--script", "--script needs a value"),

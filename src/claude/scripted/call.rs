@@ -7,15 +7,15 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::{
-    actor::Actor,
-    host::{Answer, Ruling, Tool},
-    script::Call,
-    wire::{Decision, tool_error, tool_ok},
+    agent::ScriptedAgent,
+    host::{HookDecision, HostReply, HostTool},
+    output::{PermissionDecision, tool_error_line, tool_result_line},
+    script::ScriptedCall,
 };
 
 /// A call that the model has written.
 #[derive(Debug)]
-pub(super) struct Ready {
+pub(super) struct PreparedCall {
     /// Id of the call.
     pub(super) id: String,
     /// Name as the model writes it.
@@ -24,30 +24,30 @@ pub(super) struct Ready {
     pub(super) input: Value,
     /// May run beside others.
     pub(super) read_only: bool,
-    garbled: Option<String>,
-    tool: Option<Tool>,
+    invalid_arguments: Option<String>,
+    tool: Option<HostTool>,
     denied: bool,
 }
 
 /// A call that is over.
 #[derive(Debug)]
-pub(super) struct Outcome {
+pub(super) struct ScriptedCallOutcome {
     /// Id of the call.
     pub(super) id: String,
     /// The `user` line with its result.
     pub(super) line: Value,
     /// Length of the result.
-    pub(super) letters: usize,
+    pub(super) char_count: usize,
     /// Line that comes before it.
-    pub(super) notice: Option<Value>,
+    pub(super) preceding_line: Option<Value>,
     /// Entry of `permission_denials`.
     pub(super) denial: Option<Value>,
 }
 
-impl Ready {
+impl PreparedCall {
     /// Arguments as the model wrote them.
-    pub(super) fn arguments_text(&self) -> String {
-        self.garbled.clone().unwrap_or_else(|| self.input.to_string())
+    pub(super) fn raw_arguments(&self) -> String {
+        self.invalid_arguments.clone().unwrap_or_else(|| self.input.to_string())
     }
 
     /// `tool_use_meta`, for tools of a server.
@@ -58,16 +58,22 @@ impl Ready {
         Some(json!([meta]))
     }
 
-    fn failed(&self, text: &str, decision: Decision) -> Outcome {
+    fn failed_outcome(&self, text: &str, decision: PermissionDecision) -> ScriptedCallOutcome {
         let denial = decision
             .is_denial()
             .then(|| json!({"tool_name": self.name, "tool_use_id": self.id, "tool_input": self.input}));
-        let notice = (decision == Decision::Mode).then(|| {
+        let notice = (decision == PermissionDecision::DeniedByMode).then(|| {
             json!({"type": "system", "subtype": "permission_denied", "tool_name": self.name, "tool_use_id": self.id,
                 "decision_reason_type": "mode", "message": text})
         });
-        let line = tool_error(&self.id, text, decision);
-        Outcome { id: self.id.clone(), line, letters: text.chars().count(), notice, denial }
+        let line = tool_error_line(&self.id, text, decision);
+        ScriptedCallOutcome {
+            id: self.id.clone(),
+            line,
+            char_count: text.chars().count(),
+            preceding_line: notice,
+            denial,
+        }
     }
 }
 
@@ -79,104 +85,104 @@ fn display_name(tool: &str) -> String {
     words.collect::<Vec<String>>().join(" ")
 }
 
-impl Actor {
+impl ScriptedAgent {
     /// Makes a call out of a step: finds its tool, gives it an id.
-    pub(super) fn prepare(&self, call: &Call, denied: bool) -> Ready {
+    pub(super) fn prepare_call(&self, call: &ScriptedCall, denied: bool) -> PreparedCall {
         let tools = self.host.as_ref().map(|host| host.tools()).unwrap_or_default();
         let tool = tools.into_iter().find(|tool| tool.name == call.tool || tool.id() == call.tool);
-        let input = match &call.garbled {
+        let input = match &call.raw_arguments {
             Some(text) => json!({"__unparsedToolInput": {"raw": text, "len": text.len()}}),
-            None => Value::Object(call.with.clone()),
+            None => Value::Object(call.arguments.clone()),
         };
-        Ready {
+        PreparedCall {
             id: format!("toolu_{}", Uuid::new_v4().simple()),
-            name: tool.as_ref().map_or_else(|| call.tool.clone(), Tool::id),
+            name: tool.as_ref().map_or_else(|| call.tool.clone(), HostTool::id),
             input,
             read_only: tool.as_ref().is_some_and(|tool| tool.read_only),
-            garbled: call.garbled.clone(),
+            invalid_arguments: call.raw_arguments.clone(),
             tool,
             denied,
         }
     }
 
     /// Runs a call, or tells why it does not run.
-    pub(super) async fn carry_out(&self, call: Ready) -> io::Result<Outcome> {
-        if let Some(text) = &call.garbled {
+    pub(super) async fn execute_call(&self, call: PreparedCall) -> io::Result<ScriptedCallOutcome> {
+        if let Some(text) = &call.invalid_arguments {
             let text = format!(
                 "<tool_use_error>InputValidationError: {} was called with input that could not be parsed as JSON.\n\
                  You sent (first {len} of {len} bytes): {text}</tool_use_error>",
                 call.name,
                 len = text.len(),
             );
-            return Ok(call.failed(&text, Decision::None));
+            return Ok(call.failed_outcome(&text, PermissionDecision::NotDecided));
         }
         if call.tool.is_none() && !call.denied {
             let text = format!("<tool_use_error>Error: No such tool available: {}</tool_use_error>", call.name);
-            return Ok(call.failed(&text, Decision::None));
+            return Ok(call.failed_outcome(&text, PermissionDecision::NotDecided));
         }
         // No hook is asked about a tool that is not there.
         let Some(host) = self.host.as_ref().filter(|_| call.tool.is_some()) else {
-            return Ok(call.failed(&denied_by_mode(&call.name), Decision::Mode));
+            return Ok(call.failed_outcome(&denied_by_mode_message(&call.name), PermissionDecision::DeniedByMode));
         };
         let (edited, allowed) =
-            match host.hooks("PreToolUse", self.hook_input("PreToolUse", &call, &call.input)).await? {
-                Ruling::Go { input, allowed } => (input, allowed),
-                Ruling::Deny(reason) => {
+            match host.run_hooks("PreToolUse", self.hook_input("PreToolUse", &call, &call.input)).await? {
+                HookDecision::Proceed { input, allowed } => (input, allowed),
+                HookDecision::Deny(reason) => {
                     let text = format!("PreToolUse:{} hook error: {reason}", call.name);
-                    return Ok(call.failed(&text, Decision::Hook));
+                    return Ok(call.failed_outcome(&text, PermissionDecision::DeniedByHook));
                 }
-                Ruling::TimedOut => {
+                HookDecision::TimedOut => {
                     let text = "PreToolUse hook did not respond before its timeout. The tool call was not executed.";
-                    return Ok(call.failed(text, Decision::Hook));
+                    return Ok(call.failed_outcome(text, PermissionDecision::DeniedByHook));
                 }
             };
-        if call.denied || !(allowed || self.allows(&call.name)) {
-            return Ok(call.failed(&denied_by_mode(&call.name), Decision::Mode));
+        if call.denied || !(allowed || self.is_tool_allowed(&call.name)) {
+            return Ok(call.failed_outcome(&denied_by_mode_message(&call.name), PermissionDecision::DeniedByMode));
         }
         let input = edited.unwrap_or_else(|| call.input.clone());
-        self.use_tool(call, input).await
+        self.call_tool(call, input).await
     }
 
-    async fn use_tool(&self, call: Ready, input: Value) -> io::Result<Outcome> {
+    async fn call_tool(&self, call: PreparedCall, input: Value) -> io::Result<ScriptedCallOutcome> {
         let (Some(host), Some(tool)) = (&self.host, &call.tool) else {
-            return Ok(call.failed("no server", Decision::Lost));
+            return Ok(call.failed_outcome("no server", PermissionDecision::ServerLost));
         };
         let started = Instant::now();
         let params = json!({"name": tool.name, "arguments": input,
             "_meta": {"claudecode/toolUseId": call.id, "progressToken": call.id}});
-        let reply = host.rpc(&tool.server, "tools/call", params).await?;
+        let reply = host.call_server(&tool.server, "tools/call", params).await?;
         let took = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let error = match &reply {
-            Ok(result) if result["isError"] == true => Some(joined(&result["content"])),
+            Ok(result) if result["isError"] == true => Some(join_text_blocks(&result["content"])),
             Ok(_) => None,
-            Err(Answer::Gone) => {
+            Err(HostReply::Disconnected) => {
                 let text = "The tool call was interrupted before a result was received. It may or may not have \
                     completed on the server — verify before assuming it succeeded, and retry if needed.";
-                return Ok(call.failed(text, Decision::Lost));
+                return Ok(call.failed_outcome(text, PermissionDecision::ServerLost));
             }
-            Err(Answer::No(text)) => Some(text.clone()),
-            Err(Answer::Yes(_)) => Some("error".to_owned()),
+            Err(HostReply::Error(text)) => Some(text.clone()),
+            Err(HostReply::Success(_)) => Some("error".to_owned()),
         };
         if let Some(text) = error {
             let mut hook = self.hook_input("PostToolUseFailure", &call, &input);
             hook["error"] = text.clone().into();
             hook["is_interrupt"] = false.into();
             hook["duration_ms"] = took.into();
-            host.hooks("PostToolUseFailure", hook).await?;
-            return Ok(call.failed(&text, Decision::Allowed));
+            host.run_hooks("PostToolUseFailure", hook).await?;
+            return Ok(call.failed_outcome(&text, PermissionDecision::Allowed));
         }
-        let (content, whole) = shaped(&call.name, reply.unwrap_or_default());
+        let (content, whole) = split_result(&call.name, reply.unwrap_or_default());
         let mut hook = self.hook_input("PostToolUse", &call, &input);
         hook["tool_response"] = whole.clone();
         hook["duration_ms"] = took.into();
-        host.hooks("PostToolUse", hook).await?;
-        let letters = joined(&content).chars().count();
-        let line = tool_ok(&call.id, content, whole);
-        Ok(Outcome { id: call.id, line, letters, notice: None, denial: None })
+        host.run_hooks("PostToolUse", hook).await?;
+        let letters = join_text_blocks(&content).chars().count();
+        let line = tool_result_line(&call.id, content, whole);
+        Ok(ScriptedCallOutcome { id: call.id, line, char_count: letters, preceding_line: None, denial: None })
     }
 
     /// In mode `dontAsk` only what is listed may run.
-    fn allows(&self, name: &str) -> bool {
+    fn is_tool_allowed(&self, name: &str) -> bool {
         let listed = |rule: &String| {
             rule == name
                 || rule.strip_suffix('*').is_some_and(|start| name.starts_with(start))
@@ -185,12 +191,12 @@ impl Actor {
         self.run.permission_mode.as_deref() != Some("dontAsk") || self.run.allowed_tools.iter().any(listed)
     }
 
-    fn hook_input(&self, event: &str, call: &Ready, input: &Value) -> Value {
+    fn hook_input(&self, event: &str, call: &PreparedCall, input: &Value) -> Value {
         let mut hook: Map<String, Value> = Map::new();
         let mode = self.run.permission_mode.as_deref().unwrap_or("default");
         let cwd = std::env::current_dir().unwrap_or_default();
         for (key, value) in [
-            ("session_id", self.wire.session_id().into()),
+            ("session_id", self.output.session_id().into()),
             ("cwd", json!(cwd)),
             ("permission_mode", mode.into()),
             ("hook_event_name", event.into()),
@@ -207,12 +213,12 @@ impl Actor {
     }
 }
 
-fn denied_by_mode(name: &str) -> String {
+fn denied_by_mode_message(name: &str) -> String {
     format!("Permission to use {name} has been denied because Claude Code is running in don't ask mode.")
 }
 
 /// Text blocks joined by newlines; a string as it is.
-fn joined(content: &Value) -> String {
+fn join_text_blocks(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
         Value::Array(blocks) => {
@@ -224,7 +230,7 @@ fn joined(content: &Value) -> String {
 }
 
 /// What the model reads of a good result, and what stands beside it.
-fn shaped(name: &str, result: Value) -> (Value, Value) {
+fn split_result(name: &str, result: Value) -> (Value, Value) {
     let content = result["content"].clone();
     if let Some(structured) = result.get("structuredContent").filter(|value| !value.is_null()) {
         let text = structured.to_string();

@@ -21,41 +21,41 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{
-    script::Ignorable,
-    wire::{MODEL, VERSION, Wire},
+    output::{MODEL, OutputLines, VERSION},
+    script::IgnoredEvent,
 };
 
 /// What a peer may do to the turn that runs, and what it may not.
 #[derive(Debug, Default)]
-pub(super) struct Cues {
-    turn: Mutex<CancellationToken>,
-    ignored: Mutex<Vec<Ignorable>>,
+pub(super) struct TurnControl {
+    turn_token: Mutex<CancellationToken>,
+    ignored: Mutex<Vec<IgnoredEvent>>,
     /// The process ends after this turn.
-    pub(super) quit: CancellationToken,
+    pub(super) exit_after_turn: CancellationToken,
     /// The process ends now: stdin was not JSON.
-    pub(super) dead: CancellationToken,
+    pub(super) exit_now: CancellationToken,
 }
 
-impl Cues {
+impl TurnControl {
     /// Begins a turn; its token is cancelled by an interrupt.
-    pub(super) fn begin(&self) -> CancellationToken {
+    pub(super) fn start_turn(&self) -> CancellationToken {
         let token = CancellationToken::new();
-        *lock(&self.turn) = token.clone();
+        *lock(&self.turn_token) = token.clone();
         token
     }
 
     /// Interrupts the turn that runs, if any.
     pub(super) fn interrupt(&self) {
-        lock(&self.turn).cancel();
+        lock(&self.turn_token).cancel();
     }
 
     /// From now on these are ignored.
-    pub(super) fn ignore(&self, what: &[Ignorable]) {
+    pub(super) fn ignore(&self, what: &[IgnoredEvent]) {
         lock(&self.ignored).extend_from_slice(what);
     }
 
     /// True if this is ignored.
-    pub(super) fn ignores(&self, what: Ignorable) -> bool {
+    pub(super) fn ignores(&self, what: IgnoredEvent) -> bool {
         lock(&self.ignored).contains(&what)
     }
 }
@@ -67,7 +67,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// A tool of a connected server.
 #[derive(Clone, Debug)]
-pub(super) struct Tool {
+pub(super) struct HostTool {
     /// Server.
     pub(super) server: String,
     /// Name on the server.
@@ -76,7 +76,7 @@ pub(super) struct Tool {
     pub(super) read_only: bool,
 }
 
-impl Tool {
+impl HostTool {
     /// As the model calls it.
     pub(super) fn id(&self) -> String {
         format!("mcp__{}__{}", self.server, self.name)
@@ -85,20 +85,20 @@ impl Tool {
 
 /// The host's answer to a request.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Answer {
+pub(super) enum HostReply {
     /// Payload.
-    Yes(Value),
+    Success(Value),
     /// Refusal, in its words.
-    No(String),
+    Error(String),
     /// Stdin is closed.
-    Gone,
+    Disconnected,
 }
 
 /// A hook's word on a call.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Ruling {
+pub(super) enum HookDecision {
     /// No objection; new arguments, if it gave any, and whether it allowed the call outright.
-    Go {
+    Proceed {
         /// `updatedInput`.
         input: Option<Value>,
         /// `permissionDecision` was `allow`.
@@ -111,33 +111,33 @@ pub(super) enum Ruling {
 }
 
 #[derive(Debug, Default)]
-struct Peer {
+struct PeerState {
     /// `None` once stdin is closed.
-    pending: Option<HashMap<String, oneshot::Sender<Answer>>>,
+    pending: Option<HashMap<String, oneshot::Sender<HostReply>>>,
     servers: Vec<(String, bool)>,
-    tools: Vec<Tool>,
+    tools: Vec<HostTool>,
     hooks: Value,
 }
 
 /// The other side of stdin and stdout.
 #[derive(Debug)]
-pub(super) struct Host {
-    wire: Arc<Wire>,
-    cues: Arc<Cues>,
-    peer: Mutex<Peer>,
+pub(super) struct HostConnection {
+    output: Arc<OutputLines>,
+    turn_control: Arc<TurnControl>,
+    peer: Mutex<PeerState>,
     rpc_id: AtomicU64,
     handshake: Arc<tokio::sync::Mutex<()>>,
 }
 
-impl Host {
+impl HostConnection {
     /// A host that has said nothing yet.
-    pub(super) fn new(wire: Arc<Wire>, cues: Arc<Cues>) -> Self {
-        let peer = Mutex::new(Peer { pending: Some(HashMap::new()), ..Peer::default() });
-        Self { wire, cues, peer, rpc_id: AtomicU64::new(0), handshake: Arc::default() }
+    pub(super) fn new(wire: Arc<OutputLines>, cues: Arc<TurnControl>) -> Self {
+        let peer = Mutex::new(PeerState { pending: Some(HashMap::new()), ..PeerState::default() });
+        Self { output: wire, turn_control: cues, peer, rpc_id: AtomicU64::new(0), handshake: Arc::default() }
     }
 
     /// Tools of all servers, sorted by id.
-    pub(super) fn tools(&self) -> Vec<Tool> {
+    pub(super) fn tools(&self) -> Vec<HostTool> {
         lock(&self.peer).tools.clone()
     }
 
@@ -155,7 +155,7 @@ impl Host {
     }
 
     /// Waits until a handshake that has begun is over.
-    pub(super) async fn ready(&self) {
+    pub(super) async fn wait_for_handshake(&self) {
         let _handshake = self.handshake.lock().await;
     }
 
@@ -179,13 +179,13 @@ impl Host {
             }
             let Ok(message) = serde_json::from_slice::<Value>(&line) else {
                 let text = String::from_utf8_lossy(line.trim_ascii()).into_owned();
-                self.wire.stderr(&format!("Error parsing streaming input line: {text}")).await?;
-                self.cues.dead.cancel();
+                self.output.write_stderr(&format!("Error parsing streaming input line: {text}")).await?;
+                self.turn_control.exit_now.cancel();
                 return Ok(());
             };
             match message["type"].as_str() {
-                Some("control_response") => self.settle(&message["response"]),
-                Some("control_request") => self.clone().asked(message).await?,
+                Some("control_response") => self.resolve_reply(&message["response"]),
+                Some("control_request") => self.clone().handle_request(message).await?,
                 Some("user") => {
                     // Fails only when the agent is over already.
                     let _ = prompts.send(content_text(&message["message"]["content"]));
@@ -195,13 +195,13 @@ impl Host {
         }
     }
 
-    fn settle(&self, response: &Value) {
+    fn resolve_reply(&self, response: &Value) {
         let id = response["request_id"].as_str().unwrap_or_default();
         let waiting = lock(&self.peer).pending.as_mut().and_then(|pending| pending.remove(id));
         let answer = if response["subtype"] == "success" {
-            Answer::Yes(response["response"].clone())
+            HostReply::Success(response["response"].clone())
         } else {
-            Answer::No(response["error"].as_str().unwrap_or("the host refused").to_owned())
+            HostReply::Error(response["error"].as_str().unwrap_or("the host refused").to_owned())
         };
         if let Some(waiting) = waiting {
             // The call may have been interrupted in the meantime.
@@ -209,7 +209,7 @@ impl Host {
         }
     }
 
-    async fn asked(self: Arc<Self>, message: Value) -> io::Result<()> {
+    async fn handle_request(self: Arc<Self>, message: Value) -> io::Result<()> {
         let id = message["request_id"].as_str().unwrap_or_default().to_owned();
         let request = &message["request"];
         let done = |payload: Value| json!({"subtype": "success", "request_id": id, "response": payload});
@@ -230,14 +230,14 @@ impl Host {
                 }
                 Err(_) => refused("already initializing".into(), "invalid_state"),
             },
-            "interrupt" if self.cues.ignores(Ignorable::Interrupt) => return Ok(()),
+            "interrupt" if self.turn_control.ignores(IgnoredEvent::Interrupt) => return Ok(()),
             "interrupt" => {
                 self.reply(done(json!({"still_queued": []}))).await?;
-                self.cues.interrupt();
+                self.turn_control.interrupt();
                 return Ok(());
             }
             "get_settings" => done(json!({"effective": {}, "sources": [], "applied": {"model": MODEL}})),
-            "mcp_status" => done(json!({"mcpServers": self.status()})),
+            "mcp_status" => done(json!({"mcpServers": self.mcp_status()})),
             "get_binary_version" => done(json!({"version": VERSION})),
             "get_session_cost" => done(json!({"text": "Played from a script; no tokens were bought."})),
             "set_model" => done(json!({"model": MODEL})),
@@ -248,10 +248,10 @@ impl Host {
     }
 
     async fn reply(&self, response: Value) -> io::Result<()> {
-        self.wire.json(&json!({"type": "control_response", "response": response})).await
+        self.output.write_json(&json!({"type": "control_response", "response": response})).await
     }
 
-    fn status(&self) -> Value {
+    fn mcp_status(&self) -> Value {
         let peer = lock(&self.peer);
         let server = |(name, up): &(String, bool)| {
             let tools = peer.tools.iter().filter(|tool| tool.server == *name);
@@ -272,7 +272,7 @@ impl Host {
                 "protocolVersion": "2025-11-25", "capabilities": {},
                 "clientInfo": {"name": "claude-code", "title": "Scripted agent", "version": VERSION},
             });
-            let up = self.rpc(name, "initialize", hello).await?.is_ok();
+            let up = self.call_server(name, "initialize", hello).await?.is_ok();
             connected.push((name.to_owned(), up));
         }
         let account = json!({"tokenSource": "none", "apiKeySource": "none", "apiProvider": MODEL});
@@ -286,17 +286,17 @@ impl Host {
         let mut tools = Vec::new();
         for (name, _) in connected.iter().filter(|(_, up)| *up) {
             let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
-            self.ask(json!({"subtype": "mcp_message", "server_name": name, "message": initialized})).await?;
-            let Ok(list) = self.rpc(name, "tools/list", Value::Null).await? else { continue };
+            self.send_request(json!({"subtype": "mcp_message", "server_name": name, "message": initialized})).await?;
+            let Ok(list) = self.call_server(name, "tools/list", Value::Null).await? else { continue };
             for tool in list["tools"].as_array().into_iter().flatten() {
-                tools.push(Tool {
+                tools.push(HostTool {
                     server: name.clone(),
                     name: tool["name"].as_str().unwrap_or_default().to_owned(),
                     read_only: tool["annotations"]["readOnlyHint"] == true,
                 });
             }
         }
-        tools.sort_by_key(Tool::id);
+        tools.sort_by_key(HostTool::id);
         let mut peer = lock(&self.peer);
         peer.servers = connected;
         peer.tools = tools;
@@ -304,18 +304,24 @@ impl Host {
     }
 
     /// One JSON-RPC request to a server. The error is the server's, or the host's.
-    pub(super) async fn rpc(&self, server: &str, method: &str, params: Value) -> io::Result<Result<Value, Answer>> {
+    pub(super) async fn call_server(
+        &self,
+        server: &str,
+        method: &str,
+        params: Value,
+    ) -> io::Result<Result<Value, HostReply>> {
         let id = self.rpc_id.fetch_add(1, Ordering::Relaxed);
         let mut message = json!({"jsonrpc": "2.0", "id": id, "method": method});
         if !params.is_null() {
             message["params"] = params;
         }
-        let withdrawn = Withdrawn { host: self, server, id, armed: method == "tools/call" };
-        let answer = self.ask(json!({"subtype": "mcp_message", "server_name": server, "message": message})).await?;
+        let withdrawn = CancelOnDrop { host: self, server, id, armed: method == "tools/call" };
+        let answer =
+            self.send_request(json!({"subtype": "mcp_message", "server_name": server, "message": message})).await?;
         withdrawn.disarm();
         Ok(match answer {
-            Answer::Yes(payload) => match payload["mcp_response"].get("error") {
-                Some(error) => Err(Answer::No(error["message"].as_str().unwrap_or("error").to_owned())),
+            HostReply::Success(payload) => match payload["mcp_response"].get("error") {
+                Some(error) => Err(HostReply::Error(error["message"].as_str().unwrap_or("error").to_owned())),
                 None => Ok(payload["mcp_response"]["result"].clone()),
             },
             other => Err(other),
@@ -323,36 +329,36 @@ impl Host {
     }
 
     /// One control request to the host.
-    pub(super) async fn ask(&self, request: Value) -> io::Result<Answer> {
+    pub(super) async fn send_request(&self, request: Value) -> io::Result<HostReply> {
         let id = Uuid::new_v4().to_string();
         let (sender, receiver) = oneshot::channel();
         match lock(&self.peer).pending.as_mut() {
             Some(pending) => pending.insert(id.clone(), sender),
-            None => return Ok(Answer::Gone),
+            None => return Ok(HostReply::Disconnected),
         };
-        self.wire.json(&json!({"type": "control_request", "request_id": id, "request": request})).await?;
-        Ok(receiver.await.unwrap_or(Answer::Gone))
+        self.output.write_json(&json!({"type": "control_request", "request_id": id, "request": request})).await?;
+        Ok(receiver.await.unwrap_or(HostReply::Disconnected))
     }
 
     /// Asks every hook of `event` that matches the tool; the first objection counts.
-    pub(super) async fn hooks(&self, event: &str, input: Value) -> io::Result<Ruling> {
+    pub(super) async fn run_hooks(&self, event: &str, input: Value) -> io::Result<HookDecision> {
         let (mut edited, mut allowed) = (None, false);
         let groups = lock(&self.peer).hooks[event].as_array().cloned().unwrap_or_default();
         let tool = input["tool_name"].as_str().unwrap_or_default();
-        for group in groups.iter().filter(|group| matches(group, tool)) {
+        for group in groups.iter().filter(|group| hook_matches(group, tool)) {
             for callback in group["hookCallbackIds"].as_array().into_iter().flatten() {
                 let mut request = json!({"subtype": "hook_callback", "callback_id": callback, "input": input});
                 request["tool_use_id"] = input["tool_use_id"].clone();
                 let limit = Duration::from_secs(group["timeout"].as_u64().unwrap_or(600));
-                let Ok(answer) = tokio::time::timeout(limit, self.ask(request)).await else {
-                    return Ok(Ruling::TimedOut);
+                let Ok(answer) = tokio::time::timeout(limit, self.send_request(request)).await else {
+                    return Ok(HookDecision::TimedOut);
                 };
-                let Answer::Yes(payload) = answer? else { continue };
+                let HostReply::Success(payload) = answer? else { continue };
                 let said = &payload["hookSpecificOutput"];
                 match said["permissionDecision"].as_str() {
                     Some("deny") => {
                         let reason = said["permissionDecisionReason"].as_str().unwrap_or("denied").to_owned();
-                        return Ok(Ruling::Deny(reason));
+                        return Ok(HookDecision::Deny(reason));
                     }
                     Some("allow") => allowed = true,
                     _ => {}
@@ -362,25 +368,25 @@ impl Host {
                 }
             }
         }
-        Ok(Ruling::Go { input: edited, allowed })
+        Ok(HookDecision::Proceed { input: edited, allowed })
     }
 }
 
 /// Tells the server when nobody waits for a call any more.
-struct Withdrawn<'a> {
-    host: &'a Host,
+struct CancelOnDrop<'a> {
+    host: &'a HostConnection,
     server: &'a str,
     id: u64,
     armed: bool,
 }
 
-impl Withdrawn<'_> {
+impl CancelOnDrop<'_> {
     fn disarm(mut self) {
         self.armed = false;
     }
 }
 
-impl Drop for Withdrawn<'_> {
+impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
         if self.armed {
             let params = json!({"requestId": self.id, "reason": "AbortError: interrupted"});
@@ -388,16 +394,16 @@ impl Drop for Withdrawn<'_> {
             let request = json!({"subtype": "mcp_message", "server_name": self.server, "message": message});
             let frame =
                 json!({"type": "control_request", "request_id": Uuid::new_v4().to_string(), "request": request});
-            let wire = Arc::clone(&self.host.wire);
+            let wire = Arc::clone(&self.host.output);
             if let Ok(runtime) = tokio::runtime::Handle::try_current() {
                 // Nobody waits for the reply, and a broken pipe shows at the next line.
-                runtime.spawn(async move { wire.json(&frame).await });
+                runtime.spawn(async move { wire.write_json(&frame).await });
             }
         }
     }
 }
 
-fn matches(group: &Value, tool: &str) -> bool {
+fn hook_matches(group: &Value, tool: &str) -> bool {
     match group["matcher"].as_str() {
         None | Some("" | "*") => true,
         Some(pattern) => Regex::new(&format!("^(?:{pattern})$")).is_ok_and(|regex| regex.is_match(tool)),

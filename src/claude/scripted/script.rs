@@ -23,7 +23,7 @@
 //! ```
 //!
 //! `think` and `say` add a block to the current message, `call` and `calls` end it and wait for the results. The last
-//! `say` is the answer. [`Step`] lists every step.
+//! `say` is the answer. [`ScriptStep`] lists every step.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use globset::{Glob, GlobMatcher};
@@ -33,22 +33,22 @@ use serde_json::{Map, Value};
 /// A script.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Script {
+pub struct AgentScript {
     /// How messages come.
     #[serde(default)]
-    pub pace: Pace,
+    pub pace: MessagePacing,
     /// Price of tokens.
     #[serde(default)]
-    pub usd_per_million: Rates,
+    pub usd_per_million: TokenPrices,
     /// Who plays what.
     #[serde(default, rename = "part")]
-    pub parts: Vec<Part>,
+    pub parts: Vec<ScriptPart>,
 }
 
 /// How messages come.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Pace {
+pub struct MessagePacing {
     /// Milliseconds before the first block of each message.
     pub message_ms: u64,
     /// Characters of one delta.
@@ -57,7 +57,7 @@ pub struct Pace {
     pub chunk_ms: u64,
 }
 
-impl Default for Pace {
+impl Default for MessagePacing {
     fn default() -> Self {
         Self { message_ms: 0, chunk_chars: 24, chunk_ms: 30 }
     }
@@ -66,7 +66,7 @@ impl Default for Pace {
 /// Price of a million tokens, in US dollars.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Rates {
+pub struct TokenPrices {
     /// Fresh input.
     pub input: f64,
     /// Output.
@@ -80,7 +80,7 @@ pub struct Rates {
 /// Tokens of one message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Tokens {
+pub struct MessageTokens {
     /// Fresh input.
     pub input: u64,
     /// Output.
@@ -94,10 +94,10 @@ pub struct Tokens {
 /// What one attempt plays.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Part {
+pub struct ScriptPart {
     /// Glob on the unit key.
     #[serde(default)]
-    pub unit: Option<Pattern>,
+    pub unit: Option<UnitGlob>,
     /// Number of the attempt.
     #[serde(default)]
     pub attempt: Option<u32>,
@@ -109,45 +109,45 @@ pub struct Part {
     pub session_id: Option<String>,
     /// Tokens of every message, instead of an estimate from its length.
     #[serde(default)]
-    pub tokens: Option<Tokens>,
+    pub tokens: Option<MessageTokens>,
     /// What happens, in order.
-    pub steps: Vec<Step>,
+    pub steps: Vec<ScriptStep>,
 }
 
 /// One step.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Step {
+pub enum ScriptStep {
     /// A thinking block.
     Think(String),
     /// A text block.
     Say(String),
     /// One tool call; ends the message.
-    Call(Call),
+    Call(ScriptedCall),
     /// Several calls in one message; side by side if all of them only read.
-    Calls(Vec<Call>),
+    Calls(Vec<ScriptedCall>),
     /// A call that the permission mode refuses, as for a built-in.
-    Deny(Call),
+    Deny(ScriptedCall),
     /// A stdout line, verbatim.
     Line(String),
     /// Bytes to stdout, in base64, nothing added.
-    Bytes(Bytes),
+    Bytes(Base64Bytes),
     /// A stderr line.
     Stderr(String),
     /// Milliseconds of silence.
     Wait(u64),
     /// An `api_retry` line, and its wait.
-    ApiRetry(ApiRetry),
+    ApiRetry(ApiRetryStep),
     /// A `rate_limit_event`.
-    RateLimit(RateLimit),
+    RateLimit(RateLimitStep),
     /// An API failure: the synthetic message and the failed result.
-    ApiError(ApiError),
+    ApiError(ApiErrorStep),
     /// A result line of one's own. Steps may follow it.
-    Result(Ending),
+    Result(ScriptedResult),
     /// Silence until somebody interrupts or kills.
     Hang,
     /// From now on these have no effect; as the first step, from before the first line.
-    Ignore(Vec<Ignorable>),
+    Ignore(Vec<IgnoredEvent>),
     /// Exit at once with this code and no result.
     Exit(u8),
 }
@@ -155,23 +155,23 @@ pub enum Step {
 /// A tool call.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Call {
+pub struct ScriptedCall {
     /// Tool; the server's prefix is added if the server offers it.
     pub tool: String,
     /// Arguments.
-    #[serde(default)]
-    pub with: Map<String, Value>,
+    #[serde(default, rename = "with")]
+    pub arguments: Map<String, Value>,
     /// Arguments that are not JSON, sent instead.
-    #[serde(default)]
-    pub garbled: Option<String>,
+    #[serde(default, rename = "garbled")]
+    pub raw_arguments: Option<String>,
 }
 
 /// Decoded base64.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(try_from = "String")]
-pub struct Bytes(pub Vec<u8>);
+pub struct Base64Bytes(pub Vec<u8>);
 
-impl TryFrom<String> for Bytes {
+impl TryFrom<String> for Base64Bytes {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
@@ -182,9 +182,9 @@ impl TryFrom<String> for Bytes {
 /// A glob on unit keys.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(try_from = "String")]
-pub struct Pattern(GlobMatcher);
+pub struct UnitGlob(GlobMatcher);
 
-impl TryFrom<String> for Pattern {
+impl TryFrom<String> for UnitGlob {
     type Error = String;
 
     fn try_from(glob: String) -> Result<Self, String> {
@@ -195,7 +195,7 @@ impl TryFrom<String> for Pattern {
 /// A visible API retry.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct ApiRetry {
+pub struct ApiRetryStep {
     /// Number of this try.
     pub attempt: u32,
     /// Most tries.
@@ -208,7 +208,7 @@ pub struct ApiRetry {
     pub error: String,
 }
 
-impl Default for ApiRetry {
+impl Default for ApiRetryStep {
     fn default() -> Self {
         Self { attempt: 1, max_retries: 3, delay_ms: 1_000, status: Some(529), error: "overloaded".into() }
     }
@@ -217,11 +217,11 @@ impl Default for ApiRetry {
 /// A usage window.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct RateLimit {
+pub struct RateLimitStep {
     /// `allowed`, `allowed_warning`, `rejected`.
     pub status: String,
-    /// `five_hour`, …
-    #[serde(default = "five_hour")]
+    /// `default_rate_limit_name`, …
+    #[serde(default = "default_rate_limit_name")]
     pub limit: String,
     /// 0 to 1.
     #[serde(default)]
@@ -231,14 +231,14 @@ pub struct RateLimit {
     pub resets_in_s: i64,
 }
 
-fn five_hour() -> String {
+fn default_rate_limit_name() -> String {
     "five_hour".into()
 }
 
 /// An API failure after all retries.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ApiError {
+pub struct ApiErrorStep {
     /// Class: `authentication_failed`, `rate_limit`, `billing_error`, …
     pub error: String,
     /// What the user reads.
@@ -250,18 +250,18 @@ pub struct ApiError {
     #[serde(default)]
     pub api_error: Option<String>,
     /// `terminal_reason` of the result.
-    #[serde(default = "api_error")]
+    #[serde(default = "default_terminal_reason")]
     pub terminal_reason: String,
 }
 
-fn api_error() -> String {
+fn default_terminal_reason() -> String {
     "api_error".into()
 }
 
 /// A result line.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Ending {
+pub struct ScriptedResult {
     /// `success`, `error_max_turns`, …
     pub subtype: String,
     /// `is_error`.
@@ -278,7 +278,7 @@ pub struct Ending {
     pub cost_usd: Option<f64>,
 }
 
-impl Default for Ending {
+impl Default for ScriptedResult {
     fn default() -> Self {
         Self {
             subtype: "success".into(),
@@ -295,7 +295,7 @@ impl Default for Ending {
 /// What a stubborn process does not react to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ignorable {
+pub enum IgnoredEvent {
     /// SIGINT.
     Sigint,
     /// SIGTERM.
@@ -311,14 +311,14 @@ pub enum Ignorable {
 #[error("the script cannot be played: {0}")]
 pub struct ScriptError(#[from] toml::de::Error);
 
-impl Script {
+impl AgentScript {
     /// Reads and checks a script.
     pub fn parse(text: &str) -> Result<Self, ScriptError> {
         Ok(toml::from_str(text)?)
     }
 
     /// The first part for this unit, attempt and prompt.
-    pub fn part(&self, unit: &str, attempt: u32, prompt: &str) -> Option<&Part> {
+    pub fn find_part(&self, unit: &str, attempt: u32, prompt: &str) -> Option<&ScriptPart> {
         self.parts.iter().find(|part| {
             part.unit.as_ref().is_none_or(|pattern| pattern.0.is_match(unit))
                 && part.attempt.is_none_or(|number| number == attempt)
@@ -338,7 +338,7 @@ mod tests {
 
     #[test]
     fn the_first_part_that_matches_plays() {
-        let script = Script::parse(
+        let script = AgentScript::parse(
             r#"
             [[part]]
             unit = "docs-*"
@@ -355,17 +355,17 @@ mod tests {
             "#,
         )
         .unwrap();
-        let found = |unit, attempt, prompt| script.part(unit, attempt, prompt).map(|part| part.steps.len());
+        let found = |unit, attempt, prompt| script.find_part(unit, attempt, prompt).map(|part| part.steps.len());
         assert_eq!(found("docs-a", 2, ""), Some(1));
         assert_eq!(found("docs-a", 1, ""), Some(3));
         assert_eq!(found("dbt-all", 1, "say hello"), Some(0));
         assert_eq!(found("dbt-all", 1, ""), None);
-        assert!(matches!(&script.parts[1].steps[2], Step::Bytes(bytes) if bytes.0 == [0xff, 0xfe, 0xfd]));
+        assert!(matches!(&script.parts[1].steps[2], ScriptStep::Bytes(bytes) if bytes.0 == [0xff, 0xfe, 0xfd]));
     }
 
     #[test]
-    fn mistakes_are_told_with_their_place() {
-        let wrong = |text: &str| Script::parse(text).unwrap_err().to_string();
+    fn script_errors_name_their_location() {
+        let wrong = |text: &str| AgentScript::parse(text).unwrap_err().to_string();
         assert!(wrong("[[part]]\nsteps = [{ shout = \"x\" }]").contains("unknown variant `shout`"));
         assert!(wrong("[[part]]\nsteps = []\nunits = \"x\"").contains("unknown field `units`"));
         assert!(wrong("[[part]]\nsteps = []\nunit = \"[\"").contains("unclosed"));

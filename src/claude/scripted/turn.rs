@@ -9,141 +9,148 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{
-    actor::Actor,
-    call::Outcome,
-    host::Tool,
-    script::{ApiError, ApiRetry, Call, Ending, Part, RateLimit, Step, Tokens},
-    wire::{self, MODEL, VERSION},
+    agent::ScriptedAgent,
+    call::ScriptedCallOutcome,
+    host::HostTool,
+    output::{self, MODEL, VERSION},
+    script::{
+        ApiErrorStep, ApiRetryStep, MessageTokens, RateLimitStep, ScriptPart, ScriptStep, ScriptedCall, ScriptedResult,
+    },
 };
 
 /// Why a turn breaks off.
 #[derive(Debug)]
-pub(super) enum Cut {
+pub(super) enum TurnAbort {
     /// Somebody interrupted it.
     Interrupted,
     /// The script says so.
     Exit(u8),
     /// Nobody reads our lines any more.
-    Deaf,
+    OutputClosed,
 }
 
-impl From<io::Error> for Cut {
+impl From<io::Error> for TurnAbort {
     fn from(_: io::Error) -> Self {
-        Self::Deaf
+        Self::OutputClosed
     }
 }
 
 /// The message that is being made.
 #[derive(Debug)]
-struct Message {
+struct MessageInProgress {
     id: String,
     blocks: usize,
-    letters: usize,
-    tokens: Tokens,
+    char_count: usize,
+    tokens: MessageTokens,
 }
 
 /// One turn on its way.
-pub(super) struct Turn<'a> {
-    actor: &'a Actor,
-    part: &'a Part,
-    token: CancellationToken,
+pub(super) struct ScriptedTurn<'a> {
+    actor: &'a ScriptedAgent,
+    part: &'a ScriptPart,
+    cancellation: CancellationToken,
     started: Instant,
-    message: Option<Message>,
+    message: Option<MessageInProgress>,
     messages: u32,
     results: u32,
     /// The last text, which is the answer.
-    said: String,
+    last_text: String,
     /// The text that is being said.
-    partial: String,
+    unsent_text: String,
     /// Calls without a result, in call order.
-    open: Vec<String>,
+    open_calls: Vec<String>,
     denials: Vec<Value>,
     /// Tokens that the model has in its context, and those that came since it last answered.
     context: u64,
-    fresh: u64,
-    spent: Tokens,
-    over: bool,
+    new_tokens: u64,
+    spent: MessageTokens,
+    is_finished: bool,
 }
 
-impl<'a> Turn<'a> {
+impl<'a> ScriptedTurn<'a> {
     /// A turn that has not said anything yet.
-    pub(super) fn new(actor: &'a Actor, part: &'a Part, token: CancellationToken, prompt: &str) -> Self {
+    pub(super) fn new(actor: &'a ScriptedAgent, part: &'a ScriptPart, token: CancellationToken, prompt: &str) -> Self {
         // System prompt and tool descriptions, which the script cannot see.
         const UNSEEN: u64 = 2_600;
         Self {
             actor,
             part,
-            token,
+            cancellation: token,
             started: Instant::now(),
             message: None,
             messages: 0,
             results: 0,
-            said: String::new(),
-            partial: String::new(),
-            open: Vec::new(),
+            last_text: String::new(),
+            unsent_text: String::new(),
+            open_calls: Vec::new(),
             denials: Vec::new(),
             context: 0,
-            fresh: UNSEEN + tokens_of(prompt.chars().count()),
-            spent: Tokens::default(),
-            over: false,
+            new_tokens: UNSEEN + estimate_tokens(prompt.chars().count()),
+            spent: MessageTokens::default(),
+            is_finished: false,
         }
     }
 
     /// From the init line to the result line.
-    pub(super) async fn play(&mut self) -> Result<(), Cut> {
+    pub(super) async fn run(&mut self) -> Result<(), TurnAbort> {
         // What a part ignores from its start, it ignores before anybody can hear of it.
-        for step in self.part.steps.iter().take_while(|step| matches!(step, Step::Ignore(_))) {
-            self.step(step).await?;
+        for step in self.part.steps.iter().take_while(|step| matches!(step, ScriptStep::Ignore(_))) {
+            self.run_step(step).await?;
         }
-        self.actor.wire.stamped(self.init()).await?;
+        self.actor.output.write_stamped(self.init_line()).await?;
         for step in &self.part.steps {
-            if self.token.is_cancelled() {
-                return Err(Cut::Interrupted);
+            if self.cancellation.is_cancelled() {
+                return Err(TurnAbort::Interrupted);
             }
-            self.step(step).await?;
+            self.run_step(step).await?;
         }
-        if !self.over {
+        if !self.is_finished {
             self.end_message("end_turn").await?;
-            self.result(&Ending::default()).await?;
+            self.write_result(&ScriptedResult::default()).await?;
         }
         Ok(())
     }
 
-    async fn step(&mut self, step: &Step) -> Result<(), Cut> {
-        let wire = &self.actor.wire;
+    async fn run_step(&mut self, step: &ScriptStep) -> Result<(), TurnAbort> {
+        let wire = &self.actor.output;
         match step {
             // After the result only what has no place in a conversation still happens.
-            Step::Think(_) | Step::Say(_) | Step::Call(_) | Step::Calls(_) | Step::Deny(_) if self.over => {}
-            Step::Think(text) => self.stream("thinking", text).await?,
-            Step::Say(text) => self.stream("text", text).await?,
-            Step::Call(call) => self.calls(std::slice::from_ref(call), false).await?,
-            Step::Calls(calls) => self.calls(calls, false).await?,
-            Step::Deny(call) => self.calls(std::slice::from_ref(call), true).await?,
-            Step::Line(text) => wire.bytes(format!("{text}\n").as_bytes()).await?,
-            Step::Bytes(bytes) => wire.bytes(&bytes.0).await?,
-            Step::Stderr(text) => wire.stderr(text).await?,
-            Step::Wait(ms) => self.nap(*ms).await?,
-            Step::ApiRetry(retry) => self.api_retry(retry).await?,
-            Step::RateLimit(limit) => wire.stamped(rate_limit(limit)).await?,
-            Step::ApiError(error) => self.api_error(error).await?,
-            Step::Result(ending) => {
+            ScriptStep::Think(_)
+            | ScriptStep::Say(_)
+            | ScriptStep::Call(_)
+            | ScriptStep::Calls(_)
+            | ScriptStep::Deny(_)
+                if self.is_finished => {}
+            ScriptStep::Think(text) => self.stream_text("thinking", text).await?,
+            ScriptStep::Say(text) => self.stream_text("text", text).await?,
+            ScriptStep::Call(call) => self.run_calls(std::slice::from_ref(call), false).await?,
+            ScriptStep::Calls(calls) => self.run_calls(calls, false).await?,
+            ScriptStep::Deny(call) => self.run_calls(std::slice::from_ref(call), true).await?,
+            ScriptStep::Line(text) => wire.write_bytes(format!("{text}\n").as_bytes()).await?,
+            ScriptStep::Bytes(bytes) => wire.write_bytes(&bytes.0).await?,
+            ScriptStep::Stderr(text) => wire.write_stderr(text).await?,
+            ScriptStep::Wait(ms) => self.sleep(*ms).await?,
+            ScriptStep::ApiRetry(retry) => self.write_api_retry(retry).await?,
+            ScriptStep::RateLimit(limit) => wire.write_stamped(rate_limit_line(limit)).await?,
+            ScriptStep::ApiError(error) => self.write_api_error(error).await?,
+            ScriptStep::Result(ending) => {
                 self.end_message("end_turn").await?;
-                self.result(ending).await?;
+                self.write_result(ending).await?;
             }
-            Step::Hang => {
-                self.token.cancelled().await;
-                return Err(Cut::Interrupted);
+            ScriptStep::Hang => {
+                self.cancellation.cancelled().await;
+                return Err(TurnAbort::Interrupted);
             }
-            Step::Ignore(what) => self.actor.cues.ignore(what),
-            Step::Exit(code) => return Err(Cut::Exit(*code)),
+            ScriptStep::Ignore(what) => self.actor.turn_control.ignore(what),
+            ScriptStep::Exit(code) => return Err(TurnAbort::Exit(*code)),
         }
         Ok(())
     }
 
-    fn init(&self) -> Value {
+    fn init_line(&self) -> Value {
         let actor = self.actor;
         let tools = actor.host.as_ref().map(|host| host.tools()).unwrap_or_default();
-        let tools: Vec<String> = tools.iter().map(Tool::id).collect();
+        let tools: Vec<String> = tools.iter().map(HostTool::id).collect();
         let cwd = std::env::current_dir().unwrap_or_default();
         json!({
             "type": "system", "subtype": "init", "cwd": cwd, "session_id": "", "tools": tools,
@@ -155,214 +162,220 @@ impl<'a> Turn<'a> {
     }
 
     /// Silence, unless somebody interrupts.
-    async fn nap(&self, ms: u64) -> Result<(), Cut> {
+    async fn sleep(&self, ms: u64) -> Result<(), TurnAbort> {
         // Milliseconds of a script are far below 2^52.
         #[expect(clippy::cast_precision_loss, reason = "exact for every wait that ends in a lifetime")]
         let time = Duration::try_from_secs_f64(ms as f64 / 1_000.0 / self.actor.speed).unwrap_or(Duration::MAX);
         tokio::select! {
             biased;
-            () = self.token.cancelled() => Err(Cut::Interrupted),
+            () = self.cancellation.cancelled() => Err(TurnAbort::Interrupted),
             () = tokio::time::sleep(time) => Ok(()),
         }
     }
 
     /// A `stream_event` line, if they are wanted.
-    async fn event(&self, event: Value) -> io::Result<()> {
-        if !self.actor.run.partial {
+    async fn write_stream_event(&self, event: Value) -> io::Result<()> {
+        if !self.actor.run.partial_messages {
             return Ok(());
         }
         let id = self.message.as_ref().map_or("", |message| message.id.as_str());
         let line = json!({"type": "stream_event", "event": event, "session_id": "", "parent_tool_use_id": null,
             "api_message_id": id});
-        self.actor.wire.stamped(line).await
+        self.actor.output.write_stamped(line).await
     }
 
-    async fn begin_message(&mut self) -> Result<(), Cut> {
+    async fn begin_message(&mut self) -> Result<(), TurnAbort> {
         if self.message.is_some() {
             return Ok(());
         }
-        self.nap(self.actor.script.pace.message_ms).await?;
-        let estimate =
-            Tokens { input: 4, output: 1, cache_read: self.context, cache_write: std::mem::take(&mut self.fresh) };
+        self.sleep(self.actor.script.pace.message_ms).await?;
+        let estimate = MessageTokens {
+            input: 4,
+            output: 1,
+            cache_read: self.context,
+            cache_write: std::mem::take(&mut self.new_tokens),
+        };
         self.context += estimate.cache_write;
         // The stream's first word on output is a guess; the true figure comes at the end.
-        let tokens = self.part.tokens.map_or(estimate, |tokens| Tokens { output: 1, ..tokens });
+        let tokens = self.part.tokens.map_or(estimate, |tokens| MessageTokens { output: 1, ..tokens });
         let id = format!("msg_{}", Uuid::new_v4().simple());
         self.messages += 1;
         let start = json!({"id": id, "type": "message", "role": "assistant", "model": MODEL, "content": [],
-            "stop_reason": null, "stop_sequence": null, "usage": wire::usage(tokens)});
-        self.message = Some(Message { id, blocks: 0, letters: 0, tokens });
-        self.event(json!({"type": "message_start", "message": start})).await?;
+            "stop_reason": null, "stop_sequence": null, "usage": output::usage_json(tokens)});
+        self.message = Some(MessageInProgress { id, blocks: 0, char_count: 0, tokens });
+        self.write_stream_event(json!({"type": "message_start", "message": start})).await?;
         Ok(())
     }
 
     async fn end_message(&mut self, stop_reason: &str) -> io::Result<()> {
         let Some(message) = &self.message else { return Ok(()) };
-        let output = self.part.tokens.map_or_else(|| 12 + tokens_of(message.letters), |tokens| tokens.output);
+        let output = self.part.tokens.map_or_else(|| 12 + estimate_tokens(message.char_count), |tokens| tokens.output);
         let delta = json!({"stop_reason": stop_reason, "stop_sequence": null});
-        self.event(json!({"type": "message_delta", "delta": delta, "usage": {"output_tokens": output}})).await?;
-        self.event(json!({"type": "message_stop"})).await?;
+        self.write_stream_event(json!({"type": "message_delta", "delta": delta, "usage": {"output_tokens": output}}))
+            .await?;
+        self.write_stream_event(json!({"type": "message_stop"})).await?;
         if let Some(message) = self.message.take() {
-            add(&mut self.spent, Tokens { output, ..message.tokens });
+            add_tokens(&mut self.spent, MessageTokens { output, ..message.tokens });
         }
-        self.fresh += output;
+        self.new_tokens += output;
         Ok(())
     }
 
     /// A block of the current message: its `assistant` line comes before its stop event, as in the real stream.
-    async fn block(&mut self, block: Value, letters: usize, more: Option<(&str, Value)>) -> io::Result<()> {
+    async fn write_block(&mut self, block: Value, letters: usize, more: Option<(&str, Value)>) -> io::Result<()> {
         let Some(message) = &mut self.message else { return Ok(()) };
-        message.letters += letters;
+        message.char_count += letters;
         let index = message.blocks;
         message.blocks += 1;
-        let mut line = wire::assistant(&message.id, block, message.tokens);
+        let mut line = output::assistant_line(&message.id, block, message.tokens);
         if let Some((key, value)) = more {
             line[key] = value;
         }
-        self.actor.wire.chat(line).await?;
-        self.event(json!({"type": "content_block_stop", "index": index})).await
+        self.actor.output.write_chat(line).await?;
+        self.write_stream_event(json!({"type": "content_block_stop", "index": index})).await
     }
 
-    async fn stream(&mut self, kind: &str, text: &str) -> Result<(), Cut> {
+    async fn stream_text(&mut self, kind: &str, text: &str) -> Result<(), TurnAbort> {
         self.begin_message().await?;
         let index = self.message.as_ref().map_or(0, |message| message.blocks);
         let empty = json!({"type": kind, kind: ""});
-        self.event(json!({"type": "content_block_start", "index": index, "content_block": empty})).await?;
+        self.write_stream_event(json!({"type": "content_block_start", "index": index, "content_block": empty})).await?;
         let letters: Vec<char> = text.chars().collect();
         let delta_kind = format!("{kind}_delta");
         for chunk in letters.chunks(self.actor.script.pace.chunk_chars.max(1)) {
             let piece = String::from_iter(chunk);
             let delta = json!({"type": delta_kind, kind: piece});
-            self.event(json!({"type": "content_block_delta", "index": index, "delta": delta})).await?;
+            self.write_stream_event(json!({"type": "content_block_delta", "index": index, "delta": delta})).await?;
             if kind == "text" {
-                self.partial.push_str(&piece);
+                self.unsent_text.push_str(&piece);
             }
-            self.nap(self.actor.script.pace.chunk_ms).await?;
+            self.sleep(self.actor.script.pace.chunk_ms).await?;
         }
-        self.partial.clear();
+        self.unsent_text.clear();
         let mut block = json!({"type": kind, kind: text});
         if kind == "thinking" {
             block["signature"] = "c2NyaXB0ZWQ=".into();
         } else {
-            text.clone_into(&mut self.said);
+            text.clone_into(&mut self.last_text);
         }
-        self.block(block, letters.len(), None).await?;
+        self.write_block(block, letters.len(), None).await?;
         Ok(())
     }
 
-    async fn calls(&mut self, calls: &[Call], denied: bool) -> Result<(), Cut> {
+    async fn run_calls(&mut self, calls: &[ScriptedCall], denied: bool) -> Result<(), TurnAbort> {
         self.begin_message().await?;
         let mut asked = Vec::with_capacity(calls.len());
         for call in calls {
-            let ready = self.actor.prepare(call, denied);
+            let ready = self.actor.prepare_call(call, denied);
             let index = self.message.as_ref().map_or(0, |message| message.blocks);
             let start = json!({"type": "tool_use", "id": ready.id, "name": ready.name, "input": {}});
-            let delta = json!({"type": "input_json_delta", "partial_json": ready.arguments_text()});
-            self.event(json!({"type": "content_block_start", "index": index, "content_block": start})).await?;
-            self.event(json!({"type": "content_block_delta", "index": index, "delta": delta})).await?;
+            let delta = json!({"type": "input_json_delta", "partial_json": ready.raw_arguments()});
+            self.write_stream_event(json!({"type": "content_block_start", "index": index, "content_block": start}))
+                .await?;
+            self.write_stream_event(json!({"type": "content_block_delta", "index": index, "delta": delta})).await?;
             let block = json!({"type": "tool_use", "id": ready.id, "name": ready.name, "input": ready.input});
-            self.open.push(ready.id.clone());
-            let letters = ready.arguments_text().chars().count();
-            self.block(block, letters, ready.meta().map(|meta| ("tool_use_meta", meta))).await?;
+            self.open_calls.push(ready.id.clone());
+            let letters = ready.raw_arguments().chars().count();
+            self.write_block(block, letters, ready.meta().map(|meta| ("tool_use_meta", meta))).await?;
             asked.push(ready);
         }
         self.end_message("tool_use").await?;
-        let (actor, token) = (self.actor, self.token.clone());
+        let (actor, token) = (self.actor, self.cancellation.clone());
         let together = asked.iter().all(|call| call.read_only);
         let mut waiting = asked.into_iter();
         let mut running = FuturesUnordered::new();
         loop {
             while running.is_empty() || together {
                 match waiting.next() {
-                    Some(call) => running.push(actor.carry_out(call)),
+                    Some(call) => running.push(actor.execute_call(call)),
                     None => break,
                 }
             }
             let outcome = tokio::select! {
                 biased;
-                () = token.cancelled() => return Err(Cut::Interrupted),
+                () = token.cancelled() => return Err(TurnAbort::Interrupted),
                 outcome = running.next() => outcome,
             };
             match outcome {
-                Some(outcome) => self.settle(outcome?).await?,
+                Some(outcome) => self.write_call_outcome(outcome?).await?,
                 None => break,
             }
         }
         if self.actor.run.max_turns.is_some_and(|most| self.messages >= most) {
-            self.out_of_turns().await?;
+            self.write_max_turns_result().await?;
         }
         Ok(())
     }
 
-    async fn settle(&mut self, outcome: Outcome) -> io::Result<()> {
-        self.open.retain(|id| *id != outcome.id);
+    async fn write_call_outcome(&mut self, outcome: ScriptedCallOutcome) -> io::Result<()> {
+        self.open_calls.retain(|id| *id != outcome.id);
         self.results += 1;
-        self.fresh += tokens_of(outcome.letters);
-        if let Some(notice) = outcome.notice {
-            self.actor.wire.stamped(notice).await?;
+        self.new_tokens += estimate_tokens(outcome.char_count);
+        if let Some(notice) = outcome.preceding_line {
+            self.actor.output.write_stamped(notice).await?;
         }
         self.denials.extend(outcome.denial);
-        self.actor.wire.chat(outcome.line).await
+        self.actor.output.write_chat(outcome.line).await
     }
 
-    async fn api_retry(&self, retry: &ApiRetry) -> Result<(), Cut> {
+    async fn write_api_retry(&self, retry: &ApiRetryStep) -> Result<(), TurnAbort> {
         let line = json!({"type": "system", "subtype": "api_retry", "attempt": retry.attempt,
             "max_retries": retry.max_retries, "retry_delay_ms": retry.delay_ms, "error_status": retry.status,
             "error": retry.error});
-        self.actor.wire.stamped(line).await?;
-        self.nap(retry.delay_ms).await
+        self.actor.output.write_stamped(line).await?;
+        self.sleep(retry.delay_ms).await
     }
 
-    async fn api_error(&mut self, error: &ApiError) -> Result<(), Cut> {
-        let mut line = wire::synthetic(&error.text);
+    async fn write_api_error(&mut self, error: &ApiErrorStep) -> Result<(), TurnAbort> {
+        let mut line = output::api_error_message_line(&error.text);
         line["error"] = error.error.clone().into();
         line["api_error_status"] = error.status.into();
         if let Some(finer) = &error.api_error {
             line["api_error"] = finer.clone().into();
         }
-        self.actor.wire.chat(line).await?;
-        let ending = Ending {
+        self.actor.output.write_chat(line).await?;
+        let ending = ScriptedResult {
             is_error: true,
             terminal_reason: error.terminal_reason.clone(),
             stop_reason: Some("stop_sequence".into()),
             text: Some(error.text.clone()),
-            ..Ending::default()
+            ..ScriptedResult::default()
         };
         let mut line = self.result_line(&ending);
         line["api_error_status"] = error.status.into();
-        self.conclude(line, &ending).await?;
+        self.write_result_line(line, &ending).await?;
         Ok(())
     }
 
-    async fn out_of_turns(&mut self) -> io::Result<()> {
-        let ending = Ending {
+    async fn write_max_turns_result(&mut self) -> io::Result<()> {
+        let ending = ScriptedResult {
             subtype: "error_max_turns".into(),
             is_error: true,
             terminal_reason: "max_turns".into(),
             stop_reason: Some("tool_use".into()),
             errors: vec![format!("Reached maximum number of turns ({})", self.messages)],
-            ..Ending::default()
+            ..ScriptedResult::default()
         };
         // It counts messages here, and results elsewhere.
         self.results = self.messages;
-        self.result(&ending).await
+        self.write_result(&ending).await
     }
 
-    async fn result(&mut self, ending: &Ending) -> io::Result<()> {
+    async fn write_result(&mut self, ending: &ScriptedResult) -> io::Result<()> {
         let line = self.result_line(ending);
-        self.conclude(line, ending).await
+        self.write_result_line(line, ending).await
     }
 
-    async fn conclude(&mut self, line: Value, ending: &Ending) -> io::Result<()> {
-        self.over = true;
-        self.actor.totals(|totals| {
+    async fn write_result_line(&mut self, line: Value, ending: &ScriptedResult) -> io::Result<()> {
+        self.is_finished = true;
+        self.actor.with_totals(|totals| {
             totals.results += 1;
-            totals.failed = ending.is_error;
+            totals.last_failed = ending.is_error;
         });
-        self.actor.wire.stamped(line).await
+        self.actor.output.write_stamped(line).await
     }
 
-    fn result_line(&mut self, ending: &Ending) -> Value {
+    fn result_line(&mut self, ending: &ScriptedResult) -> Value {
         let spent = std::mem::take(&mut self.spent);
         let rates = self.actor.script.usd_per_million;
         // Token counts are far below 2^52.
@@ -374,8 +387,8 @@ impl<'a> Turn<'a> {
                 + price(spent.cache_read, rates.cache_read)
                 + price(spent.cache_write, rates.cache_write)
         });
-        let (all, total_cost, index) = self.actor.totals(|totals| {
-            add(&mut totals.tokens, spent);
+        let (all, total_cost, index) = self.actor.with_totals(|totals| {
+            add_tokens(&mut totals.tokens, spent);
             totals.cost_usd += cost;
             (totals.tokens, totals.cost_usd, totals.results)
         });
@@ -386,7 +399,7 @@ impl<'a> Turn<'a> {
         let elapsed = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let mut line = json!({
             "duration_api_ms": elapsed, "stop_reason": ending.stop_reason, "session_id": "",
-            "total_cost_usd": total_cost, "usage": wire::usage(spent), "modelUsage": per_model,
+            "total_cost_usd": total_cost, "usage": output::usage_json(spent), "modelUsage": per_model,
             "permission_denials": self.denials,
         });
         if !ending.terminal_reason.is_empty() {
@@ -396,7 +409,7 @@ impl<'a> Turn<'a> {
         line["num_turns"] = (1 + self.results).into();
         line["subtype"] = ending.subtype.clone().into();
         if ending.subtype == "success" {
-            line["result"] = ending.text.as_deref().unwrap_or(&self.said).into();
+            line["result"] = ending.text.as_deref().unwrap_or(&self.last_text).into();
         } else {
             line["errors"] = ending.errors.clone().into();
         }
@@ -407,42 +420,45 @@ impl<'a> Turn<'a> {
     }
 
     /// The end after an interrupt: what was said so far, a failed result for every open call, and the result line.
-    pub(super) async fn aborted(&mut self) -> Result<(), Cut> {
-        if self.over {
+    pub(super) async fn write_aborted_turn(&mut self) -> Result<(), TurnAbort> {
+        if self.is_finished {
             return Ok(());
         }
-        let in_tools = !self.open.is_empty();
+        let in_tools = !self.open_calls.is_empty();
         if in_tools {
-            for id in std::mem::take(&mut self.open) {
+            for id in std::mem::take(&mut self.open_calls) {
                 let text = "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it \
                     was a file edit, the new_string was NOT written to the file). STOP what you are doing and wait for \
                     the user to tell you how to proceed.";
-                self.actor.wire.chat(wire::tool_error(&id, text, wire::Decision::Interrupted)).await?;
+                self.actor
+                    .output
+                    .write_chat(output::tool_error_line(&id, text, output::PermissionDecision::Interrupted))
+                    .await?;
             }
-        } else if !self.partial.is_empty() {
-            let block = json!({"type": "text", "text": std::mem::take(&mut self.partial)});
-            self.block(block, 0, Some(("aborted", true.into()))).await?;
+        } else if !self.unsent_text.is_empty() {
+            let block = json!({"type": "text", "text": std::mem::take(&mut self.unsent_text)});
+            self.write_block(block, 0, Some(("aborted", true.into()))).await?;
         }
         let (mark, reason) = if in_tools {
             ("[Request interrupted by user for tool use]", "aborted_tools")
         } else {
             ("[Request interrupted by user]", "aborted_streaming")
         };
-        self.actor.wire.chat(wire::user_text(mark)).await?;
-        let ending = Ending {
+        self.actor.output.write_chat(output::user_text_line(mark)).await?;
+        let ending = ScriptedResult {
             subtype: "error_during_execution".into(),
             is_error: true,
             terminal_reason: reason.into(),
             stop_reason: None,
             errors: vec!["[ede_diagnostic] result_type=user last_content_type=n/a stop_reason=null".into()],
-            ..Ending::default()
+            ..ScriptedResult::default()
         };
-        self.result(&ending).await?;
+        self.write_result(&ending).await?;
         Ok(())
     }
 }
 
-fn rate_limit(limit: &RateLimit) -> Value {
+fn rate_limit_line(limit: &RateLimitStep) -> Value {
     let resets_at = jiff::Timestamp::now().as_second() + limit.resets_in_s;
     let mut info = json!({"status": limit.status, "resetsAt": resets_at, "rateLimitType": limit.limit});
     if let Some(utilization) = limit.utilization {
@@ -453,11 +469,11 @@ fn rate_limit(limit: &RateLimit) -> Value {
 }
 
 /// The usual rule of thumb: four characters are a token.
-fn tokens_of(letters: usize) -> u64 {
+fn estimate_tokens(letters: usize) -> u64 {
     u64::try_from(letters.div_ceil(4)).unwrap_or(u64::MAX)
 }
 
-fn add(sum: &mut Tokens, more: Tokens) {
+fn add_tokens(sum: &mut MessageTokens, more: MessageTokens) {
     sum.input += more.input;
     sum.output += more.output;
     sum.cache_read += more.cache_read;

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use regex_lite::Regex;
 
 /// What remains to be said when a prompt is nothing but a resume line.
-const NOTHING_ELSE: &str = "continue";
+const CONTINUE_PROMPT: &str = "continue";
 
 /// The line that goes on with `session` in a terminal, in backticks as chats want it.
 pub fn resume_line(session: &str) -> String {
@@ -14,21 +14,21 @@ pub fn resume_line(session: &str) -> String {
 }
 
 /// The session that the last resume line in `text` names.
-pub fn find(text: &str) -> Option<&str> {
-    pattern()?.captures_iter(text).last()?.name("token").map(|token| token.as_str())
+pub fn find_session(text: &str) -> Option<&str> {
+    resume_line_regex()?.captures_iter(text).last()?.name("token").map(|token| token.as_str())
 }
 
 /// A prompt without the resume lines in it, and the session that the last of them named. A prompt that has nothing
 /// else to say becomes `continue`; one without a resume line stays as it is.
-pub fn split(prompt: &str) -> (String, Option<&str>) {
-    let Some(session) = find(prompt) else { return (prompt.to_owned(), None) };
-    let rest = pattern().map_or_else(|| prompt.into(), |pattern| pattern.replace_all(prompt, ""));
+pub fn split_prompt(prompt: &str) -> (String, Option<&str>) {
+    let Some(session) = find_session(prompt) else { return (prompt.to_owned(), None) };
+    let rest = resume_line_regex().map_or_else(|| prompt.into(), |pattern| pattern.replace_all(prompt, ""));
     let rest = rest.trim();
-    (if rest.is_empty() { NOTHING_ELSE.to_owned() } else { rest.to_owned() }, Some(session))
+    (if rest.is_empty() { CONTINUE_PROMPT.to_owned() } else { rest.to_owned() }, Some(session))
 }
 
 /// `None` only if the pattern were wrong, which a test rules out.
-fn pattern() -> Option<&'static Regex> {
+fn resume_line_regex() -> Option<&'static Regex> {
     static PATTERN: LazyLock<Option<Regex>> =
         LazyLock::new(|| Regex::new(r"(?im)^\s*`?claude\s+(?:--resume|-r)\s+(?P<token>[^`\s]+)`?\s*$").ok());
     PATTERN.as_ref()
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn twenty_strings_and_what_they_name() {
+    fn resume_lines_are_found_in_text() {
         let table = [
             ("`claude --resume sid`", Some("sid")),
             ("claude -r other", Some("other")),
@@ -65,31 +65,31 @@ mod tests {
             ("codex resume sid", None),
         ];
         for (text, named) in table {
-            assert_eq!(find(text), named, "{text:?}");
+            assert_eq!(find_session(text), named, "{text:?}");
         }
     }
 
     #[test]
     fn resume_lines_do_not_reach_the_model() {
-        assert_eq!(split("`claude --resume a`"), ("continue".into(), Some("a")));
-        assert_eq!(split("fix it\n`claude --resume a`\n"), ("fix it".into(), Some("a")));
-        assert_eq!(split("claude -r a\none\n\nclaude -r b\ntwo"), ("one\n\ntwo".into(), Some("b")));
-        assert_eq!(split("  no line  "), ("  no line  ".into(), None));
-        assert_eq!(split("claude --resume a b"), ("claude --resume a b".into(), None));
+        assert_eq!(split_prompt("`claude --resume a`"), ("continue".into(), Some("a")));
+        assert_eq!(split_prompt("fix it\n`claude --resume a`\n"), ("fix it".into(), Some("a")));
+        assert_eq!(split_prompt("claude -r a\none\n\nclaude -r b\ntwo"), ("one\n\ntwo".into(), Some("b")));
+        assert_eq!(split_prompt("  no line  "), ("  no line  ".into(), None));
+        assert_eq!(split_prompt("claude --resume a b"), ("claude --resume a b".into(), None));
     }
 
     proptest! {
         #[test]
         fn every_line_that_we_print_is_found(session in "[^`\\s]{1,60}", before in ".{0,20}") {
             let line = resume_line(&session);
-            prop_assert_eq!(find(&line), Some(session.as_str()));
+            prop_assert_eq!(find_session(&line), Some(session.as_str()));
             let text = format!("{before}\n{line}");
-            prop_assert_eq!(split(&text).1, Some(session.as_str()));
+            prop_assert_eq!(split_prompt(&text).1, Some(session.as_str()));
         }
 
         #[test]
-        fn no_text_is_too_odd(text in "(claude|--resume|-r|`|\\s|\\PC){0,40}") {
-            let (rest, named) = split(&text);
+        fn split_prompt_never_panics(text in "(claude|--resume|-r|`|\\s|\\PC){0,40}") {
+            let (rest, named) = split_prompt(&text);
             prop_assert!(named.is_none() || !rest.is_empty());
         }
     }

@@ -10,92 +10,100 @@ use std::{
 use crate::{
     scoped_dir::is_out_of_files,
     tape::note::AttemptStarted,
-    units::verdict::{PROMPT_LIMIT, StartFault},
+    units::verdict::{MAX_PROMPT_CHARS, StartFault},
 };
 
 use super::{
     super::{
-        argv::{self, Session, UnitArgs},
-        env, mcp,
-        not_started::NotStarted,
+        agent_env,
+        argv::{self, SessionChoice, UnitArgs},
+        mcp,
         private_dir::{self, PrivateDir},
-        process::{self, Child, Order},
+        process::{self, Child, SpawnRequest},
+        start_error::StartError,
     },
     UnitLaunch,
 };
 
 /// A process that runs and has not said anything yet.
-pub(super) struct Begun {
+pub(super) struct StartedProcess {
     pub(super) child: Child,
     /// Full ids of its tools.
     pub(super) tool_ids: Vec<String>,
     /// Deleted when the attempt is over.
-    pub(super) private: PrivateDir,
+    pub(super) private_dir: PrivateDir,
 }
 
 /// Why there is none.
-pub(super) enum NotBegun {
+pub(super) enum BeginError {
     /// The prompt is beyond the limit; the facts say so by themselves.
-    TooLarge,
+    PromptTooLarge,
     /// For one reason or another.
-    Failed(NotStarted),
+    Start(StartError),
 }
 
-impl NotBegun {
-    fn failed(why: impl ToString) -> Self {
-        Self::Failed(NotStarted { fault: StartFault::Other, sentence: why.to_string() })
+impl BeginError {
+    fn other(why: impl ToString) -> Self {
+        Self::Start(StartError { fault: StartFault::Other, message: why.to_string() })
     }
 
-    fn by(error: &io::Error, why: String) -> Self {
+    fn from_io_error(error: &io::Error, why: String) -> Self {
         let fault = if is_out_of_files(error) { StartFault::OpenFiles } else { StartFault::Other };
-        Self::Failed(NotStarted { fault, sentence: why })
+        Self::Start(StartError { fault, message: why })
     }
 }
 
 /// Starts the process, and fills in `started` as far as it comes.
-pub(super) async fn begin(
+pub(super) async fn start_process(
     launch: &UnitLaunch,
     environment: Vec<(OsString, OsString)>,
     prompt_chars: usize,
     started: &mut AttemptStarted,
-) -> Result<Begun, NotBegun> {
+) -> Result<StartedProcess, BeginError> {
     let specs = launch.tools.specs();
     let tool_ids = mcp::tool_ids(&specs);
     started.tools.clone_from(&tool_ids);
-    if prompt_chars > PROMPT_LIMIT {
-        return Err(NotBegun::TooLarge);
+    if prompt_chars > MAX_PROMPT_CHARS {
+        return Err(BeginError::PromptTooLarge);
     }
-    mcp::check(&specs).map_err(NotBegun::failed)?;
-    let private = PrivateDir::new(private_dir::ATTEMPT)
-        .map_err(|error| NotBegun::by(&error, format!("no private directory for temporary files: {error}")))?;
+    mcp::validate_tools(&specs).map_err(BeginError::other)?;
+    let private = PrivateDir::new(private_dir::ATTEMPT_PREFIX).map_err(|error| {
+        BeginError::from_io_error(&error, format!("no private directory for temporary files: {error}"))
+    })?;
     let system_prompt = private.path().join("system.md");
-    write_private(&system_prompt, &launch.system_prompt)
-        .map_err(|error| NotBegun::by(&error, format!("cannot write {}: {error}", system_prompt.display())))?;
+    write_private(&system_prompt, &launch.system_prompt).map_err(|error| {
+        BeginError::from_io_error(&error, format!("cannot write {}: {error}", system_prompt.display()))
+    })?;
 
     let mut args = launch.program.prefix.clone();
-    args.extend(argv::unit(&UnitArgs {
+    args.extend(argv::unit_argv(&UnitArgs {
         tool_ids: &tool_ids,
         system_prompt: &system_prompt,
         model: launch.model.as_deref(),
         max_turns: launch.step_budget,
         max_budget_usd: launch.max_budget_usd,
         partial_messages: launch.partial_messages,
-        session: launch.resume().map_or(Session::New(&launch.new_session), Session::Resume),
+        session: launch.resume().map_or(SessionChoice::New(&launch.new_session), SessionChoice::Resume),
     }));
     let exe = launch.program.exe.as_os_str();
-    started.argv = argv::shown(std::iter::once(exe).chain(args.iter().map(OsString::as_os_str)));
-    let environment = env::unit(environment, &launch.pass_env, private.path());
+    started.argv = argv::argv_to_strings(std::iter::once(exe).chain(args.iter().map(OsString::as_os_str)));
+    let environment = agent_env::unit_environment(environment, &launch.pass_env, private.path());
     started.env_inherited = environment.inherited();
     started.env_set = environment.set;
     started.env_stripped = environment.stripped;
     started.env_passed = environment.passed;
 
-    let order =
-        Order { exe: launch.program.exe.clone(), args, cwd: launch.cwd.clone(), env: environment.vars, stdin: true };
-    let not_started = |error| NotBegun::Failed(NotStarted::explain(&launch.program.exe, &launch.cwd, &error));
+    let order = SpawnRequest {
+        exe: launch.program.exe.clone(),
+        args,
+        cwd: launch.cwd.clone(),
+        env: environment.vars,
+        stdin: true,
+    };
+    let not_started = |error| BeginError::Start(StartError::from_io_error(&launch.program.exe, &launch.cwd, &error));
     let child = process::spawn(order).await.map_err(not_started)?;
     started.pid = Some(child.pid());
-    Ok(Begun { child, tool_ids, private })
+    Ok(StartedProcess { child, tool_ids, private_dir: private })
 }
 
 fn write_private(path: &Path, text: &str) -> io::Result<()> {

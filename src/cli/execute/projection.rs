@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
-use super::{Attempts, Ground, patches::record};
+use super::{AttemptExecutor, OutputTarget, integration::record_note};
 use crate::{
-    claude::contained,
+    claude::panic_guard,
     ingest::{
-        attempt::Place,
-        projection::{self, DueProjection},
+        attempt::WorkspaceSpec,
+        projection::{self, PendingProjection},
     },
-    tape::{Note, note::Projected},
+    tape::{Note, note::SourcesProjected},
 };
 
-impl Attempts {
+impl AttemptExecutor {
     /// The same attempts, which start from what is `due` for each connection. Where that cannot be written, units run
     /// without it.
-    pub fn projecting(self, due: Vec<DueProjection>) -> Self {
+    pub fn with_projections(self, due: Vec<PendingProjection>) -> Self {
         Self { projections: due, ..self }
     }
 
@@ -23,25 +23,28 @@ impl Attempts {
     /// one that cannot be written costs no other.
     pub(super) async fn write_projections(&self) {
         for due in &self.projections {
-            let place = match &self.ground {
-                Ground::Overlay(work) => Place::Overlay(work.join("projection")),
-                Ground::Worktrees(trees) => Place::Worktree { trees: Arc::clone(trees), index: 0 },
+            let place = match &self.output_target {
+                OutputTarget::Overlay(work) => WorkspaceSpec::Overlay(work.join("projection")),
+                OutputTarget::Worktrees(trees) => {
+                    WorkspaceSpec::Worktree { worktrees: Arc::clone(trees), unit_index: 0 }
+                }
             };
             let (project, job, connection) = (Arc::clone(&self.project), self.job.clone(), due.connection.clone());
             let due = due.clone();
-            let work = contained::blocking(move || {
-                let targets = project.targets(Some(&due.connection));
-                projection::project(&project.root, &place, &job, &due, &targets).map_err(|error| error.to_string())
+            let work = panic_guard::spawn_blocking_guarded(move || {
+                let targets = project.target_ids(Some(&due.connection));
+                projection::write_projections(&project.root, &place, &job, &due, &targets)
+                    .map_err(|error| error.to_string())
             });
             let written = work.await.unwrap_or_else(|error| Err(error.to_string()));
-            let projected = written.unwrap_or_else(|reason| Projected {
+            let projected = written.unwrap_or_else(|reason| SourcesProjected {
                 connection: Some(connection),
                 reason: Some(reason),
-                ..Projected::default()
+                ..SourcesProjected::default()
             });
-            let Projected { actions, reason, left_out, .. } = &projected;
+            let SourcesProjected { actions, reason, left_out, .. } = &projected;
             if !actions.is_empty() || reason.is_some() || !left_out.is_empty() {
-                record(self.recorder.as_ref(), None, &Note::Projected(Box::new(projected)));
+                record_note(self.recorder.as_ref(), None, &Note::SourcesProjected(Box::new(projected)));
             }
         }
     }

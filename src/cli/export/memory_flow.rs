@@ -9,26 +9,26 @@ use serde_json::{Value, json};
 use crate::{
     cli::report::provenance,
     run::{
-        Emitted, Report, RunChange, RunOutcome,
-        event::{Detail, Event, Phase},
+        FoldEvent, RunChange, RunOutcome, RunReport,
+        event::{ActionDetail, ActionPhase, AgentEvent},
         report::UnitReport,
         state::UnitStatus,
     },
     tape::{
         Millis, UnitKey,
         note::{
-            DiffCounts, Outcome,
-            work::{MemoryAction, Target},
+            AttemptOutcome, DiffCounts,
+            attempt_output::{ArtifactTarget, MemoryAction},
         },
     },
 };
 
 /// What happened while units ran, in order.
 #[derive(Debug, Default)]
-pub(super) struct Steps(Vec<(Millis, Step)>);
+pub(super) struct ReplaySteps(Vec<(Millis, ReplayStep)>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Step {
+enum ReplayStep {
     /// Of a unit.
     Unit(UnitKey, UnitStep),
     /// All units wait for a limit until then.
@@ -40,33 +40,33 @@ enum UnitStep {
     Started,
     Call,
     /// This attempt is over.
-    Finished(u32),
+    AttemptFinished(u32),
 }
 
-impl Steps {
+impl ReplaySteps {
     /// Takes in what an entry led to.
-    pub(super) fn take(&mut self, emitted: &Emitted<'_>) {
-        let of_unit = |unit: &str, step| Step::Unit(UnitKey::from(unit), step);
+    pub(super) fn observe(&mut self, emitted: &FoldEvent<'_>) {
+        let of_unit = |unit: &str, step| ReplayStep::Unit(UnitKey::from(unit), step);
         let step = match emitted {
-            Emitted::Unit { at, unit, attempt: attempt @ 1.., status, .. } => match status {
+            FoldEvent::Unit { at, unit, attempt: attempt @ 1.., status, .. } => match status {
                 UnitStatus::Running => (*at, of_unit(unit, UnitStep::Started)),
-                status if status.is_over() => (*at, of_unit(unit, UnitStep::Finished(*attempt))),
+                status if status.is_finished() => (*at, of_unit(unit, UnitStep::AttemptFinished(*attempt))),
                 _ => return,
             },
-            Emitted::Event { at, unit, event: Event::Action(event), .. }
-                if event.phase == Phase::Started && matches!(event.action.detail, Detail::Tool(_)) =>
+            FoldEvent::Event { at, unit, event: AgentEvent::Action(event), .. }
+                if event.phase == ActionPhase::Started && matches!(event.action.detail, ActionDetail::Tool(_)) =>
             {
                 (*at, of_unit(unit, UnitStep::Call))
             }
             // KTX knows no wait without an end.
-            Emitted::Run { at, change: RunChange::Paused { until: Some(until), limit } } => {
-                (*at, Step::Wait { until: *until, limit: (*limit).to_owned() })
+            FoldEvent::Run { at, change: RunChange::Paused { until: Some(until), limit } } => {
+                (*at, ReplayStep::Wait { until: *until, limit: (*limit).to_owned() })
             }
-            Emitted::Unit { .. }
-            | Emitted::Event { .. }
-            | Emitted::Patch { .. }
-            | Emitted::Message { .. }
-            | Emitted::Run { .. } => return,
+            FoldEvent::Unit { .. }
+            | FoldEvent::Event { .. }
+            | FoldEvent::Patch { .. }
+            | FoldEvent::Message { .. }
+            | FoldEvent::Run { .. } => return,
         };
         // A held call resumes the same attempt; it did not start anew.
         self.0.push(step);
@@ -74,35 +74,36 @@ impl Steps {
 }
 
 /// The replays, in KTX's wrapper.
-pub(super) fn replays(report: &Report, steps: &Steps) -> Vec<Value> {
+pub(super) fn replays(report: &RunReport, steps: &ReplaySteps) -> Vec<Value> {
     let of = |(connection, adapter)| {
         let is_of = |unit: &&UnitReport| (unit.connection(), unit.adapter()) == (connection, adapter);
         let units: Vec<&UnitReport> = report.units.iter().filter(is_of).collect();
         json!({"memoryFlowReplaySchemaVersion": 1, "replay": replay(report, connection, adapter, &units, steps)})
     };
-    report.concerned_connections().into_iter().map(of).collect()
+    report.affected_connections().into_iter().map(of).collect()
 }
 
 fn replay(
-    report: &Report,
+    report: &RunReport,
     connection: Option<&str>,
     adapter: Option<&str>,
     units: &[&UnitReport],
-    steps: &Steps,
+    steps: &ReplaySteps,
 ) -> Value {
     let status = match report.outcome {
         RunOutcome::Running => "running",
         RunOutcome::Done | RunOutcome::Partial => "done",
         RunOutcome::Error
-        | RunOutcome::Unusable
+        | RunOutcome::AgentUnusable
         | RunOutcome::Limit
         | RunOutcome::Stopped
         | RunOutcome::Interrupted => "error",
     };
-    let errors = units.iter().copied().chain(step(report, units)).filter(|unit| !unit.is_good()).filter_map(|unit| {
-        let reason = unit.reason.as_deref()?;
-        Some(format!("{}: {reason}", unit.ktx_key()))
-    });
+    let errors =
+        units.iter().copied().chain(step(report, units)).filter(|unit| !unit.is_successful()).filter_map(|unit| {
+            let reason = unit.reason.as_deref()?;
+            Some(format!("{}: {reason}", unit.ktx_key()))
+        });
     json!({
         "metadata": {
             "schemaVersion": 1, "mode": "replay", "origin": "captured",
@@ -138,21 +139,21 @@ fn planned(unit: &UnitReport) -> Value {
 }
 
 fn events(
-    report: &Report,
+    report: &RunReport,
     connection: Option<&str>,
     adapter: Option<&str>,
     units: &[&UnitReport],
-    steps: &Steps,
+    steps: &ReplaySteps,
 ) -> Vec<Value> {
     let mut events = Vec::new();
     let mut push = |at: Millis, mut event: Value| {
-        if let Some(time) = report.time(at) {
+        if let Some(time) = report.wall_clock(at) {
             event["emittedAt"] = format!("{time:.3}").into();
         }
         events.push(event);
     };
     if report.planned.is_some() {
-        begun(report, connection, adapter.unwrap_or("?"), units, &mut push);
+        push_source_events(report, connection, adapter.unwrap_or("?"), units, &mut push);
     }
     let places: HashMap<&UnitKey, usize> = units.iter().enumerate().map(|(place, unit)| (&unit.key, place)).collect();
     let mut calls = vec![0_u64; units.len()];
@@ -161,14 +162,14 @@ fn events(
     let mut ended = vec![0; units.len()];
     for (at, step) in &steps.0 {
         let (key, step) = match step {
-            Step::Unit(key, step) => (key, step),
-            Step::Wait { until, limit } => {
+            ReplayStep::Unit(key, step) => (key, step),
+            ReplayStep::Wait { until, limit } => {
                 push_wait(report, *at, *until, limit, &mut push);
                 continue;
             }
         };
         let Some(place) = places.get(key).copied() else {
-            reconciled(report, *at, key, *step, connection, &mut push);
+            push_reconciliation(report, *at, key, *step, connection, &mut push);
             continue;
         };
         match step {
@@ -186,10 +187,10 @@ fn events(
                 let key = units[place].ktx_key();
                 push(*at, json!({"type": "work_unit_step", "unitKey": key, "toolCalls": calls[place]}));
             }
-            UnitStep::Finished(attempt) if ended[place] >= *attempt => {}
-            UnitStep::Finished(attempt) => {
+            UnitStep::AttemptFinished(attempt) if ended[place] >= *attempt => {}
+            UnitStep::AttemptFinished(attempt) => {
                 (running[place], ended[place]) = (false, *attempt);
-                finished(*at, units[place], *attempt, &mut push);
+                push_unit_finished(*at, units[place], *attempt, &mut push);
             }
         }
     }
@@ -199,7 +200,7 @@ fn events(
     if report.outcome != RunOutcome::Running && (report.saved.is_some() || !saved.is_empty()) {
         let count = |target| saved.iter().filter(|action| action.target == target).count();
         let commit = report.saved.as_ref().and_then(|saved| saved.commit.as_deref());
-        let (wiki, sl) = (count(Target::Wiki), count(Target::Sl));
+        let (wiki, sl) = (count(ArtifactTarget::Wiki), count(ArtifactTarget::Sl));
         push(report.duration, json!({"type": "saved", "commitSha": commit, "wikiCount": wiki, "slCount": sl}));
         let rows = provenance(units, step, connection).len();
         push(report.duration, json!({"type": "provenance_recorded", "rowCount": rows}));
@@ -211,13 +212,13 @@ fn events(
 }
 
 /// The reconcile step, where it is none of `units`.
-fn step<'a>(report: &'a Report, units: &[&UnitReport]) -> Option<&'a UnitReport> {
-    report.pass().filter(|step| units.iter().all(|unit| unit.key != step.key))
+fn step<'a>(report: &'a RunReport, units: &[&UnitReport]) -> Option<&'a UnitReport> {
+    report.reconcile_unit().filter(|step| units.iter().all(|unit| unit.key != step.key))
 }
 
 /// KTX's events about a source before its units run.
-fn begun(
-    report: &Report,
+fn push_source_events(
+    report: &RunReport,
     connection: Option<&str>,
     adapter: &str,
     units: &[&UnitReport],
@@ -250,8 +251,8 @@ fn begun(
 }
 
 /// The wait of the whole run, where the record has times that KTX could count down to.
-fn push_wait(report: &Report, at: Millis, until: Millis, limit: &str, push: &mut impl FnMut(Millis, Value)) {
-    let Some(resume) = report.time(until) else { return };
+fn push_wait(report: &RunReport, at: Millis, until: Millis, limit: &str, push: &mut impl FnMut(Millis, Value)) {
+    let Some(resume) = report.wall_clock(until) else { return };
     let wait = json!({
         "type": "rate_limit_wait", "provider": "claude-subscription", "rateLimitType": limit,
         "resumeAtMs": resume.as_millisecond(), "remainingMs": until.since(at).0,
@@ -260,8 +261,8 @@ fn push_wait(report: &Report, at: Millis, until: Millis, limit: &str, push: &mut
 }
 
 /// The last attempt of the reconcile step is over: what it settled because of the connection.
-fn reconciled(
-    report: &Report,
+fn push_reconciliation(
+    report: &RunReport,
     at: Millis,
     key: &UnitKey,
     event: UnitStep,
@@ -269,7 +270,7 @@ fn reconciled(
     push: &mut impl FnMut(Millis, Value),
 ) {
     let Some(step) = report.reconcile_step_of(connection).filter(|step| step.key == *key) else { return };
-    if step.latest().is_none_or(|last| event != UnitStep::Finished(last.number)) {
+    if step.latest().is_none_or(|last| event != UnitStep::AttemptFinished(last.number)) {
         return;
     }
     let (conflicts, fallbacks) = step.work().map_or((0, 0), |work| (work.conflicts.len(), work.unmapped.len()));
@@ -277,12 +278,12 @@ fn reconciled(
 }
 
 /// An attempt at the unit is over. The actions of the unit follow its last one.
-fn finished(at: Millis, unit: &UnitReport, attempt: u32, push: &mut impl FnMut(Millis, Value)) {
+fn push_unit_finished(at: Millis, unit: &UnitReport, attempt: u32, push: &mut impl FnMut(Millis, Value)) {
     let is_last = unit.latest().is_some_and(|latest| latest.number == attempt);
     let attempt = unit.attempts.iter().find(|known| known.number == attempt);
     let verdict = attempt.and_then(|attempt| attempt.verdict.as_ref());
-    let counted = verdict.is_some_and(|verdict| verdict.outcome == Outcome::Succeeded);
-    if is_last && unit.is_good() {
+    let counted = verdict.is_some_and(|verdict| verdict.outcome == AttemptOutcome::Succeeded);
+    if is_last && unit.is_successful() {
         for action in unit.actions() {
             let action = json!({
                 "type": "candidate_action", "unitKey": unit.ktx_key(), "target": action.target, "action": action.change,
@@ -291,7 +292,7 @@ fn finished(at: Millis, unit: &UnitReport, attempt: u32, push: &mut impl FnMut(M
             push(at, action);
         }
     }
-    if counted || (is_last && unit.is_good()) {
+    if counted || (is_last && unit.is_successful()) {
         return push(at, json!({"type": "work_unit_finished", "unitKey": unit.ktx_key(), "status": "success"}));
     }
     let reason = verdict.map(|verdict| verdict.reason.as_str()).or(unit.reason.as_deref()).unwrap_or("?");

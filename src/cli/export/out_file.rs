@@ -12,10 +12,10 @@ use nix::errno::Errno;
 use crate::cli::show;
 
 /// Mode of the file.
-const PRIVATE: u32 = 0o600;
+const PRIVATE_MODE: u32 = 0o600;
 
 /// The file that `--out` names; `None` for stdout, which is also named `-`.
-pub(in crate::cli) fn named(out: Option<&Path>) -> Option<&Path> {
+pub(in crate::cli) fn target_path(out: Option<&Path>) -> Option<&Path> {
     out.filter(|path| path.as_os_str() != "-")
 }
 
@@ -28,13 +28,13 @@ pub(in crate::cli) fn create(path: &Path, project: Option<&Path>) -> io::Result<
         let why = format!("{} is a symbolic link within the project", link.display());
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
-    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(PRIVATE).open(path)?;
+    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(PRIVATE_MODE).open(path)?;
     if file.metadata()?.is_file() {
-        match file.set_permissions(Permissions::from_mode(PRIVATE)) {
+        match file.set_permissions(Permissions::from_mode(PRIVATE_MODE)) {
             // A file of another user, or a file system without modes.
             Err(error) if error.raw_os_error() == Some(Errno::EPERM as i32) => {
-                if let Some(warning) = exposed(path, file.metadata()?.permissions().mode()) {
-                    show::tell(&warning);
+                if let Some(warning) = exposed_mode_warning(path, file.metadata()?.permissions().mode()) {
+                    show::print_stderr(&warning);
                 }
             }
             done => done?,
@@ -45,7 +45,7 @@ pub(in crate::cli) fn create(path: &Path, project: Option<&Path>) -> io::Result<
 }
 
 /// What to tell about a file that keeps `mode`; nothing if it is for its owner alone.
-fn exposed(path: &Path, mode: u32) -> Option<String> {
+fn exposed_mode_warning(path: &Path, mode: u32) -> Option<String> {
     let (path, mode) = (path.display(), mode & 0o777);
     (mode & 0o077 != 0).then(|| {
         format!("ingestdeck: warning: {path} keeps its mode {mode:03o}, which lets others in; name a file of yours")
@@ -119,10 +119,10 @@ mod tests {
     }
 
     #[test]
-    fn mode_that_lets_others_in_is_told() {
-        let told = exposed(Path::new("out"), 0o100_644).unwrap();
+    fn world_readable_mode_is_reported() {
+        let told = exposed_mode_warning(Path::new("out"), 0o100_644).unwrap();
         assert_eq!(told, "ingestdeck: warning: out keeps its mode 644, which lets others in; name a file of yours");
-        assert_eq!(exposed(Path::new("out"), 0o100_700), None);
+        assert_eq!(exposed_mode_warning(Path::new("out"), 0o100_700), None);
     }
 
     #[cfg(target_os = "linux")]
@@ -130,7 +130,7 @@ mod tests {
     fn file_whose_mode_cannot_change_is_written_to() {
         // Its mode is the kernel's, also for root.
         let path = Path::new("/proc/thread-self/comm");
-        let refused = fs::set_permissions(path, Permissions::from_mode(PRIVATE)).unwrap_err();
+        let refused = fs::set_permissions(path, Permissions::from_mode(PRIVATE_MODE)).unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(Errno::EPERM as i32));
         create(path, None).unwrap();
         assert_eq!(mode(path), 0o644);

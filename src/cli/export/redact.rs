@@ -13,13 +13,13 @@ use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 
 pub(super) use self::known_values::KnownValues;
 use self::{
-    columns::Columns,
-    fragments::{Assembly, Fragments},
-    json::{Edit, Frame, Visitor},
+    columns::JsonColumns,
+    fragments::{DeltaAssembler, DeltaEdits},
+    json::{Edit, JsonFrame, Visitor},
     key_block::OpenBlock,
-    names::{NameKind, Value},
+    names::{NameKind, NamedValue},
 };
-use crate::tape::Entry;
+use crate::tape::TapeEntry;
 
 mod columns;
 mod context;
@@ -53,7 +53,7 @@ const FILE: usize = 4096;
 const FULL_LINE: usize = 60;
 
 /// An attempt, and the field of its entries whose lines follow each other.
-type Stream = (Option<(String, u32)>, &'static str);
+type StreamKey = (Option<(String, u32)>, &'static str);
 
 /// Masks secrets, and counts them.
 #[derive(Debug, Default)]
@@ -62,11 +62,11 @@ pub(super) struct Redactor {
     pub(super) masked: usize,
     known: KnownValues,
     /// Key blocks whose lines are separate entries.
-    open: HashMap<Stream, OpenBlock>,
+    open: HashMap<StreamKey, OpenBlock>,
     /// Cache of [`names::kind_of`].
     kinds: HashMap<String, Option<NameKind>>,
-    assembly: Assembly,
-    fragments: Fragments,
+    assembly: DeltaAssembler,
+    fragments: DeltaEdits,
 }
 
 impl Redactor {
@@ -76,14 +76,14 @@ impl Redactor {
     }
 
     /// First pass: collects the streamed text of a line of a tape.
-    pub(super) fn survey(&mut self, number: u64, line: &[u8]) {
+    pub(super) fn collect_deltas(&mut self, number: u64, line: &[u8]) {
         let mut assembly = std::mem::take(&mut self.assembly);
-        assembly.take(number, line, &mut |text| self.edits(text, &mut None, 0));
+        assembly.push_line(number, line, &mut |text| self.edits(text, &mut None, 0));
         self.assembly = assembly;
     }
 
     /// Ends the first pass.
-    pub(super) fn surveyed(&mut self) {
+    pub(super) fn finish_collection(&mut self) {
         let assembly = std::mem::take(&mut self.assembly);
         self.fragments = assembly.finish(&mut |text| self.edits(text, &mut None, 0));
     }
@@ -95,11 +95,12 @@ impl Redactor {
             let edits = self.edits(&text, &mut None, 0);
             return if edits.is_empty() { line.into() } else { json::apply(&text, &edits).into_bytes().into() };
         };
-        let has_piece = fragments::may_hold_a_piece(line);
-        let lane =
-            Entry::parse(line).ok().and_then(|entry| entry.lane.map(|(unit, attempt)| (unit.into_owned(), attempt)));
-        let mut document = Document::new(self, text, 0);
-        document.entry = Some(TapeEntry { number, lane, has_piece, raw: None });
+        let has_piece = fragments::may_hold_delta(line);
+        let lane = TapeEntry::parse(line)
+            .ok()
+            .and_then(|entry| entry.attempt.map(|(unit, attempt)| (unit.into_owned(), attempt)));
+        let mut document = JsonDocumentVisitor::new(self, text, 0);
+        document.entry = Some(EntryContext { number, lane, has_delta: has_piece, raw: None });
         let edits = json::edits(text, &mut document);
         if edits.is_empty() { line.into() } else { json::apply(text, &edits).into_bytes().into() }
     }
@@ -116,7 +117,7 @@ impl Redactor {
             return Vec::new();
         }
         if depth < DEEPEST && json::is_document(text) {
-            return json::edits(text, &mut Document::new(self, text, depth + 1));
+            return json::edits(text, &mut JsonDocumentVisitor::new(self, text, depth + 1));
         }
         let spans = self.spans(text, open, 0);
         self.masked += spans.len();
@@ -203,7 +204,7 @@ impl Redactor {
 }
 
 fn masks(spans: &[Range<usize>]) -> Vec<Edit> {
-    spans.iter().map(|span| Edit { range: span.clone(), with: Cow::Borrowed(MASK) }).collect()
+    spans.iter().map(|span| Edit { range: span.clone(), replacement: Cow::Borrowed(MASK) }).collect()
 }
 
 /// Sorts spans and joins those that overlap.
@@ -224,37 +225,37 @@ fn is_one_word_of_base64(text: &str) -> bool {
 }
 
 /// A visitor of a JSON text.
-struct Document<'a> {
+struct JsonDocumentVisitor<'a> {
     redactor: &'a mut Redactor,
     text: &'a str,
     depth: usize,
     /// A key block whose lines are separate strings.
     open: Option<OpenBlock>,
     /// Read when the first value asks for it.
-    columns: Option<Columns>,
-    entry: Option<TapeEntry>,
+    columns: Option<JsonColumns>,
+    entry: Option<EntryContext>,
 }
 
 /// The entry of a tape that a document is.
-struct TapeEntry {
+struct EntryContext {
     number: u64,
     lane: Option<(String, u32)>,
-    has_piece: bool,
+    has_delta: bool,
     /// The replacement of `raw`.
     raw: Option<String>,
 }
 
-impl<'a> Document<'a> {
+impl<'a> JsonDocumentVisitor<'a> {
     fn new(redactor: &'a mut Redactor, text: &'a str, depth: usize) -> Self {
         Self { redactor, text, depth, open: None, columns: None, entry: None }
     }
 
-    fn columns(&mut self) -> &Columns {
-        self.columns.get_or_insert_with(|| Columns::of(self.text))
+    fn columns(&mut self) -> &JsonColumns {
+        self.columns.get_or_insert_with(|| JsonColumns::parse(self.text))
     }
 
     /// The kind and the name of the value at `path`.
-    fn named(&mut self, path: &[Frame<'_>]) -> Option<(NameKind, String)> {
+    fn named(&mut self, path: &[JsonFrame<'_>]) -> Option<(NameKind, String)> {
         let frame = path.last()?;
         let named = |name: &str, redactor: &mut Redactor| Some((redactor.kind_of(name)?, name.to_owned()));
         if !frame.is_array {
@@ -274,7 +275,7 @@ impl<'a> Document<'a> {
     }
 
     /// True for a value that the key or the other members of its object make a secret.
-    fn is_secret_member(&mut self, path: &[Frame<'_>], text: &str) -> bool {
+    fn is_secret_member(&mut self, path: &[JsonFrame<'_>], text: &str) -> bool {
         let Some(frame) = path.last().filter(|frame| !frame.is_array) else { return false };
         match frame.key.trim_start_matches('_') {
             "auth" => phrases::is_basic(text),
@@ -284,7 +285,7 @@ impl<'a> Document<'a> {
     }
 
     /// The edits of a string of the document.
-    fn edits(&mut self, path: &[Frame<'_>], text: &str) -> Vec<Edit> {
+    fn edits(&mut self, path: &[JsonFrame<'_>], text: &str) -> Vec<Edit> {
         /// A shorter string of an object is not a line of a key.
         const LINE: usize = 24;
         let is_line = text.len() >= LINE || path.last().is_some_and(|frame| frame.is_array);
@@ -323,9 +324,9 @@ impl<'a> Document<'a> {
     }
 
     /// Masks a fragment of streamed text with the edits of the first pass; `None` if that did not see it.
-    fn piece(&self, field: &str, text: &str) -> Option<Option<String>> {
+    fn mask_delta(&self, field: &str, text: &str) -> Option<Option<String>> {
         let entry = self.entry.as_ref()?;
-        let edits = self.redactor.fragments.of(entry.number, field)?;
+        let edits = self.redactor.fragments.edits_of(entry.number, field)?;
         // The tape may have changed since.
         let fits = edits.iter().all(|edit| text.get(edit.range.clone()).is_some());
         Some(if fits { Self::changed(text, edits) } else { Some(MASK.to_owned()) })
@@ -337,13 +338,13 @@ impl<'a> Document<'a> {
     }
 }
 
-impl Visitor for Document<'_> {
+impl Visitor for JsonDocumentVisitor<'_> {
     fn key(&mut self, key: &str) -> Option<String> {
         let edits = self.redactor.edits(key, &mut None, DEEPEST);
         Self::changed(key, &edits)
     }
 
-    fn string(&mut self, path: &[Frame<'_>], text: &str) -> Option<String> {
+    fn string(&mut self, path: &[JsonFrame<'_>], text: &str) -> Option<String> {
         if let Some(entry) = &self.entry {
             match path {
                 [top] if top.key == "err" => return self.stream("err", text),
@@ -355,8 +356,8 @@ impl Visitor for Document<'_> {
                     return raw;
                 }
                 [top] if top.key == "b64" => return self.bytes(text),
-                [_, out, event, delta] if entry.has_piece && out.key == "event" && event.key == "delta" => {
-                    if let Some(piece) = self.piece(&delta.key, text) {
+                [_, out, event, delta] if entry.has_delta && out.key == "event" && event.key == "delta" => {
+                    if let Some(piece) = self.mask_delta(&delta.key, text) {
                         return piece;
                     }
                 }
@@ -370,7 +371,7 @@ impl Visitor for Document<'_> {
                     return Some(json::apply(text, &masks(&[secret])));
                 }
             }
-            Some((kind, name)) if names::is_secret(kind, &name, Value { text, quoted: true, alone: true }) => {
+            Some((kind, name)) if names::is_secret(kind, &name, NamedValue { text, quoted: true, alone: true }) => {
                 return self.mask();
             }
             _ if self.is_secret_member(path, text) => return self.mask(),
@@ -380,7 +381,7 @@ impl Visitor for Document<'_> {
         Self::changed(text, &edits)
     }
 
-    fn number(&mut self, path: &[Frame<'_>], digits: &str) -> Option<String> {
+    fn number(&mut self, path: &[JsonFrame<'_>], digits: &str) -> Option<String> {
         let (kind, _) = self.named(path)?;
         if names::is_secret_number(kind, digits) { self.mask() } else { None }
     }

@@ -6,10 +6,10 @@ use super::*;
 use crate::{
     replay::FileSource,
     tape::{
-        Body, Millis, Note, Seq,
+        EntryBody, Millis, Note, Seq,
         note::{
-            AttemptStarted, Cause, Content, DiffCounts, Outcome, PlannedUnit, RunEnded, RunPlanned, Saved, SourceRead,
-            StopReason, Verdict, Work, work::Unmapped,
+            AttemptOutcome, AttemptOutput, AttemptStarted, Cause, ContentDigests, DiffCounts, PlannedUnit, RunEnded,
+            RunPlanned, RunSaved, SourceRead, StopReason, Verdict, attempt_output::UnmappedFile,
         },
     },
 };
@@ -18,25 +18,25 @@ const TAPE: &str = include_str!("../../../tests/fixtures/tapes/demo.jsonl");
 
 fn replays(name: &str) -> Vec<Value> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
-    let mut timeline = Timeline::forward(Box::new(FileSource::open(&path).unwrap()));
-    let (mut gathering, mut steps) = (Gathering::default(), memory_flow::Steps::default());
+    let mut timeline = Timeline::new_forward_only(Box::new(FileSource::open(&path).unwrap()));
+    let (mut gathering, mut steps) = (ReportBuilder::default(), memory_flow::ReplaySteps::default());
     while timeline
         .advance(SLICE, &mut |emitted| {
-            gathering.take(&emitted);
-            steps.take(&emitted);
+            gathering.observe(&emitted);
+            steps.observe(&emitted);
         })
         .unwrap()
-        == Progress::More
+        == PollStatus::More
     {}
-    memory_flow::replays(&gathering.report(timeline.source().origin(), timeline.story(), false), &steps)
+    memory_flow::replays(&gathering.finish(timeline.source().info(), timeline.view(), false), &steps)
 }
 
 /// The lines of a tape as they are exported.
 fn exported(tape: &[u8]) -> (Vec<u8>, usize) {
     let mut redactor = Redactor::default();
     let mut out = Vec::new();
-    let failed = |error: io::Error| Failure::internal(error.to_string());
-    redact_lines(&mut redactor, || Ok(tape), failed, &mut |line| {
+    let failed = |error: io::Error| CliError::internal(error.to_string());
+    redact_in_two_passes(&mut redactor, || Ok(tape), failed, &mut |line| {
         out.extend_from_slice(line);
         out.push(b'\n');
         Ok(())
@@ -62,14 +62,14 @@ fn secret_in_undecodable_bytes_is_masked() {
         b"\xff\xfep\0a\0s\0s\0w\0o\0r\0d\0=\0h\0u\0n\0t\0e\0r\x002\x002\0",
         b"\xff kept",
     ] {
-        Entry { seq: Seq(1), at: Millis(2), lane: None, body: Body::Raw(bytes.into()) }.write(&mut line);
+        TapeEntry { seq: Seq(1), at: Millis(2), attempt: None, body: EntryBody::Raw(bytes.into()) }.write(&mut line);
     }
     let (out, masked) = exported(&line);
     assert_eq!(masked, 2);
     let bodies: Vec<Vec<u8>> = out
         .split(|byte| *byte == b'\n')
-        .filter_map(|line| match Entry::parse(line).ok()?.body {
-            Body::Raw(bytes) => Some(bytes.into_owned()),
+        .filter_map(|line| match TapeEntry::parse(line).ok()?.body {
+            EntryBody::Raw(bytes) => Some(bytes.into_owned()),
             _ => None,
         })
         .collect();
@@ -79,7 +79,7 @@ fn secret_in_undecodable_bytes_is_masked() {
 }
 
 #[test]
-fn a_replay_has_the_shape_of_ktx() {
+fn memory_flow_replay_has_ktx_shape() {
     let replays = replays("tapes/demo.jsonl");
     assert_eq!(replays.len(), 2, "one a connection");
     for wrapper in &replays {
@@ -106,7 +106,8 @@ fn replays_of(notes: &[(Option<(&str, u32)>, Note)]) -> Vec<Value> {
     let mut bytes = Header::parse(TAPE.lines().next().unwrap().as_bytes()).unwrap().to_line();
     for (at, (lane, note)) in (0..).zip(notes) {
         let (json, lane) = (note.to_json(), lane.map(|(unit, attempt)| (unit.into(), attempt)));
-        Entry { seq: Seq(at), at: Millis(at * 1_000), lane, body: Body::Note(&json) }.write(&mut bytes);
+        TapeEntry { seq: Seq(at), at: Millis(at * 1_000), attempt: lane, body: EntryBody::Note(&json) }
+            .write(&mut bytes);
     }
     let path = directory.path().join("tape.jsonl");
     std::fs::write(&path, bytes).unwrap();
@@ -122,7 +123,7 @@ fn started() -> Note {
     Note::AttemptStarted(Box::default())
 }
 
-fn over(outcome: Outcome, reason: &str, work: Work) -> Note {
+fn over(outcome: AttemptOutcome, reason: &str, work: AttemptOutput) -> Note {
     let verdict =
         Verdict { outcome, stop: StopReason::Natural, cause: Cause::Completed, reason: reason.into(), remedy: None };
     let json = serde_json::json!({"kind": "attempt_ended", "verdict": verdict, "work": work});
@@ -138,19 +139,19 @@ fn events(replay: &Value, kinds: &[&str]) -> Vec<Value> {
 fn waits_and_reconcile_decisions_are_in_a_replay() {
     let paused = |wait_ms| Note::LimitPaused { until: None, limit: "five_hour".into(), wait_ms };
     let unmapped =
-        Unmapped { raw_path: "x".into(), reason: "parse_error".into(), detail: None, fallback: "flagged".into() };
+        UnmappedFile { raw_path: "x".into(), reason: "parse_error".into(), detail: None, fallback: "flagged".into() };
     let conflict = |unit: &str| serde_json::json!({"unitKey": unit, "kind": "near_duplicate"});
     let conflicts = vec![conflict("a"), conflict("unit-of-an-earlier-run")];
-    let settled = Work { unmapped: vec![unmapped], conflicts, ..Work::default() };
+    let settled = AttemptOutput { unmapped: vec![unmapped], conflicts, ..AttemptOutput::default() };
     let all = replays_of(&[
         planned(),
         (None, paused(Some(5_000))),
         (None, paused(None)),
         (None, Note::LimitLifted),
         (Some(("reconcile", 1)), started()),
-        (Some(("reconcile", 1)), over(Outcome::Failed, "no luck", Work::default())),
+        (Some(("reconcile", 1)), over(AttemptOutcome::Failed, "no luck", AttemptOutput::default())),
         (Some(("reconcile", 2)), started()),
-        (Some(("reconcile", 2)), over(Outcome::Succeeded, "completed", settled)),
+        (Some(("reconcile", 2)), over(AttemptOutcome::Succeeded, "completed", settled)),
     ]);
     assert_eq!(all.len(), 1, "the reconcile step has no replay");
     let waits = events(&all[0], &["rate_limit_wait"]);
@@ -174,17 +175,20 @@ fn provenance_of_the_reconcile_step_is_counted() {
     let units = vec![unit("a", "docs", "a.md"), unit("b", "shop", "b.md")];
     let removed = serde_json::json!({"target": "wiki", "type": "removed", "key": "p", "rawPaths": ["docs/gone.md"]});
     let merged = serde_json::json!({"rawPath": "docs/a.md", "artifactKind": "wiki", "artifactKey": "p", "actionType": "merged", "reason": "r"});
-    let settled =
-        Work { actions: vec![serde_json::from_value(removed).unwrap()], resolutions: vec![merged], ..Work::default() };
+    let settled = AttemptOutput {
+        actions: vec![serde_json::from_value(removed).unwrap()],
+        resolutions: vec![merged],
+        ..AttemptOutput::default()
+    };
     let all = replays_of(&[
         (None, Note::RunPlanned(Box::new(RunPlanned { job: "j".into(), units, ..RunPlanned::default() }))),
         (Some(("a", 1)), started()),
-        (Some(("a", 1)), over(Outcome::Succeeded, "completed", Work::default())),
+        (Some(("a", 1)), over(AttemptOutcome::Succeeded, "completed", AttemptOutput::default())),
         (Some(("b", 1)), started()),
-        (Some(("b", 1)), over(Outcome::Succeeded, "completed", Work::default())),
+        (Some(("b", 1)), over(AttemptOutcome::Succeeded, "completed", AttemptOutput::default())),
         (Some(("reconcile", 1)), started()),
-        (Some(("reconcile", 1)), over(Outcome::Succeeded, "completed", settled)),
-        (None, Note::Saved(Saved { commit: Some("c0ffee".into()), ..Saved::default() })),
+        (Some(("reconcile", 1)), over(AttemptOutcome::Succeeded, "completed", settled)),
+        (None, Note::RunSaved(RunSaved { commit: Some("c0ffee".into()), ..RunSaved::default() })),
         (None, Note::RunEnded(RunEnded { outcome: "done".into(), ..RunEnded::default() })),
     ]);
     let counts: Vec<_> = all
@@ -204,12 +208,12 @@ fn replay_has_each_attempt_once_and_no_invented_commit() {
     let all = replays_of(&[
         planned(),
         (Some(("a", 1)), started()),
-        (Some(("a", 1)), over(Outcome::Succeeded, "completed", Work::default())),
+        (Some(("a", 1)), over(AttemptOutcome::Succeeded, "completed", AttemptOutput::default())),
         (Some(("a", 1)), again(2)),
         (Some(("a", 2)), started()),
-        (Some(("a", 2)), over(Outcome::Failed, "no luck", Work::default())),
+        (Some(("a", 2)), over(AttemptOutcome::Failed, "no luck", AttemptOutput::default())),
         // A unit that was never started ends, too.
-        (Some(("b", 1)), over(Outcome::Failed, "too large", Work::default())),
+        (Some(("b", 1)), over(AttemptOutcome::Failed, "too large", AttemptOutput::default())),
         (Some(("b", 1)), busy),
         (None, Note::RunEnded(RunEnded { outcome: "error".into(), ..RunEnded::default() })),
     ]);
@@ -227,7 +231,7 @@ fn replay_has_each_attempt_once_and_no_invented_commit() {
 }
 
 #[test]
-fn source_skills_provenance_and_report_are_in_a_replay() {
+fn memory_flow_includes_source_skills_and_provenance() {
     let unit = PlannedUnit {
         unit: "a".into(),
         connection: "docs".into(),
@@ -239,14 +243,14 @@ fn source_skills_provenance_and_report_are_in_a_replay() {
     let plan = RunPlanned { job: "j".into(), units: vec![unit], ..RunPlanned::default() };
     let diff = DiffCounts { added: 4, unchanged: 2, ..DiffCounts::default() };
     let read = SourceRead { connection: "docs".into(), adapter: "docs".into(), diff, ..SourceRead::default() };
-    let content = Content { skills: vec!["docs_ingest".into()], ..Content::default() };
+    let content = ContentDigests { skills: vec!["docs_ingest".into()], ..ContentDigests::default() };
     let begun = AttemptStarted { content: Some(content), ..AttemptStarted::default() };
     let all = replays_of(&[
         (None, Note::RunPlanned(Box::new(plan))),
         (None, Note::SourceRead(Box::new(read))),
         (Some(("a", 1)), Note::AttemptStarted(Box::new(begun))),
-        (Some(("a", 1)), over(Outcome::Succeeded, "completed", Work::default())),
-        (None, Note::Saved(Saved { commit: Some("c0ffee".into()), ..Saved::default() })),
+        (Some(("a", 1)), over(AttemptOutcome::Succeeded, "completed", AttemptOutput::default())),
+        (None, Note::RunSaved(RunSaved { commit: Some("c0ffee".into()), ..RunSaved::default() })),
         (None, Note::RunEnded(RunEnded { outcome: "done".into(), ..RunEnded::default() })),
     ]);
     assert_eq!(all[0]["replay"]["plannedWorkUnits"][0]["peerFileCount"], 3);

@@ -6,13 +6,13 @@
 use crate::tui::text;
 
 /// One line of at most `most` columns.
-pub(super) fn line(text: &str, most: usize) -> String {
-    text::safe(&text::one_row(text, most.saturating_mul(4)), most).into_owned()
+pub(super) fn single_line(text: &str, most: usize) -> String {
+    text::printable(&text::one_row(text, most.saturating_mul(4)), most).into_owned()
 }
 
 /// Text of several lines, each safe.
-pub(super) fn lines(text: &str) -> String {
-    let safe = text.lines().map(|line| text::safe(line, usize::MAX));
+pub(super) fn safe_lines(text: &str) -> String {
+    let safe = text.lines().map(|line| text::printable(line, usize::MAX));
     safe.collect::<Vec<_>>().join("\n")
 }
 
@@ -36,9 +36,9 @@ pub(super) fn markup(safe: &str) -> String {
 }
 
 /// At most `most` columns of text as plain words of Markdown, also inside a table, without mentions and links.
-pub(super) fn words(text: &str, most: usize) -> String {
+pub(super) fn markdown_text(text: &str, most: usize) -> String {
     let mut out = String::new();
-    for char in line(text, most).chars() {
+    for char in single_line(text, most).chars() {
         match char {
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),
@@ -74,8 +74,8 @@ fn unmark_plain_colons(marked: &str) -> String {
 }
 
 /// At most `most` columns of text as code of Markdown, also inside a table.
-pub(super) fn code(text: &str, most: usize) -> String {
-    let safe = line(text, most);
+pub(super) fn markdown_code(text: &str, most: usize) -> String {
+    let safe = single_line(text, most);
     if !safe.contains(['`', '|', '\\', '<']) && !safe.is_empty() && safe.trim() == safe {
         return format!("`{safe}`");
     }
@@ -97,21 +97,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_and_code_stay_what_they_are() {
-        assert_eq!(words("docs-a: 3 of 4 failed", 80), "docs-a: 3 of 4 failed");
+    fn markdown_text_and_code_are_escaped() {
+        assert_eq!(markdown_text("docs-a: 3 of 4 failed", 80), "docs-a: 3 of 4 failed");
         assert_eq!(
-            words("[x](http://e) @all #1 <b>|", 80),
+            markdown_text("[x](http://e) @all #1 <b>|", 80),
             r"\[x\](http:<!-- -->//e) @<!-- -->all #<!-- -->1 &lt;b&gt;\|"
         );
-        assert_eq!(code("docs-a", 80), "`docs-a`");
-        assert_eq!(code("a|`b`", 80), "<code>a&#124;&#96;b&#96;</code>");
-        assert_eq!(line("a\u{202e}b\n\nc\u{1b}[31m", 80), "a\\u{202e}b ⏎ c\\e[31m");
+        assert_eq!(markdown_code("docs-a", 80), "`docs-a`");
+        assert_eq!(markdown_code("a|`b`", 80), "<code>a&#124;&#96;b&#96;</code>");
+        assert_eq!(single_line("a\u{202e}b\n\nc\u{1b}[31m", 80), "a\\u{202e}b ⏎ c\\e[31m");
     }
 
     proptest! {
         #[test]
-        fn nothing_gets_out_of_markup(text in "\\PC{0,40}|[<>&\"'\u{0}-\u{1f}\u{fffe}\u{ffff}]{0,40}") {
-            let written = markup(&lines(&text));
+        fn markup_cannot_be_broken_out_of(text in "\\PC{0,40}|[<>&\"'\u{0}-\u{1f}\u{fffe}\u{ffff}]{0,40}") {
+            let written = markup(&safe_lines(&text));
             prop_assert!(!written.contains(['<', '>', '"', '\'']), "{}", written);
             prop_assert!(written.chars().all(|c| !c.is_control() || c == '\n' || c == '\t'), "{:?}", written);
             for (at, _) in written.match_indices('&') {
@@ -121,8 +121,8 @@ mod tests {
         }
 
         #[test]
-        fn a_table_keeps_its_columns(text in "[|`\\\\\n a<>-]{0,30}") {
-            for cell in [words(&text, 100), code(&text, 100)] {
+        fn markdown_table_keeps_its_columns(text in "[|`\\\\\n a<>-]{0,30}") {
+            for cell in [markdown_text(&text, 100), markdown_code(&text, 100)] {
                 let bars = cell.match_indices('|').filter(|(at, _)| !cell[..*at].ends_with('\\'));
                 prop_assert_eq!(bars.count(), 0, "{}", &cell);
                 prop_assert!(!cell.contains('\n'));

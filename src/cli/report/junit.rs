@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 
 use super::{
-    escape::{line, lines, markup},
-    words,
+    escape::{markup, safe_lines, single_line},
+    labels,
 };
 use crate::{
     run::{
-        Report, RunOutcome,
+        RunOutcome, RunReport,
         report::{AttemptReport, UnitReport},
         state::UnitStatus,
     },
@@ -16,11 +16,11 @@ use crate::{
 };
 
 /// Longest attribute, in columns.
-const ATTRIBUTE: usize = 400;
+const MAX_ATTRIBUTE_WIDTH: usize = 400;
 
 /// What a test came to.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+enum TestResult {
     Passed,
     Failed,
     Error,
@@ -28,14 +28,14 @@ enum Verdict {
 }
 
 /// Writes it.
-pub(super) fn write(report: &Report) -> String {
+pub(super) fn render(report: &RunReport) -> String {
     let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
     let mut all: Vec<&UnitReport> = report.units.iter().collect();
     // A connection that only lost files has no unit of its own, but the reconcile step dealt with them.
-    let step = report.pass().filter(|_| all.is_empty());
+    let step = report.reconcile_unit().filter(|_| all.is_empty());
     all.extend(step);
-    let name = attribute(&words::title(report));
-    let _ = writeln!(out, "<testsuites name=\"{name}\" {}>", sums(&all, report.outcome, report.duration));
+    let name = attribute(&labels::title(report));
+    let _ = writeln!(out, "<testsuites name=\"{name}\" {}>", suite_attributes(&all, report.outcome, report.duration));
     for (connection, adapter) in report.connections() {
         let units: Vec<&UnitReport> =
             all.iter().filter(|unit| (unit.connection(), unit.adapter()) == (connection, adapter)).copied().collect();
@@ -50,18 +50,18 @@ pub(super) fn write(report: &Report) -> String {
 }
 
 /// The name of the reconcile step, which no adapter planned, if `unit` is that.
-fn step_name<'a>(report: &Report, unit: &'a UnitReport) -> Option<&'a str> {
-    report.pass().is_some_and(|step| step.key == unit.key).then(|| unit.key.as_str())
+fn step_name<'a>(report: &RunReport, unit: &'a UnitReport) -> Option<&'a str> {
+    report.reconcile_unit().is_some_and(|step| step.key == unit.key).then(|| unit.key.as_str())
 }
 
-fn suite(out: &mut String, report: &Report, connection: &str, adapter: Option<&str>, units: &[&UnitReport]) {
-    let worked = units.iter().map(|unit| unit.spent.worked.0).fold(0, u64::saturating_add);
+fn suite(out: &mut String, report: &RunReport, connection: &str, adapter: Option<&str>, units: &[&UnitReport]) {
+    let worked = units.iter().map(|unit| unit.spending.active_time.0).fold(0, u64::saturating_add);
     let began = report.started_at.map(|at| format!(" timestamp=\"{}\"", at.strftime("%Y-%m-%dT%H:%M:%S")));
     let name = attribute(connection);
     let _ = writeln!(
         out,
         "  <testsuite name=\"{name}\" {}{}>",
-        sums(units, report.outcome, Millis(worked)),
+        suite_attributes(units, report.outcome, Millis(worked)),
         began.as_deref().unwrap_or_default()
     );
     out.push_str("    <properties>\n");
@@ -69,13 +69,13 @@ fn suite(out: &mut String, report: &Report, connection: &str, adapter: Option<&s
         let _ = writeln!(out, "      <property name=\"{name}\" value=\"{}\"/>", attribute(value));
     };
     property("run", &report.name);
-    property("outcome", report.outcome.word());
+    property("outcome", report.outcome.as_str());
     property("adapter", adapter.unwrap_or("?"));
-    if let Some(sentence) = words::incomplete(report) {
+    if let Some(sentence) = labels::incomplete(report) {
         property("incomplete", sentence);
     }
     if report.is_scripted() {
-        property("scripted", words::SCRIPTED);
+        property("scripted", labels::SCRIPTED);
     }
     out.push_str("    </properties>\n");
     for unit in units {
@@ -84,41 +84,41 @@ fn suite(out: &mut String, report: &Report, connection: &str, adapter: Option<&s
     out.push_str("  </testsuite>\n");
 }
 
-fn case(out: &mut String, report: &Report, connection: &str, unit: &UnitReport) {
+fn case(out: &mut String, report: &RunReport, connection: &str, unit: &UnitReport) {
     let (name, class) = (attribute(&unit.key), attribute(connection));
-    let time = seconds(unit.spent.worked);
+    let time = seconds(unit.spending.active_time);
     let _ = writeln!(out, "    <testcase name=\"{name}\" classname=\"{class}\" time=\"{time}\">");
     let not_saved = not_saved(report, unit);
     let reason = not_saved.as_deref().or(unit.reason.as_deref()).unwrap_or("no reason is on record");
-    let kind = if not_saved.is_some() { "not saved" } else { unit.cause.as_deref().unwrap_or(unit.status.word()) };
+    let kind = if not_saved.is_some() { "not saved" } else { unit.cause.as_deref().unwrap_or(unit.status.as_str()) };
     let kind = attribute(kind);
-    match judged(unit, report.outcome) {
-        Verdict::Passed => {}
-        Verdict::Skipped => {
-            let text = unit.reason.as_deref().unwrap_or(unit.status.word());
+    match test_result(unit, report.outcome) {
+        TestResult::Passed => {}
+        TestResult::Skipped => {
+            let text = unit.reason.as_deref().unwrap_or(unit.status.as_str());
             let _ = writeln!(out, "      <skipped message=\"{}\"/>", attribute(text));
         }
-        verdict @ (Verdict::Failed | Verdict::Error) => {
-            let element = if verdict == Verdict::Failed { "failure" } else { "error" };
+        verdict @ (TestResult::Failed | TestResult::Error) => {
+            let element = if verdict == TestResult::Failed { "failure" } else { "error" };
             let message = attribute(reason);
-            let text = markup(&lines(&failure_text(unit, reason)));
+            let text = markup(&safe_lines(&failure_text(unit, reason)));
             let _ = writeln!(out, "      <{element} message=\"{message}\" type=\"{kind}\">{text}</{element}>");
         }
     }
     let reused = unit.reason.clone().filter(|_| unit.status == UnitStatus::Reused);
     let attempts = reused.into_iter().chain(unit.attempts.iter().map(attempt));
-    let decisions = unit.decisions().into_iter().map(|decision| format!("{}: {decision}", decision.kind.word()));
+    let decisions = unit.decisions().into_iter().map(|decision| format!("{}: {decision}", decision.kind.label()));
     let lines_out: Vec<String> = attempts.chain(decisions).collect();
     if !lines_out.is_empty() {
-        let _ = writeln!(out, "      <system-out>{}</system-out>", markup(&lines(&lines_out.join("\n"))));
+        let _ = writeln!(out, "      <system-out>{}</system-out>", markup(&safe_lines(&lines_out.join("\n"))));
     }
     out.push_str("    </testcase>\n");
 }
 
 /// Why the changes of a good unit are not saved.
-fn not_saved(report: &Report, unit: &UnitReport) -> Option<String> {
-    let why = report.unsaved.as_deref().unwrap_or("the run ended before that");
-    (unit.is_good() && unit.unsaved).then(|| format!("what it wrote was not saved: {why}"))
+fn not_saved(report: &RunReport, unit: &UnitReport) -> Option<String> {
+    let why = report.save_error.as_deref().unwrap_or("the run ended before that");
+    (unit.is_successful() && unit.is_unsaved).then(|| format!("what it wrote was not saved: {why}"))
 }
 
 /// The reason of a failure, its remedy, and the calls that failed.
@@ -127,8 +127,8 @@ fn failure_text(unit: &UnitReport, reason: &str) -> String {
     if let Some(remedy) = &unit.remedy {
         let _ = write!(text, "\nremedy: {remedy}");
     }
-    for call in unit.latest().map(|attempt| attempt.failed.as_slice()).unwrap_or_default() {
-        let _ = write!(text, "\n{} {}: {}", words::time(call.at), call.tool, call.error);
+    for call in unit.latest().map(|attempt| attempt.failed_calls.as_slice()).unwrap_or_default() {
+        let _ = write!(text, "\n{} {}: {}", labels::time(call.at), call.tool, call.error);
     }
     text
 }
@@ -137,11 +137,11 @@ fn attempt(attempt: &AttemptReport) -> String {
     let outcome = attempt.verdict.as_ref().map_or("no verdict", |verdict| verdict.reason.as_str());
     let session = attempt.session.as_deref().unwrap_or("?");
     let model = attempt.model.as_deref().unwrap_or("?");
-    let cost = words::dollars(attempt.cost, false);
+    let cost = labels::dollars(attempt.cost, false);
     format!(
         "attempt {}: {outcome} · {} · {} turns, {} calls, {} failed · {cost} · model {model} · session {session}",
         attempt.number,
-        words::time(attempt.ran),
+        labels::time(attempt.duration),
         attempt.turns,
         attempt.calls,
         attempt.failures,
@@ -149,34 +149,34 @@ fn attempt(attempt: &AttemptReport) -> String {
 }
 
 /// Verdict of a unit. A success whose changes are missing in the project after the run is over must not be green.
-fn judged(unit: &UnitReport, outcome: RunOutcome) -> Verdict {
+fn test_result(unit: &UnitReport, outcome: RunOutcome) -> TestResult {
     match unit.status {
-        UnitStatus::Succeeded | UnitStatus::Budget | UnitStatus::Reused
-            if unit.unsaved && outcome != RunOutcome::Running =>
+        UnitStatus::Succeeded | UnitStatus::BudgetExhausted | UnitStatus::Reused
+            if unit.is_unsaved && outcome != RunOutcome::Running =>
         {
-            Verdict::Error
+            TestResult::Error
         }
-        UnitStatus::Succeeded | UnitStatus::Budget | UnitStatus::Reused => Verdict::Passed,
-        UnitStatus::Failed => Verdict::Failed,
-        UnitStatus::Interrupted => Verdict::Error,
+        UnitStatus::Succeeded | UnitStatus::BudgetExhausted | UnitStatus::Reused => TestResult::Passed,
+        UnitStatus::Failed => TestResult::Failed,
+        UnitStatus::Interrupted => TestResult::Error,
         UnitStatus::Queued
-        | UnitStatus::Untried
+        | UnitStatus::NotStarted
         | UnitStatus::Running
         | UnitStatus::Silent
         | UnitStatus::Held
         | UnitStatus::Waiting
-        | UnitStatus::Stopped => Verdict::Skipped,
+        | UnitStatus::Stopped => TestResult::Skipped,
     }
 }
 
-fn sums(units: &[&UnitReport], outcome: RunOutcome, time: Millis) -> String {
-    let count = |wanted| units.iter().filter(|unit| judged(unit, outcome) == wanted).count();
+fn suite_attributes(units: &[&UnitReport], outcome: RunOutcome, time: Millis) -> String {
+    let count = |wanted| units.iter().filter(|unit| test_result(unit, outcome) == wanted).count();
     format!(
         "tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"{}\" time=\"{}\"",
         units.len(),
-        count(Verdict::Failed),
-        count(Verdict::Error),
-        count(Verdict::Skipped),
+        count(TestResult::Failed),
+        count(TestResult::Error),
+        count(TestResult::Skipped),
         seconds(time)
     )
 }
@@ -186,5 +186,5 @@ fn seconds(span: Millis) -> String {
 }
 
 fn attribute(text: &str) -> String {
-    markup(&line(text, ATTRIBUTE))
+    markup(&single_line(text, MAX_ATTRIBUTE_WIDTH))
 }

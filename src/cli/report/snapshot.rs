@@ -10,13 +10,13 @@ use serde_json::{Map, Value, json};
 use crate::{
     cli::trace,
     run::{
-        Report, RunOutcome,
-        report::{AttemptReport, Calls, FailedCall, UnitReport},
-        state::{Tokens, UnitStatus},
+        RunOutcome, RunReport,
+        report::{AttemptReport, FailedCallReport, ToolCallCounts, UnitReport},
+        state::{TokenCounts, UnitStatus},
     },
     tape::note::{
-        DiffCounts, Integration, SlRefRepair, SourceRead,
-        work::{Change, MemoryAction, Target, Unmapped},
+        DiffCounts, PatchResult, SlRefRepair, SourceRead,
+        attempt_output::{ArtifactChange, ArtifactTarget, MemoryAction, UnmappedFile},
     },
 };
 
@@ -33,21 +33,21 @@ pub(super) const VALID_REASONS: [&str; 8] = [
 ];
 
 /// One snapshot for each connection of the run, in plan order.
-pub(super) fn snapshots(report: &Report, traced: bool) -> Vec<Value> {
+pub(super) fn snapshots(report: &RunReport, traced: bool) -> Vec<Value> {
     let of = |(connection, adapter)| {
-        let is_step = |unit: &UnitReport| report.pass().is_some_and(|step| step.key == unit.key);
+        let is_step = |unit: &UnitReport| report.reconcile_unit().is_some_and(|step| step.key == unit.key);
         let is_of = |unit: &&UnitReport| (unit.connection(), unit.adapter()) == (connection, adapter) && !is_step(unit);
         let units: Vec<&UnitReport> = report.units.iter().filter(is_of).collect();
         snapshot(report, connection, adapter, &units, traced)
     };
-    report.concerned_connections().into_iter().map(of).collect()
+    report.affected_connections().into_iter().map(of).collect()
 }
 
 /// KTX's rule for the outcome of a report.
 pub(super) fn outcome(units: &[&UnitReport], failed: bool) -> &'static str {
     if failed {
         "error"
-    } else if units.iter().all(|unit| unit.is_good() && !unit.unsaved) {
+    } else if units.iter().all(|unit| unit.is_successful() && !unit.is_unsaved) {
         "done"
     } else if units.iter().any(|unit| !unit.actions().is_empty()) {
         "partial"
@@ -57,7 +57,7 @@ pub(super) fn outcome(units: &[&UnitReport], failed: bool) -> &'static str {
 }
 
 fn snapshot(
-    report: &Report,
+    report: &RunReport,
     connection: Option<&str>,
     adapter: Option<&str>,
     units: &[&UnitReport],
@@ -72,7 +72,7 @@ fn snapshot(
         _ if failure.is_some() => Some("failed"),
         RunOutcome::Done | RunOutcome::Partial | RunOutcome::Error => Some("completed"),
         RunOutcome::Running
-        | RunOutcome::Unusable
+        | RunOutcome::AgentUnusable
         | RunOutcome::Limit
         | RunOutcome::Stopped
         | RunOutcome::Interrupted => None,
@@ -94,11 +94,11 @@ fn snapshot(
     let projected = report.projected.iter().find(|projected| projected.is_of(connection));
     let wrote = projected.filter(|projected| !projected.actions.is_empty());
     let projection = wrote.and_then(|projected| projected.commit.as_deref());
-    if let Some(isolated) = isolated(units, projection) {
+    if let Some(isolated) = isolated_diff(units, projection) {
         body.insert("isolatedDiff".into(), isolated);
     }
     body.insert("workUnits".into(), units.iter().map(|unit| work_unit(unit)).collect());
-    let failed = units.iter().filter(|unit| !unit.is_good()).map(|unit| Value::from(unit.ktx_key().as_str()));
+    let failed = units.iter().filter(|unit| !unit.is_successful()).map(|unit| Value::from(unit.ktx_key().as_str()));
     body.insert("failedWorkUnits".into(), failed.collect());
     let step = report.reconcile_step_of(connection);
     let step = step.as_ref();
@@ -116,7 +116,7 @@ fn snapshot(
     let resolutions = decided.map(|work| in_connection(&work.resolutions, connection));
     body.insert("artifactResolutions".into(), json!(resolutions.unwrap_or_default()));
     let by_step = decided.map(|work| unmapped_in_connection(&work.unmapped, connection)).unwrap_or_default();
-    let unmapped: Vec<&Unmapped> = units.iter().flat_map(|unit| unit.unmapped()).chain(&by_step).collect();
+    let unmapped: Vec<&UnmappedFile> = units.iter().flat_map(|unit| unit.unmapped()).chain(&by_step).collect();
     let valid = unmapped.iter().filter(|file| VALID_REASONS.contains(&file.reason.as_str()));
     body.insert("unmappedFallbacks".into(), valid.map(|file| json!(file)).collect());
     body.insert("evictionInputs".into(), json!(source.map(|source| source.deleted.as_slice()).unwrap_or_default()));
@@ -131,7 +131,7 @@ fn snapshot(
         repairs.iter().map(|repair| (sl_ref_repair(repair), repair.to_string())).unzip();
     body.insert("wikiSlRefRepairs".into(), repairs.into());
     body.insert("wikiSlRefRepairWarnings".into(), warnings.into());
-    let is_step_open = units.is_empty() && step.is_some_and(|step| !step.is_good());
+    let is_step_open = units.is_empty() && step.is_some_and(|step| !step.is_successful());
     let mut extras = extras(report, units, &unmapped, outcome(units, is_failed || is_step_open));
     if let Some(projected) = projected {
         extras["projection"] = json!({
@@ -152,19 +152,19 @@ fn snapshot(
 }
 
 /// Why the job as a whole failed, and in which phase.
-fn failure<'a>(report: &'a Report, units: &[&'a UnitReport], aborted: bool) -> Option<(&'static str, &'a str)> {
-    if let Some(unsaved) = &report.unsaved {
+fn failure<'a>(report: &'a RunReport, units: &[&'a UnitReport], aborted: bool) -> Option<(&'static str, &'a str)> {
+    if let Some(unsaved) = &report.save_error {
         return Some(("squash", unsaved));
     }
     let failed = |unit: &&UnitReport| unit.status == UnitStatus::Failed;
-    if let Some(pass) = report.pass().filter(|pass| units.is_empty() && failed(pass)) {
+    if let Some(pass) = report.reconcile_unit().filter(|pass| units.is_empty() && failed(pass)) {
         return Some(("reconciliation", pass.reason.as_deref().unwrap_or("no reason is on record")));
     }
     aborted.then(|| {
         let own = units.iter().copied().find(failed).map(|unit| ("work_units", unit.reason.as_deref()));
-        let is_pass = |unit: &UnitReport| report.pass().is_some_and(|pass| pass.key == unit.key);
+        let is_pass = |unit: &UnitReport| report.reconcile_unit().is_some_and(|pass| pass.key == unit.key);
         let of_others = || report.units.iter().filter(|unit| !is_pass(unit)).any(|unit| failed(&unit));
-        let pass = || report.pass().filter(failed).filter(|_| !of_others());
+        let pass = || report.reconcile_unit().filter(failed).filter(|_| !of_others());
         let (phase, reason) = own
             .or_else(|| pass().map(|pass| ("reconciliation", pass.reason.as_deref())))
             .unwrap_or(("work_units", Some("a unit of another connection failed, and the failure mode is abort")));
@@ -173,20 +173,20 @@ fn failure<'a>(report: &'a Report, units: &[&'a UnitReport], aborted: bool) -> O
 }
 
 /// What became of the patches, where attempts leave patches.
-fn isolated(units: &[&UnitReport], projection: Option<&str>) -> Option<Value> {
+fn isolated_diff(units: &[&UnitReport], projection: Option<&str>) -> Option<Value> {
     let patches = || units.iter().filter_map(|unit| unit.latest()?.patch.as_deref());
-    let has_patch = |unit: &&UnitReport| unit.taken_over.is_some() || unit.integration.is_some();
+    let has_patch = |unit: &&UnitReport| unit.prior_work.is_some() || unit.integration.is_some();
     if patches().next().is_none() && !units.iter().any(has_patch) && projection.is_none() {
         return None;
     }
-    let count = |wanted: &[Integration]| {
+    let count = |wanted: &[PatchResult]| {
         units.iter().filter(|unit| unit.integration.is_some_and(|found| wanted.contains(&found))).count()
     };
     let mut isolated = json!({
         "enabled": true,
-        "acceptedPatches": count(&[Integration::Accepted, Integration::Noop]),
-        "textualConflicts": count(&[Integration::TextualConflict, Integration::Policy, Integration::Lost]),
-        "semanticConflicts": count(&[Integration::SemanticConflict]),
+        "acceptedPatches": count(&[PatchResult::Accepted, PatchResult::Noop]),
+        "textualConflicts": count(&[PatchResult::TextualConflict, PatchResult::Policy, PatchResult::Lost]),
+        "semanticConflicts": count(&[PatchResult::SemanticConflict]),
         "resolverAttempts": 0, "resolverRepairs": 0, "resolverFailures": 0,
     });
     if let Some(commit) = projection {
@@ -200,8 +200,8 @@ fn isolated(units: &[&UnitReport], projection: Option<&str>) -> Option<Value> {
 }
 
 /// The moment that the report is of, which is that of the last entry: the same record gives the same report.
-fn created(report: &Report) -> String {
-    report.time(report.duration).or(report.started_at).map_or_else(|| "?".into(), |at| format!("{at:.3}"))
+fn created(report: &RunReport) -> String {
+    report.wall_clock(report.duration).or(report.started_at).map_or_else(|| "?".into(), |at| format!("{at:.3}"))
 }
 
 /// How the files stood against what earlier runs processed. Runs of older programs knew no earlier ones: to them, all was
@@ -220,7 +220,7 @@ fn work_unit(unit: &UnitReport) -> Value {
     let actions = unit.actions();
     let own = unit.connection().unwrap_or("?");
     let mut touched: Vec<(&str, &str)> = Vec::new();
-    for action in actions.iter().filter(|action| action.target == Target::Sl && !action.key.is_empty()) {
+    for action in actions.iter().filter(|action| action.target == ArtifactTarget::Sl && !action.key.is_empty()) {
         let source = (action.target_connection_id.as_deref().unwrap_or(own), action.key.as_str());
         if !touched.contains(&source) {
             touched.push(source);
@@ -229,9 +229,9 @@ fn work_unit(unit: &UnitReport) -> Value {
     let mut value = json!({
         "unitKey": unit.ktx_key(),
         "rawFiles": unit.planned.as_ref().map(|planned| planned.raw_files.as_slice()).unwrap_or_default(),
-        "status": if unit.is_good() { "success" } else { "failed" },
+        "status": if unit.is_successful() { "success" } else { "failed" },
     });
-    if !unit.is_good() {
+    if !unit.is_successful() {
         value["reason"] = reason(unit).into();
     }
     if let Some(why) = unit.planned.as_ref().and_then(|planned| planned.sl_disallowed.as_deref()) {
@@ -250,7 +250,7 @@ fn work_unit(unit: &UnitReport) -> Value {
 }
 
 /// A conflict with KTX's key of its unit, which may be of an earlier run.
-fn with_ktx_key(conflict: &Value, report: &Report) -> Value {
+fn with_ktx_key(conflict: &Value, report: &RunReport) -> Value {
     let mut conflict = conflict.clone();
     let mut planned = report.planned.iter().flat_map(|plan| &plan.units);
     let named = conflict["unitKey"].as_str().and_then(|named| planned.find(|unit| unit.unit.as_str() == named));
@@ -293,19 +293,19 @@ fn sl_ref_repair(repair: &SlRefRepair) -> Value {
 fn reason(unit: &UnitReport) -> String {
     match (&unit.reason, unit.status) {
         (Some(reason), _) => reason.clone(),
-        (None, UnitStatus::Queued | UnitStatus::Untried) => "it was not run".into(),
+        (None, UnitStatus::Queued | UnitStatus::NotStarted) => "it was not run".into(),
         (None, UnitStatus::Running | UnitStatus::Silent | UnitStatus::Held | UnitStatus::Waiting) => {
             "it still runs".into()
         }
-        (None, status) => status.word().into(),
+        (None, status) => status.as_str().into(),
     }
 }
 
 /// As [`in_connection`], for raw files that the reconcile step could not map.
-fn unmapped_in_connection(files: &[Unmapped], connection: Option<&str>) -> Vec<Unmapped> {
-    let shortened = |file: &Unmapped| {
+fn unmapped_in_connection(files: &[UnmappedFile], connection: Option<&str>) -> Vec<UnmappedFile> {
+    let shortened = |file: &UnmappedFile| {
         let raw_path = path_in(&file.raw_path, connection).unwrap_or(&file.raw_path).to_owned();
-        Unmapped { raw_path, ..file.clone() }
+        UnmappedFile { raw_path, ..file.clone() }
     };
     files.iter().map(shortened).collect()
 }
@@ -319,7 +319,7 @@ pub(in crate::cli) fn provenance(
 ) -> Vec<Value> {
     // The report of an earlier run has what that did, and no report has what is in no project.
     let is_own = |unit: &UnitReport| {
-        unit.is_good() && !unit.unsaved && (unit.status != UnitStatus::Reused || unit.taken_over.is_some())
+        unit.is_successful() && !unit.is_unsaved && (unit.status != UnitStatus::Reused || unit.prior_work.is_some())
     };
     let own = units.iter().filter(|unit| is_own(unit));
     let planned: Vec<_> = own.filter_map(|unit| Some((unit, &unit.planned.as_ref()?.raw_files))).collect();
@@ -350,9 +350,11 @@ pub(in crate::cli) fn provenance(
 /// KTX has no word for what was removed: it records that as a change.
 fn action_row(path: &str, action: &MemoryAction, connection: Option<&str>) -> Value {
     let (kind, target) = match (action.target, action.change) {
-        (Target::Wiki, _) => ("wiki_written", None),
-        (Target::Sl, Change::Created) => ("source_created", action.target_connection_id.as_deref().or(connection)),
-        (Target::Sl, _) => ("measure_added", action.target_connection_id.as_deref().or(connection)),
+        (ArtifactTarget::Wiki, _) => ("wiki_written", None),
+        (ArtifactTarget::Sl, ArtifactChange::Created) => {
+            ("source_created", action.target_connection_id.as_deref().or(connection))
+        }
+        (ArtifactTarget::Sl, _) => ("measure_added", action.target_connection_id.as_deref().or(connection)),
     };
     json!({
         "rawPath": path, "artifactKind": action.target, "artifactKey": action.key, "targetConnectionId": target,
@@ -383,7 +385,7 @@ fn transcript(unit: &UnitReport) -> Option<Value> {
 }
 
 /// What KTX has no field for.
-fn extras(report: &Report, units: &[&UnitReport], unmapped: &[&Unmapped], outcome: &str) -> Value {
+fn extras(report: &RunReport, units: &[&UnitReport], unmapped: &[&UnmappedFile], outcome: &str) -> Value {
     let header = report.header.as_ref();
     let mut extras = json!({
         "v": 1,
@@ -391,39 +393,39 @@ fn extras(report: &Report, units: &[&UnitReport], unmapped: &[&Unmapped], outcom
         "project": header.and_then(|header| header.project.as_deref()),
         "scripted": report.is_scripted(),
         "outcome": outcome,
-        "runOutcome": report.outcome.word(),
+        "runOutcome": report.outcome.as_str(),
         "startedAt": report.started_at.map(|at| format!("{at:.3}")),
         "durationMs": report.duration.0,
         "toolFailures": report.planned.as_ref().map(|planned| planned.tool_failures.as_str()),
         "failureMode": report.planned.as_ref().map(|planned| planned.failure_mode.as_str()),
-        "costUsd": units.iter().filter_map(|unit| unit.spent.cost).reduce(|sum, cost| sum + cost),
-        "costPartial": units.iter().any(|unit| unit.spent.partial),
+        "costUsd": units.iter().filter_map(|unit| unit.spending.cost).reduce(|sum, cost| sum + cost),
+        "costPartial": units.iter().any(|unit| unit.spending.partial),
         "units": units.iter().map(|unit| unit_extras(report, unit)).collect::<Vec<_>>(),
         "unmapped": unmapped,
-        "sharedFiles": report.shared.iter()
-            .map(|file| json!({"path": file.path, "units": file.units, "merged": file.merged})).collect::<Vec<_>>(),
-        "remarks": report.remarks.0.iter().map(|(at, text)| json!({"at": at.0, "text": text})).collect::<Vec<_>>(),
+        "sharedFiles": report.shared_files.iter()
+            .map(|file| json!({"path": file.path, "units": file.units, "merged": file.was_merged})).collect::<Vec<_>>(),
+        "remarks": report.messages.0.iter().map(|(at, text)| json!({"at": at.0, "text": text})).collect::<Vec<_>>(),
         "lost": {
             "malformed": report.lost.malformed, "unknown": report.lost.unknown,
-            "unknownNotes": report.lost.unknown_notes, "torn": report.lost.torn,
+            "unknownNotes": report.lost.unknown_notes, "torn": report.lost.corrupt_entries,
         },
     });
-    if let Some(step) = report.pass() {
+    if let Some(step) = report.reconcile_unit() {
         extras["reconcile"] = unit_extras(report, step);
     }
     extras
 }
 
 /// One unit in reports and comparisons for programs.
-pub(super) fn unit_extras(report: &Report, unit: &UnitReport) -> Value {
+pub(super) fn unit_extras(report: &RunReport, unit: &UnitReport) -> Value {
     let mut extras = json!({
         "unitKey": unit.ktx_key(),
-        "state": unit.status.word(),
+        "state": unit.status.as_str(),
         "cause": unit.cause,
         "reason": unit.reason,
         "remedy": unit.remedy,
-        "workedMs": unit.spent.worked.0,
-        "costUsd": unit.spent.cost,
+        "workedMs": unit.spending.active_time.0,
+        "costUsd": unit.spending.cost,
         "attempts": unit.attempts.iter().map(|attempt| attempt_extras(report, attempt)).collect::<Vec<_>>(),
     });
     // Other connections of the run may have the same key; `sharedFiles` names units by that of the run.
@@ -433,12 +435,11 @@ pub(super) fn unit_extras(report: &Report, unit: &UnitReport) -> Value {
     extras
 }
 
-fn attempt_extras(report: &Report, attempt: &AttemptReport) -> Value {
+fn attempt_extras(report: &RunReport, attempt: &AttemptReport) -> Value {
     let verdict = attempt.verdict.as_ref();
     let tools: Map<String, Value> =
         attempt.tools.iter().map(|(tool, calls)| (tool.clone(), tool_use(*calls))).collect();
-    let failed_call =
-        |call: &FailedCall| json!({"atMs": call.at.0, "toolCallId": call.id, "tool": call.tool, "error": call.error});
+    let failed_call = |call: &FailedCallReport| json!({"atMs": call.at.0, "toolCallId": call.id, "tool": call.tool, "error": call.error});
     json!({
         "attempt": attempt.number,
         "outcome": verdict.map(|verdict| verdict.outcome),
@@ -448,9 +449,9 @@ fn attempt_extras(report: &Report, attempt: &AttemptReport) -> Value {
         "sessionId": attempt.session,
         "model": attempt.model,
         "amendment": attempt.amendment,
-        "startedAt": report.time(attempt.started).map(|at| format!("{at:.3}")),
+        "startedAt": report.wall_clock(attempt.started).map(|at| format!("{at:.3}")),
         "atMs": attempt.started.0,
-        "durationMs": attempt.ran.0,
+        "durationMs": attempt.duration.0,
         "stepBudget": attempt.step_budget,
         "turns": attempt.turns,
         "costUsd": attempt.cost,
@@ -461,19 +462,19 @@ fn attempt_extras(report: &Report, attempt: &AttemptReport) -> Value {
         "deniedCount": attempt.denials,
         "declinedCount": attempt.declined,
         "tools": tools,
-        "failedCalls": attempt.failed.iter().map(failed_call).collect::<Vec<_>>(),
+        "failedCalls": attempt.failed_calls.iter().map(failed_call).collect::<Vec<_>>(),
         "published": attempt.published,
         "transcriptPath": attempt.transcript,
         "patchPath": attempt.patch.as_ref().and_then(|patch| patch.path.as_deref()),
         "integration": attempt.integration,
-        "unsaved": attempt.unsaved,
+        "unsaved": attempt.is_unsaved,
     })
 }
 
 /// What is none is left out, but for failures.
-fn tool_use(calls: Calls) -> Value {
-    let mut value = json!({"calls": calls.made, "failed": calls.failed});
-    for (key, count) in [("declined", calls.declined), ("cutShort", calls.cut)] {
+fn tool_use(calls: ToolCallCounts) -> Value {
+    let mut value = json!({"calls": calls.total, "failed": calls.failed});
+    for (key, count) in [("declined", calls.declined), ("cutShort", calls.aborted)] {
         if count > 0 {
             value[key] = count.into();
         }
@@ -482,10 +483,10 @@ fn tool_use(calls: Calls) -> Value {
 }
 
 /// Null if none were counted.
-fn tokens(tokens: Tokens) -> Value {
-    if tokens == Tokens::default() {
+fn tokens(tokens: TokenCounts) -> Value {
+    if tokens == TokenCounts::default() {
         return Value::Null;
     }
-    let Tokens { input, output, cache_read, cache_write } = tokens;
-    json!({"input": input, "output": output, "cacheRead": cache_read, "cacheWrite": cache_write, "total": tokens.all()})
+    let TokenCounts { input, output, cache_read, cache_write } = tokens;
+    json!({"input": input, "output": output, "cacheRead": cache_read, "cacheWrite": cache_write, "total": tokens.total()})
 }

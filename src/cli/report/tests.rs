@@ -13,35 +13,36 @@ use crate::{
     replay::FileSource,
     run::{
         RunOutcome,
-        report::{AttemptReport, Calls, FailedCall, UnitReport},
-        shared::SharedFile,
-        spent::Spent,
+        report::{AttemptReport, FailedCallReport, ToolCallCounts, UnitReport},
+        shared_files::SharedFile,
+        spending::UnitSpending,
         state::UnitStatus,
     },
     tape::{
         Millis,
         note::{
-            Cause, Integration, Outcome, PatchWritten, PlannedUnit, RunPlanned, StopReason, Verdict, Work,
-            work::{Change, MemoryAction, Target, Unmapped},
+            AttemptOutcome, AttemptOutput, Cause, PatchResult, PatchWritten, PlannedUnit, RunPlanned, StopReason,
+            Verdict,
+            attempt_output::{ArtifactChange, ArtifactTarget, MemoryAction, UnmappedFile},
         },
     },
 };
 
 mod connections;
 
-const FORMATS: [Format; 4] = [Format::Md, Format::Json, Format::Junit, Format::Html];
+const FORMATS: [ReportFormat; 4] = [ReportFormat::Md, ReportFormat::Json, ReportFormat::Junit, ReportFormat::Html];
 
 fn fixture(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(path)
 }
 
-fn report_of(path: &str) -> Report {
-    fold(FileSource::open(&fixture(path)).unwrap(), false).unwrap()
+fn report_of(path: &str) -> RunReport {
+    fold_report(FileSource::open(&fixture(path)).unwrap(), false).unwrap()
 }
 
 /// Every format of the report, each checked for its shape.
-fn written(report: &Report) -> [String; 4] {
-    let all = FORMATS.map(|format| write(report, format, true));
+fn written(report: &RunReport) -> [String; 4] {
+    let all = FORMATS.map(|format| render(report, format, true));
     for line in all[1].lines() {
         valid(&serde_json::from_str(line).unwrap());
     }
@@ -129,7 +130,7 @@ fn every_record_has_its_report() {
         for entry in fs::read_dir(fixture(folder)).unwrap() {
             let path = entry.unwrap().path();
             if path.extension().is_some_and(|extension| extension == "jsonl") {
-                written(&fold(FileSource::open(&path).unwrap(), false).unwrap());
+                written(&fold_report(FileSource::open(&path).unwrap(), false).unwrap());
             }
         }
     }
@@ -146,7 +147,7 @@ fn a_run_is_reported_in_all_formats() {
 }
 
 #[test]
-fn a_budget_that_ran_out_is_not_overlooked() {
+fn report_lists_units_out_of_budget() {
     let report = report_of("tapes/demo.jsonl");
     let [md, json, ..] = written(&report);
     assert!(md.starts_with("## Ingest done, 1 unit out of budget: lantern"), "{md}");
@@ -155,12 +156,12 @@ fn a_budget_that_ran_out_is_not_overlooked() {
 }
 
 #[test]
-fn a_connection_alone_has_its_own_sums_and_failures() {
+fn report_of_one_connection_has_its_own_totals() {
     let report = report_of("tapes/demo.jsonl");
     let all = report.units.len();
-    let known = only(report.clone(), "nowhere").unwrap_err();
+    let known = filter_connection(report.clone(), "nowhere").unwrap_err();
     assert!(known.message.contains("warehouse-dbt, handbook"), "{known}");
-    let one = only(report, "handbook").unwrap();
+    let one = filter_connection(report, "handbook").unwrap();
     assert_eq!(
         (one.units.len(), one.totals.statuses.iter().map(|(_, count)| count).sum::<usize>()),
         (all - 1, all - 1)
@@ -175,12 +176,12 @@ fn active_or_broken_off_run_says_so() {
     let tape = fs::read_to_string(fixture("tapes/demo.jsonl")).unwrap();
     let half: Vec<&str> = tape.lines().take(300).collect();
     fs::write(&path, half.join("\n") + "\n").unwrap();
-    let live = fold(FileSource::follow(&path).unwrap().0, true).unwrap();
+    let live = fold_report(FileSource::follow(&path).unwrap().0, true).unwrap();
     assert_eq!(live.outcome, RunOutcome::Running);
     for text in [&written(&live)[0], &written(&live)[2], &written(&live)[3]] {
         assert!(text.contains("The run is still active"), "{text}");
     }
-    let broken = fold(FileSource::open(&path).unwrap(), false).unwrap();
+    let broken = fold_report(FileSource::open(&path).unwrap(), false).unwrap();
     assert_eq!(broken.outcome, RunOutcome::Interrupted);
     let [md, json, junit, _] = written(&broken);
     assert!(md.contains("The record breaks off"), "{md}");
@@ -189,12 +190,12 @@ fn active_or_broken_off_run_says_so() {
 }
 
 #[test]
-fn the_outcome_is_that_of_ktx() {
+fn snapshot_outcome_follows_ktx_rule() {
     let unit = |status, saved| UnitReport { status, ..hostile("k", saved) };
     let word = |units: &[UnitReport]| snapshot::outcome(&units.iter().collect::<Vec<_>>(), false);
     let good = UnitStatus::Succeeded;
     assert_eq!(word(&[]), "done");
-    assert_eq!(word(&[unit(good, true), unit(UnitStatus::Budget, false)]), "done");
+    assert_eq!(word(&[unit(good, true), unit(UnitStatus::BudgetExhausted, false)]), "done");
     assert_eq!(word(&[unit(good, true), unit(UnitStatus::Failed, true)]), "partial");
     assert_eq!(word(&[unit(good, false), unit(UnitStatus::Queued, false)]), "error", "nothing was saved");
     assert_eq!(word(&[unit(UnitStatus::Failed, true)]), "error", "what a failed unit wrote does not count");
@@ -207,18 +208,18 @@ fn reconcile_decisions_are_in_the_report_of_their_connection() {
     pass.status = UnitStatus::Succeeded;
     let eviction = |path: &str, action: &str| json!({"rawPath": path, "artifactKind": "wiki", "artifactKey": "k", "action": action, "reason": "gone"});
     let conflict = json!({"unitKey": "dbt-all", "kind": "near_duplicate", "artifactKey": "k", "detail": "d", "flaggedForHuman": false});
-    pass.attempts[0].work = Some(std::sync::Arc::new(Work {
+    pass.attempts[0].work = Some(std::sync::Arc::new(AttemptOutput {
         conflicts: vec![conflict],
         evictions: vec![
             eviction("orchard-dbt/a.yml", "removed"),
             eviction("orchard-handbook/b.md", "removed"),
             eviction("orchard-handbook/c.md", "kept"),
         ],
-        ..Work::default()
+        ..AttemptOutput::default()
     }));
     report.units.push(pass);
     let [_, json, junit, _] = written(&report);
-    let one = only(report, "orchard-handbook").unwrap();
+    let one = filter_connection(report, "orchard-handbook").unwrap();
     let alone: Value = serde_json::from_str(&written(&one)[1]).unwrap();
     let snapshots: Vec<Value> = json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(snapshots.len(), 2, "the pass is of no connection");
@@ -243,10 +244,10 @@ fn reconcile_decisions_are_in_the_report_of_their_connection() {
 }
 
 #[test]
-fn a_failed_reconcile_step_alone_is_a_failed_job() {
+fn failed_reconcile_step_alone_fails_the_job() {
     let mut report = report_of("tapes/real.jsonl");
     report.units = vec![UnitReport { key: "reconcile".into(), planned: None, ..hostile("no luck", false) }];
-    let body = |report: &Report| -> Value {
+    let body = |report: &RunReport| -> Value {
         let json = written(report)[1].clone();
         serde_json::from_str::<Value>(json.lines().next().unwrap()).unwrap()["body"].take()
     };
@@ -264,7 +265,7 @@ fn conflicts_of_units_of_earlier_runs_are_kept() {
     step.status = UnitStatus::Succeeded;
     let conflict = |unit: &str| json!({"unitKey": unit, "kind": "near_duplicate", "artifactKey": "k", "detail": "d", "flaggedForHuman": true});
     let conflicts = vec![conflict("dbt-all"), conflict("docs-of-an-earlier-run")];
-    step.attempts[0].work = Some(std::sync::Arc::new(Work { conflicts, ..Work::default() }));
+    step.attempts[0].work = Some(std::sync::Arc::new(AttemptOutput { conflicts, ..AttemptOutput::default() }));
     report.units.push(step);
     let json = written(&report)[1].clone();
     let found: Vec<usize> = json
@@ -284,7 +285,7 @@ fn reconcile_step_that_ended_the_run_fails_no_unit() {
     report.planned = Some(
         RunPlanned { failure_mode: "abort".into(), ..report.planned.as_deref().cloned().unwrap_or_default() }.into(),
     );
-    let failures = |report: &Report| -> Vec<Value> {
+    let failures = |report: &RunReport| -> Vec<Value> {
         let json = written(report)[1].clone();
         json.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["body"]["failure"].take()).collect()
     };
@@ -298,16 +299,16 @@ fn reconcile_step_that_ended_the_run_fails_no_unit() {
 }
 
 #[test]
-fn a_patch_of_an_earlier_run_counts_where_it_is_put_on_the_branch() {
+fn prior_patch_is_counted_in_the_run_that_saves_it() {
     let mut report = report_of("tapes/real.jsonl");
     let unit = &mut report.units[0];
     let key = unit.key.clone();
-    let work = Work { actions: hostile("page", true).attempts[0].actions.clone(), ..Work::default() };
-    (unit.status, unit.attempts, unit.integration) = (UnitStatus::Reused, Vec::new(), Some(Integration::Accepted));
-    unit.taken_over = Some(Box::new(work));
+    let work = AttemptOutput { actions: hostile("page", true).attempts[0].actions.clone(), ..AttemptOutput::default() };
+    (unit.status, unit.attempts, unit.integration) = (UnitStatus::Reused, Vec::new(), Some(PatchResult::Accepted));
+    unit.prior_work = Some(Box::new(work));
     let planned = unit.planned.clone();
     report.units.insert(1, UnitReport { planned, ..hostile("other", false) });
-    let body = |report: &Report| {
+    let body = |report: &RunReport| {
         let json = written(report)[1].lines().next().unwrap().to_owned();
         serde_json::from_str::<Value>(&json).unwrap()["body"].take()
     };
@@ -317,7 +318,7 @@ fn a_patch_of_an_earlier_run_counts_where_it_is_put_on_the_branch() {
     assert_eq!(saved["workUnits"][0]["actions"].as_array().unwrap().len(), 1);
     assert_eq!(saved["provenanceRows"][0]["artifactKey"], "page");
     assert!(written(&report)[0].contains(&format!("sl `page/page` created by `{key}`")), "{}", written(&report)[0]);
-    report.units[0].unsaved = true;
+    report.units[0].is_unsaved = true;
     let left = body(&report);
     assert_eq!((&left["ingestdeck"]["outcome"], &left["provenanceRows"]), (&json!("error"), &json!([])));
 }
@@ -327,12 +328,12 @@ fn content_already_on_the_branch_is_no_change() {
     let mut report = report_of("tapes/real.jsonl");
     report.saved = None;
     report.units = vec![UnitReport { status: UnitStatus::Succeeded, ..hostile("page", true) }];
-    let sections = |report: &Report| {
+    let sections = |report: &RunReport| {
         let [md, _, _, html] = written(report);
         (html.contains("<dd>1 change, in no commit</dd>"), html.contains("Saved (1)"), md.contains("Saved (1)"))
     };
     assert_eq!(sections(&report), (true, true, true));
-    report.units[0].integration = Some(Integration::Noop);
+    report.units[0].integration = Some(PatchResult::Noop);
     assert_eq!(sections(&report), (false, false, false));
     assert!(written(&report)[3].contains("<dd>nothing</dd>"));
     report.units[0].integration = None;
@@ -343,9 +344,9 @@ fn content_already_on_the_branch_is_no_change() {
 #[test]
 fn unsaved_units_are_not_reported_as_passed() {
     let mut report = report_of("tapes/real.jsonl");
-    report.unsaved = Some("no disk".into());
+    report.save_error = Some("no disk".into());
     for unit in &mut report.units {
-        (unit.status, unit.unsaved) = (UnitStatus::Succeeded, true);
+        (unit.status, unit.is_unsaved) = (UnitStatus::Succeeded, true);
     }
     let [md, _, junit, html] = written(&report);
     let count = report.units.len();
@@ -363,11 +364,11 @@ fn unsaved_units_are_not_reported_as_passed() {
 fn html_and_markdown_have_the_same_sections() {
     let mut report = report_of("tapes/real.jsonl");
     let good = UnitReport { status: UnitStatus::Succeeded, ..hostile("a<b", true) };
-    let conflict = UnitReport { integration: Some(Integration::TextualConflict), ..hostile("odd", false) };
+    let conflict = UnitReport { integration: Some(PatchResult::TextualConflict), ..hostile("odd", false) };
     report.units = vec![good, conflict];
-    report.lost.torn = 3;
-    report.shared =
-        vec![SharedFile { path: "wiki/x.md".into(), units: vec!["a<b".into(), "odd".into()], merged: true }];
+    report.lost.corrupt_entries = 3;
+    report.shared_files =
+        vec![SharedFile { path: "wiki/x.md".into(), units: vec!["a<b".into(), "odd".into()], was_merged: true }];
     let [md, _, _, html] = written(&report);
     for section in ["Units", "Saved (1)", "Not mapped (1)", "Written by several units (1)", "Tools", "Remarks"] {
         assert!(md.contains(&format!("### {section}\n")), "{section}: {md}");
@@ -385,15 +386,15 @@ fn html_and_markdown_have_the_same_sections() {
 fn hostile(text: &str, saved: bool) -> UnitReport {
     let own = || text.to_owned();
     let verdict = Verdict {
-        outcome: Outcome::Failed,
+        outcome: AttemptOutcome::Failed,
         stop: StopReason::Error,
         cause: Cause::Other(own()),
         reason: own(),
         remedy: Some(own()),
     };
     let action = MemoryAction {
-        target: Target::Sl,
-        change: Change::Created,
+        target: ArtifactTarget::Sl,
+        change: ArtifactChange::Created,
         key: own(),
         detail: own(),
         target_connection_id: Some(own()),
@@ -402,7 +403,7 @@ fn hostile(text: &str, saved: bool) -> UnitReport {
     let attempt = AttemptReport {
         number: 1,
         started: Millis(u64::MAX),
-        ran: Millis(3),
+        duration: Millis(3),
         verdict: Some(verdict),
         session: Some(text.into()),
         model: Some(text.into()),
@@ -417,19 +418,19 @@ fn hostile(text: &str, saved: bool) -> UnitReport {
         declined: 0,
         cost: Some(f64::MAX),
         tokens: Default::default(),
-        tools: [(own(), Calls { made: 4, failed: 1, declined: 1, cut: 1 })].into(),
-        failed: vec![FailedCall { at: Millis(7), id: own(), tool: own(), error: own() }],
+        tools: [(own(), ToolCallCounts { total: 4, failed: 1, declined: 1, aborted: 1 })].into(),
+        failed_calls: vec![FailedCallReport { at: Millis(7), id: own(), tool: own(), error: own() }],
         published: vec![own()],
         actions: if saved { vec![action] } else { Vec::new() },
-        work: Some(std::sync::Arc::new(Work {
-            unmapped: vec![Unmapped { raw_path: own(), reason: own(), detail: Some(own()), fallback: own() }],
-            ..Work::default()
+        work: Some(std::sync::Arc::new(AttemptOutput {
+            unmapped: vec![UnmappedFile { raw_path: own(), reason: own(), detail: Some(own()), fallback: own() }],
+            ..AttemptOutput::default()
         })),
         transcript: Some(own()),
         fatal_failures: None,
         patch: None,
         integration: None,
-        unsaved: false,
+        is_unsaved: false,
     };
     let planned = PlannedUnit {
         unit: text.into(),
@@ -449,30 +450,30 @@ fn hostile(text: &str, saved: bool) -> UnitReport {
         remedy: Some(own()),
         cause: Some(own()),
         attempts: vec![attempt],
-        spent: Spent { cost: Some(0.5), partial: true, worked: Millis(3) },
-        unsaved: false,
-        taken_over: None,
+        spending: UnitSpending { cost: Some(0.5), partial: true, active_time: Millis(3) },
+        is_unsaved: false,
+        prior_work: None,
         integration: None,
     }
 }
 
 proptest! {
     #[test]
-    fn hostile_text_stays_text(
+    fn hostile_text_is_escaped_in_every_format(
         text in "\\PC{1,30}|[<>&\"'|`\\[\\]()#@\u{0}-\u{1f}\u{202a}-\u{202e}\u{fffe}\u{ffff}a-]{1,30}|]]>|--><script>",
         good in any::<bool>(),
     ) {
         let mut report = report_of("captures/api_401.jsonl");
         let unit = hostile(&text, true);
-        let status = if good { UnitStatus::Budget } else { UnitStatus::Failed };
+        let status = if good { UnitStatus::BudgetExhausted } else { UnitStatus::Failed };
         report.name = text.clone();
         report.outcome = RunOutcome::Error;
         report.planned = Some(RunPlanned { job: text.clone(), failure_mode: "abort".into(), ..RunPlanned::default() }.into());
-        report.failures[0].cause = text.clone();
-        report.failures[0].example = text.clone();
-        report.failures[0].remedy = Some(text.clone());
+        report.failure_groups[0].cause = text.clone();
+        report.failure_groups[0].example = text.clone();
+        report.failure_groups[0].remedy = Some(text.clone());
         report.units = vec![UnitReport { status, ..unit }];
-        report.remarks = (vec![(Millis(1), text.clone())], 3);
+        report.messages = (vec![(Millis(1), text.clone())], 3);
         let [md, json, ..] = written(&report);
         prop_assert!(!md.contains("<script"), "{}", md);
         prop_assert!(md.chars().all(|c| !c.is_control() || c == '\n'));

@@ -1,17 +1,17 @@
 //! What of an earlier run is left for the pass. It must not judge units, nor start anything.
 
-use super::Taken;
+use super::RunPlan;
 use crate::{
-    cli::{exit::Failure, past::ProjectHistory},
-    ingest::{plan::Planned, project::Project, reconcile::RECONCILE},
+    cli::{exit::CliError, prior_results::ProjectHistory},
+    ingest::{plan::IngestPlan, project::Project, reconcile::RECONCILE},
     run::{RunState, state::UnitStatus},
     scoped_dir::ScopedDir,
-    store::Runs,
-    tape::{UnitKey, note::Continues},
+    store::RunStore,
+    tape::{UnitKey, note::ContinuedRun},
 };
 
 /// Takes files off the plan that are gone since before the earlier run, where a pass has dealt with that meanwhile.
-pub(super) fn forget_evicted(history: &ProjectHistory, planned: &mut Planned) -> Result<(), Failure> {
+pub(super) fn drop_settled_evictions(history: &ProjectHistory, planned: &mut IngestPlan) -> Result<(), CliError> {
     if planned.sources.iter().all(|source| source.diff.deleted.is_empty()) {
         return Ok(());
     }
@@ -24,12 +24,12 @@ pub(super) fn forget_evicted(history: &ProjectHistory, planned: &mut Planned) ->
 }
 
 /// Takes off what a later run made up for: a pass over the same patches a second time would only cost.
-pub(super) fn forget_seen(runs: &Runs, taken: &mut Taken) -> Result<(), Failure> {
+pub(super) fn drop_reconciled_patches(runs: &RunStore, taken: &mut RunPlan) -> Result<(), CliError> {
     let Some(continues) = taken.continues.as_mut().filter(|continues| !continues.unreconciled.is_empty()) else {
         return Ok(());
     };
     let run = continues.run;
-    for found in runs.list().map_err(Failure::internal)?.into_iter().take_while(|found| found.id != run) {
+    for found in runs.list().map_err(CliError::internal)?.into_iter().take_while(|found| found.id != run) {
         // A record that nobody can read made up for nothing that anybody knows of.
         let Ok(state) = super::fold(runs, &found) else { continue };
         let plan = state.planned.as_ref().and_then(|plan| plan.continues.as_ref()).filter(|then| then.run == run);
@@ -40,16 +40,16 @@ pub(super) fn forget_seen(runs: &Runs, taken: &mut Taken) -> Result<(), Failure>
 }
 
 /// Leaves what is still there of patches that no pass has looked at.
-pub(super) fn keep(project: &Project, continues: &mut Continues) {
+pub(super) fn retain_existing(project: &Project, continues: &mut ContinuedRun) {
     let root = ScopedDir::open(&project.root);
     continues.unreconciled.retain(|_, path| root.as_ref().is_ok_and(|root| root.is_file(path)));
 }
 
 /// The same for a run of what failed, of which these patches are a part only if the pass over them failed.
-pub(super) fn keep_failed(project: &Project, continues: &mut Continues, state: &RunState) {
+pub(super) fn retain_for_failed(project: &Project, continues: &mut ContinuedRun, state: &RunState) {
     let failed = state.units.iter().any(|unit| unit.key.as_str() == RECONCILE && unit.status == UnitStatus::Failed);
     if !failed {
         continues.unreconciled.clear();
     }
-    keep(project, continues);
+    retain_existing(project, continues);
 }

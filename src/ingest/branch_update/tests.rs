@@ -10,15 +10,15 @@ use crate::ingest::git::tests::{project, write};
 fn stage() -> (tempfile::TempDir, Repository, CommitId, CommitId) {
     let (dir, root) = project(&[("wiki/global/a.md", "a old\n"), ("wiki/global/b.md", "b\n")]);
     let repository = Repository::find(&root).unwrap().unwrap();
-    repository.hide_ours().unwrap();
+    repository.ignore_state_dirs().unwrap();
     let git = &repository.git;
     let old = repository.head().unwrap();
     write(&root, "wiki/global/a.md", "a new and longer\n");
     fs::remove_file(root.join("wiki/global/b.md")).unwrap();
     write(&root, "wiki/global/deep/c.md", "c\n");
     git.run(&["add", "--all"]).unwrap();
-    let tree = git.line(&["write-tree"]).unwrap();
-    let new = git.commit(&["commit-tree", &tree, "-p", old.as_str(), "-m", "new"]).unwrap();
+    let tree = git.run_for_line(&["write-tree"]).unwrap();
+    let new = git.run_for_commit(&["commit-tree", &tree, "-p", old.as_str(), "-m", "new"]).unwrap();
     git.run(&["reset", "--quiet", "--hard", old.as_str()]).unwrap();
     (dir, repository, old, new)
 }
@@ -30,9 +30,9 @@ fn files(root: &Path) -> Vec<Option<String>> {
 /// What a project at `commit` must look like: all of it, and nothing for git to remark on.
 fn assert_whole(repository: &Repository, commit: &CommitId, files_there: &[Option<String>]) {
     assert_eq!(&repository.head().unwrap(), commit);
-    assert_eq!(repository.git.line(&["status", "--porcelain"]).unwrap(), "");
+    assert_eq!(repository.git.run_for_line(&["status", "--porcelain"]).unwrap(), "");
     assert_eq!(files(repository.root()), files_there);
-    assert_eq!(recover(repository).unwrap(), Settled::default(), "once is enough");
+    assert_eq!(recover(repository).unwrap(), RecoveredUpdate::default(), "once is enough");
 }
 
 /// A later program finishes what this one has begun.
@@ -40,12 +40,12 @@ fn assert_whole(repository: &Repository, commit: &CommitId, files_there: &[Optio
 fn journal_of_an_update_is_as_published() {
     let [old, new] = ["0a", "0b"].map(|digits| CommitId::parse(&digits.repeat(20)).unwrap());
     let expected = format!(r#"{{"old":"{old}","new":"{new}"}}"#);
-    assert_eq!(serde_json::to_string(&Journal { old, new }).unwrap(), expected);
-    assert_eq!(JOURNAL, ".git/ingestdeck/branch-update.json");
+    assert_eq!(serde_json::to_string(&BranchUpdateJournal { old, new }).unwrap(), expected);
+    assert_eq!(JOURNAL_FILE, ".git/ingestdeck/branch-update.json");
 }
 
 #[test]
-fn whoever_dies_at_any_step_leaves_the_old_state_or_the_new_one() {
+fn crash_at_any_step_leaves_old_or_new_state() {
     let torn = |root: &Path| write(root, "wiki/global/a.md", "a n");
     let missing = |root: &Path| fs::remove_file(root.join("wiki/global/a.md")).unwrap();
     // The journal; the files and the index; the branch.
@@ -53,7 +53,7 @@ fn whoever_dies_at_any_step_leaves_the_old_state_or_the_new_one() {
         for damage in [None, Some(&torn as &dyn Fn(&Path)), Some(&missing)] {
             let (_dir, repository, old, new) = stage();
             let (before, git) = (files(repository.root()), &repository.git);
-            let journal = Journal { old: old.clone(), new: new.clone() };
+            let journal = BranchUpdateJournal { old: old.clone(), new: new.clone() };
             write_journal(&repository, &journal);
             let mut end = (&old, before);
             if steps_done >= 2 {
@@ -67,7 +67,11 @@ fn whoever_dies_at_any_step_leaves_the_old_state_or_the_new_one() {
                 damage(repository.root());
             }
             let settled = recover(&repository).unwrap();
-            assert_eq!(settled, Settled { to: Some(end.0.clone()), kept: Vec::new() }, "{steps_done}");
+            assert_eq!(
+                settled,
+                RecoveredUpdate { commit: Some(end.0.clone()), kept_paths: Vec::new() },
+                "{steps_done}"
+            );
             assert_whole(&repository, end.0, &end.1);
         }
     }
@@ -76,52 +80,55 @@ fn whoever_dies_at_any_step_leaves_the_old_state_or_the_new_one() {
 /// A project whose program died after it had brought the files to the new commit, and before the branch.
 pub(crate) fn died_half_way() -> (tempfile::TempDir, Repository) {
     let (dir, repository, old, new) = stage();
-    write_journal(&repository, &Journal { old: old.clone(), new: new.clone() });
+    write_journal(&repository, &BranchUpdateJournal { old: old.clone(), new: new.clone() });
     repository.git.run(&["read-tree", "-m", "-u", old.as_str(), new.as_str()]).unwrap();
     (dir, repository)
 }
 
 #[test]
-fn paths_of_a_half_done_update_are_known_until_settled() {
+fn interrupted_update_paths_are_listed_until_recovery() {
     let (_dir, repository) = died_half_way();
     let paths = ["a.md", "b.md", "deep/c.md"].map(|name| format!("wiki/global/{name}"));
-    assert_eq!(unsettled_paths(&repository), paths);
+    assert_eq!(unrecovered_paths(&repository), paths);
     recover(&repository).unwrap();
-    assert_eq!(unsettled_paths(&repository), Vec::<String>::new());
-    write(repository.root(), JOURNAL, "from elsewhere");
-    assert_eq!(unsettled_paths(&repository), Vec::<String>::new(), "it would not be followed");
+    assert_eq!(unrecovered_paths(&repository), Vec::<String>::new());
+    write(repository.root(), JOURNAL_FILE, "from elsewhere");
+    assert_eq!(unrecovered_paths(&repository), Vec::<String>::new(), "it would not be followed");
 }
 
-fn write_journal(repository: &Repository, journal: &Journal) {
+fn write_journal(repository: &Repository, journal: &BranchUpdateJournal) {
     super::write(repository, journal).unwrap();
 }
 
 #[test]
-fn what_somebody_wrote_since_stays() {
+fn recovery_keeps_files_changed_since_the_crash() {
     let (_dir, repository, old, new) = stage();
-    write_journal(&repository, &Journal { old: old.clone(), new: new.clone() });
+    write_journal(&repository, &BranchUpdateJournal { old: old.clone(), new: new.clone() });
     repository.git.run(&["read-tree", "-m", "-u", old.as_str(), new.as_str()]).unwrap();
     write(repository.root(), "wiki/global/a.md", "by hand");
-    assert_eq!(recover(&repository).unwrap(), Settled { to: Some(old), kept: vec!["wiki/global/a.md".into()] });
+    assert_eq!(
+        recover(&repository).unwrap(),
+        RecoveredUpdate { commit: Some(old), kept_paths: vec!["wiki/global/a.md".into()] }
+    );
     assert_eq!(files(repository.root()), [Some("by hand".into()), Some("b\n".into()), None]);
 }
 
 #[test]
-fn a_branch_that_somebody_moved_is_theirs() {
+fn update_of_a_moved_branch_changes_nothing() {
     let (_dir, repository, old, new) = stage();
-    update(&repository, &old, &new, "new").unwrap();
+    update_branch(&repository, &old, &new, "new").unwrap();
     let after = files(repository.root());
     assert_whole(&repository, &new, &after);
     assert!(matches!(
-        update(&repository, &old, &new, "new"),
-        Err(BranchUpdateError::Moved | BranchUpdateError::InTheWay { .. })
+        update_branch(&repository, &old, &new, "new"),
+        Err(BranchUpdateError::BranchMoved | BranchUpdateError::WouldOverwrite { .. })
     ));
     assert_whole(&repository, &new, &after);
     // Killed, and then somebody committed before anybody could settle it.
-    write_journal(&repository, &Journal { old, new });
+    write_journal(&repository, &BranchUpdateJournal { old, new });
     repository.git.run(&["commit", "--quiet", "--allow-empty", "-m", "by hand"]).unwrap();
     let head = repository.head().unwrap();
-    assert_eq!(recover(&repository).unwrap(), Settled { to: Some(head.clone()), kept: Vec::new() });
+    assert_eq!(recover(&repository).unwrap(), RecoveredUpdate { commit: Some(head.clone()), kept_paths: Vec::new() });
     assert_whole(&repository, &head, &after);
 }
 
@@ -138,7 +145,7 @@ fn edit(root: &Path, edit: &str) {
 }
 
 #[test]
-fn a_commit_that_a_person_is_in_the_way_of_changes_nothing() {
+fn update_over_local_changes_changes_nothing() {
     let edits = ["the end is cut off", "emptied", "deleted", "another page is written", "a page that goes is changed"];
     for (what, is_staged) in edits.iter().flat_map(|what| [(*what, false), (*what, true)]) {
         let (_dir, repository, old, new) = stage();
@@ -148,22 +155,22 @@ fn a_commit_that_a_person_is_in_the_way_of_changes_nothing() {
         }
         let status = || repository.git.run(&["status", "--porcelain=v2", "--untracked-files=all"]).unwrap();
         let (files_before, status_before) = (files(repository.root()), status());
-        let error = update(&repository, &old, &new, "new").unwrap_err();
-        assert!(matches!(error, BranchUpdateError::InTheWay { .. }), "{what}, staged: {is_staged}: {error}");
+        let error = update_branch(&repository, &old, &new, "new").unwrap_err();
+        assert!(matches!(error, BranchUpdateError::WouldOverwrite { .. }), "{what}, staged: {is_staged}: {error}");
         assert_eq!(files(repository.root()), files_before, "{what}, staged: {is_staged}");
         assert_eq!(status(), status_before, "{what}, staged: {is_staged}");
         assert_eq!(repository.head().unwrap(), old);
-        assert_eq!(recover(&repository).unwrap(), Settled::default(), "nothing is left to be settled");
+        assert_eq!(recover(&repository).unwrap(), RecoveredUpdate::default(), "nothing is left to be settled");
     }
 }
 
 #[test]
-fn a_branch_that_cannot_be_written_is_none_that_moved() {
+fn unwritable_branch_is_not_reported_as_moved() {
     let (_dir, repository, old, new) = stage();
     let before = files(repository.root());
     let lock = format!(".git/refs/heads/{}.lock", repository.branch().unwrap().unwrap());
     write(repository.root(), &lock, "");
-    let error = update(&repository, &old, &new, "new").unwrap_err();
+    let error = update_branch(&repository, &old, &new, "new").unwrap_err();
     assert!(
         matches!(&error, BranchUpdateError::Git(GitError::Failed { stderr, .. }) if stderr.contains(".lock")),
         "{error}"
@@ -172,99 +179,103 @@ fn a_branch_that_cannot_be_written_is_none_that_moved() {
 }
 
 #[test]
-fn an_index_that_stays_locked_is_no_file_in_the_way() {
+fn locked_index_is_not_reported_as_local_changes() {
     let lock = "fatal: Unable to create '/p/.git/index.lock': File exists.; Another git process seems to be running";
-    assert!(!is_refusal(lock));
-    assert!(!is_refusal("error: unable to write file wiki/global/a.md: No space left on device"));
-    assert!(is_refusal("error: Entry 'wiki/global/a.md' not uptodate. Cannot merge."));
+    assert!(!is_overwrite_refusal(lock));
+    assert!(!is_overwrite_refusal("error: unable to write file wiki/global/a.md: No space left on device"));
+    assert!(is_overwrite_refusal("error: Entry 'wiki/global/a.md' not uptodate. Cannot merge."));
 }
 
 #[test]
-fn files_that_a_full_disk_left_half_written_are_put_back_and_the_others_stay() {
+fn partially_written_files_are_restored_after_full_disk() {
     let (_dir, repository, old, new) = stage();
     let root = repository.root();
     // Another page is edited by hand, and what is left of it could be a file that git did not finish.
     write(root, "wiki/global/b.md", "");
-    let changes = changes(&repository, &Journal { old: old.clone(), new }).unwrap();
+    let changes = changes(&repository, &BranchUpdateJournal { old: old.clone(), new }).unwrap();
     let before = hashes(&repository, &changes).unwrap();
     write(root, "wiki/global/a.md", "a new a");
     write(root, "wiki/global/deep/c.md", "");
-    assert_eq!(settle(&repository, changes, &Undo::Files(before)).unwrap(), [""; 0]);
+    assert_eq!(restore_to_head(&repository, changes, &UndoScope::FilesOnly(before)).unwrap(), [""; 0]);
     assert_eq!(files(root), [Some("a old\n".into()), Some(String::new()), None]);
     assert_eq!(repository.head().unwrap(), old);
 }
 
 #[test]
-fn an_index_that_another_program_holds_is_waited_for() {
+fn update_waits_for_index_lock() {
     let (_dir, repository, old, new) = stage();
     let lock = repository.root().join(".git/index.lock");
     fs::write(&lock, "").unwrap();
     thread::scope(|scope| {
         scope.spawn(|| fs::remove_file(&lock).unwrap());
-        update(&repository, &old, &new, "new").unwrap();
+        update_branch(&repository, &old, &new, "new").unwrap();
     });
     assert_eq!(repository.head().unwrap(), new);
 }
 
-fn refusal(repository: &Repository) -> RefusedJournal {
+fn refusal(repository: &Repository) -> RejectedJournal {
     match recover(repository) {
-        Err(BranchUpdateError::Refused(refused)) => refused,
+        Err(BranchUpdateError::RejectedJournal(refused)) => refused,
         other => panic!("{other:?}"),
     }
 }
 
 /// Puts `bytes` where the journal is.
 fn plant(repository: &Repository, bytes: impl AsRef<[u8]>) {
-    fs::create_dir_all(repository.root().join(JOURNAL).parent().unwrap()).unwrap();
-    fs::write(repository.root().join(JOURNAL), bytes).unwrap();
+    fs::create_dir_all(repository.root().join(JOURNAL_FILE).parent().unwrap()).unwrap();
+    fs::write(repository.root().join(JOURNAL_FILE), bytes).unwrap();
 }
 
 #[test]
-fn a_journal_of_another_version_or_place_is_refused() {
+fn journal_of_other_version_or_place_is_rejected() {
     let (_dir, repository, old, new) = stage();
     let ((_other, copy, ..), before) = (stage(), files(repository.root()));
-    let of_a_copy = machine_record::encode(&open(&copy).unwrap(), Journal { old: old.clone(), new: new.clone() });
+    let of_a_copy =
+        local_record::encode(&open_project(&copy).unwrap(), BranchUpdateJournal { old: old.clone(), new: new.clone() });
     plant(&repository, of_a_copy.unwrap());
-    assert!(matches!(refusal(&repository).why, ForeignRecord::Elsewhere));
+    assert!(matches!(refusal(&repository).reason, UntrustedRecord::OtherLocation));
     plant(&repository, format!(r#"{{"version":1,"old":"{old}","new":"{new}"}}"#));
-    assert!(matches!(refusal(&repository).why, ForeignRecord::Unknown));
+    assert!(matches!(refusal(&repository).reason, UntrustedRecord::UnknownVersion));
     // The way out that the sentence names is one.
     assert!(refusal(&repository).to_string().ends_with("then delete it"));
-    fs::remove_file(repository.root().join(JOURNAL)).unwrap();
+    fs::remove_file(repository.root().join(JOURNAL_FILE)).unwrap();
     assert_whole(&repository, &old, &before);
 }
 
 #[test]
-fn a_journal_names_nothing_but_commits() {
+fn journal_with_non_commit_ids_is_rejected() {
     let (dir, repository, old, new) = stage();
-    let good = machine_record::encode(&open(&repository).unwrap(), Journal { old: old.clone(), new: new.clone() });
+    let good = local_record::encode(
+        &open_project(&repository).unwrap(),
+        BranchUpdateJournal { old: old.clone(), new: new.clone() },
+    );
     let good = String::from_utf8(good.unwrap()).unwrap();
     let target = dir.path().join("profile");
     let option = format!("--output={}", target.display());
     for (from, to) in [(old.as_str(), &*option), (new.as_str(), &option), (new.as_str(), "HEAD"), (new.as_str(), "")] {
         plant(&repository, good.replace(from, to));
-        assert!(matches!(refusal(&repository).why, ForeignRecord::Unknown), "{to}");
+        assert!(matches!(refusal(&repository).reason, UntrustedRecord::UnknownVersion), "{to}");
     }
     assert!(!target.exists());
     plant(&repository, good.replace(new.as_str(), &"01234567".repeat(5)));
-    assert!(matches!(refusal(&repository).why, ForeignRecord::Commits(_)));
+    assert!(matches!(refusal(&repository).reason, UntrustedRecord::MissingCommits(_)));
 }
 
 #[test]
-fn a_journal_changes_nothing_that_a_run_does_not_write() {
+fn journal_with_forbidden_paths_changes_nothing() {
     let (_dir, repository, old, _) = stage();
     let (root, git) = (repository.root(), &repository.git);
     for path in [".gitignore", "ktx.yaml", "wikis/a.md", "raw-source/a.md"] {
         write(root, path, "other\n");
         git.run(&["add", "--force", "--", path]).unwrap();
-        let tree = git.line(&["write-tree"]).unwrap();
-        let new = git.commit(&["commit-tree", &tree, "-p", old.as_str(), "-m", "new"]).unwrap();
+        let tree = git.run_for_line(&["write-tree"]).unwrap();
+        let new = git.run_for_commit(&["commit-tree", &tree, "-p", old.as_str(), "-m", "new"]).unwrap();
         git.run(&["reset", "--quiet", "--hard", old.as_str()]).unwrap();
         assert!(
-            matches!(update(&repository, &old, &new, "new"), Err(BranchUpdateError::Forbidden { path: of }) if of == path)
+            matches!(update_branch(&repository, &old, &new, "new"), Err(BranchUpdateError::ForbiddenPath { path: of }) if of == path)
         );
-        write_journal(&repository, &Journal { old: old.clone(), new });
-        assert!(matches!(refusal(&repository).why, ForeignRecord::Forbidden(of) if of == path));
-        fs::remove_file(root.join(JOURNAL)).unwrap();
+        write_journal(&repository, &BranchUpdateJournal { old: old.clone(), new });
+        assert!(matches!(refusal(&repository).reason, UntrustedRecord::ForbiddenPath(of) if of == path));
+        fs::remove_file(root.join(JOURNAL_FILE)).unwrap();
     }
 }

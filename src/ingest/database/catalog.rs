@@ -3,36 +3,36 @@
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
-use super::{Cell, QueryError, RowLimits, guard};
-use crate::ingest::project::nearest;
+use super::{Cell, QueryError, RowLimits, read_only_connection};
+use crate::ingest::project::nearest_name;
 
 /// Rows that sample values are taken from.
-const SAMPLED: usize = 20;
+const SAMPLE_ROWS: usize = 20;
 /// Sample values of a column.
-const SAMPLES: usize = 3;
+const MAX_SAMPLES: usize = 3;
 
 /// A table or view.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Table {
+pub(crate) struct TableInfo {
     /// Its name.
     pub(crate) name: String,
     /// `table` or `view`.
     pub(crate) kind: String,
     /// Its columns, in order.
-    pub(crate) columns: Vec<Column>,
+    pub(crate) columns: Vec<ColumnInfo>,
     /// Foreign keys, as `column → table.column`.
-    pub(crate) keys: Vec<String>,
+    pub(crate) foreign_keys: Vec<String>,
     /// Why it cannot be read.
-    pub(crate) problem: Option<String>,
+    pub(crate) error: Option<String>,
 }
 
 /// One column.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Column {
+pub(crate) struct ColumnInfo {
     /// Its name.
     pub(crate) name: String,
     /// The type that it is declared with; may be empty.
-    pub(crate) kind: String,
+    pub(crate) declared_type: String,
     /// It may be null.
     pub(crate) nullable: bool,
     /// It is part of the primary key.
@@ -48,9 +48,9 @@ pub(crate) type LookupTarget = Vec<(String, Option<String>)>;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum TableLookup {
     /// A table; with the one column that was asked for, if any was.
-    Found(Table),
+    Found(TableInfo),
     /// The table has no such column.
-    MissingColumn(Table),
+    MissingColumn(TableInfo),
     /// There is no such table.
     MissingTable {
         /// The name that was likely meant.
@@ -69,7 +69,7 @@ pub(crate) struct NameMatches {
 
 /// Looks up each of `targets`.
 pub(super) fn look_up(connection: &Connection, targets: &[LookupTarget]) -> Result<Vec<TableLookup>, QueryError> {
-    let names = names(connection)?;
+    let names = list_tables(connection)?;
     targets.iter().map(|target| look_up_one(connection, &names, target)).collect()
 }
 
@@ -86,7 +86,7 @@ fn look_up_one(
         else {
             continue;
         };
-        let mut table = describe(connection, name, kind)?;
+        let mut table = describe_table(connection, name, kind)?;
         let Some(column) = column else { return Ok(TableLookup::Found(table)) };
         match table.columns.iter().position(|known| known.name.eq_ignore_ascii_case(column)) {
             Some(index) => {
@@ -98,7 +98,7 @@ fn look_up_one(
     }
     Ok(missing_column.unwrap_or_else(|| {
         let known: Vec<&str> = names.iter().map(|(name, _)| name.as_str()).collect();
-        let closest = target.iter().find_map(|(name, _)| nearest(name, &known)).map(str::to_owned);
+        let closest = target.iter().find_map(|(name, _)| nearest_name(name, &known)).map(str::to_owned);
         TableLookup::MissingTable { closest }
     }))
 }
@@ -109,7 +109,7 @@ pub(super) fn search(connection: &Connection, words: &[String], limit: usize) ->
         let name = name.to_lowercase();
         words.iter().any(|word| name.contains(word.as_str()))
     };
-    let names = names(connection)?;
+    let names = list_tables(connection)?;
     let mut matches = NameMatches::default();
     let mut add = |kind: &str, name: String| {
         matches.total += 1;
@@ -134,7 +134,7 @@ pub(super) fn search(connection: &Connection, words: &[String], limit: usize) ->
 }
 
 /// Name and kind of every table and view, sorted by name.
-pub(super) fn names(connection: &Connection) -> Result<Vec<(String, String)>, QueryError> {
+pub(super) fn list_tables(connection: &Connection) -> Result<Vec<(String, String)>, QueryError> {
     const ALL: &str = "SELECT name, type FROM sqlite_schema WHERE type IN ('table', 'view') \
         AND name NOT LIKE 'sqlite!_%' ESCAPE '!' ORDER BY name";
     let mut statement = connection.prepare(ALL)?;
@@ -143,23 +143,23 @@ pub(super) fn names(connection: &Connection) -> Result<Vec<(String, String)>, Qu
 }
 
 /// Names of the columns of `table`.
-fn columns(connection: &Connection, table: &str) -> Result<Vec<Column>, QueryError> {
+fn columns(connection: &Connection, table: &str) -> Result<Vec<ColumnInfo>, QueryError> {
     const COLUMNS: &str = "SELECT name, type, \"notnull\", pk FROM pragma_table_xinfo(?1) WHERE hidden <> 1";
     let mut statement = connection.prepare(COLUMNS)?;
     let rows = statement.query_map([table], |row| {
-        Ok(Column {
+        Ok(ColumnInfo {
             name: row.get(0)?,
-            kind: row.get(1)?,
+            declared_type: row.get(1)?,
             nullable: !row.get::<_, bool>(2)?,
             is_key: row.get::<_, i64>(3)? > 0,
             samples: Vec::new(),
         })
     })?;
-    let mut columns: Vec<Column> = rows.collect::<Result<_, _>>()?;
+    let mut columns: Vec<ColumnInfo> = rows.collect::<Result<_, _>>()?;
     let mut keys = columns.iter_mut().filter(|column| column.is_key);
     // The one integer key of a table is its row number, which is always there.
     if let (Some(only), None) = (keys.next(), keys.next())
-        && only.kind.eq_ignore_ascii_case("INTEGER")
+        && only.declared_type.eq_ignore_ascii_case("INTEGER")
     {
         only.nullable = false;
     }
@@ -167,26 +167,26 @@ fn columns(connection: &Connection, table: &str) -> Result<Vec<Column>, QueryErr
 }
 
 /// Everything about the table or view `name`.
-pub(super) fn describe(connection: &Connection, name: &str, kind: &str) -> Result<Table, QueryError> {
-    let mut table = Table { name: name.to_owned(), kind: kind.to_owned(), ..Table::default() };
-    match look_into(connection, &mut table) {
+pub(super) fn describe_table(connection: &Connection, name: &str, kind: &str) -> Result<TableInfo, QueryError> {
+    let mut table = TableInfo { name: name.to_owned(), kind: kind.to_owned(), ..TableInfo::default() };
+    match read_details(connection, &mut table) {
         // A view over a missing table still has a name to show.
-        Err(QueryError::Sqlite(problem)) => table.problem = Some(problem),
+        Err(QueryError::Sqlite(problem)) => table.error = Some(problem),
         other => other?,
     }
     Ok(table)
 }
 
-fn look_into(connection: &Connection, table: &mut Table) -> Result<(), QueryError> {
+fn read_details(connection: &Connection, table: &mut TableInfo) -> Result<(), QueryError> {
     table.columns = columns(connection, &table.name)?;
-    table.keys = keys(connection, &table.name)?;
+    table.foreign_keys = keys(connection, &table.name)?;
     let rows = match sample(connection, &table.name) {
         // The rest is useful without samples.
-        Err(QueryError::TooLarge(_)) => Vec::new(),
+        Err(QueryError::ValueTooLarge(_)) => Vec::new(),
         other => other?,
     };
     for (index, column) in table.columns.iter_mut().enumerate() {
-        column.samples = different(rows.iter().filter_map(|row| row.get(index)));
+        column.samples = distinct_samples(rows.iter().filter_map(|row| row.get(index)));
     }
     Ok(())
 }
@@ -203,22 +203,22 @@ fn keys(connection: &Connection, table: &str) -> Result<Vec<String>, QueryError>
 }
 
 fn sample(connection: &Connection, table: &str) -> Result<Vec<Vec<Cell>>, QueryError> {
-    let sql = format!("SELECT * FROM \"{}\" LIMIT {SAMPLED}", table.replace('"', "\"\""));
-    Ok(guard::query(connection, &sql, RowLimits { rows: SAMPLED, chars: 20_000 })?.rows)
+    let sql = format!("SELECT * FROM \"{}\" LIMIT {SAMPLE_ROWS}", table.replace('"', "\"\""));
+    Ok(read_only_connection::query(connection, &sql, RowLimits { rows: SAMPLE_ROWS, chars: 20_000 })?.rows)
 }
 
-fn different<'a>(cells: impl Iterator<Item = &'a Cell>) -> Vec<String> {
-    const LONGEST: usize = 60;
+fn distinct_samples<'a>(cells: impl Iterator<Item = &'a Cell>) -> Vec<String> {
+    const MAX_SAMPLE_CHARS: usize = 60;
     let mut samples = Vec::new();
     for cell in cells.filter(|cell| **cell != Cell::Null) {
         let text = match cell {
-            Cell::Text { head, .. } => head.chars().take(LONGEST).collect(),
+            Cell::Text { head, .. } => head.chars().take(MAX_SAMPLE_CHARS).collect(),
             other => other.to_string(),
         };
         if !samples.contains(&text) {
             samples.push(text);
         }
-        if samples.len() == SAMPLES {
+        if samples.len() == MAX_SAMPLES {
             break;
         }
     }

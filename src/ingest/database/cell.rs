@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// Most characters of a cell.
-const WIDEST: usize = 2_000;
+const MAX_CELL_CHARS: usize = 2_000;
 /// Fewest characters that say something.
-const NARROWEST: usize = 16;
+const MIN_CELL_CHARS: usize = 16;
 /// Bytes of a blob that are shown.
-const HEAD: usize = 16;
+const BLOB_HEAD_BYTES: usize = 16;
 
 /// One value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,25 +27,25 @@ pub(crate) enum Cell {
         /// As much of it as is shown.
         head: String,
         /// Its length in characters, if it is cut.
-        cut: Option<usize>,
+        full_chars: Option<usize>,
     },
     /// Bytes.
     Blob {
         /// The first of them.
         head: Vec<u8>,
         /// How many there are.
-        len: usize,
+        full_bytes: usize,
     },
 }
 
 impl Cell {
     /// Characters that a cell may have when a row of `columns` has to fit into `chars`.
-    pub(super) fn widest(chars: usize, columns: usize) -> usize {
-        (chars / 2 / columns.max(1)).clamp(NARROWEST, WIDEST)
+    pub(super) fn max_chars(chars: usize, columns: usize) -> usize {
+        (chars / 2 / columns.max(1)).clamp(MIN_CELL_CHARS, MAX_CELL_CHARS)
     }
 
     /// The value, cut after `widest` characters.
-    pub(super) fn of(value: ValueRef<'_>, widest: usize) -> Self {
+    pub(super) fn from_value(value: ValueRef<'_>, widest: usize) -> Self {
         match value {
             ValueRef::Null => Self::Null,
             ValueRef::Integer(number) => Self::Int(number),
@@ -55,12 +55,14 @@ impl Cell {
                 match text.char_indices().nth(widest) {
                     Some((end, _)) => {
                         let head = text.get(..end).unwrap_or_default().to_owned();
-                        Self::Text { head, cut: Some(text.chars().count()) }
+                        Self::Text { head, full_chars: Some(text.chars().count()) }
                     }
-                    None => Self::Text { head: text.into_owned(), cut: None },
+                    None => Self::Text { head: text.into_owned(), full_chars: None },
                 }
             }
-            ValueRef::Blob(bytes) => Self::Blob { head: bytes.get(..HEAD).unwrap_or(bytes).to_vec(), len: bytes.len() },
+            ValueRef::Blob(bytes) => {
+                Self::Blob { head: bytes.get(..BLOB_HEAD_BYTES).unwrap_or(bytes).to_vec(), full_bytes: bytes.len() }
+            }
         }
     }
 
@@ -70,12 +72,12 @@ impl Cell {
     }
 
     /// For programs.
-    pub(crate) fn json(&self) -> Value {
+    pub(crate) fn to_json(&self) -> Value {
         match self {
             Self::Null => Value::Null,
             Self::Int(number) => (*number).into(),
             Self::Real(number) => (*number).into(),
-            Self::Text { head, cut: None } => head.as_str().into(),
+            Self::Text { head, full_chars: None } => head.as_str().into(),
             Self::Text { .. } | Self::Blob { .. } => self.to_string().into(),
         }
     }
@@ -88,7 +90,7 @@ impl fmt::Display for Cell {
             Self::Null => f.write_str("NULL"),
             Self::Int(number) => write!(f, "{number}"),
             Self::Real(number) => write!(f, "{number}"),
-            Self::Text { head, cut } => {
+            Self::Text { head, full_chars: cut } => {
                 for c in head.chars() {
                     match c {
                         '|' => f.write_str("\\|")?,
@@ -98,7 +100,7 @@ impl fmt::Display for Cell {
                 }
                 cut.map_or(Ok(()), |all| write!(f, "… [{all} characters]"))
             }
-            Self::Blob { head, len } => {
+            Self::Blob { head, full_bytes: len } => {
                 write!(f, "<blob of {len} bytes")?;
                 if !head.is_empty() {
                     f.write_str(": ")?;

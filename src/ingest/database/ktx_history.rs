@@ -13,7 +13,7 @@ use super::QueryError;
 pub(super) mod tables;
 
 pub(crate) use tables::DamagedRows;
-use tables::{Piece, PieceLimits, ProvenanceRow, RunOutcome, RunRow};
+use tables::{KtxRunOutcome, Piece, PieceLimits, ProvenanceRow, RunRow};
 
 /// Where KTX keeps its database, relative to the project.
 pub(crate) const KTX_DATABASE: &str = ".ktx/db.sqlite";
@@ -85,7 +85,7 @@ pub(crate) struct KtxArtifact {
 }
 
 /// What is known of a file while rows get older.
-enum FileState {
+enum KtxFileState {
     /// Only runs without units mentioned it, with this hash and at that time.
     Idle(Option<String>, u64),
     /// A run decided about it.
@@ -138,7 +138,7 @@ impl KtxHistory {
                 Some(error) if visited == 0 => return Err(error),
                 Some(error) => {
                     self.incomplete.get_or_insert_with(|| match error {
-                        QueryError::TooSlow(_) => "reading it takes too long".to_owned(),
+                        QueryError::TimedOut(_) => "reading it takes too long".to_owned(),
                         error => error.to_string(),
                     });
                     break;
@@ -175,7 +175,7 @@ impl KtxHistory {
         }
         // Rows of a run keep their order, the newest first.
         dated.sort_by_key(|(run, _)| age(run));
-        let mut states: HashMap<(String, String, String), FileState> = HashMap::new();
+        let mut states: HashMap<(String, String, String), KtxFileState> = HashMap::new();
         let mut known: HashSet<(String, String, String, String, String)> = HashSet::new();
         for (run, row) in dated {
             if let Some(artifact) = artifact(run, &row) {
@@ -186,23 +186,23 @@ impl KtxHistory {
             }
             let file = (row.connection.clone(), row.adapter.clone(), row.path.clone());
             let state = states.get(&file);
-            if matches!(state, Some(FileState::Decided)) {
+            if matches!(state, Some(KtxFileState::Decided)) {
                 continue;
             }
             let idle = match state {
-                Some(FileState::Idle(hash, _)) if *hash != row.sha256 => None,
-                Some(FileState::Idle(_, completed_ms)) => Some(*completed_ms),
+                Some(KtxFileState::Idle(hash, _)) if *hash != row.sha256 => None,
+                Some(KtxFileState::Idle(_, completed_ms)) => Some(*completed_ms),
                 _ => Some(run.completed_ms),
             };
             // KTX skips what has no output, also what has not changed: such a row counts if no unit of the run failed. A
             // run that had no units found nothing new, so the one before it decides.
             let next = match (row.action.as_str(), run.outcome, idle) {
-                ("skipped", RunOutcome::Idle, Some(completed_ms)) => FileState::Idle(row.sha256, completed_ms),
-                ("skipped", RunOutcome::Idle | RunOutcome::Failed, _) | (_, _, None) => FileState::Decided,
+                ("skipped", KtxRunOutcome::Idle, Some(completed_ms)) => KtxFileState::Idle(row.sha256, completed_ms),
+                ("skipped", KtxRunOutcome::Idle | KtxRunOutcome::Failed, _) | (_, _, None) => KtxFileState::Decided,
                 (_, _, Some(completed_ms)) => {
                     let ProvenanceRow { connection, adapter, path, sha256, .. } = row;
                     self.files.push(KtxFile { connection, adapter, path, sha256, completed_ms });
-                    FileState::Decided
+                    KtxFileState::Decided
                 }
             };
             states.insert(file, next);
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn newest_run_decides_and_idle_runs_ask_the_one_before() {
+    fn idle_runs_defer_to_the_run_before() {
         let connection = ingested();
         again(&connection, 3, "[{}]", "[]");
         assert_eq!(processed(&connection).len(), 6, "unchanged files of a clean run");
@@ -423,13 +423,13 @@ mod tests {
         let piece = PieceLimits { rows: 8, ..LIMITS.piece };
         let fails_later = |from| {
             left -= 1;
-            if left < 0 { Err(QueryError::TooSlow(3)) } else { tables::provenance(&connection, from, piece) }
+            if left < 0 { Err(QueryError::TimedOut(3)) } else { tables::provenance(&connection, from, piece) }
         };
         let history = load(|from| tables::runs(&connection, from, piece), fails_later, LIMITS).unwrap().unwrap();
         assert!(!history.files.is_empty());
         assert_eq!(history.incomplete.as_deref(), Some("reading it takes too long"));
-        let fails = |_| Err(QueryError::TooSlow(3));
-        assert_eq!(load(|from| tables::runs(&connection, from, piece), fails, LIMITS), Err(QueryError::TooSlow(3)));
+        let fails = |_| Err(QueryError::TimedOut(3));
+        assert_eq!(load(|from| tables::runs(&connection, from, piece), fails, LIMITS), Err(QueryError::TimedOut(3)));
     }
 
     /// KTX records what it did because of a file that is gone with an empty hash.

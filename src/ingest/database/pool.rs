@@ -17,7 +17,7 @@ use super::{
     catalog::NameMatches,
     ktx_history::{self, KtxHistory},
     process::WorkerCommand,
-    worker::{self, Operation, Request},
+    worker::{self, WorkerOperation, WorkerRequest},
 };
 
 /// Time limit of one statement of the agent.
@@ -26,25 +26,25 @@ pub(crate) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(10);
 const KILL_GRACE: Duration = Duration::from_secs(1);
 
 /// Fewest and most child processes that run concurrently: as many as there are processors, between the two.
-const CONCURRENT: (usize, usize) = (2, 4);
+const CONCURRENCY_RANGE: (usize, usize) = (2, 4);
 /// Readings that wait for their turn. More than concurrent agents ever send; it bounds a hostile one.
-const WAITING: usize = 1_024;
+const MAX_QUEUED: usize = 1_024;
 /// Longest wait for a turn, equal to an agent's wait for a tool. It does not count as run time.
-const LONGEST_WAIT: Duration = Duration::from_secs(600);
+const MAX_QUEUE_WAIT: Duration = Duration::from_secs(600);
 
 /// Reads SQLite files in child processes. Clones share their limits.
 #[derive(Clone, Debug, Default)]
-pub struct SqlWorkers(Arc<Pool>);
+pub struct SqlWorkers(Arc<WorkerPool>);
 
 #[derive(Debug, Default)]
-struct Pool {
-    launcher: Launcher,
-    queue: Queue,
+struct WorkerPool {
+    launcher: WorkerLauncher,
+    queue: WorkerQueue,
 }
 
 /// How a worker is started.
 #[derive(Debug, Default)]
-enum Launcher {
+enum WorkerLauncher {
     /// As a child process.
     Program(WorkerCommand),
     /// There is no program, so nothing is read.
@@ -65,7 +65,7 @@ impl SqlWorkers {
     }
 
     pub(super) fn with_command(command: WorkerCommand) -> Self {
-        Self(Arc::new(Pool { launcher: Launcher::Program(command), queue: Queue::default() }))
+        Self(Arc::new(WorkerPool { launcher: WorkerLauncher::Program(command), queue: WorkerQueue::default() }))
     }
 
     /// The rows of `sql`, which must be one statement that reads. Blocks.
@@ -76,7 +76,7 @@ impl SqlWorkers {
         sql: &str,
         limits: RowLimits,
     ) -> Result<Rows, QueryError> {
-        self.read(database, time_limit, Operation::Query { sql: sql.to_owned(), limits })
+        self.read(database, time_limit, WorkerOperation::Query { sql: sql.to_owned(), limits })
     }
 
     /// Looks up tables and columns, one answer for each target. Blocks.
@@ -86,7 +86,7 @@ impl SqlWorkers {
         time_limit: Duration,
         targets: Vec<LookupTarget>,
     ) -> Result<Vec<TableLookup>, QueryError> {
-        self.read(database, time_limit, Operation::LookUp { targets })
+        self.read(database, time_limit, WorkerOperation::LookUp { targets })
     }
 
     /// The first `limit` tables and columns whose names hold one of `words` (lower case); all tables without words. Blocks.
@@ -97,7 +97,7 @@ impl SqlWorkers {
         words: &[String],
         limit: usize,
     ) -> Result<NameMatches, QueryError> {
-        self.read(database, time_limit, Operation::Search { words: words.to_vec(), limit })
+        self.read(database, time_limit, WorkerOperation::Search { words: words.to_vec(), limit })
     }
 
     /// What KTX recorded in its database; `None` if it never ingested anything. Each piece is read in a process of its
@@ -105,17 +105,17 @@ impl SqlWorkers {
     pub(super) fn ktx_history(&self, database: &Path, time_limit: Duration) -> Result<Option<KtxHistory>, QueryError> {
         let deadline = Instant::now() + time_limit;
         let remaining = || match deadline.saturating_duration_since(Instant::now()) {
-            Duration::ZERO => Err(QueryError::TooSlow(time_limit.as_secs())),
+            Duration::ZERO => Err(QueryError::TimedOut(time_limit.as_secs())),
             remaining => Ok(remaining.min(STATEMENT_TIMEOUT)),
         };
         let limits = ktx_history::LIMITS.piece;
         let history = ktx_history::load(
-            |from| self.read(database, remaining()?, Operation::KtxRuns { from, limits }),
-            |from| self.read(database, remaining()?, Operation::KtxProvenance { from, limits }),
+            |from| self.read(database, remaining()?, WorkerOperation::KtxRuns { from, limits }),
+            |from| self.read(database, remaining()?, WorkerOperation::KtxProvenance { from, limits }),
             ktx_history::LIMITS,
         );
         history.map_err(|error| match error {
-            QueryError::TooSlow(_) => QueryError::TooSlow(time_limit.as_secs()),
+            QueryError::TimedOut(_) => QueryError::TimedOut(time_limit.as_secs()),
             other => other,
         })
     }
@@ -124,25 +124,28 @@ impl SqlWorkers {
         &self,
         database: &Path,
         time_limit: Duration,
-        operation: Operation,
+        operation: WorkerOperation,
     ) -> Result<T, QueryError> {
-        let request = Request { database: database.as_os_str().to_owned(), time_limit, operation };
-        let request =
-            serde_json::to_vec(&request).map_err(|error| QueryError::Worker(format!("cannot be asked: {error}")))?;
-        let _slot = self.0.queue.enter(LONGEST_WAIT)?;
+        let request = WorkerRequest { database: database.as_os_str().to_owned(), time_limit, operation };
+        let request = serde_json::to_vec(&request)
+            .map_err(|error| QueryError::WorkerFailed(format!("cannot be asked: {error}")))?;
+        let _slot = self.0.queue.acquire(MAX_QUEUE_WAIT)?;
         let reply = match &self.0.launcher {
-            Launcher::Program(command) => command.exchange(request, time_limit + KILL_GRACE),
+            WorkerLauncher::Program(command) => command.exchange(request, time_limit + KILL_GRACE),
             #[cfg(not(test))]
-            Launcher::Missing => Err(QueryError::Worker("cannot start: no program was given for it".into())),
+            WorkerLauncher::Missing => {
+                Err(QueryError::WorkerFailed("cannot start: no program was given for it".into()))
+            }
             #[cfg(test)]
-            Launcher::InProcess => super::process::exchange_in_process(&request),
+            WorkerLauncher::InProcess => super::process::exchange_in_process(&request),
         };
         let result = reply.and_then(|reply| {
-            serde_json::from_slice::<Result<T, QueryError>>(&reply)
-                .unwrap_or_else(|_| Err(QueryError::Worker("sent an invalid answer; send the statement again".into())))
+            serde_json::from_slice::<Result<T, QueryError>>(&reply).unwrap_or_else(|_| {
+                Err(QueryError::WorkerFailed("sent an invalid answer; send the statement again".into()))
+            })
         });
         match result {
-            Err(QueryError::TooSlow(_)) => Err(QueryError::TooSlow(time_limit.as_secs().max(1))),
+            Err(QueryError::TimedOut(_)) => Err(QueryError::TimedOut(time_limit.as_secs().max(1))),
             other => other,
         }
     }
@@ -150,61 +153,61 @@ impl SqlWorkers {
 
 /// Who may start: so many readings at most, of whatever databases. Readers do not disturb each other.
 #[derive(Debug)]
-struct Queue {
-    concurrent: usize,
-    state: Mutex<QueueState>,
-    freed: Condvar,
+struct WorkerQueue {
+    max_running: usize,
+    state: Mutex<WorkerQueueState>,
+    slot_freed: Condvar,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
-struct QueueState {
+struct WorkerQueueState {
     running: usize,
     waiting: usize,
 }
 
-impl Default for Queue {
+impl Default for WorkerQueue {
     fn default() -> Self {
         let processors = thread::available_parallelism().map_or(1, NonZero::get);
-        Self::new(processors.clamp(CONCURRENT.0, CONCURRENT.1))
+        Self::new(processors.clamp(CONCURRENCY_RANGE.0, CONCURRENCY_RANGE.1))
     }
 }
 
-impl Queue {
+impl WorkerQueue {
     fn new(concurrent: usize) -> Self {
-        Self { concurrent, state: Mutex::default(), freed: Condvar::new() }
+        Self { max_running: concurrent, state: Mutex::default(), slot_freed: Condvar::new() }
     }
 
-    fn state(&self) -> MutexGuard<'_, QueueState> {
+    fn state(&self) -> MutexGuard<'_, WorkerQueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for a turn.
-    fn enter(&self, longest_wait: Duration) -> Result<QueueSlot<'_>, QueryError> {
+    fn acquire(&self, longest_wait: Duration) -> Result<WorkerSlot<'_>, QueryError> {
         let mut state = self.state();
-        if state.running >= self.concurrent && state.waiting >= WAITING {
-            return Err(QueryError::Busy);
+        if state.running >= self.max_running && state.waiting >= MAX_QUEUED {
+            return Err(QueryError::QueueFull);
         }
         state.waiting += 1;
-        let is_full = |state: &mut QueueState| state.running >= self.concurrent;
-        let waited = self.freed.wait_timeout_while(state, longest_wait, is_full);
+        let is_full = |state: &mut WorkerQueueState| state.running >= self.max_running;
+        let waited = self.slot_freed.wait_timeout_while(state, longest_wait, is_full);
         let (mut state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
         state.waiting -= 1;
         if waited.timed_out() {
-            return Err(QueryError::Busy);
+            return Err(QueryError::QueueFull);
         }
         state.running += 1;
-        Ok(QueueSlot(self))
+        Ok(WorkerSlot(self))
     }
 }
 
 /// The right to run one reading.
 #[derive(Debug)]
-struct QueueSlot<'a>(&'a Queue);
+struct WorkerSlot<'a>(&'a WorkerQueue);
 
-impl Drop for QueueSlot<'_> {
+impl Drop for WorkerSlot<'_> {
     fn drop(&mut self) {
         self.0.state().running -= 1;
-        self.0.freed.notify_one();
+        self.0.slot_freed.notify_one();
     }
 }
 

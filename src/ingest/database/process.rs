@@ -19,11 +19,11 @@ use nix::{
     unistd::Pid,
 };
 
-use super::{QueryError, worker::LARGEST_REPLY};
+use super::{QueryError, worker::MAX_REPLY_BYTES};
 use crate::group_guard::clear_environment;
 
 /// How long a killed process is waited for. One that hangs in the kernel is reaped later.
-const REAP: Duration = Duration::from_secs(1);
+const REAP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How a worker process is started.
 #[derive(Clone, Debug)]
@@ -41,7 +41,9 @@ impl WorkerCommand {
     pub(super) fn exchange(&self, request: Vec<u8>, time_limit: Duration) -> Result<Vec<u8>, QueryError> {
         let mut process = WorkerProcess::start(self).map_err(|error| {
             let program = self.program.display();
-            QueryError::Worker(format!("cannot start: `{program}`: {error}; if ingestdeck was updated, start it again"))
+            QueryError::WorkerFailed(format!(
+                "cannot start: `{program}`: {error}; if ingestdeck was updated, start it again"
+            ))
         })?;
         let group = Arc::clone(&process.group);
         let (finished, exchanged) = mpsc::channel();
@@ -52,15 +54,17 @@ impl WorkerCommand {
             // Nothing receives it once the time limit is over.
             let _ = finished.send((reply, status));
         });
-        thread.map_err(|error| QueryError::Worker(format!("cannot start: no thread for it: {error}")))?;
+        thread.map_err(|error| QueryError::WorkerFailed(format!("cannot start: no thread for it: {error}")))?;
         let exchanged = exchanged.recv_timeout(time_limit).or_else(|_| {
             group.kill();
-            exchanged.recv_timeout(REAP)
+            exchanged.recv_timeout(REAP_TIMEOUT)
         });
         match exchanged {
-            Err(_) => Err(QueryError::TooSlow(0)),
+            Err(_) => Err(QueryError::TimedOut(0)),
             Ok((Ok(reply), _)) if reply.ends_with(b"\n") => Ok(reply),
-            Ok((Ok(reply), _)) if reply.len() as u64 > LARGEST_REPLY => Err(QueryError::AnswerTooLarge(LARGEST_REPLY)),
+            Ok((Ok(reply), _)) if reply.len() as u64 > MAX_REPLY_BYTES => {
+                Err(QueryError::AnswerTooLarge(MAX_REPLY_BYTES))
+            }
             Ok((_, status)) => Err(group.failure(status)),
         }
     }
@@ -98,7 +102,7 @@ impl WorkerProcess {
 
     /// Kills the process if it still runs, and reaps it.
     fn end(&mut self) -> io::Result<ExitStatus> {
-        self.group.disband();
+        self.group.kill_remaining();
         self.child.wait()
     }
 }
@@ -115,26 +119,26 @@ fn converse(stdin: &mut impl Write, stdout: &mut impl Read, request: &[u8]) -> i
     // A worker that cannot limit itself answers without reading.
     let _ = stdin.write_all(request).and_then(|()| stdin.write_all(b"\n")).and_then(|()| stdin.flush());
     let mut reply = Vec::new();
-    BufReader::new(stdout.take(LARGEST_REPLY + 1)).read_until(b'\n', &mut reply)?;
+    BufReader::new(stdout.take(MAX_REPLY_BYTES + 1)).read_until(b'\n', &mut reply)?;
     Ok(reply)
 }
 
 /// The process group of a worker, until the worker is reaped. From then on its id may belong to other processes.
 #[derive(Debug)]
-struct WorkerGroup(Mutex<GroupState>);
+struct WorkerGroup(Mutex<WorkerGroupState>);
 
 #[derive(Debug)]
-struct GroupState {
+struct WorkerGroupState {
     leader: Option<Pid>,
     was_killed: bool,
 }
 
 impl WorkerGroup {
     fn new(leader: Pid) -> Self {
-        Self(Mutex::new(GroupState { leader: Some(leader), was_killed: false }))
+        Self(Mutex::new(WorkerGroupState { leader: Some(leader), was_killed: false }))
     }
 
-    fn state(&self) -> MutexGuard<'_, GroupState> {
+    fn state(&self) -> MutexGuard<'_, WorkerGroupState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -147,7 +151,7 @@ impl WorkerGroup {
     }
 
     /// Kills what is left of it, before it is reaped.
-    fn disband(&self) {
+    fn kill_remaining(&self) {
         if let Some(leader) = self.state().leader.take() {
             let _ = killpg(leader, Signal::SIGKILL);
         }
@@ -156,10 +160,12 @@ impl WorkerGroup {
     /// Why there is no answer from a worker that ended with `status`.
     fn failure(&self, status: io::Result<ExitStatus>) -> QueryError {
         match status {
-            _ if self.state().was_killed => QueryError::TooSlow(0),
-            Ok(status) if status.signal() == Some(Signal::SIGXCPU as i32) => QueryError::TooSlow(0),
-            Ok(status) => QueryError::Worker(format!("ended without an answer ({status}); send the statement again")),
-            Err(error) => QueryError::Worker(format!("cannot be waited for: {error}")),
+            _ if self.state().was_killed => QueryError::TimedOut(0),
+            Ok(status) if status.signal() == Some(Signal::SIGXCPU as i32) => QueryError::TimedOut(0),
+            Ok(status) => {
+                QueryError::WorkerFailed(format!("ended without an answer ({status}); send the statement again"))
+            }
+            Err(error) => QueryError::WorkerFailed(format!("cannot be waited for: {error}")),
         }
     }
 }
@@ -167,7 +173,7 @@ impl WorkerGroup {
 /// As [`WorkerCommand::exchange`], with the worker on a thread of this process: without its limits, never killed.
 #[cfg(test)]
 pub(super) fn exchange_in_process(request: &[u8]) -> Result<Vec<u8>, QueryError> {
-    let failed = |error: io::Error| QueryError::Worker(error.to_string());
+    let failed = |error: io::Error| QueryError::WorkerFailed(error.to_string());
     let (input, mut stdin) = io::pipe().map_err(failed)?;
     let (mut stdout, mut output) = io::pipe().map_err(failed)?;
     let worker = thread::spawn(move || {
@@ -175,7 +181,7 @@ pub(super) fn exchange_in_process(request: &[u8]) -> Result<Vec<u8>, QueryError>
         output.write_all(&super::worker::reply(request))
     });
     let reply = converse(&mut stdin, &mut stdout, request).map_err(failed)?;
-    worker.join().map_err(|_| QueryError::Worker("panicked".into()))?.map_err(failed)?;
+    worker.join().map_err(|_| QueryError::WorkerFailed("panicked".into()))?.map_err(failed)?;
     Ok(reply)
 }
 

@@ -53,7 +53,7 @@ fn rows_come_back_with_every_kind_of_value() {
     assert!(!rows.truncated);
     let odd = run(&path, "SELECT name, CAST(x'61ff62' AS TEXT), 9e999, x'' FROM customers WHERE id = 2", ALL).unwrap();
     assert_eq!(shown(&odd), ["Bob \\| and \\n co;a\u{fffd}b;inf;<blob of 0 bytes>"]);
-    assert_eq!(odd.rows[0][2].json(), serde_json::Value::Null);
+    assert_eq!(odd.rows[0][2].to_json(), serde_json::Value::Null);
     assert_eq!(run(&path, "WITH t(n) AS (VALUES (1), (2)) SELECT sum(n) AS s FROM t", ALL).unwrap().headers, ["s"]);
     assert_eq!(run(&path, "SELECT * FROM orders WHERE 0", ALL).unwrap().rows.len(), 0);
     assert_eq!(run(&path, "SELECT name FROM pragma_table_info('orders')", ALL).unwrap().rows.len(), 4);
@@ -61,7 +61,7 @@ fn rows_come_back_with_every_kind_of_value() {
 }
 
 #[test]
-fn whatever_writes_is_refused_and_the_file_stays_as_it_is() {
+fn writing_statements_are_rejected_and_change_nothing() {
     let (dir, path) = shop();
     let before = fs::read(&path).unwrap();
     let other = dir.path().join("other.db");
@@ -107,13 +107,13 @@ fn whatever_writes_is_refused_and_the_file_stays_as_it_is() {
         "DELETE FROM orders; SELECT 1",
     ] {
         let error = run(&path, sql, ALL).unwrap_err();
-        let refused = matches!(error, QueryError::NotReading | QueryError::Several);
+        let refused = matches!(error, QueryError::NotReadOnly | QueryError::MultipleStatements);
         let has_no_such_function = ["no such function", "not authorized to use function"];
         let says = |text: &&str| error.to_string().contains(text);
         assert!(refused || has_no_such_function.iter().any(says), "{sql}: {error}");
     }
-    assert_eq!(run(&path, "SELECT 1; SELECT 2", ALL), Err(QueryError::Several));
-    assert_eq!(run(&path, " ;; -- nothing\n/* at all */", ALL), Err(QueryError::Nothing));
+    assert_eq!(run(&path, "SELECT 1; SELECT 2", ALL), Err(QueryError::MultipleStatements));
+    assert_eq!(run(&path, " ;; -- nothing\n/* at all */", ALL), Err(QueryError::EmptyStatement));
     assert_eq!(run(&path, "SELEC 1", ALL).unwrap_err().to_string(), "near \"SELEC\": syntax error at offset 0");
     assert!(
         run(&path, "SELECT nosuch FROM orders", ALL).unwrap_err().to_string().starts_with("no such column: nosuch")
@@ -123,7 +123,7 @@ fn whatever_writes_is_refused_and_the_file_stays_as_it_is() {
 }
 
 #[test]
-fn what_runs_for_ever_is_stopped() {
+fn endless_query_is_interrupted() {
     let (_dir, path) = shop();
     for sql in [
         "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT count(*) FROM t",
@@ -131,12 +131,12 @@ fn what_runs_for_ever_is_stopped() {
         "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t LIMIT 100000) SELECT count(*) FROM t a, t b, t c",
     ] {
         let found = SqlWorkers::default().query(&path, Duration::from_millis(150), sql, ALL);
-        assert_eq!(found, Err(QueryError::TooSlow(1)));
+        assert_eq!(found, Err(QueryError::TimedOut(1)));
     }
 }
 
 #[test]
-fn a_million_rows_are_as_many_as_were_asked_for() {
+fn large_result_is_limited_to_requested_rows() {
     let (_dir, path) = shop();
     let million = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t LIMIT 1000000) SELECT n, 'x' FROM t";
     let rows = run(&path, million, ALL).unwrap();
@@ -154,7 +154,7 @@ fn huge_values_are_cut_or_refused() {
     let text = rows.rows[0][0].to_string();
     assert!(text.ends_with("0… [800000 characters]") && text.len() < 2_100, "{}", text.len());
     for sql in ["SELECT zeroblob(1000000000)", "SELECT randomblob(2000000)", "SELECT printf('%.*c', 2000000, 'x')"] {
-        assert_eq!(run(&path, sql, ALL), Err(QueryError::TooLarge(1024 * 1024)), "{sql}");
+        assert_eq!(run(&path, sql, ALL), Err(QueryError::ValueTooLarge(1024 * 1024)), "{sql}");
     }
     let columns: Vec<String> = (0..1_500).map(|n| format!("'{}' AS c{n}", "y".repeat(50))).collect();
     let rows = run(&path, &format!("SELECT {}", columns.join(", ")), ALL).unwrap();
@@ -162,7 +162,7 @@ fn huge_values_are_cut_or_refused() {
 }
 
 #[test]
-fn tables_are_described_as_they_are() {
+fn tables_are_described() {
     let (_dir, path) = shop();
     let workers = SqlWorkers::default();
     let names = workers.search(&path, STATEMENT_TIMEOUT, &[], 10).unwrap();
@@ -170,7 +170,7 @@ fn tables_are_described_as_they_are() {
     assert_eq!(names, ["big_orders", "broken", "customers", "odd \"name.x", "orders"]);
     let targets = names.into_iter().map(|name| vec![(name, None)]).collect();
     let found = workers.look_up(&path, STATEMENT_TIMEOUT, targets).unwrap();
-    let tables: Vec<Table> = found
+    let tables: Vec<TableInfo> = found
         .into_iter()
         .map(|found| match found {
             TableLookup::Found(table) => table,
@@ -181,7 +181,7 @@ fn tables_are_described_as_they_are() {
 }
 
 #[test]
-fn files_that_are_no_database_say_so() {
+fn non_database_files_are_reported() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().canonicalize().unwrap();
     fs::write(root.join("text.db"), "not a database, but long enough to look like one".repeat(40)).unwrap();
@@ -200,13 +200,13 @@ fn files_that_are_no_database_say_so() {
 }
 
 #[test]
-fn names_that_are_no_text_are_refused_without_a_panic() {
+fn non_utf8_names_are_rejected_without_panic() {
     let (_dir, path) = shop();
     rusqlite::Connection::open(&path).unwrap().execute_batch("CREATE TABLE zzzz (a)").unwrap();
     let bytes = fs::read(&path).unwrap();
     let broken: Vec<u8> = bytes.iter().map(|byte| if *byte == b'z' { 0xff } else { *byte }).collect();
     fs::write(&path, broken).unwrap();
-    assert_eq!(run(&path, "SELECT 1", ALL), Err(QueryError::Names));
+    assert_eq!(run(&path, "SELECT 1", ALL), Err(QueryError::InvalidNames));
 }
 
 #[test]
@@ -329,13 +329,13 @@ fn paths_and_urls_name_files() {
         url: url.map(str::to_owned),
         ..Connection::default()
     };
-    let at = |path, url| super::path(Path::new("/p"), &connection("sqlite", path, url));
+    let at = |path, url| super::database_path(Path::new("/p"), &connection("sqlite", path, url));
     assert_eq!(at(Some("data/x.db"), None), Some("/p/data/x.db".into()));
     assert_eq!(at(None, Some("sqlite:///srv/x.db")), Some("/srv/x.db".into()));
     assert_eq!(at(None, Some("sqlite:x.db")), Some("/p/x.db".into()));
     assert_eq!(at(None, Some("file:x.db")), Some("/p/x.db".into()));
     assert_eq!((at(None, None), at(Some(""), None)), (None, None));
-    assert_eq!(super::path(Path::new("/p"), &connection("postgres", Some("x"), None)), None);
+    assert_eq!(super::database_path(Path::new("/p"), &connection("postgres", Some("x"), None)), None);
 }
 
 proptest! {

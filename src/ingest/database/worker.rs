@@ -20,41 +20,42 @@ use nix::sys::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    LookupTarget, QueryError, RowLimits, catalog, guard,
+    LookupTarget, QueryError, RowLimits, catalog,
     ktx_history::tables::{self, PieceLimits},
+    read_only_connection,
 };
 
 /// First argument of the program that makes it a worker. Not a command for people.
 pub const SUBCOMMAND: &str = "sql-worker";
 
 /// Largest request in bytes.
-const LARGEST_REQUEST: u64 = 4 << 20;
+const MAX_REQUEST_BYTES: u64 = 4 << 20;
 /// Largest answer in bytes.
-pub(super) const LARGEST_REPLY: u64 = 16 << 20;
+pub(super) const MAX_REPLY_BYTES: u64 = 16 << 20;
 
 /// Memory of SQLite in MiB. Temporary tables and sorts count, because they are kept in memory.
-pub(super) const MEMORY: u64 = 256;
-/// Address space of the whole process in bytes: the second lock behind [`MEMORY`].
+pub(super) const SQLITE_MEMORY_MIB: u64 = 256;
+/// Address space of the whole process in bytes: the second lock behind [`SQLITE_MEMORY_MIB`].
 #[cfg(target_os = "linux")]
-const ADDRESS_SPACE: u64 = 1 << 30;
+const ADDRESS_SPACE_BYTES: u64 = 1 << 30;
 /// Processor time in seconds, in case the parent cannot kill it. Above every time limit.
-const PROCESSOR_TIME: u64 = 20;
+const CPU_SECONDS: u64 = 20;
 /// Open files: pipes, the database, what belongs to it, time zone.
-const OPEN_FILES: u64 = 24;
+const MAX_OPEN_FILES: u64 = 24;
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Request {
+pub(super) struct WorkerRequest {
     /// Absolute path without symbolic links.
     pub(super) database: OsString,
     /// SQLite is interrupted after this time, if it can be.
     pub(super) time_limit: Duration,
-    pub(super) operation: Operation,
+    pub(super) operation: WorkerOperation,
 }
 
 /// How to read it.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Operation {
-    /// Runs one statement; answers [`guard::Rows`].
+pub(super) enum WorkerOperation {
+    /// Runs one statement; answers [`read_only_connection::Rows`].
     Query { sql: String, limits: RowLimits },
     /// Looks up tables and columns; answers a [`catalog::TableLookup`] for each.
     LookUp { targets: Vec<LookupTarget> },
@@ -68,10 +69,10 @@ pub(super) enum Operation {
 
 /// The whole process: limits itself, answers one request on stdin, and ends early when stdin closes.
 pub fn run() -> ExitCode {
-    let confined = confine().map_err(|why| QueryError::Worker(format!("cannot limit itself: {why}")));
+    let confined = limit_process().map_err(|why| QueryError::WorkerFailed(format!("cannot limit itself: {why}")));
     let request = confined.and_then(|()| read_request(io::stdin().lock()));
     if request.is_ok() {
-        end_with_stdin();
+        exit_when_stdin_closes();
     }
     let mut output = io::stdout();
     match output.write_all(&reply(request)).and_then(|()| output.flush()) {
@@ -80,39 +81,43 @@ pub fn run() -> ExitCode {
     }
 }
 
-pub(super) fn read_request(input: impl BufRead) -> Result<Request, QueryError> {
+pub(super) fn read_request(input: impl BufRead) -> Result<WorkerRequest, QueryError> {
     let mut line = Vec::new();
-    let read = input.take(LARGEST_REQUEST).read_until(b'\n', &mut line);
+    let read = input.take(MAX_REQUEST_BYTES).read_until(b'\n', &mut line);
     let request = read.and_then(|_| Ok(serde_json::from_slice(&line)?));
-    request.map_err(|error| QueryError::Worker(format!("cannot read its request: {error}")))
+    request.map_err(|error| QueryError::WorkerFailed(format!("cannot read its request: {error}")))
 }
 
 /// The line that answers `request`.
-pub(super) fn reply(request: Result<Request, QueryError>) -> Vec<u8> {
-    let opened = request.and_then(|Request { database, time_limit, operation }| {
-        Ok((guard::open(Path::new(&database), Instant::now() + time_limit)?, operation))
+pub(super) fn reply(request: Result<WorkerRequest, QueryError>) -> Vec<u8> {
+    let opened = request.and_then(|WorkerRequest { database, time_limit, operation }| {
+        Ok((read_only_connection::open(Path::new(&database), Instant::now() + time_limit)?, operation))
     });
     match opened {
         Err(error) => line(&Err::<(), _>(error)),
-        Ok((database, Operation::Query { sql, limits })) => line(&guard::query(&database, &sql, limits)),
-        Ok((database, Operation::LookUp { targets })) => line(&catalog::look_up(&database, &targets)),
-        Ok((database, Operation::Search { words, limit })) => line(&catalog::search(&database, &words, limit)),
-        Ok((database, Operation::KtxRuns { from, limits })) => line(&tables::runs(&database, from, limits)),
-        Ok((database, Operation::KtxProvenance { from, limits })) => line(&tables::provenance(&database, from, limits)),
+        Ok((database, WorkerOperation::Query { sql, limits })) => {
+            line(&read_only_connection::query(&database, &sql, limits))
+        }
+        Ok((database, WorkerOperation::LookUp { targets })) => line(&catalog::look_up(&database, &targets)),
+        Ok((database, WorkerOperation::Search { words, limit })) => line(&catalog::search(&database, &words, limit)),
+        Ok((database, WorkerOperation::KtxRuns { from, limits })) => line(&tables::runs(&database, from, limits)),
+        Ok((database, WorkerOperation::KtxProvenance { from, limits })) => {
+            line(&tables::provenance(&database, from, limits))
+        }
     }
 }
 
 fn line<T: Serialize>(result: &Result<T, QueryError>) -> Vec<u8> {
     let mut line = serde_json::to_vec(result).unwrap_or_default();
-    if line.len() as u64 >= LARGEST_REPLY {
-        line = serde_json::to_vec(&Err::<(), _>(QueryError::AnswerTooLarge(LARGEST_REPLY))).unwrap_or_default();
+    if line.len() as u64 >= MAX_REPLY_BYTES {
+        line = serde_json::to_vec(&Err::<(), _>(QueryError::AnswerTooLarge(MAX_REPLY_BYTES))).unwrap_or_default();
     }
     line.push(b'\n');
     line
 }
 
 /// Gives up everything that reading one file does not need, before anything is opened.
-fn confine() -> Result<(), String> {
+fn limit_process() -> Result<(), String> {
     close_inherited_files();
     // Instead of the signal that ends the process, a write gets an error.
     let mut signals = SigSet::empty();
@@ -121,11 +126,11 @@ fn confine() -> Result<(), String> {
     for (resource, limit) in [
         (Resource::RLIMIT_CORE, 0),
         (Resource::RLIMIT_FSIZE, 0),
-        (Resource::RLIMIT_CPU, PROCESSOR_TIME),
-        (Resource::RLIMIT_NOFILE, OPEN_FILES),
+        (Resource::RLIMIT_CPU, CPU_SECONDS),
+        (Resource::RLIMIT_NOFILE, MAX_OPEN_FILES),
         // Other systems count what they map themselves.
         #[cfg(target_os = "linux")]
-        (Resource::RLIMIT_AS, ADDRESS_SPACE),
+        (Resource::RLIMIT_AS, ADDRESS_SPACE_BYTES),
     ] {
         // A lower limit of the user stays.
         let lowered = getrlimit(resource).and_then(|(_, highest)| {
@@ -136,7 +141,7 @@ fn confine() -> Result<(), String> {
     }
     // The limit is one of the process, so any connection can set it.
     let connection = rusqlite::Connection::open_in_memory().map_err(|error| format!("memory: {error}"))?;
-    let limit = i64::try_from(MEMORY << 20).map_err(|error| error.to_string())?;
+    let limit = i64::try_from(SQLITE_MEMORY_MIB << 20).map_err(|error| error.to_string())?;
     let set: Result<i64, _> = connection.query_row(&format!("PRAGMA hard_heap_limit = {limit}"), [], |row| row.get(0));
     match set {
         Ok(set) if set == limit => Ok(()),
@@ -156,7 +161,7 @@ fn close_inherited_files() {
 }
 
 /// Ends the process when stdin closes, which it does when the process at its other end dies.
-fn end_with_stdin() {
+fn exit_when_stdin_closes() {
     let watch = || {
         // Nothing follows the request; this returns at the end of stdin.
         let _ = io::copy(&mut io::stdin(), &mut io::sink());

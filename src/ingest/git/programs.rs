@@ -12,24 +12,24 @@ use std::{
 };
 
 /// Lists the whole configuration: scope and key of every entry, and its value unless it has none.
-pub(super) const LIST: &[&str] = &["config", "--null", "--show-scope", "--list"];
+pub(super) const LIST_CONFIG_ARGS: &[&str] = &["config", "--null", "--show-scope", "--list"];
 
 /// Most settings that are overridden, and most bytes of their keys. They are passed to git in its environment, which the
 /// system bounds, and no repository needs as many.
-const MOST: usize = 1_000;
-const MOST_BYTES: usize = 64 * 1024;
+const MAX_OVERRIDES: usize = 1_000;
+const MAX_OVERRIDE_BYTES: usize = 64 * 1024;
 
 /// Setting that is passed like those that disable programs. git must list it, or they have no effect. The value is of no
 /// importance.
 const PROBE: (&str, &str) = ("ingestdeck.override", "arrives");
 
 /// A file of the repository's choice, which git reads, and waits for if it is a named pipe.
-const EXCLUDES: &[u8] = b"core.excludesfile";
+const EXCLUDES_FILE: &[u8] = b"core.excludesfile";
 
 /// A section whose subsections name programs, the variables that do, and what to set them to.
-type Section = (&'static str, ProgramKind, &'static [(&'static str, &'static str)]);
+type ProgramSection = (&'static str, ProgramKind, &'static [(&'static str, &'static str)]);
 
-const SECTIONS: &[Section] = &[
+const PROGRAM_SECTIONS: &[ProgramSection] = &[
     ("filter", ProgramKind::Filter, &[("clean", ""), ("smudge", ""), ("process", ""), ("required", "false")]),
     ("diff", ProgramKind::DiffDriver, &[("command", ""), ("textconv", "")]),
     ("merge", ProgramKind::MergeDriver, &[("driver", "")]),
@@ -38,7 +38,7 @@ const SECTIONS: &[Section] = &[
 /// Settings whose value is a program, as a listing spells them and as people do. Fetching, signing and external diffs are
 /// disabled for every call, so git starts none of them. Editors and pagers are not listed: git starts them only for a
 /// terminal or a message to edit, which no call has.
-const SETTINGS: &[(&str, &str)] = &[
+const PROGRAM_SETTINGS: &[(&str, &str)] = &[
     ("core.askpass", "core.askPass"),
     (FSMONITOR, FSMONITOR),
     ("core.gitproxy", "core.gitProxy"),
@@ -105,31 +105,31 @@ impl fmt::Display for DisabledProgram {
 
 /// What a configuration names, and what to answer it with.
 #[derive(Debug, Default)]
-pub(super) struct Programs {
+pub(super) struct ConfiguredPrograms {
     /// Settings that disable every program of every configuration. Keys need not be UTF-8.
     pub(super) overrides: BTreeMap<OsString, OsString>,
     /// The programs that the repository itself configures.
-    pub(super) of_repository: BTreeSet<DisabledProgram>,
+    pub(super) repository_programs: BTreeSet<DisabledProgram>,
     /// Some configuration names a directory of hooks, so git does not look into `.git/hooks`.
     pub(super) replaces_hooks: bool,
 }
 
 /// Why the programs of a configuration cannot be disabled.
 #[derive(Debug)]
-pub(super) enum Unusable {
-    TooMany,
+pub(super) enum DisableError {
+    TooManyPrograms,
     /// git does not see the settings that would do it.
     OverridesIgnored,
 }
 
-impl Programs {
+impl ConfiguredPrograms {
     /// Overrides nothing, and shows that overrides arrive.
     pub(super) fn probe() -> Self {
         Self { overrides: [(PROBE.0.into(), PROBE.1.into())].into(), ..Self::default() }
     }
 
-    /// Reads the answer to [`LIST`], given with the overrides of [`probe`](Self::probe).
-    pub(super) fn parse(listed: &[u8]) -> Result<Self, Unusable> {
+    /// Reads the answer to [`LIST_CONFIG_ARGS`], given with the overrides of [`probe`](Self::probe).
+    pub(super) fn parse(listed: &[u8]) -> Result<Self, DisableError> {
         let (mut programs, mut bytes, mut arrived) = (Self::default(), 0, false);
         let (mut own_excludes, mut has_excludes) = (None, false);
         let mut fields = listed.split(|byte| *byte == 0);
@@ -140,36 +140,36 @@ impl Programs {
             programs.replaces_hooks |= key == HOOKS_PATH;
             let is_of_repository = matches!(scope, b"local" | b"worktree");
             arrived |= scope == b"command" && key == PROBE.0.as_bytes();
-            if key == EXCLUDES {
+            if key == EXCLUDES_FILE {
                 has_excludes |= is_of_repository;
                 own_excludes = if is_of_repository { own_excludes } else { value };
             }
-            let disabled = match Key::parse(key) {
+            let disabled = match SubsectionKey::parse(key) {
                 Some(key) => key.disable(&mut programs.overrides, &mut bytes),
                 None => None,
             };
             let disabled = disabled.or_else(|| disabled_setting(key, value));
-            programs.of_repository.extend(disabled.filter(|_| is_of_repository));
-            if programs.overrides.len() > MOST || bytes > MOST_BYTES {
-                return Err(Unusable::TooMany);
+            programs.repository_programs.extend(disabled.filter(|_| is_of_repository));
+            if programs.overrides.len() > MAX_OVERRIDES || bytes > MAX_OVERRIDE_BYTES {
+                return Err(DisableError::TooManyPrograms);
             }
         }
         if has_excludes {
             let own = own_excludes.map_or_else(default_excludes, |own| OsString::from_vec(own.to_vec()));
-            programs.overrides.insert(OsString::from_vec(EXCLUDES.to_vec()), own);
+            programs.overrides.insert(OsString::from_vec(EXCLUDES_FILE.to_vec()), own);
         }
-        if arrived { Ok(programs) } else { Err(Unusable::OverridesIgnored) }
+        if arrived { Ok(programs) } else { Err(DisableError::OverridesIgnored) }
     }
 }
 
 /// A key with a subsection.
-struct Key<'a> {
+struct SubsectionKey<'a> {
     section: &'a [u8],
     subsection: &'a [u8],
     variable: &'a [u8],
 }
 
-impl<'a> Key<'a> {
+impl<'a> SubsectionKey<'a> {
     fn parse(key: &'a [u8]) -> Option<Self> {
         let first = key.iter().position(|byte| *byte == b'.')?;
         let last = key.iter().rposition(|byte| *byte == b'.').filter(|last| *last > first)?;
@@ -182,7 +182,8 @@ impl<'a> Key<'a> {
             // Whatever is said of it: one that is not enabled does not run.
             (ProgramKind::Hook, &b"enabled"[..], "false")
         } else {
-            let (_, kind, variables) = SECTIONS.iter().find(|(section, ..)| section.as_bytes() == self.section)?;
+            let (_, kind, variables) =
+                PROGRAM_SECTIONS.iter().find(|(section, ..)| section.as_bytes() == self.section)?;
             let (_, value) = variables.iter().find(|(variable, _)| variable.as_bytes() == self.variable)?;
             (*kind, self.variable, *value)
         };
@@ -201,13 +202,13 @@ fn disabled_setting(key: &[u8], value: Option<&[u8]>) -> Option<DisabledProgram>
     if key == HOOKS_PATH {
         return Some(DisabledProgram::new(ProgramKind::HooksDirectory, value));
     }
-    let (_, name) = SETTINGS.iter().find(|(listed, _)| listed.as_bytes() == key)?;
-    let is_program = *name != FSMONITOR || !is_switch(value);
+    let (_, name) = PROGRAM_SETTINGS.iter().find(|(listed, _)| listed.as_bytes() == key)?;
+    let is_program = *name != FSMONITOR || !is_boolean(value);
     is_program.then(|| DisabledProgram::new(ProgramKind::Setting, name.as_bytes()))
 }
 
 /// Whether git reads a value as yes or no: a word, or a number with an optional unit.
-fn is_switch(value: &[u8]) -> bool {
+fn is_boolean(value: &[u8]) -> bool {
     let is_word =
         [&b"true"[..], b"yes", b"on", b"false", b"no", b"off"].iter().any(|word| value.eq_ignore_ascii_case(word));
     let digits = [&b"k"[..], b"m", b"g"].iter().find_map(|unit| value.strip_suffix(*unit)).unwrap_or(value);
@@ -239,21 +240,24 @@ mod tests {
         let keys =
             ["filter.lfs.clean", "diff.a.b.textconv", "merge.x.driver", "filter.x=y.process", "filter.x.required"];
         for key in keys {
-            let programs = Programs::parse(&listed(&[("global", format!("{key}\nv").as_bytes())])).unwrap();
+            let programs = ConfiguredPrograms::parse(&listed(&[("global", format!("{key}\nv").as_bytes())])).unwrap();
             assert_eq!(programs.overrides.keys().collect::<Vec<_>>(), [key]);
-            assert!(programs.of_repository.is_empty(), "{key} is the user's own");
+            assert!(programs.repository_programs.is_empty(), "{key} is the user's own");
         }
         for key in ["diff.external", "merge.tool", "filter.clean", "core.editor", "merge.x.name", "hook.jobs", "x", ""]
         {
-            assert!(Programs::parse(&listed(&[("local", key.as_bytes())])).unwrap().overrides.is_empty(), "{key}");
+            assert!(
+                ConfiguredPrograms::parse(&listed(&[("local", key.as_bytes())])).unwrap().overrides.is_empty(),
+                "{key}"
+            );
         }
     }
 
     #[test]
     fn names_that_are_not_utf8_are_overridden_as_they_are() {
-        let programs = Programs::parse(&listed(&[("local", b"filter.e\xff.clean\ntouch x")])).unwrap();
+        let programs = ConfiguredPrograms::parse(&listed(&[("local", b"filter.e\xff.clean\ntouch x")])).unwrap();
         assert_eq!(programs.overrides.keys().next().unwrap().as_bytes(), b"filter.e\xff.clean");
-        let shown: Vec<String> = programs.of_repository.iter().map(ToString::to_string).collect();
+        let shown: Vec<String> = programs.repository_programs.iter().map(ToString::to_string).collect();
         assert_eq!(shown, ["filter `e\u{fffd}`"]);
     }
 
@@ -265,15 +269,20 @@ mod tests {
             ("system", b"hook.\x1b[2j.command\ntouch x"),
             ("local", b"hook.jobs\n4"),
         ];
-        let programs = Programs::parse(&listed(&entries)).unwrap();
+        let programs = ConfiguredPrograms::parse(&listed(&entries)).unwrap();
         let overrides: Vec<_> =
             programs.overrides.iter().map(|(key, value)| (key.as_bytes(), value.to_str().unwrap())).collect();
         assert_eq!(overrides, [(&b"hook.\x1b[2j.enabled"[..], "false"), (b"hook.a.b.enabled", "false")]);
-        assert_eq!(programs.of_repository, [DisabledProgram::new(ProgramKind::Hook, b"a.b")].into());
+        assert_eq!(programs.repository_programs, [DisabledProgram::new(ProgramKind::Hook, b"a.b")].into());
     }
 
     fn shown(entries: &[(&str, &[u8])]) -> Vec<String> {
-        Programs::parse(&listed(entries)).unwrap().of_repository.iter().map(ToString::to_string).collect()
+        ConfiguredPrograms::parse(&listed(entries))
+            .unwrap()
+            .repository_programs
+            .iter()
+            .map(ToString::to_string)
+            .collect()
     }
 
     #[test]
@@ -287,7 +296,7 @@ mod tests {
 
     #[test]
     fn settings_that_name_programs_are_listed() {
-        for (key, name) in SETTINGS {
+        for (key, name) in PROGRAM_SETTINGS {
             let entry = format!("{key}\n/bin/x");
             assert_eq!(shown(&[("local", entry.as_bytes())]), [*name]);
             assert_eq!(shown(&[("global", entry.as_bytes())]), [""; 0], "{key} is the user's own");
@@ -300,36 +309,38 @@ mod tests {
 
     #[test]
     fn hooks_path_is_listed_and_replaces_hooks() {
-        let programs = Programs::parse(&listed(&[("local", b"core.hookspath\n.husky/\x1b")])).unwrap();
-        let shown: Vec<String> = programs.of_repository.iter().map(ToString::to_string).collect();
+        let programs = ConfiguredPrograms::parse(&listed(&[("local", b"core.hookspath\n.husky/\x1b")])).unwrap();
+        let shown: Vec<String> = programs.repository_programs.iter().map(ToString::to_string).collect();
         assert_eq!(shown, ["hooks in `.husky/\\u{1b}` (core.hooksPath)"]);
         assert!(programs.replaces_hooks);
-        let of_user = Programs::parse(&listed(&[("global", b"core.hookspath\n/x")])).unwrap();
-        assert!(of_user.of_repository.is_empty() && of_user.replaces_hooks);
+        let of_user = ConfiguredPrograms::parse(&listed(&[("global", b"core.hookspath\n/x")])).unwrap();
+        assert!(of_user.repository_programs.is_empty() && of_user.replaces_hooks);
     }
 
     #[test]
     fn too_many_programs_are_refused() {
         let section = |n: usize| listed(&[("local", format!("filter.{n}.clean\nx").as_bytes())]);
-        let many: Vec<u8> = (0..=MOST).flat_map(section).collect();
-        assert!(Programs::parse(&many).is_err());
-        let long = format!("filter.{}.clean\nx", "n".repeat(MOST_BYTES));
-        assert!(Programs::parse(&listed(&[("local", long.as_bytes())])).is_err());
+        let many: Vec<u8> = (0..=MAX_OVERRIDES).flat_map(section).collect();
+        assert!(ConfiguredPrograms::parse(&many).is_err());
+        let long = format!("filter.{}.clean\nx", "n".repeat(MAX_OVERRIDE_BYTES));
+        assert!(ConfiguredPrograms::parse(&listed(&[("local", long.as_bytes())])).is_err());
         // The same one again and again is one.
-        assert_eq!(Programs::parse(&section(1).repeat(2 * MOST)).unwrap().overrides.len(), 1);
+        assert_eq!(ConfiguredPrograms::parse(&section(1).repeat(2 * MAX_OVERRIDES)).unwrap().overrides.len(), 1);
     }
 
     #[test]
-    fn overrides_that_do_not_arrive_are_refused() {
+    fn ignored_overrides_are_rejected() {
         for entries in [&b""[..], b"local\0ingestdeck.override\narrives\0", b"global\0ingestdeck.override\narrives\0"] {
-            assert!(matches!(Programs::parse(entries), Err(Unusable::OverridesIgnored)));
+            assert!(matches!(ConfiguredPrograms::parse(entries), Err(DisableError::OverridesIgnored)));
         }
-        assert!(Programs::parse(&listed(&[])).is_ok());
+        assert!(ConfiguredPrograms::parse(&listed(&[])).is_ok());
     }
 
     #[test]
-    fn excludes_of_a_repository_give_way_to_those_of_the_user() {
-        let of = |entries: &[(&str, &[u8])]| Programs::parse(&listed(entries)).unwrap().overrides.into_values().next();
+    fn repository_excludes_file_is_overridden() {
+        let of = |entries: &[(&str, &[u8])]| {
+            ConfiguredPrograms::parse(&listed(entries)).unwrap().overrides.into_values().next()
+        };
         let local: (&str, &[u8]) = ("local", b"core.excludesfile\n/pipe");
         assert_eq!(of(&[("global", b"core.excludesfile\n~/mine")]), None, "nothing to override");
         assert_eq!(of(&[("global", b"core.excludesfile\n~/mine"), local]), Some("~/mine".into()));

@@ -56,7 +56,7 @@ fn configure(root: &Path, bytes: &[u8]) {
 fn use_everything(root: &Path) {
     let git = Git::open(root).unwrap();
     write(root, "wiki/global/a.md", "b\n");
-    git.ask(&["update-index", "-q", "--refresh"]).unwrap();
+    git.try_run(&["update-index", "-q", "--refresh"]).unwrap();
     git.run(&["add", "--all", "--", "wiki"]).unwrap();
     git.run(&["commit", "--quiet", "--no-verify", "-m", "second"]).unwrap();
     git.run(&["diff", "--no-ext-diff", "--no-textconv", "HEAD~1", "HEAD"]).unwrap();
@@ -95,7 +95,7 @@ fn programs_of_a_configuration_do_not_run() {
         use_everything(&root);
         trap.assert_unsprung();
         assert_eq!(fs::read_to_string(root.join("wiki/global/a.md")).unwrap(), "a\n");
-        assert_eq!(Git::open(&root).unwrap().disabled().count(), 4, "each kind is listed");
+        assert_eq!(Git::open(&root).unwrap().disabled_programs().count(), 4, "each kind is listed");
     }
 }
 
@@ -137,7 +137,7 @@ fn hooks_and_helpers_of_a_repository_do_not_run() {
     }
     use_everything(&root);
     trap.assert_unsprung();
-    let listed: Vec<String> = Git::open(&root).unwrap().disabled().map(ToString::to_string).collect();
+    let listed: Vec<String> = Git::open(&root).unwrap().disabled_programs().map(ToString::to_string).collect();
     let expected = [
         "core.askPass",
         "core.fsmonitor",
@@ -149,7 +149,7 @@ fn hooks_and_helpers_of_a_repository_do_not_run() {
         "gpg.ssh.program",
     ];
     assert_eq!(listed, expected);
-    let author = Git::open(&root).unwrap().line(&["log", "-1", "--format=%an <%ae> %cn <%ce>"]).unwrap();
+    let author = Git::open(&root).unwrap().run_for_line(&["log", "-1", "--format=%an <%ae> %cn <%ce>"]).unwrap();
     assert_eq!(author, "ktx Local <local@ktx.local> ktx Local <local@ktx.local>");
 }
 
@@ -172,7 +172,7 @@ fn programs_of_a_submodule_do_not_run() {
     fs::write(sub.join(".git/info/attributes"), "* filter=evil\n").unwrap();
     write(&sub, "f", "g\n");
     let repository = super::super::repository::Repository::find(&root).unwrap().unwrap();
-    repository.ready(&[]).unwrap();
+    repository.check_ready(&[]).unwrap();
     trap.assert_unsprung();
 }
 
@@ -183,7 +183,7 @@ fn a_partial_clone_fetches_nothing() {
         let (dir, root) = project(&[("wiki/global/a.md", "a\n")]);
         let trap = Trap::new(dir.path());
         let git = Git::open(&root).unwrap();
-        let blob = git.line(&["rev-parse", "HEAD:wiki/global/a.md"]).unwrap();
+        let blob = git.run_for_line(&["rev-parse", "HEAD:wiki/global/a.md"]).unwrap();
         fs::remove_file(root.join(".git/objects").join(&blob[..2]).join(&blob[2..])).unwrap();
         let program = trap.program.to_str().unwrap();
         for (key, value) in [
@@ -258,7 +258,7 @@ fn a_configuration_that_cannot_be_read_is_an_error() {
 }
 
 #[test]
-fn a_call_that_fails_says_why_and_one_that_hangs_is_ended() {
+fn failed_call_reports_stderr_and_hung_call_is_ended() {
     let (_dir, root) = project(&[]);
     let git = Git::open(&root).unwrap();
     let error = git.run(&["rev-parse", "--verify", "no-such-branch"]).unwrap_err();
@@ -312,7 +312,7 @@ fn output_is_read_up_to_a_limit() {
     }
     configure(&root, format!("[x]\ny = {}\n", "z".repeat(5 << 20)).as_bytes());
     let error = Git::open(&root).unwrap_err();
-    assert!(matches!(error, GitError::ConfigTooLong { .. }), "{error}");
+    assert!(matches!(error, GitError::ConfigTooLarge { .. }), "{error}");
     assert!(error.to_string().starts_with("the git configuration has more than 4 MiB; remove"), "{error}");
 }
 
@@ -325,7 +325,7 @@ fn wrapper(dir: &Path, body: &str) -> &'static Path {
 }
 
 #[test]
-fn git_that_does_not_get_the_overrides_is_refused() {
+fn git_ignoring_overrides_is_rejected() {
     let (dir, root) = project(&[]);
     assert!(Git::open_with(wrapper(dir.path(), ":"), &root, CONFIG_LIMITS).is_ok());
     configure(&root, b"[ingestdeck]\noverride = arrives\n");
@@ -341,6 +341,6 @@ fn named_pipes_that_a_configuration_names_are_not_opened() {
     configure(&root, format!("[core]\nexcludesFile = {0}\nattributesFile = {0}\n", pipe.display()).as_bytes());
     let git = within(&Git::open(&root).unwrap(), Duration::from_secs(10));
     write(&root, "wiki/global/b.md", "b\n");
-    assert_eq!(git.line(&["status", "--porcelain", "--", "wiki"]).unwrap(), "?? wiki/global/b.md");
+    assert_eq!(git.run_for_line(&["status", "--porcelain", "--", "wiki"]).unwrap(), "?? wiki/global/b.md");
     assert!(git.run(&["check-attr", "-z", "--all", "--", "wiki/global/a.md"]).unwrap().is_empty());
 }

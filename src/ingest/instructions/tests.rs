@@ -4,9 +4,9 @@ use std::{fs, os::unix::fs::symlink};
 
 use super::*;
 
-struct Place(tempfile::TempDir);
+struct InstructionsFixture(tempfile::TempDir);
 
-impl Place {
+impl InstructionsFixture {
     fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
@@ -19,11 +19,11 @@ impl Place {
     }
 
     fn read(&self) -> (Instructions, Vec<String>) {
-        Instructions::of(self.0.path()).unwrap()
+        Instructions::load(self.0.path()).unwrap()
     }
 
     fn refused(&self) -> String {
-        Instructions::of(self.0.path()).unwrap_err().to_string()
+        Instructions::load(self.0.path()).unwrap_err().to_string()
     }
 }
 
@@ -32,21 +32,21 @@ fn skill(name: &str, body: &str) -> String {
 }
 
 fn names(instructions: &Instructions, extra: &[&str]) -> Vec<String> {
-    instructions.offered(extra).iter().map(|skill| skill.name.clone()).collect()
+    instructions.skills_for_unit(extra).iter().map(|skill| skill.name.clone()).collect()
 }
 
 #[test]
-fn a_project_without_any_has_the_program_s() {
-    assert_eq!(Place::new().read(), (Instructions::default(), Vec::new()));
-    let nowhere = Instructions::of(Path::new("/nonexistent")).unwrap();
+fn project_without_instructions_uses_bundled_ones() {
+    assert_eq!(InstructionsFixture::new().read(), (Instructions::default(), Vec::new()));
+    let nowhere = Instructions::load(Path::new("/nonexistent")).unwrap();
     assert!(nowhere.0.overrides.is_empty());
-    assert!(nowhere.0.prompt(PromptText::WorkUnit).starts_with("<role>"));
+    assert!(nowhere.0.prompt(PromptKind::WorkUnit).starts_with("<role>"));
     assert_eq!(names(&nowhere.0, &["dbt_ingest"]), ["ingest_triage", "sl_capture", "wiki_capture", "dbt_ingest"]);
 }
 
 #[test]
-fn what_the_project_brings_wins_and_is_told() {
-    let place = Place::new()
+fn project_instructions_override_and_are_reported() {
+    let place = InstructionsFixture::new()
         .with(".ktx/prompts/work_unit.md", "Be brief.\n")
         .with(".ktx/prompts/notes.txt", "no prompt")
         .with(".ktx/skills/wiki_capture/SKILL.md", skill("wiki_capture", "Ours."))
@@ -55,10 +55,10 @@ fn what_the_project_brings_wins_and_is_told() {
         .with(".ktx/canonical-pins.yaml", "arr: annual-recurring-revenue\nchurn: churn-rate\n");
     let (told, idle) = place.read();
     assert_eq!(idle, [] as [&str; 0]);
-    assert_eq!(told.prompt(PromptText::WorkUnit), "Be brief.");
-    assert!(told.prompt(PromptText::Verification).starts_with("<pre_write_verification>"));
+    assert_eq!(told.prompt(PromptKind::WorkUnit), "Be brief.");
+    assert!(told.prompt(PromptKind::Verification).starts_with("<pre_write_verification>"));
     assert_eq!(names(&told, &[]), ["ingest_triage", "sl_capture", "wiki_capture", "house_style"]);
-    let bodies: Vec<_> = told.offered(&["dbt_ingest"]).iter().map(|skill| skill.body.clone()).collect();
+    let bodies: Vec<_> = told.skills_for_unit(&["dbt_ingest"]).iter().map(|skill| skill.body.clone()).collect();
     assert_eq!(bodies[2..], ["Ours.", "Ours too.", "New."]);
     assert_eq!(told.pins[0], ("arr".into(), "annual-recurring-revenue".into()));
     let said: Vec<_> = told.overrides.iter().map(ToString::to_string).collect();
@@ -77,13 +77,13 @@ fn what_the_project_brings_wins_and_is_told() {
 #[test]
 fn a_skill_for_others_is_not_offered_to_units() {
     let text = skill("sl_capture", "x").replace("---\nx", "callers: [research]\n---\nx");
-    let (told, _) = Place::new().with(".ktx/skills/sl_capture/SKILL.md", text).read();
+    let (told, _) = InstructionsFixture::new().with(".ktx/skills/sl_capture/SKILL.md", text).read();
     assert_eq!(names(&told, &[]), ["ingest_triage", "wiki_capture"]);
 }
 
 #[test]
-fn what_has_no_effect_is_said() {
-    let place = Place::new()
+fn unused_instruction_files_are_reported() {
+    let place = InstructionsFixture::new()
         .with(".ktx/prompts/work-units.md", "x")
         .with(".ktx/prompts/memory_agent_bundle_ingest_work_unit.md", "x")
         .with(".ktx/skills/empty/README.md", "x")
@@ -102,10 +102,12 @@ fn what_has_no_effect_is_said() {
 }
 
 #[test]
-fn broken_ones_are_refused_before_anything_runs() {
-    let skill_at = |name: &str, text: &str| Place::new().with(&format!(".ktx/skills/{name}/SKILL.md"), text).refused();
-    let pins = |text: &str| Place::new().with(PINS, text).refused();
-    let prompt = |bytes: &[u8]| Place::new().with(".ktx/prompts/work_unit.md", bytes).refused();
+fn invalid_instructions_are_rejected_on_open() {
+    let skill_at = |name: &str, text: &str| {
+        InstructionsFixture::new().with(&format!(".ktx/skills/{name}/SKILL.md"), text).refused()
+    };
+    let pins = |text: &str| InstructionsFixture::new().with(PINS_FILE, text).refused();
+    let prompt = |bytes: &[u8]| InstructionsFixture::new().with(".ktx/prompts/work_unit.md", bytes).refused();
     let said = [
         prompt(b" \n"),
         prompt(b"caf\xe9"),
@@ -124,10 +126,11 @@ fn broken_ones_are_refused_before_anything_runs() {
 
 #[test]
 fn nothing_is_read_through_a_link_or_out_of_a_pipe() {
-    let secret = Place::new().with("secret.md", "hunter2").with("house/SKILL.md", skill("house", "hunter2"));
+    let secret =
+        InstructionsFixture::new().with("secret.md", "hunter2").with("house/SKILL.md", skill("house", "hunter2"));
     let out = secret.0.path();
     let refused = |link: &str, to: &Path| {
-        let place = Place::new();
+        let place = InstructionsFixture::new();
         let link = place.0.path().join(link);
         fs::create_dir_all(link.parent().unwrap()).unwrap();
         symlink(to, link).unwrap();
@@ -137,16 +140,17 @@ fn nothing_is_read_through_a_link_or_out_of_a_pipe() {
     refused(".ktx/prompts/work_unit.md", &out.join("secret.md"));
     refused(".ktx/skills/house", &out.join("house"));
     refused(".ktx/skills", out);
-    refused(PINS, &out.join("secret.md"));
+    refused(PINS_FILE, &out.join("secret.md"));
 
-    let place = Place::new().with(".ktx/prompts/x.txt", "");
+    let place = InstructionsFixture::new().with(".ktx/prompts/x.txt", "");
     let pipe = place.0.path().join(".ktx/prompts/work_unit.md");
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
     assert!(place.refused().contains("it is not a regular file"));
 }
 
 #[test]
-fn there_is_an_end_to_skills() {
-    let place = (0..=MOST_SKILLS).fold(Place::new(), |place, n| place.with(&format!(".ktx/skills/s{n}/x"), ""));
+fn skill_count_is_limited() {
+    let place =
+        (0..=MAX_SKILLS).fold(InstructionsFixture::new(), |place, n| place.with(&format!(".ktx/skills/s{n}/x"), ""));
     assert_eq!(place.refused(), ".ktx/skills holds 101 entries; keep 100 skills or fewer");
 }

@@ -7,12 +7,12 @@ use crate::ingest::{
     branch_update,
     git::tests::{project, write},
     repository::Repository,
-    workspace::Difference,
+    workspace::WorktreePatch,
     worktree,
 };
 
 /// A run over a project with two pages.
-struct Run {
+struct IntegrationFixture {
     _dir: tempfile::TempDir,
     root: PathBuf,
     trees: Arc<Worktrees>,
@@ -22,7 +22,7 @@ fn page(body: &str, refs: &[&str]) -> String {
     format!("---\nsummary: s\nrefs: [{}]\n---\n\n{body}\n", refs.join(", "))
 }
 
-impl Run {
+impl IntegrationFixture {
     fn new() -> Self {
         Self::with(&[])
     }
@@ -35,7 +35,7 @@ impl Run {
             [("wiki/global/old.md", &old), ("wiki/global/fan.md", &fan), ("raw-sources/x/big.txt", "raw\n")];
         let (dir, root) = project(&[&pages, more].concat());
         let repository = Repository::find(&root).unwrap().unwrap();
-        repository.hide_ours().unwrap();
+        repository.ignore_state_dirs().unwrap();
         // Not `ready`, which refuses the filters that some tests have.
         let head = repository.head().unwrap();
         let trees = Worktrees::new(repository, "local-1", &head);
@@ -47,9 +47,9 @@ impl Run {
     }
 
     /// What an attempt at `unit` leaves that writes these files; without text it removes them.
-    fn patch(&self, unit: &str, files: &[(&str, Option<&str>)]) -> Patch {
+    fn patch(&self, unit: &str, files: &[(&str, Option<&str>)]) -> UnitPatch {
         let base = self.trees.base();
-        let space = Workspace::worktree(self.trees.open(Some(unit), &base).unwrap(), base);
+        let space = Workspace::from_worktree(self.trees.open(Some(unit), &base).unwrap(), base);
         for (path, text) in files {
             space.read(path).unwrap();
             match text {
@@ -57,21 +57,21 @@ impl Run {
                 None => assert!(space.remove(path).unwrap()),
             }
         }
-        let Difference { patch, paths, .. } = space.patch().unwrap().unwrap();
+        let WorktreePatch { patch, paths, .. } = space.into_patch().unwrap().unwrap();
         assert_eq!(paths, files.iter().map(|(path, _)| *path).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>());
         self.raw_patch(unit, &patch)
     }
 
-    fn raw_patch(&self, unit: &str, patch: &[u8]) -> Patch {
+    fn raw_patch(&self, unit: &str, patch: &[u8]) -> UnitPatch {
         let file = self.root.join(format!(".ktx/ingest-patches/{unit}.patch"));
         fs::write(&file, patch).unwrap();
-        Patch { unit: unit.into(), file: Some(file), semantic_layer: true, targets: vec!["w".into()] }
+        UnitPatch { unit: unit.into(), file: Some(file), may_change_semantic_layer: true, targets: vec!["w".into()] }
     }
 
-    fn integrate(&self, patches: &[Patch]) -> (Integration, Vec<Integrated>) {
-        let mut integration = Integration::begin(&self.trees, vec!["w".into()]).unwrap();
+    fn integrate(&self, patches: &[UnitPatch]) -> (PatchIntegrator, Vec<PatchOutcome>) {
+        let mut integration = PatchIntegrator::open(&self.trees, vec!["w".into()]).unwrap();
         let mut results = Vec::new();
-        integration.integrate(patches, |_, integrated| results.push(integrated.clone())).unwrap();
+        integration.integrate_all(patches, |_, integrated| results.push(integrated.clone())).unwrap();
         (integration, results)
     }
 
@@ -84,32 +84,32 @@ impl Run {
         assert_eq!(self.git(&["status", "--porcelain"]), "");
         assert_eq!(self.git(&["worktree", "list"]).lines().count(), 1);
         assert_eq!(self.git(&["branch", "--format=%(refname)"]), "refs/heads/main\n");
-        let swept = worktree::sweep(&self.trees.repository).unwrap();
-        assert!(swept.removed == 0 && swept.left_alone.is_empty(), "{swept:?}");
+        let swept = worktree::remove_leftovers(&self.trees.repository).unwrap();
+        assert!(swept.removed_worktrees == 0 && swept.skipped.is_empty(), "{swept:?}");
     }
 }
 
 #[test]
-fn what_units_wrote_becomes_one_commit() {
-    let run = Run::new();
+fn unit_patches_become_one_commit() {
+    let run = IntegrationFixture::new();
     let (new, gone) = (page("new", &["old"]), page("fan", &[]));
     let patches = [
         run.patch("a", &[("wiki/global/new.md", Some(&new)), ("semantic-layer/w/x.yaml", Some("name: x\n"))]),
-        Patch { unit: "b".into(), file: None, semantic_layer: true, targets: Vec::new() },
+        UnitPatch { unit: "b".into(), file: None, may_change_semantic_layer: true, targets: Vec::new() },
         run.patch("c", &[("wiki/global/fan.md", Some(&gone))]),
     ];
     run.assert_tidy();
     let (mut integration, results) = run.integrate(&patches);
-    let words: Vec<_> = results.iter().map(|result| matches!(result, Integrated::Accepted { .. })).collect();
+    let words: Vec<_> = results.iter().map(|result| matches!(result, PatchOutcome::Accepted { .. })).collect();
     // The source is not whole, and that costs its unit only.
     assert_eq!(words, [false, false, true], "{results:?}");
-    assert!(matches!(results[0], Integrated::SemanticConflict { .. }));
-    assert_eq!(results[1], Integrated::Noop { shared: Vec::new() });
+    assert!(matches!(results[0], PatchOutcome::SemanticConflict { .. }));
+    assert_eq!(results[1], PatchOutcome::Noop { shared_writes: Vec::new() });
     let before = run.git(&["rev-parse", "HEAD"]);
     let elsewhere = tempfile::tempdir().unwrap();
     let raw = elsewhere.path().join("staged.md");
     fs::write(&raw, "raw\r\n").unwrap();
-    let copy = |from: &Path, to: &str| RawCopy { from: from.to_path_buf(), to: to.to_owned() };
+    let copy = |from: &Path, to: &str| RawCopy { source: from.to_path_buf(), destination: to.to_owned() };
     let to = "raw-sources/notes/docs/2026-01-01-000000-local-1/a.md";
     let copies = [copy(&raw, to), copy(Path::new("/nowhere"), "raw-sources/notes/docs/x/gone.md")];
     let saved = integration.save("ingest(docs): local-1\n\nbody", &copies).unwrap();
@@ -125,14 +125,14 @@ fn what_units_wrote_becomes_one_commit() {
 }
 
 #[test]
-fn raw_files_that_git_refuses_cost_no_commit() {
-    let run = Run::new();
+fn unstageable_raw_files_do_not_fail_the_commit() {
+    let run = IntegrationFixture::new();
     let (mut integration, _) = run.integrate(&[run.patch("a", &[("wiki/global/new.md", Some(&page("new", &[])))])]);
     let elsewhere = tempfile::tempdir().unwrap();
     // git is told names as text, so it does not find the second one.
     let raw = [&b"raw"[..], b"r\xffw"].map(|name| elsewhere.path().join(OsStr::from_bytes(name)));
     raw.iter().for_each(|raw| fs::write(raw, "raw\n").unwrap());
-    let copy = |raw: &PathBuf, to: &str| RawCopy { from: raw.clone(), to: format!("raw-sources/{to}") };
+    let copy = |raw: &PathBuf, to: &str| RawCopy { source: raw.clone(), destination: format!("raw-sources/{to}") };
     // The last one is on the branch already.
     let names = ["m/.git/config", "m/a.md", "m/git~1/x", "m/b/c.md", "m/b/.GIT/x", "m/d.md", "x/big.txt"];
     let mut copies: Vec<RawCopy> = names.iter().map(|name| copy(&raw[0], name)).collect();
@@ -140,14 +140,14 @@ fn raw_files_that_git_refuses_cost_no_commit() {
     let saved = integration.save("one", &copies).unwrap();
     drop(integration);
     let refused = ["m/.git/config", "m/git~1/x", "m/odd.md", "m/b/.GIT/x"].map(|name| format!("raw-sources/{name}"));
-    assert_eq!(saved.refused, refused);
+    assert_eq!(saved.skipped_raw_files, refused);
     let files = run.git(&["show", "--format=", "--name-only", "HEAD"]);
     assert_eq!(files, "raw-sources/m/a.md\nraw-sources/m/b/c.md\nraw-sources/m/d.md\nwiki/global/new.md\n");
     run.assert_tidy();
     // Nothing but such files: looking for them ends.
     let (mut integration, _) = run.integrate(&[run.patch("b", &[("wiki/global/two.md", Some(&page("two", &[])))])]);
     let many: Vec<RawCopy> = (0..1000).map(|n| copy(&raw[1], &format!("m/{n}"))).collect();
-    assert_eq!(integration.save("two", &many).unwrap().refused.len(), 1000);
+    assert_eq!(integration.save("two", &many).unwrap().skipped_raw_files.len(), 1000);
     drop(integration);
     run.assert_tidy();
 }
@@ -157,7 +157,7 @@ fn pages_are_text_whatever_the_attributes_say() {
     let all = ["wiki/** -diff\n", "*.md binary\n", "* -text -diff\n", "*.md diff=odd\n"];
     let places = [".gitattributes", "wiki/.gitattributes"];
     for (place, attributes) in places.iter().flat_map(|place| all.map(|attributes| (*place, attributes))) {
-        let run = Run::with(&[(place, attributes)]);
+        let run = IntegrationFixture::with(&[(place, attributes)]);
         run.git(&["config", "diff.odd.binary", "true"]);
         let old = run.read("wiki/global/old.md").unwrap();
         let patches = [
@@ -167,7 +167,7 @@ fn pages_are_text_whatever_the_attributes_say() {
         ];
         let (mut integration, results) = run.integrate(&patches);
         assert!(
-            results.iter().all(|result| matches!(result, Integrated::Accepted { .. })),
+            results.iter().all(|result| matches!(result, PatchOutcome::Accepted { .. })),
             "{attributes}: {results:?}"
         );
         assert_eq!(integration.save("all", &[]).unwrap().paths.len(), 3);
@@ -178,10 +178,10 @@ fn pages_are_text_whatever_the_attributes_say() {
 }
 
 #[test]
-fn what_is_no_text_or_too_much_of_it_is_refused_when_it_is_written() {
-    let run = Run::new();
+fn binary_or_oversized_write_is_declined() {
+    let run = IntegrationFixture::new();
     let base = run.trees.base();
-    let space = Workspace::worktree(run.trees.open(Some("a"), &base).unwrap(), base);
+    let space = Workspace::from_worktree(run.trees.open(Some("a"), &base).unwrap(), base);
     let error = space.write("wiki/global/new.md", b"a\0b").unwrap_err();
     assert!(error.to_string().contains("NUL"), "{error}");
     let error = space.write("wiki/global/new.md", &vec![b'a'; 1024 * 1024 + 1]).unwrap_err();
@@ -190,10 +190,10 @@ fn what_is_no_text_or_too_much_of_it_is_refused_when_it_is_written() {
 }
 
 #[test]
-fn a_configuration_that_holds_for_worktrees_alone_runs_nothing_either() {
+fn worktree_config_programs_do_not_run() {
     use std::os::unix::fs::PermissionsExt as _;
     for condition in ["onbranch:session/**", "gitdir:**/worktrees/**", "onbranch:main"] {
-        let run = Run::with(&[(".gitattributes", "*.md filter=evil diff=evil merge=evil\n")]);
+        let run = IntegrationFixture::with(&[(".gitattributes", "*.md filter=evil diff=evil merge=evil\n")]);
         let (proof, trap, more) = (run.root.join("../proof"), run.root.join("../trap"), run.root.join("../more"));
         fs::write(&trap, format!("#!/bin/sh\necho \"$0 $@\" >> '{}'\ncat\n", proof.display())).unwrap();
         fs::set_permissions(&trap, fs::Permissions::from_mode(0o755)).unwrap();
@@ -215,17 +215,17 @@ fn a_configuration_that_holds_for_worktrees_alone_runs_nothing_either() {
             run.patch("c", &[("wiki/global/old.md", Some(&old.replace("fourth", "other")))]),
         ];
         let (mut integration, results) = run.integrate(&patches);
-        let fit = results.iter().take(2).all(|result| matches!(result, Integrated::Accepted { .. }));
+        let fit = results.iter().take(2).all(|result| matches!(result, PatchOutcome::Accepted { .. }));
         assert!(fit, "{condition}: {results:?}");
-        assert!(matches!(integration.save("all", &[]), Err(IntegrateError::Filtered(_))), "{condition}");
+        assert!(matches!(integration.save("all", &[]), Err(IntegrationError::FilteredFile(_))), "{condition}");
         drop(integration);
         assert!(!proof.exists(), "{condition}: {}", fs::read_to_string(&proof).unwrap());
     }
 }
 
 #[test]
-fn only_what_units_write_to_is_checked_out() {
-    let run = Run::new();
+fn worktree_checks_out_writable_dirs_only() {
+    let run = IntegrationFixture::new();
     let tree = run.trees.open(Some("a"), &run.trees.base()).unwrap();
     assert!(tree.dir().ends_with(".ktx/worktrees/session-local-1-a"));
     assert!(tree.dir().join("wiki/global/old.md").exists());
@@ -238,8 +238,8 @@ fn only_what_units_write_to_is_checked_out() {
 }
 
 #[test]
-fn the_same_lines_are_a_conflict_and_others_are_not() {
-    let run = Run::new();
+fn only_overlapping_lines_conflict() {
+    let run = IntegrationFixture::new();
     let old = run.read("wiki/global/old.md").unwrap();
     let path = "wiki/global/old.md";
     let patches = [
@@ -252,17 +252,17 @@ fn the_same_lines_are_a_conflict_and_others_are_not() {
         run.patch("d", &[(path, Some(&old.replace("second", "second by a")))]),
     ];
     let (mut integration, results) = run.integrate(&patches);
-    assert!(matches!(results[0], Integrated::Accepted { .. }));
-    assert_eq!(results[1], Integrated::TextualConflict { paths: vec![path.into()], others: vec!["a".into()] });
-    assert!(matches!(results[2], Integrated::Accepted { .. }), "{results:?}");
+    assert!(matches!(results[0], PatchOutcome::Accepted { .. }));
+    assert_eq!(results[1], PatchOutcome::TextualConflict { paths: vec![path.into()], others: vec!["a".into()] });
+    assert!(matches!(results[2], PatchOutcome::Accepted { .. }), "{results:?}");
     let shared = |merged, units: &[&str]| {
-        vec![Shared { path: path.into(), units: units.iter().map(|unit| (*unit).into()).collect(), merged }]
+        vec![SharedWrite { path: path.into(), units: units.iter().map(|unit| (*unit).into()).collect(), merged }]
     };
     assert!(
-        matches!(&results[2], Integrated::Accepted { shared: of, .. } if *of == shared(true, &["a"])),
+        matches!(&results[2], PatchOutcome::Accepted { shared_writes: of, .. } if *of == shared(true, &["a"])),
         "{results:?}"
     );
-    let same = Integrated::Noop { shared: shared(false, &["a", "c"]) };
+    let same = PatchOutcome::Noop { shared_writes: shared(false, &["a", "c"]) };
     assert_eq!(results[3], same, "it says what is there already");
     integration.save("m", &[]).unwrap();
     assert_eq!(run.read(path), Some(old.replace("second", "second by a").replace("fourth", "fourth by c")));
@@ -277,9 +277,9 @@ fn long(lines: usize, word: &str) -> String {
 }
 
 #[test]
-fn what_cannot_be_looked_at_costs_its_unit_only() {
+fn unreadable_file_fails_only_its_unit() {
     let huge = page(&long(1100, "by hand"), &[]);
-    let run = Run::with(&[("wiki/global/huge.md", &huge)]);
+    let run = IntegrationFixture::with(&[("wiki/global/huge.md", &huge)]);
     let (old, path) = (run.read("wiki/global/old.md").unwrap(), "wiki/global/old.md");
     let gone = run.patch("gone", &[("wiki/global/gone.md", Some(&page("gone", &[])))]);
     fs::remove_file(gone.file.as_ref().unwrap()).unwrap();
@@ -294,13 +294,16 @@ fn what_cannot_be_looked_at_costs_its_unit_only() {
         run.patch("good", &[("wiki/global/good.md", Some(&page("good", &[])))]),
     ];
     let (mut integration, results) = run.integrate(&patches);
-    assert!(matches!(&results[0], Integrated::Lost { why } if why.contains("gone.patch")), "{results:?}");
-    let found = |result: &Integrated, what: &str| match result {
-        Integrated::SemanticConflict { findings, others } if findings[0].contains(what) => others.len(),
+    assert!(
+        matches!(&results[0], PatchOutcome::Unreadable { reason: why } if why.contains("gone.patch")),
+        "{results:?}"
+    );
+    let found = |result: &PatchOutcome, what: &str| match result {
+        PatchOutcome::SemanticConflict { findings, others } if findings[0].contains(what) => others.len(),
         other => panic!("{other:?}"),
     };
     assert_eq!(found(&results[1], "wiki/global/huge.md cannot be looked at: it has "), 0);
-    assert!(matches!(results[2], Integrated::Accepted { .. }), "{results:?}");
+    assert!(matches!(results[2], PatchOutcome::Accepted { .. }), "{results:?}");
     assert_eq!(found(&results[3], "wiki/global/old.md cannot be looked at: it has "), 1, "the other half is named");
     assert_eq!(integration.save("m", &[]).unwrap().paths, ["wiki/global/good.md", path]);
     assert_eq!(run.read("wiki/global/huge.md"), Some(huge));
@@ -309,21 +312,21 @@ fn what_cannot_be_looked_at_costs_its_unit_only() {
 }
 
 #[test]
-fn what_fits_but_does_not_hold_is_a_conflict_too() {
-    let run = Run::new();
+fn clean_patch_with_invalid_result_is_a_conflict() {
+    let run = IntegrationFixture::new();
     let patches = [
         run.patch("remover", &[("wiki/global/old.md", None), ("wiki/global/fan.md", Some(&page("fan", &[])))]),
         run.patch("referrer", &[("wiki/global/new.md", Some(&page("new", &["old"])))]),
     ];
     let (_integration, results) = run.integrate(&patches);
-    assert!(matches!(results[0], Integrated::Accepted { .. }), "{results:?}");
-    let Integrated::SemanticConflict { findings, .. } = &results[1] else { panic!("{results:?}") };
+    assert!(matches!(results[0], PatchOutcome::Accepted { .. }), "{results:?}");
+    let PatchOutcome::SemanticConflict { findings, .. } = &results[1] else { panic!("{results:?}") };
     assert_eq!(findings, &["wiki references target missing page(s): new -> old"]);
 }
 
 #[test]
 fn a_patch_may_only_be_what_a_unit_can_write() {
-    let run = Run::new();
+    let run = IntegrationFixture::new();
     let new = |path: &str, mode: &str| {
         format!(
             "diff --git a/{path} b/{path}\nnew file mode {mode}\nindex 0000000..1\n--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+x\n"
@@ -343,21 +346,21 @@ fn a_patch_may_only_be_what_a_unit_can_write() {
         ("garbage", "not a patch".to_owned()),
     ] {
         let (integration, results) = run.integrate(&[run.raw_patch(name, patch.as_bytes())]);
-        assert!(matches!(results[0], Integrated::Policy { .. }), "{name}: {results:?}");
+        assert!(matches!(results[0], PatchOutcome::PolicyViolation { .. }), "{name}: {results:?}");
         assert_eq!(integration.worktree.git.run(&["status", "--porcelain"]).unwrap(), b"", "{name}");
     }
     let mut layer = run.patch("layer", &[("semantic-layer/w/x.yaml", Some("x"))]);
-    layer.semantic_layer = false;
+    layer.may_change_semantic_layer = false;
     let (_, results) = run.integrate(&[layer]);
     assert!(
-        matches!(&results[0], Integrated::Policy { why } if why.contains("may not change the semantic")),
+        matches!(&results[0], PatchOutcome::PolicyViolation { reason: why } if why.contains("may not change the semantic")),
         "{results:?}"
     );
 }
 
 #[test]
-fn a_branch_that_moved_is_followed_or_refused() {
-    let run = Run::new();
+fn moved_branch_is_rebased_onto_or_reported() {
+    let run = IntegrationFixture::new();
     let old = run.read("wiki/global/old.md").unwrap();
     let patches = [run.patch("a", &[("wiki/global/old.md", Some(&old.replace("second", "second by a")))])];
     let (mut integration, _) = run.integrate(&patches);
@@ -376,15 +379,15 @@ fn a_branch_that_moved_is_followed_or_refused() {
     write(&run.root, "wiki/global/old.md", &both.replace("third", "third by hand"));
     run.git(&["commit", "--quiet", "-am", "by hand again"]);
     let error = integration.save("m", &[]).unwrap_err();
-    assert!(matches!(error, IntegrateError::Moved { .. }), "{error}");
+    assert!(matches!(error, IntegrationError::ConflictsWithBranch { .. }), "{error}");
     assert!(patches[0].file.as_ref().unwrap().exists());
     drop(integration);
     run.assert_tidy();
 }
 
 #[test]
-fn a_file_that_somebody_edits_meanwhile_is_not_lost() {
-    let run = Run::new();
+fn concurrent_user_edit_is_not_lost() {
+    let run = IntegrationFixture::new();
     let old = run.read("wiki/global/old.md").unwrap();
     let patches = [run.patch("a", &[("wiki/global/old.md", Some(&old.replace("second", "second by a")))])];
     let (mut integration, _) = run.integrate(&patches);
@@ -394,7 +397,7 @@ fn a_file_that_somebody_edits_meanwhile_is_not_lost() {
     assert!(error.to_string().contains("commit or stash them"), "{error}");
     assert_eq!(run.read("wiki/global/old.md").as_deref(), Some("by hand, not committed"));
     assert_eq!(run.git(&["rev-parse", "HEAD"]), head);
-    assert_eq!(branch_update::recover(&run.trees.repository).unwrap(), branch_update::Settled::default());
+    assert_eq!(branch_update::recover(&run.trees.repository).unwrap(), branch_update::RecoveredUpdate::default());
     run.git(&["checkout", "--", "wiki"]);
     integration.save("m", &[]).unwrap();
     drop(integration);
@@ -403,15 +406,15 @@ fn a_file_that_somebody_edits_meanwhile_is_not_lost() {
 
 #[test]
 fn a_worktree_that_cannot_be_filled_leaves_nothing() {
-    let run = Run::new();
+    let run = IntegrationFixture::new();
     assert!(run.trees.open(Some("a"), &CommitId::parse(&"01234567".repeat(5)).unwrap()).is_err());
     run.assert_tidy();
     run.trees.open(Some("a"), &run.trees.base()).unwrap();
 }
 
 #[test]
-fn what_a_killed_run_left_is_swept() {
-    let run = Run::new();
+fn worktrees_of_a_killed_run_are_removed() {
+    let run = IntegrationFixture::new();
     let base = run.trees.base();
     for unit in ["a", "b"] {
         std::mem::forget(run.trees.open(Some(unit), &base).unwrap());
@@ -421,8 +424,8 @@ fn what_a_killed_run_left_is_swept() {
     // Of somebody else.
     let other = run.root.join(".ktx/worktrees/session-other");
     run.git(&["worktree", "add", "--quiet", "-b", "session/other", other.to_str().unwrap()]);
-    let swept = worktree::sweep(&run.trees.repository).unwrap();
-    assert!(swept.removed == 2 && swept.left_alone.is_empty(), "{swept:?}");
+    let swept = worktree::remove_leftovers(&run.trees.repository).unwrap();
+    assert!(swept.removed_worktrees == 2 && swept.skipped.is_empty(), "{swept:?}");
     assert!(other.exists());
     run.git(&["worktree", "remove", other.to_str().unwrap()]);
     run.git(&["branch", "--quiet", "-D", "session/other"]);
@@ -431,7 +434,7 @@ fn what_a_killed_run_left_is_swept() {
 
 #[test]
 fn patches_are_only_read_from_their_own_directory() {
-    let run = Run::new();
+    let run = IntegrationFixture::new();
     let mut patch = run.patch("a", &[("wiki/global/new.md", Some(&page("new", &[])))]);
     let (file, outside) = (patch.file.clone().unwrap(), run.root.join("../outside.patch"));
     fs::rename(&file, &outside).unwrap();
@@ -440,20 +443,20 @@ fn patches_are_only_read_from_their_own_directory() {
     {
         patch.file = Some(file);
         let (_, results) = run.integrate(&[patch.clone()]);
-        assert!(matches!(results[0], Integrated::Lost { .. }), "{results:?}");
+        assert!(matches!(results[0], PatchOutcome::Unreadable { .. }), "{results:?}");
     }
 }
 
 #[test]
 fn pages_that_differ_only_in_case_are_a_conflict() {
-    let run = Run::new();
+    let run = IntegrationFixture::new();
     let upper = run.patch("one", &[("wiki/global/Page.md", Some(&page("one", &[])))]);
     let lower = run.patch("two", &[("wiki/global/page.md", Some(&page("two", &[])))]);
     let known = run.patch("three", &[("wiki/global/OLD.md", Some(&page("three", &[])))]);
     let (mut integration, results) = run.integrate(&[upper, lower, known]);
-    assert!(matches!(results[0], Integrated::Accepted { .. }), "{results:?}");
+    assert!(matches!(results[0], PatchOutcome::Accepted { .. }), "{results:?}");
     for (result, names) in [(&results[1], ["global/page.md", "global/Page.md"]), (&results[2], ["OLD.md", "old.md"])] {
-        let Integrated::SemanticConflict { findings, .. } = result else { panic!("{result:?}") };
+        let PatchOutcome::SemanticConflict { findings, .. } = result else { panic!("{result:?}") };
         assert!(names.iter().all(|name| findings[0].contains(name)), "{findings:?}");
     }
     integration.save("all", &[]).unwrap();
@@ -461,13 +464,13 @@ fn pages_that_differ_only_in_case_are_a_conflict() {
 }
 
 #[test]
-fn written_file_behind_a_filter_is_not_committed() {
-    let run = Run::with(&[(".gitattributes", "wiki/global/big-*.md filter=lfs\n")]);
+fn file_with_git_filter_is_not_committed() {
+    let run = IntegrationFixture::with(&[(".gitattributes", "wiki/global/big-*.md filter=lfs\n")]);
     let patch = run.patch("one", &[("wiki/global/big-page.md", Some(&page("one", &[])))]);
     let before = run.git(&["rev-parse", "HEAD"]);
     let (mut integration, _) = run.integrate(&[patch]);
     let error = integration.save("all", &[]).unwrap_err();
-    assert!(matches!(error, IntegrateError::Filtered(_)), "{error}");
+    assert!(matches!(error, IntegrationError::FilteredFile(_)), "{error}");
     assert!(error.to_string().contains("`wiki/global/big-page.md` goes through the git filter `lfs`"), "{error}");
     assert_eq!(run.git(&["rev-parse", "HEAD"]), before);
 }

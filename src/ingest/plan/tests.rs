@@ -7,10 +7,10 @@ use serde_json::json;
 
 use super::*;
 use crate::ingest::{
-    attempt::Job,
+    attempt::KtxJob,
     instructions::Instructions,
-    prompt::{self, Amended, ConnectionSources, Surroundings},
-    source::tree::presentable,
+    prompt::{self, ConnectionSources, ProjectContext, PromptAmendment},
+    source::tree::is_presentable,
 };
 
 const SETTINGS: &str = "connections:
@@ -33,7 +33,7 @@ fn project(text: &str) -> (tempfile::TempDir, Project) {
     };
     let (name, quoted) = (text.replace('/', ""), json!(text).to_string());
     let bare = text.replace(['"', '\\'], "");
-    write(FILE, SETTINGS);
+    write(PROJECT_FILE, SETTINGS);
     write("dbt/dbt_project.yml", &format!("name: {quoted}\n"));
     write(&format!("dbt/models/m{name}.yml"), "version: 2\n");
     let model =
@@ -70,25 +70,25 @@ proptest! {
         let (_dir, project) = project(&text);
         let planned = plan(&project, &Selection::default()).unwrap();
         prop_assert_eq!(&planned.skipped, &[]);
-        let around = Surroundings {
-            wiki: vec![("page".into(), text.clone())],
+        let around = ProjectContext {
+            wiki_pages: vec![("page".into(), text.clone())],
             semantic_layer: vec![ConnectionSources {
                 connection: "docs".into(), is_target: true, names: vec![text.clone()],
             }],
-            ..Surroundings::default()
+            ..ProjectContext::default()
         };
-        let job = Job { id: String::new(), sync_id: String::new() };
+        let job = KtxJob { id: String::new(), sync_id: String::new() };
         for unit in &planned.units {
-            let prompt = prompt::write(unit, &job, &Instructions::default(), &[], &around, Amended::No).user;
+            let prompt = prompt::build_prompt(unit, &job, &Instructions::default(), &[], &around, PromptAmendment::Unchanged).user;
             let headings: Vec<&str> = prompt.lines().filter(|line| line.starts_with('#')).collect();
             let key = format!("## WorkUnit: {}", unit.planned.unit);
             let mut expected = vec!["# Wiki Index", "# Semantic Layer Sources", "## docs", key.as_str(), "### rawFiles"];
             expected.extend(["### dependencyPaths", "### peerFileIndex", "### priorProvenance", "### notes"]);
             expected.extend(unit.planned.sl_disallowed.as_ref().map(|_| "### slDisallowed"));
             prop_assert_eq!(headings, expected, "{}", unit.planned.adapter);
-            prop_assert!(prompt.split('\n').all(presentable), "{:?}", prompt);
+            prop_assert!(prompt.split('\n').all(is_presentable), "{:?}", prompt);
         }
         let adapters: BTreeSet<&str> = planned.units.iter().map(|unit| unit.planned.adapter.as_str()).collect();
-        prop_assert_eq!(adapters.len(), crate::ingest::source::names().count());
+        prop_assert_eq!(adapters.len(), crate::ingest::source::adapter_names().count());
     }
 }

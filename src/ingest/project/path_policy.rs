@@ -8,21 +8,21 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use super::FILE;
-use crate::ingest::source::tree::{escaped, presentable, shown};
+use super::PROJECT_FILE;
+use crate::ingest::source::tree::{escape_unpresentable, is_presentable, visible_path};
 
 /// Directories of git and KTX. Nothing below them is a source.
-const INTERNAL: [&str; 2] = [".git", ".ktx"];
+const INTERNAL_DIRS: [&str; 2] = [".git", ".ktx"];
 
 /// The paths that the user's settings and `ktx.yaml` allow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PathPolicy {
     /// `ingest.allow_paths` of the user's settings: absolute and without links.
-    allowed: Vec<PathBuf>,
+    allowed_paths: Vec<PathBuf>,
     /// The file that they are written in, for messages; empty where there is none.
     settings_file: String,
     /// `ingest.allowHidden` of `ktx.yaml`, relative to the project.
-    hidden: Vec<PathBuf>,
+    allowed_hidden: Vec<PathBuf>,
 }
 
 /// A connection names a path that it may not read. Reads as the end of a sentence about the connection.
@@ -51,8 +51,8 @@ pub enum PathRefusal {
 
 impl PathPolicy {
     /// What `ktx.yaml` allows. Entries that are not plain paths inside the project have no effect.
-    pub(super) fn of_project(hidden: &[String]) -> Self {
-        Self { hidden: hidden.iter().filter_map(|entry| plain(entry)).collect(), ..Self::default() }
+    pub(super) fn from_project(hidden: &[String]) -> Self {
+        Self { allowed_hidden: hidden.iter().filter_map(|entry| normal_path(entry)).collect(), ..Self::default() }
     }
 
     /// Adds what the user allows in `settings_file`. Only absolute paths count, and none that the project at `root` leads elsewhere.
@@ -64,7 +64,7 @@ impl PathPolicy {
         for path in paths.into_iter().filter(|path| path.is_absolute()) {
             let real = path.canonicalize().unwrap_or_else(|_| path.clone());
             if !leads_out(&path, &real) {
-                self.allowed.push(real);
+                self.allowed_paths.push(real);
             }
         }
     }
@@ -78,40 +78,44 @@ impl PathPolicy {
         if inside.is_some_and(is_internal) {
             return Err(PathRefusal::Internal(path.to_path_buf()));
         }
-        let allowed = self.allowed.iter().map(PathBuf::as_path).filter(|allowed| path.starts_with(allowed));
+        let allowed = self.allowed_paths.iter().map(PathBuf::as_path).filter(|allowed| path.starts_with(allowed));
         let nearest = allowed.chain(inside.map(|_| root)).max_by_key(|base| base.components().count());
         let Some(below) = nearest.and_then(|base| path.strip_prefix(base).ok()) else {
-            return Err(PathRefusal::Outside { path: path.to_path_buf(), remedy: self.in_settings(path) });
+            return Err(PathRefusal::Outside { path: path.to_path_buf(), remedy: self.settings_remedy(path) });
         };
         if is_internal(below) {
             return Err(PathRefusal::Internal(path.to_path_buf()));
         }
-        let Some(hidden) = hidden_part(below) else { return Ok(()) };
+        let Some(hidden) = hidden_prefix(below) else { return Ok(()) };
         let shown = inside.unwrap_or(path).to_path_buf();
         // Hidden files often hold secrets that are not part of the repository, so `ktx.yaml` allows directories only.
         let directory = inside.filter(|_| below != hidden || path.is_dir());
         let Some(inside) = directory else {
-            return Err(PathRefusal::Hidden { path: shown, remedy: self.in_settings(path) });
+            return Err(PathRefusal::Hidden { path: shown, remedy: self.settings_remedy(path) });
         };
-        if self.hidden.iter().any(|entry| inside.strip_prefix(entry).is_ok_and(|rest| hidden_part(rest).is_none())) {
+        if self
+            .allowed_hidden
+            .iter()
+            .any(|entry| inside.strip_prefix(entry).is_ok_and(|rest| hidden_prefix(rest).is_none()))
+        {
             return Ok(());
         }
-        let entry = hidden_part(inside).unwrap_or(inside);
-        let remedy = format!("write `allowHidden: {}` below `ingest` in ktx.yaml", list(&self.hidden, entry));
+        let entry = hidden_prefix(inside).unwrap_or(inside);
+        let remedy = format!("write `allowHidden: {}` below `ingest` in ktx.yaml", list(&self.allowed_hidden, entry));
         Err(PathRefusal::Hidden { path: shown, remedy })
     }
 
-    fn in_settings(&self, path: &Path) -> String {
+    fn settings_remedy(&self, path: &Path) -> String {
         let file = match self.settings_file.as_str() {
             "" => "in a file of settings that you name with --config".to_owned(),
-            file => format!("in your settings ({})", escaped(file)),
+            file => format!("in your settings ({})", escape_unpresentable(file)),
         };
-        format!("write `allow_paths = {}` below `[ingest]` {file}", list(&self.allowed, path))
+        format!("write `allow_paths = {}` below `[ingest]` {file}", list(&self.allowed_paths, path))
     }
 }
 
 /// `entry` as a path of names.
-fn plain(entry: &str) -> Option<PathBuf> {
+fn normal_path(entry: &str) -> Option<PathBuf> {
     let parts = Path::new(entry).components().filter(|part| *part != Component::CurDir);
     let names: Option<PathBuf> =
         parts.map(|part| if let Component::Normal(name) = part { Some(name) } else { None }).collect();
@@ -121,12 +125,12 @@ fn plain(entry: &str) -> Option<PathBuf> {
 /// Whether the relative `path` is a file of git or KTX.
 fn is_internal(path: &Path) -> bool {
     let is = |name: &OsStr, known: &str| name.eq_ignore_ascii_case(known);
-    path.file_name().is_some_and(|name| is(name, FILE))
-        || path.components().any(|part| INTERNAL.iter().any(|known| is(part.as_os_str(), known)))
+    path.file_name().is_some_and(|name| is(name, PROJECT_FILE))
+        || path.components().any(|part| INTERNAL_DIRS.iter().any(|known| is(part.as_os_str(), known)))
 }
 
 /// The relative `path` up to its last name that begins with a dot.
-fn hidden_part(path: &Path) -> Option<&Path> {
+fn hidden_prefix(path: &Path) -> Option<&Path> {
     let is_hidden = |name: &OsStr| name.as_encoded_bytes().first() == Some(&b'.');
     path.ancestors().find(|part| part.file_name().is_some_and(is_hidden))
 }
@@ -140,14 +144,14 @@ fn list(known: &[PathBuf], more: &Path) -> String {
 fn quoted(path: &Path) -> String {
     let escape = |c: char| match c {
         '"' | '\\' => format!("\\{c}"),
-        c if presentable(c.encode_utf8(&mut [0; 4])) => c.to_string(),
+        c if is_presentable(c.encode_utf8(&mut [0; 4])) => c.to_string(),
         c => format!("\\U{:08X}", u32::from(c)),
     };
     format!("\"{}\"", path.to_string_lossy().chars().map(escape).collect::<String>())
 }
 
 fn display(path: &Path) -> String {
-    shown(&path.to_string_lossy())
+    visible_path(&path.to_string_lossy())
 }
 
 #[cfg(test)]
@@ -161,7 +165,7 @@ mod tests {
     }
 
     fn policy(allowed: &[&str], hidden: &[&str]) -> PathPolicy {
-        let mut policy = PathPolicy::of_project(&hidden.iter().map(|path| (*path).to_owned()).collect::<Vec<_>>());
+        let mut policy = PathPolicy::from_project(&hidden.iter().map(|path| (*path).to_owned()).collect::<Vec<_>>());
         policy.allow(Path::new("/p"), allowed.iter().map(PathBuf::from), "~/settings.toml");
         policy
     }

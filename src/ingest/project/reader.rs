@@ -1,54 +1,54 @@
 //! Reads values out of a YAML tree, and words for what is wrong with one.
 //!
-//! It must not know what any key of `ktx.yaml` means. Which keys there are is checked by [`keys`](super::keys).
+//! It must not know what any key of `ktx.yaml` means. Which keys there are is checked by [`keys`](super::key_schema).
 
 use std::{borrow::Cow, sync::LazyLock};
 
 use regex_lite::Regex;
 
-use crate::ingest::yaml::{Entry, Node, Value};
+use crate::ingest::yaml::{YamlEntry, YamlNode, YamlValue};
 
 /// Something is wrong enough to stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Fault {
+pub(super) struct SettingsFault {
     pub(super) line: u64,
     pub(super) problem: String,
 }
 
 /// A map of the document, whose types were checked before: a value of another type counts as absent.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Section<'a>(&'a [Entry]);
+pub(super) struct YamlSection<'a>(&'a [YamlEntry]);
 
-impl<'a> Section<'a> {
+impl<'a> YamlSection<'a> {
     /// `node` as a map.
-    pub(super) fn of(node: &'a Node) -> Self {
+    pub(super) fn from_node(node: &'a YamlNode) -> Self {
         match &node.value {
-            Value::Map(entries) => Self(entries),
+            YamlValue::Map(entries) => Self(entries),
             _ => Self(&[]),
         }
     }
 
     /// Every key and its value.
-    pub(super) fn entries(self) -> impl Iterator<Item = &'a Entry> + use<'a> {
+    pub(super) fn entries(self) -> impl Iterator<Item = &'a YamlEntry> + use<'a> {
         self.0.iter()
     }
 
     /// The value of `key`; an empty value counts as absent.
-    pub(super) fn get(self, key: &str) -> Option<&'a Node> {
+    pub(super) fn get(self, key: &str) -> Option<&'a YamlNode> {
         let entry = self.0.iter().find(|entry| entry.key == key)?;
-        (entry.value.value != Value::Null).then_some(&entry.value)
+        (entry.value.value != YamlValue::Null).then_some(&entry.value)
     }
 
     /// The map at `key`, empty if absent.
     pub(super) fn section(self, key: &str) -> Self {
-        self.get(key).map_or(Self(&[]), Self::of)
+        self.get(key).map_or(Self(&[]), Self::from_node)
     }
 
     /// The text at `key`, with its line.
     pub(super) fn text(self, key: &str) -> Option<(&'a str, u64)> {
         let node = self.get(key)?;
         match &node.value {
-            Value::Text(text) => Some((text, node.line)),
+            YamlValue::Text(text) => Some((text, node.line)),
             _ => None,
         }
     }
@@ -56,15 +56,15 @@ impl<'a> Section<'a> {
     /// True or false at `key`.
     pub(super) fn boolean(self, key: &str) -> Option<bool> {
         match self.get(key)?.value {
-            Value::Bool(value) => Some(value),
+            YamlValue::Bool(value) => Some(value),
             _ => None,
         }
     }
 
     /// The whole number at `key`.
-    pub(super) fn whole(self, key: &str) -> Option<u32> {
+    pub(super) fn integer(self, key: &str) -> Option<u32> {
         match self.get(key)?.value {
-            Value::Int(value) => u32::try_from(value).ok(),
+            YamlValue::Int(value) => u32::try_from(value).ok(),
             _ => None,
         }
     }
@@ -72,17 +72,17 @@ impl<'a> Section<'a> {
     /// The number at `key`.
     pub(super) fn number(self, key: &str) -> Option<f64> {
         match self.get(key)?.value {
-            Value::Int(value) => Some(value as f64),
-            Value::Float(value) => Some(value),
+            YamlValue::Int(value) => Some(value as f64),
+            YamlValue::Float(value) => Some(value),
             _ => None,
         }
     }
 
     /// The texts at `key`, each with its line.
     pub(super) fn texts(self, key: &str) -> Option<Vec<(&'a str, u64)>> {
-        let Value::List(nodes) = &self.get(key)?.value else { return None };
+        let YamlValue::List(nodes) = &self.get(key)?.value else { return None };
         let texts = nodes.iter().filter_map(|node| match &node.value {
-            Value::Text(text) => Some((text.as_str(), node.line)),
+            YamlValue::Text(text) => Some((text.as_str(), node.line)),
             _ => None,
         });
         Some(texts.collect())
@@ -90,33 +90,33 @@ impl<'a> Section<'a> {
 }
 
 /// Checks the id of a connection.
-pub(super) fn connection_id(entry: &Entry) -> Result<(), Fault> {
+pub(super) fn check_connection_id(entry: &YamlEntry) -> Result<(), SettingsFault> {
     static ID: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new("^[a-zA-Z0-9][a-zA-Z0-9_-]*$").ok());
     if ID.as_ref().is_some_and(|regex| regex.is_match(&entry.key)) {
         return Ok(());
     }
     let problem = format!(
         "`{}` is no connection id; use letters, digits, `-` and `_`, starting with a letter or digit",
-        shown(&entry.key)
+        excerpt(&entry.key)
     );
-    Err(Fault { line: entry.line, problem })
+    Err(SettingsFault { line: entry.line, problem })
 }
 
 /// The known name that `name` was likely meant to be.
-pub(crate) fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
+pub(crate) fn nearest_name<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     // Names come from untrusted files and comparing two costs the product of their lengths. Together, as many steps
     // are taken as a fraction of a second allows; names after that are not suggested.
-    const LONGEST: usize = 200;
-    const STEPS: usize = 16_000_000;
-    if name.len() > LONGEST {
+    const MAX_NAME_BYTES: usize = 200;
+    const MAX_COMPARISON_STEPS: usize = 16_000_000;
+    if name.len() > MAX_NAME_BYTES {
         return None;
     }
     let plain = |text: &str| text.chars().filter(|c| c.is_alphanumeric()).collect::<String>().to_lowercase();
     let wanted = plain(name);
     let length = wanted.chars().count();
-    let mut steps = STEPS;
+    let mut steps = MAX_COMPARISON_STEPS;
     let mut best: Option<(usize, &'k str)> = None;
-    for candidate in known.iter().copied().filter(|candidate| candidate.len() <= LONGEST) {
+    for candidate in known.iter().copied().filter(|candidate| candidate.len() <= MAX_NAME_BYTES) {
         let other = plain(candidate);
         let (others, farthest) = (other.chars().count(), length.min(candidate.chars().count()) / 3);
         // No distance is smaller than the difference of the lengths.
@@ -135,25 +135,25 @@ pub(crate) fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
 }
 
 /// The fault of a value that is not as `expected`.
-pub(super) fn wrong(path: &str, node: &Node, expected: &str) -> Fault {
+pub(super) fn wrong_type(path: &str, node: &YamlNode, expected: &str) -> SettingsFault {
     let named = if path.is_empty() { "the file" } else { path };
     let found = match &node.value {
-        Value::Text(text) if text.trim().is_empty() => "empty".to_owned(),
+        YamlValue::Text(text) if text.trim().is_empty() => "empty".to_owned(),
         other if may_be_secret(path) => other.kind().to_owned(),
-        Value::Text(text) => format!("`{}`", shown(text)),
-        Value::Int(number) => number.to_string(),
-        Value::Float(number) => number.to_string(),
+        YamlValue::Text(text) => format!("`{}`", excerpt(text)),
+        YamlValue::Int(number) => number.to_string(),
+        YamlValue::Float(number) => number.to_string(),
         other => other.kind().to_owned(),
     };
-    Fault { line: node.line, problem: format!("{named} must be {expected}, not {found}") }
+    SettingsFault { line: node.line, problem: format!("{named} must be {expected}, not {found}") }
 }
 
 /// Connections and credentials hold passwords, also where nobody expects one: their values stay out of every message.
 fn may_be_secret(path: &str) -> bool {
-    const SECRET: [&str; 6] = ["key", "token", "secret", "password", "url", "ref"];
+    const SECRET_WORDS: [&str; 6] = ["key", "token", "secret", "password", "url", "ref"];
     let last = path.rsplit('.').next().unwrap_or(path).to_lowercase();
     ["connections", "llm.provider"].iter().any(|place| path.starts_with(place) && path != "llm.provider.backend")
-        || SECRET.iter().any(|word| last.contains(word))
+        || SECRET_WORDS.iter().any(|word| last.contains(word))
 }
 
 /// `url` without the name and password before its host.
@@ -167,13 +167,13 @@ pub(crate) fn without_login(url: &str) -> Cow<'_, str> {
 }
 
 /// Foreign text, short and on one line.
-pub(super) fn shown(text: &str) -> String {
+pub(super) fn excerpt(text: &str) -> String {
     let short: String = text.chars().take(60).collect();
     short.escape_debug().to_string()
 }
 
-pub(super) fn join(path: &str, key: &str) -> String {
-    let key = shown(key);
+pub(super) fn join_key(path: &str, key: &str) -> String {
+    let key = excerpt(key);
     if path.is_empty() { key } else { format!("{path}.{key}") }
 }
 
@@ -183,8 +183,8 @@ mod tests {
 
     #[test]
     fn nearest_finds_a_misspelling_among_few_names() {
-        assert_eq!(nearest("ordrs", &["users", "orders", "order_items"]), Some("orders"));
-        assert_eq!(nearest("orders", &["a", "", "customers"]), None);
+        assert_eq!(nearest_name("ordrs", &["users", "orders", "order_items"]), Some("orders"));
+        assert_eq!(nearest_name("orders", &["a", "", "customers"]), None);
     }
 
     #[test]
@@ -193,14 +193,14 @@ mod tests {
         let mut known: Vec<&str> = names.iter().map(String::as_str).collect();
         let wanted = "x".repeat(200);
         known.push(&wanted);
-        assert_eq!(nearest(&wanted, &known), None, "names at the end are not looked at");
+        assert_eq!(nearest_name(&wanted, &known), None, "names at the end are not looked at");
         known.rotate_right(1);
-        assert_eq!(nearest(&wanted, &known), Some(wanted.as_str()));
+        assert_eq!(nearest_name(&wanted, &known), Some(wanted.as_str()));
         // A table of an honest database is found wherever it is.
         let names: Vec<String> = (0..100_000).map(|n| format!("stg_{n}")).collect();
         let mut known: Vec<&str> = names.iter().map(String::as_str).collect();
         known.push("customers");
-        assert_eq!(nearest("custmers", &known), Some("customers"));
+        assert_eq!(nearest_name("custmers", &known), Some("customers"));
     }
 
     #[test]

@@ -1,34 +1,34 @@
 //! What the keys of `ktx.yaml` mean, with KTX's defaults.
 //!
-//! Which keys there are, and of which types, is in `keys`. It must not read files.
+//! Which keys there are, and of which types, is in `key_schema`. It must not read files.
 
 use std::collections::BTreeMap;
 
 use super::{
-    keys,
-    reader::{Fault, Section, nearest, shown},
+    key_schema,
+    reader::{SettingsFault, YamlSection, excerpt, nearest_name},
 };
-use crate::ingest::{source, yaml::Node};
+use crate::ingest::{source, yaml::YamlNode};
 
 /// Settings of a project.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Settings {
+pub struct ProjectSettings {
     /// Connections, in the order of the file.
     pub connections: Vec<Connection>,
     /// What runs the units.
     pub backend: Backend,
     /// Models by role, as aliases or full ids: Claude Code tells whether they exist.
-    pub models: BTreeMap<Role, String>,
+    pub models: BTreeMap<ModelRole, String>,
     /// Adapters that may run; `None` means all.
     pub adapters: Option<Vec<String>>,
     /// `ingest.allowHidden`: hidden directories of the project that connections may read.
     pub hidden_paths: Vec<String>,
     /// How units run.
-    pub work_units: WorkUnits,
+    pub work_units: WorkUnitSettings,
     /// How limits of the service are met.
-    pub rate_limit: RateLimit,
+    pub rate_limit: RateLimitSettings,
     /// Line of `ktx.yaml` of each value that it sets, by dotted key; the connections apart.
-    pub lines: BTreeMap<String, u64>,
+    pub key_lines: BTreeMap<String, u64>,
 }
 
 /// One connection.
@@ -39,7 +39,7 @@ pub struct Connection {
     /// Its driver, if it names one.
     pub driver: Option<String>,
     /// Where its files are.
-    pub source: Option<SourceAt>,
+    pub source: Option<SourceLocation>,
     /// Folder inside the source, if only a part is meant, or the file of a database (`path`).
     pub subdir: Option<String>,
     /// Branch of the repository that is meant, for KTX, which clones it.
@@ -52,7 +52,7 @@ pub struct Connection {
 
 /// Where the files of a connection are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SourceAt {
+pub enum SourceLocation {
     /// `source_dir`: a directory, relative to the project.
     Dir(String),
     /// `repoUrl` or `repo_url`.
@@ -66,7 +66,7 @@ pub enum Backend {
     #[default]
     ClaudeCode,
     /// A backend of KTX that does not run here.
-    Other {
+    Unsupported {
         /// The key that says so.
         key: &'static str,
         /// Its value.
@@ -78,7 +78,7 @@ pub enum Backend {
 
 /// What a model is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Role {
+pub enum ModelRole {
     /// Whatever has no model of its own.
     Default,
     /// Sorting pages before the units.
@@ -93,13 +93,13 @@ pub enum Role {
     Repair,
 }
 
-impl Role {
+impl ModelRole {
     /// Every role, in KTX's order.
     pub const ALL: [Self; 6] =
         [Self::Default, Self::Triage, Self::CandidateExtraction, Self::Curator, Self::Reconcile, Self::Repair];
 
     /// As `llm.models` spells it.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Default => "default",
             Self::Triage => "triage",
@@ -113,24 +113,24 @@ impl Role {
 
 /// `ingest.workUnits`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WorkUnits {
+pub struct WorkUnitSettings {
     /// Turns of one attempt.
     pub step_budget: u32,
     /// Units that may run at once.
     pub max_concurrency: u32,
     /// What a failed unit means for the others.
-    pub failure_mode: FailureMode,
+    pub failure_mode: FailureModeSetting,
 }
 
-impl Default for WorkUnits {
+impl Default for WorkUnitSettings {
     fn default() -> Self {
-        Self { step_budget: 40, max_concurrency: 1, failure_mode: FailureMode::Continue }
+        Self { step_budget: 40, max_concurrency: 1, failure_mode: FailureModeSetting::Continue }
     }
 }
 
 /// What a failed unit means for the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FailureMode {
+pub enum FailureModeSetting {
     /// Nothing new is started.
     Abort,
     /// Nothing.
@@ -138,7 +138,7 @@ pub enum FailureMode {
     Continue,
 }
 
-impl FailureMode {
+impl FailureModeSetting {
     /// As `ktx.yaml` spells it.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -150,7 +150,7 @@ impl FailureMode {
 
 /// `ingest.rateLimit`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct RateLimit {
+pub struct RateLimitSettings {
     /// Whether limits pace the run at all.
     pub enabled: bool,
     /// Share of a usage window from which on fewer units run.
@@ -160,24 +160,24 @@ pub struct RateLimit {
     /// Longest single wait, in milliseconds.
     pub max_wait_ms: Option<u32>,
     /// Retries after a refusal.
-    pub retry: Retry,
+    pub retry: RetrySettings,
 }
 
-impl Default for RateLimit {
+impl Default for RateLimitSettings {
     fn default() -> Self {
         Self {
             enabled: true,
             throttle_threshold: 0.8,
             min_concurrency_under_pressure: 1,
             max_wait_ms: None,
-            retry: Retry::default(),
+            retry: RetrySettings::default(),
         }
     }
 }
 
 /// `ingest.rateLimit.retry`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Retry {
+pub struct RetrySettings {
     /// Tries in all, the first included.
     pub max_attempts: u32,
     /// First wait, in milliseconds.
@@ -188,41 +188,41 @@ pub struct Retry {
     pub jitter: bool,
 }
 
-impl Default for Retry {
+impl Default for RetrySettings {
     fn default() -> Self {
         Self { max_attempts: 6, base_delay_ms: 1_000, max_delay_ms: 60_000, jitter: true }
     }
 }
 
-impl Settings {
+impl ProjectSettings {
     /// The model of `role`, else the default one; `None` leaves the choice to Claude Code.
-    pub fn model(&self, role: Role) -> Option<&str> {
-        self.model_of(role).map(|(_, model)| model)
+    pub fn model(&self, role: ModelRole) -> Option<&str> {
+        self.model_with_role(role).map(|(_, model)| model)
     }
 
     /// As [`model`](Self::model), with the role that it was written for.
-    pub fn model_of(&self, role: Role) -> Option<(Role, &str)> {
-        [role, Role::Default].into_iter().find_map(|role| Some((role, self.models.get(&role)?.as_str())))
+    pub fn model_with_role(&self, role: ModelRole) -> Option<(ModelRole, &str)> {
+        [role, ModelRole::Default].into_iter().find_map(|role| Some((role, self.models.get(&role)?.as_str())))
     }
 }
 
 /// Values of `llm.provider.backend`.
-pub(super) const PROVIDERS: &[&str] = &["none", "anthropic", "vertex", "gateway", CLAUDE_CODE, "codex"];
+pub(super) const PROVIDER_BACKENDS: &[&str] = &["none", "anthropic", "vertex", "gateway", CLAUDE_CODE, "codex"];
 /// Values of `llm.agentRunner.backend`.
-pub(super) const RUNNERS: &[&str] = &[CLAUDE_CODE, "ai-sdk"];
+pub(super) const RUNNER_BACKENDS: &[&str] = &[CLAUDE_CODE, "ai-sdk"];
 
 const CLAUDE_CODE: &str = "claude-code";
 
 /// Reads the tree of a `ktx.yaml`; the second part are warnings.
-pub(super) fn read(tree: &Node) -> Result<(Settings, Vec<String>), Fault> {
-    let keys::Checked { mut warnings, lines } = keys::check(tree)?;
-    let top = Section::of(tree);
+pub(super) fn parse_settings(tree: &YamlNode) -> Result<(ProjectSettings, Vec<String>), SettingsFault> {
+    let key_schema::CheckedKeys { mut warnings, lines } = key_schema::check_keys(tree)?;
+    let top = YamlSection::from_node(tree);
     let (llm, ingest) = (top.section("llm"), top.section("ingest"));
     if let Some(node) = llm.get("promptCaching") {
         let line = node.line;
         warnings.push(format!("line {line}: llm.promptCaching has no effect: Claude Code decides what it caches"));
     }
-    let settings = Settings {
+    let settings = ProjectSettings {
         connections: top.section("connections").entries().map(|entry| connection(&entry.key, &entry.value)).collect(),
         backend: backend(llm),
         models: models(llm.section("models")),
@@ -230,14 +230,14 @@ pub(super) fn read(tree: &Node) -> Result<(Settings, Vec<String>), Fault> {
         hidden_paths: ingest.texts("allowHidden").into_iter().flatten().map(|(path, _)| path.to_owned()).collect(),
         work_units: work_units(ingest.section("workUnits")),
         rate_limit: rate_limit(ingest.section("rateLimit")),
-        lines,
+        key_lines: lines,
     };
     Ok((settings, warnings))
 }
 
-fn connection(id: &str, node: &Node) -> Connection {
-    let section = Section::of(node);
-    let at = |section: Section<'_>, key: &str| section.text(key).map(|(text, _)| text.to_owned());
+fn connection(id: &str, node: &YamlNode) -> Connection {
+    let section = YamlSection::from_node(node);
+    let at = |section: YamlSection<'_>, key: &str| section.text(key).map(|(text, _)| text.to_owned());
     let text = |key: &str| at(section, key);
     // KTX keeps the repository of a MetricFlow connection in a section of its own.
     let flow = section.section("metricflow");
@@ -245,7 +245,7 @@ fn connection(id: &str, node: &Node) -> Connection {
     Connection {
         id: id.to_owned(),
         driver: text("driver"),
-        source: text("source_dir").map(SourceAt::Dir).or(url.map(SourceAt::Url)),
+        source: text("source_dir").map(SourceLocation::Dir).or(url.map(SourceLocation::Url)),
         subdir: text("path").or_else(|| at(flow, "path")),
         branch: text("branch").or_else(|| at(flow, "branch")),
         url: text("url"),
@@ -254,7 +254,7 @@ fn connection(id: &str, node: &Node) -> Connection {
 }
 
 /// The seeds put the choice in `llm.agentRunner`, KTX in `llm.provider`. The runner is the more exact of the two.
-fn backend(llm: Section<'_>) -> Backend {
+fn backend(llm: YamlSection<'_>) -> Backend {
     let of = |section| llm.section(section).text("backend");
     let (key, (name, line)) = match (of("agentRunner"), of("provider")) {
         (Some(found), _) => ("llm.agentRunner.backend", found),
@@ -263,13 +263,13 @@ fn backend(llm: Section<'_>) -> Backend {
     };
     match name {
         CLAUDE_CODE => Backend::ClaudeCode,
-        other => Backend::Other { key, name: other.to_owned(), line },
+        other => Backend::Unsupported { key, name: other.to_owned(), line },
     }
 }
 
-fn models(section: Section<'_>) -> BTreeMap<Role, String> {
-    let model = |role: Role| Some((role, section.text(role.word())?.0.trim().to_owned()));
-    Role::ALL.into_iter().filter_map(model).collect()
+fn models(section: YamlSection<'_>) -> BTreeMap<ModelRole, String> {
+    let model = |role: ModelRole| Some((role, section.text(role.as_str())?.0.trim().to_owned()));
+    ModelRole::ALL.into_iter().filter_map(model).collect()
 }
 
 /// Adapters of KTX that may stand in `ingest.adapters` whether or not they exist here.
@@ -291,41 +291,42 @@ const KTX_ADAPTERS: &[&str] = &[
     "tableau",
 ];
 
-fn adapters(ingest: Section<'_>, warnings: &mut Vec<String>) -> Option<Vec<String>> {
+fn adapters(ingest: YamlSection<'_>, warnings: &mut Vec<String>) -> Option<Vec<String>> {
     let names = ingest.texts("adapters")?;
-    let known: Vec<&str> = source::names().chain(KTX_ADAPTERS.iter().copied()).collect();
+    let known: Vec<&str> = source::adapter_names().chain(KTX_ADAPTERS.iter().copied()).collect();
     for (name, line) in names.iter().filter(|(name, _)| !known.contains(name)) {
-        let hint = nearest(name, &known).map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
-        warnings.push(format!("line {line}: ingest.adapters names `{}`, which nobody knows{hint}", shown(name)));
+        let hint = nearest_name(name, &known).map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
+        warnings.push(format!("line {line}: ingest.adapters names `{}`, which nobody knows{hint}", excerpt(name)));
     }
     let names: Vec<_> = names.into_iter().map(|(name, _)| name.to_owned()).collect();
     (!names.is_empty()).then_some(names)
 }
 
-fn work_units(section: Section<'_>) -> WorkUnits {
-    let default = WorkUnits::default();
-    let mode = |word| [FailureMode::Abort, FailureMode::Continue].into_iter().find(|mode| mode.as_str() == word);
-    WorkUnits {
-        step_budget: section.whole("stepBudget").unwrap_or(default.step_budget),
-        max_concurrency: section.whole("maxConcurrency").unwrap_or(default.max_concurrency),
+fn work_units(section: YamlSection<'_>) -> WorkUnitSettings {
+    let default = WorkUnitSettings::default();
+    let mode =
+        |word| [FailureModeSetting::Abort, FailureModeSetting::Continue].into_iter().find(|mode| mode.as_str() == word);
+    WorkUnitSettings {
+        step_budget: section.integer("stepBudget").unwrap_or(default.step_budget),
+        max_concurrency: section.integer("maxConcurrency").unwrap_or(default.max_concurrency),
         failure_mode: section.text("failureMode").and_then(|(word, _)| mode(word)).unwrap_or(default.failure_mode),
     }
 }
 
-fn rate_limit(section: Section<'_>) -> RateLimit {
+fn rate_limit(section: YamlSection<'_>) -> RateLimitSettings {
     let retry = section.section("retry");
-    let default = RateLimit::default();
-    RateLimit {
+    let default = RateLimitSettings::default();
+    RateLimitSettings {
         enabled: section.boolean("enabled").unwrap_or(default.enabled),
         throttle_threshold: section.number("throttleThreshold").unwrap_or(default.throttle_threshold),
         min_concurrency_under_pressure: section
-            .whole("minConcurrencyUnderPressure")
+            .integer("minConcurrencyUnderPressure")
             .unwrap_or(default.min_concurrency_under_pressure),
-        max_wait_ms: section.whole("maxWaitMs"),
-        retry: Retry {
-            max_attempts: retry.whole("maxAttempts").unwrap_or(default.retry.max_attempts),
-            base_delay_ms: retry.whole("baseDelayMs").unwrap_or(default.retry.base_delay_ms),
-            max_delay_ms: retry.whole("maxDelayMs").unwrap_or(default.retry.max_delay_ms),
+        max_wait_ms: section.integer("maxWaitMs"),
+        retry: RetrySettings {
+            max_attempts: retry.integer("maxAttempts").unwrap_or(default.retry.max_attempts),
+            base_delay_ms: retry.integer("baseDelayMs").unwrap_or(default.retry.base_delay_ms),
+            max_delay_ms: retry.integer("maxDelayMs").unwrap_or(default.retry.max_delay_ms),
             jitter: retry.boolean("jitter").unwrap_or(default.retry.jitter),
         },
     }

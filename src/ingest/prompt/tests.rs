@@ -5,14 +5,14 @@ use proptest::prelude::*;
 use super::*;
 
 /// Most characters of what is not the unit's own raw files and dependencies: the shares and the fixed words around them.
-const MOST: usize = PROMPT_LIMIT * 2 / 3;
+const MOST: usize = MAX_PROMPT_CHARS * 2 / 3;
 
-fn unit(prior: Vec<Prior>) -> WorkUnit {
-    WorkUnit { prior, ..WorkUnit::default() }
+fn unit(prior: Vec<PriorProvenance>) -> WorkUnit {
+    WorkUnit { prior_provenance: prior, ..WorkUnit::default() }
 }
 
-fn prior(kind: &str, key: &str) -> Prior {
-    Prior { kind: kind.into(), key: key.into(), path: "a.md".into(), ..Prior::default() }
+fn prior(kind: &str, key: &str) -> PriorProvenance {
+    PriorProvenance { kind: kind.into(), key: key.into(), path: "a.md".into(), ..PriorProvenance::default() }
 }
 
 fn pages(count: usize, summary: &str) -> Vec<(String, String)> {
@@ -30,10 +30,10 @@ fn index(prompt: &str) -> Vec<&str> {
 
 #[test]
 fn prompt_below_its_shares_lists_everything() {
-    let around = Surroundings {
-        wiki: pages(100, "A page"),
+    let around = ProjectContext {
+        wiki_pages: pages(100, "A page"),
         semantic_layer: vec![sources("warehouse", &["orders", "users"]), sources("bi", &["sales"])],
-        ..Surroundings::default()
+        ..ProjectContext::default()
     };
     let text = user(&unit(vec![prior("wiki", "page-00099")]), &around);
     assert_eq!(index(&text).len(), 100);
@@ -44,14 +44,14 @@ fn prompt_below_its_shares_lists_everything() {
 
 #[test]
 fn wiki_index_beyond_its_share_begins_with_touched_pages() {
-    let around = Surroundings { wiki: pages(10_000, &"word ".repeat(38)), ..Surroundings::default() };
+    let around = ProjectContext { wiki_pages: pages(10_000, &"word ".repeat(38)), ..ProjectContext::default() };
     let text = user(&unit(vec![prior("wiki", "page-09000"), prior("sl", "page-08000")]), &around);
     let lines = index(&text);
     assert!(lines[0].starts_with("- page-09000: ") && lines[1].starts_with("- page-00000: "), "{:?}", &lines[..2]);
     let more = 10_000 - (lines.len() - 1);
     assert_eq!(lines.last(), Some(&format!("{more} more pages; find them with wiki_search").as_str()));
     let chars = lines.join("\n").chars().count();
-    assert!((WIKI_SHARE - 2 * SUMMARY..=WIKI_SHARE).contains(&chars), "{chars}");
+    assert!((MAX_WIKI_CHARS - 2 * MAX_SUMMARY_CHARS..=MAX_WIKI_CHARS).contains(&chars), "{chars}");
 }
 
 #[test]
@@ -66,21 +66,21 @@ fn layer_index_beyond_its_share_keeps_touched_sources() {
     assert!(warehouse.starts_with("## warehouse\n- source_00000\n- source_00001\n"), "{warehouse}");
     let more = 10_010 - text.matches("- source_").count();
     assert_eq!(bi, format!("- source_00007\n{more} more sources; find them with sl_discover"));
-    assert!(text.chars().count() <= LAYER_SHARE);
+    assert!(text.chars().count() <= MAX_LAYER_CHARS);
 }
 
 #[test]
 fn every_target_connection_is_listed_with_or_without_sources() {
     let read_only = ConnectionSources { is_target: false, ..sources("bi", &["sales"]) };
     let semantic_layer = vec![sources("orbit", &[]), sources("wh", &["orders"]), read_only];
-    let around = Surroundings { semantic_layer, ..Surroundings::default() };
+    let around = ProjectContext { semantic_layer, ..ProjectContext::default() };
     let layer = "# Semantic Layer Sources\n## orbit\n(no sources yet)\n## wh\n- orders\n## bi (read only)\n- sales";
     let text = user(&unit(Vec::new()), &around);
     assert!(text.contains(&format!("{layer}\n\n---")), "{text}");
     // The reconcile step as well.
-    let reconcile = crate::ingest::reconcile::Stage::default().into_unit();
-    let job = Job { id: String::new(), sync_id: String::new() };
-    let text = write(&reconcile, &job, &Instructions::default(), &[], &around, Amended::No).user;
+    let reconcile = crate::ingest::reconcile::StageIndex::default().into_unit();
+    let job = KtxJob { id: String::new(), sync_id: String::new() };
+    let text = build_prompt(&reconcile, &job, &Instructions::default(), &[], &around, PromptAmendment::Unchanged).user;
     assert!(text.starts_with("# Stage Index\n") && text.ends_with(layer), "{text}");
 }
 
@@ -98,27 +98,27 @@ fn connections_stay_listed_where_sources_do_not_fit() {
     let (connections, sources) = (text.matches("## ").count(), text.matches("- s").count());
     let (connections, sources) = (layer.len() - connections, 19_000 - sources);
     let end = format!("\n{connections} more connections and {sources} more sources; find them with sl_discover");
-    assert!(text.ends_with(&end) && text.chars().count() <= LAYER_SHARE, "{}", &text[text.len() - 200..]);
+    assert!(text.ends_with(&end) && text.chars().count() <= MAX_LAYER_CHARS, "{}", &text[text.len() - 200..]);
 }
 
 #[test]
 fn indexes_are_cut_only_beyond_their_shares() {
-    let small = Surroundings { wiki: pages(100, "A page"), ..Surroundings::default() };
-    assert!(!small.is_wiki_cut() && !small.is_layer_cut());
-    let large = Surroundings { wiki: pages(1_250, &"word ".repeat(38)), ..Surroundings::default() };
-    assert!(large.is_wiki_cut() && !large.is_layer_cut());
+    let small = ProjectContext { wiki_pages: pages(100, "A page"), ..ProjectContext::default() };
+    assert!(!small.is_wiki_truncated() && !small.is_layer_truncated());
+    let large = ProjectContext { wiki_pages: pages(1_250, &"word ".repeat(38)), ..ProjectContext::default() };
+    assert!(large.is_wiki_truncated() && !large.is_layer_truncated());
     let names = (0..10_000).map(|name| format!("source_{name:05}")).collect();
     let semantic_layer = vec![ConnectionSources { names, ..sources("wh", &[]) }];
-    assert!(Surroundings { semantic_layer, ..small }.is_layer_cut());
+    assert!(ProjectContext { semantic_layer, ..small }.is_layer_truncated());
 }
 
 #[test]
-fn long_names_cost_their_own_place_only() {
-    let peers: Vec<Arc<str>> = ["a.md".into(), "x".repeat(PEERS_SHARE).into(), "b.md".into()].into();
+fn long_names_do_not_displace_others() {
+    let peers: Vec<Arc<str>> = ["a.md".into(), "x".repeat(MAX_PEERS_CHARS).into(), "b.md".into()].into();
     assert_eq!(super::peers(&peers), "- a.md\n- b.md\n1 more peer files omitted");
     assert_eq!(notes(Some(" short ")), "short");
-    let long = notes(Some(&"n".repeat(NOTES_SHARE + 1)));
-    assert!(long.chars().count() <= NOTES_SHARE && long.ends_with("n…\n81 more characters omitted"));
+    let long = notes(Some(&"n".repeat(MAX_NOTES_CHARS + 1)));
+    assert!(long.chars().count() <= MAX_NOTES_CHARS && long.ends_with("n…\n81 more characters omitted"));
 }
 
 proptest! {
@@ -140,11 +140,11 @@ proptest! {
         let of = |(place, id): (usize, String)| super::tests::sources(&id, if place % 2 == 0 { &["s"] } else { &[] });
         let mut layer: Vec<_> = connections.map(of).collect();
         layer.push(ConnectionSources { names: names(sources, lengths[2], "s"), ..super::tests::sources("w", &[]) });
-        let prior = names(prior, lengths[3], "k").into_iter().map(|key| Prior { key, kind: "wiki".into(), ..Prior::default() });
+        let prior = names(prior, lengths[3], "k").into_iter().map(|key| PriorProvenance { key, kind: "wiki".into(), ..PriorProvenance::default() });
         let peers = names(peers, lengths[4], "f").into_iter().map(Arc::from).collect();
         let notes = Some(char.to_string().repeat(lengths[0] * 100));
-        let unit = WorkUnit { prior: prior.collect(), peer_file_index: peers, notes, ..WorkUnit::default() };
-        let text = user(&unit, &Surroundings { wiki, semantic_layer: layer, ..Surroundings::default() });
+        let unit = WorkUnit { prior_provenance: prior.collect(), peer_file_index: peers, notes, ..WorkUnit::default() };
+        let text = user(&unit, &ProjectContext { wiki_pages: wiki, semantic_layer: layer, ..ProjectContext::default() });
         prop_assert!(text.chars().count() <= MOST, "{}", text.chars().count());
     }
 }

@@ -6,7 +6,7 @@
 use std::cmp::Ordering;
 
 /// Compares two names.
-pub(super) fn names(a: &str, b: &str) -> Ordering {
+pub(super) fn compare_names(a: &str, b: &str) -> Ordering {
     a.chars().map(weight).cmp(b.chars().map(weight)).then_with(|| case(a, b)).then_with(|| a.cmp(b))
 }
 
@@ -30,9 +30,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_stand_as_in_a_dictionary() {
+    fn names_sort_in_dictionary_order() {
         let mut given = ["orders2", "Orders", "orders", "orders_v2", "orders-v2", "b", "A", "a"];
-        given.sort_by(|a, b| names(a, b));
+        given.sort_by(|a, b| compare_names(a, b));
         assert_eq!(given, ["a", "A", "b", "orders", "Orders", "orders_v2", "orders-v2", "orders2"]);
     }
 }

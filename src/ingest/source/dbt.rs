@@ -3,77 +3,78 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Adapter, Chunk, Chunks, Origin, RawFile, Tree, depend, peers, shared,
-    slug::{stem, unique_keys},
-    tree::{Wanted, has_extension},
+    ChunkedSource, ProjectConnection, RawFile, SourceAdapter, SourceTree, UnitChunk, add_dependencies, peers,
+    shared_names,
+    slug::{unique_keys, without_extension},
+    tree::{WalkFilter, has_extension},
 };
 
 /// dbt projects.
 #[derive(Debug)]
-pub(crate) struct Dbt;
+pub(crate) struct DbtAdapter;
 
 /// Most YAML files of a single unit.
-const WHOLE: usize = 25;
+const MAX_SINGLE_UNIT_FILES: usize = 25;
 /// Beginnings of lines of YAML that describe something.
 const DESCRIBES: [&str; 8] =
     ["models:", "sources:", "seeds:", "snapshots:", "exposures:", "metrics:", "semantic_models:", "macros:"];
 /// Folders that dbt makes itself.
-const GENERATED: &[&str] = &["target/", "dbt_packages/", "dbt_modules/", "logs/"];
+const GENERATED_DIRS: &[&str] = &["target/", "dbt_packages/", "dbt_modules/", "logs/"];
 
-impl Adapter for Dbt {
+impl SourceAdapter for DbtAdapter {
     fn name(&self) -> &'static str {
         "dbt"
     }
 
-    fn takes(&self, path: &str) -> bool {
-        has_extension(path, &["yml", "yaml"]) && !GENERATED.iter().any(|folder| path.starts_with(folder))
+    fn accepts_file(&self, path: &str) -> bool {
+        has_extension(path, &["yml", "yaml"]) && !GENERATED_DIRS.iter().any(|folder| path.starts_with(folder))
     }
 
-    fn detect(&self, tree: &Tree) -> Result<(), String> {
+    fn detect(&self, tree: &SourceTree) -> Result<(), String> {
         match manifest(tree) {
             Some(_) => Ok(()),
             None => Err("has no dbt_project.yml; point source_dir at the folder of the dbt project".into()),
         }
     }
 
-    fn chunk(&self, tree: &Tree, _: Origin<'_>) -> Result<Chunks, String> {
+    fn chunk(&self, tree: &SourceTree, _: ProjectConnection<'_>) -> Result<ChunkedSource, String> {
         let paths: Vec<&str> = tree.files.iter().map(|file| file.path.as_str()).collect();
         let models: Vec<&str> = paths.iter().filter(|path| path.starts_with("models/")).copied().collect();
-        if paths.len() <= WHOLE || models.is_empty() {
-            let whole = Chunk {
+        if paths.len() <= MAX_SINGLE_UNIT_FILES || models.is_empty() {
+            let whole = UnitChunk {
                 key: "dbt-all".into(),
                 raw_files: paths.iter().map(|path| (*path).to_owned()).collect(),
-                ..Chunk::default()
+                ..UnitChunk::default()
             };
-            return Ok(Chunks { units: vec![whole], warnings: unread(tree).into_iter().collect() });
+            return Ok(ChunkedSource { units: vec![whole], warnings: unread(tree).into_iter().collect() });
         }
         let manifest = manifest(tree).map(|file| file.path.as_str());
         let elsewhere = paths.len() - models.len() - usize::from(manifest.is_some());
         let warnings = (elsewhere > 0).then(|| {
             format!(
-                "{elsewhere} YAML files outside models/ are in no unit, as the project has more than {WHOLE} of them"
+                "{elsewhere} YAML files outside models/ are in no unit, as the project has more than {MAX_SINGLE_UNIT_FILES} of them"
             )
         });
-        let all = shared(paths.iter().copied().filter(|path| Some(*path) != manifest));
-        let units = unique_keys("dbt", &models, stem)
+        let all = shared_names(paths.iter().copied().filter(|path| Some(*path) != manifest));
+        let units = unique_keys("dbt", &models, without_extension)
             .into_iter()
             .zip(&models)
-            .map(|(key, path)| Chunk {
+            .map(|(key, path)| UnitChunk {
                 key,
                 label: Some((*path).to_owned()),
                 raw_files: vec![(*path).to_owned()],
                 dependency_paths: manifest.map(str::to_owned).into_iter().collect(),
                 peer_file_index: peers(&all, &BTreeSet::from([*path])),
-                ..Chunk::default()
+                ..UnitChunk::default()
             })
             .collect();
-        Ok(Chunks { units, warnings: warnings.into_iter().collect() })
+        Ok(ChunkedSource { units, warnings: warnings.into_iter().collect() })
     }
 
     /// The files of a dbt project explain each other: a unit runs for its neighbours, too, and may read those that
     /// changed.
-    fn resync(&self, units: Vec<Chunk>, touched: &BTreeSet<&str>) -> Vec<Chunk> {
-        units.into_iter().filter_map(|unit| cut_down(unit, touched)).collect()
+    fn narrow_units(&self, units: Vec<UnitChunk>, touched: &BTreeSet<&str>) -> Vec<UnitChunk> {
+        units.into_iter().filter_map(|unit| narrow_dbt_unit(unit, touched)).collect()
     }
 
     fn skills(&self) -> &'static [&'static str] {
@@ -81,16 +82,16 @@ impl Adapter for Dbt {
     }
 }
 
-fn cut_down(mut unit: Chunk, touched: &BTreeSet<&str>) -> Option<Chunk> {
+fn narrow_dbt_unit(mut unit: UnitChunk, touched: &BTreeSet<&str>) -> Option<UnitChunk> {
     let is_touched = |path: &str| touched.contains(path);
     let neighbours: Vec<String> =
         unit.peer_file_index.iter().filter(|path| is_touched(path)).map(|path| path.to_string()).collect();
     let (changed, unchanged): (Vec<_>, Vec<_>) = unit.raw_files.iter().cloned().partition(|path| is_touched(path));
     if !changed.is_empty() {
         unit.raw_files = changed;
-        depend(&mut unit, unchanged.into_iter().chain(neighbours));
+        add_dependencies(&mut unit, unchanged.into_iter().chain(neighbours));
     } else if !neighbours.is_empty() || unit.dependency_paths.iter().any(|path| is_touched(path)) {
-        depend(&mut unit, neighbours);
+        add_dependencies(&mut unit, neighbours);
     } else {
         return None;
     }
@@ -98,10 +99,10 @@ fn cut_down(mut unit: Chunk, touched: &BTreeSet<&str>) -> Option<Chunk> {
 }
 
 /// A warning about models that no YAML describes, where only SQL and doc blocks do. KTX does not read those, either.
-fn unread(tree: &Tree) -> Option<String> {
+fn unread(tree: &SourceTree) -> Option<String> {
     let others = tree.files.iter().filter(|file| !matches!(file.path.as_str(), "dbt_project.yml" | "dbt_project.yaml"));
     let describes = |file: &RawFile| {
-        tree.text(&file.path)
+        tree.read_text(&file.path)
             .is_ok_and(|text| text.lines().any(|line| DESCRIBES.iter().any(|key| line.starts_with(key))))
     };
     if others.into_iter().any(describes) {
@@ -109,7 +110,10 @@ fn unread(tree: &Tree) -> Option<String> {
     }
     let takes = |path: &str| has_extension(path, &["sql", "md"]) && path.starts_with("models/");
     let enters = |path: &str| path == "models" || path.starts_with("models/");
-    let unread = Tree::walk_where(&tree.root, Wanted { takes: &takes, enters: &enters }).ok()?.files.len();
+    let unread = SourceTree::walk_filtered(&tree.root, WalkFilter { accepts_file: &takes, accepts_dir: &enters })
+        .ok()?
+        .files
+        .len();
     (unread > 0).then(|| {
         "only YAML of a dbt project is read, as in KTX: no YAML file describes its models, and SQL models and doc blocks are \
          in no unit; describe the models in YAML, for example models/schema.yml"
@@ -117,7 +121,7 @@ fn unread(tree: &Tree) -> Option<String> {
     })
 }
 
-fn manifest(tree: &Tree) -> Option<&RawFile> {
+fn manifest(tree: &SourceTree) -> Option<&RawFile> {
     tree.files.iter().find(|file| matches!(file.path.as_str(), "dbt_project.yml" | "dbt_project.yaml"))
 }
 
@@ -128,7 +132,7 @@ mod tests {
     use super::*;
     use crate::ingest::source::tests::anywhere;
 
-    fn project(models: usize, others: usize) -> (tempfile::TempDir, Tree) {
+    fn project(models: usize, others: usize) -> (tempfile::TempDir, SourceTree) {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("models/marts")).unwrap();
         fs::create_dir_all(dir.path().join("target")).unwrap();
@@ -140,14 +144,14 @@ mod tests {
         for n in 0..others {
             fs::write(dir.path().join(format!("seed{n}.yaml")), "x: 1").unwrap();
         }
-        let tree = Tree::walk(dir.path(), &|path| Dbt.takes(path)).unwrap();
+        let tree = SourceTree::walk(dir.path(), &|path| DbtAdapter.accepts_file(path)).unwrap();
         (dir, tree)
     }
 
     #[test]
     fn a_small_project_is_one_unit() {
         let (_dir, tree) = project(23, 1);
-        let chunks = Dbt.chunk(&tree, anywhere()).unwrap();
+        let chunks = DbtAdapter.chunk(&tree, anywhere()).unwrap();
         assert_eq!(chunks.units.len(), 1);
         assert_eq!(chunks.units[0].key, "dbt-all");
         assert_eq!(chunks.units[0].raw_files.len(), 25);
@@ -157,7 +161,7 @@ mod tests {
     #[test]
     fn a_large_one_is_a_unit_per_model_file() {
         let (_dir, tree) = project(24, 1);
-        let chunks = Dbt.chunk(&tree, anywhere()).unwrap();
+        let chunks = DbtAdapter.chunk(&tree, anywhere()).unwrap();
         assert_eq!(chunks.units.len(), 24);
         let first = &chunks.units[0];
         assert_eq!(first.key, "dbt-models-marts-m000");
@@ -171,20 +175,22 @@ mod tests {
     #[test]
     fn the_peer_index_ends_at_two_hundred() {
         let (_dir, tree) = project(230, 0);
-        assert_eq!(Dbt.chunk(&tree, anywhere()).unwrap().units[0].peer_file_index.len(), 200);
+        assert_eq!(DbtAdapter.chunk(&tree, anywhere()).unwrap().units[0].peer_file_index.len(), 200);
     }
 
     #[test]
-    fn without_its_manifest_it_is_no_dbt_project() {
+    fn directory_without_dbt_project_file_is_rejected() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("schema.yml"), "x: 1").unwrap();
-        let problem = Dbt.detect(&Tree::walk(dir.path(), &|path| Dbt.takes(path)).unwrap()).unwrap_err();
+        let problem = DbtAdapter
+            .detect(&SourceTree::walk(dir.path(), &|path| DbtAdapter.accepts_file(path)).unwrap())
+            .unwrap_err();
         assert!(problem.contains("dbt_project.yml"), "{problem}");
     }
     #[test]
     fn many_files_without_a_model_are_one_unit() {
         let (_dir, tree) = project(0, 30);
-        let chunks = Dbt.chunk(&tree, anywhere()).unwrap();
+        let chunks = DbtAdapter.chunk(&tree, anywhere()).unwrap();
         assert_eq!(chunks.units.len(), 1);
         assert_eq!((chunks.units[0].key.as_str(), chunks.units[0].raw_files.len()), ("dbt-all", 31));
     }
@@ -193,8 +199,8 @@ mod tests {
     fn sql_models_without_yaml_are_a_warning() {
         let (dir, _) = project(0, 0);
         let warnings = || {
-            let tree = Tree::walk(dir.path(), &|path| Dbt.takes(path)).unwrap();
-            Dbt.chunk(&tree, anywhere()).unwrap().warnings
+            let tree = SourceTree::walk(dir.path(), &|path| DbtAdapter.accepts_file(path)).unwrap();
+            DbtAdapter.chunk(&tree, anywhere()).unwrap().warnings
         };
         assert!(warnings().is_empty(), "there is nothing to read");
         fs::write(dir.path().join("models/orders.sql"), "select 1").unwrap();
@@ -207,8 +213,8 @@ mod tests {
     #[test]
     fn a_change_runs_the_small_project_for_what_changed() {
         let (_dir, tree) = project(2, 0);
-        let units = Dbt.chunk(&tree, anywhere()).unwrap().units;
-        let left = Dbt.resync(units, &BTreeSet::from(["models/marts/m001.yml"]));
+        let units = DbtAdapter.chunk(&tree, anywhere()).unwrap().units;
+        let left = DbtAdapter.narrow_units(units, &BTreeSet::from(["models/marts/m001.yml"]));
         assert_eq!(left[0].raw_files, ["models/marts/m001.yml"]);
         assert_eq!(left[0].dependency_paths, ["dbt_project.yml", "models/marts/m000.yml"]);
     }
@@ -217,8 +223,8 @@ mod tests {
     fn a_change_runs_the_neighbours_in_a_large_project() {
         let (_dir, tree) = project(26, 1);
         let units = |touched: &str| {
-            let units = Dbt.chunk(&tree, anywhere()).unwrap().units;
-            Dbt.resync(units, &BTreeSet::from([touched]))
+            let units = DbtAdapter.chunk(&tree, anywhere()).unwrap().units;
+            DbtAdapter.narrow_units(units, &BTreeSet::from([touched]))
         };
         let left = units("seed0.yaml");
         assert_eq!(left.len(), 26);

@@ -3,32 +3,32 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Adapter, Chunk, Chunks, Origin, Tree, peers, shared,
-    slug::{stem, unique_keys},
+    ChunkedSource, ProjectConnection, SourceAdapter, SourceTree, UnitChunk, peers, shared_names,
+    slug::{unique_keys, without_extension},
     tree::has_extension,
 };
 
 /// Folders of installed packages and build output, whose texts do not describe the project.
-pub(in crate::ingest) const INSTALLED: [&str; 5] = [".venv", "node_modules", "target", "vendor", "venv"];
+pub(in crate::ingest) const DEPENDENCY_DIRS: [&str; 5] = [".venv", "node_modules", "target", "vendor", "venv"];
 
 /// Plain documents, one unit each.
 #[derive(Debug)]
-pub(crate) struct Docs;
+pub(crate) struct DocsAdapter;
 
-impl Adapter for Docs {
+impl SourceAdapter for DocsAdapter {
     fn name(&self) -> &'static str {
         "docs"
     }
 
-    fn takes(&self, path: &str) -> bool {
+    fn accepts_file(&self, path: &str) -> bool {
         has_extension(path, &["md", "markdown", "txt"])
     }
 
-    fn enters(&self, path: &str) -> bool {
-        !INSTALLED.contains(&path.rsplit('/').next().unwrap_or_default())
+    fn accepts_dir(&self, path: &str) -> bool {
+        !DEPENDENCY_DIRS.contains(&path.rsplit('/').next().unwrap_or_default())
     }
 
-    fn detect(&self, tree: &Tree) -> Result<(), String> {
+    fn detect(&self, tree: &SourceTree) -> Result<(), String> {
         if tree.files.is_empty() {
             Err("holds no .md, .markdown or .txt file; point source_dir at a folder that does".into())
         } else {
@@ -36,21 +36,21 @@ impl Adapter for Docs {
         }
     }
 
-    fn chunk(&self, tree: &Tree, _: Origin<'_>) -> Result<Chunks, String> {
+    fn chunk(&self, tree: &SourceTree, _: ProjectConnection<'_>) -> Result<ChunkedSource, String> {
         let paths: Vec<&str> = tree.files.iter().map(|file| file.path.as_str()).collect();
-        let all = shared(paths.iter().copied());
-        let units = unique_keys("docs", &paths, stem)
+        let all = shared_names(paths.iter().copied());
+        let units = unique_keys("docs", &paths, without_extension)
             .into_iter()
             .zip(&paths)
-            .map(|(key, path)| Chunk {
+            .map(|(key, path)| UnitChunk {
                 key,
                 label: Some((*path).to_owned()),
                 raw_files: vec![(*path).to_owned()],
                 peer_file_index: peers(&all, &BTreeSet::from([*path])),
-                ..Chunk::default()
+                ..UnitChunk::default()
             })
             .collect();
-        Ok(Chunks { units, warnings: Vec::new() })
+        Ok(ChunkedSource { units, warnings: Vec::new() })
     }
 
     fn skills(&self) -> &'static [&'static str] {
@@ -62,7 +62,7 @@ impl Adapter for Docs {
 mod tests {
     use super::*;
     use crate::ingest::{
-        project::{Connection, SourceAt},
+        project::{Connection, SourceLocation},
         source::tests::anywhere,
     };
 
@@ -76,8 +76,10 @@ mod tests {
             std::fs::create_dir_all(root.join(folder)).unwrap();
             std::fs::write(root.join(folder).join("a.md"), "# A\n").unwrap();
         }
-        let connection = Connection { source: Some(SourceAt::Dir(".".into())), ..Connection::default() };
-        let tree = Docs.gather(Origin { project: &root, connection: &connection, ..anywhere() }).unwrap();
+        let connection = Connection { source: Some(SourceLocation::Dir(".".into())), ..Connection::default() };
+        let tree = DocsAdapter
+            .list_files(ProjectConnection { project: &root, connection: &connection, ..anywhere() })
+            .unwrap();
         assert_eq!(tree.files.iter().map(|file| file.path.as_str()).collect::<Vec<_>>(), ["a.md", "targets/a.md"]);
     }
 }

@@ -2,26 +2,26 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Adapter, Chunk, Chunks, Origin, Tree, slug};
+use super::{ChunkedSource, ProjectConnection, SourceAdapter, SourceTree, UnitChunk, slug};
 
 /// Any folder of text files.
 #[derive(Debug)]
-pub(crate) struct Fake;
+pub(crate) struct FakeAdapter;
 
-impl Adapter for Fake {
+impl SourceAdapter for FakeAdapter {
     fn name(&self) -> &'static str {
         "fake"
     }
 
-    fn takes(&self, _: &str) -> bool {
+    fn accepts_file(&self, _: &str) -> bool {
         true
     }
 
-    fn detect(&self, tree: &Tree) -> Result<(), String> {
+    fn detect(&self, tree: &SourceTree) -> Result<(), String> {
         if tree.files.is_empty() { Err("holds no files".into()) } else { Ok(()) }
     }
 
-    fn chunk(&self, tree: &Tree, _: Origin<'_>) -> Result<Chunks, String> {
+    fn chunk(&self, tree: &SourceTree, _: ProjectConnection<'_>) -> Result<ChunkedSource, String> {
         let mut folders: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for file in &tree.files {
             if let Some((folder, _)) = file.path.split_once('/') {
@@ -35,21 +35,21 @@ impl Adapter for Fake {
             vec![format!("files that lie in no folder are in no unit: {outside}; put them into one")]
         };
         let wished: Vec<_> = folders.keys().map(|folder| (format!("fake-{folder}"), *folder)).collect();
-        let units = slug::told_apart(&wished)
+        let units = slug::disambiguate_keys(&wished)
             .into_iter()
             .zip(folders)
-            .map(|(key, (folder, raw_files))| Chunk {
+            .map(|(key, (folder, raw_files))| UnitChunk {
                 key,
                 label: Some(folder.to_owned()),
                 raw_files,
-                ..Chunk::default()
+                ..UnitChunk::default()
             })
             .collect();
-        Ok(Chunks { units, warnings })
+        Ok(ChunkedSource { units, warnings })
     }
 
     /// A folder is taken as a whole.
-    fn resync(&self, mut units: Vec<Chunk>, touched: &BTreeSet<&str>) -> Vec<Chunk> {
+    fn narrow_units(&self, mut units: Vec<UnitChunk>, touched: &BTreeSet<&str>) -> Vec<UnitChunk> {
         units.retain(|unit| unit.raw_files.iter().any(|path| touched.contains(path.as_str())));
         units
     }
@@ -68,13 +68,13 @@ mod tests {
     fn every_folder_is_a_unit() {
         let (_dir, tree) =
             tree_of(&[("b/x.json", "1"), ("a/deep/y.md", "1"), ("a/z", "1"), ("top.md", "1"), ("c d/x", "1")]);
-        let chunks = Fake.chunk(&tree, anywhere()).unwrap();
+        let chunks = FakeAdapter.chunk(&tree, anywhere()).unwrap();
         let keys: Vec<_> = chunks.units.iter().map(|unit| unit.key.as_str()).collect();
         assert_eq!(keys, ["fake-a", "fake-b", "fake-c-d"]);
         assert_eq!(chunks.units[0].raw_files, ["a/deep/y.md", "a/z"]);
         assert_eq!(chunks.units[2].label.as_deref(), Some("c d"));
         assert_eq!(chunks.warnings.len(), 1);
-        let left = Fake.resync(chunks.units, &BTreeSet::from(["a/z", "top.md"]));
+        let left = FakeAdapter.narrow_units(chunks.units, &BTreeSet::from(["a/z", "top.md"]));
         assert_eq!(left.len(), 1);
         assert_eq!(left[0].raw_files, ["a/deep/y.md", "a/z"]);
     }

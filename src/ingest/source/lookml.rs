@@ -9,33 +9,34 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
 use super::{
-    Adapter, Chunk, Chunks, Origin, Tree, collate, depend, peers, shared, slug,
-    tree::{has_extension, one_line, shown},
+    ChunkedSource, ProjectConnection, SourceAdapter, SourceTree, UnitChunk, add_dependencies, collate, peers,
+    shared_names, slug,
+    tree::{has_extension, one_line, visible_path},
 };
 
 mod scan;
 
-use scan::Facts;
+use scan::LookmlFacts;
 
 /// LookML projects.
 #[derive(Debug)]
-pub(crate) struct Lookml;
+pub(crate) struct LookmlAdapter;
 
 /// Why a model may not write sources, in KTX's word.
-const MISMATCH: &str = "lookml_connection_mismatch";
+const CONNECTION_MISMATCH: &str = "lookml_connection_mismatch";
 /// The unit of views that no model includes.
-const ORPHANS: &str = "lookml-orphans";
+const ORPHANS_UNIT: &str = "lookml-orphans";
 
-impl Adapter for Lookml {
+impl SourceAdapter for LookmlAdapter {
     fn name(&self) -> &'static str {
         "lookml"
     }
 
-    fn takes(&self, path: &str) -> bool {
+    fn accepts_file(&self, path: &str) -> bool {
         has_extension(path, &["lkml", "lookml"])
     }
 
-    fn detect(&self, tree: &Tree) -> Result<(), String> {
+    fn detect(&self, tree: &SourceTree) -> Result<(), String> {
         if tree.files.is_empty() {
             Err("holds no .lkml or .lookml file; point source_dir at a folder that does".into())
         } else {
@@ -43,22 +44,22 @@ impl Adapter for Lookml {
         }
     }
 
-    fn chunk(&self, tree: &Tree, origin: Origin<'_>) -> Result<Chunks, String> {
-        let project = Project::read(tree);
+    fn chunk(&self, tree: &SourceTree, origin: ProjectConnection<'_>) -> Result<ChunkedSource, String> {
+        let project = LookmlProject::read(tree);
         let owners = project.owners();
         let expected = origin.connection.looker_connection.as_deref();
         let units = units(&project, &owners, expected);
         let mut warnings = project.mismatches(expected);
         warnings.extend(project.warnings);
-        Ok(Chunks { units, warnings })
+        Ok(ChunkedSource { units, warnings })
     }
 
     /// A model is taken as a whole, as in KTX; what its views extend may be read beside it.
-    fn resync(&self, mut units: Vec<Chunk>, touched: &BTreeSet<&str>) -> Vec<Chunk> {
+    fn narrow_units(&self, mut units: Vec<UnitChunk>, touched: &BTreeSet<&str>) -> Vec<UnitChunk> {
         units.retain(|unit| unit.raw_files.iter().any(|path| touched.contains(path.as_str())));
         for unit in &mut units {
-            let behind = std::mem::take(&mut unit.behind);
-            depend(unit, behind);
+            let behind = std::mem::take(&mut unit.upstream_files);
+            add_dependencies(unit, behind);
         }
         units
     }
@@ -70,32 +71,32 @@ impl Adapter for Lookml {
 
 /// What a file is, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum LookmlFileKind {
     Model,
     Dashboard,
     /// Settings of the project; known by name, made into no unit.
     Manifest,
     /// A view, or anything else that models include.
-    Part,
+    Includable,
 }
 
-impl Kind {
-    fn of(path: &str) -> Self {
+impl LookmlFileKind {
+    fn from_path(path: &str) -> Self {
         let name = file_name(path);
-        if named(name, ".model").is_some() {
+        if strip_kind(name, ".model").is_some() {
             Self::Model
-        } else if named(name, ".dashboard").is_some() {
+        } else if strip_kind(name, ".dashboard").is_some() {
             Self::Dashboard
         } else if name == "manifest.lkml" {
             Self::Manifest
         } else {
-            Self::Part
+            Self::Includable
         }
     }
 }
 
 /// `orders` of `orders.model.lkml`, where `kind` is `.model`.
-fn named<'a>(name: &'a str, kind: &str) -> Option<&'a str> {
+fn strip_kind<'a>(name: &'a str, kind: &str) -> Option<&'a str> {
     let stem = name.rsplit_once('.').map(|(stem, _)| stem)?;
     let cut = stem.len().checked_sub(kind.len())?;
     stem.get(cut..).is_some_and(|end| end.eq_ignore_ascii_case(kind)).then(|| stem.get(..cut)).flatten()
@@ -106,56 +107,58 @@ fn file_name(path: &str) -> &str {
 }
 
 /// A project that was read.
-struct Project<'a> {
+struct LookmlProject<'a> {
     /// Models with their names, in KTX's order.
     models: Vec<(&'a str, &'a str)>,
     dashboards: Vec<(&'a str, &'a str)>,
-    parts: Vec<&'a str>,
-    facts: BTreeMap<&'a str, Facts>,
+    includables: Vec<&'a str>,
+    facts: BTreeMap<&'a str, LookmlFacts>,
     /// Files that the includes of a file name.
-    included: BTreeMap<&'a str, Vec<&'a str>>,
+    included_files: BTreeMap<&'a str, Vec<&'a str>>,
     warnings: Vec<String>,
 }
 
-impl<'a> Project<'a> {
-    fn read(tree: &'a Tree) -> Self {
-        let mut project = Project {
+impl<'a> LookmlProject<'a> {
+    fn read(tree: &'a SourceTree) -> Self {
+        let mut project = LookmlProject {
             models: Vec::new(),
             dashboards: Vec::new(),
-            parts: Vec::new(),
+            includables: Vec::new(),
             facts: BTreeMap::new(),
-            included: BTreeMap::new(),
+            included_files: BTreeMap::new(),
             warnings: Vec::new(),
         };
         let paths: Vec<&str> = tree.files.iter().map(|file| file.path.as_str()).collect();
         for path in &paths {
             let name = file_name(path);
-            match Kind::of(path) {
-                Kind::Model => project.models.push((named(name, ".model").unwrap_or(name), path)),
-                Kind::Dashboard => project.dashboards.push((named(name, ".dashboard").unwrap_or(name), path)),
-                Kind::Part => project.parts.push(path),
-                Kind::Manifest => {}
+            match LookmlFileKind::from_path(path) {
+                LookmlFileKind::Model => project.models.push((strip_kind(name, ".model").unwrap_or(name), path)),
+                LookmlFileKind::Dashboard => {
+                    project.dashboards.push((strip_kind(name, ".dashboard").unwrap_or(name), path))
+                }
+                LookmlFileKind::Includable => project.includables.push(path),
+                LookmlFileKind::Manifest => {}
             }
             // Dashboards are YAML in a file of their own kind; they include nothing.
-            if matches!(Kind::of(path), Kind::Model | Kind::Part) {
-                match tree.text(path) {
+            if matches!(LookmlFileKind::from_path(path), LookmlFileKind::Model | LookmlFileKind::Includable) {
+                match tree.read_text(path) {
                     Ok(text) => drop(project.facts.insert(path, scan::scan(&text))),
-                    Err(why) => project.warnings.push(format!("{}: its includes are not known: {why}", shown(path))),
+                    Err(why) => {
+                        project.warnings.push(format!("{}: its includes are not known: {why}", visible_path(path)))
+                    }
                 }
             }
         }
         for list in [&mut project.models, &mut project.dashboards] {
-            list.sort_by(|a, b| collate::names(a.0, b.0).then_with(|| a.1.cmp(b.1)));
+            list.sort_by(|a, b| collate::compare_names(a.0, b.0).then_with(|| a.1.cmp(b.1)));
         }
         for (path, facts) in &project.facts {
-            let includes = Includes::of(path, &facts.includes);
-            let (files, missing) = includes.among(&paths);
-            project.included.insert(path, files);
-            project.warnings.extend(
-                missing
-                    .into_iter()
-                    .map(|pattern| format!("{} includes `{}`, which is no file here", shown(path), shown(pattern))),
-            );
+            let includes = IncludePatterns::new(path, &facts.includes);
+            let (files, missing) = includes.resolve(&paths);
+            project.included_files.insert(path, files);
+            project.warnings.extend(missing.into_iter().map(|pattern| {
+                format!("{} includes `{}`, which is no file here", visible_path(path), visible_path(pattern))
+            }));
         }
         project
     }
@@ -164,12 +167,14 @@ impl<'a> Project<'a> {
     fn mismatches(&self, expected: Option<&str>) -> Vec<String> {
         let warning = |(name, path): &(&str, &str)| {
             let facts = self.facts.get(*path);
-            let declared = facts.and_then(|facts| facts.connection.as_deref()).filter(|_| mismatch(facts, expected))?;
+            let declared = facts
+                .and_then(|facts| facts.connection.as_deref())
+                .filter(|_| has_connection_mismatch(facts, expected))?;
             Some(format!(
-                "model {} declares connection `{}`, not the expected `{}`: its unit writes no sources ({MISMATCH})",
-                shown(name),
-                shown(declared),
-                shown(expected?)
+                "model {} declares connection `{}`, not the expected `{}`: its unit writes no sources ({CONNECTION_MISMATCH})",
+                visible_path(name),
+                visible_path(declared),
+                visible_path(expected?)
             ))
         };
         self.models.iter().filter_map(warning).collect()
@@ -180,12 +185,12 @@ impl<'a> Project<'a> {
     fn owners(&self) -> BTreeMap<&'a str, usize> {
         let mut owners = BTreeMap::new();
         for (index, (_, model)) in self.models.iter().enumerate() {
-            for part in self.included.get(model).into_iter().flatten() {
+            for part in self.included_files.get(model).into_iter().flatten() {
                 owners.entry(*part).or_insert(index);
             }
         }
         for (index, (_, model)) in self.models.iter().enumerate() {
-            for part in self.reach(model) {
+            for part in self.transitive_includes(model) {
                 owners.entry(part).or_insert(index);
             }
         }
@@ -194,22 +199,22 @@ impl<'a> Project<'a> {
 
     /// Everything that `model` includes, directly or by way of what it includes. Each file is visited once, so that a
     /// circle of includes ends.
-    fn reach(&self, model: &'a str) -> BTreeSet<&'a str> {
+    fn transitive_includes(&self, model: &'a str) -> BTreeSet<&'a str> {
         let mut seen = BTreeSet::new();
         let mut queue = VecDeque::from([model]);
         while let Some(file) = queue.pop_front() {
-            for part in self.included.get(file).into_iter().flatten() {
+            for part in self.included_files.get(file).into_iter().flatten() {
                 if seen.insert(*part) {
                     queue.push_back(part);
                 }
             }
         }
-        seen.retain(|path| Kind::of(path) == Kind::Part);
+        seen.retain(|path| LookmlFileKind::from_path(path) == LookmlFileKind::Includable);
         seen
     }
 
     /// Files of the views that the views of `paths` extend, however far behind.
-    fn ancestors(&self, paths: &[String]) -> BTreeSet<&'a str> {
+    fn extended_files(&self, paths: &[String]) -> BTreeSet<&'a str> {
         let mut files: BTreeMap<&str, BTreeSet<&'a str>> = BTreeMap::new();
         let mut parents: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for (path, facts) in &self.facts {
@@ -235,36 +240,42 @@ impl<'a> Project<'a> {
 }
 
 /// The includes of one file.
-struct Includes<'a> {
+struct IncludePatterns<'a> {
     patterns: Vec<&'a str>,
     set: GlobSet,
     /// Which pattern each glob of the set is of, and whether it starts in the folder of the file.
-    of: Vec<(usize, bool)>,
+    pattern_of_glob: Vec<(usize, bool)>,
 }
 
-impl<'a> Includes<'a> {
-    fn of(path: &str, patterns: &'a [String]) -> Self {
+impl<'a> IncludePatterns<'a> {
+    fn new(path: &str, patterns: &'a [String]) -> Self {
         let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
         let mut set = GlobSetBuilder::new();
         let mut of = Vec::new();
         for (index, pattern) in patterns.iter().enumerate() {
-            for (spelling, is_relative) in spellings(folder, pattern) {
+            for (spelling, is_relative) in include_globs(folder, pattern) {
                 if let Ok(glob) = GlobBuilder::new(&spelling).literal_separator(true).build() {
                     set.add(glob);
                     of.push((index, is_relative));
                 }
             }
         }
-        Self { patterns: patterns.iter().map(String::as_str).collect(), set: set.build().unwrap_or_default(), of }
+        Self {
+            patterns: patterns.iter().map(String::as_str).collect(),
+            set: set.build().unwrap_or_default(),
+            pattern_of_glob: of,
+        }
     }
 
     /// The files that they name, and the patterns that name none. Files below the folder of the including file come
     /// before files below the root, which a relative pattern names only where it names nothing else.
-    fn among<'p>(&self, paths: &[&'p str]) -> (Vec<&'p str>, Vec<&'a str>) {
+    fn resolve<'p>(&self, paths: &[&'p str]) -> (Vec<&'p str>, Vec<&'a str>) {
         let mut named = vec![[Vec::new(), Vec::new()]; self.patterns.len()];
-        if !self.of.is_empty() {
+        if !self.pattern_of_glob.is_empty() {
             for path in paths {
-                for (index, is_relative) in self.set.matches(path).into_iter().filter_map(|glob| self.of.get(glob)) {
+                for (index, is_relative) in
+                    self.set.matches(path).into_iter().filter_map(|glob| self.pattern_of_glob.get(glob))
+                {
                     let Some([relative, from_root]) = named.get_mut(*index) else { continue };
                     if *is_relative { relative } else { from_root }.push(*path);
                 }
@@ -286,7 +297,7 @@ impl<'a> Includes<'a> {
 /// What an include may mean, with or without the ending, and whether that is relative to the folder of its file. In
 /// Looker, a path with `/` at its start begins at the root of the project, any other in the folder of the file. KTX reads
 /// every path from the root, so that is the second choice for a relative one.
-fn spellings(folder: &str, pattern: &str) -> Vec<(String, bool)> {
+fn include_globs(folder: &str, pattern: &str) -> Vec<(String, bool)> {
     let mut paths = vec![(pattern.trim_start_matches('/').to_owned(), false)];
     if !pattern.starts_with('/') && !folder.is_empty() {
         paths.push((format!("{}/{pattern}", globset::escape(folder)), true));
@@ -301,76 +312,76 @@ fn spellings(folder: &str, pattern: &str) -> Vec<(String, bool)> {
     paths
 }
 
-fn units(project: &Project<'_>, owners: &BTreeMap<&str, usize>, expected: Option<&str>) -> Vec<Chunk> {
+fn units(project: &LookmlProject<'_>, owners: &BTreeMap<&str, usize>, expected: Option<&str>) -> Vec<UnitChunk> {
     let orphans: Vec<String> =
-        project.parts.iter().filter(|path| !owners.contains_key(**path)).map(|path| (*path).to_owned()).collect();
+        project.includables.iter().filter(|path| !owners.contains_key(**path)).map(|path| (*path).to_owned()).collect();
     let mut wished: Vec<(String, &str)> =
         project.models.iter().map(|(name, path)| (format!("lookml-{name}"), *path)).collect();
     if !orphans.is_empty() {
-        wished.push((ORPHANS.into(), ""));
+        wished.push((ORPHANS_UNIT.into(), ""));
     }
     wished.extend(project.dashboards.iter().map(|(name, path)| (format!("lookml-dashboard-{name}"), *path)));
-    let mut keys = slug::told_apart(&wished).into_iter();
+    let mut keys = slug::disambiguate_keys(&wished).into_iter();
 
     let models = project.models.iter().map(|(_, path)| *path);
     let dashboards = project.dashboards.iter().map(|(_, path)| *path);
-    let mut everything: Vec<&str> = models.chain(dashboards).chain(project.parts.iter().copied()).collect();
+    let mut everything: Vec<&str> = models.chain(dashboards).chain(project.includables.iter().copied()).collect();
     everything.sort_unstable();
-    let everything = shared(everything);
+    let everything = shared_names(everything);
 
     let mut units = Vec::with_capacity(wished.len());
     for (index, (name, path)) in project.models.iter().enumerate() {
         let (owned, borrowed): (Vec<&str>, Vec<&str>) =
-            project.reach(path).into_iter().partition(|part| owners.get(part) == Some(&index));
+            project.transitive_includes(path).into_iter().partition(|part| owners.get(part) == Some(&index));
         let mut raw_files: Vec<String> = std::iter::once(*path).chain(owned).map(str::to_owned).collect();
         raw_files.sort_unstable();
         let known: BTreeSet<&str> = raw_files.iter().map(String::as_str).chain(borrowed.iter().copied()).collect();
         let facts = project.facts.get(path);
-        let disallowed = mismatch(facts, expected);
+        let disallowed = has_connection_mismatch(facts, expected);
         let notes = model_notes(name, facts);
-        units.push(Chunk {
+        units.push(UnitChunk {
             key: keys.next().unwrap_or_default(),
             label: Some(format!("LookML model \"{name}\"")),
             peer_file_index: peers(&everything, &known),
             dependency_paths: borrowed.into_iter().map(str::to_owned).collect(),
-            notes: Some(if disallowed { warned(name, &notes) } else { notes }),
-            sl_disallowed: disallowed.then(|| MISMATCH.to_owned()),
-            behind: project.ancestors(&raw_files).into_iter().map(str::to_owned).collect(),
+            notes: Some(if disallowed { warning_block(name, &notes) } else { notes }),
+            sl_disallowed: disallowed.then(|| CONNECTION_MISMATCH.to_owned()),
+            upstream_files: project.extended_files(&raw_files).into_iter().map(str::to_owned).collect(),
             raw_files,
         });
     }
     if !orphans.is_empty() {
         let known = orphans.iter().map(String::as_str).collect();
-        units.push(Chunk {
+        units.push(UnitChunk {
             key: keys.next().unwrap_or_default(),
             label: Some("LookML orphan views".into()),
             peer_file_index: peers(&everything, &known),
             notes: Some("No model includes these files.".into()),
-            behind: project.ancestors(&orphans).into_iter().map(str::to_owned).collect(),
+            upstream_files: project.extended_files(&orphans).into_iter().map(str::to_owned).collect(),
             raw_files: orphans,
-            ..Chunk::default()
+            ..UnitChunk::default()
         });
     }
     for (name, path) in &project.dashboards {
-        units.push(Chunk {
+        units.push(UnitChunk {
             key: keys.next().unwrap_or_default(),
             label: Some(format!("LookML dashboard \"{name}\"")),
             raw_files: vec![(*path).to_owned()],
             peer_file_index: peers(&everything, &BTreeSet::from([*path])),
             notes: Some(format!("LookML dashboard \"{}\"", one_line(name))),
-            ..Chunk::default()
+            ..UnitChunk::default()
         });
     }
     units
 }
 
 /// A model that names no connection is given the benefit of the doubt.
-fn mismatch(facts: Option<&Facts>, expected: Option<&str>) -> bool {
+fn has_connection_mismatch(facts: Option<&LookmlFacts>, expected: Option<&str>) -> bool {
     let declared = facts.and_then(|facts| facts.connection.as_deref()).filter(|name| !name.is_empty());
     matches!((declared, expected), (Some(declared), Some(expected)) if declared != expected)
 }
 
-fn model_notes(name: &str, facts: Option<&Facts>) -> String {
+fn model_notes(name: &str, facts: Option<&LookmlFacts>) -> String {
     let name = one_line(name);
     let explores = facts.into_iter().flat_map(|facts| &facts.explores);
     let explores: BTreeSet<String> = explores.map(|explore| one_line(explore)).collect();
@@ -382,10 +393,10 @@ fn model_notes(name: &str, facts: Option<&Facts>) -> String {
 }
 
 /// The block that the skill of this adapter tells the agent to look for.
-fn warned(name: &str, notes: &str) -> String {
+fn warning_block(name: &str, notes: &str) -> String {
     let name = one_line(name);
     format!(
-        "[LOOKML SL WRITES DISALLOWED]\nreason: {MISMATCH}\nmodel: {name}\nThe model belongs to another warehouse \
+        "[LOOKML SL WRITES DISALLOWED]\nreason: {CONNECTION_MISMATCH}\nmodel: {name}\nThe model belongs to another warehouse \
          connection: write wiki pages only, no sources.\n[/LOOKML SL WRITES DISALLOWED]\n\n{notes}"
     )
 }

@@ -16,23 +16,23 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{
-    Adapter, Chunk, Chunks, Origin, PEERS, SourceError, Tree, display,
-    print::Stamp,
-    slug::LONGEST as LONGEST_KEY,
-    source_root,
-    tree::{RawFile, presentable, shown, without_headings},
-    written_by_runs,
+    ChunkedSource, MAX_PEERS, ProjectConnection, SourceAdapter, SourceDirError, SourceTree, UnitChunk, display_path,
+    fingerprint::FileStamp,
+    run_output_dirs,
+    slug::MAX_KEY_BYTES as LONGEST_KEY,
+    source_root_dir,
+    tree::{RawFile, escape_headings, is_presentable, visible_path},
 };
-use crate::ingest::{project::nearest, reconcile::RECONCILE};
+use crate::ingest::{project::nearest_name, reconcile::RECONCILE};
 
 /// Ready-made units.
 #[derive(Debug)]
-pub(crate) struct Manifest;
+pub(crate) struct ManifestAdapter;
 
 /// Largest manifest, in bytes.
-const LARGEST: u64 = 64 * 1024 * 1024;
+const MAX_MANIFEST_BYTES: u64 = 64 * 1024 * 1024;
 /// Keys of a unit.
-const KEYS: [&str; 9] = [
+const UNIT_KEYS: [&str; 9] = [
     "unitKey",
     "displayLabel",
     "label",
@@ -44,23 +44,23 @@ const KEYS: [&str; 9] = [
     "slDisallowedReason",
 ];
 /// Keys that a list of units may stand at.
-const LISTS: [&str; 2] = ["workUnits", "units"];
+const LIST_KEYS: [&str; 2] = ["workUnits", "units"];
 
-impl Adapter for Manifest {
+impl SourceAdapter for ManifestAdapter {
     fn name(&self) -> &'static str {
         "manifest"
     }
 
-    fn takes(&self, _: &str) -> bool {
+    fn accepts_file(&self, _: &str) -> bool {
         true
     }
 
     /// The files that its units name, and no others.
-    fn gather(&self, origin: Origin<'_>) -> Result<Tree, String> {
-        let list = List::read(origin)?;
+    fn list_files(&self, origin: ProjectConnection<'_>) -> Result<SourceTree, String> {
+        let list = ManifestFile::read(origin)?;
         let root = list.root.clone();
-        let folder = ScopedDir::open(&root).map_err(|error| format!("cannot read {}: {error}", display(&root)))?;
-        let ours = written_by_runs(origin.project, &root);
+        let folder = ScopedDir::open(&root).map_err(|error| format!("cannot read {}: {error}", display_path(&root)))?;
+        let ours = run_output_dirs(origin.project, &root);
         let mut found: BTreeMap<&str, RawFile> = BTreeMap::new();
         for (line, path) in list.paths() {
             if found.contains_key(path) {
@@ -68,31 +68,35 @@ impl Adapter for Manifest {
             }
             origin.policy.check(origin.project, &root.join(path)).map_err(|why| list.fault(line, &why.to_string()))?;
             if ours.iter().any(|our| Path::new(path).starts_with(our)) {
-                let why = format!("`{}` is where runs write; point source_dir at a folder to read it", shown(path));
+                let why =
+                    format!("`{}` is where runs write; point source_dir at a folder to read it", visible_path(path));
                 return Err(list.fault(line, &why));
             }
             let file = folder.open_file(path).and_then(|(file, _)| file.metadata());
             let file = file.map_err(|error| {
-                list.fault(line, &format!("`{}` is not to be had below {}: {error}", shown(path), display(&root)))
+                list.fault(
+                    line,
+                    &format!("`{}` is not to be had below {}: {error}", visible_path(path), display_path(&root)),
+                )
             })?;
-            found.insert(path, RawFile::new(path.to_owned(), Stamp::of(&file)));
+            found.insert(path, RawFile::new(path.to_owned(), FileStamp::from_metadata(&file)));
         }
         let files = found.into_values().collect();
-        Ok(Tree { root, files, ..Tree::default() })
+        Ok(SourceTree { root, files, ..SourceTree::default() })
     }
 
-    fn detect(&self, _: &Tree) -> Result<(), String> {
+    fn detect(&self, _: &SourceTree) -> Result<(), String> {
         Ok(())
     }
 
-    fn chunk(&self, tree: &Tree, origin: Origin<'_>) -> Result<Chunks, String> {
-        let list = List::read(origin)?;
+    fn chunk(&self, tree: &SourceTree, origin: ProjectConnection<'_>) -> Result<ChunkedSource, String> {
+        let list = ManifestFile::read(origin)?;
         if let Some((line, path)) = list.paths().find(|(_, path)| tree.get(path).is_none()) {
-            let skipped = format!("{} is skipped: ", shown(path));
+            let skipped = format!("{} is skipped: ", visible_path(path));
             let why = tree.warnings.iter().find_map(|warning| warning.strip_prefix(&skipped)).unwrap_or("it is gone");
-            return Err(list.fault(line, &format!("`{}` cannot be used: {why}", shown(path))));
+            return Err(list.fault(line, &format!("`{}` cannot be used: {why}", visible_path(path))));
         }
-        Ok(Chunks { units: list.units.into_iter().map(|(_, unit)| unit.into()).collect(), warnings: Vec::new() })
+        Ok(ChunkedSource { units: list.units.into_iter().map(|(_, unit)| unit.into()).collect(), warnings: Vec::new() })
     }
 
     fn skills(&self) -> &'static [&'static str] {
@@ -103,7 +107,7 @@ impl Adapter for Manifest {
 /// A unit as the file has it.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Unit {
+struct ManifestUnit {
     unit_key: String,
     #[serde(alias = "label")]
     display_label: Option<String>,
@@ -118,44 +122,44 @@ struct Unit {
     sl_disallowed_reason: Option<String>,
 }
 
-impl From<Unit> for Chunk {
-    fn from(unit: Unit) -> Self {
+impl From<ManifestUnit> for UnitChunk {
+    fn from(unit: ManifestUnit) -> Self {
         let reason = unit.sl_disallowed_reason.unwrap_or_else(|| "manifest".into());
         Self {
             key: unit.unit_key,
             label: unit.display_label,
             raw_files: unit.raw_files,
             dependency_paths: unit.dependency_paths,
-            peer_file_index: unit.peer_file_index.into_iter().take(PEERS).map(Arc::from).collect(),
-            notes: unit.notes.map(|notes| without_headings(&notes)),
+            peer_file_index: unit.peer_file_index.into_iter().take(MAX_PEERS).map(Arc::from).collect(),
+            notes: unit.notes.map(|notes| escape_headings(&notes)),
             sl_disallowed: unit.sl_disallowed.then_some(reason),
-            behind: Vec::new(),
+            upstream_files: Vec::new(),
         }
     }
 }
 
 /// What is wrong, and on which line.
-type Fault = (usize, String);
+type ManifestFault = (usize, String);
 
 /// The file, read and found sound.
-struct List {
+struct ManifestFile {
     file: PathBuf,
     /// What its paths are relative to.
     root: PathBuf,
     /// Units with the lines that they begin on.
-    units: Vec<(usize, Unit)>,
+    units: Vec<(usize, ManifestUnit)>,
 }
 
-impl List {
-    fn read(origin: Origin<'_>) -> Result<Self, String> {
+impl ManifestFile {
+    fn read(origin: ProjectConnection<'_>) -> Result<Self, String> {
         let Some(path) = &origin.connection.subdir else {
             return Err("it names no manifest; set path to a file of units (JSON, or one unit a line)".into());
         };
         let file = origin.project.join(path);
         let text = text(origin, &file)?;
         let folder = file.parent().unwrap_or(origin.project);
-        let root = match source_root(origin) {
-            Err(SourceError::Nowhere) => {
+        let root = match source_root_dir(origin) {
+            Err(SourceDirError::NotConfigured) => {
                 let root = origin.resolve(folder).map_err(|_| missing(&file))?;
                 root.map_err(|refusal| refusal.to_string())?
             }
@@ -167,7 +171,7 @@ impl List {
     }
 
     fn fault(&self, line: usize, problem: &str) -> String {
-        format!("{} line {line}: {problem}", display(&self.file))
+        format!("{} line {line}: {problem}", display_path(&self.file))
     }
 
     /// Every file that a unit may read, with the line of the unit.
@@ -179,11 +183,11 @@ impl List {
 }
 
 fn missing(file: &Path) -> String {
-    format!("its manifest {} does not exist; correct path in ktx.yaml", display(file))
+    format!("its manifest {} does not exist; correct path in ktx.yaml", display_path(file))
 }
 
-fn text(origin: Origin<'_>, file: &Path) -> Result<String, String> {
-    let cannot = |why: &str| format!("cannot read its manifest {}: {why}", display(file));
+fn text(origin: ProjectConnection<'_>, file: &Path) -> Result<String, String> {
+    let cannot = |why: &str| format!("cannot read its manifest {}: {why}", display_path(file));
     let real = match origin.resolve(file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(missing(file)),
         Err(error) => return Err(cannot(&error.to_string())),
@@ -192,24 +196,24 @@ fn text(origin: Origin<'_>, file: &Path) -> Result<String, String> {
     let (Some(folder), Some(name)) = (real.parent(), real.file_name().and_then(|name| name.to_str())) else {
         return Err(cannot("its name is not UTF-8 text"));
     };
-    let bytes = ScopedDir::open(folder).and_then(|folder| folder.read(name, LARGEST));
+    let bytes = ScopedDir::open(folder).and_then(|folder| folder.read(name, MAX_MANIFEST_BYTES));
     let bytes = bytes.map_err(|error| cannot(&error.to_string()))?;
     String::from_utf8(bytes).map_err(|_| cannot("it is not UTF-8 text; save it as UTF-8"))
 }
 
 /// The units of a manifest: a list, an object with a list, or objects one after the other.
-fn units(text: &str) -> Result<Vec<(usize, Unit)>, Fault> {
+fn units(text: &str) -> Result<Vec<(usize, ManifestUnit)>, ManifestFault> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut values: Vec<&RawValue> = Vec::new();
     let stream = serde_json::Deserializer::from_str(text).into_iter::<&RawValue>();
     for value in stream {
-        values.push(value.map_err(|error| syntax(1, &error))?);
+        values.push(value.map_err(|error| syntax_fault(1, &error))?);
     }
     let line = |value: &RawValue| line_of(text, value);
     let members = match values.as_slice() {
         [] => return Err((1, "it holds no units".into())),
-        [only] if only.get().starts_with('[') => members(only).map_err(|error| syntax(line(only), &error))?,
-        [only] => match container(only) {
+        [only] if only.get().starts_with('[') => members(only).map_err(|error| syntax_fault(line(only), &error))?,
+        [only] => match unit_list(only) {
             Some((key, list)) => members(list).map_err(|_| (line(list), format!("{key} must be a list of units")))?,
             None => values,
         },
@@ -221,7 +225,7 @@ fn units(text: &str) -> Result<Vec<(usize, Unit)>, Fault> {
         let at = line(value);
         let unit = unit(value).map_err(|(offset, problem)| (at + offset, problem))?;
         if let Some(first) = keys.insert(unit.unit_key.clone(), at) {
-            return Err((at, format!("unitKey `{}` is taken already on line {first}", shown(&unit.unit_key))));
+            return Err((at, format!("unitKey `{}` is taken already on line {first}", visible_path(&unit.unit_key))));
         }
         units.push((at, unit));
     }
@@ -233,9 +237,9 @@ fn members(list: &RawValue) -> serde_json::Result<Vec<&RawValue>> {
 }
 
 /// The list inside an object that is no unit itself.
-fn container(value: &RawValue) -> Option<(&'static str, &RawValue)> {
+fn unit_list(value: &RawValue) -> Option<(&'static str, &RawValue)> {
     let object: BTreeMap<String, &RawValue> = serde_json::from_str(value.get()).ok()?;
-    LISTS.into_iter().find_map(|key| Some((key, *object.get(key)?)))
+    LIST_KEYS.into_iter().find_map(|key| Some((key, *object.get(key)?)))
 }
 
 /// The line of `text` that `value`, a part of it, begins on.
@@ -244,29 +248,29 @@ fn line_of(text: &str, value: &RawValue) -> usize {
     1 + memchr::memchr_iter(b'\n', text.as_bytes().get(..offset).unwrap_or_default()).count()
 }
 
-fn syntax(first_line: usize, error: &serde_json::Error) -> Fault {
+fn syntax_fault(first_line: usize, error: &serde_json::Error) -> ManifestFault {
     let message = error.to_string();
     let message = message.split(" at line ").next().unwrap_or_default();
     (first_line + error.line().max(1) - 1, message.to_owned())
 }
 
 /// One unit; lines of faults count from 0 here.
-fn unit(value: &RawValue) -> Result<Unit, Fault> {
+fn unit(value: &RawValue) -> Result<ManifestUnit, ManifestFault> {
     let object: BTreeMap<String, &RawValue> = serde_json::from_str(value.get())
         .map_err(|_| (0, "a unit must be an object with unitKey and rawFiles".to_owned()))?;
-    if let Some((key, at)) = object.iter().find(|(key, _)| !KEYS.contains(&key.as_str())) {
-        let hint = nearest(key, &KEYS).map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
-        return Err((line_of(value.get(), at) - 1, format!("unknown key `{}`{hint}", shown(key))));
+    if let Some((key, at)) = object.iter().find(|(key, _)| !UNIT_KEYS.contains(&key.as_str())) {
+        let hint = nearest_name(key, &UNIT_KEYS).map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
+        return Err((line_of(value.get(), at) - 1, format!("unknown key `{}`{hint}", visible_path(key))));
     }
-    let unit: Unit = serde_json::from_str(value.get()).map_err(|error| syntax(0, &error))?;
-    match sound(&unit) {
+    let unit: ManifestUnit = serde_json::from_str(value.get()).map_err(|error| syntax_fault(0, &error))?;
+    match unit_problem(&unit) {
         Some(problem) => Err((0, problem)),
         None => Ok(unit),
     }
 }
 
 /// What is wrong with a unit.
-fn sound(unit: &Unit) -> Option<String> {
+fn unit_problem(unit: &ManifestUnit) -> Option<String> {
     let key = unit.unit_key.as_str();
     let one_line = [
         ("unitKey", Some(key)),
@@ -279,29 +283,32 @@ fn sound(unit: &Unit) -> Option<String> {
     if key.len() > LONGEST_KEY || key.contains(['/', '\\']) || key.starts_with('.') {
         return Some(format!(
             "unitKey `{}` names files, so it may have at most {LONGEST_KEY} bytes, no slash, and no dot in front",
-            shown(key).chars().take(60).collect::<String>()
+            visible_path(key).chars().take(60).collect::<String>()
         ));
     }
     if key == RECONCILE {
         return Some(format!("unitKey `{RECONCILE}` is the name of the pass over all units; choose another"));
     }
-    if let Some((name, text)) = one_line.into_iter().find(|(_, text)| text.is_some_and(|text| !presentable(text))) {
-        return Some(format!("{name} `{}` holds characters that cannot be shown", shown(text.unwrap_or_default())));
+    if let Some((name, text)) = one_line.into_iter().find(|(_, text)| text.is_some_and(|text| !is_presentable(text))) {
+        return Some(format!(
+            "{name} `{}` holds characters that cannot be shown",
+            visible_path(text.unwrap_or_default())
+        ));
     }
     if unit.raw_files.is_empty() {
         return Some(format!("unit `{key}` has no rawFiles"));
     }
     let mut seen = BTreeSet::new();
     for path in unit.raw_files.iter().chain(&unit.dependency_paths) {
-        if !presentable(path) || scoped_dir::check(path).is_err() {
-            return Some(format!("`{}` is not a plain path below the source", shown(path)));
+        if !is_presentable(path) || scoped_dir::validate_relative_path(path).is_err() {
+            return Some(format!("`{}` is not a plain path below the source", visible_path(path)));
         }
         if !seen.insert(path) {
-            return Some(format!("unit `{key}` names `{}` twice", shown(path)));
+            return Some(format!("unit `{key}` names `{}` twice", visible_path(path)));
         }
     }
-    let hostile = unit.peer_file_index.iter().find(|name| !presentable(name));
-    hostile.map(|name| format!("peerFileIndex names `{}`, which cannot be shown", shown(name)))
+    let hostile = unit.peer_file_index.iter().find(|name| !is_presentable(name));
+    hostile.map(|name| format!("peerFileIndex names `{}`, which cannot be shown", visible_path(name)))
 }
 
 #[cfg(test)]
@@ -311,10 +318,10 @@ mod tests {
     use super::*;
     use crate::ingest::{
         project::Connection,
-        source::{print, tests::anywhere},
+        source::{fingerprint, tests::anywhere},
     };
 
-    fn chunk(file: &str, text: &str) -> Result<Chunks, String> {
+    fn chunk(file: &str, text: &str) -> Result<ChunkedSource, String> {
         let dir = tempfile::tempdir().unwrap();
         for path in ["in/a.sql", "in/b/c.md"] {
             fs::create_dir_all(dir.path().join(path).parent().unwrap()).unwrap();
@@ -324,11 +331,11 @@ mod tests {
         fs::write(dir.path().join("in").join(file), text).unwrap();
         let connection = Connection { subdir: Some(format!("in/{file}")), ..Connection::default() };
         let root = dir.path().canonicalize().unwrap();
-        let origin = Origin { project: &root, connection: &connection, ..anywhere() };
+        let origin = ProjectConnection { project: &root, connection: &connection, ..anywhere() };
         let told = |why: String| why.replace(&root.display().to_string(), "<dir>");
-        let mut tree = Manifest.gather(origin).map_err(told)?;
-        print::read(&mut tree, &print::Known::new());
-        Manifest.chunk(&tree, origin).map_err(told)
+        let mut tree = ManifestAdapter.list_files(origin).map_err(told)?;
+        fingerprint::fingerprint_tree(&mut tree, &fingerprint::KnownFingerprints::new());
+        ManifestAdapter.chunk(&tree, origin).map_err(told)
     }
 
     #[test]
@@ -341,7 +348,7 @@ mod tests {
             format!("{{\"workUnits\": [{one}, {two}], \"reconcileNotes\": []}}"),
             format!("\u{feff}{{\"units\": [{one}, {two}]}}"),
         ];
-        let all: Vec<Chunks> = shapes.iter().map(|text| chunk("units.json", text).unwrap()).collect();
+        let all: Vec<ChunkedSource> = shapes.iter().map(|text| chunk("units.json", text).unwrap()).collect();
         assert!(all.windows(2).all(|pair| pair[0] == pair[1]));
         let [first, second] = &all[0].units[..] else { panic!("two units") };
         assert_eq!(
@@ -353,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_is_told_with_its_line() {
+    fn manifest_fault_has_its_line() {
         let good = r#"{"unitKey":"g","rawFiles":["a.sql"]}"#;
         let faults = [
             "".to_owned(),
@@ -382,13 +389,14 @@ mod tests {
     }
 
     #[test]
-    fn the_file_itself_may_be_missing_or_odd() {
+    fn missing_or_invalid_manifest_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap();
         let read = |path: Option<&str>, source: Option<&str>| {
-            let source = source.map(|dir| crate::ingest::project::SourceAt::Dir(dir.into()));
+            let source = source.map(|dir| crate::ingest::project::SourceLocation::Dir(dir.into()));
             let connection = Connection { subdir: path.map(str::to_owned), source, ..Connection::default() };
-            List::read(Origin { project: &root, connection: &connection, ..anywhere() }).map(|list| list.root)
+            ManifestFile::read(ProjectConnection { project: &root, connection: &connection, ..anywhere() })
+                .map(|list| list.root)
         };
         assert!(read(None, None).unwrap_err().contains("set path to a file of units"));
         assert!(read(Some("no/units.json"), None).unwrap_err().contains("does not exist"));

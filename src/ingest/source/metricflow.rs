@@ -10,43 +10,43 @@ mod projection;
 pub use projection::{ProjectedSource, Projection};
 
 use super::{
-    Adapter, Chunk, Chunks, Origin, Tree, collate, peers, shared, slug,
-    tree::{has_extension, one_line, shown},
+    ChunkedSource, ProjectConnection, SourceAdapter, SourceTree, UnitChunk, collate, peers, shared_names, slug,
+    tree::{has_extension, one_line, visible_path},
 };
-use crate::ingest::yaml::{self, Entry, Node, Value};
+use crate::ingest::yaml::{self, YamlEntry, YamlNode, YamlValue};
 
 /// MetricFlow projects.
 #[derive(Debug)]
-pub(crate) struct Metricflow;
+pub(crate) struct MetricflowAdapter;
 
 /// Types of metrics that MetricFlow knows; another one is no metric.
-const TYPES: [&str; 5] = ["simple", "derived", "cumulative", "ratio", "conversion"];
+const METRIC_TYPES: [&str; 5] = ["simple", "derived", "cumulative", "ratio", "conversion"];
 
-impl Adapter for Metricflow {
+impl SourceAdapter for MetricflowAdapter {
     fn name(&self) -> &'static str {
         "metricflow"
     }
 
-    fn takes(&self, path: &str) -> bool {
+    fn accepts_file(&self, path: &str) -> bool {
         has_extension(path, &["yml", "yaml"])
     }
 
-    fn detect(&self, tree: &Tree) -> Result<(), String> {
+    fn detect(&self, tree: &SourceTree) -> Result<(), String> {
         if tree.files.is_empty() { Err("holds no .yml or .yaml file".into()) } else { Ok(()) }
     }
 
-    fn chunk(&self, tree: &Tree, _: Origin<'_>) -> Result<Chunks, String> {
-        let mut project = Project::default();
+    fn chunk(&self, tree: &SourceTree, _: ProjectConnection<'_>) -> Result<ChunkedSource, String> {
+        let mut project = MetricflowProject::default();
         for file in &tree.files {
             if let Err(why) = project.read(tree, &file.path) {
-                project.warnings.push(format!("{} is in no unit: {why}", shown(&file.path)));
+                project.warnings.push(format!("{} is in no unit: {why}", visible_path(&file.path)));
             }
         }
         if project.models.is_empty() && project.metrics.is_empty() {
             let first = project.warnings.first().map(|warning| format!(" ({warning})")).unwrap_or_default();
             return Err(format!("none of its files has semantic_models or metrics{first}"));
         }
-        project.models.sort_by(|a, b| collate::names(&a.name, &b.name).then_with(|| a.path.cmp(&b.path)));
+        project.models.sort_by(|a, b| collate::compare_names(&a.name, &b.name).then_with(|| a.path.cmp(&b.path)));
         let components = project.components();
         let wished: Vec<(String, &str)> = components
             .iter()
@@ -54,27 +54,27 @@ impl Adapter for Metricflow {
                 (format!("metricflow-{}", component.lead), component.paths.first().map_or("", String::as_str))
             })
             .collect();
-        let all = shared(tree.files.iter().map(|file| file.path.as_str()));
-        let units = slug::told_apart(&wished)
+        let all = shared_names(tree.files.iter().map(|file| file.path.as_str()));
+        let units = slug::disambiguate_keys(&wished)
             .into_iter()
             .zip(&components)
-            .map(|(key, component)| Chunk {
+            .map(|(key, component)| UnitChunk {
                 key,
                 label: Some(format!("MetricFlow \"{}\"", component.lead)),
                 peer_file_index: peers(&all, &component.paths.iter().map(String::as_str).collect()),
                 raw_files: component.paths.clone(),
                 notes: Some(component.describe()),
-                ..Chunk::default()
+                ..UnitChunk::default()
             })
             .collect();
-        Ok(Chunks { units, warnings: project.warnings })
+        Ok(ChunkedSource { units, warnings: project.warnings })
     }
 
-    fn project(&self, tree: &Tree) -> Projection {
+    fn project_sources(&self, tree: &SourceTree) -> Projection {
         // What cannot be read is named where units are cut.
-        let read = |path: &str| yaml::from_str(&semantics(tree, path).ok()??).ok();
+        let read = |path: &str| yaml::from_str(&read_semantic_yaml(tree, path).ok()??).ok();
         let files = tree.files.iter().filter_map(|file| Some((file.path.as_str(), read(&file.path)?)));
-        projection::project(&files.collect::<Vec<(&str, Value)>>())
+        projection::project_models(&files.collect::<Vec<(&str, YamlValue)>>())
     }
 
     fn skills(&self) -> &'static [&'static str] {
@@ -89,20 +89,20 @@ pub(in crate::ingest) fn has_semantic_models(text: &str) -> bool {
 
 /// The text of `path` if there may be semantic models or metrics in it. Most YAML of a dbt project is about other things,
 /// and need not even be valid.
-fn semantics(tree: &Tree, path: &str) -> Result<Option<String>, String> {
-    let text = tree.text(path)?;
+fn read_semantic_yaml(tree: &SourceTree, path: &str) -> Result<Option<String>, String> {
+    let text = tree.read_text(path)?;
     Ok(["semantic_models", "metrics"].iter().any(|key| text.contains(key)).then_some(text))
 }
 
 #[derive(Debug, Default)]
-struct Project {
-    models: Vec<Model>,
-    metrics: Vec<Metric>,
+struct MetricflowProject {
+    models: Vec<ModelReferences>,
+    metrics: Vec<MetricReferences>,
     warnings: Vec<String>,
 }
 
 #[derive(Debug)]
-struct Model {
+struct ModelReferences {
     name: String,
     path: String,
     extends: Vec<String>,
@@ -110,7 +110,7 @@ struct Model {
 }
 
 #[derive(Debug)]
-struct Metric {
+struct MetricReferences {
     name: String,
     path: String,
     uses: Vec<String>,
@@ -118,14 +118,14 @@ struct Metric {
 
 /// Files that belong together.
 #[derive(Debug)]
-struct Component {
+struct FileComponent {
     lead: String,
     paths: Vec<String>,
     models: Vec<String>,
     metrics: Vec<String>,
 }
 
-impl Component {
+impl FileComponent {
     fn describe(&self) -> String {
         let part = |name: &str, list: &[String]| (!list.is_empty()).then(|| format!("{name}: {}", list.join(", ")));
         let parts: Vec<_> =
@@ -134,36 +134,36 @@ impl Component {
     }
 }
 
-impl Project {
-    fn read(&mut self, tree: &Tree, path: &str) -> Result<(), String> {
-        let Some(text) = semantics(tree, path)? else { return Ok(()) };
-        let value: Value = yaml::from_str(&text).map_err(|error| yaml::explain(&text, &error))?;
+impl MetricflowProject {
+    fn read(&mut self, tree: &SourceTree, path: &str) -> Result<(), String> {
+        let Some(text) = read_semantic_yaml(tree, path)? else { return Ok(()) };
+        let value: YamlValue = yaml::from_str(&text).map_err(|error| yaml::explain(&text, &error))?;
         for node in list(&value, "semantic_models") {
-            if let Some(name) = text_of(node, "name") {
-                let measures = list(&node.value, "measures").filter_map(|node| text_of(node, "name"));
+            if let Some(name) = text_at(node, "name") {
+                let measures = list(&node.value, "measures").filter_map(|node| text_at(node, "name"));
                 let (measures, extends) = (measures.map(one_line).collect(), texts(node, "extends"));
-                self.models.push(Model { name: one_line(name), path: path.to_owned(), extends, measures });
+                self.models.push(ModelReferences { name: one_line(name), path: path.to_owned(), extends, measures });
             }
         }
         for node in list(&value, "metrics") {
-            if let Some(name) = text_of(node, "name")
-                && let Some(kind) = text_of(node, "type").filter(|kind| TYPES.contains(kind))
+            if let Some(name) = text_at(node, "name")
+                && let Some(kind) = text_at(node, "type").filter(|kind| METRIC_TYPES.contains(kind))
             {
                 let uses = uses(node, kind);
-                self.metrics.push(Metric { name: one_line(name), path: path.to_owned(), uses });
+                self.metrics.push(MetricReferences { name: one_line(name), path: path.to_owned(), uses });
             }
         }
         Ok(())
     }
 
-    fn components(&self) -> Vec<Component> {
+    fn components(&self) -> Vec<FileComponent> {
         let paths: BTreeSet<&str> = self
             .models
             .iter()
             .map(|model| model.path.as_str())
             .chain(self.metrics.iter().map(|metric| metric.path.as_str()))
             .collect();
-        let mut sets = Sets::new(paths.iter().copied());
+        let mut sets = PathUnionFind::new(paths.iter().copied());
         let mut model_at: BTreeMap<&str, &str> = BTreeMap::new();
         let mut measure_at: BTreeMap<&str, &str> = BTreeMap::new();
         for model in &self.models {
@@ -185,13 +185,13 @@ impl Project {
         // A file is named after one of its models: the last, which is how KTX names it.
         let names: BTreeMap<&str, &str> =
             self.models.iter().map(|model| (model.path.as_str(), model.name.as_str())).collect();
-        let mut components: Vec<Component> =
+        let mut components: Vec<FileComponent> =
             sets.groups().into_iter().map(|paths| self.component(paths, &names)).collect();
-        components.sort_by(|a, b| collate::names(&a.lead, &b.lead).then_with(|| a.paths.cmp(&b.paths)));
+        components.sort_by(|a, b| collate::compare_names(&a.lead, &b.lead).then_with(|| a.paths.cmp(&b.paths)));
         components
     }
 
-    fn component(&self, paths: Vec<&str>, names: &BTreeMap<&str, &str>) -> Component {
+    fn component(&self, paths: Vec<&str>, names: &BTreeMap<&str, &str>) -> FileComponent {
         let within: BTreeSet<&str> = paths.iter().copied().collect();
         let first = within.iter().filter_map(|path| names.get(path)).min();
         let mut metrics: Vec<String> = self
@@ -209,66 +209,66 @@ impl Project {
             .collect();
         models.sort_unstable();
         let lead = first.map(|name| (*name).to_owned()).or_else(|| metrics.first().cloned()).unwrap_or_default();
-        Component { lead, paths: within.into_iter().map(str::to_owned).collect(), models, metrics }
+        FileComponent { lead, paths: within.into_iter().map(str::to_owned).collect(), models, metrics }
     }
 }
 
 /// Names that a metric uses: measures, or what may be one.
-fn uses(node: &Node, kind: &str) -> Vec<String> {
+fn uses(node: &YamlNode, kind: &str) -> Vec<String> {
     let Some(params) = field(node, "type_params") else { return Vec::new() };
     let input = |key: &str| {
         let value = field(params, key)?;
-        text(value).or_else(|| text_of(value, "name")).map(str::to_owned)
+        text(value).or_else(|| text_at(value, "name")).map(str::to_owned)
     };
     let measure = if matches!(kind, "simple" | "cumulative") { input("measure") } else { None };
-    let metrics = list(&params.value, "metrics").filter_map(|node| text_of(node, "name")).map(str::to_owned);
+    let metrics = list(&params.value, "metrics").filter_map(|node| text_at(node, "name")).map(str::to_owned);
     measure.into_iter().chain(metrics).chain(input("numerator")).chain(input("denominator")).collect()
 }
 
-fn entries(value: &Value) -> &[Entry] {
+fn entries(value: &YamlValue) -> &[YamlEntry] {
     match value {
-        Value::Map(entries) => entries,
+        YamlValue::Map(entries) => entries,
         _ => &[],
     }
 }
 
-fn field<'a>(node: &'a Node, key: &str) -> Option<&'a Node> {
+fn field<'a>(node: &'a YamlNode, key: &str) -> Option<&'a YamlNode> {
     entries(&node.value).iter().find(|entry| entry.key == key).map(|entry| &entry.value)
 }
 
-fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Node> {
+fn list<'a>(value: &'a YamlValue, key: &str) -> impl Iterator<Item = &'a YamlNode> {
     let found = entries(value).iter().find(|entry| entry.key == key).map(|entry| &entry.value.value);
     match found {
-        Some(Value::List(nodes)) => nodes.iter(),
+        Some(YamlValue::List(nodes)) => nodes.iter(),
         _ => [].iter(),
     }
 }
 
-fn text(node: &Node) -> Option<&str> {
+fn text(node: &YamlNode) -> Option<&str> {
     match &node.value {
-        Value::Text(text) => Some(text),
+        YamlValue::Text(text) => Some(text),
         _ => None,
     }
 }
 
-fn text_of<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
+fn text_at<'a>(node: &'a YamlNode, key: &str) -> Option<&'a str> {
     text(field(node, key)?)
 }
 
-fn texts(node: &Node, key: &str) -> Vec<String> {
+fn texts(node: &YamlNode, key: &str) -> Vec<String> {
     match field(node, key).map(|node| &node.value) {
-        Some(Value::List(nodes)) => nodes.iter().filter_map(text).map(str::to_owned).collect(),
-        Some(Value::Text(text)) => vec![text.clone()],
+        Some(YamlValue::List(nodes)) => nodes.iter().filter_map(text).map(str::to_owned).collect(),
+        Some(YamlValue::Text(text)) => vec![text.clone()],
         _ => Vec::new(),
     }
 }
 
 /// Sets of paths that grow together.
-struct Sets<'a> {
+struct PathUnionFind<'a> {
     parents: BTreeMap<&'a str, &'a str>,
 }
 
-impl<'a> Sets<'a> {
+impl<'a> PathUnionFind<'a> {
     fn new(paths: impl Iterator<Item = &'a str>) -> Self {
         Self { parents: paths.map(|path| (path, path)).collect() }
     }
@@ -308,15 +308,15 @@ mod tests {
     use super::*;
     use crate::ingest::source::tests::{anywhere, tree_of};
 
-    fn chunk(files: &[(&str, &str)]) -> Result<Chunks, String> {
+    fn chunk(files: &[(&str, &str)]) -> Result<ChunkedSource, String> {
         let (_dir, tree) = tree_of(files);
-        Metricflow.chunk(&tree, anywhere())
+        MetricflowAdapter.chunk(&tree, anywhere())
     }
 
     const ORDERS: &str = "semantic_models:\n  - name: orders\n    measures: [{name: revenue}, {name: count}]\n";
 
     #[test]
-    fn what_refers_to_each_other_is_one_unit() {
+    fn mutually_referring_files_are_one_unit() {
         let metric =
             "metrics:\n  - {name: aov, type: ratio, type_params: {numerator: revenue, denominator: {name: count}}}\n";
         let returns = "semantic_models:\n  - name: returns\n    extends: orders\n";
@@ -341,7 +341,7 @@ mod tests {
             first.notes.as_deref(),
             Some("MetricFlow component (semantic_models: orders, returns; metrics: aov)")
         );
-        let left = Metricflow.resync(chunks.units, &BTreeSet::from(["m/aov.yml"]));
+        let left = MetricflowAdapter.narrow_units(chunks.units, &BTreeSet::from(["m/aov.yml"]));
         assert_eq!((left.len(), left[0].raw_files.len(), left[0].dependency_paths.len()), (1, 1, 2));
     }
 
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bomb_or_a_broken_file_costs_itself_alone() {
+    fn alias_bomb_or_broken_file_skips_only_itself() {
         let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
         for level in 1..9 {
             bomb.push_str(&format!("a{level}: &a{level} [{}]\n", vec![format!("*a{}", level - 1); 10].join(", ")));

@@ -7,29 +7,29 @@ use std::collections::BTreeSet;
 use serde::Deserialize;
 
 use super::{
-    Adapter, Chunk, Chunks, Origin, Tree, narrowed, peers, shared, slug,
-    tree::{presentable, shown},
+    ChunkedSource, ProjectConnection, SourceAdapter, SourceTree, UnitChunk, narrow_unit, peers, shared_names, slug,
+    tree::{is_presentable, visible_path},
 };
 
 /// Staged Notion pages.
 #[derive(Debug)]
-pub(crate) struct Notion;
+pub(crate) struct NotionAdapter;
 
 /// Longest page of one unit, in characters.
-const LONGEST: usize = 40_000;
+const MAX_UNIT_CHARS: usize = 40_000;
 /// What the fetch says about itself.
-const MANIFEST: &str = "manifest.json";
+const MANIFEST_FILE: &str = "manifest.json";
 
-impl Adapter for Notion {
+impl SourceAdapter for NotionAdapter {
     fn name(&self) -> &'static str {
         "notion"
     }
 
-    fn takes(&self, path: &str) -> bool {
-        path == MANIFEST || path.ends_with(".json") || path.ends_with(".md")
+    fn accepts_file(&self, path: &str) -> bool {
+        path == MANIFEST_FILE || path.ends_with(".json") || path.ends_with(".md")
     }
 
-    fn detect(&self, tree: &Tree) -> Result<(), String> {
+    fn detect(&self, tree: &SourceTree) -> Result<(), String> {
         let has_page = tree.files.iter().any(|file| is_page(&file.path));
         if has_page || is_notion(tree) {
             Ok(())
@@ -38,21 +38,26 @@ impl Adapter for Notion {
         }
     }
 
-    fn chunk(&self, tree: &Tree, _: Origin<'_>) -> Result<Chunks, String> {
-        let pages: Vec<Page<'_>> = tree.files.iter().filter_map(|file| Page::of(tree, &file.path)).collect();
-        let wished: Vec<(String, &str)> = pages.iter().map(|page| (page.wished(), page.folder)).collect();
-        let all = shared(tree.files.iter().map(|file| file.path.as_str()));
-        let mut chunks = Chunks::default();
-        for (page, key) in pages.iter().zip(slug::told_apart(&wished)) {
+    fn chunk(&self, tree: &SourceTree, _: ProjectConnection<'_>) -> Result<ChunkedSource, String> {
+        let pages: Vec<NotionPage<'_>> =
+            tree.files.iter().filter_map(|file| NotionPage::open(tree, &file.path)).collect();
+        let wished: Vec<(String, &str)> = pages.iter().map(|page| (page.preferred_key(), page.folder)).collect();
+        let all = shared_names(tree.files.iter().map(|file| file.path.as_str()));
+        let mut chunks = ChunkedSource::default();
+        for (page, key) in pages.iter().zip(slug::disambiguate_keys(&wished)) {
             let whole = page.unit(tree, key);
             let known: BTreeSet<&str> =
                 whole.raw_files.iter().chain(&whole.dependency_paths).map(String::as_str).collect();
-            let whole = Chunk { peer_file_index: peers(&all, &known), ..whole };
+            let whole = UnitChunk { peer_file_index: peers(&all, &known), ..whole };
             match page.ranges(tree) {
-                Err(why) => chunks.warnings.push(format!("{} is in no unit: {why}", shown(&page.text))),
+                Err(why) => chunks.warnings.push(format!("{} is in no unit: {why}", visible_path(&page.text))),
                 Ok(ranges) if ranges.len() < 2 => chunks.units.push(whole),
                 Ok(ranges) => {
-                    chunks.warnings.push(format!("{} is long, so {} units share it", shown(&page.text), ranges.len()));
+                    chunks.warnings.push(format!(
+                        "{} is long, so {} units share it",
+                        visible_path(&page.text),
+                        ranges.len()
+                    ));
                     chunks.units.extend(page.parts(&whole, &ranges));
                 }
             }
@@ -61,18 +66,18 @@ impl Adapter for Notion {
     }
 
     /// Parts of a page of which only the metadata changed are one unit again: nothing of it is to be read in parts.
-    fn resync(&self, units: Vec<Chunk>, touched: &BTreeSet<&str>) -> Vec<Chunk> {
-        let mut left: Vec<Chunk> = Vec::new();
+    fn narrow_units(&self, units: Vec<UnitChunk>, touched: &BTreeSet<&str>) -> Vec<UnitChunk> {
+        let mut left: Vec<UnitChunk> = Vec::new();
         for unit in units {
             let page = unit.raw_files.iter().find(|path| is_page(path)).cloned();
             let part = unit.key.rsplit_once("-part-").filter(|_| unit.notes.as_deref().is_some_and(is_part));
             let whole = part.map(|(key, _)| key.to_owned());
-            let Some(mut unit) = narrowed(unit, touched) else { continue };
+            let Some(mut unit) = narrow_unit(unit, touched) else { continue };
             if let (Some(key), Some(page)) = (whole, page)
                 && !touched.contains(page.as_str())
             {
                 unit.key = key;
-                unit.notes = Some(WHOLE.into());
+                unit.notes = Some(WHOLE_PAGE_NOTES.into());
                 unit.label = unit.label.map(|label| label.split(" (part ").next().unwrap_or_default().to_owned());
                 if left.last().is_some_and(|last| last.key == unit.key) {
                     continue;
@@ -88,12 +93,12 @@ impl Adapter for Notion {
     }
 }
 
-const WHOLE: &str =
+const WHOLE_PAGE_NOTES: &str =
     "Write down what lasts of this page. Sources belong to the connection that holds the data, never to this one.";
-const PART: &str = "Only a part of this page: read lines";
+const PART_NOTES_PREFIX: &str = "Only a part of this page: read lines";
 
 fn is_part(notes: &str) -> bool {
-    notes.starts_with(PART)
+    notes.starts_with(PART_NOTES_PREFIX)
 }
 
 fn is_page(path: &str) -> bool {
@@ -101,30 +106,30 @@ fn is_page(path: &str) -> bool {
 }
 
 /// Whether the manifest says so.
-fn is_notion(tree: &Tree) -> bool {
+fn is_notion(tree: &SourceTree) -> bool {
     #[derive(Deserialize)]
-    struct Manifest {
+    struct FetchManifest {
         source: String,
     }
-    let text = tree.get(MANIFEST).and_then(|_| tree.text(MANIFEST).ok());
-    text.and_then(|text| serde_json::from_str::<Manifest>(&text).ok())
+    let text = tree.get(MANIFEST_FILE).and_then(|_| tree.read_text(MANIFEST_FILE).ok());
+    text.and_then(|text| serde_json::from_str::<FetchManifest>(&text).ok())
         .is_some_and(|manifest| manifest.source == "notion")
 }
 
 /// A staged page.
-struct Page<'a> {
+struct NotionPage<'a> {
     folder: &'a str,
     text: String,
 }
 
-impl<'a> Page<'a> {
-    fn of(tree: &Tree, path: &'a str) -> Option<Self> {
+impl<'a> NotionPage<'a> {
+    fn open(tree: &SourceTree, path: &'a str) -> Option<Self> {
         let folder = path.strip_suffix("/page.md")?;
         tree.get(path).map(|_| Self { folder, text: path.to_owned() })
     }
 
     /// `notion-page-<id>` for `pages/<id>`.
-    fn wished(&self) -> String {
+    fn preferred_key(&self) -> String {
         let path = match self.folder.strip_prefix("pages/") {
             Some(id) => format!("page/{id}"),
             None => self.folder.to_owned(),
@@ -134,38 +139,38 @@ impl<'a> Page<'a> {
         format!("notion-{}", words.join("-"))
     }
 
-    fn beside(&self, tree: &Tree, name: &str) -> Option<String> {
+    fn sibling_path(&self, tree: &SourceTree, name: &str) -> Option<String> {
         let path = format!("{}/{name}", self.folder);
         tree.get(&path).map(|_| path)
     }
 
-    fn unit(&self, tree: &Tree, key: String) -> Chunk {
-        let manifest = tree.get(MANIFEST).map(|_| MANIFEST.to_owned());
-        Chunk {
+    fn unit(&self, tree: &SourceTree, key: String) -> UnitChunk {
+        let manifest = tree.get(MANIFEST_FILE).map(|_| MANIFEST_FILE.to_owned());
+        UnitChunk {
             key,
             label: Some(self.title(tree).unwrap_or_else(|| self.folder.to_owned())),
-            raw_files: self.beside(tree, "metadata.json").into_iter().chain([self.text.clone()]).collect(),
-            dependency_paths: manifest.into_iter().chain(self.beside(tree, "blocks.json")).collect(),
-            notes: Some(WHOLE.into()),
-            ..Chunk::default()
+            raw_files: self.sibling_path(tree, "metadata.json").into_iter().chain([self.text.clone()]).collect(),
+            dependency_paths: manifest.into_iter().chain(self.sibling_path(tree, "blocks.json")).collect(),
+            notes: Some(WHOLE_PAGE_NOTES.into()),
+            ..UnitChunk::default()
         }
     }
 
     /// The page's place in Notion, from its metadata.
-    fn title(&self, tree: &Tree) -> Option<String> {
+    fn title(&self, tree: &SourceTree) -> Option<String> {
         #[derive(Deserialize)]
         struct Metadata {
             path: String,
         }
-        let text = tree.text(&self.beside(tree, "metadata.json")?).ok()?;
+        let text = tree.read_text(&self.sibling_path(tree, "metadata.json")?).ok()?;
         let metadata: Metadata = serde_json::from_str(&text).ok()?;
-        (presentable(&metadata.path) && !metadata.path.is_empty()).then(|| metadata.path.chars().take(200).collect())
+        (is_presentable(&metadata.path) && !metadata.path.is_empty()).then(|| metadata.path.chars().take(200).collect())
     }
 
-    /// Ranges of lines, both ends included, that are at most [`LONGEST`] characters each; a line is never cut.
-    fn ranges(&self, tree: &Tree) -> Result<Vec<(usize, usize)>, String> {
-        let text = tree.text(&self.text)?;
-        if text.encode_utf16().count() <= LONGEST {
+    /// Ranges of lines, both ends included, that are at most [`MAX_UNIT_CHARS`] characters each; a line is never cut.
+    fn ranges(&self, tree: &SourceTree) -> Result<Vec<(usize, usize)>, String> {
+        let text = tree.read_text(&self.text)?;
+        if text.encode_utf16().count() <= MAX_UNIT_CHARS {
             return Ok(Vec::new());
         }
         let text = text.strip_suffix('\n').unwrap_or(&text);
@@ -173,7 +178,7 @@ impl<'a> Page<'a> {
         for (index, line) in text.split('\n').enumerate() {
             // KTX counts as JavaScript does.
             let chars = line.encode_utf16().count() + 1;
-            if length > 0 && length + chars > LONGEST {
+            if length > 0 && length + chars > MAX_UNIT_CHARS {
                 ranges.push((start, index));
                 start = index + 1;
                 length = 0;
@@ -186,12 +191,15 @@ impl<'a> Page<'a> {
         Ok(ranges)
     }
 
-    fn parts<'u>(&'u self, whole: &'u Chunk, ranges: &'u [(usize, usize)]) -> impl Iterator<Item = Chunk> + 'u {
+    fn parts<'u>(&'u self, whole: &'u UnitChunk, ranges: &'u [(usize, usize)]) -> impl Iterator<Item = UnitChunk> + 'u {
         let count = ranges.len();
-        ranges.iter().enumerate().map(move |(index, (start, end))| Chunk {
+        ranges.iter().enumerate().map(move |(index, (start, end))| UnitChunk {
             key: format!("{}-part-{}", whole.key, index + 1),
             label: whole.label.as_ref().map(|label| format!("{label} (part {} of {count})", index + 1)),
-            notes: Some(format!("{PART} {start}-{end} of {} with read_raw_span. {WHOLE}", self.text)),
+            notes: Some(format!(
+                "{PART_NOTES_PREFIX} {start}-{end} of {} with read_raw_span. {WHOLE_PAGE_NOTES}",
+                self.text
+            )),
             ..whole.clone()
         })
     }
@@ -206,10 +214,10 @@ mod tests {
 
     const METADATA: &str = r#"{"objectType":"page","id":"a1","title":"T","path":"Handbook / Terms"}"#;
 
-    fn chunk(files: &[(&str, &str)]) -> Chunks {
+    fn chunk(files: &[(&str, &str)]) -> ChunkedSource {
         let (_dir, tree) = tree_of(files);
-        Notion.detect(&tree).unwrap();
-        Notion.chunk(&tree, anywhere()).unwrap()
+        NotionAdapter.detect(&tree).unwrap();
+        NotionAdapter.chunk(&tree, anywhere()).unwrap()
     }
 
     #[test]
@@ -231,25 +239,25 @@ mod tests {
     }
 
     #[test]
-    fn a_long_page_is_shared_by_ranges_of_lines() {
+    fn long_page_is_split_into_line_ranges() {
         let long = format!("{}\n", "x".repeat(999)).repeat(100);
         let chunks = chunk(&[("pages/a/page.md", &long), ("pages/a/metadata.json", METADATA)]);
         let keys: Vec<_> = chunks.units.iter().map(|unit| unit.key.as_str()).collect();
         assert_eq!(keys, ["notion-page-a-part-1", "notion-page-a-part-2", "notion-page-a-part-3"]);
         assert!(chunks.units[1].notes.as_deref().unwrap().contains("lines 41-80 of pages/a/page.md"));
         assert_eq!(chunks.units[2].label.as_deref(), Some("Handbook / Terms (part 3 of 3)"));
-        let exact = "é".repeat(LONGEST);
+        let exact = "é".repeat(MAX_UNIT_CHARS);
         assert_eq!(chunk(&[("pages/a/page.md", &exact)]).units.len(), 1);
-        let left = Notion.resync(chunks.units.clone(), &BTreeSet::from(["pages/a/metadata.json"]));
+        let left = NotionAdapter.narrow_units(chunks.units.clone(), &BTreeSet::from(["pages/a/metadata.json"]));
         assert_eq!(left.len(), 1);
         assert_eq!((left[0].key.as_str(), left[0].dependency_paths.len()), ("notion-page-a", 1));
-        assert_eq!(Notion.resync(chunks.units, &BTreeSet::from(["pages/a/page.md"])).len(), 3);
+        assert_eq!(NotionAdapter.narrow_units(chunks.units, &BTreeSet::from(["pages/a/page.md"])).len(), 3);
     }
 
     #[test]
-    fn plain_markdown_is_sent_to_the_other_adapter() {
+    fn plain_markdown_error_names_docs_adapter() {
         let (_dir, tree) = tree_of(&[("a.md", "# A")]);
-        assert!(Notion.detect(&tree).unwrap_err().contains("driver: docs"));
+        assert!(NotionAdapter.detect(&tree).unwrap_err().contains("driver: docs"));
     }
 
     proptest! {
@@ -258,9 +266,9 @@ mod tests {
         fn ranges_cover_every_line_once(lines in prop::collection::vec(0..50_000_usize, 1..12)) {
             let text: String = lines.iter().map(|length| format!("{}.\n", "y".repeat(*length))).collect();
             let (_dir, tree) = tree_of(&[("pages/a/page.md", &text)]);
-            let page = Page::of(&tree, "pages/a/page.md").unwrap();
+            let page = NotionPage::open(&tree, "pages/a/page.md").unwrap();
             let ranges = page.ranges(&tree).unwrap();
-            if text.len() <= LONGEST {
+            if text.len() <= MAX_UNIT_CHARS {
                 prop_assert!(ranges.is_empty());
             } else {
                 let covered: Vec<usize> = ranges.iter().flat_map(|(start, end)| *start..=*end).collect();

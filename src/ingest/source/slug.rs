@@ -6,10 +6,10 @@ use sha2::{Digest, Sha256};
 
 /// Longest key in bytes: keys name files, and file systems allow 255 with what comes around them. Longer ones end in a
 /// hash, where KTX has them whole.
-pub(crate) const LONGEST: usize = 200;
+pub(crate) const MAX_KEY_BYTES: usize = 200;
 
 /// `path` in lower-case letters, digits and single hyphens; empty if nothing is left of it.
-pub(crate) fn slug(path: &str) -> String {
+pub(crate) fn slugify(path: &str) -> String {
     let mut slug = String::with_capacity(path.len());
     for c in path.chars() {
         if c.is_ascii_alphanumeric() {
@@ -26,12 +26,12 @@ pub(crate) fn slug(path: &str) -> String {
 /// Paths with a slug of their own keep it bare. Those that share one all get a hash of the whole path, so that no key
 /// depends on the order of the files. Paths must be distinct.
 pub(crate) fn unique_keys<'a>(prefix: &str, paths: &[&'a str], slugged: impl Fn(&'a str) -> &'a str) -> Vec<String> {
-    let slugs: Vec<String> = paths.iter().map(|path| slug(slugged(path))).collect();
+    let slugs: Vec<String> = paths.iter().map(|path| slugify(slugged(path))).collect();
     let mut bearers: BTreeMap<&str, usize> = BTreeMap::new();
     for slug in &slugs {
         *bearers.entry(slug).or_default() += 1;
     }
-    let room = LONGEST.saturating_sub(prefix.len() + 1);
+    let room = MAX_KEY_BYTES.saturating_sub(prefix.len() + 1);
     let bare = |slug: &str| !slug.is_empty() && slug.len() <= room && bearers.get(slug) == Some(&1);
     let mut hash_length = 6;
     loop {
@@ -42,7 +42,7 @@ pub(crate) fn unique_keys<'a>(prefix: &str, paths: &[&'a str], slugged: impl Fn(
                 slug if bare(slug) => format!("{prefix}-{slug}"),
                 slug => {
                     let short: String = slug.chars().take(room.saturating_sub(hash_length + 1)).collect();
-                    let parts = [prefix, short.trim_end_matches('-'), &hash(path, hash_length)];
+                    let parts = [prefix, short.trim_end_matches('-'), &short_hash(path, hash_length)];
                     parts.iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join("-")
                 }
             })
@@ -59,8 +59,8 @@ pub(crate) fn unique_keys<'a>(prefix: &str, paths: &[&'a str], slugged: impl Fn(
 
 /// Keys as they were wished for, each with the path that it stands for, in their order: characters that do not belong
 /// into a file name become hyphens, and keys that several wish for all get a hash of their path.
-pub(crate) fn told_apart<P: AsRef<str>>(wished: &[(String, P)]) -> Vec<String> {
-    let plain: Vec<String> = wished.iter().map(|(key, _)| plain(key)).collect();
+pub(crate) fn disambiguate_keys<P: AsRef<str>>(wished: &[(String, P)]) -> Vec<String> {
+    let plain: Vec<String> = wished.iter().map(|(key, _)| sanitize_key(key)).collect();
     let mut bearers: BTreeMap<&str, usize> = BTreeMap::new();
     for key in &plain {
         *bearers.entry(key).or_default() += 1;
@@ -71,10 +71,10 @@ pub(crate) fn told_apart<P: AsRef<str>>(wished: &[(String, P)]) -> Vec<String> {
             .iter()
             .zip(wished)
             .map(|(key, (_, path))| match bearers.get(key.as_str()) {
-                Some(1) if key.len() <= LONGEST => key.clone(),
+                Some(1) if key.len() <= MAX_KEY_BYTES => key.clone(),
                 _ => {
-                    let short: String = key.chars().take(LONGEST.saturating_sub(hash_length + 1)).collect();
-                    format!("{}-{}", short.trim_end_matches('-'), hash(path.as_ref(), hash_length))
+                    let short: String = key.chars().take(MAX_KEY_BYTES.saturating_sub(hash_length + 1)).collect();
+                    format!("{}-{}", short.trim_end_matches('-'), short_hash(path.as_ref(), hash_length))
                 }
             })
             .collect();
@@ -86,7 +86,7 @@ pub(crate) fn told_apart<P: AsRef<str>>(wished: &[(String, P)]) -> Vec<String> {
     }
 }
 
-fn plain(key: &str) -> String {
+fn sanitize_key(key: &str) -> String {
     let mut plain = String::with_capacity(key.len());
     for c in key.chars() {
         if c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.') {
@@ -99,7 +99,7 @@ fn plain(key: &str) -> String {
 }
 
 /// Whether a file of this name, without its extension, is a device on some systems.
-pub(crate) fn is_device(name: &str) -> bool {
+pub(crate) fn is_device_name(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let port = name.strip_prefix("com").or_else(|| name.strip_prefix("lpt"));
     matches!(name.as_str(), "con" | "prn" | "aux" | "nul")
@@ -107,7 +107,7 @@ pub(crate) fn is_device(name: &str) -> bool {
 }
 
 /// The first `length` hexadecimal digits of the SHA-256 of `text`.
-pub(crate) fn hash(text: &str, length: usize) -> String {
+pub(crate) fn short_hash(text: &str, length: usize) -> String {
     Sha256::digest(text.as_bytes())
         .iter()
         .map(|byte| format!("{byte:02x}"))
@@ -118,7 +118,7 @@ pub(crate) fn hash(text: &str, length: usize) -> String {
 }
 
 /// `path` without the extension of its last name.
-pub(crate) fn stem(path: &str) -> &str {
+pub(crate) fn without_extension(path: &str) -> &str {
     let name = path.rfind('/').map_or(0, |slash| slash + 1);
     match path.rfind('.') {
         Some(dot) if dot > name => path.get(..dot).unwrap_or(path),
@@ -136,54 +136,54 @@ mod tests {
 
     #[test]
     fn slugs_read_like_their_path() {
-        assert_eq!(slug("Sales Ops/NRR_notes"), "sales-ops-nrr-notes");
-        assert_eq!(slug("--ä--"), "");
-        assert_eq!(stem("a.b/c.d.md"), "a.b/c.d");
-        assert_eq!(stem("a.b/c"), "a.b/c");
-        assert_eq!(stem(".md"), ".md");
+        assert_eq!(slugify("Sales Ops/NRR_notes"), "sales-ops-nrr-notes");
+        assert_eq!(slugify("--ä--"), "");
+        assert_eq!(without_extension("a.b/c.d.md"), "a.b/c.d");
+        assert_eq!(without_extension("a.b/c"), "a.b/c");
+        assert_eq!(without_extension(".md"), ".md");
     }
 
     #[test]
-    fn keys_are_whole_up_to_what_files_can_be_named() {
+    fn keys_are_kept_up_to_the_file_name_limit() {
         let name = "models/intermediate/licenses/deduplicated/".to_owned() + &"int_licenses_".repeat(8);
-        let key = &unique_keys("dbt", &[&name], stem)[0];
-        assert_eq!(*key, format!("dbt-{}", slug(&name)));
+        let key = &unique_keys("dbt", &[&name], without_extension)[0];
+        assert_eq!(*key, format!("dbt-{}", slugify(&name)));
         assert!(key.len() > 140, "{key}");
-        let (fits, longer) = ("x".repeat(LONGEST - 4), "x".repeat(LONGEST - 3));
+        let (fits, longer) = ("x".repeat(MAX_KEY_BYTES - 4), "x".repeat(MAX_KEY_BYTES - 3));
         let keys = unique_keys("dbt", &[&fits, &longer], |path| path);
         assert_eq!(keys[0], format!("dbt-{fits}"));
-        assert_eq!((keys[1].len(), keys[1].rsplit_once('-').unwrap().1), (LONGEST, &*hash(&longer, 6)));
+        assert_eq!((keys[1].len(), keys[1].rsplit_once('-').unwrap().1), (MAX_KEY_BYTES, &*short_hash(&longer, 6)));
         let wished = [(format!("metricflow-{longer}"), "a")];
-        let key = &told_apart(&wished)[0];
-        assert_eq!((key.len(), key.rsplit_once('-').unwrap().1), (LONGEST, &*hash("a", 6)));
+        let key = &disambiguate_keys(&wished)[0];
+        assert_eq!((key.len(), key.rsplit_once('-').unwrap().1), (MAX_KEY_BYTES, &*short_hash("a", 6)));
     }
 
     #[test]
-    fn shared_slugs_are_told_apart_whatever_the_order() {
+    fn shared_slugs_are_disambiguated_in_any_order() {
         let paths = ["a-b.md", "a/b.md", "a/c.md", "日本.md"];
-        let keys = unique_keys("docs", &paths, stem);
+        let keys = unique_keys("docs", &paths, without_extension);
         insta::assert_debug_snapshot!(keys);
         let mut reversed: Vec<_> = paths.into_iter().rev().collect();
-        let mut again = unique_keys("docs", &reversed, stem);
+        let mut again = unique_keys("docs", &reversed, without_extension);
         again.reverse();
         assert_eq!(again, keys);
         reversed.truncate(2);
-        assert_eq!(unique_keys("docs", &reversed, stem)[1], "docs-a-c");
+        assert_eq!(unique_keys("docs", &reversed, without_extension)[1], "docs-a-c");
     }
 
     #[test]
-    fn a_slug_that_looks_like_a_hashed_one_is_told_apart() {
-        let posing = format!("a-b-{}", hash("a/b", 6));
+    fn slug_resembling_a_hashed_one_is_disambiguated() {
+        let posing = format!("a-b-{}", short_hash("a/b", 6));
         let paths = ["a-b", "a/b", posing.as_str()];
         let keys: BTreeSet<_> = unique_keys("docs", &paths, |path| path).into_iter().collect();
         assert_eq!(keys.len(), 3);
     }
 
     #[test]
-    fn wished_keys_are_kept_where_they_can_be() {
+    fn preferred_keys_are_kept_where_valid() {
         let wished = [("lookml-a_b", "1"), ("lookml-x", "2"), ("lookml-x", "3"), ("lookml-ä/ö", "4"), ("..", "5")];
         let wished = wished.map(|(key, path)| (key.to_owned(), path));
-        let keys = told_apart(&wished);
+        let keys = disambiguate_keys(&wished);
         assert_eq!((keys[0].as_str(), keys[3].as_str()), ("lookml-a_b", "lookml"));
         assert!(keys[1].starts_with("lookml-x-") && keys[2].starts_with("lookml-x-") && keys[1] != keys[2], "{keys:?}");
     }
@@ -194,10 +194,10 @@ mod tests {
             wished in prop::collection::btree_map("[a-z/]{1,12}", "[aA_.é/ -]{0,4}|.{0,260}", 0..40),
         ) {
             let wished: Vec<_> = wished.into_iter().map(|(path, key)| (format!("x-{key}"), path)).collect();
-            let keys = told_apart(&wished);
+            let keys = disambiguate_keys(&wished);
             prop_assert_eq!(keys.iter().collect::<BTreeSet<_>>().len(), wished.len());
             for key in keys {
-                prop_assert!(key.starts_with('x') && key.len() <= LONGEST);
+                prop_assert!(key.starts_with('x') && key.len() <= MAX_KEY_BYTES);
                 prop_assert!(key.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)), "{}", key);
             }
         }
@@ -205,10 +205,10 @@ mod tests {
         #[test]
         fn keys_are_unique_short_and_plain(paths in prop::collection::btree_set("[aAbé/_ .-]{0,6}|.{0,260}", 0..40)) {
             let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
-            let keys = unique_keys("docs", &paths, stem);
+            let keys = unique_keys("docs", &paths, without_extension);
             prop_assert_eq!(keys.iter().collect::<BTreeSet<_>>().len(), paths.len());
             for key in keys {
-                prop_assert!(key.len() <= LONGEST);
+                prop_assert!(key.len() <= MAX_KEY_BYTES);
                 prop_assert!(key.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'), "{}", key);
             }
         }

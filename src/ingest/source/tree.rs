@@ -8,21 +8,21 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::print::{Fingerprint, Stamp};
+use super::fingerprint::{FileStamp, Fingerprint};
 use crate::scoped_dir::{FileKind, ScopedDir};
 
 /// Most files of one source.
-const MOST_FILES: usize = 100_000;
+const MAX_FILES: usize = 100_000;
 /// Deepest directory that is visited.
-const DEEPEST: usize = 64;
+const MAX_DEPTH: usize = 64;
 /// Why a symbolic link is left out.
-const LINK: &str = "it is a symbolic link; only files inside the source are read";
+const LINK_REASON: &str = "it is a symbolic link; only files inside the source are read";
 /// Largest file that an adapter looks into, in bytes.
-const LARGEST: u64 = 8 * 1024 * 1024;
+const MAX_TEXT_BYTES: u64 = 8 * 1024 * 1024;
 
 /// The files of a source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tree {
+pub struct SourceTree {
     /// The directory.
     pub root: PathBuf,
     /// Files, sorted by path.
@@ -30,9 +30,9 @@ pub struct Tree {
     /// What was left out, one sentence each.
     pub warnings: Vec<String>,
     /// Symbolic links among them, with a warning each.
-    pub links: Vec<String>,
+    pub skipped_links: Vec<String>,
     /// Files and folders that are there and could not be looked at; the empty path is the whole source.
-    pub unseen: Vec<String>,
+    pub unreadable_paths: Vec<String>,
 }
 
 /// One file.
@@ -43,42 +43,42 @@ pub struct RawFile {
     /// Size in bytes.
     pub bytes: u64,
     /// What it holds, once it was read.
-    pub print: Option<Fingerprint>,
+    pub fingerprint: Option<Fingerprint>,
     /// The state that `bytes` and `print` are of.
-    pub(in crate::ingest) stamp: Stamp,
+    pub(in crate::ingest) stamp: FileStamp,
 }
 
 impl RawFile {
     /// A file that was not read yet.
-    pub(super) fn new(path: String, stamp: Stamp) -> Self {
-        Self { path, bytes: stamp.bytes(), print: None, stamp }
+    pub(super) fn new(path: String, stamp: FileStamp) -> Self {
+        Self { path, bytes: stamp.bytes(), fingerprint: None, stamp }
     }
 }
 
 /// What is looked at, by its path.
 #[derive(Clone, Copy)]
-pub(super) struct Wanted<'a> {
+pub(super) struct WalkFilter<'a> {
     /// A file.
-    pub(super) takes: &'a dyn Fn(&str) -> bool,
+    pub(super) accepts_file: &'a dyn Fn(&str) -> bool,
     /// A folder.
-    pub(super) enters: &'a dyn Fn(&str) -> bool,
+    pub(super) accepts_dir: &'a dyn Fn(&str) -> bool,
 }
 
-impl Tree {
+impl SourceTree {
     /// Lists the files below `root` that `takes` accepts. Hidden files and folders are passed over in silence; links,
     /// special files and names that cannot be shown with a warning.
     pub fn walk(root: &Path, takes: &dyn Fn(&str) -> bool) -> std::io::Result<Self> {
-        Self::walk_where(root, Wanted { takes, enters: &|_| true })
+        Self::walk_filtered(root, WalkFilter { accepts_file: takes, accepts_dir: &|_| true })
     }
 
     /// As [`walk`](Self::walk), passing over folders in silence that are not wanted.
-    pub(super) fn walk_where(root: &Path, wanted: Wanted<'_>) -> std::io::Result<Self> {
+    pub(super) fn walk_filtered(root: &Path, wanted: WalkFilter<'_>) -> std::io::Result<Self> {
         let mut tree = Self { root: root.to_path_buf(), ..Self::default() };
         let dir = ScopedDir::open(root)?;
         tree.visit("", &dir, dir.entries()?, 0, wanted);
         tree.files.sort_by(|a, b| a.path.cmp(&b.path));
         tree.warnings.sort();
-        tree.links.sort();
+        tree.skipped_links.sort();
         Ok(tree)
     }
 
@@ -88,67 +88,67 @@ impl Tree {
         dir: &ScopedDir,
         entries: Vec<(OsString, FileKind)>,
         depth: usize,
-        wanted: Wanted<'_>,
+        wanted: WalkFilter<'_>,
     ) {
         for (name, kind) in entries {
-            let Some(name) = name.to_str().filter(|name| presentable(name)) else {
+            let Some(name) = name.to_str().filter(|name| is_presentable(name)) else {
                 let path = format!("{prefix}{}", name.to_string_lossy());
-                self.warnings.push(format!("{} is skipped: its name cannot be shown safely; rename it", shown(&path)));
+                self.warnings
+                    .push(format!("{} is skipped: its name cannot be shown safely; rename it", visible_path(&path)));
                 continue;
             };
             if name.starts_with('.') {
                 continue;
             }
-            if self.files.len() >= MOST_FILES {
-                self.warnings
-                    .push(format!("only the first {MOST_FILES} files are looked at; point source_dir at less"));
-                self.unseen.push(String::new());
+            if self.files.len() >= MAX_FILES {
+                self.warnings.push(format!("only the first {MAX_FILES} files are looked at; point source_dir at less"));
+                self.unreadable_paths.push(String::new());
                 return;
             }
-            self.take(format!("{prefix}{name}"), dir, (name, kind), depth, wanted);
+            self.add_entry(format!("{prefix}{name}"), dir, (name, kind), depth, wanted);
         }
     }
 
-    fn take(
+    fn add_entry(
         &mut self,
         path: String,
         dir: &ScopedDir,
         (name, kind): (&str, FileKind),
         depth: usize,
-        wanted: Wanted<'_>,
+        wanted: WalkFilter<'_>,
     ) {
         match kind {
-            FileKind::Directory if !(wanted.enters)(&path) => {}
-            FileKind::Directory if depth < DEEPEST => {
+            FileKind::Directory if !(wanted.accepts_dir)(&path) => {}
+            FileKind::Directory if depth < MAX_DEPTH => {
                 let opened = dir.dir(name, None).and_then(|inner| Ok((inner.entries()?, inner)));
                 match opened {
                     Ok((entries, inner)) => self.visit(&format!("{path}/"), &inner, entries, depth + 1, wanted),
-                    Err(error) => self.leave_out(path, &error.to_string()),
+                    Err(error) => self.skip(path, &error.to_string()),
                 }
             }
-            FileKind::Directory => self.leave_out(path, "it lies too deep"),
-            FileKind::File if !(wanted.takes)(&path) => {}
-            FileKind::File => match dir.stat_here(name) {
-                Ok(stat) => self.files.push(RawFile::new(path, Stamp::of_entry(&stat))),
-                Err(error) => self.leave_out(path, &error.to_string()),
+            FileKind::Directory => self.skip(path, "it lies too deep"),
+            FileKind::File if !(wanted.accepts_file)(&path) => {}
+            FileKind::File => match dir.entry_stat(name) {
+                Ok(stat) => self.files.push(RawFile::new(path, FileStamp::from_stat(&stat))),
+                Err(error) => self.skip(path, &error.to_string()),
             },
-            FileKind::Link => {
-                self.links.push(path.clone());
-                self.leave_out(path, LINK);
+            FileKind::Symlink => {
+                self.skipped_links.push(path.clone());
+                self.skip(path, LINK_REASON);
             }
-            FileKind::Socket | FileKind::Special => self.leave_out(path, "it is not a regular file"),
+            FileKind::Socket | FileKind::Special => self.skip(path, "it is not a regular file"),
         }
     }
 
     /// Names a file or folder that is there and is not among the files.
-    pub(super) fn leave_out(&mut self, path: String, why: &str) {
+    pub(super) fn skip(&mut self, path: String, why: &str) {
         self.warnings.push(skipped(&path, why));
-        self.unseen.push(path);
+        self.unreadable_paths.push(path);
     }
 
     /// True if `path` may be there although it is not among the files.
-    pub fn may_hold(&self, path: &str) -> bool {
-        self.unseen.iter().any(|unseen| {
+    pub fn may_contain(&self, path: &str) -> bool {
+        self.unreadable_paths.iter().any(|unseen| {
             unseen.is_empty()
                 || path.strip_prefix(unseen.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         })
@@ -160,8 +160,8 @@ impl Tree {
     }
 
     /// The text of `path`, or why it cannot be read, as the end of a sentence.
-    pub(in crate::ingest) fn text(&self, path: &str) -> Result<String, String> {
-        let bytes = ScopedDir::open(&self.root).and_then(|folder| folder.read(path, LARGEST));
+    pub(in crate::ingest) fn read_text(&self, path: &str) -> Result<String, String> {
+        let bytes = ScopedDir::open(&self.root).and_then(|folder| folder.read(path, MAX_TEXT_BYTES));
         bytes
             .map_err(|error| error.to_string())
             .and_then(|bytes| String::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".to_owned()))
@@ -169,12 +169,12 @@ impl Tree {
 }
 
 fn skipped(path: &str, why: &str) -> String {
-    format!("{} is skipped: {why}", shown(path))
+    format!("{} is skipped: {why}", visible_path(path))
 }
 
 /// The warning about a symbolic link.
-pub(in crate::ingest) fn skipped_link(path: &str) -> String {
-    skipped(path, LINK)
+pub(in crate::ingest) fn skipped_link_warning(path: &str) -> String {
+    skipped(path, LINK_REASON)
 }
 
 /// Whether `path` ends with one of `extensions` (lower case, without the dot), whatever its case.
@@ -185,7 +185,7 @@ pub(super) fn has_extension(path: &str, extensions: &[&str]) -> bool {
 }
 
 /// Whether a name can stand in a prompt and on a screen without posing as something else.
-pub(in crate::ingest) fn presentable(name: &str) -> bool {
+pub(in crate::ingest) fn is_presentable(name: &str) -> bool {
     let deceptive = |c: char| {
         c.is_control()
             || matches!(
@@ -197,21 +197,21 @@ pub(in crate::ingest) fn presentable(name: &str) -> bool {
     !name.chars().any(deceptive)
 }
 
-/// `text` with an escape for each character that is not [`presentable`].
-pub(in crate::ingest) fn escaped(text: &str) -> String {
+/// `text` with an escape for each character that is not [`is_presentable`].
+pub(in crate::ingest) fn escape_unpresentable(text: &str) -> String {
     text.chars()
-        .flat_map(|c| if presentable(c.encode_utf8(&mut [0; 4])) { vec![c] } else { c.escape_unicode().collect() })
+        .flat_map(|c| if is_presentable(c.encode_utf8(&mut [0; 4])) { vec![c] } else { c.escape_unicode().collect() })
         .collect()
 }
 
 /// A path for a message; the empty one is the source itself.
-pub(in crate::ingest) fn shown(path: &str) -> String {
-    if path.is_empty() { "the source".into() } else { escaped(path) }
+pub(in crate::ingest) fn visible_path(path: &str) -> String {
+    if path.is_empty() { "the source".into() } else { escape_unpresentable(path) }
 }
 
 /// Untrusted text of several lines, none of which opens a section: a `#` at the beginning of a line is escaped.
-pub(super) fn without_headings(text: &str) -> String {
-    let line = |line: &str| match escaped(line.trim_end()) {
+pub(super) fn escape_headings(text: &str) -> String {
+    let line = |line: &str| match escape_unpresentable(line.trim_end()) {
         line if line.trim_start().starts_with('#') => format!("\\{}", line.trim_start()),
         line => line,
     };
@@ -225,7 +225,7 @@ pub(super) fn without_headings(text: &str) -> String {
 
 /// Text of a file as a part of a prompt: one line that cannot pose as a section.
 pub(super) fn one_line(text: &str) -> String {
-    escaped(&text.split_whitespace().collect::<Vec<_>>().join(" "))
+    escape_unpresentable(&text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 #[cfg(test)]
@@ -239,13 +239,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn untrusted_lines_open_no_section() {
+    fn untrusted_headings_are_escaped() {
         let text = "# one\n  ## two\n- item # kept\u{2028}### three\n```sql\n-- note\n```\n";
-        assert_eq!(without_headings(text), "\\# one\n\\## two\n- item # kept\n\\### three\n```sql\n-- note\n```");
+        assert_eq!(escape_headings(text), "\\# one\n\\## two\n- item # kept\n\\### three\n```sql\n-- note\n```");
     }
 
     #[test]
-    fn only_honest_files_are_listed_and_the_rest_is_named() {
+    fn unsafe_files_are_skipped_with_warnings() {
         let dir = tempfile::tempdir().unwrap();
         let outside = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
@@ -263,11 +263,11 @@ mod tests {
         symlink("nowhere", at("dangling.md")).unwrap();
         symlink(".", at("b/loop")).unwrap();
         nix::unistd::mkfifo(&at("pipe.md"), nix::sys::stat::Mode::S_IRWXU).unwrap();
-        let tree = Tree::walk(dir.path(), &|_| true).unwrap();
+        let tree = SourceTree::walk(dir.path(), &|_| true).unwrap();
         let paths: Vec<_> = tree.files.iter().map(|file| file.path.as_str()).collect();
         assert_eq!(paths, ["a.md", "b/deep/z.MD"]);
         assert!(paths.iter().all(|path| has_extension(path, &["md"])));
-        assert!(tree.may_hold("linked/x.md") && tree.may_hold("s.md") && !tree.may_hold("gone.md"));
+        assert!(tree.may_contain("linked/x.md") && tree.may_contain("s.md") && !tree.may_contain("gone.md"));
         assert_eq!(tree.get("b/deep/z.MD").map(|file| file.bytes), Some(1));
         insta::assert_snapshot!(tree.warnings.join("\n"));
     }

@@ -7,25 +7,25 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    Bench, Tool, miss, raw,
-    sl_read::{self, Found},
-    wiki_read::{WikiSearch, words},
+    AgentTool, ToolContext, not_found_reply, raw_files,
+    sl_read::{self, SourceSearch},
+    wiki_read::{WikiSearch, query_words},
 };
-use crate::{ingest::schema::shown, units::ToolReply};
+use crate::{ingest::schema::excerpt, units::ToolReply};
 
 /// Most bytes of raw files that one search reads.
-const READ: usize = 16 * 1024 * 1024;
+const MAX_SEARCHED_BYTES: usize = 16 * 1024 * 1024;
 /// How long the search of one database may take.
-const SEARCH: Duration = Duration::from_secs(5);
+const DATABASE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest line that is quoted, in characters.
-const QUOTE: usize = 200;
+const MAX_QUOTE_CHARS: usize = 200;
 
 #[derive(Debug)]
 pub(super) struct DiscoverData;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Input {
+pub(super) struct DiscoverDataInput {
     /// Words to look for; left out, it lists what there is.
     #[serde(default)]
     query: Option<String>,
@@ -41,21 +41,24 @@ pub(super) struct Input {
     source: Option<String>,
 }
 
-impl Tool for DiscoverData {
+impl AgentTool for DiscoverData {
     const NAME: &'static str = "discover_data";
-    const ABOUT: &'static str = "Find what exists before you write: wiki pages, semantic layer sources, lines of the raw \
+    const DESCRIPTION: &'static str = "Find what exists before you write: wiki pages, semantic layer sources, lines of the raw \
         files of this work unit, and tables and columns of databases that hold the words of `query`. Gives at most \
         `limit` (1 to 50, default 10) of each, and names the connections that sources may be written for.";
     const READ_ONLY: bool = true;
-    type Input = Input;
+    type Input = DiscoverDataInput;
 
-    fn run(bench: &Bench, Input { query, connection, limit, source }: Input) -> ToolReply {
-        let connections = match sl_read::connections(bench, connection.as_deref()) {
+    fn run(
+        bench: &ToolContext,
+        DiscoverDataInput { query, connection, limit, source }: DiscoverDataInput,
+    ) -> ToolReply {
+        let connections = match sl_read::connection_ids(bench, connection.as_deref()) {
             Ok(connections) => connections,
-            Err(why) => return miss(why),
+            Err(why) => return not_found_reply(why),
         };
         if let Some(name) = source {
-            let reply = sl_read::one(bench, &connections, &name);
+            let reply = sl_read::describe_source(bench, &connections, &name);
             let structured = json!({"wiki": null, "sl": reply.structured, "raw": null, "tables": null});
             return ToolReply { structured: Some(structured), ..reply };
         }
@@ -63,7 +66,7 @@ impl Tool for DiscoverData {
         let limit = limit.unwrap_or(10) as usize;
         let sections = [
             ("wiki", wiki(bench, &query, limit)),
-            ("sl", semantic_layer(bench, &connections, &query, limit)),
+            ("sl", search_semantic_layer(bench, &connections, &query, limit)),
             ("raw", files(bench, &query, limit)),
             ("tables", tables(bench, &connections, &query, limit)),
         ];
@@ -79,20 +82,20 @@ impl Tool for DiscoverData {
             (true, false) => format!(
                 "No matches for \"{}\" across wiki, semantic layer, raw files and databases. Try broader terms; this concept may \
                  not exist yet.",
-                shown(&query)
+                excerpt(&query)
             ),
             (false, _) => parts.join("\n\n"),
         };
         let reply = ToolReply { markdown, structured: Some(Value::Object(structured)), ..ToolReply::default() };
-        sl_read::with_targets(bench, reply)
+        sl_read::append_targets(bench, reply)
     }
 }
 
 /// A part of the answer, and what goes to the transcript for it.
-type Section = Option<(String, Value)>;
+type DiscoverSection = Option<(String, Value)>;
 
-fn wiki(bench: &Bench, query: &str, limit: usize) -> Section {
-    if words(query).is_empty() {
+fn wiki(bench: &ToolContext, query: &str, limit: usize) -> DiscoverSection {
+    if query_words(query).is_empty() {
         return None;
     }
     let reply = WikiSearch::find(bench, query, limit);
@@ -101,14 +104,14 @@ fn wiki(bench: &Bench, query: &str, limit: usize) -> Section {
         .then(|| (format!("## Wiki Pages\n> wiki_read gives the content\n{}", reply.markdown), found))
 }
 
-fn semantic_layer(bench: &Bench, connections: &[&str], query: &str, limit: usize) -> Section {
-    let mut found = Found::search(bench, connections, Some(query));
-    let total = found.hits.len();
+fn search_semantic_layer(bench: &ToolContext, connections: &[&str], query: &str, limit: usize) -> DiscoverSection {
+    let mut found = SourceSearch::search(bench, connections, Some(query));
+    let total = found.matches.len();
     if total == 0 {
         return None;
     }
-    found.hits.truncate(limit);
-    let reply = found.reply(Some(query));
+    found.matches.truncate(limit);
+    let reply = found.to_reply(Some(query));
     let mut text = format!("## Semantic Layer Sources\n> sl_read_source gives the YAML\n{}", reply.markdown);
     if total > limit {
         text.push_str(&format!("\n\n{} more sources match; raise limit or narrow the query.", total - limit));
@@ -116,19 +119,19 @@ fn semantic_layer(bench: &Bench, connections: &[&str], query: &str, limit: usize
     Some((text, reply.structured?))
 }
 
-fn files(bench: &Bench, query: &str, limit: usize) -> Section {
+fn files(bench: &ToolContext, query: &str, limit: usize) -> DiscoverSection {
     let planned = &bench.unit.planned;
-    let words = words(query);
+    let words = query_words(query);
     let mut hits: Vec<(usize, String, Value)> = Vec::new();
     let mut read = 0;
     let mut unread = 0;
     for path in planned.raw_files.iter().chain(&planned.dependency_paths) {
         if words.is_empty() {
-            hits.push((0, format!("- {}", shown(path)), json!({"path": path})));
+            hits.push((0, format!("- {}", excerpt(path)), json!({"path": path})));
             continue;
         }
-        let text = match raw::whole(bench, path) {
-            Some(text) if read + text.len() <= READ => text,
+        let text = match raw_files::searchable_text(bench, path) {
+            Some(text) if read + text.len() <= MAX_SEARCHED_BYTES => text,
             _ => {
                 unread += 1;
                 continue;
@@ -136,8 +139,8 @@ fn files(bench: &Bench, query: &str, limit: usize) -> Section {
         };
         read += text.len();
         if let Some((score, number, line)) = best_line(&words, path, &text) {
-            let quote: String = line.trim().chars().take(QUOTE).collect();
-            let entry = format!("- {}:{number}: {quote}", shown(path));
+            let quote: String = line.trim().chars().take(MAX_QUOTE_CHARS).collect();
+            let entry = format!("- {}:{number}: {quote}", excerpt(path));
             hits.push((score, entry, json!({"path": path, "line": number, "text": quote})));
         }
     }
@@ -159,7 +162,7 @@ fn files(bench: &Bench, query: &str, limit: usize) -> Section {
     Some((text, json!({"hits": hits, "totalFound": total, "notSearched": unread})))
 }
 
-/// The line of `text` that holds most of `words`, with the number of words in the file and the line's own.
+/// The line of `text` that holds most of `query_words`, with the number of words in the file and the line's own.
 fn best_line<'a>(words: &[String], path: &str, text: &'a str) -> Option<(usize, usize, &'a str)> {
     let held = |text: &str| {
         let text = text.to_lowercase();
@@ -176,18 +179,18 @@ fn best_line<'a>(words: &[String], path: &str, text: &'a str) -> Option<(usize, 
 }
 
 /// Tables and columns of the databases among `connections` whose names hold a word of `query`; all tables without one.
-fn tables(bench: &Bench, connections: &[&str], query: &str, limit: usize) -> Section {
-    let words = words(query);
+fn tables(bench: &ToolContext, connections: &[&str], query: &str, limit: usize) -> DiscoverSection {
+    let words = query_words(query);
     let mut lines = Vec::new();
     let mut hits = Vec::new();
     let mut total = 0;
-    for reached in bench.reach.connections.iter().filter(|reached| connections.contains(&reached.id.as_str())) {
+    for reached in bench.scope.connections.iter().filter(|reached| connections.contains(&reached.id.as_str())) {
         let Some(path) = &reached.database else { continue };
-        match bench.reach.sql_workers.search(path, SEARCH, &words, limit.saturating_sub(hits.len())) {
+        match bench.scope.sql_workers.search(path, DATABASE_TIMEOUT, &words, limit.saturating_sub(hits.len())) {
             Ok(found) => {
                 total += found.total;
                 for (kind, display) in found.first {
-                    lines.push(format!("- {kind}: {} [connectionId={}]", shown(&display), reached.id));
+                    lines.push(format!("- {kind}: {} [connectionId={}]", excerpt(&display), reached.id));
                     hits.push(json!({"connectionId": reached.id, "kind": kind, "display": display}));
                 }
             }

@@ -5,28 +5,28 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Bench, Tool, refusal, semantic::listed};
+use super::{AgentTool, ToolContext, refusal, sl_common::join_names};
 use crate::{
-    ingest::{reconcile, schema::shown, wiki},
+    ingest::{reconcile, schema::excerpt, wiki},
     units::ToolReply,
 };
 
 /// A decision that was put on record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
-pub enum Decision {
+pub enum ReconcileDecision {
     /// About a conflict.
-    Conflict(Conflict),
+    Conflict(ConflictResolution),
     /// About a raw file that is gone.
-    Eviction(Eviction),
+    Eviction(EvictionDecision),
     /// About a page or source that another one took the place of.
-    Artifact(Artifact),
+    Artifact(ArtifactResolution),
 }
 
 /// A conflict between units, and how it was settled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub struct Conflict {
+pub struct ConflictResolution {
     /// A unit that took part in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit_key: Option<String>,
@@ -59,7 +59,7 @@ pub enum ConflictKind {
 /// What became of something that rested on a raw file that is gone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub struct Eviction {
+pub struct EvictionDecision {
     /// The raw file, as eviction_list names it.
     pub raw_path: String,
     /// Page or source.
@@ -102,7 +102,7 @@ pub enum EvictionAction {
 /// A page or source that another one took the place of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub struct Artifact {
+pub struct ArtifactResolution {
     /// A raw file that it rests on, as the stage index names it.
     pub raw_path: String,
     /// Page or source.
@@ -128,90 +128,96 @@ pub enum ArtifactAction {
 #[derive(Debug)]
 pub(super) struct EmitConflictResolution;
 
-impl Tool for EmitConflictResolution {
+impl AgentTool for EmitConflictResolution {
     const NAME: &'static str = "emit_conflict_resolution";
-    const ABOUT: &'static str = "Put on record how a conflict between work units was settled, and whether a person should \
+    const DESCRIPTION: &'static str = "Put on record how a conflict between work units was settled, and whether a person should \
         look at it.";
     const READ_ONLY: bool = false;
-    type Input = Conflict;
+    type Input = ConflictResolution;
 
-    fn offered(bench: &Bench) -> bool {
-        bench.stage().is_some()
+    fn is_offered(bench: &ToolContext) -> bool {
+        bench.stage_index().is_some()
     }
 
-    fn run(bench: &Bench, conflict: Conflict) -> ToolReply {
-        let unknown =
-            conflict.unit_key.as_deref().filter(|key| bench.stage().is_none_or(|stage| stage.unit(key).is_none()));
+    fn run(bench: &ToolContext, conflict: ConflictResolution) -> ToolReply {
+        let unknown = conflict
+            .unit_key
+            .as_deref()
+            .filter(|key| bench.stage_index().is_none_or(|stage| stage.unit(key).is_none()));
         if let Some(key) = unknown {
-            let text = format!("there is no unit `{}` here; stage_list names them", shown(key));
+            let text = format!("there is no unit `{}` here; stage_list names them", excerpt(key));
             return refusal(Self::NAME, text, json!({"reason": "unknown_unit", "unitKey": key}));
         }
         let about = conflict.artifact_key.clone();
-        kept(bench, Decision::Conflict(conflict), &about)
+        record_decision(bench, ReconcileDecision::Conflict(conflict), &about)
     }
 }
 
 #[derive(Debug)]
 pub(super) struct EmitEvictionDecision;
 
-impl Tool for EmitEvictionDecision {
+impl AgentTool for EmitEvictionDecision {
     const NAME: &'static str = "emit_eviction_decision";
-    const ABOUT: &'static str = "Put on record what became of a page or source that rested on a raw file which is gone. \
+    const DESCRIPTION: &'static str = "Put on record what became of a page or source that rested on a raw file which is gone. \
         Remove the page or source before the decision `removed`. A gone file is handled once every page and source that \
         rests on it has a decision.";
     const READ_ONLY: bool = false;
-    type Input = Eviction;
+    type Input = EvictionDecision;
 
-    fn offered(bench: &Bench) -> bool {
-        bench.stage().is_some()
+    fn is_offered(bench: &ToolContext) -> bool {
+        bench.stage_index().is_some()
     }
 
-    fn run(bench: &Bench, eviction: Eviction) -> ToolReply {
-        let mut evictions = bench.stage().map(|stage| stage.evictions.iter()).unwrap_or_default();
+    fn run(bench: &ToolContext, eviction: EvictionDecision) -> ToolReply {
+        let mut evictions = bench.stage_index().map(|stage| stage.evictions.iter()).unwrap_or_default();
         let Some(gone) = evictions.find(|gone| gone.raw_path == eviction.raw_path) else {
-            let text = format!("`{}` is not in the eviction set; eviction_list shows it", shown(&eviction.raw_path));
+            let text = format!("`{}` is not in the eviction set; eviction_list shows it", excerpt(&eviction.raw_path));
             return refusal(Self::NAME, text, json!({"reason": "raw_path_not_allowed", "rawPath": eviction.raw_path}));
         };
         if let Err((reason, text)) = is_about_artifact(bench, gone, &eviction) {
-            let resting: Vec<String> = gone.artifacts.iter().map(reconcile::RestingArtifact::name).collect();
+            let resting: Vec<String> = gone.artifacts.iter().map(reconcile::EvictionCandidate::name).collect();
             let detail = json!({"reason": reason, "artifactKey": eviction.artifact_key, "artifacts": resting});
             return refusal(Self::NAME, text, detail);
         }
         let about = eviction.artifact_key.clone();
-        kept(bench, Decision::Eviction(eviction), &about)
+        record_decision(bench, ReconcileDecision::Eviction(eviction), &about)
     }
 }
 
 /// KTX takes any key. Here a decision settles a gone file, so it must be about something that exists or rests on the file.
-fn is_about_artifact(bench: &Bench, gone: &reconcile::Eviction, of: &Eviction) -> Result<(), (&'static str, String)> {
+fn is_about_artifact(
+    bench: &ToolContext,
+    gone: &reconcile::Eviction,
+    of: &EvictionDecision,
+) -> Result<(), (&'static str, String)> {
     let (kind, key) = (of.artifact_kind, of.artifact_key.as_str());
     let resting = || gone.artifacts.iter().filter(|artifact| artifact.is_named(kind.word(), key));
     let is_changed = || {
         bench
-            .kept()
+            .records()
             .actions
             .iter()
-            .any(|did| did.target.word() == kind.word() && (did.key == key || did.full_key() == key))
+            .any(|did| did.target.as_str() == kind.word() && (did.key == key || did.full_key() == key))
     };
     if resting().next().is_none() && !exists(bench, kind, key) && !is_changed() {
-        let names: Vec<String> = gone.artifacts.iter().map(reconcile::RestingArtifact::name).collect();
+        let names: Vec<String> = gone.artifacts.iter().map(reconcile::EvictionCandidate::name).collect();
         let text = format!(
             "there is no {} `{}`, and none rested on `{}`; what rests on that file: {}",
             kind.word(),
-            shown(key),
-            shown(&gone.raw_path),
-            listed(&names)
+            excerpt(key),
+            excerpt(&gone.raw_path),
+            join_names(&names)
         );
         return Err(("artifact_not_found", text));
     }
-    let remains = resting().map(|artifact| artifact.prior.key.as_str()).find(|key| exists(bench, kind, key));
+    let remains = resting().map(|artifact| artifact.provenance.key.as_str()).find(|key| exists(bench, kind, key));
     let remains = remains.or_else(|| (resting().next().is_none() && exists(bench, kind, key)).then_some(key));
     match remains.filter(|_| of.action == EvictionAction::Removed) {
         Some(key) => {
             let text = format!(
                 "{} `{}` is not removed yet: remove it, then call this again; or decide `kept`",
                 kind.word(),
-                shown(key)
+                excerpt(key)
             );
             Err(("artifact_not_removed", text))
         }
@@ -220,17 +226,17 @@ fn is_about_artifact(bench: &Bench, gone: &reconcile::Eviction, of: &Eviction) -
 }
 
 /// True for a page, or a source with or without its connection, that the workspace has.
-fn exists(bench: &Bench, kind: ArtifactKind, key: &str) -> bool {
+fn exists(bench: &ToolContext, kind: ArtifactKind, key: &str) -> bool {
     match kind {
         ArtifactKind::Wiki => {
-            wiki::is_key(key) && bench.workspace.peek(&wiki::path_of(key)).is_ok_and(|page| page.is_some())
+            wiki::is_page_key(key) && bench.workspace.peek(&wiki::page_path(key)).is_ok_and(|page| page.is_some())
         }
-        ArtifactKind::Sl => bench.reach.targets().any(|target| {
+        ArtifactKind::Sl => bench.scope.targets().any(|target| {
             let own = key.strip_prefix(target.id.as_str()).and_then(|rest| rest.strip_prefix('/'));
             [own, Some(key)]
                 .into_iter()
                 .flatten()
-                .any(|name| matches!(bench.layer().find(&target.id, name), Ok(Some(_))))
+                .any(|name| matches!(bench.semantic_layer().find_source_file(&target.id, name), Ok(Some(_))))
         }),
     }
 }
@@ -238,29 +244,30 @@ fn exists(bench: &Bench, kind: ArtifactKind, key: &str) -> bool {
 #[derive(Debug)]
 pub(super) struct EmitArtifactResolution;
 
-impl Tool for EmitArtifactResolution {
+impl AgentTool for EmitArtifactResolution {
     const NAME: &'static str = "emit_artifact_resolution";
-    const ABOUT: &'static str = "Put on record that a page or source was merged into another one, or replaced by it.";
+    const DESCRIPTION: &'static str =
+        "Put on record that a page or source was merged into another one, or replaced by it.";
     const READ_ONLY: bool = false;
-    type Input = Artifact;
+    type Input = ArtifactResolution;
 
-    fn offered(bench: &Bench) -> bool {
-        bench.stage().is_some()
+    fn is_offered(bench: &ToolContext) -> bool {
+        bench.stage_index().is_some()
     }
 
-    fn run(bench: &Bench, artifact: Artifact) -> ToolReply {
+    fn run(bench: &ToolContext, artifact: ArtifactResolution) -> ToolReply {
         if !bench.unit.planned.raw_files.contains(&artifact.raw_path) {
             let text =
-                format!("`{}` is not a raw file of this ingest; stage_list names them", shown(&artifact.raw_path));
+                format!("`{}` is not a raw file of this ingest; stage_list names them", excerpt(&artifact.raw_path));
             return refusal(Self::NAME, text, json!({"reason": "raw_path_not_allowed", "rawPath": artifact.raw_path}));
         }
         let about = artifact.artifact_key.clone();
-        kept(bench, Decision::Artifact(artifact), &about)
+        record_decision(bench, ReconcileDecision::Artifact(artifact), &about)
     }
 }
 
-fn kept(bench: &Bench, decision: Decision, about: &str) -> ToolReply {
-    let mut kept = bench.kept();
+fn record_decision(bench: &ToolContext, decision: ReconcileDecision, about: &str) -> ToolReply {
+    let mut kept = bench.records();
     kept.decisions.push(decision);
     ToolReply {
         markdown: format!("Recorded the decision about `{about}`."),

@@ -4,26 +4,26 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Bench, Tool, refusal};
+use super::{AgentTool, ToolContext, refusal};
 use crate::{
-    ingest::{references::is_of_table, schema::shown},
-    tape::note::work::Unmapped,
+    ingest::{references::names_table, schema::excerpt},
+    tape::note::attempt_output::UnmappedFile,
     units::ToolReply,
 };
 
 /// Longest detail of one record, in bytes, up to which more is added to it.
-const DETAIL: usize = 4_000;
+const MAX_DETAIL_BYTES: usize = 4_000;
 
 /// A raw file without a place in the semantic layer.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub(super) struct Fallback {
+pub(super) struct UnmappedFallback {
     /// One of the rawFiles of this work unit.
     raw_path: String,
     /// Why it cannot be mapped.
-    reason: Reason,
+    reason: UnmappedReason,
     /// What was done instead.
-    fallback: Instead,
+    fallback: FallbackAction,
     /// Table or source that it is about, if one is known, as in `schema.table`.
     #[serde(default)]
     table_ref: Option<String>,
@@ -32,20 +32,20 @@ pub(super) struct Fallback {
     clarification: Option<String>,
 }
 
-impl Fallback {
+impl UnmappedFallback {
     /// The reason as a sentence about the table, then the clarification.
     fn detail(&self) -> String {
         let table = self.table_ref.as_deref().map(str::trim).filter(|table| !table.is_empty());
-        let table = table.map_or_else(|| "The referenced object".to_owned(), |table| format!("`{}`", shown(table)));
+        let table = table.map_or_else(|| "The referenced object".to_owned(), |table| format!("`{}`", excerpt(table)));
         let clarification = self.clarification.as_deref().map(str::trim).unwrap_or_default();
         format!("{table} {}. {clarification}", self.reason.predicate()).trim_end().to_owned()
     }
 
-    fn on_record(&self) -> Unmapped {
+    fn to_unmapped(&self) -> UnmappedFile {
         let word = |value: serde_json::Result<serde_json::Value>| {
             value.ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
         };
-        Unmapped {
+        UnmappedFile {
             raw_path: self.raw_path.clone(),
             reason: word(serde_json::to_value(self.reason)),
             detail: Some(self.detail()),
@@ -57,7 +57,7 @@ impl Fallback {
 /// Why a raw file cannot be mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-enum Reason {
+enum UnmappedReason {
     NoConnectionMapping,
     LookerTemplateUnresolved,
     DerivedTableNotSupported,
@@ -70,7 +70,7 @@ enum Reason {
     ConversionMetricUnsupported,
 }
 
-impl Reason {
+impl UnmappedReason {
     /// What it says of a table.
     fn predicate(self) -> &'static str {
         match self {
@@ -96,7 +96,7 @@ impl Reason {
 /// What was done instead.
 #[derive(Clone, Copy, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-enum Instead {
+enum FallbackAction {
     SqlStandalone,
     WikiOnly,
     Flagged,
@@ -105,32 +105,32 @@ enum Instead {
 #[derive(Debug)]
 pub(super) struct EmitUnmappedFallback;
 
-impl Tool for EmitUnmappedFallback {
+impl AgentTool for EmitUnmappedFallback {
     const NAME: &'static str = "emit_unmapped_fallback";
-    const ABOUT: &'static str = "Record that a raw file of this work unit could not be mapped, why, and what you did \
+    const DESCRIPTION: &'static str = "Record that a raw file of this work unit could not be mapped, why, and what you did \
         instead. The record says what the reason means for tableRef; use clarification for what it does not say.";
     const READ_ONLY: bool = false;
-    const GUARDED: bool = true;
-    type Input = Fallback;
+    const NEEDS_LEDGER: bool = true;
+    type Input = UnmappedFallback;
 
-    fn run(bench: &Bench, fallback: Fallback) -> ToolReply {
+    fn run(bench: &ToolContext, fallback: UnmappedFallback) -> ToolReply {
         if !bench.unit.planned.raw_files.contains(&fallback.raw_path) {
-            let text = format!("`{}` is not among the rawFiles of this work unit", shown(&fallback.raw_path));
+            let text = format!("`{}` is not among the rawFiles of this work unit", excerpt(&fallback.raw_path));
             return refusal(Self::NAME, text, json!({"reason": "raw_path_not_allowed", "rawPath": fallback.raw_path}));
         }
         let table = fallback.table_ref.as_deref().filter(|_| fallback.reason.is_missing_table());
-        if let Some((table, (connection, source))) = table.and_then(|table| Some((table, source_of(bench, table)?))) {
+        if let Some((table, (connection, source))) = table.and_then(|table| Some((table, find_source(bench, table)?))) {
             let text = format!(
                 "`{}` is source `{}` of connection `{connection}`, so it is not missing; use that source, or give another \
                  reason",
-                shown(table),
-                shown(&source)
+                excerpt(table),
+                excerpt(&source)
             );
             let detail =
                 json!({"reason": "source_exists", "tableRef": table, "connectionId": connection, "sourceName": source});
             return refusal(Self::NAME, text, detail);
         }
-        let unmapped = fallback.on_record();
+        let unmapped = fallback.to_unmapped();
         let text = format!(
             "Recorded `{}` as unmapped ({}): {}",
             unmapped.raw_path,
@@ -138,19 +138,19 @@ impl Tool for EmitUnmappedFallback {
             unmapped.detail.as_deref().unwrap_or_default()
         );
         let structured = json!({"success": true, "rawPath": unmapped.raw_path, "reason": unmapped.reason});
-        keep(&mut bench.kept().fallbacks, unmapped);
+        merge_record(&mut bench.records().unmapped, unmapped);
         ToolReply { structured: Some(structured), ..ToolReply::text(text) }
     }
 }
 
 /// Adds `new`, unless the same file is on record with the same reason and fallback: then its detail is added to that.
-fn keep(kept: &mut Vec<Unmapped>, new: Unmapped) {
-    let same = |old: &&mut Unmapped| {
+fn merge_record(kept: &mut Vec<UnmappedFile>, new: UnmappedFile) {
+    let same = |old: &&mut UnmappedFile| {
         (&old.raw_path, &old.reason, &old.fallback) == (&new.raw_path, &new.reason, &new.fallback)
     };
     let Some(old) = kept.iter_mut().find(same) else { return kept.push(new) };
     let (Some(detail), Some(more)) = (&mut old.detail, new.detail) else { return };
-    if !detail.contains(&more) && detail.len() + more.len() < DETAIL {
+    if !detail.contains(&more) && detail.len() + more.len() < MAX_DETAIL_BYTES {
         detail.push(' ');
         detail.push_str(&more);
     }
@@ -158,10 +158,10 @@ fn keep(kept: &mut Vec<Unmapped>, new: Unmapped) {
 
 /// The connection and name of the source that `table` names, among the connections that sources may be written for: by
 /// its own name, or by its table, whose first parts may be left out.
-fn source_of(bench: &Bench, table: &str) -> Option<(String, String)> {
-    bench.reach.targets().find_map(|target| {
-        let sources = bench.layer().sources(&target.id).unwrap_or_default();
-        let source = sources.all.into_values().find(|source| is_of_table(source, table))?;
+fn find_source(bench: &ToolContext, table: &str) -> Option<(String, String)> {
+    bench.scope.targets().find_map(|target| {
+        let sources = bench.semantic_layer().sources(&target.id).unwrap_or_default();
+        let source = sources.by_name.into_values().find(|source| names_table(source, table))?;
         Some((target.id.clone(), source.name))
     })
 }

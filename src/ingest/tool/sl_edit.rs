@@ -6,14 +6,14 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Bench, Tool,
-    semantic::{No, admit, proved},
+    AgentTool, ToolContext,
+    sl_common::{DeclinedSourceChange, check_change, validate_change},
 };
 use crate::{
     ingest::{
-        layer::{self, Definition, Doc, SourceFile},
-        schema::shown,
-        workspace::Reverted,
+        schema::excerpt,
+        semantic_layer::{self, SourceDefinition, SourceDoc, SourceFile},
+        workspace::RevertOutcome,
     },
     units::ToolReply,
 };
@@ -23,7 +23,7 @@ pub(super) struct SlWriteSource;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct WriteInput {
+pub(super) struct SlWriteInput {
     /// Connection that the source belongs to.
     #[serde(rename = "connectionId")]
     #[schemars(length(min = 1))]
@@ -34,7 +34,7 @@ pub(super) struct WriteInput {
     name: String,
     /// The whole definition: standalone (table or sql, grain, columns) or overlay (additions to a scanned table).
     #[serde(default)]
-    #[schemars(with = "Option<Definition>")]
+    #[schemars(with = "Option<SourceDefinition>")]
     source: Option<Map<String, Value>>,
     /// True removes the source.
     #[serde(default)]
@@ -45,28 +45,28 @@ pub(super) struct WriteInput {
 }
 
 /// Some sources may be read about but not written of.
-fn may_write_sources(bench: &Bench) -> bool {
+fn may_write_sources(bench: &ToolContext) -> bool {
     bench.unit.planned.sl_disallowed.is_none()
 }
 
-impl Tool for SlWriteSource {
+impl AgentTool for SlWriteSource {
     const NAME: &'static str = "sl_write_source";
-    const ABOUT: &'static str = "Create a semantic layer source, or rewrite one as a whole; `delete: true` removes it. A \
+    const DESCRIPTION: &'static str = "Create a semantic layer source, or rewrite one as a whole; `delete: true` removes it. A \
         standalone source has either `table` or `sql`, a `grain` and all its `columns` with types; an overlay has \
         neither, and adds measures, segments, joins, computed columns or column_overrides to the scanned table of its \
         name. Joins name sources of the same connection: look with discover_data first. For small changes use \
         sl_edit_source. It is checked before it is saved. Needs the verification ledger.";
     const READ_ONLY: bool = false;
-    const GUARDED: bool = true;
-    type Input = WriteInput;
+    const NEEDS_LEDGER: bool = true;
+    type Input = SlWriteInput;
 
-    fn offered(bench: &Bench) -> bool {
+    fn is_offered(bench: &ToolContext) -> bool {
         may_write_sources(bench)
     }
 
-    fn run(bench: &Bench, input: WriteInput) -> ToolReply {
+    fn run(bench: &ToolContext, input: SlWriteInput) -> ToolReply {
         let (connection, name) = (input.connection.clone(), input.name.clone());
-        write(bench, input).unwrap_or_else(|no| no.reply(Self::NAME, &connection, &name))
+        write(bench, input).unwrap_or_else(|no| no.into_reply(Self::NAME, &connection, &name))
     }
 }
 
@@ -75,7 +75,7 @@ pub(super) struct SlEditSource;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct EditInput {
+pub(super) struct SlEditInput {
     /// Connection that the source belongs to.
     #[serde(rename = "connectionId")]
     #[schemars(length(min = 1))]
@@ -109,22 +109,22 @@ struct YamlEdit {
     reason: Option<String>,
 }
 
-impl Tool for SlEditSource {
+impl AgentTool for SlEditSource {
     const NAME: &'static str = "sl_edit_source";
-    const ABOUT: &'static str = "Change a semantic layer source by exact replacements in its YAML; read it with \
+    const DESCRIPTION: &'static str = "Change a semantic layer source by exact replacements in its YAML; read it with \
         sl_read_source first and copy the text from there. `delete: true` removes it. The result is checked before it \
         is saved; comments stay. Needs the verification ledger.";
     const READ_ONLY: bool = false;
-    const GUARDED: bool = true;
-    type Input = EditInput;
+    const NEEDS_LEDGER: bool = true;
+    type Input = SlEditInput;
 
-    fn offered(bench: &Bench) -> bool {
+    fn is_offered(bench: &ToolContext) -> bool {
         may_write_sources(bench)
     }
 
-    fn run(bench: &Bench, input: EditInput) -> ToolReply {
+    fn run(bench: &ToolContext, input: SlEditInput) -> ToolReply {
         let (connection, name) = (input.connection.clone(), input.name.clone());
-        edit(bench, input).unwrap_or_else(|no| no.reply(Self::NAME, &connection, &name))
+        edit(bench, input).unwrap_or_else(|no| no.into_reply(Self::NAME, &connection, &name))
     }
 }
 
@@ -133,68 +133,68 @@ pub(super) struct SlRollback;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct RollbackInput {
+pub(super) struct SlRollbackInput {
     /// Name of the source.
     #[serde(rename = "sourceName")]
     #[schemars(length(min = 1, max = 200))]
     name: String,
 }
 
-impl Tool for SlRollback {
+impl AgentTool for SlRollback {
     const NAME: &'static str = "sl_rollback";
-    const ABOUT: &'static str = "Give up what this session changed in a semantic layer source and put it back as it was \
+    const DESCRIPTION: &'static str = "Give up what this session changed in a semantic layer source and put it back as it was \
         before. For changes that cannot be made valid.";
     const READ_ONLY: bool = false;
-    type Input = RollbackInput;
+    type Input = SlRollbackInput;
 
-    fn run(bench: &Bench, RollbackInput { name }: RollbackInput) -> ToolReply {
-        match rollback(bench, &name) {
+    fn run(bench: &ToolContext, SlRollbackInput { name }: SlRollbackInput) -> ToolReply {
+        match rollback_source(bench, &name) {
             Ok(outcome) => ToolReply {
-                markdown: format!("Source \"{}\" rolled back: {outcome}.", shown(&name)),
+                markdown: format!("Source \"{}\" rolled back: {outcome}.", excerpt(&name)),
                 structured: Some(json!({"success": true, "sourceName": name, "outcome": outcome})),
                 ..ToolReply::default()
             },
-            Err(no) => no.reply(Self::NAME, "", &name),
+            Err(no) => no.into_reply(Self::NAME, "", &name),
         }
     }
 }
 
-fn write(bench: &Bench, input: WriteInput) -> Result<ToolReply, No> {
-    let WriteInput { connection, name, source, delete, raw_paths } = input;
-    admit(bench, &connection, raw_paths.as_deref())?;
+fn write(bench: &ToolContext, input: SlWriteInput) -> Result<ToolReply, DeclinedSourceChange> {
+    let SlWriteInput { connection, name, source, delete, raw_paths } = input;
+    check_change(bench, &connection, raw_paths.as_deref())?;
     if delete == Some(true) {
         return if source.is_none() {
             remove(bench, &connection, &name)
         } else {
-            Err(No::new("source_and_delete", "give either source or delete, not both"))
+            Err(DeclinedSourceChange::new("source_and_delete", "give either source or delete, not both"))
         };
     }
-    let Some(doc) = source.map(|doc| layer::completed(given(doc))) else {
-        return Err(No::new(
+    let Some(doc) = source.map(|doc| semantic_layer::fill_defaults(without_nulls(doc))) else {
+        return Err(DeclinedSourceChange::new(
             "source_required",
             "give `source` to create or rewrite it; for targeted edits use sl_edit_source",
         ));
     };
-    let found = bench.layer().find(&connection, &name)?;
-    let path = place(bench, &connection, &name, found.as_ref())?;
-    let warnings = proved(bench, &connection, &name, &doc)?;
-    let text = layer::render(&doc).map_err(|why| No::new("not_writable", why))?;
+    let found = bench.semantic_layer().find_source_file(&connection, &name)?;
+    let path = target_path(bench, &connection, &name, found.as_ref())?;
+    let warnings = validate_change(bench, &connection, &name, &doc)?;
+    let text = semantic_layer::render_source(&doc).map_err(|why| DeclinedSourceChange::new("not_writable", why))?;
     bench.workspace.write(&path, text.as_bytes())?;
     let action = if found.is_some() { "updated" } else { "created" };
-    let mut reply = saved(&connection, &name, &path, "saved", json!({"action": action}), warnings);
+    let mut reply = saved_reply(&connection, &name, &path, "saved", json!({"action": action}), warnings);
     // It has more than what was given, and edits must match it.
     reply.markdown.push_str(&format!("\n\n**YAML**:\n```yaml\n{text}```"));
     Ok(reply)
 }
 
 /// `doc` without the fields that are left out by being null.
-fn given(doc: Doc) -> Doc {
+fn without_nulls(doc: SourceDoc) -> SourceDoc {
     let inner = |value: Value| match value {
-        Value::Object(map) => Value::Object(given(map)),
+        Value::Object(map) => Value::Object(without_nulls(map)),
         Value::Array(list) => list
             .into_iter()
             .map(|item| match item {
-                Value::Object(map) => Value::Object(given(map)),
+                Value::Object(map) => Value::Object(without_nulls(map)),
                 other => other,
             })
             .collect(),
@@ -203,81 +203,91 @@ fn given(doc: Doc) -> Doc {
     doc.into_iter().filter(|(_, value)| !value.is_null()).map(|(key, value)| (key, inner(value))).collect()
 }
 
-fn edit(bench: &Bench, input: EditInput) -> Result<ToolReply, No> {
-    let EditInput { connection, name, yaml_edits, delete, raw_paths } = input;
-    admit(bench, &connection, raw_paths.as_deref())?;
+fn edit(bench: &ToolContext, input: SlEditInput) -> Result<ToolReply, DeclinedSourceChange> {
+    let SlEditInput { connection, name, yaml_edits, delete, raw_paths } = input;
+    check_change(bench, &connection, raw_paths.as_deref())?;
     if delete == Some(true) {
         return if yaml_edits.is_none() {
             remove(bench, &connection, &name)
         } else {
-            Err(No::new("edits_and_delete", "give either yaml_edits or delete, not both"))
+            Err(DeclinedSourceChange::new("edits_and_delete", "give either yaml_edits or delete, not both"))
         };
     }
     let edits = yaml_edits.unwrap_or_default();
     if edits.is_empty() {
-        return Err(No::new("edits_required", "give yaml_edits with at least one edit, or delete: true"));
+        return Err(DeclinedSourceChange::new(
+            "edits_required",
+            "give yaml_edits with at least one edit, or delete: true",
+        ));
     }
-    let Some(file) = bench.layer().find(&connection, &name)? else {
-        return Err(absent(bench, &connection, &name));
+    let Some(file) = bench.semantic_layer().find_source_file(&connection, &name)? else {
+        return Err(missing_source(bench, &connection, &name));
     };
     // Edits merge into the newest text, so they need no second look.
     let bytes = bench.workspace.read(&file.path)?.unwrap_or_default();
-    let text = String::from_utf8(bytes)
-        .map_err(|_| No::new("source_unreadable", "it is not UTF-8 text; rewrite it with sl_write_source"))?;
-    let text = replaced(text, &edits)?;
-    let doc = layer::parse(&text)
-        .map_err(|why| No::new("invalid_yaml", format!("YAML parse error after the edits: {why}")))?;
-    let (text, doc) = layer::with_lists(text, &doc);
-    let warnings = proved(bench, &connection, &name, &doc)?;
+    let text = String::from_utf8(bytes).map_err(|_| {
+        DeclinedSourceChange::new("source_unreadable", "it is not UTF-8 text; rewrite it with sl_write_source")
+    })?;
+    let text = apply_edits(text, &edits)?;
+    let doc = semantic_layer::parse_source(&text)
+        .map_err(|why| DeclinedSourceChange::new("invalid_yaml", format!("YAML parse error after the edits: {why}")))?;
+    let (text, doc) = semantic_layer::append_missing_lists(text, &doc);
+    let warnings = validate_change(bench, &connection, &name, &doc)?;
     bench.workspace.write(&file.path, text.as_bytes())?;
     let verb = format!("changed by {} edit(s)", edits.len());
     let more = json!({"action": "updated", "editCount": edits.len()});
-    Ok(saved(&connection, &name, &file.path, &verb, more, warnings))
+    Ok(saved_reply(&connection, &name, &file.path, &verb, more, warnings))
 }
 
 /// Where the source is to be written: over its own file, else at a path that no other source has.
-fn place(bench: &Bench, connection: &str, name: &str, found: Option<&SourceFile>) -> Result<String, No> {
+fn target_path(
+    bench: &ToolContext,
+    connection: &str,
+    name: &str,
+    found: Option<&SourceFile>,
+) -> Result<String, DeclinedSourceChange> {
     if let Some(file) = found {
         return Ok(file.path.clone());
     }
     if name.chars().any(char::is_control) {
-        return Err(No::new("invalid_name", "the name holds control characters"));
+        return Err(DeclinedSourceChange::new("invalid_name", "the name holds control characters"));
     }
-    let path = layer::path_of(connection, name);
-    match bench.layer().files(connection)?.into_iter().find(|file| file.path == path) {
-        Some(other) if other.doc.is_ok() => {
-            Err(No::new("path_taken", format!("{path} holds source `{}` already", shown(&other.name))))
-        }
+    let path = semantic_layer::new_source_path(connection, name);
+    match bench.semantic_layer().files(connection)?.into_iter().find(|file| file.path == path) {
+        Some(other) if other.doc.is_ok() => Err(DeclinedSourceChange::new(
+            "path_taken",
+            format!("{path} holds source `{}` already", excerpt(&other.name)),
+        )),
         // What is left of a broken file is repaired by writing it anew.
         Some(_) | None => Ok(path),
     }
 }
 
-fn remove(bench: &Bench, connection: &str, name: &str) -> Result<ToolReply, No> {
-    let Some(file) = bench.layer().find(connection, name)? else {
-        return Err(absent(bench, connection, name));
+fn remove(bench: &ToolContext, connection: &str, name: &str) -> Result<ToolReply, DeclinedSourceChange> {
+    let Some(file) = bench.semantic_layer().find_source_file(connection, name)? else {
+        return Err(missing_source(bench, connection, name));
     };
     bench.workspace.remove(&file.path)?;
-    let sources = bench.layer().sources(connection)?;
+    let sources = bench.semantic_layer().sources(connection)?;
     let others = sources.files.iter().filter_map(|file| Some((file, file.doc.as_ref().ok()?)));
-    let lost = others.flat_map(|(file, doc)| layer::dangling(&file.name, doc, &sources));
+    let lost = others.flat_map(|(file, doc)| semantic_layer::dangling_joins(&file.name, doc, &sources));
     let warnings = lost.filter(|(target, _)| target == name).map(|(_, text)| text).collect();
-    Ok(saved(connection, name, &file.path, "removed", json!({"action": "removed"}), warnings))
+    Ok(saved_reply(connection, name, &file.path, "removed", json!({"action": "removed"}), warnings))
 }
 
-fn absent(bench: &Bench, connection: &str, name: &str) -> No {
-    let sources = bench.layer().sources(connection).unwrap_or_default();
-    if sources.scanned.contains_key(name) {
-        return No::new(
+fn missing_source(bench: &ToolContext, connection: &str, name: &str) -> DeclinedSourceChange {
+    let sources = bench.semantic_layer().sources(connection).unwrap_or_default();
+    if sources.scanned_tables.contains_key(name) {
+        return DeclinedSourceChange::new(
             "no_overlay_yet",
             "it is a scanned table without a file; add to it with sl_write_source: `name` plus any of measures, \
              segments, joins, descriptions, column_overrides or computed columns, without table, sql and grain",
         );
     }
-    No::new("source_not_found", "Source not found. Use sl_write_source to create it.")
+    DeclinedSourceChange::new("source_not_found", "Source not found. Use sl_write_source to create it.")
 }
 
-fn replaced(mut text: String, edits: &[YamlEdit]) -> Result<String, No> {
+fn apply_edits(mut text: String, edits: &[YamlEdit]) -> Result<String, DeclinedSourceChange> {
     for (index, YamlEdit { old_text, new_text, .. }) in edits.iter().enumerate() {
         let count = text.matches(old_text.as_str()).count();
         if count != 1 {
@@ -286,19 +296,20 @@ fn replaced(mut text: String, edits: &[YamlEdit]) -> Result<String, No> {
                 "oldText of yaml_edits[{index}] {times} in the YAML, it must occur exactly once; read the source with \
                  sl_read_source and quote more of it"
             );
-            return Err(No::new("edit_not_unique", why));
+            return Err(DeclinedSourceChange::new("edit_not_unique", why));
         }
         text = text.replacen(old_text.as_str(), new_text, 1);
     }
     Ok(text)
 }
 
-fn rollback(bench: &Bench, name: &str) -> Result<&'static str, No> {
+fn rollback_source(bench: &ToolContext, name: &str) -> Result<&'static str, DeclinedSourceChange> {
     let mut touched = Vec::new();
     for path in bench.workspace.changes().into_keys() {
-        let Some((connection, _)) = layer::place_of(&path) else { continue };
+        let Some((connection, _)) = semantic_layer::split_source_path(&path) else { continue };
         let versions = bench.workspace.versions(&path)?;
-        let is_named = versions.iter().any(|bytes| layer::name_in(&String::from_utf8_lossy(bytes), &path) == name);
+        let is_named =
+            versions.iter().any(|bytes| semantic_layer::source_name(&String::from_utf8_lossy(bytes), &path) == name);
         if is_named {
             touched.push((connection == bench.unit.planned.connection, path.clone()));
         }
@@ -308,15 +319,15 @@ fn rollback(bench: &Bench, name: &str) -> Result<&'static str, No> {
     let mut outcome = "no-op (this session did not change it)";
     for (_, path) in touched.iter().filter(|(is_own, _)| *is_own == has_own) {
         outcome = match bench.workspace.revert(path)? {
-            Reverted::Restored => "restored to pre-session content",
-            Reverted::Removed => "deleted (did not exist at session start)",
+            RevertOutcome::Restored => "restored to pre-session content",
+            RevertOutcome::Removed => "deleted (did not exist at session start)",
         };
     }
     Ok(outcome)
 }
 
-fn saved(connection: &str, name: &str, path: &str, verb: &str, more: Value, warnings: Vec<String>) -> ToolReply {
-    let mut markdown = format!("Source **{}** {verb} successfully ({path}).", shown(name));
+fn saved_reply(connection: &str, name: &str, path: &str, verb: &str, more: Value, warnings: Vec<String>) -> ToolReply {
+    let mut markdown = format!("Source **{}** {verb} successfully ({path}).", excerpt(name));
     let mut structured = json!({"success": true, "connectionId": connection, "sourceName": name, "path": path});
     if let (Some(structured), Value::Object(more)) = (structured.as_object_mut(), more) {
         structured.extend(more);

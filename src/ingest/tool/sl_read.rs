@@ -4,29 +4,34 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Bench, LONGEST, Tool, miss, page, semantic::no_source, wiki_read::words};
+use super::{
+    AgentTool, MAX_ANSWER_CHARS, ToolContext, not_found_reply, pagination, sl_common::source_not_found,
+    wiki_read::query_words,
+};
 use crate::{
     ingest::{
-        check::{self, LayerReport},
-        layer::{self, Doc, Kind, Source, Sources, description, maps, texts},
-        schema::shown,
+        check::{self, SemanticLayerReport},
+        schema::excerpt,
+        semantic_layer::{
+            self, SemanticSource, SemanticSources, SourceDoc, SourceKind, first_description, maps_at, texts,
+        },
     },
     units::ToolReply,
 };
 
 /// Most sources that a search describes in full.
-const DETAILED: usize = 5;
+const MAX_DETAILED: usize = 5;
 /// Most sources that one answer names.
-const LISTED: usize = 200;
+const MAX_LISTED: usize = 200;
 /// Longest description in a list, in characters.
-const BRIEF: usize = 160;
+const MAX_DESCRIPTION_CHARS: usize = 160;
 
 #[derive(Debug)]
 pub(super) struct SlDiscover;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct DiscoverInput {
+pub(super) struct SlDiscoverInput {
     /// Connection to look in; all of them if left out.
     #[serde(default, rename = "connectionId")]
     connection: Option<String>,
@@ -38,78 +43,81 @@ pub(super) struct DiscoverInput {
     source: Option<String>,
 }
 
-impl Tool for SlDiscover {
+impl AgentTool for SlDiscover {
     const NAME: &'static str = "sl_discover";
-    const ABOUT: &'static str = "Find semantic layer sources, or describe one: its columns, measures, joins and grain. \
+    const DESCRIPTION: &'static str = "Find semantic layer sources, or describe one: its columns, measures, joins and grain. \
         Without connectionId it looks in all connections. It names the connections that sources may be written for. \
         sl_read_source shows the YAML.";
     const READ_ONLY: bool = true;
-    type Input = DiscoverInput;
+    type Input = SlDiscoverInput;
 
-    fn run(bench: &Bench, DiscoverInput { connection, query, source }: DiscoverInput) -> ToolReply {
-        let connections = match connections(bench, connection.as_deref()) {
+    fn run(bench: &ToolContext, SlDiscoverInput { connection, query, source }: SlDiscoverInput) -> ToolReply {
+        let connections = match connection_ids(bench, connection.as_deref()) {
             Ok(connections) => connections,
-            Err(why) => return miss(why),
+            Err(why) => return not_found_reply(why),
         };
         match source {
-            Some(name) => one(bench, &connections, &name),
-            None => with_targets(bench, Found::search(bench, &connections, query.as_deref()).reply(query.as_deref())),
+            Some(name) => describe_source(bench, &connections, &name),
+            None => append_targets(
+                bench,
+                SourceSearch::search(bench, &connections, query.as_deref()).to_reply(query.as_deref()),
+            ),
         }
     }
 }
 
 /// A source, where it is, and how well it fits.
-pub(super) struct Hit {
+pub(super) struct SourceMatch {
     pub(super) connection: String,
-    pub(super) source: Source,
+    pub(super) source: SemanticSource,
     score: u32,
 }
 
 /// What a search found.
-pub(super) struct Found {
+pub(super) struct SourceSearch {
     /// Best first; by connection and name where nothing was asked for.
-    pub(super) hits: Vec<Hit>,
-    broken: Vec<String>,
+    pub(super) matches: Vec<SourceMatch>,
+    broken_files: Vec<String>,
 }
 
-impl Found {
-    /// Sources of `connections` that hold a word of `query`; all of them without one.
-    pub(super) fn search(bench: &Bench, connections: &[&str], query: Option<&str>) -> Self {
-        let words = words(query.unwrap_or_default());
-        let mut found = Self { hits: Vec::new(), broken: Vec::new() };
+impl SourceSearch {
+    /// Sources of `connection_ids` that hold a word of `query`; all of them without one.
+    pub(super) fn search(bench: &ToolContext, connections: &[&str], query: Option<&str>) -> Self {
+        let words = query_words(query.unwrap_or_default());
+        let mut found = Self { matches: Vec::new(), broken_files: Vec::new() };
         for connection in connections {
-            match bench.layer().sources(connection) {
-                Ok(Sources { all, broken, .. }) => {
-                    found.broken.extend(broken.into_iter().map(|(path, why)| format!("{path}: {why}")));
-                    let hits = all.into_values().map(|source| Hit {
+            match bench.semantic_layer().sources(connection) {
+                Ok(SemanticSources { by_name: all, broken_files: broken, .. }) => {
+                    found.broken_files.extend(broken.into_iter().map(|(path, why)| format!("{path}: {why}")));
+                    let hits = all.into_values().map(|source| SourceMatch {
                         connection: (*connection).to_owned(),
                         score: score(&words, &source),
                         source,
                     });
-                    found.hits.extend(hits.filter(|hit| words.is_empty() || hit.score > 0));
+                    found.matches.extend(hits.filter(|hit| words.is_empty() || hit.score > 0));
                 }
-                Err(error) => found.broken.push(format!("semantic-layer/{connection}: {error}")),
+                Err(error) => found.broken_files.push(format!("semantic-layer/{connection}: {error}")),
             }
         }
         // The sort is stable: among equals the order of connections and names stays.
-        found.hits.sort_by_key(|hit| std::cmp::Reverse(hit.score));
+        found.matches.sort_by_key(|hit| std::cmp::Reverse(hit.score));
         found
     }
 
-    pub(super) fn reply(&self, query: Option<&str>) -> ToolReply {
+    pub(super) fn to_reply(&self, query: Option<&str>) -> ToolReply {
         let matching = query.filter(|query| !query.trim().is_empty());
-        let suffix = matching.map_or_else(String::new, |query| format!(" matching \"{}\"", shown(query)));
-        let total = self.hits.len();
+        let suffix = matching.map_or_else(String::new, |query| format!(" matching \"{}\"", excerpt(query)));
+        let total = self.matches.len();
         let mut text = match (total, matching) {
             (0, Some(_)) => format!("No semantic layer sources found{suffix}."),
             (0, None) => "No semantic layer sources found. Create sources with sl_write_source.".to_owned(),
             (_, _) => format!("**{total} source(s) found**{suffix}:\n"),
         };
-        let detailed = if matching.is_some() { DETAILED } else { 0 };
+        let detailed = if matching.is_some() { MAX_DETAILED } else { 0 };
         let mut shown_hits = 0;
-        for hit in self.hits.iter().take(LISTED) {
-            let entry = if shown_hits < detailed { detail(hit) } else { brief(hit) };
-            if text.chars().count() + entry.chars().count() > LONGEST - 2_000 {
+        for hit in self.matches.iter().take(MAX_LISTED) {
+            let entry = if shown_hits < detailed { detail_text(hit) } else { brief_line(hit) };
+            if text.chars().count() + entry.chars().count() > MAX_ANSWER_CHARS - 2_000 {
                 break;
             }
             text.push_str(if shown_hits < detailed && shown_hits > 0 { "\n\n" } else { "\n" });
@@ -119,11 +127,11 @@ impl Found {
         if shown_hits < total {
             text.push_str(&format!("\n\n{} more sources; narrow the query or give connectionId.", total - shown_hits));
         }
-        if !self.broken.is_empty() {
-            let broken: Vec<String> = self.broken.iter().take(20).map(|why| format!("- {why}")).collect();
+        if !self.broken_files.is_empty() {
+            let broken: Vec<String> = self.broken_files.iter().take(20).map(|why| format!("- {why}")).collect();
             text.push_str(&format!("\n\nCannot be read:\n{}", broken.join("\n")));
         }
-        let sources: Vec<Value> = self.hits.iter().take(shown_hits).map(summary).collect();
+        let sources: Vec<Value> = self.matches.iter().take(shown_hits).map(summary_json).collect();
         ToolReply {
             markdown: text,
             structured: Some(json!({"sources": sources, "totalSources": total})),
@@ -133,41 +141,43 @@ impl Found {
 }
 
 /// `reply`, and which connections sources may be written for: those without sources are in no list.
-pub(super) fn with_targets(bench: &Bench, mut reply: ToolReply) -> ToolReply {
-    if let Some(targets) = bench.targets() {
+pub(super) fn append_targets(bench: &ToolContext, mut reply: ToolReply) -> ToolReply {
+    if let Some(targets) = bench.targets_sentence() {
         reply.markdown.push_str(&format!("\n\n{targets}"));
     }
     reply
 }
 
 /// The ids that are meant.
-pub(super) fn connections<'a>(bench: &'a Bench, id: Option<&'a str>) -> Result<Vec<&'a str>, String> {
+pub(super) fn connection_ids<'a>(bench: &'a ToolContext, id: Option<&'a str>) -> Result<Vec<&'a str>, String> {
     match id {
-        Some(id) => bench.connection(id).map(|connection| vec![connection.id.as_str()]),
-        None => Ok(bench.reach.connections.iter().map(|connection| connection.id.as_str()).collect()),
+        Some(id) => bench.find_connection(id).map(|connection| vec![connection.id.as_str()]),
+        None => Ok(bench.scope.connections.iter().map(|connection| connection.id.as_str()).collect()),
     }
 }
 
 /// Describes the source `name`.
-pub(super) fn one(bench: &Bench, connections: &[&str], name: &str) -> ToolReply {
-    let mut hits: Vec<Hit> = Vec::new();
+pub(super) fn describe_source(bench: &ToolContext, connections: &[&str], name: &str) -> ToolReply {
+    let mut hits: Vec<SourceMatch> = Vec::new();
     for connection in connections {
-        match bench.layer().sources(connection) {
-            Ok(mut sources) => hits.extend(sources.all.remove(name).map(|source| Hit {
+        match bench.semantic_layer().sources(connection) {
+            Ok(mut sources) => hits.extend(sources.by_name.remove(name).map(|source| SourceMatch {
                 connection: (*connection).to_owned(),
                 source,
                 score: 0,
             })),
-            Err(error) => return miss(format_args!("the semantic layer cannot be read: {error}")),
+            Err(error) => return not_found_reply(format_args!("the semantic layer cannot be read: {error}")),
         }
     }
     match hits.as_slice() {
-        [] => {
-            no_source(bench, connections.first().copied().filter(|_| connections.len() == 1).unwrap_or("(any)"), name)
-        }
+        [] => source_not_found(
+            bench,
+            connections.first().copied().filter(|_| connections.len() == 1).unwrap_or("(any)"),
+            name,
+        ),
         [hit] => ToolReply {
-            markdown: detail(hit),
-            structured: Some(json!({"sources": [summary(hit)], "totalSources": 1})),
+            markdown: detail_text(hit),
+            structured: Some(json!({"sources": [summary_json(hit)], "totalSources": 1})),
             ..ToolReply::default()
         },
         hits => {
@@ -175,7 +185,7 @@ pub(super) fn one(bench: &Bench, connections: &[&str], name: &str) -> ToolReply 
             ToolReply {
                 markdown: format!(
                     "Several connections have a source \"{}\". Give connectionId:\n\n{}",
-                    shown(name),
+                    excerpt(name),
                     ids.join("\n")
                 ),
                 structured: Some(json!({"sources": [], "totalSources": 0})),
@@ -185,59 +195,61 @@ pub(super) fn one(bench: &Bench, connections: &[&str], name: &str) -> ToolReply 
     }
 }
 
-fn score(words: &[String], source: &Source) -> u32 {
+fn score(words: &[String], source: &SemanticSource) -> u32 {
     let doc = &source.doc;
     let name = source.name.to_lowercase();
-    let about = description(doc).unwrap_or_default().to_lowercase();
+    let about = first_description(doc).unwrap_or_default().to_lowercase();
     let mut parts: Vec<&str> = Vec::new();
     for key in ["columns", "measures", "segments"] {
         parts.extend(texts(doc, key, "name"));
-        parts.extend(maps(doc, key).filter_map(description));
+        parts.extend(maps_at(doc, key).filter_map(first_description));
     }
     let parts = parts.join(" ").to_lowercase();
     let weigh = |text: &str, word: &str, weight| if text.contains(word) { weight } else { 0 };
     words.iter().map(|word| weigh(&name, word, 8) + weigh(&about, word, 4) + weigh(&parts, word, 1)).sum()
 }
 
-fn kind(doc: &Doc) -> &'static str {
-    match Kind::of(doc) {
-        Kind::Table => "table",
-        Kind::Sql => "sql",
-        Kind::Overlay => "overlay without a table",
+fn kind_label(doc: &SourceDoc) -> &'static str {
+    match SourceKind::from_doc(doc) {
+        SourceKind::Table => "table",
+        SourceKind::Sql => "sql",
+        SourceKind::Overlay => "overlay without a table",
     }
 }
 
-fn count(doc: &Doc, key: &str) -> usize {
+fn count(doc: &SourceDoc, key: &str) -> usize {
     doc.get(key).and_then(Value::as_array).map_or(0, Vec::len)
 }
 
-fn brief(hit: &Hit) -> String {
+fn brief_line(hit: &SourceMatch) -> String {
     let doc = &hit.source.doc;
-    let about = description(doc).map_or_else(String::new, |text| format!(" — {}", short(text, BRIEF)));
+    let about = first_description(doc)
+        .map_or_else(String::new, |text| format!(" — {}", truncate_line(text, MAX_DESCRIPTION_CHARS)));
     format!(
         "- **{}** [{}]{about} ({} measures, {} cols)",
-        shown(&hit.source.name),
+        excerpt(&hit.source.name),
         hit.connection,
         count(doc, "measures"),
         count(doc, "columns")
     )
 }
 
-fn detail(hit: &Hit) -> String {
+fn detail_text(hit: &SourceMatch) -> String {
     let doc = &hit.source.doc;
-    let about = description(doc).map_or_else(String::new, |text| format!(" — {}", short(text, 2_000)));
+    let about = first_description(doc).map_or_else(String::new, |text| format!(" — {}", truncate_line(text, 2_000)));
     let mut lines = vec![
-        format!("### {} [{}]{about}", shown(&hit.source.name), hit.connection),
+        format!("### {} [{}]{about}", excerpt(&hit.source.name), hit.connection),
         format!(
             "Type: {} | Columns: {} | Measures: {} | Joins: {}",
-            kind(doc),
+            kind_label(doc),
             count(doc, "columns"),
             count(doc, "measures"),
             count(doc, "joins")
         ),
     ];
-    let text = |map: &Doc, key: &str| short(map.get(key).and_then(Value::as_str).unwrap_or("?"), 200);
-    let list = |key: &str, line: &dyn Fn(&Doc) -> String| maps(doc, key).map(line).collect::<Vec<_>>().join(", ");
+    let text = |map: &SourceDoc, key: &str| truncate_line(map.get(key).and_then(Value::as_str).unwrap_or("?"), 200);
+    let list =
+        |key: &str, line: &dyn Fn(&SourceDoc) -> String| maps_at(doc, key).map(line).collect::<Vec<_>>().join(", ");
     let parts = [
         ("Measures", list("measures", &|map| format!("`{}` ({})", text(map, "name"), text(map, "expr")))),
         ("Segments", list("segments", &|map| format!("`{}` ({})", text(map, "name"), text(map, "expr")))),
@@ -246,26 +258,27 @@ fn detail(hit: &Hit) -> String {
         ("Grain", texts(doc, "grain", "").join(", ")),
     ];
     let filled = parts.into_iter().filter(|(_, line)| !line.is_empty());
-    lines.extend(filled.map(|(title, line)| format!("{title}: {}", short(&line, 12_000))));
+    lines.extend(filled.map(|(title, line)| format!("{title}: {}", truncate_line(&line, 12_000))));
     lines.join("\n")
 }
 
-fn columns(doc: &Doc) -> String {
-    let public = maps(doc, "columns").filter(|column| column.get("visibility").is_none_or(|seen| seen != "hidden"));
-    let text = |column: &Doc, key: &str| short(column.get(key).and_then(Value::as_str).unwrap_or("?"), 200);
+fn columns(doc: &SourceDoc) -> String {
+    let public = maps_at(doc, "columns").filter(|column| column.get("visibility").is_none_or(|seen| seen != "hidden"));
+    let text =
+        |column: &SourceDoc, key: &str| truncate_line(column.get(key).and_then(Value::as_str).unwrap_or("?"), 200);
     public.map(|column| format!("`{}` ({})", text(column, "name"), text(column, "type"))).collect::<Vec<_>>().join(", ")
 }
 
-fn summary(hit: &Hit) -> Value {
+fn summary_json(hit: &SourceMatch) -> Value {
     let doc = &hit.source.doc;
     json!({
-        "connectionId": hit.connection, "name": hit.source.name, "description": description(doc),
+        "connectionId": hit.connection, "name": hit.source.name, "description": first_description(doc),
         "columnCount": count(doc, "columns"), "measureCount": count(doc, "measures"), "joinCount": count(doc, "joins"),
     })
 }
 
 /// The first `most` characters, on one line.
-fn short(text: &str, most: usize) -> String {
+fn truncate_line(text: &str, most: usize) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(most) {
         Some((cut, _)) => format!("{}…", line.get(..cut).unwrap_or_default()),
@@ -278,7 +291,7 @@ pub(super) struct SlReadSource;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ReadInput {
+pub(super) struct SlReadInput {
     /// Connection that the source belongs to.
     #[serde(rename = "connectionId")]
     connection: String,
@@ -291,55 +304,59 @@ pub(super) struct ReadInput {
     start_line: Option<u32>,
 }
 
-impl Tool for SlReadSource {
+impl AgentTool for SlReadSource {
     const NAME: &'static str = "sl_read_source";
-    const ABOUT: &'static str = "Read the YAML of one semantic layer source, as it must be quoted in sl_edit_source. To \
+    const DESCRIPTION: &'static str = "Read the YAML of one semantic layer source, as it must be quoted in sl_edit_source. To \
         find out which sources there are, use sl_discover.";
     const READ_ONLY: bool = true;
-    type Input = ReadInput;
+    type Input = SlReadInput;
 
-    fn run(bench: &Bench, ReadInput { connection, name, start_line }: ReadInput) -> ToolReply {
-        if let Err(why) = bench.connection(&connection) {
-            return miss(why);
+    fn run(bench: &ToolContext, SlReadInput { connection, name, start_line }: SlReadInput) -> ToolReply {
+        if let Err(why) = bench.find_connection(&connection) {
+            return not_found_reply(why);
         }
-        let (text, path) = match bench.layer().find(&connection, &name) {
-            Err(error) => return miss(format_args!("Source **{}**: {error}", shown(&name))),
+        let (text, path) = match bench.semantic_layer().find_source_file(&connection, &name) {
+            Err(error) => return not_found_reply(format_args!("Source **{}**: {error}", excerpt(&name))),
             Ok(Some(file)) => match bench.workspace.read(&file.path) {
                 Ok(Some(bytes)) => (String::from_utf8_lossy(&bytes).into_owned(), Some(file.path)),
-                Ok(None) => return no_source(bench, &connection, &name),
-                Err(error) => return miss(format_args!("{} cannot be read: {error}", file.path)),
+                Ok(None) => return source_not_found(bench, &connection, &name),
+                Err(error) => return not_found_reply(format_args!("{} cannot be read: {error}", file.path)),
             },
             // A scanned table without a file of its own is shown as the scan has it.
             Ok(None) => match scanned(bench, &connection, &name) {
                 Some(text) => (text, None),
-                None => return no_source(bench, &connection, &name),
+                None => return source_not_found(bench, &connection, &name),
             },
         };
         let lines: Vec<&str> = text.lines().collect();
         let start = start_line.unwrap_or(1) as usize;
         if start > lines.len() && start > 1 {
-            return miss(format_args!("source `{}` has {} lines, startLine is {start}", shown(&name), lines.len()));
+            return not_found_reply(format_args!(
+                "source `{}` has {} lines, startLine is {start}",
+                excerpt(&name),
+                lines.len()
+            ));
         }
-        let page = page::of(&lines, start, lines.len());
-        let mut markdown = format!("## Source: {}\n\n```yaml\n{}```", shown(&name), page.text);
+        let page = pagination::paginate(&lines, start, lines.len());
+        let mut markdown = format!("## Source: {}\n\n```yaml\n{}```", excerpt(&name), page.text);
         if path.is_none() {
             markdown.push_str("\n\n[a scanned table without a file; sl_write_source adds an overlay]");
         }
         let next = |next| json!({"connectionId": connection, "sourceName": name, "startLine": next});
-        if let Some(note) = page.note(start, lines.len(), lines.len(), "sl_read_source", next) {
+        if let Some(note) = page.continuation_note(start, lines.len(), lines.len(), "sl_read_source", next) {
             markdown.push_str(&format!("\n\n[{note}]"));
         }
         let structured = json!({
-            "connectionId": connection, "sourceName": name, "path": path, "startLine": start, "endLine": page.last,
+            "connectionId": connection, "sourceName": name, "path": path, "startLine": start, "endLine": page.last_line,
             "totalLines": lines.len(),
         });
         ToolReply { markdown, structured: Some(structured), ..ToolReply::default() }
     }
 }
 
-fn scanned(bench: &Bench, connection: &str, name: &str) -> Option<String> {
-    let sources = bench.layer().sources(connection).ok()?;
-    layer::render(&layer::ordered(sources.scanned.get(name)?.clone())).ok()
+fn scanned(bench: &ToolContext, connection: &str, name: &str) -> Option<String> {
+    let sources = bench.semantic_layer().sources(connection).ok()?;
+    semantic_layer::render_source(&semantic_layer::order_fields(sources.scanned_tables.get(name)?.clone())).ok()
 }
 
 #[derive(Debug)]
@@ -347,36 +364,36 @@ pub(super) struct SlValidate;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ValidateInput {
+pub(super) struct SlValidateInput {
     /// Connection whose sources are checked.
     #[serde(rename = "connectionId")]
     connection: String,
 }
 
-impl Tool for SlValidate {
+impl AgentTool for SlValidate {
     const NAME: &'static str = "sl_validate";
-    const ABOUT: &'static str = "Check that the semantic layer sources of a connection are whole and fit together: \
+    const DESCRIPTION: &'static str = "Check that the semantic layer sources of a connection are whole and fit together: \
         fields, grain, join targets, segments, duplicates. Once this session has changed sources of the connection, it \
         reports on those and on sources that join to them.";
     const READ_ONLY: bool = true;
-    type Input = ValidateInput;
+    type Input = SlValidateInput;
 
-    fn run(bench: &Bench, ValidateInput { connection }: ValidateInput) -> ToolReply {
-        if let Err(why) = bench.connection(&connection) {
-            return miss(why);
+    fn run(bench: &ToolContext, SlValidateInput { connection }: SlValidateInput) -> ToolReply {
+        if let Err(why) = bench.find_connection(&connection) {
+            return not_found_reply(why);
         }
-        match check::layer(&bench.workspace, &connection) {
+        match check::check_connection_sources(&bench.workspace, &connection) {
             Ok(report) => validation(&connection, report),
-            Err(error) => miss(format_args!("the semantic layer cannot be read: {error}")),
+            Err(error) => not_found_reply(format_args!("the semantic layer cannot be read: {error}")),
         }
     }
 }
 
-fn validation(connection: &str, report: LayerReport) -> ToolReply {
-    const MOST: usize = 100;
-    let LayerReport { sources, findings } = report;
+fn validation(connection: &str, report: SemanticLayerReport) -> ToolReply {
+    const MAX_FINDINGS: usize = 100;
+    let SemanticLayerReport { sources, findings } = report;
     if sources == 0 && findings.errors.is_empty() {
-        let text = format!("No sources found for connection {}.", shown(connection));
+        let text = format!("No sources found for connection {}.", excerpt(connection));
         let structured = json!({"success": true, "sourceName": "(all)", "validationErrors": [text]});
         return ToolReply { markdown: text, structured: Some(structured), ..ToolReply::default() };
     }
@@ -387,9 +404,9 @@ fn validation(connection: &str, report: LayerReport) -> ToolReply {
     for (title, found) in [("Errors", &findings.errors), ("Warnings", &findings.warnings)] {
         if !found.is_empty() {
             lines.push(format!("\n**{title}** ({}):", found.len()));
-            lines.extend(found.iter().take(MOST).map(|text| format!("- {}", short(text, 400))));
-            if found.len() > MOST {
-                lines.push(format!("{} more are not shown", found.len() - MOST));
+            lines.extend(found.iter().take(MAX_FINDINGS).map(|text| format!("- {}", truncate_line(text, 400))));
+            if found.len() > MAX_FINDINGS {
+                lines.push(format!("{} more are not shown", found.len() - MAX_FINDINGS));
             }
         }
     }

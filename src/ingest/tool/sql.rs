@@ -6,35 +6,35 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Bench, LONGEST, Tool, miss, semantic::listed};
+use super::{AgentTool, MAX_ANSWER_CHARS, ToolContext, not_found_reply, sl_common::join_names};
 use crate::{
     ingest::{
-        database::{Cell, Column, LookupTarget, RowLimits, Rows, STATEMENT_TIMEOUT, Table, TableLookup},
-        project::nearest,
-        schema::shown,
+        database::{Cell, ColumnInfo, LookupTarget, RowLimits, Rows, STATEMENT_TIMEOUT, TableInfo, TableLookup},
+        project::nearest_name,
+        schema::excerpt,
     },
     units::ToolReply,
 };
 
 /// Most characters of a result; the rest of an answer is for what is said about it.
-const ROOM: usize = LONGEST - 3_000;
+const MAX_RESULT_CHARS: usize = MAX_ANSWER_CHARS - 3_000;
 
-impl Bench {
+impl ToolContext {
     /// Whether any connection can be queried.
     pub(super) fn has_database(&self) -> bool {
-        self.reach.connections.iter().any(|connection| connection.database.is_some())
+        self.scope.connections.iter().any(|connection| connection.database.is_some())
     }
 
     fn database(&self, id: &str) -> Result<&Path, String> {
-        let open = || self.reach.connections.iter().filter(|connection| connection.database.is_some());
+        let open = || self.scope.connections.iter().filter(|connection| connection.database.is_some());
         let found = open().find(|connection| connection.id == id);
         found.and_then(|connection| connection.database.as_deref()).ok_or_else(|| {
             let ids: Vec<&str> = open().map(|connection| connection.id.as_str()).collect();
-            if self.reach.get(id).is_some() {
-                return format!("connection `{id}` cannot be queried; these can: {}", listed(&ids));
+            if self.scope.get(id).is_some() {
+                return format!("connection `{id}` cannot be queried; these can: {}", join_names(&ids));
             }
-            let hint = nearest(id, &ids).map_or_else(String::new, |id| format!(" (did you mean `{id}`?)"));
-            format!("there is no connection `{}`{hint}; these can be queried: {}", shown(id), listed(&ids))
+            let hint = nearest_name(id, &ids).map_or_else(String::new, |id| format!(" (did you mean `{id}`?)"));
+            format!("there is no connection `{}`{hint}; these can be queried: {}", excerpt(id), join_names(&ids))
         })
     }
 }
@@ -44,7 +44,7 @@ pub(super) struct SqlExecution;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct SqlInput {
+pub(super) struct SqlExecutionInput {
     /// Connection to ask.
     #[serde(rename = "connectionId")]
     connection: String,
@@ -57,24 +57,24 @@ pub(super) struct SqlInput {
     row_limit: Option<u32>,
 }
 
-impl Tool for SqlExecution {
+impl AgentTool for SqlExecution {
     const NAME: &'static str = "sql_execution";
-    const ABOUT: &'static str = "Run one read-only SELECT or WITH statement on a SQLite connection. Answers a table of at \
+    const DESCRIPTION: &'static str = "Run one read-only SELECT or WITH statement on a SQLite connection. Answers a table of at \
         most rowLimit (1 to 1000, default 100) rows, or what the database says. Stops after 10 seconds.";
     const READ_ONLY: bool = true;
-    type Input = SqlInput;
+    type Input = SqlExecutionInput;
 
-    fn offered(bench: &Bench) -> bool {
+    fn is_offered(bench: &ToolContext) -> bool {
         bench.has_database()
     }
 
-    fn run(bench: &Bench, SqlInput { connection, sql, row_limit }: SqlInput) -> ToolReply {
+    fn run(bench: &ToolContext, SqlExecutionInput { connection, sql, row_limit }: SqlExecutionInput) -> ToolReply {
         let path = match bench.database(&connection) {
             Ok(path) => path,
-            Err(why) => return miss(why),
+            Err(why) => return not_found_reply(why),
         };
-        let limits = RowLimits { rows: row_limit.unwrap_or(100) as usize, chars: ROOM };
-        match bench.reach.sql_workers.query(path, STATEMENT_TIMEOUT, &sql, limits) {
+        let limits = RowLimits { rows: row_limit.unwrap_or(100) as usize, chars: MAX_RESULT_CHARS };
+        match bench.scope.sql_workers.query(path, STATEMENT_TIMEOUT, &sql, limits) {
             Ok(rows) => table(&sql, &rows, limits),
             Err(error) => ToolReply {
                 structured: Some(json!({
@@ -91,7 +91,7 @@ fn table(sql: &str, found: &Rows, limits: RowLimits) -> ToolReply {
     let line = |cells: Vec<String>| format!("| {} |", cells.join(" | "));
     let count = rows.len();
     let mut lines = vec![
-        line(headers.iter().map(|name| shown(name).replace('|', "\\|")).collect()),
+        line(headers.iter().map(|name| excerpt(name).replace('|', "\\|")).collect()),
         line(headers.iter().map(|_| "---".to_owned()).collect()),
     ];
     lines.extend(rows.iter().map(|row| line(row.iter().map(ToString::to_string).collect())));
@@ -107,7 +107,7 @@ fn table(sql: &str, found: &Rows, limits: RowLimits) -> ToolReply {
              ORDER BY … LIMIT … OFFSET {count}]"
         ),
     });
-    let values: Vec<Vec<Value>> = rows.iter().map(|row| row.iter().map(Cell::json).collect()).collect();
+    let values: Vec<Vec<Value>> = rows.iter().map(|row| row.iter().map(Cell::to_json).collect()).collect();
     ToolReply {
         markdown: lines.join("\n"),
         structured: Some(json!({
@@ -122,19 +122,19 @@ pub(super) struct EntityDetails;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct EntityInput {
+pub(super) struct EntityDetailsInput {
     /// Connection to ask.
     #[serde(rename = "connectionId")]
     connection: String,
     /// Tables or columns to look up.
     #[schemars(length(min = 1, max = 50))]
-    targets: Vec<Target>,
+    targets: Vec<EntityTarget>,
 }
 
 /// A table or column, by `display` (`orders`, `main.orders`, `orders.total`) or by `name` and `column`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Target {
+struct EntityTarget {
     /// As one would write it in SQL.
     #[serde(default)]
     display: Option<String>,
@@ -152,16 +152,16 @@ struct Target {
     column: Option<String>,
 }
 
-impl Target {
+impl EntityTarget {
     /// What it is called in an answer.
     fn label(&self) -> String {
         let parts = [&self.catalog, &self.db, &self.name, &self.column];
         let joined = parts.into_iter().flatten().map(String::as_str).collect::<Vec<_>>().join(".");
-        shown(self.display.as_deref().unwrap_or(&joined))
+        excerpt(self.display.as_deref().unwrap_or(&joined))
     }
 
     /// The tables and columns that may be meant, the likeliest first. Names may hold dots themselves.
-    fn readings(&self) -> LookupTarget {
+    fn interpretations(&self) -> LookupTarget {
         if let Some(name) = &self.name {
             return vec![(name.clone(), self.column.clone())];
         }
@@ -169,53 +169,53 @@ impl Target {
         let bare = display.strip_prefix("main.").unwrap_or(display);
         let mut readings = Vec::new();
         for text in [display, bare] {
-            readings.push((unquoted(text), None));
-            readings.extend(text.rsplit_once('.').map(|(table, column)| (unquoted(table), Some(unquoted(column)))));
+            readings.push((unquote(text), None));
+            readings.extend(text.rsplit_once('.').map(|(table, column)| (unquote(table), Some(unquote(column)))));
         }
         readings
     }
 }
 
-fn unquoted(name: &str) -> String {
+fn unquote(name: &str) -> String {
     let ends = [('"', '"'), ('`', '`'), ('[', ']')];
     let inner = ends.iter().find_map(|(open, close)| name.strip_prefix(*open)?.strip_suffix(*close));
     inner.unwrap_or(name).to_owned()
 }
 
-impl Tool for EntityDetails {
+impl AgentTool for EntityDetails {
     const NAME: &'static str = "entity_details";
-    const ABOUT: &'static str = "Look up tables, views and columns of a SQLite connection as they are: types, keys, \
+    const DESCRIPTION: &'static str = "Look up tables, views and columns of a SQLite connection as they are: types, keys, \
         nullability and sample values. Use it before you name them in a page or source.";
     const READ_ONLY: bool = true;
-    type Input = EntityInput;
+    type Input = EntityDetailsInput;
 
-    fn offered(bench: &Bench) -> bool {
+    fn is_offered(bench: &ToolContext) -> bool {
         bench.has_database()
     }
 
-    fn run(bench: &Bench, EntityInput { connection, targets }: EntityInput) -> ToolReply {
+    fn run(bench: &ToolContext, EntityDetailsInput { connection, targets }: EntityDetailsInput) -> ToolReply {
         let path = match bench.database(&connection) {
             Ok(path) => path,
-            Err(why) => return miss(why),
+            Err(why) => return not_found_reply(why),
         };
         if let Some(index) = targets.iter().position(|target| target.display.is_none() && target.name.is_none()) {
-            return miss(format_args!("targets[{index}] names nothing; give it `display`, or `name`"));
+            return not_found_reply(format_args!("targets[{index}] names nothing; give it `display`, or `name`"));
         }
-        let readings = targets.iter().map(Target::readings).collect();
-        match bench.reach.sql_workers.look_up(path, STATEMENT_TIMEOUT, readings) {
-            Ok(found) => details(&targets, &found),
-            Err(error) => miss(format_args!("connection `{connection}`: {error}")),
+        let readings = targets.iter().map(EntityTarget::interpretations).collect();
+        match bench.scope.sql_workers.look_up(path, STATEMENT_TIMEOUT, readings) {
+            Ok(found) => details_reply(&targets, &found),
+            Err(error) => not_found_reply(format_args!("connection `{connection}`: {error}")),
         }
     }
 }
 
-fn details(targets: &[Target], found: &[TableLookup]) -> ToolReply {
+fn details_reply(targets: &[EntityTarget], found: &[TableLookup]) -> ToolReply {
     let mut text = String::new();
     let (mut resolved, mut missing) = (Vec::new(), Vec::new());
     for (index, (target, found)) in targets.iter().zip(found).enumerate() {
         let label = target.label();
         let part = match found {
-            TableLookup::Found(table) => described(table),
+            TableLookup::Found(table) => describe_table(table),
             TableLookup::MissingColumn(table) => {
                 let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
                 format!("Column not found: {label}\nAvailable columns: {}", names.join(", "))
@@ -225,7 +225,7 @@ fn details(targets: &[Target], found: &[TableLookup]) -> ToolReply {
                 format!("Not found: {label}\nClosest matches: {closest}")
             }
         };
-        if !text.is_empty() && text.chars().count() + part.chars().count() > ROOM {
+        if !text.is_empty() && text.chars().count() + part.chars().count() > MAX_RESULT_CHARS {
             text.push_str(&format!("\n\n[the first {index} targets are shown; ask for the others in another call]"));
             break;
         }
@@ -242,22 +242,22 @@ fn details(targets: &[Target], found: &[TableLookup]) -> ToolReply {
     ToolReply { markdown: text, structured: Some(structured), ..ToolReply::default() }
 }
 
-fn described(table: &Table) -> String {
-    let column = |column: &Column| {
-        let kind = if column.kind.is_empty() { "no type" } else { &column.kind };
+fn describe_table(table: &TableInfo) -> String {
+    let column = |column: &ColumnInfo| {
+        let kind = if column.declared_type.is_empty() { "no type" } else { &column.declared_type };
         let key = if column.is_key { ", PK" } else { "" };
         let samples =
             if column.samples.is_empty() { String::new() } else { format!(" - sample: {}", json!(column.samples)) };
-        format!("- {} ({kind}, nullable={}{key}){samples}", shown(&column.name), column.nullable)
+        format!("- {} ({kind}, nullable={}{key}){samples}", excerpt(&column.name), column.nullable)
     };
     let mut lines = vec![
-        format!("### {}", shown(&table.name)),
+        format!("### {}", excerpt(&table.name)),
         format!("Type: {} | Native columns: {}", table.kind, table.columns.len()),
     ];
-    if !table.keys.is_empty() {
-        lines.push(format!("Foreign keys: {}", table.keys.join(", ")));
+    if !table.foreign_keys.is_empty() {
+        lines.push(format!("Foreign keys: {}", table.foreign_keys.join(", ")));
     }
-    if let Some(problem) = &table.problem {
+    if let Some(problem) = &table.error {
         lines.push(format!("Cannot be read: {problem}"));
     }
     lines.push("Columns:".into());

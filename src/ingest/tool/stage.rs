@@ -6,24 +6,24 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Bench, Tool, miss, page};
+use super::{AgentTool, ToolContext, not_found_reply, pagination};
 use crate::{
     ingest::{
-        reconcile::{Eviction, RestingArtifact, Stage, StagedUnit},
-        schema::shown,
+        reconcile::{Eviction, EvictionCandidate, StageIndex, StagedUnit},
+        schema::excerpt,
     },
     units::ToolReply,
 };
 
-impl Bench {
+impl ToolContext {
     /// What is put together, if that is what this bench is for.
-    pub(super) fn stage(&self) -> Option<&Stage> {
-        self.unit.stage.as_deref()
+    pub(super) fn stage_index(&self) -> Option<&StageIndex> {
+        self.unit.stage_index.as_deref()
     }
 
     /// Where a raw file of the unit is: the directory, and its path in there.
-    pub(super) fn place<'a>(&'a self, path: &'a str) -> (&'a Path, &'a str) {
-        let staged = self.stage().and_then(|stage| stage.place(path));
+    pub(super) fn resolve_raw_path<'a>(&'a self, path: &'a str) -> (&'a Path, &'a str) {
+        let staged = self.stage_index().and_then(|stage| stage.resolve_raw_path(path));
         staged.unwrap_or((&self.unit.source_root, path))
     }
 }
@@ -33,21 +33,21 @@ pub(super) struct StageList;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Nothing {}
+pub(super) struct NoArguments {}
 
-impl Tool for StageList {
+impl AgentTool for StageList {
     const NAME: &'static str = "stage_list";
-    const ABOUT: &'static str = "List every work unit of this ingest with its status, its raw files, and the pages and \
+    const DESCRIPTION: &'static str = "List every work unit of this ingest with its status, its raw files, and the pages and \
         sources that it changed.";
     const READ_ONLY: bool = true;
-    type Input = Nothing;
+    type Input = NoArguments;
 
-    fn offered(bench: &Bench) -> bool {
-        bench.stage().is_some()
+    fn is_offered(bench: &ToolContext) -> bool {
+        bench.stage_index().is_some()
     }
 
-    fn run(bench: &Bench, _: Nothing) -> ToolReply {
-        let Some(stage) = bench.stage() else { return miss("nothing is staged") };
+    fn run(bench: &ToolContext, _: NoArguments) -> ToolReply {
+        let Some(stage) = bench.stage_index() else { return not_found_reply("nothing is staged") };
         let mut text = String::new();
         if stage.units.is_empty() {
             text.push_str("No unit is part of this ingest; eviction_list shows the raw files that are gone.\n");
@@ -73,7 +73,7 @@ pub(super) struct StageDiff;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Two {
+pub(super) struct StageDiffInput {
     /// Key of a unit, as stage_list has it.
     #[serde(rename = "unitKeyA")]
     unit_key_a: String,
@@ -82,23 +82,23 @@ pub(super) struct Two {
     unit_key_b: String,
 }
 
-impl Tool for StageDiff {
+impl AgentTool for StageDiff {
     const NAME: &'static str = "stage_diff";
-    const ABOUT: &'static str = "Show what two work units changed: first the pages and sources that both changed, the \
+    const DESCRIPTION: &'static str = "Show what two work units changed: first the pages and sources that both changed, the \
         lines of each side by side, then what only one of them changed.";
     const READ_ONLY: bool = true;
-    type Input = Two;
+    type Input = StageDiffInput;
 
-    fn offered(bench: &Bench) -> bool {
-        bench.stage().is_some()
+    fn is_offered(bench: &ToolContext) -> bool {
+        bench.stage_index().is_some()
     }
 
-    fn run(bench: &Bench, Two { unit_key_a, unit_key_b }: Two) -> ToolReply {
-        let Some(stage) = bench.stage() else { return miss("nothing is staged") };
-        let find = |key: &str| stage.unit(key).ok_or_else(|| format!("there is no unit `{}` here", shown(key)));
+    fn run(bench: &ToolContext, StageDiffInput { unit_key_a, unit_key_b }: StageDiffInput) -> ToolReply {
+        let Some(stage) = bench.stage_index() else { return not_found_reply("nothing is staged") };
+        let find = |key: &str| stage.unit(key).ok_or_else(|| format!("there is no unit `{}` here", excerpt(key)));
         let (a, b) = match (find(&unit_key_a), find(&unit_key_b)) {
             (Ok(a), Ok(b)) => (a, b),
-            (Err(why), _) | (_, Err(why)) => return miss(format_args!("{why}; stage_list names them")),
+            (Err(why), _) | (_, Err(why)) => return not_found_reply(format_args!("{why}; stage_list names them")),
         };
         let of = |unit: &StagedUnit, path: &str| unit.changes.iter().find(|change| change.path == path).cloned();
         let mut text = String::new();
@@ -127,9 +127,9 @@ impl Tool for StageDiff {
         }
         let structured = json!({"unitKeyA": a.unit, "unitKeyB": b.unit, "both": both});
         let lines: Vec<&str> = text.lines().collect();
-        let page = page::of(&lines, 1, lines.len());
+        let page = pagination::paginate(&lines, 1, lines.len());
         let mut markdown = page.text.clone();
-        if page.last < lines.len() {
+        if page.last_line < lines.len() {
             let _ = write!(markdown, "\n[cut: the rest is in the pages and sources themselves]\n");
         }
         ToolReply { structured: Some(structured), ..ToolReply::text(markdown) }
@@ -139,39 +139,39 @@ impl Tool for StageDiff {
 #[derive(Debug)]
 pub(super) struct EvictionList;
 
-impl Tool for EvictionList {
+impl AgentTool for EvictionList {
     const NAME: &'static str = "eviction_list";
-    const ABOUT: &'static str = "List the raw files that an earlier ingest knew and that are gone, each with the pages and \
+    const DESCRIPTION: &'static str = "List the raw files that an earlier ingest knew and that are gone, each with the pages and \
         sources that rest on it.";
     const READ_ONLY: bool = true;
-    type Input = Nothing;
+    type Input = NoArguments;
 
-    fn offered(bench: &Bench) -> bool {
-        bench.stage().is_some()
+    fn is_offered(bench: &ToolContext) -> bool {
+        bench.stage_index().is_some()
     }
 
-    fn run(bench: &Bench, _: Nothing) -> ToolReply {
-        let gone = bench.stage().map(|stage| stage.evictions.as_slice()).unwrap_or_default();
+    fn run(bench: &ToolContext, _: NoArguments) -> ToolReply {
+        let gone = bench.stage_index().map(|stage| stage.evictions.as_slice()).unwrap_or_default();
         let lines: Vec<String> = gone.iter().map(ToString::to_string).collect();
         let text = if lines.is_empty() { "No raw file is gone.".to_owned() } else { lines.join("\n") };
         let structured = json!({
             "deletedRawPaths": gone.iter().map(|gone| &gone.raw_path).collect::<Vec<_>>(),
-            "evictions": gone.iter().map(eviction).collect::<Vec<_>>(),
+            "evictions": gone.iter().map(eviction_json).collect::<Vec<_>>(),
         });
         ToolReply { structured: Some(structured), ..ToolReply::text(text) }
     }
 }
 
-fn eviction(gone: &Eviction) -> Value {
-    let artifact = |artifact: &RestingArtifact| {
-        let prior = &artifact.prior;
+fn eviction_json(gone: &Eviction) -> Value {
+    let artifact = |artifact: &EvictionCandidate| {
+        let prior = &artifact.provenance;
         let (connection, key) = match prior.key.split_once('/') {
             Some((connection, key)) if prior.kind == "sl" => (Some(connection), key),
             _ => (None, prior.key.as_str()),
         };
         json!({
             "kind": prior.kind, "key": key, "targetConnectionId": connection, "lastAction": prior.action,
-            "run": prior.run, "alsoRestsOn": artifact.support,
+            "run": prior.run, "alsoRestsOn": artifact.supporting_files,
         })
     };
     json!({"rawPath": gone.raw_path, "artifacts": gone.artifacts.iter().map(artifact).collect::<Vec<_>>()})

@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use super::*;
 use crate::{
-    ingest::{instructions::Instructions, reach::Reached, transcript::Transcript, wiki},
+    ingest::{connection_scope::ScopedConnection, instructions::Instructions, transcript::ToolTranscript, wiki},
     tape::{UnitKey, note::PlannedUnit},
 };
 
@@ -16,7 +16,7 @@ mod sources;
 mod staged;
 
 /// A bench over a small project in a directory of its own.
-fn bench() -> (Bench, tempfile::TempDir) {
+fn bench() -> (ToolContext, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let source = dir.path().join("source");
     fs::create_dir_all(source.join("sub")).unwrap();
@@ -27,7 +27,7 @@ fn bench() -> (Bench, tempfile::TempDir) {
     for (key, tags) in [("arr", "[revenue, metric]"), ("churn", "[revenue]")] {
         let page =
             format!("---\nsummary: About {key}\ntags: {tags}\nowner: maya\n---\n\n# {key}\n\nSee the arr mart.\n");
-        fs::write(dir.path().join(wiki::path_of(key)), page).unwrap();
+        fs::write(dir.path().join(wiki::page_path(key)), page).unwrap();
     }
     let unit = WorkUnit {
         planned: PlannedUnit {
@@ -38,11 +38,11 @@ fn bench() -> (Bench, tempfile::TempDir) {
             ..PlannedUnit::default()
         },
         peer_file_index: vec!["peer.md".into()],
-        prior: Vec::new(),
+        prior_provenance: Vec::new(),
         notes: None,
         source_root: source,
-        outside: false,
-        stage: None,
+        is_external: false,
+        stage_index: None,
     };
     let workspace = Workspace::create(dir.path(), &dir.path().join(".ktx/work/docs-a-1")).unwrap();
     let connections = vec![
@@ -50,24 +50,33 @@ fn bench() -> (Bench, tempfile::TempDir) {
         connection("notes", "docs", true),
         connection("bi", "looker", false),
     ];
-    let reach = Reach { connections, ..Reach::default() };
-    (Bench { unit, workspace, reach, skills: Instructions::default().loadable(), kept: Mutex::default() }, dir)
+    let reach = ConnectionScope { connections, ..ConnectionScope::default() };
+    (
+        ToolContext {
+            unit,
+            workspace,
+            scope: reach,
+            loadable_skills: Instructions::default().loadable_skills(),
+            records: Mutex::default(),
+        },
+        dir,
+    )
 }
 
-fn connection(id: &str, driver: &str, is_target: bool) -> Reached {
-    Reached { id: id.into(), driver: Some(driver.into()), is_target, database: None }
+fn connection(id: &str, driver: &str, is_target: bool) -> ScopedConnection {
+    ScopedConnection { id: id.into(), driver: Some(driver.into()), is_target, database: None }
 }
 
-struct Desk {
-    tools: Tools,
+struct ToolFixture {
+    tools: AttemptTools,
     dir: tempfile::TempDir,
 }
 
-impl Desk {
+impl ToolFixture {
     fn new() -> Self {
         let (bench, dir) = bench();
-        let transcript = Transcript::open(dir.path(), "local-x", &"docs-a".into(), 1).unwrap();
-        Self { tools: Tools::new(Arc::new(bench), Some(Arc::new(transcript))), dir }
+        let transcript = ToolTranscript::open(dir.path(), "local-x", &"docs-a".into(), 1).unwrap();
+        Self { tools: AttemptTools::new(Arc::new(bench), Some(Arc::new(transcript))), dir }
     }
 
     /// A desk whose ledger has an entry.
@@ -102,7 +111,7 @@ impl Desk {
 
 #[test]
 fn only_files_of_the_unit_are_read() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     assert_eq!(desk.text("read_raw_file", json!({"path": "a.md"})), "one\ntwo\nthree\n");
     assert_eq!(desk.text("read_raw_file", json!({"path": "sub/dep.yml"})), "x: 1\n");
     for path in ["peer.md", "../ktx.yaml", "./a.md", "/etc/passwd", "", "a.md\0", "sub"] {
@@ -114,8 +123,8 @@ fn only_files_of_the_unit_are_read() {
 }
 
 #[test]
-fn a_raw_file_that_became_a_link_is_not_followed() {
-    let desk = Desk::new();
+fn raw_file_replaced_by_link_is_not_read() {
+    let desk = ToolFixture::new();
     let outside = tempfile::NamedTempFile::new().unwrap();
     fs::write(outside.path(), "secret").unwrap();
     fs::remove_file(desk.root().join("source/a.md")).unwrap();
@@ -126,7 +135,7 @@ fn a_raw_file_that_became_a_link_is_not_followed() {
 
 #[test]
 fn spans_are_lines_from_one_with_both_ends() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     let span =
         |start: u32, end: u32| desk.text("read_raw_span", json!({"path": "a.md", "startLine": start, "endLine": end}));
     assert_eq!(span(2, 3), "two\nthree\n");
@@ -138,15 +147,15 @@ fn spans_are_lines_from_one_with_both_ends() {
 }
 
 #[test]
-fn large_files_come_in_pages_that_join_to_the_whole() {
-    let desk = Desk::new();
+fn large_files_are_paged_without_loss() {
+    let desk = ToolFixture::new();
     let whole: String = (0..4_000).map(|n| format!("line {n} {}\n", "é".repeat(n % 20))).collect();
     assert!((45_000..120_000).contains(&whole.len()), "{}", whole.len());
     fs::write(desk.root().join("source/a.md"), &whole).unwrap();
     let mut joined = String::new();
     let mut reply = desk.call("read_raw_file", json!({"path": "a.md"}));
     loop {
-        assert!(reply.markdown.chars().count() <= LONGEST);
+        assert!(reply.markdown.chars().count() <= MAX_ANSWER_CHARS);
         let (page, next) = match reply.markdown.split_once("\n[lines ") {
             Some((page, note)) => {
                 (page, note.split_once("read_raw_span ").map(|(_, rest)| rest.trim_end().trim_end_matches(']')))
@@ -166,7 +175,7 @@ fn large_files_come_in_pages_that_join_to_the_whole() {
 
 #[test]
 fn writing_is_locked_until_the_ledger_has_an_entry() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     let page = json!({"key": "new", "summary": "s", "content": "c"});
     assert_eq!(desk.no("wiki_write", page.clone()), ("verification_ledger_required".into(), true));
     assert_eq!(desk.no("wiki_remove", json!({"key": "arr"})), ("verification_ledger_required".into(), true));
@@ -177,12 +186,12 @@ fn writing_is_locked_until_the_ledger_has_an_entry() {
     desk.text("record_verification_ledger", json!({"summary": "s", "verifiedIdentifiers": ["a"]}));
     assert_eq!(desk.text("wiki_write", page), "Wiki page `new` created.");
     desk.text("emit_unmapped_fallback", fallback);
-    assert_eq!(desk.tools.bench.kept().fallbacks.len(), 1);
+    assert_eq!(desk.tools.context.records().unmapped.len(), 1);
 }
 
 #[test]
 fn pages_are_created_changed_and_removed() {
-    let desk = Desk::unlocked();
+    let desk = ToolFixture::unlocked();
     desk.text("wiki_write", json!({"key": "nrr", "summary": "Net", "content": "# NRR\n\nA b.", "tags": ["revenue"], "refs": ["arr"], "rawPaths": ["a.md"]}));
     desk.text(
         "wiki_write",
@@ -199,8 +208,8 @@ fn pages_are_created_changed_and_removed() {
 }
 
 #[test]
-fn writes_that_make_no_sense_are_declined_with_a_reason() {
-    let desk = Desk::unlocked();
+fn invalid_writes_are_declined_with_a_reason() {
+    let desk = ToolFixture::unlocked();
     let page = |more: Value| {
         let mut page = json!({"key": "arr", "summary": "s"});
         page.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -225,8 +234,8 @@ fn writes_that_make_no_sense_are_declined_with_a_reason() {
 }
 
 #[test]
-fn a_page_that_somebody_changed_is_not_overwritten() {
-    let desk = Desk::unlocked();
+fn page_changed_since_read_is_not_overwritten() {
+    let desk = ToolFixture::unlocked();
     desk.text("wiki_read", json!({"key": "arr"}));
     fs::write(desk.root().join("wiki/global/arr.md"), "---\nsummary: theirs\n---\n\ntheirs\n").unwrap();
     fs::write(desk.root().join("wiki/global/newer.md"), "theirs").unwrap();
@@ -244,7 +253,7 @@ fn a_page_that_somebody_changed_is_not_overwritten() {
 
 #[test]
 fn search_ranks_keys_over_bodies_and_shows_own_pages() {
-    let desk = Desk::unlocked();
+    let desk = ToolFixture::unlocked();
     desk.text("wiki_write", json!({"key": "zz-own", "summary": "mentions", "content": "arr here"}));
     let reply = desk.call("wiki_search", json!({"query": "ARR!"}));
     assert_eq!(reply.markdown, "- arr: About arr\n- zz-own: mentions\n- churn: About churn");
@@ -263,7 +272,7 @@ fn a_unit_that_writes_no_sources_has_no_tool_for_it() {
     let names = |reason: Option<&str>| {
         let (mut bench, _dir) = bench();
         bench.unit.planned.sl_disallowed = reason.map(str::to_owned);
-        let tools = Tools::new(Arc::new(bench), None);
+        let tools = AttemptTools::new(Arc::new(bench), None);
         let call = ToolCall { name: "sl_write_source".into(), arguments: json!({}), tool_use_id: None };
         (tools.specs().iter().map(|spec| spec.name).collect::<Vec<_>>(), tools.call(&call).markdown)
     };
@@ -276,7 +285,7 @@ fn a_unit_that_writes_no_sources_has_no_tool_for_it() {
 
 #[test]
 fn skills_load_by_name_only() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     assert!(desk.text("load_skill", json!({"name": "wiki_capture"})).starts_with("# Wiki pages"));
     assert!(desk.text("load_skill", json!({"name": "dbt_ingest"})).starts_with("# dbt projects"), "not of its adapter");
     let miss = desk.text("load_skill", json!({"name": "../dbt_ingest"}));
@@ -286,7 +295,7 @@ fn skills_load_by_name_only() {
 
 #[test]
 fn bad_arguments_and_unknown_tools_are_errors_that_help() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     let texts = [
         desk.call("read_raw_file", json!({"file": "a.md"})),
         desk.call("read_raw_span", json!({"path": "a.md", "startLine": "1"})),
@@ -303,14 +312,14 @@ fn bad_arguments_and_unknown_tools_are_errors_that_help() {
 
 #[test]
 fn late_calls_find_the_workspace_closed() {
-    let desk = Desk::unlocked();
-    desk.tools.bench.workspace.discard();
+    let desk = ToolFixture::unlocked();
+    desk.tools.context.workspace.discard();
     assert_eq!(desk.no("wiki_write", json!({"key": "new", "summary": "s", "content": "c"})).0, "attempt_over");
 }
 
 #[test]
-fn every_call_leaves_a_line() {
-    let desk = Desk::new();
+fn every_call_is_written_to_the_transcript() {
+    let desk = ToolFixture::new();
     desk.call("read_raw_file", json!({"path": "a.md"}));
     desk.call("nothing", json!({}));
     desk.call("wiki_write", json!({"key": "new", "summary": "s", "content": "c"}));
@@ -323,7 +332,10 @@ fn every_call_leaves_a_line() {
 
 #[test]
 fn answers_beyond_the_limit_are_declared() {
-    let long = bounded(ToolReply::text("é".repeat(LONGEST + 5)));
+    let long = mark_oversized(ToolReply::text("é".repeat(MAX_ANSWER_CHARS + 5)));
     assert!(long.markdown.ends_with("[cut: the first 45000 of 45005 characters are shown]"));
-    assert_eq!(bounded(ToolReply::text("é".repeat(LONGEST))).markdown.chars().count(), LONGEST);
+    assert_eq!(
+        mark_oversized(ToolReply::text("é".repeat(MAX_ANSWER_CHARS))).markdown.chars().count(),
+        MAX_ANSWER_CHARS
+    );
 }

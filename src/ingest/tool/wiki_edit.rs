@@ -4,11 +4,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{Bench, Tool, refusal};
+use super::{AgentTool, ToolContext, refusal};
 use crate::{
     ingest::{
-        schema::shown,
-        wiki::{self, Front, Page, Wiki},
+        schema::excerpt,
+        wiki::{self, Frontmatter, Wiki, WikiPage},
         workspace::WriteError,
     },
     units::ToolReply,
@@ -19,7 +19,7 @@ pub(super) struct WikiWrite;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct WriteInput {
+pub(super) struct WikiWriteInput {
     /// Flat key of the page: letters, digits, hyphens and underscores.
     #[schemars(length(min = 1, max = 120))]
     key: String,
@@ -75,15 +75,15 @@ struct Replacement {
     new_text: String,
 }
 
-impl Tool for WikiWrite {
+impl AgentTool for WikiWrite {
     const NAME: &'static str = "wiki_write";
-    const ABOUT: &'static str = "Create a wiki page, or change one. Fields that are left out keep their value. Give \
+    const DESCRIPTION: &'static str = "Create a wiki page, or change one. Fields that are left out keep their value. Give \
         `content` for the whole body or `replacements` to edit it. Needs the verification ledger.";
     const READ_ONLY: bool = false;
-    const GUARDED: bool = true;
-    type Input = WriteInput;
+    const NEEDS_LEDGER: bool = true;
+    type Input = WikiWriteInput;
 
-    fn run(bench: &Bench, input: WriteInput) -> ToolReply {
+    fn run(bench: &ToolContext, input: WikiWriteInput) -> ToolReply {
         let key = input.key.clone();
         match write(bench, input) {
             Ok(is_new) => {
@@ -91,7 +91,7 @@ impl Tool for WikiWrite {
                 ToolReply {
                     markdown: format!("Wiki page `{key}` {action}."),
                     structured: Some(
-                        json!({"success": true, "key": key, "path": wiki::path_of(&key), "action": action}),
+                        json!({"success": true, "key": key, "path": wiki::page_path(&key), "action": action}),
                     ),
                     ..ToolReply::default()
                 }
@@ -106,7 +106,7 @@ pub(super) struct WikiRemove;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct RemoveInput {
+pub(super) struct WikiRemoveInput {
     /// Key of the page.
     #[schemars(length(min = 1, max = 120))]
     key: String,
@@ -115,20 +115,20 @@ pub(super) struct RemoveInput {
     raw_paths: Option<Vec<String>>,
 }
 
-impl Tool for WikiRemove {
+impl AgentTool for WikiRemove {
     const NAME: &'static str = "wiki_remove";
-    const ABOUT: &'static str = "Remove a wiki page that the raw files show to be wrong or obsolete. Pages that refer \
+    const DESCRIPTION: &'static str = "Remove a wiki page that the raw files show to be wrong or obsolete. Pages that refer \
         to it must be changed too. Needs the verification ledger.";
     const READ_ONLY: bool = false;
-    const GUARDED: bool = true;
-    type Input = RemoveInput;
+    const NEEDS_LEDGER: bool = true;
+    type Input = WikiRemoveInput;
 
-    fn run(bench: &Bench, RemoveInput { key, raw_paths }: RemoveInput) -> ToolReply {
-        let removed = admit(bench, &key, raw_paths.as_deref())
-            .and_then(|()| Ok(bench.workspace.remove(&wiki::path_of(&key))?))
-            .and_then(
-                |was_there| if was_there { Ok(()) } else { Err(No::new("page_not_found", "there is no such page")) },
-            );
+    fn run(bench: &ToolContext, WikiRemoveInput { key, raw_paths }: WikiRemoveInput) -> ToolReply {
+        let removed = check_change(bench, &key, raw_paths.as_deref())
+            .and_then(|()| Ok(bench.workspace.remove(&wiki::page_path(&key))?))
+            .and_then(|was_there| {
+                if was_there { Ok(()) } else { Err(DeclinedPageChange::new("page_not_found", "there is no such page")) }
+            });
         match removed {
             Ok(()) => ToolReply {
                 markdown: format!("Wiki page `{key}` removed."),
@@ -141,76 +141,89 @@ impl Tool for WikiRemove {
 }
 
 /// Why a page is not changed.
-struct No {
+struct DeclinedPageChange {
     reason: &'static str,
     text: String,
 }
 
-impl No {
+impl DeclinedPageChange {
     fn new(reason: &'static str, text: impl Into<String>) -> Self {
         Self { reason, text: text.into() }
     }
 
     fn reply(self, tool: &str, key: &str) -> ToolReply {
-        let text = format!("Wiki page `{}` was not changed: {}.", shown(key), self.text);
+        let text = format!("Wiki page `{}` was not changed: {}.", excerpt(key), self.text);
         refusal(tool, text, json!({"reason": self.reason, "key": key}))
     }
 }
 
-impl From<WriteError> for No {
+impl From<WriteError> for DeclinedPageChange {
     fn from(error: WriteError) -> Self {
-        Self::new(super::word(&error), error.to_string())
+        Self::new(super::decline_reason(&error), error.to_string())
     }
 }
 
 /// What every change of a page needs.
-fn admit(bench: &Bench, key: &str, raw_paths: Option<&[String]>) -> Result<(), No> {
-    if !wiki::is_key(key) {
-        return Err(No::new("invalid_key", "the key must be flat: letters, digits, hyphens and underscores only"));
+fn check_change(bench: &ToolContext, key: &str, raw_paths: Option<&[String]>) -> Result<(), DeclinedPageChange> {
+    if !wiki::is_page_key(key) {
+        return Err(DeclinedPageChange::new(
+            "invalid_key",
+            "the key must be flat: letters, digits, hyphens and underscores only",
+        ));
     }
-    bench.admits(raw_paths).map_err(|why| No::new("raw_paths_not_allowed", why))
+    bench.check_raw_paths(raw_paths).map_err(|why| DeclinedPageChange::new("raw_paths_not_allowed", why))
 }
 
 /// Writes the page. True if it is new.
-fn write(bench: &Bench, input: WriteInput) -> Result<bool, No> {
-    admit(bench, &input.key, input.raw_paths.as_deref())?;
-    let path = wiki::path_of(&input.key);
-    let unreadable = |why: String| No::new("page_unreadable", format!("the page that is there cannot be read: {why}"));
+fn write(bench: &ToolContext, input: WikiWriteInput) -> Result<bool, DeclinedPageChange> {
+    check_change(bench, &input.key, input.raw_paths.as_deref())?;
+    let path = wiki::page_path(&input.key);
+    let unreadable = |why: String| {
+        DeclinedPageChange::new("page_unreadable", format!("the page that is there cannot be read: {why}"))
+    };
     // Edits merge into the newest text. A whole body replaces only what the agent has seen.
     let found = if input.content.is_some() { bench.workspace.peek(&path) } else { bench.workspace.read(&path) };
     let existing = match found.map_err(|error| unreadable(error.to_string()))? {
-        Some(bytes) => Some(Page::parse(&bytes).map_err(|error| unreadable(error.to_string()))?),
+        Some(bytes) => Some(WikiPage::parse(&bytes).map_err(|error| unreadable(error.to_string()))?),
         None => None,
     };
     let is_new = existing.is_none();
     if is_new {
-        let failed = |error: std::io::Error| No::new("not_writable", format!("the wiki cannot be read: {error}"));
-        let clash = Wiki(&bench.workspace).clash(&input.key).map_err(failed)?;
-        clash.map_or(Ok(()), |why| Err(No::new("key_not_available", why)))?;
+        let failed = |error: std::io::Error| {
+            DeclinedPageChange::new("not_writable", format!("the wiki cannot be read: {error}"))
+        };
+        let clash = Wiki(&bench.workspace).key_conflict(&input.key).map_err(failed)?;
+        clash.map_or(Ok(()), |why| Err(DeclinedPageChange::new("key_not_available", why)))?;
     }
-    let page = merged(existing, input)?;
-    let text = page.render().map_err(|error| No::new("not_writable", error.to_string()))?;
+    let page = merge_page(existing, input)?;
+    let text = page.render().map_err(|error| DeclinedPageChange::new("not_writable", error.to_string()))?;
     bench.workspace.write(&path, text.as_bytes())?;
     Ok(is_new)
 }
 
-fn merged(existing: Option<Page>, input: WriteInput) -> Result<Page, No> {
+fn merge_page(existing: Option<WikiPage>, input: WikiWriteInput) -> Result<WikiPage, DeclinedPageChange> {
     let body = match (&existing, input.content, input.replacements) {
         (_, Some(_), Some(_)) => {
-            return Err(No::new("content_and_replacements", "give either content or replacements, not both"));
+            return Err(DeclinedPageChange::new(
+                "content_and_replacements",
+                "give either content or replacements, not both",
+            ));
         }
         (_, Some(content), None) if content.trim().is_empty() => {
-            return Err(No::new("content_required", "content is empty"));
+            return Err(DeclinedPageChange::new("content_required", "content is empty"));
         }
         (_, Some(content), None) => content,
-        (Some(page), None, replacements) => replaced(&page.body, &replacements.unwrap_or_default())?,
+        (Some(page), None, replacements) => apply_replacements(&page.body, &replacements.unwrap_or_default())?,
         (None, None, Some(_)) => {
-            return Err(No::new("page_not_found", "there is no such page to edit; give its content to create it"));
+            return Err(DeclinedPageChange::new(
+                "page_not_found",
+                "there is no such page to edit; give its content to create it",
+            ));
         }
-        (None, None, None) => return Err(No::new("content_required", "a new page needs content")),
+        (None, None, None) => return Err(DeclinedPageChange::new("content_required", "a new page needs content")),
     };
-    let old = existing.map(|page| page.front).unwrap_or_default();
-    let front = Front {
+    let old = existing.map(|page| page.frontmatter).unwrap_or_default();
+    let front = Frontmatter {
         summary: input.summary,
         usage_mode: old.usage_mode.or_else(|| Some("auto".into())),
         sort_order: old.sort_order.or(Some(0)),
@@ -223,12 +236,12 @@ fn merged(existing: Option<Page>, input: WriteInput) -> Result<Page, No> {
         representative_sql: input.representative_sql.or(old.representative_sql),
         usage: input.usage.map(Value::Object).or(old.usage),
         fingerprints: input.fingerprints.or(old.fingerprints),
-        more: old.more,
+        other_fields: old.other_fields,
     };
-    Ok(Page { front, body: body.trim().to_owned() })
+    Ok(WikiPage { frontmatter: front, body: body.trim().to_owned() })
 }
 
-fn replaced(body: &str, replacements: &[Replacement]) -> Result<String, No> {
+fn apply_replacements(body: &str, replacements: &[Replacement]) -> Result<String, DeclinedPageChange> {
     let mut body = body.to_owned();
     for (index, Replacement { old_text, new_text }) in replacements.iter().enumerate() {
         let count = body.matches(old_text.as_str()).count();
@@ -237,12 +250,15 @@ fn replaced(body: &str, replacements: &[Replacement]) -> Result<String, No> {
             let text = format!(
                 "oldText of replacement {index} {times} in the body, it must occur exactly once; read the page and quote more of it"
             );
-            return Err(No::new("replacement_not_unique", text));
+            return Err(DeclinedPageChange::new("replacement_not_unique", text));
         }
         body = body.replacen(old_text.as_str(), new_text, 1);
     }
     if body.trim().is_empty() {
-        return Err(No::new("content_required", "the replacements leave nothing; use wiki_remove to remove a page"));
+        return Err(DeclinedPageChange::new(
+            "content_required",
+            "the replacements leave nothing; use wiki_remove to remove a page",
+        ));
     }
     Ok(body)
 }

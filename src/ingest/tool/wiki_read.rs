@@ -6,12 +6,12 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Bench, Tool, miss};
+use super::{AgentTool, ToolContext, not_found_reply};
 use crate::{
     ingest::{
-        project::nearest,
-        schema::shown,
-        wiki::{self, Page, Wiki},
+        project::nearest_name,
+        schema::excerpt,
+        wiki::{self, Wiki, WikiPage},
     },
     units::ToolReply,
 };
@@ -21,35 +21,38 @@ pub(super) struct WikiRead;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ReadInput {
+pub(super) struct WikiReadInput {
     /// Key of the page.
     key: String,
 }
 
-impl Tool for WikiRead {
+impl AgentTool for WikiRead {
     const NAME: &'static str = "wiki_read";
-    const ABOUT: &'static str = "Read one wiki page: its fields and its content.";
+    const DESCRIPTION: &'static str = "Read one wiki page: its fields and its content.";
     const READ_ONLY: bool = true;
-    type Input = ReadInput;
+    type Input = WikiReadInput;
 
-    fn run(bench: &Bench, ReadInput { key }: ReadInput) -> ToolReply {
+    fn run(bench: &ToolContext, WikiReadInput { key }: WikiReadInput) -> ToolReply {
         let wiki = Wiki(&bench.workspace);
-        if !wiki::is_key(&key) {
-            return miss(format_args!("`{}` is not a page key; keys are flat, such as `net-revenue`", shown(&key)));
+        if !wiki::is_page_key(&key) {
+            return not_found_reply(format_args!(
+                "`{}` is not a page key; keys are flat, such as `net-revenue`",
+                excerpt(&key)
+            ));
         }
-        match wiki.text(&key) {
+        match wiki.read_text(&key) {
             Ok(Some(bytes)) => ToolReply {
                 markdown: String::from_utf8_lossy(&bytes).into_owned(),
-                structured: Some(json!({"key": key, "path": wiki::path_of(&key)})),
+                structured: Some(json!({"key": key, "path": wiki::page_path(&key)})),
                 ..ToolReply::default()
             },
             Ok(None) => {
                 let keys = wiki.keys().unwrap_or_default();
                 let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-                let hint = nearest(&key, &keys).map_or_else(String::new, |key| format!("; did you mean `{key}`?"));
-                miss(format_args!("there is no wiki page `{key}`{hint}"))
+                let hint = nearest_name(&key, &keys).map_or_else(String::new, |key| format!("; did you mean `{key}`?"));
+                not_found_reply(format_args!("there is no wiki page `{key}`{hint}"))
             }
-            Err(error) => miss(format_args!("wiki page `{key}` cannot be read: {error}")),
+            Err(error) => not_found_reply(format_args!("wiki page `{key}` cannot be read: {error}")),
         }
     }
 }
@@ -59,7 +62,7 @@ pub(super) struct WikiSearch;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct SearchInput {
+pub(super) struct WikiSearchInput {
     /// Words to look for.
     #[schemars(length(min = 1))]
     query: String,
@@ -69,42 +72,43 @@ pub(super) struct SearchInput {
     limit: Option<u32>,
 }
 
-impl Tool for WikiSearch {
+impl AgentTool for WikiSearch {
     const NAME: &'static str = "wiki_search";
-    const ABOUT: &'static str = "Search the wiki by words. Answers keys and summaries, best first.";
+    const DESCRIPTION: &'static str = "Search the wiki by words. Answers keys and summaries, best first.";
     const READ_ONLY: bool = true;
-    type Input = SearchInput;
+    type Input = WikiSearchInput;
 
-    fn run(bench: &Bench, SearchInput { query, limit }: SearchInput) -> ToolReply {
+    fn run(bench: &ToolContext, WikiSearchInput { query, limit }: WikiSearchInput) -> ToolReply {
         Self::find(bench, &query, limit.unwrap_or(10) as usize)
     }
 }
 
 impl WikiSearch {
     /// The best `limit` pages for `query`.
-    pub(super) fn find(bench: &Bench, query: &str, limit: usize) -> ToolReply {
+    pub(super) fn find(bench: &ToolContext, query: &str, limit: usize) -> ToolReply {
         let pages = match Wiki(&bench.workspace).pages() {
             Ok(pages) => pages,
-            Err(error) => return miss(format_args!("the wiki cannot be read: {error}")),
+            Err(error) => return not_found_reply(format_args!("the wiki cannot be read: {error}")),
         };
-        let words = words(query);
+        let words = query_words(query);
         let own = bench.workspace.changes();
         let mut hits: Vec<_> = pages
             .iter()
-            .map(|(key, page)| (score(&words, key, page), own.contains_key(&wiki::path_of(key)), key, page))
+            .map(|(key, page)| (score(&words, key, page), own.contains_key(&wiki::page_path(key)), key, page))
             .filter(|(score, ..)| *score > 0)
             .collect();
         // Among equals the pages of this attempt come first, then the order of keys.
         hits.sort_by(|a, b| (b.0, b.1, a.2).cmp(&(a.0, a.1, b.2)));
         let found = hits.len();
         hits.truncate(limit);
-        let lines: Vec<_> = hits.iter().map(|(_, _, key, page)| format!("- {key}: {}", page.front.summary)).collect();
+        let lines: Vec<_> =
+            hits.iter().map(|(_, _, key, page)| format!("- {key}: {}", page.frontmatter.summary)).collect();
         let results: Vec<_> = hits
             .iter()
-            .map(|(score, _, key, page)| json!({"key": key, "summary": page.front.summary, "score": score}))
+            .map(|(score, _, key, page)| json!({"key": key, "summary": page.frontmatter.summary, "score": score}))
             .collect();
         let markdown = match (lines.len(), found - lines.len()) {
-            (0, _) => format!("No wiki page matches `{}`.", shown(query)),
+            (0, _) => format!("No wiki page matches `{}`.", excerpt(query)),
             (_, 0) => lines.join("\n"),
             (_, more) => format!("{}\n{more} more pages match; raise limit or narrow the query.", lines.join("\n")),
         };
@@ -117,16 +121,16 @@ impl WikiSearch {
 }
 
 /// The words of a query in lower case; more than a few dozen are no question any more.
-pub(super) fn words(text: &str) -> Vec<String> {
-    const MOST: usize = 32;
+pub(super) fn query_words(text: &str) -> Vec<String> {
+    const MAX_QUERY_WORDS: usize = 32;
     let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
-    words.take(MOST).map(str::to_lowercase).collect()
+    words.take(MAX_QUERY_WORDS).map(str::to_lowercase).collect()
 }
 
 /// Sum over the words of the query: a word in the key weighs most, then summary and tags, then the body.
-fn score(words: &[String], key: &str, page: &Page) -> u32 {
-    let (key, summary, body) = (key.to_lowercase(), page.front.summary.to_lowercase(), page.body.to_lowercase());
-    let tags = page.front.tags.as_deref().unwrap_or_default().join(" ").to_lowercase();
+fn score(words: &[String], key: &str, page: &WikiPage) -> u32 {
+    let (key, summary, body) = (key.to_lowercase(), page.frontmatter.summary.to_lowercase(), page.body.to_lowercase());
+    let tags = page.frontmatter.tags.as_deref().unwrap_or_default().join(" ").to_lowercase();
     words
         .iter()
         .map(|word| {
@@ -141,21 +145,21 @@ pub(super) struct WikiListTags;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct NoInput {}
+pub(super) struct WikiListTagsInput {}
 
-impl Tool for WikiListTags {
+impl AgentTool for WikiListTags {
     const NAME: &'static str = "wiki_list_tags";
-    const ABOUT: &'static str = "List the tags in use, each with the number of its pages.";
+    const DESCRIPTION: &'static str = "List the tags in use, each with the number of its pages.";
     const READ_ONLY: bool = true;
-    type Input = NoInput;
+    type Input = WikiListTagsInput;
 
-    fn run(bench: &Bench, NoInput {}: NoInput) -> ToolReply {
+    fn run(bench: &ToolContext, WikiListTagsInput {}: WikiListTagsInput) -> ToolReply {
         let pages = match Wiki(&bench.workspace).pages() {
             Ok(pages) => pages,
-            Err(error) => return miss(format_args!("the wiki cannot be read: {error}")),
+            Err(error) => return not_found_reply(format_args!("the wiki cannot be read: {error}")),
         };
         let mut tags: BTreeMap<&str, u32> = BTreeMap::new();
-        for tag in pages.iter().flat_map(|(_, page)| page.front.tags.iter().flatten()) {
+        for tag in pages.iter().flat_map(|(_, page)| page.frontmatter.tags.iter().flatten()) {
             *tags.entry(tag).or_default() += 1;
         }
         let lines: Vec<_> = tags.iter().map(|(tag, count)| format!("- {tag} ({count})")).collect();

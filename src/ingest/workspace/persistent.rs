@@ -9,27 +9,27 @@ use std::{
     path::{Component, Path},
 };
 
-use super::{Change, WRITABLE, is_writable, print_at};
-use crate::scoped_dir::{self, FileKind, FileLock, PRIVATE, ScopedDir};
+use super::{WRITABLE_DIRS, WorkspaceChange, hash_file, is_writable};
+use crate::scoped_dir::{self, FileKind, FileLock, PRIVATE_MODE, ScopedDir};
 
 /// The list of removed files, one path a line.
-const REMOVED: &str = ".removed";
+const REMOVED_FILE: &str = ".removed";
 /// Held by the one process that uses the directory.
-const LOCK: &str = ".lock";
+const LOCK_FILE: &str = ".lock";
 /// Most files that are taken over.
-const MOST: usize = 100_000;
+const MAX_FILES: usize = 100_000;
 
 /// Opens `dir`, made if it is missing: the directory, its lock, and what was changed there.
-pub(super) fn open(project: &Path, dir: &Path) -> io::Result<(ScopedDir, FileLock, BTreeMap<String, Change>)> {
+pub(super) fn open(project: &Path, dir: &Path) -> io::Result<(ScopedDir, FileLock, BTreeMap<String, WorkspaceChange>)> {
     let tree = open_or_create(project, dir)?;
     let (real, real_project) = (dir.canonicalize()?, project.canonicalize()?);
-    let is_mirrored = WRITABLE.iter().any(|folder| real.starts_with(real_project.join(folder)));
+    let is_mirrored = WRITABLE_DIRS.iter().any(|folder| real.starts_with(real_project.join(folder)));
     if real == real_project || is_mirrored {
-        return Err(refused("it is a part of the project; name a directory of its own"));
+        return Err(invalid_dir("it is a part of the project; name a directory of its own"));
     }
-    let lock = tree.try_lock(LOCK)?;
-    let lock = lock.ok_or_else(|| refused("another process writes there; end it or name another directory"))?;
-    let changes = found(&ScopedDir::open(project)?, &tree)?;
+    let lock = tree.try_lock(LOCK_FILE)?;
+    let lock = lock.ok_or_else(|| invalid_dir("another process writes there; end it or name another directory"))?;
+    let changes = scan_changes(&ScopedDir::open(project)?, &tree)?;
     Ok((tree, lock, changes))
 }
 
@@ -43,7 +43,7 @@ fn open_or_create(project: &Path, dir: &Path) -> io::Result<ScopedDir> {
         _ => nearest(&dir)?,
     };
     let rest = dir.strip_prefix(above).ok().and_then(Path::to_str);
-    opened.dir(rest.ok_or_else(|| refused("its name is not UTF-8"))?, Some(PRIVATE))
+    opened.dir(rest.ok_or_else(|| invalid_dir("its name is not UTF-8"))?, Some(PRIVATE_MODE))
 }
 
 /// The nearest of `dir` and the directories above it that exists.
@@ -58,31 +58,32 @@ fn nearest(dir: &Path) -> io::Result<(&Path, ScopedDir)> {
 }
 
 /// What earlier processes left in `tree`.
-fn found(project: &ScopedDir, tree: &ScopedDir) -> io::Result<BTreeMap<String, Change>> {
+fn scan_changes(project: &ScopedDir, tree: &ScopedDir) -> io::Result<BTreeMap<String, WorkspaceChange>> {
     let mut changes = BTreeMap::new();
-    let mut folders: Vec<String> = WRITABLE.iter().map(|folder| folder.trim_end_matches('/').to_owned()).collect();
+    let mut folders: Vec<String> = WRITABLE_DIRS.iter().map(|folder| folder.trim_end_matches('/').to_owned()).collect();
     while let Some(folder) = folders.pop() {
-        let Some(listed) = tree.dir_if_there(&folder)? else { continue };
+        let Some(listed) = tree.dir_if_exists(&folder)? else { continue };
         for (name, kind) in listed.entries()? {
             let Ok(name) = name.into_string() else { continue };
             let path = format!("{folder}/{name}");
             if kind == FileKind::Directory {
                 folders.push(path);
             } else if kind == FileKind::File && !name.starts_with('.') {
-                let change = Change { base: print_at(project, &path)?, now: print_at(tree, &path)? };
+                let change =
+                    WorkspaceChange { base_hash: hash_file(project, &path)?, new_hash: hash_file(tree, &path)? };
                 changes.insert(path, change);
             }
-            if changes.len() + folders.len() > MOST {
-                return Err(refused("it holds too many files to be a workspace; name a directory of its own"));
+            if changes.len() + folders.len() > MAX_FILES {
+                return Err(invalid_dir("it holds too many files to be a workspace; name a directory of its own"));
             }
         }
     }
-    let removed = tree.read_if_there(REMOVED, super::LARGEST)?.unwrap_or_default();
+    let removed = tree.read_if_exists(REMOVED_FILE, super::MAX_FILE_BYTES)?.unwrap_or_default();
     for path in String::from_utf8_lossy(&removed).lines().filter(|path| is_writable(path)) {
-        if scoped_dir::check(path).is_ok() && !changes.contains_key(path) {
-            let base = print_at(project, path)?;
+        if scoped_dir::validate_relative_path(path).is_ok() && !changes.contains_key(path) {
+            let base = hash_file(project, path)?;
             if base.is_some() {
-                changes.insert(path.to_owned(), Change { base, now: None });
+                changes.insert(path.to_owned(), WorkspaceChange { base_hash: base, new_hash: None });
             }
         }
     }
@@ -90,12 +91,12 @@ fn found(project: &ScopedDir, tree: &ScopedDir) -> io::Result<BTreeMap<String, C
 }
 
 /// Writes the list of what `changes` removed.
-pub(super) fn note(tree: &ScopedDir, changes: &BTreeMap<String, Change>) -> io::Result<()> {
-    let removed = changes.iter().filter(|(_, change)| change.now.is_none()).map(|(path, _)| format!("{path}\n"));
-    tree.write(REMOVED, removed.collect::<String>().as_bytes(), PRIVATE, 0o600)
+pub(super) fn write_removals(tree: &ScopedDir, changes: &BTreeMap<String, WorkspaceChange>) -> io::Result<()> {
+    let removed = changes.iter().filter(|(_, change)| change.new_hash.is_none()).map(|(path, _)| format!("{path}\n"));
+    tree.write(REMOVED_FILE, removed.collect::<String>().as_bytes(), PRIVATE_MODE, 0o600)
 }
 
-fn refused(why: &str) -> io::Error {
+fn invalid_dir(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, why)
 }
 
@@ -119,41 +120,41 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_and_removed_is_found_again() {
+    fn reopened_workspace_keeps_writes_and_removals() {
         let (_dir, project, work) = project();
-        let first = Workspace::persistent(&project, &work).unwrap();
+        let first = Workspace::open_persistent(&project, &work).unwrap();
         first.write(NEW, b"new").unwrap();
         first.read(OLD).unwrap();
         first.remove(OLD).unwrap();
         drop(first);
         assert_eq!(fs::read(work.join(NEW)).unwrap(), b"new");
-        let second = Workspace::persistent(&project, &work).unwrap();
+        let second = Workspace::open_persistent(&project, &work).unwrap();
         assert_eq!((second.read(NEW).unwrap().unwrap(), second.read(OLD).unwrap()), (b"new".to_vec(), None));
         assert_eq!(second.names("wiki/global", ".md").unwrap(), [] as [&str; 0]);
         second.write(OLD, b"again").unwrap();
         second.revert(NEW).unwrap();
         drop(second);
-        let third = Workspace::persistent(&project, &work).unwrap();
+        let third = Workspace::open_persistent(&project, &work).unwrap();
         assert_eq!((third.read(NEW).unwrap(), third.read(OLD).unwrap().unwrap()), (None, b"again".to_vec()));
         assert_eq!(fs::read(project.join(OLD)).unwrap(), b"old");
     }
 
     #[test]
-    fn two_at_once_and_the_project_itself_are_refused() {
+    fn second_open_and_project_dir_are_rejected() {
         let (_dir, project, work) = project();
-        let _first = Workspace::persistent(&project, &work).unwrap();
-        let refusal = |dir: &Path| Workspace::persistent(&project, dir).unwrap_err().to_string();
+        let _first = Workspace::open_persistent(&project, &work).unwrap();
+        let refusal = |dir: &Path| Workspace::open_persistent(&project, dir).unwrap_err().to_string();
         assert_eq!(refusal(&work), "another process writes there; end it or name another directory");
         for dir in
             [project.clone(), project.join("wiki"), project.join("wiki/global/x"), project.join("semantic-layer")]
         {
             assert!(refusal(&dir).starts_with("it is a part of the project"), "{}", dir.display());
         }
-        assert!(Workspace::persistent(&project, &project.join(OLD)).is_err(), "a file");
+        assert!(Workspace::open_persistent(&project, &project.join(OLD)).is_err(), "a file");
     }
 
     #[test]
-    fn links_and_a_hostile_list_lead_nowhere() {
+    fn links_and_hostile_removal_list_are_ignored() {
         let (dir, project, work) = project();
         let outside = dir.path().join("outside");
         fs::create_dir_all(&outside).unwrap();
@@ -161,11 +162,11 @@ mod tests {
         fs::create_dir_all(work.join("wiki")).unwrap();
         std::os::unix::fs::symlink(&outside, work.join("wiki/global")).unwrap();
         fs::write(
-            work.join(REMOVED),
+            work.join(REMOVED_FILE),
             "../outside/s.md\nwiki/../../outside/s.md\n/etc/passwd\nktx.yaml\nwiki/global/old.md\n",
         )
         .unwrap();
-        let space = Workspace::persistent(&project, &work).unwrap();
+        let space = Workspace::open_persistent(&project, &work).unwrap();
         let changed: Vec<_> = space.changes().into_keys().collect();
         assert_eq!(changed, [OLD]);
         assert!(space.write("wiki/global/x.md", b"x").is_err());
@@ -173,19 +174,19 @@ mod tests {
     }
 
     #[test]
-    fn a_link_of_the_project_is_no_workspace() {
+    fn project_link_is_rejected_as_workspace() {
         let (dir, project, _) = project();
         let outside = dir.path().join("outside");
         fs::create_dir_all(&outside).unwrap();
         std::os::unix::fs::symlink(&outside, project.join("tools")).unwrap();
         for dir in ["tools", "tools/deep"] {
-            let error = Workspace::persistent(&project, &project.join(dir)).unwrap_err();
+            let error = Workspace::open_persistent(&project, &project.join(dir)).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::NotADirectory, "{dir}: {error}");
         }
         assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
         // One that the user named is followed.
         std::os::unix::fs::symlink(&outside, dir.path().join("named")).unwrap();
-        Workspace::persistent(&project, &dir.path().join("named/deep")).unwrap();
+        Workspace::open_persistent(&project, &dir.path().join("named/deep")).unwrap();
         assert!(outside.join("deep/.lock").exists());
     }
 

@@ -12,20 +12,20 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{Change, Hex, LARGEST, is_writable, print_at};
+use super::{HexHash, MAX_FILE_BYTES, WorkspaceChange, hash_file, is_writable};
 use crate::{
-    ingest::machine_record::{self, ForeignRecord, RefusedJournal},
-    scoped_dir::{self, FileLock, PRIVATE, SHARED, ScopedDir},
+    ingest::local_record::{self, RejectedJournal, UntrustedRecord},
+    scoped_dir::{self, FileLock, PRIVATE_MODE, SHARED_MODE, ScopedDir},
 };
 
 /// Held by the one publication of the project. This and the following are relative to the project.
-const LOCK: &str = ".ktx/ingestdeck/publish/lock";
+const LOCK_FILE: &str = ".ktx/ingestdeck/publish/lock";
 /// Where a publication is prepared.
-const CURRENT: &str = ".ktx/ingestdeck/publish/current";
+const CURRENT_DIR: &str = ".ktx/ingestdeck/publish/current";
 /// In a clone, it may be one that came along.
-pub(crate) const JOURNAL: &str = ".ktx/ingestdeck/publish/current/journal.json";
+pub(crate) const JOURNAL_FILE: &str = ".ktx/ingestdeck/publish/current/journal.json";
 /// What to do about a journal that is not followed.
-const REMEDY: &str = "if pages are missing or half written, copy them back from the directory `old` beside it";
+const JOURNAL_REMEDY: &str = "if pages are missing or half written, copy them back from the directory `old` beside it";
 
 /// An attempt's files did not reach the project. The project is as it was, unless the error says otherwise.
 #[derive(Debug, thiserror::Error)]
@@ -46,48 +46,50 @@ pub enum PublishError {
     },
     /// There is a journal that is not followed.
     #[error(transparent)]
-    Refused(#[from] RefusedJournal),
+    RejectedJournal(#[from] RejectedJournal),
     /// It failed half-way and so did putting things back; the next start tries again.
-    #[error("publishing failed ({cause}) and could not be undone ({undo}); the next run will undo it from `{JOURNAL}`")]
-    Stuck {
+    #[error(
+        "publishing failed ({cause}) and could not be undone ({rollback_error}); the next run will undo it from `{JOURNAL_FILE}`"
+    )]
+    RollbackFailed {
         /// Why it failed.
         cause: io::Error,
         /// Why it could not be undone.
-        undo: Box<Self>,
+        rollback_error: Box<Self>,
     },
 }
 
 impl PublishError {
     /// The journal is one that git tracks.
-    pub(crate) fn tracked() -> Self {
-        refused(ForeignRecord::Tracked).into()
+    pub(crate) fn journal_tracked_by_git() -> Self {
+        rejected_journal(UntrustedRecord::TrackedByGit).into()
     }
 }
 
-fn refused(why: ForeignRecord) -> RefusedJournal {
-    RefusedJournal { path: JOURNAL, why, remedy: REMEDY }
+fn rejected_journal(why: UntrustedRecord) -> RejectedJournal {
+    RejectedJournal { path: JOURNAL_FILE, reason: why, remedy: JOURNAL_REMEDY }
 }
 
 /// A publication that was found half done and undone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Recovered {
+pub struct RecoveredPublication {
     /// Paths that were put back.
-    pub restored: Vec<String>,
+    pub restored_paths: Vec<String>,
     /// Paths that somebody changed since, and that were left as they are.
-    pub kept: Vec<String>,
+    pub kept_paths: Vec<String>,
 }
 
 /// What a journal holds.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Journal {
-    files: Vec<Line>,
+struct PublishJournal {
+    files: Vec<PublishJournalEntry>,
 }
 
 /// One file of it. Prints are hexadecimal, `-` for no file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Line {
+struct PublishJournalEntry {
     path: String,
     base: String,
     now: String,
@@ -95,31 +97,31 @@ struct Line {
 
 /// What is about to happen; tests stop there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum PublishStep {
     Stage,
     Journal,
     Move,
-    Forget,
+    RemoveJournal,
 }
 
 /// Publishes `changes`, whose files are below `tree`, into `project`.
-pub(super) fn publish(
+pub(super) fn publish_changes(
     project: &Path,
     tree: &ScopedDir,
-    changes: &BTreeMap<String, Change>,
+    changes: &BTreeMap<String, WorkspaceChange>,
 ) -> Result<(), PublishError> {
     if changes.is_empty() {
         return Ok(());
     }
-    let site = Site::lock(project).map_err(|cause| io_error(project, cause))?;
+    let site = PublishDir::lock(project).map_err(|cause| io_error(project, cause))?;
     // A journal that another process left behind would later undo what is written now.
     site.recover()?;
     match site.run(tree, changes, &mut |_| Ok(())) {
         Ok(()) => Ok(()),
-        Err(Failed::Conflict(paths)) => Err(PublishError::Conflict { paths }),
-        Err(Failed::Io(cause)) => match site.recover() {
+        Err(PublishFailure::Conflict(paths)) => Err(PublishError::Conflict { paths }),
+        Err(PublishFailure::Io(cause)) => match site.recover() {
             Ok(_) => Err(io_error(project, cause)),
-            Err(undo) => Err(PublishError::Stuck { cause, undo: Box::new(undo) }),
+            Err(undo) => Err(PublishError::RollbackFailed { cause, rollback_error: Box::new(undo) }),
         },
     }
 }
@@ -128,134 +130,142 @@ pub(super) fn publish(
 ///
 /// # Errors
 /// When there is a journal that this version did not write here, among others. Nothing is changed then.
-pub fn recover(project: &Path) -> Result<Recovered, PublishError> {
-    match ScopedDir::open(project).and_then(|project| project.kind(CURRENT)) {
-        Ok(None) => return Ok(Recovered::default()),
+pub fn recover_publication(project: &Path) -> Result<RecoveredPublication, PublishError> {
+    match ScopedDir::open(project).and_then(|project| project.kind(CURRENT_DIR)) {
+        Ok(None) => return Ok(RecoveredPublication::default()),
         Ok(Some(_)) => {}
-        Err(cause) => return Err(io_error(&project.join(CURRENT), cause)),
+        Err(cause) => return Err(io_error(&project.join(CURRENT_DIR), cause)),
     }
-    Site::lock(project).map_err(|cause| io_error(project, cause))?.recover()
+    PublishDir::lock(project).map_err(|cause| io_error(project, cause))?.recover()
 }
 
 #[derive(Debug)]
-enum Failed {
+enum PublishFailure {
     Conflict(Vec<String>),
     Io(io::Error),
 }
 
-impl From<io::Error> for Failed {
+impl From<io::Error> for PublishFailure {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
 }
 
 /// The one place of a project where files are staged, held by one publication at a time.
-struct Site {
+struct PublishDir {
     root: PathBuf,
     project: ScopedDir,
     _lock: FileLock,
 }
 
-impl Site {
+impl PublishDir {
     fn lock(root: &Path) -> io::Result<Self> {
         let project = ScopedDir::open(root)?;
-        let lock = project.lock(LOCK)?;
+        let lock = project.lock(LOCK_FILE)?;
         Ok(Self { root: root.to_path_buf(), project, _lock: lock })
     }
 
     fn run(
         &self,
         tree: &ScopedDir,
-        changes: &BTreeMap<String, Change>,
-        before: &mut dyn FnMut(Step) -> io::Result<()>,
-    ) -> Result<(), Failed> {
+        changes: &BTreeMap<String, WorkspaceChange>,
+        before: &mut dyn FnMut(PublishStep) -> io::Result<()>,
+    ) -> Result<(), PublishFailure> {
         let mut moved = Vec::new();
         for (path, change) in changes {
-            if print_at(&self.project, path)? != change.base {
+            if hash_file(&self.project, path)? != change.base_hash {
                 moved.push(path.clone());
             }
         }
         if !moved.is_empty() {
-            return Err(Failed::Conflict(moved));
+            return Err(PublishFailure::Conflict(moved));
         }
-        let (project, site) = (&self.project, self.project.dir(CURRENT, Some(PRIVATE))?);
+        let (project, site) = (&self.project, self.project.dir(CURRENT_DIR, Some(PRIVATE_MODE))?);
         for (path, change) in changes {
-            before(Step::Stage)?;
-            if change.now.is_some() {
-                site.write(&format!("new/{path}"), &tree.read(path, LARGEST)?, PRIVATE, 0o666)?;
+            before(PublishStep::Stage)?;
+            if change.new_hash.is_some() {
+                site.write(&format!("new/{path}"), &tree.read(path, MAX_FILE_BYTES)?, PRIVATE_MODE, 0o666)?;
             }
-            if change.base.is_some() {
-                site.write(&format!("old/{path}"), &project.read(path, LARGEST)?, PRIVATE, 0o666)?;
+            if change.base_hash.is_some() {
+                site.write(&format!("old/{path}"), &project.read(path, MAX_FILE_BYTES)?, PRIVATE_MODE, 0o666)?;
             }
         }
-        before(Step::Journal)?;
-        let files = changes.iter().map(|(path, change)| Line {
+        before(PublishStep::Journal)?;
+        let files = changes.iter().map(|(path, change)| PublishJournalEntry {
             path: path.clone(),
-            base: Hex(change.base).to_string(),
-            now: Hex(change.now).to_string(),
+            base: HexHash(change.base_hash).to_string(),
+            now: HexHash(change.new_hash).to_string(),
         });
-        let journal = machine_record::encode(project, Journal { files: files.collect() })?;
-        project.write(JOURNAL, &journal, PRIVATE, 0o600)?;
+        let journal = local_record::encode(project, PublishJournal { files: files.collect() })?;
+        project.write(JOURNAL_FILE, &journal, PRIVATE_MODE, 0o600)?;
         for (path, change) in changes {
-            before(Step::Move)?;
-            match change.now {
-                Some(_) => site.rename(&format!("new/{path}"), project, path, SHARED)?,
+            before(PublishStep::Move)?;
+            match change.new_hash {
+                Some(_) => site.rename(&format!("new/{path}"), project, path, SHARED_MODE)?,
                 None => {
                     project.remove(path)?;
                 }
             }
         }
-        before(Step::Forget)?;
+        before(PublishStep::RemoveJournal)?;
         // From here on it has happened; what is left of the staging folder is swept up by the next publication.
-        project.remove(JOURNAL)?;
-        if let Err(error) = project.remove_dir_all(CURRENT) {
-            tracing::warn!(dir = CURRENT, %error, "cannot remove the staging directory of a publication");
+        project.remove(JOURNAL_FILE)?;
+        if let Err(error) = project.remove_dir_all(CURRENT_DIR) {
+            tracing::warn!(dir = CURRENT_DIR, %error, "cannot remove the staging directory of a publication");
         }
         Ok(())
     }
 
     /// Puts back what an unfinished publication replaced, unless somebody changed it since.
-    fn recover(&self) -> Result<Recovered, PublishError> {
+    fn recover(&self) -> Result<RecoveredPublication, PublishError> {
         let (project, failed) = (&self.project, |cause| io_error(&self.root, cause));
-        let mut recovered = Recovered::default();
-        let Some(site) = project.dir_if_there(CURRENT).map_err(failed)? else { return Ok(recovered) };
+        let mut recovered = RecoveredPublication::default();
+        let Some(site) = project.dir_if_exists(CURRENT_DIR).map_err(failed)? else { return Ok(recovered) };
         if let Some(journal) = self.journal()? {
             for line in journal.files {
-                self.put_back(&site, line, &mut recovered).map_err(failed)?;
+                self.restore_file(&site, line, &mut recovered).map_err(failed)?;
             }
-            project.remove(JOURNAL).map_err(failed)?;
+            project.remove(JOURNAL_FILE).map_err(failed)?;
         }
-        project.remove_dir_all(CURRENT).map_err(failed)?;
+        project.remove_dir_all(CURRENT_DIR).map_err(failed)?;
         Ok(recovered)
     }
 
     /// The journal, if there is one that may be followed.
-    fn journal(&self) -> Result<Option<Journal>, PublishError> {
-        let bytes = self.project.read_if_there(JOURNAL, 16 * LARGEST).map_err(|cause| io_error(&self.root, cause))?;
+    fn journal(&self) -> Result<Option<PublishJournal>, PublishError> {
+        let bytes = self
+            .project
+            .read_if_exists(JOURNAL_FILE, 16 * MAX_FILE_BYTES)
+            .map_err(|cause| io_error(&self.root, cause))?;
         let Some(bytes) = bytes else { return Ok(None) };
-        let journal: Journal = machine_record::decode(&self.project, &bytes).map_err(refused)?;
-        let may_be = |path: &str| scoped_dir::check(path).is_ok() && is_writable(path);
+        let journal: PublishJournal = local_record::decode(&self.project, &bytes).map_err(rejected_journal)?;
+        let may_be = |path: &str| scoped_dir::validate_relative_path(path).is_ok() && is_writable(path);
         match journal.files.iter().find(|line| !may_be(&line.path)) {
-            Some(line) => Err(refused(ForeignRecord::Forbidden(line.path.clone())).into()),
+            Some(line) => Err(rejected_journal(UntrustedRecord::ForbiddenPath(line.path.clone())).into()),
             None => Ok(Some(journal)),
         }
     }
 
-    fn put_back(&self, site: &ScopedDir, Line { path, base, now }: Line, recovered: &mut Recovered) -> io::Result<()> {
-        let held = Hex(print_at(&self.project, &path)?).to_string();
+    fn restore_file(
+        &self,
+        site: &ScopedDir,
+        PublishJournalEntry { path, base, now }: PublishJournalEntry,
+        recovered: &mut RecoveredPublication,
+    ) -> io::Result<()> {
+        let held = HexHash(hash_file(&self.project, &path)?).to_string();
         if held == base {
             return Ok(());
         }
         if held != now {
-            recovered.kept.push(path);
+            recovered.kept_paths.push(path);
             return Ok(());
         }
         if base == "-" {
             self.project.remove(&path)?;
         } else {
-            self.project.write(&path, &site.read(&format!("old/{path}"), LARGEST)?, SHARED, 0o666)?;
+            self.project.write(&path, &site.read(&format!("old/{path}"), MAX_FILE_BYTES)?, SHARED_MODE, 0o666)?;
         }
-        recovered.restored.push(path);
+        recovered.restored_paths.push(path);
         Ok(())
     }
 }
@@ -271,16 +281,16 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::ingest::workspace::print_of;
+    use crate::ingest::workspace::hash_bytes;
 
     /// A later program undoes what this one has begun.
     #[test]
     fn journal_of_a_publication_is_as_published() {
-        let line = Line { path: "wiki/global/a.md".into(), base: "-".into(), now: "0a".into() };
+        let line = PublishJournalEntry { path: "wiki/global/a.md".into(), base: "-".into(), now: "0a".into() };
         let expected = r#"{"files":[{"path":"wiki/global/a.md","base":"-","now":"0a"}]}"#;
-        assert_eq!(serde_json::to_string(&Journal { files: vec![line] }).unwrap(), expected);
-        assert_eq!(JOURNAL, ".ktx/ingestdeck/publish/current/journal.json");
-        assert_eq!(LOCK, ".ktx/ingestdeck/publish/lock");
+        assert_eq!(serde_json::to_string(&PublishJournal { files: vec![line] }).unwrap(), expected);
+        assert_eq!(JOURNAL_FILE, ".ktx/ingestdeck/publish/current/journal.json");
+        assert_eq!(LOCK_FILE, ".ktx/ingestdeck/publish/lock");
     }
 
     /// Files of a project before, and what an attempt made of them (`None` = removed).
@@ -312,25 +322,28 @@ mod tests {
     }
 
     /// Sets the case up and publishes it, failing before step `stop`.
-    fn play(case: &Case) -> (tempfile::TempDir, Result<(), Failed>) {
+    fn play(case: &Case) -> (tempfile::TempDir, Result<(), PublishFailure>) {
         let dir = tempfile::tempdir().unwrap();
         let (project, tree) = (dir.path().join("project"), dir.path().join("tree"));
         fs::create_dir_all(&project).unwrap();
         fs::create_dir_all(&tree).unwrap();
         let (into, work) = (ScopedDir::open(&project).unwrap(), ScopedDir::open(&tree).unwrap());
         for (path, text) in &case.before {
-            into.write(path, text.as_bytes(), SHARED, 0o666).unwrap();
+            into.write(path, text.as_bytes(), SHARED_MODE, 0o666).unwrap();
         }
         let mut changes = BTreeMap::new();
         for (path, text) in &case.after {
-            let base = case.before.get(path).map(|text| print_of(text.as_bytes()));
+            let base = case.before.get(path).map(|text| hash_bytes(text.as_bytes()));
             if let Some(text) = text {
-                work.write(path, text.as_bytes(), PRIVATE, 0o600).unwrap();
+                work.write(path, text.as_bytes(), PRIVATE_MODE, 0o600).unwrap();
             }
-            changes.insert(path.clone(), Change { base, now: text.as_ref().map(|text| print_of(text.as_bytes())) });
+            changes.insert(
+                path.clone(),
+                WorkspaceChange { base_hash: base, new_hash: text.as_ref().map(|text| hash_bytes(text.as_bytes())) },
+            );
         }
         let mut left = case.stop;
-        let site = Site::lock(&project).unwrap();
+        let site = PublishDir::lock(&project).unwrap();
         let done = site.run(&work, &changes, &mut |_| match left.checked_sub(1) {
             Some(rest) => {
                 left = rest;
@@ -351,7 +364,7 @@ mod tests {
         fn it_is_whole_or_not_at_all_wherever_it_stops(case in case()) {
             let (dir, done) = play(&case);
             let project = dir.path().join("project");
-            recover(&project).unwrap();
+            recover_publication(&project).unwrap();
             let mut whole = case.before.clone();
             for (path, text) in &case.after {
                 match text {
@@ -360,13 +373,13 @@ mod tests {
                 };
             }
             prop_assert_eq!(snapshot(&project), if done.is_ok() { whole } else { case.before });
-            prop_assert!(!project.join(CURRENT).exists());
-            prop_assert_eq!(recover(&project).unwrap(), Recovered::default(), "once is enough");
+            prop_assert!(!project.join(CURRENT_DIR).exists());
+            prop_assert_eq!(recover_publication(&project).unwrap(), RecoveredPublication::default(), "once is enough");
         }
     }
 
     #[test]
-    fn recovery_does_not_touch_what_people_changed_since() {
+    fn recovery_keeps_files_changed_since_the_crash() {
         let text = |text: &str| Some(text.to_owned());
         let case = Case {
             before: [("wiki/c.md".into(), "old".into())].into(),
@@ -378,14 +391,14 @@ mod tests {
         let (dir, _) = play(&case);
         let project = dir.path().join("project");
         fs::write(project.join("wiki/c.md"), "by hand").unwrap();
-        let recovered = recover(&project).unwrap();
-        assert_eq!(recovered.kept, ["wiki/c.md"]);
-        assert_eq!(recovered.restored, ["wiki/global/a.md"]);
+        let recovered = recover_publication(&project).unwrap();
+        assert_eq!(recovered.kept_paths, ["wiki/c.md"]);
+        assert_eq!(recovered.restored_paths, ["wiki/global/a.md"]);
         assert_eq!(snapshot(&project), [("wiki/c.md".to_owned(), "by hand".to_owned())].into());
     }
 
     #[test]
-    fn a_destination_that_cannot_be_replaced_undoes_the_rest() {
+    fn failed_move_rolls_back_the_publication() {
         let dir = tempfile::tempdir().unwrap();
         let (project, tree) = (dir.path().join("project"), dir.path().join("tree"));
         fs::create_dir_all(project.join("wiki/global")).unwrap();
@@ -393,11 +406,11 @@ mod tests {
         let work = ScopedDir::open(&tree).unwrap();
         let mut changes = BTreeMap::new();
         for path in ["wiki/global/a.md", "wiki/global/b.md"] {
-            work.write(path, b"new", PRIVATE, 0o600).unwrap();
-            changes.insert(path.to_owned(), Change { base: None, now: Some(print_of(b"new")) });
+            work.write(path, b"new", PRIVATE_MODE, 0o600).unwrap();
+            changes.insert(path.to_owned(), WorkspaceChange { base_hash: None, new_hash: Some(hash_bytes(b"new")) });
         }
         fs::create_dir(project.join("wiki/global/b.md")).unwrap();
-        assert!(matches!(publish(&project, &work, &changes), Err(PublishError::Io { .. })));
+        assert!(matches!(publish_changes(&project, &work, &changes), Err(PublishError::Io { .. })));
         assert!(!project.join("wiki/global/a.md").exists());
         assert!(project.join("wiki/global/b.md").is_dir());
     }
@@ -414,9 +427,9 @@ mod tests {
                     fs::create_dir_all(&tree).unwrap();
                     let path = format!("wiki/global/p{thread}.md");
                     let work = ScopedDir::open(&tree).unwrap();
-                    work.write(&path, b"x", PRIVATE, 0o600).unwrap();
-                    let change = Change { base: None, now: Some(print_of(b"x")) };
-                    publish(&project, &work, &BTreeMap::from([(path, change)])).unwrap();
+                    work.write(&path, b"x", PRIVATE_MODE, 0o600).unwrap();
+                    let change = WorkspaceChange { base_hash: None, new_hash: Some(hash_bytes(b"x")) };
+                    publish_changes(&project, &work, &BTreeMap::from([(path, change)])).unwrap();
                 });
             }
         });
@@ -431,35 +444,41 @@ mod tests {
         fs::create_dir_all(&project).unwrap();
         fs::create_dir_all(&tree).unwrap();
         let work = ScopedDir::open(&tree).unwrap();
-        work.write("wiki/a.md", b"x", PRIVATE, 0o600).unwrap();
-        let change = Change { base: None, now: Some(print_of(b"x")) };
-        publish(&project, &work, &BTreeMap::from([("wiki/a.md".to_owned(), change)])).unwrap();
+        work.write("wiki/a.md", b"x", PRIVATE_MODE, 0o600).unwrap();
+        let change = WorkspaceChange { base_hash: None, new_hash: Some(hash_bytes(b"x")) };
+        publish_changes(&project, &work, &BTreeMap::from([("wiki/a.md".to_owned(), change)])).unwrap();
         let mode = |path: &str| fs::metadata(project.join(path)).unwrap().permissions().mode() & 0o700;
         assert_eq!(mode("wiki/a.md"), 0o600);
         assert_eq!(fs::metadata(project.join(".ktx")).unwrap().permissions().mode() & 0o777, 0o700);
     }
 
     /// A journal that removes and writes whatever it names, with the prints that these files have.
-    fn journal(project: &Path, path: &str, base: Option<&[u8]>) -> Journal {
-        let now = Hex(fs::read(project.join(path)).ok().as_deref().map(print_of)).to_string();
-        Journal { files: vec![Line { path: path.into(), base: Hex(base.map(print_of)).to_string(), now }] }
+    fn journal(project: &Path, path: &str, base: Option<&[u8]>) -> PublishJournal {
+        let now = HexHash(fs::read(project.join(path)).ok().as_deref().map(hash_bytes)).to_string();
+        PublishJournal {
+            files: vec![PublishJournalEntry {
+                path: path.into(),
+                base: HexHash(base.map(hash_bytes)).to_string(),
+                now,
+            }],
+        }
     }
 
     fn plant(project: &Path, bytes: &[u8]) {
-        fs::create_dir_all(project.join(CURRENT).join("old/.git")).unwrap();
-        fs::write(project.join(CURRENT).join("old/.git/new"), "planted").unwrap();
-        fs::write(project.join(JOURNAL), bytes).unwrap();
+        fs::create_dir_all(project.join(CURRENT_DIR).join("old/.git")).unwrap();
+        fs::write(project.join(CURRENT_DIR).join("old/.git/new"), "planted").unwrap();
+        fs::write(project.join(JOURNAL_FILE), bytes).unwrap();
     }
 
-    fn refusal(project: &Path) -> ForeignRecord {
-        match recover(project) {
-            Err(PublishError::Refused(refused)) => refused.why,
+    fn refusal(project: &Path) -> UntrustedRecord {
+        match recover_publication(project) {
+            Err(PublishError::RejectedJournal(rejected_journal)) => rejected_journal.reason,
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
-    fn journals_name_nothing_but_pages_and_sources() {
+    fn journal_with_other_paths_is_rejected() {
         let dir = tempfile::tempdir().unwrap();
         let project = dir.path();
         fs::create_dir_all(project.join(".git")).unwrap();
@@ -473,34 +492,37 @@ mod tests {
             ("wikis/a.md", None),
         ] {
             let scoped = ScopedDir::open(project).unwrap();
-            plant(project, &machine_record::encode(&scoped, journal(project, path, base)).unwrap());
-            assert!(matches!(refusal(project), ForeignRecord::Forbidden(of) if of == path), "{path}");
+            plant(project, &local_record::encode(&scoped, journal(project, path, base)).unwrap());
+            assert!(matches!(refusal(project), UntrustedRecord::ForbiddenPath(of) if of == path), "{path}");
         }
         assert!(project.join(".git/HEAD").exists() && !project.join(".git/new").exists());
     }
 
     #[test]
-    fn journals_that_are_not_of_this_machine_are_refused() {
+    fn journal_of_other_place_or_version_is_rejected() {
         let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let project = dir.path();
         fs::create_dir_all(project.join("wiki")).unwrap();
         fs::write(project.join("wiki/a.md"), "mine").unwrap();
         let content = || journal(project, "wiki/a.md", None);
-        let of_a_copy = machine_record::encode(&ScopedDir::open(other.path()).unwrap(), content()).unwrap();
+        let of_a_copy = local_record::encode(&ScopedDir::open(other.path()).unwrap(), content()).unwrap();
         plant(project, &of_a_copy);
-        assert!(matches!(refusal(project), ForeignRecord::Elsewhere));
+        assert!(matches!(refusal(project), UntrustedRecord::OtherLocation));
         let of_before = format!("{{\"version\":1,\"files\":{}}}", serde_json::to_string(&content().files).unwrap());
         plant(project, of_before.as_bytes());
-        assert!(matches!(refusal(project), ForeignRecord::Unknown));
+        assert!(matches!(refusal(project), UntrustedRecord::UnknownVersion));
         assert_eq!(fs::read(project.join("wiki/a.md")).unwrap(), b"mine");
         // Nothing is published over what may have to be undone, and the way out that is named is one.
         let work = ScopedDir::open(other.path()).unwrap();
-        work.write("wiki/b.md", b"x", PRIVATE, 0o600).unwrap();
-        let changes = BTreeMap::from([("wiki/b.md".into(), Change { base: None, now: Some(print_of(b"x")) })]);
-        let error = publish(project, &work, &changes).unwrap_err();
+        work.write("wiki/b.md", b"x", PRIVATE_MODE, 0o600).unwrap();
+        let changes = BTreeMap::from([(
+            "wiki/b.md".into(),
+            WorkspaceChange { base_hash: None, new_hash: Some(hash_bytes(b"x")) },
+        )]);
+        let error = publish_changes(project, &work, &changes).unwrap_err();
         assert!(error.to_string().ends_with("then delete it"), "{error}");
-        fs::remove_file(project.join(JOURNAL)).unwrap();
-        publish(project, &work, &changes).unwrap();
+        fs::remove_file(project.join(JOURNAL_FILE)).unwrap();
+        publish_changes(project, &work, &changes).unwrap();
     }
 
     #[test]
@@ -509,11 +531,11 @@ mod tests {
         let project = dir.path();
         fs::create_dir_all(project.join("wiki")).unwrap();
         fs::write(project.join("wiki/a.md"), "mine").unwrap();
-        let bytes = machine_record::encode(&ScopedDir::open(project).unwrap(), journal(project, "wiki/a.md", None));
+        let bytes = local_record::encode(&ScopedDir::open(project).unwrap(), journal(project, "wiki/a.md", None));
         fs::write(outside.path().join("journal.json"), bytes.unwrap()).unwrap();
         fs::create_dir_all(project.join(".ktx/ingestdeck/publish")).unwrap();
-        std::os::unix::fs::symlink(outside.path(), project.join(CURRENT)).unwrap();
-        assert!(matches!(recover(project), Err(PublishError::Io { .. })));
+        std::os::unix::fs::symlink(outside.path(), project.join(CURRENT_DIR)).unwrap();
+        assert!(matches!(recover_publication(project), Err(PublishError::Io { .. })));
         assert!(project.join("wiki/a.md").exists() && outside.path().join("journal.json").exists());
     }
 }

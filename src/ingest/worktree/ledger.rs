@@ -12,49 +12,49 @@ use serde::{Deserialize, Serialize};
 use super::{
     super::{
         git::{self, CommitId, GitError},
-        machine_record::{self, ForeignRecord},
-        repository::{Repository, WORKTREES},
+        local_record::{self, UntrustedRecord},
+        repository::{Repository, WORKTREES_DIR},
     },
     WorktreeError,
 };
-use crate::scoped_dir::{DRAFT, FileKind, PRIVATE, ScopedDir};
+use crate::scoped_dir::{FileKind, PRIVATE_MODE, ScopedDir, TEMP_PREFIX};
 
 /// One file for each worktree, relative to the project.
-const LEDGER: &str = ".git/ingestdeck/worktrees";
+const LEDGER_DIR: &str = ".git/ingestdeck/worktrees";
 /// Where git keeps what it knows of worktrees.
-const REGISTRATIONS: &str = ".git/worktrees";
+const GIT_WORKTREES_DIR: &str = ".git/worktrees";
 
 /// How the name of every job begins.
-const JOB: &str = "local-";
+const JOB_PREFIX: &str = "local-";
 /// Largest entry, and largest file of git's that names a path, in bytes.
-const LARGEST: u64 = 64 * 1024;
+const MAX_ENTRY_BYTES: u64 = 64 * 1024;
 
 /// What an entry says. The name of its file says the rest.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Entry {
+struct WorktreeEntry {
     branch: String,
     base: CommitId,
 }
 
 /// What was found of earlier runs.
 #[derive(Debug, Default)]
-pub struct Swept {
+pub struct SweepReport {
     /// Worktrees that were removed.
-    pub removed: usize,
+    pub removed_worktrees: usize,
     /// What was not touched, with a way to get rid of it.
-    pub left_alone: Vec<LeftAlone>,
+    pub skipped: Vec<SkippedLeftover>,
 }
 
 /// Something that was not removed.
 #[derive(Debug)]
-pub enum LeftAlone {
+pub enum SkippedLeftover {
     /// An entry of the ledger that no run of this repository wrote.
     Entry {
         /// Relative to the project.
         path: String,
         /// Why it is not followed.
-        why: ForeignRecord,
+        reason: UntrustedRecord,
     },
     /// The directory of the worktree `name`, which git does not know as one of this repository in this place: the
     /// repository was moved, for instance.
@@ -69,23 +69,23 @@ pub enum LeftAlone {
     },
 }
 
-impl fmt::Display for LeftAlone {
+impl fmt::Display for SkippedLeftover {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Entry { path, why } => {
+            Self::Entry { path, reason: why } => {
                 write!(f, "`{}` removes nothing: {why}; ", path.escape_debug())?;
                 // Names that no run gives are not repeated in commands.
                 match path
-                    .strip_prefix(LEDGER)
+                    .strip_prefix(LEDGER_DIR)
                     .and_then(|name| name.strip_prefix('/'))
-                    .filter(|name| is_made_here(name))
+                    .filter(|name| is_run_worktree(name))
                 {
                     Some(name) => write!(
                         f,
                         "if you do not need what it names, run `git worktree remove --force {}` and `git branch -D {}`, \
                          then delete it",
-                        directory(name),
-                        branch(name)
+                        worktree_dir(name),
+                        worktree_branch(name)
                     ),
                     None => f.write_str("delete it"),
                 }
@@ -96,8 +96,8 @@ impl fmt::Display for LeftAlone {
                 "`{}` and branch `{1}` are not removed: git knows no worktree in that place, so the project was moved or \
                  it is not a run's; if you do not need them, delete the directory, then run `git worktree prune` and `git \
                  branch -D {1}`",
-                directory(name),
-                branch(name)
+                worktree_dir(name),
+                worktree_branch(name)
             ),
             Self::Branch { branch } => write!(
                 f,
@@ -110,32 +110,32 @@ impl fmt::Display for LeftAlone {
 }
 
 /// The directory of the worktree `name`, relative to the project.
-pub(super) fn directory(name: &str) -> String {
-    format!("{WORKTREES}/session-{name}")
+pub(super) fn worktree_dir(name: &str) -> String {
+    format!("{WORKTREES_DIR}/session-{name}")
 }
 
 /// The branch of the worktree `name`.
-pub(super) fn branch(name: &str) -> String {
+pub(super) fn worktree_branch(name: &str) -> String {
     format!("session/{name}")
 }
 
 fn entry_path(name: &str) -> String {
-    format!("{LEDGER}/{name}")
+    format!("{LEDGER_DIR}/{name}")
 }
 
 /// Enters the worktree `name`, which is about to start from `base`.
-pub(super) fn record(project: &ScopedDir, name: &str, base: &CommitId) -> io::Result<()> {
-    let entry = Entry { branch: branch(name), base: base.clone() };
-    project.write(&entry_path(name), &machine_record::encode(project, entry)?, PRIVATE, 0o600)
+pub(super) fn record_worktree(project: &ScopedDir, name: &str, base: &CommitId) -> io::Result<()> {
+    let entry = WorktreeEntry { branch: worktree_branch(name), base: base.clone() };
+    project.write(&entry_path(name), &local_record::encode(project, entry)?, PRIVATE_MODE, 0o600)
 }
 
 /// The name by which git knows the worktree `name`, if it knows a worktree of this repository in that place.
-pub(super) fn registration(repository: &Repository, project: &ScopedDir, name: &str) -> io::Result<Option<String>> {
-    let Some(known) = project.dir_if_there(REGISTRATIONS)? else { return Ok(None) };
-    let relative = format!("{}/.git", directory(name));
+pub(super) fn git_registration(repository: &Repository, project: &ScopedDir, name: &str) -> io::Result<Option<String>> {
+    let Some(known) = project.dir_if_exists(GIT_WORKTREES_DIR)? else { return Ok(None) };
+    let relative = format!("{}/.git", worktree_dir(name));
     let absolute = repository.root().canonicalize()?.join(&relative);
     let is_here = |id: &str| {
-        let place = known.read(&format!("{id}/gitdir"), LARGEST).unwrap_or_default();
+        let place = known.read(&format!("{id}/gitdir"), MAX_ENTRY_BYTES).unwrap_or_default();
         let place = place.trim_ascii_end();
         place == absolute.as_os_str().as_encoded_bytes() || place == format!("../../../{relative}").as_bytes()
     };
@@ -152,84 +152,88 @@ pub(super) fn registration(repository: &Repository, project: &ScopedDir, name: &
 ///
 /// # Errors
 /// When the ledger cannot be read. What cannot be removed is no error.
-pub fn sweep(repository: &Repository) -> Result<Swept, WorktreeError> {
-    let failed = |cause| WorktreeError::Ledger { path: LEDGER, cause };
+pub fn remove_leftovers(repository: &Repository) -> Result<SweepReport, WorktreeError> {
+    let failed = |cause| WorktreeError::Ledger { path: LEDGER_DIR, cause };
     let project = ScopedDir::open(repository.root()).map_err(failed)?;
-    let mut swept = Swept::default();
-    let Some(ledger) = project.dir_if_there(LEDGER).map_err(failed)? else { return Ok(swept) };
+    let mut swept = SweepReport::default();
+    let Some(ledger) = project.dir_if_exists(LEDGER_DIR).map_err(failed)? else { return Ok(swept) };
     let mut entries = ledger.entries().map_err(failed)?;
     entries.sort_unstable();
     for (name, kind) in entries {
         let name = name.to_string_lossy();
-        if kind == FileKind::File && name.starts_with(DRAFT) {
+        if kind == FileKind::File && name.starts_with(TEMP_PREFIX) {
             // Never finished, so its worktree was never made.
             ledger.remove(&name).map_err(failed)?;
             continue;
         }
         let path = entry_path(&name);
-        let entry = if kind == FileKind::File && is_made_here(&name) {
-            let bytes = ledger.read(&name, LARGEST).map_err(failed)?;
-            machine_record::decode::<Entry>(&project, &bytes)
+        let entry = if kind == FileKind::File && is_run_worktree(&name) {
+            let bytes = ledger.read(&name, MAX_ENTRY_BYTES).map_err(failed)?;
+            local_record::decode::<WorktreeEntry>(&project, &bytes)
         } else {
-            Err(ForeignRecord::Unknown)
+            Err(UntrustedRecord::UnknownVersion)
         };
         match entry {
-            Ok(entry) if entry.branch == branch(&name) => match clear_leftover(repository, &name, &entry.base) {
-                Ok(None) => swept.removed += 1,
-                Ok(Some(left)) => swept.left_alone.push(left),
-                Err(error) => {
-                    swept.left_alone.push(LeftAlone::Failed { path: directory(&name), why: error.to_string() });
+            Ok(entry) if entry.branch == worktree_branch(&name) => {
+                match remove_leftover(repository, &name, &entry.base) {
+                    Ok(None) => swept.removed_worktrees += 1,
+                    Ok(Some(left)) => swept.skipped.push(left),
+                    Err(error) => {
+                        swept
+                            .skipped
+                            .push(SkippedLeftover::Failed { path: worktree_dir(&name), why: error.to_string() });
+                    }
                 }
-            },
-            Ok(_) => swept.left_alone.push(LeftAlone::Entry { path, why: ForeignRecord::Unknown }),
-            Err(why) => swept.left_alone.push(LeftAlone::Entry { path, why }),
+            }
+            Ok(_) => swept.skipped.push(SkippedLeftover::Entry { path, reason: UntrustedRecord::UnknownVersion }),
+            Err(why) => swept.skipped.push(SkippedLeftover::Entry { path, reason: why }),
         }
     }
     Ok(swept)
 }
 
 /// Whether `name` is one that [`super::Worktrees`] gives.
-fn is_made_here(name: &str) -> bool {
-    name.strip_prefix(JOB).is_some_and(|rest| !rest.is_empty())
+fn is_run_worktree(name: &str) -> bool {
+    name.strip_prefix(JOB_PREFIX).is_some_and(|rest| !rest.is_empty())
         && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
         && !name.contains("..")
 }
 
 /// Deletes the entry of the worktree `name`, and nothing else.
-pub(super) fn forget(project: &ScopedDir, name: &str) -> io::Result<()> {
+pub(super) fn delete_entry(project: &ScopedDir, name: &str) -> io::Result<()> {
     project.remove(&entry_path(name)).map(drop)
 }
 
 /// Removes the worktree `name`, which started from `base`, its branch and its entry, after another process. What is not
 /// removed and why, if there is such a thing: from then on it belongs to the user.
-pub(super) fn clear_leftover(
+pub(super) fn remove_leftover(
     repository: &Repository,
     name: &str,
     base: &CommitId,
-) -> Result<Option<LeftAlone>, WorktreeError> {
-    clear(repository, name, || remove_leftover_branch(repository, name, base))
+) -> Result<Option<SkippedLeftover>, WorktreeError> {
+    remove_worktree(repository, name, || remove_leftover_branch(repository, name, base))
 }
 
-/// As [`clear_leftover`], for a worktree that this process made: its branch is known to be of this run.
-pub(super) fn clear_own(repository: &Repository, name: &str) -> Result<Option<LeftAlone>, WorktreeError> {
-    let reference = format!("refs/heads/{}", branch(name));
-    clear(repository, name, || {
+/// As [`remove_leftover`], for a worktree that this process made: its branch is known to be of this run.
+pub(super) fn remove_own(repository: &Repository, name: &str) -> Result<Option<SkippedLeftover>, WorktreeError> {
+    let reference = format!("refs/heads/{}", worktree_branch(name));
+    remove_worktree(repository, name, || {
         repository.git.run(&["update-ref", "--no-deref", "-d", "--end-of-options", &reference]).map(|_| None)
     })
 }
 
-fn clear(
+fn remove_worktree(
     repository: &Repository,
     name: &str,
-    remove_branch: impl FnOnce() -> Result<Option<LeftAlone>, GitError>,
-) -> Result<Option<LeftAlone>, WorktreeError> {
-    let failed = |cause| WorktreeError::Io { path: repository.root().join(directory(name)), cause };
+    remove_branch: impl FnOnce() -> Result<Option<SkippedLeftover>, GitError>,
+) -> Result<Option<SkippedLeftover>, WorktreeError> {
+    let failed = |cause| WorktreeError::Io { path: repository.root().join(worktree_dir(name)), cause };
     let project = ScopedDir::open(repository.root()).map_err(failed)?;
     let left = match remove_directory(repository, &project, name)? {
         None => remove_branch()?,
         left => left,
     };
-    forget(&project, name).map_err(failed)?;
+    delete_entry(&project, name).map_err(failed)?;
     Ok(left)
 }
 
@@ -237,10 +241,10 @@ fn remove_directory(
     repository: &Repository,
     project: &ScopedDir,
     name: &str,
-) -> Result<Option<LeftAlone>, WorktreeError> {
-    let path = directory(name);
+) -> Result<Option<SkippedLeftover>, WorktreeError> {
+    let path = worktree_dir(name);
     let failed = |cause| WorktreeError::Io { path: repository.root().join(&path), cause };
-    let is_registered = registration(repository, project, name).map_err(failed)?.is_some();
+    let is_registered = git_registration(repository, project, name).map_err(failed)?.is_some();
     let is_removable = match project.kind(&path).map_err(failed)? {
         None => true,
         Some(FileKind::Directory) if is_registered => true,
@@ -249,10 +253,10 @@ fn remove_directory(
         Some(_) => false,
     };
     if !is_removable {
-        return Ok(Some(LeftAlone::Directory { name: name.to_owned() }));
+        return Ok(Some(SkippedLeftover::Directory { name: name.to_owned() }));
     }
     let remove = ["worktree", "remove", "--force", "--force", "--", &path];
-    if is_registered && repository.git.ask(&remove)?.ok {
+    if is_registered && repository.git.try_run(&remove)?.success {
         return Ok(None);
     }
     // Half made, or half removed: git forgets it once there is nothing any more.
@@ -263,22 +267,26 @@ fn remove_directory(
     Ok(None)
 }
 
-fn remove_leftover_branch(repository: &Repository, name: &str, base: &CommitId) -> Result<Option<LeftAlone>, GitError> {
-    let (git, branch) = (&repository.git, branch(name));
+fn remove_leftover_branch(
+    repository: &Repository,
+    name: &str,
+    base: &CommitId,
+) -> Result<Option<SkippedLeftover>, GitError> {
+    let (git, branch) = (&repository.git, worktree_branch(name));
     let reference = format!("refs/heads/{branch}");
-    let tip = git.ask(&["rev-parse", "--verify", "--quiet", "--end-of-options", &reference])?;
-    if !tip.ok {
+    let tip = git.try_run(&["rev-parse", "--verify", "--quiet", "--end-of-options", &reference])?;
+    if !tip.success {
         return Ok(None);
     }
     let Ok(tip) = CommitId::parse(String::from_utf8_lossy(&tip.stdout).trim_end()) else {
-        return Ok(Some(LeftAlone::Branch { branch }));
+        return Ok(Some(SkippedLeftover::Branch { branch }));
     };
     let range = format!("{base}..{tip}");
-    let committers = git.ask(&["log", "-z", "--format=<%ce>", "--end-of-options", &range, "--"])?;
-    let ours = format!("<{}>", git::EMAIL);
+    let committers = git.try_run(&["log", "-z", "--format=<%ce>", "--end-of-options", &range, "--"])?;
+    let ours = format!("<{}>", git::COMMITTER_EMAIL);
     let mut emails = committers.stdout.split(|byte| *byte == 0).filter(|email| !email.is_empty());
-    if !committers.ok || !emails.all(|email| email == ours.as_bytes()) {
-        return Ok(Some(LeftAlone::Branch { branch }));
+    if !committers.success || !emails.all(|email| email == ours.as_bytes()) {
+        return Ok(Some(SkippedLeftover::Branch { branch }));
     }
     // `branch -D` would forget what was configured for it as well; nothing ever is.
     git.run(&["update-ref", "--no-deref", "-d", "--end-of-options", &reference, tip.as_str()])?;

@@ -6,53 +6,53 @@ use jiff::Timestamp;
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::{Value, json};
 
-use super::{Tape, Times};
+use super::{RewrittenTimes, TapeBuilder};
 use crate::{
-    replay::{lines::read_range, times},
+    replay::{file_lines::read_range, line_time},
     tape::{
-        Body, Millis, Note,
+        EntryBody, Millis, Note,
         note::{
-            AttemptEnded, AttemptStarted, Cause, Level, Outcome, PlannedUnit, RunEnded, RunPlanned, StopReason,
-            Verdict, Work,
-            work::{Change, MemoryAction, Target},
+            AttemptEnded, AttemptOutcome, AttemptOutput, AttemptStarted, Cause, PlannedUnit, RunEnded, RunPlanned,
+            Severity, StopReason, Verdict,
+            attempt_output::{ArtifactChange, ArtifactTarget, MemoryAction},
         },
     },
 };
 
 /// Pace of events without times.
-const PACE: u64 = 100;
+const SYNTHETIC_INTERVAL_MS: u64 = 100;
 
 /// True for a JSON object that is a replay: KTX's wrapper, or what stands in it.
 pub(in crate::replay) fn is_replay(json: &[u8]) -> bool {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
-    struct Keys {
+    struct MemoryFlowKeys {
         memory_flow_replay_schema_version: Option<IgnoredAny>,
         replay: Option<IgnoredAny>,
         run_id: Option<IgnoredAny>,
         events: Option<IgnoredAny>,
         planned_work_units: Option<IgnoredAny>,
     }
-    let Ok(keys) = serde_json::from_slice::<Keys>(json) else { return false };
+    let Ok(keys) = serde_json::from_slice::<MemoryFlowKeys>(json) else { return false };
     let wrapped = keys.memory_flow_replay_schema_version.is_some() && keys.replay.is_some();
     wrapped || (keys.run_id.is_some() && keys.events.is_some() && keys.planned_work_units.is_some())
 }
 
 /// Rewrites the replays of a file: one document, or one a line.
-pub(super) fn rewrite(file: &File, length: u64, tape: &mut Tape) -> io::Result<Times> {
+pub(super) fn rewrite(file: &File, length: u64, tape: &mut TapeBuilder) -> io::Result<RewrittenTimes> {
     let bytes = read_range(file, 0, usize::try_from(length).unwrap_or(0))?;
     let values = serde_json::Deserializer::from_slice(&bytes).into_iter::<Value>();
     // What is cut off at the end does not cost what stands before it.
     let replays: Vec<Value> = values.map_while(Result::ok).map(unwrapped).collect();
     let all = || replays.iter().flat_map(|replay| list(replay, "events"));
     let began = all().filter_map(emitted_at).min();
-    let mut rewriting = Rewriting::new(tape, began);
+    let mut rewriting = MemoryFlowRewriter::new(tape, began);
     rewriting.plan(&replays)?;
     for replay in &replays {
         rewriting.replay(replay)?;
     }
     rewriting.end(&replays)?;
-    Ok(Times { began: began.and_then(|began| Timestamp::from_millisecond(began).ok()) })
+    Ok(RewrittenTimes { began: began.and_then(|began| Timestamp::from_millisecond(began).ok()) })
 }
 
 fn unwrapped(mut value: Value) -> Value {
@@ -63,11 +63,11 @@ fn unwrapped(mut value: Value) -> Value {
 }
 
 fn emitted_at(event: &Value) -> Option<i64> {
-    times::read(event.get("emittedAt")?.as_str()?)
+    line_time::parse_timestamp(event.get("emittedAt")?.as_str()?)
 }
 
-struct Rewriting<'a> {
-    tape: &'a mut Tape,
+struct MemoryFlowRewriter<'a> {
+    tape: &'a mut TapeBuilder,
     began: Option<i64>,
     now: Millis,
     /// Attempts begun, by unit, and whether the last one goes on.
@@ -77,8 +77,8 @@ struct Rewriting<'a> {
     waiting: bool,
 }
 
-impl<'a> Rewriting<'a> {
-    fn new(tape: &'a mut Tape, began: Option<i64>) -> Self {
+impl<'a> MemoryFlowRewriter<'a> {
+    fn new(tape: &'a mut TapeBuilder, began: Option<i64>) -> Self {
         let (now, waiting) = (Millis(0), false);
         Self { tape, began, now, units: HashMap::new(), actions: HashMap::new(), waiting }
     }
@@ -95,7 +95,7 @@ impl<'a> Rewriting<'a> {
             })
         });
         let planned =
-            RunPlanned { units: units.collect(), concurrency: most_at_once(replays), ..RunPlanned::default() };
+            RunPlanned { units: units.collect(), concurrency: max_concurrency(replays), ..RunPlanned::default() };
         self.tape.note(self.now, None, &Note::RunPlanned(Box::new(planned)))
     }
 
@@ -104,16 +104,16 @@ impl<'a> Rewriting<'a> {
             self.now = match (self.began, emitted_at(event)) {
                 (Some(began), Some(at)) => self.now.max(Millis(u64::try_from(at - began).unwrap_or(0))),
                 (Some(_), None) => self.now,
-                (None, _) => Millis(self.now.0 + PACE),
+                (None, _) => Millis(self.now.0 + SYNTHETIC_INTERVAL_MS),
             };
             self.event(event)?;
         }
         for transcript in list(&replay["details"], "transcripts") {
             let names: Vec<&str> = list(transcript, "toolNames").filter_map(Value::as_str).collect();
             let (calls, errors) = (number(transcript, "toolCallCount"), number(transcript, "errorCount"));
-            let level = if errors > 0 { Level::Warning } else { Level::Info };
+            let level = if errors > 0 { Severity::Warning } else { Severity::Info };
             let text = format!("{calls} tool calls, {errors} failed: {}", names.join(", "));
-            self.of_unit(self::text(transcript, "unitKey"), level, text)?;
+            self.unit_message(self::text(transcript, "unitKey"), level, text)?;
         }
         Ok(())
     }
@@ -132,7 +132,7 @@ impl<'a> Rewriting<'a> {
                     Some(calls) => format!("{calls} tool calls so far"),
                     None => format!("step {}", number(event, "stepIndex")),
                 };
-                self.of_unit(unit, Level::Debug, text)
+                self.unit_message(unit, Severity::Debug, text)
             }
             "candidate_action" => self.action(unit, event),
             "work_unit_finished" => self.finished(unit, event),
@@ -148,7 +148,7 @@ impl<'a> Rewriting<'a> {
             "stage_progress" if event["transient"] == true => Ok(()),
             _ => {
                 let said = sentence(kind, event);
-                self.tape.say(self.now, None, Level::Info, said)
+                self.tape.message(self.now, None, Severity::Info, said)
             }
         }
     }
@@ -166,11 +166,11 @@ impl<'a> Rewriting<'a> {
     fn action(&mut self, unit: &str, event: &Value) -> io::Result<()> {
         let (target, change) = (text(event, "target"), text(event, "action"));
         let action = MemoryAction {
-            target: if target == "sl" { Target::Sl } else { Target::Wiki },
+            target: if target == "sl" { ArtifactTarget::Sl } else { ArtifactTarget::Wiki },
             change: match change {
-                "created" => Change::Created,
-                "removed" => Change::Removed,
-                _ => Change::Updated,
+                "created" => ArtifactChange::Created,
+                "removed" => ArtifactChange::Removed,
+                _ => ArtifactChange::Updated,
             },
             key: text(event, "key").to_owned(),
             detail: String::new(),
@@ -179,7 +179,7 @@ impl<'a> Rewriting<'a> {
         };
         let said = format!("{target} {} {change}", action.key);
         self.actions.entry(unit.to_owned()).or_default().push(action);
-        self.of_unit(unit, Level::Info, said)
+        self.unit_message(unit, Severity::Info, said)
     }
 
     fn finished(&mut self, unit: &str, event: &Value) -> io::Result<()> {
@@ -194,7 +194,7 @@ impl<'a> Rewriting<'a> {
         // What an agent would have said last: everything else that shows an end waits for it.
         let subtype = if success { "success" } else { "error_during_execution" };
         let last = json!({"type": "result", "subtype": subtype, "is_error": !success, "result": verdict.reason});
-        self.tape.entry(self.now, lane, Body::Out(last.to_string().as_bytes()))?;
+        self.tape.entry(self.now, lane, EntryBody::Out(last.to_string().as_bytes()))?;
         let ended = AttemptEnded {
             verdict,
             tool_failures: 0,
@@ -203,21 +203,21 @@ impl<'a> Rewriting<'a> {
             signal: None,
             stderr_tail: Vec::new(),
             wrote: Vec::new(),
-            work: Work { actions, ..Work::default() },
-            more: serde_json::Map::default(),
+            work: AttemptOutput { actions, ..AttemptOutput::default() },
+            extra: serde_json::Map::default(),
         };
         self.tape.note(self.now, lane, &Note::AttemptEnded(Box::new(ended)))
     }
 
     /// Says something of a unit, in its last attempt if there is one.
-    fn of_unit(&mut self, unit: &str, level: Level, text: String) -> io::Result<()> {
+    fn unit_message(&mut self, unit: &str, level: Severity, text: String) -> io::Result<()> {
         let attempt = self.units.get(unit).map_or(0, |(attempt, _)| *attempt);
-        self.tape.say(self.now, Some((unit, attempt)), level, text)
+        self.tape.message(self.now, Some((unit, attempt)), level, text)
     }
 
     fn end(&mut self, replays: &[Value]) -> io::Result<()> {
         for error in replays.iter().flat_map(|replay| list(replay, "errors")).filter_map(Value::as_str) {
-            self.tape.say(self.now, None, Level::Error, error.to_owned())?;
+            self.tape.message(self.now, None, Severity::Error, error.to_owned())?;
         }
         let is = |wanted: &str| replays.iter().any(|replay| text(replay, "status") == wanted);
         if is("running") || replays.is_empty() {
@@ -259,16 +259,16 @@ fn verdict(success: bool, reason: Option<&str>) -> Verdict {
     ];
     let known = reason.and_then(|reason| REASONS.iter().find(|(words, _)| reason.contains(words)));
     let (outcome, stop, cause) = match (success, known) {
-        (true, _) => (Outcome::Succeeded, StopReason::Natural, Cause::Completed),
-        (false, Some((_, cause))) => (Outcome::Failed, StopReason::Natural, cause.clone()),
-        (false, None) => (Outcome::Failed, StopReason::Error, Cause::LoopError),
+        (true, _) => (AttemptOutcome::Succeeded, StopReason::Natural, Cause::Completed),
+        (false, Some((_, cause))) => (AttemptOutcome::Failed, StopReason::Natural, cause.clone()),
+        (false, None) => (AttemptOutcome::Failed, StopReason::Error, Cause::LoopError),
     };
     let otherwise = if success { "completed" } else { "KTX gave no reason" };
     Verdict { outcome, stop, cause, reason: reason.unwrap_or(otherwise).to_owned(), remedy: None }
 }
 
 /// How many units ran at once, as far as the events tell.
-fn most_at_once(replays: &[Value]) -> u32 {
+fn max_concurrency(replays: &[Value]) -> u32 {
     let (mut running, mut most) = (0_u32, 1);
     for event in replays.iter().flat_map(|replay| list(replay, "events")) {
         match text(event, "type") {

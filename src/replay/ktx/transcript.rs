@@ -6,21 +6,21 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 
-use super::{Tape, Times};
+use super::{RewrittenTimes, TapeBuilder};
 use crate::{
     replay::{
-        lines::{Lines, Next, Split, read_range},
-        times,
+        file_lines::{EntrySplit, FileLines, NextLine, read_range},
+        line_time,
     },
-    tape::{Body, Millis, Note, note::Level},
+    tape::{EntryBody, Millis, Note, note::Severity},
 };
 
 /// Writes whose `success: false` KTX counts as failures.
-const COUNTED: [&str; 3] = ["wiki_write", "wiki_remove", "sl_write_source"];
+const COUNTED_WRITES: [&str; 3] = ["wiki_write", "wiki_remove", "sl_write_source"];
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Stamp {
+struct CallStamp {
     ts: String,
     wu_key: String,
     #[serde(default)]
@@ -29,19 +29,19 @@ struct Stamp {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Call<'a> {
+struct TranscriptCall<'a> {
     wu_key: String,
     attempt: Option<u32>,
     tool_call_id: Option<String>,
     tool_name: String,
     #[serde(borrow)]
     input: Option<&'a RawValue>,
-    output: Option<Output>,
-    error: Option<Failure>,
+    output: Option<CallOutput>,
+    error: Option<CallError>,
 }
 
 #[derive(Deserialize)]
-struct Output {
+struct CallOutput {
     #[serde(default)]
     markdown: Option<String>,
     #[serde(default)]
@@ -49,12 +49,12 @@ struct Output {
 }
 
 #[derive(Deserialize)]
-struct Failure {
+struct CallError {
     message: Option<String>,
 }
 
 /// Where a line is, and when something of it happened.
-struct Moment {
+struct CallMoment {
     at: i64,
     offset: u64,
     length: usize,
@@ -63,8 +63,8 @@ struct Moment {
 }
 
 /// Rewrites the transcript. What is no call is kept as a line that is not understood.
-pub(super) fn rewrite(file: &File, length: u64, tape: &mut Tape) -> io::Result<Times> {
-    let (mut moments, has_times) = moments(file, length)?;
+pub(super) fn rewrite(file: &File, length: u64, tape: &mut TapeBuilder) -> io::Result<RewrittenTimes> {
+    let (mut moments, has_times) = call_moments(file, length)?;
     // Calls that run side by side are written when they end; their times say when they began.
     moments.sort_by_key(|moment| (moment.at, moment.line, moment.is_end));
     let first = moments.first().map_or(0, |moment| moment.at);
@@ -74,7 +74,7 @@ pub(super) fn rewrite(file: &File, length: u64, tape: &mut Tape) -> io::Result<T
         let bytes = read_range(file, moment.offset, moment.length)?;
         let at = if has_times { moment.at - first } else { i64::try_from(step).unwrap_or(0) * 100 };
         let at = Millis(u64::try_from(at).unwrap_or(0));
-        match serde_json::from_slice::<Call<'_>>(&bytes) {
+        match serde_json::from_slice::<TranscriptCall<'_>>(&bytes) {
             Ok(call) => {
                 let lane = (call.wu_key.as_str(), call.attempt.unwrap_or(1).max(1));
                 let id = call.tool_call_id.clone().unwrap_or_else(|| format!("ktx-{}", moment.line));
@@ -82,57 +82,57 @@ pub(super) fn rewrite(file: &File, length: u64, tape: &mut Tape) -> io::Result<T
                     tape.note(at, Some(lane), &Note::AttemptStarted(Box::default()))?;
                 }
                 let line = if moment.is_end { result(&call, &id) } else { started(&call, &id) };
-                tape.entry(at, Some(lane), Body::Out(line.to_string().as_bytes()))?;
+                tape.entry(at, Some(lane), EntryBody::Out(line.to_string().as_bytes()))?;
                 last = at;
             }
             Err(_) if moment.is_end => {}
-            Err(_) => tape.entry(at, None, Body::Raw(bytes.into()))?,
+            Err(_) => tape.entry(at, None, EntryBody::Raw(bytes.into()))?,
         }
     }
     let text = "a KTX transcript holds tool calls only: how its units ended is not in it".to_owned();
-    tape.say(last, None, Level::Info, text)?;
+    tape.message(last, None, Severity::Info, text)?;
     let began = has_times.then(|| Timestamp::from_millisecond(first).ok()).flatten();
-    Ok(Times { began })
+    Ok(RewrittenTimes { began })
 }
 
 /// The beginnings and ends of all calls, and whether their times are known.
-fn moments(file: &File, length: u64) -> io::Result<(Vec<Moment>, bool)> {
-    let mut lines = Lines::new(file.try_clone()?.into(), Split::Lines, 0);
+fn call_moments(file: &File, length: u64) -> io::Result<(Vec<CallMoment>, bool)> {
+    let mut lines = FileLines::new(file.try_clone()?.into(), EntrySplit::Lines, 0);
     let mut moments = Vec::new();
     let mut has_times = false;
     let mut last = 0;
     let mut number = 0;
-    while let Next::Line(offset, bytes) = lines.next(length, true)? {
+    while let NextLine::Line(offset, bytes) = lines.next(length, true)? {
         if bytes.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
-        let stamp = serde_json::from_slice::<Stamp>(bytes).ok().filter(|stamp| !stamp.wu_key.is_empty());
-        let at = stamp.as_ref().and_then(|stamp| times::read(&stamp.ts));
+        let stamp = serde_json::from_slice::<CallStamp>(bytes).ok().filter(|stamp| !stamp.wu_key.is_empty());
+        let at = stamp.as_ref().and_then(|stamp| line_time::parse_timestamp(&stamp.ts));
         has_times |= at.is_some();
         let at = at.unwrap_or(last);
         last = at;
         // Float to integer casts saturate: nobody's call takes longer than a year.
         let took = stamp.map_or(0.0, |stamp| stamp.duration_ms).clamp(0.0, 3.2e10) as i64;
         let length = bytes.len();
-        moments.push(Moment { at, offset, length, line: number, is_end: false });
-        moments.push(Moment { at: at.saturating_add(took), offset, length, line: number, is_end: true });
+        moments.push(CallMoment { at, offset, length, line: number, is_end: false });
+        moments.push(CallMoment { at: at.saturating_add(took), offset, length, line: number, is_end: true });
         number += 1;
     }
     Ok((moments, has_times))
 }
 
 /// The call, from a model of which nothing else is known: `<synthetic>` lines count no turns.
-fn started(call: &Call<'_>, id: &str) -> Value {
+fn started(call: &TranscriptCall<'_>, id: &str) -> Value {
     let input = call.input.map_or(Value::Null, |input| serde_json::from_str(input.get()).unwrap_or_default());
     json!({"type": "assistant", "message": {"role": "assistant", "model": "<synthetic>", "content": [
         {"type": "tool_use", "id": id, "name": call.tool_name, "input": input},
     ]}})
 }
 
-fn result(call: &Call<'_>, id: &str) -> Value {
+fn result(call: &TranscriptCall<'_>, id: &str) -> Value {
     let structured = call.output.as_ref().and_then(|output| output.structured.as_ref());
     let declined = structured.is_some_and(|structured| structured["success"] == false);
-    let failed = call.error.is_some() || (declined && COUNTED.contains(&call.tool_name.as_str()));
+    let failed = call.error.is_some() || (declined && COUNTED_WRITES.contains(&call.tool_name.as_str()));
     let error = call.error.as_ref().map(|error| error.message.as_deref().unwrap_or("no error text"));
     let markdown = call.output.as_ref().and_then(|output| output.markdown.as_deref());
     let mut line = json!({"type": "user", "message": {"role": "user", "content": [

@@ -6,36 +6,36 @@
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-use super::{Emitted, Fold};
+use super::{Fold, FoldEvent};
 use crate::{
-    decode::{self, Body, Line},
+    decode::{self, AgentLine, LineBody},
     run::{
-        Arrived,
-        state::{LaneId, Remark, RunState, Story, UnitStatus},
+        EntryRef,
+        state::{AttemptId, LogMessage, RunState, RunView, UnitStatus},
     },
-    tape::{Millis, Seq, note::Level},
+    tape::{Millis, Seq, note::Severity},
 };
 
 /// Silence that counts, where the tape does not say, and at least.
-pub const SILENCE_AFTER: Millis = Millis(60_000);
-pub(super) const SHORTEST: Millis = Millis(1_000);
+pub const DEFAULT_SILENCE_AFTER: Millis = Millis(60_000);
+pub(super) const MIN_SILENCE_AFTER: Millis = Millis(1_000);
 
 /// Requests of an agent that are remembered; those beyond are refused anyway.
 const OPEN_REQUESTS: usize = 1024;
 
 /// What the fold must remember of silence.
 #[derive(Clone, Debug)]
-pub(super) struct Silences {
+pub(super) struct SilenceTracker {
     pub(super) after: Millis,
     /// When attempts that run are to be looked at, each once.
     due: BinaryHeap<Reverse<(Millis, u32)>>,
     /// Attempts that are silent.
-    silent: Vec<LaneId>,
+    silent_attempts: Vec<AttemptId>,
 }
 
-impl Default for Silences {
+impl Default for SilenceTracker {
     fn default() -> Self {
-        Self { after: SILENCE_AFTER, due: BinaryHeap::new(), silent: Vec::new() }
+        Self { after: DEFAULT_SILENCE_AFTER, due: BinaryHeap::new(), silent_attempts: Vec::new() }
     }
 }
 
@@ -49,8 +49,8 @@ pub(super) struct OpenRequests(Option<Box<Vec<Box<str>>>>);
 
 impl OpenRequests {
     /// Takes in a line of the agent.
-    pub(super) fn asked(&mut self, line: &Line<'_>) {
-        let Body::Control { kind, request_id, .. } = &line.body else { return };
+    pub(super) fn observe_output(&mut self, line: &AgentLine<'_>) {
+        let LineBody::Control { kind, request_id, .. } = &line.body else { return };
         match kind.as_ref() {
             "control_request" => {
                 let open = self.0.get_or_insert_default();
@@ -64,12 +64,12 @@ impl OpenRequests {
     }
 
     /// Takes in what was written to the agent. True if it answers a request.
-    pub(super) fn answered(&mut self, written: &[u8]) -> bool {
+    pub(super) fn observe_input(&mut self, written: &[u8]) -> bool {
         if self.is_empty() {
             return false;
         }
-        let line = decode::line(written);
-        let Body::Control { kind, request_id, .. } = &line.body else { return false };
+        let line = decode::decode_line(written);
+        let LineBody::Control { kind, request_id, .. } = &line.body else { return false };
         kind == "control_response" && self.close(request_id)
     }
 
@@ -91,73 +91,76 @@ impl OpenRequests {
 
 impl Fold {
     /// Lets time pass until `now`, or back to it, while no entry comes. True if a unit became silent, or is not yet.
-    pub fn pass_time(&mut self, story: &mut Story, now: Millis, emit: &mut dyn FnMut(Emitted<'_>)) -> bool {
-        let now = now.max(story.state.now);
+    pub fn advance_clock(&mut self, story: &mut RunView, now: Millis, emit: &mut dyn FnMut(FoldEvent<'_>)) -> bool {
+        let now = now.max(story.state.last_entry_at);
         let before = story.state.silent;
-        if now < story.state.passed {
-            self.take_back(story, now);
+        if now < story.state.clock {
+            self.undo_silence_after(story, now);
         }
-        story.state.passed = now;
-        while let Some(Reverse((due, lane))) = self.silences.due.peek().copied()
+        story.state.clock = now;
+        while let Some(Reverse((due, lane))) = self.silence_tracker.due.peek().copied()
             && due <= now
         {
-            self.silences.due.pop();
-            self.check_silence(story, LaneId(lane), (due, now), emit);
+            self.silence_tracker.due.pop();
+            self.check_silence(story, AttemptId(lane), (due, now), emit);
         }
         story.state.silent != before
     }
 
     /// When the next unit becomes silent at the earliest, unless an entry comes.
-    pub fn silence_due(&self) -> Option<Millis> {
-        self.silences.due.peek().map(|Reverse((due, _))| *due)
+    pub fn next_silence_at(&self) -> Option<Millis> {
+        self.silence_tracker.due.peek().map(|Reverse((due, _))| *due)
     }
 
     /// An attempt began.
-    pub(super) fn watch_silence(&mut self, lane: LaneId, at: Millis) {
-        self.silences.due.push(Reverse((later(at, self.silences.after), lane.0)));
+    pub(super) fn start_silence_watch(&mut self, lane: AttemptId, at: Millis) {
+        self.silence_tracker.due.push(Reverse((later(at, self.silence_tracker.after), lane.0)));
     }
 
     /// Looks whether an attempt became silent at `due`; if it did not, when to look again.
     fn check_silence(
         &mut self,
-        story: &mut Story,
-        lane: LaneId,
+        story: &mut RunView,
+        lane: AttemptId,
         (due, now): (Millis, Millis),
-        emit: &mut dyn FnMut(Emitted<'_>),
+        emit: &mut dyn FnMut(FoldEvent<'_>),
     ) {
-        let after = self.silences.after;
-        let fold = &self.lanes[lane.0 as usize];
+        let after = self.silence_tracker.after;
+        let fold = &self.attempts[lane.0 as usize];
         let attempt = fold.attempt(story);
         if attempt.verdict.is_some() || attempt.ended_at.is_some() {
             return;
         }
-        let next = attempt.quiet_since.map_or_else(|| later(now, after), |since| later(since, after));
+        let next = attempt.silent_since.map_or_else(|| later(now, after), |since| later(since, after));
         if next > due {
-            self.silences.due.push(Reverse((next, lane.0)));
+            self.silence_tracker.due.push(Reverse((next, lane.0)));
             return;
         }
         let unit = fold.unit(story);
-        if unit.status != UnitStatus::Running || unit.latest().is_none_or(|latest| latest.lane != lane) {
+        if unit.status != UnitStatus::Running || unit.latest().is_none_or(|latest| latest.id != lane) {
             return;
         }
         unit.status = UnitStatus::Silent;
         let text = format!("no output for {after}");
-        fold.tell(due, UnitStatus::Silent, Some(&text), emit);
+        fold.emit_status(due, UnitStatus::Silent, Some(&text), emit);
         let unit = Some(fold.key.clone());
-        self.silences.silent.push(lane);
-        count(&mut story.state, self.silences.silent.len());
+        self.silence_tracker.silent_attempts.push(lane);
+        count(&mut story.state, self.silence_tracker.silent_attempts.len());
         let seq = Seq(story.state.entries.saturating_sub(1));
-        self.push_remark(story, Remark { seq, at: due, level: Level::Warning, unit, text: format!("silent: {text}") });
+        self.push_message(
+            story,
+            LogMessage { seq, at: due, level: Severity::Warning, unit, text: format!("silent: {text}") },
+        );
     }
 
     /// Undoes what became silent after `now`, all of it since the last entry.
-    fn take_back(&mut self, story: &mut Story, now: Millis) {
-        let after = self.silences.after;
+    fn undo_silence_after(&mut self, story: &mut RunView, now: Millis) {
+        let after = self.silence_tracker.after;
         let mut undone = Vec::new();
-        let lanes = &self.lanes;
-        self.silences.silent.retain(|lane| {
+        let lanes = &self.attempts;
+        self.silence_tracker.silent_attempts.retain(|lane| {
             let fold = &lanes[lane.0 as usize];
-            let since = fold.attempt(story).quiet_since.unwrap_or_default();
+            let since = fold.attempt(story).silent_since.unwrap_or_default();
             let stays = later(since, after) <= now;
             if !stays {
                 let status = &mut fold.unit(story).status;
@@ -168,75 +171,75 @@ impl Fold {
             }
             stays
         });
-        if self.remarks == story.remarks.len() {
-            story.remarks.truncate(self.remarks - undone.len().min(self.remarks));
+        if self.message_count == story.messages.len() {
+            story.messages.truncate(self.message_count - undone.len().min(self.message_count));
         }
-        self.remarks -= undone.len().min(self.remarks);
-        self.silences.due.extend(undone);
-        count(&mut story.state, self.silences.silent.len());
+        self.message_count -= undone.len().min(self.message_count);
+        self.silence_tracker.due.extend(undone);
+        count(&mut story.state, self.silence_tracker.silent_attempts.len());
     }
 
     /// The agent of an attempt wrote something, and waits for us or not.
     pub(super) fn record_output(
         &mut self,
-        story: &mut Story,
-        lane: LaneId,
-        arrived: &Arrived<'_>,
-        line: Option<&Line<'_>>,
+        story: &mut RunView,
+        lane: AttemptId,
+        arrived: &EntryRef<'_>,
+        line: Option<&AgentLine<'_>>,
     ) {
-        let fold = self.lane(lane);
+        let fold = self.attempt_fold(lane);
         if let Some(line) = line {
-            fold.requests.asked(line);
+            fold.open_requests.observe_output(line);
         }
-        let is_turn = fold.requests.is_empty() && !fold.has_last_result();
+        let is_turn = fold.open_requests.is_empty() && !fold.has_last_result();
         let attempt = fold.attempt(story);
         if attempt.start_note.is_some() {
-            attempt.quiet_since = is_turn.then_some(arrived.at);
+            attempt.silent_since = is_turn.then_some(arrived.at);
         }
     }
 
     /// Something was written to the agent. Only an answer to its request gives it a reason to write.
-    pub(super) fn record_input(&mut self, story: &mut Story, lane: LaneId, at: Millis, written: &[u8]) {
-        let fold = self.lane(lane);
-        if fold.requests.answered(written) && fold.requests.is_empty() && !fold.has_last_result() {
-            fold.attempt(story).quiet_since = Some(at);
+    pub(super) fn record_input(&mut self, story: &mut RunView, lane: AttemptId, at: Millis, written: &[u8]) {
+        let fold = self.attempt_fold(lane);
+        if fold.open_requests.observe_input(written) && fold.open_requests.is_empty() && !fold.has_last_result() {
+            fold.attempt(story).silent_since = Some(at);
         }
     }
 
     /// The agent of an attempt writes again.
     pub(super) fn break_silence(
         &mut self,
-        story: &mut Story,
-        lane: LaneId,
-        arrived: &Arrived<'_>,
-        emit: &mut dyn FnMut(Emitted<'_>),
+        story: &mut RunView,
+        lane: AttemptId,
+        arrived: &EntryRef<'_>,
+        emit: &mut dyn FnMut(FoldEvent<'_>),
     ) {
-        let Some(silence) = self.forget_silence(story, lane, arrived.at) else { return };
+        let Some(silence) = self.clear_silence(story, lane, arrived.at) else { return };
         let text = format!("output again after {silence}");
-        let fold = &self.lanes[lane.0 as usize];
+        let fold = &self.attempts[lane.0 as usize];
         let unit = fold.unit(story);
         if unit.status == UnitStatus::Silent {
             unit.status = UnitStatus::Running;
-            fold.tell(arrived.at, UnitStatus::Running, Some(&text), emit);
+            fold.emit_status(arrived.at, UnitStatus::Running, Some(&text), emit);
         }
-        self.watch_silence(lane, arrived.at);
-        self.remark(story, arrived, Level::Info, text);
+        self.start_silence_watch(lane, arrived.at);
+        self.report_message(story, arrived, Severity::Info, text);
     }
 
     /// An attempt ends.
-    pub(super) fn end_silence(&mut self, story: &mut Story, lane: LaneId, arrived: &Arrived<'_>) {
-        if let Some(silence) = self.forget_silence(story, lane, arrived.at) {
-            self.remark(story, arrived, Level::Info, format!("ended after {silence} of silence"));
+    pub(super) fn end_silence(&mut self, story: &mut RunView, lane: AttemptId, arrived: &EntryRef<'_>) {
+        if let Some(silence) = self.clear_silence(story, lane, arrived.at) {
+            self.report_message(story, arrived, Severity::Info, format!("ended after {silence} of silence"));
         }
     }
 
     /// How long the attempt has been silent, if it is.
-    fn forget_silence(&mut self, story: &mut Story, lane: LaneId, at: Millis) -> Option<Millis> {
-        let place = self.silences.silent.iter().position(|silent| *silent == lane)?;
-        self.silences.silent.swap_remove(place);
-        count(&mut story.state, self.silences.silent.len());
-        let attempt = self.lanes[lane.0 as usize].attempt(story);
-        Some(at.since(attempt.quiet_since.unwrap_or(at)))
+    fn clear_silence(&mut self, story: &mut RunView, lane: AttemptId, at: Millis) -> Option<Millis> {
+        let place = self.silence_tracker.silent_attempts.iter().position(|silent| *silent == lane)?;
+        self.silence_tracker.silent_attempts.swap_remove(place);
+        count(&mut story.state, self.silence_tracker.silent_attempts.len());
+        let attempt = self.attempts[lane.0 as usize].attempt(story);
+        Some(at.since(attempt.silent_since.unwrap_or(at)))
     }
 }
 

@@ -3,10 +3,10 @@
 use super::*;
 use crate::{
     run::{
-        Chronicle, Mark,
-        state::{Row, RowEnd, RowKind},
+        ActivityIndex, ActivityMark,
+        state::{RowEnd, RowKind, StreamRow},
     },
-    tape::note::StopHow,
+    tape::note::StopMode,
 };
 
 const CALL: &str = r#"{"type":"assistant","message":{"id":"m","content":[{"type":"tool_use","id":"ID","name":"mcp__ktx__wiki_read","input":{}}]},"session_id":"s"}"#;
@@ -16,22 +16,23 @@ const INTERRUPT: &str = r#"{"type":"control_request","request_id":"deck-3","requ
 
 /// Folds entries of one attempt; its failures, its denials, and how its calls ended.
 fn folded(entries: &[(char, String)]) -> (u32, u32, Vec<RowEnd>) {
-    let (mut fold, mut story) = (Fold::new("?".into()), Story::default());
+    let (mut fold, mut story) = (Fold::new("?".into()), RunView::default());
     let started = Note::AttemptStarted(Box::default()).to_json();
     let started = ('n', String::from_utf8(started).unwrap());
     for (seq, (kind, text)) in std::iter::once(&started).chain(entries).enumerate() {
         let body = match kind {
-            'i' => Body::In(text.as_bytes()),
-            'n' => Body::Note(text.as_bytes()),
-            _ => Body::Out(text.as_bytes()),
+            'i' => EntryBody::In(text.as_bytes()),
+            'n' => EntryBody::Note(text.as_bytes()),
+            _ => EntryBody::Out(text.as_bytes()),
         };
         let lane = Address::Attempt("u", 1);
         let seq = seq as u64;
-        let arrived = Arrived { seq: Seq(seq), at: Millis(seq), lane, body, intact: true, line: None };
+        let arrived =
+            EntryRef { seq: Seq(seq), at: Millis(seq), scope: lane, body, is_well_formed: true, decoded: None };
         fold.apply(&mut story, &arrived, &mut |_| {});
     }
     let attempt = &story.state.units[0].attempts[0];
-    let rows = story.rows(attempt.lane).iter().filter(|row| row.kind == RowKind::Tool);
+    let rows = story.rows(attempt.id).iter().filter(|row| row.kind == RowKind::Tool);
     let ends = rows.map(|row| row.end(story.state.entries)).collect();
     (attempt.failures, attempt.denials, ends)
 }
@@ -45,49 +46,57 @@ fn answer(id: &str) -> (char, String) {
 }
 
 #[test]
-fn a_call_that_our_interrupt_cuts_short_neither_failed_nor_was_denied() {
+fn call_aborted_by_interrupt_is_neither_failed_nor_denied() {
     let end = [('i', INTERRUPT.to_owned()), answer("b"), ('o', RESULT.to_owned())];
     let told = [vec![call("a"), answer("a"), call("b"), call("c")], end.to_vec()].concat();
-    assert_eq!(folded(&told), (1, 1, vec![RowEnd::Denied, RowEnd::Cut, RowEnd::Cut]));
+    assert_eq!(folded(&told), (1, 1, vec![RowEnd::Denied, RowEnd::Aborted, RowEnd::Aborted]));
 }
 
 #[test]
-fn a_call_that_a_stop_cuts_short_neither_failed_nor_was_denied() {
-    for (how, counted, end) in
-        [(StopHow::Stop, 0, RowEnd::Cut), (StopHow::Kill, 0, RowEnd::Cut), (StopHow::Drain, 1, RowEnd::Denied)]
-    {
+fn call_aborted_by_stop_is_neither_failed_nor_denied() {
+    for (how, counted, end) in [
+        (StopMode::Stop, 0, RowEnd::Aborted),
+        (StopMode::Kill, 0, RowEnd::Aborted),
+        (StopMode::Drain, 1, RowEnd::Denied),
+    ] {
         let stop = ('n', String::from_utf8(Note::StopRequested { how }.to_json()).unwrap());
         assert_eq!(folded(&[call("a"), stop, answer("a")]), (counted, counted, vec![end]), "{how:?}");
     }
 }
 
 #[test]
-fn what_else_is_written_to_the_agent_ends_nothing() {
+fn other_agent_input_ends_no_call() {
     for written in [INTERRUPT.replace("interrupt", "get_settings"), "interrupt".into(), "{}".into(), String::new()] {
         assert_eq!(folded(&[call("a"), ('i', written), answer("a")]), (1, 1, vec![RowEnd::Denied]));
     }
 }
 
 /// Rows of an attempt after these lines, and what is marked: failures, denials, limits.
-fn told(lines: &[String]) -> (Vec<(RowKind, RowEnd)>, [u64; 3]) {
+fn rows_and_marks(lines: &[String]) -> (Vec<(RowKind, RowEnd)>, [u64; 3]) {
     let (_, story, chronicle) = read(lines);
     let rows = rows(&story).iter().map(|row| (row.kind, row.end(story.state.entries))).collect();
-    (rows, [Mark::Failure, Mark::Denial, Mark::Limit].map(|mark| chronicle.count(mark)))
+    (rows, [ActivityMark::Failure, ActivityMark::Denial, ActivityMark::Limit].map(|mark| chronicle.count(mark)))
 }
 
-fn rows(story: &Story) -> &[Row] {
-    story.rows(story.state.units[0].attempts[0].lane)
+fn rows(story: &RunView) -> &[StreamRow] {
+    story.rows(story.state.units[0].attempts[0].id)
 }
 
-fn read(lines: &[String]) -> (Fold, Story, Chronicle) {
-    let (mut fold, mut story) = (Fold::new("?".into()), Story::default());
-    let mut chronicle = Chronicle::default();
+fn read(lines: &[String]) -> (Fold, RunView, ActivityIndex) {
+    let (mut fold, mut story) = (Fold::new("?".into()), RunView::default());
+    let mut chronicle = ActivityIndex::default();
     for (seq, line) in (0..).zip(lines) {
-        let body = Body::Out(line.as_bytes());
-        let arrived =
-            Arrived { seq: Seq(seq), at: Millis(seq), lane: Address::BySession, body, intact: true, line: None };
+        let body = EntryBody::Out(line.as_bytes());
+        let arrived = EntryRef {
+            seq: Seq(seq),
+            at: Millis(seq),
+            scope: Address::BySession,
+            body,
+            is_well_formed: true,
+            decoded: None,
+        };
         fold.apply(&mut story, &arrived, &mut |_| {});
-        chronicle.note(Seq(seq), Millis(seq), story.touch);
+        chronicle.record(Seq(seq), Millis(seq), story.last_change);
     }
     (fold, story, chronicle)
 }
@@ -97,76 +106,77 @@ const REFUSED: &str = r#"{"type":"user","message":{"role":"user","content":[{"ty
 const LISTED: &str = r#"{"type":"result","subtype":"success","is_error":false,"permission_denials":[{"tool_name":"Bash","tool_use_id":"ID"}],"session_id":"s"}"#;
 
 #[test]
-fn a_denial_is_told_once_in_whatever_order_it_is_told() {
+fn denial_is_counted_once_in_any_order() {
     let lines = |all: &[&str]| all.iter().map(|line| line.replace("ID", "a")).collect::<Vec<_>>();
     let denied = (RowKind::Tool, RowEnd::Denied);
     let completed = (RowKind::Completed, RowEnd::Ok);
     for told_by in [vec![DENIED, REFUSED], vec![REFUSED, DENIED], vec![DENIED, REFUSED, LISTED], vec![REFUSED, LISTED]]
     {
-        let (mut rows, marks) = told(&lines(&[&[CALL][..], &told_by].concat()));
+        let (mut rows, marks) = rows_and_marks(&lines(&[&[CALL][..], &told_by].concat()));
         rows.retain(|row| *row != completed);
         assert_eq!((rows, marks), (vec![denied], [0, 1, 0]), "{told_by:?}");
     }
-    let (rows, marks) = told(&lines(&[CALL, LISTED]));
+    let (rows, marks) = rows_and_marks(&lines(&[CALL, LISTED]));
     assert_eq!((rows, marks), (vec![denied, completed], [0, 1, 0]), "no result ever came");
-    let (rows, marks) = told(&lines(&[DENIED, LISTED]));
+    let (rows, marks) = rows_and_marks(&lines(&[DENIED, LISTED]));
     assert_eq!((rows, marks), (vec![(RowKind::Denial, RowEnd::Denied), completed], [0, 1, 0]), "no call was seen");
 }
 
 #[test]
-fn a_session_that_fails_fails_once() {
+fn failing_session_is_counted_once() {
     let error = r#"{"type":"assistant","message":{"id":"m","model":"<synthetic>","content":[{"type":"text","text":"Invalid API key"}]},"error":"authentication_failed","session_id":"s"}"#;
     let result = r#"{"type":"result","subtype":"success","is_error":true,"result":"Invalid API key","session_id":"s"}"#;
-    let (rows, marks) = told(&[error.to_owned(), result.to_owned()]);
+    let (rows, marks) = rows_and_marks(&[error.to_owned(), result.to_owned()]);
     let failed = [(RowKind::Text, RowEnd::Failed), (RowKind::Completed, RowEnd::Failed)];
     assert_eq!((rows.as_slice(), marks), (&failed[..], [1, 0, 0]));
-    let (rows, marks) = told(&[result.to_owned()]);
+    let (rows, marks) = rows_and_marks(&[result.to_owned()]);
     assert_eq!((rows.as_slice(), marks), (&failed[1..], [1, 0, 0]), "nobody told it before");
     // What failed and went on is one thing, how it ends another.
     let said = error.replace(r#","error":"authentication_failed""#, "");
-    let (_, marks) = told(&[error.to_owned(), said, result.to_owned()]);
+    let (_, marks) = rows_and_marks(&[error.to_owned(), said, result.to_owned()]);
     assert_eq!(marks, [2, 0, 0]);
 }
 
 #[test]
-fn a_spent_budget_is_a_limit_and_no_failure() {
+fn exhausted_budget_is_a_limit_not_a_failure() {
     let result = r#"{"type":"result","subtype":"error_max_turns","is_error":true,"num_turns":2,"session_id":"s"}"#;
-    let (rows, marks) = told(&[result.to_owned()]);
-    assert_eq!((rows, marks), (vec![(RowKind::Completed, RowEnd::Cut)], [0, 0, 1]));
+    let (rows, marks) = rows_and_marks(&[result.to_owned()]);
+    assert_eq!((rows, marks), (vec![(RowKind::Completed, RowEnd::Aborted)], [0, 0, 1]));
 }
 
 #[test]
-fn a_spent_budget_is_no_failure_where_another_turn_might_follow() {
+fn exhausted_budget_before_another_turn_is_not_a_failure() {
     let init = r#"{"type":"system","subtype":"init","session_id":"s"}"#;
     let task = r#"{"type":"system","subtype":"task_started","task_id":"t","is_backgrounded":true,"session_id":"s"}"#;
     let result = r#"{"type":"result","subtype":"error_max_turns","is_error":true,"num_turns":2,"session_id":"s"}"#;
     let (mut fold, mut story, _) = read(&[init, task, init, result].map(str::to_owned));
-    let completed = |story: &Story| {
+    let completed = |story: &RunView| {
         let rows = rows(story).iter().filter(|row| row.kind == RowKind::Completed);
         rows.map(|row| row.end(story.state.entries)).collect::<Vec<_>>()
     };
-    assert_eq!(completed(&story), [RowEnd::Cut]);
+    assert_eq!(completed(&story), [RowEnd::Aborted]);
     fold.finish(&mut story, &mut |_| {});
-    assert_eq!(completed(&story), [RowEnd::Cut], "once");
+    assert_eq!(completed(&story), [RowEnd::Aborted], "once");
 }
 
 /// What sinks are told of these lines, in words, and the units afterwards.
 fn emitted(lines: &[&str]) -> (Vec<String>, Vec<(String, UnitStatus, usize)>) {
-    let (mut fold, mut story, mut words) = (Fold::new("?".into()), Story::default(), Vec::new());
-    let mut emit = |emitted: Emitted<'_>| {
+    let (mut fold, mut story, mut words) = (Fold::new("?".into()), RunView::default(), Vec::new());
+    let mut emit = |emitted: FoldEvent<'_>| {
         words.push(match emitted {
-            Emitted::Event { unit, attempt, event, .. } => {
+            FoldEvent::Event { unit, attempt, event, .. } => {
                 let word = serde_json::to_value(&event).unwrap();
                 let word = word["answer"].as_str().map_or_else(|| word["type"].to_string(), str::to_owned);
                 format!("{unit}#{attempt} {}", word.trim_matches('"'))
             }
-            Emitted::Unit { unit, attempt, status, .. } => format!("{unit}#{attempt} {}", status.word()),
+            FoldEvent::Unit { unit, attempt, status, .. } => format!("{unit}#{attempt} {}", status.as_str()),
             _ => String::new(),
         });
     };
     for (seq, line) in (0..).zip(lines) {
-        let (lane, body) = (Address::BySession, Body::Out(line.as_bytes()));
-        let arrived = Arrived { seq: Seq(seq), at: Millis(seq), lane, body, intact: true, line: None };
+        let (lane, body) = (Address::BySession, EntryBody::Out(line.as_bytes()));
+        let arrived =
+            EntryRef { seq: Seq(seq), at: Millis(seq), scope: lane, body, is_well_formed: true, decoded: None };
         fold.apply(&mut story, &arrived, &mut emit);
     }
     fold.finish(&mut story, &mut emit);
@@ -203,14 +213,15 @@ fn sessions_of_one_record_complete_one_after_the_other() {
 }
 
 /// Folds one line of each attempt of each unit.
-fn fold_attempts(units: u64, attempts: u32, line: &str) -> (Fold, Story) {
-    let (mut fold, mut story) = (Fold::new("?".into()), Story::default());
+fn fold_attempts(units: u64, attempts: u32, line: &str) -> (Fold, RunView) {
+    let (mut fold, mut story) = (Fold::new("?".into()), RunView::default());
     let mut seq = 0;
     for unit in 0..units {
         for number in 1..=attempts {
-            let (key, body) = (format!("u{unit}"), Body::Out(line.as_bytes()));
+            let (key, body) = (format!("u{unit}"), EntryBody::Out(line.as_bytes()));
             let lane = Address::Attempt(&key, number);
-            let arrived = Arrived { seq: Seq(seq), at: Millis(seq), lane, body, intact: true, line: None };
+            let arrived =
+                EntryRef { seq: Seq(seq), at: Millis(seq), scope: lane, body, is_well_formed: true, decoded: None };
             fold.apply(&mut story, &arrived, &mut |_| {});
             seq += 1;
         }
@@ -221,8 +232,8 @@ fn fold_attempts(units: u64, attempts: u32, line: &str) -> (Fold, Story) {
 #[test]
 fn attempts_of_one_unit_are_found_by_their_number() {
     let (fold, story) = fold_attempts(1, 2_000, RESULT);
-    let lanes = &fold.by_unit[&UnitKey::from("u0")];
-    assert_eq!((lanes.len(), lanes[&1], lanes[&2_000]), (2_000, LaneId(0), LaneId(1_999)));
+    let lanes = &fold.attempts_by_unit[&UnitKey::from("u0")];
+    assert_eq!((lanes.len(), lanes[&1], lanes[&2_000]), (2_000, AttemptId(0), AttemptId(1_999)));
     let attempts = &story.state.units[0].attempts;
     assert!(attempts.iter().map(|attempt| attempt.number).eq(1..=2_000));
     assert!(attempts.capacity() <= attempts.len() * 5 / 4);
@@ -230,45 +241,47 @@ fn attempts_of_one_unit_are_found_by_their_number() {
 
 #[test]
 fn units_take_little_memory_each() {
-    let sizes = [size_of::<Unit>(), size_of::<Attempt>(), size_of::<LaneFold>(), size_of::<Lane>()];
+    let sizes = [size_of::<UnitState>(), size_of::<AttemptState>(), size_of::<AttemptFold>(), size_of::<AttemptRows>()];
     assert!(sizes.iter().sum::<usize>() <= 1_400, "{sizes:?}");
     let (_, story) = fold_attempts(100, 1, CALL);
     assert!(story.state.units.iter().all(|unit| unit.attempts.capacity() == 1));
-    assert!(story.lanes.iter().all(|lane| lane.entries.capacity() == 1 && lane.rows.capacity() <= 2));
+    assert!(story.attempts.iter().all(|lane| lane.entries.capacity() == 1 && lane.rows.capacity() <= 2));
 }
 
 #[test]
-fn malformed_lines_beyond_a_bound_are_counted_only() {
+fn malformed_lines_beyond_the_limit_get_no_row() {
     let lines = vec![('o', "{}".to_owned()); 3];
-    let (mut fold, mut story) = (Fold::new("?".into()), Story::default());
-    story.state.lost.malformed = attempt::MALFORMED_ROWS - 2;
+    let (mut fold, mut story) = (Fold::new("?".into()), RunView::default());
+    story.state.loss_counts.malformed = attempt::MAX_MALFORMED_ROWS - 2;
     for (seq, (_, text)) in lines.iter().enumerate() {
-        let (lane, body) = (Address::BySession, Body::Out(text.as_bytes()));
+        let (lane, body) = (Address::BySession, EntryBody::Out(text.as_bytes()));
         let seq = seq as u64;
-        let arrived = Arrived { seq: Seq(seq), at: Millis(seq), lane, body, intact: true, line: None };
+        let arrived =
+            EntryRef { seq: Seq(seq), at: Millis(seq), scope: lane, body, is_well_formed: true, decoded: None };
         fold.apply(&mut story, &arrived, &mut |_| {});
     }
-    assert_eq!((story.lanes[0].rows.len(), story.lanes[0].entries.len()), (2, 3));
-    assert_eq!(story.state.lost.malformed, attempt::MALFORMED_ROWS + 1);
+    assert_eq!((story.attempts[0].rows.len(), story.attempts[0].entries.len()), (2, 3));
+    assert_eq!(story.state.loss_counts.malformed, attempt::MAX_MALFORMED_ROWS + 1);
 }
 
 #[test]
-fn attempts_beyond_a_bound_are_counted_as_lost() {
+fn attempts_beyond_the_limit_are_counted_as_lost() {
     let (mut fold, mut story) = fold_attempts(1, 3, "{}");
-    let known = Arc::clone(&fold.lanes[0]);
-    fold.lanes.resize(MOST_ATTEMPTS, known);
-    story.lanes.resize(MOST_ATTEMPTS, Lane::default());
+    let known = Arc::clone(&fold.attempts[0]);
+    fold.attempts.resize(MAX_ATTEMPTS, known);
+    story.attempts.resize(MAX_ATTEMPTS, AttemptRows::default());
     let mut said = Vec::new();
     for (seq, number) in [(3, 4), (4, 5), (5, 2)] {
-        let (lane, body) = (Address::Attempt("u0", number), Body::Out(b"{}"));
-        let arrived = Arrived { seq: Seq(seq), at: Millis(seq), lane, body, intact: true, line: None };
+        let (lane, body) = (Address::Attempt("u0", number), EntryBody::Out(b"{}"));
+        let arrived =
+            EntryRef { seq: Seq(seq), at: Millis(seq), scope: lane, body, is_well_formed: true, decoded: None };
         fold.apply(&mut story, &arrived, &mut |emitted| {
-            if let Emitted::Run { change: RunChange::Said { text, .. }, .. } = emitted {
+            if let FoldEvent::Run { change: RunChange::Message { text, .. }, .. } = emitted {
                 said.push(text.to_owned());
             }
         });
     }
-    assert_eq!((story.state.units[0].attempts.len(), story.state.lost.unknown, story.remarks.len()), (3, 2, 1));
+    assert_eq!((story.state.units[0].attempts.len(), story.state.loss_counts.unknown, story.messages.len()), (3, 2, 1));
     assert_eq!(said, ["the record has more than 100000 attempts; the others are not shown"]);
 }
 

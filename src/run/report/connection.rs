@@ -9,10 +9,10 @@ use std::{
 
 use serde_json::Value;
 
-use super::{Report, UnitReport, totals};
+use super::{RunReport, UnitReport, totals};
 use crate::tape::note::{
-    SlRefRepair, Work,
-    work::{Change, MemoryAction, Target},
+    AttemptOutput, SlRefRepair,
+    attempt_output::{ArtifactChange, ArtifactTarget, MemoryAction},
 };
 
 /// Decides what the reconcile step did and decided because of one connection.
@@ -25,7 +25,7 @@ struct ConnectionFilter<'a> {
 }
 
 impl<'a> ConnectionFilter<'a> {
-    fn new(report: &'a Report, connection: &'a str) -> Self {
+    fn new(report: &'a RunReport, connection: &'a str) -> Self {
         let planned = report.planned.iter().flat_map(|plan| &plan.units);
         let units: HashMap<_, _> = planned.map(|unit| (unit.unit.as_str(), unit.connection.as_str())).collect();
         let sources = report.sources.iter().map(|source| source.connection.as_str());
@@ -61,7 +61,7 @@ impl<'a> ConnectionFilter<'a> {
         action.raw_paths.iter().flatten().filter_map(|path| self.of_path(path))
     }
 
-    fn work(&self, work: &Work) -> Work {
+    fn work(&self, work: &AttemptOutput) -> AttemptOutput {
         let mut work = work.clone();
         work.actions.retain(|action| self.covers_action(action));
         work.unmapped.retain(|file| self.covers_path(Some(&file.raw_path)));
@@ -74,7 +74,7 @@ impl<'a> ConnectionFilter<'a> {
 
     fn step(&self, step: &UnitReport) -> UnitReport {
         let mut step = step.clone();
-        if let Some(work) = &mut step.taken_over {
+        if let Some(work) = &mut step.prior_work {
             **work = self.work(work);
         }
         for attempt in &mut step.attempts {
@@ -90,13 +90,15 @@ impl<'a> ConnectionFilter<'a> {
     }
 
     /// True if a unit of the connection removed a source that `repair` took off a page, or if no change of the run did.
-    fn covers_repair(&self, report: &Report, repair: &SlRefRepair) -> bool {
+    fn covers_repair(&self, report: &RunReport, repair: &SlRefRepair) -> bool {
         let is_removal = |action: &MemoryAction| {
             let is_of = |entry: &String| names_source(entry, action);
-            action.change == Change::Removed && action.target == Target::Sl && repair.removed_refs.iter().any(is_of)
+            action.change == ArtifactChange::Removed
+                && action.target == ArtifactTarget::Sl
+                && repair.removed_refs.iter().any(is_of)
         };
         let mut removed_by = BTreeSet::new();
-        for unit in report.units.iter().chain(report.aside.as_ref()) {
+        for unit in report.units.iter().chain(report.reconcile_unit.as_ref()) {
             for action in unit.actions().iter().filter(|action| is_removal(action)) {
                 removed_by.extend(unit.connection());
                 if unit.connection().is_none() {
@@ -115,7 +117,7 @@ fn names_source(entry: &str, action: &MemoryAction) -> bool {
     name.split('.').next() == Some(action.key.as_str()) && connection.is_none_or(is_target)
 }
 
-impl Report {
+impl RunReport {
     /// Connections with their adapters, in plan order. Units without one have none.
     pub fn connections(&self) -> Vec<(Option<&str>, Option<&str>)> {
         let mut found = Vec::new();
@@ -130,9 +132,9 @@ impl Report {
 
     /// Connections with their adapters that the run was about: those of its units, and those that only lost files. If it
     /// had no unit but the reconcile step and no file is gone, every source that it read.
-    pub fn concerned_connections(&self) -> Vec<(Option<&str>, Option<&str>)> {
+    pub fn affected_connections(&self) -> Vec<(Option<&str>, Option<&str>)> {
         let mut found = self.connections();
-        if self.pass().is_none() {
+        if self.reconcile_unit().is_none() {
             return found;
         }
         // The reconcile step is of no connection.
@@ -153,8 +155,8 @@ impl Report {
     ///
     /// # Errors
     /// When the run was not about that connection.
-    pub fn of_connection(mut self, connection: &str) -> Result<Self, Vec<String>> {
-        let concerned = self.concerned_connections();
+    pub fn into_connection(mut self, connection: &str) -> Result<Self, Vec<String>> {
+        let concerned = self.affected_connections();
         if !concerned.iter().any(|(known, _)| *known == Some(connection)) {
             return Err(concerned.into_iter().filter_map(|(known, _)| known.map(str::to_owned)).collect());
         }
@@ -165,25 +167,25 @@ impl Report {
             places.push(next);
             next += usize::from(is_of(Some(unit)));
         }
-        for failures in &mut self.failures {
+        for failures in &mut self.failure_groups {
             failures.units.retain(|unit| is_of(self.units.get(*unit)));
             failures.units.iter_mut().for_each(|unit| *unit = places.get(*unit).copied().unwrap_or_default());
         }
-        self.failures.retain(|failures| !failures.units.is_empty());
+        self.failure_groups.retain(|failures| !failures.units.is_empty());
         let step = self.reconcile_step_of(Some(connection));
         self.sl_ref_repairs = self.sl_ref_repairs_of(Some(connection));
-        self.aside = step;
+        self.reconcile_unit = step;
         self.projected.retain(|projected| projected.is_of(Some(connection)));
         self.units.retain(|unit| is_of(Some(unit)));
         self.sources.retain(|source| source.connection == connection);
-        self.shared.retain(|file| self.units.iter().any(|unit| file.units.contains(&unit.key)));
+        self.shared_files.retain(|file| self.units.iter().any(|unit| file.units.contains(&unit.key)));
         self.totals = totals(&self.units);
         Ok(self)
     }
 
     /// The reconcile step with what it did and decided because of `connection`. All of it without one.
     pub fn reconcile_step_of(&self, connection: Option<&str>) -> Option<UnitReport> {
-        let step = self.pass()?;
+        let step = self.reconcile_unit()?;
         Some(connection.map_or_else(|| step.clone(), |connection| ConnectionFilter::new(self, connection).step(step)))
     }
 

@@ -9,74 +9,83 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     run::{
-        Lane, Mark, Origin,
-        state::{Row, RowEnd, RowKind, UnitStatus},
+        ActivityMark, EntryScope, SourceInfo,
+        state::{RowEnd, RowKind, StreamRow, UnitStatus},
     },
     tape::{
-        Body, Millis, Note, UnitKey, entry,
+        EntryBody, Millis, Note, UnitKey, entry,
         note::{
-            Amendment, AttemptEnded, AttemptStarted, CallDecision, Cause, Integrating, Integration, Outcome,
-            PatchIntegrated, PatchWritten, PlannedUnit, RunEnded, RunPlanned, SaveFailed, Saved, StopReason, Verdict,
+            Amendment, AttemptEnded, AttemptOutcome, AttemptStarted, CallDecision, Cause, IntegrationStarted,
+            PatchIntegrated, PatchResult, PatchWritten, PlannedUnit, RunEnded, RunPlanned, RunSaved, SaveFailed,
+            StopReason, Verdict,
         },
     },
 };
 
 /// Lane (`None` for the run, or for whatever session the line names), bytes, and whether they are a note.
-type Recorded = (Option<(String, u32)>, Vec<u8>, bool);
+type RecordedEntry = (Option<(String, u32)>, Vec<u8>, bool);
 
 /// Entries in memory, handed out a few at a time.
-struct Memory {
-    origin: Origin,
-    entries: Arc<Vec<Recorded>>,
+struct MemorySource {
+    origin: SourceInfo,
+    entries: Arc<Vec<RecordedEntry>>,
     by_session: bool,
     next: usize,
     at_once: usize,
 }
 
-impl Memory {
-    fn arrived(&self, seq: usize) -> Option<Arrived<'_>> {
+impl MemorySource {
+    fn arrived(&self, seq: usize) -> Option<EntryRef<'_>> {
         let (lane, bytes, is_note) = self.entries.get(seq)?;
         let lane = match lane {
-            Some((unit, number)) => Lane::Attempt(unit, *number),
-            None if self.by_session => Lane::BySession,
-            None => Lane::Run,
+            Some((unit, number)) => EntryScope::Attempt(unit, *number),
+            None if self.by_session => EntryScope::BySession,
+            None => EntryScope::Run,
         };
-        let body = if *is_note { Body::Note(bytes) } else { entry::stdout_body(bytes, crate::decode::is_json(bytes)) };
-        Some(Arrived { seq: Seq(seq as u64), at: Millis(seq as u64 * 100), lane, body, intact: true, line: None })
+        let body =
+            if *is_note { EntryBody::Note(bytes) } else { entry::stdout_body(bytes, crate::decode::is_json(bytes)) };
+        Some(EntryRef {
+            seq: Seq(seq as u64),
+            at: Millis(seq as u64 * 100),
+            scope: lane,
+            body,
+            is_well_formed: true,
+            decoded: None,
+        })
     }
 }
 
-impl Source for Memory {
-    fn origin(&self) -> &Origin {
+impl EntrySource for MemorySource {
+    fn info(&self) -> &SourceInfo {
         &self.origin
     }
 
-    fn poll(&mut self, _: usize, sink: &mut dyn FnMut(Arrived<'_>)) -> Result<Progress, SourceError> {
+    fn poll(&mut self, _: usize, sink: &mut dyn FnMut(EntryRef<'_>)) -> Result<PollStatus, EntrySourceError> {
         for _ in 0..self.at_once {
-            let Some(arrived) = self.arrived(self.next) else { return Ok(Progress::End) };
+            let Some(arrived) = self.arrived(self.next) else { return Ok(PollStatus::End) };
             sink(arrived);
             self.next += 1;
         }
-        Ok(if self.next < self.entries.len() { Progress::More } else { Progress::End })
+        Ok(if self.next < self.entries.len() { PollStatus::More } else { PollStatus::End })
     }
 
-    fn rewind(&mut self, seq: Seq) -> Result<(), SourceError> {
+    fn rewind(&mut self, seq: Seq) -> Result<(), EntrySourceError> {
         self.next = usize::try_from(seq.0).unwrap();
         Ok(())
     }
 
-    fn read(&mut self, seq: Seq, sink: &mut dyn FnMut(Arrived<'_>)) -> Result<bool, SourceError> {
+    fn read(&mut self, seq: Seq, sink: &mut dyn FnMut(EntryRef<'_>)) -> Result<bool, EntrySourceError> {
         Ok(self.arrived(usize::try_from(seq.0).unwrap()).map(sink).is_some())
     }
 
     /// Large enough steps that every poll leaves a checkpoint.
     fn position(&self) -> (u64, Option<u64>) {
-        (self.next as u64 * FIRST_SPACING, None)
+        (self.next as u64 * INITIAL_CHECKPOINT_SPACING, None)
     }
 }
 
-fn timeline(entries: Vec<Recorded>, at_once: usize, by_session: bool) -> Timeline {
-    let origin = Origin {
+fn timeline(entries: Vec<RecordedEntry>, at_once: usize, by_session: bool) -> Timeline {
+    let origin = SourceInfo {
         name: "memory".into(),
         format: "tape",
         header: None,
@@ -84,23 +93,23 @@ fn timeline(entries: Vec<Recorded>, at_once: usize, by_session: bool) -> Timelin
         has_times: true,
         fallback_unit: UnitKey::from("memory"),
     };
-    Timeline::new(Box::new(Memory { origin, entries: Arc::new(entries), by_session, next: 0, at_once }))
+    Timeline::new(Box::new(MemorySource { origin, entries: Arc::new(entries), by_session, next: 0, at_once }))
 }
 
 fn played(mut timeline: Timeline) -> Timeline {
-    while timeline.advance(1, &mut |_| {}).unwrap() == Progress::More {}
+    while timeline.advance(1, &mut |_| {}).unwrap() == PollStatus::More {}
     timeline
 }
 
-fn note(lane: Option<(&str, u32)>, note: &Note) -> Recorded {
+fn note(lane: Option<(&str, u32)>, note: &Note) -> RecordedEntry {
     (lane.map(|(unit, number)| (unit.to_owned(), number)), note.to_json(), true)
 }
 
-fn out(unit: &str, number: u32, line: &str) -> Recorded {
+fn out(unit: &str, number: u32, line: &str) -> RecordedEntry {
     (Some((unit.to_owned(), number)), line.as_bytes().to_vec(), false)
 }
 
-fn ended(outcome: Outcome) -> Note {
+fn ended(outcome: AttemptOutcome) -> Note {
     let (stop, cause) = (StopReason::Natural, Cause::Completed);
     Note::AttemptEnded(Box::new(AttemptEnded {
         verdict: Verdict { outcome, stop, cause, reason: "said so".into(), remedy: None },
@@ -111,7 +120,7 @@ fn ended(outcome: Outcome) -> Note {
         stderr_tail: vec![],
         wrote: vec![],
         work: Default::default(),
-        more: serde_json::Map::default(),
+        extra: serde_json::Map::default(),
     }))
 }
 
@@ -130,7 +139,7 @@ fn answer(id: &str, failed: bool) -> String {
 const INIT: &str = r#"{"type":"system","subtype":"init","session_id":"s","model":"sonnet","cwd":"/p","tools":[]}"#;
 const RESULT: &str = r#"{"type":"result","subtype":"success","is_error":false,"result":"ok","session_id":"s","total_cost_usd":0.5,"usage":{"input_tokens":7}}"#;
 
-fn a_run() -> Vec<Recorded> {
+fn a_run() -> Vec<RecordedEntry> {
     let planned = Note::RunPlanned(Box::new(RunPlanned {
         units: vec![
             PlannedUnit { unit: "a".into(), ..PlannedUnit::default() },
@@ -149,20 +158,20 @@ fn a_run() -> Vec<Recorded> {
         out("a", 1, &answer("t1", true)),
         out("a", 1, "garbage"),
         out("a", 1, RESULT),
-        note(Some(("a", 1)), &ended(Outcome::Failed)),
+        note(Some(("a", 1)), &ended(AttemptOutcome::Failed)),
         note(Some(("a", 2)), &Note::RetryRequested { next: 2, amendment: None }),
         note(Some(("a", 2)), &started),
         out("a", 2, INIT),
         out("a", 2, &call("t1")),
         out("a", 2, &answer("t1", false)),
         out("a", 2, RESULT),
-        note(Some(("a", 2)), &ended(Outcome::Succeeded)),
+        note(Some(("a", 2)), &ended(AttemptOutcome::Succeeded)),
         out("b", 1, &call("t9")),
     ]
 }
 
 /// An attempt in session `s`, billed by a release.
-fn billed(number: u32, release: &str, resume: Option<&str>, bill: f64) -> Vec<Recorded> {
+fn billed(number: u32, release: &str, resume: Option<&str>, bill: f64) -> Vec<RecordedEntry> {
     let amendment = resume.map(|resume| Amendment { resume: Some(resume.into()), ..Amendment::default() });
     let started = Note::AttemptStarted(Box::new(AttemptStarted { amendment, ..AttemptStarted::default() }));
     let init = format!(
@@ -174,13 +183,13 @@ fn billed(number: u32, release: &str, resume: Option<&str>, bill: f64) -> Vec<Re
 }
 
 #[test]
-fn what_a_session_had_cost_before_is_not_counted_again() {
+fn prior_session_cost_is_not_counted_again() {
     let cents = |cost: Option<f64>| cost.map(|cost| (cost * 100.0).round() as u32);
     let costs = |release: &str, resume: Option<&str>| -> Vec<u32> {
         let attempts =
             [billed(1, release, None, 0.25), billed(2, release, resume, 0.75), billed(3, release, resume, 1.0)];
         let timeline = played(timeline(attempts.concat(), 3, false));
-        let attempts = &timeline.story().state.units[0].attempts;
+        let attempts = &timeline.view().state.units[0].attempts;
         attempts.iter().map(|attempt| cents(attempt.cost_usd).unwrap()).collect()
     };
     assert_eq!(costs("2.1.330", Some("s")), [25, 50, 25]);
@@ -190,14 +199,14 @@ fn what_a_session_had_cost_before_is_not_counted_again() {
     // Nobody knows what the session had cost before.
     let alone = |release: &str| {
         let timeline = played(timeline(billed(1, release, Some("s"), 0.75), 1, false));
-        cents(timeline.story().state.units[0].attempts[0].cost_usd)
+        cents(timeline.view().state.units[0].attempts[0].cost_usd)
     };
     assert_eq!([alone("2.1.300"), alone("2.1.223"), alone("?")], [None, Some(75), None]);
     assert_eq!(costs("?", Some("s")), [25, 50, 25], "never more than it was");
 }
 
 #[test]
-fn what_a_person_denies_is_a_denial_and_no_failure() {
+fn denial_by_a_person_is_not_a_failure() {
     let decided = |decision| {
         let note_of = Note::CallDecided { tool_use_id: Some("t1".into()), decision, input: None, reason: None };
         vec![
@@ -211,41 +220,41 @@ fn what_a_person_denies_is_a_denial_and_no_failure() {
         [(CallDecision::Denied, (0, 1), RowEnd::Denied), (CallDecision::Allowed, (1, 0), RowEnd::Failed)]
     {
         let timeline = played(timeline(decided(decision), 3, false));
-        let story = timeline.story();
+        let story = timeline.view();
         let attempt = &story.state.units[0].attempts[0];
         assert_eq!((attempt.failures, attempt.denials), counts, "{decision:?}");
-        let row = story.rows(attempt.lane).iter().find(|row| row.kind == RowKind::Tool).unwrap();
+        let row = story.rows(attempt.id).iter().find(|row| row.kind == RowKind::Tool).unwrap();
         assert_eq!(row.end(story.state.entries), end);
     }
 }
 
 #[test]
-fn a_run_is_told_unit_by_unit() {
+fn run_emits_status_changes_per_unit() {
     let timeline = played(timeline(a_run(), 3, false));
-    let state = &timeline.story().state;
+    let state = &timeline.view().state;
     let [a, b] = &state.units[..] else { panic!("two units") };
     assert_eq!((a.status, a.attempts.len()), (UnitStatus::Succeeded, 2));
     assert_eq!((a.attempts[0].failures, a.attempts[0].calls, a.attempts[0].turns), (1, 1, 1));
     assert_eq!(a.attempts[0].completed, Some(true), "the agent was content; the verdict was not");
-    assert_eq!(a.attempts[0].verdict.as_ref().unwrap().outcome, Outcome::Failed);
+    assert_eq!(a.attempts[0].verdict.as_ref().unwrap().outcome, AttemptOutcome::Failed);
     assert_eq!(a.attempts[1].cost_usd, Some(0.5));
     assert_eq!(b.status, UnitStatus::Interrupted, "its record breaks off");
     assert_eq!(b.attempts[0].open_calls, 0);
-    assert_eq!(state.lost.malformed, 1);
+    assert_eq!(state.loss_counts.malformed, 1);
 }
 
 #[test]
-fn the_past_shows_open_calls_open() {
+fn seeking_back_shows_calls_as_open() {
     let mut timeline = played(timeline(a_run(), 2, false));
-    let lane = timeline.story().state.units[0].attempts[0].lane;
+    let lane = timeline.view().state.units[0].attempts[0].id;
     let ends = |timeline: &Timeline| -> Vec<RowEnd> {
-        let story = timeline.story();
-        story.rows(lane).iter().map(|row: &Row| row.end(story.state.entries)).collect()
+        let story = timeline.view();
+        story.rows(lane).iter().map(|row: &StreamRow| row.end(story.state.entries)).collect()
     };
     let all = ends(&timeline);
     timeline.seek(5).unwrap();
     assert_eq!(ends(&timeline).last(), Some(&RowEnd::Open));
-    assert_eq!(timeline.story().state.units[0].status, UnitStatus::Running);
+    assert_eq!(timeline.view().state.units[0].status, UnitStatus::Running);
     timeline.seek(u64::MAX).unwrap();
     assert_eq!(ends(&timeline), all);
 }
@@ -254,25 +263,25 @@ fn the_past_shows_open_calls_open() {
 fn a_capture_is_judged_by_its_result() {
     let lines = [INIT, RESULT].map(|line| (None, line.as_bytes().to_vec(), false));
     let timeline = played(timeline(lines.to_vec(), 1, true));
-    let unit = &timeline.story().state.units[0];
+    let unit = &timeline.view().state.units[0];
     assert_eq!((unit.key.as_str(), unit.status), ("s", UnitStatus::Succeeded));
 }
 
 #[test]
-fn a_capture_without_a_result_is_interrupted_and_still_completes_once() {
+fn capture_without_result_is_interrupted_once() {
     let lines = [INIT, &call("t1")].map(|line| (None, line.as_bytes().to_vec(), false));
     let mut timeline = timeline(lines.to_vec(), 1, true);
     let mut completed = 0;
-    let mut count = |emitted: Emitted<'_>| {
-        if let Emitted::Event { event: crate::actions::Event::Completed(event), .. } = emitted {
+    let mut count = |emitted: FoldEvent<'_>| {
+        if let FoldEvent::Event { event: crate::actions::AgentEvent::Completed(event), .. } = emitted {
             assert!(!event.ok);
             completed += 1;
         }
     };
-    while timeline.advance(1, &mut count).unwrap() == Progress::More {}
+    while timeline.advance(1, &mut count).unwrap() == PollStatus::More {}
     timeline.advance(1, &mut count).unwrap();
     assert_eq!(completed, 1);
-    assert_eq!(timeline.story().state.units[0].status, UnitStatus::Interrupted);
+    assert_eq!(timeline.view().state.units[0].status, UnitStatus::Interrupted);
 }
 
 #[test]
@@ -280,13 +289,13 @@ fn frames_before_the_first_session_id_belong_to_it() {
     let hello = r#"{"type":"control_request","request_id":"r","request":{"subtype":"initialize"}}"#;
     let lines = [hello, INIT, RESULT].map(|line| (None, line.as_bytes().to_vec(), false));
     let timeline = played(timeline(lines.to_vec(), 1, true));
-    let units = &timeline.story().state.units;
+    let units = &timeline.view().state.units;
     assert_eq!(units.len(), 1);
     assert_eq!(units[0].key.as_str(), "s");
 }
 
 #[test]
-fn the_largest_numbers_of_a_stranger_are_only_large() {
+fn untrusted_numbers_saturate() {
     let most = u64::MAX;
     let tokens = format!(
         r#"{{"type":"assistant","message":{{"content":[],"usage":{{"input_tokens":{most},"output_tokens":{most}}}}}}}"#
@@ -296,45 +305,45 @@ fn the_largest_numbers_of_a_stranger_are_only_large() {
     let entries = vec![out("u", 1, &tokens), out("u", 1, &tokens), scheduled, note(None, &Note::LimitLifted)];
     let mut timeline = timeline(entries, 1, false);
     timeline.seek(3).unwrap();
-    let unit = &timeline.story().state.units[0];
+    let unit = &timeline.view().state.units[0];
     assert_eq!(unit.attempts[0].tokens.input, most);
     assert_eq!(unit.retry_at, Some(Millis(most)));
 }
 
-fn fresh(entries: u64, at_once: usize) -> (RunState, Vec<Vec<(Row, RowEnd)>>) {
+fn fresh(entries: u64, at_once: usize) -> (RunState, Vec<Vec<(StreamRow, RowEnd)>>) {
     let mut timeline = timeline(a_run(), at_once, false);
-    while timeline.story().state.entries < entries {
-        timeline.seek(timeline.story().state.entries + 1).unwrap();
+    while timeline.view().state.entries < entries {
+        timeline.seek(timeline.view().state.entries + 1).unwrap();
     }
     seen(&timeline)
 }
 
 /// Everything a screen could show of the moment. A row's end beyond the moment must not matter.
-fn seen(timeline: &Timeline) -> (RunState, Vec<Vec<(Row, RowEnd)>>) {
-    let story = timeline.story();
+fn seen(timeline: &Timeline) -> (RunState, Vec<Vec<(StreamRow, RowEnd)>>) {
+    let story = timeline.view();
     let entries = story.state.entries;
     let lanes = story.state.units.iter().flat_map(|unit| &unit.attempts).map(|attempt| {
         story
-            .rows(attempt.lane)
+            .rows(attempt.id)
             .iter()
-            .map(|row| (Row::new(row.first(), row.block, row.kind, RowEnd::Ok, row.depth), row.end(entries)))
+            .map(|row| (StreamRow::new(row.first(), row.block, row.kind, RowEnd::Ok, row.depth), row.end(entries)))
             .collect()
     });
     (story.state.clone(), lanes.collect())
 }
 
 /// Stops before a moment, or behind an entry.
-struct Bound {
-    upto: Moment,
+struct StopAt {
+    upto: SeekTarget,
     behind: Option<u64>,
 }
 
-impl Guide for Bound {
-    fn is_beyond(&mut self, arrived: &Arrived<'_>) -> bool {
-        !self.upto.takes(arrived)
+impl StopCondition for StopAt {
+    fn stops_before(&mut self, arrived: &EntryRef<'_>) -> bool {
+        !self.upto.includes_entry(arrived)
     }
 
-    fn stops_behind(&mut self, arrived: &Arrived<'_>, story: &Story) -> bool {
+    fn stops_after(&mut self, arrived: &EntryRef<'_>, story: &RunView) -> bool {
         assert_eq!(story.state.entries, arrived.seq.0 + 1);
         self.behind == Some(arrived.seq.0)
     }
@@ -342,20 +351,20 @@ impl Guide for Bound {
 
 proptest! {
     #[test]
-    fn every_way_to_a_moment_leads_to_the_same_moment(
+    fn seek_gives_the_same_state_on_every_path(
         jumps in prop::collection::vec(0..19_u64, 1..8),
         at_once in 1..6_usize,
     ) {
         let mut timeline = timeline(a_run(), at_once, false);
         for jump in jumps {
             timeline.seek(jump).unwrap();
-            prop_assert_eq!(timeline.story().state.entries, jump.min(18));
+            prop_assert_eq!(timeline.view().state.entries, jump.min(18));
             prop_assert_eq!(seen(&timeline), fresh(jump.min(18), 1));
         }
     }
 
     #[test]
-    fn reading_ahead_and_going_by_time_lead_to_the_same_moment(
+    fn prefetch_and_clock_do_not_change_the_state(
         moves in prop::collection::vec((0..19_u64, 0..4_u8, 0..4_usize), 1..12),
         at_once in 1..6_usize,
     ) {
@@ -363,44 +372,44 @@ proptest! {
         for (to, how, ahead) in moves {
             let shown = seen(&timeline);
             for _ in 0..ahead {
-                timeline.scout(1).unwrap();
+                timeline.prefetch(1).unwrap();
             }
             prop_assert_eq!(seen(&timeline), shown, "what is shown stays");
-            let before = timeline.story().state.entries;
+            let before = timeline.view().state.entries;
             let there = match how {
                 0 => {
                     timeline.seek(to).unwrap();
                     to
                 }
                 1 => {
-                    timeline.seek_moment(Moment::Time(Millis(to * 100 + 50))).unwrap();
+                    timeline.seek_to(SeekTarget::Time(Millis(to * 100 + 50))).unwrap();
                     to + 1
                 }
                 2 => {
-                    let mut guide = Bound { upto: Moment::Entries(to), behind: None };
-                    while timeline.advance_guided(1, &mut guide).unwrap() == Advance::More {}
+                    let mut guide = StopAt { upto: SeekTarget::Entries(to), behind: None };
+                    while timeline.advance_until(1, &mut guide).unwrap() == AdvanceStatus::More {}
                     to.max(before)
                 }
                 _ => {
-                    let mut guide = Bound { upto: Moment::Entries(99), behind: Some(to) };
-                    while timeline.advance_guided(1, &mut guide).unwrap() == Advance::More {}
+                    let mut guide = StopAt { upto: SeekTarget::Entries(99), behind: Some(to) };
+                    while timeline.advance_until(1, &mut guide).unwrap() == AdvanceStatus::More {}
                     if before <= to { to + 1 } else { 18 }
                 }
             };
-            prop_assert_eq!(timeline.story().state.entries, there.min(18));
+            prop_assert_eq!(timeline.view().state.entries, there.min(18));
             prop_assert_eq!(seen(&timeline), fresh(there.min(18), 1));
-            let present = timeline.present();
-            prop_assert!(present.entries == timeline.known() || timeline.reaches(Moment::Entries(99)));
+            let present = timeline.latest_state();
+            prop_assert!(present.entries == timeline.known_entries() || timeline.has_read(SeekTarget::Entries(99)));
         }
-        while timeline.scout(1).unwrap() == Progress::More {}
-        let chronicle = timeline.chronicle();
+        while timeline.prefetch(1).unwrap() == PollStatus::More {}
+        let chronicle = timeline.activity();
         let straight = played(super::tests::timeline(a_run(), 1, false));
-        prop_assert_eq!(chronicle.cells(7), straight.chronicle().cells(7));
-        prop_assert_eq!(Mark::ALL.map(|mark| chronicle.count(mark)), [3, 0, 0, 1]);
+        prop_assert_eq!(chronicle.resample(7), straight.activity().resample(7));
+        prop_assert_eq!(ActivityMark::ALL.map(|mark| chronicle.count(mark)), [3, 0, 0, 1]);
     }
 
     #[test]
-    fn how_entries_arrive_does_not_matter(at_once in 1..19_usize) {
+    fn batch_size_does_not_change_the_state(at_once in 1..19_usize) {
         prop_assert_eq!(seen(&played(timeline(a_run(), at_once, false))), seen(&played(timeline(a_run(), 1, false))));
     }
 
@@ -408,7 +417,7 @@ proptest! {
     fn any_bytes_fold(lines in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 0..12)) {
         let entries = lines.into_iter().map(|line| (None, line, false)).collect();
         let timeline = played(timeline(entries, 2, true));
-        prop_assert!(timeline.at_end());
+        prop_assert!(timeline.is_at_end());
     }
 }
 
@@ -426,7 +435,7 @@ fn decided(id: &str, decision: CallDecision) -> Note {
 }
 
 /// Unit `a` is held from before its first attempt; two calls wait at once, and a third when the record breaks off.
-fn a_held_run() -> Vec<Recorded> {
+fn a_held_run() -> Vec<RecordedEntry> {
     let mut run = a_run()[..1].to_vec();
     run.push(note(Some(("a", 0)), &Note::HoldRequested));
     run.extend(a_run()[1..4].to_vec());
@@ -437,7 +446,7 @@ fn a_held_run() -> Vec<Recorded> {
         note(Some(("a", 1)), &decided("t2", CallDecision::Released)),
         note(Some(("a", 1)), &Note::HoldReleased),
         note(Some(("a", 1)), &held("t3")),
-        note(Some(("a", 1)), &ended(Outcome::Stopped)),
+        note(Some(("a", 1)), &ended(AttemptOutcome::Stopped)),
         note(Some(("a", 1)), &decided("t3", CallDecision::Withdrawn)),
         note(Some(("b", 1)), &Note::AttemptStarted(Box::default())),
         note(Some(("b", 1)), &held("t4")),
@@ -451,9 +460,9 @@ fn a_unit_is_held_while_a_call_waits() {
     let mut seen = Vec::new();
     for entries in 2..=14 {
         timeline.seek(entries).unwrap();
-        let [a, _] = &timeline.story().state.units[..] else { panic!("two units") };
-        let waits: Vec<_> = a.latest().iter().flat_map(|attempt| &attempt.held).map(|call| &*call.tool).collect();
-        seen.push(format!("{} {} {}", a.status.word(), waits.len(), a.is_held()));
+        let [a, _] = &timeline.view().state.units[..] else { panic!("two units") };
+        let waits: Vec<_> = a.latest().iter().flat_map(|attempt| &attempt.held_calls).map(|call| &*call.tool).collect();
+        seen.push(format!("{} {} {}", a.status.as_str(), waits.len(), a.is_held()));
     }
     let expected = [
         "queued 0 true",
@@ -472,49 +481,49 @@ fn a_unit_is_held_while_a_call_waits() {
     ];
     assert_eq!(seen, expected);
     timeline.seek(15).unwrap();
-    assert_eq!(timeline.story().state.units[1].status, UnitStatus::Interrupted, "its record breaks off");
-    assert!(timeline.story().state.units[1].held().is_none());
+    assert_eq!(timeline.view().state.units[1].status, UnitStatus::Interrupted, "its record breaks off");
+    assert!(timeline.view().state.units[1].oldest_held_call().is_none());
 }
 
 #[test]
-fn a_hold_is_told() {
+fn hold_emits_status_changes() {
     let mut timeline = timeline(a_held_run(), 3, false);
     let mut told = Vec::new();
-    let mut tell = |emitted: Emitted<'_>| {
-        if let Emitted::Unit { unit: "a", status, reason, .. } = emitted {
-            told.push(format!("{}: {}", status.word(), reason.unwrap_or_default()));
+    let mut tell = |emitted: FoldEvent<'_>| {
+        if let FoldEvent::Unit { unit: "a", status, reason, .. } = emitted {
+            told.push(format!("{}: {}", status.as_str(), reason.unwrap_or_default()));
         }
     };
-    while timeline.advance(1, &mut tell).unwrap() == Progress::More {}
+    while timeline.advance(1, &mut tell).unwrap() == PollStatus::More {}
     let expected = ["queued: ", "running: ", "held: wiki_write", "running: ", "held: wiki_write", "stopped: said so"];
     assert_eq!(told, expected);
-    let lane = timeline.story().state.units[0].attempts[0].lane;
-    let story = timeline.story();
+    let lane = timeline.view().state.units[0].attempts[0].id;
+    let story = timeline.view();
     let rows = story.rows(lane);
     let denied: Vec<_> = rows.iter().filter(|row| row.end(99) == RowEnd::Denied).map(|row| row.kind).collect();
     assert_eq!(denied, [RowKind::Tool], "what was denied is told by the call's own row");
-    assert_eq!(timeline.chronicle().count(Mark::Denial), 1);
+    assert_eq!(timeline.activity().count(ActivityMark::Denial), 1);
 }
 
 #[test]
-fn a_moment_before_something_is_found_without_folding() {
+fn seek_to_checkpoint_folds_nothing() {
     let mut timeline = timeline(a_run(), 1, false);
     timeline.seek(u64::MAX).unwrap();
     let attempts = |state: &RunState| state.units.iter().map(|unit| unit.attempts.len()).sum::<usize>();
-    let all = attempts(&timeline.story().state);
+    let all = attempts(&timeline.view().state);
     assert!(all > 1);
     for least in (1..=all).rev() {
-        timeline.fall_back(|state| attempts(state) < least).unwrap();
-        assert!(attempts(&timeline.story().state) < least);
-        timeline.seek(timeline.story().state.entries + 1).unwrap();
-        assert_eq!(attempts(&timeline.story().state), least, "the last moment before it");
+        timeline.seek_to_checkpoint(|state| attempts(state) < least).unwrap();
+        assert!(attempts(&timeline.view().state) < least);
+        timeline.seek(timeline.view().state.entries + 1).unwrap();
+        assert_eq!(attempts(&timeline.view().state), least, "the last moment before it");
     }
-    timeline.fall_back(|_| false).unwrap();
-    assert_eq!(timeline.story().state.entries, 0);
+    timeline.seek_to_checkpoint(|_| false).unwrap();
+    assert_eq!(timeline.view().state.entries, 0);
 }
 
 #[test]
-fn a_held_moment_is_the_same_whichever_way_it_is_reached() {
+fn held_state_is_the_same_on_every_path() {
     let straight = |entries| {
         let mut timeline = timeline(a_held_run(), 1, false);
         timeline.seek(entries).unwrap();
@@ -529,25 +538,27 @@ fn a_held_moment_is_the_same_whichever_way_it_is_reached() {
 
 /// A round broke off, or was killed; the next one is about another unit.
 #[test]
-fn what_was_put_together_in_vain_is_not_saved_by_a_later_round() {
+fn abandoned_integration_is_not_saved_by_the_next_one() {
     let (a, b) = (Some(("a", 1)), Some(("b", 1)));
     let patch = || Note::PatchWritten(PatchWritten { path: Some("x.patch".into()), ..PatchWritten::default() });
-    let begun = |unit: &str| Note::Integrating(Integrating { units: vec![unit.into()], ..Integrating::default() });
+    let begun = |unit: &str| {
+        Note::IntegrationStarted(IntegrationStarted { units: vec![unit.into()], ..IntegrationStarted::default() })
+    };
     let accepted = || {
-        let result = Integration::Accepted;
+        let result = PatchResult::Accepted;
         Note::PatchIntegrated(Box::new(PatchIntegrated { result, ..PatchIntegrated::default() }))
     };
     let unseen = vec![UnitKey::from("b")];
     for vain in [Note::SaveFailed(SaveFailed::default()), Note::RunEnded(RunEnded::default())] {
         let mut entries = vec![note(None, &Note::RunPlanned(Box::default()))];
         for lane in [a, b] {
-            entries.extend([note(lane, &patch()), note(lane, &ended(Outcome::Succeeded))]);
+            entries.extend([note(lane, &patch()), note(lane, &ended(AttemptOutcome::Succeeded))]);
         }
         entries.extend([note(None, &begun("a")), note(a, &accepted()), note(None, &vain)]);
         entries.extend([note(None, &begun("b")), note(b, &accepted())]);
-        let saved = Saved { commit: Some("c".into()), unreconciled: unseen.clone(), ..Saved::default() };
-        entries.push(note(None, &Note::Saved(saved)));
-        let state = played(timeline(entries, 3, false)).story().state.clone();
+        let saved = RunSaved { commit: Some("c".into()), unreconciled: unseen.clone(), ..RunSaved::default() };
+        entries.push(note(None, &Note::RunSaved(saved)));
+        let state = played(timeline(entries, 3, false)).view().state.clone();
         let unsaved = |at: usize| state.units[at].attempts[0].is_unsaved();
         assert!(unsaved(0) && !unsaved(1), "after {vain:?}: {:?}", state.units);
         assert_eq!(*state.unreconciled, unseen);

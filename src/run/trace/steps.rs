@@ -2,16 +2,16 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Event, Source, Trace, TraceLevel, is_pass, started};
+use super::{Source, TraceEvent, TraceLevel, TraceWriter, is_reconcile_step, started};
 use crate::tape::{
     Millis, UnitKey,
-    note::{AttemptEnded, DiffCounts, Integration, Outcome, PatchIntegrated, Saved, SourceRead},
+    note::{AttemptEnded, AttemptOutcome, DiffCounts, PatchIntegrated, PatchResult, RunSaved, SourceRead},
 };
 
 const DEBUG: TraceLevel = TraceLevel::Debug;
 const ERROR: TraceLevel = TraceLevel::Error;
 
-impl Trace {
+impl TraceWriter {
     /// What led to the plan of one connection. Only copying its files takes long enough to be timed. The job of one without
     /// units begins here.
     pub(super) fn source_read(&mut self, at: Millis, read: &SourceRead, out: &mut Vec<u8>) {
@@ -58,35 +58,35 @@ impl Trace {
         ];
         for (phase, name, data) in steps {
             let took = read.stage_ms.map(Millis).filter(|_| phase == "stage_raw_files");
-            let event = Event { took, ..Event::new(TraceLevel::Debug, phase, name, data) };
+            let event = TraceEvent { took, ..TraceEvent::new(TraceLevel::Debug, phase, name, data) };
             self.write(at, connection, adapter, &event, out);
         }
     }
 
-    pub(super) fn saved(&mut self, at: Millis, saved: &Saved, out: &mut Vec<u8>) {
+    pub(super) fn saved(&mut self, at: Millis, saved: &RunSaved, out: &mut Vec<u8>) {
         if !std::mem::take(&mut self.reconciled) {
             let data = json!({
                 "skipped": true, "stopReason": null, "actionCount": 0, "conflictCount": 0, "fallbackCount": 0,
                 "artifactResolutionCount": 0,
             });
-            let event = Event::new(TraceLevel::Debug, "reconciliation", "reconciliation_finished", data);
-            self.of_run(at, &event, out);
+            let event = TraceEvent::new(TraceLevel::Debug, "reconciliation", "reconciliation_finished", data);
+            self.write_run_event(at, &event, out);
         }
         let data = json!({"commitSha": saved.commit, "branch": saved.branch, "touchedPaths": saved.paths});
-        let event = Event::new(TraceLevel::Debug, "squash", "squash_finished", data);
+        let event = TraceEvent::new(TraceLevel::Debug, "squash", "squash_finished", data);
         let took = self.step(at);
-        self.of_run(at, &Event { took, ..event }, out);
+        self.write_run_event(at, &TraceEvent { took, ..event }, out);
         // A later round that changed nothing has none.
         self.commit = saved.commit.clone().or(self.commit.take());
     }
 
     /// How long the step took that ends now; the next one begins.
     fn step(&mut self, at: Millis) -> Option<Millis> {
-        self.stepped.replace(at).map(|began| at.since(began))
+        self.last_step_end.replace(at).map(|began| at.since(began))
     }
 
     /// The reconcile step is no work unit: KTX traces it in a phase of its own.
-    pub(super) fn pass_ended(
+    pub(super) fn reconcile_ended(
         &mut self,
         at: Millis,
         ended: &AttemptEnded,
@@ -95,37 +95,38 @@ impl Trace {
         out: &mut Vec<u8>,
     ) {
         let AttemptEnded { verdict, work, .. } = ended;
-        self.stepped = Some(at);
+        self.last_step_end = Some(at);
         self.reconciled = true;
         let mut data = Map::new();
         data.insert("mode".into(), "single".into());
         data.insert("skipped".into(), false.into());
         data.insert("stopReason".into(), json!(verdict.stop));
         data.extend(figures);
-        let executed = Event::new(TraceLevel::Debug, "reconciliation", "reconciliation_executed", Value::Object(data));
-        self.of_run(at, &Event { took, ..executed }, out);
-        if verdict.outcome != Outcome::Succeeded {
-            return self.pass_failed(at, &verdict.reason, out);
+        let executed =
+            TraceEvent::new(TraceLevel::Debug, "reconciliation", "reconciliation_executed", Value::Object(data));
+        self.write_run_event(at, &TraceEvent { took, ..executed }, out);
+        if verdict.outcome != AttemptOutcome::Succeeded {
+            return self.reconcile_failed(at, &verdict.reason, out);
         }
         let data = json!({
             "skipped": false, "stopReason": verdict.stop, "actionCount": work.actions.len(),
             "conflictCount": work.conflicts.len(), "fallbackCount": work.unmapped.len(),
             "artifactResolutionCount": work.resolutions.len(),
         });
-        let event = Event::new(TraceLevel::Debug, "reconciliation", "reconciliation_finished", data);
-        self.of_run(at, &event, out);
+        let event = TraceEvent::new(TraceLevel::Debug, "reconciliation", "reconciliation_finished", data);
+        self.write_run_event(at, &event, out);
     }
 
-    fn pass_failed(&self, at: Millis, reason: &str, out: &mut Vec<u8>) {
-        let event = Event::new(TraceLevel::Error, "reconciliation", "reconciliation_failed", Value::Null);
-        self.of_run(at, &Event { error: Some(("Error", reason)), ..event }, out);
+    fn reconcile_failed(&self, at: Millis, reason: &str, out: &mut Vec<u8>) {
+        let event = TraceEvent::new(TraceLevel::Error, "reconciliation", "reconciliation_failed", Value::Null);
+        self.write_run_event(at, &TraceEvent { error: Some(("Error", reason)), ..event }, out);
     }
 
     pub(super) fn integrated(&mut self, at: Millis, unit: &UnitKey, integrated: &PatchIntegrated, out: &mut Vec<u8>) {
         let took = self.step(at);
         let verdict = integrated.verdict.as_ref();
-        if is_pass(unit) {
-            return verdict.into_iter().for_each(|verdict| self.pass_failed(at, &verdict.reason, out));
+        if is_reconcile_step(unit) {
+            return verdict.into_iter().for_each(|verdict| self.reconcile_failed(at, &verdict.reason, out));
         }
         if verdict.is_some() {
             self.failed.insert(unit.clone());
@@ -134,16 +135,16 @@ impl Trace {
         }
         // The steps before the last one, as KTX traces them; the first has the time of all.
         let steps: &[(TraceLevel, &str)] = match integrated.result {
-            Integration::Accepted => {
+            PatchResult::Accepted => {
                 &[(DEBUG, "patch_apply_finished"), (DEBUG, "semantic_gate_finished"), (DEBUG, "patch_accepted")]
             }
-            Integration::Noop => &[(DEBUG, "patch_noop_accepted")],
-            Integration::TextualConflict => &[(ERROR, "patch_apply_failed"), (ERROR, "patch_textual_conflict")],
-            Integration::SemanticConflict => {
+            PatchResult::Noop => &[(DEBUG, "patch_noop_accepted")],
+            PatchResult::TextualConflict => &[(ERROR, "patch_apply_failed"), (ERROR, "patch_textual_conflict")],
+            PatchResult::SemanticConflict => {
                 &[(DEBUG, "patch_apply_finished"), (ERROR, "semantic_gate_failed"), (ERROR, "patch_semantic_conflict")]
             }
-            Integration::Policy => &[(ERROR, "patch_policy_rejected")],
-            Integration::Lost => &[(ERROR, "patch_apply_failed")],
+            PatchResult::Policy => &[(ERROR, "patch_policy_rejected")],
+            PatchResult::Lost => &[(ERROR, "patch_apply_failed")],
         };
         for (index, (level, name)) in steps.iter().enumerate() {
             let mut data = json!({"unitKey": self.key(unit), "touchedPaths": integrated.paths});
@@ -159,7 +160,12 @@ impl Trace {
                 }
             }
             let took = took.filter(|_| index == 0);
-            self.of_unit(at, unit, &Event { took, ..Event::new(*level, "integration", name, data) }, out);
+            self.write_unit_event(
+                at,
+                unit,
+                &TraceEvent { took, ..TraceEvent::new(*level, "integration", name, data) },
+                out,
+            );
         }
     }
 }
@@ -170,11 +176,13 @@ mod tests {
 
     use super::*;
     use crate::tape::{
-        Body, Entry, Header, Note, Seq,
-        note::{Integrating, PatchWritten, PlannedUnit, RunEnded, RunPlanned, StopReason, Verdict, Work},
+        EntryBody, Header, Note, Seq, TapeEntry,
+        note::{
+            AttemptOutput, IntegrationStarted, PatchWritten, PlannedUnit, RunEnded, RunPlanned, StopReason, Verdict,
+        },
     };
 
-    fn ended(outcome: Outcome, work: Work) -> Note {
+    fn ended(outcome: AttemptOutcome, work: AttemptOutput) -> Note {
         let verdict = Verdict {
             outcome,
             stop: StopReason::Natural,
@@ -187,19 +195,19 @@ mod tests {
     }
 
     /// Time, unit and note of an entry; a result line without a note.
-    type TapeEntry<'a> = (u64, Option<&'a str>, Option<Note>);
+    type TraceEntry<'a> = (u64, Option<&'a str>, Option<Note>);
 
-    fn trace_of(entries: &[TapeEntry<'_>]) -> Vec<Value> {
+    fn trace_of(entries: &[TraceEntry<'_>]) -> Vec<Value> {
         let header = include_str!("../../../tests/fixtures/tapes/demo.jsonl").lines().next().unwrap();
-        let mut trace = Trace::new(Header::parse(header.as_bytes()).unwrap(), TraceLevel::Debug);
+        let mut trace = TraceWriter::new(Header::parse(header.as_bytes()).unwrap(), TraceLevel::Debug);
         let result =
             br#"{"type":"result","subtype":"success","num_turns":9,"usage":{"input_tokens":5,"output_tokens":2}}"#;
         let mut out = Vec::new();
         for (seq, (at, unit, note)) in (0..).zip(entries) {
             let json = note.as_ref().map(Note::to_json);
-            let body = json.as_deref().map_or(Body::Out(result), Body::Note);
+            let body = json.as_deref().map_or(EntryBody::Out(result), EntryBody::Note);
             let lane = unit.map(|unit| (unit.into(), 1));
-            trace.take(&Entry { seq: Seq(seq), at: Millis(*at), lane, body }, &mut out);
+            trace.write_entry(&TapeEntry { seq: Seq(seq), at: Millis(*at), attempt: lane, body }, &mut out);
         }
         String::from_utf8(out).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
@@ -215,7 +223,7 @@ mod tests {
         Note::RunPlanned(Box::new(RunPlanned { job: "j".into(), units, ..RunPlanned::default() }))
     }
 
-    fn integrated(result: Integration, verdict: Option<Verdict>) -> Note {
+    fn integrated(result: PatchResult, verdict: Option<Verdict>) -> Note {
         Note::PatchIntegrated(Box::new(PatchIntegrated { result, verdict, ..PatchIntegrated::default() }))
     }
 
@@ -231,31 +239,38 @@ mod tests {
         };
         let paths = vec!["wiki/global/a.md".to_owned()];
         let patch = PatchWritten { paths: paths.clone(), ..PatchWritten::default() };
-        let work = Work { conflicts: vec![json!({})], ..Work::default() };
-        let entries: Vec<TapeEntry<'_>> = vec![
+        let work = AttemptOutput { conflicts: vec![json!({})], ..AttemptOutput::default() };
+        let entries: Vec<TraceEntry<'_>> = vec![
             (0, None, Some(planned(&[("good", "orbit"), ("bad", "shop")]))),
             (1, None, Some(Note::SourceRead(Box::new(read)))),
             (10, Some("good"), Some(Note::AttemptStarted(Box::default()))),
             (12, Some("bad"), Some(Note::AttemptStarted(Box::default()))),
             (500, Some("good"), None),
             (530, Some("good"), Some(Note::PatchWritten(patch.clone()))),
-            (540, Some("good"), Some(ended(Outcome::Succeeded, Work::default()))),
-            (600, Some("bad"), Some(ended(Outcome::Failed, Work::default()))),
-            (610, None, Some(Note::Integrating(Integrating { units: vec!["good".into()], ..Integrating::default() }))),
-            (640, Some("good"), Some(integrated(Integration::Accepted, None))),
-            (650, Some(super::super::PASS), Some(Note::AttemptStarted(Box::default()))),
-            (800, Some(super::super::PASS), None),
-            (820, Some(super::super::PASS), Some(Note::PatchWritten(patch))),
-            (850, Some(super::super::PASS), Some(ended(Outcome::Succeeded, work))),
-            (860, Some(super::super::PASS), Some(integrated(Integration::Noop, None))),
-            (900, None, Some(Note::Saved(Saved { commit: Some("c0ffee".into()), paths, ..Saved::default() }))),
+            (540, Some("good"), Some(ended(AttemptOutcome::Succeeded, AttemptOutput::default()))),
+            (600, Some("bad"), Some(ended(AttemptOutcome::Failed, AttemptOutput::default()))),
+            (
+                610,
+                None,
+                Some(Note::IntegrationStarted(IntegrationStarted {
+                    units: vec!["good".into()],
+                    ..IntegrationStarted::default()
+                })),
+            ),
+            (640, Some("good"), Some(integrated(PatchResult::Accepted, None))),
+            (650, Some(super::super::RECONCILE_KEY), Some(Note::AttemptStarted(Box::default()))),
+            (800, Some(super::super::RECONCILE_KEY), None),
+            (820, Some(super::super::RECONCILE_KEY), Some(Note::PatchWritten(patch))),
+            (850, Some(super::super::RECONCILE_KEY), Some(ended(AttemptOutcome::Succeeded, work))),
+            (860, Some(super::super::RECONCILE_KEY), Some(integrated(PatchResult::Noop, None))),
+            (900, None, Some(Note::RunSaved(RunSaved { commit: Some("c0ffee".into()), paths, ..RunSaved::default() }))),
             (910, None, Some(Note::RunEnded(RunEnded { outcome: "partial".into(), ..RunEnded::default() }))),
         ];
         trace_of(&entries)
     }
 
     #[test]
-    fn a_run_is_traced_in_the_steps_of_ktx() {
+    fn run_trace_has_the_steps_of_ktx() {
         let lines = traced();
         let steps: Vec<String> = lines
             .iter()
@@ -271,7 +286,7 @@ mod tests {
 
     /// KTX's profile adds up what has a duration, by phase, and takes whatever names a unit for a work unit.
     #[test]
-    fn the_profile_of_ktx_finds_the_units_slowest() {
+    fn ktx_profile_ranks_units_slowest() {
         let mut phases: BTreeMap<String, u64> = BTreeMap::new();
         let mut units = BTreeSet::new();
         for line in traced() {
@@ -297,14 +312,14 @@ mod tests {
     }
 
     /// Commit and failed units of the last line of each connection.
-    fn summaries(entries: &[TapeEntry<'_>]) -> Vec<(Value, Value)> {
+    fn summaries(entries: &[TraceEntry<'_>]) -> Vec<(Value, Value)> {
         let lines = trace_of(entries);
         let last = lines.iter().filter(|line| line["event"] == "ingest_finished");
         last.map(|line| (line["data"]["commitSha"].clone(), line["data"]["failedWorkUnits"].clone())).collect()
     }
 
     fn saved(commit: Option<&str>) -> Option<Note> {
-        Some(Note::Saved(Saved { commit: commit.map(str::to_owned), ..Saved::default() }))
+        Some(Note::RunSaved(RunSaved { commit: commit.map(str::to_owned), ..RunSaved::default() }))
     }
 
     fn done() -> Option<Note> {
@@ -327,9 +342,9 @@ mod tests {
 
     #[test]
     fn failed_units_are_those_whose_last_attempt_or_patch_failed() {
-        let attempt = |outcome| Some(ended(outcome, Work::default()));
+        let attempt = |outcome| Some(ended(outcome, AttemptOutput::default()));
         let refused = Verdict {
-            outcome: Outcome::Failed,
+            outcome: AttemptOutcome::Failed,
             stop: StopReason::Natural,
             cause: crate::tape::note::Cause::Completed,
             reason: "unknown source".into(),
@@ -337,27 +352,27 @@ mod tests {
         };
         let units =
             [("good", "orbit"), ("bad", "orbit"), ("retried", "orbit"), ("refused", "shop"), ("mended", "shop")];
-        let mut entries: Vec<TapeEntry<'_>> = vec![
+        let mut entries: Vec<TraceEntry<'_>> = vec![
             (0, None, Some(planned(&units))),
-            (1, Some("good"), attempt(Outcome::Succeeded)),
-            (2, Some("bad"), attempt(Outcome::Failed)),
-            (3, Some("retried"), attempt(Outcome::Failed)),
-            (4, Some("refused"), attempt(Outcome::Succeeded)),
-            (5, Some("mended"), attempt(Outcome::Succeeded)),
-            (6, Some("refused"), Some(integrated(Integration::SemanticConflict, Some(refused.clone())))),
-            (7, Some("mended"), Some(integrated(Integration::TextualConflict, Some(refused)))),
-            (8, Some(super::super::PASS), attempt(Outcome::Failed)),
+            (1, Some("good"), attempt(AttemptOutcome::Succeeded)),
+            (2, Some("bad"), attempt(AttemptOutcome::Failed)),
+            (3, Some("retried"), attempt(AttemptOutcome::Failed)),
+            (4, Some("refused"), attempt(AttemptOutcome::Succeeded)),
+            (5, Some("mended"), attempt(AttemptOutcome::Succeeded)),
+            (6, Some("refused"), Some(integrated(PatchResult::SemanticConflict, Some(refused.clone())))),
+            (7, Some("mended"), Some(integrated(PatchResult::TextualConflict, Some(refused)))),
+            (8, Some(super::super::RECONCILE_KEY), attempt(AttemptOutcome::Failed)),
         ];
-        let failed = |entries: &[TapeEntry<'_>]| {
+        let failed = |entries: &[TraceEntry<'_>]| {
             let failed = summaries(entries).into_iter().map(|(_, failed)| failed);
             failed.collect::<Vec<_>>()
         };
         entries.push((9, None, done()));
         assert_eq!(failed(&entries), [json!(["bad", "retried"]), json!(["mended", "refused"])]);
         entries.pop();
-        entries.push((10, Some("retried"), attempt(Outcome::Succeeded)));
-        entries.push((11, Some("mended"), attempt(Outcome::Succeeded)));
-        entries.push((12, Some("mended"), Some(integrated(Integration::Accepted, None))));
+        entries.push((10, Some("retried"), attempt(AttemptOutcome::Succeeded)));
+        entries.push((11, Some("mended"), attempt(AttemptOutcome::Succeeded)));
+        entries.push((12, Some("mended"), Some(integrated(PatchResult::Accepted, None))));
         entries.push((13, None, done()));
         assert_eq!(failed(&entries), [json!(["bad"]), json!(["refused"])], "the reconcile step is not a unit");
     }

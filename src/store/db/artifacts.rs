@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use rusqlite::{Transaction, params};
 
-use super::{Db, DbError, Fault, past};
+use super::{Db, DbError, DbFault, prior_runs};
 use crate::{store::rows::ArtifactRow, tape::RunId};
 
 /// The last thing that an earlier run did to an artifact because of a raw file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PastArtifact {
+pub struct ArtifactHistory {
     /// The run.
     pub run: String,
     /// What it did.
@@ -19,18 +19,18 @@ pub struct PastArtifact {
 impl Db {
     /// By connection and raw file, what the newest run did to each artifact; with `before`, only runs that began before
     /// that one.
-    pub fn past_artifacts(
+    pub fn prior_artifacts(
         &self,
         before: Option<RunId>,
-    ) -> Result<HashMap<(String, String), Vec<PastArtifact>>, DbError> {
+    ) -> Result<HashMap<(String, String), Vec<ArtifactHistory>>, DbError> {
         let read = || -> Result<_, rusqlite::Error> {
             // SQLite takes the other columns from the row that holds the maximum.
             let mut statement = self.connection.prepare_cached(
                 "SELECT connection, path, target, target_connection, key, change, max(run) FROM artifacts
                  WHERE run < ?1 GROUP BY connection, path, target, target_connection, key",
             )?;
-            let mut rows = statement.query([past::end(before)])?;
-            let mut found: HashMap<(String, String), Vec<PastArtifact>> = HashMap::new();
+            let mut rows = statement.query([prior_runs::upper_bound(before)])?;
+            let mut found: HashMap<(String, String), Vec<ArtifactHistory>> = HashMap::new();
             while let Some(row) = rows.next()? {
                 let artifact = ArtifactRow {
                     connection: row.get(0)?,
@@ -41,15 +41,19 @@ impl Db {
                     change: row.get(5)?,
                 };
                 let key = (artifact.connection.clone(), artifact.path.clone());
-                found.entry(key).or_default().push(PastArtifact { run: row.get(6)?, row: artifact });
+                found.entry(key).or_default().push(ArtifactHistory { run: row.get(6)?, row: artifact });
             }
             Ok(found)
         };
-        read().map_err(|error| Fault::from(error).told(&self.path))
+        read().map_err(|error| DbFault::from(error).into_db_error(&self.path))
     }
 }
 
-pub(super) fn write(transaction: &Transaction<'_>, run: &str, row: &ArtifactRow) -> Result<(), rusqlite::Error> {
+pub(super) fn write_artifact(
+    transaction: &Transaction<'_>,
+    run: &str,
+    row: &ArtifactRow,
+) -> Result<(), rusqlite::Error> {
     let sql = "INSERT OR REPLACE INTO artifacts VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
     let columns = params![run, row.connection, row.path, row.target, row.target_connection, row.key, row.change];
     transaction.prepare_cached(sql)?.execute(columns)?;

@@ -1,6 +1,6 @@
 //! What the index holds of the artifacts of a run: what its units wrote, by the raw files that it rests on.
 
-use crate::run::{report::PASS, state::RunState};
+use crate::run::{report::RECONCILE_KEY, state::RunState};
 
 /// An artifact that a unit wrote from a raw file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct ArtifactRow {
 
 /// The artifacts of a run that reached the project. An action of a unit that names no raw files rests on all of the unit's;
 /// the reconcile step is of no connection, so it names them as `connection/path`.
-pub(super) fn rows(state: &RunState) -> Vec<ArtifactRow> {
+pub(super) fn artifact_rows(state: &RunState) -> Vec<ArtifactRow> {
     let mut rows = Vec::new();
     for unit in &state.units {
         let Some(work) = state.work(unit).filter(|_| !state.is_unsaved(unit)) else { continue };
@@ -32,7 +32,7 @@ pub(super) fn rows(state: &RunState) -> Vec<ArtifactRow> {
                     let paths = named.unwrap_or(&planned.raw_files).iter();
                     paths.map(|path| (planned.connection.as_str(), path.as_str())).collect()
                 }
-                None if unit.key.as_str() == PASS => {
+                None if unit.key.as_str() == RECONCILE_KEY => {
                     named.into_iter().flatten().filter_map(|path| path.split_once('/')).collect()
                 }
                 None => Vec::new(),
@@ -40,10 +40,10 @@ pub(super) fn rows(state: &RunState) -> Vec<ArtifactRow> {
             rows.extend(paths.into_iter().map(|(connection, path)| ArtifactRow {
                 connection: connection.to_owned(),
                 path: path.to_owned(),
-                target: action.target.word().to_owned(),
+                target: action.target.as_str().to_owned(),
                 target_connection: action.target_connection_id.clone().unwrap_or_default(),
                 key: action.key.clone(),
-                change: action.change.word().to_owned(),
+                change: action.change.as_str().to_owned(),
             }));
         }
     }
@@ -53,10 +53,10 @@ pub(super) fn rows(state: &RunState) -> Vec<ArtifactRow> {
             rows.extend(action.raw_paths.iter().flatten().map(|path| ArtifactRow {
                 connection: connection.clone(),
                 path: path.clone(),
-                target: action.target.word().to_owned(),
+                target: action.target.as_str().to_owned(),
                 target_connection: connection.clone(),
                 key: action.key.clone(),
-                change: action.change.word().to_owned(),
+                change: action.change.as_str().to_owned(),
             }));
         }
     }
@@ -69,52 +69,53 @@ mod tests {
 
     use super::*;
     use crate::{
-        run::state::{TakenOver, Unit, UnitStatus},
+        run::state::{PriorPatch, UnitState, UnitStatus},
         tape::{
             RunId,
             note::{
-                Continues, Earlier, Integration, PlannedUnit, Reused, RunPlanned, Work,
-                work::{Change, MemoryAction, Target},
+                AttemptOutput, ContinuedRun, PatchResult, PlannedUnit, PriorUnitSummary, ReusedSuccess, RunPlanned,
+                attempt_output::{ArtifactChange, ArtifactTarget, MemoryAction},
             },
         },
     };
 
     #[test]
-    fn what_an_earlier_run_left_in_a_patch_is_written_by_the_run_that_saves_it() {
+    fn prior_patch_is_attributed_to_the_run_that_saves_it() {
         let action = MemoryAction {
-            target: Target::Wiki,
-            change: Change::Created,
+            target: ArtifactTarget::Wiki,
+            change: ArtifactChange::Created,
             key: "terms".into(),
             detail: String::new(),
             target_connection_id: None,
             raw_paths: None,
         };
         let state = |patch: Option<&str>, saved| {
-            let work = Work { actions: vec![action.clone()], ..Work::default() };
+            let work = AttemptOutput { actions: vec![action.clone()], ..AttemptOutput::default() };
             let patch = patch.map(str::to_owned);
-            let reused = Some(Reused { attempt: 1, budget: false, content: Default::default(), patch, work });
+            let reused = Some(ReusedSuccess { attempt: 1, budget: false, content: Default::default(), patch, work });
             let run = RunId(uuid::Uuid::from_u128(1));
-            let units = BTreeMap::from([("juice".into(), Earlier { run, attempts: 1, cost_usd: None, reused })]);
+            let units =
+                BTreeMap::from([("juice".into(), PriorUnitSummary { run, attempts: 1, cost_usd: None, reused })]);
             let continues =
-                Some(Continues { run, outcome: None, cost_usd: None, units, unreconciled: BTreeMap::new() });
+                Some(ContinuedRun { run, outcome: None, cost_usd: None, units, unreconciled: BTreeMap::new() });
             let planned = PlannedUnit { raw_files: vec!["juice.md".into()], ..PlannedUnit::default() };
             let mut state = RunState {
                 planned: Some(Arc::new(RunPlanned { continues, ..RunPlanned::default() })),
-                units: vec![Unit {
+                units: vec![UnitState {
                     key: "juice".into(),
                     planned: Some(Arc::new(planned)),
                     status: UnitStatus::Reused,
                     attempts: Vec::new(),
                     retry_at: None,
-                    holding: Default::default(),
+                    hold_mode: Default::default(),
                 }],
                 ..RunState::default()
             };
-            state.taken_over.insert(
+            state.prior_patches.insert(
                 "juice".into(),
-                TakenOver { result: Integration::Accepted, verdict: None, saved, shared: Arc::default() },
+                PriorPatch { result: PatchResult::Accepted, verdict: None, saved, shared: Arc::default() },
             );
-            rows(&state)
+            artifact_rows(&state)
         };
         let found = state(Some("0001.patch"), true);
         assert_eq!((found.len(), found[0].path.as_str(), found[0].key.as_str()), (1, "juice.md", "terms"));

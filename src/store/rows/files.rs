@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::{
-    run::state::{RunState, Unit, UnitStatus},
+    run::state::{RunState, UnitState, UnitStatus},
     tape::note::SourceRead,
 };
 
@@ -32,40 +32,40 @@ pub enum FileState {
     /// A unit that is made of it failed, ran out of turns or was stopped.
     Failed,
     /// Its units did not come to an end, or one of them was left out, or none is made of it.
-    Open,
+    Unfinished,
     /// It was gone, and that was dealt with.
-    Gone,
+    Evicted,
 }
 
 impl FileState {
     /// The word for it.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Processed => "processed",
             Self::Failed => "failed",
-            Self::Open => "open",
-            Self::Gone => "gone",
+            Self::Unfinished => "open",
+            Self::Evicted => "gone",
         }
     }
 }
 
 /// The files of a run. Later rows of one file replace earlier ones.
-pub(super) fn rows(state: &RunState) -> Vec<FileRow> {
+pub(super) fn file_rows(state: &RunState) -> Vec<FileRow> {
     let mut rows = Vec::new();
     for source in &state.sources {
-        let units: Vec<&Unit> = state.units.iter().filter(|unit| is_of(unit, source)).collect();
+        let units: Vec<&UnitState> = state.units.iter().filter(|unit| belongs_to(unit, source)).collect();
         let mut owners: HashMap<&str, FileState> = HashMap::new();
         for unit in &units {
             for path in unit.planned.iter().flat_map(|planned| &planned.raw_files) {
                 let owner = owners.entry(path).or_insert(FileState::Processed);
-                *owner = worse(*owner, became(state, unit));
+                *owner = worst_of(*owner, unit_file_state(state, unit));
             }
         }
         // As in KTX: a file that no unit is made of counts once everything around it succeeded.
-        let all = units.iter().map(|unit| became(state, unit)).reduce(worse);
+        let all = units.iter().map(|unit| unit_file_state(state, unit)).reduce(worst_of);
         let loose = match all {
             Some(FileState::Processed) if source.complete => FileState::Processed,
-            _ => FileState::Open,
+            _ => FileState::Unfinished,
         };
         let open: HashSet<&str> = source.open.iter().map(String::as_str).collect();
         rows.extend(source.files.iter().map(|file| FileRow {
@@ -75,7 +75,7 @@ pub(super) fn rows(state: &RunState) -> Vec<FileRow> {
             sha256: Some(file.sha256.clone()),
             bytes: Some(file.bytes),
             state: match owners.get(file.path.as_str()) {
-                Some(owner) if open.contains(file.path.as_str()) => worse(*owner, FileState::Open),
+                Some(owner) if open.contains(file.path.as_str()) => worst_of(*owner, FileState::Unfinished),
                 owner => owner.copied().unwrap_or(loose),
             },
         }));
@@ -87,39 +87,39 @@ pub(super) fn rows(state: &RunState) -> Vec<FileRow> {
             path: path.clone(),
             sha256: None,
             bytes: None,
-            state: FileState::Gone,
+            state: FileState::Evicted,
         }));
     }
     rows
 }
 
-fn is_of(unit: &Unit, source: &SourceRead) -> bool {
+fn belongs_to(unit: &UnitState, source: &SourceRead) -> bool {
     unit.planned
         .as_ref()
         .is_some_and(|planned| planned.connection == source.connection && planned.adapter == source.adapter)
 }
 
-fn became(state: &RunState, unit: &Unit) -> FileState {
+fn unit_file_state(state: &RunState, unit: &UnitState) -> FileState {
     match unit.status {
         // A success that was never put into the project is none that the next plan may count on.
-        status if !status.is_unfinished() && state.is_unsaved(unit) => FileState::Open,
+        status if !status.is_retryable() && state.is_unsaved(unit) => FileState::Unfinished,
         // Whatever an earlier run did with it, its unit has to come back.
-        UnitStatus::Failed | UnitStatus::Budget | UnitStatus::Stopped => FileState::Failed,
+        UnitStatus::Failed | UnitStatus::BudgetExhausted | UnitStatus::Stopped => FileState::Failed,
         UnitStatus::Succeeded | UnitStatus::Reused => FileState::Processed,
         UnitStatus::Queued
-        | UnitStatus::Untried
+        | UnitStatus::NotStarted
         | UnitStatus::Running
         | UnitStatus::Silent
         | UnitStatus::Held
         | UnitStatus::Waiting
-        | UnitStatus::Interrupted => FileState::Open,
+        | UnitStatus::Interrupted => FileState::Unfinished,
     }
 }
 
-fn worse(a: FileState, b: FileState) -> FileState {
+fn worst_of(a: FileState, b: FileState) -> FileState {
     match (a, b) {
         (FileState::Failed, _) | (_, FileState::Failed) => FileState::Failed,
-        (FileState::Open, _) | (_, FileState::Open) => FileState::Open,
+        (FileState::Unfinished, _) | (_, FileState::Unfinished) => FileState::Unfinished,
         _ => FileState::Processed,
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::work::MemoryAction;
+use super::attempt_output::MemoryAction;
 
 /// A connection as a run found it. Stands after the plan, once for each connection that was cut into units.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,7 +36,7 @@ pub struct SourceRead {
 /// Sources of the semantic layer that follow from raw files alone: KTX's deterministic projection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Projected {
+pub struct SourcesProjected {
     /// The connection of the sources. An older record has one note about all connections, which names none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connection: Option<String>,
@@ -55,7 +55,7 @@ pub struct Projected {
     pub reason: Option<String>,
 }
 
-impl Projected {
+impl SourcesProjected {
     /// Whether it is about the sources of `connection`.
     pub fn is_of(&self, connection: Option<&str>) -> bool {
         match &self.connection {
@@ -68,10 +68,10 @@ impl Projected {
     }
 }
 
-impl fmt::Display for Projected {
+impl fmt::Display for SourcesProjected {
     /// One sentence.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const NAMED: usize = 8;
+        const MAX_NAMED: usize = 8;
         if let Some(reason) = &self.reason {
             let of = self.connection.as_deref().map(|connection| format!(" for {connection}")).unwrap_or_default();
             return write!(f, "the sources of semantic models are not written{of}: {reason}");
@@ -80,8 +80,8 @@ impl fmt::Display for Projected {
             return f.write_str("no source of semantic models had to be written before the units");
         }
         let (count, plural) = (self.actions.len(), if self.actions.len() == 1 { "" } else { "s" });
-        let names: Vec<&str> = self.actions.iter().take(NAMED).map(|action| action.key.as_str()).collect();
-        let more = count.saturating_sub(NAMED);
+        let names: Vec<&str> = self.actions.iter().take(MAX_NAMED).map(|action| action.key.as_str()).collect();
+        let more = count.saturating_sub(MAX_NAMED);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         write!(f, "{count} source{plural} of semantic models written before the units: {}{more}", names.join(", "))?;
         self.commit.as_deref().map_or(Ok(()), |commit| write!(f, ", commit {}", commit.get(..7).unwrap_or(commit)))
@@ -141,7 +141,7 @@ pub struct FileRead {
 /// What came of files that are gone was decided, so that no later plan lists them again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Evicted {
+pub struct FilesEvicted {
     /// Connection id.
     pub connection: String,
     /// Adapter that cut it.

@@ -2,101 +2,106 @@
 
 use tokio::sync::mpsc;
 
-use super::{Act, App};
+use super::{App, HostRequest};
 use crate::{
     tape::Seq,
     tui::{
-        effect::{Command, Effect},
-        handout, load, seek, text,
+        effect::{RunCommand, ScreenEffect},
+        export, load, text, text_search,
     },
 };
 
 /// Most bytes that a terminal takes for its clipboard.
-const CLIPBOARD: usize = 74_000;
+const MAX_CLIPBOARD_BYTES: usize = 74_000;
 
 impl App {
-    pub(super) fn perform(&mut self, effect: Effect) -> Option<Act> {
+    pub(super) fn perform(&mut self, effect: ScreenEffect) -> Option<HostRequest> {
         match effect {
-            Effect::Quit => return Some(Act::Quit),
-            Effect::Suspend => return Some(Act::Suspend),
-            Effect::Mouse(ours) => return Some(Act::Mouse(ours)),
-            Effect::Redraw => return Some(Act::Clear),
-            Effect::Copy { text, what } => return self.copy(text, &what),
-            Effect::CopyEntries { seqs, what } => return self.copy_entries(&seqs, &what),
-            Effect::CopySection { line } => {
+            ScreenEffect::Quit => return Some(HostRequest::Quit),
+            ScreenEffect::Suspend => return Some(HostRequest::Suspend),
+            ScreenEffect::Mouse(ours) => return Some(HostRequest::Mouse(ours)),
+            ScreenEffect::Redraw => return Some(HostRequest::Clear),
+            ScreenEffect::Copy { text, what } => return self.copy(text, &what),
+            ScreenEffect::CopyEntries { seqs, what } => return self.copy_entries(&seqs, &what),
+            ScreenEffect::CopySection { line } => {
                 let section = self.cache.document().and_then(|document| document.section(line));
                 match section.and_then(|section| Some((section.what, section.text.clone()?))) {
                     Some((what, text)) => return self.copy(text.to_string(), what),
-                    None => self.model.say("there is nothing to copy here"),
+                    None => self.model.show_message("there is nothing to copy here"),
                 }
             }
-            Effect::CopyName { row, text, what } => {
-                let named = row.and_then(|(seq, block)| load::named(&mut self.timeline, seq, block));
+            ScreenEffect::CopyName { row, text, what } => {
+                let named = row.and_then(|(seq, block)| load::call_target(&mut self.timeline, seq, block));
                 return match named {
                     Some((what, text)) => self.copy(text, what),
                     None => self.copy(text, what),
                 };
             }
-            Effect::HandOut(wish) => match handout::collect(&mut self.timeline, &wish, self.cache.document()) {
-                Ok(handout) => {
-                    if handout.cut {
-                        self.model.say(format!("{} was too long; only its beginning was handed out", wish.what));
+            ScreenEffect::Export(wish) => {
+                match export::build_export(&mut self.timeline, &wish, self.cache.document()) {
+                    Ok(handout) => {
+                        if handout.is_truncated {
+                            self.model
+                                .show_message(format!("{} was too long; only its beginning was handed out", wish.what));
+                        }
+                        return Some(HostRequest::OpenExport(handout));
                     }
-                    return Some(Act::HandOut(handout));
+                    Err(error) => self.model.show_message(error),
                 }
-                Err(error) => self.model.say(error),
-            },
-            Effect::Command(command) => self.command(command),
-            Effect::Go(moment) => self.go(moment),
-            Effect::Scrub(moment) => self.scrub = Some(moment),
-            Effect::Step(step) => self.step(&step),
-            Effect::Until(condition) => self.until(condition),
-            Effect::SetPace(pace) => self.set_pace(pace),
-            Effect::Find(find) => self.search = Some(seek::Search::new(find)),
+            }
+            ScreenEffect::Command(command) => self.command(command),
+            ScreenEffect::Seek(moment) => self.seek_when_read(moment),
+            ScreenEffect::Scrub(moment) => self.pending_scrub = Some(moment),
+            ScreenEffect::Step(step) => self.step(&step),
+            ScreenEffect::RunUntil(condition) => self.run_until(condition),
+            ScreenEffect::SetPace(pace) => self.set_pace(pace),
+            ScreenEffect::Find(find) => self.search = Some(text_search::TextSearch::new(find)),
         }
         None
     }
 
-    fn copy_entries(&mut self, seqs: &[Seq], what: &str) -> Option<Act> {
+    fn copy_entries(&mut self, seqs: &[Seq], what: &str) -> Option<HostRequest> {
         let (mut lines, mut all) = (Vec::new(), 0);
         for seq in seqs {
-            let line = load::read_head(&mut self.timeline, *seq, CLIPBOARD, |arrived, size| {
+            let line = load::read_head(&mut self.timeline, *seq, MAX_CLIPBOARD_BYTES, |arrived, size| {
                 all += size;
                 // Of what is too large nothing is kept.
-                (all <= CLIPBOARD as u64).then(|| String::from_utf8_lossy(arrived.body.bytes()).into_owned())
+                (all <= MAX_CLIPBOARD_BYTES as u64).then(|| String::from_utf8_lossy(arrived.body.bytes()).into_owned())
             });
             match line {
                 Ok(line) => lines.extend(line),
                 Err(error) => {
-                    self.model.say(error);
+                    self.model.show_message(error);
                     return None;
                 }
             }
         }
-        if all > CLIPBOARD as u64 { self.refuse(what, all) } else { self.copy(lines.join("\n"), what) }
+        if all > MAX_CLIPBOARD_BYTES as u64 { self.refuse(what, all) } else { self.copy(lines.join("\n"), what) }
     }
 
-    fn refuse(&mut self, what: &str, size: u64) -> Option<Act> {
+    fn refuse(&mut self, what: &str, size: u64) -> Option<HostRequest> {
         let size = text::size(size);
-        self.model.say(format!("{what} is too large for the clipboard: {size}"));
+        self.model.show_message(format!("{what} is too large for the clipboard: {size}"));
         None
     }
 
-    fn copy(&mut self, text: String, what: &str) -> Option<Act> {
+    fn copy(&mut self, text: String, what: &str) -> Option<HostRequest> {
         let size = text::size(text.len() as u64);
-        if text.len() > CLIPBOARD {
+        if text.len() > MAX_CLIPBOARD_BYTES {
             return self.refuse(what, text.len() as u64);
         }
-        self.model.say(format!("copied {what}, {size}"));
-        Some(Act::Copy(text))
+        self.model.show_message(format!("copied {what}, {size}"));
+        Some(HostRequest::Copy(text))
     }
 
-    fn command(&mut self, command: Command) {
+    fn command(&mut self, command: RunCommand) {
         let Some(commands) = &self.commands else { return };
         match commands.try_send(command) {
             Ok(()) => {}
-            Err(mpsc::error::TrySendError::Full(_)) => self.model.say("the run is busy; try again"),
-            Err(mpsc::error::TrySendError::Closed(_)) => self.model.say("the run is over; it takes no more orders"),
+            Err(mpsc::error::TrySendError::Full(_)) => self.model.show_message("the run is busy; try again"),
+            Err(mpsc::error::TrySendError::Closed(_)) => {
+                self.model.show_message("the run is over; it takes no more orders")
+            }
         }
     }
 }

@@ -2,87 +2,92 @@
 
 use std::time::Duration;
 
-use super::{App, Dirty, Msg, Pace, Progress};
+use super::{App, Playback, PollStatus, RedrawPriority, ScreenMessage};
 
 /// Bytes of a slice of folding: small enough that a key never waits long.
-const SLICES: (usize, usize) = (64 * 1024, 4 * 1024 * 1024);
+const FOLD_SLICE_BYTES: (usize, usize) = (64 * 1024, 4 * 1024 * 1024);
 /// How long a slice may take.
 const SLICE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(3));
 
 impl App {
     /// True when there is work that needs no event.
     pub fn is_busy(&self) -> bool {
-        if self.scrub.is_some() || self.search.is_some() || self.walk.is_some() || !self.indexed || self.unread {
+        if self.pending_scrub.is_some()
+            || self.search.is_some()
+            || self.goal_watch.is_some()
+            || !self.indexed
+            || self.has_unread
+        {
             return true;
         }
-        match self.model.pace {
-            Pace::Follow | Pace::Hold => self.progress == Progress::More,
-            Pace::Scaled(_) => self.is_next_due() || self.progress == Progress::More,
-            Pace::Full => true,
+        match self.model.playback {
+            Playback::Follow | Playback::Paused => self.progress == PollStatus::More,
+            Playback::Speed(_) => self.is_next_due() || self.progress == PollStatus::More,
+            Playback::Unthrottled => true,
         }
     }
 
     /// One slice of work.
     pub fn work(&mut self) {
-        if self.scrub.is_some() {
-            self.settle_scrub();
+        if self.pending_scrub.is_some() {
+            self.apply_scrub();
             return;
         }
         if let Some(search) = &mut self.search {
             if let Some(place) = search.slice(&mut self.timeline, &self.cache) {
                 self.search = None;
-                self.input(Msg::Found(place));
+                self.input(ScreenMessage::SearchFinished(place));
             }
             return;
         }
-        if self.unread {
-            self.read_on();
+        if self.has_unread {
+            self.read_more();
             return;
         }
         let begun = std::time::Instant::now();
-        match self.model.pace {
-            _ if self.walk.is_some() => self.walk(self.slice),
-            Pace::Scaled(_) if self.is_next_due() => self.play(),
+        match self.model.playback {
+            _ if self.goal_watch.is_some() => self.goal_seek_slice(self.slice),
+            Playback::Speed(_) if self.is_next_due() => self.play(),
             _ if !self.indexed => self.index(),
-            Pace::Follow => self.fold(self.slice),
-            Pace::Full => self.play(),
-            Pace::Scaled(_) | Pace::Hold => self.scout(),
+            Playback::Follow => self.fold(self.slice),
+            Playback::Unthrottled => self.play(),
+            Playback::Speed(_) | Playback::Paused => self.prefetch_slice(),
         }
         let took = begun.elapsed();
         if took < SLICE.0 {
-            self.slice = (self.slice * 2).min(SLICES.1);
+            self.slice = (self.slice * 2).min(FOLD_SLICE_BYTES.1);
         } else if took > SLICE.1 {
-            self.slice = (self.slice / 2).max(SLICES.0);
+            self.slice = (self.slice / 2).max(FOLD_SLICE_BYTES.0);
         }
     }
 
     /// Finds where entries begin, many times faster than they are folded: how much there is, is soon told.
     fn index(&mut self) {
-        match self.timeline.look_ahead(self.slice) {
-            Ok(Progress::More) => {}
-            Ok(Progress::Waiting | Progress::End) => self.indexed = true,
+        match self.timeline.scan_ahead(self.slice) {
+            Ok(PollStatus::More) => {}
+            Ok(PollStatus::Waiting | PollStatus::End) => self.indexed = true,
             Err(error) => {
                 self.indexed = true;
-                self.model.say(error.to_string());
+                self.model.show_message(error.to_string());
             }
         }
-        self.facts();
-        self.limiter.mark(Dirty::Soon);
+        self.refresh_facts();
+        self.limiter.mark(RedrawPriority::Soon);
     }
 
     pub(super) fn fold(&mut self, bytes: usize) {
-        let before = self.timeline.story().state.entries;
+        let before = self.timeline.view().state.entries;
         match self.timeline.advance(bytes, &mut |_| {}) {
             Ok(progress) => self.progress = progress,
             Err(error) => {
-                self.progress = Progress::End;
-                self.shown.broken = Some(error.to_string());
+                self.progress = PollStatus::End;
+                self.shown.read_error = Some(error.to_string());
             }
         }
-        if self.timeline.story().state.entries != before || self.progress != Progress::More {
-            self.changed = self.moment.now;
-            self.facts();
-            self.limiter.mark(Dirty::Soon);
+        if self.timeline.view().state.entries != before || self.progress != PollStatus::More {
+            self.changed = self.clock.now;
+            self.refresh_facts();
+            self.limiter.mark(RedrawPriority::Soon);
         }
     }
 }

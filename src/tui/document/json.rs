@@ -4,11 +4,11 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use super::{CHUNK, FoldId, Role, Writer, cut};
+use super::{CHUNK, FoldId, LayoutWriter, StyleRole, char_boundary};
 
 /// JSON that is being laid out.
 #[derive(Clone, Debug)]
-pub struct Pretty {
+pub struct JsonFormatter {
     json: Arc<str>,
     /// Number of this text in its document.
     pub(super) part: Option<u32>,
@@ -21,7 +21,7 @@ pub struct Pretty {
     string: Option<(String, usize)>,
 }
 
-impl Pretty {
+impl JsonFormatter {
     /// Everything is shown.
     pub fn unfolded(json: impl Into<Arc<str>>) -> Self {
         Self::folded(json, usize::MAX, usize::MAX)
@@ -35,7 +35,7 @@ impl Pretty {
     }
 
     /// Lays out a little more. False when nothing is left.
-    pub(super) fn step(&mut self, writer: &mut Writer, turned: &BTreeSet<FoldId>) -> bool {
+    pub(super) fn step(&mut self, writer: &mut LayoutWriter, turned: &BTreeSet<FoldId>) -> bool {
         let until = writer.cost.saturating_add(CHUNK);
         while writer.cost < until {
             if self.string.is_some() {
@@ -56,7 +56,7 @@ impl Pretty {
         self.at += rest.len() - rest.trim_start().len();
     }
 
-    fn token(&mut self, writer: &mut Writer, turned: &BTreeSet<FoldId>) -> bool {
+    fn token(&mut self, writer: &mut LayoutWriter, turned: &BTreeSet<FoldId>) -> bool {
         let json = Arc::clone(&self.json);
         let rest = &json[self.at..];
         let Some(first) = rest.as_bytes().first() else { return false };
@@ -67,19 +67,19 @@ impl Pretty {
             b'}' | b']' => {
                 self.stack.pop();
                 writer.new_line(self.stack.len());
-                writer.put(Role::Dim, &rest[..1]);
+                writer.put(StyleRole::Dim, &rest[..1]);
                 self.at += 1;
                 self.skip_white();
             }
             b',' => {
-                writer.put(Role::Dim, ",");
+                writer.put(StyleRole::Dim, ",");
                 writer.new_line(self.stack.len());
                 self.key = self.stack.last().copied().unwrap_or_default();
                 self.at += 1;
                 self.skip_white();
             }
             b':' => {
-                writer.put(Role::Dim, ": ");
+                writer.put(StyleRole::Dim, ": ");
                 self.key = false;
                 self.at += 1;
                 self.skip_white();
@@ -96,7 +96,7 @@ impl Pretty {
             _ => {
                 let end = rest.find([',', '}', ']', ':', '"', '{', '[', '\n']).unwrap_or(rest.len()).max(1);
                 let end = (end..=rest.len()).find(|end| rest.is_char_boundary(*end)).unwrap_or(rest.len());
-                writer.put(Role::JsonValue, rest[..end].trim_end());
+                writer.put(StyleRole::JsonValue, rest[..end].trim_end());
                 self.at += end;
                 self.skip_white();
             }
@@ -104,12 +104,12 @@ impl Pretty {
         true
     }
 
-    fn open(&mut self, writer: &mut Writer, rest: &str, turned: &BTreeSet<FoldId>) {
+    fn open(&mut self, writer: &mut LayoutWriter, rest: &str, turned: &BTreeSet<FoldId>) {
         let object = rest.starts_with('{');
         let close = if object { '}' } else { ']' };
         let after = rest[1..].trim_start();
         if after.starts_with(close) {
-            writer.put(Role::Dim, if object { "{}" } else { "[]" });
+            writer.put(StyleRole::Dim, if object { "{}" } else { "[]" });
             self.at += rest.len() - after.len() + 1;
             self.skip_white();
             return;
@@ -122,37 +122,37 @@ impl Pretty {
             let by_itself = depth >= self.fold.0 && rest.len() > self.fold.1 && long();
             writer.document.folds.insert(writer.document.lines.len(), id);
             if by_itself != turned.contains(&id) {
-                let extent = extent(rest.as_bytes()).unwrap_or(Extent { len: rest.len(), members: None });
+                let extent = extent(rest.as_bytes()).unwrap_or(ValueExtent { len: rest.len(), members: None });
                 writer.cost += extent.len / 16;
                 let [first, last] = if object { ["{", "}"] } else { ["[", "]"] };
-                writer.put(Role::Dim, first);
-                writer.put(Role::Paused, &extent.words(object));
-                writer.put(Role::Dim, last);
+                writer.put(StyleRole::Dim, first);
+                writer.put(StyleRole::Paused, &extent.summary(object));
+                writer.put(StyleRole::Dim, last);
                 self.at += extent.len;
                 self.skip_white();
                 return;
             }
         }
-        writer.put(Role::Dim, &rest[..1]);
+        writer.put(StyleRole::Dim, &rest[..1]);
         self.stack.push(object);
         self.key = object;
         writer.new_line(self.stack.len());
         self.at += rest.len() - after.len();
     }
 
-    fn role(&self) -> Role {
-        if self.key { Role::JsonKey } else { Role::JsonText }
+    fn role(&self) -> StyleRole {
+        if self.key { StyleRole::JsonKey } else { StyleRole::JsonText }
     }
 
     /// A string shows its text, with real line breaks in values.
-    fn more_of_string(&mut self, writer: &mut Writer) {
+    fn more_of_string(&mut self, writer: &mut LayoutWriter) {
         let (role, depth) = (self.role(), self.stack.len());
         let Some((text, at)) = &mut self.string else { return };
         let rest = &text[*at..];
         let end = memchr::memchr(b'\n', rest.as_bytes());
         let line = end.map_or(rest, |end| &rest[..end]);
         if line.len() > CHUNK {
-            let end = cut(line, CHUNK);
+            let end = char_boundary(line, CHUNK);
             writer.put(role, &line[..end]);
             *at += end;
             return;
@@ -161,7 +161,7 @@ impl Pretty {
         match end {
             Some(end) => {
                 *at += end + 1;
-                if role == Role::JsonText {
+                if role == StyleRole::JsonText {
                     writer.new_line(depth + 1);
                 } else {
                     writer.put(role, "\\n");
@@ -176,14 +176,14 @@ impl Pretty {
 }
 
 /// How long a value is, and how many members it has.
-struct Extent {
+struct ValueExtent {
     len: usize,
     /// `None` when the value is cut off.
     members: Option<usize>,
 }
 
-impl Extent {
-    fn words(&self, object: bool) -> String {
+impl ValueExtent {
+    fn summary(&self, object: bool) -> String {
         let what = match (object, self.members) {
             (true, Some(1)) => "field",
             (true, _) => "fields",
@@ -196,7 +196,7 @@ impl Extent {
 }
 
 /// The extent of the object or array at the beginning of `bytes`, if its end is there.
-fn extent(bytes: &[u8]) -> Option<Extent> {
+fn extent(bytes: &[u8]) -> Option<ValueExtent> {
     let (mut depth, mut members, mut at) = (0_usize, 1, 0);
     while let Some(byte) = bytes.get(at) {
         match byte {
@@ -208,7 +208,7 @@ fn extent(bytes: &[u8]) -> Option<Extent> {
             b'}' | b']' => {
                 depth -= 1;
                 if depth == 0 {
-                    return Some(Extent { len: at + 1, members: Some(members) });
+                    return Some(ValueExtent { len: at + 1, members: Some(members) });
                 }
             }
             b',' if depth == 1 => members += 1,

@@ -4,19 +4,19 @@
 
 use pulldown_cmark::{CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 
-use super::{Piece, Role};
+use super::{DocumentBlock, StyleRole};
 
 /// Longest text that is rendered; a longer one is shown as it is written.
-const MOST: usize = 256 * 1024;
+const MAX_BYTES: usize = 256 * 1024;
 /// Columns of a level of a list.
 const STEP: usize = 2;
 
 /// The lines of `text`.
-pub(super) fn pieces(text: &str) -> Vec<Piece> {
-    if text.len() > MOST {
-        return vec![Piece::text(Role::Text, text)];
+pub(super) fn markdown_blocks(text: &str) -> Vec<DocumentBlock> {
+    if text.len() > MAX_BYTES {
+        return vec![DocumentBlock::text(StyleRole::Text, text)];
     }
-    let mut page = Page::default();
+    let mut page = MarkdownRenderer::default();
     for event in
         Parser::new_ext(text, Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS)
     {
@@ -27,13 +27,13 @@ pub(super) fn pieces(text: &str) -> Vec<Piece> {
 }
 
 #[derive(Default)]
-struct Page {
-    pieces: Vec<Piece>,
-    runs: Vec<(Role, String)>,
+struct MarkdownRenderer {
+    pieces: Vec<DocumentBlock>,
+    spans: Vec<(StyleRole, String)>,
     /// Numbers of the lists that are open; `None` for bullets.
     lists: Vec<Option<u64>>,
     /// The sign of the item that begins here.
-    sign: Option<String>,
+    item_marker: Option<String>,
     quotes: usize,
     strong: usize,
     heading: bool,
@@ -41,22 +41,22 @@ struct Page {
     /// Where the open link leads.
     link: Option<String>,
     /// Cells of the table row that is open.
-    cells: Option<Vec<(Role, String)>>,
+    cells: Option<Vec<(StyleRole, String)>>,
     /// Something stands above, so that a block needs a gap.
     started: bool,
 }
 
-impl Page {
+impl MarkdownRenderer {
     fn event(&mut self, event: Event<'_>) {
         match event {
             Event::Start(tag) => self.start(tag),
             Event::End(tag) => self.end(tag),
             Event::Text(text) if self.code => self.code_lines(&text),
             Event::Text(text) => self.push(self.role(), &text),
-            Event::Code(code) => self.push(Role::JsonText, &code),
+            Event::Code(code) => self.push(StyleRole::JsonText, &code),
             Event::Html(html) | Event::InlineHtml(html) => {
                 for line in html.split_inclusive('\n') {
-                    self.push(Role::Text, line.trim_end_matches('\n'));
+                    self.push(StyleRole::Text, line.trim_end_matches('\n'));
                     if line.ends_with('\n') {
                         self.end_line();
                     }
@@ -65,39 +65,39 @@ impl Page {
             Event::SoftBreak => self.push(self.role(), " "),
             Event::HardBreak => self.end_line(),
             Event::Rule => {
-                self.gap();
-                self.push(Role::Dim, "───");
+                self.blank_line();
+                self.push(StyleRole::Dim, "───");
                 self.end_line();
             }
-            Event::TaskListMarker(done) => self.push(Role::Dim, if done { "[x] " } else { "[ ] " }),
+            Event::TaskListMarker(done) => self.push(StyleRole::Dim, if done { "[x] " } else { "[ ] " }),
             Event::FootnoteReference(name) | Event::InlineMath(name) | Event::DisplayMath(name) => {
-                self.push(Role::Text, &name);
+                self.push(StyleRole::Text, &name);
             }
         }
     }
 
-    fn role(&self) -> Role {
-        if self.strong > 0 || self.heading { Role::Strong } else { Role::Text }
+    fn role(&self) -> StyleRole {
+        if self.strong > 0 || self.heading { StyleRole::Strong } else { StyleRole::Text }
     }
 
     fn start(&mut self, tag: Tag<'_>) {
         match tag {
-            Tag::Paragraph if self.sign.is_none() => self.gap(),
+            Tag::Paragraph if self.item_marker.is_none() => self.blank_line(),
             Tag::Heading { level, .. } => {
-                self.gap();
+                self.blank_line();
                 self.heading = true;
-                self.push(Role::Dim, &format!("{} ", "#".repeat(depth(level))));
+                self.push(StyleRole::Dim, &format!("{} ", "#".repeat(depth(level))));
             }
             Tag::BlockQuote(_) => {
-                self.gap();
+                self.blank_line();
                 self.quotes += 1;
             }
             Tag::CodeBlock(kind) => {
-                self.gap();
+                self.blank_line();
                 if let CodeBlockKind::Fenced(language) = kind
                     && !language.is_empty()
                 {
-                    self.push(Role::Dim, &language);
+                    self.push(StyleRole::Dim, &language);
                     self.end_line();
                 }
                 self.code = true;
@@ -105,13 +105,13 @@ impl Page {
             Tag::List(first) => {
                 self.end_line();
                 if self.lists.is_empty() {
-                    self.gap();
+                    self.blank_line();
                 }
                 self.lists.push(first);
             }
             Tag::Item => {
                 self.end_line();
-                self.sign = Some(match self.lists.last_mut() {
+                self.item_marker = Some(match self.lists.last_mut() {
                     Some(Some(number)) => {
                         *number += 1;
                         format!("{}. ", *number - 1)
@@ -119,10 +119,10 @@ impl Page {
                     _ => "• ".to_owned(),
                 });
             }
-            Tag::Table(_) => self.gap(),
+            Tag::Table(_) => self.blank_line(),
             Tag::TableHead | Tag::TableRow => self.cells = Some(Vec::new()),
             Tag::TableCell if self.cells.as_ref().is_some_and(|cells| !cells.is_empty()) => {
-                self.push(Role::Dim, " │ ");
+                self.push(StyleRole::Dim, " │ ");
             }
             Tag::Strong | Tag::Emphasis => self.strong += 1,
             Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. } => self.link = Some(dest_url.into_string()),
@@ -151,20 +151,20 @@ impl Page {
             }
             TagEnd::Item => {
                 self.end_line();
-                self.sign = None;
+                self.item_marker = None;
             }
             TagEnd::TableHead => {
                 self.end_row();
-                self.push(Role::Dim, "───");
+                self.push(StyleRole::Dim, "───");
                 self.end_line();
             }
             TagEnd::TableRow => self.end_row(),
             TagEnd::Strong | TagEnd::Emphasis => self.strong = self.strong.saturating_sub(1),
             TagEnd::Link | TagEnd::Image => {
                 if let Some(to) = self.link.take()
-                    && self.runs.last().is_none_or(|(_, text)| *text != to)
+                    && self.spans.last().is_none_or(|(_, text)| *text != to)
                 {
-                    self.push(Role::Dim, &format!(" ({to})"));
+                    self.push(StyleRole::Dim, &format!(" ({to})"));
                 }
             }
             _ => {}
@@ -173,21 +173,21 @@ impl Page {
 
     fn end_row(&mut self) {
         if let Some(cells) = self.cells.take() {
-            self.runs = cells;
+            self.spans = cells;
             self.end_line();
         }
     }
 
     fn code_lines(&mut self, text: &str) {
         for line in text.split_inclusive('\n') {
-            self.push(Role::Dim, "  ");
-            self.push(Role::JsonText, line.trim_end_matches('\n'));
+            self.push(StyleRole::Dim, "  ");
+            self.push(StyleRole::JsonText, line.trim_end_matches('\n'));
             self.end_line();
         }
     }
 
-    fn push(&mut self, role: Role, text: &str) {
-        let runs = self.cells.as_mut().unwrap_or(&mut self.runs);
+    fn push(&mut self, role: StyleRole, text: &str) {
+        let runs = self.cells.as_mut().unwrap_or(&mut self.spans);
         match runs.last_mut() {
             Some((last, run)) if *last == role => run.push_str(text),
             _ => runs.push((role, text.to_owned())),
@@ -195,34 +195,34 @@ impl Page {
     }
 
     /// An empty line before a block, unless it is the first one.
-    fn gap(&mut self) {
+    fn blank_line(&mut self) {
         self.end_line();
         if std::mem::replace(&mut self.started, true) && self.lists.is_empty() {
-            self.pieces.push(Piece::Gap);
+            self.pieces.push(DocumentBlock::BlankLine);
         }
     }
 
     fn end_line(&mut self) {
-        if self.runs.is_empty() {
+        if self.spans.is_empty() {
             return;
         }
-        let mut runs = std::mem::take(&mut self.runs);
+        let mut runs = std::mem::take(&mut self.spans);
         let level = self.lists.len().saturating_sub(1) * STEP;
         let (mut indent, mut hang) = (level, level);
         if !self.lists.is_empty() {
-            let sign = self.sign.take();
+            let sign = self.item_marker.take();
             hang += STEP;
             match sign {
-                Some(sign) => runs.insert(0, (Role::Dim, sign)),
+                Some(sign) => runs.insert(0, (StyleRole::Dim, sign)),
                 None => indent = hang,
             }
         }
         if self.quotes > 0 {
-            runs.insert(0, (Role::Dim, "▏ ".repeat(self.quotes)));
+            runs.insert(0, (StyleRole::Dim, "▏ ".repeat(self.quotes)));
             hang += STEP * self.quotes;
         }
         self.started = true;
-        self.pieces.push(Piece::Runs { indent, hang, runs });
+        self.pieces.push(DocumentBlock::Spans { indent, hang, runs });
     }
 }
 

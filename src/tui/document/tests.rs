@@ -6,7 +6,7 @@ use unicode_width::UnicodeWidthStr as _;
 use super::*;
 
 fn shown(json: &str, width: u16) -> String {
-    let mut writer = Writer::new(width);
+    let mut writer = LayoutWriter::new(width);
     writer.json(json);
     let document = writer.finish();
     (0..document.lines.len()).map(|line| document.text(line) + "\n").collect()
@@ -19,25 +19,25 @@ fn json_is_indented_and_strings_are_read() {
 }
 
 #[test]
-fn the_beginning_of_a_value_is_enough() {
+fn truncated_value_is_laid_out() {
     insta::assert_snapshot!(shown(r#"{"type":"user","content":[{"text":"cut of"#, 40));
 }
 
 #[test]
-fn hostile_strings_are_shown_and_not_obeyed() {
+fn hostile_strings_are_escaped() {
     let json = r#"{"\u001b[2J":"\u202ebidi","lone":"\ud800","tab":"a\tb"}"#;
     insta::assert_snapshot!(shown(json, 60));
 }
 
-fn laid(pieces: Vec<Piece>, width: u16, budget: usize) -> Document {
-    let mut layout = Layout::new(pieces, BTreeSet::new(), width);
+fn laid(pieces: Vec<DocumentBlock>, width: u16, budget: usize) -> LaidOutDocument {
+    let mut layout = DocumentLayout::new(pieces, BTreeSet::new(), width);
     while !layout.is_complete() {
         layout.step(budget);
     }
     layout.document().clone()
 }
 
-fn read(pieces: Vec<Piece>, width: u16) -> String {
+fn read(pieces: Vec<DocumentBlock>, width: u16) -> String {
     let document = laid(pieces, width, usize::MAX);
     (0..document.lines.len()).map(|line| document.text(line) + "\n").collect()
 }
@@ -47,27 +47,27 @@ fn markdown_is_read_without_its_marks() {
     let text = "# Net revenue\n\nIt is **gross** minus `refunds`, see [the page](https://example.com/a).\n\n\
         1. first point that is long enough to go on in a second row\n2. second\n   - nested\n\n\
         > quoted\n\n```sql\nselect  1\n  from t\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n---\nlast <b>tag</b>";
-    insta::assert_snapshot!(read(vec![Piece::Markdown { text: text.into() }], 40));
+    insta::assert_snapshot!(read(vec![DocumentBlock::Markdown { text: text.into() }], 40));
 }
 
 #[test]
-fn what_changed_is_shown_with_what_stands_beside_it() {
+fn diff_shows_changes_with_context() {
     let old: String = (0..20).map(|line| format!("line {line}\n")).collect();
     let new = old.replace("line 10\n", "line ten\nand more\n").replace("line 19\n", "line 19");
-    insta::assert_snapshot!(read(change::pieces(&old, &new), 40));
-    assert_eq!(change::count(&old, &new), (2, 1));
-    assert_eq!(read(change::pieces("a\r\n", "a\r\n"), 40), "nothing differs\n");
+    insta::assert_snapshot!(read(text_diff::diff_blocks(&old, &new), 40));
+    assert_eq!(text_diff::count(&old, &new), (2, 1));
+    assert_eq!(read(text_diff::diff_blocks("a\r\n", "a\r\n"), 40), "nothing differs\n");
 }
 
 #[test]
-fn large_values_are_folded_until_somebody_turns_them_over() {
+fn large_values_are_folded_until_toggled() {
     let json = format!(r#"{{"small":[1,2],"large":{{"text":"{}","n":[1]}},"end":true}}"#, "x".repeat(100));
-    let piece = || vec![Piece::Json(Pretty::folded(json.as_str(), 1, 50))];
+    let piece = || vec![DocumentBlock::Json(JsonFormatter::folded(json.as_str(), 1, 50))];
     let document = laid(piece(), 60, usize::MAX);
     let all: String = (0..document.lines.len()).map(|line| document.text(line) + "\n").collect();
     insta::assert_snapshot!(all);
     let (line, fold) = document.folds.iter().find(|(line, _)| document.text(**line).contains("large")).unwrap();
-    let mut layout = Layout::new(piece(), BTreeSet::from([*fold]), 60);
+    let mut layout = DocumentLayout::new(piece(), BTreeSet::from([*fold]), 60);
     layout.step(usize::MAX);
     assert_eq!(layout.document().text(*line), r#"  "large": {"#);
     assert!(layout.is_complete());
@@ -76,7 +76,8 @@ fn large_values_are_folded_until_somebody_turns_them_over() {
 #[test]
 fn a_result_of_megabytes_is_laid_out_in_slices() {
     let json = serde_json::json!({"result": "one line of text\n".repeat(150_000), "long": "y".repeat(300_000)});
-    let mut layout = Layout::new(vec![Piece::Json(Pretty::unfolded(json.to_string()))], BTreeSet::new(), 80);
+    let mut layout =
+        DocumentLayout::new(vec![DocumentBlock::Json(JsonFormatter::unfolded(json.to_string()))], BTreeSet::new(), 80);
     let (mut steps, mut lines) = (0, 0);
     while !layout.is_complete() {
         layout.step(64 * 1024);
@@ -91,7 +92,7 @@ fn a_result_of_megabytes_is_laid_out_in_slices() {
 
 #[test]
 fn an_escape_that_is_longer_than_the_line_is_broken() {
-    let document = laid(vec![Piece::text(Role::Text, "\u{1face}\u{e0100}")], 1, usize::MAX);
+    let document = laid(vec![DocumentBlock::text(StyleRole::Text, "\u{1face}\u{e0100}")], 1, usize::MAX);
     let lines: Vec<String> = (0..document.lines.len()).map(|line| document.text(line)).collect();
     assert_eq!(lines, ["\u{1face}\\u", "{e01", "00}"]);
 }
@@ -101,11 +102,11 @@ proptest! {
     fn any_text_is_laid_out_within_the_width(text in any::<String>(), width in 1..60_u16) {
         let text: Arc<str> = text.into();
         let pieces = vec![
-            Piece::section("s", None),
-            Piece::Json(Pretty::folded(Arc::clone(&text), 1, 4)),
-            Piece::text(Role::Text, Arc::clone(&text)),
-            Piece::Markdown { text: Arc::clone(&text) },
-            Piece::fact("name", Role::Text, text.to_string()),
+            DocumentBlock::section("s", None),
+            DocumentBlock::Json(JsonFormatter::folded(Arc::clone(&text), 1, 4)),
+            DocumentBlock::text(StyleRole::Text, Arc::clone(&text)),
+            DocumentBlock::Markdown { text: Arc::clone(&text) },
+            DocumentBlock::fact("name", StyleRole::Text, text.to_string()),
         ];
         let document = laid(pieces, width, usize::MAX);
         for line in 0..document.lines.len() {
@@ -115,21 +116,21 @@ proptest! {
     }
 
     #[test]
-    fn slices_give_the_same_as_one_go(
+    fn sliced_layout_equals_layout_in_one_step(
         text in prop::collection::vec(prop_oneof![Just("{\"a\":["), Just("漢字"), Just("e\u{301}"), Just("\\n\""), Just("]},"), Just("# x\n")], 0..60),
         budget in 1..200_usize,
     ) {
         let text: Arc<str> = text.concat().into();
         let pieces = || vec![
-            Piece::Json(Pretty::unfolded(Arc::clone(&text))),
-            Piece::text(Role::Text, Arc::clone(&text)),
-            Piece::Markdown { text: Arc::clone(&text) },
+            DocumentBlock::Json(JsonFormatter::unfolded(Arc::clone(&text))),
+            DocumentBlock::text(StyleRole::Text, Arc::clone(&text)),
+            DocumentBlock::Markdown { text: Arc::clone(&text) },
         ];
         prop_assert_eq!(laid(pieces(), 30, budget), laid(pieces(), 30, usize::MAX));
     }
 
     #[test]
-    fn every_value_ends(depth in 0..200_usize) {
+    fn layout_terminates_at_any_depth(depth in 0..200_usize) {
         let deep = "[".repeat(depth) + &"]".repeat(depth);
         let lines = shown(&deep, 20);
         prop_assert!(lines.lines().all(|line| line.width() <= 20));

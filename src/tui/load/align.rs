@@ -10,11 +10,11 @@ use similar::{Algorithm, DiffOp, capture_diff_slices_deadline};
 use crate::run::state::RowEnd;
 
 /// After this the alignment takes what it has, which is still right but may not be the shortest.
-const PATIENCE: Duration = Duration::from_millis(60);
+const ALIGN_TIMEOUT: Duration = Duration::from_millis(60);
 
 /// A call, as far as it is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Call {
+pub struct AlignedCall {
     /// Its row.
     pub row: usize,
     /// Its tool.
@@ -31,18 +31,18 @@ pub struct Call {
 
 /// Two calls that stand side by side, or one that stands alone. Rows of left and right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pair {
+pub struct CallPair {
     /// Row of the older attempt.
     pub left: Option<usize>,
     /// Row of the newer one.
     pub right: Option<usize>,
     /// How they compare.
-    pub how: How,
+    pub difference: CallDifference,
 }
 
 /// How two calls compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum How {
+pub enum CallDifference {
     /// Nothing differs.
     Same,
     /// The same call brought another result.
@@ -52,21 +52,21 @@ pub enum How {
     /// The same tool with other arguments.
     Arguments,
     /// Only the older attempt made it.
-    Left,
+    OnlyLeft,
     /// Only the newer one did.
-    Right,
+    OnlyRight,
 }
 
 /// Every call of both, in order.
-pub fn align(left: &[Call], right: &[Call]) -> Vec<Pair> {
-    let actions = |calls: &[Call]| calls.iter().map(|call| call.action).collect::<Vec<_>>();
-    let until = Instant::now().checked_add(PATIENCE);
+pub fn align(left: &[AlignedCall], right: &[AlignedCall]) -> Vec<CallPair> {
+    let actions = |calls: &[AlignedCall]| calls.iter().map(|call| call.action).collect::<Vec<_>>();
+    let until = Instant::now().checked_add(ALIGN_TIMEOUT);
     let ops = capture_diff_slices_deadline(Algorithm::Myers, &actions(left), &actions(right), until);
     let mut pairs = Vec::with_capacity(left.len().max(right.len()));
     for op in ops {
         let (olds, news) = (&left[op.old_range()], &right[op.new_range()]);
         match op {
-            DiffOp::Equal { .. } => pairs.extend(olds.iter().zip(news).map(|(old, new)| both(old, new))),
+            DiffOp::Equal { .. } => pairs.extend(olds.iter().zip(news).map(|(old, new)| paired(old, new))),
             DiffOp::Delete { .. } | DiffOp::Insert { .. } | DiffOp::Replace { .. } => replaced(&mut pairs, olds, news),
         }
     }
@@ -74,35 +74,35 @@ pub fn align(left: &[Call], right: &[Call]) -> Vec<Pair> {
 }
 
 /// Calls that differ: those of one tool are set side by side as long as the order of both stays.
-fn replaced(pairs: &mut Vec<Pair>, olds: &[Call], mut news: &[Call]) {
+fn replaced(pairs: &mut Vec<CallPair>, olds: &[AlignedCall], mut news: &[AlignedCall]) {
     for old in olds {
         match news.iter().position(|new| new.tool == old.tool) {
             Some(place) => {
-                pairs.extend(news[..place].iter().map(alone_right));
-                pairs.push(both(old, &news[place]));
+                pairs.extend(news[..place].iter().map(right_only));
+                pairs.push(paired(old, &news[place]));
                 news = &news[place + 1..];
             }
-            None => pairs.push(Pair { left: Some(old.row), right: None, how: How::Left }),
+            None => pairs.push(CallPair { left: Some(old.row), right: None, difference: CallDifference::OnlyLeft }),
         }
     }
-    pairs.extend(news.iter().map(alone_right));
+    pairs.extend(news.iter().map(right_only));
 }
 
-fn alone_right(call: &Call) -> Pair {
-    Pair { left: None, right: Some(call.row), how: How::Right }
+fn right_only(call: &AlignedCall) -> CallPair {
+    CallPair { left: None, right: Some(call.row), difference: CallDifference::OnlyRight }
 }
 
-fn both(old: &Call, new: &Call) -> Pair {
+fn paired(old: &AlignedCall, new: &AlignedCall) -> CallPair {
     let how = if (old.action, old.input) != (new.action, new.input) {
-        How::Arguments
+        CallDifference::Arguments
     } else if old.end != new.end {
-        How::Outcome
+        CallDifference::Outcome
     } else if old.result != new.result {
-        How::Result
+        CallDifference::Result
     } else {
-        How::Same
+        CallDifference::Same
     };
-    Pair { left: Some(old.row), right: Some(new.row), how }
+    CallPair { left: Some(old.row), right: Some(new.row), difference: how }
 }
 
 #[cfg(test)]
@@ -112,23 +112,23 @@ mod tests {
     use super::*;
 
     /// Calls by letters: `a` a call, `A` the same call with other arguments, `x` a call of the tool of `y`.
-    fn calls(text: &str) -> Vec<Call> {
+    fn calls(text: &str) -> Vec<AlignedCall> {
         let call = |(row, char): (usize, char)| {
             let action = u64::from(char.to_ascii_lowercase());
             let tool = if matches!(char, 'x' | 'y') { 0 } else { action };
-            Call { row, tool, action, input: u64::from(char), end: RowEnd::Ok, result: Some(1) }
+            AlignedCall { row, tool, action, input: u64::from(char), end: RowEnd::Ok, result: Some(1) }
         };
         text.chars().enumerate().map(call).collect()
     }
 
     fn shown(left: &str, right: &str) -> String {
-        let sign = |pair: &Pair| match pair.how {
-            How::Same => '=',
-            How::Result => '~',
-            How::Outcome => '!',
-            How::Arguments => '/',
-            How::Left => '<',
-            How::Right => '>',
+        let sign = |pair: &CallPair| match pair.difference {
+            CallDifference::Same => '=',
+            CallDifference::Result => '~',
+            CallDifference::Outcome => '!',
+            CallDifference::Arguments => '/',
+            CallDifference::OnlyLeft => '<',
+            CallDifference::OnlyRight => '>',
         };
         align(&calls(left), &calls(right)).iter().map(sign).collect()
     }
@@ -150,13 +150,13 @@ mod tests {
         let (left, mut right) = (calls("ab"), calls("ab"));
         right[0].result = Some(2);
         right[1].end = RowEnd::Failed;
-        let hows: Vec<_> = align(&left, &right).iter().map(|pair| pair.how).collect();
-        assert_eq!(hows, [How::Result, How::Outcome]);
+        let hows: Vec<_> = align(&left, &right).iter().map(|pair| pair.difference).collect();
+        assert_eq!(hows, [CallDifference::Result, CallDifference::Outcome]);
     }
 
     proptest! {
         #[test]
-        fn every_call_stands_once_and_in_order(left in "[abcdxyAB]{0,30}", right in "[abcdxyAB]{0,30}") {
+        fn alignment_keeps_every_call_once_and_in_order(left in "[abcdxyAB]{0,30}", right in "[abcdxyAB]{0,30}") {
             let pairs = align(&calls(&left), &calls(&right));
             let lefts: Vec<_> = pairs.iter().filter_map(|pair| pair.left).collect();
             let rights: Vec<_> = pairs.iter().filter_map(|pair| pair.right).collect();

@@ -5,19 +5,19 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use super::{SHOWN, bytes, change, parts, read, read_head};
+use super::{MAX_SHOWN_BYTES, bytes, entry_blocks, file_change, read, read_head};
 use crate::{
-    decode::{self, Block, Raw, line::Init},
+    decode::{self, MessageBlock, RawJson, line::InitLine},
     run::{
         Timeline,
-        state::{Attempt, Row, RowEnd, RowKind},
+        state::{AttemptState, RowEnd, RowKind, StreamRow},
     },
-    tape::{Body, Millis, Note, Seq, note::AttemptStarted},
+    tape::{EntryBody, Millis, Note, Seq, note::AttemptStarted},
     tui::{
-        cache::{Cache, Page},
-        document::{Piece, Pretty},
+        cache::{Cache, PanelPage},
+        document::{DocumentBlock, JsonFormatter},
         model::Panel,
-        theme::Role,
+        theme::StyleRole,
         view::{clock, latency},
     },
 };
@@ -31,13 +31,13 @@ const ABSENT: &str = "not on this record";
 const RAW_FOLD: (usize, usize) = (1, 400);
 
 /// The document of a panel.
-pub(super) fn pieces(timeline: &mut Timeline, cache: &Cache, page: &Page) -> Vec<Piece> {
-    let unit = timeline.story().state.units.get(page.unit).cloned();
+pub(super) fn panel_blocks(timeline: &mut Timeline, cache: &Cache, page: &PanelPage) -> Vec<DocumentBlock> {
+    let unit = timeline.view().state.units.get(page.unit).cloned();
     let Some((unit, attempt)) = unit.and_then(|unit| {
         let attempt = unit.attempts.get(page.attempt).cloned()?;
         Some((unit, attempt))
     }) else {
-        return vec![Piece::line(Role::Dim, "this unit has not run yet")];
+        return vec![DocumentBlock::line(StyleRole::Dim, "this unit has not run yet")];
     };
     match page.panel {
         Panel::Actions => match page.action {
@@ -45,78 +45,90 @@ pub(super) fn pieces(timeline: &mut Timeline, cache: &Cache, page: &Page) -> Vec
             None => Vec::new(),
         },
         Panel::Prompt => prompt(timeline, &attempt),
-        Panel::Isolation => evidence::pieces(timeline, cache, &attempt),
+        Panel::Isolation => evidence::isolation_blocks(timeline, cache, &attempt),
         Panel::Stderr => outcome::stderr(timeline, cache, &attempt),
         Panel::Verdict => outcome::verdict(timeline, cache, &unit, &attempt),
     }
 }
 
 /// Everything about one action.
-fn action(timeline: &mut Timeline, attempt: &Attempt, index: usize) -> Vec<Piece> {
-    let story = timeline.story();
-    let (entries, rows) = (story.state.entries, story.rows(attempt.lane));
+fn action(timeline: &mut Timeline, attempt: &AttemptState, index: usize) -> Vec<DocumentBlock> {
+    let story = timeline.view();
+    let (entries, rows) = (story.state.entries, story.rows(attempt.id));
     let Some(row) = rows.get(index).copied() else { return Vec::new() };
-    let before = index.checked_sub(1).and_then(|index| rows.get(index)).map(Row::first);
+    let before = index.checked_sub(1).and_then(|index| rows.get(index)).map(StreamRow::first);
     let last = row.last(entries).filter(|last| *last != row.first());
     let mut pieces = match row.kind {
         RowKind::Tool => call(timeline, attempt, index, &row, last),
-        RowKind::Text => said(timeline, &row, "text"),
-        RowKind::Thinking => said(timeline, &row, "thinking"),
+        RowKind::Text => text_blocks(timeline, &row, "text"),
+        RowKind::Thinking => text_blocks(timeline, &row, "thinking"),
         RowKind::Completed => answer(timeline, &row),
         RowKind::Denial | RowKind::Warning | RowKind::Notice | RowKind::Started | RowKind::Note => Vec::new(),
     };
     if !pieces.is_empty() {
-        pieces.push(Piece::Gap);
+        pieces.push(DocumentBlock::BlankLine);
     }
-    if timeline.source().origin().has_times {
+    if timeline.source().info().has_times {
         pieces.extend(timing(timeline, &row, last, before));
-        pieces.push(Piece::Gap);
+        pieces.push(DocumentBlock::BlankLine);
     }
     for (index, seq) in [Some(row.first()), last].into_iter().flatten().enumerate() {
         if index > 0 {
-            pieces.push(Piece::Gap);
+            pieces.push(DocumentBlock::BlankLine);
         }
         // Where the line is all there is, nothing of it is folded.
         let fold = if row.kind == RowKind::Tool { RAW_FOLD } else { (usize::MAX - 1, usize::MAX) };
-        let line = read_head(timeline, seq, SHOWN, |arrived, size| parts::line(seq, arrived, size, fold));
-        pieces.extend(line.unwrap_or_else(|error| vec![Piece::line(Role::Failed, error)]));
+        let line =
+            read_head(timeline, seq, MAX_SHOWN_BYTES, |arrived, size| entry_blocks::line(seq, arrived, size, fold));
+        pieces.extend(line.unwrap_or_else(|error| vec![DocumentBlock::line(StyleRole::Failed, error)]));
     }
     pieces
 }
 
-struct Called {
+struct CallDocument {
     id: String,
     /// The arguments of the model, where a person replaced them.
     replaced: Option<String>,
-    pieces: Vec<Piece>,
-    write: Option<change::Write>,
+    pieces: Vec<DocumentBlock>,
+    write: Option<file_change::FileWrite>,
 }
 
-fn call(timeline: &mut Timeline, attempt: &Attempt, index: usize, row: &Row, last: Option<Seq>) -> Vec<Piece> {
-    let entries = timeline.story().state.entries;
+fn call(
+    timeline: &mut Timeline,
+    attempt: &AttemptState,
+    index: usize,
+    row: &StreamRow,
+    last: Option<Seq>,
+) -> Vec<DocumentBlock> {
+    let entries = timeline.view().state.entries;
     let end = row.end(entries);
     let edited = super::edited(timeline, row.first(), row.block);
-    let begun = read_head(timeline, row.first(), SHOWN, |arrived, size| {
-        if is_cut(size) {
-            return Some(Called { id: String::new(), replaced: None, pieces: cut("call", size), write: None });
+    let begun = read_head(timeline, row.first(), MAX_SHOWN_BYTES, |arrived, size| {
+        if is_too_long(size) {
+            return Some(CallDocument {
+                id: String::new(),
+                replaced: None,
+                pieces: too_long_notice("call", size),
+                write: None,
+            });
         }
-        let line = decode::line(bytes(&arrived.body));
+        let line = decode::decode_line(bytes(&arrived.body));
         match super::blocks(&line).get(usize::from(row.block)) {
-            Some(Block::ToolUse(call)) => {
+            Some(MessageBlock::ToolUse(call)) => {
                 let model = call.input.map_or("{}", |input| input.0);
                 let replaced = edited.as_ref().map(|_| model.to_owned());
-                let call = super::ran(call, edited.as_deref());
+                let call = super::call_as_run(call, edited.as_deref());
                 let input: Arc<str> = call.input.map_or("{}", |input| input.0).into();
-                let mut facts = vec![(Role::Text, call.name.to_string()), (Role::Dim, call.id.to_string())];
+                let mut facts = vec![(StyleRole::Text, call.name.to_string()), (StyleRole::Dim, call.id.to_string())];
                 if edited.is_some() {
-                    facts.push((Role::Paused, "with the arguments of a person".to_owned()));
+                    facts.push((StyleRole::Paused, "with the arguments of a person".to_owned()));
                 }
-                let title = Piece::titled("arguments", "call".to_owned(), facts, Some(Arc::clone(&input)));
-                Some(Called {
+                let title = DocumentBlock::titled("arguments", "call".to_owned(), facts, Some(Arc::clone(&input)));
+                Some(CallDocument {
                     id: call.id.to_string(),
                     replaced,
-                    pieces: vec![title, Piece::Json(Pretty::folded(input, 3, 4096))],
-                    write: change::of(&call),
+                    pieces: vec![title, DocumentBlock::Json(JsonFormatter::folded(input, 3, 4096))],
+                    write: file_change::write_of(&call),
                 })
             }
             _ => None,
@@ -124,87 +136,95 @@ fn call(timeline: &mut Timeline, attempt: &Attempt, index: usize, row: &Row, las
     });
     let called = match begun {
         Ok(Some(called)) => called,
-        Ok(None) => Called {
+        Ok(None) => CallDocument {
             id: String::new(),
             replaced: None,
             pieces: vec![
-                Piece::section("call", None),
-                Piece::line(Role::Warning, "the call of this result is not on this record"),
+                DocumentBlock::section("call", None),
+                DocumentBlock::line(StyleRole::Warning, "the call of this result is not on this record"),
             ],
             write: None,
         },
-        Err(error) => return vec![Piece::line(Role::Failed, error)],
+        Err(error) => return vec![DocumentBlock::line(StyleRole::Failed, error)],
     };
     let decisions = decisions(timeline, attempt, row, last, &called);
     let mut pieces = called.pieces;
     pieces.extend(decisions);
     let told = result(timeline, row, last.unwrap_or_else(|| row.first()), &called.id, end);
     if let Some(write) = &called.write {
-        pieces.push(Piece::Gap);
-        pieces.extend(change::pieces(timeline, attempt.lane, index, write, end, told.original));
+        pieces.push(DocumentBlock::BlankLine);
+        pieces.extend(file_change::write_blocks(timeline, attempt.id, index, write, end, told.original));
     }
-    pieces.push(Piece::Gap);
+    pieces.push(DocumentBlock::BlankLine);
     pieces.extend(told.pieces);
     pieces
 }
 
 /// What a result says.
-struct Result {
-    pieces: Vec<Piece>,
+struct ResultDocument {
+    pieces: Vec<DocumentBlock>,
     /// The text before a write, where the result has it.
     original: Option<String>,
 }
 
-fn result(timeline: &mut Timeline, row: &Row, last: Seq, id: &str, end: RowEnd) -> Result {
+fn result(timeline: &mut Timeline, row: &StreamRow, last: Seq, id: &str, end: RowEnd) -> ResultDocument {
     let word = match end {
         RowEnd::Open => {
-            let waits =
-                vec![Piece::section("result", None), Piece::line(Role::Running, "none yet: the call is going on")];
-            return Result { pieces: waits, original: None };
+            let waits = vec![
+                DocumentBlock::section("result", None),
+                DocumentBlock::line(StyleRole::Running, "none yet: the call is going on"),
+            ];
+            return ResultDocument { pieces: waits, original: None };
         }
-        RowEnd::Ok => (Role::Succeeded, "ok".to_owned()),
-        RowEnd::Failed => (Role::Failed, "failed".to_owned()),
-        RowEnd::Denied => (Role::Denied, "denied".to_owned()),
+        RowEnd::Ok => (StyleRole::Succeeded, "ok".to_owned()),
+        RowEnd::Failed => (StyleRole::Failed, "failed".to_owned()),
+        RowEnd::Denied => (StyleRole::Denied, "denied".to_owned()),
         RowEnd::Declined => {
-            (Role::Warning, "declined: the tool did not do what was asked, and that is no failure".to_owned())
+            (StyleRole::Warning, "declined: the tool did not do what was asked, and that is no failure".to_owned())
         }
-        RowEnd::Cut => (Role::Stopped, "cut short by the end of the attempt".to_owned()),
+        RowEnd::Aborted => (StyleRole::Stopped, "cut short by the end of the attempt".to_owned()),
     };
-    let told = read_head(timeline, last, SHOWN, |arrived, size| {
-        if is_cut(size) {
-            let pieces = vec![Piece::titled("result", "result".to_owned(), vec![word], None), parts::too_large()];
-            return Result { pieces, original: None };
+    let told = read_head(timeline, last, MAX_SHOWN_BYTES, |arrived, size| {
+        if is_too_long(size) {
+            let pieces =
+                vec![DocumentBlock::titled("result", "result".to_owned(), vec![word], None), entry_blocks::too_large()];
+            return ResultDocument { pieces, original: None };
         }
         let raw = bytes(&arrived.body);
-        let line = decode::line(raw);
+        let line = decode::decode_line(raw);
         let id = (!id.is_empty()).then_some(id);
-        let Some(result) = parts::result_of(&line, id) else {
+        let Some(result) = entry_blocks::result_of(&line, id) else {
             let none = match last == row.first() {
                 true => "none on this record",
                 false => "none before the run ended",
             };
-            let pieces =
-                vec![Piece::titled("result", "result".to_owned(), vec![word], None), Piece::line(Role::Warning, none)];
-            return Result { pieces, original: None };
+            let pieces = vec![
+                DocumentBlock::titled("result", "result".to_owned(), vec![word], None),
+                DocumentBlock::line(StyleRole::Warning, none),
+            ];
+            return ResultDocument { pieces, original: None };
         };
         let text: Arc<str> = result.text().into();
-        let facts = vec![word, (Role::Dim, super::words::fact(result))];
-        let mut pieces = vec![Piece::titled("result", "result".to_owned(), facts, Some(Arc::clone(&text)))];
-        pieces.extend(parts::content(result));
-        Result { pieces, original: original(Raw(std::str::from_utf8(raw).unwrap_or("{}")), &text) }
+        let facts = vec![word, (StyleRole::Dim, super::row_text::result_size(result))];
+        let mut pieces = vec![DocumentBlock::titled("result", "result".to_owned(), facts, Some(Arc::clone(&text)))];
+        pieces.extend(entry_blocks::content(result));
+        ResultDocument { pieces, original: original(RawJson(std::str::from_utf8(raw).unwrap_or("{}")), &text) }
     });
-    told.unwrap_or_else(|error| Result { pieces: vec![Piece::line(Role::Failed, error)], original: None })
+    told.unwrap_or_else(|error| ResultDocument {
+        pieces: vec![DocumentBlock::line(StyleRole::Failed, error)],
+        original: None,
+    })
 }
 
 /// The text that was there before a write, where the result tells: empty for a new file.
-fn original(line: Raw<'_>, text: &str) -> Option<String> {
+fn original(line: RawJson<'_>, text: &str) -> Option<String> {
     let [stream, file] = line.pick(["tool_use_result", "toolUseResult"]);
     if let Some(structured) = stream.or(file) {
         let [original, kind] = structured.pick(["originalFile", "type"]);
-        if let Some(original) = original.and_then(Raw::as_str) {
+        if let Some(original) = original.and_then(RawJson::as_str) {
             return Some(original.into_owned());
         }
-        if kind.and_then(Raw::as_str).as_deref() == Some("create") {
+        if kind.and_then(RawJson::as_str).as_deref() == Some("create") {
             return Some(String::new());
         }
     }
@@ -212,28 +232,34 @@ fn original(line: Raw<'_>, text: &str) -> Option<String> {
 }
 
 /// What a person decided about the call while it waited.
-fn decisions(timeline: &mut Timeline, attempt: &Attempt, row: &Row, last: Option<Seq>, called: &Called) -> Vec<Piece> {
+fn decisions(
+    timeline: &mut Timeline,
+    attempt: &AttemptState,
+    row: &StreamRow,
+    last: Option<Seq>,
+    called: &CallDocument,
+) -> Vec<DocumentBlock> {
     /// Entries after a call among which decisions about it are looked for.
     const NEAR: usize = 400;
     let id = called.id.as_str();
     if id.is_empty() {
         return Vec::new();
     }
-    let entries = timeline.story().entries(attempt.lane);
+    let entries = timeline.view().entries(attempt.id);
     let from = entries.partition_point(|seq| u64::from(*seq) <= row.first().0);
     let until = last.map_or(entries.len(), |last| entries.partition_point(|seq| u64::from(*seq) < last.0));
     let between: Vec<_> = entries[from..until.max(from)].iter().take(NEAR).map(|seq| Seq(u64::from(*seq))).collect();
     let mut pieces = Vec::new();
     for seq in between {
         let told = read(timeline, seq, |arrived| {
-            let Body::Note(json) = arrived.body else { return None };
+            let EntryBody::Note(json) = arrived.body else { return None };
             match Note::parse(json) {
                 Note::CallHeld { tool_use_id, .. } if tool_use_id.as_deref() == Some(id) => {
                     Some((arrived.at, "held for a person".to_owned(), None))
                 }
                 Note::CallDecided { tool_use_id, input, decision, reason } if tool_use_id.as_deref() == Some(id) => {
                     let words =
-                        super::words::note(&Note::CallDecided { tool_use_id: None, decision, input: None, reason });
+                        super::row_text::note(&Note::CallDecided { tool_use_id: None, decision, input: None, reason });
                     Some((arrived.at, words, input.map(|input| input.to_string())))
                 }
                 _ => None,
@@ -241,12 +267,12 @@ fn decisions(timeline: &mut Timeline, attempt: &Attempt, row: &Row, last: Option
         });
         if let Ok(Some((at, words, input))) = told {
             if pieces.is_empty() {
-                pieces.push(Piece::Gap);
-                pieces.push(Piece::section("decisions", None));
+                pieces.push(DocumentBlock::BlankLine);
+                pieces.push(DocumentBlock::section("decisions", None));
             }
-            pieces.push(Piece::fact(&format!("+{}", clock(at)), Role::Paused, words));
+            pieces.push(DocumentBlock::fact(&format!("+{}", clock(at)), StyleRole::Paused, words));
             if let Some(input) = input {
-                pieces.extend(change::arguments(called.replaced.as_deref().unwrap_or("{}"), &input));
+                pieces.extend(file_change::arguments(called.replaced.as_deref().unwrap_or("{}"), &input));
             }
         }
     }
@@ -254,93 +280,94 @@ fn decisions(timeline: &mut Timeline, attempt: &Attempt, row: &Row, last: Option
 }
 
 /// True for a line that is too long to be taken apart for a view.
-fn is_cut(size: u64) -> bool {
-    size > SHOWN as u64
+fn is_too_long(size: u64) -> bool {
+    size > MAX_SHOWN_BYTES as u64
 }
 
-fn cut(what: &'static str, size: u64) -> Vec<Piece> {
-    let facts = vec![(Role::Dim, format!("in a line of {}", crate::tui::text::size(size)))];
-    vec![Piece::titled(what, what.to_owned(), facts, None), parts::too_large()]
+fn too_long_notice(what: &'static str, size: u64) -> Vec<DocumentBlock> {
+    let facts = vec![(StyleRole::Dim, format!("in a line of {}", crate::tui::text::size(size)))];
+    vec![DocumentBlock::titled(what, what.to_owned(), facts, None), entry_blocks::too_large()]
 }
 
 /// Text of the model.
-fn said(timeline: &mut Timeline, row: &Row, what: &'static str) -> Vec<Piece> {
-    let said = read_head(timeline, row.first(), SHOWN, |arrived, size| {
-        if is_cut(size) {
-            return cut(what, size);
+fn text_blocks(timeline: &mut Timeline, row: &StreamRow, what: &'static str) -> Vec<DocumentBlock> {
+    let said = read_head(timeline, row.first(), MAX_SHOWN_BYTES, |arrived, size| {
+        if is_too_long(size) {
+            return too_long_notice(what, size);
         }
-        let line = decode::line(bytes(&arrived.body));
+        let line = decode::decode_line(bytes(&arrived.body));
         match super::blocks(&line).get(usize::from(row.block)) {
-            Some(Block::Text(text) | Block::Thinking(text)) => {
-                let text: Arc<str> = text.read().into();
-                vec![Piece::section(what, Some(Arc::clone(&text))), Piece::Markdown { text }]
+            Some(MessageBlock::Text(text) | MessageBlock::Thinking(text)) => {
+                let text: Arc<str> = text.text().into();
+                vec![DocumentBlock::section(what, Some(Arc::clone(&text))), DocumentBlock::Markdown { text }]
             }
-            _ => vec![Piece::section(what, None), Piece::line(Role::Dim, "withheld")],
+            _ => vec![DocumentBlock::section(what, None), DocumentBlock::line(StyleRole::Dim, "withheld")],
         }
     });
-    said.unwrap_or_else(|error| vec![Piece::line(Role::Failed, error)])
+    said.unwrap_or_else(|error| vec![DocumentBlock::line(StyleRole::Failed, error)])
 }
 
 /// The result line of a session.
-fn answer(timeline: &mut Timeline, row: &Row) -> Vec<Piece> {
-    let answer = read_head(timeline, row.first(), SHOWN, |arrived, size| {
-        if is_cut(size) {
-            return Some(cut("answer", size));
+fn answer(timeline: &mut Timeline, row: &StreamRow) -> Vec<DocumentBlock> {
+    let answer = read_head(timeline, row.first(), MAX_SHOWN_BYTES, |arrived, size| {
+        if is_too_long(size) {
+            return Some(too_long_notice("answer", size));
         }
-        let line = decode::line(bytes(&arrived.body));
+        let line = decode::decode_line(bytes(&arrived.body));
         match &line.body {
-            decode::Body::Result(result) => result.result.as_deref().map(|text| {
+            decode::LineBody::Result(result) => result.result.as_deref().map(|text| {
                 let text: Arc<str> = text.into();
-                vec![Piece::section("answer", Some(Arc::clone(&text))), Piece::Markdown { text }]
+                vec![DocumentBlock::section("answer", Some(Arc::clone(&text))), DocumentBlock::Markdown { text }]
             }),
-            _ => Some(vec![Piece::line(Role::Warning, "the session ends here without a result line")]),
+            _ => Some(vec![DocumentBlock::line(StyleRole::Warning, "the session ends here without a result line")]),
         }
     });
     match answer {
         Ok(answer) => answer.unwrap_or_default(),
-        Err(error) => vec![Piece::line(Role::Failed, error)],
+        Err(error) => vec![DocumentBlock::line(StyleRole::Failed, error)],
     }
 }
 
-fn timing(timeline: &mut Timeline, row: &Row, last: Option<Seq>, before: Option<Seq>) -> Vec<Piece> {
+fn timing(timeline: &mut Timeline, row: &StreamRow, last: Option<Seq>, before: Option<Seq>) -> Vec<DocumentBlock> {
     let mut at = |seq: Seq| read_head(timeline, seq, 0, |arrived, _| arrived.at).ok();
     let Some(began) = at(row.first()) else { return Vec::new() };
     let (ended, before) = (last.and_then(&mut at), before.and_then(&mut at));
-    let started = timeline.source().origin().started_at;
+    let started = timeline.source().info().started_at;
     let point = |at: Millis| {
         let wall = started
             .and_then(|start| start.checked_add(jiff::SignedDuration::from_millis(i64::try_from(at.0).ok()?)).ok());
         let wall = wall.map(|wall| format!(" ({})", wall.strftime("%Y-%m-%d %H:%M:%S%.3fZ"))).unwrap_or_default();
         format!("+{}.{:03}{wall}", clock(at), at.0 % 1000)
     };
-    let mut pieces = vec![Piece::section("time", None), Piece::fact("began", Role::Text, point(began))];
+    let mut pieces =
+        vec![DocumentBlock::section("time", None), DocumentBlock::fact("began", StyleRole::Text, point(began))];
     if let Some(before) = before {
-        pieces.push(Piece::fact("after the last", Role::Text, latency(began.since(before))));
+        pieces.push(DocumentBlock::fact("after the last", StyleRole::Text, latency(began.since(before))));
     }
     if let Some(ended) = ended {
-        pieces.push(Piece::fact("ended", Role::Text, point(ended)));
-        pieces.push(Piece::fact("took", Role::Text, latency(ended.since(began))));
+        pieces.push(DocumentBlock::fact("ended", StyleRole::Text, point(ended)));
+        pieces.push(DocumentBlock::fact("took", StyleRole::Text, latency(ended.since(began))));
     }
     pieces
 }
 
 /// What the agent was told: the prompts that were sent, or the first words of the user.
-fn prompt(timeline: &mut Timeline, attempt: &Attempt) -> Vec<Piece> {
+fn prompt(timeline: &mut Timeline, attempt: &AttemptState) -> Vec<DocumentBlock> {
     if let Some(started) = started(timeline, attempt) {
-        let mut pieces = brought(timeline);
+        let mut pieces = project_instructions(timeline);
         pieces.extend(document("prompt", &started.prompt));
-        pieces.push(Piece::Gap);
+        pieces.push(DocumentBlock::BlankLine);
         pieces.extend(document("system prompt", &started.system_prompt));
         return pieces;
     }
     let mut pieces = Vec::new();
     for seq in prologue(timeline, attempt) {
         let told = read(timeline, seq, |arrived| {
-            let (Body::In(json) | Body::Out(json)) = arrived.body else { return None };
-            let line = decode::line(json);
-            let decode::Body::User(chat) = &line.body else { return None };
+            let (EntryBody::In(json) | EntryBody::Out(json)) = arrived.body else { return None };
+            let line = decode::decode_line(json);
+            let decode::LineBody::User(chat) = &line.body else { return None };
             let texts = chat.blocks.iter().filter_map(|block| match block {
-                Block::Text(text) if !chat.synthetic => Some(text.read()),
+                MessageBlock::Text(text) if !chat.synthetic => Some(text.text()),
                 _ => None,
             });
             let text = texts.collect::<Vec<_>>().join("\n");
@@ -352,46 +379,54 @@ fn prompt(timeline: &mut Timeline, attempt: &Attempt) -> Vec<Piece> {
         }
     }
     if pieces.is_empty() {
-        pieces = vec![Piece::section("prompt", None), Piece::line(Role::Dim, ABSENT)];
+        pieces = vec![DocumentBlock::section("prompt", None), DocumentBlock::line(StyleRole::Dim, ABSENT)];
     }
-    pieces.extend([Piece::Gap, Piece::section("system prompt", None), Piece::line(Role::Dim, ABSENT)]);
+    pieces.extend([
+        DocumentBlock::BlankLine,
+        DocumentBlock::section("system prompt", None),
+        DocumentBlock::line(StyleRole::Dim, ABSENT),
+    ]);
     pieces
 }
 
 /// Instructions that the project brought itself.
-fn brought(timeline: &Timeline) -> Vec<Piece> {
-    let planned = timeline.story().state.planned.as_ref();
+fn project_instructions(timeline: &Timeline) -> Vec<DocumentBlock> {
+    let planned = timeline.view().state.planned.as_ref();
     let brought = planned.map(|plan| plan.instructions.as_slice()).unwrap_or_default();
     if brought.is_empty() {
         return Vec::new();
     }
-    let lines = brought.iter().map(|line| Piece::line(Role::Text, line.clone()));
-    [Piece::section("of the project", None)].into_iter().chain(lines).chain([Piece::Gap]).collect()
+    let lines = brought.iter().map(|line| DocumentBlock::line(StyleRole::Text, line.clone()));
+    [DocumentBlock::section("of the project", None)]
+        .into_iter()
+        .chain(lines)
+        .chain([DocumentBlock::BlankLine])
+        .collect()
 }
 
 /// A prompt, line for line as it was sent; headings and tags stand out.
-fn document(what: &'static str, text: &str) -> Vec<Piece> {
+fn document(what: &'static str, text: &str) -> Vec<DocumentBlock> {
     if text.is_empty() {
-        return vec![Piece::section(what, None), Piece::line(Role::Dim, ABSENT)];
+        return vec![DocumentBlock::section(what, None), DocumentBlock::line(StyleRole::Dim, ABSENT)];
     }
-    let facts = vec![(Role::Dim, format!("{} characters", text.chars().count()))];
-    let mut pieces = vec![Piece::titled(what, what.to_owned(), facts, Some(text.into()))];
+    let facts = vec![(StyleRole::Dim, format!("{} characters", text.chars().count()))];
+    let mut pieces = vec![DocumentBlock::titled(what, what.to_owned(), facts, Some(text.into()))];
     pieces.extend(text.lines().map(|line| {
         let role = match line.as_bytes().first() {
-            Some(b'#') => Role::Strong,
-            Some(b'<') if line.ends_with('>') => Role::Focus,
-            _ => Role::Text,
+            Some(b'#') => StyleRole::Strong,
+            Some(b'<') if line.ends_with('>') => StyleRole::Focus,
+            _ => StyleRole::Text,
         };
         let hang = line.len() - line.trim_start_matches([' ', '-', '*']).len();
-        Piece::Runs { indent: 0, hang, runs: vec![(role, line.to_owned())] }
+        DocumentBlock::Spans { indent: 0, hang, runs: vec![(role, line.to_owned())] }
     }));
     pieces
 }
 
 /// The note that the attempt began with.
-pub(super) fn started(timeline: &mut Timeline, attempt: &Attempt) -> Option<AttemptStarted> {
+pub(super) fn started(timeline: &mut Timeline, attempt: &AttemptState) -> Option<AttemptStarted> {
     let read = read(timeline, attempt.start_note?, |arrived| match arrived.body {
-        Body::Note(json) => match Note::parse(json) {
+        EntryBody::Note(json) => match Note::parse(json) {
             Note::AttemptStarted(started) => Some(*started),
             _ => None,
         },
@@ -401,21 +436,21 @@ pub(super) fn started(timeline: &mut Timeline, attempt: &Attempt) -> Option<Atte
 }
 
 /// The first entries of the attempt.
-fn prologue(timeline: &Timeline, attempt: &Attempt) -> Vec<Seq> {
-    let entries = timeline.story().entries(attempt.lane);
-    entries.iter().take(super::PROLOGUE).map(|seq| Seq(u64::from(*seq))).collect()
+fn prologue(timeline: &Timeline, attempt: &AttemptState) -> Vec<Seq> {
+    let entries = timeline.view().entries(attempt.id);
+    entries.iter().take(super::MAX_PROLOGUE_ENTRIES).map(|seq| Seq(u64::from(*seq))).collect()
 }
 
 /// What the agent said of itself when it began.
-fn init<T>(timeline: &mut Timeline, attempt: &Attempt, make: impl Fn(&Init<'_>, Seq) -> T) -> Option<T> {
-    let mut rows = timeline.story().rows(attempt.lane).iter().take(super::PROLOGUE);
-    let first = rows.find(|row| row.kind == RowKind::Started).map(Row::first);
+fn init<T>(timeline: &mut Timeline, attempt: &AttemptState, make: impl Fn(&InitLine<'_>, Seq) -> T) -> Option<T> {
+    let mut rows = timeline.view().rows(attempt.id).iter().take(super::MAX_PROLOGUE_ENTRIES);
+    let first = rows.find(|row| row.kind == RowKind::Started).map(StreamRow::first);
     let places = first.map_or_else(|| prologue(timeline, attempt), |first| vec![first]);
     places.into_iter().find_map(|seq| {
         let read = read(timeline, seq, |arrived| {
-            let Body::Out(json) = arrived.body else { return None };
-            match &decode::line(json).body {
-                decode::Body::Init(init) => Some(make(init, seq)),
+            let EntryBody::Out(json) = arrived.body else { return None };
+            match &decode::decode_line(json).body {
+                decode::LineBody::Init(init) => Some(make(init, seq)),
                 _ => None,
             }
         });
@@ -430,12 +465,13 @@ fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
 }
 
 /// How much of the attempt was read.
-fn reading(pieces: &mut Vec<Piece>, cache: &Cache, attempt: &Attempt, rows: usize) {
-    let read = cache.gathered(attempt.lane).map_or(0, |gathered| gathered.rows);
-    let cut = cache.gathered(attempt.lane).is_some_and(|gathered| gathered.is_cut(rows));
+fn read_progress(pieces: &mut Vec<DocumentBlock>, cache: &Cache, attempt: &AttemptState, rows: usize) {
+    let read = cache.summary(attempt.id).map_or(0, |gathered| gathered.rows);
+    let cut = cache.summary(attempt.id).is_some_and(|gathered| gathered.is_truncated(rows));
     if cut && read < rows {
-        pieces.push(Piece::line(Role::Warning, format!("only the first {read} of {rows} rows are counted")));
+        pieces
+            .push(DocumentBlock::line(StyleRole::Warning, format!("only the first {read} of {rows} rows are counted")));
     } else if read < rows {
-        pieces.push(Piece::line(Role::Dim, format!("reading, {} % …", read * 100 / rows.max(1))));
+        pieces.push(DocumentBlock::line(StyleRole::Dim, format!("reading, {} % …", read * 100 / rows.max(1))));
     }
 }

@@ -8,9 +8,9 @@ use ratatui::style::{Modifier, Style};
 use tui_textarea::{TextArea, WrapMode};
 
 use crate::{
-    run::state::{RunState, Unit},
+    run::state::{RunState, UnitState},
     tape::{UnitKey, note::Amendment},
-    tui::{key::Key, text},
+    tui::{key::KeyPress, text},
 };
 
 /// Longest feedback, in characters: more is a file, not a remark.
@@ -22,7 +22,7 @@ const TURNS: u32 = 10_000;
 
 /// A field of the form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Field {
+pub enum AmendField {
     /// Words for the model.
     #[default]
     Feedback,
@@ -36,7 +36,7 @@ pub enum Field {
 
 /// The form.
 #[derive(Clone, Debug)]
-pub struct Amending {
+pub struct AmendForm {
     /// Whose next attempt it is.
     pub unit: UnitKey,
     /// Words for the model.
@@ -50,21 +50,22 @@ pub struct Amending {
     /// That session goes on.
     pub resume: bool,
     /// Where keys go.
-    pub field: Field,
+    pub field: AmendField,
     /// Why it cannot be sent as it is.
     pub problem: Option<String>,
     planned: (Option<String>, Option<u32>),
 }
 
-impl Amending {
+impl AmendForm {
     /// A form with what the last attempt at `unit` was given.
-    pub fn new(unit: &Unit, state: &RunState) -> Self {
+    pub fn new(unit: &UnitState, state: &RunState) -> Self {
         let last = unit.latest();
         let plan = state.planned.as_deref();
         let planned =
             (plan.and_then(|plan| plan.model.clone()), plan.map(|plan| plan.step_budget).filter(|budget| *budget > 0));
         let feedback = last.and_then(|last| last.amendment.as_ref()?.feedback.clone()).unwrap_or_default();
-        let model = last.and_then(|last| last.asked_model.as_deref().map(str::to_owned)).or_else(|| planned.0.clone());
+        let model =
+            last.and_then(|last| last.requested_model.as_deref().map(str::to_owned)).or_else(|| planned.0.clone());
         let budget = last.and_then(|last| last.step_budget).or(planned.1);
         let mut form = Self {
             unit: unit.key.clone(),
@@ -73,34 +74,34 @@ impl Amending {
             budget: area(&budget.map(|budget| budget.to_string()).unwrap_or_default()),
             session: last.and_then(|last| last.session.clone()),
             resume: false,
-            field: Field::Feedback,
+            field: AmendField::Feedback,
             problem: None,
             planned,
         };
-        form.go(Field::Feedback);
+        form.focus(AmendField::Feedback);
         form
     }
 
     /// Moves to the next field, or the one before.
-    pub fn turn(&mut self, forward: bool) {
-        let fields = [Field::Feedback, Field::Model, Field::Budget, Field::Session];
+    pub fn next_field(&mut self, forward: bool) {
+        let fields = [AmendField::Feedback, AmendField::Model, AmendField::Budget, AmendField::Session];
         let fields = if self.session.is_some() { &fields[..] } else { &fields[..3] };
         let at = fields.iter().position(|field| *field == self.field).unwrap_or_default();
         let next = if forward { at + 1 } else { at + fields.len() - 1 };
-        self.go(fields[next % fields.len()]);
+        self.focus(fields[next % fields.len()]);
     }
 
     /// A key that has no meaning of its own.
-    pub fn press(&mut self, key: Key) {
+    pub fn handle_key(&mut self, key: KeyPress) {
         self.problem = None;
         match (self.field, key.code) {
-            (Field::Session, KeyCode::Char(' ' | 'h' | 'l') | KeyCode::Left | KeyCode::Right) => {
+            (AmendField::Session, KeyCode::Char(' ' | 'h' | 'l') | KeyCode::Left | KeyCode::Right) => {
                 self.resume = !self.resume;
             }
-            (Field::Model | Field::Budget | Field::Session, KeyCode::Enter) => self.turn(true),
-            (Field::Session, _) => {}
+            (AmendField::Model | AmendField::Budget | AmendField::Session, KeyCode::Enter) => self.next_field(true),
+            (AmendField::Session, _) => {}
             _ if key.typed().is_some_and(text::is_hidden) => {}
-            (Field::Model | Field::Budget, KeyCode::Char('m' | 'j')) if key.typed().is_none() => {}
+            (AmendField::Model | AmendField::Budget, KeyCode::Char('m' | 'j')) if key.typed().is_none() => {}
             _ => {
                 if let Some(area) = self.area() {
                     area.input(KeyEvent::new(key.code, key.modifiers));
@@ -112,9 +113,9 @@ impl Amending {
     /// Text from the clipboard, without what cannot be seen.
     pub fn paste(&mut self, pasted: &str) {
         self.problem = None;
-        let one_row = self.field != Field::Feedback;
+        let one_row = self.field != AmendField::Feedback;
         let pasted = pasted.replace("\r\n", "\n").replace('\r', "\n").replace('\t', "  ");
-        let kept: String = text::judged(&pasted)
+        let kept: String = text::classified_chars(&pasted)
             .filter(|(char, is_safe)| *is_safe || (*char == '\n' && !one_row))
             .map(|(char, _)| char)
             .take(FEEDBACK + 1)
@@ -129,24 +130,24 @@ impl Amending {
     /// # Errors
     /// When something cannot be sent, as a sentence. The field that it is in has the keys then.
     pub fn amendment(&mut self) -> Result<Amendment, String> {
-        let judged = self.judged();
+        let judged = self.validate();
         judged.map_err(|(field, problem)| {
-            self.go(field);
+            self.focus(field);
             problem
         })
     }
 
-    fn judged(&self) -> Result<Amendment, (Field, String)> {
+    fn validate(&self) -> Result<Amendment, (AmendField, String)> {
         let feedback = self.feedback.lines().join("\n").trim().to_owned();
         let length = feedback.chars().count();
         if length > FEEDBACK {
             let problem = format!("the feedback has {length} characters; {FEEDBACK} are the most, so shorten it");
-            return Err((Field::Feedback, problem));
+            return Err((AmendField::Feedback, problem));
         }
         let model = self.model.lines().concat().trim().to_owned();
         if model.chars().count() > MODEL || model.contains(char::is_whitespace) {
             return Err((
-                Field::Model,
+                AmendField::Model,
                 "a model has a name without spaces, such as opus; nothing for the planned one".into(),
             ));
         }
@@ -156,7 +157,7 @@ impl Amending {
             Ok(turns @ 1..=TURNS) => Some(turns),
             Ok(_) | Err(_) => {
                 let problem = format!("the budget is a number of turns from 1 to {TURNS}; nothing for the planned one");
-                return Err((Field::Budget, problem));
+                return Err((AmendField::Budget, problem));
             }
         };
         let (planned_model, planned_turns) = &self.planned;
@@ -170,15 +171,15 @@ impl Amending {
 
     fn area(&mut self) -> Option<&mut TextArea<'static>> {
         match self.field {
-            Field::Feedback => Some(&mut self.feedback),
-            Field::Model => Some(&mut self.model),
-            Field::Budget => Some(&mut self.budget),
-            Field::Session => None,
+            AmendField::Feedback => Some(&mut self.feedback),
+            AmendField::Model => Some(&mut self.model),
+            AmendField::Budget => Some(&mut self.budget),
+            AmendField::Session => None,
         }
     }
 
     /// The cursor stands in one field alone.
-    fn go(&mut self, field: Field) {
+    fn focus(&mut self, field: AmendField) {
         for area in [&mut self.feedback, &mut self.model, &mut self.budget] {
             area.set_cursor_style(Style::default());
         }
@@ -190,8 +191,10 @@ impl Amending {
 }
 
 fn area(content: &str) -> TextArea<'static> {
-    let safe: String =
-        text::judged(content).filter(|(char, is_safe)| *is_safe || *char == '\n').map(|(char, _)| char).collect();
+    let safe: String = text::classified_chars(content)
+        .filter(|(char, is_safe)| *is_safe || *char == '\n')
+        .map(|(char, _)| char)
+        .collect();
     let mut area = TextArea::new(safe.lines().map(str::to_owned).collect());
     area.set_wrap_mode(WrapMode::WordOrGlyph);
     area.set_cursor_line_style(Style::default());
@@ -205,43 +208,43 @@ fn area(content: &str) -> TextArea<'static> {
 mod tests {
     use super::*;
     use crate::{
-        run::state::{Attempt, Holding, UnitStatus},
+        run::state::{AttemptState, HoldMode, UnitStatus},
         tape::note::RunPlanned,
         tui::key,
     };
 
-    fn form(last: Attempt) -> Amending {
+    fn form(last: AttemptState) -> AmendForm {
         let plan = RunPlanned { model: Some("sonnet".into()), step_budget: 40, ..RunPlanned::default() };
         let state = RunState { planned: Some(Arc::new(plan)), ..RunState::default() };
-        let unit = Unit {
+        let unit = UnitState {
             key: "u".into(),
             planned: None,
             status: UnitStatus::Failed,
             attempts: vec![last],
             retry_at: None,
-            holding: Holding::No,
+            hold_mode: HoldMode::Off,
         };
-        Amending::new(&unit, &state)
+        AmendForm::new(&unit, &state)
     }
 
-    fn typed(mut form: Amending, keys: &str) -> Amending {
-        key::parse(keys).unwrap().into_iter().for_each(|key| form.press(key));
+    fn typed(mut form: AmendForm, keys: &str) -> AmendForm {
+        key::parse(keys).unwrap().into_iter().for_each(|key| form.handle_key(key));
         form
     }
 
-    fn last() -> Attempt {
+    fn last() -> AttemptState {
         let amendment = Amendment { feedback: Some("shorter".into()), ..Amendment::default() };
-        Attempt {
+        AttemptState {
             session: Some("5e55".into()),
-            asked_model: Some("opus".into()),
+            requested_model: Some("opus".into()),
             step_budget: Some(60),
             amendment: Some(Arc::new(amendment)),
-            ..Attempt::default()
+            ..AttemptState::default()
         }
     }
 
     #[test]
-    fn what_the_last_attempt_had_is_there_and_is_sent_unless_it_is_as_planned() {
+    fn form_shows_last_attempt_and_sends_only_differences() {
         let mut form = form(last());
         let same = Amendment {
             feedback: Some("shorter".into()),
@@ -250,46 +253,47 @@ mod tests {
             resume: None,
         };
         assert_eq!(form.amendment(), Ok(same));
-        let mut form = super::tests::form(Attempt { asked_model: Some("sonnet".into()), ..Attempt::default() });
+        let mut form =
+            super::tests::form(AttemptState { requested_model: Some("sonnet".into()), ..AttemptState::default() });
         assert_eq!(form.budget.lines(), ["40"]);
         assert_eq!(form.amendment(), Ok(Amendment::default()));
     }
 
     #[test]
-    fn the_session_goes_on_only_where_it_is_known() {
+    fn session_can_be_resumed_only_when_known() {
         let mut form = form(last());
-        for field in [Field::Model, Field::Budget, Field::Session] {
-            form.turn(true);
+        for field in [AmendField::Model, AmendField::Budget, AmendField::Session] {
+            form.next_field(true);
             assert_eq!(form.field, field);
         }
         let mut form = typed(form, "<right>");
         assert_eq!(form.amendment().unwrap().resume.as_deref(), Some("5e55"));
         let mut form = typed(form, "x<space><space><left><right>");
         assert_eq!(form.amendment().unwrap().resume.as_deref(), Some("5e55"));
-        form.turn(true);
-        assert_eq!(form.field, Field::Feedback);
-        let mut form = super::tests::form(Attempt::default());
-        form.turn(false);
-        assert_eq!(form.field, Field::Budget, "there is no session to go on with");
+        form.next_field(true);
+        assert_eq!(form.field, AmendField::Feedback);
+        let mut form = super::tests::form(AttemptState::default());
+        form.next_field(false);
+        assert_eq!(form.field, AmendField::Budget, "there is no session to go on with");
     }
 
     #[test]
-    fn what_cannot_be_sent_says_why_and_where() {
+    fn invalid_field_is_reported_and_focused() {
         for (field, text, word) in [
-            (Field::Budget, "0", "from 1 to 10000"),
-            (Field::Budget, "10001", "from 1 to 10000"),
-            (Field::Budget, "many", "from 1 to 10000"),
-            (Field::Model, "opus or sonnet", "without spaces"),
-            (Field::Feedback, &"x".repeat(FEEDBACK + 1), "20000 are the most"),
+            (AmendField::Budget, "0", "from 1 to 10000"),
+            (AmendField::Budget, "10001", "from 1 to 10000"),
+            (AmendField::Budget, "many", "from 1 to 10000"),
+            (AmendField::Model, "opus or sonnet", "without spaces"),
+            (AmendField::Feedback, &"x".repeat(FEEDBACK + 1), "20000 are the most"),
         ] {
-            let mut form = form(Attempt::default());
-            form.go(field);
+            let mut form = form(AttemptState::default());
+            form.focus(field);
             if let Some(area) = form.area() {
                 area.select_all();
                 area.cut();
             }
             form.paste(text);
-            form.go(Field::Feedback);
+            form.focus(AmendField::Feedback);
             let problem = form.amendment().unwrap_err();
             assert!(problem.contains(word), "{problem}");
             assert_eq!(form.field, field);
@@ -297,11 +301,11 @@ mod tests {
     }
 
     #[test]
-    fn pasted_text_brings_nothing_that_cannot_be_seen() {
-        let mut form = form(Attempt::default());
+    fn pasted_text_loses_invisible_characters() {
+        let mut form = form(AttemptState::default());
         form.paste("a\u{1b}[31m\u{202e}b\r\nc\td");
         assert_eq!(form.feedback.lines(), ["a[31mb", "c  d"]);
-        form.go(Field::Model);
+        form.focus(AmendField::Model);
         form.model.select_all();
         form.paste("op\nus");
         assert_eq!(form.model.lines(), ["opus"]);

@@ -2,13 +2,13 @@
 
 use ratatui::layout::Rect;
 
-use super::list::List;
+use super::scroll_list::ScrollList;
 use crate::{
-    run::state::{Attempt, Story, Unit},
+    run::state::{AttemptState, RunView, UnitState},
     tape::UnitKey,
     tui::{
         layout,
-        load::{align::Pair, compare::Comparison},
+        load::{align::CallPair, compare::Comparison},
     },
 };
 
@@ -17,7 +17,7 @@ pub const SUMMARY: u16 = 9;
 
 /// Two attempts at a unit side by side.
 #[derive(Clone, Debug)]
-pub struct Compare {
+pub struct CompareView {
     /// Unit.
     pub unit: UnitKey,
     /// Attempts by index: the one on the left, the one on the right.
@@ -25,16 +25,16 @@ pub struct Compare {
     /// The side that the keys change and open.
     pub side: usize,
     /// Their calls.
-    pub list: List,
+    pub list: ScrollList,
     /// What the shell has compared; `None` until it has.
-    pub pairs: Option<Vec<Pair>>,
+    pub pairs: Option<Vec<CallPair>>,
     /// True until one has been taken to the first difference.
-    pub fresh: bool,
+    pub jumps_to_first_difference: bool,
 }
 
 /// Where the parts are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Areas {
+pub struct CompareAreas {
     /// Which two.
     pub attempts: Rect,
     /// Where they part.
@@ -45,27 +45,27 @@ pub struct Areas {
     pub summary: Rect,
 }
 
-impl Compare {
+impl CompareView {
     /// The last two of so many attempts.
     pub fn new(unit: UnitKey, attempts: usize) -> Self {
         let last = attempts.saturating_sub(1);
         let sides = [last.saturating_sub(1), last];
-        Self { unit, sides, side: 1, list: List::default(), pairs: None, fresh: true }
+        Self { unit, sides, side: 1, list: ScrollList::default(), pairs: None, jumps_to_first_difference: true }
     }
 
     /// The unit.
-    pub fn unit<'a>(&self, story: &'a Story) -> Option<&'a Unit> {
+    pub fn unit<'a>(&self, story: &'a RunView) -> Option<&'a UnitState> {
         story.state.units.iter().find(|unit| unit.key == self.unit)
     }
 
     /// Both attempts. A moment in the past may have fewer.
-    pub fn attempts<'a>(&self, story: &'a Story) -> Option<[&'a Attempt; 2]> {
+    pub fn attempts<'a>(&self, story: &'a RunView) -> Option<[&'a AttemptState; 2]> {
         let unit = self.unit(story)?;
         Some([unit.attempts.get(self.sides[0])?, unit.attempts.get(self.sides[1])?])
     }
 
     /// Another attempt on the side that has the keys.
-    pub fn turn(&mut self, story: &Story, forward: bool) -> bool {
+    pub fn change_attempt(&mut self, story: &RunView, forward: bool) -> bool {
         let count = self.unit(story).map_or(0, |unit| unit.attempts.len());
         let other = self.sides[1 - self.side];
         let next = |index: usize| if forward { index.checked_add(1) } else { index.checked_sub(1) };
@@ -80,16 +80,16 @@ impl Compare {
             self.sides.swap(0, 1);
             self.side = 1 - self.side;
         }
-        (self.pairs, self.list, self.fresh) = (None, List::default(), true);
+        (self.pairs, self.list, self.jumps_to_first_difference) = (None, ScrollList::default(), true);
         true
     }
 
     /// Takes over what the shell has compared.
-    pub fn lay(&mut self, comparison: Option<&Comparison>) {
+    pub fn set_comparison(&mut self, comparison: Option<&Comparison>) {
         let Some(comparison) = comparison else { return };
-        if self.fresh {
-            self.fresh = false;
-            self.list = List { selected: comparison.first().unwrap_or(0), ..List::default() };
+        if self.jumps_to_first_difference {
+            self.jumps_to_first_difference = false;
+            self.list = ScrollList { selected: comparison.first().unwrap_or(0), ..ScrollList::default() };
         }
         if self.pairs.as_ref() != Some(&comparison.pairs) {
             self.pairs = Some(comparison.pairs.clone());
@@ -97,18 +97,18 @@ impl Compare {
     }
 
     /// How many pairs are known.
-    pub fn known(&self) -> usize {
+    pub fn pair_count(&self) -> usize {
         self.pairs.as_ref().map_or(0, Vec::len)
     }
 
-    pub(super) fn settle(&mut self, body: Rect) {
+    pub(super) fn clamp(&mut self, body: Rect) {
         let height = usize::from(self.areas(body).calls.height);
-        let len = self.known();
-        self.list.settle(len, height);
+        let len = self.pair_count();
+        self.list.clamp(len, height);
     }
 
     /// Where everything is inside the body of the screen.
-    pub fn areas(&self, body: Rect) -> Areas {
+    pub fn areas(&self, body: Rect) -> CompareAreas {
         let inside = layout::inner(body);
         let attempts = Rect { height: inside.height.min(1), ..inside };
         let notice = Rect { y: inside.y + attempts.height, height: inside.height.saturating_sub(1).min(1), ..inside };
@@ -117,7 +117,7 @@ impl Compare {
         // What they did comes first; what came of it is told as far as there is room.
         let summary = SUMMARY.min(rest.saturating_sub(3)).min(rest / 2);
         let calls = Rect { y: inside.y + top, height: rest - summary, ..inside };
-        Areas { attempts, notice, calls, summary: Rect { y: calls.y + calls.height, height: summary, ..inside } }
+        CompareAreas { attempts, notice, calls, summary: Rect { y: calls.y + calls.height, height: summary, ..inside } }
     }
 }
 
@@ -126,39 +126,39 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::run::state::{Holding, RunState, UnitStatus};
+    use crate::run::state::{HoldMode, RunState, UnitStatus};
 
-    fn story(attempts: usize) -> Story {
-        let unit = Unit {
+    fn story(attempts: usize) -> RunView {
+        let unit = UnitState {
             key: "u".into(),
             planned: None,
             status: UnitStatus::Failed,
-            attempts: vec![Attempt::default(); attempts],
+            attempts: vec![AttemptState::default(); attempts],
             retry_at: None,
-            holding: Holding::No,
+            hold_mode: HoldMode::Off,
         };
-        Story::new(RunState { units: vec![unit], ..RunState::default() }, Vec::new(), Vec::new())
+        RunView::new(RunState { units: vec![unit], ..RunState::default() }, Vec::new(), Vec::new())
     }
 
     #[test]
-    fn any_two_attempts_can_be_chosen_and_the_older_one_is_on_the_left() {
+    fn compare_accepts_any_pair_and_puts_the_older_left() {
         let story = story(4);
-        let mut compare = Compare::new("u".into(), 4);
+        let mut compare = CompareView::new("u".into(), 4);
         assert_eq!((compare.sides, compare.side), ([2, 3], 1));
-        assert!(!compare.turn(&story, true), "there is no newer one");
-        assert!(compare.turn(&story, false));
+        assert!(!compare.change_attempt(&story, true), "there is no newer one");
+        assert!(compare.change_attempt(&story, false));
         assert_eq!((compare.sides, compare.side), ([1, 2], 0), "it passes the other one");
-        assert!(compare.turn(&story, false));
-        assert!(!compare.turn(&story, false));
+        assert!(compare.change_attempt(&story, false));
+        assert!(!compare.change_attempt(&story, false));
         assert_eq!(compare.sides, [0, 2]);
-        assert!(!Compare::new("u".into(), 2).turn(&self::story(2), false));
+        assert!(!CompareView::new("u".into(), 2).change_attempt(&self::story(2), false));
     }
 
     proptest! {
         #[test]
         fn the_parts_stay_inside_and_apart(width in 0..300_u16, height in 0..100_u16) {
             let body = Rect::new(0, 2, width, height);
-            let areas = Compare::new("u".into(), 2).areas(body);
+            let areas = CompareView::new("u".into(), 2).areas(body);
             let all = [areas.attempts, areas.notice, areas.calls, areas.summary];
             for (index, area) in all.iter().enumerate() {
                 prop_assert!(area.is_empty() || area.intersection(body) == *area);

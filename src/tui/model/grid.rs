@@ -6,19 +6,19 @@ use std::collections::HashSet;
 
 use ratatui::layout::Rect;
 
-use super::{is_failure, list::List};
+use super::{is_failure, scroll_list::ScrollList};
 use crate::{
-    run::state::{Attempt, LaneId, RunState, StateMoment, Story, Unit, UnitStatus},
+    run::state::{AttemptId, AttemptState, RunState, RunView, StateVersion, UnitState, UnitStatus},
     tape::Millis,
     tui::layout,
 };
 
 /// Panes at most.
-const MOST: usize = 9;
+const MAX_PANES: usize = 9;
 /// Least columns and rows of a pane.
-const LEAST: (u16, u16) = (36, 8);
+const MIN_PANE: (u16, u16) = (36, 8);
 /// Rows are twice as high as columns are wide, and lines are long: so many columns a row look right.
-const SHAPE: f64 = 4.0;
+const PANE_ASPECT: f64 = 4.0;
 
 /// Live panes of several units.
 #[derive(Clone, Debug, Default)]
@@ -28,31 +28,31 @@ pub struct Grid {
     /// The focused pane alone.
     pub zoom: bool,
     /// The panes.
-    pub slots: Vec<Slot>,
+    pub panes: Vec<GridPane>,
     /// Who had each place last: at a moment of the past units are missing, and come back to their places.
-    places: Vec<Slot>,
+    pane_history: Vec<GridPane>,
     /// True once somebody chose a pane. It then keeps its unit, whatever else runs.
     chosen: bool,
     /// Attempts whose failure somebody has looked at.
-    seen: HashSet<LaneId>,
+    seen: HashSet<AttemptId>,
     /// What the places were given by: entries, units, places.
-    moment: Option<(StateMoment, usize)>,
+    version: Option<(StateVersion, usize)>,
 }
 
 /// A pane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slot {
+pub struct GridPane {
     /// Its unit, by index.
     pub unit: usize,
     /// Rows of its newest attempt.
-    pub list: List,
+    pub list: ScrollList,
     /// Whose rows `list` is about.
-    lane: Option<LaneId>,
+    attempt_id: Option<AttemptId>,
 }
 
 /// A direction on the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Towards {
+pub enum PaneDirection {
     /// Left.
     Left,
     /// Right.
@@ -63,32 +63,32 @@ pub enum Towards {
     Down,
 }
 
-impl Slot {
+impl GridPane {
     fn new(unit: usize) -> Self {
-        Self { unit, list: List::following(), lane: None }
+        Self { unit, list: ScrollList::following(), attempt_id: None }
     }
 
     /// Its unit and the attempt that it shows.
-    pub fn subject<'a>(&self, story: &'a Story) -> Option<(&'a Unit, Option<&'a Attempt>)> {
+    pub fn subject<'a>(&self, story: &'a RunView) -> Option<(&'a UnitState, Option<&'a AttemptState>)> {
         let unit = story.state.units.get(self.unit)?;
         Some((unit, unit.latest()))
     }
 
     /// Rows of its attempt.
-    pub fn len(&self, story: &Story) -> usize {
-        self.lane.map_or(0, |lane| story.rows(lane).len())
+    pub fn len(&self, story: &RunView) -> usize {
+        self.attempt_id.map_or(0, |lane| story.rows(lane).len())
     }
 }
 
 impl Grid {
     /// The unit of the focused pane.
     pub fn unit(&self) -> Option<usize> {
-        self.slots.get(self.focus).map(|slot| slot.unit)
+        self.panes.get(self.focus).map(|slot| slot.unit)
     }
 
     /// Gives the focus to a pane, if there is one of that number.
     pub fn choose(&mut self, slot: usize) {
-        if slot < self.slots.len() {
+        if slot < self.panes.len() {
             self.focus = slot;
             self.chosen = true;
         }
@@ -96,14 +96,14 @@ impl Grid {
 
     /// The next pane, or the one before.
     pub fn step(&mut self, forward: bool) {
-        let len = self.slots.len().max(1);
+        let len = self.panes.len().max(1);
         self.choose(if forward { (self.focus + 1) % len } else { (self.focus + len - 1) % len });
     }
 
     /// The nearest pane in a direction.
-    pub fn go(&mut self, towards: Towards, body: Rect) {
+    pub fn go(&mut self, towards: PaneDirection, body: Rect) {
         if self.panes(body).len() < 2 {
-            return self.step(matches!(towards, Towards::Right | Towards::Down));
+            return self.step(matches!(towards, PaneDirection::Right | PaneDirection::Down));
         }
         let middle = |area: Rect| {
             (i32::from(area.x) + i32::from(area.width) / 2, (i32::from(area.y) + i32::from(area.height) / 2) * 2)
@@ -114,10 +114,10 @@ impl Grid {
         let away = |area: Rect| {
             let (dx, dy) = (middle(area).0 - x, middle(area).1 - y);
             let (along, across) = match towards {
-                Towards::Left => (-dx, dy),
-                Towards::Right => (dx, dy),
-                Towards::Up => (-dy, dx),
-                Towards::Down => (dy, dx),
+                PaneDirection::Left => (-dx, dy),
+                PaneDirection::Right => (dx, dy),
+                PaneDirection::Up => (-dy, dx),
+                PaneDirection::Down => (dy, dx),
             };
             (along > 0 && across.abs() <= along * 4).then_some(along + across.abs())
         };
@@ -128,82 +128,82 @@ impl Grid {
     }
 
     /// True when nobody has looked at the failure of a pane.
-    pub fn is_news(&self, unit: &Unit) -> bool {
-        is_failure(unit.status) && unit.latest().is_some_and(|attempt| !self.seen.contains(&attempt.lane))
+    pub fn has_unseen_failure(&self, unit: &UnitState) -> bool {
+        is_failure(unit.status) && unit.latest().is_some_and(|attempt| !self.seen.contains(&attempt.id))
     }
 
     /// Panes on screen with their areas.
     pub fn panes(&self, body: Rect) -> Vec<(usize, Rect)> {
-        if self.slots.is_empty() {
+        if self.panes.is_empty() {
             return Vec::new();
         }
         if self.zoom || capacity(body) < 2 {
             return vec![(self.focus, body)];
         }
-        arrange(self.slots.len(), body).into_iter().enumerate().collect()
+        arrange(self.panes.len(), body).into_iter().enumerate().collect()
     }
 
     /// Gives places to units when the story moved or the size changed, and brings every pane into range.
-    pub fn settle(&mut self, story: &Story, body: Rect) {
-        let places = capacity(body).clamp(2, MOST).min(story.state.units.len());
-        let moment = (story.state.moment(), places);
+    pub fn refresh(&mut self, story: &RunView, body: Rect) {
+        let places = capacity(body).clamp(2, MAX_PANES).min(story.state.units.len());
+        let moment = (story.state.version(), places);
         if let Some(unit) = self.unit().filter(|_| self.chosen) {
-            self.look(story.state.units.get(unit));
+            self.mark_seen(story.state.units.get(unit));
         }
-        if self.moment != Some(moment) {
-            self.moment = Some(moment);
+        if self.version != Some(moment) {
+            self.version = Some(moment);
             self.fill(&story.state, places);
         }
-        self.focus = self.focus.min(self.slots.len().saturating_sub(1));
+        self.focus = self.focus.min(self.panes.len().saturating_sub(1));
         let panes = self.panes(body);
-        for (place, slot) in self.slots.iter_mut().enumerate() {
-            let attempt = story.state.units.get(slot.unit).and_then(Unit::latest);
-            let lane = attempt.map(|attempt| attempt.lane);
-            if slot.lane != lane {
-                (slot.lane, slot.list) = (lane, List::following());
+        for (place, slot) in self.panes.iter_mut().enumerate() {
+            let attempt = story.state.units.get(slot.unit).and_then(UnitState::latest);
+            let lane = attempt.map(|attempt| attempt.id);
+            if slot.attempt_id != lane {
+                (slot.attempt_id, slot.list) = (lane, ScrollList::following());
             }
             let area = panes.iter().find(|(shown, _)| *shown == place).map(|(_, area)| *area);
             let height = area.map_or(1, |area| usize::from(layout::stream_list(area, attempt).0.height));
             let len = slot.len(story);
-            slot.list.settle(len, height);
+            slot.list.clamp(len, height);
         }
     }
 
     /// Somebody looks at a unit: its failure is no news any more.
-    pub fn look(&mut self, unit: Option<&Unit>) {
-        if let Some(attempt) = unit.filter(|unit| is_failure(unit.status)).and_then(Unit::latest) {
-            self.seen.insert(attempt.lane);
+    pub fn mark_seen(&mut self, unit: Option<&UnitState>) {
+        if let Some(attempt) = unit.filter(|unit| is_failure(unit.status)).and_then(UnitState::latest) {
+            self.seen.insert(attempt.id);
         }
     }
 
     fn fill(&mut self, state: &RunState, places: usize) {
-        let wanted = self.wanted(state, places);
-        for (place, slot) in self.places.iter_mut().zip(&self.slots) {
+        let wanted = self.ranked_units(state, places);
+        for (place, slot) in self.pane_history.iter_mut().zip(&self.panes) {
             *place = *slot;
         }
-        let mut slots: Vec<Option<Slot>> = vec![None; places];
-        for (place, slot) in slots.iter_mut().zip(&self.places) {
+        let mut slots: Vec<Option<GridPane>> = vec![None; places];
+        for (place, slot) in slots.iter_mut().zip(&self.pane_history) {
             *place = wanted.contains(&slot.unit).then_some(*slot);
         }
-        let placed = |slots: &[Option<Slot>], unit: usize| slots.iter().flatten().any(|slot| slot.unit == unit);
+        let placed = |slots: &[Option<GridPane>], unit: usize| slots.iter().flatten().any(|slot| slot.unit == unit);
         // Who comes at the same time stands in plan order.
         let mut strangers: Vec<usize> = wanted.into_iter().filter(|unit| !placed(&slots, *unit)).collect();
         strangers.sort_unstable();
         for unit in strangers {
             if let Some(free) = slots.iter_mut().find(|slot| slot.is_none()) {
-                let before = self.places.iter().find(|slot| slot.unit == unit).copied();
-                *free = Some(before.unwrap_or_else(|| Slot::new(unit)));
+                let before = self.pane_history.iter().find(|slot| slot.unit == unit).copied();
+                *free = Some(before.unwrap_or_else(|| GridPane::new(unit)));
             }
         }
-        self.slots = slots.into_iter().flatten().collect();
-        let kept = self.places.split_off(self.slots.len().min(self.places.len()));
-        self.places.clone_from(&self.slots);
-        self.places.extend(kept.into_iter().filter(|slot| !self.slots.iter().any(|now| now.unit == slot.unit)));
+        self.panes = slots.into_iter().flatten().collect();
+        let kept = self.pane_history.split_off(self.panes.len().min(self.pane_history.len()));
+        self.pane_history.clone_from(&self.panes);
+        self.pane_history.extend(kept.into_iter().filter(|slot| !self.panes.iter().any(|now| now.unit == slot.unit)));
     }
 
     /// The units that are worth a pane, the most first.
-    fn wanted(&self, state: &RunState, places: usize) -> Vec<usize> {
-        let has_place = |unit: usize| self.places.iter().any(|slot| slot.unit == unit);
+    fn ranked_units(&self, state: &RunState, places: usize) -> Vec<usize> {
+        let has_place = |unit: usize| self.pane_history.iter().any(|slot| slot.unit == unit);
         let mut ranks: [Vec<(bool, Millis, usize)>; 4] = Default::default();
         let [running, failed, waiting, ended] = &mut ranks;
         let mut queued = Vec::new();
@@ -223,7 +223,7 @@ impl Grid {
                     running.push((stranger, attempt.started_at, index))
                 }
                 UnitStatus::Waiting | UnitStatus::Queued => waiting.push((stranger, age, index)),
-                _ if self.is_news(unit) => failed.push((false, age, index)),
+                _ if self.has_unseen_failure(unit) => failed.push((false, age, index)),
                 _ => ended.push((stranger, age, index)),
             }
         }
@@ -256,19 +256,19 @@ impl Grid {
 
 /// Panes that have room in `body`.
 fn capacity(body: Rect) -> usize {
-    (usize::from(body.width / LEAST.0) * usize::from(body.height / LEAST.1)).min(MOST)
+    (usize::from(body.width / MIN_PANE.0) * usize::from(body.height / MIN_PANE.1)).min(MAX_PANES)
 }
 
 /// Areas of so many panes: rows of equal height, in each of them panes of equal width.
 fn arrange(count: usize, body: Rect) -> Vec<Rect> {
-    let most = usize::from(body.width / LEAST.0).max(1);
-    let fits = |columns: &usize| count.div_ceil(*columns) <= usize::from(body.height / LEAST.1).max(1);
+    let most = usize::from(body.width / MIN_PANE.0).max(1);
+    let fits = |columns: &usize| count.div_ceil(*columns) <= usize::from(body.height / MIN_PANE.1).max(1);
     let misshapen = |columns: usize| {
         let (columns, rows) = (columns, count.div_ceil(columns));
         let width = f64::from(body.width) / f64::from(u16::try_from(columns).unwrap_or(1));
         let height = f64::from(body.height) / f64::from(u16::try_from(rows).unwrap_or(1));
         let gaps = columns * rows - count;
-        (width / height.max(1.0) / SHAPE).ln().abs() + f64::from(u16::try_from(gaps).unwrap_or(1)) * 0.2
+        (width / height.max(1.0) / PANE_ASPECT).ln().abs() + f64::from(u16::try_from(gaps).unwrap_or(1)) * 0.2
     };
     let columns = (1..=most.min(count)).filter(fits).min_by(|a, b| misshapen(*a).total_cmp(&misshapen(*b)));
     let columns = columns.unwrap_or(1);
@@ -299,33 +299,33 @@ mod tests {
 
     const BODY: Rect = Rect { x: 0, y: 2, width: 120, height: 33 };
 
-    fn unit(lane: u32, status: UnitStatus, at: u64) -> Unit {
-        let attempt = Attempt {
-            lane: LaneId(lane),
+    fn unit(lane: u32, status: UnitStatus, at: u64) -> UnitState {
+        let attempt = AttemptState {
+            id: AttemptId(lane),
             started_at: Millis(at),
             last_at: Millis(at + 5),
-            ended_at: status.is_over().then_some(Millis(at + 5)),
-            ..Attempt::default()
+            ended_at: status.is_finished().then_some(Millis(at + 5)),
+            ..AttemptState::default()
         };
         let attempts = if status == UnitStatus::Queued { Vec::new() } else { vec![attempt] };
-        Unit {
+        UnitState {
             key: format!("u{lane}").as_str().into(),
             planned: None,
             status,
             attempts,
             retry_at: None,
-            holding: Default::default(),
+            hold_mode: Default::default(),
         }
     }
 
-    fn story(entries: u64, statuses: &[UnitStatus]) -> Story {
+    fn story(entries: u64, statuses: &[UnitStatus]) -> RunView {
         let units = statuses.iter().enumerate();
         let units = units.map(|(lane, status)| unit(u32::try_from(lane).unwrap(), *status, 10 * lane as u64)).collect();
-        Story::new(RunState { units, entries, ..RunState::default() }, Vec::new(), Vec::new())
+        RunView::new(RunState { units, entries, ..RunState::default() }, Vec::new(), Vec::new())
     }
 
     fn units(grid: &Grid) -> Vec<usize> {
-        grid.slots.iter().map(|slot| slot.unit).collect()
+        grid.panes.iter().map(|slot| slot.unit).collect()
     }
 
     use UnitStatus::{Failed as F, Queued as Q, Running as R, Succeeded as S};
@@ -334,37 +334,37 @@ mod tests {
     fn panes_keep_their_places_as_units_end_and_begin() {
         let small = Rect { x: 0, y: 0, width: 80, height: 21 };
         let mut grid = Grid::default();
-        grid.settle(&story(1, &[R, R, Q, Q, Q, Q]), small);
+        grid.refresh(&story(1, &[R, R, Q, Q, Q, Q]), small);
         assert_eq!(units(&grid), [0, 1, 2, 3]);
-        grid.settle(&story(2, &[S, R, R, Q, Q, Q]), small);
+        grid.refresh(&story(2, &[S, R, R, Q, Q, Q]), small);
         assert_eq!(units(&grid), [0, 1, 2, 3], "what ended stays while there is room");
-        grid.settle(&story(3, &[S, S, S, R, R, Q]), small);
+        grid.refresh(&story(3, &[S, S, S, R, R, Q]), small);
         assert_eq!(units(&grid), [4, 1, 2, 3], "what ended first makes room");
     }
 
     #[test]
-    fn a_failure_stays_until_somebody_looks_at_it() {
+    fn failed_unit_keeps_its_pane_until_seen() {
         let small = Rect { x: 0, y: 0, width: 80, height: 21 };
         let mut grid = Grid::default();
-        grid.settle(&story(1, &[R, R, R, R, Q, Q, Q, Q]), small);
-        grid.settle(&story(2, &[S, F, R, R, R, R, R, R]), small);
+        grid.refresh(&story(1, &[R, R, R, R, Q, Q, Q, Q]), small);
+        grid.refresh(&story(2, &[S, F, R, R, R, R, R, R]), small);
         assert_eq!(units(&grid), [4, 1, 2, 3]);
-        assert!(grid.is_news(&unit(1, F, 10)));
+        assert!(grid.has_unseen_failure(&unit(1, F, 10)));
         grid.choose(1);
         let after = story(3, &[S, F, R, R, R, R, R, R]);
-        grid.settle(&after, small);
-        assert!(!grid.is_news(&after.state.units[1]), "it has the focus");
+        grid.refresh(&after, small);
+        assert!(!grid.has_unseen_failure(&after.state.units[1]), "it has the focus");
         assert_eq!(units(&grid)[1], 1, "what has the focus is not pulled away");
         grid.choose(0);
-        grid.settle(&story(4, &[S, F, R, R, R, R, R, R]), small);
+        grid.refresh(&story(4, &[S, F, R, R, R, R, R, R]), small);
         assert_eq!(units(&grid), [4, 5, 2, 3], "then it makes room");
     }
 
     #[test]
-    fn many_failures_leave_half_of_the_panes_to_what_runs() {
+    fn failures_take_at_most_half_of_the_panes() {
         let small = Rect { x: 0, y: 0, width: 80, height: 21 };
         let mut grid = Grid::default();
-        grid.settle(&story(1, &[F, F, F, F, R, R, R]), small);
+        grid.refresh(&story(1, &[F, F, F, F, R, R, R]), small);
         let shown = units(&grid);
         assert_eq!(shown.iter().filter(|unit| **unit < 4).count(), 2);
         assert!(shown.contains(&3) && shown.contains(&2), "the newest: {shown:?}");
@@ -373,21 +373,21 @@ mod tests {
     #[test]
     fn arrows_go_to_the_pane_that_is_there() {
         let mut grid = Grid::default();
-        grid.settle(&story(1, &[R; 9]), BODY);
+        grid.refresh(&story(1, &[R; 9]), BODY);
         assert_eq!(grid.panes(BODY).len(), 9);
         for (towards, there) in [
-            (Towards::Right, 1),
-            (Towards::Down, 4),
-            (Towards::Left, 3),
-            (Towards::Up, 0),
-            (Towards::Up, 0),
-            (Towards::Left, 0),
+            (PaneDirection::Right, 1),
+            (PaneDirection::Down, 4),
+            (PaneDirection::Left, 3),
+            (PaneDirection::Up, 0),
+            (PaneDirection::Up, 0),
+            (PaneDirection::Left, 0),
         ] {
             grid.go(towards, BODY);
             assert_eq!(grid.focus, there, "{towards:?}");
         }
         grid.zoom = true;
-        grid.go(Towards::Right, BODY);
+        grid.go(PaneDirection::Right, BODY);
         assert_eq!(grid.panes(BODY), [(1, BODY)]);
     }
 
@@ -402,13 +402,13 @@ mod tests {
             prop_assert_eq!(areas.len(), count);
             prop_assert_eq!(areas.iter().map(|area| area.area()).sum::<u32>(), body.area());
             for (index, area) in areas.iter().enumerate() {
-                prop_assert!(area.width >= LEAST.0 && area.height >= LEAST.1, "{area:?}");
+                prop_assert!(area.width >= MIN_PANE.0 && area.height >= MIN_PANE.1, "{area:?}");
                 prop_assert!(areas[index + 1..].iter().all(|other| area.intersection(*other).is_empty()));
             }
         }
 
         #[test]
-        fn whatever_happens_no_unit_has_two_panes_and_none_moves_without_need(
+        fn grid_never_duplicates_or_needlessly_moves_a_unit(
             moments in prop::collection::vec(prop::collection::vec(0..5_u8, 0..14), 1..12),
             keys in prop::collection::vec(0..12_usize, 12),
         ) {
@@ -417,9 +417,9 @@ mod tests {
             for (entries, (moment, key)) in moments.iter().zip(keys).enumerate() {
                 let before = units(&grid);
                 let statuses: Vec<_> = moment.iter().map(|status| statuses[usize::from(*status)]).collect();
-                grid.settle(&story(entries as u64, &statuses), BODY);
+                grid.refresh(&story(entries as u64, &statuses), BODY);
                 let after = units(&grid);
-                prop_assert_eq!(after.len(), statuses.len().min(MOST));
+                prop_assert_eq!(after.len(), statuses.len().min(MAX_PANES));
                 for (place, unit) in after.iter().enumerate() {
                     prop_assert!(*unit < statuses.len());
                     prop_assert_eq!(after.iter().position(|other| other == unit), Some(place));

@@ -7,13 +7,13 @@ use serde_json::{Map, Value};
 use tui_textarea::{TextArea, WrapMode};
 
 use crate::{
-    run::state::HeldCall,
+    run::state::HeldCallState,
     tape::UnitKey,
-    tui::{key::Key, text},
+    tui::{key::KeyPress, text},
 };
 
 /// Longest arguments that are edited on the screen, in bytes.
-const EDITED: usize = 256 * 1024;
+const MAX_EDITED_BYTES: usize = 256 * 1024;
 
 /// A tool call that a person decides over.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,16 +26,16 @@ pub struct CallId {
 
 /// A line that is being typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Typing {
+pub struct LineInput {
     /// So far.
     pub text: String,
     /// What it is for.
-    pub purpose: Purpose,
+    pub purpose: InputPurpose,
 }
 
 /// What a typed line is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Purpose {
+pub enum InputPurpose {
     /// To be searched.
     Search,
     /// Why a call is refused.
@@ -46,16 +46,16 @@ pub enum Purpose {
     FilterUnits,
 }
 
-impl Typing {
+impl LineInput {
     /// Nothing typed yet.
-    pub fn new(purpose: Purpose) -> Self {
+    pub fn new(purpose: InputPurpose) -> Self {
         Self { text: String::new(), purpose }
     }
 }
 
 /// The arguments of a call while they are edited.
 #[derive(Clone, Debug)]
-pub struct Editor {
+pub struct ArgumentsEditor {
     /// Which call.
     pub call: CallId,
     /// Its tool.
@@ -66,14 +66,14 @@ pub struct Editor {
     pub problem: Option<String>,
 }
 
-impl Editor {
+impl ArgumentsEditor {
     /// An editor for the arguments of `held`.
     ///
     /// # Errors
     /// When they are too long, as a sentence.
-    pub fn new(call: CallId, held: &HeldCall) -> Result<Self, String> {
-        if held.input.len() > EDITED {
-            let (size, most) = (text::size(held.input.len() as u64), text::size(EDITED as u64));
+    pub fn new(call: CallId, held: &HeldCallState) -> Result<Self, String> {
+        if held.input.len() > MAX_EDITED_BYTES {
+            let (size, most) = (text::size(held.input.len() as u64), text::size(MAX_EDITED_BYTES as u64));
             return Err(format!(
                 "the arguments take {size}, more than the {most} that can be edited here; deny the call"
             ));
@@ -89,7 +89,7 @@ impl Editor {
     }
 
     /// A key that has no meaning of its own.
-    pub fn press(&mut self, key: Key) {
+    pub fn handle_key(&mut self, key: KeyPress) {
         self.problem = None;
         if key.typed().is_none_or(|char| !text::is_hidden(char)) {
             self.area.input(KeyEvent::new(key.code, key.modifiers));
@@ -114,7 +114,7 @@ impl Editor {
 /// JSON whose control, bidi and zero-width characters are written as JSON escapes: the same value, safe to draw.
 fn escaped(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
-    for (char, is_safe) in text::judged(json) {
+    for (char, is_safe) in text::classified_chars(json) {
         if char == '\n' || is_safe {
             out.push(char);
         } else {
@@ -131,23 +131,23 @@ mod tests {
 
     use super::*;
 
-    fn editor(input: &Value) -> Result<Editor, String> {
-        let held = HeldCall {
+    fn editor(input: &Value) -> Result<ArgumentsEditor, String> {
+        let held = HeldCallState {
             since: crate::tape::Millis(0),
             tool: "wiki_write".into(),
             tool_use_id: None,
             input: input.to_string().into(),
             reached: None,
         };
-        Editor::new(CallId { unit: "u".into(), call: None }, &held)
+        ArgumentsEditor::new(CallId { unit: "u".into(), call: None }, &held)
     }
 
     #[test]
-    fn hostile_arguments_are_drawn_as_escapes_and_come_back_as_they_were() {
+    fn hostile_arguments_round_trip_through_escapes() {
         let input = json!({"key": "a\u{202e}b\u{200b}c\u{e0041}\u{7f}", "text": "línea\n\t✓", "zalgo": format!("a{}", "\u{301}".repeat(40)), "n": [1, {"x": null}]});
         let editor = editor(&input).unwrap();
         assert!(
-            editor.area.lines().iter().all(|line| text::judged(line).all(|(_, is_safe)| is_safe)),
+            editor.area.lines().iter().all(|line| text::classified_chars(line).all(|(_, is_safe)| is_safe)),
             "{:?}",
             editor.area.lines()
         );
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_says_so() {
+    fn non_object_arguments_are_rejected() {
         let mut editor = editor(&json!({"a": 1})).unwrap();
         editor.area.select_all();
         editor.paste("[1,\r\n2]\u{1b}");
@@ -166,8 +166,8 @@ mod tests {
     }
 
     #[test]
-    fn arguments_without_bounds_are_not_edited() {
-        let error = editor(&json!({"content": "x".repeat(EDITED)})).unwrap_err();
+    fn oversized_arguments_are_not_edited() {
+        let error = editor(&json!({"content": "x".repeat(MAX_EDITED_BYTES)})).unwrap_err();
         assert!(error.contains("deny the call"), "{error}");
     }
 }

@@ -6,22 +6,22 @@ use std::collections::BTreeSet;
 
 use ratatui::layout::Rect;
 
-use super::list::List;
+use super::scroll_list::ScrollList;
 use crate::{
-    run::state::{Attempt, LaneId, Story, Unit},
+    run::state::{AttemptId, AttemptState, RunView, UnitState},
     tape::UnitKey,
     tui::{
-        document::{Document, FoldId},
+        document::{FoldId, LaidOutDocument},
         layout,
     },
 };
 
 /// Rows of a detail below which it is not shown beside the actions.
-const LEAST_DETAIL: u16 = 6;
+const MIN_DETAIL_ROWS: u16 = 6;
 
 /// Everything about a unit, one attempt at a time.
 #[derive(Clone, Debug)]
-pub struct Inspect {
+pub struct InspectView {
     /// Unit.
     pub unit: UnitKey,
     /// Attempt, by index.
@@ -29,23 +29,23 @@ pub struct Inspect {
     /// What of it is shown.
     pub panel: Panel,
     /// Where the keys go while the actions are shown.
-    pub side: Side,
+    pub side: InspectSide,
     /// The side with the keys alone.
     pub zoom: bool,
     /// Actions of the attempt.
-    pub actions: List,
+    pub actions: ScrollList,
     /// Lines of the document.
-    pub lines: List,
+    pub lines: ScrollList,
     /// Folds that a person turned over.
-    pub turned: BTreeSet<FoldId>,
+    pub toggled_folds: BTreeSet<FoldId>,
     /// The line of the last match.
-    pub hit: Option<usize>,
+    pub match_line: Option<usize>,
     /// What the shell has laid out.
-    pub laid: Laid,
+    pub document: DocumentState,
     /// To the end of the document as soon as it is laid out.
-    pub to_end: bool,
+    pub scroll_to_end: bool,
     /// Where one was on other panels and attempts.
-    places: Vec<(usize, Panel, Place)>,
+    positions: Vec<(usize, Panel, PanelPosition)>,
 }
 
 /// What of an attempt is shown.
@@ -68,7 +68,7 @@ impl Panel {
     pub const ALL: [Self; 5] = [Self::Actions, Self::Prompt, Self::Isolation, Self::Stderr, Self::Verdict];
 
     /// Its name.
-    pub fn word(self) -> &'static str {
+    pub fn label(self) -> &'static str {
         match self {
             Self::Actions => "actions",
             Self::Prompt => "prompt",
@@ -81,7 +81,7 @@ impl Panel {
 
 /// A half of the panel with the actions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Side {
+pub enum InspectSide {
     /// The list of actions.
     #[default]
     Actions,
@@ -91,7 +91,7 @@ pub enum Side {
 
 /// Facts about the document on screen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Laid {
+pub struct DocumentState {
     /// Its lines.
     pub lines: usize,
     /// True when no more of it comes.
@@ -103,16 +103,16 @@ pub struct Laid {
 }
 
 #[derive(Clone, Debug)]
-struct Place {
-    actions: List,
-    lines: List,
-    side: Side,
-    turned: BTreeSet<FoldId>,
+struct PanelPosition {
+    actions: ScrollList,
+    lines: ScrollList,
+    side: InspectSide,
+    toggled_folds: BTreeSet<FoldId>,
 }
 
 /// Where the parts of the inspector are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Areas {
+pub struct InspectAreas {
     /// Attempts.
     pub attempts: Rect,
     /// Panels.
@@ -125,79 +125,82 @@ pub struct Areas {
     pub detail: Option<Rect>,
 }
 
-impl Inspect {
+impl InspectView {
     /// The inspector of an attempt, at an action or at the newest.
     pub fn new(unit: UnitKey, attempt: usize, action: Option<usize>) -> Self {
-        let actions =
-            action.map_or_else(List::following, |selected| List { selected, seen: usize::MAX, ..List::default() });
+        let actions = action.map_or_else(ScrollList::following, |selected| ScrollList {
+            selected,
+            seen: usize::MAX,
+            ..ScrollList::default()
+        });
         Self {
             unit,
             attempt,
             panel: Panel::Actions,
-            side: Side::Actions,
+            side: InspectSide::Actions,
             zoom: false,
             actions,
-            lines: List::default(),
-            turned: BTreeSet::new(),
-            hit: None,
-            laid: Laid::default(),
-            to_end: false,
-            places: Vec::new(),
+            lines: ScrollList::default(),
+            toggled_folds: BTreeSet::new(),
+            match_line: None,
+            document: DocumentState::default(),
+            scroll_to_end: false,
+            positions: Vec::new(),
         }
     }
 
     /// The unit.
-    pub fn unit<'a>(&self, story: &'a Story) -> Option<&'a Unit> {
+    pub fn unit<'a>(&self, story: &'a RunView) -> Option<&'a UnitState> {
         story.state.units.iter().find(|unit| unit.key == self.unit)
     }
 
     /// The attempt that is shown, with its index.
-    pub fn attempt<'a>(&self, story: &'a Story) -> Option<(usize, &'a Attempt)> {
+    pub fn attempt<'a>(&self, story: &'a RunView) -> Option<(usize, &'a AttemptState)> {
         let unit = self.unit(story)?;
         let index = self.attempt.min(unit.attempts.len().checked_sub(1)?);
         unit.attempts.get(index).map(|attempt| (index, attempt))
     }
 
     /// Its lane.
-    pub fn lane(&self, story: &Story) -> Option<LaneId> {
-        self.attempt(story).map(|(_, attempt)| attempt.lane)
+    pub fn lane(&self, story: &RunView) -> Option<AttemptId> {
+        self.attempt(story).map(|(_, attempt)| attempt.id)
     }
 
     /// True when the keys move among the actions.
     pub fn is_list(&self) -> bool {
-        self.panel == Panel::Actions && self.side == Side::Actions
+        self.panel == Panel::Actions && self.side == InspectSide::Actions
     }
 
     /// Shows another panel or attempt, at the place where one was.
-    pub fn go(&mut self, attempt: usize, panel: Panel) {
+    pub fn show_panel(&mut self, attempt: usize, panel: Panel) {
         if (attempt, panel) == (self.attempt, self.panel) {
             return;
         }
         let here = (self.attempt, self.panel);
-        self.places.retain(|(attempt, panel, _)| (*attempt, *panel) != here);
-        let place = Place {
+        self.positions.retain(|(attempt, panel, _)| (*attempt, *panel) != here);
+        let place = PanelPosition {
             actions: self.actions,
             lines: self.lines,
             side: self.side,
-            turned: std::mem::take(&mut self.turned),
+            toggled_folds: std::mem::take(&mut self.toggled_folds),
         };
-        self.places.push((here.0, here.1, place));
-        let known = self.places.iter().find(|(known, of, _)| (*known, *of) == (attempt, panel));
+        self.positions.push((here.0, here.1, place));
+        let known = self.positions.iter().find(|(known, of, _)| (*known, *of) == (attempt, panel));
         match known.map(|(_, _, place)| place.clone()) {
             Some(place) => {
-                (self.actions, self.lines, self.side, self.turned) =
-                    (place.actions, place.lines, place.side, place.turned);
+                (self.actions, self.lines, self.side, self.toggled_folds) =
+                    (place.actions, place.lines, place.side, place.toggled_folds);
             }
             None => {
                 if attempt != self.attempt {
-                    self.actions = List::following();
+                    self.actions = ScrollList::following();
                 }
-                self.lines = List::default();
-                self.side = Side::Actions;
+                self.lines = ScrollList::default();
+                self.side = InspectSide::Actions;
             }
         }
         (self.attempt, self.panel) = (attempt, panel);
-        (self.hit, self.to_end) = (None, false);
+        (self.match_line, self.scroll_to_end) = (None, false);
     }
 
     /// Another action is selected: its document begins at the top.
@@ -219,71 +222,71 @@ impl Inspect {
     }
 
     fn restart(&mut self) {
-        self.lines = List::default();
-        self.turned.clear();
-        (self.hit, self.to_end) = (None, false);
+        self.lines = ScrollList::default();
+        self.toggled_folds.clear();
+        (self.match_line, self.scroll_to_end) = (None, false);
     }
 
     /// Selects a line of the document.
     pub fn select_line(&mut self, line: usize) {
-        self.to_end = false;
-        self.lines.select(line, self.laid.lines);
+        self.scroll_to_end = false;
+        self.lines.select(line, self.document.lines);
     }
 
     /// Takes over what the shell has laid out.
-    pub fn lay(&mut self, document: Option<&Document>, complete: bool) {
+    pub fn set_document(&mut self, document: Option<&LaidOutDocument>, complete: bool) {
         let Some(document) = document else {
-            self.laid = Laid::default();
+            self.document = DocumentState::default();
             return;
         };
-        self.laid.lines = document.lines.len();
-        self.laid.complete = complete;
-        if self.laid.sections.len() != document.sections.len() || complete {
-            self.laid.sections = document.sections.iter().map(|section| section.line).collect();
+        self.document.lines = document.lines.len();
+        self.document.complete = complete;
+        if self.document.sections.len() != document.sections.len() || complete {
+            self.document.sections = document.sections.iter().map(|section| section.line).collect();
         }
-        self.laid.fold = document.folds.get(&self.lines.selected).copied();
+        self.document.fold = document.folds.get(&self.lines.selected).copied();
     }
 
-    pub(super) fn settle(&mut self, story: &Story, body: Rect) {
+    pub(super) fn clamp(&mut self, story: &RunView, body: Rect) {
         let areas = self.areas(body);
         let len = self.lane(story).map_or(0, |lane| story.rows(lane).len());
         let height = |area: Option<Rect>| area.map_or(1, |area| usize::from(area.height));
         let before = self.actions.selected;
-        self.actions.settle(len, height(areas.actions));
+        self.actions.clamp(len, height(areas.actions));
         if self.actions.selected != before && self.panel == Panel::Actions {
             self.restart();
         }
-        if self.to_end {
-            self.lines.selected = self.laid.lines.saturating_sub(1);
-            self.to_end = !self.laid.complete;
+        if self.scroll_to_end {
+            self.lines.selected = self.document.lines.saturating_sub(1);
+            self.scroll_to_end = !self.document.complete;
         }
         // Until something is laid out, a place that one comes back to stays where it is.
-        if self.laid.complete || self.laid.lines > self.lines.selected {
-            self.lines.settle(self.laid.lines, height(areas.detail));
+        if self.document.complete || self.document.lines > self.lines.selected {
+            self.lines.clamp(self.document.lines, height(areas.detail));
         }
     }
 
     /// Where everything is inside the body of the screen.
-    pub fn areas(&self, body: Rect) -> Areas {
+    pub fn areas(&self, body: Rect) -> InspectAreas {
         let inside = layout::inner(body);
         let attempts = Rect { height: inside.height.min(1), ..inside };
         let panels = Rect { y: inside.y + attempts.height, height: inside.height.saturating_sub(1).min(1), ..inside };
         let top = attempts.height + panels.height;
         let rest = Rect { y: inside.y + top, height: inside.height - top, ..inside };
-        let areas = Areas { attempts, panels, actions: None, rule: None, detail: None };
-        let one = |side: Side| match side {
-            Side::Actions => Areas { actions: Some(rest), ..areas },
-            Side::Detail => Areas { detail: Some(rest), ..areas },
+        let areas = InspectAreas { attempts, panels, actions: None, rule: None, detail: None };
+        let one = |side: InspectSide| match side {
+            InspectSide::Actions => InspectAreas { actions: Some(rest), ..areas },
+            InspectSide::Detail => InspectAreas { detail: Some(rest), ..areas },
         };
         if self.panel != Panel::Actions {
-            return one(Side::Detail);
+            return one(InspectSide::Detail);
         }
         if self.zoom {
             return one(self.side);
         }
-        if body.width >= layout::WIDE {
+        if body.width >= layout::MIN_WIDE_COLUMNS {
             let left = (rest.width * 2 / 5).clamp(30, 72);
-            return Areas {
+            return InspectAreas {
                 actions: Some(Rect { width: left, ..rest }),
                 rule: Some(Rect { x: rest.x + left, width: 1, ..rest }),
                 detail: Some(Rect { x: rest.x + left + 2, width: rest.width - left - 2, ..rest }),
@@ -291,10 +294,10 @@ impl Inspect {
             };
         }
         let top = (rest.height / 3).max(4);
-        if rest.height < top + 1 + LEAST_DETAIL {
+        if rest.height < top + 1 + MIN_DETAIL_ROWS {
             return one(self.side);
         }
-        Areas {
+        InspectAreas {
             actions: Some(Rect { height: top, ..rest }),
             rule: Some(Rect { y: rest.y + top, height: 1, ..rest }),
             detail: Some(Rect { y: rest.y + top + 1, height: rest.height - top - 1, ..rest }),
@@ -310,25 +313,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn panels_and_attempts_are_found_again_where_they_were_left() {
-        let mut inspect = Inspect::new("u".into(), 1, Some(7));
-        inspect.laid = Laid { lines: 50, complete: true, ..Laid::default() };
+    fn inspector_restores_position_per_panel_and_attempt() {
+        let mut inspect = InspectView::new("u".into(), 1, Some(7));
+        inspect.document = DocumentState { lines: 50, complete: true, ..DocumentState::default() };
         inspect.select_line(20);
-        inspect.go(1, Panel::Prompt);
+        inspect.show_panel(1, Panel::Prompt);
         assert_eq!((inspect.lines.selected, inspect.actions.selected), (0, 7));
         inspect.select_line(9);
-        inspect.go(0, Panel::Actions);
+        inspect.show_panel(0, Panel::Actions);
         assert!(inspect.actions.follow, "another attempt has other actions");
-        inspect.go(1, Panel::Actions);
+        inspect.show_panel(1, Panel::Actions);
         assert_eq!((inspect.actions.selected, inspect.lines.selected), (7, 20));
-        inspect.go(1, Panel::Prompt);
+        inspect.show_panel(1, Panel::Prompt);
         assert_eq!(inspect.lines.selected, 9);
     }
 
     #[test]
-    fn another_action_begins_at_its_top() {
-        let mut inspect = Inspect::new("u".into(), 0, Some(3));
-        inspect.laid = Laid { lines: 50, complete: true, ..Laid::default() };
+    fn selecting_an_action_scrolls_to_its_top() {
+        let mut inspect = InspectView::new("u".into(), 0, Some(3));
+        inspect.document = DocumentState { lines: 50, complete: true, ..DocumentState::default() };
         inspect.select_line(20);
         inspect.select(3, 9);
         assert_eq!(inspect.lines.selected, 20);
@@ -339,9 +342,9 @@ mod tests {
     proptest! {
         #[test]
         fn the_parts_stay_inside_and_apart(width in 0..300_u16, height in 0..100_u16, zoom in any::<bool>(), detail in any::<bool>(), panel in 0..5_usize) {
-            let mut inspect = Inspect::new("u".into(), 0, None);
+            let mut inspect = InspectView::new("u".into(), 0, None);
             inspect.zoom = zoom;
-            inspect.side = if detail { Side::Detail } else { Side::Actions };
+            inspect.side = if detail { InspectSide::Detail } else { InspectSide::Actions };
             inspect.panel = Panel::ALL[panel];
             let body = Rect::new(0, 2, width, height);
             let areas = inspect.areas(body);

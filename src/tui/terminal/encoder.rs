@@ -16,15 +16,15 @@ use ratatui::{
 };
 
 /// Blanks from which on erasing them takes fewer bytes than writing them, where nothing stands behind them.
-const TRAILING: u16 = 5;
+const MIN_ERASED_TRAILING: u16 = 5;
 /// The same, where the terminal has to be led behind them.
-const AMONG: u16 = 11;
+const MIN_ERASED_INSIDE: u16 = 11;
 
 /// Asks for the coloured picture of the character before it, which is wide.
 const EMOJI_STYLE: char = '\u{fe0f}';
 
 /// What shows on a blank cell.
-const ON_BLANKS: Modifier = Modifier::UNDERLINED.union(Modifier::REVERSED).union(Modifier::CROSSED_OUT);
+const VISIBLE_ON_BLANKS: Modifier = Modifier::UNDERLINED.union(Modifier::REVERSED).union(Modifier::CROSSED_OUT);
 
 /// Codes that switch a modifier on.
 const MODIFIERS: [(Modifier, &str); 9] = [
@@ -41,7 +41,7 @@ const MODIFIERS: [(Modifier, &str); 9] = [
 
 /// Writes frames for a terminal.
 #[derive(Debug)]
-pub struct Encoder<W: Write> {
+pub struct EncodingBackend<W: Write> {
     inner: CrosstermBackend<W>,
     /// The drawing library hides the cursor with every frame.
     hidden: bool,
@@ -50,9 +50,9 @@ pub struct Encoder<W: Write> {
 
 /// Wide characters that the terminal shows, by row and column of their left half.
 /// Right halves are blanks in the style of the left half, see [`close_wide_cells`](crate::tui::view::close_wide_cells).
-type WideCells = BTreeMap<(u16, u16), Ink>;
+type WideCells = BTreeMap<(u16, u16), CellStyle>;
 
-impl<W: Write> Encoder<W> {
+impl<W: Write> EncodingBackend<W> {
     /// Frames go to `out`, in one write and a flush each.
     pub const fn new(out: W) -> Self {
         Self { inner: CrosstermBackend::new(out), hidden: false, wide: WideCells::new() }
@@ -69,14 +69,14 @@ impl<W: Write> Encoder<W> {
 
 /// How a cell is drawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Ink {
+struct CellStyle {
     fg: Color,
     bg: Color,
     modifier: Modifier,
 }
 
-impl Ink {
-    fn of(cell: &Cell) -> Self {
+impl CellStyle {
+    fn from_cell(cell: &Cell) -> Self {
         Self { fg: cell.fg, bg: cell.bg, modifier: cell.modifier }
     }
 
@@ -144,21 +144,21 @@ fn color(color: Color, base: u8) -> String {
 
 /// A frame as it grows.
 #[derive(Debug)]
-struct Strokes<'a> {
+struct FrameEncoder<'a> {
     bytes: Vec<u8>,
     wide: &'a mut WideCells,
     /// The right half of a wide character whose left half was overwritten. Terminals differ in what they show there.
-    orphan: Option<(u16, u16, Ink)>,
-    ink: Ink,
+    orphan: Option<(u16, u16, CellStyle)>,
+    style: CellStyle,
     /// Where the terminal writes next, if that is known.
     cursor: Option<(u16, u16)>,
     /// Blanks from there on that were not written yet.
-    blanks: u16,
+    pending_blanks: u16,
 }
 
-impl<'a> Strokes<'a> {
+impl<'a> FrameEncoder<'a> {
     fn new(wide: &'a mut WideCells) -> Self {
-        Self { bytes: Vec::new(), wide, orphan: None, ink: Ink::default(), cursor: None, blanks: 0 }
+        Self { bytes: Vec::new(), wide, orphan: None, style: CellStyle::default(), cursor: None, pending_blanks: 0 }
     }
 
     fn cell(&mut self, x: u16, y: u16, cell: &Cell) {
@@ -176,7 +176,7 @@ impl<'a> Strokes<'a> {
         let overwritten = (x..right).filter_map(|column| Some((column, self.wide.remove(&(y, column))?))).last();
         self.orphan = overwritten.filter(|(column, _)| column + 2 > right).map(|(_, ink)| (right, y, ink));
         if width > 1 {
-            self.wide.insert((y, x), Ink::of(cell));
+            self.wide.insert((y, x), CellStyle::from_cell(cell));
         }
         self.draw(x, y, cell);
     }
@@ -191,43 +191,49 @@ impl<'a> Strokes<'a> {
     }
 
     fn draw(&mut self, x: u16, y: u16, cell: &Cell) {
-        let next = self.cursor.map(|(x, y)| (x.saturating_add(self.blanks), y));
+        let next = self.cursor.map(|(x, y)| (x.saturating_add(self.pending_blanks), y));
         if next != Some((x, y)) {
-            self.leave_blanks(TRAILING);
-            self.go(x, y);
+            self.flush_blanks(MIN_ERASED_TRAILING);
+            self.move_to(x, y);
         }
-        let ink = Ink::of(cell);
-        let blank = cell.symbol() == " " && !ink.modifier.intersects(ON_BLANKS);
+        let ink = CellStyle::from_cell(cell);
+        let blank = cell.symbol() == " " && !ink.modifier.intersects(VISIBLE_ON_BLANKS);
         // What is erased takes the colour behind it on some terminals, and none on others.
         if blank && ink.bg == Color::Reset {
-            if self.blanks == 0 && (self.ink.bg != ink.bg || self.ink.modifier.intersects(ON_BLANKS)) {
-                self.dip(ink);
+            if self.pending_blanks == 0
+                && (self.style.bg != ink.bg || self.style.modifier.intersects(VISIBLE_ON_BLANKS))
+            {
+                self.set_style(ink);
             }
-            self.blanks += 1;
+            self.pending_blanks += 1;
             return;
         }
-        if self.leave_blanks(AMONG) {
-            self.go(x, y);
+        if self.flush_blanks(MIN_ERASED_INSIDE) {
+            self.move_to(x, y);
         }
         // Of a blank, only what is behind it shows.
-        self.dip(if blank && !self.ink.modifier.intersects(ON_BLANKS) { Ink { bg: ink.bg, ..self.ink } } else { ink });
+        self.set_style(if blank && !self.style.modifier.intersects(VISIBLE_ON_BLANKS) {
+            CellStyle { bg: ink.bg, ..self.style }
+        } else {
+            ink
+        });
         if cell.symbol().contains(EMOJI_STYLE) {
             // Some terminals take it for narrow, and what was in the second cell would stay there.
             self.bytes.extend_from_slice(b"  ");
             self.cursor = Some((x.saturating_add(2), y));
-            self.go(x, y);
+            self.move_to(x, y);
         }
         self.bytes.extend_from_slice(cell.symbol().as_bytes());
         self.cursor = Some((x.saturating_add(1), y));
     }
 
-    fn dip(&mut self, ink: Ink) {
-        self.ink.change(ink, &mut self.bytes);
-        self.ink = ink;
+    fn set_style(&mut self, ink: CellStyle) {
+        self.style.change(ink, &mut self.bytes);
+        self.style = ink;
     }
 
     /// The column is named, and not the distance: a terminal may take a symbol for wider than we do.
-    fn go(&mut self, x: u16, y: u16) {
+    fn move_to(&mut self, x: u16, y: u16) {
         let row = self.cursor.map(|(_, row)| row);
         let sequence = if row == Some(y) { format!("\x1b[{}G", x + 1) } else { format!("\x1b[{};{}H", y + 1, x + 1) };
         self.bytes.extend_from_slice(sequence.as_bytes());
@@ -236,8 +242,8 @@ impl<'a> Strokes<'a> {
 
     /// Brings the blanks to the terminal. From `erased` on they are erased: then it is still before them, and it is
     /// true.
-    fn leave_blanks(&mut self, erased: u16) -> bool {
-        let blanks = std::mem::take(&mut self.blanks);
+    fn flush_blanks(&mut self, erased: u16) -> bool {
+        let blanks = std::mem::take(&mut self.pending_blanks);
         if blanks >= erased {
             self.bytes.extend_from_slice(format!("\x1b[{blanks}X").as_bytes());
             return true;
@@ -249,20 +255,20 @@ impl<'a> Strokes<'a> {
 
     fn end(mut self) -> Vec<u8> {
         self.blank_orphan();
-        self.leave_blanks(TRAILING);
-        self.dip(Ink::default());
+        self.flush_blanks(MIN_ERASED_TRAILING);
+        self.set_style(CellStyle::default());
         self.bytes
     }
 }
 
-impl<W: Write> Backend for Encoder<W> {
+impl<W: Write> Backend for EncodingBackend<W> {
     type Error = io::Error;
 
     fn draw<'a, I>(&mut self, content: I) -> io::Result<()>
     where
         I: Iterator<Item = (u16, u16, &'a Cell)>,
     {
-        let mut strokes = Strokes::new(&mut self.wide);
+        let mut strokes = FrameEncoder::new(&mut self.wide);
         for (x, y, cell) in content {
             strokes.cell(x, y, cell);
         }
@@ -447,9 +453,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_shows_what_the_drawing_library_would_have_shown(pictures in prop::collection::vec(buffer(), 1..5)) {
+        fn encoder_output_matches_the_crossterm_backend(pictures in prop::collection::vec(buffer(), 1..5)) {
             let (mut ours, mut theirs, mut redraw) = (Vec::new(), Vec::new(), Vec::new());
-            frames(Encoder::new(&mut ours), &pictures);
+            frames(EncodingBackend::new(&mut ours), &pictures);
             frames(CrosstermBackend::new(&mut theirs), &pictures);
             // The library leaves halves of wide characters behind, so what it changes is not what it would draw.
             frames(CrosstermBackend::new(&mut redraw), &pictures[pictures.len() - 1..]);
@@ -480,8 +486,8 @@ mod tests {
         #[test]
         fn frames_with_wide_characters_match_a_full_redraw(pictures in prop::collection::vec(wide_buffer(), 2..6)) {
             let (mut changes, mut redraw) = (Vec::new(), Vec::new());
-            frames(Encoder::new(&mut changes), &pictures);
-            frames(Encoder::new(&mut redraw), &pictures[pictures.len() - 1..]);
+            frames(EncodingBackend::new(&mut changes), &pictures);
+            frames(EncodingBackend::new(&mut redraw), &pictures[pictures.len() - 1..]);
             prop_assert_eq!(tmux_rows(&changes), tmux_rows(&redraw));
             let differs = shown(&changes).into_iter().zip(shown(&redraw)).enumerate().find(|(_, (left, right))| left != right);
             prop_assert_eq!(differs, None);
@@ -494,7 +500,7 @@ mod tests {
         before.set_string(0, 0, format!("{}🦀{}│", "x".repeat(30), "x".repeat(7)), Style::new());
         after.set_string(39, 0, "│", Style::new());
         let mut bytes = Vec::new();
-        frames(Encoder::new(&mut bytes), &[before, after]);
+        frames(EncodingBackend::new(&mut bytes), &[before, after]);
         let mut blank = vec![TmuxCell::Blank; 39];
         blank.push(TmuxCell::Symbol("│".to_owned()));
         assert_eq!(tmux_rows(&bytes)[0], blank);
@@ -511,14 +517,14 @@ mod tests {
     }
 
     #[test]
-    fn only_what_changes_is_said() {
+    fn encoder_writes_only_changes() {
         let draw = |paint: &dyn Fn(&mut Buffer)| {
             let mut bytes = Vec::new();
             let mut buffer = Buffer::empty(AREA);
             paint(&mut buffer);
             let content = Buffer::empty(AREA);
             let changes = content.diff(&buffer);
-            Encoder::new(&mut bytes).draw(changes.into_iter()).unwrap();
+            EncodingBackend::new(&mut bytes).draw(changes.into_iter()).unwrap();
             String::from_utf8(bytes).unwrap()
         };
         assert_eq!(draw(&|_| {}), "");
@@ -532,14 +538,14 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_without_a_change_is_no_byte() {
+    fn unchanged_frame_writes_nothing() {
         let mut bytes = Vec::new();
         let mut picture = Buffer::empty(AREA);
         picture.set_string(0, 0, "one", Style::new());
-        frames(Encoder::new(&mut bytes), std::slice::from_ref(&picture));
+        frames(EncodingBackend::new(&mut bytes), std::slice::from_ref(&picture));
         let once = bytes.len();
         bytes.clear();
-        frames(Encoder::new(&mut bytes), &[picture.clone(), picture]);
+        frames(EncodingBackend::new(&mut bytes), &[picture.clone(), picture]);
         assert_eq!(bytes.len(), once);
     }
 
@@ -549,7 +555,7 @@ mod tests {
         let (mut before, mut after) = (Buffer::empty(AREA), Buffer::empty(AREA));
         before.set_string(0, 0, "x".repeat(40), Style::new());
         after.set_string(30, 0, "x", Style::new());
-        Encoder::new(&mut bytes).draw(before.diff(&after).into_iter()).unwrap();
+        EncodingBackend::new(&mut bytes).draw(before.diff(&after).into_iter()).unwrap();
         assert_eq!(String::from_utf8(bytes).unwrap(), "\x1b[1;1H\x1b[30X\x1b[32G\x1b[9X");
     }
 }

@@ -1,21 +1,21 @@
 //! Sequences for what surrounds the screen: title, clipboard, notifications, progress. Text in, bytes out.
 //!
-//! Every text that goes between two of a terminal's own marks passes [`inert`] here, wherever it comes from.
+//! Every text that goes between two of a terminal's own marks passes [`sanitized`] here, wherever it comes from.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 
-use crate::tui::outside::Gauge;
+use crate::tui::notification::TerminalProgress;
 
 /// Takes the progress mark away.
-pub(super) const NO_GAUGE: &str = "\x1b]9;4;0;\x1b\\";
+pub(super) const CLEAR_PROGRESS: &str = "\x1b]9;4;0;\x1b\\";
 
 /// `text` without anything that could end a sequence or begin another one.
-fn inert(text: &str) -> String {
+fn sanitized(text: &str) -> String {
     text.chars().filter(|char| !char.is_control()).collect()
 }
 
 pub(super) fn title(text: &str) -> String {
-    format!("\x1b]2;{}\x1b\\", inert(text))
+    format!("\x1b]2;{}\x1b\\", sanitized(text))
 }
 
 pub(super) fn clipboard(text: &str) -> String {
@@ -24,17 +24,19 @@ pub(super) fn clipboard(text: &str) -> String {
 
 pub(super) fn osc9(title: &str, text: &str) -> String {
     // `9;` and a number would be another command to some terminals; a title is never a number.
-    format!("\x1b]9;{}: {}\x1b\\", inert(title), inert(text))
+    format!("\x1b]9;{}: {}\x1b\\", sanitized(title), sanitized(text))
 }
 
 pub(super) fn osc777(title: &str, text: &str) -> String {
-    format!("\x1b]777;notify;{};{}\x1b\\", inert(title).replace(';', ","), inert(text))
+    format!("\x1b]777;notify;{};{}\x1b\\", sanitized(title).replace(';', ","), sanitized(text))
 }
 
-pub(super) fn gauge(gauge: Gauge) -> String {
+pub(super) fn progress(gauge: TerminalProgress) -> String {
     match gauge {
-        Gauge::None => NO_GAUGE.to_owned(),
-        Gauge::Share { percent, failed } => format!("\x1b]9;4;{};{percent}\x1b\\", if failed { 2 } else { 1 }),
+        TerminalProgress::None => CLEAR_PROGRESS.to_owned(),
+        TerminalProgress::Percent { percent, failed } => {
+            format!("\x1b]9;4;{};{percent}\x1b\\", if failed { 2 } else { 1 })
+        }
     }
 }
 
@@ -44,7 +46,7 @@ pub(super) fn through_tmux(sequence: &str) -> String {
 }
 
 /// True for terminals that are known to draw progress. To others the sequence may be a notification.
-pub fn draws_progress(variable: impl Fn(&str) -> Option<String>) -> bool {
+pub fn supports_progress(variable: impl Fn(&str) -> Option<String>) -> bool {
     let set = |name: &str| variable(name).is_some_and(|value| !value.is_empty());
     if set("TMUX") || set("STY") {
         return false;
@@ -54,10 +56,11 @@ pub fn draws_progress(variable: impl Fn(&str) -> Option<String>) -> bool {
         || variable("ConEmuANSI").as_deref() == Some("ON")
         || matches!(program.to_ascii_lowercase().as_str(), "wezterm" | "ghostty")
         || variable("TERM").as_deref() == Some("xterm-ghostty")
-        || (program == "iTerm.app" && at_least(&variable("TERM_PROGRAM_VERSION").unwrap_or_default(), (3, 6, 6)))
+        || (program == "iTerm.app"
+            && is_version_at_least(&variable("TERM_PROGRAM_VERSION").unwrap_or_default(), (3, 6, 6)))
 }
 
-fn at_least(version: &str, least: (u32, u32, u32)) -> bool {
+fn is_version_at_least(version: &str, least: (u32, u32, u32)) -> bool {
     let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
     let mut part = || parts.next().unwrap_or(0);
     (part(), part(), part()) >= least
@@ -70,19 +73,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sequences_are_as_terminals_know_them() {
+    fn sequences_have_the_documented_form() {
         assert_eq!(title("orbit: 1/4 done"), "\x1b]2;orbit: 1/4 done\x1b\\");
         assert_eq!(osc9("ingestdeck", "done"), "\x1b]9;ingestdeck: done\x1b\\");
         assert_eq!(osc777("a;b", "c;d"), "\x1b]777;notify;a,b;c;d\x1b\\");
-        assert_eq!(gauge(Gauge::Share { percent: 40, failed: true }), "\x1b]9;4;2;40\x1b\\");
-        assert_eq!(gauge(Gauge::None), "\x1b]9;4;0;\x1b\\");
+        assert_eq!(progress(TerminalProgress::Percent { percent: 40, failed: true }), "\x1b]9;4;2;40\x1b\\");
+        assert_eq!(progress(TerminalProgress::None), "\x1b]9;4;0;\x1b\\");
         assert_eq!(through_tmux("\x1b]9;x\x1b\\"), "\x1bPtmux;\x1b\x1b]9;x\x1b\x1b\\\x1b\\");
     }
 
     #[test]
-    fn progress_is_drawn_where_it_is_known_to_be_understood() {
+    fn progress_is_sent_to_known_terminals_only() {
         let draws = |set: &[(&str, &str)]| {
-            draws_progress(|name| set.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
+            supports_progress(|name| set.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
         };
         assert!(!draws(&[("TERM", "xterm-256color")]));
         assert!(draws(&[("WT_SESSION", "1")]) && draws(&[("TERM_PROGRAM", "WezTerm")]));
@@ -94,7 +97,7 @@ mod tests {
     proptest! {
         /// One sequence in, one out: nothing in a text ends it or begins another one.
         #[test]
-        fn no_text_leaves_its_sequence(text in any::<String>(), other in any::<String>()) {
+        fn text_cannot_escape_its_sequence(text in any::<String>(), other in any::<String>()) {
             for sequence in [title(&text), osc9(&text, &other), osc777(&text, &other), clipboard(&text)] {
                 let inside = sequence.strip_prefix("\x1b]").and_then(|rest| rest.strip_suffix("\x1b\\"));
                 prop_assert!(inside.is_some_and(|inside| !inside.chars().any(char::is_control)), "{sequence:?}");

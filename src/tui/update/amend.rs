@@ -1,47 +1,47 @@
 //! Retrying a unit otherwise than before: the form, and what it sends.
 
-use super::orders;
+use super::run_commands;
 use crate::{
-    run::state::Story,
+    run::state::RunView,
     tui::{
-        effect::{Command, Effect},
-        model::{Amending, Model},
+        effect::{RunCommand, ScreenEffect},
+        model::{AmendForm, ScreenModel},
     },
 };
 
 /// Opens the form for the unit in view.
-pub(super) fn open(model: &mut Model, story: &Story) {
-    model.deck.auto = false;
-    let Some(unit) = orders::target(model, story) else {
-        orders::nobody(model);
+pub(super) fn open(model: &mut ScreenModel, story: &RunView) {
+    model.units_view.follows_work = false;
+    let Some(unit) = run_commands::target(model, story) else {
+        run_commands::no_unit_selected(model);
         return;
     };
-    match orders::refusal(model, story, unit) {
-        Some(refusal) => model.say(refusal),
-        None => model.amending = Some(Amending::new(unit, &story.state)),
+    match run_commands::retry_refusal(model, story, unit) {
+        Some(refusal) => model.show_message(refusal),
+        None => model.amend_form = Some(AmendForm::new(unit, &story.state)),
     }
 }
 
 /// The form is complete.
-pub(super) fn send(model: &mut Model, story: &Story) -> Vec<Effect> {
-    let Some(mut form) = model.amending.take() else { return Vec::new() };
+pub(super) fn send(model: &mut ScreenModel, story: &RunView) -> Vec<ScreenEffect> {
+    let Some(mut form) = model.amend_form.take() else { return Vec::new() };
     let amendment = match form.amendment() {
         Ok(amendment) => amendment,
         Err(problem) => {
             form.problem = Some(problem);
-            model.amending = Some(form);
+            model.amend_form = Some(form);
             return Vec::new();
         }
     };
     // A unit that waited may have started while somebody wrote. What was written must not be lost.
     let unit = story.state.units.iter().find(|unit| unit.key == form.unit);
-    if let Some(refusal) = unit.and_then(|unit| orders::refusal(model, story, unit)) {
+    if let Some(refusal) = unit.and_then(|unit| run_commands::retry_refusal(model, story, unit)) {
         form.problem = Some(refusal);
-        model.amending = Some(form);
+        model.amend_form = Some(form);
         return Vec::new();
     }
     let unit = form.unit;
     let how = if amendment.is_empty() { "as planned".to_owned() } else { amendment.to_string() };
-    model.say(format!("new attempt at {unit}: {how}"));
-    vec![Effect::Command(Command::Retry { unit, amendment: Some(amendment) })]
+    model.show_message(format!("new attempt at {unit}: {how}"));
+    vec![ScreenEffect::Command(RunCommand::Retry { unit, amendment: Some(amendment) })]
 }

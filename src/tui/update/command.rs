@@ -8,62 +8,64 @@ use super::{
     time,
 };
 use crate::{
-    run::{Moment, state::Story},
+    run::{SeekTarget, state::RunView},
     tape::Millis,
     tui::{
-        action::{Action, Scope},
+        action::{Scope, UserAction},
         breakpoint::{Breakpoint, Condition},
-        command::{self, Place, Request},
-        effect::Effect,
-        model::{List, Model, Pace, Purpose, Typing, View},
+        command::{self, CommandRequest, TimeTarget},
+        effect::ScreenEffect,
+        model::{InputPurpose, LineInput, OverlayView, Playback, ScreenModel, ScrollList},
         view::clock,
     },
 };
 
 /// Breakpoints that are kept.
-const MOST_BREAKPOINTS: usize = 50;
+const MAX_BREAKPOINTS: usize = 50;
 
 /// A command was typed.
-pub(super) fn accept(model: &mut Model, story: &Story, text: String) -> Vec<Effect> {
+pub(super) fn accept(model: &mut ScreenModel, story: &RunView, text: String) -> Vec<ScreenEffect> {
     let done = match command::parse(&text) {
         Ok(request) => {
-            model.history.keep(&text);
-            carry_out(model, story, request)
+            model.history.push(&text);
+            execute(model, story, request)
         }
         Err(error) => Err(error.to_string()),
     };
     done.unwrap_or_else(|error| {
-        model.say(error);
+        model.show_message(error);
         // What was typed can be mended.
-        model.typing = Some(Typing { text, purpose: Purpose::Command });
+        model.line_input = Some(LineInput { text, purpose: InputPurpose::Command });
         Vec::new()
     })
 }
 
-fn carry_out(model: &mut Model, story: &Story, request: Request) -> Result<Vec<Effect>, String> {
+fn execute(model: &mut ScreenModel, story: &RunView, request: CommandRequest) -> Result<Vec<ScreenEffect>, String> {
     Ok(match request {
-        Request::Go(Place::Start) => time::moved(model, Effect::Go(Moment::Entries(0))),
-        Request::Go(Place::End) | Request::Live => time::to_end(model),
-        Request::Go(place) => {
-            let moment = moment(model, story, place)?;
+        CommandRequest::Seek(TimeTarget::Start) => {
+            time::pause_and_seek(model, ScreenEffect::Seek(SeekTarget::Entries(0)))
+        }
+        CommandRequest::Seek(TimeTarget::End) | CommandRequest::Live => time::to_end(model),
+        CommandRequest::Seek(place) => {
+            let moment = to_seek_target(model, story, place)?;
             let ahead = match moment {
-                Moment::Time(at) => at > model.extent.last.max(model.extent.now),
-                Moment::Entries(entries) => entries > model.extent.known.max(story.state.entries),
+                SeekTarget::Time(at) => at > model.bounds.last_at.max(model.bounds.now),
+                SeekTarget::Entries(entries) => entries > model.bounds.known_entries.max(story.state.entries),
             };
-            if model.live && ahead {
+            if model.is_live && ahead {
                 return Err("that moment has not come yet".to_owned());
             }
-            time::moved(model, Effect::Go(moment))
+            time::pause_and_seek(model, ScreenEffect::Seek(moment))
         }
-        Request::Speed(speed) => time::set_speed(model, speed.map_or(Pace::Full, Pace::Scaled)),
-        Request::Until(condition) => until(model, story, condition)?,
-        Request::Break(condition) => {
+        CommandRequest::Speed(speed) => time::set_speed(model, speed.map_or(Playback::Unthrottled, Playback::Speed)),
+        CommandRequest::Until(condition) => until(model, story, condition)?,
+        CommandRequest::Break(condition) => {
             add(model, condition)?;
             Vec::new()
         }
-        Request::Breaks => act(model, story, Action::Breakpoints),
-        Request::Act(action) if scopes(model, story).contains(&action.scope()) => act(model, story, action),
-        Request::Act(action) => {
+        CommandRequest::Breaks => act(model, story, UserAction::Breakpoints),
+        CommandRequest::Action(action) if scopes(model, story).contains(&action.scope()) => act(model, story, action),
+        CommandRequest::Action(action) => {
             let what = match action.scope() {
                 Scope::Held => "a unit that you hold",
                 Scope::Live => "a unit that runs and can be held",
@@ -75,9 +77,9 @@ fn carry_out(model: &mut Model, story: &Story, request: Request) -> Result<Vec<E
 }
 
 /// Of a record, time goes on until then; of a run that goes on, the selected unit does.
-fn until(model: &mut Model, story: &Story, condition: Condition) -> Result<Vec<Effect>, String> {
-    if !model.live || model.pace != Pace::Follow {
-        return Ok(time::moved(model, Effect::Until(condition)));
+fn until(model: &mut ScreenModel, story: &RunView, condition: Condition) -> Result<Vec<ScreenEffect>, String> {
+    if !model.is_live || model.playback != Playback::Follow {
+        return Ok(time::pause_and_seek(model, ScreenEffect::RunUntil(condition)));
     }
     let silent = matches!(condition, Condition::Silence(_));
     match hold::subject(model, story) {
@@ -92,57 +94,59 @@ fn until(model: &mut Model, story: &Story, condition: Condition) -> Result<Vec<E
     }
 }
 
-fn add(model: &mut Model, condition: Condition) -> Result<(), String> {
+fn add(model: &mut ScreenModel, condition: Condition) -> Result<(), String> {
     if let Some(known) = model.breakpoints.iter_mut().find(|known| known.condition == condition) {
-        known.on = true;
-        model.say(format!("there is a breakpoint for {condition} already; it is on"));
+        known.is_enabled = true;
+        model.show_message(format!("there is a breakpoint for {condition} already; it is on"));
         return Ok(());
     }
-    if model.breakpoints.len() >= MOST_BREAKPOINTS {
-        return Err(format!("there are {MOST_BREAKPOINTS} breakpoints already; delete one in the list first"));
+    if model.breakpoints.len() >= MAX_BREAKPOINTS {
+        return Err(format!("there are {MAX_BREAKPOINTS} breakpoints already; delete one in the list first"));
     }
     let number = model.breakpoints.len() + 1;
-    model.say(format!("breakpoint {number}: {condition}"));
-    model.breakpoints.push(Breakpoint { condition, on: true });
+    model.show_message(format!("breakpoint {number}: {condition}"));
+    model.breakpoints.push(Breakpoint { condition, is_enabled: true });
     Ok(())
 }
 
 /// The moment that people mean by a place.
-fn moment(model: &Model, story: &Story, place: Place) -> Result<Moment, String> {
-    let (now, last) = (story.state.now, model.extent.last);
+fn to_seek_target(model: &ScreenModel, story: &RunView, place: TimeTarget) -> Result<SeekTarget, String> {
+    let (now, last) = (story.state.last_entry_at, model.bounds.last_at);
     let at = match place {
-        Place::Start => Millis(0),
-        Place::End => last,
-        Place::Time(at) => at,
-        Place::Later(by) => Millis(now.0.saturating_add(by.0)),
-        Place::Earlier(by) => Millis(now.0.saturating_sub(by.0)),
+        TimeTarget::Start => Millis(0),
+        TimeTarget::End => last,
+        TimeTarget::Time(at) => at,
+        TimeTarget::Later(by) => Millis(now.0.saturating_add(by.0)),
+        TimeTarget::Earlier(by) => Millis(now.0.saturating_sub(by.0)),
         #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        Place::Percent(share) => Millis((last.0 as f64 * share / 100.0).round() as u64),
-        Place::Entry(entries) => return Ok(Moment::Entries(entries)),
-        Place::Clock(hours, minutes, seconds) => {
+        TimeTarget::Percent(share) => Millis((last.0 as f64 * share / 100.0).round() as u64),
+        TimeTarget::Entry(entries) => return Ok(SeekTarget::Entries(entries)),
+        TimeTarget::Clock(hours, minutes, seconds) => {
             let minutes = hours.saturating_mul(60).saturating_add(u64::from(minutes));
             let at = Millis(minutes.saturating_mul(60).saturating_add(u64::from(seconds)).saturating_mul(1000));
             match u8::try_from(hours) {
                 // A run that is not as long as that cannot be meant.
-                Ok(hours @ 0..24) if at > last && model.extent.started_at.is_some() => {
+                Ok(hours @ 0..24) if at > last && model.bounds.started_at.is_some() => {
                     let minutes = u8::try_from(minutes % 60).unwrap_or_default();
-                    on_the_wall(model, hours, minutes, seconds)?
+                    time_of_day(model, hours, minutes, seconds)?
                 }
                 _ => at,
             }
         }
-        Place::Wall(hours, minutes, seconds) => on_the_wall(model, hours, minutes, seconds)?,
+        TimeTarget::WallClock(hours, minutes, seconds) => time_of_day(model, hours, minutes, seconds)?,
     };
-    if !model.extent.has_times {
+    if !model.bounds.has_times {
         return Err("this record has no times; go to an entry such as #120, or to a share such as 50%".to_owned())
-            .or_else(|error| if matches!(place, Place::Percent(_)) { Ok(Moment::Time(at)) } else { Err(error) });
+            .or_else(
+                |error| if matches!(place, TimeTarget::Percent(_)) { Ok(SeekTarget::Time(at)) } else { Err(error) },
+            );
     }
-    Ok(Moment::Time(at))
+    Ok(SeekTarget::Time(at))
 }
 
 /// The first time after the beginning at which a clock on the wall shows that.
-fn on_the_wall(model: &Model, hours: u8, minutes: u8, seconds: u8) -> Result<Millis, String> {
-    let extent = &model.extent;
+fn time_of_day(model: &ScreenModel, hours: u8, minutes: u8, seconds: u8) -> Result<Millis, String> {
+    let extent = &model.bounds;
     let start = extent.started_at.filter(|_| extent.has_times);
     let start =
         start.ok_or("this record does not say when it began; write a time since its beginning, such as 12m30s")?;
@@ -155,10 +159,10 @@ fn on_the_wall(model: &Model, hours: u8, minutes: u8, seconds: u8) -> Result<Mil
         u64::try_from(start.duration_until(&there).as_millis()).ok().map(Millis)
     });
     let at = found.ok_or_else(|| format!("{} is no time of that day", shown()))?;
-    if at.0 > extent.last.0.saturating_add(1000) {
+    if at.0 > extent.last_at.0.saturating_add(1000) {
         let from = wall(start.timestamp(), Millis(0), &extent.zone).unwrap_or_default();
-        let to = wall(start.timestamp(), extent.last, &extent.zone).unwrap_or_default();
-        let length = clock(extent.last);
+        let to = wall(start.timestamp(), extent.last_at, &extent.zone).unwrap_or_default();
+        let length = clock(extent.last_at);
         return Err(format!("{} is not in this record, which goes from {from} to {to}, {length} long", shown()));
     }
     Ok(at)
@@ -172,15 +176,15 @@ pub(in crate::tui) fn wall(start: jiff::Timestamp, at: Millis, zone: &TimeZone) 
 }
 
 /// Goes on with the word that is typed, as far as there is no choice.
-pub(super) fn complete(model: &mut Model) {
-    if let Some(Typing { text, purpose: Purpose::Command }) = &mut model.typing {
+pub(super) fn complete(model: &mut ScreenModel) {
+    if let Some(LineInput { text, purpose: InputPurpose::Command }) = &mut model.line_input {
         *text = command::complete(text).text;
     }
 }
 
 /// Shows an older line, or a newer one.
-pub(super) fn recall(model: &mut Model, older: bool) {
-    if let Some(Typing { text, purpose: Purpose::Command }) = &mut model.typing {
+pub(super) fn recall(model: &mut ScreenModel, older: bool) {
+    if let Some(LineInput { text, purpose: InputPurpose::Command }) = &mut model.line_input {
         let line = if older { model.history.older(text) } else { model.history.newer() };
         if let Some(line) = line {
             *text = line;
@@ -189,12 +193,12 @@ pub(super) fn recall(model: &mut Model, older: bool) {
 }
 
 /// Opens the command line.
-pub(super) fn open(model: &mut Model) {
-    model.history.leave();
-    model.typing = Some(Typing::new(Purpose::Command));
+pub(super) fn open(model: &mut ScreenModel) {
+    model.history.reset();
+    model.line_input = Some(LineInput::new(InputPurpose::Command));
 }
 
 /// The list of breakpoints.
-pub(super) fn list() -> View {
-    View::Breakpoints(List::default())
+pub(super) fn list() -> OverlayView {
+    OverlayView::Breakpoints(ScrollList::default())
 }

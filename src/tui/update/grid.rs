@@ -1,67 +1,67 @@
 //! Keys of the panes: which has the focus, what of it is seen. Orders are about the unit of the focused pane.
 
 use crate::{
-    run::state::{Story, Unit},
+    run::state::{RunView, UnitState},
     tui::{
-        action::Action,
+        action::UserAction,
         layout,
-        model::{Model, Towards, View, is_problem},
+        model::{OverlayView, PaneDirection, ScreenModel, is_problem},
         update::find::nearest,
     },
 };
 
 /// Shows the panes, or goes back.
-pub(super) fn toggle(model: &mut Model) {
-    if model.views.iter().any(|view| matches!(view, View::Grid)) {
+pub(super) fn toggle(model: &mut ScreenModel) {
+    if model.views.iter().any(|view| matches!(view, OverlayView::Grid)) {
         while let Some(view) = model.views.pop() {
-            if matches!(view, View::Grid) {
+            if matches!(view, OverlayView::Grid) {
                 break;
             }
         }
     } else {
-        model.deck.auto = false;
+        model.units_view.follows_work = false;
         model.views.clear();
-        model.views.push(View::Grid);
+        model.views.push(OverlayView::Grid);
     }
 }
 
 /// Does what a key means among panes. False when it means there what it means everywhere.
-pub(super) fn act(model: &mut Model, story: &Story, action: Action) -> bool {
-    if !matches!(model.views.last(), Some(View::Grid)) {
+pub(super) fn act(model: &mut ScreenModel, story: &RunView, action: UserAction) -> bool {
+    if !matches!(model.views.last(), Some(OverlayView::Grid)) {
         return false;
     }
-    let body = model.plan(story).body;
+    let body = model.layout(story).body;
     let grid = &mut model.grid;
     match action {
-        Action::Left => grid.go(Towards::Left, body),
-        Action::Right => grid.go(Towards::Right, body),
-        Action::Up => grid.go(Towards::Up, body),
-        Action::Down => grid.go(Towards::Down, body),
-        Action::NextPane => grid.step(true),
-        Action::PreviousPane => grid.step(false),
-        Action::Zoom => grid.zoom = !grid.zoom,
-        Action::Back if grid.zoom => grid.zoom = false,
-        Action::HalfUp | Action::PageUp => scroll(model, story, None, false),
-        Action::HalfDown | Action::PageDown => scroll(model, story, None, true),
-        Action::Top | Action::Bottom => {
-            if let Some(slot) = grid.slots.get_mut(grid.focus) {
+        UserAction::Left => grid.go(PaneDirection::Left, body),
+        UserAction::Right => grid.go(PaneDirection::Right, body),
+        UserAction::Up => grid.go(PaneDirection::Up, body),
+        UserAction::Down => grid.go(PaneDirection::Down, body),
+        UserAction::NextPane => grid.step(true),
+        UserAction::PreviousPane => grid.step(false),
+        UserAction::Zoom => grid.zoom = !grid.zoom,
+        UserAction::Back if grid.zoom => grid.zoom = false,
+        UserAction::HalfUp | UserAction::PageUp => scroll(model, story, None, false),
+        UserAction::HalfDown | UserAction::PageDown => scroll(model, story, None, true),
+        UserAction::Top | UserAction::Bottom => {
+            if let Some(slot) = grid.panes.get_mut(grid.focus) {
                 let len = slot.len(story);
-                if action == Action::Bottom { slot.list.end(len) } else { slot.list.select(0, len) }
+                if action == UserAction::Bottom { slot.list.end(len) } else { slot.list.select(0, len) }
             }
         }
-        Action::NextFailure | Action::PreviousFailure => {
+        UserAction::NextFailure | UserAction::PreviousFailure => {
             let failed = |slot: usize| {
-                let unit = grid.slots.get(slot).and_then(|slot| story.state.units.get(slot.unit));
-                unit.is_some_and(|unit: &Unit| is_problem(unit.status))
+                let unit = grid.panes.get(slot).and_then(|slot| story.state.units.get(slot.unit));
+                unit.is_some_and(|unit: &UnitState| is_problem(unit.status))
             };
-            match nearest(grid.slots.len(), grid.focus, action == Action::NextFailure, failed) {
+            match nearest(grid.panes.len(), grid.focus, action == UserAction::NextFailure, failed) {
                 Some(slot) => grid.choose(slot),
-                None => model.say("no problem here"),
+                None => model.show_message("no problem here"),
             }
         }
-        Action::Search | Action::NextMatch | Action::PreviousMatch => {
-            let key = model.keymap.first(Action::Open).unwrap_or_default();
-            model.say(format!("{key} opens the pane; what is in it can be searched there"));
+        UserAction::Search | UserAction::NextMatch | UserAction::PreviousMatch => {
+            let key = model.keymap.first(UserAction::Open).unwrap_or_default();
+            model.show_message(format!("{key} opens the pane; what is in it can be searched there"));
         }
         _ => return false,
     }
@@ -69,13 +69,13 @@ pub(super) fn act(model: &mut Model, story: &Story, action: Action) -> bool {
 }
 
 /// Scrolls a pane, or the focused one by half of its height.
-pub(super) fn scroll(model: &mut Model, story: &Story, wheel: Option<(usize, isize)>, down: bool) {
-    let body = model.plan(story).body;
+pub(super) fn scroll(model: &mut ScreenModel, story: &RunView, wheel: Option<(usize, isize)>, down: bool) {
+    let body = model.layout(story).body;
     let panes = model.grid.panes(body);
     let place = wheel.map_or(model.grid.focus, |(place, _)| place);
     let Some((_, area)) = panes.iter().find(|(shown, _)| *shown == place) else { return };
-    let Some(slot) = model.grid.slots.get_mut(place) else { return };
-    let attempt = story.state.units.get(slot.unit).and_then(Unit::latest);
+    let Some(slot) = model.grid.panes.get_mut(place) else { return };
+    let attempt = story.state.units.get(slot.unit).and_then(UnitState::latest);
     let height = layout::stream_list(*area, attempt).0.height;
     let by = wheel.map_or(isize::try_from(height / 2).unwrap_or(1).max(1), |(_, by)| by);
     let len = slot.len(story);

@@ -4,73 +4,78 @@
 
 use std::sync::Arc;
 
-use super::orders;
+use super::run_commands;
 use crate::{
-    run::state::{HeldCall, Story, Unit},
+    run::state::{HeldCallState, RunView, UnitState},
     tui::{
         breakpoint::Condition,
-        effect::{Command, Effect},
-        model::{About, CallId, Editor, Model, Pace, Purpose, Typing, View},
+        effect::{RunCommand, ScreenEffect},
+        model::{ArgumentsEditor, CallId, InputPurpose, LineInput, OverlayView, Playback, ScreenModel, ToastTopic},
     },
 };
 
 /// The unit that can be held or let go: of a run that is shown as it goes on.
-pub(in crate::tui) fn subject<'a>(model: &Model, story: &'a Story) -> Option<&'a Unit> {
-    let shown = !matches!(model.views.last(), Some(View::Help(_) | View::Log(_) | View::Breakpoints(_)));
-    let reachable = model.can_hold && model.pace == Pace::Follow && shown;
-    orders::target(model, story).filter(|unit| reachable && !unit.status.is_over())
+pub(in crate::tui) fn subject<'a>(model: &ScreenModel, story: &'a RunView) -> Option<&'a UnitState> {
+    let shown =
+        !matches!(model.views.last(), Some(OverlayView::Help(_) | OverlayView::Log(_) | OverlayView::Breakpoints(_)));
+    let reachable = model.can_hold && model.playback == Playback::Follow && shown;
+    run_commands::target(model, story).filter(|unit| reachable && !unit.status.is_finished())
 }
 
 /// True where a key would hold a unit, of a session that runs.
-pub(super) fn is_session(model: &Model, story: &Story) -> bool {
-    let follows = model.is_session() && model.pace == Pace::Follow;
-    follows && orders::target(model, story).is_some_and(|unit| !unit.status.is_over())
+pub(super) fn is_session(model: &ScreenModel, story: &RunView) -> bool {
+    let follows = model.is_session() && model.playback == Playback::Follow;
+    follows && run_commands::target(model, story).is_some_and(|unit| !unit.status.is_finished())
 }
 
 /// True on a table that lists no unit, of a run whose units can be held.
-pub(super) fn lacks_unit(model: &Model, story: &Story) -> bool {
-    let reachable = model.can_hold && model.pace == Pace::Follow && model.views.is_empty();
+pub(super) fn has_no_listed_unit(model: &ScreenModel, story: &RunView) -> bool {
+    let reachable = model.can_hold && model.playback == Playback::Follow && model.views.is_empty();
     reachable && !story.state.units.is_empty() && model.unit(story).is_none()
 }
 
 /// Its call that waits, if one does.
-pub(in crate::tui) fn waiting<'a>(model: &Model, story: &'a Story) -> Option<(&'a Unit, &'a HeldCall)> {
+pub(in crate::tui) fn waiting<'a>(
+    model: &ScreenModel,
+    story: &'a RunView,
+) -> Option<(&'a UnitState, &'a HeldCallState)> {
     let unit = subject(model, story)?;
-    Some((unit, unit.held()?))
+    Some((unit, unit.oldest_held_call()?))
 }
 
-fn id(unit: &Unit, call: &HeldCall) -> CallId {
+fn call_id(unit: &UnitState, call: &HeldCallState) -> CallId {
     CallId { unit: unit.key.clone(), call: call.tool_use_id.clone() }
 }
 
-pub(super) fn hold(model: &mut Model, story: &Story) -> Vec<Effect> {
+pub(super) fn hold(model: &mut ScreenModel, story: &RunView) -> Vec<ScreenEffect> {
     let Some(unit) = subject(model, story).map(|unit| unit.key.clone()) else { return Vec::new() };
-    model.deck.auto = false;
-    model.say_about(About::Holding(unit.clone()), format!("{unit} will wait at its next tool call"));
-    vec![Effect::Command(Command::Hold { unit })]
+    model.units_view.follows_work = false;
+    model.show_message_about(ToastTopic::Holding(unit.clone()), format!("{unit} will wait at its next tool call"));
+    vec![ScreenEffect::Command(RunCommand::Hold { unit })]
 }
 
-pub(super) fn let_go(model: &mut Model, story: &Story) -> Vec<Effect> {
+pub(super) fn release(model: &mut ScreenModel, story: &RunView) -> Vec<ScreenEffect> {
     let Some(unit) = subject(model, story).map(|unit| unit.key.clone()) else { return Vec::new() };
-    model.deck.auto = false;
-    model.unsay(&About::Holding(unit.clone()));
-    model.say(format!("{unit} is let go"));
-    vec![Effect::Command(Command::LetGo { unit })]
+    model.units_view.follows_work = false;
+    model.dismiss_message(&ToastTopic::Holding(unit.clone()));
+    model.show_message(format!("{unit} is let go"));
+    vec![ScreenEffect::Command(RunCommand::Release { unit })]
 }
 
 /// Lets a held unit run to the next failure, or to a breakpoint.
-pub(super) fn run_on(model: &mut Model, story: &Story) -> Vec<Effect> {
+pub(super) fn run_to_breakpoint(model: &mut ScreenModel, story: &RunView) -> Vec<ScreenEffect> {
     run_until(model, story, Condition::Failure)
 }
 
 /// Lets a unit run until a call of it meets `condition` or a breakpoint; that one waits.
-pub(super) fn run_until(model: &mut Model, story: &Story, condition: Condition) -> Vec<Effect> {
+pub(super) fn run_until(model: &mut ScreenModel, story: &RunView, condition: Condition) -> Vec<ScreenEffect> {
     let Some(unit) = subject(model, story) else { return Vec::new() };
-    let (unit, call) = (unit.key.clone(), unit.held().and_then(|call| call.tool_use_id.clone()));
-    model.deck.auto = false;
+    let (unit, call) = (unit.key.clone(), unit.oldest_held_call().and_then(|call| call.tool_use_id.clone()));
+    model.units_view.follows_work = false;
     // A silence ends with whatever comes next, which need not be a call.
     let stops = |condition: &Condition| !matches!(condition, Condition::Silence(_));
-    let on = model.breakpoints.iter().filter(|breakpoint| breakpoint.on).map(|breakpoint| &breakpoint.condition);
+    let on =
+        model.breakpoints.iter().filter(|breakpoint| breakpoint.is_enabled).map(|breakpoint| &breakpoint.condition);
     let mut conditions = vec![condition];
     for condition in on.filter(|condition| stops(condition)) {
         if !conditions.contains(condition) {
@@ -78,58 +83,58 @@ pub(super) fn run_until(model: &mut Model, story: &Story, condition: Condition) 
         }
     }
     let words: Vec<_> = conditions.iter().map(ToString::to_string).collect();
-    model.unsay(&About::Holding(unit.clone()));
-    model.say(format!("{unit} runs until {}", words.join(", ")));
-    vec![Effect::Command(Command::RunUntil { unit, call, conditions })]
+    model.dismiss_message(&ToastTopic::Holding(unit.clone()));
+    model.show_message(format!("{unit} runs until {}", words.join(", ")));
+    vec![ScreenEffect::Command(RunCommand::RunUntil { unit, call, conditions })]
 }
 
-pub(super) fn allow(model: &mut Model, story: &Story) -> Vec<Effect> {
+pub(super) fn allow(model: &mut ScreenModel, story: &RunView) -> Vec<ScreenEffect> {
     let Some((unit, call)) = waiting(model, story) else { return Vec::new() };
-    model.deck.auto = false;
-    let CallId { unit, call } = id(unit, call);
-    vec![Effect::Command(Command::Step { unit, call })]
+    model.units_view.follows_work = false;
+    let CallId { unit, call } = call_id(unit, call);
+    vec![ScreenEffect::Command(RunCommand::Step { unit, call })]
 }
 
-pub(super) fn edit(model: &mut Model, story: &Story) {
+pub(super) fn edit(model: &mut ScreenModel, story: &RunView) {
     let Some((unit, call)) = waiting(model, story) else { return };
-    model.deck.auto = false;
-    match Editor::new(id(unit, call), call) {
+    model.units_view.follows_work = false;
+    match ArgumentsEditor::new(call_id(unit, call), call) {
         Ok(editor) => model.editor = Some(editor),
-        Err(why) => model.say(why),
+        Err(why) => model.show_message(why),
     }
 }
 
-pub(super) fn ask_why(model: &mut Model, story: &Story) {
+pub(super) fn ask_deny_reason(model: &mut ScreenModel, story: &RunView) {
     if let Some((unit, call)) = waiting(model, story) {
-        model.deck.auto = false;
-        model.typing = Some(Typing::new(Purpose::Deny(id(unit, call))));
+        model.units_view.follows_work = false;
+        model.line_input = Some(LineInput::new(InputPurpose::Deny(call_id(unit, call))));
     }
 }
 
 /// The reason is complete.
-pub(super) fn deny(model: &mut Model, story: &Story, id: CallId, reason: String) -> Vec<Effect> {
+pub(super) fn deny(model: &mut ScreenModel, story: &RunView, id: CallId, reason: String) -> Vec<ScreenEffect> {
     if reason.trim().is_empty() {
-        model.say("the model needs a reason to go on from; type one");
-        model.typing = Some(Typing::new(Purpose::Deny(id)));
+        model.show_message("the model needs a reason to go on from; type one");
+        model.line_input = Some(LineInput::new(InputPurpose::Deny(id)));
         return Vec::new();
     }
-    if !still_waits(model, story, &id) {
+    if !is_still_pending(model, story, &id) {
         return Vec::new();
     }
     let CallId { unit, call } = id;
-    vec![Effect::Command(Command::Deny { unit, call, reason })]
+    vec![ScreenEffect::Command(RunCommand::Deny { unit, call, reason })]
 }
 
 /// The edited arguments are complete.
-pub(super) fn send(model: &mut Model, story: &Story) -> Vec<Effect> {
+pub(super) fn send(model: &mut ScreenModel, story: &RunView) -> Vec<ScreenEffect> {
     let Some(mut editor) = model.editor.take() else { return Vec::new() };
-    if !still_waits(model, story, &editor.call) {
+    if !is_still_pending(model, story, &editor.call) {
         return Vec::new();
     }
     match editor.input() {
         Ok(input) => {
             let CallId { unit, call } = editor.call;
-            vec![Effect::Command(Command::Edit { unit, call, input })]
+            vec![ScreenEffect::Command(RunCommand::Edit { unit, call, input })]
         }
         Err(problem) => {
             editor.problem = Some(problem);
@@ -140,12 +145,13 @@ pub(super) fn send(model: &mut Model, story: &Story) -> Vec<Effect> {
 }
 
 /// A call may be withdrawn while somebody thinks about it.
-fn still_waits(model: &mut Model, story: &Story, id: &CallId) -> bool {
+fn is_still_pending(model: &mut ScreenModel, story: &RunView, id: &CallId) -> bool {
     let unit = story.state.units.iter().find(|unit| unit.key == id.unit);
-    let held = unit.and_then(Unit::latest).map_or(&[][..], |attempt| attempt.held.as_slice());
-    let waits = held.iter().any(|call: &HeldCall| call.tool_use_id.as_deref() == id.call.as_ref().map(Arc::as_ref));
+    let held = unit.and_then(UnitState::latest).map_or(&[][..], |attempt| attempt.held_calls.as_slice());
+    let waits =
+        held.iter().any(|call: &HeldCallState| call.tool_use_id.as_deref() == id.call.as_ref().map(Arc::as_ref));
     if !waits {
-        model.say("that call waits no longer");
+        model.show_message("that call waits no longer");
     }
     waits
 }

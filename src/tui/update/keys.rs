@@ -1,30 +1,30 @@
 //! What a key means where it was pressed, and who does what it means.
 
 use super::{
-    MOST_TYPED, amend, causes, command, compare, find, grid, handout, hold, inspect, listing, moves, orders, time,
-    views,
+    MAX_TYPED_CHARS, amend, command, compare, export, failure_groups, find, grid, hold, inspect, listing, navigation,
+    run_commands, time, views,
 };
 use crate::{
-    run::{Moment, state::Story},
+    run::{SeekTarget, state::RunView},
     tui::{
-        action::{Action, Scope},
-        effect::{Effect, Step},
-        handout::Tool,
-        key::Key,
+        action::{Scope, UserAction},
+        effect::{ScreenEffect, TimeStep},
+        export::ExportTool,
+        key::KeyPress,
         keymap::Lookup,
-        model::{Causes, List, Model, Purpose, Typing, View},
+        model::{FailureGroupsView, InputPurpose, LineInput, OverlayView, ScreenModel, ScrollList},
     },
 };
 
 /// Where keys are looked up, the nearest first.
-pub(super) fn scopes(model: &Model, story: &Story) -> Vec<Scope> {
+pub(super) fn scopes(model: &ScreenModel, story: &RunView) -> Vec<Scope> {
     if model.question.is_some() {
         vec![Scope::Question]
-    } else if model.amending.is_some() {
+    } else if model.amend_form.is_some() {
         vec![Scope::Form, Scope::Editing]
     } else if model.editor.is_some() {
         vec![Scope::Editing]
-    } else if model.typing.is_some() {
+    } else if model.line_input.is_some() {
         vec![Scope::Typing]
     } else {
         let own = hold::subject(model, story).map(|unit| if unit.is_held() { Scope::Held } else { Scope::Live });
@@ -32,7 +32,7 @@ pub(super) fn scopes(model: &Model, story: &Story) -> Vec<Scope> {
     }
 }
 
-pub(super) fn press(model: &mut Model, story: &Story, key: Key) -> Vec<Effect> {
+pub(super) fn press(model: &mut ScreenModel, story: &RunView, key: KeyPress) -> Vec<ScreenEffect> {
     let scopes = scopes(model, story);
     model.pending.push(key);
     let found = match model.keymap.lookup_in(&scopes, &model.pending) {
@@ -44,11 +44,11 @@ pub(super) fn press(model: &mut Model, story: &Story, key: Key) -> Vec<Effect> {
         found => found,
     };
     match found {
-        Lookup::Action(Action::Tab) => {
+        Lookup::Action(UserAction::Tab) => {
             let chord = std::mem::take(&mut model.pending);
-            let number = model.keymap.chords(Action::Tab).position(|keys| keys == chord);
+            let number = model.keymap.chords(UserAction::Tab).position(|keys| keys == chord);
             let number = number.unwrap_or_default();
-            if matches!(model.views.last(), Some(View::Grid)) {
+            if matches!(model.views.last(), Some(OverlayView::Grid)) {
                 model.grid.choose(number);
             } else {
                 inspect::panel(model, number);
@@ -58,10 +58,10 @@ pub(super) fn press(model: &mut Model, story: &Story, key: Key) -> Vec<Effect> {
         Lookup::Action(action) => {
             let chord = std::mem::take(&mut model.pending);
             // Where no unit is listed, a key that means something to a unit must not turn into another one.
-            if hold::lacks_unit(model, story)
+            if hold::has_no_listed_unit(model, story)
                 && let Lookup::Action(_) = model.keymap.lookup_in(&[Scope::Held, Scope::Live], &chord)
             {
-                return orders::nobody(model);
+                return run_commands::no_unit_selected(model);
             }
             act(model, story, action)
         }
@@ -70,17 +70,17 @@ pub(super) fn press(model: &mut Model, story: &Story, key: Key) -> Vec<Effect> {
             model.pending.clear();
             // Ctrl-C and the like work whatever is open.
             if !scopes.contains(&Scope::View)
-                && let Lookup::Action(action @ (Action::Interrupt | Action::Suspend | Action::Redraw)) =
+                && let Lookup::Action(action @ (UserAction::Interrupt | UserAction::Suspend | UserAction::Redraw)) =
                     model.keymap.lookup(Scope::View, &[key])
             {
                 return act(model, story, action);
             }
-            if let Some(form) = &mut model.amending {
-                form.press(key);
+            if let Some(form) = &mut model.amend_form {
+                form.handle_key(key);
             } else if let Some(editor) = &mut model.editor {
-                editor.press(key);
-            } else if let (Some(typed), Some(char)) = (&mut model.typing, key.typed())
-                && typed.text.len() < MOST_TYPED
+                editor.handle_key(key);
+            } else if let (Some(typed), Some(char)) = (&mut model.line_input, key.typed())
+                && typed.text.len() < MAX_TYPED_CHARS
             {
                 typed.text.push(char);
             }
@@ -89,135 +89,153 @@ pub(super) fn press(model: &mut Model, story: &Story, key: Key) -> Vec<Effect> {
     }
 }
 
-pub(super) fn act(model: &mut Model, story: &Story, action: Action) -> Vec<Effect> {
+pub(super) fn act(model: &mut ScreenModel, story: &RunView, action: UserAction) -> Vec<ScreenEffect> {
     if grid::act(model, story, action) {
         return Vec::new();
     }
-    let page = isize::try_from(moves::page(model, story)).unwrap_or(1).max(1);
-    if orders::is_too_late(model, action) {
+    let page = isize::try_from(navigation::page(model, story)).unwrap_or(1).max(1);
+    if run_commands::refuse_in_past(model, action) {
         return Vec::new();
     }
     match action {
-        Action::Down => moves::step(model, story, 1),
-        Action::Up => moves::step(model, story, -1),
-        Action::HalfDown => moves::step(model, story, (page / 2).max(1)),
-        Action::HalfUp => moves::step(model, story, -(page / 2).max(1)),
-        Action::PageDown => moves::step(model, story, page),
-        Action::PageUp => moves::step(model, story, -page),
-        Action::Top => moves::ends(model, story, false),
-        Action::Bottom => moves::ends(model, story, true),
-        Action::Right => moves::sideways(model, story, 1),
-        Action::Left => moves::sideways(model, story, -1),
-        Action::NextPane | Action::PreviousPane => match model.views.last_mut() {
-            Some(View::Inspect(view)) => inspect::other_side(view),
-            Some(View::Compare(view)) => view.side = 1 - view.side,
+        UserAction::Down => navigation::step(model, story, 1),
+        UserAction::Up => navigation::step(model, story, -1),
+        UserAction::HalfDown => navigation::step(model, story, (page / 2).max(1)),
+        UserAction::HalfUp => navigation::step(model, story, -(page / 2).max(1)),
+        UserAction::PageDown => navigation::step(model, story, page),
+        UserAction::PageUp => navigation::step(model, story, -page),
+        UserAction::Top => navigation::ends(model, story, false),
+        UserAction::Bottom => navigation::ends(model, story, true),
+        UserAction::Right => navigation::sideways(model, story, 1),
+        UserAction::Left => navigation::sideways(model, story, -1),
+        UserAction::NextPane | UserAction::PreviousPane => match model.views.last_mut() {
+            Some(OverlayView::Inspect(view)) => inspect::other_side(view),
+            Some(OverlayView::Compare(view)) => view.side = 1 - view.side,
             Some(_) => {}
-            None => model.deck.focus = moves::other(model.deck.focus),
+            None => model.units_view.focus = navigation::other(model.units_view.focus),
         },
-        Action::Zoom => match model.views.last_mut() {
-            Some(View::Inspect(view)) => view.zoom = !view.zoom,
-            _ => model.deck.zoom = !model.deck.zoom,
+        UserAction::Zoom => match model.views.last_mut() {
+            Some(OverlayView::Inspect(view)) => view.zoom = !view.zoom,
+            _ => model.units_view.zoom = !model.units_view.zoom,
         },
-        Action::Inspect => inspect::open(model, story),
-        Action::Compare => compare::open(model, story),
-        Action::Tab => {}
-        Action::Counterpart => inspect::counterpart(model, story),
-        Action::Open => views::open(model, story),
-        Action::Back => views::back(model, story),
-        Action::NextFailure => find::failure(model, story, true),
-        Action::PreviousFailure => find::failure(model, story, false),
-        Action::Search => model.typing = Some(Typing::new(Purpose::Search)),
-        Action::NextMatch => return find::again(model, story, true),
-        Action::PreviousMatch => return find::again(model, story, false),
-        Action::Filter | Action::FilterText | Action::Sort | Action::Reverse | Action::Group => {
+        UserAction::Inspect => inspect::open(model, story),
+        UserAction::Compare => compare::open(model, story),
+        UserAction::Tab => {}
+        UserAction::Counterpart => inspect::counterpart(model, story),
+        UserAction::Open => views::open(model, story),
+        UserAction::Back => views::back(model, story),
+        UserAction::NextFailure => find::failure(model, story, true),
+        UserAction::PreviousFailure => find::failure(model, story, false),
+        UserAction::Search => model.line_input = Some(LineInput::new(InputPurpose::Search)),
+        UserAction::NextMatch => return find::repeat_search(model, story, true),
+        UserAction::PreviousMatch => return find::repeat_search(model, story, false),
+        UserAction::Filter | UserAction::FilterText | UserAction::Sort | UserAction::Reverse | UserAction::Group => {
             listing::change(model, story, action);
         }
-        Action::Help => views::toggle(model, View::Help(List::default()), |view| matches!(view, View::Help(_))),
-        Action::Grid => grid::toggle(model),
-        Action::Causes => views::toggle(model, View::Causes(Causes::default()), |view| matches!(view, View::Causes(_))),
-        Action::Log => views::toggle(model, View::Log(List::following()), |view| matches!(view, View::Log(_))),
-        Action::Retry if matches!(model.views.last(), Some(View::Causes(_))) => causes::retry(model, story),
-        Action::Retry => return orders::retry(model, story),
-        Action::RetryWith => amend::open(model, story),
-        Action::RetryFailed => return orders::retry_failed(model, story),
-        Action::Stop if matches!(model.views.last(), Some(View::Breakpoints(_))) => time::delete(model),
-        Action::Stop => return orders::stop(model, story),
-        Action::LiftLimit => return orders::lift(model, story),
-        Action::More => return orders::slots(model, story, 1),
-        Action::Fewer => return orders::slots(model, story, -1),
-        Action::Hold => return hold::hold(model, story),
-        Action::LetGo => return hold::let_go(model, story),
-        Action::RunOn => return hold::run_on(model, story),
-        Action::AllowOnce => return hold::allow(model, story),
-        Action::EditCall => hold::edit(model, story),
-        Action::DenyCall => hold::ask_why(model, story),
-        Action::NextField | Action::PreviousField => {
-            if let Some(form) = &mut model.amending {
-                form.turn(action == Action::NextField);
+        UserAction::Help => {
+            views::toggle(model, OverlayView::Help(ScrollList::default()), |view| matches!(view, OverlayView::Help(_)))
+        }
+        UserAction::Grid => grid::toggle(model),
+        UserAction::Causes => views::toggle(model, OverlayView::FailureGroups(FailureGroupsView::default()), |view| {
+            matches!(view, OverlayView::FailureGroups(_))
+        }),
+        UserAction::Log => {
+            views::toggle(model, OverlayView::Log(ScrollList::following()), |view| matches!(view, OverlayView::Log(_)))
+        }
+        UserAction::Retry if matches!(model.views.last(), Some(OverlayView::FailureGroups(_))) => {
+            failure_groups::retry(model, story)
+        }
+        UserAction::Retry => return run_commands::retry(model, story),
+        UserAction::RetryWith => amend::open(model, story),
+        UserAction::RetryFailed => return run_commands::retry_failed(model, story),
+        UserAction::Stop if matches!(model.views.last(), Some(OverlayView::Breakpoints(_))) => time::delete(model),
+        UserAction::Stop => return run_commands::stop(model, story),
+        UserAction::LiftLimit => return run_commands::lift_limit(model, story),
+        UserAction::More => return run_commands::adjust_concurrency(model, story, 1),
+        UserAction::Fewer => return run_commands::adjust_concurrency(model, story, -1),
+        UserAction::Hold => return hold::hold(model, story),
+        UserAction::LetGo => return hold::release(model, story),
+        UserAction::RunOn => return hold::run_to_breakpoint(model, story),
+        UserAction::AllowOnce => return hold::allow(model, story),
+        UserAction::EditCall => hold::edit(model, story),
+        UserAction::DenyCall => hold::ask_deny_reason(model, story),
+        UserAction::NextField | UserAction::PreviousField => {
+            if let Some(form) = &mut model.amend_form {
+                form.next_field(action == UserAction::NextField);
             }
         }
-        Action::Send if model.amending.is_some() => return amend::send(model, story),
-        Action::Send => return hold::send(model, story),
-        Action::Discard if model.amending.is_some() => model.amending = None,
-        Action::Discard => model.editor = None,
-        Action::Play if hold::is_session(model, story) => {
-            model.say("the calls of a session cannot be held; stop the session instead");
+        UserAction::Send if model.amend_form.is_some() => return amend::send(model, story),
+        UserAction::Send => return hold::send(model, story),
+        UserAction::Discard if model.amend_form.is_some() => model.amend_form = None,
+        UserAction::Discard => model.editor = None,
+        UserAction::Play if hold::is_session(model, story) => {
+            model.show_message("the calls of a session cannot be held; stop the session instead");
         }
-        Action::Play => return time::play(model),
-        Action::StepForward => return time::moved(model, Effect::Step(Step::Entry { forward: true })),
-        Action::StepBack => return time::moved(model, Effect::Step(Step::Entry { forward: false })),
-        Action::ActionForward => return time::action(model, story, true),
-        Action::ActionBack => return time::action(model, story, false),
-        Action::TurnForward => return time::turn(model, story, true),
-        Action::TurnBack => return time::turn(model, story, false),
-        Action::RunToFailure => return time::moved(model, Effect::Step(Step::Failure { forward: true })),
-        Action::BackToFailure => return time::moved(model, Effect::Step(Step::Failure { forward: false })),
-        Action::Faster => return time::faster(model),
-        Action::Slower => return time::slower(model),
-        Action::ToStart => return time::moved(model, Effect::Go(Moment::Entries(0))),
-        Action::ToEnd => return time::to_end(model),
-        Action::Breakpoints => views::toggle(model, command::list(), |view| matches!(view, View::Breakpoints(_))),
-        Action::CommandLine => command::open(model),
-        Action::Complete => command::complete(model),
-        Action::Older => command::recall(model, true),
-        Action::Newer => command::recall(model, false),
-        Action::Copy | Action::CopyName if model.views.is_empty() && model.unit(story).is_none() => {
-            return orders::nobody(model);
+        UserAction::Play => return time::play(model),
+        UserAction::StepForward => {
+            return time::pause_and_seek(model, ScreenEffect::Step(TimeStep::Entry { forward: true }));
         }
-        Action::Copy => return orders::copy(model, story),
-        Action::CopyName => return orders::copy_name(model, story),
-        Action::Editor => return handout::hand_out(model, story, Tool::Editor),
-        Action::Pager => return handout::hand_out(model, story, Tool::Pager),
-        Action::Mouse => {
+        UserAction::StepBack => {
+            return time::pause_and_seek(model, ScreenEffect::Step(TimeStep::Entry { forward: false }));
+        }
+        UserAction::ActionForward => return time::action(model, story, true),
+        UserAction::ActionBack => return time::action(model, story, false),
+        UserAction::TurnForward => return time::turn(model, story, true),
+        UserAction::TurnBack => return time::turn(model, story, false),
+        UserAction::RunToFailure => {
+            return time::pause_and_seek(model, ScreenEffect::Step(TimeStep::Failure { forward: true }));
+        }
+        UserAction::BackToFailure => {
+            return time::pause_and_seek(model, ScreenEffect::Step(TimeStep::Failure { forward: false }));
+        }
+        UserAction::Faster => return time::faster(model),
+        UserAction::Slower => return time::slower(model),
+        UserAction::ToStart => return time::pause_and_seek(model, ScreenEffect::Seek(SeekTarget::Entries(0))),
+        UserAction::ToEnd => return time::to_end(model),
+        UserAction::Breakpoints => {
+            views::toggle(model, command::list(), |view| matches!(view, OverlayView::Breakpoints(_)))
+        }
+        UserAction::CommandLine => command::open(model),
+        UserAction::Complete => command::complete(model),
+        UserAction::Older => command::recall(model, true),
+        UserAction::Newer => command::recall(model, false),
+        UserAction::Copy | UserAction::CopyName if model.views.is_empty() && model.unit(story).is_none() => {
+            return run_commands::no_unit_selected(model);
+        }
+        UserAction::Copy => return run_commands::copy(model, story),
+        UserAction::CopyName => return run_commands::copy_name(model, story),
+        UserAction::Editor => return export::export(model, story, ExportTool::Editor),
+        UserAction::Pager => return export::export(model, story, ExportTool::Pager),
+        UserAction::Mouse => {
             model.mouse = !model.mouse;
-            model.say(if model.mouse {
+            model.show_message(if model.mouse {
                 "mouse on; with Shift the terminal still selects text"
             } else {
                 "mouse off: the terminal selects text"
             });
-            return vec![Effect::Mouse(model.mouse)];
+            return vec![ScreenEffect::Mouse(model.mouse)];
         }
-        Action::Redraw => return vec![Effect::Redraw],
-        Action::Suspend => return vec![Effect::Suspend],
-        Action::Quit => return orders::quit(model),
-        Action::Interrupt => return orders::interrupt(model),
-        Action::Confirm => return model.question.take().map(|question| question.then).unwrap_or_default(),
-        Action::Cancel => model.question = None,
-        Action::Accept => return accept(model, story),
-        Action::Dismiss => {
-            if let Some(Typing { purpose: Purpose::FilterUnits, .. }) = model.typing.take() {
-                listing::search(model, story, String::new());
+        UserAction::Redraw => return vec![ScreenEffect::Redraw],
+        UserAction::Suspend => return vec![ScreenEffect::Suspend],
+        UserAction::Quit => return run_commands::quit(model),
+        UserAction::Interrupt => return run_commands::interrupt(model),
+        UserAction::Confirm => return model.question.take().map(|question| question.then).unwrap_or_default(),
+        UserAction::Cancel => model.question = None,
+        UserAction::Accept => return accept(model, story),
+        UserAction::Dismiss => {
+            if let Some(LineInput { purpose: InputPurpose::FilterUnits, .. }) = model.line_input.take() {
+                listing::filter_by_text(model, story, String::new());
             }
         }
-        Action::Erase => {
-            if let Some(typed) = &mut model.typing
+        UserAction::Erase => {
+            if let Some(typed) = &mut model.line_input
                 && typed.text.pop().is_none()
             {
-                model.typing = None;
+                model.line_input = None;
             }
         }
-        Action::EraseAll => {
-            if let Some(typed) = &mut model.typing {
+        UserAction::EraseAll => {
+            if let Some(typed) = &mut model.line_input {
                 typed.text.clear();
             }
         }
@@ -226,14 +244,14 @@ pub(super) fn act(model: &mut Model, story: &Story, action: Action) -> Vec<Effec
 }
 
 /// What was typed is complete.
-fn accept(model: &mut Model, story: &Story) -> Vec<Effect> {
-    match model.typing.take() {
+fn accept(model: &mut ScreenModel, story: &RunView) -> Vec<ScreenEffect> {
+    match model.line_input.take() {
         None => Vec::new(),
-        Some(Typing { text, purpose: Purpose::Search }) => find::accept(model, story, text),
-        Some(Typing { text, purpose: Purpose::Deny(call) }) => hold::deny(model, story, call, text),
-        Some(Typing { text, purpose: Purpose::Command }) => command::accept(model, story, text),
-        Some(Typing { text, purpose: Purpose::FilterUnits }) => {
-            listing::search(model, story, text);
+        Some(LineInput { text, purpose: InputPurpose::Search }) => find::accept(model, story, text),
+        Some(LineInput { text, purpose: InputPurpose::Deny(call) }) => hold::deny(model, story, call, text),
+        Some(LineInput { text, purpose: InputPurpose::Command }) => command::accept(model, story, text),
+        Some(LineInput { text, purpose: InputPurpose::FilterUnits }) => {
+            listing::filter_by_text(model, story, text);
             Vec::new()
         }
     }

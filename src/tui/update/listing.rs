@@ -1,58 +1,58 @@
 //! What the table of units lists: filters, order and headings, by keys and by what is typed.
 
 use crate::{
-    run::state::Story,
+    run::state::RunView,
     tui::{
-        action::Action,
-        model::{Filter, Model, Pane, Purpose, Typing},
+        action::UserAction,
+        model::{InputPurpose, LineInput, Pane, ScreenModel, StatusFilter},
     },
 };
 
 /// Another filter or order. Does nothing where no table is shown.
-pub(super) fn change(model: &mut Model, story: &Story, action: Action) {
+pub(super) fn change(model: &mut ScreenModel, story: &RunView, action: UserAction) {
     if !model.views.is_empty() {
         return;
     }
-    let listing = &mut model.deck.listing;
+    let listing = &mut model.units_view.listing;
     match action {
-        Action::Filter => listing.filter = listing.filter.next(),
-        Action::FilterText => {
-            model.typing = Some(Typing { text: listing.text.clone(), purpose: Purpose::FilterUnits });
+        UserAction::Filter => listing.filter = listing.filter.cycle(),
+        UserAction::FilterText => {
+            model.line_input = Some(LineInput { text: listing.text.clone(), purpose: InputPurpose::FilterUnits });
         }
-        Action::Sort => {
-            listing.sort = listing.sort.next();
-            listing.reverse = false;
+        UserAction::Sort => {
+            listing.sort = listing.sort.cycle();
+            listing.is_reversed = false;
         }
-        Action::Reverse => listing.reverse = !listing.reverse,
-        Action::Group => listing.grouped = !listing.grouped,
+        UserAction::Reverse => listing.is_reversed = !listing.is_reversed,
+        UserAction::Group => listing.is_grouped = !listing.is_grouped,
         _ => return,
     }
-    model.deck.focus = Pane::Units;
-    model.deck.listing.refresh(&story.state);
+    model.units_view.focus = Pane::Units;
+    model.units_view.listing.refresh(&story.state);
 }
 
 /// Lists the units that contain `text`.
-pub(super) fn search(model: &mut Model, story: &Story, text: String) {
-    if model.deck.listing.text != text {
-        model.deck.listing.text = text;
-        model.deck.listing.refresh(&story.state);
+pub(super) fn filter_by_text(model: &mut ScreenModel, story: &RunView, text: String) {
+    if model.units_view.listing.text != text {
+        model.units_view.listing.text = text;
+        model.units_view.listing.refresh(&story.state);
     }
 }
 
 /// The table follows what is typed, letter by letter.
-pub(super) fn follow_typing(model: &mut Model, story: &Story) {
-    if let Some(Typing { text, purpose: Purpose::FilterUnits }) = &model.typing {
+pub(super) fn filter_while_typing(model: &mut ScreenModel, story: &RunView) {
+    if let Some(LineInput { text, purpose: InputPurpose::FilterUnits }) = &model.line_input {
         let text = text.clone();
-        search(model, story, text);
+        filter_by_text(model, story, text);
     }
 }
 
 /// Lists all units again. False when all are listed.
-pub(super) fn clear(model: &mut Model, story: &Story) -> bool {
-    let listing = &mut model.deck.listing;
+pub(super) fn clear(model: &mut ScreenModel, story: &RunView) -> bool {
+    let listing = &mut model.units_view.listing;
     let filtered = listing.is_filtered();
     if filtered {
-        listing.filter = Filter::All;
+        listing.filter = StatusFilter::All;
         listing.text.clear();
         listing.refresh(&story.state);
     }

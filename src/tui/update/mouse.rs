@@ -3,34 +3,34 @@
 use ratatui::layout::{Position, Rect};
 
 use super::{
-    moves::{choose, step},
+    navigation::{select_unit_row, step},
     time,
 };
 use crate::{
-    run::state::Story,
+    run::state::RunView,
     tui::{
-        effect::Effect,
+        effect::ScreenEffect,
         layout,
-        model::{Line, Model, Pane, Side, View},
+        model::{InspectSide, OverlayView, Pane, ScreenModel, TableLine},
     },
 };
 
 /// Rows that a turn of the wheel moves.
-const WHEEL: isize = 3;
+const WHEEL_ROWS: isize = 3;
 
-pub(super) fn click(model: &mut Model, story: &Story, x: u16, y: u16) -> Vec<Effect> {
-    let plan = model.plan(story);
+pub(super) fn click(model: &mut ScreenModel, story: &RunView, x: u16, y: u16) -> Vec<ScreenEffect> {
+    let plan = model.layout(story);
     let at = Position { x, y };
-    if model.question.is_some() || model.editor.is_some() || model.amending.is_some() || plan.too_small() {
+    if model.question.is_some() || model.editor.is_some() || model.amend_form.is_some() || plan.is_too_small() {
         return Vec::new();
     }
-    model.pointing = plan.bar.contains(at);
-    if model.pointing {
-        return time::point(model, plan.bar, x);
+    model.is_dragging_bar = plan.bar.contains(at);
+    if model.is_dragging_bar {
+        return time::scrub_to_column(model, plan.bar, x);
     }
     let clicked = |rows: Rect| rows.contains(at).then(|| usize::from(y - rows.y));
     match model.views.last_mut() {
-        Some(View::Transcript(view)) => {
+        Some(OverlayView::Transcript(view)) => {
             let mut rows = layout::inner(plan.body);
             (rows.y, rows.height) = (rows.y + 1, rows.height.saturating_sub(1));
             if let Some(row) = clicked(rows) {
@@ -38,69 +38,71 @@ pub(super) fn click(model: &mut Model, story: &Story, x: u16, y: u16) -> Vec<Eff
                 view.list.select(view.list.offset + row, len);
             }
         }
-        Some(View::Log(list)) => {
+        Some(OverlayView::Log(list)) => {
             let mut rows = layout::inner(plan.body);
-            let above = crate::tui::view::log::head(model.broken.as_deref(), rows);
+            let above = crate::tui::view::log::header_rows(model.recording_failure.as_deref(), rows);
             (rows.y, rows.height) = (rows.y + above, rows.height - above);
             if let Some(row) = clicked(rows) {
-                list.select(list.offset + row, story.remarks().len());
+                list.select(list.offset + row, story.messages().len());
             }
         }
-        Some(View::Grid) => {
+        Some(OverlayView::Grid) => {
             let panes = model.grid.panes(plan.body);
             if let Some((place, _)) = panes.into_iter().find(|(_, area)| area.contains(at)) {
                 model.grid.choose(place);
             }
         }
-        Some(View::Breakpoints(list)) => {
+        Some(OverlayView::Breakpoints(list)) => {
             if let Some(row) = clicked(layout::inner(plan.body)) {
                 list.select(list.offset + row, model.breakpoints.len());
             }
         }
-        Some(View::Causes(view)) => {
+        Some(OverlayView::FailureGroups(view)) => {
             let mut rows = layout::inner(plan.body);
-            let above = crate::tui::view::causes::head(rows.height).min(rows.height);
+            let above = crate::tui::view::failure_groups::header_rows(rows.height).min(rows.height);
             (rows.y, rows.height) = (rows.y + above, rows.height - above);
             if let Some(row) = clicked(rows) {
                 view.list.select(view.list.offset + row, view.lines.len());
             }
         }
-        Some(View::Inspect(view)) => {
+        Some(OverlayView::Inspect(view)) => {
             let areas = view.areas(plan.body);
             let len = view.lane(story).map_or(0, |lane| story.rows(lane).len());
             if let Some(row) = areas.actions.and_then(clicked).map(|row| view.actions.offset + row) {
-                view.side = Side::Actions;
+                view.side = InspectSide::Actions;
                 if row < len {
                     view.select(row, len);
                 }
             } else if let Some(row) = areas.detail.and_then(clicked) {
-                view.side = Side::Detail;
+                view.side = InspectSide::Detail;
                 view.select_line(view.lines.offset + row);
             }
         }
-        Some(View::Compare(view)) => {
-            let len = view.known();
+        Some(OverlayView::Compare(view)) => {
+            let len = view.pair_count();
             let areas = view.areas(plan.body);
             if let Some(row) = clicked(areas.calls).map(|row| view.list.offset + row).filter(|row| *row < len) {
                 view.list.select(row, len);
             }
         }
-        Some(View::Entry(_) | View::Help(_)) => {}
+        Some(OverlayView::Entry(_) | OverlayView::Help(_)) => {}
         None => {
             if let Some(pane) = plan.units.filter(|pane| pane.contains(at)) {
-                model.deck.focus = Pane::Units;
-                let line = clicked(layout::unit_list(pane)).map(|line| model.deck.offset + line);
-                if let Some(Line::Unit { row, .. }) = line.and_then(|line| model.deck.listing.at(line))
-                    && row < model.listed(story)
+                model.units_view.focus = Pane::Units;
+                let line = clicked(layout::unit_list(pane)).map(|line| model.units_view.offset + line);
+                if let Some(TableLine::Unit { row, .. }) = line.and_then(|line| model.units_view.listing.at(line))
+                    && row < model.listed_count(story)
                 {
-                    choose(model, story, row);
+                    select_unit_row(model, story, row);
                 }
             } else if let Some(pane) = plan.stream.filter(|pane| pane.contains(at)) {
-                model.deck.focus = Pane::Stream;
+                model.units_view.focus = Pane::Stream;
                 let rows = layout::stream_list(pane, model.attempt(story).map(|(_, attempt)| attempt)).0;
-                let len = model.deck.lane.map_or(0, |lane| story.rows(lane).len());
-                if let Some(row) = clicked(rows).map(|row| model.deck.stream.offset + row).filter(|row| *row < len) {
-                    model.deck.stream.select(row, len);
+                let len = model.units_view.attempt_id.map_or(0, |lane| story.rows(lane).len());
+                if let Some(row) =
+                    clicked(rows).map(|row| model.units_view.stream.offset + row).filter(|row| *row < len)
+                {
+                    model.units_view.stream.select(row, len);
                 }
             }
         }
@@ -109,25 +111,25 @@ pub(super) fn click(model: &mut Model, story: &Story, x: u16, y: u16) -> Vec<Eff
 }
 
 /// The button is held down: whoever points at the bar draws its cursor along.
-pub(super) fn drag(model: &mut Model, story: &Story, x: u16) -> Vec<Effect> {
-    let plan = model.plan(story);
-    let may = model.pointing && model.question.is_none() && model.editor.is_none() && !plan.too_small();
-    if may && plan.bar.height > 0 { time::point(model, plan.bar, x) } else { Vec::new() }
+pub(super) fn drag(model: &mut ScreenModel, story: &RunView, x: u16) -> Vec<ScreenEffect> {
+    let plan = model.layout(story);
+    let may = model.is_dragging_bar && model.question.is_none() && model.editor.is_none() && !plan.is_too_small();
+    if may && plan.bar.height > 0 { time::scrub_to_column(model, plan.bar, x) } else { Vec::new() }
 }
 
-pub(super) fn wheel(model: &mut Model, story: &Story, x: u16, y: u16, down: bool) -> Vec<Effect> {
+pub(super) fn wheel(model: &mut ScreenModel, story: &RunView, x: u16, y: u16, down: bool) -> Vec<ScreenEffect> {
     if model.question.is_some() {
         return Vec::new();
     }
-    let plan = model.plan(story);
+    let plan = model.layout(story);
     let at = Position { x, y };
     if plan.bar.contains(at) && model.editor.is_none() {
-        return time::turn_wheel(model, story, plan.bar, down);
+        return time::scrub_with_wheel(model, story, plan.bar, down);
     }
-    if matches!(model.views.last(), Some(View::Grid)) {
+    if matches!(model.views.last(), Some(OverlayView::Grid)) {
         let panes = model.grid.panes(plan.body);
         if let Some((place, _)) = panes.into_iter().find(|(_, area)| area.contains(at)) {
-            super::grid::scroll(model, story, Some((place, WHEEL)), down);
+            super::grid::scroll(model, story, Some((place, WHEEL_ROWS)), down);
         }
     } else if model.views.is_empty() {
         let under = [(plan.units, Pane::Units), (plan.stream, Pane::Stream)];
@@ -135,11 +137,11 @@ pub(super) fn wheel(model: &mut Model, story: &Story, x: u16, y: u16, down: bool
             return Vec::new();
         };
         // The wheel scrolls what it is over; the focus stays where the keys are.
-        let focus = std::mem::replace(&mut model.deck.focus, pane);
-        step(model, story, if down { WHEEL } else { -WHEEL });
-        model.deck.focus = focus;
+        let focus = std::mem::replace(&mut model.units_view.focus, pane);
+        step(model, story, if down { WHEEL_ROWS } else { -WHEEL_ROWS });
+        model.units_view.focus = focus;
     } else {
-        step(model, story, if down { WHEEL } else { -WHEEL });
+        step(model, story, if down { WHEEL_ROWS } else { -WHEEL_ROWS });
     }
     Vec::new()
 }

@@ -1,65 +1,73 @@
 //! The stack of views: what is opened on top of what, and the way back.
 
-use super::{causes, compare, inspect, listing, orders, time};
+use super::{compare, failure_groups, inspect, listing, run_commands, time};
 use crate::{
-    run::state::Story,
-    tui::model::{EntryView, List, Model, Pane, Subject, Transcript, View},
+    run::state::RunView,
+    tui::model::{EntrySubject, EntryView, OverlayView, Pane, ScreenModel, ScrollList, TranscriptView},
 };
 
-pub(super) fn open(model: &mut Model, story: &Story) {
-    if let Some(View::Inspect(view)) = model.views.last_mut() {
+pub(super) fn open(model: &mut ScreenModel, story: &RunView) {
+    if let Some(OverlayView::Inspect(view)) = model.views.last_mut() {
         inspect::enter(view);
         return;
     }
-    if let Some(View::Compare(_)) = model.views.last() {
+    if let Some(OverlayView::Compare(_)) = model.views.last() {
         compare::enter(model);
         return;
     }
     let view = match model.views.last() {
-        Some(View::Transcript(view)) => {
+        Some(OverlayView::Transcript(view)) => {
             let Some(lane) = view.lane(story).filter(|lane| !story.entries(*lane).is_empty()) else { return };
-            View::Entry(EntryView::new(view.unit.clone(), lane, Subject::Entry(view.list.selected)))
+            OverlayView::Entry(EntryView::new(view.unit.clone(), lane, EntrySubject::Entry(view.list.selected)))
         }
-        Some(View::Entry(_) | View::Help(_) | View::Inspect(_) | View::Compare(_)) => return,
-        Some(View::Causes(_)) => return causes::open(model, story),
-        Some(View::Breakpoints(_)) => {
+        Some(OverlayView::Entry(_) | OverlayView::Help(_) | OverlayView::Inspect(_) | OverlayView::Compare(_)) => {
+            return;
+        }
+        Some(OverlayView::FailureGroups(_)) => return failure_groups::open(model, story),
+        Some(OverlayView::Breakpoints(_)) => {
             time::toggle(model);
             return;
         }
-        Some(View::Log(list)) => {
+        Some(OverlayView::Log(list)) => {
             // To the unit that the remark is about.
-            let about = story.remarks().get(list.selected).and_then(|remark| remark.unit.clone());
+            let about = story.messages().get(list.selected).and_then(|remark| remark.unit.clone());
             if let Some(place) = about.and_then(|key| story.state.units.iter().position(|unit| unit.key == key)) {
                 model.views.pop();
-                model.deck.auto = false;
-                (model.deck.unit, model.deck.attempt) = (place, None);
+                model.units_view.follows_work = false;
+                (model.units_view.unit, model.units_view.attempt) = (place, None);
             }
             return;
         }
-        Some(View::Grid) | None => {
-            model.deck.auto = false;
+        Some(OverlayView::Grid) | None => {
+            model.units_view.follows_work = false;
             let Some(unit) = model.unit(story) else {
-                orders::nobody(model);
+                run_commands::no_unit_selected(model);
                 return;
             };
             let Some((index, attempt)) = model.attempt(story) else {
                 let text = format!("{} has not run yet", unit.key);
-                model.say(text);
+                model.show_message(text);
                 return;
             };
-            match model.deck.focus {
+            match model.units_view.focus {
                 _ if !model.views.is_empty() => {
-                    model.grid.look(Some(unit));
-                    View::Transcript(Transcript { unit: unit.key.clone(), attempt: index, list: List::following() })
+                    model.grid.mark_seen(Some(unit));
+                    OverlayView::Transcript(TranscriptView {
+                        unit: unit.key.clone(),
+                        attempt: index,
+                        list: ScrollList::following(),
+                    })
                 }
-                Pane::Units => {
-                    View::Transcript(Transcript { unit: unit.key.clone(), attempt: index, list: List::following() })
-                }
-                Pane::Stream if story.rows(attempt.lane).is_empty() => return,
-                Pane::Stream => View::Entry(EntryView::new(
+                Pane::Units => OverlayView::Transcript(TranscriptView {
+                    unit: unit.key.clone(),
+                    attempt: index,
+                    list: ScrollList::following(),
+                }),
+                Pane::Stream if story.rows(attempt.id).is_empty() => return,
+                Pane::Stream => OverlayView::Entry(EntryView::new(
                     unit.key.clone(),
-                    attempt.lane,
-                    Subject::Row(model.deck.stream.selected),
+                    attempt.id,
+                    EntrySubject::Row(model.units_view.stream.selected),
                 )),
             }
         }
@@ -67,9 +75,9 @@ pub(super) fn open(model: &mut Model, story: &Story) {
     model.views.push(view);
 }
 
-pub(super) fn back(model: &mut Model, story: &Story) {
+pub(super) fn back(model: &mut ScreenModel, story: &RunView) {
     model.pending.clear();
-    if let Some(View::Inspect(view)) = model.views.last_mut()
+    if let Some(OverlayView::Inspect(view)) = model.views.last_mut()
         && inspect::back(view)
     {
         return;
@@ -78,17 +86,17 @@ pub(super) fn back(model: &mut Model, story: &Story) {
         return;
     }
     if model.search.take().is_some() {
-        model.searching = false;
+        model.is_searching = false;
     } else if listing::clear(model, story) {
         // The filter is gone, and that is enough for one key.
-    } else if model.deck.zoom {
-        model.deck.zoom = false;
+    } else if model.units_view.zoom {
+        model.units_view.zoom = false;
     } else {
-        model.deck.focus = Pane::Units;
+        model.units_view.focus = Pane::Units;
     }
 }
 
-pub(super) fn toggle(model: &mut Model, view: View, is_it: impl Fn(&View) -> bool) {
+pub(super) fn toggle(model: &mut ScreenModel, view: OverlayView, is_it: impl Fn(&OverlayView) -> bool) {
     if model.views.last().is_some_and(&is_it) {
         model.views.pop();
     } else {

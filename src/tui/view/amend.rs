@@ -7,85 +7,86 @@ use ratatui::{
 };
 use tui_textarea::TextArea;
 
-use super::{Pen, Scene, pane};
+use super::{DrawContext, RowWriter, pane};
 use crate::tui::{
-    model::{Amending, Field},
+    model::{AmendField, AmendForm},
     text,
-    theme::Role,
+    theme::StyleRole,
 };
 
 /// Columns of the names of fields.
 const NAMES: u16 = 9;
 
 /// Paints the form.
-pub fn draw(scene: &Scene<'_>, form: &Amending, body: Rect, buf: &mut Buffer) {
+pub fn draw(scene: &DrawContext<'_>, form: &AmendForm, body: Rect, buf: &mut Buffer) {
     let width = body.width.saturating_sub(4).min(88).max(body.width.min(30));
     let height = body.height.saturating_sub(2).min(18).max(body.height.min(9));
     let area = Rect { x: body.x + (body.width - width) / 2, y: body.y + (body.height - height) / 2, width, height };
     Clear.render(area, buf);
-    let title = format!("new attempt at {}", text::safe(&form.unit, 40));
-    let inside = pane(scene, area, true, &[(Role::Strong, &title)], &[], buf);
+    let title = format!("new attempt at {}", text::printable(&form.unit, 40));
+    let inside = pane(scene, area, true, &[(StyleRole::Strong, &title)], &[], buf);
     let problem = form.problem.as_deref().map(|problem| text::wrap(problem, usize::from(inside.width)));
     let problem: Vec<_> = problem.into_iter().flatten().take(2).collect();
     let taken = u16::try_from(problem.len()).unwrap_or(u16::MAX);
     let below = 3 + taken;
     let row = |y: u16| Rect { y, height: 1, ..inside }.intersection(inside);
 
-    name(scene, form, Field::Feedback, "feedback: words for the model", row(inside.y), buf);
+    name(scene, form, AmendField::Feedback, "feedback: words for the model", row(inside.y), buf);
     let words = Rect { y: inside.y + 1, height: inside.height.saturating_sub(1 + below), ..inside };
     field(scene, &form.feedback, words.intersection(inside), buf);
 
     let first = inside.bottom().saturating_sub(below);
-    for (y, field_of, label, content) in
-        [(first, Field::Model, "model", &form.model), (first.saturating_add(1), Field::Budget, "turns", &form.budget)]
-    {
+    for (y, field_of, label, content) in [
+        (first, AmendField::Model, "model", &form.model),
+        (first.saturating_add(1), AmendField::Budget, "turns", &form.budget),
+    ] {
         let line = row(y);
         name(scene, form, field_of, label, line, buf);
         let rest = Rect { x: line.x + NAMES.min(line.width), width: line.width.saturating_sub(NAMES), ..line };
         if content.is_empty() && form.field != field_of {
-            Pen::row(scene, buf, rest).put(Role::Dim, "as planned");
+            RowWriter::row(scene, buf, rest).put(StyleRole::Dim, "as planned");
         } else {
             field(scene, content, rest, buf);
         }
     }
     session(scene, form, row(first.saturating_add(2)), buf);
     for (y, line) in (inside.bottom().saturating_sub(taken)..inside.bottom()).zip(&problem) {
-        Pen::row(scene, buf, row(y)).put(Role::Failed, line);
+        RowWriter::row(scene, buf, row(y)).put(StyleRole::Failed, line);
     }
 }
 
-fn name(scene: &Scene<'_>, form: &Amending, field: Field, name: &str, line: Rect, buf: &mut Buffer) {
-    let role = if form.field == field { Role::Key } else { Role::Dim };
-    Pen::row(scene, buf, line).put(role, name);
+fn name(scene: &DrawContext<'_>, form: &AmendForm, field: AmendField, name: &str, line: Rect, buf: &mut Buffer) {
+    let role = if form.field == field { StyleRole::Key } else { StyleRole::Dim };
+    RowWriter::row(scene, buf, line).put(role, name);
 }
 
-fn field(scene: &Scene<'_>, content: &TextArea<'_>, area: Rect, buf: &mut Buffer) {
+fn field(scene: &DrawContext<'_>, content: &TextArea<'_>, area: Rect, buf: &mut Buffer) {
     if area.is_empty() {
         return;
     }
     content.render(area, buf);
     // The editor knows no theme; the cursor is reversed, and stays so.
-    buf.set_style(area, scene.theme.style(Role::Text));
+    buf.set_style(area, scene.theme.style(StyleRole::Text));
 }
 
-fn session(scene: &Scene<'_>, form: &Amending, line: Rect, buf: &mut Buffer) {
-    name(scene, form, Field::Session, "session", line, buf);
-    let mut pen = Pen::row(scene, buf, line);
+fn session(scene: &DrawContext<'_>, form: &AmendForm, line: Rect, buf: &mut Buffer) {
+    name(scene, form, AmendField::Session, "session", line, buf);
+    let mut pen = RowWriter::row(scene, buf, line);
     pen.skip(usize::from(NAMES));
     let Some(session) = &form.session else {
-        pen.put(Role::Dim, "a new one; that of the last attempt is not known");
+        pen.put(StyleRole::Dim, "a new one; that of the last attempt is not known");
         return;
     };
     let short: String = session.chars().take(8).collect();
     for (chosen, word) in [(!form.resume, "a new one".to_owned()), (form.resume, format!("go on with {short}"))] {
-        let role = match (chosen, form.field == Field::Session) {
-            (true, true) => Role::Selected,
-            (true, false) => Role::Strong,
-            (false, _) => Role::Dim,
+        let role = match (chosen, form.field == AmendField::Session) {
+            (true, true) => StyleRole::Selected,
+            (true, false) => StyleRole::Strong,
+            (false, _) => StyleRole::Dim,
         };
         // Chosen is told by its sign, not by colour alone.
         pen.put(role, if chosen { "(x) " } else { "( ) " });
-        pen.put(role, &text::safe(&word, 24));
+        pen.put(role, &text::printable(&word, 24));
         pen.skip(2);
     }
 }

@@ -2,14 +2,14 @@
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::{Pen, Scene, pane};
-use crate::tui::{model::List, text, theme::Role};
+use super::{DrawContext, RowWriter, pane};
+use crate::tui::{model::ScrollList, text, theme::StyleRole};
 
 /// Paints the list.
-pub fn draw(scene: &Scene<'_>, list: &List, area: Rect, buf: &mut Buffer) {
+pub fn draw(scene: &DrawContext<'_>, list: &ScrollList, area: Rect, buf: &mut Buffer) {
     let breakpoints = &scene.model.breakpoints;
     let place = format!(" {} ", breakpoints.len());
-    let inside = pane(scene, area, true, &[(Role::Strong, "breakpoints")], &[(Role::Dim, &place)], buf);
+    let inside = pane(scene, area, true, &[(StyleRole::Strong, "breakpoints")], &[(StyleRole::Dim, &place)], buf);
     if breakpoints.is_empty() {
         let lines = [
             "none yet; type one of these:",
@@ -22,25 +22,25 @@ pub fn draw(scene: &Scene<'_>, list: &List, area: Rect, buf: &mut Buffer) {
         ];
         let rows = lines.iter().flat_map(|line| text::wrap(line, usize::from(inside.width)));
         for (y, row) in (inside.y..inside.bottom()).zip(rows) {
-            Pen::row(scene, buf, Rect { y, height: 1, ..inside }).put(Role::Dim, &row);
+            RowWriter::row(scene, buf, Rect { y, height: 1, ..inside }).put(StyleRole::Dim, &row);
         }
     }
     for (y, (index, breakpoint)) in (inside.y..inside.bottom()).zip(breakpoints.iter().enumerate().skip(list.offset)) {
         let line = Rect { y, height: 1, ..inside };
-        let mut pen = Pen::row(scene, buf, line);
-        pen.cell_right(Role::Dim, &(index + 1).to_string(), 3);
+        let mut pen = RowWriter::row(scene, buf, line);
+        pen.cell_right(StyleRole::Dim, &(index + 1).to_string(), 3);
         pen.skip(1);
-        let (role, sign, word) = if breakpoint.on {
-            (Role::Key, scene.theme.glyphs.breakpoint, "on")
+        let (role, sign, word) = if breakpoint.is_enabled {
+            (StyleRole::Key, scene.theme.glyphs.breakpoint, "on")
         } else {
-            (Role::Dim, scene.theme.glyphs.dot, "off")
+            (StyleRole::Dim, scene.theme.glyphs.dot, "off")
         };
         pen.put(role, sign);
         pen.skip(1);
         pen.cell(role, word, 4);
-        pen.put(Role::Text, &text::one_row(&breakpoint.condition.to_string(), 300));
+        pen.put(StyleRole::Text, &text::one_row(&breakpoint.condition.to_string(), 300));
         if index == list.selected {
-            buf.set_style(line, scene.theme.style(Role::Selected));
+            buf.set_style(line, scene.theme.style(StyleRole::Selected));
         }
     }
 }

@@ -6,32 +6,33 @@ use ratatui::{
     widgets::{Clear, Widget as _},
 };
 
-use super::{Pen, Scene, pane};
+use super::{DrawContext, RowWriter, pane};
 use crate::tui::{
-    action::Action,
+    action::UserAction,
     layout,
-    model::{Editor, Question},
+    model::{ArgumentsEditor, Question},
     text,
-    theme::Role,
+    theme::StyleRole,
 };
 
 /// Lines of a message, at most.
-const MOST_LINES: u16 = 4;
+const MAX_MESSAGE_LINES: u16 = 4;
 
 /// Paints a question.
-pub fn question(scene: &Scene<'_>, question: &Question, body: Rect, buf: &mut Buffer) {
+pub fn question(scene: &DrawContext<'_>, question: &Question, body: Rect, buf: &mut Buffer) {
     let keymap = &scene.model.keymap;
     let key = |action| keymap.first(action).unwrap_or_default();
-    let (yes, no) = (key(Action::Confirm), key(Action::Cancel));
+    let (yes, no) = (key(UserAction::Confirm), key(UserAction::Cancel));
     let longest =
         question.details.iter().map(|line| text::width(line)).max().unwrap_or(0).max(text::width(&question.text));
     let width = u16::try_from(longest).unwrap_or(u16::MAX).saturating_add(4).clamp(30, 76).min(body.width);
     let inside = usize::from(width.saturating_sub(4));
-    let rows =
-        |role: Role, line: &str| text::wrap(line, inside).into_iter().map(move |row| (role, row)).collect::<Vec<_>>();
-    let mut lines = rows(Role::Strong, &question.text);
+    let rows = |role: StyleRole, line: &str| {
+        text::wrap(line, inside).into_iter().map(move |row| (role, row)).collect::<Vec<_>>()
+    };
+    let mut lines = rows(StyleRole::Strong, &question.text);
     for detail in &question.details {
-        lines.extend(rows(Role::Text, detail));
+        lines.extend(rows(StyleRole::Text, detail));
     }
     let height = u16::try_from(lines.len()).unwrap_or(u16::MAX).saturating_add(4).min(body.height);
     let area = Rect { x: body.x + (body.width - width) / 2, y: body.y + (body.height - height) / 2, width, height };
@@ -40,58 +41,58 @@ pub fn question(scene: &Scene<'_>, question: &Question, body: Rect, buf: &mut Bu
     let inside = Rect { y: inside.y.saturating_sub(1), height: inside.height + 2, ..inside };
     let answers = inside.bottom().saturating_sub(1);
     for (y, (role, row)) in (inside.y..answers).zip(lines) {
-        Pen::row(scene, buf, Rect { y, height: 1, ..inside }).put(role, &row);
+        RowWriter::row(scene, buf, Rect { y, height: 1, ..inside }).put(role, &row);
     }
-    let mut pen = Pen::row(scene, buf, Rect { y: answers, height: 1, ..inside });
+    let mut pen = RowWriter::row(scene, buf, Rect { y: answers, height: 1, ..inside });
     for (key, word) in [(yes, " yes   "), (no, " no")] {
-        pen.put(Role::Key, &key);
-        pen.put(Role::Text, word);
+        pen.put(StyleRole::Key, &key);
+        pen.put(StyleRole::Text, word);
     }
 }
 
 /// Paints the arguments of a call while they are edited.
-pub fn editor(scene: &Scene<'_>, editor: &Editor, body: Rect, buf: &mut Buffer) {
+pub fn editor(scene: &DrawContext<'_>, editor: &ArgumentsEditor, body: Rect, buf: &mut Buffer) {
     let width = body.width.saturating_sub(4).min(100).max(body.width.min(30));
     let height = body.height.saturating_sub(2).max(body.height.min(5));
     let area = Rect { x: body.x + (body.width - width) / 2, y: body.y + (body.height - height) / 2, width, height };
     Clear.render(area, buf);
-    let title = format!("arguments of {}", text::safe(&editor.tool, 40));
-    let inside = pane(scene, area, true, &[(Role::Strong, &title)], &[], buf);
+    let title = format!("arguments of {}", text::printable(&editor.tool, 40));
+    let inside = pane(scene, area, true, &[(StyleRole::Strong, &title)], &[], buf);
     let problem = editor.problem.as_deref().map(|problem| text::wrap(problem, usize::from(inside.width)));
     let problem: Vec<_> = problem.into_iter().flatten().take(3).collect();
     let taken = u16::try_from(problem.len()).unwrap_or(u16::MAX);
     let rows = Rect { height: inside.height.saturating_sub(taken), ..inside };
     editor.area.render(rows, buf);
     // The editor knows no theme; the cursor is reversed, and stays so.
-    buf.set_style(rows, scene.theme.style(Role::Text));
+    buf.set_style(rows, scene.theme.style(StyleRole::Text));
     for (y, row) in (rows.bottom()..inside.bottom()).zip(&problem) {
-        Pen::row(scene, buf, Rect { y, height: 1, ..inside }).put(Role::Failed, row);
+        RowWriter::row(scene, buf, Rect { y, height: 1, ..inside }).put(StyleRole::Failed, row);
     }
 }
 
 /// A message of several lines, at the bottom of the body.
-fn tall(scene: &Scene<'_>, message: &str, body: Rect, buf: &mut Buffer) {
+fn multiline_message(scene: &DrawContext<'_>, message: &str, body: Rect, buf: &mut Buffer) {
     let width = body.width.saturating_sub(2);
     let mut lines = text::wrap(message, usize::from(width.saturating_sub(2)).max(1));
-    let most = usize::from((body.height / 2).clamp(1, MOST_LINES));
+    let most = usize::from((body.height / 2).clamp(1, MAX_MESSAGE_LINES));
     if lines.len() > most {
         lines.truncate(most);
         lines.last_mut().into_iter().for_each(|line| line.push_str(scene.theme.glyphs.cut));
     }
-    let rows = u16::try_from(lines.len()).unwrap_or(MOST_LINES).min(body.height);
+    let rows = u16::try_from(lines.len()).unwrap_or(MAX_MESSAGE_LINES).min(body.height);
     let area = Rect { x: body.x + 1, y: body.bottom().saturating_sub(rows), width, height: rows };
     Clear.render(area, buf);
     for (y, line) in (area.y..area.bottom()).zip(&lines) {
-        let mut pen = Pen::row(scene, buf, Rect { y, height: 1, ..area });
-        pen.put(Role::Badge, " ");
-        pen.cell(Role::Badge, line, usize::from(width.saturating_sub(2)));
-        pen.put(Role::Badge, " ");
+        let mut pen = RowWriter::row(scene, buf, Rect { y, height: 1, ..area });
+        pen.put(StyleRole::Badge, " ");
+        pen.cell(StyleRole::Badge, line, usize::from(width.saturating_sub(2)));
+        pen.put(StyleRole::Badge, " ");
     }
 }
 
 /// Paints the newest messages: in the line of hints if that is free, then over the border above it. Rows of data are
 /// never covered, however many messages there are.
-pub fn toasts(scene: &Scene<'_>, body: Rect, footer: Option<Rect>, buf: &mut Buffer) {
+pub fn toasts(scene: &DrawContext<'_>, body: Rect, footer: Option<Rect>, buf: &mut Buffer) {
     let border = Rect { y: body.bottom().saturating_sub(1), height: body.height.min(1), ..body };
     let mut places: Vec<_> = footer.into_iter().chain([border]).filter(|place| place.height > 0).collect();
     let texts = scene.model.toasts.iter().rev().map(|toast| text::one_row(&toast.text, 400));
@@ -101,7 +102,7 @@ pub fn toasts(scene: &Scene<'_>, body: Rect, footer: Option<Rect>, buf: &mut Buf
         if index == 0 && places.first().is_some_and(|place| !fits(place)) {
             places.reverse();
             if places.first().is_some_and(|place| !fits(place)) {
-                tall(scene, &text, body, buf);
+                multiline_message(scene, &text, body, buf);
                 places.remove(0);
                 places.insert(0, Rect::ZERO);
                 continue;
@@ -112,9 +113,9 @@ pub fn toasts(scene: &Scene<'_>, body: Rect, footer: Option<Rect>, buf: &mut Buf
         let width = u16::try_from(text::width(&text) + 2).unwrap_or(u16::MAX).min(most);
         let area = Rect { x: place.x + 1, width, ..place };
         Clear.render(area, buf);
-        let mut pen = Pen::row(scene, buf, area);
-        pen.put(Role::Badge, " ");
-        pen.put_in(Role::Badge, &text, usize::from(width.saturating_sub(2)));
-        pen.put(Role::Badge, " ");
+        let mut pen = RowWriter::row(scene, buf, area);
+        pen.put(StyleRole::Badge, " ");
+        pen.put_in(StyleRole::Badge, &text, usize::from(width.saturating_sub(2)));
+        pen.put(StyleRole::Badge, " ");
     }
 }

@@ -2,23 +2,23 @@
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::{Scene, pane, reader};
+use super::{DrawContext, document_view, pane};
 use crate::tui::{
-    model::{EntryView, Subject},
+    model::{EntrySubject, EntryView},
     text,
-    theme::Role,
+    theme::StyleRole,
 };
 
 /// Paints the document of an entry.
-pub fn draw(scene: &Scene<'_>, view: &EntryView, area: Rect, buf: &mut Buffer) {
+pub fn draw(scene: &DrawContext<'_>, view: &EntryView, area: Rect, buf: &mut Buffer) {
     let (what, index, of) = match view.subject {
-        Subject::Row(index) => ("action", index, scene.story.rows(view.lane).len()),
-        Subject::Entry(index) => ("line", index, scene.story.entries(view.lane).len()),
+        EntrySubject::Row(index) => ("action", index, scene.story.rows(view.attempt_id).len()),
+        EntrySubject::Entry(index) => ("line", index, scene.story.entries(view.attempt_id).len()),
     };
-    let key = text::safe(&view.unit, 60);
+    let key = text::printable(&view.unit, 60);
     let place = format!(" {what} {}/{of}", index + 1);
     let Some(document) = scene.cache.document() else {
-        pane(scene, area, true, &[(Role::Strong, &key), (Role::Dim, &place)], &[], buf);
+        pane(scene, area, true, &[(StyleRole::Strong, &key), (StyleRole::Dim, &place)], &[], buf);
         return;
     };
     let lines = document.lines.len();
@@ -29,6 +29,13 @@ pub fn draw(scene: &Scene<'_>, view: &EntryView, area: Rect, buf: &mut Buffer) {
     } else {
         format!(" {lines} lines ")
     };
-    let inside = pane(scene, area, true, &[(Role::Strong, &key), (Role::Dim, &place)], &[(Role::Dim, &shown)], buf);
-    reader::draw(scene, document, view.scroll, None, view.hit, inside, buf);
+    let inside = pane(
+        scene,
+        area,
+        true,
+        &[(StyleRole::Strong, &key), (StyleRole::Dim, &place)],
+        &[(StyleRole::Dim, &shown)],
+        buf,
+    );
+    document_view::draw(scene, document, view.scroll, None, view.match_line, inside, buf);
 }

@@ -2,72 +2,72 @@
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::{Pen, Scene, clock, pressed};
+use super::{DrawContext, RowWriter, clock, key_names};
 use crate::run::state::UnitStatus;
 use crate::tui::{
-    action::Action,
+    action::UserAction,
     command,
-    model::{Pace, Pane, Purpose, View, is_failure},
+    model::{InputPurpose, OverlayView, Pane, Playback, is_failure},
     text,
-    theme::Role,
+    theme::StyleRole,
     update::hold,
 };
 
 /// Paints the footer. Gives the room of the hints if a message may cover them for a while.
-pub fn draw(scene: &Scene<'_>, area: Rect, buf: &mut Buffer) -> Option<Rect> {
+pub fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) -> Option<Rect> {
     let model = scene.model;
-    let mut pen = Pen::row(scene, buf, area);
+    let mut pen = RowWriter::row(scene, buf, area);
     pen.skip(1);
-    if let Some(typed) = &model.typing {
+    if let Some(typed) = &model.line_input {
         match &typed.purpose {
-            Purpose::Search => pen.put(Role::Key, "/"),
-            Purpose::Deny(_) => pen.put(Role::Key, "deny because: "),
-            Purpose::Command => pen.put(Role::Key, ":"),
-            Purpose::FilterUnits => pen.put(Role::Key, "only units with: "),
+            InputPurpose::Search => pen.put(StyleRole::Key, "/"),
+            InputPurpose::Deny(_) => pen.put(StyleRole::Key, "deny because: "),
+            InputPurpose::Command => pen.put(StyleRole::Key, ":"),
+            InputPurpose::FilterUnits => pen.put(StyleRole::Key, "only units with: "),
         }
         // The end of what is typed stays visible.
         let room = pen.room().saturating_sub(30).max(8);
         let shown = text::wrap(&typed.text, room).pop().unwrap_or_default();
-        pen.put(Role::Strong, &shown);
-        pen.put(Role::Key, "▏");
+        pen.put(StyleRole::Strong, &shown);
+        pen.put(StyleRole::Key, "▏");
         pen.skip(1);
-        if typed.purpose == Purpose::Command && !typed.text.is_empty() {
-            let offers = command::complete(&typed.text).offers;
+        if typed.purpose == InputPurpose::Command && !typed.text.is_empty() {
+            let offers = command::complete(&typed.text).candidates;
             if !offers.is_empty() {
-                let offers = text::safe(&offers.join(" "), pen.room().saturating_sub(1)).into_owned();
-                pen.put(Role::Dim, &offers);
+                let offers = text::printable(&offers.join(" "), pen.room().saturating_sub(1)).into_owned();
+                pen.put(StyleRole::Dim, &offers);
                 return None;
             }
         }
-        let complete = (typed.purpose == Purpose::Command).then_some(Action::Complete);
-        let hints: Vec<_> = [Action::Accept, Action::Dismiss].into_iter().chain(complete).collect();
+        let complete = (typed.purpose == InputPurpose::Command).then_some(UserAction::Complete);
+        let hints: Vec<_> = [UserAction::Accept, UserAction::Dismiss].into_iter().chain(complete).collect();
         self::hints(scene, &mut pen, &hints);
         return None;
     }
     if model.question.is_some() {
-        self::hints(scene, &mut pen, &[Action::Confirm, Action::Cancel]);
+        self::hints(scene, &mut pen, &[UserAction::Confirm, UserAction::Cancel]);
         return None;
     }
-    if model.amending.is_some() {
-        self::hints(scene, &mut pen, &[Action::Send, Action::NextField, Action::Discard]);
+    if model.amend_form.is_some() {
+        self::hints(scene, &mut pen, &[UserAction::Send, UserAction::NextField, UserAction::Discard]);
         return None;
     }
     if model.editor.is_some() {
-        self::hints(scene, &mut pen, &[Action::Send, Action::Discard]);
+        self::hints(scene, &mut pen, &[UserAction::Send, UserAction::Discard]);
         return None;
     }
     // The bar says it where it takes two lines.
-    let told = model.plan(scene.story).bar.height > 1;
+    let told = model.layout(scene.story).bar.height > 1;
     let position = if told { Vec::new() } else { position(scene) };
     let pieces: Vec<_> = position.iter().map(|(role, text)| (*role, text.as_str())).collect();
-    pen.right(&pieces);
+    pen.end_with(&pieces);
     let free = u16::try_from(pen.room()).unwrap_or(area.width).saturating_add(1).min(area.width);
     if !model.toasts.is_empty() {
         return Some(Rect { width: free, ..area });
     }
     if let Some(query) = &model.search {
-        let state = if model.searching { "searching " } else { "/" };
-        pen.put(Role::Match, &format!("{state}{}", text::safe(query, 24)));
+        let state = if model.is_searching { "searching " } else { "/" };
+        pen.put(StyleRole::Match, &format!("{state}{}", text::printable(query, 24)));
         pen.skip(2);
     }
     hints(scene, &mut pen, &actions(scene));
@@ -75,113 +75,132 @@ pub fn draw(scene: &Scene<'_>, area: Rect, buf: &mut Buffer) -> Option<Rect> {
 }
 
 /// The actions worth a hint, the most useful first.
-fn actions(scene: &Scene<'_>) -> Vec<Action> {
+fn actions(scene: &DrawContext<'_>) -> Vec<UserAction> {
     let model = scene.model;
-    let failed = model.unit(scene.story).is_some_and(|unit| unit.status.is_unfinished());
-    let over = model.unit(scene.story).is_some_and(|unit| unit.status.is_over());
+    let failed = model.unit(scene.story).is_some_and(|unit| unit.status.is_retryable());
+    let over = model.unit(scene.story).is_some_and(|unit| unit.status.is_finished());
     let silent = model.unit(scene.story).is_some_and(|unit| unit.status == UnitStatus::Silent);
     let mut actions = match model.views.last() {
-        Some(View::Help(_)) => vec![Action::Back],
-        Some(View::Grid) => {
-            let order = if failed { Action::Retry } else { Action::Stop };
-            let order = (model.takes_orders() && !model.looks_back() && (failed || !over)).then_some(order);
-            let rest = [Action::NextPane, Action::Zoom, Action::NextFailure];
-            [Action::Back, Action::Open].into_iter().chain(order).chain(rest).collect()
+        Some(OverlayView::Help(_)) => vec![UserAction::Back],
+        Some(OverlayView::Grid) => {
+            let order = if failed { UserAction::Retry } else { UserAction::Stop };
+            let order = (model.accepts_commands() && !model.is_in_past() && (failed || !over)).then_some(order);
+            let rest = [UserAction::NextPane, UserAction::Zoom, UserAction::NextFailure];
+            [UserAction::Back, UserAction::Open].into_iter().chain(order).chain(rest).collect()
         }
-        Some(View::Breakpoints(_)) => vec![Action::Back, Action::Open, Action::Stop, Action::CommandLine],
-        Some(View::Causes(_)) => {
-            let any = scene.story.state.units.iter().any(|unit| unit.status.is_unfinished());
-            let retry = (any && model.takes_orders() && !model.looks_back()).then_some(Action::Retry);
-            let next = any.then_some(Action::NextFailure);
-            let open = any.then_some(Action::Open);
-            [Action::Back].into_iter().chain(open).chain(retry).chain(next).chain([Action::Search]).collect()
+        Some(OverlayView::Breakpoints(_)) => {
+            vec![UserAction::Back, UserAction::Open, UserAction::Stop, UserAction::CommandLine]
         }
-        Some(View::Log(_)) => vec![Action::Back, Action::Open, Action::Search, Action::NextFailure],
-        Some(View::Transcript(view)) => {
+        Some(OverlayView::FailureGroups(_)) => {
+            let any = scene.story.state.units.iter().any(|unit| unit.status.is_retryable());
+            let retry = (any && model.accepts_commands() && !model.is_in_past()).then_some(UserAction::Retry);
+            let next = any.then_some(UserAction::NextFailure);
+            let open = any.then_some(UserAction::Open);
+            [UserAction::Back].into_iter().chain(open).chain(retry).chain(next).chain([UserAction::Search]).collect()
+        }
+        Some(OverlayView::Log(_)) => {
+            vec![UserAction::Back, UserAction::Open, UserAction::Search, UserAction::NextFailure]
+        }
+        Some(OverlayView::Transcript(view)) => {
             let unit = scene.story.state.units.iter().find(|unit| unit.key == view.unit);
             let several = unit.is_some_and(|unit| unit.attempts.len() > 1);
-            let attempts = several.then_some(Action::Right);
-            let rest = [Action::Search, Action::NextFailure, Action::Copy];
-            [Action::Back, Action::Open].into_iter().chain(attempts).chain(rest).collect()
+            let attempts = several.then_some(UserAction::Right);
+            let rest = [UserAction::Search, UserAction::NextFailure, UserAction::Copy];
+            [UserAction::Back, UserAction::Open].into_iter().chain(attempts).chain(rest).collect()
         }
-        Some(View::Compare(_)) => {
-            vec![Action::Back, Action::Open, Action::Left, Action::NextPane, Action::Copy]
+        Some(OverlayView::Compare(_)) => {
+            vec![UserAction::Back, UserAction::Open, UserAction::Left, UserAction::NextPane, UserAction::Copy]
         }
-        Some(View::Inspect(view)) => {
+        Some(OverlayView::Inspect(view)) => {
             let several = view.unit(scene.story).is_some_and(|unit| unit.attempts.len() > 1);
-            let attempts = several.then_some(Action::Right);
-            let rest = [Action::Counterpart, Action::Search, Action::NextFailure, Action::Copy, Action::NextPane];
-            [Action::Back, Action::Open].into_iter().chain(attempts).chain(rest).collect()
+            let attempts = several.then_some(UserAction::Right);
+            let rest = [
+                UserAction::Counterpart,
+                UserAction::Search,
+                UserAction::NextFailure,
+                UserAction::Copy,
+                UserAction::NextPane,
+            ];
+            [UserAction::Back, UserAction::Open].into_iter().chain(attempts).chain(rest).collect()
         }
-        Some(View::Entry(_)) => vec![Action::Back, Action::Right, Action::Search, Action::Copy, Action::NextFailure],
-        None if !model.live => vec![Action::Open, Action::Inspect, Action::Play, Action::StepForward, Action::NextPane],
-        None if model.looks_back() => {
-            vec![Action::Play, Action::StepForward, Action::Open, Action::Inspect, Action::NextPane]
+        Some(OverlayView::Entry(_)) => {
+            vec![UserAction::Back, UserAction::Right, UserAction::Search, UserAction::Copy, UserAction::NextFailure]
         }
-        None if model.watching => vec![Action::Open, Action::Inspect, Action::NextPane, Action::NextFailure],
+        None if !model.is_live => {
+            vec![UserAction::Open, UserAction::Inspect, UserAction::Play, UserAction::StepForward, UserAction::NextPane]
+        }
+        None if model.is_in_past() => {
+            vec![UserAction::Play, UserAction::StepForward, UserAction::Open, UserAction::Inspect, UserAction::NextPane]
+        }
+        None if model.is_watching => {
+            vec![UserAction::Open, UserAction::Inspect, UserAction::NextPane, UserAction::NextFailure]
+        }
         None if failed => vec![
-            Action::Retry,
-            Action::RetryWith,
-            Action::Inspect,
-            Action::RetryFailed,
-            Action::Open,
-            Action::NextPane,
-            Action::NextFailure,
+            UserAction::Retry,
+            UserAction::RetryWith,
+            UserAction::Inspect,
+            UserAction::RetryFailed,
+            UserAction::Open,
+            UserAction::NextPane,
+            UserAction::NextFailure,
         ],
-        None if over => vec![Action::Open, Action::Inspect, Action::Retry, Action::RetryWith, Action::NextPane],
+        None if over => {
+            vec![UserAction::Open, UserAction::Inspect, UserAction::Retry, UserAction::RetryWith, UserAction::NextPane]
+        }
         None if model.unit(scene.story).is_none() => Vec::new(),
         // Nothing else helps a unit that hangs; once it is stopped, it can be retried.
-        None if silent => vec![Action::Stop, Action::Inspect, Action::Open, Action::NextPane],
-        None => vec![Action::Open, Action::Inspect, Action::Stop, Action::NextPane],
+        None if silent => vec![UserAction::Stop, UserAction::Inspect, UserAction::Open, UserAction::NextPane],
+        None => vec![UserAction::Open, UserAction::Inspect, UserAction::Stop, UserAction::NextPane],
     };
     if model.views.is_empty() {
-        if model.deck.listing.is_filtered() || model.search.is_some() {
-            actions.insert(0, Action::Back);
+        if model.units_view.listing.is_filtered() || model.search.is_some() {
+            actions.insert(0, UserAction::Back);
         }
-        if scene.story.state.paused.is_some() && model.takes_orders() && !model.looks_back() {
-            actions.insert(0, Action::LiftLimit);
+        if scene.story.state.pause.is_some() && model.accepts_commands() && !model.is_in_past() {
+            actions.insert(0, UserAction::LiftLimit);
         }
-        if is_unsaved(scene) && model.takes_orders() && !model.looks_back() {
-            actions.insert(0, Action::RetryFailed);
+        if is_unsaved(scene) && model.accepts_commands() && !model.is_in_past() {
+            actions.insert(0, UserAction::RetryFailed);
         }
-        if model.looks_back() {
-            actions.insert(0, Action::ToEnd);
+        if model.is_in_past() {
+            actions.insert(0, UserAction::ToEnd);
         }
-        if model.deck.focus == Pane::Stream && !model.deck.stream.follow {
-            actions.insert(0, Action::Bottom);
+        if model.units_view.focus == Pane::Stream && !model.units_view.stream.follow {
+            actions.insert(0, UserAction::Bottom);
         }
-        actions.extend([Action::Search, Action::Filter, Action::Log]);
+        actions.extend([UserAction::Search, UserAction::Filter, UserAction::Log]);
     }
     if let Some(unit) = hold::subject(model, scene.story) {
         let mut own = Vec::new();
         if hold::waiting(model, scene.story).is_some() {
-            own.extend([Action::AllowOnce, Action::EditCall, Action::DenyCall, Action::RunOn]);
+            own.extend([UserAction::AllowOnce, UserAction::EditCall, UserAction::DenyCall, UserAction::RunOn]);
         }
-        own.push(if unit.is_held() { Action::LetGo } else { Action::Hold });
+        own.push(if unit.is_held() { UserAction::LetGo } else { UserAction::Hold });
         // Whoever has to decide needs nothing else first.
         let at = if unit.is_held() { 0 } else { 1.min(actions.len()) };
         actions.splice(at..at, own);
     }
-    actions.extend([Action::Help, Action::Quit]);
+    actions.extend([UserAction::Help, UserAction::Quit]);
     actions
 }
 
 /// Nothing failed but saving.
-fn is_unsaved(scene: &Scene<'_>) -> bool {
+fn is_unsaved(scene: &DrawContext<'_>) -> bool {
     let state = &scene.story.state;
-    state.unsaved.is_some() && state.ended.is_some() && !state.units.iter().any(|unit| is_failure(unit.status))
+    state.save_error.is_some() && state.ended.is_some() && !state.units.iter().any(|unit| is_failure(unit.status))
 }
 
-fn hints(scene: &Scene<'_>, pen: &mut Pen<'_>, actions: &[Action]) {
+fn hints(scene: &DrawContext<'_>, pen: &mut RowWriter<'_>, actions: &[UserAction]) {
     let (model, unsaved) = (scene.model, is_unsaved(scene));
-    let listed = matches!(model.views.last(), Some(View::Breakpoints(_)));
-    let word = |action: Action| match action {
-        Action::Open if listed => "on or off",
-        Action::Stop if listed => "delete",
-        Action::RetryFailed if unsaved => "save again",
+    let listed = matches!(model.views.last(), Some(OverlayView::Breakpoints(_)));
+    let word = |action: UserAction| match action {
+        UserAction::Open if listed => "on or off",
+        UserAction::Stop if listed => "delete",
+        UserAction::RetryFailed if unsaved => "save again",
         action => action.hint(),
     };
-    let hint = |action: Action| model.keymap.first(action).map(|key| (pressed(scene, &key).into_owned(), word(action)));
+    let hint =
+        |action: UserAction| model.keymap.first(action).map(|key| (key_names(scene, &key).into_owned(), word(action)));
     let width = |(key, word): &(String, &str)| text::width(key) + text::width(word) + 3;
     let mut hints: Vec<_> = actions.iter().filter_map(|action| hint(*action)).collect();
     // The first hint and the help stay longest, then leaving; what goes is what stands before them.
@@ -190,42 +209,42 @@ fn hints(scene: &Scene<'_>, pen: &mut Pen<'_>, actions: &[Action]) {
         hints.remove(place);
     }
     for (key, word) in hints {
-        pen.put(Role::Key, &key);
-        pen.put(Role::Text, " ");
-        pen.put(Role::Dim, word);
+        pen.put(StyleRole::Key, &key);
+        pen.put(StyleRole::Text, " ");
+        pen.put(StyleRole::Dim, word);
         pen.skip(2);
     }
 }
 
 /// `● LIVE`, or where a record stands.
-fn position(scene: &Scene<'_>) -> Vec<(Role, String)> {
+fn position(scene: &DrawContext<'_>) -> Vec<(StyleRole, String)> {
     let (model, story, source) = (scene.model, scene.story, scene.source);
     let glyphs = scene.theme.glyphs;
-    let mut pieces = match model.pace {
-        Pace::Follow if model.broken.is_some() => {
-            return vec![(Role::Failed, format!("{} BROKEN ", glyphs.status(UnitStatus::Failed)))];
+    let mut pieces = match model.playback {
+        Playback::Follow if model.recording_failure.is_some() => {
+            return vec![(StyleRole::Failed, format!("{} BROKEN ", glyphs.status(UnitStatus::Failed)))];
         }
-        _ if model.extent.going.is_some() => vec![(Role::Live, format!("{} going on ", glyphs.playing))],
-        Pace::Follow if model.live && story.state.ended.is_some() => {
-            let of_others = if model.watching { ", read only" } else { "" };
-            vec![(Role::Live, format!("{} ENDED{of_others} ", glyphs.live))]
+        _ if model.bounds.seeking_to.is_some() => vec![(StyleRole::Live, format!("{} going on ", glyphs.playing))],
+        Playback::Follow if model.is_live && story.state.ended.is_some() => {
+            let of_others = if model.is_watching { ", read only" } else { "" };
+            vec![(StyleRole::Live, format!("{} ENDED{of_others} ", glyphs.live))]
         }
-        Pace::Full => vec![(Role::Live, format!("{} ×max ", glyphs.playing))],
-        Pace::Hold if model.live => {
-            let behind = clock(model.extent.now.since(model.time));
-            vec![(Role::Paused, format!("{} -{behind} behind live ", glyphs.paused))]
+        Playback::Unthrottled => vec![(StyleRole::Live, format!("{} ×max ", glyphs.playing))],
+        Playback::Paused if model.is_live => {
+            let behind = clock(model.bounds.now.since(model.time));
+            vec![(StyleRole::Paused, format!("{} -{behind} behind live ", glyphs.paused))]
         }
-        Pace::Follow if model.watching => vec![(Role::Live, format!("{} LIVE, read only ", glyphs.live))],
-        Pace::Follow if model.live => vec![(Role::Live, format!("{} LIVE ", glyphs.live))],
-        Pace::Follow => vec![(Role::Live, "REPLAY ".to_owned())],
-        Pace::Scaled(speed) => vec![(Role::Live, format!("{} ×{speed} ", glyphs.playing))],
-        Pace::Hold => vec![(Role::Paused, format!("{} PAUSED ", glyphs.paused))],
+        Playback::Follow if model.is_watching => vec![(StyleRole::Live, format!("{} LIVE, read only ", glyphs.live))],
+        Playback::Follow if model.is_live => vec![(StyleRole::Live, format!("{} LIVE ", glyphs.live))],
+        Playback::Follow => vec![(StyleRole::Live, "REPLAY ".to_owned())],
+        Playback::Speed(speed) => vec![(StyleRole::Live, format!("{} ×{speed} ", glyphs.playing))],
+        Playback::Paused => vec![(StyleRole::Paused, format!("{} PAUSED ", glyphs.paused))],
     };
-    if model.live && model.pace == Pace::Follow {
+    if model.is_live && model.playback == Playback::Follow {
         return pieces;
     }
-    let (entries, known) = (story.state.entries, source.known.max(story.state.entries));
+    let (entries, known) = (story.state.entries, source.known_entries.max(story.state.entries));
     let more = if source.at_end { "" } else { "+" };
-    pieces.push((Role::Text, format!("{entries}/{known}{more} ")));
+    pieces.push((StyleRole::Text, format!("{entries}/{known}{more} ")));
     pieces
 }

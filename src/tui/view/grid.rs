@@ -2,31 +2,31 @@
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::{Pen, Scene, dollars, pane, stream, units};
+use super::{DrawContext, RowWriter, dollars, pane, stream, units};
 use crate::{
-    run::state::{Unit, UnitStatus},
+    run::state::{UnitState, UnitStatus},
     tui::{
-        model::Slot,
+        model::GridPane,
         text,
-        theme::{Role, status_role},
+        theme::{StyleRole, status_role},
     },
 };
 
 /// Paints the panes.
-pub fn draw(scene: &Scene<'_>, body: Rect, buf: &mut Buffer) {
+pub fn draw(scene: &DrawContext<'_>, body: Rect, buf: &mut Buffer) {
     let grid = &scene.model.grid;
     let panes = grid.panes(body);
     if panes.is_empty() {
-        let inside = pane(scene, body, true, &[(Role::Strong, "grid")], &[], buf);
-        Pen::row(scene, buf, inside).put(Role::Dim, "no unit yet");
+        let inside = pane(scene, body, true, &[(StyleRole::Strong, "grid")], &[], buf);
+        RowWriter::row(scene, buf, inside).put(StyleRole::Dim, "no unit yet");
         return;
     }
-    let alone = panes.len() == 1 && grid.slots.len() > 1;
+    let alone = panes.len() == 1 && grid.panes.len() > 1;
     for (place, area) in panes {
-        let Some(slot) = grid.slots.get(place) else { continue };
+        let Some(slot) = grid.panes.get(place) else { continue };
         let Some((unit, attempt)) = slot.subject(scene.story) else { continue };
         let focus = place == grid.focus;
-        let right = right(scene, slot, unit, alone.then_some((place + 1, grid.slots.len())));
+        let right = right(scene, slot, unit, alone.then_some((place + 1, grid.panes.len())));
         let taken: usize = right.iter().map(|(_, text)| text::width(text)).sum();
         let title = title(scene, place, unit, usize::from(area.width).saturating_sub(taken));
         let pieces: Vec<_> = title.iter().map(|(role, text)| (*role, text.as_str())).collect();
@@ -39,48 +39,53 @@ pub fn draw(scene: &Scene<'_>, body: Rect, buf: &mut Buffer) {
     }
 }
 
-fn title(scene: &Scene<'_>, place: usize, unit: &Unit, width: usize) -> Vec<(Role, String)> {
+fn title(scene: &DrawContext<'_>, place: usize, unit: &UnitState, width: usize) -> Vec<(StyleRole, String)> {
     let glyphs = scene.theme.glyphs;
     let role = status_role(unit.status);
     let room = width.saturating_sub(18).clamp(8, 40);
     let title = vec![
-        (Role::Key, format!("{} ", place + 1)),
+        (StyleRole::Key, format!("{} ", place + 1)),
         (role, format!("{} ", glyphs.unit(unit))),
-        (Role::Strong, text::middle(&unit.key, room, glyphs.cut).into_owned()),
+        (StyleRole::Strong, text::fit_middle(&unit.key, room, glyphs.cut).into_owned()),
         (role, format!(" {}", units::state_text(unit, scene.model.time))),
     ];
     let Some(attempt) = unit.latest() else { return title };
     let mut facts = Vec::new();
     if attempt.number > 1 {
-        facts.push((Role::Text, format!("try {}", attempt.number)));
+        facts.push((StyleRole::Text, format!("try {}", attempt.number)));
     }
-    facts.extend(units::bad_calls(attempt, glyphs));
+    facts.extend(units::failed_and_refused_calls(attempt, glyphs));
     facts.push((units::turns_role(attempt), units::turns(attempt)));
-    facts.push((Role::Text, dollars(attempt.cost_usd)));
+    facts.push((StyleRole::Text, dollars(attempt.cost_usd)));
     if unit.status == UnitStatus::Running
         && scene.source.origin.has_times
-        && let Some(since) = attempt.quiet_since
+        && let Some(since) = attempt.silent_since
     {
         let silent = scene.model.time.since(since);
-        let role = if silent.0 >= units::SILENCE { Role::Warning } else { Role::Dim };
+        let role = if silent.0 >= units::SILENCE_WARNING_MS { StyleRole::Warning } else { StyleRole::Dim };
         facts.push((role, format!("{silent} ago")));
     }
-    stream::fitted(title, facts, glyphs.dot, width)
+    stream::title_with_facts(title, facts, glyphs.dot, width)
 }
 
 /// What a pane asks for, at its right end.
-fn right(scene: &Scene<'_>, slot: &Slot, unit: &Unit, alone: Option<(usize, usize)>) -> Vec<(Role, String)> {
+fn right(
+    scene: &DrawContext<'_>,
+    slot: &GridPane,
+    unit: &UnitState,
+    alone: Option<(usize, usize)>,
+) -> Vec<(StyleRole, String)> {
     let mut right = Vec::new();
-    if scene.model.grid.is_news(unit) {
-        right.push((Role::Failed, " new ".to_owned()));
+    if scene.model.grid.has_unseen_failure(unit) {
+        right.push((StyleRole::Failed, " new ".to_owned()));
     }
     if !slot.list.follow {
-        let news = slot.list.news(slot.len(scene.story));
+        let news = slot.list.new_rows(slot.len(scene.story));
         let text = if news > 0 { format!(" PAUSED, {news} new ") } else { " PAUSED ".to_owned() };
-        right.push((Role::Paused, text));
+        right.push((StyleRole::Paused, text));
     }
     if let Some((place, of)) = alone {
-        right.push((Role::Dim, format!(" {place}/{of} ")));
+        right.push((StyleRole::Dim, format!(" {place}/{of} ")));
     }
     right
 }

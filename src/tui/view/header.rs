@@ -3,59 +3,58 @@
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{
-    Pen, Scene,
-    causes::{Purse, brief},
-    clock, count, dollars,
+    DrawContext, RowWriter, clock, count, dollars,
+    failure_groups::{BudgetForecast, short_forecast},
 };
 use crate::{
-    run::state::{Holding, Limit, RunState, UnitStatus},
+    run::state::{HoldMode, RunState, UnitStatus, UsageWindow},
     tape::Millis,
     tui::{
-        model::Totals,
+        model::StatusTotals,
         text,
-        theme::{Role, status_role},
+        theme::{StyleRole, status_role},
     },
 };
 
 /// Columns below which names of units have no room beside what they do.
-const NARROW: u16 = 60;
+const MIN_NAME_COLUMNS: u16 = 60;
 
 /// A fact of the header: pieces that stay together, and how soon they go when room is short (0 last).
-struct Fact {
-    pieces: Vec<(Role, String)>,
+struct HeaderItem {
+    spans: Vec<(StyleRole, String)>,
     rank: u8,
     /// Columns to which it may be cut before anything of its rank goes.
-    least: Option<usize>,
+    min_width: Option<usize>,
 }
 
-impl Fact {
-    fn new(rank: u8, role: Role, text: impl Into<String>) -> Self {
-        Self { pieces: vec![(role, text.into())], rank, least: None }
+impl HeaderItem {
+    fn new(rank: u8, role: StyleRole, text: impl Into<String>) -> Self {
+        Self { spans: vec![(role, text.into())], rank, min_width: None }
     }
 
     /// A name that may be shortened.
-    fn name(role: Role, text: &str) -> Self {
+    fn name(role: StyleRole, text: &str) -> Self {
         const LEAST: usize = 12;
-        Self { least: Some(LEAST), ..Self::new(1, role, text::safe(text, 1000)) }
+        Self { min_width: Some(LEAST), ..Self::new(1, role, text::printable(text, 1000)) }
     }
 
     /// Cuts the middle out of a name. False when there is nothing more to gain.
     fn shrink(&mut self, by: usize, cut: &str) -> bool {
-        let Some(least) = self.least.take() else { return false };
+        let Some(least) = self.min_width.take() else { return false };
         let to = self.width().saturating_sub(by).max(least);
-        for (_, text) in &mut self.pieces {
-            *text = text::middle(text, to, cut).into_owned();
+        for (_, text) in &mut self.spans {
+            *text = text::fit_middle(text, to, cut).into_owned();
         }
         true
     }
 
     fn width(&self) -> usize {
-        self.pieces.iter().map(|(_, text)| text::width(text)).sum()
+        self.spans.iter().map(|(_, text)| text::width(text)).sum()
     }
 }
 
 /// Paints the header.
-pub fn draw(scene: &Scene<'_>, area: Rect, buf: &mut Buffer) {
+pub fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
     let (mut first, second) = (identity(scene), numbers(scene));
     if area.height >= 2 {
         line(scene, Rect { height: 1, ..area }, first, buf);
@@ -66,10 +65,10 @@ pub fn draw(scene: &Scene<'_>, area: Rect, buf: &mut Buffer) {
     }
 }
 
-fn line(scene: &Scene<'_>, area: Rect, mut facts: Vec<Fact>, buf: &mut Buffer) {
+fn line(scene: &DrawContext<'_>, area: Rect, mut facts: Vec<HeaderItem>, buf: &mut Buffer) {
     const GAP: usize = 2;
     let room = usize::from(area.width).saturating_sub(1);
-    let total = |facts: &[Fact]| facts.iter().map(|fact| fact.width() + GAP).sum::<usize>().saturating_sub(GAP);
+    let total = |facts: &[HeaderItem]| facts.iter().map(|fact| fact.width() + GAP).sum::<usize>().saturating_sub(GAP);
     while total(&facts) > room
         && let Some(place) = (0..facts.len()).max_by_key(|place| facts[*place].rank)
     {
@@ -83,22 +82,22 @@ fn line(scene: &Scene<'_>, area: Rect, mut facts: Vec<Fact>, buf: &mut Buffer) {
             facts.remove(place);
         }
     }
-    let mut pen = Pen::row(scene, buf, area);
+    let mut pen = RowWriter::row(scene, buf, area);
     pen.skip(1);
     for (index, fact) in facts.iter().enumerate() {
         if index > 0 {
             pen.skip(GAP);
         }
-        for (role, text) in &fact.pieces {
+        for (role, text) in &fact.spans {
             pen.put(*role, text);
         }
     }
 }
 
-fn identity(scene: &Scene<'_>) -> Vec<Fact> {
+fn identity(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
     let (source, state) = (scene.source, &scene.story.state);
     let glyphs = scene.theme.glyphs;
-    let mut facts = vec![Fact::new(5, Role::Dim, "ingestdeck")];
+    let mut facts = vec![HeaderItem::new(5, StyleRole::Dim, "ingestdeck")];
     let (name, detail) = match &source.origin.header {
         Some(header) => (header.project.as_deref().unwrap_or("run"), format!("run {}", header.run.short())),
         // Of a path, the end tells records apart.
@@ -107,160 +106,175 @@ fn identity(scene: &Scene<'_>) -> Vec<Fact> {
             (name, source.origin.format.to_owned())
         }
     };
-    facts.push(Fact::name(Role::Strong, name));
-    facts.push(Fact::new(4, Role::Dim, detail));
+    facts.push(HeaderItem::name(StyleRole::Strong, name));
+    facts.push(HeaderItem::new(4, StyleRole::Dim, detail));
     if let Some(before) = state.planned.as_ref().and_then(|plan| plan.continues.as_ref()) {
-        facts.push(Fact::new(5, Role::Dim, format!("continues {}", before.run.short())));
+        facts.push(HeaderItem::new(5, StyleRole::Dim, format!("continues {}", before.run.short())));
     }
     facts.push(state_word(scene));
     facts.extend(commit(state));
-    if scene.model.looks_back() {
-        let behind = clock(scene.model.extent.now.since(scene.model.time));
-        facts.push(Fact::new(0, Role::Paused, format!("PAST -{behind}")));
+    if scene.model.is_in_past() {
+        let behind = clock(scene.model.bounds.now.since(scene.model.time));
+        facts.push(HeaderItem::new(0, StyleRole::Paused, format!("PAST -{behind}")));
     }
     if let Some(fact) = limit_pause(state, scene.model.time) {
         facts.push(fact);
     }
-    if let Some(why) = &scene.model.broken {
-        facts.push(Fact::new(0, Role::Failed, cut(why, 60)));
+    if let Some(why) = &scene.model.recording_failure {
+        facts.push(HeaderItem::new(0, StyleRole::Failed, cut(why, 60)));
     }
-    if let Some(why) = &source.broken {
-        facts.push(Fact::new(0, Role::Failed, format!("reading stopped: {}", cut(why, 60))));
+    if let Some(why) = &source.read_error {
+        facts.push(HeaderItem::new(0, StyleRole::Failed, format!("reading stopped: {}", cut(why, 60))));
     }
     if let (false, (read, Some(total))) = (source.at_end, source.position)
         && total > 0
     {
-        facts.push(Fact::new(2, Role::Paused, format!("reading {} %", read.min(total).saturating_mul(100) / total)));
+        facts.push(HeaderItem::new(
+            2,
+            StyleRole::Paused,
+            format!("reading {} %", read.min(total).saturating_mul(100) / total),
+        ));
     }
     let scripted = source.origin.header.as_ref().is_some_and(|header| header.scripted)
         || state.planned.as_ref().is_some_and(|plan| plan.scripted);
     if scripted {
-        facts.push(Fact::new(1, Role::Badge, " scripted "));
+        facts.push(HeaderItem::new(1, StyleRole::Badge, " scripted "));
     }
     if !state.env_passed.is_empty() {
-        facts.push(Fact::new(2, Role::Badge, format!(" passes {} ", cut(&state.env_passed.join(" "), 40))));
+        facts.push(HeaderItem::new(2, StyleRole::Badge, format!(" passes {} ", cut(&state.env_passed.join(" "), 40))));
     }
-    if scene.model.totals.breaches > 0 {
-        facts.push(Fact::new(0, Role::Failed, format!("{} isolation", glyphs.status(UnitStatus::Failed))));
+    if scene.model.totals.isolation_breaches > 0 {
+        facts.push(HeaderItem::new(0, StyleRole::Failed, format!("{} isolation", glyphs.status(UnitStatus::Failed))));
     }
     if !source.origin.has_times {
-        facts.push(Fact::new(4, Role::Dim, "no times"));
+        facts.push(HeaderItem::new(4, StyleRole::Dim, "no times"));
     }
     facts
 }
 
 fn cut(text: &str, width: usize) -> String {
-    text::safe(text, width).into_owned()
+    text::printable(text, width).into_owned()
 }
 
-fn state_word(scene: &Scene<'_>) -> Fact {
+fn state_word(scene: &DrawContext<'_>) -> HeaderItem {
     let (state, totals) = (&scene.story.state, &scene.model.totals);
     let glyphs = scene.theme.glyphs;
     let (role, glyph, word) = match &state.ended {
-        _ if scene.model.broken.is_some() => (Role::Failed, glyphs.status(UnitStatus::Failed), "broken"),
+        _ if scene.model.recording_failure.is_some() => {
+            (StyleRole::Failed, glyphs.status(UnitStatus::Failed), "broken")
+        }
         Some(end) if end.outcome == "done" && end.budget > 0 => {
-            (status_role(UnitStatus::Budget), glyphs.status(UnitStatus::Budget), "done")
+            (status_role(UnitStatus::BudgetExhausted), glyphs.status(UnitStatus::BudgetExhausted), "done")
         }
         Some(end) if end.outcome == "done" && end.failed == 0 => {
-            (Role::Succeeded, glyphs.status(UnitStatus::Succeeded), "done")
+            (StyleRole::Succeeded, glyphs.status(UnitStatus::Succeeded), "done")
         }
         Some(end) => {
-            let role = if end.failed > 0 { Role::Failed } else { Role::Stopped };
+            let role = if end.failed > 0 { StyleRole::Failed } else { StyleRole::Stopped };
             (
                 role,
                 glyphs.status(if end.failed > 0 { UnitStatus::Failed } else { UnitStatus::Stopped }),
                 end.outcome.as_str(),
             )
         }
-        None if totals.active() > 0 && state.stopping => {
-            (Role::Waiting, glyphs.status(UnitStatus::Waiting), "stopping")
+        None if totals.active_units() > 0 && state.is_stopping => {
+            (StyleRole::Waiting, glyphs.status(UnitStatus::Waiting), "stopping")
         }
-        None if totals.active() > 0 && totals.active() == totals.count(UnitStatus::Held) => {
-            (Role::Paused, glyphs.status(UnitStatus::Held), "held")
+        None if totals.active_units() > 0 && totals.active_units() == totals.count(UnitStatus::Held) => {
+            (StyleRole::Paused, glyphs.status(UnitStatus::Held), "held")
         }
-        None if totals.active() > 0 && totals.active() == totals.count(UnitStatus::Silent) => {
+        None if totals.active_units() > 0 && totals.active_units() == totals.count(UnitStatus::Silent) => {
             (status_role(UnitStatus::Silent), glyphs.status(UnitStatus::Silent), "silent")
         }
-        None if totals.active() > 0 => (Role::Running, glyphs.status(UnitStatus::Running), "running"),
-        None if state.integrating => {
+        None if totals.active_units() > 0 => (StyleRole::Running, glyphs.status(UnitStatus::Running), "running"),
+        None if state.is_integrating => {
             let cut_off = scene.source.ended && scene.source.at_end;
             let status = if cut_off { UnitStatus::Interrupted } else { UnitStatus::Running };
             (status_role(status), glyphs.status(status), if cut_off { "interrupted" } else { "integrating" })
         }
-        None if totals.count(UnitStatus::Interrupted) + totals.count(UnitStatus::Untried) > 0 => {
-            (Role::Interrupted, glyphs.status(UnitStatus::Interrupted), "interrupted")
+        None if totals.count(UnitStatus::Interrupted) + totals.count(UnitStatus::NotStarted) > 0 => {
+            (StyleRole::Interrupted, glyphs.status(UnitStatus::Interrupted), "interrupted")
         }
         None if totals.count(UnitStatus::Queued) > 0 && scene.source.ended => {
-            (Role::Interrupted, glyphs.status(UnitStatus::Interrupted), "interrupted")
+            (StyleRole::Interrupted, glyphs.status(UnitStatus::Interrupted), "interrupted")
         }
-        None if totals.count(UnitStatus::Queued) > 0 => (Role::Queued, glyphs.status(UnitStatus::Queued), "starting"),
-        None if totals.count(UnitStatus::Failed) > 0 => (Role::Failed, glyphs.status(UnitStatus::Failed), "failed"),
-        None if totals.over() > 0 => (Role::Succeeded, glyphs.status(UnitStatus::Succeeded), "done"),
-        None => (Role::Queued, glyphs.status(UnitStatus::Queued), "empty"),
+        None if totals.count(UnitStatus::Queued) > 0 => {
+            (StyleRole::Queued, glyphs.status(UnitStatus::Queued), "starting")
+        }
+        None if totals.count(UnitStatus::Failed) > 0 => {
+            (StyleRole::Failed, glyphs.status(UnitStatus::Failed), "failed")
+        }
+        None if totals.finished_units() > 0 => (StyleRole::Succeeded, glyphs.status(UnitStatus::Succeeded), "done"),
+        None => (StyleRole::Queued, glyphs.status(UnitStatus::Queued), "empty"),
     };
     let mut pieces = vec![(role, format!("{glyph} {}", cut(word, 16)))];
     if scene.source.origin.has_times {
-        pieces.push((Role::Text, format!(" {}", clock(scene.model.time))));
+        pieces.push((StyleRole::Text, format!(" {}", clock(scene.model.time))));
     }
-    Fact { pieces, rank: 0, least: None }
+    HeaderItem { spans: pieces, rank: 0, min_width: None }
 }
 
 /// What was put on the branch, or that it could not be.
-fn commit(state: &RunState) -> Option<Fact> {
-    if let Some(why) = &state.unsaved {
-        return Some(Fact::new(0, Role::Failed, format!("NOT SAVED: {}", cut(why, 60))));
+fn commit(state: &RunState) -> Option<HeaderItem> {
+    if let Some(why) = &state.save_error {
+        return Some(HeaderItem::new(0, StyleRole::Failed, format!("NOT SAVED: {}", cut(why, 60))));
     }
-    let commit = state.saved.as_ref()?.short()?;
-    Some(Fact::new(2, Role::Succeeded, format!("commit {}", cut(commit, 8))))
+    let commit = state.saved.as_ref()?.short_commit()?;
+    Some(HeaderItem::new(2, StyleRole::Succeeded, format!("commit {}", cut(commit, 8))))
 }
 
-fn limit_pause(state: &RunState, now: Millis) -> Option<Fact> {
-    let paused = state.paused.as_ref()?;
+fn limit_pause(state: &RunState, now: Millis) -> Option<HeaderItem> {
+    let paused = state.pause.as_ref()?;
     let until = match paused.until {
         Some(until) => format!(", {} left", until.since(now)),
         None => String::new(),
     };
-    Some(Fact::new(0, Role::Paused, format!("PAUSED for {}{until}", cut(&paused.limit, 40))))
+    Some(HeaderItem::new(0, StyleRole::Paused, format!("PAUSED for {}{until}", cut(&paused.reason, 40))))
 }
 
 /// What runs until a call that a person waits for.
-fn runs_until(scene: &Scene<'_>) -> Option<Fact> {
+fn until_item(scene: &DrawContext<'_>) -> Option<HeaderItem> {
     let totals = &scene.model.totals;
-    let unit = scene.story.state.units.get(totals.first_until?)?;
-    let Holding::Until(condition) = &unit.holding else { return None };
+    let unit = scene.story.state.units.get(totals.first_until_unit?)?;
+    let HoldMode::Until(condition) = &unit.hold_mode else { return None };
     let glyph = scene.theme.glyphs.breakpoint;
-    let text = match totals.until {
-        1 if scene.model.size.0 < NARROW => format!("{glyph} {}", cut(condition, 40)),
+    let text = match totals.until_units {
+        1 if scene.model.size.0 < MIN_NAME_COLUMNS => format!("{glyph} {}", cut(condition, 40)),
         1 => format!("{glyph} until {} {} {}", cut(condition, 40), scene.theme.glyphs.dot, cut(&unit.key, 24)),
         several => format!("{glyph} {several} run until a call"),
     };
-    Some(Fact { least: Some(12), ..Fact::new(1, Role::Paused, text) })
+    Some(HeaderItem { min_width: Some(12), ..HeaderItem::new(1, StyleRole::Paused, text) })
 }
 
 /// Time until a usage window begins anew.
-fn resets_in(scene: &Scene<'_>, limit: &Limit) -> Option<Millis> {
-    let now = scene.model.time.after(scene.source.origin.started_at?)?;
+fn resets_in(scene: &DrawContext<'_>, limit: &UsageWindow) -> Option<Millis> {
+    let now = scene.model.time.to_timestamp(scene.source.origin.started_at?)?;
     let left = limit.resets_at?.checked_sub(now.as_second())?;
     u64::try_from(left).ok().filter(|left| *left > 0).map(|left| Millis(left.saturating_mul(1000)))
 }
 
-fn numbers(scene: &Scene<'_>) -> Vec<Fact> {
+fn numbers(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
     let (state, totals) = (&scene.story.state, &scene.model.totals);
     let units = state.units.len();
-    let mut facts =
-        vec![Fact::new(3, Role::Text, if units == 1 { "1 unit".to_owned() } else { format!("{units} units") })];
+    let mut facts = vec![HeaderItem::new(
+        3,
+        StyleRole::Text,
+        if units == 1 { "1 unit".to_owned() } else { format!("{units} units") },
+    )];
     if let Some(plan) = state.planned.as_ref().filter(|plan| units > 1 && plan.concurrency > 0) {
         let all = plan.concurrency;
-        facts.push(match state.throttled.as_ref().filter(|throttled| throttled.slots < all && state.ended.is_none()) {
-            Some(throttled) => Fact::new(
-                1,
-                Role::Warning,
-                format!("{} of {all} at once for {}", throttled.slots, cut(&throttled.limit, 20)),
-            ),
-            None => Fact::new(5, Role::Dim, format!("{all} at once")),
-        });
+        facts.push(
+            match state.throttling.as_ref().filter(|throttled| throttled.concurrency < all && state.ended.is_none()) {
+                Some(throttled) => HeaderItem::new(
+                    1,
+                    StyleRole::Warning,
+                    format!("{} of {all} at once for {}", throttled.concurrency, cut(&throttled.reason, 20)),
+                ),
+                None => HeaderItem::new(5, StyleRole::Dim, format!("{all} at once")),
+            },
+        );
     }
-    for status in Totals::ORDER {
+    for status in StatusTotals::ORDER {
         let number = totals.count(status);
         if number > 0 {
             let glyph = scene.theme.glyphs.status(status);
@@ -277,35 +291,35 @@ fn numbers(scene: &Scene<'_>) -> Vec<Fact> {
             } else {
                 1
             };
-            facts.push(Fact::new(rank, status_role(status), format!("{glyph} {number} {}", status.word())));
+            facts.push(HeaderItem::new(rank, status_role(status), format!("{glyph} {number} {}", status.as_str())));
         }
     }
-    if let Some(fact) = runs_until(scene) {
+    if let Some(fact) = until_item(scene) {
         facts.push(fact);
     }
     if totals.turns > 0 {
         let word = if totals.turns == 1 { "turn" } else { "turns" };
-        facts.push(Fact::new(6, Role::Text, format!("{} {word}", count(totals.turns))));
+        facts.push(HeaderItem::new(6, StyleRole::Text, format!("{} {word}", count(totals.turns))));
     }
     if totals.tokens > 0 {
-        facts.push(Fact::new(7, Role::Text, format!("{} tokens", count(totals.tokens))));
+        facts.push(HeaderItem::new(7, StyleRole::Text, format!("{} tokens", count(totals.tokens))));
     }
     if totals.attempts > 0 {
         // A sum that leaves attempts out says so.
         let more = if totals.priced > 0 && totals.priced < totals.attempts { "+" } else { "" };
         let cost = dollars((totals.priced > 0).then_some(totals.cost));
-        let purse = Purse::of(scene);
+        let purse = BudgetForecast::from_context(scene);
         let budget = purse.as_ref().map(|purse| format!(" of {}", purse.budget())).unwrap_or_default();
-        facts.push(Fact::new(4, Role::Text, format!("{cost}{more}{budget}")));
+        facts.push(HeaderItem::new(4, StyleRole::Text, format!("{cost}{more}{budget}")));
         if let Some((role, sign)) = purse.and_then(|purse| purse.verdict(scene)) {
-            facts.push(Fact::new(2, role, sign));
+            facts.push(HeaderItem::new(2, role, sign));
         }
     }
-    let goes_on = state.ended.is_none() && (totals.active() > 0 || !scene.source.ended);
-    if let Some(left) = brief(scene.model.outlook(), scene.model.time).filter(|_| goes_on) {
-        facts.push(Fact::new(4, Role::Dim, left));
+    let goes_on = state.ended.is_none() && (totals.active_units() > 0 || !scene.source.ended);
+    if let Some(left) = short_forecast(scene.model.forecast(), scene.model.time).filter(|_| goes_on) {
+        facts.push(HeaderItem::new(4, StyleRole::Dim, left));
     }
-    if let Some(limit) = &state.limit {
+    if let Some(limit) = &state.usage_window {
         let used = limit.utilization.map(|used| format!(" {:.0} %", used * 100.0)).unwrap_or_default();
         let bad = limit.status != "allowed";
         let status = if bad { format!(" {}", limit.status.replace('_', " ")) } else { String::new() };
@@ -314,18 +328,18 @@ fn numbers(scene: &Scene<'_>) -> Vec<Fact> {
             "seven_day" => "7d".to_owned(),
             name => name.replace('_', " "),
         };
-        let role = if bad { Role::Warning } else { Role::Text };
+        let role = if bad { StyleRole::Warning } else { StyleRole::Text };
         let left = resets_in(scene, limit).filter(|_| bad).map(|left| format!(", {left} left")).unwrap_or_default();
-        facts.push(Fact::new(
+        facts.push(HeaderItem::new(
             if bad { 1 } else { 5 },
             role,
             format!("{} limit{used}{}{left}", cut(&name, 16), cut(&status, 16)),
         ));
     }
-    let lost = state.lost;
+    let lost = state.loss_counts;
     let told = [
         (lost.malformed, "malformed"),
-        (lost.torn, "torn"),
+        (lost.corrupt_entries, "torn"),
         (lost.unknown, "unknown"),
         (lost.unknown_notes, "unknown notes"),
     ];
@@ -335,10 +349,10 @@ fn numbers(scene: &Scene<'_>) -> Vec<Fact> {
         .map(|(number, word)| format!("{} {word}", count(*number)))
         .collect();
     if !told.is_empty() {
-        let bad = lost.malformed + lost.torn > 0;
-        facts.push(Fact::new(
+        let bad = lost.malformed + lost.corrupt_entries > 0;
+        facts.push(HeaderItem::new(
             if bad { 2 } else { 4 },
-            if bad { Role::Warning } else { Role::Dim },
+            if bad { StyleRole::Warning } else { StyleRole::Dim },
             format!("lines: {}", told.join(", ")),
         ));
     }

@@ -2,31 +2,31 @@
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::{Pen, Scene, pane, reader, stream, transcript};
+use super::{DrawContext, RowWriter, document_view, pane, stream, transcript};
 use crate::tui::{
-    model::{Inspect, Panel, Side},
+    model::{InspectSide, InspectView, Panel},
     text,
-    theme::{Role, status_role},
+    theme::{StyleRole, status_role},
 };
 
 /// Paints the inspector.
-pub fn draw(scene: &Scene<'_>, view: &Inspect, area: Rect, buf: &mut Buffer) {
+pub fn draw(scene: &DrawContext<'_>, view: &InspectView, area: Rect, buf: &mut Buffer) {
     let unit = view.unit(scene.story);
     let rows = view.lane(scene.story).map_or(&[][..], |lane| scene.story.rows(lane));
-    let key = text::safe(&view.unit, 60);
-    let role = unit.map_or(Role::Text, |unit| status_role(unit.status));
+    let key = text::printable(&view.unit, 60);
+    let role = unit.map_or(StyleRole::Text, |unit| status_role(unit.status));
     let sign = unit.map_or("", |unit| scene.theme.glyphs.unit(unit));
-    let word = unit.map_or("", |unit| unit.word());
+    let word = unit.map_or("", |unit| unit.status_text());
     let title = [
         (role, sign),
-        (Role::Text, " "),
-        (Role::Strong, key.as_ref()),
-        (Role::Text, " "),
+        (StyleRole::Text, " "),
+        (StyleRole::Strong, key.as_ref()),
+        (StyleRole::Text, " "),
         (role, word),
-        (Role::Dim, " inspector"),
+        (StyleRole::Dim, " inspector"),
     ];
     let place = place(view, rows.len());
-    pane(scene, area, true, &title, &[(Role::Dim, &place)], buf);
+    pane(scene, area, true, &title, &[(StyleRole::Dim, &place)], buf);
     let areas = view.areas(area);
     if let Some(unit) = unit {
         let shown = view.attempt(scene.story).map(|(index, _)| index);
@@ -40,30 +40,32 @@ pub fn draw(scene: &Scene<'_>, view: &Inspect, area: Rect, buf: &mut Buffer) {
         let [.., side, flat] = scene.theme.glyphs.frame;
         for y in rule.y..rule.bottom() {
             let sign = if rule.width == 1 { side.to_owned() } else { flat.repeat(usize::from(rule.width)) };
-            Pen::row(scene, buf, Rect { y, height: 1, ..rule }).put(Role::Border, &sign);
+            RowWriter::row(scene, buf, Rect { y, height: 1, ..rule }).put(StyleRole::Border, &sign);
         }
     }
     if let Some(detail) = areas.detail {
         let focus = !view.is_list();
-        match scene.cache.document().filter(|_| view.laid.lines > 0) {
+        match scene.cache.document().filter(|_| view.document.lines > 0) {
             Some(document) => {
                 let selected = focus.then_some(view.lines.selected);
-                reader::draw(scene, document, view.lines.offset, selected, view.hit, detail, buf);
+                document_view::draw(scene, document, view.lines.offset, selected, view.match_line, detail, buf);
             }
-            None if rows.is_empty() => Pen::row(scene, buf, detail).put(Role::Dim, "nothing has arrived yet"),
+            None if rows.is_empty() => {
+                RowWriter::row(scene, buf, detail).put(StyleRole::Dim, "nothing has arrived yet")
+            }
             None => {}
         }
     }
 }
 
 /// Where one is, in actions or in lines.
-fn place(view: &Inspect, rows: usize) -> String {
-    let more = if view.laid.complete { "" } else { "+" };
-    let lines = format!("line {}/{}{more}", (view.lines.selected + 1).min(view.laid.lines), view.laid.lines);
+fn place(view: &InspectView, rows: usize) -> String {
+    let more = if view.document.complete { "" } else { "+" };
+    let lines = format!("line {}/{}{more}", (view.lines.selected + 1).min(view.document.lines), view.document.lines);
     match (view.panel, view.side) {
         (Panel::Actions, _) if rows == 0 => String::new(),
-        (Panel::Actions, Side::Detail) => format!(" {}/{rows} · {lines} ", view.actions.selected + 1),
-        (Panel::Actions, Side::Actions) => match view.actions.news(rows) {
+        (Panel::Actions, InspectSide::Detail) => format!(" {}/{rows} · {lines} ", view.actions.selected + 1),
+        (Panel::Actions, InspectSide::Actions) => match view.actions.new_rows(rows) {
             0 => format!(" {}/{rows} ", view.actions.selected + 1),
             news => format!(" {}/{rows} · {news} new ", view.actions.selected + 1),
         },
@@ -71,28 +73,28 @@ fn place(view: &Inspect, rows: usize) -> String {
     }
 }
 
-fn panels(scene: &Scene<'_>, view: &Inspect, area: Rect, buf: &mut Buffer) {
-    let mut pen = Pen::row(scene, buf, area);
+fn panels(scene: &DrawContext<'_>, view: &InspectView, area: Rect, buf: &mut Buffer) {
+    let mut pen = RowWriter::row(scene, buf, area);
     // The keys stay, and the name of the panel that is shown.
-    let short = Panel::ALL.iter().map(|panel| panel.word().len() + 5).sum::<usize>() > usize::from(area.width);
+    let short = Panel::ALL.iter().map(|panel| panel.label().len() + 5).sum::<usize>() > usize::from(area.width);
     for (number, panel) in (1..).zip(Panel::ALL) {
         let here = panel == view.panel;
-        let text = if short && !here { format!(" {number} ") } else { format!(" {number} {} ", panel.word()) };
-        pen.put(if here { Role::Badge } else { Role::Dim }, &text);
+        let text = if short && !here { format!(" {number} ") } else { format!(" {number} {} ", panel.label()) };
+        pen.put(if here { StyleRole::Badge } else { StyleRole::Dim }, &text);
         pen.skip(1);
     }
 }
 
-fn actions(scene: &Scene<'_>, view: &Inspect, area: Rect, buf: &mut Buffer) {
+fn actions(scene: &DrawContext<'_>, view: &InspectView, area: Rect, buf: &mut Buffer) {
     let rows = view.lane(scene.story).map_or(&[][..], |lane| scene.story.rows(lane));
     if rows.is_empty() {
-        Pen::row(scene, buf, area).put(Role::Dim, "nothing has arrived yet");
+        RowWriter::row(scene, buf, area).put(StyleRole::Dim, "nothing has arrived yet");
     }
     for (y, (index, row)) in (area.y..area.bottom()).zip(rows.iter().enumerate().skip(view.actions.offset)) {
         let line = Rect { y, height: 1, ..area };
         stream::row(scene, row, line, buf);
         if index == view.actions.selected {
-            let role = if view.is_list() { Role::Selected } else { Role::Resting };
+            let role = if view.is_list() { StyleRole::Selected } else { StyleRole::Resting };
             buf.set_style(line, scene.theme.style(role));
         }
     }

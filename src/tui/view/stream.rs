@@ -2,17 +2,17 @@
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::{Pen, Scene, clock, dollars, latency, pane, units};
+use super::{DrawContext, RowWriter, clock, dollars, latency, pane, units};
 use crate::{
-    run::state::{Attempt, HeldCall, Holding, Row, RowEnd, RowKind, Unit, UnitStatus},
-    tape::note::Outcome,
+    run::state::{AttemptState, HeldCallState, HoldMode, RowEnd, RowKind, StreamRow, UnitState, UnitStatus},
+    tape::note::AttemptOutcome,
     tui::{
         cache::{RowId, RowLine},
-        document::{Document, Writer},
+        document::{LaidOutDocument, LayoutWriter},
         layout,
-        model::{List, Pane},
+        model::{Pane, ScrollList},
         text,
-        theme::{Role, row_role, status_role},
+        theme::{StyleRole, row_role, status_role},
     },
 };
 
@@ -20,7 +20,7 @@ use crate::{
 const TIMED: u16 = 90;
 
 /// Lines below the rows: what is being written just now, or how it ended and what to do.
-pub fn tail(attempt: &Attempt, width: u16, most: u16) -> Vec<(Role, String)> {
+pub fn footer_lines(attempt: &AttemptState, width: u16, most: u16) -> Vec<(StyleRole, String)> {
     let (width, most) = (usize::from(width).saturating_sub(2), usize::from(most));
     if width == 0 || most == 0 {
         return Vec::new();
@@ -28,22 +28,22 @@ pub fn tail(attempt: &Attempt, width: u16, most: u16) -> Vec<(Role, String)> {
     let mut lines = Vec::new();
     if let Some(verdict) = &attempt.verdict {
         let role = match verdict.outcome {
-            Outcome::Succeeded => return lines,
-            Outcome::Failed => Role::Failed,
-            Outcome::Stopped => Role::Stopped,
+            AttemptOutcome::Succeeded => return lines,
+            AttemptOutcome::Failed => StyleRole::Failed,
+            AttemptOutcome::Stopped => StyleRole::Stopped,
         };
         let reason = text::one_row(&verdict.reason, 600);
         lines.extend(text::wrap(&reason, width).into_iter().take(3).map(|row| (role, row)));
         if let Some(remedy) = &verdict.remedy {
             let remedy = text::one_row(remedy, 300);
-            lines.extend(text::wrap(&remedy, width).into_iter().take(2).map(|row| (Role::Text, row)));
+            lines.extend(text::wrap(&remedy, width).into_iter().take(2).map(|row| (StyleRole::Text, row)));
         }
         lines.truncate(most);
     } else if attempt.ended_at.is_none() {
         // Text comes after thinking, so it is what is written now.
         let is_text = !attempt.live_text.is_empty();
         let (role, live) =
-            if is_text { (Role::Said, &attempt.live_text) } else { (Role::Thinking, &attempt.live_thinking) };
+            if is_text { (StyleRole::Said, &attempt.live_text) } else { (StyleRole::Thinking, &attempt.live_thinking) };
         if !live.is_empty() {
             let (live, most) = (live.trim_end(), most.min(3));
             // A line gives a row at least, so the last ones are enough.
@@ -57,22 +57,22 @@ pub fn tail(attempt: &Attempt, width: u16, most: u16) -> Vec<(Role, String)> {
 }
 
 /// How many lines stand below the rows.
-pub fn below(attempt: &Attempt, width: u16, most: u16) -> usize {
-    match attempt.held.first() {
-        Some(call) => held(call, attempt.held.len(), width, most).lines.len(),
-        None => tail(attempt, width, most).len(),
+pub fn footer_height(attempt: &AttemptState, width: u16, most: u16) -> usize {
+    match attempt.held_calls.first() {
+        Some(call) => held(call, attempt.held_calls.len(), width, most).lines.len(),
+        None => footer_lines(attempt, width, most).len(),
     }
 }
 
 /// A call that waits for a person, in `most` lines.
-fn held(call: &HeldCall, waiting: usize, width: u16, most: u16) -> Document {
-    let mut writer = Writer::new(width);
+fn held(call: &HeldCallState, waiting: usize, width: u16, most: u16) -> LaidOutDocument {
+    let mut writer = LayoutWriter::new(width);
     let more = if waiting > 1 { format!(", {} more behind it", waiting - 1) } else { String::new() };
     let reached = match &call.reached {
         Some(condition) => format!(" · {}", text::one_row(condition, 80)),
         None => String::new(),
     };
-    writer.line(Role::Paused, &format!("{} waits for you{more}{reached}", text::one_row(&call.tool, 80)));
+    writer.line(StyleRole::Paused, &format!("{} waits for you{more}{reached}", text::one_row(&call.tool, 80)));
     // Nothing is laid out that could not be shown.
     let room = usize::from(most) * usize::from(width) * 4;
     let end = (0..=room.min(call.input.len())).rev().find(|end| call.input.is_char_boundary(*end)).unwrap_or(0);
@@ -82,23 +82,24 @@ fn held(call: &HeldCall, waiting: usize, width: u16, most: u16) -> Document {
     if document.lines.len() > most || end < call.input.len() {
         document.lines.truncate(most.saturating_sub(1));
         let all = text::size(call.input.len() as u64);
-        document.lines.push(vec![(Role::Warning, format!("… {all} in all; open the row above to read it"))]);
+        document.lines.push(vec![(StyleRole::Warning, format!("… {all} in all; open the row above to read it"))]);
         document.lines.truncate(most);
     }
     document
 }
 
 /// Paints the stream of the selected unit.
-pub fn draw(scene: &Scene<'_>, area: Rect, buf: &mut Buffer) {
+pub fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
     let model = scene.model;
-    let focus = model.deck.focus == Pane::Stream;
+    let focus = model.units_view.focus == Pane::Stream;
     let Some(unit) = model.unit(scene.story) else {
-        pane(scene, area, focus, &[(Role::Dim, "actions")], &[], buf);
+        pane(scene, area, focus, &[(StyleRole::Dim, "actions")], &[], buf);
         return;
     };
     let attempt = model.attempt(scene.story);
-    let news = model.deck.stream.news(model.deck.lane.map_or(0, |lane| scene.story.rows(lane).len()));
-    let right = if model.deck.stream.follow {
+    let news =
+        model.units_view.stream.new_rows(model.units_view.attempt_id.map_or(0, |lane| scene.story.rows(lane).len()));
+    let right = if model.units_view.stream.follow {
         String::new()
     } else if news > 0 {
         format!(" PAUSED, {news} new ")
@@ -107,48 +108,57 @@ pub fn draw(scene: &Scene<'_>, area: Rect, buf: &mut Buffer) {
     };
     let title = title(scene, unit, attempt, usize::from(area.width).saturating_sub(text::width(&right)));
     let pieces: Vec<_> = title.iter().map(|(role, text)| (*role, text.as_str())).collect();
-    let inside = pane(scene, area, focus, &pieces, &[(Role::Paused, &right)], buf);
+    let inside = pane(scene, area, focus, &pieces, &[(StyleRole::Paused, &right)], buf);
     match attempt {
-        Some((_, attempt)) => self::rows(scene, attempt, &model.deck.stream, focus, area, buf),
+        Some((_, attempt)) => self::rows(scene, attempt, &model.units_view.stream, focus, area, buf),
         None => waiting(scene, unit, inside, buf),
     }
 }
 
 /// Paints the rows of an attempt inside a pane, and below them what is being written or how it ended.
-pub fn rows(scene: &Scene<'_>, attempt: &Attempt, list: &List, focus: bool, area: Rect, buf: &mut Buffer) {
+pub fn rows(
+    scene: &DrawContext<'_>,
+    attempt: &AttemptState,
+    list: &ScrollList,
+    focus: bool,
+    area: Rect,
+    buf: &mut Buffer,
+) {
     let (rows, below) = layout::stream_list(area, Some(attempt));
-    let all = scene.story.rows(attempt.lane);
+    let all = scene.story.rows(attempt.id);
     if all.is_empty() {
-        Pen::row(scene, buf, rows).put(Role::Dim, "nothing has arrived yet");
+        RowWriter::row(scene, buf, rows).put(StyleRole::Dim, "nothing has arrived yet");
     }
     let visible = all.iter().enumerate().skip(list.offset);
     for (y, (index, row)) in (rows.y..rows.bottom()).zip(visible) {
         let line = Rect { y, height: 1, ..rows };
         self::row(scene, row, line, buf);
         if index == list.selected && (focus || !list.follow) {
-            let role = if focus { Role::Selected } else { Role::Resting };
+            let role = if focus { StyleRole::Selected } else { StyleRole::Resting };
             buf.set_style(line, scene.theme.style(role));
         }
     }
-    if let Some(call) = attempt.held.first() {
-        let document = held(call, attempt.held.len(), below.width, below.height);
+    if let Some(call) = attempt.held_calls.first() {
+        let document = held(call, attempt.held_calls.len(), below.width, below.height);
         for (y, line) in (below.y..below.bottom()).zip(&document.lines) {
-            let mut pen = Pen::row(scene, buf, Rect { y, height: 1, ..below });
+            let mut pen = RowWriter::row(scene, buf, Rect { y, height: 1, ..below });
             line.iter().for_each(|(role, text)| pen.put(*role, text));
         }
         return;
     }
-    let lines = tail(attempt, below.width, below.height);
+    let lines = footer_lines(attempt, below.width, below.height);
     for (index, (y, (role, text))) in (below.y..below.bottom()).zip(&lines).enumerate() {
-        let mut pen = Pen::row(scene, buf, Rect { y, height: 1, ..below });
+        let mut pen = RowWriter::row(scene, buf, Rect { y, height: 1, ..below });
         let sign = match role {
-            Role::Said => scene.theme.glyphs.row(RowKind::Text, RowEnd::Ok),
-            Role::Thinking => scene.theme.glyphs.row(RowKind::Thinking, RowEnd::Ok),
-            Role::Text if lines.get(index.wrapping_sub(1)).is_none_or(|(before, _)| *before != Role::Text) => {
+            StyleRole::Said => scene.theme.glyphs.row(RowKind::Text, RowEnd::Ok),
+            StyleRole::Thinking => scene.theme.glyphs.row(RowKind::Thinking, RowEnd::Ok),
+            StyleRole::Text
+                if lines.get(index.wrapping_sub(1)).is_none_or(|(before, _)| *before != StyleRole::Text) =>
+            {
                 scene.theme.glyphs.arrow
             }
-            Role::Failed if index == 0 => scene.theme.glyphs.status(UnitStatus::Failed),
-            Role::Stopped if index == 0 => scene.theme.glyphs.status(UnitStatus::Stopped),
+            StyleRole::Failed if index == 0 => scene.theme.glyphs.status(UnitStatus::Failed),
+            StyleRole::Stopped if index == 0 => scene.theme.glyphs.status(UnitStatus::Stopped),
             _ => "",
         };
         pen.cell(*role, sign, 2);
@@ -157,101 +167,110 @@ pub fn rows(scene: &Scene<'_>, attempt: &Attempt, list: &List, focus: bool, area
 }
 
 /// Paints what is known of a unit that has not begun.
-pub fn waiting(scene: &Scene<'_>, unit: &Unit, area: Rect, buf: &mut Buffer) {
-    let earlier = scene.story.state.earlier(&unit.key);
+pub fn waiting(scene: &DrawContext<'_>, unit: &UnitState, area: Rect, buf: &mut Buffer) {
+    let earlier = scene.story.state.prior_unit_summary(&unit.key);
     let words = match unit.status {
         UnitStatus::Reused => "not run here: an earlier run did it",
-        UnitStatus::Untried if scene.story.state.ended.is_none() => "the run was cut off before its turn came",
-        UnitStatus::Untried => "the run ended before its turn came",
+        UnitStatus::NotStarted if scene.story.state.ended.is_none() => "the run was cut off before its turn came",
+        UnitStatus::NotStarted => "the run ended before its turn came",
         UnitStatus::Stopped => "stopped before it began",
         _ => "not started yet",
     };
-    let mut lines = vec![(Role::Dim, words.to_owned())];
+    let mut lines = vec![(StyleRole::Dim, words.to_owned())];
     if let Some(earlier) = earlier {
         let attempts =
             if earlier.attempts == 1 { "1 attempt".into() } else { format!("{} attempts", earlier.attempts) };
         let (cost, run) = (dollars(earlier.cost_usd), earlier.run.short());
-        lines.push((Role::Dim, format!("earlier: {attempts}, {cost}; `ingestdeck replay {run}` shows the last")));
+        lines.push((StyleRole::Dim, format!("earlier: {attempts}, {cost}; `ingestdeck replay {run}` shows the last")));
     }
     if let Some(planned) = &unit.planned {
         if !planned.why.is_empty() {
-            lines.push((Role::Text, planned.why.clone()));
+            lines.push((StyleRole::Text, planned.why.clone()));
         }
         let files = planned.raw_files.len();
         if files > 0 {
-            lines.push((Role::Dim, format!("{files} raw file{}", if files == 1 { "" } else { "s" })));
-            lines.extend(planned.raw_files.iter().take(50).map(|file| (Role::Text, format!("  {file}"))));
+            lines.push((StyleRole::Dim, format!("{files} raw file{}", if files == 1 { "" } else { "s" })));
+            lines.extend(planned.raw_files.iter().take(50).map(|file| (StyleRole::Text, format!("  {file}"))));
         }
     }
     for (y, (role, text)) in (area.y..area.bottom()).zip(lines) {
-        Pen::row(scene, buf, Rect { y, height: 1, ..area }).put(role, &text);
+        RowWriter::row(scene, buf, Rect { y, height: 1, ..area }).put(role, &text);
     }
 }
 
-fn title(scene: &Scene<'_>, unit: &Unit, attempt: Option<(usize, &Attempt)>, width: usize) -> Vec<(Role, String)> {
+fn title(
+    scene: &DrawContext<'_>,
+    unit: &UnitState,
+    attempt: Option<(usize, &AttemptState)>,
+    width: usize,
+) -> Vec<(StyleRole, String)> {
     let glyphs = scene.theme.glyphs;
     let role = status_role(unit.status);
     let name = width.saturating_sub(24).clamp(8, 48);
     let title = vec![
         (role, format!("{} ", glyphs.unit(unit))),
-        (Role::Strong, text::middle(&unit.key, name, glyphs.cut).into_owned()),
+        (StyleRole::Strong, text::fit_middle(&unit.key, name, glyphs.cut).into_owned()),
         (role, format!(" {}", units::state_text(unit, scene.model.time))),
     ];
     let Some((index, attempt)) = attempt else { return title };
     // The most telling first: where room is short, the last ones go.
     let mut facts = Vec::new();
-    if let (Some(call), true) = (attempt.held.first(), scene.source.origin.has_times) {
-        facts.push((Role::Paused, format!("waits {}", scene.model.time.since(call.since))));
+    if let (Some(call), true) = (attempt.held_calls.first(), scene.source.origin.has_times) {
+        facts.push((StyleRole::Paused, format!("waits {}", scene.model.time.since(call.since))));
     } else if unit.status == UnitStatus::Running {
-        match &unit.holding {
-            Holding::No => {}
-            Holding::Each => facts.push((Role::Paused, "holds at the next call".to_owned())),
-            Holding::Until(condition) => {
-                let condition = text::safe(condition, 60);
-                facts.push((Role::Paused, format!("{} until {condition}", glyphs.breakpoint)));
+        match &unit.hold_mode {
+            HoldMode::Off => {}
+            HoldMode::EachCall => facts.push((StyleRole::Paused, "holds at the next call".to_owned())),
+            HoldMode::Until(condition) => {
+                let condition = text::printable(condition, 60);
+                facts.push((StyleRole::Paused, format!("{} until {condition}", glyphs.breakpoint)));
             }
         }
     }
     if unit.attempts.len() > 1 || attempt.number > 1 {
         let old = index + 1 < unit.attempts.len();
         facts.push((
-            if old { Role::Paused } else { Role::Text },
+            if old { StyleRole::Paused } else { StyleRole::Text },
             format!("try {} of {}", attempt.number, unit.attempts.len()),
         ));
     }
     if attempt.amendment.is_some() {
-        facts.push((Role::Text, "amended".to_owned()));
+        facts.push((StyleRole::Text, "amended".to_owned()));
     }
-    facts.extend(units::bad_calls(attempt, glyphs));
+    facts.extend(units::failed_and_refused_calls(attempt, glyphs));
     if attempt.declined > 0 {
-        facts.push((Role::Warning, format!("{}{}", glyphs.row(RowKind::Tool, RowEnd::Declined), attempt.declined)));
+        facts
+            .push((StyleRole::Warning, format!("{}{}", glyphs.row(RowKind::Tool, RowEnd::Declined), attempt.declined)));
     }
     let word = if attempt.step_budget.is_none() && attempt.turns == 1 { "turn" } else { "turns" };
     facts.push((units::turns_role(attempt), format!("{} {word}", units::turns(attempt))));
-    facts.push((Role::Text, dollars(attempt.cost_usd)));
-    facts.push((Role::Text, if attempt.calls == 1 { "1 call".to_owned() } else { format!("{} calls", attempt.calls) }));
+    facts.push((StyleRole::Text, dollars(attempt.cost_usd)));
+    facts.push((
+        StyleRole::Text,
+        if attempt.calls == 1 { "1 call".to_owned() } else { format!("{} calls", attempt.calls) },
+    ));
     if unit.status == UnitStatus::Running
         && scene.source.origin.has_times
-        && let Some(since) = attempt.quiet_since
+        && let Some(since) = attempt.silent_since
     {
         let silent = scene.model.time.since(since);
-        let role = if silent.0 >= 30_000 { Role::Warning } else { Role::Dim };
+        let role = if silent.0 >= 30_000 { StyleRole::Warning } else { StyleRole::Dim };
         facts.push((role, format!("{silent} ago")));
     }
     if let Some(model) = &attempt.model {
         let model = model.strip_prefix("claude-").unwrap_or(model);
-        facts.push((Role::Text, text::safe(model, 24).into_owned()));
+        facts.push((StyleRole::Text, text::printable(model, 24).into_owned()));
     }
-    fitted(title, facts, glyphs.dot, width)
+    title_with_facts(title, facts, glyphs.dot, width)
 }
 
 /// A title of a pane of `width` columns with as many of the facts as it has room for, none of them cut.
-pub(super) fn fitted(
-    mut title: Vec<(Role, String)>,
-    facts: Vec<(Role, String)>,
+pub(super) fn title_with_facts(
+    mut title: Vec<(StyleRole, String)>,
+    facts: Vec<(StyleRole, String)>,
     dot: &str,
     width: usize,
-) -> Vec<(Role, String)> {
+) -> Vec<(StyleRole, String)> {
     /// Corners, and a space on either side.
     const AROUND: usize = 4;
     let mut used = AROUND + title.iter().map(|(_, text)| text::width(text)).sum::<usize>();
@@ -261,26 +280,26 @@ pub(super) fn fitted(
         if used > width {
             break;
         }
-        title.push((Role::Dim, dot));
+        title.push((StyleRole::Dim, dot));
         title.push((role, fact));
     }
     title
 }
 
 /// Paints one row.
-pub(super) fn row(scene: &Scene<'_>, row: &Row, area: Rect, buf: &mut Buffer) {
+pub(super) fn row(scene: &DrawContext<'_>, row: &StreamRow, area: Rect, buf: &mut Buffer) {
     let entries = scene.story.state.entries;
     let (kind, end) = (row.kind, row.end(entries));
     let unread = RowLine::default();
-    let line = scene.cache.row(RowId::of(row, scene.story)).unwrap_or(&unread);
+    let line = scene.cache.row(RowId::new(row, scene.story)).unwrap_or(&unread);
     let role = row_role(kind, end);
-    let mut pen = Pen::row(scene, buf, area);
+    let mut pen = RowWriter::row(scene, buf, area);
     if area.width >= TIMED && scene.source.origin.has_times {
-        pen.cell(Role::Dim, &clock(line.at), 6);
+        pen.cell(StyleRole::Dim, &clock(line.at), 6);
     }
     pen.skip(usize::from(row.depth.min(6)) * 2);
     // The sign of a failure stands once, where it is told.
-    let shown = if row.is_marked_above() { RowEnd::Ok } else { end };
+    let shown = if row.is_already_marked() { RowEnd::Ok } else { end };
     pen.cell(role, scene.theme.glyphs.row(kind, shown), 2);
 
     let timed = scene.source.origin.has_times && kind == RowKind::Tool;
@@ -291,34 +310,35 @@ pub(super) fn row(scene: &Scene<'_>, row: &Row, area: Rect, buf: &mut Buffer) {
         (_, None) => String::new(),
     };
     let is_odd = matches!(end, RowEnd::Failed | RowEnd::Denied | RowEnd::Declined);
-    let fact_role = if is_odd { role } else { Role::Dim };
+    let fact_role = if is_odd { role } else { StyleRole::Dim };
     let took_width = if timed { 8 } else { 0 };
     // The label has first call on the room, the fact gets what is left and never less than its share: why a call was
     // refused or failed tells more than the end of its arguments.
     let room = pen.room().saturating_sub(took_width);
-    let fact_width = text::width(&line.fact);
+    let fact_width = text::width(&line.outcome);
     let label_width = text::width(&line.label);
     let share = match end {
         RowEnd::Denied => room * 3 / 4,
         RowEnd::Failed | RowEnd::Declined => room / 2,
-        RowEnd::Open | RowEnd::Ok | RowEnd::Cut => room / 3,
+        RowEnd::Open | RowEnd::Ok | RowEnd::Aborted => room / 3,
     };
     let fact_room = if fact_width == 0 { 0 } else { fact_width.min(share.max(room.saturating_sub(label_width + 2))) };
     let label_room = room.saturating_sub(if fact_room == 0 { 0 } else { fact_room + 2 });
     let label_role = match kind {
-        RowKind::Thinking => Role::Thinking,
-        RowKind::Text => Role::Said,
-        RowKind::Tool | RowKind::Denial | RowKind::Completed => Role::Text,
-        RowKind::Warning => Role::Warning,
-        RowKind::Notice | RowKind::Started | RowKind::Note => Role::Dim,
+        RowKind::Thinking => StyleRole::Thinking,
+        RowKind::Text => StyleRole::Said,
+        RowKind::Tool | RowKind::Denial | RowKind::Completed => StyleRole::Text,
+        RowKind::Warning => StyleRole::Warning,
+        RowKind::Notice | RowKind::Started | RowKind::Note => StyleRole::Dim,
     };
-    let label_role = if kind != RowKind::Tool && matches!(end, RowEnd::Failed) { Role::Failed } else { label_role };
+    let label_role =
+        if kind != RowKind::Tool && matches!(end, RowEnd::Failed) { StyleRole::Failed } else { label_role };
     pen.cell(label_role, &line.label, label_room);
     if fact_room > 0 {
         pen.skip(2);
-        pen.cell_right(fact_role, &line.fact, fact_room);
+        pen.cell_right(fact_role, &line.outcome, fact_room);
     }
     if timed {
-        pen.cell_right(if end == RowEnd::Open { Role::Running } else { Role::Dim }, &took, took_width);
+        pen.cell_right(if end == RowEnd::Open { StyleRole::Running } else { StyleRole::Dim }, &took, took_width);
     }
 }

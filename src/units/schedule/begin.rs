@@ -1,6 +1,6 @@
 //! The beginning of a run: sources that units build on are written before the first of them starts, if there are any.
 
-use super::{Order, Schedule, Stage};
+use super::{RunStage, Schedule, ScheduleEffect};
 
 impl Schedule {
     /// The same run, which writes sources before its first unit starts if it `projects` any.
@@ -8,21 +8,21 @@ impl Schedule {
         Self { projects, ..self }
     }
 
-    pub(super) fn begin(&mut self, orders: &mut Vec<Order>) {
-        if self.stage != Stage::Planned {
+    pub(super) fn begin(&mut self, orders: &mut Vec<ScheduleEffect>) {
+        if self.stage != RunStage::Planned {
             return;
         }
         if self.projects {
-            self.stage = Stage::Projecting;
-            orders.push(Order::Project);
+            self.stage = RunStage::Projecting;
+            orders.push(ScheduleEffect::Project);
         } else {
-            self.stage = Stage::Open;
+            self.stage = RunStage::Running;
         }
     }
 
     pub(super) fn projected(&mut self) {
-        if self.stage == Stage::Projecting {
-            self.stage = Stage::Open;
+        if self.stage == RunStage::Projecting {
+            self.stage = RunStage::Running;
         }
     }
 }

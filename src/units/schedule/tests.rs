@@ -8,10 +8,10 @@ use crate::{
     units::limits::LimitStatus,
 };
 
+mod automatic_retry;
 mod limits;
 mod oracle;
-mod pass;
-mod repeat;
+mod reconcile;
 mod settle;
 
 fn keys(count: usize) -> Vec<UnitKey> {
@@ -22,45 +22,45 @@ fn key(n: usize) -> UnitKey {
     UnitKey::new(format!("u{n}"))
 }
 
-pub(super) fn verdict(outcome: Outcome, cause: Cause) -> Verdict {
+pub(super) fn verdict(outcome: AttemptOutcome, cause: Cause) -> Verdict {
     Verdict { outcome, stop: StopReason::Error, cause, reason: "x".into(), remedy: None }
 }
 
-fn ok() -> Verdict {
-    verdict(Outcome::Succeeded, Cause::Completed)
+fn succeeded_verdict() -> Verdict {
+    verdict(AttemptOutcome::Succeeded, Cause::Completed)
 }
 
-fn bad() -> Verdict {
-    verdict(Outcome::Failed, Cause::ToolFailures)
+fn failed_verdict() -> Verdict {
+    verdict(AttemptOutcome::Failed, Cause::ToolFailures)
 }
 
-fn busy() -> Verdict {
-    verdict(Outcome::Failed, Cause::Transient)
+fn transient_verdict() -> Verdict {
+    verdict(AttemptOutcome::Failed, Cause::Transient)
 }
 
-fn crowded() -> Verdict {
-    verdict(Outcome::Failed, Cause::OpenFiles)
+fn open_files_verdict() -> Verdict {
+    verdict(AttemptOutcome::Failed, Cause::OpenFiles)
 }
 
-fn missing() -> Verdict {
-    verdict(Outcome::Failed, Cause::ProgramMissing)
+fn missing_program_verdict() -> Verdict {
+    verdict(AttemptOutcome::Failed, Cause::ProgramMissing)
 }
 
-fn limited() -> Verdict {
-    verdict(Outcome::Failed, Cause::UsageLimit { resets_at: None })
+fn usage_limit_verdict() -> Verdict {
+    verdict(AttemptOutcome::Failed, Cause::UsageLimit { resets_at: None })
 }
 
-fn ended(n: usize, attempt: u32, verdict: Verdict) -> Input {
-    Input::Ended { unit: key(n), attempt, verdict, repeat: Repeat::Afresh }
+fn attempt_ended(n: usize, attempt: u32, verdict: Verdict) -> ScheduleEvent {
+    ScheduleEvent::AttemptEnded { unit: key(n), attempt, verdict, repeat: RetryMode::FromStart }
 }
 
-fn ready(n: usize, attempt: u32) -> Input {
-    Input::Ready { unit: key(n), attempt }
+fn attempt_ready(n: usize, attempt: u32) -> ScheduleEvent {
+    ScheduleEvent::AttemptReady { unit: key(n), attempt }
 }
 
-fn rejected(at: u64, resets_in_ms: Option<u64>) -> Input {
+fn rejected(at: u64, resets_in_ms: Option<u64>) -> ScheduleEvent {
     let name = "five_hour".into();
-    Input::LimitObserved(Observed {
+    ScheduleEvent::LimitObserved(LimitObservation {
         at: Millis(at),
         name,
         status: LimitStatus::Rejected,
@@ -70,19 +70,21 @@ fn rejected(at: u64, resets_in_ms: Option<u64>) -> Input {
 }
 
 /// Orders as short words, for tables.
-fn words(orders: &[Order]) -> String {
-    let word = |order: &Order| match order {
-        Order::Start { unit, attempt, amendment: None } => format!("start {unit}/{attempt}"),
-        Order::Start { unit, attempt, amendment: Some(amendment) } => format!("start {unit}/{attempt} ({amendment})"),
-        Order::Stop { unit, attempt, how } => format!("{how:?} {unit}/{attempt}").to_lowercase(),
-        Order::Integrate { units } => {
+fn format_effects(orders: &[ScheduleEffect]) -> String {
+    let word = |order: &ScheduleEffect| match order {
+        ScheduleEffect::StartAttempt { unit, attempt, amendment: None } => format!("start {unit}/{attempt}"),
+        ScheduleEffect::StartAttempt { unit, attempt, amendment: Some(amendment) } => {
+            format!("start {unit}/{attempt} ({amendment})")
+        }
+        ScheduleEffect::StopAttempt { unit, attempt, how } => format!("{how:?} {unit}/{attempt}").to_lowercase(),
+        ScheduleEffect::Integrate { units } => {
             let units: Vec<String> = units.iter().map(|(unit, attempt)| format!("{unit}/{attempt}")).collect();
             format!("INTEGRATE {}", units.join(" "))
         }
-        Order::Project => "PROJECT".into(),
-        Order::Save { failed } => format!("SAVE without [{}]", failed.join(" ")),
-        Order::SetTimer { id, after_ms } => format!("timer {} {after_ms}ms", id.0),
-        Order::Note { lane, note } => {
+        ScheduleEffect::Project => "PROJECT".into(),
+        ScheduleEffect::Save { failed } => format!("SAVE without [{}]", failed.join(" ")),
+        ScheduleEffect::SetTimer { id, after_ms } => format!("timer {} {after_ms}ms", id.0),
+        ScheduleEffect::RecordNote { lane, note } => {
             let lane = lane.as_ref().map(|(unit, attempt)| format!(" {unit}/{attempt}")).unwrap_or_default();
             let kind = match note {
                 Note::RetryScheduled { next, delay_ms, .. } => format!("retry-scheduled {next} {delay_ms}ms"),
@@ -97,12 +99,12 @@ fn words(orders: &[Order]) -> String {
                 Note::Throttled { slots, limit } => format!("throttled {slots:?} {limit}"),
                 Note::LimitLifted => "lifted".into(),
                 Note::ConcurrencyChanged { slots } => format!("slots {slots}"),
-                Note::Said { text, .. } => format!("said {text:?}"),
+                Note::Message { text, .. } => format!("said {text:?}"),
                 other => format!("{other:?}"),
             };
             format!("note{lane}: {kind}")
         }
-        Order::End(end) => {
+        ScheduleEffect::EndRun(end) => {
             let unsaved = if end.unsaved > 0 { format!(" unsaved={}", end.unsaved) } else { String::new() };
             format!(
                 "END {} succeeded={} failed={} stopped={} not_run={}{unsaved}",
@@ -114,47 +116,70 @@ fn words(orders: &[Order]) -> String {
 }
 
 /// Feeds inputs and gives back one line of orders for each.
-fn play(schedule: &mut Schedule, inputs: impl IntoIterator<Item = Input>) -> String {
-    inputs.into_iter().map(|input| words(&schedule.handle(input))).collect::<Vec<_>>().join("\n")
+fn feed(schedule: &mut Schedule, inputs: impl IntoIterator<Item = ScheduleEvent>) -> String {
+    inputs.into_iter().map(|input| format_effects(&schedule.handle(input))).collect::<Vec<_>>().join("\n")
 }
 
-fn settings(slots: u32) -> Settings {
-    Settings::new(slots, 8)
+fn settings(slots: u32) -> ScheduleSettings {
+    ScheduleSettings::new(slots, 8)
 }
 
-fn waiting_at_most(wait_ms: u64) -> Settings {
-    Settings { pacing: Pacing { max_wait_ms: Some(wait_ms), ..Pacing::default() }, ..settings(2) }
+fn waiting_at_most(wait_ms: u64) -> ScheduleSettings {
+    ScheduleSettings {
+        throttle_policy: ThrottlePolicy { max_wait_ms: Some(wait_ms), ..ThrottlePolicy::default() },
+        ..settings(2)
+    }
 }
 
 #[test]
 fn units_start_once_the_sources_are_projected() {
     let mut schedule = Schedule::new(keys(2), settings(1)).projecting(true);
-    let told = play(&mut schedule, [Input::Begin, Input::Begin, Input::Projected, Input::Projected, ended(0, 1, ok())]);
+    let told = feed(
+        &mut schedule,
+        [
+            ScheduleEvent::RunStarted,
+            ScheduleEvent::RunStarted,
+            ScheduleEvent::Projected,
+            ScheduleEvent::Projected,
+            attempt_ended(0, 1, succeeded_verdict()),
+        ],
+    );
     assert_eq!(told, "PROJECT\n\nstart u0/1\n\nstart u1/1");
     let mut schedule = Schedule::new(keys(2), settings(1)).projecting(false);
-    assert_eq!(play(&mut schedule, [Input::Begin, Input::Projected]), "start u0/1\n");
+    assert_eq!(feed(&mut schedule, [ScheduleEvent::RunStarted, ScheduleEvent::Projected]), "start u0/1\n");
 }
 
 #[test]
 fn stop_while_sources_are_projected_starts_no_unit() {
-    for (input, how) in [(Input::Drain, "drain"), (Input::StopAll, "stop"), (Input::KillAll, "kill")] {
+    for (input, how) in [
+        (ScheduleEvent::DrainRequested, "drain"),
+        (ScheduleEvent::StopAllRequested, "stop"),
+        (ScheduleEvent::KillAllRequested, "kill"),
+    ] {
         let mut schedule = Schedule::new(keys(2), settings(2)).projecting(true);
-        let told = play(&mut schedule, [Input::Begin, input, Input::Projected]);
+        let told = feed(&mut schedule, [ScheduleEvent::RunStarted, input, ScheduleEvent::Projected]);
         let end = "END stopped succeeded=0 failed=0 stopped=0 not_run=2";
         assert_eq!(told, format!("PROJECT\nnote: stop-requested {how}\n{end}"));
     }
     // A person may still retry what did not run.
     let mut schedule = Schedule::new(keys(1), settings(1)).projecting(true);
-    play(&mut schedule, [Input::Begin, Input::StopAll, Input::Projected]);
-    assert!(play(&mut schedule, [Input::RetryFailed]).ends_with("start u0/1"), "the sources are there already");
+    feed(&mut schedule, [ScheduleEvent::RunStarted, ScheduleEvent::StopAllRequested, ScheduleEvent::Projected]);
+    assert!(feed(&mut schedule, [ScheduleEvent::RetryFailed]).ends_with("start u0/1"), "the sources are there already");
 }
 
 #[test]
 fn units_start_in_plan_order_within_the_slots() {
     let mut schedule = Schedule::new(keys(4), settings(2));
-    let told = play(
+    let told = feed(
         &mut schedule,
-        [Input::Begin, ended(1, 1, ok()), ended(0, 1, bad()), ended(2, 1, ok()), ended(3, 1, ok()), ended(3, 1, ok())],
+        [
+            ScheduleEvent::RunStarted,
+            attempt_ended(1, 1, succeeded_verdict()),
+            attempt_ended(0, 1, failed_verdict()),
+            attempt_ended(2, 1, succeeded_verdict()),
+            attempt_ended(3, 1, succeeded_verdict()),
+            attempt_ended(3, 1, succeeded_verdict()),
+        ],
     );
     insta::assert_snapshot!(told, @r"
     start u0/1 | start u1/1
@@ -163,59 +188,72 @@ fn units_start_in_plan_order_within_the_slots() {
 
     END partial succeeded=3 failed=1 stopped=0 not_run=0
     ");
-    assert!(schedule.is_over());
+    assert!(schedule.is_finished());
 }
 
 #[test]
-fn a_budget_that_is_spent_starts_nothing_more_and_lets_what_runs_end() {
-    let budget = Settings { budget_usd: Some(0.5), ..settings(2) };
-    let spent = |usd| Input::Spent { usd };
+fn spent_budget_starts_nothing_and_lets_running_units_end() {
+    let budget = ScheduleSettings { budget_usd: Some(0.5), ..settings(2) };
+    let spent = |usd| ScheduleEvent::CostUpdated { usd };
     let mut schedule = Schedule::new(keys(5), budget);
-    let retry = Input::RetryRequested { unit: key(0), amendment: None };
+    let retry = ScheduleEvent::RetryRequested { unit: key(0), amendment: None };
     let inputs = [
-        Input::Begin,
+        ScheduleEvent::RunStarted,
         spent(0.3),
-        ended(0, 1, bad()),
+        attempt_ended(0, 1, failed_verdict()),
         // The second unit runs, the third has just begun.
         spent(0.5),
-        ended(1, 1, busy()),
-        ended(2, 1, ok()),
+        attempt_ended(1, 1, transient_verdict()),
+        attempt_ended(2, 1, succeeded_verdict()),
         retry,
-        Input::RetryFailed,
+        ScheduleEvent::RetryFailed,
     ];
-    insta::assert_snapshot!(play(&mut schedule, inputs));
+    insta::assert_snapshot!(feed(&mut schedule, inputs));
     // What needs no more money is done, however dear it was.
     let mut schedule = Schedule::new(keys(1), budget);
-    let told = play(&mut schedule, [Input::Begin, spent(9.0), ended(0, 1, ok())]);
+    let told = feed(&mut schedule, [ScheduleEvent::RunStarted, spent(9.0), attempt_ended(0, 1, succeeded_verdict())]);
     assert!(told.ends_with("END done succeeded=1 failed=0 stopped=0 not_run=0"), "{told}");
 }
 
 #[test]
-fn what_an_earlier_run_did_runs_only_when_a_person_asks() {
-    let mut schedule = Schedule::new(keys(3), settings(2)).reusing([&key(0), &key(2), &key(9)]);
-    let told = play(&mut schedule, [Input::Begin, Input::RetryFailed, ended(1, 1, bad())]);
+fn reused_units_run_only_on_request() {
+    let mut schedule = Schedule::new(keys(3), settings(2)).with_reused([&key(0), &key(2), &key(9)]);
+    let told = feed(
+        &mut schedule,
+        [ScheduleEvent::RunStarted, ScheduleEvent::RetryFailed, attempt_ended(1, 1, failed_verdict())],
+    );
     insta::assert_snapshot!(told, @r"
     start u1/1
 
     END partial succeeded=0 failed=1 stopped=0 not_run=0
     ");
-    let retry = Input::RetryRequested { unit: key(2), amendment: None };
-    let orders: Vec<Order> = [retry, ended(2, 1, ok())].into_iter().flat_map(|input| schedule.handle(input)).collect();
-    assert!(words(&orders).contains("start u2/1"), "attempts are counted from 1 here");
-    let Some(Order::End(end)) = orders.last() else { panic!("{orders:?}") };
+    let retry = ScheduleEvent::RetryRequested { unit: key(2), amendment: None };
+    let orders: Vec<ScheduleEffect> = [retry, attempt_ended(2, 1, succeeded_verdict())]
+        .into_iter()
+        .flat_map(|input| schedule.handle(input))
+        .collect();
+    assert!(format_effects(&orders).contains("start u2/1"), "attempts are counted from 1 here");
+    let Some(ScheduleEffect::EndRun(end)) = orders.last() else { panic!("{orders:?}") };
     assert_eq!((end.succeeded, end.failed, end.reused, end.not_run), (1, 1, 1, 0));
 
-    let mut done = Schedule::new(keys(1), settings(1)).reusing([&key(0)]);
-    let told = play(&mut done, [Input::Begin]);
+    let mut done = Schedule::new(keys(1), settings(1)).with_reused([&key(0)]);
+    let told = feed(&mut done, [ScheduleEvent::RunStarted]);
     assert_eq!(told, "END done succeeded=0 failed=0 stopped=0 not_run=0");
 }
 
 #[test]
 fn starts_are_staggered() {
-    let mut schedule = Schedule::new(keys(4), Settings::new(3, 1));
-    let told = play(
+    let mut schedule = Schedule::new(keys(4), ScheduleSettings::new(3, 1));
+    let told = feed(
         &mut schedule,
-        [Input::Begin, ready(0, 1), ended(1, 1, ok()), ready(2, 2), ready(2, 1), ended(0, 1, ok())],
+        [
+            ScheduleEvent::RunStarted,
+            attempt_ready(0, 1),
+            attempt_ended(1, 1, succeeded_verdict()),
+            attempt_ready(2, 2),
+            attempt_ready(2, 1),
+            attempt_ended(0, 1, succeeded_verdict()),
+        ],
     );
     insta::assert_snapshot!(told, @r"
     start u0/1
@@ -227,26 +265,26 @@ fn starts_are_staggered() {
 }
 
 #[test]
-fn what_passes_by_itself_is_retried_until_the_policy_is_spent() {
+fn transient_failures_are_retried_up_to_the_policy() {
     let retry = RetryPolicy { max_retries: 2, ..RetryPolicy::default() };
-    let mut schedule = Schedule::new(keys(2), Settings { retry, ..settings(1) });
-    let told = play(
+    let mut schedule = Schedule::new(keys(2), ScheduleSettings { retry, ..settings(1) });
+    let told = feed(
         &mut schedule,
         [
-            Input::Begin,
-            ended(0, 1, busy()),
-            Input::TimerFired(TimerId(7)),
-            Input::TimerFired(TimerId(0)),
-            Input::TimerFired(TimerId(0)),
-            ended(1, 1, ok()),
-            ended(0, 2, busy()),
-            Input::TimerFired(TimerId(1)),
-            ended(0, 3, busy()),
-            Input::RetryRequested { unit: key(0), amendment: None },
-            ended(0, 4, busy()),
-            Input::RetryRequested { unit: key(0), amendment: None },
-            Input::TimerFired(TimerId(2)),
-            ended(0, 5, ok()),
+            ScheduleEvent::RunStarted,
+            attempt_ended(0, 1, transient_verdict()),
+            ScheduleEvent::TimerFired(TimerId(7)),
+            ScheduleEvent::TimerFired(TimerId(0)),
+            ScheduleEvent::TimerFired(TimerId(0)),
+            attempt_ended(1, 1, succeeded_verdict()),
+            attempt_ended(0, 2, transient_verdict()),
+            ScheduleEvent::TimerFired(TimerId(1)),
+            attempt_ended(0, 3, transient_verdict()),
+            ScheduleEvent::RetryRequested { unit: key(0), amendment: None },
+            attempt_ended(0, 4, transient_verdict()),
+            ScheduleEvent::RetryRequested { unit: key(0), amendment: None },
+            ScheduleEvent::TimerFired(TimerId(2)),
+            attempt_ended(0, 5, succeeded_verdict()),
         ],
     );
     insta::assert_snapshot!(told, @r"
@@ -268,21 +306,21 @@ fn what_passes_by_itself_is_retried_until_the_policy_is_spent() {
 }
 
 #[test]
-fn abort_stops_the_rest() {
-    let mut schedule = Schedule::new(keys(4), Settings { failure_mode: FailureMode::Abort, ..settings(3) });
-    let stopped = || verdict(Outcome::Stopped, Cause::Cancelled);
-    let told = play(
+fn abort_mode_stops_remaining_units() {
+    let mut schedule = Schedule::new(keys(4), ScheduleSettings { failure_mode: FailureMode::Abort, ..settings(3) });
+    let stopped = || verdict(AttemptOutcome::Stopped, Cause::Cancelled);
+    let told = feed(
         &mut schedule,
         [
-            Input::Begin,
-            ended(0, 1, busy()),
-            ended(3, 1, ok()),
-            ended(1, 1, bad()),
-            Input::RetryFailed,
-            Input::TimerFired(TimerId(0)),
-            ended(2, 1, stopped()),
-            Input::RetryRequested { unit: key(1), amendment: None },
-            ended(1, 2, ok()),
+            ScheduleEvent::RunStarted,
+            attempt_ended(0, 1, transient_verdict()),
+            attempt_ended(3, 1, succeeded_verdict()),
+            attempt_ended(1, 1, failed_verdict()),
+            ScheduleEvent::RetryFailed,
+            ScheduleEvent::TimerFired(TimerId(0)),
+            attempt_ended(2, 1, stopped()),
+            ScheduleEvent::RetryRequested { unit: key(1), amendment: None },
+            attempt_ended(1, 2, succeeded_verdict()),
         ],
     );
     insta::assert_snapshot!(told, @r#"
@@ -299,27 +337,27 @@ fn abort_stops_the_rest() {
 }
 
 #[test]
-fn people_stop_units_and_runs_more_and_more_firmly() {
+fn repeated_stop_requests_escalate() {
     let mut schedule = Schedule::new(keys(5), settings(3));
-    let stop = |n| Input::StopRequested { unit: key(n) };
-    let stopped = || verdict(Outcome::Stopped, Cause::Cancelled);
-    let told = play(
+    let stop = |n| ScheduleEvent::StopRequested { unit: key(n) };
+    let stopped = || verdict(AttemptOutcome::Stopped, Cause::Cancelled);
+    let told = feed(
         &mut schedule,
         [
-            Input::Begin,
+            ScheduleEvent::RunStarted,
             stop(0),
             stop(0),
             stop(0),
             stop(4),
-            Input::RetryRequested { unit: key(0), amendment: None },
-            Input::Drain,
-            Input::RetryRequested { unit: key(4), amendment: None },
-            Input::StopAll,
-            Input::KillAll,
-            ended(0, 1, stopped()),
-            ended(1, 1, busy()),
-            ended(2, 1, ok()),
-            Input::Drain,
+            ScheduleEvent::RetryRequested { unit: key(0), amendment: None },
+            ScheduleEvent::DrainRequested,
+            ScheduleEvent::RetryRequested { unit: key(4), amendment: None },
+            ScheduleEvent::StopAllRequested,
+            ScheduleEvent::KillAllRequested,
+            attempt_ended(0, 1, stopped()),
+            attempt_ended(1, 1, transient_verdict()),
+            attempt_ended(2, 1, succeeded_verdict()),
+            ScheduleEvent::DrainRequested,
         ],
     );
     insta::assert_snapshot!(told, @r#"
@@ -340,37 +378,37 @@ fn people_stop_units_and_runs_more_and_more_firmly() {
 }
 
 #[test]
-fn retry_of_all_includes_what_was_stopped_or_ran_out_of_turns() {
-    let spent = Verdict { stop: StopReason::Budget, ..verdict(Outcome::Succeeded, Cause::Budget) };
+fn retry_failed_includes_stopped_and_out_of_turns() {
+    let spent = Verdict { stop: StopReason::Budget, ..verdict(AttemptOutcome::Succeeded, Cause::Budget) };
     let mut schedule = Schedule::new(keys(3), settings(3));
     let inputs = [
-        Input::Begin,
-        ended(0, 1, ok()),
-        ended(1, 1, spent),
-        ended(2, 1, verdict(Outcome::Stopped, Cause::Cancelled)),
-        Input::RetryFailed,
+        ScheduleEvent::RunStarted,
+        attempt_ended(0, 1, succeeded_verdict()),
+        attempt_ended(1, 1, spent),
+        attempt_ended(2, 1, verdict(AttemptOutcome::Stopped, Cause::Cancelled)),
+        ScheduleEvent::RetryFailed,
     ];
-    let told = play(&mut schedule, inputs);
+    let told = feed(&mut schedule, inputs);
     let last = told.trim_end().lines().last().unwrap_or_default();
     assert!(last.contains("start u1/2") && last.contains("start u2/2") && !last.contains("u0"), "{told}");
 }
 
 #[test]
-fn a_person_may_open_a_finished_run_again() {
+fn retry_request_reopens_a_finished_run() {
     let mut schedule = Schedule::new(keys(3), settings(2));
-    let told = play(
+    let told = feed(
         &mut schedule,
         [
-            Input::Begin,
-            ended(0, 1, bad()),
-            ended(1, 1, bad()),
-            ended(2, 1, ok()),
-            Input::RetryFailed,
-            ended(1, 2, ok()),
-            ended(0, 2, ok()),
-            Input::RetryRequested { unit: key(2), amendment: None },
-            ended(2, 2, bad()),
-            Input::RetryRequested { unit: "nobody".into(), amendment: None },
+            ScheduleEvent::RunStarted,
+            attempt_ended(0, 1, failed_verdict()),
+            attempt_ended(1, 1, failed_verdict()),
+            attempt_ended(2, 1, succeeded_verdict()),
+            ScheduleEvent::RetryFailed,
+            attempt_ended(1, 2, succeeded_verdict()),
+            attempt_ended(0, 2, succeeded_verdict()),
+            ScheduleEvent::RetryRequested { unit: key(2), amendment: None },
+            attempt_ended(2, 2, failed_verdict()),
+            ScheduleEvent::RetryRequested { unit: "nobody".into(), amendment: None },
         ],
     );
     insta::assert_snapshot!(told, @r"
@@ -387,8 +425,8 @@ fn a_person_may_open_a_finished_run_again() {
 }
 
 #[test]
-fn what_a_person_wants_otherwise_stays_until_they_say_so() {
-    let retry = |amendment| Input::RetryRequested { unit: key(0), amendment };
+fn amendment_applies_until_it_is_replaced() {
+    let retry = |amendment| ScheduleEvent::RetryRequested { unit: key(0), amendment };
     let amendment = Amendment {
         feedback: Some("use the glossary".into()),
         model: Some("opus".into()),
@@ -396,17 +434,17 @@ fn what_a_person_wants_otherwise_stays_until_they_say_so() {
         resume: Some("session".into()),
     };
     let mut schedule = Schedule::new(keys(1), settings(1));
-    let told = play(
+    let told = feed(
         &mut schedule,
         [
-            Input::Begin,
-            ended(0, 1, bad()),
+            ScheduleEvent::RunStarted,
+            attempt_ended(0, 1, failed_verdict()),
             retry(Some(amendment)),
-            ended(0, 2, busy()),
-            Input::TimerFired(TimerId(0)),
-            ended(0, 3, bad()),
+            attempt_ended(0, 2, transient_verdict()),
+            ScheduleEvent::TimerFired(TimerId(0)),
+            attempt_ended(0, 3, failed_verdict()),
             retry(None),
-            ended(0, 4, bad()),
+            attempt_ended(0, 4, failed_verdict()),
             retry(Some(Amendment::default())),
         ],
     );
@@ -424,11 +462,14 @@ fn what_a_person_wants_otherwise_stays_until_they_say_so() {
 }
 
 #[test]
-fn a_unit_that_waits_for_its_turn_can_still_be_told_otherwise() {
+fn queued_unit_can_be_amended() {
     let mut schedule = Schedule::new(keys(2), settings(1));
     let amendment = Some(Amendment { step_budget: Some(60), ..Amendment::default() });
-    let retry = |amendment| Input::RetryRequested { unit: key(1), amendment };
-    let told = play(&mut schedule, [Input::Begin, retry(None), retry(amendment), ended(0, 1, ok())]);
+    let retry = |amendment| ScheduleEvent::RetryRequested { unit: key(1), amendment };
+    let told = feed(
+        &mut schedule,
+        [ScheduleEvent::RunStarted, retry(None), retry(amendment), attempt_ended(0, 1, succeeded_verdict())],
+    );
     insta::assert_snapshot!(told, @r"
     start u0/1
 
@@ -440,15 +481,15 @@ fn a_unit_that_waits_for_its_turn_can_still_be_told_otherwise() {
 #[test]
 fn slots_change_while_running() {
     let mut schedule = Schedule::new(keys(4), settings(1));
-    let told = play(
+    let told = feed(
         &mut schedule,
         [
-            Input::Begin,
-            Input::SlotsChanged { by: 2 },
-            Input::SlotsChanged { by: -9 },
-            ended(0, 1, ok()),
-            ended(1, 1, ok()),
-            ended(2, 1, ok()),
+            ScheduleEvent::RunStarted,
+            ScheduleEvent::ConcurrencyChanged { by: 2 },
+            ScheduleEvent::ConcurrencyChanged { by: -9 },
+            attempt_ended(0, 1, succeeded_verdict()),
+            attempt_ended(1, 1, succeeded_verdict()),
+            attempt_ended(2, 1, succeeded_verdict()),
         ],
     );
     insta::assert_snapshot!(told, @r"
@@ -462,10 +503,10 @@ fn slots_change_while_running() {
 }
 
 #[test]
-fn slots_stay_within_their_bounds() {
+fn concurrency_is_clamped_to_its_range() {
     let slots = |from: u32, by: i32| {
         let mut schedule = Schedule::new(keys(1), settings(from));
-        play(&mut schedule, [Input::SlotsChanged { by }])
+        feed(&mut schedule, [ScheduleEvent::ConcurrencyChanged { by }])
     };
     assert_eq!(slots(63, 5), "note: slots 64");
     assert_eq!(slots(64, 1), "");
@@ -476,14 +517,15 @@ fn slots_stay_within_their_bounds() {
 }
 
 #[test]
-fn nothing_to_do_is_done_and_a_run_stopped_before_it_begins_runs_nothing() {
+fn empty_run_ends_and_stopped_run_starts_nothing() {
     assert_eq!(
-        play(&mut Schedule::new(vec![], settings(1)), [Input::Begin]),
+        feed(&mut Schedule::new(vec![], settings(1)), [ScheduleEvent::RunStarted]),
         "END done succeeded=0 failed=0 stopped=0 not_run=0"
     );
-    let told = play(&mut Schedule::new(keys(2), settings(1)), [Input::StopAll, Input::Begin]);
+    let told =
+        feed(&mut Schedule::new(keys(2), settings(1)), [ScheduleEvent::StopAllRequested, ScheduleEvent::RunStarted]);
     assert_eq!(told, "note: stop-requested stop\nEND stopped succeeded=0 failed=0 stopped=0 not_run=2");
     let twice = [keys(2), keys(2)].concat();
-    let told = play(&mut Schedule::new(twice, settings(9)), [Input::Begin]);
+    let told = feed(&mut Schedule::new(twice, settings(9)), [ScheduleEvent::RunStarted]);
     assert_eq!(told, "start u0/1 | start u1/1");
 }

@@ -5,18 +5,18 @@
 
 use crate::tape::note::Cause;
 
-use super::Facts;
+use super::AttemptFacts;
 
 /// The cause of a loop that did not end well.
-pub(super) fn of_loop(facts: &Facts) -> Cause {
+pub(super) fn loop_failure_cause(facts: &AttemptFacts) -> Cause {
     let result = facts.result.as_ref();
     let terminal = result.and_then(|result| result.terminal_reason.as_deref());
     by_terminal_reason(terminal)
         .or_else(|| by_api_error(facts))
-        .or_else(|| error_texts(facts).find_map(by_own_words))
+        .or_else(|| error_texts(facts).find_map(by_agent_message))
         .or_else(|| by_class(facts))
         .or_else(|| by_status(facts))
-        .or_else(|| error_texts(facts).find_map(|text| by_phrase(facts, text).or_else(|| by_number(text))))
+        .or_else(|| error_texts(facts).find_map(|text| by_phrase(facts, text).or_else(|| by_status_code(text))))
         .or_else(|| last_stderr(facts).find_map(|line| by_phrase(facts, line)))
         .unwrap_or(if result.is_some() { Cause::LoopError } else { Cause::Crashed })
 }
@@ -29,7 +29,7 @@ fn by_terminal_reason(terminal: Option<&str>) -> Option<Cause> {
     }
 }
 
-fn by_api_error(facts: &Facts) -> Option<Cause> {
+fn by_api_error(facts: &AttemptFacts) -> Option<Cause> {
     match facts.api_error.as_deref()? {
         "usage_limit_reached" => Some(usage_limit(facts)),
         "connection_failed" => Some(Cause::Network),
@@ -38,7 +38,7 @@ fn by_api_error(facts: &Facts) -> Option<Cause> {
     }
 }
 
-fn by_class(facts: &Facts) -> Option<Cause> {
+fn by_class(facts: &AttemptFacts) -> Option<Cause> {
     match facts.error_class.as_deref()? {
         "authentication_failed"
         | "oauth_org_not_allowed"
@@ -55,7 +55,7 @@ fn by_class(facts: &Facts) -> Option<Cause> {
     }
 }
 
-fn by_status(facts: &Facts) -> Option<Cause> {
+fn by_status(facts: &AttemptFacts) -> Option<Cause> {
     let status = facts.api_status.or_else(|| facts.result.as_ref()?.api_status)?;
     match status {
         401 | 403 => Some(Cause::Auth),
@@ -69,7 +69,7 @@ fn by_status(facts: &Facts) -> Option<Cause> {
 
 /// What the agent writes itself about a request that had no answer. Releases before 2.1.330 have no field for that: up to 2.1.199
 /// the class is `unknown`, later it is `server_error`, as for a busy service.
-fn by_own_words(text: &str) -> Option<Cause> {
+fn by_agent_message(text: &str) -> Option<Cause> {
     const UNREACHABLE: [&str; 6] = [
         "Unable to connect to API",
         "Connection refused",
@@ -82,27 +82,27 @@ fn by_own_words(text: &str) -> Option<Cause> {
     if UNREACHABLE.iter().any(|head| text.starts_with(head)) {
         return Some(Cause::Network);
     }
-    let is_empty = text.starts_with(EMPTY_ANSWER) || is_without_content(text);
+    let is_empty = text.starts_with(EMPTY_RESPONSE_MESSAGE) || is_empty_message_diagnostic(text);
     is_empty.then_some(Cause::Transient)
 }
 
 /// An answer of the API that is no message: nothing, a page of a proxy, a stream that breaks off.
-const EMPTY_ANSWER: &str = "API returned an empty or malformed response";
+const EMPTY_RESPONSE_MESSAGE: &str = "API returned an empty or malformed response";
 
 /// The diagnostic of a turn in which the API answered with a message without content.
-pub(super) fn is_without_content(error: &str) -> bool {
-    error.starts_with(DIAGNOSTIC) && error.contains("result_type=assistant last_content_type=none")
+pub(super) fn is_empty_message_diagnostic(error: &str) -> bool {
+    error.starts_with(DIAGNOSTIC_PREFIX) && error.contains("result_type=assistant last_content_type=none")
 }
 
 /// True for a text about the insides of the agent's loop.
 pub(super) fn is_diagnostic(error: &str) -> bool {
-    error.starts_with(DIAGNOSTIC)
+    error.starts_with(DIAGNOSTIC_PREFIX)
 }
 
-const DIAGNOSTIC: &str = "[ede_diagnostic]";
+const DIAGNOSTIC_PREFIX: &str = "[ede_diagnostic]";
 
 /// Texts that are an error's: those of the result, and of a synthetic line.
-fn error_texts(facts: &Facts) -> impl Iterator<Item = &str> {
+fn error_texts(facts: &AttemptFacts) -> impl Iterator<Item = &str> {
     let result = facts.result.as_ref();
     let errors = result.and_then(|result| result.errors.as_deref());
     // The text of a result without an error flag is the model's.
@@ -113,7 +113,7 @@ fn error_texts(facts: &Facts) -> impl Iterator<Item = &str> {
 
 /// What a process without a result said on stderr, newest first. Only phrases count there: the numbers of a stack
 /// trace look like status codes.
-fn last_stderr(facts: &Facts) -> impl Iterator<Item = &str> {
+fn last_stderr(facts: &AttemptFacts) -> impl Iterator<Item = &str> {
     facts.stderr_tail.iter().rev().filter(|_| facts.result.is_none()).map(String::as_str)
 }
 
@@ -160,23 +160,23 @@ const PHRASES: &[(&[&str], Cause)] = &[
 ];
 
 /// A subscription's windows, in the words of its releases.
-const LIMITS: &[&str] = &["usage limit", "session limit", "5-hour limit", "weekly limit"];
+const USAGE_LIMIT_PHRASES: &[&str] = &["usage limit", "session limit", "5-hour limit", "weekly limit"];
 
 /// Numbers that stand for a busy service, as words of their own.
-const BUSY: &[&str] = &["500", "502", "503", "504", "529"];
+const BUSY_STATUS_CODES: &[&str] = &["500", "502", "503", "504", "529"];
 
-fn by_number(text: &str) -> Option<Cause> {
+fn by_status_code(text: &str) -> Option<Cause> {
     let mut words = text.split(|c: char| !c.is_alphanumeric());
     words.find_map(|word| match word {
         "429" => Some(Cause::RateLimited),
-        word => BUSY.contains(&word).then_some(Cause::Transient),
+        word => BUSY_STATUS_CODES.contains(&word).then_some(Cause::Transient),
     })
 }
 
-fn by_phrase(facts: &Facts, text: &str) -> Option<Cause> {
+fn by_phrase(facts: &AttemptFacts, text: &str) -> Option<Cause> {
     let text = text.to_lowercase();
     let has = |phrase: &&str| text.contains(*phrase);
-    if LIMITS.iter().any(has) || (has(&"hit your") && has(&"limit")) {
+    if USAGE_LIMIT_PHRASES.iter().any(has) || (has(&"hit your") && has(&"limit")) {
         return Some(Cause::UsageLimit { resets_at: facts.limit_resets_at.or_else(|| trailing_epoch(&text)) });
     }
     PHRASES.iter().find(|(phrases, _)| phrases.iter().any(has)).map(|(_, cause)| cause.clone())
@@ -187,11 +187,11 @@ fn trailing_epoch(text: &str) -> Option<i64> {
     text.rsplit_once('|')?.1.trim().parse().ok()
 }
 
-fn usage_limit(facts: &Facts) -> Cause {
+fn usage_limit(facts: &AttemptFacts) -> Cause {
     Cause::UsageLimit { resets_at: facts.limit_resets_at }
 }
 
 /// Too many requests are a usage limit once a window was rejected.
-fn rate_limit(facts: &Facts) -> Cause {
+fn rate_limit(facts: &AttemptFacts) -> Cause {
     if facts.limit_resets_at.is_some() { usage_limit(facts) } else { Cause::RateLimited }
 }

@@ -5,30 +5,30 @@ use jiff::Timestamp;
 use crate::tape::note::Cause;
 
 /// For a unit whose failed calls were all made good.
-pub(super) const RECOVERED: &str =
+pub(super) const RECOVERED_REMEDY: &str =
     "every failed call succeeded later: set tool_failures = \"recoverable\" to accept such units";
 
 /// For a program that did not start.
-pub(super) const SPAWN: &str = "install it with `npm install -g @anthropic-ai/claude-code`, or name it with --claude-bin; `ingestdeck doctor` checks";
+pub(super) const SPAWN_REMEDY: &str = "install it with `npm install -g @anthropic-ai/claude-code`, or name it with --claude-bin; `ingestdeck doctor` checks";
 
 /// For a program that is missing.
-pub(super) const PROGRAM: &str = "let an update of Claude Code end, or install it with `npm install -g @anthropic-ai/claude-code`, then retry; `ingestdeck doctor` checks";
+pub(super) const MISSING_PROGRAM_REMEDY: &str = "let an update of Claude Code end, or install it with `npm install -g @anthropic-ai/claude-code`, then retry; `ingestdeck doctor` checks";
 
 /// For a program whose interpreter is missing.
-pub(super) const INTERPRETER: &str =
+pub(super) const MISSING_INTERPRETER_REMEDY: &str =
     "install the interpreter, or name another program with --claude-bin, then retry; `ingestdeck doctor` checks";
 
 /// For a session that cannot go on.
-pub(super) const NEW_SESSION: &str = "retry it with a fresh attempt, in a new session";
+pub(super) const NEW_SESSION_REMEDY: &str = "retry it with a fresh attempt, in a new session";
 
 /// For an agent that stopped reading.
-pub(super) const UNREAD: &str = "retry it; if it happens again, update `claude`";
+pub(super) const UNREAD_REMEDY: &str = "retry it; if it happens again, update `claude`";
 
 /// The remedy of a cause.
-pub(super) fn of(cause: &Cause) -> Option<String> {
+pub(super) fn remedy_for(cause: &Cause) -> Option<String> {
     let text = match cause {
         Cause::Completed | Cause::Other(_) => return None,
-        Cause::UsageLimit { resets_at } => return Some(usage_limit(*resets_at)),
+        Cause::UsageLimit { resets_at } => return Some(usage_limit_remedy(*resets_at)),
         Cause::Budget => "if work is missing, raise ingest.workUnits.stepBudget in ktx.yaml and retry",
         Cause::PromptTooLarge => "split its raw files into smaller ones, or give it fewer dependencies",
         Cause::Isolation => "remove what adds to the agent; `ingestdeck doctor` shows where it comes from",
@@ -54,7 +54,7 @@ pub(super) fn of(cause: &Cause) -> Option<String> {
             "read the line in the transcript, which holds it in pieces; update `claude`, then retry"
         }
         Cause::LoopError => "read the end of the transcript, then retry",
-        Cause::ProgramMissing => PROGRAM,
+        Cause::ProgramMissing => MISSING_PROGRAM_REMEDY,
         Cause::OpenFiles => "raise `ulimit -n`, or lower ingest.workUnits.maxConcurrency in ktx.yaml",
         Cause::Internal => "check free disk space and the permissions of the project directory, then retry",
     };
@@ -62,7 +62,7 @@ pub(super) fn of(cause: &Cause) -> Option<String> {
 }
 
 /// The remedy of a plain session with this cause: it has no plan, no raw files and no project. `own` is the remedy of a unit.
-pub fn of_session(cause: &Cause, own: Option<String>) -> Option<String> {
+pub fn session_remedy(cause: &Cause, own: Option<String>) -> Option<String> {
     let text = match cause {
         Cause::Budget => "raise max_turns in [agent] and continue the session with --resume",
         Cause::Isolation => {
@@ -72,16 +72,16 @@ pub fn of_session(cause: &Cause, own: Option<String>) -> Option<String> {
         Cause::RateLimited => "try again in a while",
         Cause::Model => "choose a model that your account may use, with --model or in config.toml",
         Cause::OpenFiles => "raise `ulimit -n`",
-        Cause::Internal if own.as_deref() != Some(SPAWN) => {
+        Cause::Internal if own.as_deref() != Some(SPAWN_REMEDY) => {
             "check free disk space and the permissions of the state directory"
         }
-        Cause::LoopError if own.as_deref() == Some(NEW_SESSION) => "check the session id, or leave out --resume",
+        Cause::LoopError if own.as_deref() == Some(NEW_SESSION_REMEDY) => "check the session id, or leave out --resume",
         _ => return own,
     };
     Some(text.to_owned())
 }
 
-fn usage_limit(resets_at: Option<i64>) -> String {
+fn usage_limit_remedy(resets_at: Option<i64>) -> String {
     match resets_at.and_then(|at| Timestamp::from_second(at).ok()) {
         Some(at) => format!("wait for the reset at {at}, or sign in with another account"),
         None => "wait for the limit to reset, or sign in with another account".to_owned(),

@@ -17,22 +17,22 @@ fn result(subtype: &str, is_error: bool, terminal_reason: Option<&str>) -> Resul
     }
 }
 
-fn good() -> Facts {
-    Facts { result: Some(result("success", false, Some("completed"))), ..Facts::default() }
+fn good() -> AttemptFacts {
+    AttemptFacts { result: Some(result("success", false, Some("completed"))), ..AttemptFacts::default() }
 }
 
-fn strict(facts: &Facts) -> Verdict {
-    decide(&unit(), facts, FailureRule::Strict)
+fn strict(facts: &AttemptFacts) -> Verdict {
+    judge_attempt(&unit(), facts, FailureRule::Strict)
 }
 
-fn api_failure(error_class: &str, api_error: Option<&str>, status: Option<u64>, text: &str) -> Facts {
-    Facts {
+fn api_failure(error_class: &str, api_error: Option<&str>, status: Option<u64>, text: &str) -> AttemptFacts {
+    AttemptFacts {
         result: Some(ResultFacts { text: Some(text.into()), ..result("success", true, Some("api_error")) }),
         error_class: Some(error_class.into()),
         api_error: api_error.map(Into::into),
         api_status: status,
         last_text: Some(text.into()),
-        ..Facts::default()
+        ..AttemptFacts::default()
     }
 }
 
@@ -41,13 +41,13 @@ fn a_natural_end_succeeds() {
     let verdict = strict(&good());
     assert_eq!(
         (verdict.outcome, verdict.stop, verdict.cause),
-        (Outcome::Succeeded, StopReason::Natural, Cause::Completed)
+        (AttemptOutcome::Succeeded, StopReason::Natural, Cause::Completed)
     );
     assert_eq!(verdict.remedy, None);
 }
 
 #[test]
-fn results_stop_as_every_release_means_it() {
+fn stop_reason_follows_each_release() {
     let stop_reason_field = ResultFacts { stop_reason: Some("max_turns".into()), ..result("success", false, None) };
     let table = [
         (result("error_max_turns", true, Some("max_turns")), StopReason::Budget),
@@ -78,64 +78,71 @@ fn result_that_names_an_error_without_failing_is_stopped() {
         (result("error_during_execution", false, None), "error_during_execution"),
         (result("success", false, Some("stop_hook_prevented")), "stop_hook_prevented"),
     ] {
-        let verdict = strict(&Facts { result: Some(result), ..Facts::default() });
-        assert_eq!((verdict.outcome, verdict.stop), (Outcome::Stopped, StopReason::Error));
+        let verdict = strict(&AttemptFacts { result: Some(result), ..AttemptFacts::default() });
+        assert_eq!((verdict.outcome, verdict.stop), (AttemptOutcome::Stopped, StopReason::Error));
         assert_eq!(verdict.reason, format!("Claude Code ended before it was done ({word})"));
     }
 }
 
 #[test]
-fn a_spent_budget_is_a_success_that_says_so() {
-    let facts = Facts { result: Some(result("error_max_turns", true, Some("max_turns"))), ..Facts::default() };
+fn spent_budget_is_a_success_with_a_reason() {
+    let facts =
+        AttemptFacts { result: Some(result("error_max_turns", true, Some("max_turns"))), ..AttemptFacts::default() };
     let verdict = strict(&facts);
-    assert_eq!((verdict.outcome, verdict.stop, verdict.cause), (Outcome::Succeeded, StopReason::Budget, Cause::Budget));
+    assert_eq!(
+        (verdict.outcome, verdict.stop, verdict.cause),
+        (AttemptOutcome::Succeeded, StopReason::Budget, Cause::Budget)
+    );
     assert!(verdict.remedy.unwrap().contains("stepBudget"));
 }
 
 #[test]
-fn checks_hit_in_order() {
-    let mut tally = Tally::default();
-    tally.failed("wiki_write", Some("t1"), "no");
-    tally.failed("wiki_read", Some("t2"), "no");
-    let mut facts = Facts {
+fn checks_apply_in_order() {
+    let mut tally = FailureTally::default();
+    tally.record_failure("wiki_write", Some("t1"), "no");
+    tally.record_failure("wiki_read", Some("t2"), "no");
+    let mut facts = AttemptFacts {
         prompt_chars: 240_001,
-        isolation: Isolation::Breached("Claude Code runtime isolation failed: tools=Bash".into()),
-        stopped: Some(StopHow::Stop),
+        isolation: IsolationStatus::Breached("Claude Code runtime isolation failed: tools=Bash".into()),
+        stopped: Some(StopMode::Stop),
         record_error: Some("disk full".into()),
-        spawn_error: Some("no such file".into()),
+        start_error: Some("no such file".into()),
         result: Some(result("error_during_execution", true, None)),
         tally,
-        dangling: vec!["a -> b".into(), "c -> d".into()],
-        invalid: vec!["wiki page orders: no summary".into()],
+        dangling_refs: vec!["a -> b".into(), "c -> d".into()],
+        invalid_artifacts: vec!["wiki page orders: no summary".into()],
         publish_error: Some("permission denied".into()),
-        ..Facts::default()
+        ..AttemptFacts::default()
     };
     let mut seen = Vec::new();
-    let mut step = |facts: &Facts| seen.push(strict(facts).reason);
+    let mut step = |facts: &AttemptFacts| seen.push(strict(facts).reason);
     step(&facts);
-    facts.prompt_chars = PROMPT_LIMIT;
+    facts.prompt_chars = MAX_PROMPT_CHARS;
     step(&facts);
-    facts.isolation = Isolation::Unproved;
+    facts.isolation = IsolationStatus::Unverified;
     step(&facts);
-    facts.stopped = Some(StopHow::Drain);
+    facts.stopped = Some(StopMode::Drain);
     step(&facts);
     facts.record_error = None;
     step(&facts);
-    facts.spawn_error = None;
+    facts.start_error = None;
     step(&facts);
     facts.result = good().result;
     step(&facts);
-    facts.isolation = Isolation::Proved;
+    facts.isolation = IsolationStatus::Verified;
     step(&facts);
-    facts.tally = Tally::default();
+    facts.tally = FailureTally::default();
     step(&facts);
-    facts.dangling.clear();
+    facts.dangling_refs.clear();
     step(&facts);
-    facts.invalid.clear();
+    facts.invalid_artifacts.clear();
     step(&facts);
     facts.conflict = Some("wiki/global/a.md changed in the project while this attempt was at work".into());
     let verdict = strict(&facts);
-    assert_eq!((verdict.cause, verdict.remedy.as_deref()), (Cause::Conflict, remedy::of(&Cause::Conflict).as_deref()));
+    assert_eq!(
+        (verdict.cause, verdict.remedy.as_deref()),
+        (Cause::Conflict, remedy::remedy_for(&Cause::Conflict).as_deref())
+    );
     facts.conflict = None;
     facts.publish_error = None;
     step(&facts);
@@ -157,23 +164,24 @@ fn checks_hit_in_order() {
 
 #[test]
 fn a_stop_by_a_person_is_neither_success_nor_failure() {
-    for how in [StopHow::Stop, StopHow::Kill] {
-        let verdict = strict(&Facts { stopped: Some(how), ..good() });
-        assert_eq!((verdict.outcome, verdict.cause), (Outcome::Stopped, Cause::Cancelled));
+    for how in [StopMode::Stop, StopMode::Kill] {
+        let verdict = strict(&AttemptFacts { stopped: Some(how), ..good() });
+        assert_eq!((verdict.outcome, verdict.cause), (AttemptOutcome::Stopped, Cause::Cancelled));
     }
 }
 
 #[test]
-fn an_end_that_looks_good_proves_no_isolation() {
-    let unproved = |facts| strict(&Facts { isolation: Isolation::Unproved, ..facts }).cause;
-    let budget = Facts { result: Some(result("error_max_turns", true, Some("max_turns"))), ..Facts::default() };
+fn success_without_isolation_proof_fails() {
+    let unproved = |facts| strict(&AttemptFacts { isolation: IsolationStatus::Unverified, ..facts }).cause;
+    let budget =
+        AttemptFacts { result: Some(result("error_max_turns", true, Some("max_turns"))), ..AttemptFacts::default() };
     assert_eq!([unproved(good()), unproved(budget)], [Cause::Isolation, Cause::Isolation]);
-    assert_eq!(unproved(Facts::default()), Cause::Crashed, "what failed by itself says why");
+    assert_eq!(unproved(AttemptFacts::default()), Cause::Crashed, "what failed by itself says why");
 }
 
 #[test]
-fn failures_of_the_service_are_told_apart() {
-    let until = |facts: Facts| Facts { limit_resets_at: Some(1_700_000_000), ..facts };
+fn service_failures_have_distinct_causes() {
+    let until = |facts: AttemptFacts| AttemptFacts { limit_resets_at: Some(1_700_000_000), ..facts };
     let limit = Cause::UsageLimit { resets_at: Some(1_700_000_000) };
     let table = [
         (
@@ -196,16 +204,16 @@ fn failures_of_the_service_are_told_apart() {
     ];
     for (facts, expected) in table {
         let verdict = strict(&facts);
-        assert_eq!((verdict.outcome, &verdict.cause), (Outcome::Failed, &expected), "{facts:?}");
+        assert_eq!((verdict.outcome, &verdict.cause), (AttemptOutcome::Failed, &expected), "{facts:?}");
         assert!(verdict.remedy.is_some(), "{facts:?}");
     }
 }
 
 #[test]
-fn releases_without_machine_readable_causes_are_read_by_their_words() {
-    let old = |text: &str| Facts {
+fn old_releases_are_classified_by_message() {
+    let old = |text: &str| AttemptFacts {
         result: Some(ResultFacts { text: Some(text.into()), ..result("success", true, Some("completed")) }),
-        ..Facts::default()
+        ..AttemptFacts::default()
     };
     let table = [
         ("Invalid API key · Please run /login", Cause::Auth),
@@ -226,14 +234,14 @@ fn releases_without_machine_readable_causes_are_read_by_their_words() {
 }
 
 #[test]
-fn words_of_the_model_are_no_error() {
-    let facts = Facts {
+fn model_text_is_not_an_error() {
+    let facts = AttemptFacts {
         result: Some(ResultFacts {
             errors: Some("[ede_diagnostic] odd".into()),
             ..result("error_during_execution", true, None)
         }),
         last_text: Some("The docs say: rate limit 429, invalid API key, usage limit".into()),
-        ..Facts::default()
+        ..AttemptFacts::default()
     };
     let verdict = strict(&facts);
     assert_eq!(verdict.cause, Cause::LoopError);
@@ -243,12 +251,12 @@ fn words_of_the_model_are_no_error() {
 #[test]
 fn answer_without_content_is_transient() {
     let diagnostic = "[ede_diagnostic] result_type=assistant last_content_type=none stop_reason=end_turn";
-    let facts = Facts {
+    let facts = AttemptFacts {
         result: Some(ResultFacts {
             errors: Some(diagnostic.into()),
             ..result("error_during_execution", true, Some("completed"))
         }),
-        ..Facts::default()
+        ..AttemptFacts::default()
     };
     let verdict = strict(&facts);
     assert_eq!(verdict.cause, Cause::Transient);
@@ -256,17 +264,17 @@ fn answer_without_content_is_transient() {
 }
 
 #[test]
-fn program_that_was_terminated_by_us_is_not_said_to_have_died() {
-    let facts = Facts { signal: Some(15), ended_by_us: true, ..Facts::default() };
+fn process_terminated_by_us_is_not_reported_as_crashed() {
+    let facts = AttemptFacts { signal: Some(15), terminated_by_us: true, ..AttemptFacts::default() };
     let reason = strict(&facts).reason;
     assert!(reason.contains("closed its output, did not exit and was terminated"), "{reason}");
-    assert!(strict(&Facts { signal: Some(15), ..Facts::default() }).reason.contains("SIGTERM"));
+    assert!(strict(&AttemptFacts { signal: Some(15), ..AttemptFacts::default() }).reason.contains("SIGTERM"));
 }
 
 #[test]
 fn start_faults_have_their_own_remedies() {
     let judge = |start_fault| {
-        let verdict = strict(&Facts { spawn_error: Some("why".into()), start_fault, ..Facts::default() });
+        let verdict = strict(&AttemptFacts { start_error: Some("why".into()), start_fault, ..AttemptFacts::default() });
         (verdict.cause, verdict.remedy.unwrap())
     };
     let (cause, remedy) = judge(StartFault::ProgramMissing);
@@ -286,17 +294,20 @@ fn terminal_reasons_name_cancelling_and_a_full_context() {
         ("malformed_tool_use_exhausted", Cause::LoopError, "Claude Code query failed (malformed_tool_use_exhausted)"),
         ("completed", Cause::LoopError, "Claude Code query failed"),
     ] {
-        let facts = Facts { result: Some(result("success", true, Some(terminal))), ..Facts::default() };
+        let facts = AttemptFacts { result: Some(result("success", true, Some(terminal))), ..AttemptFacts::default() };
         let verdict = strict(&facts);
-        assert_eq!((verdict.outcome, verdict.cause, verdict.reason.as_str()), (Outcome::Failed, expected, reason));
+        assert_eq!(
+            (verdict.outcome, verdict.cause, verdict.reason.as_str()),
+            (AttemptOutcome::Failed, expected, reason)
+        );
     }
 }
 
 #[test]
-fn a_death_without_result_quotes_the_last_words() {
+fn crash_without_result_quotes_stderr() {
     let judge = |exit_code, signal, stderr: &[&str]| {
         let stderr_tail = stderr.iter().map(|line| (*line).to_owned()).collect();
-        let verdict = strict(&Facts { exit_code, signal, stderr_tail, ..Facts::default() });
+        let verdict = strict(&AttemptFacts { exit_code, signal, stderr_tail, ..AttemptFacts::default() });
         format!("{:?}: {}", verdict.cause, verdict.reason)
     };
     let ends = [
@@ -316,22 +327,22 @@ fn a_death_without_result_quotes_the_last_words() {
 }
 
 #[test]
-fn made_good_failures_name_the_setting() {
+fn recovered_failures_name_the_setting() {
     let mut facts = good();
-    facts.tally.failed("wiki_write", Some("t1"), "ledger first");
+    facts.tally.record_failure("wiki_write", Some("t1"), "ledger first");
     assert!(!strict(&facts).remedy.unwrap().contains("recoverable"));
-    facts.tally.succeeded("wiki_write", Some("t2"));
+    facts.tally.record_success("wiki_write", Some("t2"));
     let verdict = strict(&facts);
     assert_eq!(verdict.reason, "1 tool call(s) failed during WorkUnit dbt-all");
     assert!(verdict.remedy.unwrap().contains("tool_failures = \"recoverable\""));
-    assert_eq!(decide(&unit(), &facts, FailureRule::Recoverable).outcome, Outcome::Succeeded);
+    assert_eq!(judge_attempt(&unit(), &facts, FailureRule::Recoverable).outcome, AttemptOutcome::Succeeded);
 }
 
 #[test]
-fn foreign_text_stays_on_one_bounded_line() {
-    let verdict = strict(&Facts { spawn_error: Some("a\r\nb\t".repeat(1000)), ..Facts::default() });
+fn foreign_text_is_quoted_on_one_bounded_line() {
+    let verdict = strict(&AttemptFacts { start_error: Some("a\r\nb\t".repeat(1000)), ..AttemptFacts::default() });
     assert!(!verdict.reason.contains(['\n', '\r', '\t']));
-    assert!(verdict.reason.chars().count() < QUOTE_CAP + 60);
+    assert!(verdict.reason.chars().count() < MAX_QUOTE_CHARS + 60);
 }
 
 proptest! {
@@ -346,7 +357,7 @@ proptest! {
         publish in any::<bool>(),
         text in ".{0,80}",
     ) {
-        let mut facts = Facts {
+        let mut facts = AttemptFacts {
             result: Some(ResultFacts {
                 subtype: subtype.map(Into::into),
                 failed: is_error,
@@ -354,35 +365,35 @@ proptest! {
                 text: Some(text),
                 ..ResultFacts::default()
             }),
-            ..Facts::default()
+            ..AttemptFacts::default()
         };
-        for _ in 0..failed { facts.tally.failed("t", None, "x"); }
-        if dangling { facts.dangling.push("a -> b".into()); }
+        for _ in 0..failed { facts.tally.record_failure("t", None, "x"); }
+        if dangling { facts.dangling_refs.push("a -> b".into()); }
         if publish { facts.publish_error = Some("x".into()); }
         let verdict = strict(&facts);
         let clean = failed == 0 && !dangling && !publish;
         let stop = facts.result.as_ref().map(stop_reason).unwrap();
-        prop_assert_eq!(verdict.outcome == Outcome::Succeeded, clean && stop != StopReason::Error);
+        prop_assert_eq!(verdict.outcome == AttemptOutcome::Succeeded, clean && stop != StopReason::Error);
         prop_assert_eq!(verdict.stop, stop);
-        prop_assert!(verdict.outcome == Outcome::Succeeded || verdict.remedy.is_some());
+        prop_assert!(verdict.outcome == AttemptOutcome::Succeeded || verdict.remedy.is_some());
     }
 }
 
 #[test]
-fn a_call_that_a_person_denied_fails_no_unit_and_is_told() {
-    let mut facts = Facts {
+fn denied_call_does_not_fail_the_unit() {
+    let mut facts = AttemptFacts {
         result: Some(ResultFacts { subtype: Some("success".into()), ..ResultFacts::default() }),
-        ..Facts::default()
+        ..AttemptFacts::default()
     };
-    facts.tally.refused("wiki_write", Some("t1"), "not this page");
-    facts.tally.failed("wiki_write", Some("t1"), "permission denied");
-    let verdict = decide(&"u".into(), &facts, FailureRule::Strict);
-    assert_eq!(verdict.outcome, Outcome::Succeeded);
+    facts.tally.record_refusal("wiki_write", Some("t1"), "not this page");
+    facts.tally.record_failure("wiki_write", Some("t1"), "permission denied");
+    let verdict = judge_attempt(&"u".into(), &facts, FailureRule::Strict);
+    assert_eq!(verdict.outcome, AttemptOutcome::Succeeded);
     assert_eq!(verdict.reason, "completed; a person denied 1 call");
 }
 
 #[test]
-fn a_session_that_cannot_go_on_asks_for_a_new_one() {
+fn session_that_cannot_resume_suggests_a_new_one() {
     let gone = ResultFacts {
         subtype: Some("error_during_execution".into()),
         failed: true,
@@ -390,26 +401,30 @@ fn a_session_that_cannot_go_on_asks_for_a_new_one() {
         ..ResultFacts::default()
     };
     for facts in [
-        Facts { result: Some(gone), ..Facts::default() },
-        Facts { session_mismatch: Some("claude emitted session id a but expected b".into()), ..Facts::default() },
+        AttemptFacts { result: Some(gone), ..AttemptFacts::default() },
+        AttemptFacts {
+            session_mismatch: Some("claude emitted session id a but expected b".into()),
+            ..AttemptFacts::default()
+        },
     ] {
-        let verdict = decide(&"u".into(), &facts, FailureRule::Strict);
-        assert_eq!((verdict.outcome, verdict.cause), (Outcome::Failed, Cause::LoopError));
+        let verdict = judge_attempt(&"u".into(), &facts, FailureRule::Strict);
+        assert_eq!((verdict.outcome, verdict.cause), (AttemptOutcome::Failed, Cause::LoopError));
         assert_eq!(verdict.remedy.as_deref(), Some("retry it with a fresh attempt, in a new session"));
     }
 }
 
 #[test]
-fn time_limit_decides_before_what_the_agent_said_at_its_end() {
+fn time_limit_takes_precedence_over_the_final_message() {
     let interrupted = ResultFacts { subtype: Some("error_during_execution".into()), ..ResultFacts::default() };
     let judged = |timed_out| {
-        let facts = Facts { timed_out: Some(timed_out), result: Some(interrupted.clone()), ..Facts::default() };
-        decide(&"u".into(), &facts, FailureRule::Strict)
+        let facts =
+            AttemptFacts { timed_out: Some(timed_out), result: Some(interrupted.clone()), ..AttemptFacts::default() };
+        judge_attempt(&"u".into(), &facts, FailureRule::Strict)
     };
-    let silent = judged(TimedOut::Silence(Millis(90_000)));
-    assert_eq!((silent.outcome, silent.cause), (Outcome::Failed, Cause::SilenceTimeout));
+    let silent = judged(TimeLimit::Silence(Millis(90_000)));
+    assert_eq!((silent.outcome, silent.cause), (AttemptOutcome::Failed, Cause::SilenceTimeout));
     assert_eq!(silent.reason, "Claude Code wrote nothing for 1m 30s (silence timeout)");
-    let slow = judged(TimedOut::Attempt(Millis(600_000)));
+    let slow = judged(TimeLimit::Attempt(Millis(600_000)));
     assert_eq!(slow.cause, Cause::UnitTimeout);
     assert!(slow.remedy.is_some_and(|remedy| remedy.contains("unit_timeout")), "the key that sets it");
 }

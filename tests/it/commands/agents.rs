@@ -2,16 +2,16 @@
 
 use nix::sys::signal::Signal;
 
-use super::place::{Place, Ran, contract};
+use super::test_dir::{CommandOutput, TestDir, parse_json_events};
 
-fn run(place: &Place, script: &str, more: &[&str]) -> Ran {
-    let claude = place.player(script);
+fn run(place: &TestDir, script: &str, more: &[&str]) -> CommandOutput {
+    let claude = place.scripted_claude(script);
     place.run(&[&["run", "--claude-bin", claude.to_str().unwrap()], more].concat())
 }
 
 #[test]
-fn an_agent_that_dies_without_a_result() {
-    let place = Place::new();
+fn agent_exit_without_result_is_reported() {
+    let place = TestDir::new();
     place.notes(&["one"]);
     let ran = run(&place, "[[part]]\nsteps = [{ say = \"hm\" }, { stderr = \"out of luck\" }, { exit = 3 }]", &[]);
     assert_eq!(ran.code, Some(100), "{ran:?}");
@@ -22,8 +22,8 @@ fn an_agent_that_dies_without_a_result() {
 }
 
 #[test]
-fn garbage_costs_nothing_and_reaches_no_terminal() {
-    let place = Place::new();
+fn malformed_output_is_ignored_and_not_printed() {
+    let place = TestDir::new();
     place.notes(&["one"]);
     let script = r#"
 [[part]]
@@ -35,16 +35,16 @@ steps = [
   { say = "done \u001b]0;owned\u0007 \u202e" },
 ]"#;
     let ran = run(&place, script, &[]);
-    assert!(ran.done().contains("1 succeeded"), "{ran:?}");
+    assert!(ran.expect_success().contains("1 succeeded"), "{ran:?}");
     assert!(ran.stdout.contains("not understood: 2 malformed, "), "{ran:?}");
     let obeyed = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
     assert!(!ran.stdout.chars().any(obeyed), "{ran:?}");
-    contract(place.run(&["replay", "latest", "--ui", "json"]).done());
+    parse_json_events(place.run(&["replay", "latest", "--ui", "json"]).expect_success());
 }
 
 #[test]
-fn a_refused_login_is_told_once_and_without_what_a_terminal_obeys() {
-    let place = Place::new();
+fn refused_login_is_reported_once_and_escaped() {
+    let place = TestDir::new();
     place.notes(&["one", "two", "three"]);
     let script = "[[part]]\nsteps = [{ api_error = { status = 401, error = \"authentication_failed\", text = \"no \\u001b[2J key\" } }]";
     let ran = run(&place, script, &[]);
@@ -56,14 +56,14 @@ fn a_refused_login_is_told_once_and_without_what_a_terminal_obeys() {
 }
 
 #[test]
-fn what_keeps_every_unit_from_running_has_its_own_exit_code() {
+fn run_wide_failure_has_its_own_exit_code() {
     let cases = [
         ("status = 400, error = \"billing_error\", text = \"Credit balance is too low\"", 96),
         ("status = 404, error = \"model_not_found\", text = \"no such model\"", 2),
         ("status = 429, error = \"rate_limit\", text = \"slow down\"", 102),
     ];
     for (error, code) in cases {
-        let place = Place::new();
+        let place = TestDir::new();
         place.notes(&["one", "two"]);
         let yaml = std::fs::read_to_string(place.path("ktx.yaml")).unwrap();
         let limits = "ingest: {rateLimit: {retry: {maxAttempts: 2, baseDelayMs: 1}}}\n";
@@ -75,8 +75,8 @@ fn what_keeps_every_unit_from_running_has_its_own_exit_code() {
 }
 
 #[test]
-fn one_unit_fails_and_the_others_do_not() {
-    let place = Place::new();
+fn failed_unit_does_not_affect_other_units() {
+    let place = TestDir::new();
     place.notes(&["one", "two"]);
     let script = "
 [[part]]
@@ -86,7 +86,7 @@ steps = [{ call = { tool = \"read_raw_file\", with = { path = \"../../../../etc/
 steps = [{ call = { tool = \"read_raw_file\", with = { path = \"two.md\" } } }, { say = \"read\" }]";
     let ran = run(&place, script, &["--ui", "json"]);
     assert_eq!(ran.code, Some(100), "{ran:?}");
-    let lines = contract(&ran.stdout);
+    let lines = parse_json_events(&ran.stdout);
     let summary = &lines.last().unwrap()["event"];
     assert_eq!(summary["units"], serde_json::json!({"failed": 1, "succeeded": 1}));
     assert_eq!(summary["failed"][0]["reason"], "1 tool call(s) failed during WorkUnit docs-one");
@@ -95,7 +95,7 @@ steps = [{ call = { tool = \"read_raw_file\", with = { path = \"two.md\" } } }, 
 
 #[test]
 fn rejected_calls_keep_their_input_and_id() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.notes(&["one"]);
     let script = r#"
 [[part]]
@@ -107,7 +107,7 @@ steps = [
     let ran = run(&place, script, &[]);
     assert_eq!(ran.code, Some(100), "{ran:?}");
     let report: serde_json::Value =
-        serde_json::from_str(place.run(&["report", "--format", "json"]).done().trim()).unwrap();
+        serde_json::from_str(place.run(&["report", "--format", "json"]).expect_success().trim()).unwrap();
     let failed = &report["body"]["ingestdeck"]["units"][0]["attempts"][0]["failedCalls"];
     let transcript = report["body"]["toolTranscripts"][0]["path"].as_str().unwrap();
     let transcript = std::fs::read_to_string(place.path(transcript)).unwrap();
@@ -123,8 +123,8 @@ steps = [
 }
 
 #[test]
-fn refusals_that_are_settled_fail_no_unit() {
-    let place = Place::new();
+fn settled_refusals_do_not_fail_the_unit() {
+    let place = TestDir::new();
     place.notes(&["one"]);
     // Before the ledger, with a key that is not flat, without a summary: each time the tool says how to go on.
     let script = r#"
@@ -140,14 +140,14 @@ steps = [
   { say = "written" },
 ]"#;
     let ran = run(&place, script, &["--ui", "json"]);
-    let lines = contract(ran.done());
+    let lines = parse_json_events(ran.expect_success());
     assert_eq!(lines.last().unwrap()["event"]["units"], serde_json::json!({"succeeded": 1}), "{ran:?}");
     assert!(["one", "a-two", "three"].iter().all(|page| place.path(&format!("wiki/global/{page}.md")).exists()));
 }
 
 #[test]
 fn settled_refusal_is_not_named_as_the_failure() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.notes(&["one"]);
     let script = r#"
 [[part]]
@@ -161,18 +161,18 @@ steps = [
     let ran = run(&place, script, &[]);
     assert_eq!(ran.code, Some(100), "{ran:?}");
     let report = place.run(&["report"]);
-    assert!(report.done().contains("summary"), "the field that the last call lacks: {report:?}");
+    assert!(report.expect_success().contains("summary"), "the field that the last call lacks: {report:?}");
     assert!(!report.stdout.contains("call record_verification_ledger first"), "{report:?}");
 }
 
 #[test]
-fn an_agent_that_hangs_is_stopped_and_one_that_will_not_is_killed() {
+fn hanging_agent_is_stopped_and_stubborn_one_killed() {
     for (steps, interrupts) in
         [("\"hang\"", 2), ("{ ignore = [\"sigint\", \"sigterm\", \"interrupt\", \"eof\"] }, \"hang\"", 3)]
     {
-        let place = Place::new();
+        let place = TestDir::new();
         place.notes(&["one"]);
-        let claude = place.player(&format!("[[part]]\nsteps = [{{ say = \"now\" }}, {steps}]"));
+        let claude = place.scripted_claude(&format!("[[part]]\nsteps = [{{ say = \"now\" }}, {steps}]"));
         let mut running = place.start(place.command(&["run", "--claude-bin", claude.to_str().unwrap()]));
         running.wait_for("stdout", "session ");
         for answer in ["draining: ", "stopping what runs", "killing what runs"].iter().take(interrupts) {
@@ -183,12 +183,12 @@ fn an_agent_that_hangs_is_stopped_and_one_that_will_not_is_killed() {
         assert_eq!(ran.code, Some(130), "{ran:?}");
         assert!(ran.stdout.contains("1 stopped"), "{ran:?}");
         #[cfg(target_os = "linux")]
-        place.wait_until_nobody_is_left();
+        place.wait_until_no_process_left();
     }
 }
 
 /// A `claude` that answers a probe with an error of the service.
-fn failing(place: &Place, class: &str, more: &str, text: &str) -> std::path::PathBuf {
+fn failing(place: &TestDir, class: &str, more: &str, text: &str) -> std::path::PathBuf {
     let line = format!(
         r#"{{"type":"assistant","message":{{"model":"<synthetic>","content":[{{"type":"text","text":"{text}"}}]}},"error":"{class}"{more}}}"#
     );
@@ -199,7 +199,7 @@ fn failing(place: &Place, class: &str, more: &str, text: &str) -> std::path::Pat
 }
 
 #[test]
-fn a_probe_says_before_the_run_what_is_wrong() {
+fn probe_reports_problems_before_the_run() {
     let cases = [
         (
             "authentication_failed",
@@ -222,11 +222,11 @@ fn a_probe_says_before_the_run_what_is_wrong() {
         ),
     ];
     for (class, more, text, code, problem, remedy) in cases {
-        let place = Place::new();
+        let place = TestDir::new();
         place.notes(&["one", "two"]);
         let claude = failing(&place, class, more, text);
         let ran = place.run(&["run", "--probe", "--claude-bin", claude.to_str().unwrap()]);
-        let sentence = ran.refused(code);
+        let sentence = ran.expect_refusal(code);
         assert!([problem, text, remedy].iter().all(|part| sentence.contains(part)), "{sentence}");
         assert!(!place.path(".ktx/ingestdeck/runs").exists(), "nothing was started");
     }
@@ -234,13 +234,13 @@ fn a_probe_says_before_the_run_what_is_wrong() {
 
 #[test]
 fn a_probe_is_asked_for_by_the_flag_or_the_setting() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.notes(&["one"]);
     let claude = failing(&place, "authentication_failed", "", "expired");
     let claude = claude.to_str().unwrap();
     let mut set = place.command(&["run", "--claude-bin", claude]);
     set.env("INGESTDECK_INGEST_PROBE", "true");
-    assert!(place.ran(set).refused(96).contains("authentication is not usable"));
+    assert!(place.ran(set).expect_refusal(96).contains("authentication is not usable"));
     assert!(!place.path(".ktx/ingestdeck/runs").exists());
     let asked = place.run(&["doctor", "--probe", "--claude-bin", claude]);
     assert!(asked.code == Some(96) && asked.stdout.contains("FAIL  Claude Code authentication is not usable: expired"));
@@ -249,8 +249,8 @@ fn a_probe_is_asked_for_by_the_flag_or_the_setting() {
 }
 
 #[test]
-fn a_unit_is_told_what_was_written_from_its_files_before() {
-    let place = Place::new();
+fn unit_prompt_lists_artifacts_written_from_its_files() {
+    let place = TestDir::new();
     place.notes(&["one"]);
     let script = r#"
 [[part]]
@@ -274,10 +274,10 @@ steps = [
 }
 
 #[test]
-fn the_session_of_a_unit_is_the_users_and_ours_alone_while_it_runs() {
-    let place = Place::new();
+fn unit_session_is_locked_only_while_it_runs() {
+    let place = TestDir::new();
     place.notes(&["one"]);
-    let claude = place.player("[[part]]\nsteps = [{ say = \"now\" }, \"hang\"]");
+    let claude = place.scripted_claude("[[part]]\nsteps = [{ say = \"now\" }, \"hang\"]");
     let mut running = place.start(place.command(&["run", "--claude-bin", claude.to_str().unwrap()]));
     running.wait_for("stdout", "session ");
     let locks = place.path("../home/.local/state/ingestdeck/locks");
@@ -291,7 +291,7 @@ fn the_session_of_a_unit_is_the_users_and_ours_alone_while_it_runs() {
 
 #[test]
 fn foreign_tool_that_ran_fails_the_unit_and_publishes_nothing() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.notes(&["one"]);
     let script = r#"
 [[part]]
@@ -309,7 +309,7 @@ steps = [
 
 #[test]
 fn environment_of_agents_is_an_allow_list() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.notes(&["one"]);
     let body = r#"[ "$1" = --version ] && { echo "2.1.330 (Claude Code)"; exit 0; }
 [ "$1" = auth ] && { echo '{"loggedIn":true,"authMethod":"api_key"}'; exit 0; }
@@ -346,10 +346,10 @@ env >&2; exit 3"#;
 }
 
 #[test]
-fn temporary_directories_of_killed_programs_are_swept() {
-    let place = Place::new();
+fn temporary_directories_of_killed_runs_are_removed() {
+    let place = TestDir::new();
     place.notes(&["one"]);
-    let claude = place.player("[[part]]\nsteps = [{ say = \"now\" }, \"hang\"]");
+    let claude = place.scripted_claude("[[part]]\nsteps = [{ say = \"now\" }, \"hang\"]");
     let claude = claude.to_str().unwrap();
     let left = || std::fs::read_dir(place.path("../tmp")).unwrap().count();
     let mut running = place.start(place.command(&["run", "--claude-bin", claude]));
@@ -362,14 +362,14 @@ fn temporary_directories_of_killed_programs_are_swept() {
     next.signal(Signal::SIGQUIT);
     assert_eq!((next.end().code, left()), (Some(131), 0));
     #[cfg(target_os = "linux")]
-    place.wait_until_nobody_is_left();
+    place.wait_until_no_process_left();
 }
 
 #[test]
 fn file_size_limit_is_an_error_with_a_remedy() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.notes(&["one"]);
-    let claude = place.player("[[part]]\nsteps = [{ say = \"now\" }, \"hang\"]");
+    let claude = place.scripted_claude("[[part]]\nsteps = [{ say = \"now\" }, \"hang\"]");
     let command = place.command(&["run", "--ui", "lines", "--claude-bin", claude.to_str().unwrap()]);
     let mut limited = std::process::Command::new("/bin/sh");
     limited.args(["-c", "ulimit -f 8; exec \"$0\" \"$@\""]).arg(command.get_program()).args(command.get_args());
@@ -382,13 +382,13 @@ fn file_size_limit_is_an_error_with_a_remedy() {
 
 #[test]
 fn units_wait_for_a_program_that_is_being_updated() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.notes(&["one", "two", "three"]);
     let yaml = std::fs::read_to_string(place.path("ktx.yaml")).unwrap();
     place.write("ktx.yaml", format!("{yaml}ingest: {{workUnits: {{maxConcurrency: 1}}}}\n"));
     let script = "[[part]]\nsteps = [{ say = \"done\" }]";
     // The first unit that works takes the program away.
-    let claude = place.player(script);
+    let claude = place.scripted_claude(script);
     let away = claude.with_extension("away");
     let text = std::fs::read_to_string(&claude).unwrap();
     let mark = place.path("updated");

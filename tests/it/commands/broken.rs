@@ -4,16 +4,16 @@ use std::fs;
 
 use serde_json::Value;
 
-use super::place::{Place, Ran};
+use super::test_dir::{CommandOutput, TestDir};
 
 const NOTES: &str = "connections: {notes: {driver: docs, source_dir: notes}}\n";
 
 #[test]
-fn a_project_that_cannot_be_used() {
-    let place = Place::new();
+fn unusable_project_is_refused() {
+    let place = TestDir::new();
     for command in ["plan", "run"] {
         let ran = place.run(&[command]);
-        let sentence = ran.refused(2);
+        let sentence = ran.expect_refusal(2);
         assert!(
             sentence.ends_with(
                 "has no ktx.yaml; go to your project, name it with --project-dir, or let `ingestdeck init` write one"
@@ -24,7 +24,7 @@ fn a_project_that_cannot_be_used() {
     let mut empty = place.command(&["plan"]);
     empty.env("KTX_PROJECT_DIR", "");
     let ran = place.ran(empty);
-    assert!(ran.refused(2).starts_with("KTX_PROJECT_DIR is set but empty; unset it"), "{ran:?}");
+    assert!(ran.expect_refusal(2).starts_with("KTX_PROJECT_DIR is set but empty; unset it"), "{ran:?}");
     for (yaml, line, remedy) in [
         (&b"connections: ["[..], "line 1 column 14, at `connections: …`", "close it with `]`"),
         (b"a: b\nconnections: 3", "line 2", "must be a map"),
@@ -34,7 +34,7 @@ fn a_project_that_cannot_be_used() {
         place.write("ktx.yaml", yaml);
         for command in ["plan", "run"] {
             let ran = place.run(&[command]);
-            let sentence = ran.refused(2);
+            let sentence = ran.expect_refusal(2);
             assert!(
                 sentence.contains("ktx.yaml") && sentence.contains(line) && sentence.contains(remedy),
                 "{sentence}"
@@ -53,21 +53,21 @@ fn a_project_that_cannot_be_used() {
 }
 
 #[test]
-fn keys_backends_and_connections_that_do_not_fit() {
-    let place = Place::new();
+fn invalid_keys_backends_and_connections_are_refused() {
+    let place = TestDir::new();
     place.notes(&["one"]);
     let yaml = fs::read_to_string(place.path("ktx.yaml")).unwrap();
     place.write("ktx.yaml", format!("{yaml}  modles: {{}}\n"));
     let ran = place.run(&["plan"]);
-    assert!(ran.done().ends_with("1 unit planned\n"));
+    assert!(ran.expect_success().ends_with("1 unit planned\n"));
     assert!(ran.stderr.contains("unknown key `llm.modles` is ignored; did you mean `models`?"), "{ran:?}");
 
     place.write("ktx.yaml", format!("{NOTES}llm: {{provider: {{backend: anthropic}}}}\n"));
     let ran = place.run(&["run"]);
-    let sentence = ran.refused(2);
+    let sentence = ran.expect_refusal(2);
     assert!(sentence.contains("`anthropic`") && sentence.contains("set it to `claude-code`"), "{sentence}");
     let plan = place.run(&["plan"]);
-    assert!(plan.done().ends_with("1 unit planned\n"), "{plan:?}");
+    assert!(plan.expect_success().ends_with("1 unit planned\n"), "{plan:?}");
     assert!(plan.stderr.contains("warning: ") && plan.stderr.contains("set it to `claude-code`"), "{plan:?}");
 
     place.write("ktx.yaml", "connections: {gone: {driver: docs, source_dir: nowhere}, bi: {driver: metabase}}\n");
@@ -77,8 +77,8 @@ fn keys_backends_and_connections_that_do_not_fit() {
     assert!(ran.stderr.contains(fault) && ran.stderr.contains("correct source_dir in ktx.yaml"), "{ran:?}");
     assert_eq!(ran.stdout, "0 units planned\n");
     assert!(ran.stderr.contains("; connection bi is skipped: there is no adapter for driver `metabase`"), "{ran:?}");
-    assert!(place.run(&["run", "--ui", "json"]).refused(2).contains(fault));
-    assert!(place.run(&["plan", "--ui", "json"]).refused(2).contains(fault));
+    assert!(place.run(&["run", "--ui", "json"]).expect_refusal(2).contains(fault));
+    assert!(place.run(&["plan", "--ui", "json"]).expect_refusal(2).contains(fault));
 
     // What is in order for KTX is no fault, but gives no units either.
     let notion = "pages: {driver: notion, auth_token_ref: env:X}";
@@ -92,7 +92,7 @@ fn keys_backends_and_connections_that_do_not_fit() {
     assert!(failed.len() == 1 && failed[0].ends_with("3 connections, none of which gives units"), "{found:?}");
     place.write("ktx.yaml", format!("connections: {{{notion}, notes: {{driver: docs, source_dir: notes}}}}\n"));
     let ran = place.run(&["plan"]);
-    assert!(ran.done().ends_with("stage them, and name their folder as source_dir\n"), "{ran:?}");
+    assert!(ran.expect_success().ends_with("stage them, and name their folder as source_dir\n"), "{ran:?}");
     for (broken, remedy) in [
         (
             "driver: docs, source_dir: ~/notes",
@@ -103,12 +103,12 @@ fn keys_backends_and_connections_that_do_not_fit() {
     ] {
         place.write("ktx.yaml", format!("connections: {{x: {{{broken}}}}}\n"));
         let ran = place.run(&["run"]);
-        assert!(ran.refused(2).ends_with(remedy), "{ran:?}");
+        assert!(ran.expect_refusal(2).ends_with(remedy), "{ran:?}");
     }
 }
 
 /// What `doctor` says about the project, which has no `claude`.
-fn examined(place: &Place) -> Vec<(String, String, String)> {
+fn examined(place: &TestDir) -> Vec<(String, String, String)> {
     let ran = place.run(&["doctor", "--ui", "json"]);
     assert_eq!(ran.code, Some(96), "{ran:?}");
     let checks = ran.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -121,15 +121,15 @@ fn examined(place: &Place) -> Vec<(String, String, String)> {
 }
 
 #[test]
-fn each_connection_is_examined_and_a_broken_one_stops_no_other() {
-    let place = Place::new();
+fn broken_connection_does_not_stop_the_others() {
+    let place = TestDir::new();
     place.write("notes/one.md", "# one\n");
     place.write(
         "ktx.yaml",
         "connections:\n  notes: {driver: docs, source_dir: notes}\n  typo: {driver: dtb, source_dir: notes}\n  gone: {driver: docs, source_dir: note}\n  bare: {source_dir: notes}\n  wh: {driver: postgres}\nlmm: {}\n",
     );
     let ran = place.run(&["plan", "--ui", "json"]);
-    assert_eq!(ran.done().lines().count(), 1, "{ran:?}");
+    assert_eq!(ran.expect_success().lines().count(), 1, "{ran:?}");
     for warning in [
         "warning: connection typo is skipped: nobody knows driver `dtb`; did you mean `dbt`?",
         "warning: connection gone is skipped: its directory ",
@@ -152,17 +152,17 @@ fn each_connection_is_examined_and_a_broken_one_stops_no_other() {
 
 #[test]
 fn database_without_adapter_is_a_target_and_not_skipped() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.write("notes/one.md", "# one\n");
     let settings = "connections:\n  notes: {driver: docs, source_dir: notes}\n  wh: {driver: postgres}\n";
     place.write("ktx.yaml", settings);
     let plan = place.run(&["plan"]);
     let line =
         "connection wh is a database (driver `postgres`): units write sources for it, and it has no files of its own\n";
-    assert!(plan.done().ends_with(line) && !plan.stderr.contains("wh"), "{plan:?}");
-    let claude = place.player("[[part]]\nsteps = [{ say = \"read\" }]");
+    assert!(plan.expect_success().ends_with(line) && !plan.stderr.contains("wh"), "{plan:?}");
+    let claude = place.scripted_claude("[[part]]\nsteps = [{ say = \"read\" }]");
     let ran = place.run(&["run", "--claude-bin", claude.to_str().unwrap(), "--ui", "lines"]);
-    assert!(!ran.done().contains("connection wh") && !ran.stderr.contains("connection wh"), "{ran:?}");
+    assert!(!ran.expect_success().contains("connection wh") && !ran.stderr.contains("connection wh"), "{ran:?}");
     place.write("ktx.yaml", "connections:\n  wh: {driver: postgres}\n");
     let nothing = place.run(&["plan"]);
     assert_eq!(nothing.code, Some(2), "{nothing:?}");
@@ -170,13 +170,13 @@ fn database_without_adapter_is_a_target_and_not_skipped() {
 }
 
 #[test]
-fn a_project_without_connections_is_told_how_to_get_one() {
-    let place = Place::new();
+fn project_without_connections_gets_a_hint() {
+    let place = TestDir::new();
     for yaml in ["", "# later\n", "connections: {}\n", "llm: {provider: {backend: claude-code}}\n"] {
         place.write("ktx.yaml", yaml);
         for command in ["plan", "run"] {
             let ran = place.run(&[command]);
-            let sentence = ran.refused(2);
+            let sentence = ran.expect_refusal(2);
             let said = "ktx.yaml names no connections, so there is nothing to ingest; add one, as in `connections: {notes: {driver: docs,";
             assert!(sentence.contains(said), "{sentence}");
         }
@@ -187,50 +187,50 @@ fn a_project_without_connections_is_told_how_to_get_one() {
 }
 
 #[test]
-fn nothing_that_matches() {
-    let place = Place::new();
+fn selection_without_match_is_an_error() {
+    let place = TestDir::new();
     place.notes(&["one"]);
     for command in ["plan", "run"] {
         let ran = place.run(&[command, "--only", "two*"]);
-        assert_eq!(ran.refused(4), "no unit matches `two*`; the units are docs-one");
+        assert_eq!(ran.expect_refusal(4), "no unit matches `two*`; the units are docs-one");
         let ran = place.run(&[command, "nosuch"]);
-        assert_eq!(ran.refused(4), "ktx.yaml has no connection `nosuch`; it has notes");
+        assert_eq!(ran.expect_refusal(4), "ktx.yaml has no connection `nosuch`; it has notes");
         let ran = place.run(&[command, "--only", "["]);
-        assert!(ran.refused(2).starts_with("`[` is not a valid pattern"), "{ran:?}");
+        assert!(ran.expect_refusal(2).starts_with("`[` is not a valid pattern"), "{ran:?}");
     }
     let ran = place.run(&["run", "--model", " "]);
-    assert_eq!(ran.refused(2), "--model names no model; give one, as in `--model sonnet`");
+    assert_eq!(ran.expect_refusal(2), "--model names no model; give one, as in `--model sonnet`");
     let ran = place.run(&["run", "--concurrency", "0"]);
-    assert_eq!(ran.refused(2), "--concurrency 0 would run nothing; give 1 or more");
+    assert_eq!(ran.expect_refusal(2), "--concurrency 0 would run nothing; give 1 or more");
 }
 
 #[test]
-fn no_claude_an_old_one_and_one_without_a_login() {
-    let place = Place::new();
+fn missing_old_and_logged_out_claude_are_refused() {
+    let place = TestDir::new();
     place.notes(&["one"]);
     let mut none = place.command(&["run"]);
     none.env("PATH", place.path("nowhere"));
     let ran = place.ran(none);
-    let sentence = ran.refused(96);
+    let sentence = ran.expect_refusal(96);
     assert!(sentence.contains("`npm install -g @anthropic-ai/claude-code`"), "{sentence}");
     let run = |claude: &std::path::Path| place.run(&["run", "--claude-bin", claude.to_str().unwrap()]);
     let ran = run(&place.path("nowhere/claude"));
-    assert!(ran.refused(96).contains("npm install"), "{ran:?}");
-    assert!(run(&place.path("ktx.yaml")).refused(96).contains("/ktx.yaml cannot be executed; install it"));
+    assert!(ran.expect_refusal(96).contains("npm install"), "{ran:?}");
+    assert!(run(&place.path("ktx.yaml")).expect_refusal(96).contains("/ktx.yaml cannot be executed; install it"));
     let ran = run(&place.script("old", "echo '2.1.100 (Claude Code)'"));
-    assert!(ran.refused(96).starts_with("claude 2.1.100 is too old"), "{ran:?}");
+    assert!(ran.expect_refusal(96).starts_with("claude 2.1.100 is too old"), "{ran:?}");
     let ran = run(&place.script("odd", "echo 'I am not claude'; exit 1"));
-    ran.refused(96);
+    ran.expect_refusal(96);
     let logged_out =
         "case $1 in --version) echo '2.1.330 (Claude Code)';; *) echo '{\"loggedIn\":false}'; exit 1;; esac";
     let ran = run(&place.script("logged-out", logged_out));
-    assert_eq!(ran.refused(96), "Claude Code is not logged in; run claude once and sign in");
+    assert_eq!(ran.expect_refusal(96), "Claude Code is not logged in; run claude once and sign in");
     assert!(!place.path(".ktx/ingestdeck/runs").exists(), "a run that never began leaves no record");
 }
 
 #[test]
-fn settings_that_do_not_hold() {
-    let place = Place::new();
+fn invalid_settings_are_refused() {
+    let place = TestDir::new();
     place.write("huge.toml", " ".repeat(70_000));
     for (toml, sentence) in [
         ("x = [", "not valid TOML"),
@@ -254,7 +254,7 @@ fn settings_that_do_not_hold() {
         place.write("config.toml", toml);
         for command in [&["config", "show"][..], &["demo", "--ui", "none"]] {
             let ran = place.run(&[command, &["--config", "config.toml"]].concat());
-            let said = ran.refused(2);
+            let said = ran.expect_refusal(2);
             assert!(said.contains(sentence), "{toml}: {said}");
         }
     }
@@ -264,18 +264,18 @@ fn settings_that_do_not_hold() {
         include_str!("../../../assets/themes/light.toml").replace("failed = \"160 bold\"", "failed = \"#ff00ff\""),
     );
     place.write("own/config.toml", "[ui]\ntheme = \"./mine.toml\"\n");
-    place.run(&["config", "show", "--config", "own/config.toml"]).done();
+    place.run(&["config", "show", "--config", "own/config.toml"]).expect_success();
     let ran = place.run(&["config", "show", "--config", "none.toml"]);
-    assert!(ran.refused(2).contains("none.toml"), "{ran:?}");
+    assert!(ran.expect_refusal(2).contains("none.toml"), "{ran:?}");
     place.write("config.toml", "[cluade]\nmodel = \"x\"\n");
     let ran = place.run(&["config", "show", "--config", "config.toml"]);
-    ran.done();
+    ran.expect_success();
     assert!(ran.stderr.contains("unknown section cluade is ignored; did you mean [claude]?"), "{ran:?}");
 }
 
 #[test]
 fn prompt_that_is_too_large_starts_no_agent() {
-    let place = Place::new();
+    let place = TestDir::new();
     let names: Vec<String> =
         (0..1_500).map(|file| format!("{file}-{}.md", "of-a-very-large-unit-".repeat(8))).collect();
     for name in &names {
@@ -292,8 +292,8 @@ fn prompt_that_is_too_large_starts_no_agent() {
 }
 
 #[test]
-fn grown_wiki_and_semantic_layer_stop_no_unit() {
-    let place = Place::new();
+fn large_wiki_and_semantic_layer_do_not_stop_units() {
+    let place = TestDir::new();
     place.notes(&["one"]);
     let summary = "much of it ".repeat(18);
     for page in 0..3_000 {
@@ -306,17 +306,17 @@ fn grown_wiki_and_semantic_layer_stop_no_unit() {
         let name = format!("source_{source:04}_{}", "of_a_very_large_layer_".repeat(4));
         place.write(&format!("semantic-layer/notes/{name}.yaml"), format!("name: {name}\n"));
     }
-    let claude = place.player("[[part]]\nsteps = [{ say = \"done\" }]");
+    let claude = place.scripted_claude("[[part]]\nsteps = [{ say = \"done\" }]");
     let ran = place.run(&["run", "--claude-bin", claude.to_str().unwrap()]);
-    assert!(ran.done().contains("1 succeeded"), "{ran:?}");
+    assert!(ran.expect_success().contains("1 succeeded"), "{ran:?}");
     let tape = place.run(&["runs", "export", "latest"]);
-    assert!(tape.done().contains(" more pages; find them with wiki_search"), "the index is cut");
+    assert!(tape.expect_success().contains(" more pages; find them with wiki_search"), "the index is cut");
     assert!(tape.stdout.contains(" more sources; find them with sl_discover"), "the index is cut");
 }
 
 #[test]
-fn a_reader_that_leaves_early() {
-    let place = Place::new();
+fn closed_stdout_ends_the_command_quietly() {
+    let place = TestDir::new();
     for words in [
         &["demo", "--speed", "20"][..],
         &["demo", "--speed", "20", "--ui", "json"],
@@ -326,55 +326,55 @@ fn a_reader_that_leaves_early() {
     ] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
-        let Ran { code, stderr, .. } = place.start_into(place.command(words), writer.into()).end();
+        let CommandOutput { code, stderr, .. } = place.start_into(place.command(words), writer.into()).end();
         assert_eq!(code, Some(141), "{words:?}: {stderr}");
         assert_eq!(stderr.lines().count(), 1, "{words:?}: {stderr}");
         assert!(stderr.starts_with("ingestdeck: stdout was closed by its reader"), "{words:?}: {stderr}");
     }
     // The run did not stop with its reader.
     let show = place.run(&["runs", "show", "--project-dir", "kept"]);
-    assert!(show.done().contains("8 units: 6 succeeded, 1 failed, 1 budget"), "{show:?}");
+    assert!(show.expect_success().contains("8 units: 6 succeeded, 1 failed, 1 budget"), "{show:?}");
 }
 
 #[test]
-fn without_a_home() {
-    let place = Place::new();
+fn missing_home_is_handled() {
+    let place = TestDir::new();
     place.notes(&["one"]);
     for words in [&["config", "show"][..], &["plan"], &["demo", "--ui", "none", "--speed", "20"]] {
         let mut command = place.command(words);
         command.env_remove("HOME");
-        place.ran(command).done();
+        place.ran(command).expect_success();
     }
     let claude = place.claude("exit 1");
     let elsewhere = tempfile::tempdir().unwrap();
     let mut session = place.command(&["session", "--claude-bin", claude.to_str().unwrap(), "--", "hello"]);
     session.env_remove("HOME").current_dir(elsewhere.path());
     let ran = place.ran(session);
-    assert!(ran.refused(2).contains("no place for records; set HOME"), "{ran:?}");
+    assert!(ran.expect_refusal(2).contains("no place for records; set HOME"), "{ran:?}");
 }
 
 #[test]
-fn a_project_that_cannot_be_written() {
-    let place = Place::new();
+fn read_only_project_is_refused() {
+    let place = TestDir::new();
     place.notes(&["one"]);
     // Not by permissions: whoever may do everything is not stopped by them.
     place.write(".ktx", "a file where a directory should be");
     let claude = place.claude("touch started; exit 1");
     let ran = place.run(&["run", "--claude-bin", claude.to_str().unwrap()]);
-    assert!(ran.refused(1).contains(".ktx"), "{ran:?}");
+    assert!(ran.expect_refusal(1).contains(".ktx"), "{ran:?}");
     assert!(!place.path("started").exists());
     let ran = place.run(&["demo", "--keep", "."]);
-    assert_eq!(ran.refused(2), ". is not empty; name a new directory for the demo");
+    assert_eq!(ran.expect_refusal(2), ". is not empty; name a new directory for the demo");
     let ran = place.run(&["demo", "--keep", "ktx.yaml/inside"]);
-    assert!(ran.refused(2).contains("name a new directory"), "{ran:?}");
+    assert!(ran.expect_refusal(2).contains("name a new directory"), "{ran:?}");
 }
 
 #[test]
-fn a_program_that_is_no_claude() {
-    let place = Place::new();
+fn program_that_is_not_claude_is_refused() {
+    let place = TestDir::new();
     place.notes(&["one"]);
     let other = place.script("claude-stub", "echo bash, I am");
     let ran = place.run(&["run", "--claude-bin", other.to_str().unwrap()]);
-    let said = ran.refused(96);
+    let said = ran.expect_refusal(96);
     assert!(said.contains("claude-stub --version names no release") && said.contains("--claude-bin"), "{said}");
 }

@@ -12,7 +12,7 @@ use std::{
 use nix::unistd::Uid;
 use serde_json::Value;
 
-use super::place::{Place, Ran};
+use super::test_dir::{CommandOutput, TestDir};
 use crate::support::git::git;
 
 /// What the model costs, and a unit that fails.
@@ -39,11 +39,11 @@ steps = [
 }
 
 /// A project of one unit and the `claude` that plays it.
-fn project() -> (Place, String) {
-    let place = Place::new();
+fn project() -> (TestDir, String) {
+    let place = TestDir::new();
     place.notes(&["one"]);
     let script = format!("{}\n[[part]]\nsteps = [{{ say = \"nothing to do\" }}]", part("docs-one", "page"));
-    let claude = place.player(&script).to_str().unwrap().to_owned();
+    let claude = place.scripted_claude(&script).to_str().unwrap().to_owned();
     (place, claude)
 }
 
@@ -54,7 +54,7 @@ fn commit(root: &Path) {
 }
 
 /// The texts of the failed checks.
-fn failures(doctor: &Ran) -> Vec<String> {
+fn failures(doctor: &CommandOutput) -> Vec<String> {
     let findings = doctor.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     findings
         .filter(|finding| finding["result"] == "fail")
@@ -64,8 +64,8 @@ fn failures(doctor: &Ran) -> Vec<String> {
 
 #[test]
 fn doctor_fails_where_a_run_cannot_write() {
-    type Harm = (&'static str, fn(&Path));
-    let harms: [Harm; 6] = [
+    type HarmfulState = (&'static str, fn(&Path));
+    let harms: [HarmfulState; 6] = [
         (".ktx is a file", |root| fs::write(root.join(".ktx"), "").unwrap()),
         (".ktx/ingestdeck is a file", |root| {
             fs::create_dir(root.join(".ktx")).unwrap();
@@ -117,7 +117,7 @@ fn doctor_fails_in_a_directory_that_the_user_cannot_write() {
     let doctor = place.ran(run(&["doctor", "--ui", "json", "--claude-bin", &claude]));
     let ran = place.ran(run(&["run", "--ui", "none", "--claude-bin", &claude]));
     fs::set_permissions(place.path(""), fs::Permissions::from_mode(0o755)).unwrap();
-    let sentence = ran.refused(1);
+    let sentence = ran.expect_refusal(1);
     assert!(sentence.starts_with("cannot lock the project: "), "{sentence}");
     assert!(sentence.ends_with("; make the directory writable"), "{sentence}");
     assert!(failures(&doctor).iter().any(|failure| failure == sentence), "{doctor:?}");
@@ -139,11 +139,11 @@ fn project_in_a_larger_repository_runs_after_the_remedy() {
     };
     let ran = run(&["run", "--claude-bin", &claude]);
     let remedy = "git init && git add -A && git commit -m start";
-    assert!(ran.refused(2).contains(&format!("`{remedy}` in the project")), "{ran:?}");
+    assert!(ran.expect_refusal(2).contains(&format!("`{remedy}` in the project")), "{ran:?}");
     for words in remedy.split(" && ") {
         git(&root, &words.split(' ').skip(1).collect::<Vec<_>>());
     }
-    assert!(run(&["run", "--ui", "lines", "--claude-bin", &claude]).done().contains("2 succeeded"));
+    assert!(run(&["run", "--ui", "lines", "--claude-bin", &claude]).expect_success().contains("2 succeeded"));
     assert!(git(&top, &["status", "--porcelain", "--untracked-files=all"]).contains("data/wiki/global/page.md"));
     git(&top, &["add", "--all"]);
     assert!(git(&top, &["ls-files"]).contains("data/wiki/global/page.md"));
@@ -162,18 +162,18 @@ fn linked_worktree_gets_the_commit_of_a_clone() {
     };
     let refused = run(&linked);
     let remedy = format!("`git clone '{}' DIR`, run in DIR, then `git pull DIR` here", linked.display());
-    assert!(refused.refused(2).contains(&remedy), "{refused:?}");
+    assert!(refused.expect_refusal(2).contains(&remedy), "{refused:?}");
     let clone_name = clone.to_str().unwrap();
     git(&linked, &["clone", "--quiet", linked.to_str().unwrap(), clone_name]);
     let ran = run(&clone);
-    assert!(ran.done().contains("2 succeeded"), "{ran:?}");
+    assert!(ran.expect_success().contains("2 succeeded"), "{ran:?}");
     git(&linked, &["pull", "--quiet", clone_name]);
     assert!(linked.join("wiki/global/page.md").exists());
 }
 
 #[test]
 fn relative_entries_of_the_path_are_named() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.notes(&["one"]);
     let with_path = |args: &[&str]| {
         let mut command = place.command(args);
@@ -189,31 +189,31 @@ fn relative_entries_of_the_path_are_named() {
 
 #[test]
 fn skipped_links_are_folded_except_for_programs() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.notes(&["one"]);
     for name in ["b.md", "c.md", "d.md", "e.md"] {
         symlink("one.md", place.path("notes").join(name)).unwrap();
     }
     let plan = place.run(&["plan"]);
-    plan.done();
+    plan.expect_success();
     let folded = "ingestdeck: warning: connection notes: 4 symbolic links are skipped: b.md, c.md, d.md and 1 more; only \
                   files inside the source are read\n";
     assert_eq!(plan.stderr, folded);
     let json = place.run(&["plan", "--ui", "json"]);
-    json.done();
+    json.expect_success();
     assert_eq!(json.stderr.matches("it is a symbolic link").count(), 4, "{json:?}");
 }
 
 #[test]
 fn a_branch_that_is_not_checked_out_is_named() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.write("ktx.yaml", "connections:\n  bi: {driver: docs, repoUrl: \"file:bi\", branch: dev}\n");
     place.write("bi/a.md", "# a\n");
     git(&place.path("bi"), &["init", "--quiet", "--initial-branch=main"]);
     let remark =
         "branch `dev` is not looked for: a local repository is read as it is checked out, which is branch `main`";
     let plan = place.run(&["plan"]);
-    plan.done();
+    plan.expect_success();
     assert!(plan.stderr.contains(&format!("warning: connection bi: {remark}")), "{plan:?}");
     let doctor = place.run(&["doctor", "--ui", "lines"]);
     let found = doctor.stdout.lines().find(|line| line.contains("connection bi")).unwrap();
@@ -224,7 +224,7 @@ fn a_branch_that_is_not_checked_out_is_named() {
 
 #[test]
 fn allowed_paths_name_the_real_settings_file() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.write("ktx.yaml", "connections:\n  x: {driver: docs, source_dir: ../data}\n");
     place.write("../data/a.md", "# a\n");
     let plan = place.run(&["plan"]);
@@ -248,22 +248,22 @@ fn allowed_paths_name_the_real_settings_file() {
 #[test]
 fn dash_as_out_is_stdout() {
     let (place, claude) = project();
-    place.run(&["run", "--ui", "none", "--claude-bin", &claude]).done();
+    place.run(&["run", "--ui", "none", "--claude-bin", &claude]).expect_success();
     for command in [&["report"][..], &["runs", "export"]] {
         let plain = place.run(command);
         let dash = place.run(&[command, &["--out", "-"]].concat());
-        assert_eq!(plain.done(), dash.done());
+        assert_eq!(plain.expect_success(), dash.expect_success());
         assert!(!plain.stdout.is_empty() && !place.path("-").exists());
     }
 }
 
 #[test]
-fn debug_log_tells_what_ran_without_secrets() {
+fn debug_log_lists_commands_without_secrets() {
     let (place, claude) = project();
     commit(&place.path(""));
     let mut command = place.command(&["run", "--debug", "--ui", "none", "--claude-bin", &claude]);
     command.env("GITHUB_TOKEN", "aVerySecretValue1234").env("CLAUDE_CODE_OAUTH_TOKEN", "oauth-secret-5678-abcd");
-    place.ran(command).done();
+    place.ran(command).expect_success();
     let path = place.path("ingestdeck-debug.log");
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     let log = fs::read_to_string(path).unwrap();
@@ -284,13 +284,13 @@ fn debug_log_tells_what_ran_without_secrets() {
 
 #[test]
 fn forecast_leaves_out_reused_units() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.notes(&["a", "b", "c", "bad"]);
     let script = format!("{SCRIPT}{}", ["a", "b", "c"].map(|name| part(&format!("docs-{name}"), name)).concat());
-    let claude = place.player(&script).to_str().unwrap().to_owned();
+    let claude = place.scripted_claude(&script).to_str().unwrap().to_owned();
     assert_eq!(place.run(&["run", "--ui", "none", "--claude-bin", &claude]).code, Some(100));
     let plan = place.run(&["plan", "--resume-run", "latest", "--ui", "json"]);
-    let units: Vec<Value> = plan.done().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let units: Vec<Value> = plan.expect_success().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let costs = |reused: bool| -> Vec<f64> {
         let units = units.iter().filter(|unit| (unit["reused"] == true) == reused);
         units.map(|unit| unit["forecast"]["costUsd"]["p90"].as_f64().unwrap()).collect()
@@ -300,7 +300,7 @@ fn forecast_leaves_out_reused_units() {
     assert!(rest > 0.0);
     let table = place.run(&["plan", "--resume-run", "latest"]);
     let amount = |line: &str| line.rsplit('–').nth(1).unwrap().split(',').next().unwrap().to_owned();
-    let line = |start: &str| table.done().lines().find(|line| line.starts_with(start)).unwrap();
+    let line = |start: &str| table.expect_success().lines().find(|line| line.starts_with(start)).unwrap();
     assert_eq!(amount(line("docs-bad")), amount(line("forecast: ")), "{table:?}");
     assert!(line("docs-a ").contains("  reused  "), "{table:?}");
 }

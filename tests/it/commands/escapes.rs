@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::json;
 
-use super::place::{Place, Ran};
+use super::test_dir::{CommandOutput, TestDir};
 
 /// Clipboard, title, colours, an 8-bit CSI, directions, a marker that cannot be seen, and what moves the cursor.
 const EVIL: &str = "x\u{1b}]52;c;UFdO\u{7}\u{1b}]0;t\u{7}\u{1b}[31m\u{9b}2J\u{202e}\u{2066}\u{200b}\r\u{8}\u{7f}y";
@@ -18,14 +18,14 @@ fn is_obeyed(char: char) -> bool {
         || matches!(char, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
-fn check(what: &str, ran: &Ran) {
+fn check(what: &str, ran: &CommandOutput) {
     for (stream, text) in [("stdout", &ran.stdout), ("stderr", &ran.stderr)] {
         let obeyed: String = text.chars().filter(|char| is_obeyed(*char)).collect();
         assert_eq!(obeyed, "", "{what}, {stream}: {text:?}");
     }
 }
 
-fn check_commands(place: &Place, commands: &[&[&str]]) {
+fn check_commands(place: &TestDir, commands: &[&[&str]]) {
     for words in commands {
         check(&format!("{words:?}"), &place.run(words));
     }
@@ -63,7 +63,7 @@ fn values_of_a_project_are_escaped() {
         format!("n: {{driver: metricflow, source_dir: {evil}}}"),
     ];
     for connection in connections {
-        let place = Place::new();
+        let place = TestDir::new();
         place.write("notes/a.md", "# A\n");
         place.write(
             "ktx.yaml",
@@ -75,7 +75,7 @@ fn values_of_a_project_are_escaped() {
 
 #[test]
 fn names_of_files_and_units_are_escaped() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.notes(&["one", EVIL]);
     place.write("units.json", json!([{"unitKey": EVIL, "rawFiles": [EVIL], "notes": EVIL}]).to_string());
     place.write("mine.json", json!([{"unitKey": "mine", "rawFiles": ["one.md"], "displayLabel": EVIL}]).to_string());
@@ -87,13 +87,13 @@ fn names_of_files_and_units_are_escaped() {
     place.write(&format!("wiki/global/{EVIL}.md"), "no page");
     place.write(&format!(".ktx/prompts/{EVIL}.md"), "no prompt");
     check_commands(&place, OF_A_PROJECT);
-    let player = place.player("[[part]]\nsteps = [{ say = \"done\" }]");
+    let player = place.scripted_claude("[[part]]\nsteps = [{ say = \"done\" }]");
     check("run", &place.run(&["run", "--claude-bin", player.to_str().unwrap()]));
 }
 
 #[test]
 fn names_of_directories_and_arguments_are_escaped() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.write(&format!("{EVIL}/ktx.yaml"), "connections: {n: {driver: docs, source_dir: gone}}\n");
     place.write(&format!("{EVIL}/a.md"), "# A\n");
     for command in [&["plan"][..], &["doctor"], &["runs", "list"], &["run"], &["config", "show"]] {
@@ -138,7 +138,7 @@ fn names_of_directories_and_arguments_are_escaped() {
 
 #[test]
 fn texts_of_a_record_are_escaped() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.notes(&["one"]);
     let id = "01890000-0000-7000-8000-000000000001";
     let planned = json!({"unit": EVIL, "connection": EVIL, "adapter": EVIL, "rawFiles": [EVIL], "why": EVIL});
@@ -211,27 +211,27 @@ fn texts_of_a_record_are_escaped() {
         ],
     );
     let replayed = place.run(&["replay", "latest", "--ui", "lines"]);
-    assert!(replayed.done().contains("\\e]52;c;UFdO"), "the text is shown: {replayed:?}");
+    assert!(replayed.expect_success().contains("\\e]52;c;UFdO"), "the text is shown: {replayed:?}");
 }
 
 #[test]
 fn colours_of_lines_are_the_only_sequences() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.write("capture.jsonl", format!("{}\n", json!({"type": "system", "subtype": "init", "session_id": EVIL})));
     let ran = place.run(&["replay", "capture.jsonl", "--ui", "lines", "--color", "always"]);
     let own = ["\u{1b}[32m", "\u{1b}[31m", "\u{1b}[33m", "\u{1b}[36m", "\u{1b}[0m"];
-    assert!(own.iter().any(|sequence| ran.done().contains(sequence)), "{ran:?}");
+    assert!(own.iter().any(|sequence| ran.expect_success().contains(sequence)), "{ran:?}");
     let stripped = own.iter().fold(ran.stdout.clone(), |text, sequence| text.replace(sequence, ""));
-    check("colours", &Ran { stdout: stripped, ..ran });
+    check("colours", &CommandOutput { stdout: stripped, ..ran });
 }
 
 #[test]
 fn debug_log_is_not_written_through_a_link() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.notes(&["one"]);
     place.write("target", "");
     symlink("target", place.path("ingestdeck-debug.log")).unwrap();
     let ran = place.run(&["plan", "--debug"]);
-    assert!(ran.refused(2).contains("`ingestdeck-debug.log`: it is a symbolic link"), "{ran:?}");
+    assert!(ran.expect_refusal(2).contains("`ingestdeck-debug.log`: it is a symbolic link"), "{ran:?}");
     assert_eq!(fs::read(place.path("target")).unwrap(), b"");
 }

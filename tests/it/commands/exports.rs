@@ -12,13 +12,13 @@ use ingestdeck::tui::text;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use serde_json::{Value, json};
 
-use super::place::{Place, Ran};
+use super::test_dir::{CommandOutput, TestDir};
 
 const RUN: &str = "01a201f6-387b-7555-8146-4e95c4811a8c";
 
 /// A project with a run that `lines` were added to.
-fn recorded(lines: &[Value]) -> Place {
-    let place = Place::new();
+fn recorded(lines: &[Value]) -> TestDir {
+    let place = TestDir::new();
     let tape = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tapes/real.jsonl");
     let mut tape = fs::read_to_string(tape).unwrap();
     for line in lines {
@@ -29,7 +29,7 @@ fn recorded(lines: &[Value]) -> Place {
 }
 
 /// Runs the program where new files are readable by all.
-fn run_with_open_umask(place: &Place, args: &[&str]) -> Ran {
+fn run_with_open_umask(place: &TestDir, args: &[&str]) -> CommandOutput {
     let program = place.command(args);
     let mut shell = Command::new("/bin/sh");
     shell.args(["-c", "umask 022; exec \"$0\" \"$@\""]).arg(program.get_program()).args(program.get_args());
@@ -48,12 +48,12 @@ fn files_that_out_names_are_private() {
     for (name, args) in [("tape.jsonl", &["runs", "export", "--out"][..]), ("report.md", &["report", "--out"][..])] {
         let path = place.path(name);
         let args = [args, &[path.to_str().unwrap()]].concat();
-        run_with_open_umask(&place, &args).done();
+        run_with_open_umask(&place, &args).expect_success();
         assert_eq!(mode(&path), 0o600, "{name}");
         let first = fs::read(&path).unwrap();
         fs::write(&path, [&first[..], b"more"].concat()).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-        run_with_open_umask(&place, &args).done();
+        run_with_open_umask(&place, &args).expect_success();
         assert_eq!((mode(&path), fs::read(&path).unwrap() == first), (0o600, true), "{name} is written anew");
     }
 }
@@ -66,7 +66,7 @@ fn link_within_the_project_is_not_written_through() {
     symlink(&target, place.path("out")).unwrap();
     for args in [["runs", "export", "--out", "out"].as_slice(), &["report", "--out", "out"]] {
         let ran = place.run(args);
-        assert!(ran.refused(1).contains("out is a symbolic link within the project"), "{ran:?}");
+        assert!(ran.expect_refusal(1).contains("out is a symbolic link within the project"), "{ran:?}");
     }
     assert_eq!(fs::read_to_string(&target).unwrap(), "kept");
 }
@@ -87,7 +87,7 @@ fn exports_and_reports_are_without_secrets() {
         let mut command = place.command(&["runs", "export", "--format", format]);
         command.env("SOME_TOKEN", "v4lue-of-env");
         let ran = place.ran(command);
-        let masked = ran.done().matches("[masked]").count();
+        let masked = ran.expect_success().matches("[masked]").count();
         assert!(masked >= 3, "{format}: {}", ran.stderr);
         for secret in [&*key, "hunter2secret", "v4lue-of-env", "djRsdWUtb2YtZW52"] {
             assert!(!ran.stdout.contains(secret), "{format}: {secret}");
@@ -99,14 +99,14 @@ fn exports_and_reports_are_without_secrets() {
         command.env("SOME_TOKEN", "v4lue-of-env");
         let ran = place.ran(command);
         for secret in [&*key, "hunter2secret", "v4lue-of-env"] {
-            assert!(!ran.done().contains(secret), "{format}: {secret}");
+            assert!(!ran.expect_success().contains(secret), "{format}: {secret}");
         }
         assert!(ran.stdout.contains("[masked]") && ran.stderr.contains("of known kinds"), "{format}: {ran:?}");
     }
 }
 
 #[test]
-fn exported_traces_hold_nothing_a_terminal_obeys() {
+fn exported_trace_has_no_terminal_controls() {
     let reason = "x\u{9b}2J\u{202e}\u{2066}\u{200b}\u{7f}y";
     let verdict = json!({"outcome": "failed", "stop": "error", "cause": "tool_failures", "reason": reason});
     let entry =
@@ -120,7 +120,7 @@ fn exported_traces_hold_nothing_a_terminal_obeys() {
     for format in ["trace", "memory-flow"] {
         let ran = place.run(&["runs", "export", "--format", format]);
         let hidden = |char: &char| *char != '\n' && text::is_hidden(*char);
-        assert_eq!(ran.done().chars().find(hidden), None, "{format}");
+        assert_eq!(ran.expect_success().chars().find(hidden), None, "{format}");
         let parsed = ran.stdout.lines().map(serde_json::from_str::<Value>).collect::<Result<Vec<_>, _>>().unwrap();
         lines += parsed.len();
         escapes += ran.stdout.matches("\\u009b").count();
@@ -129,7 +129,7 @@ fn exported_traces_hold_nothing_a_terminal_obeys() {
 
     // The tape itself is copied byte for byte, but not to a terminal.
     let tape = place.run(&["runs", "export"]);
-    assert!(tape.done().contains(reason));
+    assert!(tape.expect_success().contains(reason));
     let size = nix::pty::Winsize { ws_row: 50, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 };
     let pty = nix::pty::openpty(Some(&size), None).unwrap();
     // The programs of other tests must not keep it open.
@@ -154,7 +154,7 @@ fn exported_traces_hold_nothing_a_terminal_obeys() {
 fn export_of_an_unknown_run_leaves_its_file_alone() {
     let place = recorded(&[]);
     fs::write(place.path("out.jsonl"), "kept").unwrap();
-    place.run(&["runs", "export", "nosuch", "--out", "out.jsonl"]).refused(4);
+    place.run(&["runs", "export", "nosuch", "--out", "out.jsonl"]).expect_refusal(4);
     assert_eq!(fs::read_to_string(place.path("out.jsonl")).unwrap(), "kept");
 }
 
@@ -163,6 +163,6 @@ fn export_without_secrets_is_the_tape_itself() {
     let place = recorded(&[]);
     let tape = fs::read(place.path(&format!(".ktx/ingestdeck/runs/{RUN}/tape.jsonl"))).unwrap();
     let ran = place.run(&["runs", "export"]);
-    assert!(ran.done().as_bytes() == tape, "the bytes differ");
+    assert!(ran.expect_success().as_bytes() == tape, "the bytes differ");
     assert!(ran.stderr.contains("0 values of known kinds were masked"), "{}", ran.stderr);
 }

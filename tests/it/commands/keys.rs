@@ -4,34 +4,34 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use super::place::Place;
+use super::test_dir::TestDir;
 
 const GOOD: &str = "[[part]]\nsteps = [{ say = \"read\" }]\n";
 const BAD: &str = "[[part]]\nsteps = [{ deny = { tool = \"Bash\", with = { command = \"ls\" } } }, { say = \"no\" }]\n";
 
-fn connections(place: &Place, ids: &[&str]) {
+fn connections(place: &TestDir, ids: &[&str]) {
     let connection = |id: &&str| format!("  {id}: {{driver: docs, source_dir: {id}}}\n");
     place.write("ktx.yaml", format!("connections:\n{}", ids.iter().map(connection).collect::<String>()));
 }
 
 /// The connections `a` and `b`, each with a file of the same name.
-fn shared() -> Place {
-    let place = Place::new();
+fn shared() -> TestDir {
+    let place = TestDir::new();
     connections(&place, &["a", "b"]);
     place.write("a/page.md", "# a\n");
     place.write("b/page.md", "# b\n");
     place
 }
 
-fn run(place: &Place, script: &str, more: &[&str]) -> Option<i32> {
-    let claude = place.player(script);
+fn run(place: &TestDir, script: &str, more: &[&str]) -> Option<i32> {
+    let claude = place.scripted_claude(script);
     place.run(&[&["run", "--claude-bin", claude.to_str().unwrap(), "--ui", "none"], more].concat()).code
 }
 
 /// Connection, key in the run, KTX's key if that is another, and reason of each planned unit.
-fn planned(place: &Place, more: &[&str]) -> Vec<[String; 4]> {
+fn planned(place: &TestDir, more: &[&str]) -> Vec<[String; 4]> {
     let ran = place.run(&[&["plan", "--ui", "json"], more].concat());
-    let objects = ran.done().lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let objects = ran.expect_success().lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let text = |object: &Value, key: &str| object[key].as_str().unwrap_or_default().to_owned();
     objects.map(|object| ["connection", "unit", "unitKey", "why"].map(|key| text(&object, key))).collect()
 }
@@ -49,11 +49,11 @@ fn keys_of_one_connection_are_those_of_ktx() {
     assert_eq!(planned(&place, &["--only", "docs-page"]), both);
     assert_eq!(planned(&place, &["--only", "docs-page-b"]), both[1..]);
     let none = place.run(&["plan", "--only", "docs-none"]);
-    assert!(none.refused(4).contains("the units are docs-page-a, docs-page-b"), "{none:?}");
+    assert!(none.expect_refusal(4).contains("the units are docs-page-a, docs-page-b"), "{none:?}");
 }
 
 #[test]
-fn what_ktx_reads_has_its_keys() {
+fn published_files_use_ktx_keys() {
     let place = shared();
     assert_eq!(run(&place, BAD, &["--only", "docs-page"]), Some(100));
     let values = |text: &str| text.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<Value>>();
@@ -77,7 +77,7 @@ fn what_ktx_reads_has_its_keys() {
     }
     let exported = place.run(&["runs", "export", "--format", "memory-flow"]);
     let trace = place.run(&["runs", "export", "--format", "trace"]);
-    for text in [exported.done(), trace.done()] {
+    for text in [exported.expect_success(), trace.expect_success()] {
         assert!(text.contains("\"unitKey\":\"docs-page\"") && !text.contains("\"unitKey\":\"docs-page-"), "{text}");
     }
     let mut job = fs::read_dir(place.path(".ktx/ingest-traces")).unwrap().map(|entry| entry.unwrap().path());
@@ -86,7 +86,7 @@ fn what_ktx_reads_has_its_keys() {
 }
 
 #[test]
-fn what_was_done_counts_with_and_without_others() {
+fn prior_results_count_with_and_without_other_connections() {
     let place = shared();
     connections(&place, &["a"]);
     assert_eq!(run(&place, BAD, &[]), Some(100));
@@ -113,12 +113,12 @@ fn what_was_done_counts_with_and_without_others() {
 
 #[test]
 fn piped_plans_have_whole_keys() {
-    let place = Place::new();
+    let place = TestDir::new();
     let name = "a-long-name-of-a-page-".repeat(6);
     place.notes(&[&name]);
     let key = format!("docs-{}", name.trim_end_matches('-'));
     assert!(key.len() > 120);
     let plan = place.run(&["plan"]);
-    assert!(plan.done().starts_with(&format!("{key}  ")), "{plan:?}");
+    assert!(plan.expect_success().starts_with(&format!("{key}  ")), "{plan:?}");
     assert_eq!(planned(&place, &["--only", &key]).len(), 1);
 }

@@ -6,8 +6,8 @@ use rusqlite::{Connection, params};
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    place::{Place, Ran, contract},
-    whole::{git, is_clean, newest_tape, pass, run, summary, wiki},
+    end_to_end::{git, is_clean, newest_tape, pass, run, summary, wiki},
+    test_dir::{CommandOutput, TestDir, parse_json_events},
 };
 
 /// What KTX 0.12.0 wrote: files, a page `p1`, and sources `wh/orders` and `orbit/m`.
@@ -16,8 +16,8 @@ const JOB: &str = "local-mws8g82v";
 const DATABASE: &str = ".ktx/db.sqlite";
 
 /// A dbt project that KTX has ingested, as a git repository.
-fn ingested() -> Place {
-    let place = Place::new();
+fn ingested() -> TestDir {
+    let place = TestDir::new();
     place.write(
         "ktx.yaml",
         "connections:\n  wh:\n    driver: postgres\n  orbit:\n    driver: dbt\n    source_dir: dbt\nllm:\n  provider:\n    backend: claude-code\n",
@@ -53,7 +53,7 @@ fn ingested() -> Place {
     place
 }
 
-fn warnings(ran: &Ran) -> Vec<&str> {
+fn warnings(ran: &CommandOutput) -> Vec<&str> {
     ran.stderr.lines().filter(|line| line.contains("warning: ")).collect()
 }
 
@@ -61,23 +61,23 @@ fn warnings(ran: &Ran) -> Vec<&str> {
 fn files_that_ktx_ingested_are_not_planned_again() {
     let place = ingested();
     let plan = place.run(&["plan"]);
-    assert!(plan.done().contains("nothing to do: its one unit is unchanged"), "{plan:?}");
+    assert!(plan.expect_success().contains("nothing to do: its one unit is unchanged"), "{plan:?}");
     let sentence = "1 unit is unchanged since KTX ingested the files, according to .ktx/db.sqlite";
     assert!(matches!(warnings(&plan).as_slice(), [one] if one.contains(sentence)), "{plan:?}");
-    assert!(place.run(&["plan", "--full"]).done().contains("1 unit planned"));
+    assert!(place.run(&["plan", "--full"]).expect_success().contains("1 unit planned"));
 
     fs::write(place.path("dbt/schema.yml"), "models: [changed]\n").unwrap();
     let plan = place.run(&["plan", "--ui", "json"]);
-    assert!(plan.done().contains("\"why\":\"1 file modified\"") && warnings(&plan).is_empty(), "{plan:?}");
-    let claude = place.player("[[part]]\nsteps = [{ say = \"Read it.\" }]").display().to_string();
+    assert!(plan.expect_success().contains("\"why\":\"1 file modified\"") && warnings(&plan).is_empty(), "{plan:?}");
+    let claude = place.scripted_claude("[[part]]\nsteps = [{ say = \"Read it.\" }]").display().to_string();
     let ran = run(&place, &claude, &[]);
-    contract(ran.done());
+    parse_json_events(ran.expect_success());
     let tape = newest_tape(&place);
     for made in ["wiki p1 (wiki_written in run ", "sl wh/orders (source_created in run "] {
         assert!(tape.contains(&format!("schema.yml: {made}{JOB})")), "priorProvenance names {made}");
     }
     let plan = place.run(&["plan"]);
-    assert!(plan.done().contains("nothing to do"), "our record and KTX's add up: {plan:?}");
+    assert!(plan.expect_success().contains("nothing to do"), "our record and KTX's add up: {plan:?}");
     assert!(warnings(&plan).is_empty(), "the unit ran here: {plan:?}");
 }
 
@@ -89,7 +89,7 @@ fn files_gone_since_ktx_are_evicted_with_its_artifacts() {
     }
     git(&place, &["commit", "--quiet", "--all", "--message=Less"]);
     let plan = place.run(&["plan"]);
-    assert!(plan.done().contains("gone: schema.yml") && plan.stdout.contains("1 file is gone"), "{plan:?}");
+    assert!(plan.expect_success().contains("gone: schema.yml") && plan.stdout.contains("1 file is gone"), "{plan:?}");
     let evicts = r#"
   { call = { tool = "eviction_list" } },
   { call = { tool = "record_verification_ledger", with = { summary = "Seen." } } },
@@ -97,8 +97,8 @@ fn files_gone_since_ktx_are_evicted_with_its_artifacts() {
   { call = { tool = "emit_eviction_decision", with = { rawPath = "orbit/schema.yml", artifactKind = "sl", artifactKey = "wh/orders", action = "kept", reason = "dbt_project.yml supports it" } } },
   { call = { tool = "emit_eviction_decision", with = { rawPath = "orbit/schema.yml", artifactKind = "sl", artifactKey = "orbit/m", action = "kept", reason = "dbt_project.yml supports it" } } },
   { say = "Removed." },"#;
-    let ran = run(&place, place.player(&pass(evicts)).to_str().unwrap(), &[]);
-    let lines = contract(ran.done());
+    let ran = run(&place, place.scripted_claude(&pass(evicts)).to_str().unwrap(), &[]);
+    let lines = parse_json_events(ran.expect_success());
     assert_eq!(summary(&lines)["units"]["succeeded"], 1, "{ran:?}");
     let job = lines[0]["event"]["job"].as_str().unwrap();
     let transcript = fs::read_to_string(place.path(&format!(".ktx/ingest-transcripts/{job}/reconcile.jsonl"))).unwrap();
@@ -108,7 +108,7 @@ fn files_gone_since_ktx_are_evicted_with_its_artifacts() {
     assert_eq!(wiki(&place), Vec::<String>::new());
     is_clean(&place);
     let plan = place.run(&["plan"]);
-    assert!(plan.done().contains("nothing to do") && !plan.stdout.contains("gone"), "once: {plan:?}");
+    assert!(plan.expect_success().contains("nothing to do") && !plan.stdout.contains("gone"), "once: {plan:?}");
 }
 
 #[test]
@@ -120,11 +120,11 @@ fn units_that_failed_in_ktx_are_planned() {
     database.execute_batch(fail).unwrap();
     database.close().unwrap();
     let plan = place.run(&["plan"]);
-    assert!(plan.done().contains("1 unit planned") && warnings(&plan).is_empty(), "{plan:?}");
+    assert!(plan.expect_success().contains("1 unit planned") && warnings(&plan).is_empty(), "{plan:?}");
 }
 
 /// A completed run of KTX that did nothing, with the same files but those in `gone`, on whose disappearance it acted.
-fn later_sync(place: &Place, completed_at: &str, gone: &[&str]) {
+fn later_sync(place: &TestDir, completed_at: &str, gone: &[&str]) {
     let database = Connection::open(place.path(DATABASE)).unwrap();
     let sync = "INSERT INTO bundle_ingest_runs
         SELECT 'later', 'local-later', connection_id, source_key, 'later', trigger, NULL, 'completed', NULL, started_at, ?1, NULL
@@ -151,23 +151,23 @@ fn files_that_ktx_evicted_are_not_evicted_again() {
     let place = ingested();
     fs::remove_file(place.path("dbt/schema.yml")).unwrap();
     git(&place, &["commit", "--quiet", "--all", "--message=Less"]);
-    assert!(place.run(&["plan"]).done().contains("gone: schema.yml"));
+    assert!(place.run(&["plan"]).expect_success().contains("gone: schema.yml"));
     later_sync(&place, "2026-11-22T20:00:00.000Z", &["schema.yml"]);
     let plan = place.run(&["plan"]);
-    assert!(plan.done().contains("nothing to do") && !plan.stdout.contains("gone"), "{plan:?}");
+    assert!(plan.expect_success().contains("nothing to do") && !plan.stdout.contains("gone"), "{plan:?}");
 }
 
 #[test]
 fn files_that_ktx_evicted_after_a_run_of_ours_are_gone() {
     let place = ingested();
-    let claude = place.player("[[part]]\nsteps = [{ say = \"Read it.\" }]").display().to_string();
-    run(&place, &claude, &["--full"]).done();
+    let claude = place.scripted_claude("[[part]]\nsteps = [{ say = \"Read it.\" }]").display().to_string();
+    run(&place, &claude, &["--full"]).expect_success();
     fs::remove_file(place.path("dbt/schema.yml")).unwrap();
     git(&place, &["commit", "--quiet", "--all", "--message=Less"]);
-    assert!(place.run(&["plan"]).done().contains("gone: schema.yml"));
+    assert!(place.run(&["plan"]).expect_success().contains("gone: schema.yml"));
     later_sync(&place, &jiff::Timestamp::now().to_string(), &["schema.yml"]);
     let plan = place.run(&["plan"]);
-    assert!(plan.done().contains("nothing to do") && !plan.stdout.contains("gone"), "{plan:?}");
+    assert!(plan.expect_success().contains("nothing to do") && !plan.stdout.contains("gone"), "{plan:?}");
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn damaged_row_of_ktx_is_one_warning_and_costs_no_other() {
     database.execute_batch(damage).unwrap();
     database.close().unwrap();
     let plan = place.run(&["plan"]);
-    assert!(plan.done().contains("nothing to do: its one unit is unchanged"), "{plan:?}");
+    assert!(plan.expect_success().contains("nothing to do: its one unit is unchanged"), "{plan:?}");
     let sentence =
         "skipped 4 damaged rows in .ktx/db.sqlite; one is row 7 of bundle_ingest_provenance: raw_path is not text";
     assert_eq!(warnings(&plan).iter().filter(|line| line.contains(sentence)).count(), 1, "{plan:?}");
@@ -200,7 +200,7 @@ fn history_of_ktx_above_16_mib_is_read_in_pieces() {
     database.execute_batch(many).unwrap();
     database.close().unwrap();
     let plan = place.run(&["plan"]);
-    assert!(plan.done().contains("nothing to do: its one unit is unchanged"), "{plan:?}");
+    assert!(plan.expect_success().contains("nothing to do: its one unit is unchanged"), "{plan:?}");
     assert_eq!(warnings(&plan).len(), 1, "{plan:?}");
 }
 
@@ -212,7 +212,7 @@ fn paths_of_another_directory_are_not_gone() {
     database.execute_batch("UPDATE bundle_ingest_provenance SET raw_path = 'sub/' || raw_path").unwrap();
     database.close().unwrap();
     let plan = place.run(&["plan"]);
-    assert!(plan.done().contains("1 unit planned") && !plan.stdout.contains("gone"), "{plan:?}");
+    assert!(plan.expect_success().contains("1 unit planned") && !plan.stdout.contains("gone"), "{plan:?}");
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn unusable_ktx_database_is_one_warning_and_absent() {
         let contents = || if damage == "pipe" { None } else { fs::read(&path).ok() };
         let bytes = contents();
         let plan = place.run(&["plan"]);
-        assert!(plan.done().contains("1 unit planned"), "{damage}: {plan:?}");
+        assert!(plan.expect_success().contains("1 unit planned"), "{damage}: {plan:?}");
         let found = warnings(&plan);
         let sentence =
             "cannot read what KTX recorded in .ktx/db.sqlite, so files that only KTX ingested count as new: ";

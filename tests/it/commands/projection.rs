@@ -6,8 +6,8 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use super::{
-    place::{Place, Ran},
-    whole::{gated, git, is_clean, open_gate, pass, subjects},
+    end_to_end::{gated, git, is_clean, open_gate, pass, subjects},
+    test_dir::{CommandOutput, TestDir},
 };
 
 const READS: &str = "[[part]]\nsteps = [{ say = \"read\" }]\n";
@@ -43,8 +43,8 @@ const METRICS: &str = "metrics:
 const BARE: &str =
     "semantic_models:\n  - {name: bare, model: ref('bare'), entities: [{name: customer, type: foreign}]}\n";
 
-fn flow() -> Place {
-    let place = Place::new();
+fn metricflow_project() -> TestDir {
+    let place = TestDir::new();
     place.write("ktx.yaml", "connections:\n  flow: {driver: metricflow, source_dir: flow}\n");
     for (name, text) in [("orders", ORDERS), ("customers", CUSTOMERS), ("bare", BARE)] {
         place.write(&format!("flow/{name}.yml"), text);
@@ -52,24 +52,24 @@ fn flow() -> Place {
     place
 }
 
-fn begin(place: &Place) {
+fn begin(place: &TestDir) {
     place.write(".gitignore", "script.toml\n");
     git(place, &["init", "--quiet", "--initial-branch=main"]);
     commit(place);
 }
 
-fn commit(place: &Place) {
+fn commit(place: &TestDir) {
     git(place, &["add", "--all"]);
     git(place, &["commit", "--quiet", "--message=By hand"]);
 }
 
-fn run(place: &Place, more: &[&str]) -> Ran {
-    let claude = place.player(READS);
+fn run(place: &TestDir, more: &[&str]) -> CommandOutput {
+    let claude = place.scripted_claude(READS);
     place.run(&[&["run", "--claude-bin", claude.to_str().unwrap(), "--ui", "lines"], more].concat())
 }
 
 /// The newest tape.
-fn tape(place: &Place) -> String {
+fn tape(place: &TestDir) -> String {
     let runs = fs::read_dir(place.path(".ktx/ingestdeck/runs")).unwrap();
     let newest = runs.map(|entry| entry.unwrap().path()).max().unwrap();
     fs::read_to_string(newest.join("tape.jsonl")).unwrap()
@@ -94,25 +94,25 @@ fn texts(value: &Value) -> Vec<&str> {
     }
 }
 
-fn source(place: &Place, name: &str) -> String {
+fn source(place: &TestDir, name: &str) -> String {
     fs::read_to_string(place.path(&format!("semantic-layer/flow/{name}.yaml"))).unwrap_or_default()
 }
 
 #[test]
 fn sources_of_semantic_models_are_committed_first() {
-    let place = flow();
+    let place = metricflow_project();
     begin(&place);
     let plan = place.run(&["plan"]);
     let line = "flow: up to 3 sources written from semantic models before the units run: bare, customers, fct_orders\n";
-    assert!(plan.done().contains(line), "{plan:?}");
+    assert!(plan.expect_success().contains(line), "{plan:?}");
     assert!(plan.stdout.contains("  left to the units: cumulative metric running has no counterpart\n"), "{plan:?}");
     let plan = place.run(&["plan", "--ui", "json"]);
-    let object: Value = serde_json::from_str(plan.done().lines().last().unwrap()).unwrap();
+    let object: Value = serde_json::from_str(plan.expect_success().lines().last().unwrap()).unwrap();
     assert_eq!((&object["connection"], &object["projected"][2]), (&json!("flow"), &json!("fct_orders")));
 
     let ran = run(&place, &[]);
     let line = "2 sources of semantic models written before the units: customers, fct_orders, commit ";
-    assert!(ran.done().contains(line), "{ran:?}");
+    assert!(ran.expect_success().contains(line), "{ran:?}");
     let subjects = subjects(&place);
     assert_eq!(subjects.len(), 2, "the units wrote nothing: {subjects:?}");
     assert!(subjects[0].starts_with("ingest(metricflow): deterministic projection syncId=20"), "{subjects:?}");
@@ -132,38 +132,38 @@ fn sources_of_semantic_models_are_committed_first() {
     let index = "# Semantic Layer Sources\n## flow\n- customers\n- fct_orders\n";
     assert!(of_unit.any(|entry| texts(&entry).iter().any(|text| text.contains(index))), "the prompt lists them");
     let report = place.run(&["report", "--format", "json"]);
-    let report: Value = serde_json::from_str(report.done()).unwrap();
+    let report: Value = serde_json::from_str(report.expect_success()).unwrap();
     assert_eq!(report["body"]["isolatedDiff"]["projectionSha"], head.trim());
     assert_eq!(report["body"]["ingestdeck"]["projection"]["actions"][0]["key"], "customers");
     let report = place.run(&["report"]);
-    assert!(report.done().contains("* 2 sources of semantic models written before the units"), "{report:?}");
+    assert!(report.expect_success().contains("* 2 sources of semantic models written before the units"), "{report:?}");
     let trace = place.run(&["runs", "export", "--format", "trace"]);
-    assert!(trace.done().contains("deterministic_projection_committed"), "{trace:?}");
+    assert!(trace.expect_success().contains("deterministic_projection_committed"), "{trace:?}");
 }
 
 #[test]
-fn edited_sources_of_unchanged_models_stay() {
-    let place = flow();
+fn edited_sources_of_unchanged_models_are_kept() {
+    let place = metricflow_project();
     begin(&place);
-    run(&place, &[]).done();
+    run(&place, &[]).expect_success();
     let edited = source(&place, "fct_orders").replace("sum(amount)", "sum(amount) - sum(refunds)");
     place.write("semantic-layer/flow/fct_orders.yaml", &edited);
     place.write("flow/customers.yml", CUSTOMERS.replace("region", "country"));
     commit(&place);
-    run(&place, &[]).done();
+    run(&place, &[]).expect_success();
     assert!(source(&place, "customers").contains("country") && source(&place, "fct_orders") == edited);
     let changes = git(&place, &["show", "--name-only", "--format=", "HEAD"]);
     assert_eq!(changes, "semantic-layer/flow/customers.yaml\n");
     assert_eq!(projected(&tape(&place)).unwrap()["actions"][0]["type"], "updated");
     // Once they are as they should be, nothing is written and nothing is said.
-    run(&place, &["--only", "metricflow-customers"]).done();
+    run(&place, &["--only", "metricflow-customers"]).expect_success();
     assert_eq!((subjects(&place).len(), projected(&tape(&place))), (4, None));
 }
 
 #[test]
 fn sources_are_written_without_history_too() {
-    let place = flow();
-    run(&place, &["--only", "metricflow-orders"]).done();
+    let place = metricflow_project();
+    run(&place, &["--only", "metricflow-orders"]).expect_success();
     assert!(source(&place, "fct_orders").contains("table: fct_orders"));
     assert_eq!(source(&place, "customers"), "", "its unit was not asked for");
     let note = projected(&tape(&place)).unwrap();
@@ -173,22 +173,22 @@ fn sources_are_written_without_history_too() {
 
 #[test]
 fn units_run_although_sources_cannot_be_written() {
-    let place = flow();
+    let place = metricflow_project();
     place.write("wiki/global/page.md", "---\nsummary: A page\n---\n\nText.\n");
     place.write("semantic-layer/flow/fct_orders.yaml/file", "in the way\n");
-    run(&place, &[]).done();
+    run(&place, &[]).expect_success();
     let tape = tape(&place);
     let note = projected(&tape).unwrap();
     assert!(note["reason"].as_str().is_some_and(|why| why.contains("fct_orders.yaml")), "{note}");
     assert_eq!(source(&place, "customers"), "");
     let report = place.run(&["report"]);
-    assert!(report.done().contains("the sources of semantic models are not written"), "{report:?}");
+    assert!(report.expect_success().contains("the sources of semantic models are not written"), "{report:?}");
 }
 
 #[test]
 fn connection_that_is_refused_costs_no_other() {
     for has_history in [false, true] {
-        let place = Place::new();
+        let place = TestDir::new();
         let connection = |name: &str| format!("  {name}: {{driver: metricflow, source_dir: {name}}}\n");
         place.write("ktx.yaml", format!("connections:\n{}{}{}", connection("a"), connection("b"), connection("c")));
         for name in ["a", "b", "c"] {
@@ -198,7 +198,7 @@ fn connection_that_is_refused_costs_no_other() {
         if has_history {
             begin(&place);
         }
-        run(&place, &[]).done();
+        run(&place, &[]).expect_success();
         let written = |of: &str| place.path(&format!("semantic-layer/{of}/customers.yaml")).is_file();
         assert_eq!(["a", "b", "c"].map(written), [true, false, true]);
         let notes = notes(&tape(&place), "projected");
@@ -206,10 +206,10 @@ fn connection_that_is_refused_costs_no_other() {
         assert_eq!(connections, ["a", "b", "c"]);
         let sentence = "the sources of semantic models are not written for b: ";
         let report = place.run(&["report"]);
-        assert!(report.done().contains(sentence), "{report:?}");
+        assert!(report.expect_success().contains(sentence), "{report:?}");
         assert_eq!(report.stdout.matches("* 1 source of semantic models written before the units").count(), 2);
         let report = place.run(&["report", "--format", "json"]);
-        let snapshots = report.done().lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let snapshots = report.expect_success().lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         let (mut written, mut commits) = (Vec::new(), Vec::new());
         for snapshot in snapshots {
             let projection = &snapshot["body"]["ingestdeck"]["projection"];
@@ -219,9 +219,13 @@ fn connection_that_is_refused_costs_no_other() {
         }
         assert_eq!(written, [(json!("a"), 1), (json!("b"), 0), (json!("c"), 1)]);
         let only = place.run(&["report", "--connection", "a"]);
-        assert_eq!(only.done().matches("* 1 source of semantic models").count(), 1, "what others had is left out");
+        assert_eq!(
+            only.expect_success().matches("* 1 source of semantic models").count(),
+            1,
+            "what others had is left out"
+        );
         let trace = place.run(&["runs", "export", "--format", "trace"]);
-        let events = trace.done().lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let events = trace.expect_success().lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         let failed: Vec<Value> = events.filter(|event| event["event"] == "deterministic_projection_failed").collect();
         assert_eq!((failed.len(), &failed[0]["connectionId"]), (1, &json!("b")));
         if has_history {
@@ -234,17 +238,17 @@ fn connection_that_is_refused_costs_no_other() {
 
 #[test]
 fn sources_that_no_raw_file_of_a_unit_defines_stay() {
-    let place = flow();
+    let place = metricflow_project();
     let customers = [CUSTOMERS, COUNTS].concat();
     place.write("flow/customers.yml", &customers);
     place.write("flow/metrics.yml", METRICS);
     begin(&place);
-    run(&place, &[]).done();
+    run(&place, &[]).expect_success();
     let edited = source(&place, "fct_orders").replace("sum(amount)", "sum(amount) - sum(refunds)");
     place.write("semantic-layer/flow/fct_orders.yaml", &edited);
     place.write("flow/customers.yml", customers.replace("region", "country"));
     commit(&place);
-    run(&place, &[]).done();
+    run(&place, &[]).expect_success();
     let units = notes(&tape(&place), "run_planned")[0]["units"].take();
     assert_eq!((&units[0]["rawFiles"], &units[1]), (&json!(["customers.yml"]), &Value::Null), "{units}");
     assert!(units[0]["dependencyPaths"].to_string().contains("orders.yml"), "{units}");
@@ -253,7 +257,7 @@ fn sources_that_no_raw_file_of_a_unit_defines_stay() {
     // A metric defines the source that has it as a measure.
     place.write("flow/metrics.yml", METRICS.replace("is not null", "is null"));
     commit(&place);
-    run(&place, &[]).done();
+    run(&place, &[]).expect_success();
     assert!(source(&place, "fct_orders").contains("ordered_at is null"), "{}", source(&place, "fct_orders"));
     let actions = projected(&tape(&place)).unwrap()["actions"].take();
     assert_eq!((&actions[0]["key"], &actions[1]), (&json!("fct_orders"), &Value::Null), "{actions}");
@@ -263,22 +267,22 @@ fn sources_that_no_raw_file_of_a_unit_defines_stay() {
 /// They are artifacts of their files, as if a unit had written them.
 #[test]
 fn eviction_names_projected_sources() {
-    let place = flow();
+    let place = metricflow_project();
     place.write("flow/metrics.yml", METRICS);
     begin(&place);
-    run(&place, &[]).done();
+    run(&place, &[]).expect_success();
     let shown = place.run(&["runs", "show"]);
     assert!(
-        shown.done().contains("  projected   2 sources of semantic models written before the units: "),
+        shown.expect_success().contains("  projected   2 sources of semantic models written before the units: "),
         "{shown:?}"
     );
-    let shown: Value = serde_json::from_str(place.run(&["runs", "show", "--ui", "json"]).done()).unwrap();
+    let shown: Value = serde_json::from_str(place.run(&["runs", "show", "--ui", "json"]).expect_success()).unwrap();
     assert_eq!(shown["projected"][0]["actions"][0]["key"], "customers");
     fs::remove_file(place.path("flow/customers.yml")).unwrap();
     fs::remove_file(place.path("flow/metrics.yml")).unwrap();
     commit(&place);
-    let claude = place.player(&pass("{ call = { tool = \"eviction_list\" } }, { say = \"It may stay.\" },"));
-    place.run(&["run", "--claude-bin", claude.to_str().unwrap(), "--ui", "lines"]).done();
+    let claude = place.scripted_claude(&pass("{ call = { tool = \"eviction_list\" } }, { say = \"It may stay.\" },"));
+    place.run(&["run", "--claude-bin", claude.to_str().unwrap(), "--ui", "lines"]).expect_success();
     let job = notes(&tape(&place), "run_planned")[0]["job"].take();
     let told = place.path(&format!(".ktx/ingest-transcripts/{}/reconcile.jsonl", job.as_str().unwrap()));
     let told = fs::read_to_string(told).unwrap();
@@ -290,9 +294,9 @@ fn eviction_names_projected_sources() {
 /// git waits where the worktree of the projection is made.
 #[test]
 fn interrupt_while_sources_are_projected_drains_the_run() {
-    let place = flow();
+    let place = metricflow_project();
     begin(&place);
-    let claude = place.player(READS);
+    let claude = place.scripted_claude(READS);
     let args = ["run", "--claude-bin", claude.to_str().unwrap(), "--ui", "lines"];
     let mut running = gated(&place, "*'worktree add'*-projection*", &args);
     running.signal(Signal::SIGINT);

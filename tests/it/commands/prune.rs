@@ -2,11 +2,11 @@
 
 use std::fs;
 
-use super::place::Place;
+use super::test_dir::TestDir;
 
 /// Two documents, and an agent that writes a page for each.
-fn handbook() -> (Place, String) {
-    let place = Place::new();
+fn handbook() -> (TestDir, String) {
+    let place = TestDir::new();
     for name in ["one", "two"] {
         place.write(&format!("docs/{name}.md"), format!("# {name}\n"));
     }
@@ -27,64 +27,64 @@ steps = [
 "#
         )
     };
-    let claude = place.player(&[part("one"), part("two")].concat()).display().to_string();
+    let claude = place.scripted_claude(&[part("one"), part("two")].concat()).display().to_string();
     (place, claude)
 }
 
-fn records(place: &Place) -> usize {
+fn records(place: &TestDir) -> usize {
     fs::read_dir(place.path(".ktx/ingestdeck/runs")).unwrap().count()
 }
 
 #[test]
-fn what_is_known_of_the_sources_outlives_old_records() {
+fn prune_keeps_source_history() {
     let (place, claude) = handbook();
     let run = |more: &[&str]| place.run(&[&["run", "--ui", "none", "--claude-bin", &claude], more].concat()).code;
     assert_eq!((run(&[]), run(&["--full"])), (Some(0), Some(0)));
     place.write("docs/one.md", "# one, and more\n");
     assert_eq!((run(&[]), records(&place)), (Some(0), 3));
-    let known = |place: &Place| place.run(&["plan", "--full", "--ui", "json"]).done().to_owned();
+    let known = |place: &TestDir| place.run(&["plan", "--full", "--ui", "json"]).expect_success().to_owned();
     let before = known(&place);
 
     let dry = place.run(&["runs", "prune", "--keep", "0", "--dry-run"]);
-    assert!(dry.done().contains("would remove 1 run, "), "{dry:?}");
+    assert!(dry.expect_success().contains("would remove 1 run, "), "{dry:?}");
     assert_eq!(records(&place), 3, "nothing was asked for");
     let kept = place.run(&["runs", "prune"]);
-    assert_eq!(kept.done(), "removed 0 runs, 0 B; 3 stay\n", "ten are kept unless fewer are asked for");
+    assert_eq!(kept.expect_success(), "removed 0 runs, 0 B; 3 stay\n", "ten are kept unless fewer are asked for");
     let young = place.run(&["runs", "prune", "--keep", "0", "--older-than", "1h"]);
-    assert!(young.done().starts_with("removed 0 runs, "), "{young:?}");
+    assert!(young.expect_success().starts_with("removed 0 runs, "), "{young:?}");
     assert_eq!(
-        place.run(&["runs", "prune", "--older-than=-1h"]).refused(2),
+        place.run(&["runs", "prune", "--older-than=-1h"]).expect_refusal(2),
         "--older-than 1h ago is no age; give one like 30d, 12h or \"2 weeks\""
     );
 
     // The first run was done over by the second; the third did only half of it over.
     let pruned = place.run(&["runs", "prune", "--keep", "0"]);
-    assert!(pruned.done().contains("removed 1 run, "), "{pruned:?}");
+    assert!(pruned.expect_success().contains("removed 1 run, "), "{pruned:?}");
     assert!(pruned.stdout.contains("2 of them: what is known of the sources"), "{pruned:?}");
     assert_eq!((records(&place), known(&place)), (2, before));
     let nothing = place.run(&["run", "--ui", "none", "--claude-bin", &claude]);
     assert!(nothing.stderr.contains("nothing to do"), "{nothing:?}");
-    place.run(&["runs", "reindex"]).done();
-    assert_eq!(place.run(&["runs", "prune", "--keep", "0", "--ui", "json"]).done(), "");
-    assert_eq!(place.run(&["runs", "list"]).done().lines().count(), 2);
+    place.run(&["runs", "reindex"]).expect_success();
+    assert_eq!(place.run(&["runs", "prune", "--keep", "0", "--ui", "json"]).expect_success(), "");
+    assert_eq!(place.run(&["runs", "list"]).expect_success().lines().count(), 2);
 }
 
 #[test]
-fn a_removal_that_was_cut_off_is_ended() {
+fn interrupted_prune_is_completed() {
     let (place, claude) = handbook();
     assert_eq!(place.run(&["run", "--ui", "none", "--claude-bin", &claude]).code, Some(0));
     let left = ".ktx/ingestdeck/runs/.leaving-01a20141-a13e-713f-b820-144f51fc451a";
     place.write(&format!("{left}/tape.jsonl"), "{");
-    assert_eq!(place.run(&["runs", "list"]).done().lines().count(), 1, "nobody finds half of a record");
-    place.run(&["runs", "prune", "--dry-run"]).done();
+    assert_eq!(place.run(&["runs", "list"]).expect_success().lines().count(), 1, "nobody finds half of a record");
+    place.run(&["runs", "prune", "--dry-run"]).expect_success();
     assert!(place.path(left).exists());
-    place.run(&["runs", "prune"]).done();
+    place.run(&["runs", "prune"]).expect_success();
     assert!(!place.path(left).exists());
 }
 
 #[test]
-fn a_tape_that_cannot_be_read_stays() {
-    let place = Place::new();
+fn unreadable_tape_is_kept() {
+    let place = TestDir::new();
     let id = "01a20141-a13e-713f-b820-144f51fc451a";
     place.write(&format!(".ktx/ingestdeck/runs/{id}/tape.jsonl"), "{\"tape\":2,\"program\":\"ingestdeck 9\"}\n");
     let ran = place.run(&["runs", "prune", "--keep", "0"]);

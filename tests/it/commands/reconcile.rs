@@ -7,11 +7,11 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 
 use super::{
-    place::{Place, contract},
-    whole::{
-        gated, git, is_clean, newest_tape, open_gate, orchard, parts, pass, run, states, subjects, summary, wiki,
-        writes,
+    end_to_end::{
+        gated, git, is_clean, newest_tape, open_gate, orchard_project, parts, pass, run, states, subjects, summary,
+        wiki, writes,
     },
+    test_dir::{TestDir, parse_json_events},
 };
 
 /// Reads what is gone, and removes the page that was made of it.
@@ -30,8 +30,8 @@ const LOOKS: &str = r#"
   { say = "All is well." },"#;
 
 /// An orchard of two units.
-fn small() -> Place {
-    let place = orchard();
+fn two_unit_project() -> TestDir {
+    let place = orchard_project();
     for file in ["juice.md", "payments.md"] {
         fs::remove_file(place.path(&format!("handbook/{file}"))).unwrap();
     }
@@ -40,25 +40,25 @@ fn small() -> Place {
 }
 
 /// The two units, and a pass.
-fn player(place: &Place, steps: &str) -> String {
-    place.player(&[parts()[..2].concat(), pass(steps)].concat()).display().to_string()
+fn player(place: &TestDir, steps: &str) -> String {
+    place.scripted_claude(&[parts()[..2].concat(), pass(steps)].concat()).display().to_string()
 }
 
 /// What the pass was told by its tools.
-fn told(place: &Place, job: &str) -> String {
+fn reconcile_tool_replies(place: &TestDir, job: &str) -> String {
     fs::read_to_string(place.path(&format!(".ktx/ingest-transcripts/{job}/reconcile.jsonl"))).unwrap()
 }
 
 #[test]
-fn raw_files_that_are_gone_are_dealt_with_once() {
-    let place = small();
+fn removed_raw_files_are_reconciled_once() {
+    let place = two_unit_project();
     let text = fs::read(place.path("handbook/growers.md")).unwrap();
-    contract(run(&place, &player(&place, LOOKS), &["--no-reconcile"]).done());
+    parse_json_events(run(&place, &player(&place, LOOKS), &["--no-reconcile"]).expect_success());
     fs::remove_file(place.path("handbook/growers.md")).unwrap();
     git(&place, &["commit", "--quiet", "--all", "--message=Grow no more"]);
 
     let plan = place.run(&["plan"]);
-    assert!(plan.done().contains("1 file is gone: the pass after the units looks after"), "{plan:?}");
+    assert!(plan.expect_success().contains("1 file is gone: the pass after the units looks after"), "{plan:?}");
     assert!(
         !plan.stdout.contains("nothing to do") && plan.stdout.contains("0 units planned, and the pass"),
         "{plan:?}"
@@ -67,16 +67,16 @@ fn raw_files_that_are_gone_are_dealt_with_once() {
     // Whoever leaves out the pass, or asks for something else, leaves them for later.
     for flags in [["--no-reconcile", "--model=haiku"], ["--only", "docs-c*"]] {
         let ran = run(&place, &claude, &flags);
-        assert!(ran.done().is_empty() && ran.stderr.contains("nothing to do: "), "{ran:?}");
+        assert!(ran.expect_success().is_empty() && ran.stderr.contains("nothing to do: "), "{ran:?}");
     }
     let bad = player(&place, "{ call = { tool = \"stage_diff\", with = { unitKeyA = 1 } } }, { say = \"Done.\" },");
     let failed = run(&place, &bad, &[]);
     assert_eq!(failed.code, Some(100), "{failed:?}");
     assert_eq!(wiki(&place), ["crates.md", "growers.md"]);
-    assert!(place.run(&["plan"]).done().contains("gone: growers.md"));
+    assert!(place.run(&["plan"]).expect_success().contains("gone: growers.md"));
 
     let ran = run(&place, &player(&place, EVICTS), &["--resume-run", "latest"]);
-    let lines = contract(ran.done());
+    let lines = parse_json_events(ran.expect_success());
     assert_eq!(summary(&lines)["units"], json!({"succeeded": 1}), "{ran:?}");
     assert_eq!(states(&lines, "reconcile"), ["running", "succeeded", "integrated"]);
     assert_eq!(wiki(&place), ["crates.md"]);
@@ -86,21 +86,24 @@ fn raw_files_that_are_gone_are_dealt_with_once() {
     assert_eq!(place.run(&["replay", "latest", "--ui", "json"]).stdout, ran.stdout);
 
     let plan = place.run(&["plan"]);
-    assert!(plan.done().contains("nothing to do: ") && !plan.stdout.contains("gone"), "{plan:?}");
+    assert!(plan.expect_success().contains("nothing to do: ") && !plan.stdout.contains("gone"), "{plan:?}");
     for flags in [&[][..], &["--resume-run", "latest"]] {
         let ran = run(&place, &claude, flags);
-        assert!(ran.done().is_empty() && ran.stderr.contains("nothing to "), "{ran:?}");
+        assert!(ran.expect_success().is_empty() && ran.stderr.contains("nothing to "), "{ran:?}");
     }
     // A file that comes back is new, whatever it held before.
     fs::write(place.path("handbook/growers.md"), text).unwrap();
     let plan = place.run(&["plan", "--ui", "json"]);
-    assert!(plan.done().contains("\"unit\":\"docs-growers\"") && plan.stdout.lines().count() == 1, "{plan:?}");
+    assert!(
+        plan.expect_success().contains("\"unit\":\"docs-growers\"") && plan.stdout.lines().count() == 1,
+        "{plan:?}"
+    );
 }
 
 /// One unit writes two pages and a source from its file; the file goes, and the reconcile step carries the eviction out.
 #[test]
-fn eviction_names_everything_that_rests_on_the_file() {
-    let place = small();
+fn eviction_lists_all_artifacts_of_the_file() {
+    let place = two_unit_project();
     let settings = fs::read_to_string(place.path("ktx.yaml")).unwrap();
     place.write("ktx.yaml", settings.replace("connections:\n", "connections:\n  shop:\n    driver: postgres\n"));
     let writes_three = r#"
@@ -114,9 +117,10 @@ steps = [
   { say = "Done." },
 ]
 "#;
-    let player = |steps: &str| place.player(&[parts()[0].clone(), writes_three.to_owned(), pass(steps)].concat());
+    let player =
+        |steps: &str| place.scripted_claude(&[parts()[0].clone(), writes_three.to_owned(), pass(steps)].concat());
     let begun = run(&place, player(LOOKS).to_str().unwrap(), &["--no-reconcile"]);
-    contract(begun.done());
+    parse_json_events(begun.expect_success());
     assert_eq!(wiki(&place), ["b.md", "crates.md", "shared-b.md"]);
     fs::remove_file(place.path("handbook/growers.md")).unwrap();
     git(&place, &["commit", "--quiet", "--all", "--message=Grow no more"]);
@@ -129,8 +133,8 @@ steps = [
   { call = { tool = "sl_write_source", with = { connectionId = "shop", sourceName = "growers", delete = true } } },
   { say = "Removed." },"#;
     let ran = run(&place, player(evicts).to_str().unwrap(), &[]);
-    let lines = contract(ran.done());
-    let told = told(&place, lines[0]["event"]["job"].as_str().unwrap());
+    let lines = parse_json_events(ran.expect_success());
+    let told = reconcile_tool_replies(&place, lines[0]["event"]["job"].as_str().unwrap());
     for listed in ["wiki b (created in run ", "wiki shared-b (created in run ", "sl shop/growers (created in run "] {
         assert!(told.contains(listed), "{listed}: {told}");
     }
@@ -139,7 +143,7 @@ steps = [
     assert_eq!(wiki(&place), ["crates.md"]);
     assert!(!place.path("semantic-layer/shop/growers.yaml").exists());
     is_clean(&place);
-    assert!(place.run(&["plan"]).done().contains("nothing to do: "));
+    assert!(place.run(&["plan"]).expect_success().contains("nothing to do: "));
 }
 
 /// The reconcile step alone evicts a page, and leaves something to a person.
@@ -152,7 +156,7 @@ fn decisions_of_a_reconcile_only_run_are_reported_everywhere() {
     let claude = player(&place, &format!("{conflicts}{EVICTS}"));
     let ran = place.run(&["run", "--ui", "lines", "--claude-bin", &claude]);
     let sentence = "2 conflicts are flagged for a person: crates, pallets";
-    assert!(ran.done().contains(&format!("▲ {sentence}")), "at exit: {ran:?}");
+    assert!(ran.expect_success().contains(&format!("▲ {sentence}")), "at exit: {ran:?}");
     assert!(ran.stdout.matches(sentence).count() >= 2, "and in the log: {ran:?}");
 
     let shown = place.run(&["runs", "show"]);
@@ -160,12 +164,12 @@ fn decisions_of_a_reconcile_only_run_are_reported_everywhere() {
         "conflict: crates – definitional contradiction about crate: two sizes are named [flagged for a person]";
     let eviction = "eviction: wiki growers – removed, because orchard/growers.md is gone: its file is gone";
     for line in [sentence, decision, eviction] {
-        assert!(shown.done().contains(line), "{line}: {shown:?}");
+        assert!(shown.expect_success().contains(line), "{line}: {shown:?}");
     }
     let shown = place.run(&["runs", "show", "--ui", "json"]);
-    assert!(shown.done().contains("\"flagged\":[{\"artifact\":\"crates\""), "{shown:?}");
+    assert!(shown.expect_success().contains("\"flagged\":[{\"artifact\":\"crates\""), "{shown:?}");
 
-    let report = |format: &str| place.run(&["report", "--format", format]).done().to_owned();
+    let report = |format: &str| place.run(&["report", "--format", format]).expect_success().to_owned();
     let markdown = report("md");
     assert!(
         markdown.contains("### Decisions (3)") && markdown.contains("▲ flagged for a person: `crates`"),
@@ -191,13 +195,13 @@ fn decisions_of_a_reconcile_only_run_are_reported_everywhere() {
     assert_eq!(body["toolTranscripts"][0]["unitKey"], "reconcile");
     assert_eq!(body["ingestdeck"]["reconcile"]["state"], "succeeded");
     assert!(body["commitSha"].is_string() && body["diffSummary"]["deleted"] == 1, "{body}");
-    assert_eq!(place.run(&["report", "--format", "json", "--connection", "orchard"]).done(), json);
+    assert_eq!(place.run(&["report", "--format", "json", "--connection", "orchard"]).expect_success(), json);
 }
 
 /// A project where the reconcile step is all that there is to run.
-fn with_a_file_gone() -> Place {
-    let place = small();
-    contract(run(&place, &player(&place, LOOKS), &["--no-reconcile"]).done());
+fn with_a_file_gone() -> TestDir {
+    let place = two_unit_project();
+    parse_json_events(run(&place, &player(&place, LOOKS), &["--no-reconcile"]).expect_success());
     fs::remove_file(place.path("handbook/growers.md")).unwrap();
     git(&place, &["commit", "--quiet", "--all", "--message=Grow no more"]);
     place
@@ -210,8 +214,8 @@ fn parsed(lines: &str) -> Vec<serde_json::Value> {
 #[test]
 fn reconcile_only_run_is_exported_from_begin_to_end() {
     let place = with_a_file_gone();
-    run(&place, &player(&place, EVICTS), &[]).done();
-    let trace = parsed(place.run(&["runs", "export", "--format", "trace"]).done());
+    run(&place, &player(&place, EVICTS), &[]).expect_success();
+    let trace = parsed(place.run(&["runs", "export", "--format", "trace"]).expect_success());
     assert!(trace.iter().all(|event| event["connectionId"] == "orchard" && event["sourceKey"] == "docs"));
     let names: Vec<&str> = trace.iter().map(|event| event["event"].as_str().unwrap()).collect();
     assert_eq!((names[0], names[names.len() - 1]), ("ingest_started", "ingest_finished"), "{names:?}");
@@ -221,7 +225,7 @@ fn reconcile_only_run_is_exported_from_begin_to_end() {
     let finished = trace.iter().find(|event| event["event"] == "reconciliation_finished").unwrap();
     assert_eq!(finished["data"]["actionCount"], 1);
 
-    let flow = parsed(place.run(&["runs", "export", "--format", "memory-flow"]).done());
+    let flow = parsed(place.run(&["runs", "export", "--format", "memory-flow"]).expect_success());
     let replay = &flow[0]["replay"];
     assert_eq!((flow.len(), &replay["connectionId"], &replay["status"]), (1, &json!("orchard"), &json!("done")));
     assert_eq!((&replay["plannedWorkUnits"], &replay["errors"]), (&json!([]), &json!([])));
@@ -232,11 +236,11 @@ fn reconcile_only_run_is_exported_from_begin_to_end() {
     let saved = replay["events"].as_array().unwrap().iter().find(|event| event["type"] == "saved").unwrap();
     assert_eq!(saved["wikiCount"], 1, "the page that the step removed");
     let out = place.path("../tmp/replay.json");
-    place.run(&["runs", "export", "--format", "memory-flow", "--out", out.to_str().unwrap()]).done();
-    place.run(&["replay", out.to_str().unwrap()]).done();
+    place.run(&["runs", "export", "--format", "memory-flow", "--out", out.to_str().unwrap()]).expect_success();
+    place.run(&["replay", out.to_str().unwrap()]).expect_success();
 
     let report = place.run(&["report", "--format", "junit"]);
-    let junit = report.done();
+    let junit = report.expect_success();
     assert!(junit.contains(" tests=\"1\" failures=\"0\" errors=\"0\" skipped=\"0\" "), "{junit}");
     for (open, close) in [("<testsuite ", "</testsuite>"), ("<testcase name=\"reconcile\"", "</testcase>")] {
         assert_eq!((junit.matches(open).count(), junit.matches(close).count()), (1, 1), "{junit}");
@@ -248,7 +252,7 @@ fn reconcile_only_run_is_exported_from_begin_to_end() {
 fn reconcile_only_run_that_is_stopped_is_not_done() {
     for has_begun in [false, true] {
         let place = with_a_file_gone();
-        let hangs = place.player(&pass("\"hang\"")).display().to_string();
+        let hangs = place.scripted_claude(&pass("\"hang\"")).display().to_string();
         let args = ["run", "--ui", "lines", "--claude-bin", &hangs];
         let (state, ran) = if has_begun {
             let mut running = place.start(place.command(&args));
@@ -272,45 +276,51 @@ fn reconcile_only_run_that_is_stopped_is_not_done() {
 
         let shown = place.run(&["runs", "show"]);
         assert!(shown.stdout.contains(" · stopped after ") && shown.stdout.contains(&units), "{shown:?}");
-        let list = parsed(place.run(&["runs", "list", "--ui", "json"]).done());
+        let list = parsed(place.run(&["runs", "list", "--ui", "json"]).expect_success());
         assert_eq!(list[0]["index"]["outcome"], "stopped", "{list:?}");
-        let snapshots = parsed(place.run(&["report", "--format", "json"]).done());
+        let snapshots = parsed(place.run(&["report", "--format", "json"]).expect_success());
         let (snapshot, body) = (&snapshots[0], &snapshots[0]["body"]);
         assert_eq!((&snapshot["connectionId"], &body["evictionInputs"]), (&json!("orchard"), &json!(["growers.md"])));
         assert_eq!((&body["ingestdeck"]["outcome"], &body["commitSha"]), (&json!("error"), &json!(null)));
         assert_eq!((&body["ingestdeck"]["runOutcome"], &body["status"]), (&json!("stopped"), &json!(null)));
         assert_eq!(body["ingestdeck"]["reconcile"]["state"], state);
         let junit = place.run(&["report", "--format", "junit"]);
-        assert!(junit.done().contains(" tests=\"1\" failures=\"0\" errors=\"0\" skipped=\"1\" "), "{junit:?}");
-        let trace = parsed(place.run(&["runs", "export", "--format", "trace"]).done());
+        assert!(
+            junit.expect_success().contains(" tests=\"1\" failures=\"0\" errors=\"0\" skipped=\"1\" "),
+            "{junit:?}"
+        );
+        let trace = parsed(place.run(&["runs", "export", "--format", "trace"]).expect_success());
         assert_eq!(trace.last().unwrap()["data"]["outcome"], "stopped");
 
         let resumed = run(&place, &player(&place, EVICTS), &["--resume-run", "latest"]);
-        assert_eq!(summary(&contract(resumed.done()))["units"], json!({"succeeded": 1}));
+        assert_eq!(summary(&parse_json_events(resumed.expect_success()))["units"], json!({"succeeded": 1}));
         assert_eq!(wiki(&place), ["crates.md"]);
     }
 }
 
 #[test]
-fn without_history_what_was_made_of_files_that_are_gone_stays() {
-    let place = Place::new();
+fn without_history_artifacts_of_removed_files_are_kept() {
+    let place = TestDir::new();
     place.notes(&["one", "two"]);
-    let claude = place.player("[[part]]\nsteps = [{ say = \"read\" }]").display().to_string();
-    run(&place, &claude, &[]).done();
+    let claude = place.scripted_claude("[[part]]\nsteps = [{ say = \"read\" }]").display().to_string();
+    run(&place, &claude, &[]).expect_success();
     fs::remove_file(place.path("notes/two.md")).unwrap();
     let sentence = "1 file is gone: what was made of that stays, for only a git project has a pass";
-    assert!(place.run(&["plan"]).done().contains(sentence));
+    assert!(place.run(&["plan"]).expect_success().contains(sentence));
     let ran = run(&place, &claude, &[]);
-    assert!(ran.done().is_empty() && ran.stderr.contains(sentence) && ran.stderr.contains("nothing to do"), "{ran:?}");
+    assert!(
+        ran.expect_success().is_empty() && ran.stderr.contains(sentence) && ran.stderr.contains("nothing to do"),
+        "{ran:?}"
+    );
 }
 
 /// The units are saved, but the pass met a limit, failed, or was never begun.
 #[test]
-fn a_run_without_its_pass_is_resumed_with_it() {
+fn resume_runs_the_missing_reconcile_step() {
     let limit = "{ rate_limit = { status = \"rejected\", resets_in_s = 7200 } }, { api_error = { status = 429, error = \"rate_limit\", text = \"You've hit your session limit\", api_error = \"usage_limit_reached\" } },";
     let bad = "{ call = { tool = \"stage_diff\", with = { unitKeyA = 1 } } }, { say = \"Done.\" },";
     for (steps, code) in [(limit, 102), (bad, 100)] {
-        let place = small();
+        let place = two_unit_project();
         let settings = fs::read_to_string(place.path("ktx.yaml")).unwrap();
         place.write("ktx.yaml", settings + "ingest:\n  rateLimit:\n    maxWaitMs: 5000\n");
         git(&place, &["commit", "--quiet", "--all", "--message=Wait less"]);
@@ -321,41 +331,49 @@ fn a_run_without_its_pass_is_resumed_with_it() {
         let shown = place.run(&["runs", "show"]);
         assert!(shown.stdout.trim_end().lines().last().unwrap().contains("run --resume-run "), "{shown:?}");
         let plan = place.run(&["plan", "--resume-run", "latest"]);
-        assert!(plan.done().contains("2 patches were saved without a pass: it looks at that now"), "{plan:?}");
+        assert!(
+            plan.expect_success().contains("2 patches were saved without a pass: it looks at that now"),
+            "{plan:?}"
+        );
 
         let left_out = run(&place, &player(&place, LOOKS), &["--resume-run", "latest", "--no-reconcile"]);
-        assert!(left_out.done().is_empty() && left_out.stderr.contains("there is nothing to run"), "{left_out:?}");
+        assert!(
+            left_out.expect_success().is_empty() && left_out.stderr.contains("there is nothing to run"),
+            "{left_out:?}"
+        );
         let resumed = run(&place, &player(&place, LOOKS), &["--resume-run", "latest"]);
-        let lines = contract(resumed.done());
+        let lines = parse_json_events(resumed.expect_success());
         assert_eq!(summary(&lines)["units"], json!({"reused": 2, "succeeded": 1}), "{resumed:?}");
-        let told = told(&place, lines[0]["event"]["job"].as_str().unwrap());
+        let told = reconcile_tool_replies(&place, lines[0]["event"]["job"].as_str().unwrap());
         assert!(told.contains("## docs-growers (success)") && told.contains("wiki crates created"), "{told}");
         assert_eq!(subjects(&place).len(), commits, "it changed nothing");
         is_clean(&place);
-        let first = contract(&cut.stdout)[0]["run"].as_str().unwrap().to_owned();
+        let first = parse_json_events(&cut.stdout)[0]["run"].as_str().unwrap().to_owned();
         for run_id in ["latest", &first] {
             let again = run(&place, &player(&place, LOOKS), &["--resume-run", run_id]);
-            assert!(again.done().is_empty() && again.stderr.contains("there is nothing to run"), "{again:?}");
+            assert!(again.expect_success().is_empty() && again.stderr.contains("there is nothing to run"), "{again:?}");
         }
     }
 }
 
 #[test]
-fn a_pass_that_failed_is_among_what_failed() {
-    let place = small();
+fn failed_reconcile_step_is_listed_as_failed() {
+    let place = two_unit_project();
     let bad = "{ call = { tool = \"stage_diff\", with = { unitKeyA = 1 } } }, { say = \"Done.\" },";
     assert_eq!(run(&place, &player(&place, bad), &[]).code, Some(100));
-    let lines = contract(run(&place, &player(&place, LOOKS), &["--failed"]).done());
+    let lines = parse_json_events(run(&place, &player(&place, LOOKS), &["--failed"]).expect_success());
     assert_eq!(summary(&lines)["units"], json!({"succeeded": 1}));
-    assert!(told(&place, lines[0]["event"]["job"].as_str().unwrap()).contains("wiki growers created"));
+    assert!(
+        reconcile_tool_replies(&place, lines[0]["event"]["job"].as_str().unwrap()).contains("wiki growers created")
+    );
     let none = run(&place, &player(&place, LOOKS), &["--failed"]);
-    assert!(none.done().is_empty() && none.stderr.contains("no unit failed in run "), "{none:?}");
+    assert!(none.expect_success().is_empty() && none.stderr.contains("no unit failed in run "), "{none:?}");
     let plan = place.run(&["plan", "--failed"]);
-    assert!(plan.done().contains("no unit failed in run ") && !plan.stdout.contains("orchard +"), "{plan:?}");
+    assert!(plan.expect_success().contains("no unit failed in run ") && !plan.stdout.contains("orchard +"), "{plan:?}");
 }
 
 /// The agent of four units and a pass, after `mischief` in the project.
-fn after(place: &Place, mischief: &str) -> String {
+fn after(place: &TestDir, mischief: &str) -> String {
     let script = [parts()[..3].concat(), writes("docs-payments", "payments.md", "payments", "Pay."), pass(LOOKS)];
     let script = place.write("script.toml", script.concat()).display().to_string();
     let (exe, root) = (env!("CARGO_BIN_EXE_ingestdeck"), place.path("").display().to_string());
@@ -365,12 +383,12 @@ fn after(place: &Place, mischief: &str) -> String {
 
 /// The patch of the second unit vanishes.
 #[test]
-fn a_patch_that_is_gone_costs_its_unit_only() {
-    let place = orchard();
+fn missing_patch_fails_only_its_unit() {
+    let place = orchard_project();
     let thief = after(&place, "rm -f .ktx/ingest-patches/*/0001-docs-growers.patch");
     let ran = run(&place, &thief, &[]);
     assert_eq!(ran.code, Some(100), "{ran:?}");
-    let lines = contract(&ran.stdout);
+    let lines = parse_json_events(&ran.stdout);
     assert_eq!(summary(&lines)["units"], json!({"succeeded": 4, "failed": 1}), "{ran:?}");
     let failed = &summary(&lines)["failed"][0];
     let reason = failed["reason"].as_str().unwrap();
@@ -378,29 +396,29 @@ fn a_patch_that_is_gone_costs_its_unit_only() {
     assert_eq!(states(&lines, "docs-growers"), ["queued", "running", "succeeded", "lost"]);
     assert_eq!(wiki(&place), ["crates.md", "payments.md", "terms.md"], "the others are saved");
     is_clean(&place);
-    let lines = contract(run(&place, &after(&place, ":"), &["--failed"]).done());
+    let lines = parse_json_events(run(&place, &after(&place, ":"), &["--failed"]).expect_success());
     assert_eq!(summary(&lines)["units"], json!({"succeeded": 2}));
     assert_eq!(wiki(&place), ["crates.md", "growers.md", "payments.md", "terms.md"]);
 }
 
 /// The branch vanishes while the units run.
 #[test]
-fn patches_that_cannot_be_put_together_are_neither_looked_at_nor_saved() {
-    let place = orchard();
+fn failed_integration_is_neither_reconciled_nor_saved() {
+    let place = orchard_project();
     let thief = after(&place, "[ -e .git/kept ] || mv .git/refs/heads/main .git/kept");
     let broken = run(&place, &thief, &[]);
     fs::rename(place.path(".git/kept"), place.path(".git/refs/heads/main")).unwrap();
     assert_eq!(broken.code, Some(100), "{broken:?}");
-    let lines = contract(&broken.stdout);
+    let lines = parse_json_events(&broken.stdout);
     assert_eq!(summary(&lines)["units"], json!({"succeeded": 4}), "no pass over what is not there: {broken:?}");
     assert!(summary(&lines)["not_saved"].as_str().unwrap().contains("git rev-parse failed"), "{broken:?}");
     assert_eq!((subjects(&place).len(), wiki(&place).len()), (1, 0), "nothing is half applied");
     is_clean(&place);
     let plan = place.run(&["plan", "--ui", "json"]);
-    assert_eq!(plan.done().matches("what it wrote last time was not saved").count(), 4, "{plan:?}");
+    assert_eq!(plan.expect_success().matches("what it wrote last time was not saved").count(), 4, "{plan:?}");
 
     let resumed = run(&place, &after(&place, ":"), &["--resume-run", "latest"]);
-    let lines = contract(resumed.done());
+    let lines = parse_json_events(resumed.expect_success());
     assert_eq!(summary(&lines)["units"], json!({"reused": 4, "succeeded": 1}), "{resumed:?}");
     assert_eq!(wiki(&place), ["crates.md", "growers.md", "payments.md", "terms.md"]);
     is_clean(&place);
@@ -409,33 +427,33 @@ fn patches_that_cannot_be_put_together_are_neither_looked_at_nor_saved() {
 /// The reconcile step ends well without a decision; the next plan names the file again, and a decision settles it.
 #[test]
 fn undecided_eviction_stays_open_for_the_next_run() {
-    let place = small();
-    run(&place, &player(&place, LOOKS), &["--no-reconcile"]).done();
+    let place = two_unit_project();
+    run(&place, &player(&place, LOOKS), &["--no-reconcile"]).expect_success();
     fs::remove_file(place.path("handbook/growers.md")).unwrap();
     git(&place, &["commit", "--quiet", "--all", "--message=Grow no more"]);
     let looks = "{ call = { tool = \"eviction_list\" } }, { say = \"It may stay.\" },";
     let ran = run(&place, &player(&place, looks), &[]);
     let sentence = "reconcile left 1 gone file open, without a decision on each page and source (orchard/growers.md: wiki \
                     growers); the next run asks again";
-    assert!(ran.done().contains(sentence), "{ran:?}");
-    assert!(place.run(&["report", "--format", "md"]).done().contains("(orchard/growers.md: wiki growers)"));
+    assert!(ran.expect_success().contains(sentence), "{ran:?}");
+    assert!(place.run(&["report", "--format", "md"]).expect_success().contains("(orchard/growers.md: wiki growers)"));
     assert_eq!(wiki(&place), ["crates.md", "growers.md"]);
     let plan = place.run(&["plan"]);
-    assert!(plan.done().contains("gone: growers.md (it supports wiki growers)"), "{plan:?}");
+    assert!(plan.expect_success().contains("gone: growers.md (it supports wiki growers)"), "{plan:?}");
     let nonsense = r#"
   { call = { tool = "emit_eviction_decision", with = { rawPath = "orchard/growers.md", artifactKind = "wiki", artifactKey = "nonsense", action = "removed", reason = "gone" } } },
   { say = "Done." },"#;
     let ran = run(&place, &player(&place, nonsense), &[]);
-    assert!(ran.done().contains(sentence), "{ran:?}");
-    run(&place, &player(&place, EVICTS), &[]).done();
+    assert!(ran.expect_success().contains(sentence), "{ran:?}");
+    run(&place, &player(&place, EVICTS), &[]).expect_success();
     assert_eq!(wiki(&place), ["crates.md"]);
-    assert!(!place.run(&["plan"]).done().contains("gone"), "it is not asked about again");
+    assert!(!place.run(&["plan"]).expect_success().contains("gone"), "it is not asked about again");
 }
 
 /// The interrupt comes while the last unit is at work; that one may end, and nothing is begun after it.
 #[test]
-fn a_run_that_is_drained_before_its_pass_is_not_done() {
-    let place = small();
+fn run_drained_before_reconcile_is_incomplete() {
+    let place = two_unit_project();
     nix::unistd::mkfifo(&place.path(".git/gate"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     let script = place.write("script.toml", [parts()[..2].concat(), pass(LOOKS)].concat()).display().to_string();
     let (exe, root) = (env!("CARGO_BIN_EXE_ingestdeck"), place.path("").display().to_string());
@@ -455,5 +473,9 @@ fn a_run_that_is_drained_before_its_pass_is_not_done() {
     assert_eq!(wiki(&place), ["crates.md", "growers.md"], "what the units wrote is saved");
     is_clean(&place);
     let resumed = run(&place, &player(&place, LOOKS), &["--resume-run", "latest"]);
-    assert_eq!(summary(&contract(resumed.done()))["units"], json!({"reused": 2, "succeeded": 1}), "{resumed:?}");
+    assert_eq!(
+        summary(&parse_json_events(resumed.expect_success()))["units"],
+        json!({"reused": 2, "succeeded": 1}),
+        "{resumed:?}"
+    );
 }

@@ -4,7 +4,7 @@ use std::{fs, path::Path, process::Stdio};
 
 use nix::sys::signal::Signal;
 
-use super::place::{Place, Ran, contract};
+use super::test_dir::{CommandOutput, TestDir, parse_json_events};
 
 fn fixtures(folder: &str) -> Vec<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures").join(folder);
@@ -21,40 +21,40 @@ fn fixtures(folder: &str) -> Vec<String> {
 
 #[test]
 fn every_capture_is_replayed() {
-    let place = Place::new();
+    let place = TestDir::new();
     for file in fixtures("").into_iter().chain(fixtures("versions")) {
         let json = place.run(&["replay", &file, "--ui", "json"]);
         if file.ends_with(".json") {
-            assert!(json.refused(2).contains("no line of it belongs to a transcript"), "{json:?}");
+            assert!(json.expect_refusal(2).contains("no line of it belongs to a transcript"), "{json:?}");
             continue;
         }
         assert_eq!(json.stderr, "", "{file}");
-        let lines = contract(json.done());
+        let lines = parse_json_events(json.expect_success());
         // One capture is of a process that said nothing.
         if file.ends_with(".jsonl") && fs::metadata(&file).unwrap().len() > 0 {
             assert!(lines.iter().any(|line| line["event"]["type"] == "completed"), "{file} completes nothing");
         }
         let plain = place.run(&["replay", &file]);
-        assert!(!plain.done().chars().any(|c| c.is_control() && c != '\n'), "{file} reaches the terminal");
+        assert!(!plain.expect_success().chars().any(|c| c.is_control() && c != '\n'), "{file} reaches the terminal");
         assert_eq!(plain.stderr, "", "{file}");
     }
 }
 
 #[test]
 fn stdin_is_replayed_like_a_file() {
-    let place = Place::new();
+    let place = TestDir::new();
     let file = fixtures("").into_iter().find(|file| file.ends_with("/success_tools.jsonl")).unwrap();
     let mut command = place.command(&["replay", "-", "--ui", "json"]);
     command.stdin(fs::File::open(&file).unwrap());
-    assert_eq!(place.ran(command).done(), place.run(&["replay", &file, "--ui", "json"]).done());
+    assert_eq!(place.ran(command).expect_success(), place.run(&["replay", &file, "--ui", "json"]).expect_success());
     let mut piped = place.command(&["replay", "-"]);
     piped.stdin(Stdio::null());
-    assert_eq!(place.ran(piped).done(), "stdin · nothing is recorded in it\n");
+    assert_eq!(place.ran(piped).expect_success(), "stdin · nothing is recorded in it\n");
 }
 
 #[test]
-fn what_cannot_be_replayed() {
-    let place = Place::new();
+fn unsupported_files_are_refused() {
+    let place = TestDir::new();
     place.write("binary", [0_u8, 159, 146, 150, 0, 1, 2, 3].repeat(500));
     place.write("empty", "");
     place.write("newer", "{\"tape\":2,\"program\":\"ingestdeck 9\",\"run\":\"x\",\"started_at\":\"tomorrow\"}\n");
@@ -68,38 +68,38 @@ fn what_cannot_be_replayed() {
         ("missing", 4, "there is no file missing, and no run matches \"missing\""),
         ("latest", 4, "no run is recorded in this project yet"),
     ] {
-        let ran: Ran = replay(what);
-        let said = ran.refused(code);
+        let ran: CommandOutput = replay(what);
+        let said = ran.expect_refusal(code);
         assert!(said.contains(sentence), "{what}: {said}");
     }
-    assert_eq!(replay("empty").done(), "empty · nothing is recorded in it\n");
+    assert_eq!(replay("empty").expect_success(), "empty · nothing is recorded in it\n");
     assert_eq!(
-        place.run(&["replay", "empty", "--paused"]).refused(2),
+        place.run(&["replay", "empty", "--paused"]).expect_refusal(2),
         "--paused needs the screen; add --ui tui, or leave it out"
     );
-    assert!(place.run(&["replay", "empty", "--speed", "0"]).refused(2).starts_with("--speed 0 is no pace"));
+    assert!(place.run(&["replay", "empty", "--speed", "0"]).expect_refusal(2).starts_with("--speed 0 is no pace"));
 }
 
 #[test]
-fn no_runs_are_no_error() {
-    let place = Place::new();
+fn empty_run_list_is_not_an_error() {
+    let place = TestDir::new();
     for command in ["list", "reindex", "prune"] {
-        assert_eq!(place.run(&["runs", command]).done(), "no runs yet; `ingestdeck run` records one\n");
+        assert_eq!(place.run(&["runs", command]).expect_success(), "no runs yet; `ingestdeck run` records one\n");
     }
-    assert_eq!(place.run(&["runs", "list", "--ui", "json"]).done(), "");
-    assert!(place.run(&["runs", "show"]).refused(4).contains("start one with `ingestdeck run`"));
+    assert_eq!(place.run(&["runs", "list", "--ui", "json"]).expect_success(), "");
+    assert!(place.run(&["runs", "show"]).expect_refusal(4).contains("start one with `ingestdeck run`"));
     assert!(!place.path(".ktx").exists(), "looking leaves nothing behind");
     place.notes(&["one"]);
     for command in [&["list"][..], &["list", "--ui", "json"], &["reindex"], &["prune"]] {
-        place.run(&[&["runs"], command].concat()).done();
+        place.run(&[&["runs"], command].concat()).expect_success();
         assert!(!place.path(".ktx").exists(), "{command:?} in a project leaves nothing behind");
     }
 }
 
 /// Runs whose ids share their ends, as tapes that hold nothing but a header.
 #[test]
-fn an_id_that_is_not_enough() {
-    let place = Place::new();
+fn ambiguous_run_id_is_refused() {
+    let place = TestDir::new();
     let ids = ["01a20141-a13e-713f-b820-144f51fc451a", "01a20142-a13e-713f-b820-144f51fc451a"];
     for id in ids {
         place.write(
@@ -111,33 +111,33 @@ fn an_id_that_is_not_enough() {
     }
     for words in [["runs", "show", "fc451a"], ["replay", "fc451a", "--ui=json"]] {
         let ran = place.run(&words);
-        let said = ran.refused(2);
+        let said = ran.expect_refusal(2);
         assert!(said.contains("fc451a") && ids.iter().all(|id| said.contains(&id[..8])), "{said}");
     }
-    assert!(place.run(&["runs", "show", "01a20142"]).done().starts_with(&format!("run {}", ids[1])));
+    assert!(place.run(&["runs", "show", "01a20142"]).expect_success().starts_with(&format!("run {}", ids[1])));
     let ran = place.run(&["runs", "show", "ffffff"]);
-    assert_eq!(ran.refused(4), "no run matches \"ffffff\"; `ingestdeck runs list` shows the recorded runs");
+    assert_eq!(ran.expect_refusal(4), "no run matches \"ffffff\"; `ingestdeck runs list` shows the recorded runs");
 }
 
 #[test]
-fn a_session_outside_of_a_project_is_found_again() {
-    let place = Place::new();
+fn session_outside_a_project_is_listed() {
+    let place = TestDir::new();
     let claude = place.claude(
         r#"echo '{"type":"result","subtype":"success","is_error":false,"result":"hi","session_id":"71e0375d-663a-410d-af87-d38db70b0683"}'"#,
     );
     let ran = place.run(&["session", "--claude-bin", claude.to_str().unwrap(), "--", "hello"]);
-    ran.done();
+    ran.expect_success();
     assert!(!place.path(".ktx").exists(), "there is no project here: {ran:?}");
-    assert!(place.run(&["runs", "list"]).done().contains("1 succeeded"));
-    assert!(place.run(&["replay", "latest"]).done().contains("completed: hi"));
+    assert!(place.run(&["runs", "list"]).expect_success().contains("1 succeeded"));
+    assert!(place.run(&["replay", "latest"]).expect_success().contains("completed: hi"));
     let ran = place.run(&["runs", "list", "--project-dir", "no-such"]);
-    assert!(ran.refused(2).contains("no-such is no directory"), "{ran:?}");
+    assert!(ran.expect_refusal(2).contains("no-such is no directory"), "{ran:?}");
 }
 
 /// The agent answers an interrupt in the words of a person's refusal, and says no more.
 #[test]
-fn the_first_interrupt_stops_a_session_and_its_record_says_so() {
-    let place = Place::new();
+fn first_sigint_stops_the_session_and_is_recorded() {
+    let place = TestDir::new();
     let init = r#"{"type":"system","subtype":"init","session_id":"s1","model":"m","tools":[],"mcp_servers":[]}"#;
     let call = r#"{"type":"assistant","session_id":"s1","message":{"id":"m1","role":"assistant","model":"m","content":[{"type":"tool_use","id":"t1","name":"Bash","input":{"command":"sleep 9"}}]}}"#;
     let refused = r#"{"type":"user","session_id":"s1","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"t1","is_error":true,"content":"The user does not want to proceed"}]}}"#;

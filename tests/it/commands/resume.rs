@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use super::place::{Place, Ran, contract};
+use super::test_dir::{CommandOutput, TestDir, parse_json_events};
 use crate::support::git::git;
 
 /// Writes one page and is done; the page of the unit `docs-x` is `x`.
@@ -30,25 +30,25 @@ fn part(unit: &str, steps: &str) -> String {
 }
 
 /// Three units, where the scripts of `claude` are played.
-fn place() -> Place {
-    let place = Place::new();
+fn place() -> TestDir {
+    let place = TestDir::new();
     place.notes(&["one", "two", "three"]);
     place
 }
 
-fn claude(place: &Place, parts: &[String]) -> String {
+fn claude(place: &TestDir, parts: &[String]) -> String {
     place
-        .player(&format!("[usd_per_million]\ninput = 1000.0\noutput = 1000.0\n{}", parts.concat()))
+        .scripted_claude(&format!("[usd_per_million]\ninput = 1000.0\noutput = 1000.0\n{}", parts.concat()))
         .display()
         .to_string()
 }
 
-fn run(place: &Place, claude: &str, more: &[&str]) -> Ran {
+fn run(place: &TestDir, claude: &str, more: &[&str]) -> CommandOutput {
     place.run(&[&["run", "--ui", "json", "--claude-bin", claude], more].concat())
 }
 
 /// A run that is killed while `docs-three` waits for ever; `docs-one` has succeeded by then.
-fn killed(place: &Place) {
+fn killed(place: &TestDir) {
     let claude = claude(place, &[writes("docs-one"), part("docs-*", "{ say = \"now\" }, \"hang\"")]);
     let mut running = place.start(place.command(&["run", "--ui", "lines", "--claude-bin", &claude]));
     running.wait_for("stdout", "docs-one#1               ✓ succeeded");
@@ -56,7 +56,7 @@ fn killed(place: &Place) {
     running.signal(Signal::SIGKILL);
     assert_eq!(running.end().code, None);
     #[cfg(target_os = "linux")]
-    place.wait_until_nobody_is_left();
+    place.wait_until_no_process_left();
 }
 
 /// States of each unit in order of time, by key.
@@ -70,7 +70,7 @@ fn summary(lines: &[Value]) -> &Value {
 }
 
 /// Tapes, oldest first.
-fn tapes(place: &Place) -> Vec<PathBuf> {
+fn tapes(place: &TestDir) -> Vec<PathBuf> {
     let runs = fs::read_dir(place.path(".ktx/ingestdeck/runs")).unwrap();
     let mut tapes: Vec<PathBuf> = runs.map(|run| run.unwrap().path().join("tape.jsonl")).collect();
     tapes.sort();
@@ -83,22 +83,22 @@ fn notes(tape: &PathBuf, kind: &str) -> Vec<Value> {
     entries.filter(|entry| entry["note"]["kind"] == kind).collect()
 }
 
-fn whys(place: &Place, more: &[&str]) -> Vec<(String, String)> {
+fn run_reasons(place: &TestDir, more: &[&str]) -> Vec<(String, String)> {
     let plan = place.run(&[&["plan", "--ui", "json"], more].concat());
-    let units = plan.done().lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let units = plan.expect_success().lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let text = |unit: &Value, name: &str| unit[name].as_str().unwrap().to_owned();
     units.map(|unit| (text(&unit, "unit"), text(&unit, "why"))).collect()
 }
 
 #[test]
-fn a_killed_run_goes_on_where_it_was() {
+fn killed_run_is_resumed() {
     let place = place();
     killed(&place);
     let first = &tapes(&place)[0];
     let run_id = first.parent().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
     let short = &run_id[run_id.len() - 6..];
     assert_eq!(
-        whys(&place, &["--resume-run", "latest"]),
+        run_reasons(&place, &["--resume-run", "latest"]),
         [
             ("docs-one".to_owned(), format!("succeeded in run {short} with the same content")),
             ("docs-three".to_owned(), format!("was cut off in run {short}")),
@@ -106,11 +106,11 @@ fn a_killed_run_goes_on_where_it_was() {
         ]
     );
     let table = place.run(&["plan", "--resume-run", &run_id]);
-    assert!(table.done().contains("3 units planned, 1 of them reused"), "{table:?}");
+    assert!(table.expect_success().contains("3 units planned, 1 of them reused"), "{table:?}");
 
     let good = claude(&place, &["one", "two", "three"].map(|name| writes(&format!("docs-{name}"))));
     let ran = run(&place, &good, &["--resume-run", short]);
-    let lines = contract(ran.done());
+    let lines = parse_json_events(ran.expect_success());
     assert_eq!(summary(&lines)["units"], json!({"succeeded": 2, "reused": 1}));
     assert_eq!(lines[0]["event"]["continues"], run_id.as_str());
     assert_eq!(states(&lines, "docs-one"), ["reused"], "it is never shown as run here");
@@ -133,20 +133,20 @@ fn a_killed_run_goes_on_where_it_was() {
     assert_eq!(notes(second, "run_ended")[0]["note"]["reused"], 1);
 
     // Whoever replays it sees the same, and the list says it.
-    assert_eq!(place.run(&["replay", "latest", "--ui", "json"]).done(), ran.stdout);
+    assert_eq!(place.run(&["replay", "latest", "--ui", "json"]).expect_success(), ran.stdout);
     let shown = place.run(&["runs", "show"]);
-    assert!(shown.done().contains("3 units: 1 reused, 2 succeeded"), "{shown:?}");
+    assert!(shown.expect_success().contains("3 units: 1 reused, 2 succeeded"), "{shown:?}");
     assert!(!shown.stdout.contains("--resume-run"), "nothing is left: {shown:?}");
     let listed = place.run(&["runs", "list"]);
-    assert!(listed.done().contains("2 succeeded  1 reused"), "{listed:?}");
+    assert!(listed.expect_success().contains("2 succeeded  1 reused"), "{listed:?}");
 
     // A run that took something over can be taken over itself.
     let again = run(&place, &good, &["--resume-run", "latest"]);
-    assert_eq!((again.done(), tapes(&place).len()), ("", 2), "no run for nothing");
+    assert_eq!((again.expect_success(), tapes(&place).len()), ("", 2), "no run for nothing");
     assert!(again.stderr.contains("stand: there is nothing to run"), "{again:?}");
     place.write("notes/two.md", "# two, revised\n");
     let again = run(&place, &good, &["--resume-run", "latest"]);
-    let lines = contract(again.done());
+    let lines = parse_json_events(again.expect_success());
     assert_eq!(summary(&lines)["units"], json!({"succeeded": 1, "reused": 2}));
     let why =
         lines.iter().find(|line| line["unit"] == "docs-one").unwrap()["event"]["reason"].as_str().unwrap().to_owned();
@@ -156,13 +156,13 @@ fn a_killed_run_goes_on_where_it_was() {
 }
 
 #[test]
-fn what_a_unit_is_made_of_decides_and_the_plan_says_why() {
+fn unit_content_decides_reuse_and_plan_gives_reason() {
     let place = place();
     let good = claude(&place, &["one", "two", "three"].map(|name| writes(&format!("docs-{name}"))));
-    contract(run(&place, &good, &["--only", "docs-one", "--model", "opus"]).done());
+    parse_json_events(run(&place, &good, &["--only", "docs-one", "--model", "opus"]).expect_success());
     let why = |model: &str| {
         let ran = run(&place, &good, &["--resume-run", "latest", "--model", model]);
-        let lines = contract(ran.done());
+        let lines = parse_json_events(ran.expect_success());
         lines.iter().find(|line| line["unit"] == "docs-one").unwrap()["event"]["reason"].as_str().unwrap().to_owned()
     };
     assert!(why("haiku").ends_with("but its model changed from opus to haiku"));
@@ -171,47 +171,48 @@ fn what_a_unit_is_made_of_decides_and_the_plan_says_why() {
     assert!(content["key"].as_str().unwrap().len() == 64 && content["model"] == "haiku", "{content}");
     // Nobody asked for the others.
     let plan = place.run(&["plan", "--resume-run", "latest"]);
-    assert!(plan.done().contains("1 unit planned") && !plan.stderr.contains("left out"), "{plan:?}");
+    assert!(plan.expect_success().contains("1 unit planned") && !plan.stderr.contains("left out"), "{plan:?}");
     // Nor for a unit that came later, where everything was asked for.
     place.write("notes/four.md", "# four\n");
     let other = run(&place, &good, &["--resume-run", "latest", "--only", "docs-two"]);
-    assert!(other.refused(4).contains("no unit matches `docs-two`; the units are docs-one"), "{other:?}");
+    assert!(other.expect_refusal(4).contains("no unit matches `docs-two`; the units are docs-one"), "{other:?}");
     fs::remove_file(place.path("notes/one.md")).unwrap();
     let gone = run(&place, &good, &["--resume-run", "latest"]);
-    assert!(gone.refused(4).contains("is left in the plan"), "{gone:?}");
+    assert!(gone.expect_refusal(4).contains("is left in the plan"), "{gone:?}");
 }
 
 #[test]
-fn only_what_failed_runs_again() {
+fn only_failed_units_run_again() {
     let place = place();
     let bad = part("docs-t*", "{ call = { tool = \"wiki_list_tags\", with = { path = 1 } } }, { say = \"tried\" }");
     let ran = run(&place, &claude(&place, &[writes("docs-one"), bad]), &[]);
     assert_eq!(ran.code, Some(100), "{ran:?}");
-    let whys = whys(&place, &["--failed"]);
+    let whys = run_reasons(&place, &["--failed"]);
     assert_eq!(whys.iter().map(|(unit, _)| unit.as_str()).collect::<Vec<_>>(), ["docs-three", "docs-two"]);
     assert!(whys[0].1.starts_with("failed in run ") && whys[0].1.ends_with("during WorkUnit docs-three"), "{whys:?}");
 
     let good = claude(&place, &["one", "two", "three"].map(|name| writes(&format!("docs-{name}"))));
-    let lines = contract(run(&place, &good, &["--failed", "--only", "*-two"]).done());
+    let lines = parse_json_events(run(&place, &good, &["--failed", "--only", "*-two"]).expect_success());
     assert_eq!(summary(&lines)["units"], json!({"succeeded": 1}));
     let none = run(&place, &good, &["--failed"]);
-    assert!(none.done().is_empty() && none.stderr.contains("no unit failed in run "), "{none:?}");
+    assert!(none.expect_success().is_empty() && none.stderr.contains("no unit failed in run "), "{none:?}");
     let first = tapes(&place)[0].parent().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
-    let lines = contract(run(&place, &good, &[&format!("--failed={first}"), "--only", "*-three"]).done());
+    let lines =
+        parse_json_events(run(&place, &good, &[&format!("--failed={first}"), "--only", "*-three"]).expect_success());
     assert_eq!(summary(&lines)["units"], json!({"succeeded": 1}));
     let both = run(&place, &good, &["--failed", "--resume-run", "latest"]);
     assert_eq!(both.code, Some(2), "{both:?}");
 }
 
 /// The first run that is limited in its middle, with these flags; and the run that its own words name then.
-fn limited_and_resumed(place: &Place, more: &[&str]) -> Vec<Value> {
+fn limited_and_resumed(place: &TestDir, more: &[&str]) -> Vec<Value> {
     let settings = fs::read_to_string(place.path("ktx.yaml")).unwrap();
     place.write("ktx.yaml", settings + "ingest:\n  rateLimit:\n    maxWaitMs: 5000\n");
     let limited = run(place, &claude(place, &[writes("docs-one"), SPENT.to_owned()]), more);
     assert_eq!(limited.code, Some(102), "{limited:?}");
-    let run_id = contract(&limited.stdout)[0]["run"].as_str().unwrap().to_owned();
+    let run_id = parse_json_events(&limited.stdout)[0]["run"].as_str().unwrap().to_owned();
     let good = claude(place, &["one", "two", "three"].map(|name| writes(&format!("docs-{name}"))));
-    contract(run(place, &good, &["--resume-run", &run_id]).done())
+    parse_json_events(run(place, &good, &["--resume-run", &run_id]).expect_success())
 }
 
 const SPENT: &str = r#"
@@ -224,10 +225,10 @@ steps = [
 "#;
 
 #[test]
-fn a_run_of_units_that_had_not_changed_can_be_gone_on_with() {
+fn run_of_unchanged_units_can_be_resumed() {
     let place = place();
     let good = claude(&place, &["one", "two", "three"].map(|name| writes(&format!("docs-{name}"))));
-    contract(run(&place, &good, &[]).done());
+    parse_json_events(run(&place, &good, &[]).expect_success());
     let lines = limited_and_resumed(&place, &["--full"]);
     assert_eq!(summary(&lines)["units"], json!({"succeeded": 2, "reused": 1}));
     let last = tapes(&place).pop().unwrap();
@@ -237,12 +238,12 @@ fn a_run_of_units_that_had_not_changed_can_be_gone_on_with() {
     let bad = claude(&place, &[BAD.to_owned()]);
     assert_eq!(run(&place, &bad, &["--only", "docs-two"]).code, Some(100));
     let good = claude(&place, &["one", "two", "three"].map(|name| writes(&format!("docs-{name}"))));
-    let lines = contract(run(&place, &good, &["--failed"]).done());
+    let lines = parse_json_events(run(&place, &good, &["--failed"]).expect_success());
     assert_eq!(summary(&lines)["units"], json!({"succeeded": 1}));
 }
 
 #[test]
-fn a_record_that_does_not_say_what_it_was_asked_for_is_gone_on_with_by_what_is_asked_now() {
+fn resume_without_recorded_args_uses_current_args() {
     let place = place();
     let bad = claude(&place, &[writes("docs-one"), BAD.to_owned()]);
     assert_eq!(run(&place, &bad, &[]).code, Some(100));
@@ -251,7 +252,7 @@ fn a_record_that_does_not_say_what_it_was_asked_for_is_gone_on_with_by_what_is_a
     let older = text.replace(r#","selection":{}"#, "");
     assert_ne!(older, text);
     fs::write(tape, older).unwrap();
-    let keys = |more: &[&str]| whys(&place, more).into_iter().map(|(key, _)| key).collect::<Vec<_>>();
+    let keys = |more: &[&str]| run_reasons(&place, more).into_iter().map(|(key, _)| key).collect::<Vec<_>>();
     assert_eq!(keys(&["--failed", "--only", "docs-two"]), ["docs-two"]);
     assert_eq!(keys(&["--resume-run", "latest"]).len(), 3);
 }
@@ -263,31 +264,31 @@ steps = [{ call = { tool = "wiki_list_tags", with = { path = 1 } } }, { say = "t
 "#;
 
 #[test]
-fn what_failed_is_told_by_the_record_and_not_by_the_plan() {
+fn failed_units_are_read_from_the_tape_not_the_plan() {
     let place = place();
     let good = claude(&place, &["one", "two", "three"].map(|name| writes(&format!("docs-{name}"))));
-    contract(run(&place, &good, &[]).done());
+    parse_json_events(run(&place, &good, &[]).expect_success());
     let bad = claude(&place, &[writes("docs-one"), BAD.to_owned()]);
     assert_eq!(run(&place, &bad, &["--full"]).code, Some(100));
-    let keys: Vec<String> = whys(&place, &["--failed"]).into_iter().map(|(key, _)| key).collect();
+    let keys: Vec<String> = run_reasons(&place, &["--failed"]).into_iter().map(|(key, _)| key).collect();
     assert_eq!(keys, ["docs-three", "docs-two"]);
     let other = run(&place, &bad, &["--failed", "--only", "docs-one"]);
-    assert!(other.refused(4).contains("those that failed are docs-three, docs-two"), "{other:?}");
+    assert!(other.expect_refusal(4).contains("those that failed are docs-three, docs-two"), "{other:?}");
     let good = claude(&place, &["one", "two", "three"].map(|name| writes(&format!("docs-{name}"))));
-    let lines = contract(run(&place, &good, &["--failed"]).done());
+    let lines = parse_json_events(run(&place, &good, &["--failed"]).expect_success());
     assert_eq!(summary(&lines)["units"], json!({"succeeded": 2}));
     let none = run(&place, &good, &["--failed"]);
-    assert!(none.done().is_empty() && none.stderr.contains("no unit failed in run "), "{none:?}");
+    assert!(none.expect_success().is_empty() && none.stderr.contains("no unit failed in run "), "{none:?}");
     // Everything that failed is gone: that is not the same.
     let bad = claude(&place, &[writes("docs-one"), BAD.to_owned()]);
     assert_eq!(run(&place, &bad, &["--full"]).code, Some(100));
     fs::remove_file(place.path("notes/two.md")).unwrap();
     fs::remove_file(place.path("notes/three.md")).unwrap();
-    assert!(run(&place, &bad, &["--failed"]).refused(4).contains("is left in the plan"));
+    assert!(run(&place, &bad, &["--failed"]).expect_refusal(4).contains("is left in the plan"));
 }
 
 #[test]
-fn a_plain_session_that_is_alive_is_in_nobodys_way() {
+fn running_session_does_not_block_resume() {
     let place = place();
     let bad = claude(&place, &[writes("docs-one"), BAD.to_owned()]);
     assert_eq!(run(&place, &bad, &[]).code, Some(100));
@@ -303,13 +304,13 @@ fn a_plain_session_that_is_alive_is_in_nobodys_way() {
     ]));
     chat.wait_for("stdout", "started");
     let plan = place.run(&["plan", "--failed", "--ui", "json"]);
-    assert_eq!(plan.done().lines().count(), 2, "{plan:?}");
+    assert_eq!(plan.expect_success().lines().count(), 2, "{plan:?}");
     chat.signal(Signal::SIGKILL);
     chat.end();
 }
 
 #[test]
-fn what_another_run_saved_already_is_not_put_on_the_branch_again() {
+fn patches_saved_by_another_run_are_not_saved_again() {
     let place = place();
     git(&place.path(""), &["init", "--quiet", "--initial-branch=main"]);
     git(&place.path(""), &["add", "--all"]);
@@ -318,7 +319,7 @@ fn what_another_run_saved_already_is_not_put_on_the_branch_again() {
     let first = tapes(&place)[0].parent().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
     let good = claude(&place, &["one", "two", "three"].map(|name| writes(&format!("docs-{name}"))));
     let again = run(&place, &good, &["--resume-run", &first, "--no-reconcile"]);
-    contract(again.done());
+    parse_json_events(again.expect_success());
     assert!(place.path("wiki/global/one.md").is_file());
     // Somebody does not want the page after all.
     git(&place.path(""), &["rm", "--quiet", "wiki/global/one.md"]);
@@ -326,16 +327,16 @@ fn what_another_run_saved_already_is_not_put_on_the_branch_again() {
     let refused = run(&place, &good, &["--resume-run", &first]);
     let later = tapes(&place)[1].parent().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
     let later = &later[later.len() - 6..];
-    assert!(refused.refused(2).contains(&format!("resume that: `--resume-run {later}`")), "{refused:?}");
+    assert!(refused.expect_refusal(2).contains(&format!("resume that: `--resume-run {later}`")), "{refused:?}");
     assert!(!place.path("wiki/global/one.md").exists());
     let done = run(&place, &good, &["--resume-run", later]);
-    assert!(done.done().is_empty() && done.stderr.contains("stand: there is nothing to run"), "{done:?}");
+    assert!(done.expect_success().is_empty() && done.stderr.contains("stand: there is nothing to run"), "{done:?}");
     let told = "docs-one (wiki/global/one.md is gone since)";
     assert!(done.stderr.contains(told), "the patch of the first run was put on the branch by the second: {done:?}");
 }
 
 #[test]
-fn a_run_that_meets_a_limit_names_the_way_on() {
+fn limited_run_prints_the_resume_command() {
     let place = place();
     let settings = fs::read_to_string(place.path("ktx.yaml")).unwrap();
     place.write("ktx.yaml", settings + "ingest:\n  rateLimit:\n    maxWaitMs: 5000\n");
@@ -345,64 +346,76 @@ fn a_run_that_meets_a_limit_names_the_way_on() {
     );
     let limited = run(&place, &claude(&place, &[writes("docs-one"), spent]), &[]);
     assert_eq!(limited.code, Some(102), "{limited:?}");
-    let run_id = contract(&limited.stdout)[0]["run"].as_str().unwrap().to_owned();
+    let run_id = parse_json_events(&limited.stdout)[0]["run"].as_str().unwrap().to_owned();
     let way = format!("ingestdeck run --resume-run {}", &run_id[run_id.len() - 6..]);
     assert!(limited.stderr.contains(&way), "{limited:?}");
     let shown = place.run(&["runs", "show"]);
-    assert!(shown.done().trim_end().ends_with(&way), "{shown:?}");
+    assert!(shown.expect_success().trim_end().ends_with(&way), "{shown:?}");
 
     let good = claude(&place, &["one", "two", "three"].map(|name| writes(&format!("docs-{name}"))));
     let words: Vec<&str> = way.split(' ').skip(2).collect();
-    let lines = contract(run(&place, &good, &words).done());
+    let lines = parse_json_events(run(&place, &good, &words).expect_success());
     assert_eq!(summary(&lines)["units"], json!({"succeeded": 2, "reused": 1}));
 }
 
 #[test]
-fn a_run_that_still_lives_cannot_be_taken_over() {
+fn running_run_cannot_be_resumed() {
     let place = place();
     let claude = claude(&place, &[part("docs-*", "{ say = \"now\" }, \"hang\"")]);
     let mut running = place.start(place.command(&["run", "--ui", "lines", "--claude-bin", &claude]));
     running.wait_for("stdout", "docs-one#1               ● session");
     let refused = run(&place, &claude, &["--resume-run", "latest"]);
     let holder = format!("still runs in process {}", running.id());
-    assert!(refused.refused(2).contains(&holder), "{refused:?}");
-    assert!(run(&place, &claude, &["--failed"]).refused(2).contains(&holder));
+    assert!(refused.expect_refusal(2).contains(&holder), "{refused:?}");
+    assert!(run(&place, &claude, &["--failed"]).expect_refusal(2).contains(&holder));
     running.signal(Signal::SIGKILL);
     running.end();
 }
 
 #[test]
-fn there_must_be_a_run_of_units() {
+fn resume_without_a_prior_run_is_refused() {
     let place = place();
     let claude = claude(&place, &[writes("docs-one")]);
-    assert!(run(&place, &claude, &["--resume-run", "latest"]).refused(4).contains("no run of units is recorded"));
-    assert!(run(&place, &claude, &["--resume-run", "abc"]).refused(4).contains("no run matches"));
+    assert!(
+        run(&place, &claude, &["--resume-run", "latest"]).expect_refusal(4).contains("no run of units is recorded")
+    );
+    assert!(run(&place, &claude, &["--resume-run", "abc"]).expect_refusal(4).contains("no run matches"));
     // A demo is played by a script.
-    place.run(&["demo", "--speed", "40", "--ui", "none", "--keep", "kept"]).done();
+    place.run(&["demo", "--speed", "40", "--ui", "none", "--keep", "kept"]).expect_success();
     let demo = place.run(&["run", "--resume-run", "latest", "--project-dir", "kept", "--claude-bin", &claude]);
-    assert!(demo.refused(4).contains("no run of units"), "{demo:?}");
+    assert!(demo.expect_refusal(4).contains("no run of units"), "{demo:?}");
 }
 
 #[test]
-fn a_reused_unit_whose_page_was_deleted_since_says_so() {
+fn reused_unit_reports_its_deleted_page() {
     let place = place();
     killed(&place);
     let plan = |what: &[&str]| place.run(&[&["plan"], what].concat());
-    assert!(!plan(&["--resume-run", "latest"]).done().contains("gone since"));
+    assert!(!plan(&["--resume-run", "latest"]).expect_success().contains("gone since"));
     fs::remove_file(place.path("wiki/global/one.md")).unwrap();
     let planned = plan(&["--resume-run", "latest"]);
-    assert!(planned.done().contains("with the same content, but wiki/global/one.md is gone since"), "{planned:?}");
+    assert!(
+        planned.expect_success().contains("with the same content, but wiki/global/one.md is gone since"),
+        "{planned:?}"
+    );
     let claude = claude(&place, &["docs-one", "docs-two", "docs-three"].map(writes));
     let resumed = run(&place, &claude, &["--resume-run", "latest"]);
     let sentence = "what reused units wrote was deleted: docs-one (wiki/global/one.md is gone since); \
         `run --full --only UNIT` writes it anew";
     assert!(resumed.stderr.contains(sentence), "{resumed:?}");
-    assert_eq!(states(&contract(resumed.done()), "docs-one"), ["reused"], "who deleted it may have meant to");
+    assert_eq!(
+        states(&parse_json_events(resumed.expect_success()), "docs-one"),
+        ["reused"],
+        "who deleted it may have meant to"
+    );
     // The run that is resumed now has no attempt of it, but the one before has.
     let planned = plan(&["--resume-run", "latest"]);
-    assert!(planned.done().contains("with the same content, but wiki/global/one.md is gone since"), "{planned:?}");
+    assert!(
+        planned.expect_success().contains("with the same content, but wiki/global/one.md is gone since"),
+        "{planned:?}"
+    );
     assert!(planned.stderr.contains(sentence), "{planned:?}");
-    contract(run(&place, &claude, &["--full", "--only", "docs-one"]).done());
+    parse_json_events(run(&place, &claude, &["--full", "--only", "docs-one"]).expect_success());
     assert!(place.path("wiki/global/one.md").exists());
 }
 
@@ -428,9 +441,9 @@ fn latest_is_the_run_that_ran_last_after_the_clock_was_set_back() {
     let all = tapes(&place);
     assert_eq!(all.len(), 2);
     assert!(all[0].to_str().unwrap().contains(&first), "the second run comes after the first: {all:?}");
-    let latest = place.run(&["runs", "show", "latest"]).done().to_owned();
+    let latest = place.run(&["runs", "show", "latest"]).expect_success().to_owned();
     assert!(latest.contains("docs-two") && !latest.contains("docs-one"), "{latest}");
-    let planned = place.run(&["plan", "--failed"]).done().to_owned();
+    let planned = place.run(&["plan", "--failed"]).expect_success().to_owned();
     assert!(planned.contains("docs-two") && !planned.contains("docs-one"), "{planned}");
 
     // A record that came with the project does not drag later ids into the future.

@@ -4,7 +4,7 @@ use std::fs;
 
 use nix::sys::signal::Signal;
 
-use super::place::{Place, Ran};
+use super::test_dir::{CommandOutput, TestDir};
 
 const INIT: &str = r#"{"type":"system","subtype":"init","session_id":"s1","model":"m","permissionMode":"default"}"#;
 const CALL: &str = r#"{"type":"assistant","session_id":"s1","message":{"id":"m1","role":"assistant","content":[{"type":"tool_use","id":"t1","name":"Bash","input":{"command":"pay"}}]}}"#;
@@ -17,7 +17,7 @@ fn printed(lines: &[&str]) -> String {
 }
 
 /// Runs a session with `first` as its first process and `second` as each later one. Also their arguments, a line each.
-fn session(place: &Place, first: &str, second: &str, vars: &[(&str, &str)]) -> (Ran, Vec<String>) {
+fn session(place: &TestDir, first: &str, second: &str, vars: &[(&str, &str)]) -> (CommandOutput, Vec<String>) {
     let calls = place.path("calls");
     let body = format!(
         "echo \"$*\" >> '{0}'\nif [ $(wc -l < '{0}') = 1 ]; then\n{first}\nelse\n{second}\nfi",
@@ -33,11 +33,11 @@ fn session(place: &Place, first: &str, second: &str, vars: &[(&str, &str)]) -> (
 
 #[test]
 fn retry_after_a_tool_ran_continues_the_session() {
-    let place = Place::new();
+    let place = TestDir::new();
     let ledger = place.path("ledger.txt");
     let pays = printed(&[INIT, CALL]) + &format!("echo PAID >> '{}'\n", ledger.display()) + &printed(&[ANSWER, BUSY]);
     let (ran, calls) = session(&place, &pays, &printed(&[INIT, DONE]), &[]);
-    assert!(ran.done().contains("done"), "{ran:?}");
+    assert!(ran.expect_success().contains("done"), "{ran:?}");
     assert_eq!(fs::read_to_string(ledger).unwrap(), "PAID\n");
     assert_eq!(calls.len(), 2, "{calls:?}");
     assert!(calls[0].ends_with("-- charge once") && !calls[0].contains("--resume"), "{calls:?}");
@@ -47,15 +47,15 @@ fn retry_after_a_tool_ran_continues_the_session() {
 
 #[test]
 fn retry_without_a_tool_call_repeats_the_prompt() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (ran, calls) = session(&place, &printed(&[INIT, BUSY]), &printed(&[INIT, DONE]), &[]);
-    ran.done();
+    ran.expect_success();
     assert!(calls.len() == 2 && calls[1].ends_with("-- charge once") && !calls[1].contains("--resume"), "{calls:?}");
 }
 
 #[test]
 fn session_waits_for_a_program_that_is_being_updated() {
-    let place = Place::new();
+    let place = TestDir::new();
     let (away, calls) = (place.path("away"), place.path("calls"));
     // Its first call takes the program away and meets a busy service.
     let first = format!("mv \"$0\" '{}'\n{}", away.display(), printed(&[INIT, BUSY]));
@@ -78,18 +78,18 @@ fn session_waits_for_a_program_that_is_being_updated() {
 
 #[test]
 fn session_honours_the_retry_settings() {
-    let place = Place::new();
+    let place = TestDir::new();
     let busy = printed(&[INIT, BUSY]);
     let (ran, calls) = session(&place, &busy, &busy, &[("INGESTDECK_RETRY_MAX_RETRIES", "0")]);
     assert_eq!((ran.code, calls.len()), (Some(100), 1), "{ran:?}");
-    let place = Place::new();
+    let place = TestDir::new();
     let (ran, calls) = session(&place, &busy, &busy, &[("INGESTDECK_RETRY_MAX_RETRIES", "2")]);
     assert_eq!((ran.code, calls.len()), (Some(100), 3), "{ran:?}");
 }
 
 #[test]
 fn session_without_an_id_is_not_retried_after_a_tool_call() {
-    let place = Place::new();
+    let place = TestDir::new();
     let nameless = [CALL, BUSY].map(|line| line.replace(r#","session_id":"s1""#, ""));
     let (ran, calls) = session(&place, &printed(&nameless.each_ref().map(String::as_str)), &printed(&[DONE]), &[]);
     assert_eq!((ran.code, calls.len()), (Some(100), 1), "{ran:?}");
@@ -99,7 +99,7 @@ fn session_without_an_id_is_not_retried_after_a_tool_call() {
 
 #[test]
 fn unknown_session_id_has_no_resume_line() {
-    let place = Place::new();
+    let place = TestDir::new();
     let unknown = r#"{"type":"result","subtype":"error_during_execution","is_error":true,"session_id":"made-up","errors":["No conversation found with session ID: gone"]}"#;
     let claude = place.claude(&printed(&[unknown]));
     let ran = place.run(&["session", "--resume", "gone", "--claude-bin", claude.to_str().unwrap(), "--", "hello"]);
@@ -111,7 +111,7 @@ fn unknown_session_id_has_no_resume_line() {
 
 #[test]
 fn resume_line_does_not_name_a_foreign_session() {
-    let place = Place::new();
+    let place = TestDir::new();
     let claude = place.claude(&printed(&[INIT, DONE]));
     let ran = place.run(&["session", "--resume", "mine", "--claude-bin", claude.to_str().unwrap(), "--", "hello"]);
     assert_eq!(ran.code, Some(100), "{ran:?}");
@@ -121,7 +121,7 @@ fn resume_line_does_not_name_a_foreign_session() {
 
 #[test]
 fn session_needs_a_release_that_can_be_trusted() {
-    let place = Place::new();
+    let place = TestDir::new();
     for (version, sentence) in [
         ("2.1.159 (Claude Code)", "claude 2.1.159 is too old"),
         ("something else", "names no release of Claude Code; it said: something else"),
@@ -129,14 +129,14 @@ fn session_needs_a_release_that_can_be_trusted() {
         let claude =
             place.script("old", &format!("[ \"$1\" = --version ] && {{ echo '{version}'; exit 0; }}\ntouch started"));
         let ran = place.run(&["session", "--claude-bin", claude.to_str().unwrap(), "--", "hello"]);
-        assert!(ran.refused(96).contains(sentence), "{ran:?}");
+        assert!(ran.expect_refusal(96).contains(sentence), "{ran:?}");
     }
     assert!(!place.path("started").exists());
 }
 
 #[test]
 fn session_in_a_wider_permission_mode_ends_before_a_tool_runs() {
-    let place = Place::new();
+    let place = TestDir::new();
     let init = INIT.replace(r#""permissionMode":"default""#, r#""permissionMode":"auto""#);
     let claude = place.claude(&format!("echo '{init}'\nsleep 30 & wait\ntouch ran\n{}", printed(&[DONE])));
     let ran = place.run(&["session", "--claude-bin", claude.to_str().unwrap(), "--", "hello"]);
@@ -149,7 +149,7 @@ fn session_in_a_wider_permission_mode_ends_before_a_tool_runs() {
 /// A call runs on in a session of its own, as the shell commands of Claude Code do, and ignores what can be ignored.
 #[cfg(target_os = "linux")]
 #[test]
-fn nothing_that_a_session_started_outlives_it() {
+fn processes_of_a_session_end_with_it() {
     let endings: [&[Signal]; 6] = [
         &[Signal::SIGTERM],
         &[Signal::SIGHUP],
@@ -160,7 +160,7 @@ fn nothing_that_a_session_started_outlives_it() {
         &[],
     ];
     let running = endings.map(|signals| {
-        let place = Place::new();
+        let place = TestDir::new();
         let command = place.script("detached", "trap '' HUP INT TERM\nwhile :; do sleep 1; done");
         let starts = format!("( setsid '{}' >/dev/null 2>&1 & )\n", command.display());
         let ends = if signals.is_empty() { printed(&[DONE]) } else { "sleep 50 & wait".to_owned() };
@@ -179,6 +179,6 @@ fn nothing_that_a_session_started_outlives_it() {
         if !signals.contains(&Signal::SIGKILL) {
             assert_eq!(place.processes(0), Vec::<String>::new(), "{signals:?}: {ran:?}");
         }
-        place.wait_until_nobody_is_left();
+        place.wait_until_no_process_left();
     }
 }

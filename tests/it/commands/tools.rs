@@ -2,11 +2,11 @@
 
 use std::fs;
 
-use super::place::{Place, contract};
+use super::test_dir::{TestDir, parse_json_events};
 
 #[test]
-fn a_unit_reads_a_database_and_leaves_a_source() {
-    let place = Place::new();
+fn unit_queries_a_database_and_writes_a_source() {
+    let place = TestDir::new();
     place.notes(&["one"]);
     let settings = fs::read_to_string(place.path("ktx.yaml")).unwrap();
     let more = "connections:\n  shop:\n    driver: sqlite\n    url: sqlite:shop.db\n";
@@ -32,15 +32,15 @@ steps = [
   { say = "Orders are a source now." },
 ]
 "#;
-    let claude = place.player(script);
+    let claude = place.scripted_claude(script);
     let ran = place.run(&["run", "--claude-bin", claude.to_str().unwrap()]);
-    assert!(ran.done().contains("1 succeeded"), "{ran:?}");
+    assert!(ran.expect_success().contains("1 succeeded"), "{ran:?}");
     insta::assert_snapshot!(fs::read_to_string(place.path("semantic-layer/shop/orders.yaml")).unwrap());
 }
 
 #[test]
-fn a_source_that_does_not_hold_fails_its_unit_and_is_not_published() {
-    let place = Place::new();
+fn invalid_source_fails_its_unit_and_is_not_published() {
+    let place = TestDir::new();
     place.notes(&["one"]);
     let script = r#"
 [[part]]
@@ -50,7 +50,7 @@ steps = [
   { say = "That did not work." },
 ]
 "#;
-    let claude = place.player(script);
+    let claude = place.scripted_claude(script);
     let ran = place.run(&["run", "--claude-bin", claude.to_str().unwrap()]);
     assert_eq!(ran.code, Some(100), "{ran:?}");
     let told = "  ✗ docs-one: 1 tool call(s) failed during WorkUnit docs-one\n    sl_write_source: Source **orders** was NOT saved";
@@ -60,8 +60,8 @@ steps = [
 
 /// KTX's tools answer such calls as plain text; the contract says `ok`, people read that nothing came of it.
 #[test]
-fn a_call_that_its_tool_declines_does_not_look_like_a_success() {
-    let place = Place::new();
+fn declined_call_is_not_shown_as_success() {
+    let place = TestDir::new();
     place.notes(&["one"]);
     let script = r#"
 [[part]]
@@ -73,17 +73,17 @@ steps = [
   { say = "That did not work." },
 ]
 "#;
-    let claude = place.player(script);
+    let claude = place.scripted_claude(script);
     let ran = place.run(&["run", "--claude-bin", claude.to_str().unwrap()]);
     let refused = |line: &str| {
         line.contains("△ read_raw_file ../ktx.yaml  ") && line.contains("  declined: `../ktx.yaml` is not available")
     };
-    assert!(ran.done().lines().any(refused), "{ran:?}");
+    assert!(ran.expect_success().lines().any(refused), "{ran:?}");
     assert!(ran.stdout.contains("✓ read_raw_file one.md"), "{ran:?}");
     assert!(ran.stdout.contains("declined: there is no wiki page `nowhere`"), "{ran:?}");
     assert!(ran.stdout.contains("declined: emit_unmapped_fallback is locked"), "{ran:?}");
     let json = place.run(&["replay", "latest", "--ui", "json"]);
-    let ends: Vec<_> = contract(json.done())
+    let ends: Vec<_> = parse_json_events(json.expect_success())
         .into_iter()
         .filter(|line| line["event"]["phase"] == "completed" && line["event"]["action"]["kind"] == "tool")
         .map(|line| (line["event"]["ok"].as_bool().unwrap(), line["call"].as_str().map(str::to_owned)))
@@ -91,5 +91,5 @@ steps = [
     let declined = || (true, Some("declined".to_owned()));
     assert_eq!(ends, [declined(), (true, None), declined(), declined()]);
     let report = place.run(&["report", "latest"]);
-    assert!(report.done().contains("| `read_raw_file` | 2 | 0 | 1 | 0 |"), "{report:?}");
+    assert!(report.expect_success().contains("| `read_raw_file` | 2 | 0 | 1 | 0 |"), "{report:?}");
 }

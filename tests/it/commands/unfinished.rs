@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use super::place::{Place, Ran};
+use super::test_dir::{CommandOutput, TestDir};
 use crate::support::git::git;
 
 const WRITES: &str = r#"
@@ -13,8 +13,8 @@ const WRITES: &str = r#"
 "#;
 
 /// Two units in a repository.
-fn place() -> Place {
-    let place = Place::new();
+fn place() -> TestDir {
+    let place = TestDir::new();
     place.notes(&["one", "two"]);
     for args in
         [&["init", "--quiet", "--initial-branch=main"][..], &["add", "--all"], &["commit", "--quiet", "-m", "a"]]
@@ -29,7 +29,7 @@ fn part(unit: &str, steps: &str) -> String {
 }
 
 /// A `claude` in which `docs-two` writes a page and has more to say than its turns allow.
-fn out_of_turns(place: &Place) -> String {
+fn out_of_turns(place: &TestDir) -> String {
     let more = "{ say = \"a\" }, { call = { tool = \"wiki_list_tags\" } }, ".repeat(4);
     let parts = [part("one", &format!("{WRITES} {{ say = \"Done.\" }}")), part("two", &format!("{WRITES} {more}"))];
     let rest = "[[part]]\nsteps = [{ say = \"nothing to do\" }]\n".to_owned();
@@ -37,22 +37,22 @@ fn out_of_turns(place: &Place) -> String {
 }
 
 /// The script is outside of the project.
-fn player(place: &Place, script: &str) -> String {
-    let claude = place.player(script);
+fn player(place: &TestDir, script: &str) -> String {
+    let claude = place.scripted_claude(script);
     fs::rename(place.path("script.toml"), place.path("../bin/script.toml")).unwrap();
     let stub = fs::read_to_string(&claude).unwrap().replace("work/script.toml", "bin/script.toml");
     fs::write(&claude, stub).unwrap();
     claude.display().to_string()
 }
 
-fn run(place: &Place, claude: &str, more: &[&str]) -> Ran {
+fn run(place: &TestDir, claude: &str, more: &[&str]) -> CommandOutput {
     place.run(&[&["run", "--no-reconcile", "--ui", "lines", "--claude-bin", claude], more].concat())
 }
 
 /// Unit and reason of what a plan has, with the id of the run left out.
-fn planned(place: &Place, more: &[&str]) -> Vec<(String, String)> {
+fn planned(place: &TestDir, more: &[&str]) -> Vec<(String, String)> {
     let plan = place.run(&[&["plan", "--ui", "json"], more].concat());
-    let units = plan.done().lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let units = plan.expect_success().lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let text = |unit: &Value, name: &str| unit[name].as_str().unwrap().to_owned();
     let why = |why: String| why.split_once(" in run ").map_or(why.clone(), |(why, _)| format!("{why} in run"));
     units.map(|unit| (text(&unit, "unit"), why(text(&unit, "why")))).collect()
@@ -63,7 +63,7 @@ fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 #[test]
-fn unit_that_ran_out_of_turns_comes_back() {
+fn unit_out_of_turns_is_planned_again() {
     let place = place();
     let claude = out_of_turns(&place);
     let first = run(&place, &claude, &["--step-budget", "4"]);
@@ -79,12 +79,12 @@ fn unit_that_ran_out_of_turns_comes_back() {
     assert!(resumed[0].1.starts_with("succeeded"), "{resumed:?}");
     // With enough turns it is done, and the plan is empty.
     let second = run(&place, &claude, &["--failed", "--step-budget", "30"]);
-    assert!(second.done().contains("1 unit: 1 succeeded"), "{second:?}");
+    assert!(second.expect_success().contains("1 unit: 1 succeeded"), "{second:?}");
     assert_eq!(planned(&place, &[]), []);
 }
 
 #[test]
-fn unit_that_ran_out_of_turns_comes_back_after_a_success() {
+fn unit_out_of_turns_is_planned_again_after_a_success() {
     let place = place();
     let good = player(&place, &part("two", &format!("{WRITES} {{ say = \"Done.\" }}")));
     assert_eq!(run(&place, &good, &["--only", "docs-two"]).code, Some(0));
@@ -95,7 +95,7 @@ fn unit_that_ran_out_of_turns_comes_back_after_a_success() {
 }
 
 #[test]
-fn stopped_unit_comes_back() {
+fn stopped_unit_is_planned_again() {
     let place = place();
     let claude = player(&place, &[part("one", WRITES), part("two", "{ say = \"now\" }, \"hang\"")].concat());
     let args = ["run", "--no-reconcile", "--ui", "lines", "--claude-bin", &claude];
@@ -111,7 +111,7 @@ fn stopped_unit_comes_back() {
 }
 
 /// A `claude` that hangs after these steps when it is first asked to work, and is good after that.
-fn hangs_once(place: &Place, steps: &str) -> String {
+fn hangs_once(place: &TestDir, steps: &str) -> String {
     let first = part("two", &format!("{steps} \"hang\"")).replace("steps", "attempt = 1\nsteps");
     let claude = player(place, &[first, part("two", &format!("{WRITES} {{ say = \"Done.\" }}"))].concat());
     let mark = place.path("../bin/hung");
@@ -163,10 +163,10 @@ fn silence_is_an_event_of_the_stream() {
     place.write("../home/.config/ingestdeck/config.toml", "[ingest]\nsilence_after = \"1s\"\n");
     let args = ["run", "--ui", "json", "--only", "docs-two", "--silence-timeout", "4s", "--claude-bin", &claude];
     let ran = place.run(&[&args[..], &["--no-reconcile"]].concat());
-    let live = states(ran.done());
+    let live = states(ran.expect_success());
     assert!(live.iter().any(|state| state == "silent: no output for 1s"), "{live:?}");
     let replayed = place.run(&["replay", "latest", "--ui", "json"]);
-    assert_eq!(states(replayed.done()), live);
+    assert_eq!(states(replayed.expect_success()), live);
 }
 
 /// States of `docs-two`, with the reason of a silence.

@@ -6,8 +6,8 @@ use std::{collections::BTreeMap, fs, path::Path};
 use serde_json::{Map, Value, json};
 
 use super::{
-    place::Place,
-    whole::{git, orchard, run, wiki},
+    end_to_end::{git, orchard_project, run, wiki},
+    test_dir::TestDir,
 };
 
 /// Where the verdict is another one, and why.
@@ -67,9 +67,9 @@ fn verdicts(report: &Value) -> BTreeMap<String, (String, String)> {
 }
 
 /// Runs all scenarios under a rule for failed tool calls.
-fn judged(tool_failures: &str) -> (Place, BTreeMap<String, (String, String)>, Vec<Value>) {
+fn judged(tool_failures: &str) -> (TestDir, BTreeMap<String, (String, String)>, Vec<Value>) {
     let scenarios: Map<String, Value> = fixture("scenarios.json").as_object().unwrap().clone();
-    let place = Place::new();
+    let place = TestDir::new();
     let settings = "connections:\n  wh: {driver: postgres}\n  orbit: {driver: dbt, source_dir: dbt}\n\
         ingest:\n  workUnits: {stepBudget: 10, maxConcurrency: 2}\nllm:\n  provider: {backend: claude-code}\n";
     place.write("ktx.yaml", settings);
@@ -91,12 +91,12 @@ fn judged(tool_failures: &str) -> (Place, BTreeMap<String, (String, String)>, Ve
         json!({"unit": unit, "steps": steps})
     };
     let script = json!({"part": scenarios.iter().map(part).collect::<Vec<_>>()});
-    let claude = place.player(&toml::to_string(&script).unwrap()).display().to_string();
+    let claude = place.scripted_claude(&toml::to_string(&script).unwrap()).display().to_string();
     let ran = run(&place, &claude, &["--no-reconcile", "--config", "config.toml"]);
     assert_eq!(ran.code, Some(100), "{ran:?}");
 
     let report = place.run(&["report", "--format", "json"]);
-    let body = &serde_json::from_str::<Value>(report.done()).unwrap()["body"];
+    let body = &serde_json::from_str::<Value>(report.expect_success()).unwrap()["body"];
     assert_eq!(body["ingestdeck"]["toolFailures"], tool_failures);
     let verdicts = verdicts(body);
     assert_eq!(verdicts.len(), 26);
@@ -154,7 +154,7 @@ fn strict_rule_accepts_refusals_that_a_later_call_settles() {
 /// A run leaves such pages unchanged, so only `plan` and `doctor` name them.
 #[test]
 fn pages_that_ktx_would_refuse_are_named_once() {
-    let place = orchard();
+    let place = orchard_project();
     assert!(!place.run(&["plan"]).stderr.contains("wiki pages"));
     place
         .write("wiki/global/p04.md", "---\nsummary: s\nsl_refs: [gone]\n---\n\nSee [[missing-page]], `source:none`.\n");
@@ -167,9 +167,9 @@ fn pages_that_ktx_would_refuse_are_named_once() {
 
 /// With a repository and without.
 #[test]
-fn what_pages_lose_with_a_source_is_reported() {
+fn references_lost_with_a_source_are_reported() {
     for has_history in [true, false] {
-        let place = orchard();
+        let place = orchard_project();
         let source = "name: crates\ntable: crates\ngrain: [id]\ncolumns: [{name: id, type: number}]\n";
         place.write("semantic-layer/orchard/crates.yaml", source);
         place.write("wiki/global/fan.md", "---\nsummary: s\nsl_refs: [crates, never]\n---\n\nText.\n");
@@ -186,10 +186,10 @@ steps = [
   { say = "Done." },
 ]
 "#;
-        let claude = place.player(script).display().to_string();
+        let claude = place.scripted_claude(script).display().to_string();
         let ran = run(&place, &claude, &["--no-reconcile", "--only", "docs-crates"]);
         let said = "page fan no longer has sl_refs to crates";
-        assert!(ran.done().contains(said), "{ran:?}");
+        assert!(ran.expect_success().contains(said), "{ran:?}");
         let page = fs::read_to_string(place.path("wiki/global/fan.md")).unwrap();
         assert!(!page.contains("crates") && page.contains("never"), "{page}");
         if has_history {
@@ -198,7 +198,7 @@ steps = [
             assert_eq!(git(&place, &["status", "--porcelain"]), "");
         }
         let report = place.run(&["report", "--format", "json"]);
-        let body = &serde_json::from_str::<Value>(report.done()).unwrap()["body"];
+        let body = &serde_json::from_str::<Value>(report.expect_success()).unwrap()["body"];
         let repair = json!({"pageKey": "fan", "scopeId": null, "removedRefs": ["crates"], "scope": "GLOBAL"});
         assert_eq!(body["wikiSlRefRepairs"], json!([repair]));
         assert_eq!(body["wikiSlRefRepairWarnings"], json!([said]));

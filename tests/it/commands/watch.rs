@@ -2,15 +2,15 @@
 
 use nix::sys::signal::Signal;
 
-use super::place::{Place, contract};
+use super::test_dir::{TestDir, parse_json_events};
 
 const GOOD: &str = "[[part]]\nsteps = [{ call = { tool = \"read_raw_file\", with = { path = \"one.md\" } } }, { wait = 1500 }, { say = \"read\" }]";
 
 #[test]
-fn a_run_is_seen_from_its_beginning_to_its_end() {
-    let place = Place::new();
+fn watch_shows_the_whole_run() {
+    let place = TestDir::new();
     place.notes(&["one"]);
-    let claude = place.player(GOOD).display().to_string();
+    let claude = place.scripted_claude(GOOD).display().to_string();
     let mut running = place.start(place.command(&["run", "--ui", "json", "--claude-bin", &claude]));
     running.wait_for("stdout", "\"started\"");
     // It sees what was before it, and what comes.
@@ -18,17 +18,17 @@ fn a_run_is_seen_from_its_beginning_to_its_end() {
     let ran = running.end();
     assert_eq!((seen.code, seen.stderr.as_str()), (Some(0), ""), "{seen:?}");
     assert!(seen.stdout == ran.stdout, "another stream:\n{}\n{}", seen.stdout, ran.stdout);
-    contract(&seen.stdout);
+    parse_json_events(&seen.stdout);
     // A run that is over is shown, and its exit code is the run's.
-    assert_eq!(place.run(&["watch", "latest", "--ui", "json"]).done(), ran.stdout);
+    assert_eq!(place.run(&["watch", "latest", "--ui", "json"]).expect_success(), ran.stdout);
 }
 
 #[test]
-fn the_exit_code_is_the_runs() {
-    let place = Place::new();
+fn watch_exits_with_the_exit_code_of_the_run() {
+    let place = TestDir::new();
     place.notes(&["one"]);
     let bad = "[[part]]\nsteps = [{ call = { tool = \"wiki_list_tags\", with = { path = 1 } } }, { say = \"tried\" }]";
-    let claude = place.player(bad).display().to_string();
+    let claude = place.scripted_claude(bad).display().to_string();
     assert_eq!(place.run(&["run", "--ui", "none", "--claude-bin", &claude]).code, Some(100));
     let seen = place.run(&["watch", "--ui", "lines"]);
     assert_eq!((seen.code, seen.stderr.as_str()), (Some(100), ""), "{seen:?}");
@@ -36,10 +36,10 @@ fn the_exit_code_is_the_runs() {
 }
 
 #[test]
-fn a_writer_that_dies_is_missed() {
-    let place = Place::new();
+fn watch_reports_a_dead_writer() {
+    let place = TestDir::new();
     place.notes(&["one", "two"]);
-    let claude = place.player("[[part]]\nsteps = [{ say = \"now\" }, \"hang\"]").display().to_string();
+    let claude = place.scripted_claude("[[part]]\nsteps = [{ say = \"now\" }, \"hang\"]").display().to_string();
     let mut running = place.start(place.command(&["run", "--ui", "lines", "--claude-bin", &claude]));
     running.wait_for("stdout", "docs-one#1               ● session");
     let mut watching = place.start(place.command(&["watch", "--ui", "lines"]));
@@ -56,9 +56,9 @@ fn a_writer_that_dies_is_missed() {
 }
 
 #[test]
-fn there_must_be_a_run() {
-    let place = Place::new();
+fn watch_without_a_run_is_an_error() {
+    let place = TestDir::new();
     place.notes(&["one"]);
-    assert!(place.run(&["watch"]).refused(4).contains("no run is recorded"));
-    assert!(place.run(&["watch", "abc"]).refused(4).contains("no run matches"));
+    assert!(place.run(&["watch"]).expect_refusal(4).contains("no run is recorded"));
+    assert!(place.run(&["watch", "abc"]).expect_refusal(4).contains("no run matches"));
 }

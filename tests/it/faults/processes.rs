@@ -58,10 +58,10 @@ use nix::{
 };
 use serde_json::Value;
 
-use super::{Bench, Ran, files, script};
+use super::{CommandOutput, FaultProject, files, script};
 use crate::{
-    commands::place::{DEADLINE, Place, Running},
-    tui::session::Session,
+    commands::test_dir::{DEADLINE, RunningCommand, TestDir},
+    tui::pty_session::PtySession,
 };
 
 /// Longest time from the end of the program to the end of its last process: SIGKILL comes after two seconds.
@@ -70,7 +70,7 @@ const GONE: Duration = Duration::from_secs(3);
 const MARK: &[u8] = b"INGESTDECK_AGENT=";
 
 /// Processes that name the place in their arguments, or carry the mark of agents and name it in their environment or work in it.
-fn survivors(place: &Place) -> Vec<String> {
+fn survivors(place: &TestDir) -> Vec<String> {
     let root = place.path("..").canonicalize().unwrap();
     let has = |bytes: &[u8], text: &[u8]| memchr::memmem::find(bytes, text).is_some();
     let names = |bytes: &[u8]| has(bytes, root.as_os_str().as_encoded_bytes());
@@ -86,7 +86,7 @@ fn survivors(place: &Place) -> Vec<String> {
         .collect()
 }
 
-fn assert_gone(fault: &str, place: &Place) {
+fn assert_gone(fault: &str, place: &TestDir) {
     let deadline = Instant::now() + GONE;
     loop {
         let left = survivors(place);
@@ -98,7 +98,7 @@ fn assert_gone(fault: &str, place: &Place) {
     }
 }
 
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + DEADLINE;
     while !holds() {
         assert!(Instant::now() < deadline, "{what} never came");
@@ -107,7 +107,7 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// Signals a child that may have ended.
-fn send(running: &Running, signal: Signal) {
+fn send(running: &RunningCommand, signal: Signal) {
     let _ = kill(Pid::from_raw(i32::try_from(running.id()).unwrap()), signal);
 }
 
@@ -116,7 +116,7 @@ fn args<'a>(verb: &[&'a str], project: &'a Path, claude: &'a str) -> Vec<&'a str
     [verb, &["--project-dir", project.to_str().unwrap(), "--claude-bin", claude]].concat()
 }
 
-impl Bench {
+impl FaultProject {
     fn play(&self, script: &str) {
         fs::write(self.place.path("../bin/script.toml"), script).unwrap();
     }
@@ -156,9 +156,9 @@ impl Bench {
     }
 }
 
-/// What a screen or a signal left for [`Bench::assert_kept`].
-fn ended(text: String) -> Ran {
-    Ran { code: None, stdout: String::new(), stderr: text }
+/// What a screen or a signal left for [`FaultProject::assert_kept`].
+fn ended(text: String) -> CommandOutput {
+    CommandOutput { code: None, stdout: String::new(), stderr: text }
 }
 
 /// A step that calls `wiki_write`, after the ledger that it needs.
@@ -175,7 +175,7 @@ fn part(unit: &str, steps: &str) -> String {
 
 /// The agent kills its process group as soon as it has printed a message with `KILL-NOW`, or at its end after one with
 /// `KILL-AT-END`. What it prints is also in `bin/printed`.
-fn kill_at_words(bench: &Bench) {
+fn kill_at_words(bench: &FaultProject) {
     let stub = fs::read_to_string(&bench.claude).unwrap();
     let (head, command) = stub.trim_end().rsplit_once("\nexec ").unwrap();
     let watch = r#"{
@@ -197,7 +197,7 @@ done
 
 #[test]
 fn killed_agents_lose_no_line_and_only_their_attempt() {
-    let bench = Bench::new();
+    let bench = FaultProject::new();
     bench.place.notes(&["four"]);
     let stub = fs::read(&bench.claude).unwrap();
     kill_at_words(&bench);
@@ -240,18 +240,19 @@ fn killed_agents_lose_no_line_and_only_their_attempt() {
 }
 
 /// `step docs-one` on a terminal, held at its first call. The home is that of the place, as runs of another home are foreign.
-fn held(bench: &Bench) -> Session {
+fn held(bench: &FaultProject) -> PtySession {
     let (project, home) = (bench.place.path(""), format!("HOME={}", bench.place.path("../home").display()));
     let words = args(&["step", "docs-one"], &project, &bench.claude);
-    let session = Session::run("/usr/bin/env", &[&[&home, env!("CARGO_BIN_EXE_ingestdeck")], &words[..]].concat(), &[]);
+    let session =
+        PtySession::run("/usr/bin/env", &[&[&home, env!("CARGO_BIN_EXE_ingestdeck")], &words[..]].concat(), &[]);
     session.shows("record_verification_ledger waits for you");
-    until("the held call", || !bench.notes("call_held").is_empty());
+    wait_until("the held call", || !bench.notes("call_held").is_empty());
     session
 }
 
 #[test]
 fn killed_agent_withdraws_its_held_call() {
-    let bench = Bench::new();
+    let bench = FaultProject::new();
     let mut session = held(&bench);
     let before = bench.newest_tape();
     let (_, started) = bench.notes("attempt_started").pop().unwrap();
@@ -271,7 +272,7 @@ fn killed_agent_withdraws_its_held_call() {
 
 #[test]
 fn killed_program_with_a_held_call_is_resumed() {
-    let bench = Bench::new();
+    let bench = FaultProject::new();
     let mut session = held(&bench);
     let before = bench.newest_tape();
     assert!(survivors(&bench.place).iter().any(|words| words.contains("scripted-agent")), "the agent is found");
@@ -281,14 +282,14 @@ fn killed_program_with_a_held_call_is_resumed() {
     bench.assert_grown("killed with a held call", &before);
     bench.assert_kept("killed with a held call", &ended(session.text()));
     let shown = bench.place.run(&["runs", "show"]);
-    assert!(shown.done().contains("1 interrupted"), "{shown:?}");
+    assert!(shown.expect_success().contains("1 interrupted"), "{shown:?}");
     let resumed = bench.place.run(&["run", "--resume-run", "latest", "--claude-bin", &bench.claude]);
-    assert!(resumed.done().contains("docs-one#1               ✓ succeeded"), "{resumed:?}");
+    assert!(resumed.expect_success().contains("docs-one#1               ✓ succeeded"), "{resumed:?}");
     bench.assert_recovers("killed with a held call");
 }
 
 /// The run dies of SIGKILL when it calls git with words that match `pattern`: before git works, or after it.
-fn dies_at(bench: &Bench, pattern: &str, after: bool) -> Ran {
+fn run_killed_at_git_call(bench: &FaultProject, pattern: &str, after: bool) -> CommandOutput {
     let real = "/usr/bin/git \"$@\"";
     let act = if after { format!("{real}; kill -9 $PPID; exit") } else { "kill -9 $PPID; exit 1".to_owned() };
     let body = format!("case \" $* \" in {pattern}) {act};; esac\nexec {real}");
@@ -310,9 +311,9 @@ fn killed_program_is_settled_by_the_next_run() {
         ("updating the branch", "*' update-ref -m '*", false),
     ];
     for (fault, pattern, after) in moments {
-        let bench = Bench::new();
+        let bench = FaultProject::new();
         let head = super::git(&bench.place.path(""), &["rev-parse", "HEAD"]);
-        let ran = dies_at(&bench, pattern, after);
+        let ran = run_killed_at_git_call(&bench, pattern, after);
         assert_eq!(ran.code, None, "{fault}: it did not get there: {ran:?}");
         assert_gone(fault, &bench.place);
         bench.assert_kept(fault, &ran);
@@ -323,7 +324,7 @@ fn killed_program_is_settled_by_the_next_run() {
 
 #[test]
 fn service_faults_are_named_with_their_remedy() {
-    let bench = Bench::new();
+    let bench = FaultProject::new();
     let faults = [
         (
             "error = \"server_error\", api_error = \"connection_failed\", text = \"Unable to connect to API\"",
@@ -360,9 +361,9 @@ fn service_faults_are_named_with_their_remedy() {
 
 /// Plays a run whose first agent removes its own program. SIGTERM ends the wait for it, or nothing does.
 fn ends_without_its_program(signal: Option<Signal>, code: i32) {
-    let bench = Bench::new();
+    let bench = FaultProject::new();
     let stub = fs::read(&bench.claude).unwrap();
-    bench.agent_first(&format!("rm -f '{}'", bench.claude));
+    bench.run_before_agent(&format!("rm -f '{}'", bench.claude));
     let words = ["run", "--claude-bin", &bench.claude, "--concurrency", "1"];
     let mut running = bench.place.start(bench.place.command(&words));
     running.wait_for("stdout", "the agent's program is missing");
@@ -419,8 +420,8 @@ fn on_lost_terminal(command: &Command, is_ready: impl Fn() -> bool) -> ExitStatu
     on_terminal.current_dir(command.get_current_dir().unwrap()).env("TERM", "xterm-256color");
     let mut child = on_terminal.stdin(stdin).stdout(stdout).stderr(stderr).spawn().unwrap();
     drop(on_terminal);
-    let mut screen = vt100::Parser::new(crate::tui::session::cells(30), crate::tui::session::cells(100), 0);
-    until("the screen", || {
+    let mut screen = vt100::Parser::new(crate::tui::pty_session::cells(30), crate::tui::pty_session::cells(100), 0);
+    wait_until("the screen", || {
         let mut buffer = [0; 4096];
         // The clock on the screen draws a frame every second.
         let count = master.read(&mut buffer).unwrap();
@@ -443,8 +444,8 @@ fn on_lost_terminal(command: &Command, is_ready: impl Fn() -> bool) -> ExitStatu
 
 #[test]
 fn lost_terminal_ends_units_and_sessions() {
-    let bench = Bench::new();
-    bench.agent_first("touch \"$P/../bin/works\"; exec sleep 600");
+    let bench = FaultProject::new();
+    bench.run_before_agent("touch \"$P/../bin/works\"; exec sleep 600");
     let works = bench.place.path("../bin/works");
     let status = on_lost_terminal(&bench.command(), || works.exists());
     assert_eq!(status.code(), Some(129), "{status}");
@@ -454,7 +455,7 @@ fn lost_terminal_ends_units_and_sessions() {
     assert_eq!(bench.notes("run_ended").len(), 1, "it ended in order");
     bench.assert_recovers("units without a terminal");
 
-    let place = Place::new();
+    let place = TestDir::new();
     let claude = shell_command(&place);
     let command = place.command(&["session", "--claude-bin", &claude, "--", "go"]);
     let works = place.path("works");
@@ -476,7 +477,7 @@ fn lost_terminal_ends_units_and_sessions() {
 }
 
 /// A `claude` in a session whose shell command has a session of its own, and which, like it, ends of SIGKILL only.
-fn shell_command(place: &Place) -> String {
+fn shell_command(place: &TestDir) -> String {
     let detached = place.script("detached", "trap '' HUP INT TERM\nwhile :; do sleep 1; done");
     let init = r#"{"type":"system","subtype":"init","session_id":"s1","model":"m","permissionMode":"default"}"#;
     let call = r#"{"type":"assistant","session_id":"s1","message":{"id":"m1","role":"assistant","content":[{"type":"tool_use","id":"t1","name":"Bash","input":{"command":"pay"}}]}}"#;
@@ -490,11 +491,11 @@ fn shell_command(place: &Place) -> String {
 
 #[test]
 fn third_interrupt_of_a_session_leaves_no_process() {
-    let place = Place::new();
+    let place = TestDir::new();
     let claude = shell_command(&place);
     let mut running = place.start(place.command(&["session", "--claude-bin", &claude, "--", "go"]));
     running.wait_for("stdout", "session s1");
-    until("the shell command", || place.path("works").exists());
+    wait_until("the shell command", || place.path("works").exists());
     assert!(survivors(&place).iter().any(|words| words.contains("detached")), "{:?}", survivors(&place));
     for answer in ["stopping what runs", "killing what runs"] {
         running.signal(Signal::SIGINT);
@@ -512,16 +513,17 @@ fn third_interrupt_of_a_session_leaves_no_process() {
 #[test]
 fn signals_end_units_on_a_screen_and_give_the_terminal_back() {
     for (signal, code) in [(Signal::SIGTERM, 143), (Signal::SIGQUIT, 131), (Signal::SIGUSR1, 138)] {
-        let place = Place::new();
+        let place = TestDir::new();
         place.notes(&["one"]);
-        let claude = place.player("[[part]]\nsteps = [{ say = \"thinking\" }, \"hang\"]").display().to_string();
-        let session = Session::open(&args(&["run"], &place.path(""), &claude));
+        let claude =
+            place.scripted_claude("[[part]]\nsteps = [{ say = \"thinking\" }, \"hang\"]").display().to_string();
+        let session = PtySession::open(&args(&["run"], &place.path(""), &claude));
         session.shows("thinking");
         session.signal(signal);
         assert_eq!(session.end(), code, "{signal}");
         assert_gone(signal.as_str(), &place);
-        place.player("[[part]]\nsteps = [{ say = \"done\" }]");
+        place.scripted_claude("[[part]]\nsteps = [{ say = \"done\" }]");
         let resumed = place.run(&["run", "--resume-run", "latest", "--claude-bin", &claude]);
-        assert!(resumed.done().contains("1 succeeded"), "{signal}: {resumed:?}");
+        assert!(resumed.expect_success().contains("1 succeeded"), "{signal}: {resumed:?}");
     }
 }

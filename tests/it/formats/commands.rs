@@ -8,10 +8,10 @@ use std::{
 use serde_json::Value;
 
 use super::golden::{assert_published, json_lines, lines_without};
-use crate::{commands::place::Place, support::git::git};
+use crate::{commands::test_dir::TestDir, support::git::git};
 
 /// Copies a directory of fixtures.
-fn copy(from: &Path, place: &Place, to: &str) {
+fn copy(from: &Path, place: &TestDir, to: &str) {
     for entry in fs::read_dir(from).unwrap() {
         let path = entry.unwrap().path();
         let to = format!("{to}{}", path.file_name().unwrap().to_str().unwrap());
@@ -23,8 +23,8 @@ fn copy(from: &Path, place: &Place, to: &str) {
     }
 }
 
-fn objects(place: &Place, args: &[&str]) -> Vec<Value> {
-    json_lines(place.run(args).done())
+fn objects(place: &TestDir, args: &[&str]) -> Vec<Value> {
+    json_lines(place.run(args).expect_success())
 }
 
 /// Part of a script: a unit that writes one page.
@@ -43,7 +43,7 @@ steps = [
 /// New units of every adapter, outside of the project too, and units of a project that ran before.
 #[test]
 fn plan_objects_are_as_published() {
-    let every = Place::new();
+    let every = TestDir::new();
     copy(&PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/projects/vineyard"), &every, "");
     let settings = fs::read_to_string(every.path("ktx.yaml")).unwrap();
     let outside = "connections:\n  far:\n    driver: docs\n    source_dir: ../far\n  twin:\n    driver: docs\n    source_dir: twin\n";
@@ -59,13 +59,13 @@ fn plan_objects_are_as_published() {
     let allowed = every.write("../settings.toml", allowed).display().to_string();
     let root = every.path("..").canonicalize().unwrap().display().to_string();
     let planned = every.run(&["plan", "--ui", "json", "--config", &allowed]);
-    let new = json_lines(&planned.done().replace(&root, "<outside>"));
+    let new = json_lines(&planned.expect_success().replace(&root, "<outside>"));
 
-    let place = Place::new();
+    let place = TestDir::new();
     place.notes(&["a", "b", "c", "bad"]);
     let bad = "[usd_per_million]\ninput = 1000.0\noutput = 1000.0\n[[part]]\nunit = \"docs-bad\"\n\
                steps = [{ call = { tool = \"wiki_write\", with = { key = \"../x\", summary = \"s\", content = \"c\" } } }]\n";
-    let claude = place.player(&[bad.to_owned(), part("a"), part("b"), part("c")].concat());
+    let claude = place.scripted_claude(&[bad.to_owned(), part("a"), part("b"), part("c")].concat());
     let ran = place.run(&["run", "--ui", "none", "--claude-bin", claude.to_str().unwrap()]);
     assert_eq!(ran.code, Some(100), "{ran:?}");
     let resumed = objects(&place, &["plan", "--ui", "json", "--resume-run", "latest"]);
@@ -85,22 +85,22 @@ fn plan_objects_are_as_published() {
 #[test]
 fn doctor_findings_are_as_published() {
     let mut found = Vec::new();
-    let mut look = |place: &Place, claude: &str, code: i32| {
+    let mut look = |place: &TestDir, claude: &str, code: i32| {
         let mut command = place.command(&["doctor", "--probe", "--ui", "json", "--claude-bin", claude]);
         command.env("AWS_PROFILE", "x");
         let ran = place.ran(command);
         assert_eq!(ran.code, Some(code), "{ran:?}");
         found.extend(json_lines(&ran.stdout));
     };
-    let good = Place::new();
+    let good = TestDir::new();
     good.notes(&["one"]);
     git(&good.path(""), &["init", "--quiet", "--initial-branch=main"]);
     git(&good.path(""), &["add", "--all"]);
     git(&good.path(""), &["commit", "--quiet", "-m", "first"]);
-    let claude = good.player("[[part]]\nsteps = [{ say = \"yes\" }]");
+    let claude = good.scripted_claude("[[part]]\nsteps = [{ say = \"yes\" }]");
     look(&good, claude.to_str().unwrap(), 0);
 
-    let bad = Place::new();
+    let bad = TestDir::new();
     bad.write("ktx.yaml", "connections:\n  notes: {driver: docs, source_dir: nowhere}\n");
     bad.write(".ktx/ingestdeck/runs", "");
     let claude = bad.script("claude-old", "echo '1.0.0 (Claude Code)'");

@@ -3,13 +3,13 @@
 //! sentences.
 
 use ingestdeck::{
-    actions::{ActionKind, EventLevel, Phase},
-    tape::{Body, Entry, Note},
+    actions::{ActionKind, ActionPhase, EventLevel},
+    tape::{EntryBody, Note, TapeEntry},
 };
 use serde_json::Value;
 
 use super::golden::{assert_published, is_message, json_lines, lines_without, path, pretty_without, read};
-use crate::commands::place::{Place, contract};
+use crate::commands::test_dir::{TestDir, parse_json_events};
 
 /// Ids and tapes of a run with everything that can go well and some of the rest, of one that broke off before anything was
 /// saved, and of one that failed in a project without git.
@@ -23,8 +23,8 @@ const RUNS: [(&str, &str); 3] = [
 const EMPTY: &str = "01a20000-0003-7000-8000-0000000000ee";
 
 /// A place where all of them are recorded.
-pub(super) fn recorded() -> Place {
-    let place = Place::new();
+pub(super) fn recorded() -> TestDir {
+    let place = TestDir::new();
     for (run, tape) in RUNS {
         place.write(&format!(".ktx/ingestdeck/runs/{run}/tape.jsonl"), read(tape));
     }
@@ -36,14 +36,14 @@ fn tape(name: &str) -> String {
 }
 
 /// The objects that a command prints, without the place's own path.
-fn objects(place: &Place, args: &[&str]) -> Vec<Value> {
+fn objects(place: &TestDir, args: &[&str]) -> Vec<Value> {
     let ran = place.run(args);
     let root = place.path("").canonicalize().unwrap();
-    json_lines(&ran.done().replace(root.to_str().unwrap().trim_end_matches('/'), "<project>"))
+    json_lines(&ran.expect_success().replace(root.to_str().unwrap().trim_end_matches('/'), "<project>"))
 }
 
 /// The same of every recorded run, whose id is put in the place of `RUN`.
-fn objects_of_all(place: &Place, args: &[&str]) -> Vec<Value> {
+fn objects_of_all(place: &TestDir, args: &[&str]) -> Vec<Value> {
     let of = |run: &str| {
         let args: Vec<&str> = args.iter().map(|arg| if *arg == "RUN" { run } else { *arg }).collect();
         objects(place, &args)
@@ -64,11 +64,11 @@ fn assert_lines(name: &str, objects: Vec<Value>) {
 fn tapes_of_the_outputs_are_as_the_writer_writes_them() {
     for (_, name) in RUNS {
         for line in read(name).lines().skip(1) {
-            let entry = Entry::parse(line.as_bytes()).unwrap();
+            let entry = TapeEntry::parse(line.as_bytes()).unwrap();
             let mut again = Vec::new();
             entry.write(&mut again);
             assert_eq!(String::from_utf8(again).unwrap().trim_end(), line);
-            if let Body::Note(json) = entry.body {
+            if let EntryBody::Note(json) = entry.body {
                 assert_eq!(String::from_utf8(Note::parse(json).to_json()).unwrap(), String::from_utf8_lossy(json));
             }
         }
@@ -77,11 +77,11 @@ fn tapes_of_the_outputs_are_as_the_writer_writes_them() {
 
 #[test]
 fn events_of_every_kind_are_as_published() {
-    let place = Place::new();
+    let place = TestDir::new();
     let mut lines = Vec::new();
     for (_, name) in RUNS {
         let ran = place.run(&["replay", &tape(name), "--ui", "json"]);
-        contract(ran.done());
+        parse_json_events(ran.expect_success());
         lines.extend(json_lines(&ran.stdout));
     }
     let any = |key: &str, word: &str| {
@@ -100,9 +100,11 @@ fn events_of_every_kind_are_as_published() {
         ActionKind::Note,
         ActionKind::Warning,
     ];
-    kinds.iter().for_each(|kind| any("kind", kind.word()));
-    [Phase::Started, Phase::Updated, Phase::Completed].iter().for_each(|phase| any("phase", phase.word()));
-    any("level", EventLevel::Warning.word());
+    kinds.iter().for_each(|kind| any("kind", kind.as_str()));
+    [ActionPhase::Started, ActionPhase::Updated, ActionPhase::Completed]
+        .iter()
+        .for_each(|phase| any("phase", phase.as_str()));
+    any("level", EventLevel::Warning.as_str());
     for state in ["planned", "paused", "resumed", "integrating", "saved", "not saved", "remark", "ended", "summary"] {
         any("state", state);
     }
@@ -133,7 +135,7 @@ fn lists_of_runs_are_as_published() {
 
 #[test]
 fn comparison_of_runs_is_as_published() {
-    let place = Place::new();
+    let place = TestDir::new();
     let args = ["diff", &tape("run.jsonl"), &tape("run-unsaved.jsonl"), "--all", "--ui", "json"];
     assert_lines("diff.jsonl", objects(&place, &args));
 }

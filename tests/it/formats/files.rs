@@ -16,9 +16,9 @@ use super::{
     golden::{assert_published, json_lines, lines_without, without_ids},
 };
 use crate::{
-    commands::place::Place,
+    commands::test_dir::TestDir,
     support::{
-        files::{Kind, tree_snapshot},
+        files::{EntryKind, tree_snapshot},
         git::git,
     },
 };
@@ -46,8 +46,8 @@ steps = [{ call = { tool = "stage_list" } }, { say = "All is well." }]
 /// What there was while the first unit ran, as its agent saw it.
 const SEEN: &str = "seen";
 
-fn project() -> (Place, String) {
-    let place = Place::new();
+fn project() -> (TestDir, String) {
+    let place = TestDir::new();
     place.notes(&["one"]);
     let settings = fs::read_to_string(place.path("ktx.yaml")).unwrap();
     let shop = "connections:\n  shop:\n    driver: sqlite\n    url: sqlite:shop.db\n";
@@ -73,9 +73,9 @@ exec '{exe}' scripted-agent --script '{script}' -- "$@""#,
 
 /// Names of everything below `dir` but what `is_left_out`, with permissions where they are the program's own choice.
 fn names(dir: &Path, is_left_out: &dyn Fn(&Path) -> bool) -> Vec<String> {
-    let shown = |(path, (kind, _)): (PathBuf, (Kind, Vec<u8>))| {
+    let shown = |(path, (kind, _)): (PathBuf, (EntryKind, Vec<u8>))| {
         let mode = fs::symlink_metadata(dir.join(&path)).unwrap().permissions().mode() & 0o777;
-        let slash = if kind == Kind::Directory { "/" } else { "" };
+        let slash = if kind == EntryKind::Directory { "/" } else { "" };
         let is_ours =
             [".ktx", ".git", ".local"].iter().any(|ours| path.starts_with(ours)) && !path.ends_with(".gitignore");
         let mode = if is_ours { format!("{mode:o} ") } else { String::new() };
@@ -85,19 +85,19 @@ fn names(dir: &Path, is_left_out: &dyn Fn(&Path) -> bool) -> Vec<String> {
 }
 
 /// Each line once and in order, without ids.
-fn stable(lines: impl IntoIterator<Item = String>, place: &Place) -> String {
+fn stable(lines: impl IntoIterator<Item = String>, place: &TestDir) -> String {
     let lines: BTreeSet<String> = lines.into_iter().map(|line| ids(&line, place)).collect();
     lines.into_iter().map(|line| format!("{line}\n")).collect()
 }
 
-fn ids(text: &str, place: &Place) -> String {
+fn ids(text: &str, place: &TestDir) -> String {
     let root = place.path("").canonicalize().unwrap();
     let hash = Regex::new("-[0-9a-f]{24}\\.lock").unwrap();
     let text = hash.replace_all(text, "-<hash>.lock");
     without_ids(&text, root.to_str().unwrap().trim_end_matches('/'))
 }
 
-fn seen(place: &Place, name: &str) -> Vec<String> {
+fn seen(place: &TestDir, name: &str) -> Vec<String> {
     let text = fs::read_to_string(place.path("..").join(SEEN).join(name)).unwrap();
     // A checkout of the project, and a copy of it, are no names of ours.
     let is_copy = |line: &&str| {
@@ -107,7 +107,7 @@ fn seen(place: &Place, name: &str) -> Vec<String> {
     text.lines().filter(|line| !is_copy(line)).map(str::to_owned).collect()
 }
 
-fn layout(place: &Place) -> String {
+fn layout(place: &TestDir) -> String {
     let is_of_git = |path: &Path| path.starts_with(".git") && !path.starts_with(".git/ingestdeck");
     let mut out = String::from("# while a unit runs\n");
     out.push_str(&stable(seen(place, "project"), place));
@@ -139,7 +139,7 @@ fn run_in_a_git_project_leaves_what_is_published() {
     git(&place.path(""), &["add", "--all"]);
     git(&place.path(""), &["commit", "--quiet", "-m", "first"]);
     let ran = place.run(&["run", "--ui", "json", "--claude-bin", &claude]);
-    ran.done();
+    ran.expect_success();
     assert_published("project-git.txt", &layout(&place));
 
     let root = place.path("");
@@ -170,14 +170,14 @@ fn run_in_a_git_project_leaves_what_is_published() {
 fn run_without_git_leaves_what_is_published() {
     let (place, claude) = project();
     let ran = place.run(&["run", "--ui", "json", "--claude-bin", &claude]);
-    ran.done();
+    ran.expect_success();
     assert_published("project.txt", &layout(&place));
 }
 
 #[test]
 fn index_has_the_published_tables() {
     let place = recorded();
-    place.run(&["runs", "list"]).done();
+    place.run(&["runs", "list"]).expect_success();
     let index = Connection::open(place.path(".ktx/ingestdeck/db.sqlite")).unwrap();
     let version: u32 = index.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
     let mut schema =

@@ -4,13 +4,14 @@
 use std::{borrow::Cow, collections::BTreeMap};
 
 use ingestdeck::tape::{
-    Body, Entry, FORMAT, Header, Millis, Note, RunId, Seq, UnitKey,
+    EntryBody, FORMAT_VERSION, Header, Millis, Note, RunId, Seq, TapeEntry, UnitKey,
     note::{
-        Amendment, AttemptEnded, AttemptStarted, CallDecision, Cause, Content, Continues, CountedFailure, DiffCounts,
-        Earlier, Evicted, FileRead, Integrating, Integration, IsolationChecked, Level, Outcome, PatchIntegrated,
-        PatchWritten, PlannedUnit, Projected, Reused, RunEnded, RunPlanned, SaveFailed, Saved, Selection, Shared,
-        Skipped, SlRefRepair, SlRefsRepaired, SourceRead, StopHow, StopReason, Verdict, Work,
-        work::{Change, MemoryAction, Target, Unmapped},
+        Amendment, AttemptEnded, AttemptOutcome, AttemptOutput, AttemptStarted, CallDecision, Cause, ContentDigests,
+        ContinuedRun, CountedFailure, DiffCounts, FileRead, FilesEvicted, IntegrationStarted, IsolationChecked,
+        PatchIntegrated, PatchResult, PatchWritten, PlannedUnit, PriorUnitSummary, ReusedSuccess, RunEnded, RunPlanned,
+        RunSaved, SaveFailed, Selection, Severity, SharedWrite, SkippedConnection, SlRefRepair, SlRefsRepaired,
+        SourceRead, SourcesProjected, StopMode, StopReason, Verdict,
+        attempt_output::{ArtifactChange, ArtifactTarget, MemoryAction, UnmappedFile},
     },
 };
 use serde_json::{Value, json};
@@ -34,8 +35,8 @@ macro_rules! kinds {
 kinds! {
     Note::RunPlanned(_) => "run_planned",
     Note::SourceRead(_) => "source_read",
-    Note::Evicted(_) => "evicted",
-    Note::Projected(_) => "projected",
+    Note::FilesEvicted(_) => "evicted",
+    Note::SourcesProjected(_) => "projected",
     Note::AttemptStarted(_) => "attempt_started",
     Note::IsolationChecked(_) => "isolation_checked",
     Note::AttemptEnded(_) => "attempt_ended",
@@ -53,14 +54,14 @@ kinds! {
     Note::ConcurrencyChanged { .. } => "concurrency_changed",
     Note::Published { .. } => "published",
     Note::PatchWritten(_) => "patch_written",
-    Note::Integrating(_) => "integrating",
+    Note::IntegrationStarted(_) => "integrating",
     Note::PatchIntegrated(_) => "patch_integrated",
-    Note::Saved(_) => "saved",
+    Note::RunSaved(_) => "saved",
     Note::SlRefsRepaired(_) => "sl_refs_repaired",
     Note::SaveFailed(_) => "save_failed",
     Note::ToolFailed { .. } => "tool_failed",
     Note::ToolDeclined { .. } => "tool_declined",
-    Note::Said { .. } => "said",
+    Note::Message { .. } => "said",
     Note::RunEnded(_) => "run_ended",
 }
 
@@ -129,12 +130,12 @@ fn unit(key: &str) -> UnitKey {
     UnitKey::from(key)
 }
 
-fn verdict(outcome: Outcome, stop: StopReason, cause: Cause, remedy: Option<&str>) -> Verdict {
+fn verdict(outcome: AttemptOutcome, stop: StopReason, cause: Cause, remedy: Option<&str>) -> Verdict {
     Verdict { outcome, stop, cause, reason: "the reason".into(), remedy: remedy.map(str::to_owned) }
 }
 
-fn content() -> Content {
-    Content {
+fn content() -> ContentDigests {
+    ContentDigests {
         key: text("k"),
         raw: text("r"),
         dependencies: text("d"),
@@ -146,7 +147,7 @@ fn content() -> Content {
     }
 }
 
-fn action(target: Target, change: Change) -> MemoryAction {
+fn action(target: ArtifactTarget, change: ArtifactChange) -> MemoryAction {
     MemoryAction {
         target,
         change,
@@ -159,8 +160,8 @@ fn action(target: Target, change: Change) -> MemoryAction {
 
 fn bare_action() -> MemoryAction {
     MemoryAction {
-        target: Target::Wiki,
-        change: Change::Created,
+        target: ArtifactTarget::Wiki,
+        change: ArtifactChange::Created,
         key: text("orders"),
         detail: String::new(),
         target_connection_id: None,
@@ -168,13 +169,17 @@ fn bare_action() -> MemoryAction {
     }
 }
 
-fn work() -> Work {
-    let changes = every!(Change { Created, Updated, Removed });
-    let actions = every!(Target { Wiki, Sl }).into_iter();
+fn work() -> AttemptOutput {
+    let changes = every!(ArtifactChange { Created, Updated, Removed });
+    let actions = every!(ArtifactTarget { Wiki, Sl }).into_iter();
     let actions = actions.flat_map(|target| changes.iter().map(move |change| action(target, *change)));
-    let unmapped =
-        |detail| Unmapped { raw_path: text("odd.md"), reason: text("parse_error"), detail, fallback: text("flagged") };
-    Work {
+    let unmapped = |detail| UnmappedFile {
+        raw_path: text("odd.md"),
+        reason: text("parse_error"),
+        detail,
+        fallback: text("flagged"),
+    };
+    AttemptOutput {
         actions: actions.chain([bare_action()]).collect(),
         unmapped: vec![unmapped(Some(text("line 3"))), unmapped(None)],
         conflicts: vec![json!({"unitKey": "docs-orders"})],
@@ -195,10 +200,12 @@ fn amendment() -> Amendment {
 }
 
 fn planned() -> RunPlanned {
-    let earlier = |reused| Earlier { run: run(1), attempts: 2, cost_usd: Some(0.25), reused };
-    let reused = Reused { attempt: 2, budget: true, content: content(), patch: Some(text("a.patch")), work: work() };
-    let bare = Reused { attempt: 1, budget: false, content: content(), patch: None, work: Work::default() };
-    let untried = Earlier { run: run(1), attempts: 1, cost_usd: None, reused: None };
+    let earlier = |reused| PriorUnitSummary { run: run(1), attempts: 2, cost_usd: Some(0.25), reused };
+    let reused =
+        ReusedSuccess { attempt: 2, budget: true, content: content(), patch: Some(text("a.patch")), work: work() };
+    let bare =
+        ReusedSuccess { attempt: 1, budget: false, content: content(), patch: None, work: AttemptOutput::default() };
+    let untried = PriorUnitSummary { run: run(1), attempts: 1, cost_usd: None, reused: None };
     RunPlanned {
         job: text("local-1"),
         units: vec![
@@ -230,8 +237,8 @@ fn planned() -> RunPlanned {
             },
         ],
         skipped: vec![
-            Skipped { connection: text("bi"), why: text("no adapter"), fault: true },
-            Skipped { connection: text("wh"), why: text("no files"), fault: false },
+            SkippedConnection { connection: text("bi"), why: text("no adapter"), fault: true },
+            SkippedConnection { connection: text("wh"), why: text("no files"), fault: false },
         ],
         concurrency: 4,
         step_budget: 40,
@@ -241,7 +248,7 @@ fn planned() -> RunPlanned {
         scripted: true,
         run_budget_usd: Some(2.5),
         instructions: texts(&["1 pin"]),
-        continues: Some(Continues {
+        continues: Some(ContinuedRun {
             run: run(1),
             outcome: Some(text("limit")),
             cost_usd: Some(0.5),
@@ -258,8 +265,13 @@ fn planned() -> RunPlanned {
 }
 
 fn notes_of_the_plan() -> Vec<Note> {
-    let continues =
-        Continues { run: run(1), outcome: None, cost_usd: None, units: BTreeMap::new(), unreconciled: BTreeMap::new() };
+    let continues = ContinuedRun {
+        run: run(1),
+        outcome: None,
+        cost_usd: None,
+        units: BTreeMap::new(),
+        unreconciled: BTreeMap::new(),
+    };
     let read = SourceRead {
         connection: text("notes"),
         adapter: text("docs"),
@@ -271,15 +283,15 @@ fn notes_of_the_plan() -> Vec<Note> {
         open: texts(&["later.md"]),
         complete: true,
     };
-    let projected = Projected {
+    let projected = SourcesProjected {
         connection: Some(text("warehouse")),
-        actions: vec![action(Target::Sl, Change::Created)],
+        actions: vec![action(ArtifactTarget::Sl, ArtifactChange::Created)],
         left_out: texts(&["orders has no table"]),
         commit: Some("c0".repeat(20)),
         paths: texts(&["semantic-layer/warehouse/orders.yaml"]),
         reason: Some(text("the disk is full")),
     };
-    let evicted = Evicted { connection: text("notes"), adapter: text("docs"), paths: texts(&["gone.md"]) };
+    let evicted = FilesEvicted { connection: text("notes"), adapter: text("docs"), paths: texts(&["gone.md"]) };
     vec![
         Note::RunPlanned(Box::new(planned())),
         Note::RunPlanned(Box::new(RunPlanned { continues: Some(continues), ..RunPlanned::default() })),
@@ -287,10 +299,10 @@ fn notes_of_the_plan() -> Vec<Note> {
         Note::RunPlanned(Box::default()),
         Note::SourceRead(Box::new(read)),
         Note::SourceRead(Box::default()),
-        Note::Evicted(Box::new(evicted)),
-        Note::Evicted(Box::default()),
-        Note::Projected(Box::new(projected)),
-        Note::Projected(Box::default()),
+        Note::FilesEvicted(Box::new(evicted)),
+        Note::FilesEvicted(Box::default()),
+        Note::SourcesProjected(Box::new(projected)),
+        Note::SourcesProjected(Box::default()),
     ]
 }
 
@@ -314,7 +326,7 @@ fn notes_of_an_attempt() -> Vec<Note> {
         content: Some(content()),
     };
     let ended = AttemptEnded {
-        verdict: verdict(Outcome::Failed, StopReason::Error, Cause::ToolFailures, Some("retry it")),
+        verdict: verdict(AttemptOutcome::Failed, StopReason::Error, Cause::ToolFailures, Some("retry it")),
         tool_failures: 2,
         failed_call: Some(CountedFailure { tool: text("wiki_write"), message: text("no ledger") }),
         exit_code: Some(1),
@@ -322,7 +334,7 @@ fn notes_of_an_attempt() -> Vec<Note> {
         stderr_tail: texts(&["oh"]),
         wrote: texts(&["wiki/global/orders.md"]),
         work: work(),
-        more: serde_json::Map::from_iter([("later".to_owned(), Value::from(1))]),
+        extra: serde_json::Map::from_iter([("later".to_owned(), Value::from(1))]),
     };
     let checked =
         IsolationChecked { breach: Some(text("a plugin is loaded")), settings_sources: Some(texts(&["user"])) };
@@ -330,7 +342,7 @@ fn notes_of_an_attempt() -> Vec<Note> {
         Note::AttemptStarted(Box::new(started)),
         Note::AttemptStarted(Box::new(AttemptStarted {
             amendment: Some(Amendment::default()),
-            content: Some(Content::default()),
+            content: Some(ContentDigests::default()),
             ..AttemptStarted::default()
         })),
         Note::AttemptStarted(Box::default()),
@@ -338,11 +350,11 @@ fn notes_of_an_attempt() -> Vec<Note> {
         Note::IsolationChecked(IsolationChecked::default()),
         Note::AttemptEnded(Box::new(ended)),
     ];
-    let outcomes = every!(Outcome { Succeeded, Failed, Stopped }).into_iter();
+    let outcomes = every!(AttemptOutcome { Succeeded, Failed, Stopped }).into_iter();
     let outcomes = outcomes.map(|outcome| (outcome, StopReason::Natural, Cause::Completed));
     let stops = every!(StopReason { Budget, Natural, Error }).into_iter();
-    let stops = stops.map(|stop| (Outcome::Succeeded, stop, Cause::Completed));
-    let causes = every_cause().into_iter().map(|cause| (Outcome::Failed, StopReason::Error, cause));
+    let stops = stops.map(|stop| (AttemptOutcome::Succeeded, stop, Cause::Completed));
+    let causes = every_cause().into_iter().map(|cause| (AttemptOutcome::Failed, StopReason::Error, cause));
     notes.extend(outcomes.chain(stops).chain(causes).map(|(outcome, stop, cause)| {
         Note::AttemptEnded(Box::new(AttemptEnded {
             verdict: verdict(outcome, stop, cause, None),
@@ -352,8 +364,8 @@ fn notes_of_an_attempt() -> Vec<Note> {
             signal: None,
             stderr_tail: Vec::new(),
             wrote: Vec::new(),
-            work: Work::default(),
-            more: serde_json::Map::new(),
+            work: AttemptOutput::default(),
+            extra: serde_json::Map::new(),
         }))
     }));
     notes.extend([
@@ -390,7 +402,7 @@ fn notes_of_people() -> Vec<Note> {
         },
         Note::ConcurrencyChanged { slots: 2 },
     ];
-    notes.extend(every!(StopHow { Drain, Stop, Kill }).into_iter().map(|how| Note::StopRequested { how }));
+    notes.extend(every!(StopMode { Drain, Stop, Kill }).into_iter().map(|how| Note::StopRequested { how }));
     let decisions = every!(CallDecision { Allowed, Edited, Denied, Released, Withdrawn }).into_iter();
     notes.extend(decisions.map(|decision| Note::CallDecided {
         tool_use_id: None,
@@ -402,8 +414,8 @@ fn notes_of_people() -> Vec<Note> {
 }
 
 fn notes_of_the_run() -> Vec<Note> {
-    let shared = |merged| Shared { path: text("wiki/global/orders.md"), units: vec![unit("docs-a")], merged };
-    let saved = Saved {
+    let shared = |merged| SharedWrite { path: text("wiki/global/orders.md"), units: vec![unit("docs-a")], merged };
+    let saved = RunSaved {
         commit: Some("c0".repeat(20)),
         branch: Some(text("main")),
         subject: text("ingest(docs): local-1"),
@@ -421,11 +433,11 @@ fn notes_of_the_run() -> Vec<Note> {
         paths: texts(&["wiki/global/orders.md"]),
     };
     let integrated = PatchIntegrated {
-        result: Integration::TextualConflict,
+        result: PatchResult::TextualConflict,
         commit: Some("c0".repeat(20)),
         paths: texts(&["wiki/global/orders.md"]),
         shared: vec![shared(true), shared(false)],
-        verdict: Some(verdict(Outcome::Failed, StopReason::Natural, Cause::Conflict, None)),
+        verdict: Some(verdict(AttemptOutcome::Failed, StopReason::Natural, Cause::Conflict, None)),
     };
     let ended = RunEnded {
         outcome: text("partial"),
@@ -446,22 +458,22 @@ fn notes_of_the_run() -> Vec<Note> {
         Note::Throttled { slots: None, limit: limit() },
         Note::PatchWritten(patch),
         Note::PatchWritten(PatchWritten::default()),
-        Note::Integrating(Integrating { onto: "ba".repeat(20), units: vec![unit("docs-a")] }),
-        Note::Integrating(Integrating::default()),
+        Note::IntegrationStarted(IntegrationStarted { onto: "ba".repeat(20), units: vec![unit("docs-a")] }),
+        Note::IntegrationStarted(IntegrationStarted::default()),
         Note::PatchIntegrated(Box::new(integrated)),
-        Note::Saved(saved),
-        Note::Saved(Saved::default()),
+        Note::RunSaved(saved),
+        Note::RunSaved(RunSaved::default()),
         Note::SlRefsRepaired(SlRefsRepaired { repairs: vec![repair(Some("ada")), repair(None)] }),
         Note::SlRefsRepaired(SlRefsRepaired::default()),
         Note::SaveFailed(SaveFailed { reason: text("the branch moved") }),
         Note::RunEnded(ended),
     ];
-    let results = every!(Integration { Accepted, Noop, TextualConflict, SemanticConflict, Policy, Lost }).into_iter();
+    let results = every!(PatchResult { Accepted, Noop, TextualConflict, SemanticConflict, Policy, Lost }).into_iter();
     notes.extend(
         results.map(|result| Note::PatchIntegrated(Box::new(PatchIntegrated { result, ..PatchIntegrated::default() }))),
     );
-    let levels = every!(Level { Debug, Info, Warning, Error }).into_iter();
-    notes.extend(levels.map(|level| Note::Said { level, text: "done".into() }));
+    let levels = every!(Severity { Debug, Info, Warning, Error }).into_iter();
+    notes.extend(levels.map(|level| Note::Message { level, text: "done".into() }));
     // Words that the program writes although they are texts.
     let outcomes = ["done", "partial", "error", "limit", "stopped", "unusable"];
     notes.extend(outcomes.map(|outcome| Note::RunEnded(RunEnded { outcome: text(outcome), ..RunEnded::default() })));
@@ -470,7 +482,7 @@ fn notes_of_the_run() -> Vec<Note> {
 
 fn header(is_full: bool) -> Header {
     Header {
-        tape: FORMAT,
+        tape: FORMAT_VERSION,
         program: text("ingestdeck 0.1.0"),
         run: run(7),
         started_at: "2026-11-22T01:02:03.456789012Z".parse().unwrap(),
@@ -479,12 +491,12 @@ fn header(is_full: bool) -> Header {
     }
 }
 
-fn written(seq: u64, lane: Option<(&'static str, u32)>, body: Body<'_>) -> String {
+fn written(seq: u64, lane: Option<(&'static str, u32)>, body: EntryBody<'_>) -> String {
     let lane = lane.map(|(unit, attempt)| (Cow::Borrowed(unit), attempt));
-    let entry = Entry { seq: Seq(seq), at: Millis(seq * 10), lane, body };
+    let entry = TapeEntry { seq: Seq(seq), at: Millis(seq * 10), attempt: lane, body };
     let mut line = Vec::new();
     entry.write(&mut line);
-    assert_eq!(Entry::parse(line.strip_suffix(b"\n").unwrap()), Ok(entry), "{}", String::from_utf8_lossy(&line));
+    assert_eq!(TapeEntry::parse(line.strip_suffix(b"\n").unwrap()), Ok(entry), "{}", String::from_utf8_lossy(&line));
     String::from_utf8(line).unwrap()
 }
 
@@ -497,17 +509,17 @@ fn tape_of_every_entry_and_note_is_as_published() {
         tape.push_str(&String::from_utf8(line).unwrap());
     }
     let mut seq = 0;
-    let mut push = |lane, body: Body<'_>| {
+    let mut push = |lane, body: EntryBody<'_>| {
         tape.push_str(&written(seq, lane, body));
         seq += 1;
     };
     let lane = Some(("docs-orders", 1));
-    push(lane, Body::Out(br#"{"type":"result",  "odd":"\ud800"}"#));
-    push(lane, Body::In(br#"{"type":"user"}"#));
-    push(lane, Body::Err("a \"line\" of\ttext".into()));
-    push(lane, Body::Raw(b"not json".into()));
-    push(lane, Body::Raw(b"not text \xff".into()));
-    push(Some(("docs \"quoted\"", 12)), Body::Out(b"{}"));
+    push(lane, EntryBody::Out(br#"{"type":"result",  "odd":"\ud800"}"#));
+    push(lane, EntryBody::In(br#"{"type":"user"}"#));
+    push(lane, EntryBody::Err("a \"line\" of\ttext".into()));
+    push(lane, EntryBody::Raw(b"not json".into()));
+    push(lane, EntryBody::Raw(b"not text \xff".into()));
+    push(Some(("docs \"quoted\"", 12)), EntryBody::Out(b"{}"));
     let of_attempts = [notes_of_an_attempt(), notes_of_people()].concat();
     let notes = [notes_of_the_plan(), of_attempts, notes_of_the_run()].concat();
     for note in &notes {
@@ -515,7 +527,7 @@ fn tape_of_every_entry_and_note_is_as_published() {
         assert_eq!(Note::parse(&json), *note, "{}", String::from_utf8_lossy(&json));
         let value: Value = serde_json::from_slice(&json).unwrap();
         assert_eq!(value["kind"], kind(note));
-        push(None, Body::Note(&json));
+        push(None, EntryBody::Note(&json));
     }
     for known in KINDS {
         assert!(notes.iter().any(|note| kind(note) == *known), "no note of kind {known}");
@@ -529,11 +541,11 @@ fn published_notes_are_read_and_written_unchanged() {
     let published = super::golden::read("tape.jsonl");
     let mut count = 0;
     for line in published.lines().skip(2) {
-        let entry = Entry::parse(line.as_bytes()).unwrap();
+        let entry = TapeEntry::parse(line.as_bytes()).unwrap();
         let mut again = Vec::new();
         entry.write(&mut again);
         assert_eq!(String::from_utf8(again).unwrap().trim_end(), line);
-        if let Body::Note(json) = entry.body {
+        if let EntryBody::Note(json) = entry.body {
             assert_eq!(String::from_utf8(Note::parse(json).to_json()).unwrap(), String::from_utf8_lossy(json));
             count += 1;
         }

@@ -5,16 +5,16 @@ use std::{collections::BTreeSet, ffi::OsString, fs, path::Path};
 
 use clap::{Arg, Command, CommandFactory as _};
 use ingestdeck::{
-    claude::env,
+    claude::agent_env,
     cli::args::Cli,
-    config::{schema::KEYS, value::Kind},
+    config::{schema::KEYS, value::SettingKind},
     ingest::Project,
     tui::{
         ColorLevel, Keymap, Overrides, Theme,
-        action::Action,
-        command::{self, Request},
+        action::UserAction,
+        command::{self, CommandRequest},
         key,
-        theme::Role,
+        theme::StyleRole,
     },
 };
 use regex_lite::Regex;
@@ -85,25 +85,25 @@ fn commands_and_arguments_are_as_published() {
     assert_published("command-line.txt", &out);
 }
 
-fn kind(kind: Kind) -> String {
+fn kind(kind: SettingKind) -> String {
     match kind {
-        Kind::Switch => "true or false".into(),
-        Kind::Text => "text".into(),
-        Kind::Word(words) => words.join(" or "),
-        Kind::Whole(least, most) => format!("whole number, {least} to {most}"),
-        Kind::Number(least, most) => format!("number, {least} to {most}"),
-        Kind::Duration => "duration".into(),
-        Kind::List => "list of texts".into(),
-        Kind::Names => "list of names".into(),
-        Kind::Paths => "list of paths".into(),
+        SettingKind::Bool => "true or false".into(),
+        SettingKind::Text => "text".into(),
+        SettingKind::OneOf(words) => words.join(" or "),
+        SettingKind::Integer(least, most) => format!("whole number, {least} to {most}"),
+        SettingKind::Float(least, most) => format!("number, {least} to {most}"),
+        SettingKind::Duration => "duration".into(),
+        SettingKind::List => "list of texts".into(),
+        SettingKind::EnvVarNames => "list of names".into(),
+        SettingKind::Paths => "list of paths".into(),
     }
 }
 
 #[test]
 fn settings_are_as_published() {
-    let setting = |key: &ingestdeck::config::schema::Key| {
-        let preset = key.preset.value().to_toml().unwrap_or_else(|| "not set".into());
-        let by = if key.project { "user or project" } else { "user" };
+    let setting = |key: &ingestdeck::config::schema::SettingKey| {
+        let preset = key.default.value().to_toml().unwrap_or_else(|| "not set".into());
+        let by = if key.is_allowed_in_project { "user or project" } else { "user" };
         format!("{}  {}  {}  default: {preset}  by: {by}\n", key.name, key.variable(), kind(key.kind))
     };
     assert_published("settings.txt", &KEYS.iter().map(setting).collect::<String>());
@@ -148,7 +148,7 @@ fn environment_variables_are_as_published() {
         named(section).iter().map(|name| (name.replace('*', "X").into(), "x".into())).collect()
     };
     let parent = [agents("inherited by agents of units:"), agents("withheld from agents of units and reported:")];
-    let environment = env::unit(parent.concat(), &[], Path::new("/tmp"));
+    let environment = agent_env::unit_environment(parent.concat(), &[], Path::new("/tmp"));
     let sorted = |section: &str| {
         let mut names: Vec<String> = named(section).iter().map(|name| name.replace('*', "X")).collect();
         names.sort_unstable();
@@ -173,11 +173,11 @@ fn every_key_of_a_project_is_known() {
     for (line, text) in (1..).zip(outside.lines()).filter(|(_, text)| !text.starts_with('#') && !text.ends_with(':')) {
         let key = text.trim().split(':').next().unwrap();
         let is_known = |(known, at): (&String, &u64)| *at == line && known.rsplit('.').next() == Some(key);
-        assert!(settings.lines.iter().any(is_known), "line {line}: {text}");
+        assert!(settings.key_lines.iter().any(is_known), "line {line}: {text}");
     }
     let mut models = String::new();
-    for role in ingestdeck::ingest::project::Role::ALL {
-        models.push_str(&format!("{}={} ", role.word(), settings.model(role).unwrap()));
+    for role in ingestdeck::ingest::project::ModelRole::ALL {
+        models.push_str(&format!("{}={} ", role.as_str(), settings.model(role).unwrap()));
     }
     let expected = "default=m-default triage=m-triage candidateExtraction=m-extraction curator=m-curator \
                     reconcile=m-reconcile repair=m-repair ";
@@ -214,11 +214,11 @@ fn every_key_of_a_project_is_known() {
 #[test]
 fn names_of_keys_are_as_published() {
     let keymap = Keymap::new(&Overrides::new()).unwrap();
-    let row = |action: &Action| {
-        let chords: Vec<String> = keymap.chords(*action).map(key::shown).collect();
+    let row = |action: &UserAction| {
+        let chords: Vec<String> = keymap.chords(*action).map(key::display_chord).collect();
         format!("{:<18}{}\n", action.name(), chords.join("  "))
     };
-    assert_published("keys.txt", &Action::ALL.iter().map(row).collect::<String>());
+    assert_published("keys.txt", &UserAction::ALL.iter().map(row).collect::<String>());
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn published_theme_file_is_accepted() {
     Theme::parse("published", &text, ColorLevel::Full, false).unwrap();
     let named =
         text.lines().filter_map(|line| line.split_once(" = ")).map(|(role, _)| role).filter(|role| !role.contains('#'));
-    assert_eq!(named.collect::<Vec<_>>(), Role::ALL.iter().map(|role| role.name()).collect::<Vec<_>>());
+    assert_eq!(named.collect::<Vec<_>>(), StyleRole::ALL.iter().map(|role| role.name()).collect::<Vec<_>>());
     let mut names: Vec<&str> = Theme::names().collect();
     names.sort_unstable();
     assert_eq!(names, ["color-blind", "dark", "high-contrast", "light"]);
@@ -238,7 +238,7 @@ fn published_theme_file_is_accepted() {
 fn published_screen_commands_are_accepted() {
     for line in read("screen-commands.txt").lines() {
         let request = command::parse(line).unwrap_or_else(|error| panic!("{line}: {error}"));
-        if let Request::Until(condition) | Request::Break(condition) = request {
+        if let CommandRequest::Until(condition) | CommandRequest::Break(condition) = request {
             assert_eq!(condition.to_string(), line.split_once(' ').unwrap().1);
         }
     }

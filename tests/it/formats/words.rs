@@ -2,15 +2,16 @@
 //! each value, by what it means: names of types and variants are the program's own business.
 
 use ingestdeck::{
-    actions::{ActionKind, EventLevel, Phase},
+    actions::{ActionKind, ActionPhase, EventLevel},
     cli::exit::Exit,
     run::{
-        Aside, RunOutcome, decisions::DecisionKind, diff::Change as UnitChange, state::UnitStatus, trace::TraceLevel,
+        OutcomeDetail, RunOutcome, decisions::RecordedDecisionKind, diff::UnitChange, state::UnitStatus,
+        trace::TraceLevel,
     },
-    store::Standing,
+    store::RunStatus,
     tape::note::{
-        Cause, Integration,
-        work::{Change, Target},
+        Cause, PatchResult,
+        attempt_output::{ArtifactChange, ArtifactTarget},
     },
 };
 
@@ -18,9 +19,12 @@ use super::{golden::assert_published, notes::every_cause};
 
 /// Every value of an enum with its word, under a heading. A new variant does not compile without one.
 macro_rules! words {
-    ($out:ident, $heading:literal, $type:ident { $($variant:ident),+ $(,)? }) => {{
+    ($out:ident, $heading:literal, $type:ident { $($variant:ident),+ $(,)? }) => {
+        words!($out, $heading, as_str, $type { $($variant),+ });
+    };
+    ($out:ident, $heading:literal, $method:ident, $type:ident { $($variant:ident),+ $(,)? }) => {{
         let _exhaustive = |value: &$type| match value { $($type::$variant => (),)+ };
-        let words: Vec<String> = [$($type::$variant),+].iter().map(|value| value.word().to_owned()).collect();
+        let words: Vec<String> = [$($type::$variant),+].iter().map(|value| value.$method().to_owned()).collect();
         $out.push_str(&format!("{}: {}\n", $heading, words.join(", ")));
     }};
 }
@@ -33,39 +37,48 @@ fn words_of_states_and_kinds_are_as_published() {
         "unit states",
         UnitStatus {
             Queued,
-            Untried,
+            NotStarted,
             Running,
             Silent,
             Held,
             Waiting,
             Succeeded,
-            Budget,
+            BudgetExhausted,
             Failed,
             Stopped,
             Interrupted,
             Reused,
         }
     );
-    words!(out, "run outcomes", RunOutcome { Running, Done, Partial, Error, Unusable, Limit, Stopped, Interrupted });
-    words!(out, "run states in lists", Standing { Running, Finished, Interrupted });
-    words!(out, "results of patches", Integration { Accepted, Noop, TextualConflict, SemanticConflict, Policy, Lost });
-    words!(out, "calls beside their event", Aside { Declined, Cut, Spent });
-    words!(out, "units in comparisons", UnitChange { New, Gone, Changed, Same });
-    words!(out, "decisions", DecisionKind { Conflict, Eviction, Resolution, Fallback });
-    words!(out, "artifacts", Target { Wiki, Sl });
-    words!(out, "changes of artifacts", Change { Created, Updated, Removed });
+    words!(
+        out,
+        "run outcomes",
+        RunOutcome { Running, Done, Partial, Error, AgentUnusable, Limit, Stopped, Interrupted }
+    );
+    words!(out, "run states in lists", RunStatus { Running, Finished, Interrupted });
+    words!(
+        out,
+        "results of patches",
+        label,
+        PatchResult { Accepted, Noop, TextualConflict, SemanticConflict, Policy, Lost }
+    );
+    words!(out, "calls beside their event", OutcomeDetail { Declined, Aborted, BudgetExhausted });
+    words!(out, "units in comparisons", UnitChange { New, Removed, Changed, Same });
+    words!(out, "decisions", label, RecordedDecisionKind { Conflict, Eviction, Resolution, Fallback });
+    words!(out, "artifacts", ArtifactTarget { Wiki, Sl });
+    words!(out, "changes of artifacts", ArtifactChange { Created, Updated, Removed });
     words!(
         out,
         "actions",
         ActionKind { Command, Tool, FileChange, WebSearch, Subagent, Note, Turn, Warning, Telemetry }
     );
-    words!(out, "phases of actions", Phase { Started, Updated, Completed });
+    words!(out, "phases of actions", ActionPhase { Started, Updated, Completed });
     words!(out, "levels of actions", EventLevel { Debug, Info, Warning, Error });
     let levels = [TraceLevel::Error, TraceLevel::Info, TraceLevel::Debug, TraceLevel::Trace];
     assert_eq!(["error", "info", "debug", "trace"].map(TraceLevel::parse), levels);
     out.push_str("levels of traces: error, info, debug, trace\n\ncauses in comparisons and reports:\n");
     for cause in every_cause() {
-        out.push_str(&format!("{} = {}\n", serde_json::to_string(&cause).unwrap(), cause.word()));
+        out.push_str(&format!("{} = {}\n", serde_json::to_string(&cause).unwrap(), cause.label()));
     }
     assert_published("words.txt", &out);
 }
@@ -109,7 +122,7 @@ fn exit_codes_are_as_published() {
         ("service busy", Cause::Transient),
     ];
     for (what, cause) in in_the_way {
-        out.push_str(&format!("{:>3}  {what}\n", Exit::of_cause(&cause).code()));
+        out.push_str(&format!("{:>3}  {what}\n", Exit::from_cause(&cause).code()));
     }
     assert_published("exit-codes.txt", &out);
 }

@@ -5,7 +5,7 @@
 
 use std::{fs, process::Command};
 
-use super::{Scene, archive_case, attack};
+use super::{HostileClone, archive_case, attack};
 
 /// Two units that each change a paragraph of a page, which takes a merge of the texts.
 const MERGING: &str = r#"
@@ -35,13 +35,13 @@ const MERGE: &str = "git checkout -q -b other && sed -i s/one/ONE/ wiki/global/s
                      git checkout -q main && sed -i s/two/TWO/ wiki/global/shared.md && git commit -qam 2 && git merge other";
 
 /// A program that leaves a file beside the clone, named after `trap`.
-fn trap(scene: &Scene, trap: &str) -> String {
+fn trap(scene: &HostileClone, trap: &str) -> String {
     let body = format!("touch '{}'\ncat", scene.path(&format!("PWNED-{trap}")).display());
     scene.place.script(&format!("trap-{trap}"), &body).to_str().unwrap().to_owned()
 }
 
 /// Adds to the configuration of the clone, and touches a page: git looks into it, through the filters.
-fn configure(scene: &Scene, text: impl AsRef<[u8]>) {
+fn configure(scene: &HostileClone, text: impl AsRef<[u8]>) {
     let path = scene.path("clone/.git/config");
     let bytes = [&fs::read(&path).unwrap(), text.as_ref()].concat();
     fs::write(path, bytes).unwrap();
@@ -49,7 +49,7 @@ fn configure(scene: &Scene, text: impl AsRef<[u8]>) {
 }
 
 /// Proves that plain git runs the program `trap` when it does `commands`, in a copy of the clone.
-fn assert_armed(scene: &Scene, trap: &str, commands: &str) {
+fn assert_armed(scene: &HostileClone, trap: &str, commands: &str) {
     let copy = Command::new("cp").args(["-a", "clone", "control"]).current_dir(scene.path("")).status().unwrap();
     assert!(copy.success());
     let mut shell = Command::new("sh");
@@ -91,12 +91,12 @@ fn filters_of_a_repository_do_not_run() {
 #[test]
 fn drivers_of_a_repository_do_not_run() {
     for name in ["plain", "with.dots"] {
-        let plant = |scene: &Scene| {
+        let plant = |scene: &HostileClone| {
             scene.origin("sources/docs/b.md", "# b\n");
             scene.origin("wiki/global/shared.md", SHARED);
-            scene.place.player(MERGING);
+            scene.place.scripted_claude(MERGING);
         };
-        let unpack = |scene: &Scene| {
+        let unpack = |scene: &HostileClone| {
             let section = |kind: &str, variables: &[&str]| {
                 let lines = variables.iter().map(|variable| format!("\t{variable} = {}\n", trap(scene, variable)));
                 configure(scene, format!("[{kind} \"{name}\"]\n{}", lines.collect::<String>()));
@@ -159,7 +159,7 @@ fn hooks_and_helpers_of_a_repository_do_not_run() {
 
 #[test]
 fn programs_of_a_submodule_do_not_run() {
-    let plant = |scene: &Scene| {
+    let plant = |scene: &HostileClone| {
         scene.write("sub/f.md", "f\n");
         scene.git("sub", &["init", "--quiet"]);
         scene.git("sub", &["add", "--all"]);
@@ -167,7 +167,7 @@ fn programs_of_a_submodule_do_not_run() {
         scene.git("origin", &["submodule", "--quiet", "add", "../sub", "wiki/sub"]);
         scene.git("origin", &["config", "-f", ".gitmodules", "submodule.wiki/sub.ignore", "none"]);
     };
-    let unpack = |scene: &Scene| {
+    let unpack = |scene: &HostileClone| {
         let path = scene.path("clone/.git/modules/wiki/sub/config");
         let filter = format!("[filter \"evil\"]\n\tclean = {}\n", trap(scene, "clean"));
         let text = fs::read_to_string(&path).unwrap() + &filter;

@@ -12,7 +12,7 @@ use nix::{
 };
 
 use super::*;
-use crate::commands::place::DEADLINE;
+use crate::commands::test_dir::DEADLINE;
 
 /// Straight code without a jump: SQLite looks at no clock before it has computed all columns.
 fn uninterruptible() -> String {
@@ -25,16 +25,16 @@ fn uninterruptible() -> String {
 
 const ENDLESS: &str = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT count(*) FROM t";
 
-async fn ask(client: &Client, sql: &str) -> String {
+async fn ask(client: &McpClient, sql: &str) -> String {
     client.call("sql_execution", json!({"connectionId": "shop", "sql": sql})).await.0
 }
 
-async fn answers(client: &Client) {
+async fn answers(client: &McpClient) {
     let rows = ask(client, "SELECT total FROM orders").await;
     assert!(rows.contains("| 9.5 |"), "{rows}");
 }
 
-fn names(place: &Place) -> Vec<String> {
+fn names(place: &TestDir) -> Vec<String> {
     let mut names = files(&place.path(""));
     names.retain(|name| name.starts_with("shop.db"));
     names
@@ -68,7 +68,7 @@ async fn found<T>(mut found: impl FnMut() -> Option<T>) -> T {
 #[tokio::test]
 async fn uninterruptible_statement_leaves_no_process_behind() {
     let place = place();
-    let client = Client::start(&place, &[]).await;
+    let client = McpClient::start(&place, &[]).await;
     let stopped = ask(&client, &uninterruptible()).await;
     assert_eq!(stopped, "SQL execution failed: stopped after 10 s; ask for less, with a WHERE or a smaller table");
     assert_eq!(children(client.1), [0; 0]);
@@ -79,7 +79,7 @@ async fn uninterruptible_statement_leaves_no_process_behind() {
 #[tokio::test]
 async fn materialised_join_ends_at_the_memory_limit() {
     let place = place();
-    let client = Client::start(&place, &[]).await;
+    let client = McpClient::start(&place, &[]).await;
     let rows =
         "WITH RECURSIVE t(n, x) AS (SELECT 1, zeroblob(1000000) UNION ALL SELECT n + 1, zeroblob(1000000) FROM t)";
     for sql in [
@@ -103,7 +103,7 @@ async fn materialised_join_ends_at_the_memory_limit() {
 #[tokio::test]
 async fn worker_is_limited_and_its_death_costs_one_call() {
     let place = place();
-    let client = Client::start(&place, &[]).await;
+    let client = McpClient::start(&place, &[]).await;
     let inspected = async {
         let worker = found(|| children(client.1).first().copied()).await;
         // It limits itself first of all; the last limit is there when all of them are.
@@ -149,7 +149,7 @@ async fn worker_is_limited_and_its_death_costs_one_call() {
 #[tokio::test]
 async fn worker_ends_when_its_parent_is_killed() {
     let place = place();
-    let client = Client::start(&place, &[]).await;
+    let client = McpClient::start(&place, &[]).await;
     let sql = uninterruptible();
     let params = json!({"connectionId": "shop", "sql": sql}).as_object().unwrap().clone();
     let call = client.0.call_tool(CallToolRequestParams::new("sql_execution").with_arguments(params));
@@ -170,7 +170,7 @@ async fn worker_ends_when_its_parent_is_killed() {
 #[tokio::test]
 async fn concurrent_statements_are_all_answered() {
     let place = place();
-    let client = Client::start(&place, &[]).await;
+    let client = McpClient::start(&place, &[]).await;
     join_all((0..64).map(|_| answers(&client))).await;
     client.0.cancel().await.unwrap();
 }
@@ -187,7 +187,7 @@ async fn removed_program_still_reads_databases() {
     let mut command = std::process::Command::new(&program);
     command.args(original.get_args()).current_dir(original.get_current_dir().unwrap()).env_clear();
     command.envs(original.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let client = Client::start_command(command).await;
+    let client = McpClient::start_command(command).await;
     fs::remove_file(&program).unwrap();
     answers(&client).await;
     client.0.cancel().await.unwrap();
@@ -199,7 +199,7 @@ async fn log_of_a_running_writer_is_read_and_left_alone() {
     let writer = rusqlite::Connection::open(place.path("shop.db")).unwrap();
     writer.pragma_update(None, "journal_mode", "WAL").unwrap();
     writer.execute_batch("INSERT INTO orders VALUES (2, 20.0)").unwrap();
-    let client = Client::start(&place, &[]).await;
+    let client = McpClient::start(&place, &[]).await;
     let count = async || ask(&client, "SELECT 'rows', count(*) FROM orders").await;
     assert!(count().await.contains("| rows | 2 |"), "{}", count().await);
     writer.execute_batch("INSERT INTO orders VALUES (3, 30.0)").unwrap();
@@ -216,7 +216,7 @@ async fn log_of_a_running_writer_is_read_and_left_alone() {
 #[tokio::test]
 async fn file_that_became_special_is_refused() {
     let place = place();
-    let client = Client::start(&place, &[]).await;
+    let client = McpClient::start(&place, &[]).await;
     let path = place.path("shop.db");
     let elsewhere = place.path("elsewhere.db");
     fs::rename(&path, &elsewhere).unwrap();
@@ -242,7 +242,7 @@ async fn file_that_became_special_is_refused() {
 fn worker_command_is_not_shown() {
     let place = place();
     for args in [&["--help"][..], &["completions", "bash"], &["man"]] {
-        assert!(!place.run(args).done().contains("sql-worker"), "{args:?}");
+        assert!(!place.run(args).expect_success().contains("sql-worker"), "{args:?}");
     }
     let ended = place.run(&["sql-worker"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");

@@ -3,14 +3,14 @@
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::deck::{Deck, asked_by, good_turns};
-use crate::support::api::Turn;
+use super::test_project::{TestProject, asked_by, good_turns};
+use crate::support::api::ApiTurn;
 
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn a_busy_service_is_waited_for_within_the_attempt() {
-    let turns = [Turn::rate_limited(1)].into_iter().chain(good_turns("docs-crates", "crates.md"));
-    let deck = Deck::new([asked_by("docs-crates", turns)]);
+    let turns = [ApiTurn::rate_limited(1)].into_iter().chain(good_turns("docs-crates", "crates.md"));
+    let deck = TestProject::new([asked_by("docs-crates", turns)]);
     let run = deck.run("docs-crates", &[]);
     assert_eq!(run.code, Some(0), "{run:#?}");
     assert_eq!(deck.started().len(), 1, "the agent tries again by itself");
@@ -24,11 +24,13 @@ fn a_busy_service_is_waited_for_within_the_attempt() {
 fn a_used_up_window_pauses_the_run_and_costs_no_retry() {
     // The agent starts a moment after this line, so the reset lies before the end of the pause all the same.
     let resets_at = Timestamp::now().as_second() + 15;
-    let turns = [Turn::usage_limit(resets_at)].into_iter().chain(good_turns("docs-crates", "crates.md"));
-    let deck =
-        Deck::new([asked_by("docs-crates", turns), asked_by("docs-juice", good_turns("docs-juice", "juice.md"))])
-            .subscribed()
-            .set("[retry]\nmax_retries = 0\n");
+    let turns = [ApiTurn::usage_limit(resets_at)].into_iter().chain(good_turns("docs-crates", "crates.md"));
+    let deck = TestProject::new([
+        asked_by("docs-crates", turns),
+        asked_by("docs-juice", good_turns("docs-juice", "juice.md")),
+    ])
+    .subscribed()
+    .set("[retry]\nmax_retries = 0\n");
     let run = deck.run("docs-{crates,juice}", &["--concurrency", "1"]);
     assert_eq!(run.code, Some(0), "{run:#?}");
     assert_eq!(run.run_states(), ["planned", "paused", "resumed", "ended", "summary"]);

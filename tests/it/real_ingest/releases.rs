@@ -2,20 +2,20 @@
 
 use std::{fs, path::Path, process::Command, time::Duration};
 
-use ingestdeck::claude::version::Standing;
+use ingestdeck::claude::version::ReleaseSupport;
 use serde_json::{Value, json};
 
 use super::{
-    Deck, asked_by,
-    deck::{Played, good_turns},
+    TestProject, asked_by,
+    test_project::{PlayedCommand, good_turns},
 };
 use crate::support::{
-    api::{Api, Route, Turn, tool},
+    api::{ApiRoute, ApiTurn, FakeApi, tool},
     cli::{claude_bin, claude_version},
 };
 
 /// The actions of a session with this title prefix, and its completed event.
-fn told(played: &Played) -> (Vec<Value>, Value) {
+fn told(played: &PlayedCommand) -> (Vec<Value>, Value) {
     let mut events: Vec<Value> = played.events().into_iter().map(|mut event| event["event"].take()).collect();
     let completed: Vec<Value> = events.extract_if(.., |event| event["type"] == "completed").collect();
     let [completed] = &completed[..] else { panic!("{played:#?}") };
@@ -26,13 +26,13 @@ fn told(played: &Played) -> (Vec<Value>, Value) {
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn doctor_names_the_release_and_what_it_lacks() {
-    let deck = Deck::new([Route::any([Turn::says("never asked")])]);
+    let deck = TestProject::new([ApiRoute::any([ApiTurn::says("never asked")])]);
     let version = claude_version();
     let played = deck.play(&["doctor"]);
     assert_eq!(played.code, Some(0), "{played:#?}");
     assert!(played.stdout.contains(&version.to_string()), "{played:#?}");
-    let remark = version.standing().remark(version);
-    assert_ne!(version.standing(), Standing::Refused);
+    let remark = version.support().message(version);
+    assert_ne!(version.support(), ReleaseSupport::Unsupported);
     assert!(remark.is_none_or(|remark| played.stdout.contains(&remark)), "{played:#?}");
 }
 
@@ -40,8 +40,9 @@ fn doctor_names_the_release_and_what_it_lacks() {
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn refused_call_of_a_session_is_one_warning() {
     let command = json!({"command": "touch ran.txt", "description": "As asked"});
-    let deck = Deck::new([Route::any([Turn::blocks([tool("Bash", command)]), Turn::says("It was refused.")])])
-        .set("allowed_tools = [\"Read\"]\n");
+    let deck =
+        TestProject::new([ApiRoute::any([ApiTurn::blocks([tool("Bash", command)]), ApiTurn::says("It was refused.")])])
+            .set("allowed_tools = [\"Read\"]\n");
     let played = deck.play(&["session", "--ui", "json", "--", "make the file"]);
     assert_eq!(played.code, Some(0), "{played:#?}");
     assert!(!deck.home.project().join("ran.txt").exists(), "{played:#?}");
@@ -54,9 +55,9 @@ fn refused_call_of_a_session_is_one_warning() {
 
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
-fn session_that_spends_its_turns_says_so() {
-    let reads = || Turn::blocks([tool("Read", json!({"file_path": "README.md"}))]);
-    let deck = Deck::new([Route::any([reads()])]).set("\n[agent]\nmax_turns = 2\n");
+fn session_out_of_turns_is_reported() {
+    let reads = || ApiTurn::blocks([tool("Read", json!({"file_path": "README.md"}))]);
+    let deck = TestProject::new([ApiRoute::any([reads()])]).set("\n[agent]\nmax_turns = 2\n");
     fs::write(deck.home.project().join("README.md"), "Read me.\n").unwrap();
     let played = deck.play(&["session", "--profile", "agent", "--ui", "json", "--", "read for ever"]);
     let states = played.states("session");
@@ -64,9 +65,10 @@ fn session_that_spends_its_turns_says_so() {
 }
 
 /// The agent says something while work runs in the background, and something else when that has ended.
-fn background(first: Turn, work: Route) -> Deck {
-    let turns = [first, Turn::says("It runs."), Turn::says("It has ended.")];
-    Deck::new([Route::on("count the trees", turns), work]).set("allowed_tools = [\"Bash\", \"Task\", \"Agent\"]\n")
+fn background(first: ApiTurn, work: ApiRoute) -> TestProject {
+    let turns = [first, ApiTurn::says("It runs."), ApiTurn::says("It has ended.")];
+    TestProject::new([ApiRoute::on("count the trees", turns), work])
+        .set("allowed_tools = [\"Bash\", \"Task\", \"Agent\"]\n")
 }
 
 #[test]
@@ -76,8 +78,8 @@ fn background_agent_ends_before_its_session_completes() {
         "description": "Look", "prompt": "look at the bark", "subagent_type": "general-purpose",
         "run_in_background": true,
     });
-    let work = Route::any([Turn::says("The bark is rough.").delay(Duration::from_millis(500))]);
-    let deck = background(Turn::blocks([tool("Task", input)]), work);
+    let work = ApiRoute::any([ApiTurn::says("The bark is rough.").delay(Duration::from_millis(500))]);
+    let deck = background(ApiTurn::blocks([tool("Task", input)]), work);
     let played = deck.play(&["session", "--ui", "json", "--", "count the trees"]);
     assert_eq!(played.code, Some(0), "{played:#?}");
     let last = deck.api.requests().pop().unwrap();
@@ -89,7 +91,7 @@ fn background_agent_ends_before_its_session_completes() {
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn background_command_ends_before_its_session_completes() {
     let input = json!({"command": "sleep 1; echo bark", "description": "Look", "run_in_background": true});
-    let deck = background(Turn::blocks([tool("Bash", input)]), Route::any([Turn::says("never asked")]));
+    let deck = background(ApiTurn::blocks([tool("Bash", input)]), ApiRoute::any([ApiTurn::says("never asked")]));
     let played = deck.play(&["session", "--ui", "json", "--", "count the trees"]);
     assert_eq!(played.code, Some(0), "{played:#?}");
     let completed = told(&played).1;
@@ -125,16 +127,16 @@ fn marketplace(root: &Path, pwned: &Path) {
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn installed_plugin_changes_no_unit() {
-    let deck = Deck::new([asked_by("docs-crates", good_turns("docs-crates", "crates.md"))]);
+    let deck = TestProject::new([asked_by("docs-crates", good_turns("docs-crates", "crates.md"))]);
     let (market, pwned) = (deck.home.path().join("market"), deck.home.project().join("pwned"));
     marketplace(&market, &pwned);
-    let claude = |words: &[&str], api: &Api| {
+    let claude = |words: &[&str], api: &FakeApi| {
         let mut claude = Command::new(claude_bin().unwrap());
         let claude = claude.args(words).current_dir(deck.home.project()).env_clear().envs(deck.home.env(api));
         let ran = claude.output().unwrap();
         assert!(ran.status.success(), "{words:?}: {ran:?}");
     };
-    let control = Api::start([Route::any([Turn::says("hello")])]);
+    let control = FakeApi::start([ApiRoute::any([ApiTurn::says("hello")])]);
     claude(&["plugin", "marketplace", "add", market.to_str().unwrap()], &control);
     claude(&["plugin", "install", "evil@market"], &control);
     claude(&["-p", "--output-format", "stream-json", "--verbose", "--", "go"], &control);

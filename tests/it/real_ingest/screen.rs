@@ -17,10 +17,10 @@ use serde_json::json;
 
 use super::{
     all_gone,
-    deck::{Deck, LIMIT, all_good, asked_by, good_turns, ktx},
+    test_project::{LIMIT, TestProject, all_good, asked_by, good_turns, ktx},
 };
 use crate::support::{
-    api::{Fault, Route, Turn},
+    api::{ApiFault, ApiRoute, ApiTurn},
     cli::{BILLS_WHOLE_SESSION, claude_version},
 };
 
@@ -28,7 +28,7 @@ const ROWS: u16 = 30;
 const COLUMNS: u16 = 120;
 
 /// The program on a terminal.
-struct Terminal {
+struct TestTerminal {
     screen: Arc<Mutex<vt100::Parser>>,
     keys: Option<Box<dyn Write + Send>>,
     hung_up: Arc<AtomicBool>,
@@ -36,8 +36,8 @@ struct Terminal {
     child: Box<dyn Child + Send + Sync>,
 }
 
-impl Terminal {
-    fn open(deck: &Deck, args: &[&str]) -> Self {
+impl TestTerminal {
+    fn open(deck: &TestProject, args: &[&str]) -> Self {
         let size = PtySize { rows: ROWS, cols: COLUMNS, pixel_width: 0, pixel_height: 0 };
         let pair = native_pty_system().openpty(size).unwrap();
         let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_ingestdeck"));
@@ -124,7 +124,7 @@ impl Terminal {
     }
 }
 
-impl Drop for Terminal {
+impl Drop for TestTerminal {
     fn drop(&mut self) {
         // It has left already where the test went well.
         let _ = self.child.kill();
@@ -135,11 +135,11 @@ impl Drop for Terminal {
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn a_failed_unit_is_retried_alone_with_one_key() {
     let bad = ktx("wiki_write", json!({"key": 5}));
-    let turns = [Turn::blocks([bad]), Turn::says("It did not work.")].into_iter();
+    let turns = [ApiTurn::blocks([bad]), ApiTurn::says("It did not work.")].into_iter();
     let mut routes = vec![asked_by("docs-crates", turns.chain(good_turns("docs-crates", "crates.md")))];
     routes.extend(all_good());
-    let deck = Deck::new(routes);
-    let mut terminal = Terminal::open(&deck, &["run", "--ui", "tui", "--only", "docs-{crates,juice}"]);
+    let deck = TestProject::new(routes);
+    let mut terminal = TestTerminal::open(&deck, &["run", "--ui", "tui", "--only", "docs-{crates,juice}"]);
     terminal.sees_unit('✗', "docs-crates");
     terminal.sees_unit('✓', "docs-juice");
     assert_eq!(deck.names("wiki/global"), ["page-docs-juice.md"]);
@@ -162,11 +162,12 @@ fn a_failed_unit_is_retried_alone_with_one_key() {
 /// A unit that failed is answered in its own session, with another budget; what the answer costs counts once.
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
-fn a_failed_unit_goes_on_in_its_session_with_what_a_person_says() {
-    let lost = Turn::blocks([ktx("wiki_write", json!({"title": "lost"}))]);
-    let turns = [lost, Turn::says("There is no such file.")].into_iter().chain(good_turns("docs-crates", "crates.md"));
-    let deck = Deck::new([asked_by("docs-crates", turns)]);
-    let mut terminal = Terminal::open(&deck, &["run", "--ui", "tui", "--only", "docs-crates"]);
+fn failed_unit_resumes_its_session_with_feedback() {
+    let lost = ApiTurn::blocks([ktx("wiki_write", json!({"title": "lost"}))]);
+    let turns =
+        [lost, ApiTurn::says("There is no such file.")].into_iter().chain(good_turns("docs-crates", "crates.md"));
+    let deck = TestProject::new([asked_by("docs-crates", turns)]);
+    let mut terminal = TestTerminal::open(&deck, &["run", "--ui", "tui", "--only", "docs-crates"]);
     terminal.sees_unit('✗', "docs-crates");
     terminal.press("e");
     terminal.sees(&["new attempt at docs-crates"]);
@@ -199,9 +200,9 @@ fn a_failed_unit_goes_on_in_its_session_with_what_a_person_says() {
 
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
-fn leaving_while_units_run_asks_first_and_leaves_nobody_behind() {
-    let deck = Deck::new([Route::any([Turn::says("").fault(Fault::Stall)])]);
-    let mut terminal = Terminal::open(&deck, &["run", "--ui", "tui", "--only", "docs-{crates,juice}"]);
+fn quit_while_running_asks_and_leaves_no_process() {
+    let deck = TestProject::new([ApiRoute::any([ApiTurn::says("").fault(ApiFault::Stall)])]);
+    let mut terminal = TestTerminal::open(&deck, &["run", "--ui", "tui", "--only", "docs-{crates,juice}"]);
     deck.api.wait_for_requests(2, LIMIT);
     terminal.sees_unit('▶', "docs-juice");
     terminal.press("q");
@@ -216,9 +217,9 @@ fn leaving_while_units_run_asks_first_and_leaves_nobody_behind() {
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn a_busy_service_is_seen_on_the_screen() {
-    let turns = [Turn::rate_limited(1)].into_iter().chain(good_turns("docs-crates", "crates.md"));
-    let deck = Deck::new([asked_by("docs-crates", turns)]);
-    let mut terminal = Terminal::open(&deck, &["run", "--ui", "tui", "--only", "docs-crates"]);
+    let turns = [ApiTurn::rate_limited(1)].into_iter().chain(good_turns("docs-crates", "crates.md"));
+    let deck = TestProject::new([asked_by("docs-crates", turns)]);
+    let mut terminal = TestTerminal::open(&deck, &["run", "--ui", "tui", "--only", "docs-crates"]);
     terminal.sees(&["retry", "429"]);
     terminal.sees_unit('✓', "docs-crates");
     terminal.press("q");
@@ -229,8 +230,8 @@ fn a_busy_service_is_seen_on_the_screen() {
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn interrupts_drain_then_stop() {
-    let deck = Deck::new([Route::any([Turn::says("").fault(Fault::Stall)])]);
-    let mut terminal = Terminal::open(&deck, &["run", "--ui", "tui", "--concurrency", "1"]);
+    let deck = TestProject::new([ApiRoute::any([ApiTurn::says("").fault(ApiFault::Stall)])]);
+    let mut terminal = TestTerminal::open(&deck, &["run", "--ui", "tui", "--concurrency", "1"]);
     deck.api.wait_for_requests(1, LIMIT);
     terminal.sees_unit('▶', "dbt-all");
     terminal.press("\x03");
@@ -249,13 +250,13 @@ fn interrupts_drain_then_stop() {
 /// One call is edited, one allowed, one denied, and the rest let go.
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
-fn a_unit_is_stepped_and_its_replay_tells_what_was_decided() {
+fn stepped_unit_replays_its_decisions() {
     let [read, ledger, page, last] = good_turns("docs-crates", "crates.md");
-    let lost = Turn::blocks([ktx("read_raw_file", json!({"path": "lost.md"}))]);
+    let lost = ApiTurn::blocks([ktx("read_raw_file", json!({"path": "lost.md"}))]);
     let draft = json!({"key": "draft", "summary": "A draft", "content": "# Draft\n", "rawPaths": ["crates.md"]});
-    let turns = [lost, read, Turn::blocks([ktx("wiki_write", draft)]), ledger, page, last];
-    let deck = Deck::new([asked_by("docs-crates", turns)]);
-    let mut terminal = Terminal::open(&deck, &["step", "docs-crates"]);
+    let turns = [lost, read, ApiTurn::blocks([ktx("wiki_write", draft)]), ledger, page, last];
+    let deck = TestProject::new([asked_by("docs-crates", turns)]);
+    let mut terminal = TestTerminal::open(&deck, &["step", "docs-crates"]);
     terminal.sees(&["read_raw_file waits for you"]);
     terminal.sees(&["\"path\": \"lost.md\""]);
     terminal.press("e");
@@ -293,9 +294,9 @@ fn a_unit_is_stepped_and_its_replay_tells_what_was_decided() {
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn a_held_unit_runs_to_a_failure_and_to_a_tool() {
     let [read, ledger, page, last] = good_turns("docs-crates", "crates.md");
-    let lost = Turn::blocks([ktx("wiki_write", json!({"title": "lost"}))]);
-    let deck = Deck::new([asked_by("docs-crates", [lost, read, ledger, page, last])]);
-    let mut terminal = Terminal::open(&deck, &["step", "docs-crates"]);
+    let lost = ApiTurn::blocks([ktx("wiki_write", json!({"title": "lost"}))]);
+    let deck = TestProject::new([asked_by("docs-crates", [lost, read, ledger, page, last])]);
+    let mut terminal = TestTerminal::open(&deck, &["step", "docs-crates"]);
     terminal.sees(&["\"title\": \"lost\""]);
     terminal.press("w");
     terminal.sees(&["read_raw_file waits for you · failure"]);
@@ -315,16 +316,16 @@ fn a_held_unit_runs_to_a_failure_and_to_a_tool() {
     assert_eq!(reached.collect::<Vec<_>>(), expected);
 }
 
-fn decided(deck: &Deck, wanted: CallDecision) -> Option<()> {
+fn decided(deck: &TestProject, wanted: CallDecision) -> Option<()> {
     let is_it = |note: &Note| matches!(note, Note::CallDecided { decision, .. } if *decision == wanted);
     deck.notes().iter().any(is_it).then_some(())
 }
 
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
-fn stepping_a_unit_that_does_not_exist_says_so() {
-    let deck = Deck::new([Route::any([Turn::says("")])]);
-    let mut terminal = Terminal::open(&deck, &["step", "docs-{crates"]);
+fn stepping_an_unknown_unit_is_an_error() {
+    let deck = TestProject::new([ApiRoute::any([ApiTurn::says("")])]);
+    let mut terminal = TestTerminal::open(&deck, &["step", "docs-{crates"]);
     assert_eq!(terminal.leaves().exit_code(), 4);
     assert!(terminal.text().contains("docs-crates"), "it names those that do:\n{}", terminal.text());
 }
@@ -332,8 +333,8 @@ fn stepping_a_unit_that_does_not_exist_says_so() {
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn a_window_that_is_closed_ends_the_run_in_order() {
-    let deck = Deck::new([Route::any([Turn::says("").fault(Fault::Stall)])]);
-    let mut terminal = Terminal::open(&deck, &["run", "--ui", "tui", "--only", "docs-{crates,juice}"]);
+    let deck = TestProject::new([ApiRoute::any([ApiTurn::says("").fault(ApiFault::Stall)])]);
+    let mut terminal = TestTerminal::open(&deck, &["run", "--ui", "tui", "--only", "docs-{crates,juice}"]);
     deck.api.wait_for_requests(2, LIMIT);
     terminal.sees_unit('▶', "docs-juice");
     terminal.hang_up();

@@ -7,12 +7,12 @@ use std::{
 
 use super::{
     all_gone,
-    deck::{Deck, all_good},
+    test_project::{TestProject, all_good},
 };
-use crate::support::api::{Api, Fault, Route, Turn};
+use crate::support::api::{ApiFault, ApiRoute, ApiTurn, FakeApi};
 
 /// `run` of one unit with the API at `url`.
-fn run(deck: &Deck, url: &str, more: &[&str]) -> Output {
+fn run(deck: &TestProject, url: &str, more: &[&str]) -> Output {
     let words = [&["run", "--ui", "json", "--only", "docs-crates"][..], more].concat();
     deck.command(words).env("ANTHROPIC_BASE_URL", url).output().unwrap()
 }
@@ -30,17 +30,17 @@ fn service_faults_have_a_cause_and_a_remedy_and_lose_no_work() {
     let faults = [
         (None, &[][..], (96, "network", "check the connection and proxy settings")),
         (
-            Some(Turn::says("").fault(Fault::Stall)),
+            Some(ApiTurn::says("").fault(ApiFault::Stall)),
             &["--silence-timeout", "3s"],
             (100, "silence_timeout", "silence_timeout"),
         ),
-        (Some(Turn::error(529, "overloaded_error", "Overloaded")), &[], (100, "transient", "the service is busy")),
-        (Some(Turn::error(400, "invalid_request_error", credit)), &[], (96, "credit", "add credit")),
-        (Some(Turn::error(404, "not_found_error", "model: unknown")), &[], (2, "model", "llm.models")),
+        (Some(ApiTurn::error(529, "overloaded_error", "Overloaded")), &[], (100, "transient", "the service is busy")),
+        (Some(ApiTurn::error(400, "invalid_request_error", credit)), &[], (96, "credit", "add credit")),
+        (Some(ApiTurn::error(404, "not_found_error", "model: unknown")), &[], (2, "model", "llm.models")),
     ];
     for (turn, more, (code, cause, remedy)) in faults {
         let url = turn.is_none().then(closed);
-        let deck = Deck::new([Route::any([turn.unwrap_or_default()])]).set("[retry]\nmax_retries = 0\n");
+        let deck = TestProject::new([ApiRoute::any([turn.unwrap_or_default()])]).set("[retry]\nmax_retries = 0\n");
         let ran = run(&deck, &url.unwrap_or_else(|| deck.api.url()), more);
         assert_eq!(ran.status.code(), Some(code), "{cause}: {ran:?}");
         let agents: Vec<u32> = deck.started().iter().filter_map(|started| started.pid).collect();
@@ -51,7 +51,7 @@ fn service_faults_have_a_cause_and_a_remedy_and_lose_no_work() {
         assert_eq!(verdict["cause"], cause, "{verdict}");
         assert!(verdict["remedy"].as_str().is_some_and(|text| text.contains(remedy)), "{verdict}");
 
-        let well = Api::start(all_good());
+        let well = FakeApi::start(all_good());
         let resumed = run(&deck, &well.url(), &["--resume-run", "latest"]);
         assert_eq!(resumed.status.code(), Some(0), "{cause}: {resumed:?}");
         assert_eq!(deck.names("wiki/global"), ["page-docs-crates.md"], "{cause}");

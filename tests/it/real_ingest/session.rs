@@ -9,11 +9,11 @@ use nix::{
 };
 use serde_json::json;
 
-use super::deck::{Deck, LIMIT, Played};
-use crate::support::api::{Route, Turn, tool};
+use super::test_project::{LIMIT, PlayedCommand, TestProject};
+use crate::support::api::{ApiRoute, ApiTurn, tool};
 
 /// The id in the resume line, which is the last line of stdout.
-fn resume_id(played: &Played) -> String {
+fn resume_id(played: &PlayedCommand) -> String {
     let last = played.stdout.lines().last().unwrap_or_default();
     let id = last.strip_prefix("`claude --resume ").and_then(|rest| rest.strip_suffix('`'));
     id.unwrap_or_else(|| panic!("no resume line: {played:#?}")).to_owned()
@@ -22,9 +22,9 @@ fn resume_id(played: &Played) -> String {
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn a_session_is_resumed_under_its_own_id() {
-    let deck = Deck::new([
-        Route::on("second question", [Turn::says("second answer")]),
-        Route::on("first question", [Turn::says("first answer")]),
+    let deck = TestProject::new([
+        ApiRoute::on("second question", [ApiTurn::says("second answer")]),
+        ApiRoute::on("first question", [ApiTurn::says("first answer")]),
     ]);
     let first = deck.play(&["session", "--", "first question"]);
     assert_eq!(first.code, Some(0), "{first:#?}");
@@ -47,8 +47,8 @@ fn a_session_is_resumed_under_its_own_id() {
 
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
-fn an_unknown_session_fails_in_the_words_of_the_agent() {
-    let deck = Deck::new([Route::any([Turn::says("never asked")])]);
+fn unknown_session_fails_with_the_agent_error() {
+    let deck = TestProject::new([ApiRoute::any([ApiTurn::says("never asked")])]);
     let id = "00000000-0000-4000-8000-000000000000";
     let played = deck.play(&["session", "--resume", id, "--", "hello"]);
     assert_eq!(played.code, Some(100), "{played:#?}");
@@ -58,18 +58,18 @@ fn an_unknown_session_fails_in_the_words_of_the_agent() {
     assert!(deck.api.requests().is_empty());
 }
 
-fn bash(command: &str) -> Turn {
-    Turn::blocks([tool("Bash", json!({"command": command, "description": "As asked"}))])
+fn bash(command: &str) -> ApiTurn {
+    ApiTurn::blocks([tool("Bash", json!({"command": command, "description": "As asked"}))])
 }
 
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn side_effects_happen_once_however_often_the_service_fails() {
-    let busy = || Turn::error(500, "api_error", "Internal server error");
+    let busy = || ApiTurn::error(500, "api_error", "Internal server error");
     let pays = || bash("echo PAID >> ledger.txt");
-    let deck = Deck::new([
-        Route::on("Continue with the task", [Turn::says("all paid")]),
-        Route::any([pays(), busy(), busy(), pays(), Turn::says("paid again")]),
+    let deck = TestProject::new([
+        ApiRoute::on("Continue with the task", [ApiTurn::says("all paid")]),
+        ApiRoute::any([pays(), busy(), busy(), pays(), ApiTurn::says("paid again")]),
     ])
     .set("allowed_tools = [\"Bash\"]\n[retry]\ninitial_delay_ms = 100\n");
     let played = deck.play(&["session", "--", "charge the customer once"]);
@@ -83,9 +83,14 @@ fn side_effects_happen_once_however_often_the_service_fails() {
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn session_continues_after_a_usage_limit_without_a_retry() {
     let pays = || bash("echo PAID >> ledger.txt");
-    let deck = Deck::new([
-        Route::on("Continue with the task", [Turn::says("all paid")]),
-        Route::any([pays(), Turn::usage_limit(Timestamp::now().as_second() + 6), pays(), Turn::says("paid again")]),
+    let deck = TestProject::new([
+        ApiRoute::on("Continue with the task", [ApiTurn::says("all paid")]),
+        ApiRoute::any([
+            pays(),
+            ApiTurn::usage_limit(Timestamp::now().as_second() + 6),
+            pays(),
+            ApiTurn::says("paid again"),
+        ]),
     ])
     .subscribed()
     .set("allowed_tools = [\"Bash\"]\n[retry]\nmax_retries = 0\n");
@@ -98,8 +103,8 @@ fn session_continues_after_a_usage_limit_without_a_retry() {
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn tool_that_is_not_allowed_does_not_run() {
-    let deck =
-        Deck::new([Route::any([bash("echo RAN > ran.txt"), Turn::says("done")])]).set("allowed_tools = [\"Read\"]\n");
+    let deck = TestProject::new([ApiRoute::any([bash("echo RAN > ran.txt"), ApiTurn::says("done")])])
+        .set("allowed_tools = [\"Read\"]\n");
     let settings = deck.home.path().join(".claude");
     fs::create_dir_all(&settings).unwrap();
     fs::write(settings.join("settings.json"), r#"{"permissions": {"defaultMode": "acceptEdits"}}"#).unwrap();
@@ -111,7 +116,7 @@ fn tool_that_is_not_allowed_does_not_run() {
 
 /// Processes that work in the project.
 #[cfg(target_os = "linux")]
-fn workers(deck: &Deck) -> Vec<String> {
+fn workers(deck: &TestProject) -> Vec<String> {
     let (project, entries) = (deck.home.project(), fs::read_dir("/proc").unwrap());
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     pids.filter(|pid| fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd == project))
@@ -125,8 +130,11 @@ fn workers(deck: &Deck) -> Vec<String> {
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn shell_command_of_a_session_ends_with_it() {
     for signal in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGKILL] {
-        let deck = Deck::new([Route::any([bash("echo started > started.txt; tail -f /dev/null"), Turn::says("done")])])
-            .set("allowed_tools = [\"Bash\"]\n");
+        let deck = TestProject::new([ApiRoute::any([
+            bash("echo started > started.txt; tail -f /dev/null"),
+            ApiTurn::says("done"),
+        ])])
+        .set("allowed_tools = [\"Bash\"]\n");
         let mut running = deck.command(["session", "--", "wait"]).spawn().unwrap();
         let deadline = Instant::now() + LIMIT;
         while !deck.home.project().join("started.txt").exists() {

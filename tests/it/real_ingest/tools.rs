@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::deck::{Deck, asked_by, ktx};
-use crate::support::api::Turn;
+use super::test_project::{TestProject, asked_by, ktx};
+use crate::support::api::ApiTurn;
 
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
@@ -11,19 +11,19 @@ fn the_cli_reads_side_by_side_and_writes_a_source() {
     let source =
         json!({"name": "crates", "table": "crates", "grain": ["id"], "columns": [{"name": "id", "type": "number"}]});
     let write = json!({"connectionId": "stock", "sourceName": "crates", "source": source, "rawPaths": ["crates.md"]});
-    let deck = Deck::new([asked_by(
+    let deck = TestProject::new([asked_by(
         "docs-crates",
         [
-            Turn::blocks([
+            ApiTurn::blocks([
                 ktx("discover_data", json!({"query": "crate"})),
                 ktx("sl_discover", json!({})),
                 ktx("entity_details", json!({"connectionId": "stock", "targets": [{"display": "crates"}]})),
                 ktx("sql_execution", json!({"connectionId": "stock", "sql": "SELECT id FROM crates"})),
             ]),
-            Turn::blocks([ktx("record_verification_ledger", json!({"summary": "Asked the stock."}))]),
-            Turn::blocks([ktx("sl_write_source", write)]),
-            Turn::blocks([ktx("sl_validate", json!({"connectionId": "stock"}))]),
-            Turn::says("Crates are a source now."),
+            ApiTurn::blocks([ktx("record_verification_ledger", json!({"summary": "Asked the stock."}))]),
+            ApiTurn::blocks([ktx("sl_write_source", write)]),
+            ApiTurn::blocks([ktx("sl_validate", json!({"connectionId": "stock"}))]),
+            ApiTurn::says("Crates are a source now."),
         ],
     )]);
     let settings = deck.read("ktx.yaml");

@@ -14,34 +14,34 @@ use serde_json::Value;
 
 /// What a project holds.
 #[derive(Debug)]
-pub(super) struct Oracle {
-    pages: BTreeMap<String, Page>,
+pub(super) struct ReferenceOracle {
+    pages: BTreeMap<String, OraclePage>,
     /// By connection, then by name.
-    sources: BTreeMap<String, BTreeMap<String, Source>>,
+    sources: BTreeMap<String, BTreeMap<String, OracleSource>>,
 }
 
 #[derive(Debug)]
-struct Page {
+struct OraclePage {
     front: Value,
     body: String,
 }
 
 #[derive(Debug)]
-struct Source {
+struct OracleSource {
     table: String,
     columns: Vec<String>,
     /// Measures and segments.
     entities: Vec<String>,
 }
 
-impl Oracle {
+impl ReferenceOracle {
     /// Reads the project at `root`. Its semantic layer has no scans.
     pub(super) fn read(root: &Path) -> Self {
         let pages = files(&root.join("wiki/global")).into_iter().map(|(name, bytes)| {
             let text = String::from_utf8(bytes).unwrap();
             let (front, body) = text.strip_prefix("---\n").unwrap().split_once("\n---\n").unwrap();
             let front = serde_saphyr::from_str(front).unwrap();
-            (name.trim_end_matches(".md").to_owned(), Page { front, body: body.to_owned() })
+            (name.trim_end_matches(".md").to_owned(), OraclePage { front, body: body.to_owned() })
         });
         let pages = pages.collect();
         let connections = fs::read_dir(root.join("semantic-layer")).into_iter().flatten().map(|entry| entry.unwrap());
@@ -52,7 +52,7 @@ impl Oracle {
                 let table = source["table"].as_str().unwrap_or_default().to_owned();
                 let entities = [names("measures"), names("segments")].concat();
                 let name = source["name"].as_str().unwrap().to_owned();
-                (name, Source { table, columns: names("columns"), entities })
+                (name, OracleSource { table, columns: names("columns"), entities })
             });
             (folder.file_name().into_string().unwrap(), sources.collect())
         });
@@ -116,7 +116,7 @@ impl Oracle {
     /// What KTX takes out of `sl_refs` before: page and entry.
     pub(super) fn repaired(&self, connections: &[&str]) -> BTreeSet<(String, String)> {
         let sources = connections.iter().filter_map(|of| self.sources.get(*of)).flatten();
-        let of_source = |(name, source): (&String, &Source)| {
+        let of_source = |(name, source): (&String, &OracleSource)| {
             let entities: Vec<String> = source.entities.iter().map(|entity| format!("{name}.{entity}")).collect();
             [vec![name.clone()], entities].concat()
         };
@@ -139,7 +139,7 @@ fn texts(list: &Value, field: &str) -> Vec<String> {
     list.map(|item| if field.is_empty() { item } else { &item[field] }.as_str().unwrap().to_owned()).collect()
 }
 
-fn links(page: &Page) -> BTreeSet<String> {
+fn links(page: &OraclePage) -> BTreeSet<String> {
     let inline = Regex::new(r"\[\[([^\]\n]+)\]\]").unwrap();
     let is_key = Regex::new("^[a-z0-9][a-z0-9_-]*$").unwrap();
     let found = inline.captures_iter(&page.body).map(|link| link[1].split('|').next().unwrap().trim().to_owned());
@@ -160,7 +160,7 @@ fn inline_code(body: &str) -> Vec<String> {
     found
 }
 
-fn is_table(name: &str, source: &Source, table: &str) -> bool {
+fn is_table(name: &str, source: &OracleSource, table: &str) -> bool {
     let plain = |text: &str| text.trim().replace(['"', '`', '[', ']'], "").to_lowercase();
     let (name, own, wanted) = (plain(name), plain(&source.table), plain(table));
     let by_last = !wanted.contains('.') && own.split('.').next_back() == Some(&wanted);

@@ -3,8 +3,8 @@
 //!
 //! ```ignore
 //! let api = Api::start([
-//!     Route::on("## WorkUnit: a", [Turn::calls([tool("mcp__ktx__wiki_write", json!({}))]), Turn::says("done")]),
-//!     Route::any([Turn::error(529, "overloaded_error", "Overloaded")]),
+//!     Route::on("## WorkUnit: a", [ApiTurn::calls([tool("mcp__ktx__wiki_write", json!({}))]), Turn::says("done")]),
+//!     Route::any([ApiTurn::error(529, "overloaded_error", "Overloaded")]),
 //! ]);
 //! ```
 
@@ -35,26 +35,26 @@ pub(crate) fn tool(name: &str, input: Value) -> Value {
 
 /// Turns for the requests that contain a text.
 #[derive(Debug)]
-pub(crate) struct Route {
+pub(crate) struct ApiRoute {
     needle: String,
-    turns: Vec<Turn>,
+    turns: Vec<ApiTurn>,
 }
 
-impl Route {
+impl ApiRoute {
     /// For requests whose body contains `needle` (as JSON text, so without quotes or newlines). First match wins.
-    pub(crate) fn on(needle: &str, turns: impl IntoIterator<Item = Turn>) -> Self {
+    pub(crate) fn on(needle: &str, turns: impl IntoIterator<Item = ApiTurn>) -> Self {
         Self { needle: needle.into(), turns: turns.into_iter().collect() }
     }
 
     /// For every request.
-    pub(crate) fn any(turns: impl IntoIterator<Item = Turn>) -> Self {
+    pub(crate) fn any(turns: impl IntoIterator<Item = ApiTurn>) -> Self {
         Self::on("", turns)
     }
 }
 
 /// What one request gets. The last turn of a route repeats.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Turn {
+pub(crate) struct ApiTurn {
     blocks: Vec<Value>,
     error: Option<(u16, Value)>,
     headers: Vec<(String, String)>,
@@ -62,12 +62,12 @@ pub(crate) struct Turn {
     chunk_delay: Duration,
     stop_reason: Option<String>,
     usage: Option<Value>,
-    fault: Option<Fault>,
+    fault: Option<ApiFault>,
 }
 
 /// How a turn goes wrong below HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum ApiFault {
     /// The connection is closed without an answer.
     Close,
     /// No answer until the API is dropped.
@@ -86,7 +86,7 @@ pub(crate) enum Fault {
     Html,
 }
 
-impl Turn {
+impl ApiTurn {
     /// Answers with these blocks.
     pub(crate) fn blocks(blocks: impl IntoIterator<Item = Value>) -> Self {
         Self { blocks: blocks.into_iter().collect(), ..Self::default() }
@@ -156,7 +156,7 @@ impl Turn {
     }
 
     /// Makes it go wrong.
-    pub(crate) fn fault(mut self, fault: Fault) -> Self {
+    pub(crate) fn fault(mut self, fault: ApiFault) -> Self {
         self.fault = Some(fault);
         self
     }
@@ -168,7 +168,7 @@ impl Turn {
 
 /// One request, as it came.
 #[derive(Clone, Debug)]
-pub(crate) struct Request {
+pub(crate) struct ApiRequest {
     /// Path with query.
     pub(crate) path: String,
     /// Headers, names in lower case.
@@ -177,7 +177,7 @@ pub(crate) struct Request {
     pub(crate) body: String,
 }
 
-impl Request {
+impl ApiRequest {
     /// Body as JSON.
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or(Value::Null)
@@ -199,35 +199,35 @@ impl Request {
 }
 
 #[derive(Debug, Default)]
-struct State {
-    requests: Vec<Request>,
+struct ApiState {
+    requests: Vec<ApiRequest>,
     used: Vec<usize>,
     stopped: bool,
 }
 
 #[derive(Debug)]
-struct Shared {
-    routes: Vec<Route>,
-    state: Mutex<State>,
+struct ApiServer {
+    routes: Vec<ApiRoute>,
+    state: Mutex<ApiState>,
     changed: Condvar,
 }
 
 /// A running API. Dropping it lets go of every connection that it stalls.
 #[derive(Debug)]
-pub(crate) struct Api {
+pub(crate) struct FakeApi {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<ApiServer>,
 }
 
-impl Api {
+impl FakeApi {
     /// Listens on a free port.
-    pub(crate) fn start(routes: impl IntoIterator<Item = Route>) -> Self {
+    pub(crate) fn start(routes: impl IntoIterator<Item = ApiRoute>) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let address = listener.local_addr().expect("an address");
-        let routes: Vec<Route> = routes.into_iter().collect();
+        let routes: Vec<ApiRoute> = routes.into_iter().collect();
         assert!(routes.iter().all(|route| !route.turns.is_empty()), "a route without turns answers nothing");
-        let state = Mutex::new(State { used: vec![0; routes.len()], ..State::default() });
-        let shared = Arc::new(Shared { routes, state, changed: Condvar::new() });
+        let state = Mutex::new(ApiState { used: vec![0; routes.len()], ..ApiState::default() });
+        let shared = Arc::new(ApiServer { routes, state, changed: Condvar::new() });
         let accepting = Arc::clone(&shared);
         thread::spawn(move || {
             for stream in listener.incoming() {
@@ -248,12 +248,12 @@ impl Api {
     }
 
     /// Every `POST /v1/messages` so far (token counts left out), oldest first.
-    pub(crate) fn requests(&self) -> Vec<Request> {
+    pub(crate) fn requests(&self) -> Vec<ApiRequest> {
         self.shared.state().requests.clone()
     }
 
     /// Waits until `count` requests have come. Panics after `limit`.
-    pub(crate) fn wait_for_requests(&self, count: usize, limit: Duration) -> Vec<Request> {
+    pub(crate) fn wait_for_requests(&self, count: usize, limit: Duration) -> Vec<ApiRequest> {
         let state = self.shared.state();
         let (state, timeout) = self
             .shared
@@ -265,7 +265,7 @@ impl Api {
     }
 }
 
-impl Drop for Api {
+impl Drop for FakeApi {
     fn drop(&mut self) {
         self.shared.state().stopped = true;
         self.shared.changed.notify_all();
@@ -274,8 +274,8 @@ impl Drop for Api {
     }
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl ApiServer {
+    fn state(&self) -> MutexGuard<'_, ApiState> {
         self.state.lock().expect("no test thread panicked")
     }
 
@@ -290,7 +290,7 @@ impl Shared {
     }
 
     /// The turn for a request, and how many the route has answered before.
-    fn choose(&self, request: &Request) -> Option<(Turn, usize)> {
+    fn choose(&self, request: &ApiRequest) -> Option<(ApiTurn, usize)> {
         let mut state = self.state();
         state.requests.push(request.clone());
         self.changed.notify_all();
@@ -321,7 +321,7 @@ impl Shared {
     }
 
     /// Answers one request for a message. False when the connection is not usable any more.
-    fn message(&self, writer: &mut TcpStream, request: &Request) -> io::Result<bool> {
+    fn message(&self, writer: &mut TcpStream, request: &ApiRequest) -> io::Result<bool> {
         let Some((turn, number)) = self.choose(request) else {
             let body = json!({"type": "error", "error": {"type": "not_found_error", "message": "no route for this"}});
             respond(writer, 400, "application/json", &[], body.to_string().as_bytes())?;
@@ -329,12 +329,12 @@ impl Shared {
         };
         self.pause(turn.delay);
         match turn.fault {
-            Some(Fault::Close) => return Ok(false),
-            Some(Fault::Stall) => {
+            Some(ApiFault::Close) => return Ok(false),
+            Some(ApiFault::Stall) => {
                 self.stall();
                 return Ok(false);
             }
-            Some(Fault::Html) => {
+            Some(ApiFault::Html) => {
                 respond(writer, 200, "text/html", &[], b"<html><body>502 Bad Gateway</body></html>")?;
                 return Ok(true);
             }
@@ -356,7 +356,7 @@ impl Shared {
         Ok(true)
     }
 
-    fn stream(&self, writer: &mut TcpStream, turn: &Turn, message: Value) -> io::Result<bool> {
+    fn stream(&self, writer: &mut TcpStream, turn: &ApiTurn, message: Value) -> io::Result<bool> {
         let mut head = String::from("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nrequest-id: req_test\r\n");
         for (name, value) in &turn.headers {
             head += &format!("{name}: {value}\r\n");
@@ -364,8 +364,8 @@ impl Shared {
         head += "transfer-encoding: chunked\r\n\r\n";
         writer.write_all(head.as_bytes())?;
         match turn.fault {
-            Some(Fault::Empty) => return end_stream(writer),
-            Some(Fault::Garbage) => {
+            Some(ApiFault::Empty) => return end_stream(writer),
+            Some(ApiFault::Garbage) => {
                 chunk(writer, b"event: message_start\ndata: {not json at all\n\n")?;
                 return end_stream(writer);
             }
@@ -382,12 +382,12 @@ impl Shared {
                 self.pause(turn.chunk_delay);
                 deltas += 1;
                 match turn.fault.filter(|_| deltas == 2) {
-                    Some(Fault::StallMidway) => {
+                    Some(ApiFault::StallMidway) => {
                         self.stall();
                         return Ok(false);
                     }
-                    Some(Fault::Truncate) => return Ok(false),
-                    Some(Fault::ErrorEvent) => {
+                    Some(ApiFault::Truncate) => return Ok(false),
+                    Some(ApiFault::ErrorEvent) => {
                         let error = json!({"type": "overloaded_error", "message": "Overloaded"});
                         event(writer, json!({"type": "error", "error": error}))?;
                         return end_stream(writer);
@@ -404,11 +404,11 @@ impl Shared {
     }
 }
 
-fn stop_reason(turn: &Turn) -> String {
+fn stop_reason(turn: &ApiTurn) -> String {
     turn.stop_reason.clone().unwrap_or_else(|| if turn.is_call() { "tool_use" } else { "end_turn" }.into())
 }
 
-fn skeleton(turn: &Turn, number: usize, model: &Value) -> Value {
+fn skeleton(turn: &ApiTurn, number: usize, model: &Value) -> Value {
     let mut usage = json!({
         "input_tokens": 100 + number, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 5,
     });
@@ -491,7 +491,7 @@ fn respond(
 }
 
 /// Method and request; `None` at the end of the connection.
-fn read_request(reader: &mut impl BufRead) -> io::Result<Option<(String, Request)>> {
+fn read_request(reader: &mut impl BufRead) -> io::Result<Option<(String, ApiRequest)>> {
     let mut first = String::new();
     if reader.read_line(&mut first)? == 0 {
         return Ok(None);
@@ -508,7 +508,7 @@ fn read_request(reader: &mut impl BufRead) -> io::Result<Option<(String, Request
             headers.push((name.trim().to_lowercase(), value.trim().to_owned()));
         }
     }
-    let mut request = Request { path, headers, body: String::new() };
+    let mut request = ApiRequest { path, headers, body: String::new() };
     let length = request.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
     let mut body = vec![0; length];
     reader.read_exact(&mut body)?;

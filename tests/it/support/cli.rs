@@ -6,10 +6,10 @@ use std::{
     process::{Command, Stdio},
 };
 
-use ingestdeck::claude::version::Version;
+use ingestdeck::claude::version::ClaudeVersion;
 use tempfile::TempDir;
 
-use super::api::Api;
+use super::api::FakeApi;
 
 /// The CLI named by `INGESTDECK_TEST_CLAUDE`. Tests that need it pass silently without it; `.ci/run` sets it.
 pub(crate) fn claude_bin() -> Option<PathBuf> {
@@ -19,22 +19,22 @@ pub(crate) fn claude_bin() -> Option<PathBuf> {
 }
 
 /// The release of [`claude_bin`].
-pub(crate) fn claude_version() -> Version {
+pub(crate) fn claude_version() -> ClaudeVersion {
     let claude = claude_bin().expect("INGESTDECK_TEST_CLAUDE names the CLI");
     let said = Command::new(claude).arg("--version").stdin(Stdio::null()).output().expect("it starts");
-    Version::parse(&String::from_utf8_lossy(&said.stdout)).expect("it says its version")
+    ClaudeVersion::parse(&String::from_utf8_lossy(&said.stdout)).expect("it says its version")
 }
 
 /// First release whose bill for a resumed session has the session's earlier cost in it.
-pub(crate) const BILLS_WHOLE_SESSION: Version = Version(2, 1, 277);
+pub(crate) const BILLS_WHOLE_SESSION: ClaudeVersion = ClaudeVersion(2, 1, 277);
 
 /// A home directory and a project directory that nobody else uses, gone at the end of the test.
 #[derive(Debug)]
-pub(crate) struct Home {
+pub(crate) struct TestHome {
     root: TempDir,
 }
 
-impl Home {
+impl TestHome {
     /// Makes the directories.
     pub(crate) fn new() -> Self {
         let root = tempfile::tempdir().expect("a temporary directory");
@@ -55,7 +55,7 @@ impl Home {
     }
 
     /// Everything that the CLI needs to talk to `api`, and nothing of the developer's own environment.
-    pub(crate) fn env(&self, api: &Api) -> Vec<(String, String)> {
+    pub(crate) fn env(&self, api: &FakeApi) -> Vec<(String, String)> {
         let mut env = vec![("ANTHROPIC_BASE_URL".to_owned(), api.url())];
         env.extend(self.env_offline());
         env

@@ -9,7 +9,7 @@ use std::{
 
 /// What an entry is, without following links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum EntryKind {
     File,
     Directory,
     Link,
@@ -17,7 +17,7 @@ pub(crate) enum Kind {
 }
 
 /// Everything below `dir` by its path relative to that: what it is, and the bytes of a file or the target of a link.
-pub(crate) fn tree_snapshot(dir: &Path) -> BTreeMap<PathBuf, (Kind, Vec<u8>)> {
+pub(crate) fn tree_snapshot(dir: &Path) -> BTreeMap<PathBuf, (EntryKind, Vec<u8>)> {
     let mut found = BTreeMap::new();
     let mut open = vec![dir.to_path_buf()];
     while let Some(inner) = open.pop() {
@@ -25,14 +25,14 @@ pub(crate) fn tree_snapshot(dir: &Path) -> BTreeMap<PathBuf, (Kind, Vec<u8>)> {
             let path = entry.unwrap().path();
             let kind = path.symlink_metadata().unwrap().file_type();
             let content = if kind.is_file() {
-                (Kind::File, fs::read(&path).unwrap())
+                (EntryKind::File, fs::read(&path).unwrap())
             } else if kind.is_symlink() {
-                (Kind::Link, fs::read_link(&path).unwrap().into_os_string().into_vec())
+                (EntryKind::Link, fs::read_link(&path).unwrap().into_os_string().into_vec())
             } else if kind.is_dir() {
                 open.push(path.clone());
-                (Kind::Directory, Vec::new())
+                (EntryKind::Directory, Vec::new())
             } else {
-                (Kind::Special, Vec::new())
+                (EntryKind::Special, Vec::new())
             };
             found.insert(path.strip_prefix(dir).unwrap().to_path_buf(), content);
         }

@@ -48,9 +48,9 @@ const TOKENS: [&[u8]; 32] = [
 ];
 
 /// SplitMix64.
-struct Random(u64);
+struct FuzzRng(u64);
 
-impl Random {
+impl FuzzRng {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -97,7 +97,7 @@ pub(crate) fn fuzz(suite: &str, corpus: &[Vec<u8>], check: impl Fn(&[u8])) {
     let deadline = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     let seed =
         seconds.and_then(|_| SystemTime::now().duration_since(UNIX_EPOCH).ok()).map_or(1, |now| now.as_nanos() as u64);
-    let mut random = Random(seed);
+    let mut random = FuzzRng(seed);
     let mut inputs = 0_u32;
     while deadline.map_or(inputs < INPUTS, |deadline| Instant::now() < deadline) {
         let mut input = corpus[random.below(corpus.len())].clone();

@@ -9,13 +9,13 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{
-    api::{Api, Route, Turn},
-    cli::{Home, claude_bin},
+    api::{ApiRoute, ApiTurn, FakeApi},
+    cli::{TestHome, claude_bin},
 };
 
 /// Plants hooks, servers, settings, skills, agents, commands, instructions and memory. Each would leave a file `pwned`
 /// in the project, put `HOSTILE-TEXT` before the model, or add the header `x-hostile`.
-pub(crate) fn plant(at: &Home) {
+pub(crate) fn plant(at: &TestHome) {
     let (home, project) = (at.path(), at.project());
     let marker = project.join("pwned");
     let touch = format!("touch {}", marker.display());
@@ -66,8 +66,8 @@ pub(crate) fn plant(at: &Home) {
 }
 
 /// Runs the CLI without any flag of ours in the same place, as a control: true if everything planted works. Cleans up.
-pub(crate) fn harms_the_unprotected(at: &Home) -> bool {
-    let api = Api::start([Route::any([Turn::says("hello")])]);
+pub(crate) fn harms_the_unprotected(at: &TestHome) -> bool {
+    let api = FakeApi::start([ApiRoute::any([ApiTurn::says("hello")])]);
     let run = Command::new(claude_bin().expect("INGESTDECK_TEST_CLAUDE names the CLI"))
         .args(["-p", "--output-format", "stream-json", "--verbose", "--", "go"])
         .current_dir(at.project())

@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 
 use super::{
     api::*,
-    cli::{Home, claude_bin},
+    cli::{TestHome, claude_bin},
 };
 
 /// Runs the real CLI one-shot against `api` and gives back its stdout lines.
-fn claude(api: &Api, home: &Home, env: &[(&str, &str)]) -> Option<Vec<Value>> {
+fn claude(api: &FakeApi, home: &TestHome, env: &[(&str, &str)]) -> Option<Vec<Value>> {
     let output = Command::new(claude_bin()?)
         .args(["-p", "--output-format", "stream-json", "--verbose", "--setting-sources=", "--tools="])
         .args(["--model", "sonnet", "--permission-mode", "dontAsk"])
@@ -32,9 +32,9 @@ fn result(lines: &[Value]) -> &Value {
 
 #[test]
 fn the_cli_reads_streamed_blocks_and_the_request_is_on_record() {
-    let turn = Turn::blocks([thinking("let me see"), text("a text that is longer than one delta")]);
-    let api = Api::start([Route::any([turn.usage(json!({"input_tokens": 7, "output_tokens": 9}))])]);
-    let Some(lines) = claude(&api, &Home::new(), &[]) else { return };
+    let turn = ApiTurn::blocks([thinking("let me see"), text("a text that is longer than one delta")]);
+    let api = FakeApi::start([ApiRoute::any([turn.usage(json!({"input_tokens": 7, "output_tokens": 9}))])]);
+    let Some(lines) = claude(&api, &TestHome::new(), &[]) else { return };
     assert_eq!(result(&lines)["result"], "a text that is longer than one delta");
     assert_eq!(result(&lines)["usage"]["output_tokens"], 9);
     let requests = api.requests();
@@ -46,47 +46,47 @@ fn the_cli_reads_streamed_blocks_and_the_request_is_on_record() {
 #[test]
 fn routes_count_their_turns_and_calls_come_through() {
     let call = tool("mcp__none__x", json!({"n": 1}));
-    let api = Api::start([
-        Route::on("No such tool", [Turn::says("gave up")]),
-        Route::any([Turn::blocks([call]), Turn::says("never reached")]),
+    let api = FakeApi::start([
+        ApiRoute::on("No such tool", [ApiTurn::says("gave up")]),
+        ApiRoute::any([ApiTurn::blocks([call]), ApiTurn::says("never reached")]),
     ]);
-    let Some(lines) = claude(&api, &Home::new(), &[]) else { return };
+    let Some(lines) = claude(&api, &TestHome::new(), &[]) else { return };
     assert_eq!(result(&lines)["result"], "gave up");
     assert_eq!(api.wait_for_requests(2, Duration::from_secs(5)).len(), 2);
 }
 
 #[test]
 fn errors_carry_their_headers() {
-    let api = Api::start([Route::any([Turn::rate_limited(1), Turn::says("recovered")])]);
-    let Some(lines) = claude(&api, &Home::new(), &[]) else { return };
+    let api = FakeApi::start([ApiRoute::any([ApiTurn::rate_limited(1), ApiTurn::says("recovered")])]);
+    let Some(lines) = claude(&api, &TestHome::new(), &[]) else { return };
     let retry = lines.iter().find(|line| line["subtype"] == "api_retry").expect("a retry line");
     assert_eq!(retry["error_status"], 429);
     assert_eq!(result(&lines)["result"], "recovered");
 
-    let api = Api::start([Route::any([Turn::unauthorized()])]);
-    let lines = claude(&api, &Home::new(), &[]).unwrap_or_default();
+    let api = FakeApi::start([ApiRoute::any([ApiTurn::unauthorized()])]);
+    let lines = claude(&api, &TestHome::new(), &[]).unwrap_or_default();
     assert_eq!(result(&lines)["api_error_status"], 401);
 }
 
 #[test]
 fn the_cli_recovers_from_every_broken_answer() {
     let long = "word ".repeat(40);
-    for fault in [Fault::Close, Fault::Truncate, Fault::ErrorEvent, Fault::Empty, Fault::Garbage] {
-        let broken = Turn::says(&long).fault(fault);
-        let api = Api::start([Route::any([broken, Turn::says("second try")])]);
-        let Some(lines) = claude(&api, &Home::new(), &[]) else { return };
+    for fault in [ApiFault::Close, ApiFault::Truncate, ApiFault::ErrorEvent, ApiFault::Empty, ApiFault::Garbage] {
+        let broken = ApiTurn::says(&long).fault(fault);
+        let api = FakeApi::start([ApiRoute::any([broken, ApiTurn::says("second try")])]);
+        let Some(lines) = claude(&api, &TestHome::new(), &[]) else { return };
         assert_eq!(result(&lines)["result"], "second try", "{fault:?}");
     }
-    let api = Api::start([Route::any([Turn::says("").fault(Fault::Html)])]);
-    let lines = claude(&api, &Home::new(), &[]).unwrap_or_default();
+    let api = FakeApi::start([ApiRoute::any([ApiTurn::says("").fault(ApiFault::Html)])]);
+    let lines = claude(&api, &TestHome::new(), &[]).unwrap_or_default();
     assert_eq!(result(&lines)["is_error"], true);
 }
 
 #[test]
-fn answers_may_be_late_or_never_come() {
-    let late = Turn::says("in the end").delay(Duration::from_millis(50)).stop_reason("pause_turn");
-    let api = Api::start([Route::any([Turn::says("").fault(Fault::Stall), late])]);
-    let Some(lines) = claude(&api, &Home::new(), &[("API_TIMEOUT_MS", "1500")]) else { return };
+fn cli_times_out_on_late_and_missing_answers() {
+    let late = ApiTurn::says("in the end").delay(Duration::from_millis(50)).stop_reason("pause_turn");
+    let api = FakeApi::start([ApiRoute::any([ApiTurn::says("").fault(ApiFault::Stall), late])]);
+    let Some(lines) = claude(&api, &TestHome::new(), &[("API_TIMEOUT_MS", "1500")]) else { return };
     assert_eq!(
         (&result(&lines)["result"], &result(&lines)["stop_reason"]),
         (&json!("in the end"), &json!("pause_turn"))
@@ -95,11 +95,11 @@ fn answers_may_be_late_or_never_come() {
 }
 
 #[test]
-fn a_used_up_window_is_told_with_its_reset() {
+fn usage_limit_error_carries_its_reset() {
     let Some(program) = claude_bin() else { return };
     let resets_at = jiff::Timestamp::now().as_second() + 3_600;
-    let api = Api::start([Route::any([Turn::usage_limit(resets_at)])]);
-    let home = Home::new();
+    let api = FakeApi::start([ApiRoute::any([ApiTurn::usage_limit(resets_at)])]);
+    let home = TestHome::new();
     let output = Command::new(program)
         .args(["-p", "--output-format", "stream-json", "--verbose", "--setting-sources=", "--tools=", "--", "go"])
         .env_clear()

@@ -7,19 +7,19 @@ use ingestdeck::{
         Note,
         note::{Amendment, AttemptStarted},
     },
-    tui::{Command, LiveHandle, world::Input},
+    tui::{LiveHandle, RunCommand, host::HostInput},
 };
 use tokio::sync::{mpsc, watch};
 
 use super::{
-    script::{Script, options, play},
-    tape::{self, Tape},
+    scripted_host::{ScriptedHost, options, play},
+    tape::{self, TapeFixture},
 };
 
 const SIZE: (u16, u16) = (120, 36);
 const UNIT: &str = "notion-revenue-policy";
 
-fn live(tape: &Tape, script: Script) -> (Script, Vec<Command>) {
+fn live(tape: &TapeFixture, script: ScriptedHost) -> (ScriptedHost, Vec<RunCommand>) {
     let growing = tape.growing();
     let (commands, mut orders) = mpsc::channel(8);
     let (_grows, changed) = watch::channel(0);
@@ -29,12 +29,12 @@ fn live(tape: &Tape, script: Script) -> (Script, Vec<Command>) {
 }
 
 /// The failed unit is the first one.
-fn keys(keys: &str) -> (Script, Vec<Command>) {
-    live(&tape::running(), Script::new(keys, SIZE))
+fn keys(keys: &str) -> (ScriptedHost, Vec<RunCommand>) {
+    live(&tape::running(), ScriptedHost::new(keys, SIZE))
 }
 
-fn asked(amendment: Amendment) -> Command {
-    Command::Retry { unit: UNIT.into(), amendment: Some(amendment) }
+fn asked(amendment: Amendment) -> RunCommand {
+    RunCommand::Retry { unit: UNIT.into(), amendment: Some(amendment) }
 }
 
 #[test]
@@ -43,11 +43,11 @@ fn feedback_reaches_the_run() {
     assert!(given.is_empty() && script.text().contains("new attempt at notion-revenue-policy"), "{}", script.text());
     let (script, given) = keys("ggeUse<space>the<enter>glossary.<c-s>");
     let feedback = Some("Use the\nglossary.".to_owned());
-    assert!(matches!(&given[..], [Command::Retry { amendment: Some(given), .. }] if given.feedback == feedback));
+    assert!(matches!(&given[..], [RunCommand::Retry { amendment: Some(given), .. }] if given.feedback == feedback));
     assert!(script.text().contains("new attempt at notion-revenue-policy: "), "{}", script.text());
     let (script, given) = keys("ggex<esc>");
     assert!(given.is_empty() && !script.text().contains("new attempt at"), "{}", script.text());
-    assert_eq!(keys("ggex<c-c>").1, [Command::Drain], "Ctrl-C works in the form");
+    assert_eq!(keys("ggex<c-c>").1, [RunCommand::Drain], "Ctrl-C works in the form");
 }
 
 #[test]
@@ -60,25 +60,25 @@ fn model_budget_and_session_are_chosen_field_by_field() {
     let (script, given) = keys("gge<tab><tab><c-a><c-k>0<c-s>");
     assert!(given.is_empty() && script.text().contains("a number of turns from 1 to 10000"), "{}", script.text());
     let (_, given) = keys("gge<tab><tab><c-a><c-k>0<c-s><c-a><c-k>41<c-s>");
-    assert!(matches!(&given[..], [Command::Retry { amendment: Some(given), .. }] if given.step_budget == Some(41)));
+    assert!(matches!(&given[..], [RunCommand::Retry { amendment: Some(given), .. }] if given.step_budget == Some(41)));
 }
 
 #[test]
-fn what_does_not_stand_still_is_not_amended() {
+fn running_unit_cannot_be_amended() {
     for (tape, keys, why) in [
         (tape::running(), "e", "dbt-all is running; stop it first"),
         (tape::running(), "Ge", "lookml-dashboard-exec is queued"),
     ] {
-        let (script, given) = live(&tape, Script::new(keys, SIZE));
+        let (script, given) = live(&tape, ScriptedHost::new(keys, SIZE));
         assert!(given.is_empty() && script.text().contains(why), "{}", script.text());
     }
-    let (script, _) = play(tape::running().timeline(), None, options(), Script::new("gge", SIZE));
+    let (script, _) = play(tape::running().timeline(), None, options(), ScriptedHost::new("gge", SIZE));
     assert!(script.text().contains("this is a record"), "{}", script.text());
 }
 
 #[test]
-fn pasted_feedback_is_shown_safe() {
-    let script = Script::new("gge", SIZE).input(Input::Paste("no\u{1b}[31m drafts\r\nplease\u{202e}".into()));
+fn pasted_feedback_is_escaped() {
+    let script = ScriptedHost::new("gge", SIZE).input(HostInput::Paste("no\u{1b}[31m drafts\r\nplease\u{202e}".into()));
     let (script, _) = live(&tape::running(), script);
     assert!(script.text().contains("no[31m drafts") && script.text().contains("please"), "{}", script.text());
     assert!(!script.text().contains('\u{202e}'));
@@ -87,17 +87,17 @@ fn pasted_feedback_is_shown_safe() {
 #[test]
 fn the_form_fits_every_size() {
     for size in [(40, 12), (80, 24), (120, 36)] {
-        let shown = |keys: &str| live(&tape::running(), Script::new(keys, size)).0.text();
+        let shown = |keys: &str| live(&tape::running(), ScriptedHost::new(keys, size)).0.text();
         insta::assert_snapshot!(format!("form_{}x{}", size.0, size.1), shown("ggeUse<space>the<space>glossary."));
         insta::assert_snapshot!(format!("form_wrong_{}x{}", size.0, size.1), shown("gge<tab><tab><c-a><c-k>many<c-s>"));
     }
     for size in [(20, 5), (25, 7), (300, 100)] {
-        live(&tape::running(), Script::new("gge<tab><tab><tab><space><c-s>", size));
+        live(&tape::running(), ScriptedHost::new("gge<tab><tab><tab><space><c-s>", size));
     }
 }
 
 #[test]
-fn a_replay_tells_what_was_wanted_otherwise() {
+fn replay_shows_the_amendment() {
     let amendment = Amendment {
         feedback: Some("Use the\nglossary.\u{202e}".into()),
         model: Some("opus".into()),
@@ -114,7 +114,7 @@ fn a_replay_tells_what_was_wanted_otherwise() {
         ..AttemptStarted::default()
     };
     tape.note(Some((UNIT, 2)), &Note::AttemptStarted(Box::new(started))).wait(10);
-    let screen = |keys: &str| play(tape.timeline(), None, options(), Script::new(keys, (140, 36))).0.text();
+    let screen = |keys: &str| play(tape.timeline(), None, options(), ScriptedHost::new(keys, (140, 36))).0.text();
     let stream = screen("gg");
     let wanted = "continues the session · asked for: model opus, 60 turns, feedback: Use";
     assert!(stream.contains(wanted), "{stream}");

@@ -4,19 +4,19 @@ use serde_json::json;
 
 use super::{
     inspect::twice,
-    script::{Script, options, play},
-    tape::{self, Tape},
+    scripted_host::{ScriptedHost, options, play},
+    tape::{self, TapeFixture},
 };
 
 const SIZES: [(u16, u16); 3] = [(40, 12), (80, 24), (120, 36)];
 
-fn shown(tape: &Tape, keys: &str, size: (u16, u16)) -> Script {
-    play(tape.timeline(), None, options(), Script::new(keys, size)).0
+fn shown(tape: &TapeFixture, keys: &str, size: (u16, u16)) -> ScriptedHost {
+    play(tape.timeline(), None, options(), ScriptedHost::new(keys, size)).0
 }
 
 /// Three attempts of one unit: the second does something else from its second call on, the third is the first again.
-fn thrice() -> Tape {
-    let mut tape = Tape::new("orbit", false);
+fn thrice() -> TapeFixture {
+    let mut tape = TapeFixture::new("orbit", false);
     tape.plan(&["u"]);
     for (attempt, calls) in [(1, "abc"), (2, "axbd"), (3, "abc")] {
         tape.start("u", attempt).wait(500);
@@ -31,7 +31,7 @@ fn thrice() -> Tape {
 }
 
 #[test]
-fn where_two_attempts_part() {
+fn compare_shows_where_attempts_diverge() {
     for size in SIZES {
         let text = shown(&twice(), "=", size).text();
         insta::assert_snapshot!(format!("twice_{}x{}", size.0, size.1), text);
@@ -63,7 +63,7 @@ fn a_call_is_opened_and_left_again() {
 }
 
 #[test]
-fn differences_are_jumped_to_round_and_round() {
+fn difference_navigation_wraps_around() {
     let text = |keys: &str| shown(&thrice(), keys, (120, 36)).text();
     for (keys, place) in [("=gg", "1/4"), ("=gg]", "2/4"), ("=gg]]", "4/4"), ("=gg]]]", "2/4"), ("=gg[", "4/4")] {
         assert!(text(keys).contains(&format!(" {place} ")), "{keys}: {}", text(keys));
@@ -78,7 +78,7 @@ fn one_attempt_is_not_compared() {
 }
 
 #[test]
-fn a_moment_before_the_second_attempt_says_so() {
+fn compare_before_the_second_attempt_shows_a_notice() {
     let text = shown(&twice(), "=0", (120, 36)).text();
     assert!(text.contains("there were not two attempts"), "{text}");
 }

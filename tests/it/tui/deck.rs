@@ -4,20 +4,20 @@ use std::time::Duration;
 
 use ingestdeck::{
     tape::note::{PlannedUnit, RunPlanned},
-    tui::world::Input,
+    tui::host::HostInput,
 };
 
 use super::{
-    script::{Script, options, play},
-    tape::{self, Tape},
+    scripted_host::{ScriptedHost, options, play},
+    tape::{self, TapeFixture},
 };
 
 const SIZE: (u16, u16) = (120, 36);
 const SIZES: [(u16, u16); 3] = [(40, 12), (80, 24), SIZE];
 
 /// Units of two connections, so many of each, of which some ran.
-fn two_connections(each: usize) -> Tape {
-    let mut tape = Tape::new("orbit", false);
+fn two_connections(each: usize) -> TapeFixture {
+    let mut tape = TapeFixture::new("orbit", false);
     let unit = |connection: &str, index: usize| PlannedUnit {
         unit: format!("{connection}-page-{index}").as_str().into(),
         connection: connection.into(),
@@ -35,12 +35,12 @@ fn two_connections(each: usize) -> Tape {
     tape
 }
 
-fn shown(tape: &Tape, keys: &str) -> String {
+fn shown(tape: &TapeFixture, keys: &str) -> String {
     shown_at(tape, keys, SIZE)
 }
 
-fn shown_at(tape: &Tape, keys: &str, size: (u16, u16)) -> String {
-    play(tape.timeline(), None, options(), Script::new(keys, size)).0.text()
+fn shown_at(tape: &TapeFixture, keys: &str, size: (u16, u16)) -> String {
+    play(tape.timeline(), None, options(), ScriptedHost::new(keys, size)).0.text()
 }
 
 /// Keys of the units that the table shows, from the top.
@@ -66,7 +66,7 @@ fn the_table_sorts_groups_and_filters_at_every_size() {
 fn the_stream_follows_once_the_selection_rests() {
     let tape = tape::running();
     let after = |keys: &str, ms: u64| {
-        let script = Script::new(keys, SIZE).waiting(Duration::from_millis(ms));
+        let script = ScriptedHost::new(keys, SIZE).keep_open_for(Duration::from_millis(ms));
         let text = play(tape.timeline(), None, options(), script).0.text();
         let title = text.lines().nth(2).unwrap_or_default().split('┌').nth(2);
         (title.expect("a pane on the right").to_owned(), text)
@@ -81,7 +81,7 @@ fn the_stream_follows_once_the_selection_rests() {
 }
 
 #[test]
-fn orders_go_round_and_turn_round() {
+fn sort_orders_cycle_and_reverse() {
     let by = |keys: &str| listed(&shown(&tape::running(), keys));
     let plan = ["notion-revenue-policy", "dbt-all", "lookml-orphans", "lookml-dashboard-exec"];
     assert_eq!(by(""), plan);
@@ -147,20 +147,20 @@ fn groups_have_counts_and_keys_skip_them() {
 fn the_mouse_finds_the_unit_under_it_in_any_order() {
     let tape = two_connections(3);
     // Under the second heading: line 5 of the list.
-    let script = Script::new("ggt", SIZE).input(Input::Click(5, 9)).keys("Y");
+    let script = ScriptedHost::new("ggt", SIZE).input(HostInput::Click(5, 9)).keys("Y");
     let (script, _) = play(tape.timeline(), None, options(), script);
     assert_eq!(script.copied, ["warehouse-page-0"]);
     // On a heading, nothing is selected.
-    let script = Script::new("ggt", SIZE).input(Input::Click(5, 8)).keys("Y");
+    let script = ScriptedHost::new("ggt", SIZE).input(HostInput::Click(5, 8)).keys("Y");
     let (script, _) = play(tape.timeline(), None, options(), script);
     assert_eq!(script.copied, ["notes-page-0"]);
-    let script = Script::new("ggt", SIZE).input(Input::Wheel(5, 8, true)).keys("Y");
+    let script = ScriptedHost::new("ggt", SIZE).input(HostInput::Wheel(5, 8, true)).keys("Y");
     let (script, _) = play(tape.timeline(), None, options(), script);
     assert_eq!(script.copied, ["warehouse-page-0"]);
 }
 
 #[test]
-fn messages_leave_the_rows_alone() {
+fn messages_do_not_move_the_rows() {
     let tape = two_connections(40);
     let before = shown(&tape, "gg");
     let after = shown(&tape, "ggrxnr");
@@ -173,7 +173,7 @@ fn messages_leave_the_rows_alone() {
 
 #[test]
 fn long_names_keep_their_end() {
-    let mut tape = Tape::new("customer-analytics-platform-production-europe-west", false);
+    let mut tape = TapeFixture::new("customer-analytics-platform-production-europe-west", false);
     tape.plan(&["models/marts/finance/revenue/recognised/daily", "models/marts/finance/revenue/recognised/hourly"]);
     let text = shown_at(&tape, "", (80, 24));
     assert!(text.lines().next().is_some_and(|line| line.contains("production-europe-west")), "{text}");
@@ -183,8 +183,8 @@ fn long_names_keep_their_end() {
 }
 
 #[test]
-fn state_and_cost_stay_beside_long_names() {
-    let mut tape = Tape::new("orbit", false);
+fn state_and_cost_stay_visible_next_to_long_names() {
+    let mut tape = TapeFixture::new("orbit", false);
     let keys = ["finance/revenue", "finance/refunds", "growth/orders", "growth/visits"];
     let keys = keys.map(|end| format!("models/marts/europe/recognised/{end}"));
     tape.plan(&keys.each_ref().map(String::as_str)).start(&keys[0], 1).wait(100).end(&keys[0], 1, 1);
@@ -199,10 +199,10 @@ fn state_and_cost_stay_beside_long_names() {
 }
 
 #[test]
-fn a_table_takes_the_rows_that_it_needs_and_leaves_some() {
+fn table_uses_needed_rows_and_leaves_space() {
     let rows = |units: usize| {
         let keys: Vec<_> = (0..units).map(|unit| format!("page-{unit}")).collect();
-        let mut tape = Tape::new("orbit", false);
+        let mut tape = TapeFixture::new("orbit", false);
         tape.plan(&keys.iter().map(String::as_str).collect::<Vec<_>>()).start("page-0", 1).wait(100);
         let text = shown_at(&tape, "gg", (80, 24));
         let bottom = text.lines().position(|line| line.starts_with('└')).unwrap_or_default();
@@ -216,24 +216,24 @@ fn a_table_takes_the_rows_that_it_needs_and_leaves_some() {
 }
 
 #[test]
-fn what_the_model_thinks_and_writes_is_shown_while_it_does_and_is_no_action() {
+fn streaming_text_and_thinking_are_shown_but_not_actions() {
     let delta = |kind: &str, text: &str| {
         serde_json::json!({"type": "stream_event", "session_id": "5e55-a-1", "event": {"type": "content_block_delta",
             "index": 0, "delta": {"type": format!("{kind}_delta"), kind: text}}})
     };
-    let live = |tape: &Tape| {
+    let live = |tape: &TapeFixture| {
         let growing = tape.growing();
         let (commands, _orders) = tokio::sync::mpsc::channel(8);
         let (_grows, changed) = tokio::sync::watch::channel(0);
         let live = ingestdeck::tui::LiveHandle::new(commands, changed);
-        play(growing.timeline, Some(live), options(), Script::new("", SIZE)).0.text()
+        play(growing.timeline, Some(live), options(), ScriptedHost::new("", SIZE)).0.text()
     };
-    let mut tape = Tape::new("orbit", false);
-    tape.plan(&["a"]).start("a", 1).out("a", 1, &delta("thinking", "Which page is "));
-    tape.out("a", 1, &delta("thinking", "the right one?"));
+    let mut tape = TapeFixture::new("orbit", false);
+    tape.plan(&["a"]).start("a", 1).stdout_line("a", 1, &delta("thinking", "Which page is "));
+    tape.stdout_line("a", 1, &delta("thinking", "the right one?"));
     let text = live(&tape);
     assert!(text.contains("∴ Which page is the right one?") && text.contains("0 calls"), "{text}");
-    tape.out("a", 1, &delta("text", "The first one."));
+    tape.stdout_line("a", 1, &delta("text", "The first one."));
     let text = live(&tape);
     assert!(text.contains("» The first one.") && !text.contains("Which page"), "{text}");
     tape.say("a", 1, "The first one.");

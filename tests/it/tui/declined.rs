@@ -8,19 +8,19 @@ use ingestdeck::{
     run::Timeline,
     tape::{
         Note,
-        note::{CallDecision, Integration, PatchIntegrated, Shared, StopHow},
+        note::{CallDecision, PatchIntegrated, PatchResult, SharedWrite, StopMode},
     },
 };
 use serde_json::json;
 
 use super::{
     screens::{live, shown},
-    tape::Tape,
+    tape::TapeFixture,
 };
 
 /// A unit one call of which is declined, and another one is on its way.
-fn at_work() -> Tape {
-    let mut tape = Tape::new("orbit", false);
+fn at_work() -> TapeFixture {
+    let mut tape = TapeFixture::new("orbit", false);
     tape.plan(&["dbt-all"]);
     tape.start("dbt-all", 1).wait(100);
     tape.call("dbt-all", 1, "t1", "read_raw_file", &json!({"path": "../ktx.yaml"})).wait(40);
@@ -34,7 +34,7 @@ fn at_work() -> Tape {
 }
 
 #[test]
-fn a_call_that_its_tool_declined_has_a_sign_and_words_of_its_own() {
+fn declined_call_has_its_own_sign_and_text() {
     let text = live(&at_work(), "", (120, 24)).text();
     assert!(
         text.contains("△ read_raw_file ../ktx.yaml ")
@@ -50,7 +50,7 @@ fn a_call_that_its_tool_declined_has_a_sign_and_words_of_its_own() {
 #[test]
 fn a_stop_of_the_run_cuts_its_calls_short() {
     let mut tape = at_work();
-    tape.note(None, &Note::StopRequested { how: StopHow::Stop });
+    tape.note(None, &Note::StopRequested { how: StopMode::Stop });
     tape.end("dbt-all", 1, 0).run_ended(0, 0);
     let text = shown(tape.timeline(), "", (120, 24));
     assert!(text.contains("■ wiki_search") && !text.contains("✗ wiki_search"), "{text}");
@@ -60,30 +60,30 @@ fn a_stop_of_the_run_cuts_its_calls_short() {
 fn a_page_of_several_units_is_named_in_the_log() {
     let mut tape = at_work();
     tape.end("dbt-all", 1, 0);
-    let shared = vec![Shared { path: "wiki/global/arr.md".into(), units: vec!["docs-arr".into()], merged: true }];
-    let integrated = PatchIntegrated { result: Integration::Accepted, shared, ..PatchIntegrated::default() };
+    let shared = vec![SharedWrite { path: "wiki/global/arr.md".into(), units: vec!["docs-arr".into()], merged: true }];
+    let integrated = PatchIntegrated { result: PatchResult::Accepted, shared, ..PatchIntegrated::default() };
     tape.note(Some(("dbt-all", 1)), &Note::PatchIntegrated(Box::new(integrated))).run_ended(1, 0);
     let text = shown(tape.timeline(), "L", (120, 24));
     assert!(text.contains("warning dbt-all docs-arr also wrote wiki/global/arr.md: git merged the texts"), "{text}");
 }
 
 #[test]
-fn a_failure_has_its_sign_where_no_row_above_is_marked_with_it() {
+fn failure_sign_is_shown_unless_a_row_above_has_it() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures/versions/1.0.128_api_401.jsonl");
     let text = shown(Timeline::new(Box::new(FileSource::open(&path).unwrap())), "", (120, 24));
     assert!(text.contains("✗ failed · $0.00"), "{text}");
     assert!(text.contains("» Invalid API key · Fix external API key"), "{text}");
 
-    let mut tape = Tape::new("orbit", false);
+    let mut tape = TapeFixture::new("orbit", false);
     tape.plan(&["dbt-all"]).start("dbt-all", 1);
     let failed = json!({"type": "result", "subtype": "error_during_execution", "is_error": true, "session_id": "s"});
-    tape.out("dbt-all", 1, &failed);
+    tape.stdout_line("dbt-all", 1, &failed);
     let text = live(&tape, "", (120, 24)).text();
     assert!(text.contains("✗ error_during_execution"), "{text}");
 }
 
 #[test]
-fn what_a_person_refused_is_told_beside_what_failed() {
+fn refused_calls_are_shown_next_to_failures() {
     let mut tape = at_work();
     let unit = Some(("dbt-all", 1));
     tape.result("dbt-all", 1, "t2", "no such index", true).wait(40);
@@ -99,25 +99,25 @@ fn what_a_person_refused_is_told_beside_what_failed() {
 }
 
 #[test]
-fn the_inspector_lists_a_refusal_that_no_call_tells_of() {
+fn inspector_lists_refusal_without_a_call() {
     let mut tape = at_work();
     let refused = |id: &str, tool: &str| {
         json!({"type": "system", "subtype": "permission_denied", "tool_name": tool, "tool_use_id": id,
             "message": "not in the allow list", "session_id": "s"})
     };
-    tape.out("dbt-all", 1, &refused("t2", "wiki_search"));
+    tape.stdout_line("dbt-all", 1, &refused("t2", "wiki_search"));
     tape.result("dbt-all", 1, "t2", "not in the allow list", true).wait(40);
-    tape.out("dbt-all", 1, &refused("t9", "WebFetch"));
+    tape.stdout_line("dbt-all", 1, &refused("t9", "WebFetch"));
     let text = live(&tape, "i5", (120, 60)).text();
     assert!(text.contains("permission denied: WebFetch"), "{text}");
 }
 
 #[test]
-fn a_retry_whose_cause_the_agent_does_not_know_says_so_in_a_sentence() {
+fn api_retry_of_unknown_cause_is_explained() {
     let mut tape = at_work();
     let retry = json!({"type": "system", "subtype": "api_retry", "attempt": 1, "max_retries": 10, "error_status": null,
         "error": "unknown", "session_id": "s"});
-    tape.out("dbt-all", 1, &retry);
+    tape.stdout_line("dbt-all", 1, &retry);
     let text = live(&tape, "", (120, 24)).text();
     assert!(text.contains("API retry 1 of 10 after an unknown error"), "{text}");
 }

@@ -2,22 +2,22 @@
 
 use std::time::Duration;
 
-use ingestdeck::tui::{Command, LiveHandle, world::Input};
+use ingestdeck::tui::{LiveHandle, RunCommand, host::HostInput};
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
 
 use super::{
     hold,
-    script::{Script, options, play},
-    tape::{self, Tape},
+    scripted_host::{ScriptedHost, options, play},
+    tape::{self, TapeFixture},
 };
 
 const SIZE: (u16, u16) = (120, 36);
 const SIZES: [(u16, u16); 3] = [(40, 12), (80, 24), SIZE];
 
 /// Seven units: one failed, one done, three run, two wait for their turn.
-fn several() -> Tape {
-    let mut tape = Tape::new("orbit", false);
+fn several() -> TapeFixture {
+    let mut tape = TapeFixture::new("orbit", false);
     let units: Vec<String> = (0..7).map(|unit| format!("page-{unit}")).collect();
     tape.plan(&units);
     for unit in &units[..3] {
@@ -34,7 +34,7 @@ fn several() -> Tape {
     tape
 }
 
-fn live(tape: &Tape, script: Script) -> (Script, Vec<Command>) {
+fn live(tape: &TapeFixture, script: ScriptedHost) -> (ScriptedHost, Vec<RunCommand>) {
     let growing = tape.growing();
     let (commands, mut orders) = mpsc::channel(8);
     let (_grows, changed) = watch::channel(0);
@@ -44,7 +44,7 @@ fn live(tape: &Tape, script: Script) -> (Script, Vec<Command>) {
 }
 
 fn shown(keys: &str) -> String {
-    live(&several(), Script::new(keys, SIZE)).0.text()
+    live(&several(), ScriptedHost::new(keys, SIZE)).0.text()
 }
 
 /// Unit keys of the panes in their order.
@@ -56,19 +56,19 @@ fn panes(text: &str) -> Vec<String> {
 #[test]
 fn the_grid_at_every_size() {
     for (width, height) in SIZES {
-        let script = live(&several(), Script::new("v", (width, height))).0;
+        let script = live(&several(), ScriptedHost::new("v", (width, height))).0;
         insta::assert_snapshot!(format!("grid_{width}x{height}"), script.text());
-        let script = live(&several(), Script::new("v3z", (width, height))).0;
+        let script = live(&several(), ScriptedHost::new("v3z", (width, height))).0;
         insta::assert_snapshot!(format!("grid_zoom_{width}x{height}"), script.text());
-        let script = live(&Tape::new("orbit", false), Script::new("v", (width, height))).0;
+        let script = live(&TapeFixture::new("orbit", false), ScriptedHost::new("v", (width, height))).0;
         assert!(script.text().contains("no unit yet"), "{}", script.text());
     }
 }
 
 #[test]
-fn what_runs_comes_first_and_a_failure_keeps_its_place() {
+fn running_panes_come_first_and_failures_keep_their_place() {
     // Four places: three units run, one failed.
-    let text = live(&several(), Script::new("v", (80, 24))).0.text();
+    let text = live(&several(), ScriptedHost::new("v", (80, 24))).0.text();
     let mut units = panes(&text);
     units.sort_unstable();
     assert_eq!(units, ["page-1", "page-2", "page-3", "page-4"], "{text}");
@@ -78,8 +78,8 @@ fn what_runs_comes_first_and_a_failure_keeps_its_place() {
 }
 
 #[test]
-fn numbers_tab_and_arrows_give_the_focus_and_orders_follow_it() {
-    let copied = |keys: &str| live(&several(), Script::new(&format!("v{keys}Y"), SIZE)).0.copied;
+fn focus_keys_select_the_pane_that_commands_apply_to() {
+    let copied = |keys: &str| live(&several(), ScriptedHost::new(&format!("v{keys}Y"), SIZE)).0.copied;
     let order = panes(&shown("v"));
     assert_eq!(copied(""), [order[0].clone()]);
     assert_eq!(copied("4"), [order[3].clone()]);
@@ -88,19 +88,19 @@ fn numbers_tab_and_arrows_give_the_focus_and_orders_follow_it() {
     assert_eq!(copied("<s-tab>"), [order[6].clone()]);
     assert_eq!(copied("<right>"), [order[1].clone()]);
     assert_eq!(copied("]"), ["page-1"]);
-    let orders = |keys: &str| live(&several(), Script::new(keys, SIZE)).1;
-    assert_eq!(orders("v]r"), [Command::Retry { unit: "page-1".into(), amendment: None }]);
+    let orders = |keys: &str| live(&several(), ScriptedHost::new(keys, SIZE)).1;
+    assert_eq!(orders("v]r"), [RunCommand::Retry { unit: "page-1".into(), amendment: None }]);
     let running = order.iter().position(|unit| unit == "page-3").unwrap() + 1;
-    assert_eq!(orders(&format!("v{running}xy")), [Command::Stop { unit: "page-3".into() }]);
+    assert_eq!(orders(&format!("v{running}xy")), [RunCommand::Stop { unit: "page-3".into() }]);
 }
 
 #[test]
-fn enter_opens_esc_goes_back_and_the_deck_stands_at_the_unit() {
+fn esc_returns_to_the_deck_at_the_opened_unit() {
     assert!(shown("v]<enter>").contains("page-1"), "{}", shown("v]<enter>"));
     assert!(panes(&shown("v]<enter><esc>")).len() == 7);
     assert!(shown("v]z<esc>").contains(" page-3 "), "the first Esc ends the zoom");
     assert!(shown("v]<esc>").contains("┌ units"));
-    assert_eq!(live(&several(), Script::new("v]<esc>Y", SIZE)).0.copied, ["page-1"]);
+    assert_eq!(live(&several(), ScriptedHost::new("v]<esc>Y", SIZE)).0.copied, ["page-1"]);
     assert!(shown("vv").contains("┌ units"));
     // What somebody looked at is no news.
     assert!(shown("v").contains(" new ┐"));
@@ -123,11 +123,11 @@ fn panes_scroll_and_follow_again() {
 #[test]
 fn the_mouse_focuses_and_scrolls_the_pane_under_it() {
     let order = panes(&shown("v"));
-    let script = Script::new("v", SIZE).input(Input::Click(118, 4)).keys("Y");
+    let script = ScriptedHost::new("v", SIZE).input(HostInput::Click(118, 4)).keys("Y");
     let copied = live(&several(), script).0.copied;
     assert!(order.contains(&copied[0]) && copied[0] != order[0], "{copied:?}");
-    let alone = Script::new("v1", (80, 24)).keys("z").input(Input::Wheel(5, 9, false));
-    let mut tape = Tape::new("orbit", false);
+    let alone = ScriptedHost::new("v1", (80, 24)).keys("z").input(HostInput::Wheel(5, 9, false));
+    let mut tape = TapeFixture::new("orbit", false);
     tape.plan(&["a", "b"]).start("a", 1);
     for number in 0..80 {
         tape.say("a", 1, &format!("sentence {number}"));
@@ -138,7 +138,7 @@ fn the_mouse_focuses_and_scrolls_the_pane_under_it() {
 
 #[test]
 fn panes_stay_as_units_end_and_show_every_moment_of_a_record() {
-    let at = |keys: &str| play(several().timeline(), None, options(), Script::new(keys, SIZE)).0.text();
+    let at = |keys: &str| play(several().timeline(), None, options(), ScriptedHost::new(keys, SIZE)).0.text();
     let end = panes(&at("v"));
     // From the end to the beginning and back, nothing has moved.
     assert!(at("v0").contains("no unit yet"));
@@ -151,18 +151,18 @@ fn panes_stay_as_units_end_and_show_every_moment_of_a_record() {
 }
 
 #[test]
-fn a_call_that_waits_is_decided_over_in_its_pane() {
+fn pending_approval_is_decided_in_its_pane() {
     let growing = hold::held().growing();
     let (commands, mut orders) = mpsc::channel(8);
     let (_grows, changed) = watch::channel(0);
-    let script = Script::new("vs", SIZE).after(Duration::from_secs(4));
+    let script = ScriptedHost::new("vs", SIZE).after(Duration::from_secs(4));
     let (script, _) = play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script);
     assert!(script.text().contains("wiki_write waits for you"), "{}", script.text());
-    assert!(matches!(orders.try_recv(), Ok(Command::Step { .. })));
+    assert!(matches!(orders.try_recv(), Ok(RunCommand::Step { .. })));
 }
 
 #[test]
 fn a_filter_of_the_table_hides_no_pane() {
-    let text = play(tape::running().timeline(), None, options(), Script::new("ffffv", SIZE)).0.text();
+    let text = play(tape::running().timeline(), None, options(), ScriptedHost::new("ffffv", SIZE)).0.text();
     assert_eq!(panes(&text).len(), 4, "{text}");
 }

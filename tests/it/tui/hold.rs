@@ -4,20 +4,20 @@ use std::time::Duration;
 
 use ingestdeck::{
     tape::{Note, note::CallDecision},
-    tui::{Command, LiveHandle, Options},
+    tui::{LiveHandle, Options, RunCommand},
 };
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 
 use super::{
-    script::{Script, options, play},
-    tape::Tape,
+    scripted_host::{ScriptedHost, options, play},
+    tape::TapeFixture,
 };
 
 const SIZE: (u16, u16) = (120, 36);
 
-pub(crate) fn running() -> Tape {
-    let mut tape = Tape::new("orbit", false);
+pub(crate) fn running() -> TapeFixture {
+    let mut tape = TapeFixture::new("orbit", false);
     tape.plan(&["dbt-all", "docs-juice"]).start("dbt-all", 1).wait(1000);
     tape.call("dbt-all", 1, "t1", "read_raw_file", &json!({"path": "models/schema.yml"})).wait(500);
     tape.result("dbt-all", 1, "t1", "version: 2", false).wait(200);
@@ -25,7 +25,7 @@ pub(crate) fn running() -> Tape {
 }
 
 /// As `running`, with a call that waits.
-pub(crate) fn held() -> Tape {
+pub(crate) fn held() -> TapeFixture {
     let input = json!({"key": "revenue", "content": "# Revenue\n\nPer day.\u{202e}", "tags": ["dbt"]});
     let mut tape = running();
     tape.note(Some(("dbt-all", 1)), &Note::HoldRequested).wait(800);
@@ -37,7 +37,7 @@ pub(crate) fn held() -> Tape {
     tape
 }
 
-fn decided(decision: CallDecision, input: Option<Value>, reason: Option<&str>) -> Tape {
+fn decided(decision: CallDecision, input: Option<Value>, reason: Option<&str>) -> TapeFixture {
     let mut tape = held();
     let reason = reason.map(str::to_owned);
     let note = Note::CallDecided { tool_use_id: Some("t2".into()), decision, input, reason };
@@ -45,7 +45,7 @@ fn decided(decision: CallDecision, input: Option<Value>, reason: Option<&str>) -
     tape
 }
 
-fn live(tape: &Tape, options: Options, script: Script) -> (Script, Vec<Command>) {
+fn live(tape: &TapeFixture, options: Options, script: ScriptedHost) -> (ScriptedHost, Vec<RunCommand>) {
     let growing = tape.growing();
     let (commands, mut orders) = mpsc::channel(8);
     let (_grows, changed) = watch::channel(0);
@@ -54,35 +54,35 @@ fn live(tape: &Tape, options: Options, script: Script) -> (Script, Vec<Command>)
     (script, std::iter::from_fn(|| orders.try_recv().ok()).collect())
 }
 
-fn orders(tape: &Tape, keys: &str) -> Vec<Command> {
-    live(tape, options(), Script::new(keys, SIZE)).1
+fn orders(tape: &TapeFixture, keys: &str) -> Vec<RunCommand> {
+    live(tape, options(), ScriptedHost::new(keys, SIZE)).1
 }
 
-fn screen(tape: &Tape, keys: &str, size: (u16, u16)) -> String {
-    live(tape, options(), Script::new(keys, size)).0.text()
+fn screen(tape: &TapeFixture, keys: &str, size: (u16, u16)) -> String {
+    live(tape, options(), ScriptedHost::new(keys, size)).0.text()
 }
 
 #[test]
-fn space_holds_a_running_unit_and_lets_a_held_one_go() {
+fn space_holds_and_releases_a_unit() {
     let unit = "dbt-all".into();
-    assert_eq!(orders(&running(), "<space>"), [Command::Hold { unit }]);
+    assert_eq!(orders(&running(), "<space>"), [RunCommand::Hold { unit }]);
     let unit = "docs-juice".into();
-    assert_eq!(orders(&running(), "j<space>"), [Command::Hold { unit }], "one that waits for its turn, too");
+    assert_eq!(orders(&running(), "j<space>"), [RunCommand::Hold { unit }], "one that waits for its turn, too");
     let unit = "dbt-all".into();
-    assert_eq!(orders(&held(), "<space>"), [Command::LetGo { unit }]);
+    assert_eq!(orders(&held(), "<space>"), [RunCommand::Release { unit }]);
 }
 
 #[test]
 fn space_plays_a_record_and_leaves_a_session_alone() {
-    let (script, _) = play(held().timeline(), None, options(), Script::new("<space>", SIZE));
+    let (script, _) = play(held().timeline(), None, options(), ScriptedHost::new("<space>", SIZE));
     assert!(script.text().contains("×1"), "a record plays:\n{}", script.text());
-    let (script, given) = live(&held(), Options { can_hold: false, ..options() }, Script::new("<space>s", SIZE));
+    let (script, given) = live(&held(), Options { can_hold: false, ..options() }, ScriptedHost::new("<space>s", SIZE));
     let text = script.text();
     assert!(
         given.is_empty() && text.contains("the calls of a session cannot be held") && text.contains("LIVE"),
         "{text}"
     );
-    let (script, given) = live(&held(), options(), Script::new(",<space>", SIZE));
+    let (script, given) = live(&held(), options(), ScriptedHost::new(",<space>", SIZE));
     assert!(given.is_empty() && script.text().contains("LIVE"), "from the past it leads back:\n{}", script.text());
     let mut over = running();
     over.end("dbt-all", 1, 0);
@@ -90,53 +90,53 @@ fn space_plays_a_record_and_leaves_a_session_alone() {
 }
 
 #[test]
-fn stop_question_of_a_session_does_not_promise_to_drop_its_files() {
+fn session_stop_question_does_not_promise_to_drop_files() {
     let session = Options { can_hold: false, ..options() };
-    let (script, _) = live(&running(), session, Script::new("x", SIZE));
+    let (script, _) = live(&running(), session, ScriptedHost::new("x", SIZE));
     let text = script.text();
     assert!(text.contains("Files that it changed stay changed") && !text.contains("dropped"), "{text}");
-    let (script, _) = live(&running(), options(), Script::new("x", SIZE));
+    let (script, _) = live(&running(), options(), ScriptedHost::new("x", SIZE));
     assert!(script.text().contains("What the attempt wrote is dropped"), "{}", script.text());
 }
 
 #[test]
 fn a_call_is_allowed_once() {
     let call = Some("t2".into());
-    assert_eq!(orders(&held(), "s"), [Command::Step { unit: "dbt-all".into(), call }]);
+    assert_eq!(orders(&held(), "s"), [RunCommand::Step { unit: "dbt-all".into(), call }]);
     assert_eq!(orders(&running(), "sde"), [], "nothing waits");
     let decided = decided(CallDecision::Allowed, None, None);
     assert_eq!(orders(&decided, "s"), [], "it waits no longer");
 }
 
 /// The unit that runs on, the call that it stands at and what it runs to.
-fn runs_to(orders: &[Command]) -> (&str, Option<&str>, String) {
-    let [Command::RunUntil { unit, call, conditions }] = orders else { panic!("{orders:?}") };
+fn runs_to(orders: &[RunCommand]) -> (&str, Option<&str>, String) {
+    let [RunCommand::RunUntil { unit, call, conditions }] = orders else { panic!("{orders:?}") };
     let words: Vec<_> = conditions.iter().map(ToString::to_string).collect();
     (unit, call.as_deref(), words.join(", "))
 }
 
 #[test]
-fn a_unit_runs_to_a_failure_a_breakpoint_or_whatever_is_typed() {
+fn unit_runs_until_failure_breakpoint_or_typed_condition() {
     let given = orders(&held(), "w");
     assert_eq!(runs_to(&given), ("dbt-all", Some("t2"), "failure".into()));
     let given = orders(&held(), ":break<space>tool<space>sl_*<enter>:break<space>silence<space>9s<enter>w");
     assert_eq!(runs_to(&given), ("dbt-all", Some("t2"), "failure, tool sl_*".into()));
-    let (script, given) = live(&held(), options(), Script::new(":until<space>path<space>*.yml<enter>", SIZE));
+    let (script, given) = live(&held(), options(), ScriptedHost::new(":until<space>path<space>*.yml<enter>", SIZE));
     assert_eq!(runs_to(&given), ("dbt-all", Some("t2"), "path *.yml".into()));
     assert!(script.text().contains("dbt-all runs until path *.yml"), "{}", script.text());
     // One that runs, or waits for its turn, need not be held first.
     let given = orders(&running(), ":until<space>cost<space>$0.5<enter>");
     assert_eq!(runs_to(&given), ("dbt-all", None, "cost $0.5".into()));
     assert_eq!(runs_to(&orders(&running(), "j:until<space>failure<enter>")).0, "docs-juice");
-    let (script, given) = live(&held(), options(), Script::new(":until<space>silence<space>9s<enter>", SIZE));
+    let (script, given) = live(&held(), options(), ScriptedHost::new(":until<space>silence<space>9s<enter>", SIZE));
     assert!(given.is_empty() && script.text().contains("which no silence is"), "{}", script.text());
     let (script, given) =
-        live(&held(), Options { can_hold: false, ..options() }, Script::new(":until<space>failure<enter>", SIZE));
+        live(&held(), Options { can_hold: false, ..options() }, ScriptedHost::new(":until<space>failure<enter>", SIZE));
     assert!(given.is_empty() && script.text().contains("no unit is selected that runs until"), "{}", script.text());
 }
 
 /// As `held`, then let run until a condition.
-fn until(condition: &str) -> Tape {
+fn until(condition: &str) -> TapeFixture {
     let mut tape = held();
     let allowed = CallDecision::Allowed;
     let lane = Some(("dbt-all", 1));
@@ -149,12 +149,12 @@ fn until(condition: &str) -> Tape {
 }
 
 #[test]
-fn what_runs_until_a_call_says_so_and_can_be_held_before() {
+fn run_until_call_is_shown_and_can_be_held() {
     for size in [(40, 12), (80, 24), (120, 36)] {
         insta::assert_snapshot!(format!("until_{}x{}", size.0, size.1), screen(&until("tool sl_*"), "", size));
     }
     let unit = "dbt-all".into();
-    assert_eq!(orders(&until("failure"), "<space>"), [Command::Hold { unit }]);
+    assert_eq!(orders(&until("failure"), "<space>"), [RunCommand::Hold { unit }]);
     assert_eq!(orders(&until("failure"), "sd"), [], "nothing waits");
     // Several of them are counted, and the condition comes from a tape of anybody.
     let mut both = until("tool \u{1b}[2J");
@@ -167,42 +167,44 @@ fn what_runs_until_a_call_says_so_and_can_be_held_before() {
     reached.note(Some(("dbt-all", 1)), &Note::CallHeld { tool, tool_use_id, input, reached: reached_at });
     let text = screen(&reached, "", SIZE);
     assert!(text.contains("sl_edit_source waits for you · tool sl_*") && !text.contains("◉"), "{text}");
-    let replayed = play(reached.timeline(), None, options(), Script::new("", SIZE)).0.text();
+    let replayed = play(reached.timeline(), None, options(), ScriptedHost::new("", SIZE)).0.text();
     assert!(replayed.contains("runs until tool sl_*") && replayed.contains("held at tool sl_*: "), "{replayed}");
 }
 
 #[test]
 fn a_denial_needs_a_reason() {
-    let (script, given) = live(&held(), options(), Script::new("d<enter>", SIZE));
+    let (script, given) = live(&held(), options(), ScriptedHost::new("d<enter>", SIZE));
     assert!(given.is_empty() && script.text().contains("deny because: "), "{}", script.text());
     assert_eq!(orders(&held(), "dno<esc>"), []);
-    let denied = Command::Deny { unit: "dbt-all".into(), call: Some("t2".into()), reason: "not yet".into() };
+    let denied = RunCommand::Deny { unit: "dbt-all".into(), call: Some("t2".into()), reason: "not yet".into() };
     assert_eq!(orders(&held(), "dnot<space>yet<enter>"), [denied]);
 }
 
 #[test]
 fn arguments_are_edited_and_checked() {
     let replaced = |text: &str| format!("e<c-a><c-k>{}", text);
-    let (script, given) = live(&held(), options(), Script::new("e<c-s>", SIZE));
-    let Some(Command::Edit { unit, call, input }) = given.first() else { panic!("{}", script.text()) };
+    let (script, given) = live(&held(), options(), ScriptedHost::new("e<c-s>", SIZE));
+    let Some(RunCommand::Edit { unit, call, input }) = given.first() else { panic!("{}", script.text()) };
     assert_eq!((unit.as_str(), call.as_deref()), ("dbt-all", Some("t2")));
     assert_eq!(input["content"], "# Revenue\n\nPer day.\u{202e}", "as it was");
     // The first line is the opening brace.
     let given = orders(&held(), &replaced("{<enter>\"dry\":<space>true,<a-enter>"));
-    assert!(matches!(&given[..], [Command::Edit { input, .. }] if input["dry"] == true && input["key"] == "revenue"));
-    let (script, given) = live(&held(), options(), Script::new(&replaced("[<c-s>"), SIZE));
+    assert!(
+        matches!(&given[..], [RunCommand::Edit { input, .. }] if input["dry"] == true && input["key"] == "revenue")
+    );
+    let (script, given) = live(&held(), options(), ScriptedHost::new(&replaced("[<c-s>"), SIZE));
     assert!(given.is_empty() && script.text().contains("not a JSON object"), "{}", script.text());
-    let (script, given) = live(&held(), options(), Script::new("exx<esc>", SIZE));
+    let (script, given) = live(&held(), options(), ScriptedHost::new("exx<esc>", SIZE));
     assert!(given.is_empty() && !script.text().contains("arguments of"), "{}", script.text());
 }
 
 #[test]
 fn ctrl_c_works_in_the_editor() {
-    assert_eq!(orders(&held(), "e<c-c>"), [Command::Drain]);
+    assert_eq!(orders(&held(), "e<c-c>"), [RunCommand::Drain]);
 }
 
 #[test]
-fn what_waits_is_shown_in_full() {
+fn pending_approval_is_shown_in_full() {
     for size in [(40, 12), (80, 24), (120, 36)] {
         insta::assert_snapshot!(format!("held_{}x{}", size.0, size.1), screen(&held(), "", size));
     }
@@ -212,7 +214,7 @@ fn what_waits_is_shown_in_full() {
 }
 
 #[test]
-fn a_long_call_leaves_room_and_says_how_long_it_is() {
+fn long_call_is_truncated_with_its_length() {
     let mut tape = running();
     let input = json!({"content": "line\n".repeat(50_000)});
     tape.note(Some(("dbt-all", 1)), &Note::HoldRequested);
@@ -222,11 +224,11 @@ fn a_long_call_leaves_room_and_says_how_long_it_is() {
     );
     let text = screen(&tape, "", (80, 24));
     assert!(text.contains("in all; open the row above to read it"), "{text}");
-    assert_eq!(orders(&tape, "s"), [Command::Step { unit: "dbt-all".into(), call: None }]);
+    assert_eq!(orders(&tape, "s"), [RunCommand::Step { unit: "dbt-all".into(), call: None }]);
 }
 
 #[test]
-fn a_replay_tells_what_was_decided() {
+fn replay_shows_approval_decisions() {
     let told = |decision, input: Option<Value>, reason| {
         let mut tape = decided(decision, input, reason);
         match decision {
@@ -237,7 +239,7 @@ fn a_replay_tells_what_was_decided() {
             }
             CallDecision::Allowed | CallDecision::Edited | CallDecision::Withdrawn => {}
         }
-        play(tape.timeline(), None, options(), Script::new("$", SIZE)).0.text()
+        play(tape.timeline(), None, options(), ScriptedHost::new("$", SIZE)).0.text()
     };
     for (text, words) in [
         (told(CallDecision::Allowed, None, None), "allowed once"),
@@ -248,10 +250,10 @@ fn a_replay_tells_what_was_decided() {
     ] {
         assert!(text.contains(words) && !text.contains("waits for you"), "{words}:\n{text}");
     }
-    let (script, _) = play(held().timeline(), None, options(), Script::new(",", SIZE));
+    let (script, _) = play(held().timeline(), None, options(), ScriptedHost::new(",", SIZE));
     assert!(!script.text().contains("wiki_write waits for you"), "{}", script.text());
     let (script, _) =
-        play(decided(CallDecision::Allowed, None, None).timeline(), None, options(), Script::new(",", SIZE));
+        play(decided(CallDecision::Allowed, None, None).timeline(), None, options(), ScriptedHost::new(",", SIZE));
     assert!(script.text().contains("wiki_write waits for you"), "{}", script.text());
     assert!(script.text().contains("‖ dbt-all held"), "{}", script.text());
 }
@@ -259,7 +261,7 @@ fn a_replay_tells_what_was_decided() {
 #[test]
 fn where_no_unit_is_listed_a_key_of_units_does_nothing_else() {
     for key in ["<space>", "w", "<enter>", "i", "=", "r", "e", "x", "y", "Y", "E", "P", ")", "(", "}", "{"] {
-        let (script, given) = live(&running(), options(), Script::new(&format!("Fzzz<enter>{key}"), SIZE));
+        let (script, given) = live(&running(), options(), ScriptedHost::new(&format!("Fzzz<enter>{key}"), SIZE));
         let text = script.text();
         assert!(given.is_empty() && text.contains("no unit is selected") && text.contains("● LIVE"), "{key}:\n{text}");
         assert!(script.copied.is_empty(), "{key}");
@@ -267,13 +269,13 @@ fn where_no_unit_is_listed_a_key_of_units_does_nothing_else() {
 }
 
 #[test]
-fn of_two_words_about_a_hold_the_last_one_stays() {
+fn later_hold_command_replaces_the_earlier_one() {
     let text = screen(&running(), "<space>:until<space>failure<enter>", SIZE);
     assert!(text.contains("dbt-all runs until failure") && !text.contains("will wait"), "{text}");
 }
 
 /// As `held`, then allowed with other arguments, and done.
-fn edited() -> Tape {
+fn edited() -> TapeFixture {
     let input = json!({"key": "revenue-policy", "content": "# Revenue\n\nPer order.", "tags": ["dbt"]});
     let mut tape = decided(CallDecision::Edited, Some(input), None);
     tape.wait(100).result("dbt-all", 1, "t2", "Wiki page revenue-policy created.", false);
@@ -292,7 +294,7 @@ fn edited() -> Tape {
 fn inspector_shows_the_arguments_that_ran_after_an_edit() {
     let keys = "iggjjjj";
     let live = screen(&edited(), keys, (160, 60));
-    let replay = play(edited().timeline(), None, options(), Script::new(keys, (160, 60))).0.text();
+    let replay = play(edited().timeline(), None, options(), ScriptedHost::new(keys, (160, 60))).0.text();
     for text in [&live, &replay] {
         let (call, rest) = text.split_once("decisions").expect(text);
         assert!(call.contains("Per order.") && !call.contains("Per day."), "{text}");
@@ -303,12 +305,12 @@ fn inspector_shows_the_arguments_that_ran_after_an_edit() {
         assert!(changed.contains("revenue-policy") && changed.contains("+ Per order."), "{text}");
         assert!(!changed.split("result").next().unwrap_or_default().contains("Per day."), "{text}");
     }
-    let next = play(edited().timeline(), None, options(), Script::new("iggjjjjjj", (160, 60))).0.text();
+    let next = play(edited().timeline(), None, options(), ScriptedHost::new("iggjjjjjj", (160, 60))).0.text();
     assert!(next.contains("- Per order.") && next.contains("+ Per month."), "a later write starts from it:\n{next}");
 }
 
 #[test]
-fn inspector_before_the_decision_shows_the_arguments_of_the_model() {
+fn inspector_before_decision_shows_original_arguments() {
     let text = screen(&held(), "iG", (160, 60));
     assert!(text.contains("Per day.") && !text.contains("Per order."), "{text}");
 }

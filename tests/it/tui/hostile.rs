@@ -5,8 +5,8 @@ use std::io::Write as _;
 use ingestdeck::{
     replay::FileSource,
     run::Timeline,
-    tape::{Body, Note, note::Level},
-    tui::{LiveHandle, text, world::Input},
+    tape::{EntryBody, Note, note::Severity},
+    tui::{LiveHandle, host::HostInput, text},
 };
 use proptest::prelude::*;
 use ratatui::{
@@ -17,8 +17,8 @@ use serde_json::json;
 use tokio::sync::{mpsc, watch};
 
 use super::{
-    script::{Script, options, play},
-    tape::Tape,
+    scripted_host::{ScriptedHost, options, play},
+    tape::TapeFixture,
 };
 
 const SIZES: [(u16, u16); 3] = [(40, 12), (80, 24), (120, 36)];
@@ -56,25 +56,25 @@ const VIEWS: &[&str] = &[
 ];
 
 /// A run in which every text is `text`.
-fn tape(text: &str) -> Tape {
+fn tape(text: &str) -> TapeFixture {
     // Two units never have one key.
     let (first, second) = (format!("{text}1"), format!("{text}2"));
-    let mut tape = Tape::new(text, false);
+    let mut tape = TapeFixture::new(text, false);
     tape.plan(&[&first, &second]).start(&first, 1).wait(10);
     tape.think(&first, 1, text).say(&first, 1, text).wait(10);
     tape.call(&first, 1, "t1", text, &json!({text: text, "path": text, "content": format!("{text}\n{text}")}));
     tape.result(&first, 1, "t1", text, true).wait(10);
     tape.call(&first, 1, "t2", "wiki_write", &json!({"key": text}));
-    tape.entry(Some((&first, 1)), Body::Err(text.into()));
-    tape.entry(Some((&first, 1)), Body::Raw(text.as_bytes().into()));
-    tape.out(&first, 1, &json!({"type": text, "subtype": text, "message": text}));
-    tape.out(
+    tape.entry(Some((&first, 1)), EntryBody::Err(text.into()));
+    tape.entry(Some((&first, 1)), EntryBody::Raw(text.as_bytes().into()));
+    tape.stdout_line(&first, 1, &json!({"type": text, "subtype": text, "message": text}));
+    tape.stdout_line(
         &first,
         1,
         &json!({"type": "rate_limit_event", "rate_limit_info": {"status": text, "rateLimitType": text}}),
     );
-    tape.out(&first, 1, &json!({"type": "system", "subtype": "permission_denied", "tool_name": text, "tool_use_id": "t9", "message": text}));
-    tape.said(Some(&first), Level::Error, text).said(None, Level::Warning, text).delta(&first, 1, text);
+    tape.stdout_line(&first, 1, &json!({"type": "system", "subtype": "permission_denied", "tool_name": text, "tool_use_id": "t9", "message": text}));
+    tape.message(Some(&first), Severity::Error, text).message(None, Severity::Warning, text).delta(&first, 1, text);
     tape.end(&second, 1, 1).start(&second, 2).wait(10);
     tape.call(&second, 2, "u1", text, &json!({text: text, "path": text}));
     tape.result(&second, 2, "u1", text, true).end(&second, 2, 1);
@@ -82,7 +82,7 @@ fn tape(text: &str) -> Tape {
 }
 
 /// The forms that text is edited in, over a run in which every text is `text`: a retry, and the arguments of a call.
-fn form(text: &str, held: bool, size: (u16, u16)) -> Script {
+fn form(text: &str, held: bool, size: (u16, u16)) -> ScriptedHost {
     let mut tape = tape(text);
     let (first, second) = (format!("{text}1"), format!("{text}2"));
     if held {
@@ -95,7 +95,7 @@ fn form(text: &str, held: bool, size: (u16, u16)) -> Script {
     let growing = tape.growing();
     let (commands, _orders) = mpsc::channel(8);
     let (_grows, changed) = watch::channel(0);
-    let script = Script::new("gge", size).input(Input::Paste(text.to_owned()));
+    let script = ScriptedHost::new("gge", size).input(HostInput::Paste(text.to_owned()));
     play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script).0
 }
 
@@ -120,12 +120,12 @@ fn text_of(buffer: &Buffer) -> String {
     text
 }
 
-fn shown(text: &str, keys: &str, size: (u16, u16)) -> Script {
-    play(tape(text).timeline(), None, options(), Script::new(keys, size)).0
+fn shown(text: &str, keys: &str, size: (u16, u16)) -> ScriptedHost {
+    play(tape(text).timeline(), None, options(), ScriptedHost::new(keys, size)).0
 }
 
 /// Cells that hold the frame of a screen of harmless text.
-fn frame(script: &Script) -> Vec<(usize, String)> {
+fn frame(script: &ScriptedHost) -> Vec<(usize, String)> {
     let cells = script.terminal.backend().buffer().content().iter().enumerate();
     cells
         .filter(|(_, cell)| matches!(cell.symbol(), "┌" | "┐" | "└" | "┘" | "│"))
@@ -173,7 +173,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 160, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_text_is_obeyed_in_any_view(
+    fn control_sequences_are_escaped_in_every_view(
         pieces in prop::collection::vec(piece(), 1..12),
         keys in prop::sample::select(VIEWS),
         size in prop::sample::select(SIZES.to_vec()),
@@ -188,7 +188,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_is_obeyed_in_a_form(
+    fn control_sequences_are_escaped_in_forms(
         pieces in prop::collection::vec(piece(), 1..12),
         held in any::<bool>(),
         size in prop::sample::select(SIZES.to_vec()),
@@ -225,11 +225,11 @@ fn a_line_of_a_hundred_thousand_columns_is_a_row_like_any_other() {
 }
 
 #[test]
-fn what_is_copied_and_handed_out_is_what_came() {
+fn copied_and_exported_text_is_unescaped() {
     let text = "\u{1b}[31mred\u{202e}\u{200b}漢\0";
     let tape = tape(text);
     let (script, _) =
-        play(tape.timeline(), None, options(), Script::new("gg<tab>/t1<enter>gg<down><down><down>y", (120, 36)));
+        play(tape.timeline(), None, options(), ScriptedHost::new("gg<tab>/t1<enter>gg<down><down><down>y", (120, 36)));
     let lines: Vec<serde_json::Value> =
         script.copied[0].lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines.len(), 1, "{:?}", script.copied);
@@ -244,10 +244,10 @@ fn what_is_copied_and_handed_out_is_what_came() {
     let bytes = lines.join(&b'\n');
     file.write_all(&bytes).unwrap();
     let timeline = || Timeline::new(Box::new(FileSource::open(file.path()).unwrap()));
-    let (script, _) = play(timeline(), None, options(), Script::new("E", (120, 36)));
+    let (script, _) = play(timeline(), None, options(), ScriptedHost::new("E", (120, 36)));
     assert_eq!(script.handouts[0].bytes.strip_suffix(b"\n").unwrap(), bytes);
     assert!(!text_of(script.terminal.backend().buffer()).chars().any(text::is_hidden));
-    let (script, _) = play(timeline(), None, options(), Script::new("P", (120, 36)));
+    let (script, _) = play(timeline(), None, options(), ScriptedHost::new("P", (120, 36)));
     let read = String::from_utf8(script.handouts[0].bytes.clone()).unwrap();
     assert!(read.lines().all(|line| !line.chars().any(text::is_hidden)), "{read:?}");
 }

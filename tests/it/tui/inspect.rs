@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use ingestdeck::tui::world::Input;
+use ingestdeck::tui::host::HostInput;
 use ingestdeck::{
     replay::FileSource,
     run::Timeline,
     tape::{
-        Body, Note,
+        EntryBody, Note,
         note::{AttemptStarted, IsolationChecked},
     },
 };
@@ -15,15 +15,15 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::{
-    script::{Script, options, play},
-    tape::{self, Tape},
+    scripted_host::{ScriptedHost, options, play},
+    tape::{self, TapeFixture},
 };
 
 const SIZES: [(u16, u16); 3] = [(40, 12), (80, 24), (120, 36)];
 const UNIT: &str = "notion-revenue-policy";
 
-fn shown(timeline: Timeline, keys: &str, size: (u16, u16)) -> Script {
-    play(timeline, None, options(), Script::new(keys, size)).0
+fn shown(timeline: Timeline, keys: &str, size: (u16, u16)) -> ScriptedHost {
+    play(timeline, None, options(), ScriptedHost::new(keys, size)).0
 }
 
 fn fixture(name: &str) -> Timeline {
@@ -32,8 +32,8 @@ fn fixture(name: &str) -> Timeline {
 }
 
 /// A unit that failed, was told what was wrong, and got through: two attempts with everything an attempt has.
-pub(super) fn twice() -> Tape {
-    let mut tape = Tape::new("orbit", false);
+pub(super) fn twice() -> TapeFixture {
+    let mut tape = TapeFixture::new("orbit", false);
     tape.plan(&[UNIT]);
     let text = "# Revenue policy\n\nRevenue is recognised **monthly**.\n";
     for attempt in [1, 2] {
@@ -55,7 +55,7 @@ pub(super) fn twice() -> Tape {
             ..AttemptStarted::default()
         };
         tape.note(Some((UNIT, attempt)), &Note::AttemptStarted(Box::new(started)));
-        tape.out(
+        tape.stdout_line(
             UNIT,
             attempt,
             &json!({"type": "system", "subtype": "init", "session_id": format!("5e55-{attempt}"), "model": "claude-sonnet-5-5",
@@ -69,7 +69,7 @@ pub(super) fn twice() -> Tape {
         tape.say(UNIT, attempt, "I read the **policy** first.\n\n1. the file\n2. the page").wait(200);
         tape.call(UNIT, attempt, &id("r"), "read_raw_file", &json!({"path": "policy.md"})).wait(100);
         tape.result(UNIT, attempt, &id("r"), text, false).wait(700);
-        tape.entry(Some((UNIT, attempt)), Body::Err("(node:1) warning: \u{1b}[31mred\u{1b}[0m".into()));
+        tape.entry(Some((UNIT, attempt)), EntryBody::Err("(node:1) warning: \u{1b}[31mred\u{1b}[0m".into()));
         tape.call(UNIT, attempt, &id("p"), "wiki_read", &json!({"key": "revenue"})).wait(10);
         let old = "---\nsummary: Revenue\n---\n\n# Revenue\n\nRevenue is booked daily.\n\nOwner: finance\n";
         tape.result(UNIT, attempt, &id("p"), old, false).wait(900);
@@ -102,31 +102,31 @@ macro_rules! at_every_size {
 }
 
 #[test]
-fn an_action_with_everything_about_it() {
+fn inspector_shows_all_details_of_an_action() {
     // The second attempt opens at its first action; the write is the last call.
     at_every_size!("write", twice().timeline(), "i/wiki_write<enter><enter>");
     at_every_size!("failed", twice().timeline(), "ih]");
 }
 
 #[test]
-fn what_was_sent_and_given() {
+fn inspector_shows_prompt_and_environment() {
     at_every_size!("prompt", twice().timeline(), "i2");
     at_every_size!("isolation", twice().timeline(), "i3");
 }
 
 #[test]
-fn how_it_went() {
+fn inspector_shows_verdict() {
     at_every_size!("stderr", twice().timeline(), "i4");
     at_every_size!("verdict", twice().timeline(), "ih5");
 }
 
 #[test]
-fn a_unit_that_runs() {
+fn inspector_shows_a_running_unit() {
     at_every_size!("running", tape::running().timeline(), "i");
 }
 
 #[test]
-fn a_bare_capture_says_what_is_not_on_it() {
+fn capture_inspector_names_missing_data() {
     let isolation = shown(fixture("permission_denied_dontask.jsonl"), "i3", (120, 60)).text();
     assert!(isolation.contains("not on this record: nobody compared"), "{isolation}");
     assert!(isolation.contains("neither offered nor allowed") || isolation.contains("offered, used"), "{isolation}");
@@ -166,7 +166,7 @@ fn panels_attempts_and_sides_keep_their_place() {
 }
 
 #[test]
-fn what_is_copied_is_the_true_text() {
+fn copied_text_is_unescaped() {
     let copied = |keys: &str| shown(twice().timeline(), keys, (120, 36)).copied;
     assert_eq!(copied("ih]Y"), ["revenue"]);
     assert_eq!(copied("i2Y"), ["claude --resume 5e55-2"]);
@@ -205,7 +205,7 @@ fn a_search_in_the_detail_goes_to_the_line() {
 
 #[test]
 fn ten_thousand_calls_are_all_counted() {
-    let mut tape = Tape::new("orbit", false);
+    let mut tape = TapeFixture::new("orbit", false);
     tape.plan(&["big"]).start("big", 1);
     for call in 0..10_000 {
         let id = format!("t{call}");
@@ -219,8 +219,8 @@ fn ten_thousand_calls_are_all_counted() {
 }
 
 #[test]
-fn a_result_of_megabytes_is_there_at_once_and_to_its_end() {
-    let mut tape = Tape::new("orbit", false);
+fn large_result_is_shown_immediately_and_completely() {
+    let mut tape = TapeFixture::new("orbit", false);
     let text: String = (0..40_000).map(|line| format!("line {line} of a result that is long\n")).collect();
     tape.plan(&["big"]).start("big", 1);
     tape.call("big", 1, "t", "read_raw_file", &json!({"path": "a"})).wait(10).result("big", 1, "t", &text, false);
@@ -275,7 +275,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_keys_do_harm(
+    fn random_keys_do_not_panic(
         keys in prop::collection::vec(any_key(), 0..40),
         width in 30..140_u16,
         height in 8..50_u16,
@@ -283,11 +283,11 @@ proptest! {
         first in prop::sample::select(vec!["i", "="]),
     ) {
         let tape = twice();
-        let mut script = Script::new(&(first.to_owned() + &keys.concat()), (width, height));
+        let mut script = ScriptedHost::new(&(first.to_owned() + &keys.concat()), (width, height));
         for (x, y, down) in clicks {
-            script = script.input(Input::Click(x, y)).input(Input::Wheel(x, y, down)).input(Input::Resize(y + 40, x + 12));
+            script = script.input(HostInput::Click(x, y)).input(HostInput::Wheel(x, y, down)).input(HostInput::Resize(y + 40, x + 12));
         }
         let exit = play(tape.timeline(), None, options(), script).1;
-        prop_assert!(exit.timeline.story().state.entries <= tape.entries());
+        prop_assert!(exit.timeline.view().state.entries <= tape.entries());
     }
 }

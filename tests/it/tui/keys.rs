@@ -8,13 +8,13 @@ use ingestdeck::{
     run::Timeline,
     tape::{
         Note,
-        note::{Level, PatchWritten, RunEnded, SaveFailed, StopHow},
+        note::{PatchWritten, RunEnded, SaveFailed, Severity, StopMode},
     },
     tui::{
-        Command, Exit, Keymap, Left, LiveHandle, Overrides, Until,
-        action::Action,
-        key::{self, Key},
-        world::Input,
+        ExitCondition, ExitReason, Keymap, LiveHandle, Overrides, RunCommand, TuiExit,
+        action::UserAction,
+        host::HostInput,
+        key::{self, KeyPress},
     },
 };
 use proptest::prelude::*;
@@ -23,30 +23,30 @@ use tokio::sync::{mpsc, watch};
 
 use super::{
     hold,
-    script::{Script, options, play},
-    tape::{self, Tape},
+    scripted_host::{ScriptedHost, options, play},
+    tape::{self, TapeFixture},
 };
 
 const SIZE: (u16, u16) = (120, 36);
 
-fn record(keys: &str) -> Script {
-    play(tape::running().timeline(), None, options(), Script::new(keys, SIZE)).0
+fn record(keys: &str) -> ScriptedHost {
+    play(tape::running().timeline(), None, options(), ScriptedHost::new(keys, SIZE)).0
 }
 
 /// The orders that keys give to a run.
-fn orders(tape: &Tape, keys: &str) -> (Script, Exit, Vec<Command>) {
+fn orders(tape: &TapeFixture, keys: &str) -> (ScriptedHost, TuiExit, Vec<RunCommand>) {
     let growing = tape.growing();
     let (commands, mut orders) = mpsc::channel(8);
     let (_grows, changed) = watch::channel(0);
-    let script = Script::new(keys, SIZE).after(Duration::from_secs(20));
+    let script = ScriptedHost::new(keys, SIZE).after(Duration::from_secs(20));
     let (script, exit) = play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script);
     let orders = std::iter::from_fn(|| orders.try_recv().ok()).collect();
     (script, exit, orders)
 }
 
 /// As `running`, but nothing runs or waits any more.
-fn over() -> Tape {
-    let mut tape = Tape::new("orbit", false);
+fn over() -> TapeFixture {
+    let mut tape = TapeFixture::new("orbit", false);
     tape.plan(&["a", "b"]).start("a", 1).wait(10).end("a", 1, 2).start("b", 1).wait(10).end("b", 1, 0).run_ended(1, 1);
     tape
 }
@@ -54,11 +54,11 @@ fn over() -> Tape {
 #[test]
 fn one_key_retries_the_selected_unit() {
     let (_, _, orders) = orders(&tape::running(), "kr");
-    assert_eq!(orders, [Command::Retry { unit: "notion-revenue-policy".into(), amendment: None }]);
+    assert_eq!(orders, [RunCommand::Retry { unit: "notion-revenue-policy".into(), amendment: None }]);
 }
 
 #[test]
-fn what_cannot_be_retried_says_why() {
+fn unretryable_unit_explains_why() {
     let (script, _, given) = orders(&tape::running(), "r");
     assert!(given.is_empty());
     assert!(script.text().contains("dbt-all is running; stop it first"), "{}", script.text());
@@ -76,53 +76,53 @@ fn retrying_all_asks_and_names_the_count() {
     let hints = script.text().lines().last().unwrap_or_default().to_owned();
     assert!(hints.contains("y yes") && hints.contains("n no") && !hints.contains("retry"), "{hints}");
     assert!(script.text().contains("Forecast: $?, since fewer than three"), "{}", script.text());
-    let mut unknown = Tape::new("orbit", false);
+    let mut unknown = TapeFixture::new("orbit", false);
     unknown.plan(&["a"]).start("a", 1).wait(10).crash("a", 1);
     let text = orders(&unknown, "R").0.text();
     assert!(text.contains("Forecast: $?, since fewer than three"), "{text}");
     let (_, _, given) = orders(&tape::running(), "Rn");
     assert!(given.is_empty());
     let (_, _, given) = orders(&tape::running(), "Ry");
-    assert_eq!(given, [Command::RetryAll]);
+    assert_eq!(given, [RunCommand::RetryAll]);
 }
 
 /// A run that ended as `outcome` before `c` and `d` had a turn.
-fn cut_short(outcome: &str, failures: u32) -> Tape {
-    let mut tape = Tape::new("orbit", false);
+fn cut_short(outcome: &str, failures: u32) -> TapeFixture {
+    let mut tape = TapeFixture::new("orbit", false);
     tape.plan(&["a", "b", "c", "d"]).start("a", 1).wait(10).end("a", 1, 0).start("b", 1).wait(10).end("b", 1, failures);
     tape.note(None, &Note::RunEnded(RunEnded { outcome: outcome.into(), not_run: 2, ..RunEnded::default() }));
     tape
 }
 
 #[test]
-fn what_had_no_turn_can_have_one_once_the_run_has_ended() {
+fn never_started_units_can_run_after_the_end() {
     let tape = cut_short("stopped", 0);
     let (script, _, given) = orders(&tape, "Gr");
-    assert_eq!(given, [Command::Retry { unit: "d".into(), amendment: None }], "{}", script.text());
+    assert_eq!(given, [RunCommand::Retry { unit: "d".into(), amendment: None }], "{}", script.text());
     let (script, ..) = orders(&tape, "R");
     assert!(script.text().contains("Run 2 untried units?"), "{}", script.text());
-    assert_eq!(orders(&tape, "Ry").2, [Command::RetryAll]);
+    assert_eq!(orders(&tape, "Ry").2, [RunCommand::RetryAll]);
     // As the schedule does: what a person ended is not gone on with unasked.
     let text = orders(&cut_short("stopped", 1), "R").0.text();
     assert!(text.contains("Retry 1 failed unit?"), "{text}");
     let text = orders(&cut_short("limit", 1), "R").0.text();
     assert!(text.contains("Retry 1 failed unit, and run 2 untried units?"), "{text}");
     // Nothing runs and nothing will.
-    assert_eq!(orders(&tape, "q").1.how, Left::Quit);
+    assert_eq!(orders(&tape, "q").1.reason, ExitReason::Quit);
     let (_, exit, given) = orders(&tape, "<c-c>");
-    assert_eq!((exit.how, given.len()), (Left::Quit, 0));
+    assert_eq!((exit.reason, given.len()), (ExitReason::Quit, 0));
     // Another try was asked for at one of them; the other still has no turn.
     let mut tape = tape;
     tape.note(Some(("c", 0)), &Note::RetryRequested { next: 1, amendment: None });
     assert_eq!(orders(&tape, "Gr").2.len(), 1);
-    tape.note(None, &Note::StopRequested { how: StopHow::Drain });
+    tape.note(None, &Note::StopRequested { how: StopMode::Drain });
     let text = orders(&tape, "Gkr").0.text();
     assert!(text.contains("the run is ending; retry it once it has ended"), "{text}");
 }
 
 #[test]
-fn what_could_not_be_saved_is_saved_by_the_same_key() {
-    let mut tape = Tape::new("orbit", false);
+fn retry_key_saves_unsaved_work() {
+    let mut tape = TapeFixture::new("orbit", false);
     let patch = PatchWritten { path: Some("0000-a.patch".into()), ..PatchWritten::default() };
     tape.plan(&["a"]).start("a", 1).wait(10).note(Some(("a", 1)), &Note::PatchWritten(patch)).end("a", 1, 0);
     let reason = "ktx.yaml was changed meanwhile; commit or stash it, then try again".to_owned();
@@ -131,27 +131,27 @@ fn what_could_not_be_saved_is_saved_by_the_same_key() {
     assert!(orders(&tape, "").0.text().contains("R save again"));
     let text = orders(&tape, "R").0.text();
     assert!(text.contains("Save what 1 unit wrote?") && text.contains("commit or stash it"), "{text}");
-    assert_eq!(orders(&tape, "Ry").2, [Command::RetryAll]);
+    assert_eq!(orders(&tape, "Ry").2, [RunCommand::RetryAll]);
     let text = orders(&over(), "jR").0.text();
     assert!(text.contains("Retry 1 failed unit?"), "{text}");
 }
 
 #[test]
-fn a_limit_is_waited_for_unless_somebody_knows_better() {
+fn limit_wait_can_be_overridden() {
     let mut tape = tape::running();
     assert!(orders(&tape, "u").0.text().contains("waits for no limit"));
     tape.note(None, &Note::LimitPaused { until: None, limit: "5h".into(), wait_ms: Some(60_000) });
     let (script, _, given) = orders(&tape, "u");
-    assert_eq!(given, [Command::LiftLimit], "{}", script.text());
+    assert_eq!(given, [RunCommand::LiftLimit], "{}", script.text());
     assert!(orders(&tape, "").0.text().contains("u go on"));
-    let (script, _) = play(tape.timeline(), None, options(), Script::new("u", SIZE));
+    let (script, _) = play(tape.timeline(), None, options(), ScriptedHost::new("u", SIZE));
     assert!(script.text().contains("this is a record: nothing waits"), "{}", script.text());
 }
 
 #[test]
-fn units_at_once_are_changed_while_they_run() {
+fn concurrency_changes_while_units_run() {
     let (script, _, given) = orders(&tape::running(), "++-");
-    assert_eq!(given, [1, 1, -1].map(|by| Command::Slots { by }));
+    assert_eq!(given, [1, 1, -1].map(|by| RunCommand::AdjustConcurrency { by }));
     assert!(script.text().contains("4 at once"), "{}", script.text());
     let mut changed = tape::running();
     changed.note(None, &Note::ConcurrencyChanged { slots: 1 });
@@ -160,12 +160,12 @@ fn units_at_once_are_changed_while_they_run() {
     assert!(script.text().contains("1 at once") && script.text().contains("1 at once from here on"));
     changed.note(None, &Note::ConcurrencyChanged { slots: 64 });
     assert!(orders(&changed, "+").2.is_empty());
-    let replayed = play(changed.timeline(), None, options(), Script::new("+", SIZE)).0.text();
+    let replayed = play(changed.timeline(), None, options(), ScriptedHost::new("+", SIZE)).0.text();
     assert!(replayed.contains("64 at once") && replayed.contains("this is a record"), "{replayed}");
 }
 
 #[test]
-fn whoever_interrupts_is_known_to_have() {
+fn interrupt_is_recorded_as_user_stop() {
     let (_, exit, _) = orders(&tape::running(), "<c-c>");
     assert!(exit.interrupted);
     let (_, exit, _) = orders(&tape::running(), "j");
@@ -177,50 +177,53 @@ fn stopping_a_unit_asks() {
     let (script, _, given) = orders(&tape::running(), "x");
     assert!(given.is_empty() && script.text().contains("Stop dbt-all?"));
     let (_, _, given) = orders(&tape::running(), "x<enter>");
-    assert_eq!(given, [Command::Stop { unit: "dbt-all".into() }]);
+    assert_eq!(given, [RunCommand::Stop { unit: "dbt-all".into() }]);
 }
 
 #[test]
 fn esc_never_leaves_and_q_asks_only_while_units_run() {
     let (_, exit, given) = orders(&tape::running(), "<esc><esc><esc>");
-    assert_eq!((exit.how, given.len()), (Left::Closed, 0));
+    assert_eq!((exit.reason, given.len()), (ExitReason::Closed, 0));
     let (script, exit, _) = orders(&tape::running(), "q");
-    assert_eq!(exit.how, Left::Closed);
+    assert_eq!(exit.reason, ExitReason::Closed);
     assert!(script.text().contains("1 unit still running. Stop and leave?"));
     let (_, exit, given) = orders(&tape::running(), "qy");
-    assert_eq!((exit.how, given), (Left::Quit, vec![Command::StopAll]));
+    assert_eq!((exit.reason, given), (ExitReason::Quit, vec![RunCommand::StopAll]));
     let (_, exit, given) = orders(&over(), "q");
-    assert_eq!((exit.how, given.len()), (Left::Quit, 0));
-    let (_, exit) = play(tape::running().timeline(), None, options(), Script::new("q", SIZE));
-    assert_eq!(exit.how, Left::Quit);
+    assert_eq!((exit.reason, given.len()), (ExitReason::Quit, 0));
+    let (_, exit) = play(tape::running().timeline(), None, options(), ScriptedHost::new("q", SIZE));
+    assert_eq!(exit.reason, ExitReason::Quit);
 }
 
 #[test]
 fn ctrl_c_drains_then_stops_then_kills() {
     let (script, _, given) = orders(&tape::running(), "<c-c>");
-    assert_eq!(given, [Command::Drain]);
+    assert_eq!(given, [RunCommand::Drain]);
     assert!(script.text().contains("nothing new starts"), "{}", script.text());
     let (_, _, given) = orders(&tape::running(), "<c-c><c-c>");
-    assert_eq!(given, [Command::Drain, Command::StopAll]);
+    assert_eq!(given, [RunCommand::Drain, RunCommand::StopAll]);
     let (_, exit, given) = orders(&tape::running(), "<c-c>j<c-c><c-c>");
-    assert_eq!((exit.how, given), (Left::Quit, vec![Command::Drain, Command::StopAll, Command::KillAll]));
+    assert_eq!(
+        (exit.reason, given),
+        (ExitReason::Quit, vec![RunCommand::Drain, RunCommand::StopAll, RunCommand::KillAll])
+    );
     let (_, exit, given) = orders(&over(), "<c-c>");
-    assert_eq!((exit.how, given.len()), (Left::Quit, 0));
+    assert_eq!((exit.reason, given.len()), (ExitReason::Quit, 0));
 }
 
 #[test]
 fn ctrl_c_works_while_something_is_asked_or_typed() {
     for keys in ["R<c-c>", "/abc<c-c>", "?<c-c>"] {
         let (_, _, given) = orders(&tape::running(), keys);
-        assert_eq!(given, [Command::Drain], "{keys}");
+        assert_eq!(given, [RunCommand::Drain], "{keys}");
     }
 }
 
 #[test]
-fn a_signal_leaves_and_is_told() {
-    let script = Script::new("j", SIZE).input(Input::Signal(15)).keys("j");
+fn signal_exits_and_is_reported() {
+    let script = ScriptedHost::new("j", SIZE).input(HostInput::Signal(15)).keys("j");
     let (_, exit) = play(tape::running().timeline(), None, options(), script);
-    assert_eq!(exit.how, Left::Signal(15));
+    assert_eq!(exit.reason, ExitReason::Signal(15));
 }
 
 #[test]
@@ -270,7 +273,7 @@ fn search_finds_units_rows_lines_and_text() {
 }
 
 #[test]
-fn failures_are_one_key_away() {
+fn failure_key_jumps_to_failures() {
     assert!(record("gg]").text().contains("2/4"));
     assert!(record("j<tab>gg]<enter>").text().contains("action 7/"), "{}", record("j<tab>gg]<enter>").text());
     assert!(record("kk<enter>gg]").text().contains(" 6/8 "), "{}", record("kk<enter>gg]").text());
@@ -287,7 +290,7 @@ fn a_filter_is_always_visible_and_esc_clears_it() {
 }
 
 #[test]
-fn time_is_walked_both_ways() {
+fn time_steps_forward_and_back() {
     let entries = tape::running().entries();
     let at = |keys: &str| {
         let text = record(keys).text();
@@ -309,7 +312,7 @@ fn time_is_walked_both_ways() {
 }
 
 #[test]
-fn the_past_shows_what_was_known_then() {
+fn past_position_shows_state_of_that_time() {
     let script = record("0....");
     assert!(script.text().contains("▶ 1 running"), "{}", script.text());
     assert!(script.text().contains("○ 3 queued"));
@@ -335,44 +338,48 @@ fn turns_are_walked_both_ways() {
 fn a_record_plays_by_its_own_times() {
     let mut slow = options();
     slow.speed = Some(1.0);
-    slow.until = Some(Until::End);
+    slow.exit_when = Some(ExitCondition::End);
     let started = std::time::Instant::now();
-    let mut script = Script::new("", SIZE);
+    let mut script = ScriptedHost::new("", SIZE);
     // No input before the end.
-    script = script.input(Input::Nothing);
+    script = script.input(HostInput::Ignored);
     let (script, exit) = play(tape::running().timeline(), None, slow.clone(), script);
     // The script closes the screen long before: 13 s of the run have not passed.
-    assert_eq!(exit.how, Left::Closed);
+    assert_eq!(exit.reason, ExitReason::Closed);
     assert!(script.text().contains("▶ ×1"), "{}", script.text());
-    assert!(exit.timeline.story().state.entries < 5);
-    let (script, exit) = play(tape::running().timeline(), None, slow, Script::new("", SIZE).patient());
-    assert_eq!(exit.how, Left::Reached);
-    assert_eq!(exit.timeline.story().state.entries, tape::running().entries());
+    assert!(exit.timeline.view().state.entries < 5);
+    let (script, exit) = play(tape::running().timeline(), None, slow, ScriptedHost::new("", SIZE).until_exit());
+    assert_eq!(exit.reason, ExitReason::ConditionMet);
+    assert_eq!(exit.timeline.view().state.entries, tape::running().entries());
     assert!(script.frames > 10, "{} frames", script.frames);
     assert!(started.elapsed() < Duration::from_secs(10));
 }
 
 #[test]
 fn nothing_is_drawn_while_nothing_changes() {
-    let (script, _) =
-        play(tape::running().timeline(), None, options(), Script::new("", SIZE).waiting(Duration::from_secs(600)));
+    let (script, _) = play(
+        tape::running().timeline(),
+        None,
+        options(),
+        ScriptedHost::new("", SIZE).keep_open_for(Duration::from_secs(600)),
+    );
     assert!(script.frames <= 2, "{} frames", script.frames);
     // A live run ticks once a second, and never more often.
     let growing = tape::running().growing();
     let (commands, _orders) = mpsc::channel(8);
     let (_grows, changed) = watch::channel(0);
-    let script = Script::new("", SIZE).after(Duration::from_secs(20)).waiting(Duration::from_secs(60));
+    let script = ScriptedHost::new("", SIZE).after(Duration::from_secs(20)).keep_open_for(Duration::from_secs(60));
     let (script, _) = play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script);
     assert!((58..=64).contains(&script.frames), "{} frames", script.frames);
 }
 
 #[test]
 fn measurements_end_by_themselves() {
-    for until in [Until::FirstFrame, Until::Indexed, Until::End] {
+    for until in [ExitCondition::FirstFrame, ExitCondition::Indexed, ExitCondition::End] {
         let mut options = options();
-        options.until = Some(until);
-        let (script, exit) = play(tape::running().timeline(), None, options, Script::new("", SIZE).patient());
-        assert_eq!(exit.how, Left::Reached, "{until:?}");
+        options.exit_when = Some(until);
+        let (script, exit) = play(tape::running().timeline(), None, options, ScriptedHost::new("", SIZE).until_exit());
+        assert_eq!(exit.reason, ExitReason::ConditionMet, "{until:?}");
         assert!(script.text().contains("notion-revenue-policy"));
     }
 }
@@ -391,8 +398,8 @@ fn the_true_bytes_are_copied() {
 #[test]
 fn the_log_leads_to_the_unit() {
     let mut tape = tape::running();
-    tape.said(Some("dbt-all"), Level::Warning, "slow");
-    let (script, _) = play(tape.timeline(), None, options(), Script::new("LG<enter>", SIZE));
+    tape.message(Some("dbt-all"), Severity::Warning, "slow");
+    let (script, _) = play(tape.timeline(), None, options(), ScriptedHost::new("LG<enter>", SIZE));
     assert!(script.text().contains("◌ dbt-all interrupted"), "{}", script.text());
 }
 
@@ -401,7 +408,7 @@ fn the_mouse_selects_and_scrolls_what_it_is_over() {
     let growing = tape::running().growing();
     let (commands, _orders) = mpsc::channel(8);
     let (_grows, changed) = watch::channel(0);
-    let script = Script::new("", SIZE).input(Input::Click(5, 6)).input(Input::Wheel(90, 20, false));
+    let script = ScriptedHost::new("", SIZE).input(HostInput::Click(5, 6)).input(HostInput::Wheel(90, 20, false));
     let (script, _) = play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script);
     assert!(script.text().contains("✓ lookml-orphans succeeded"), "{}", script.text());
 }
@@ -414,26 +421,26 @@ fn suspending_gives_the_terminal_back() {
 }
 
 #[test]
-fn the_title_tells_how_it_stands() {
+fn title_shows_run_state() {
     assert_eq!(record("").titles, ["ingestdeck orbit: 3/4 done, 2 failed"]);
 }
 
 #[test]
-fn a_record_that_shrinks_or_breaks_is_told_and_nothing_panics() {
+fn shrinking_or_broken_tape_is_reported_without_panic() {
     let mut tape = tape::running();
-    tape.entry(None, ingestdeck::tape::Body::Out(b"{\"torn\""));
-    tape.out("dbt-all", 1, &json!({"type": "from_the_future"}));
-    let (script, _) = play(tape.timeline(), None, options(), Script::new("", SIZE));
+    tape.entry(None, ingestdeck::tape::EntryBody::Out(b"{\"torn\""));
+    tape.stdout_line("dbt-all", 1, &json!({"type": "from_the_future"}));
+    let (script, _) = play(tape.timeline(), None, options(), ScriptedHost::new("", SIZE));
     assert!(script.text().contains("lines: "), "{}", script.text());
 }
 
 /// Keys of the table, each as often as the others, and some that mean nothing or are typed.
-fn any_keys() -> impl Strategy<Value = Vec<Key>> {
+fn any_keys() -> impl Strategy<Value = Vec<KeyPress>> {
     let keymap = Keymap::new(&Overrides::new()).unwrap();
-    let chords = Action::ALL.iter().flat_map(|action| keymap.chords(*action).map(<[Key]>::to_vec));
-    let chords: Vec<Vec<Key>> = chords.collect();
+    let chords = UserAction::ALL.iter().flat_map(|action| keymap.chords(*action).map(<[KeyPress]>::to_vec));
+    let chords: Vec<Vec<KeyPress>> = chords.collect();
     let other = prop_oneof![
-        any::<char>().prop_map(|char| Key::plain(KeyCode::Char(char))),
+        any::<char>().prop_map(|char| KeyPress::plain(KeyCode::Char(char))),
         prop::sample::select(vec!["漢", "<c-x>", "<a-q>", "<f24>", "<del>", "<s-up>"])
             .prop_map(|name| key::parse(name).unwrap()[0]),
     ];
@@ -441,8 +448,8 @@ fn any_keys() -> impl Strategy<Value = Vec<Key>> {
     prop::collection::vec(chord, 0..40).prop_map(|chords| chords.concat())
 }
 
-fn pressed(keys: Vec<Key>, size: (u16, u16)) -> Script {
-    keys.into_iter().fold(Script::new("", size), |script, key| script.input(Input::Key(key)))
+fn pressed(keys: Vec<KeyPress>, size: (u16, u16)) -> ScriptedHost {
+    keys.into_iter().fold(ScriptedHost::new("", size), |script, key| script.input(HostInput::Key(key)))
 }
 
 proptest! {
@@ -461,7 +468,7 @@ proptest! {
         let tape = if held { hold::held() } else { tape::running() };
         let mut script = pressed(keys, (width, height));
         for (x, y, down) in clicks {
-            script = script.input(Input::Click(x, y)).input(Input::Wheel(x, y, down)).input(Input::Resize(y, x));
+            script = script.input(HostInput::Click(x, y)).input(HostInput::Wheel(x, y, down)).input(HostInput::Resize(y, x));
         }
         let mut options = options();
         options.speed = speed;
@@ -473,8 +480,8 @@ proptest! {
         } else {
             play(tape.timeline(), None, options, script).1
         };
-        prop_assert!(exit.timeline.story().state.entries <= tape.entries());
-        prop_assert!(exit.timeline.known() <= tape.entries());
+        prop_assert!(exit.timeline.view().state.entries <= tape.entries());
+        prop_assert!(exit.timeline.known_entries() <= tape.entries());
     }
 
     /// Whatever is pressed on whatever record: no panic, and the record is as it was.
@@ -495,7 +502,7 @@ proptest! {
         let before = std::fs::read(&path).unwrap();
         let timeline = Timeline::new(Box::new(FileSource::open(&path).unwrap()));
         let (_, exit) = play(timeline, None, options(), pressed(keys, size));
-        let state = &exit.timeline.story().state;
+        let state = &exit.timeline.view().state;
         prop_assert!(state.entries as usize <= memchr::memchr_iter(b'\n', &before).count() + 1);
         prop_assert!(std::fs::read(&path).unwrap() == before);
     }

@@ -3,21 +3,22 @@
 use ingestdeck::tape::{
     Note,
     note::{
-        Cause, Integrating, Integration, Outcome, PatchIntegrated, PatchWritten, SaveFailed, Saved, StopReason, Verdict,
+        AttemptOutcome, Cause, IntegrationStarted, PatchIntegrated, PatchResult, PatchWritten, RunSaved, SaveFailed,
+        StopReason, Verdict,
     },
 };
 
 use super::{
     screens::{SIZES, live, shown},
-    tape::Tape,
+    tape::TapeFixture,
 };
 
 const ONTO: &str = "5f2d0c1b9a8e7d6c5b4a39281706f5e4d3c2b1a0";
 
 /// Two units are done, and the patch of the first one is in.
-fn integrating() -> Tape {
+fn integrating() -> TapeFixture {
     let units = ["dbt-all", "docs-revenue"];
-    let mut tape = Tape::new("orbit", false);
+    let mut tape = TapeFixture::new("orbit", false);
     tape.plan(&units);
     for (index, unit) in units.iter().enumerate() {
         tape.start(unit, 1).wait(900);
@@ -34,9 +35,9 @@ fn integrating() -> Tape {
         tape.end(unit, 1, 0).wait(100);
     }
     let units = units.map(Into::into).into();
-    tape.note(None, &Note::Integrating(Integrating { onto: ONTO.into(), units })).wait(30);
+    tape.note(None, &Note::IntegrationStarted(IntegrationStarted { onto: ONTO.into(), units })).wait(30);
     let accepted = PatchIntegrated {
-        result: Integration::Accepted,
+        result: PatchResult::Accepted,
         commit: Some(ONTO.into()),
         paths: vec!["wiki/global/revenue.md".into()],
         ..PatchIntegrated::default()
@@ -46,14 +47,14 @@ fn integrating() -> Tape {
 }
 
 /// The second one conflicts, and the first one is on the branch.
-fn saved() -> Tape {
+fn saved() -> TapeFixture {
     let mut tape = integrating();
     let conflict = PatchIntegrated {
-        result: Integration::TextualConflict,
+        result: PatchResult::TextualConflict,
         commit: None,
         paths: vec!["wiki/global/revenue.md".into()],
         verdict: Some(Verdict {
-            outcome: Outcome::Failed,
+            outcome: AttemptOutcome::Failed,
             stop: StopReason::Natural,
             cause: Cause::Conflict,
             reason: "textual conflict in wiki/global/revenue.md with dbt-all".into(),
@@ -62,14 +63,14 @@ fn saved() -> Tape {
         shared: Vec::new(),
     };
     tape.note(Some(("docs-revenue", 1)), &Note::PatchIntegrated(Box::new(conflict))).wait(30);
-    let saved = Saved {
+    let saved = RunSaved {
         commit: Some("0123456789abcdef0123456789abcdef01234567".into()),
         branch: Some("main".into()),
         subject: "ingest(dbt,docs): local-1 syncId=x diff=+3/~0/-0/=0; failed WUs: docs-revenue".into(),
         paths: vec!["wiki/global/revenue.md".into()],
         unreconciled: Vec::new(),
     };
-    tape.note(None, &Note::Saved(saved));
+    tape.note(None, &Note::RunSaved(saved));
     tape.run_ended(1, 1);
     tape
 }
@@ -84,7 +85,7 @@ macro_rules! at_every_size {
 }
 
 #[test]
-fn patches_are_put_together() {
+fn integration_is_shown() {
     at_every_size!("integrating", |size| live(&integrating(), "", size).text());
 }
 
@@ -97,7 +98,7 @@ fn a_commit_and_a_conflict() {
 }
 
 #[test]
-fn what_could_not_be_saved_says_so() {
+fn failed_save_is_shown() {
     let mut tape = integrating();
     tape.note(None, &Note::SaveFailed(SaveFailed { reason: "files in the project are in the way".into() }));
     tape.run_ended(2, 0);

@@ -16,11 +16,11 @@ use nix::{
 use portable_pty::PtySize;
 use serde_json::Value;
 
-use super::session::{Session, cells};
+use super::pty_session::{PtySession, cells};
 
 #[test]
-fn it_starts_draws_and_gives_the_terminal_back() {
-    let mut session = Session::replay("success_tools.jsonl");
+fn tui_starts_draws_and_restores_the_terminal() {
+    let mut session = PtySession::replay("success_tools.jsonl");
     session.shows("read_raw_span orders.yml");
     session.until("alternate screen", |screen| screen.alternate_screen() && screen.bracketed_paste());
     session.press("?");
@@ -33,7 +33,7 @@ fn it_starts_draws_and_gives_the_terminal_back() {
 
 #[test]
 fn a_resize_is_followed() {
-    let session = Session::replay("success_tools.jsonl");
+    let session = PtySession::replay("success_tools.jsonl");
     session.shows("read_raw_span orders.yml");
     session.screen.lock().unwrap().screen_mut().set_size(cells(12), cells(40));
     session.master.resize(PtySize { rows: 12, cols: 40, pixel_width: 0, pixel_height: 0 }).unwrap();
@@ -45,7 +45,7 @@ fn a_resize_is_followed() {
 #[test]
 fn signals_give_the_terminal_back() {
     for signal in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR2, Signal::SIGALRM] {
-        let session = Session::replay("success_tools.jsonl");
+        let session = PtySession::replay("success_tools.jsonl");
         session.shows("read_raw_span orders.yml");
         session.signal(signal);
         assert_ne!(session.end(), 0, "{signal}");
@@ -53,9 +53,9 @@ fn signals_give_the_terminal_back() {
 }
 
 #[test]
-fn suspending_where_no_shell_could_bring_it_back_just_goes_on() {
+fn suspend_without_a_job_control_shell_continues() {
     // The program leads a session of its own here, so the kernel does not stop it.
-    let mut session = Session::replay("success_tools.jsonl");
+    let mut session = PtySession::replay("success_tools.jsonl");
     session.shows("read_raw_span orders.yml");
     session.press("\u{1a}");
     let written = Arc::clone(&session.written);
@@ -99,7 +99,7 @@ fn transcript(project: &Path) -> String {
 fn a_unit_of_the_demo_is_stepped() {
     let kept = tempfile::tempdir().unwrap();
     let project = kept.path().join("demo");
-    let mut session = Session::open(&["demo", "--keep", project.to_str().unwrap()]);
+    let mut session = PtySession::open(&["demo", "--keep", project.to_str().unwrap()]);
     session.shows("▶ dbt-all");
     session.press(" ");
     session.shows("read_raw_file waits for you");
@@ -130,7 +130,8 @@ fn a_unit_of_the_demo_is_stepped() {
     session.end();
 
     // The same again, from the record.
-    let mut replay = Session::open(&["replay", "latest", "--project-dir", project.to_str().unwrap(), "--ui", "lines"]);
+    let mut replay =
+        PtySession::open(&["replay", "latest", "--project-dir", project.to_str().unwrap(), "--ui", "lines"]);
     let written = Arc::clone(&replay.written);
     for words in ["held: read_raw_file", "marts are taboo"] {
         replay.until(words, |_| memchr::memmem::find(&written.lock().unwrap(), words.as_bytes()).is_some());
@@ -142,7 +143,7 @@ fn a_unit_of_the_demo_is_stepped() {
 fn a_unit_of_the_demo_runs_to_the_call_that_a_person_waits_for() {
     let kept = tempfile::tempdir().unwrap();
     let project = kept.path().join("demo");
-    let mut session = Session::open(&["demo", "--keep", project.to_str().unwrap(), "--speed", "4"]);
+    let mut session = PtySession::open(&["demo", "--keep", project.to_str().unwrap(), "--speed", "4"]);
     session.shows("▶ dbt-all");
     session.press(" ");
     session.shows("read_raw_file waits for you");
@@ -163,9 +164,10 @@ fn a_unit_of_the_demo_runs_to_the_call_that_a_person_waits_for() {
 }
 
 #[test]
-fn a_failure_is_found_inspected_amended_and_green_in_less_than_ten_keys() {
+fn failure_is_found_and_fixed_in_under_ten_keys() {
     let kept = tempfile::tempdir().unwrap();
-    let mut session = Session::open(&["demo", "--keep", kept.path().join("demo").to_str().unwrap(), "--speed", "20"]);
+    let mut session =
+        PtySession::open(&["demo", "--keep", kept.path().join("demo").to_str().unwrap(), "--speed", "20"]);
     session.shows("ENDED");
     // From the failure to the unit that ran out of turns, and round the end.
     session.press("]");
@@ -187,10 +189,10 @@ fn a_failure_is_found_inspected_amended_and_green_in_less_than_ten_keys() {
 }
 
 #[test]
-fn the_failed_unit_of_the_demo_goes_on_in_its_session_with_feedback() {
+fn demo_failure_resumes_its_session_with_feedback() {
     let kept = tempfile::tempdir().unwrap();
     let project = kept.path().join("demo");
-    let mut session = Session::open(&["demo", "--keep", project.to_str().unwrap(), "--speed", "20"]);
+    let mut session = PtySession::open(&["demo", "--keep", project.to_str().unwrap(), "--speed", "20"]);
     session.shows("✗ docs-bean-contracts");
     session.shows("ENDED");
     session.press("e");
@@ -227,14 +229,14 @@ fn the_failed_unit_of_the_demo_goes_on_in_its_session_with_feedback() {
 }
 
 #[test]
-fn a_tape_that_cannot_be_written_breaks_the_run_and_says_so() {
+fn tape_write_error_breaks_the_run_and_is_shown() {
     let kept = tempfile::tempdir().unwrap();
     let project = kept.path().join("demo");
     // No file may grow beyond 100 KiB, as if the disk were full.
     let limited = "trap '' XFSZ; ulimit -f 200; exec \"$0\" \"$@\"";
     let demo = ["demo", "--keep", project.to_str().unwrap(), "--speed", "4"];
     let args = [&["-c", limited, env!("CARGO_BIN_EXE_ingestdeck")][..], &demo[..]].concat();
-    let mut session = Session::run("/bin/sh", &args, &[]);
+    let mut session = PtySession::run("/bin/sh", &args, &[]);
     session.shows("✗ broken");
     session.shows("✗ BROKEN");
     session.shows("interrupted");
@@ -258,7 +260,7 @@ fn a_tape_that_cannot_be_written_breaks_the_run_and_says_so() {
 fn stopping_a_held_unit_drops_the_wait() {
     let kept = tempfile::tempdir().unwrap();
     let project = kept.path().join("demo");
-    let mut session = Session::open(&["demo", "--keep", project.to_str().unwrap()]);
+    let mut session = PtySession::open(&["demo", "--keep", project.to_str().unwrap()]);
     session.shows("▶ dbt-all");
     session.press(" ");
     session.shows("read_raw_file waits for you");
@@ -274,7 +276,7 @@ fn stopping_a_held_unit_drops_the_wait() {
 
 #[test]
 fn a_unit_is_not_stepped_without_a_screen() {
-    let mut session = Session::open(&["step", "dbt-all", "--ui", "lines"]);
+    let mut session = PtySession::open(&["step", "dbt-all", "--ui", "lines"]);
     session.shows("stepping needs the screen");
     assert_eq!(session.child.wait().unwrap().exit_code(), 2);
 }
@@ -319,7 +321,7 @@ fn a_terminal_that_is_gone_ends_the_program_without_a_signal() {
 }
 
 #[test]
-fn a_terminal_that_takes_nothing_holds_up_no_agent() {
+fn blocked_terminal_does_not_block_agents() {
     let kept = tempfile::tempdir().unwrap();
     let project = kept.path().join("demo");
     // Nobody reads what is drawn, which soon is more than a terminal keeps.

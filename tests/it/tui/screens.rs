@@ -5,30 +5,30 @@ use std::{path::Path, time::Duration};
 use ingestdeck::{
     replay::FileSource,
     run::Timeline,
-    tape::note::Level,
+    tape::note::Severity,
     tui::{ColorLevel, LiveHandle, Theme},
 };
 use ratatui::style::{Color, Modifier};
 use tokio::sync::{mpsc, watch};
 
 use super::{
-    script::{Script, options, play},
-    tape::{self, Tape},
+    scripted_host::{ScriptedHost, options, play},
+    tape::{self, TapeFixture},
 };
 
 pub(super) const SIZES: [(u16, u16); 3] = [(40, 12), (80, 24), (120, 36)];
 
 /// The screen of a record after some keys.
 pub(super) fn shown(timeline: Timeline, keys: &str, size: (u16, u16)) -> String {
-    play(timeline, None, options(), Script::new(keys, size)).0.text()
+    play(timeline, None, options(), ScriptedHost::new(keys, size)).0.text()
 }
 
 /// A run that goes on, seen 20 s after its start.
-pub(super) fn live(tape: &Tape, keys: &str, size: (u16, u16)) -> Script {
+pub(super) fn live(tape: &TapeFixture, keys: &str, size: (u16, u16)) -> ScriptedHost {
     let growing = tape.growing();
     let (commands, _orders) = mpsc::channel(8);
     let (_grows, changed) = watch::channel(0);
-    let script = Script::new(keys, size).after(Duration::from_secs(20));
+    let script = ScriptedHost::new(keys, size).after(Duration::from_secs(20));
     play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script).0
 }
 
@@ -42,13 +42,13 @@ macro_rules! at_every_size {
 }
 
 #[test]
-fn nothing_yet() {
-    at_every_size!("empty", |size| shown(Tape::new("orbit", false).timeline(), "", size));
+fn empty_run_is_rendered() {
+    at_every_size!("empty", |size| shown(TapeFixture::new("orbit", false).timeline(), "", size));
 }
 
 #[test]
 fn one_unit_runs() {
-    let mut tape = Tape::new("orbit", true);
+    let mut tape = TapeFixture::new("orbit", true);
     tape.plan(&["dbt-all"]).start("dbt-all", 1).wait(2000);
     tape.call("dbt-all", 1, "t", "read_raw_file", &serde_json::json!({"path": "models/schema.yml"}));
     at_every_size!("one_running", |size| live(&tape, "", size).text());
@@ -84,11 +84,11 @@ fn a_call_with_its_result() {
 fn help_and_log() {
     at_every_size!("help", |size| shown(tape::running().timeline(), "?", size));
     let mut tape = tape::running();
-    tape.said(None, Level::Warning, "ktx.yaml: unknown key `llm.modell`");
-    tape.said(Some("dbt-all"), Level::Error, "the disk is full\nsecond line");
+    tape.message(None, Severity::Warning, "ktx.yaml: unknown key `llm.modell`");
+    tape.message(Some("dbt-all"), Severity::Error, "the disk is full\nsecond line");
     at_every_size!("log", |size| shown(tape.timeline(), "L", size));
     let long = "the disk of the project is full, so nothing more can be recorded; ";
-    tape.said(Some("dbt-all"), Level::Error, &format!("{}\u{1b}[31mfree some space and resume", long.repeat(3)));
+    tape.message(Some("dbt-all"), Severity::Error, &format!("{}\u{1b}[31mfree some space and resume", long.repeat(3)));
     at_every_size!("log_of_a_long_remark", |size| shown(tape.timeline(), "LG", size));
     for size in [(20, 5), (20, 6), (25, 8), (40, 7)] {
         for keys in ["LG", "Lgg", "LGk"] {
@@ -106,7 +106,7 @@ fn a_question() {
 #[test]
 fn ten_thousand_units() {
     let units: Vec<String> = (0..10_000).map(|unit| format!("docs-page-{unit}")).collect();
-    let mut tape = Tape::new("orbit", false);
+    let mut tape = TapeFixture::new("orbit", false);
     tape.plan(&units);
     for (index, unit) in units.iter().enumerate().take(900) {
         tape.start(unit, 1).wait(10).end(unit, 1, u32::from(index % 100 == 99));
@@ -116,8 +116,8 @@ fn ten_thousand_units() {
 }
 
 /// Everything that a hostile transcript may say.
-fn hostile() -> Tape {
-    let mut tape = Tape::new("o\u{1b}]0;pwned\u{7}rbit", false);
+fn hostile() -> TapeFixture {
+    let mut tape = TapeFixture::new("o\u{1b}]0;pwned\u{7}rbit", false);
     let unit = "漢字-👩‍🚀-\u{202e}gnp.exe\u{200b}\u{1b}[2J";
     tape.plan(&[unit, "Zalgo\u{301}\u{302}\u{303}\u{304}\u{305}\u{306}\u{307}\u{308}"]).start(unit, 1);
     tape.say(
@@ -133,7 +133,7 @@ fn hostile() -> Tape {
 }
 
 #[test]
-fn hostile_text_is_shown_and_not_obeyed() {
+fn hostile_text_is_escaped() {
     at_every_size!("hostile", |size| live(&hostile(), "", size).text());
     at_every_size!("hostile_call", |size| shown(hostile().timeline(), "<tab>]<enter>", size));
     let script = live(&hostile(), "", (120, 36));
@@ -144,7 +144,7 @@ fn hostile_text_is_shown_and_not_obeyed() {
 }
 
 #[test]
-fn too_small_a_terminal_says_so() {
+fn too_small_terminal_shows_a_notice() {
     for size in [(39, 12), (20, 5), (10, 3)] {
         let (width, height) = size;
         insta::assert_snapshot!(format!("too_small_{width}x{height}"), shown(tape::running().timeline(), "", size));
@@ -172,10 +172,10 @@ fn a_state_has_its_own_colour() {
 }
 
 #[test]
-fn without_colour_and_without_unicode_everything_is_still_told() {
+fn plain_ascii_screen_shows_everything() {
     let mut options = options();
     options.theme = Theme::new("dark", ColorLevel::Attributes, true).unwrap();
-    let (script, _) = play(tape::running().timeline(), None, options, Script::new("", (80, 24)));
+    let (script, _) = play(tape::running().timeline(), None, options, ScriptedHost::new("", (80, 24)));
     insta::assert_snapshot!(script.text());
     assert!(script.text().is_ascii(), "{}", script.text());
     for cell in script.terminal.backend().buffer().content() {

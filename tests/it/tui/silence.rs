@@ -5,23 +5,25 @@ use std::time::Duration;
 use ingestdeck::{
     tape::{
         Note,
-        note::{AttemptEnded, AttemptStarted, Cause, Outcome, PlannedUnit, RunPlanned, StopHow, StopReason, Verdict},
+        note::{
+            AttemptEnded, AttemptOutcome, AttemptStarted, Cause, PlannedUnit, RunPlanned, StopMode, StopReason, Verdict,
+        },
     },
-    tui::{ColorLevel, Command, LiveHandle, Theme},
+    tui::{ColorLevel, LiveHandle, RunCommand, Theme},
 };
 use tokio::sync::{mpsc, watch};
 
 use super::{
-    script::{Script, options, play},
-    tape::Tape,
+    scripted_host::{ScriptedHost, options, play},
+    tape::TapeFixture,
 };
 
 const SIZE: (u16, u16) = (120, 36);
 const SIZES: [(u16, u16); 3] = [(80, 24), SIZE, (200, 60)];
 
 /// Four of five units are done after 20 s; `docs-analyst-onboarding` has written nothing since.
-fn hanging() -> Tape {
-    let mut tape = Tape::new("orbit", false);
+fn hanging() -> TapeFixture {
+    let mut tape = TapeFixture::new("orbit", false);
     let units = ["docs-glossary", "docs-revenue", "docs-churn", "docs-analyst-onboarding", "docs-pricing"];
     tape.plan(&units);
     for unit in &units[..3] {
@@ -35,7 +37,7 @@ fn hanging() -> Tape {
 }
 
 /// A run that goes on, seen so many seconds after its start, and what it was asked to do.
-fn live(tape: &Tape, seconds: u64, script: Script) -> (Script, Vec<Command>) {
+fn live(tape: &TapeFixture, seconds: u64, script: ScriptedHost) -> (ScriptedHost, Vec<RunCommand>) {
     let growing = tape.growing();
     let (commands, mut orders) = mpsc::channel(8);
     let (_grows, changed) = watch::channel(0);
@@ -45,20 +47,20 @@ fn live(tape: &Tape, seconds: u64, script: Script) -> (Script, Vec<Command>) {
 }
 
 fn shown(seconds: u64, keys: &str) -> String {
-    live(&hanging(), seconds, Script::new(keys, SIZE)).0.text()
+    live(&hanging(), seconds, ScriptedHost::new(keys, SIZE)).0.text()
 }
 
 #[test]
 fn silent_unit_is_shown_at_every_size() {
     for size in SIZES {
-        let text = live(&hanging(), 20 + 154, Script::new("", size)).0.text();
+        let text = live(&hanging(), 20 + 154, ScriptedHost::new("", size)).0.text();
         insta::assert_snapshot!(format!("silent_{}x{}", size.0, size.1), text);
     }
     let mut ascii = options();
     ascii.theme = Theme::new("dark", ColorLevel::Full, true).unwrap();
     let (commands, _orders) = mpsc::channel(8);
     let (_grows, changed) = watch::channel(0);
-    let script = Script::new("", (80, 24)).after(Duration::from_secs(174));
+    let script = ScriptedHost::new("", (80, 24)).after(Duration::from_secs(174));
     let handle = LiveHandle::new(commands, changed);
     let text = play(hanging().growing().timeline, Some(handle), ascii, script).0.text();
     assert!(text.contains("! docs-analyst-onboarding silent 2m 34s"), "{text}");
@@ -68,7 +70,7 @@ fn silent_unit_is_shown_at_every_size() {
 fn silence_begins_by_itself_and_is_counted() {
     let before = shown(20 + 58, "");
     assert!(before.contains("▶ 1 running") && !before.contains("silent"), "{before}");
-    let script = Script::new("", SIZE).waiting(Duration::from_secs(10));
+    let script = ScriptedHost::new("", SIZE).keep_open_for(Duration::from_secs(10));
     let after = live(&hanging(), 20 + 58, script).0.text();
     assert!(after.contains("! 1 silent") && after.contains("silent 1m 07s"), "{after}");
     assert!(shown(20 + 70, "L").contains("silent: no output for 1m 00s"), "{}", shown(90, "L"));
@@ -78,7 +80,7 @@ fn silence_begins_by_itself_and_is_counted() {
 fn hold_does_not_hide_a_silence() {
     let mut tape = hanging();
     tape.wait(150_000).note(Some(("docs-analyst-onboarding", 1)), &Note::HoldRequested);
-    let text = live(&tape, 20 + 200, Script::new("", SIZE)).0.text();
+    let text = live(&tape, 20 + 200, ScriptedHost::new("", SIZE)).0.text();
     assert!(text.contains("silent 3m 20s"), "{text}");
 }
 
@@ -87,8 +89,8 @@ fn bar_names_the_key_that_helps() {
     let text = shown(174, "");
     let bar = text.trim_end().lines().last().unwrap();
     assert!(bar.trim_start().starts_with("x stop"), "{bar}");
-    let (_, orders) = live(&hanging(), 174, Script::new("xy", SIZE));
-    assert_eq!(orders, [Command::Stop { unit: "docs-analyst-onboarding".into() }]);
+    let (_, orders) = live(&hanging(), 174, ScriptedHost::new("xy", SIZE));
+    assert_eq!(orders, [RunCommand::Stop { unit: "docs-analyst-onboarding".into() }]);
 }
 
 #[test]
@@ -99,19 +101,19 @@ fn filter_and_problem_keys_find_a_silent_unit() {
 }
 
 #[test]
-fn record_shows_the_silence_when_it_was() {
+fn replay_shows_silence_at_its_time() {
     let mut tape = hanging();
     tape.wait(156_000)
         .say("docs-analyst-onboarding", 1, "At last.")
         .end("docs-analyst-onboarding", 1, 0)
         .run_ended(5, 0);
-    let record = |keys: &str| play(tape.timeline(), None, options(), Script::new(keys, SIZE)).0.text();
+    let record = |keys: &str| play(tape.timeline(), None, options(), ScriptedHost::new(keys, SIZE)).0.text();
     let log = record("L");
     assert!(log.contains("silent: no output for 1m 00s") && log.contains("output again after 2m 3"), "{log}");
     // One entry before its end, time goes on to where the silence is two minutes long.
     let mut paused = options();
     (paused.paused, paused.speed) = (false, Some(1.0));
-    let script = Script::new("", SIZE).waiting(Duration::from_secs(24 + 119));
+    let script = ScriptedHost::new("", SIZE).keep_open_for(Duration::from_secs(24 + 119));
     let text = play(tape.timeline(), None, paused, script).0.text();
     assert!(text.contains("! 1 silent") && text.contains("silent 2m 0"), "{text}");
 }
@@ -121,7 +123,7 @@ fn idle_screen_draws_nothing_once_nothing_runs() {
     let mut tape = hanging();
     tape.end("docs-analyst-onboarding", 1, 0).run_ended(5, 0);
     let drawn = |seconds| {
-        let script = Script::new("", SIZE).waiting(Duration::from_secs(seconds));
+        let script = ScriptedHost::new("", SIZE).keep_open_for(Duration::from_secs(seconds));
         live(&tape, 60, script).0.frames
     };
     assert_eq!(drawn(1), drawn(600));
@@ -144,7 +146,7 @@ fn overdue_work_is_not_forecast_to_end_now() {
 }
 
 /// An end that is no failure and no success.
-fn ended(tape: &mut Tape, unit: &str, outcome: Outcome, stop: StopReason, cause: Cause) {
+fn ended(tape: &mut TapeFixture, unit: &str, outcome: AttemptOutcome, stop: StopReason, cause: Cause) {
     let verdict = Verdict { outcome, stop, cause, reason: "the reason".into(), remedy: Some("do it again".into()) };
     let ended = AttemptEnded {
         verdict,
@@ -155,29 +157,29 @@ fn ended(tape: &mut Tape, unit: &str, outcome: Outcome, stop: StopReason, cause:
         stderr_tail: Vec::new(),
         wrote: Vec::new(),
         work: Default::default(),
-        more: serde_json::Map::default(),
+        extra: serde_json::Map::default(),
     };
     tape.note(Some((unit, 1)), &Note::AttemptEnded(Box::new(ended)));
 }
 
 /// One unit done, one out of turns, one stopped.
-fn unfinished() -> Tape {
-    let mut tape = Tape::new("orbit", false);
+fn unfinished() -> TapeFixture {
+    let mut tape = TapeFixture::new("orbit", false);
     tape.plan(&["a", "b", "c"]);
     tape.start("a", 1).wait(1000).end("a", 1, 0).start("b", 1).start("c", 1).wait(1000);
     for _ in 0..40 {
         tape.say("b", 1, "And one more.");
     }
-    ended(&mut tape, "b", Outcome::Succeeded, StopReason::Budget, Cause::Budget);
-    tape.note(Some(("c", 1)), &Note::StopRequested { how: StopHow::Stop });
-    ended(&mut tape, "c", Outcome::Stopped, StopReason::Error, Cause::Cancelled);
+    ended(&mut tape, "b", AttemptOutcome::Succeeded, StopReason::Budget, Cause::Budget);
+    tape.note(Some(("c", 1)), &Note::StopRequested { how: StopMode::Stop });
+    ended(&mut tape, "c", AttemptOutcome::Stopped, StopReason::Error, Cause::Cancelled);
     tape.run_ended(1, 0);
     tape
 }
 
 #[test]
 fn units_that_are_not_done_can_be_found_and_retried() {
-    let text = |keys: &str| live(&unfinished(), 5, Script::new(keys, SIZE)).0.text();
+    let text = |keys: &str| live(&unfinished(), 5, ScriptedHost::new(keys, SIZE)).0.text();
     assert!(text("f").contains("1/2 of 3"), "{}", text("f"));
     assert!(text("gg]").contains("2/3") && text("gg]]").contains("3/3"), "{}", text("gg]"));
     let question = text("R");
@@ -186,13 +188,13 @@ fn units_that_are_not_done_can_be_found_and_retried() {
     assert!(causes.contains("2 unfinished units of 2 kinds"), "{causes}");
     assert!(causes.contains("◆ budget · 1 unit  ran out of turns (40/40)"), "{causes}");
     assert!(causes.contains("■ cancelled · 1 unit  the reason"), "{causes}");
-    let (_, orders) = live(&unfinished(), 5, Script::new("Ry", SIZE));
-    assert_eq!(orders, [Command::RetryAll]);
+    let (_, orders) = live(&unfinished(), 5, ScriptedHost::new("Ry", SIZE));
+    assert_eq!(orders, [RunCommand::RetryAll]);
 }
 
 #[test]
 fn one_unit_of_another_kind_does_not_hide_the_forecast() {
-    let mut tape = Tape::new("orbit", false);
+    let mut tape = TapeFixture::new("orbit", false);
     let unit = |unit: &str, adapter: &str| PlannedUnit {
         unit: unit.into(),
         adapter: adapter.into(),
@@ -205,27 +207,27 @@ fn one_unit_of_another_kind_does_not_hide_the_forecast() {
         tape.start(key, 1).wait(9000).end(key, 1, u32::from(matches!(key, "d" | "e")));
     }
     tape.start("reconcile", 1).wait(1000).crash("reconcile", 1).run_ended(3, 3);
-    let text = live(&tape, 60, Script::new("R", SIZE)).0.text();
+    let text = live(&tape, 60, ScriptedHost::new("R", SIZE)).0.text();
     assert!(text.contains("Forecast: $0.08 for 2; 18s for 2; reconcile unknown."), "{text}");
     // In the header while they are tried again.
     for key in ["d", "e", "reconcile"] {
         tape.note(Some((key, 2)), &Note::RetryRequested { next: 2, amendment: None });
     }
-    let text = live(&tape, 60, Script::new("", SIZE)).0.text();
+    let text = live(&tape, 60, ScriptedHost::new("", SIZE)).0.text();
     assert!(text.contains("left $0.08+? in 18s+?"), "{text}");
 }
 
 #[test]
-fn badge_tells_what_the_record_passed() {
-    let mut tape = Tape::new("orbit", false);
+fn badge_shows_passed_events() {
+    let mut tape = TapeFixture::new("orbit", false);
     tape.plan(&["a"]);
     let started = AttemptStarted {
         env_passed: vec!["ANTHROPIC_BASE_URL".into(), "ANTHROPIC_API_KEY".into()],
         ..AttemptStarted::default()
     };
     tape.note(Some(("a", 1)), &Note::AttemptStarted(Box::new(started)));
-    let text = play(tape.timeline(), None, options(), Script::new("", SIZE)).0.text();
+    let text = play(tape.timeline(), None, options(), ScriptedHost::new("", SIZE)).0.text();
     assert!(text.contains(" passes ANTHROPIC_API_KEY ANTHROPIC_BASE_URL"), "{text}");
-    let text = play(hanging().timeline(), None, options(), Script::new("", SIZE)).0.text();
+    let text = play(hanging().timeline(), None, options(), ScriptedHost::new("", SIZE)).0.text();
     assert!(!text.contains("passes"), "{text}");
 }

@@ -6,16 +6,17 @@ use ingestdeck::{
     replay::FileSource,
     run::Timeline,
     tape::{
-        Body, Entry, FORMAT, Header, Millis, Note, RunId, Seq,
+        EntryBody, FORMAT_VERSION, Header, Millis, Note, RunId, Seq, TapeEntry,
         note::{
-            AttemptEnded, AttemptStarted, Cause, Level, Outcome, PlannedUnit, RunEnded, RunPlanned, StopReason, Verdict,
+            AttemptEnded, AttemptOutcome, AttemptStarted, Cause, PlannedUnit, RunEnded, RunPlanned, Severity,
+            StopReason, Verdict,
         },
     },
 };
 use serde_json::{Value, json};
 
 /// A tape that is being written.
-pub(crate) struct Tape {
+pub(crate) struct TapeFixture {
     bytes: Vec<u8>,
     seq: u64,
     at: u64,
@@ -23,13 +24,13 @@ pub(crate) struct Tape {
     messages: u64,
 }
 
-impl Tape {
+impl TapeFixture {
     pub(crate) fn new(project: &str, scripted: bool) -> Self {
         let header = Header {
-            tape: FORMAT,
+            tape: FORMAT_VERSION,
             program: "ingestdeck test".into(),
             run: RunId(uuid::Uuid::from_u128(0x0193_4f5a_0000_7000_8000_0000_007f_3a2b)),
-            started_at: super::script::EPOCH.parse().unwrap(),
+            started_at: super::scripted_host::EPOCH.parse().unwrap(),
             project: Some(project.into()),
             scripted,
         };
@@ -42,19 +43,19 @@ impl Tape {
         self
     }
 
-    pub(crate) fn entry(&mut self, lane: Option<(&str, u32)>, body: Body<'_>) -> &mut Self {
+    pub(crate) fn entry(&mut self, lane: Option<(&str, u32)>, body: EntryBody<'_>) -> &mut Self {
         let lane = lane.map(|(unit, attempt)| (unit.into(), attempt));
-        Entry { seq: Seq(self.seq), at: Millis(self.at), lane, body }.write(&mut self.bytes);
+        TapeEntry { seq: Seq(self.seq), at: Millis(self.at), attempt: lane, body }.write(&mut self.bytes);
         self.seq += 1;
         self
     }
 
     pub(crate) fn note(&mut self, lane: Option<(&str, u32)>, note: &Note) -> &mut Self {
-        self.entry(lane, Body::Note(&note.to_json()))
+        self.entry(lane, EntryBody::Note(&note.to_json()))
     }
 
-    pub(crate) fn out(&mut self, unit: &str, attempt: u32, line: &Value) -> &mut Self {
-        self.entry(Some((unit, attempt)), Body::Out(line.to_string().as_bytes()))
+    pub(crate) fn stdout_line(&mut self, unit: &str, attempt: u32, line: &Value) -> &mut Self {
+        self.entry(Some((unit, attempt)), EntryBody::Out(line.to_string().as_bytes()))
     }
 
     pub(crate) fn plan<S: AsRef<str>>(&mut self, units: &[S]) -> &mut Self {
@@ -88,7 +89,7 @@ impl Tape {
             ..AttemptStarted::default()
         };
         self.note(Some((unit, attempt)), &Note::AttemptStarted(Box::new(started)));
-        self.out(
+        self.stdout_line(
             unit,
             attempt,
             &json!({"type": "system", "subtype": "init", "session_id": format!("5e55-{unit}-{attempt}"), "model": "claude-sonnet-5-5",
@@ -99,7 +100,7 @@ impl Tape {
     fn assistant(&mut self, unit: &str, attempt: u32, block: &Value) -> &mut Self {
         self.messages += 1;
         let id = format!("msg_{}", self.messages);
-        self.out(
+        self.stdout_line(
             unit,
             attempt,
             &json!({"type": "assistant", "session_id": format!("5e55-{unit}-{attempt}"), "parent_tool_use_id": null,
@@ -122,7 +123,7 @@ impl Tape {
     }
 
     pub(crate) fn result(&mut self, unit: &str, attempt: u32, id: &str, text: &str, failed: bool) -> &mut Self {
-        self.out(
+        self.stdout_line(
             unit,
             attempt,
             &json!({"type": "user", "session_id": format!("5e55-{unit}-{attempt}"), "message": {"role": "user", "content": [
@@ -131,7 +132,7 @@ impl Tape {
     }
 
     pub(crate) fn delta(&mut self, unit: &str, attempt: u32, text: &str) -> &mut Self {
-        self.out(
+        self.stdout_line(
             unit,
             attempt,
             &json!({"type": "stream_event", "event": {"type": "content_block_delta", "index": 0,
@@ -140,7 +141,7 @@ impl Tape {
     }
 
     pub(crate) fn end(&mut self, unit: &str, attempt: u32, failures: u32) -> &mut Self {
-        self.out(
+        self.stdout_line(
             unit,
             attempt,
             &json!({"type": "result", "subtype": "success", "is_error": false, "result": "Done.", "num_turns": 3,
@@ -158,7 +159,7 @@ impl Tape {
     fn judged(&mut self, unit: &str, attempt: u32, failures: u32) -> &mut Self {
         let failed = failures > 0;
         let verdict = Verdict {
-            outcome: if failed { Outcome::Failed } else { Outcome::Succeeded },
+            outcome: if failed { AttemptOutcome::Failed } else { AttemptOutcome::Succeeded },
             stop: StopReason::Natural,
             cause: if failed { Cause::ToolFailures } else { Cause::Completed },
             reason: if failed {
@@ -177,13 +178,13 @@ impl Tape {
             stderr_tail: Vec::new(),
             wrote: Vec::new(),
             work: Default::default(),
-            more: serde_json::Map::default(),
+            extra: serde_json::Map::default(),
         };
         self.note(Some((unit, attempt)), &Note::AttemptEnded(Box::new(ended)))
     }
 
-    pub(crate) fn said(&mut self, unit: Option<&str>, level: Level, text: &str) -> &mut Self {
-        self.note(unit.map(|unit| (unit, 1)), &Note::Said { level, text: text.into() })
+    pub(crate) fn message(&mut self, unit: Option<&str>, level: Severity, text: &str) -> &mut Self {
+        self.note(unit.map(|unit| (unit, 1)), &Note::Message { level, text: text.into() })
     }
 
     pub(crate) fn run_ended(&mut self, succeeded: u32, failed: u32) -> &mut Self {
@@ -203,10 +204,10 @@ impl Tape {
     }
 
     /// A record of it that still grows.
-    pub(crate) fn growing(&self) -> Growing {
+    pub(crate) fn growing(&self) -> GrowingTape {
         let file = self.file();
         let (source, finish) = FileSource::follow(file.path()).unwrap();
-        Growing { timeline: Timeline::new(Box::new(source)), finish, file }
+        GrowingTape { timeline: Timeline::new(Box::new(source)), finish, file }
     }
 
     fn file(&self) -> tempfile::NamedTempFile {
@@ -217,24 +218,24 @@ impl Tape {
 }
 
 /// A record that is still written to.
-pub(crate) struct Growing {
+pub(crate) struct GrowingTape {
     pub(crate) timeline: Timeline,
     /// Says that nothing more comes.
-    pub(crate) finish: ingestdeck::replay::file::Finish,
+    pub(crate) finish: ingestdeck::replay::file::FollowHandle,
     file: tempfile::NamedTempFile,
 }
 
-impl Growing {
+impl GrowingTape {
     /// The file, and what `whole` has more than `before`.
-    pub(crate) fn more(&self, before: &Tape, whole: &Tape) -> (std::fs::File, Vec<u8>) {
+    pub(crate) fn more(&self, before: &TapeFixture, whole: &TapeFixture) -> (std::fs::File, Vec<u8>) {
         let file = std::fs::OpenOptions::new().append(true).open(self.file.path()).unwrap();
         (file, whole.bytes.strip_prefix(before.bytes.as_slice()).expect("a tape that goes on").to_vec())
     }
 }
 
 /// A run in the middle: one unit failed, one works, one is done, one waits for its turn.
-pub(crate) fn running() -> Tape {
-    let mut tape = Tape::new("orbit", false);
+pub(crate) fn running() -> TapeFixture {
+    let mut tape = TapeFixture::new("orbit", false);
     tape.plan(&["notion-revenue-policy", "dbt-all", "lookml-orphans", "lookml-dashboard-exec"]);
     tape.start("notion-revenue-policy", 1).wait(1200);
     tape.call("notion-revenue-policy", 1, "t1", "read_raw_file", &json!({"path": "policy.md"})).wait(100);
@@ -260,10 +261,10 @@ pub(crate) fn running() -> Tape {
     tape.call("dbt-all", 1, "d2", "wiki_search", &json!({"query": "arr"})).wait(10);
     tape.result("dbt-all", 1, "d2", "[]", false).wait(1200);
     tape.say("dbt-all", 1, "The wiki has no page about ARR yet, so I write one.\nIt covers both marts.").wait(400);
-    tape.out("dbt-all", 1, &json!({"type": "system", "subtype": "permission_denied", "tool_name": "Bash", "tool_use_id": "d9", "message": "not allowed"}));
+    tape.stdout_line("dbt-all", 1, &json!({"type": "system", "subtype": "permission_denied", "tool_name": "Bash", "tool_use_id": "d9", "message": "not allowed"}));
     tape.call("dbt-all", 1, "d3", "sl_write_source", &json!({"sourceName": "mart_arr_daily", "yaml": "a: 1"}))
         .wait(3000);
-    tape.out("dbt-all", 1, &json!({"type": "rate_limit_event", "rate_limit_info": {"status": "allowed", "resetsAt": 1_795_345_200, "rateLimitType": "five_hour", "utilization": 0.62}}));
+    tape.stdout_line("dbt-all", 1, &json!({"type": "rate_limit_event", "rate_limit_info": {"status": "allowed", "resetsAt": 1_795_345_200, "rateLimitType": "five_hour", "utilization": 0.62}}));
     tape.delta("dbt-all", 1, "While that runs: the daily mart is built from the ledger, ");
     tape.delta("dbt-all", 1, "not from invoices.");
     tape

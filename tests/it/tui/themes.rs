@@ -4,13 +4,13 @@ use ingestdeck::{
     run::state::UnitStatus,
     tui::{
         ColorLevel, Theme,
-        theme::{Role, status_role},
+        theme::{StyleRole, status_role},
     },
 };
 use ratatui::style::{Color, Modifier};
 
 use super::{
-    script::{Script, options, play},
+    scripted_host::{ScriptedHost, options, play},
     tape,
 };
 
@@ -21,7 +21,7 @@ const STATES: [UnitStatus; 11] = [
     UnitStatus::Held,
     UnitStatus::Waiting,
     UnitStatus::Succeeded,
-    UnitStatus::Budget,
+    UnitStatus::BudgetExhausted,
     UnitStatus::Failed,
     UnitStatus::Stopped,
     UnitStatus::Interrupted,
@@ -32,7 +32,7 @@ const STATES: [UnitStatus; 11] = [
 fn cell(theme: &str, sign: &str) -> String {
     let mut options = options();
     options.theme = Theme::new(theme, ColorLevel::Full, false).unwrap();
-    let (script, _) = play(tape::running().timeline(), None, options, Script::new("0.....", (120, 36)));
+    let (script, _) = play(tape::running().timeline(), None, options, ScriptedHost::new("0.....", (120, 36)));
     let style = script.style_of(sign);
     format!("{sign:<16} {:?} on {:?} {:?}", style.fg.unwrap(), style.bg.unwrap(), style.add_modifier)
 }
@@ -48,7 +48,7 @@ fn status_cells_have_the_colours_of_their_theme() {
         let theme = Theme::new(theme, ColorLevel::Full, false).unwrap();
         for state in STATES {
             let style = theme.style(status_role(state));
-            text.push_str(&format!("  {:<12} {:?} {:?}\n", state.word(), style.fg, style.add_modifier));
+            text.push_str(&format!("  {:<12} {:?} {:?}\n", state.as_str(), style.fg, style.add_modifier));
         }
     }
     insta::assert_snapshot!(text);
@@ -121,7 +121,7 @@ fn high_contrast_is_seven_to_one() {
         let [red, green, blue] = linear(color);
         0.2126 * red + 0.7152 * green + 0.0722 * blue
     };
-    for role in Role::ALL.iter().filter(|role| !matches!(role, Role::Border | Role::Resting)) {
+    for role in StyleRole::ALL.iter().filter(|role| !matches!(role, StyleRole::Border | StyleRole::Resting)) {
         let style = theme.style(*role);
         let (front, back) = (light(style.fg.unwrap()), style.bg.map_or(0.0, light));
         let ratio = (front.max(back) + 0.05) / (front.min(back) + 0.05);

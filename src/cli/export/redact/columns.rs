@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::json::{self, Frame, Visitor};
+use super::json::{self, JsonFrame, Visitor};
 
 /// Members that hold the names of columns.
 const HEADS: &[&str] = &["headers", "header", "columns", "column_names", "columnNames", "cols", "fields"];
@@ -22,21 +22,21 @@ const MOST: usize = 10_000;
 
 /// What is known of the objects of a text, by where each begins.
 #[derive(Debug, Default)]
-pub(super) struct Columns {
+pub(super) struct JsonColumns {
     names: HashMap<usize, Vec<String>>,
     web_keys: HashSet<usize>,
 }
 
-impl Columns {
+impl JsonColumns {
     /// Reads `json`.
-    pub(super) fn of(json: &str) -> Self {
+    pub(super) fn parse(json: &str) -> Self {
         let mut columns = Self::default();
         json::edits(json, &mut columns);
         columns
     }
 
     /// The name of the column that the value at `path` belongs to.
-    pub(super) fn name(&self, path: &[Frame<'_>]) -> Option<&str> {
+    pub(super) fn name(&self, path: &[JsonFrame<'_>]) -> Option<&str> {
         let [.., table, rows, row] = path else { return None };
         if table.is_array || !rows.is_array || !row.is_array {
             return None;
@@ -45,33 +45,33 @@ impl Columns {
     }
 
     /// True if the value at `path` is a private member of a JSON Web Key.
-    pub(super) fn is_web_key(&self, path: &[Frame<'_>]) -> bool {
+    pub(super) fn is_web_key(&self, path: &[JsonFrame<'_>]) -> bool {
         path.last().is_some_and(|frame| self.web_keys.contains(&frame.start))
     }
 }
 
 /// True if the value at `path` may belong to a column.
-pub(super) fn is_cell(path: &[Frame<'_>]) -> bool {
+pub(super) fn is_cell(path: &[JsonFrame<'_>]) -> bool {
     matches!(path, [.., table, rows, row] if !table.is_array && rows.is_array && row.is_array)
 }
 
 /// True if `text` may be a private member of a JSON Web Key.
-pub(super) fn may_be_web_key(path: &[Frame<'_>], text: &str) -> bool {
+pub(super) fn may_be_web_key(path: &[JsonFrame<'_>], text: &str) -> bool {
     text.len() >= SHORTEST_MEMBER
         && path.last().is_some_and(|frame| !frame.is_array && WEB_KEY.contains(&&*frame.key))
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=_-".contains(&byte))
 }
 
-impl Visitor for Columns {
+impl Visitor for JsonColumns {
     fn key(&mut self, _: &str) -> Option<String> {
         None
     }
 
-    fn string(&mut self, path: &[Frame<'_>], text: &str) -> Option<String> {
+    fn string(&mut self, path: &[JsonFrame<'_>], text: &str) -> Option<String> {
         if path.last().is_some_and(|frame| frame.key == "kty") {
             self.web_keys.extend(path.last().map(|frame| frame.start));
         }
-        let is_head = |frame: &Frame<'_>| !frame.is_array && HEADS.contains(&&*frame.key);
+        let is_head = |frame: &JsonFrame<'_>| !frame.is_array && HEADS.contains(&&*frame.key);
         let (table, index) = match path {
             [.., table, list, column]
                 if is_head(table) && list.is_array && !column.is_array && COLUMN.contains(&&*column.key) =>
@@ -89,7 +89,7 @@ impl Visitor for Columns {
         None
     }
 
-    fn number(&mut self, _: &[Frame<'_>], _: &str) -> Option<String> {
+    fn number(&mut self, _: &[JsonFrame<'_>], _: &str) -> Option<String> {
         None
     }
 }
@@ -98,20 +98,20 @@ impl Visitor for Columns {
 mod tests {
     use super::*;
 
-    /// Collects what [`Columns`] says about every string.
-    struct Named(Columns, Vec<String>);
+    /// Collects what [`JsonColumns`] says about every string.
+    struct Named(JsonColumns, Vec<String>);
 
     impl Visitor for Named {
         fn key(&mut self, _: &str) -> Option<String> {
             None
         }
 
-        fn string(&mut self, path: &[Frame<'_>], text: &str) -> Option<String> {
+        fn string(&mut self, path: &[JsonFrame<'_>], text: &str) -> Option<String> {
             self.1.extend(self.0.name(path).map(|name| format!("{name}={text}")));
             None
         }
 
-        fn number(&mut self, path: &[Frame<'_>], digits: &str) -> Option<String> {
+        fn number(&mut self, path: &[JsonFrame<'_>], digits: &str) -> Option<String> {
             self.string(path, digits)
         }
     }
@@ -123,7 +123,7 @@ mod tests {
             r#"{"rows":[[1,"x"],[2,"y"]],"n":{"rows":[["z"]]},"columns":["id","pw"]}"#,
             r#"[{"fields":[{"name":"id","type":"int"},{"type":"text","name":"pw"}],"data":[[1,"x"],[2,"y"]]}]"#,
         ] {
-            let mut named = Named(Columns::of(json), Vec::new());
+            let mut named = Named(JsonColumns::parse(json), Vec::new());
             json::edits(json, &mut named);
             assert_eq!(named.1, ["id=1", "pw=x", "id=2", "pw=y"], "{json}");
         }

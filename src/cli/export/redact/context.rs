@@ -10,7 +10,8 @@ use regex::bytes::{Regex, RegexBuilder};
 
 use super::{
     names::{
-        NameKind, Value, has_opaque_shape, header_secret, is_placeholder, is_secret, is_variable, is_words, kind_of,
+        NameKind, NamedValue, has_opaque_shape, header_secret, is_placeholder, is_secret, is_variable, is_words,
+        kind_of,
     },
     tables,
 };
@@ -102,7 +103,7 @@ fn named(text: &str, spans: &mut Vec<Range<usize>>) {
         let items = if link == Link::Sentence { Vec::new() } else { list(text, from, is_plural(name)) };
         if !items.is_empty() {
             let is_meant = |item: &(Range<usize>, bool)| {
-                is_secret(kind, name, Value { text: &text[item.0.clone()], quoted: item.1, alone: true })
+                is_secret(kind, name, NamedValue { text: &text[item.0.clone()], quoted: item.1, alone: true })
             };
             spans.extend(items.into_iter().filter(is_meant).map(|(range, _)| range));
         } else if let Some(span) = value(Window { text, from, longest }, kind, name, opener, link) {
@@ -238,7 +239,7 @@ fn value(near: Window<'_>, kind: NameKind, name: &str, opener: Option<char>, lin
     let rest = rest.trim_start_matches([' ', '\t', '\r', ',', ';', '"', '\'', '`', ')', '}', ']', '*']);
     let alone =
         link == Link::Tight || rest.is_empty() || rest.starts_with(['#', '<', '\\', '&']) || rest.starts_with("//");
-    if !is_secret(kind, name, Value { text: &text[range.clone()], quoted: is_quoted, alone }) {
+    if !is_secret(kind, name, NamedValue { text: &text[range.clone()], quoted: is_quoted, alone }) {
         return None;
     }
     // Mask a value to its end, also if the search for the end stopped before.

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::json::Edit;
-use crate::tape::{Body, Entry};
+use crate::tape::{EntryBody, TapeEntry};
 
 /// Bytes of a block after which its deltas begin a new text, which bounds the memory.
 const LONGEST: usize = 8 << 20;
@@ -20,11 +20,11 @@ const MARKER: &[u8] = b"\"content_block_";
 
 /// Edits by line of the tape and field of the delta.
 #[derive(Debug, Default)]
-pub(super) struct Fragments(HashMap<u64, Vec<(String, Vec<Edit>)>>);
+pub(super) struct DeltaEdits(HashMap<u64, Vec<(String, Vec<Edit>)>>);
 
-impl Fragments {
+impl DeltaEdits {
     /// The edits of the delta in `field` of a line; `None` if it has no such delta.
-    pub(super) fn of(&self, line: u64, field: &str) -> Option<&[Edit]> {
+    pub(super) fn edits_of(&self, line: u64, field: &str) -> Option<&[Edit]> {
         let fields = self.0.get(&line)?;
         fields.iter().find(|(name, _)| name == field).map(|(_, edits)| edits.as_slice())
     }
@@ -32,31 +32,31 @@ impl Fragments {
 
 /// Joins deltas.
 #[derive(Debug, Default)]
-pub(super) struct Assembly {
-    open: HashMap<String, BTreeMap<String, Joined>>,
-    done: Fragments,
+pub(super) struct DeltaAssembler {
+    open: HashMap<String, BTreeMap<String, JoinedDeltas>>,
+    done: DeltaEdits,
 }
 
 /// The text of a field of the deltas of a block.
 #[derive(Debug, Default)]
-struct Joined {
+struct JoinedDeltas {
     text: String,
     /// The line of each delta, and where its text begins.
-    pieces: Vec<(u64, usize)>,
+    deltas: Vec<(u64, usize)>,
 }
 
 #[derive(Deserialize)]
-struct Line<'a> {
+struct StreamLine<'a> {
     #[serde(borrow)]
     session_id: Option<Cow<'a, str>>,
     #[serde(borrow)]
     parent_tool_use_id: Option<Cow<'a, str>>,
     #[serde(borrow)]
-    event: Event<'a>,
+    event: StreamEventHead<'a>,
 }
 
 #[derive(Deserialize)]
-struct Event<'a> {
+struct StreamEventHead<'a> {
     #[serde(borrow, rename = "type")]
     kind: Cow<'a, str>,
     index: Option<u64>,
@@ -64,18 +64,18 @@ struct Event<'a> {
 }
 
 /// True for a line that may hold a delta.
-pub(super) fn may_hold_a_piece(line: &[u8]) -> bool {
+pub(super) fn may_hold_delta(line: &[u8]) -> bool {
     memchr::memmem::find(line, MARKER).is_some()
 }
 
-impl Assembly {
+impl DeltaAssembler {
     /// Reads a line of the tape. `find` returns the edits of a text.
-    pub(super) fn take(&mut self, number: u64, line: &[u8], find: &mut dyn FnMut(&str) -> Vec<Edit>) {
-        if !may_hold_a_piece(line) {
+    pub(super) fn push_line(&mut self, number: u64, line: &[u8], find: &mut dyn FnMut(&str) -> Vec<Edit>) {
+        if !may_hold_delta(line) {
             return;
         }
-        let Ok(Entry { body: Body::Out(body), lane, .. }) = Entry::parse(line) else { return };
-        let Ok(line) = serde_json::from_slice::<Line<'_>>(body) else { return };
+        let Ok(TapeEntry { body: EntryBody::Out(body), attempt: lane, .. }) = TapeEntry::parse(line) else { return };
+        let Ok(line) = serde_json::from_slice::<StreamLine<'_>>(body) else { return };
         let (session, parent) = (line.session_id.unwrap_or_default(), line.parent_tool_use_id.unwrap_or_default());
         let key = format!("{lane:?} {session} {parent} {:?}", line.event.index);
         if line.event.kind != "content_block_delta"
@@ -89,7 +89,7 @@ impl Assembly {
                 continue;
             }
             let joined = self.open.entry(key.clone()).or_default().entry(field.clone()).or_default();
-            joined.pieces.push((number, joined.text.len()));
+            joined.deltas.push((number, joined.text.len()));
             joined.text.push_str(&piece);
             if joined.text.len() > LONGEST {
                 let joined = std::mem::take(joined);
@@ -99,30 +99,30 @@ impl Assembly {
     }
 
     /// Ends the tape and returns all edits.
-    pub(super) fn finish(mut self, find: &mut dyn FnMut(&str) -> Vec<Edit>) -> Fragments {
+    pub(super) fn finish(mut self, find: &mut dyn FnMut(&str) -> Vec<Edit>) -> DeltaEdits {
         for block in std::mem::take(&mut self.open).into_values() {
             self.finish_block(block, find);
         }
         self.done
     }
 
-    fn finish_block(&mut self, block: BTreeMap<String, Joined>, find: &mut dyn FnMut(&str) -> Vec<Edit>) {
+    fn finish_block(&mut self, block: BTreeMap<String, JoinedDeltas>, find: &mut dyn FnMut(&str) -> Vec<Edit>) {
         for (field, joined) in block {
             self.finish_field(&field, &joined, find);
         }
     }
 
-    fn finish_field(&mut self, field: &str, joined: &Joined, find: &mut dyn FnMut(&str) -> Vec<Edit>) {
+    fn finish_field(&mut self, field: &str, joined: &JoinedDeltas, find: &mut dyn FnMut(&str) -> Vec<Edit>) {
         let edits = find(&joined.text);
-        for (at, (line, start)) in joined.pieces.iter().enumerate() {
-            let end = joined.pieces.get(at + 1).map_or(joined.text.len(), |(_, next)| *next);
+        for (at, (line, start)) in joined.deltas.iter().enumerate() {
+            let end = joined.deltas.get(at + 1).map_or(joined.text.len(), |(_, next)| *next);
             // Also without edits: a delta must not be searched alone.
             let own = edits.iter().filter(|edit| edit.range.start < end && *start < edit.range.end);
             let own = own.map(|edit| {
                 let range = edit.range.start.max(*start) - start..edit.range.end.min(end) - start;
                 // The first delta gets the mask, the others lose their part.
-                let with = if edit.range.start >= *start { edit.with.clone() } else { Cow::Borrowed("") };
-                Edit { range, with }
+                let with = if edit.range.start >= *start { edit.replacement.clone() } else { Cow::Borrowed("") };
+                Edit { range, replacement: with }
             });
             self.done.0.entry(*line).or_default().push((field.to_owned(), own.collect()));
         }

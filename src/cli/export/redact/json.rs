@@ -8,13 +8,13 @@ use serde::de::IgnoredAny;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Edit {
     pub(super) range: Range<usize>,
-    pub(super) with: Cow<'static, str>,
+    pub(super) replacement: Cow<'static, str>,
 }
 
 /// Returns `text` with `edits`, which must be sorted and must not overlap.
 pub(super) fn apply(text: &str, edits: &[Edit]) -> String {
     let (mut out, mut done) = (String::with_capacity(text.len()), 0);
-    for Edit { range, with } in edits {
+    for Edit { range, replacement: with } in edits {
         out.push_str(&text[done..range.start]);
         out.push_str(with);
         done = range.end;
@@ -25,7 +25,7 @@ pub(super) fn apply(text: &str, edits: &[Edit]) -> String {
 
 /// An array or object around the current position.
 #[derive(Debug)]
-pub(super) struct Frame<'a> {
+pub(super) struct JsonFrame<'a> {
     pub(super) is_array: bool,
     /// Offset of its opening bracket in the text, which identifies it.
     pub(super) start: usize,
@@ -42,9 +42,9 @@ pub(super) trait Visitor {
     /// Returns the replacement of a key.
     fn key(&mut self, key: &str) -> Option<String>;
     /// Returns the replacement of a string value. The innermost frame is the last one of `path`.
-    fn string(&mut self, path: &[Frame<'_>], text: &str) -> Option<String>;
+    fn string(&mut self, path: &[JsonFrame<'_>], text: &str) -> Option<String>;
     /// Returns the string that replaces a number.
-    fn number(&mut self, path: &[Frame<'_>], digits: &str) -> Option<String>;
+    fn number(&mut self, path: &[JsonFrame<'_>], digits: &str) -> Option<String>;
 }
 
 /// True if `text` is JSON. Unpaired surrogates are allowed.
@@ -60,7 +60,7 @@ pub(super) fn is_document(text: &str) -> bool {
 /// Returns the edits of `visitor` in `json`, which must be [valid](is_json).
 pub(super) fn edits(json: &str, visitor: &mut dyn Visitor) -> Vec<Edit> {
     let bytes = json.as_bytes();
-    let (mut edits, mut stack, mut is_key, mut at) = (Vec::new(), Vec::<Frame<'_>>::new(), false, 0);
+    let (mut edits, mut stack, mut is_key, mut at) = (Vec::new(), Vec::<JsonFrame<'_>>::new(), false, 0);
     while let Some(byte) = bytes.get(at) {
         let start = at;
         at += 1;
@@ -83,11 +83,11 @@ pub(super) fn edits(json: &str, visitor: &mut dyn Visitor) -> Vec<Edit> {
                         new
                     }
                 };
-                edits.extend(new.map(|new| Edit { range: start..at, with: Cow::Owned(quoted(&new)) }));
+                edits.extend(new.map(|new| Edit { range: start..at, replacement: Cow::Owned(quoted(&new)) }));
             }
             b'{' | b'[' => {
                 is_key = *byte == b'{';
-                stack.push(Frame {
+                stack.push(JsonFrame {
                     is_array: !is_key,
                     start,
                     index: 0,
@@ -109,7 +109,7 @@ pub(super) fn edits(json: &str, visitor: &mut dyn Visitor) -> Vec<Edit> {
                 let is_part = |byte: &u8| byte.is_ascii_digit() || b"+-.eE".contains(byte);
                 at += bytes[at..].iter().take_while(|byte| is_part(byte)).count();
                 let new = visitor.number(&stack, &json[start..at]);
-                edits.extend(new.map(|new| Edit { range: start..at, with: Cow::Owned(quoted(&new)) }));
+                edits.extend(new.map(|new| Edit { range: start..at, replacement: Cow::Owned(quoted(&new)) }));
             }
             _ => {}
         }
@@ -117,7 +117,7 @@ pub(super) fn edits(json: &str, visitor: &mut dyn Visitor) -> Vec<Edit> {
     edits
 }
 
-fn is_labelling(frame: &Frame<'_>) -> bool {
+fn is_labelling(frame: &JsonFrame<'_>) -> bool {
     frame.is_array || ["name", "key", "Name", "Key", "variable"].contains(&&*frame.key)
 }
 
@@ -193,12 +193,12 @@ mod tests {
             key.contains('x').then(|| "X".to_owned())
         }
 
-        fn string(&mut self, path: &[Frame<'_>], text: &str) -> Option<String> {
+        fn string(&mut self, path: &[JsonFrame<'_>], text: &str) -> Option<String> {
             self.0.extend(path.last().map(|frame| format!("{}={}:{text}", frame.key, frame.label)));
             text.contains('x').then(|| "X".to_owned())
         }
 
-        fn number(&mut self, _: &[Frame<'_>], digits: &str) -> Option<String> {
+        fn number(&mut self, _: &[JsonFrame<'_>], digits: &str) -> Option<String> {
             (digits == "7").then(|| "N".to_owned())
         }
     }

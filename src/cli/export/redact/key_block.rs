@@ -64,7 +64,7 @@ pub(super) fn find(text: &str, open: &mut Option<OpenBlock>, spans: &mut Vec<Ran
         blocks(text, from, open, spans);
     }
     if key.find(text.as_bytes()).is_some() {
-        tails(text, spans);
+        find_blocks_without_begin(text, spans);
     }
     if let Some(at) = code.find(text.as_bytes()) {
         encoded(text, at, open, spans);
@@ -103,7 +103,7 @@ fn blocks(text: &str, mut from: usize, open: &mut Option<OpenBlock>, spans: &mut
 }
 
 /// Adds blocks whose beginning is missing.
-fn tails(text: &str, spans: &mut Vec<Range<usize>>) {
+fn find_blocks_without_begin(text: &str, spans: &mut Vec<Range<usize>>) {
     let Some(end) = &*END else { return };
     for found in end.find_iter(text.as_bytes()).filter(|found| found.as_bytes().ends_with(b"PRIVATE KEY-----")) {
         if spans.iter().any(|span| span.contains(&found.start())) {

@@ -69,7 +69,7 @@ impl KnownValues {
             }
         }
         let settings = project.and_then(|project| {
-            let bytes = ScopedDir::open(project).ok()?.read(project::FILE, LARGEST_FILE).ok()?;
+            let bytes = ScopedDir::open(project).ok()?.read(project::PROJECT_FILE, LARGEST_FILE).ok()?;
             String::from_utf8(bytes).ok()
         });
         if let Some(settings) = settings {
@@ -85,7 +85,7 @@ impl KnownValues {
     }
 
     fn new(values: BTreeSet<String>) -> Self {
-        let values: Vec<String> = values.into_iter().filter(|value| is_telling(value)).collect();
+        let values: Vec<String> = values.into_iter().filter(|value| is_distinctive(value)).collect();
         let mut plain: Vec<String> = values.iter().flat_map(|value| forms(value)).collect();
         let mut base64: Vec<String> = values.iter().flat_map(|value| base64_cores(value)).collect();
         let pattern = |forms: &mut Vec<String>| {
@@ -134,7 +134,7 @@ fn add_found(text: &str, values: &mut BTreeSet<String>) {
 }
 
 /// True for a value that does not occur in ordinary text.
-fn is_telling(value: &str) -> bool {
+fn is_distinctive(value: &str) -> bool {
     let all = |is: fn(&u8) -> bool| value.as_bytes().iter().all(is);
     let distinct: BTreeSet<u8> = value.bytes().collect();
     value.len() >= SHORTEST
@@ -200,7 +200,7 @@ mod tests {
 
     fn known(variables: &[(&str, &str)], settings: &str) -> KnownValues {
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join(project::FILE), settings).unwrap();
+        fs::write(dir.path().join(project::PROJECT_FILE), settings).unwrap();
         let variables = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
         KnownValues::gather(variables, Some(dir.path()))
     }

@@ -13,7 +13,7 @@ pub(super) enum NameKind {
 
 /// The value after a name.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Value<'a> {
+pub(super) struct NamedValue<'a> {
     pub(super) text: &'a str,
     /// In quotes, or a JSON string.
     pub(super) quoted: bool,
@@ -167,7 +167,7 @@ const REFERENCES: &[&str] = &[
 ];
 
 /// True if a value of `name`, whose kind is `kind`, is a secret.
-pub(super) fn is_secret(kind: NameKind, name: &str, value: Value<'_>) -> bool {
+pub(super) fn is_secret(kind: NameKind, name: &str, value: NamedValue<'_>) -> bool {
     let text = value.text.trim();
     if text.is_empty() || is_placeholder(text) {
         return false;
@@ -178,7 +178,7 @@ pub(super) fn is_secret(kind: NameKind, name: &str, value: Value<'_>) -> bool {
         return false;
     }
     let word = text.trim_end_matches([',', ';', '.', '?', '!', ':', ')']).to_ascii_lowercase();
-    if WORDS.contains(&&*word) || squashed(name) == squashed(text) {
+    if WORDS.contains(&&*word) || normalized_name(name) == normalized_name(text) {
         return false;
     }
     if text.bytes().all(|byte| byte.is_ascii_digit() || b".,:/%_ -".contains(&byte)) {
@@ -296,7 +296,7 @@ pub(super) fn header_secret(value: &str) -> Option<std::ops::Range<usize>> {
 }
 
 /// Returns a name in lower case without separators.
-fn squashed(name: &str) -> String {
+fn normalized_name(name: &str) -> String {
     name.chars().filter(|char| char.is_alphanumeric()).map(|char| char.to_ascii_lowercase()).collect()
 }
 
@@ -430,7 +430,7 @@ mod tests {
 
     #[test]
     fn values_of_secret_names_are_judged() {
-        let value = |text| Value { text, quoted: false, alone: true };
+        let value = |text| NamedValue { text, quoted: false, alone: true };
         for secret in
             ["hunter22", "8812345678", "$ecretPassw0rd", "p&9(x)Zq!longer", "hun/ter2", "correcthorse", "a(b1)c!D"]
         {

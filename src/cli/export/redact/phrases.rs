@@ -7,11 +7,11 @@ use std::{ops::Range, sync::LazyLock};
 use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD as BASE64};
 use regex::bytes::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
 
-use super::names::{NameKind, Value, has_opaque_shape, is_placeholder, is_secret, is_words};
+use super::names::{NameKind, NamedValue, has_opaque_shape, is_placeholder, is_secret, is_words};
 
 /// What the value of a phrase must also fulfil.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Check {
+enum ValueCheck {
     /// It is not a placeholder.
     Any,
     /// It has a digit, or is long.
@@ -35,44 +35,44 @@ struct Phrase {
     keyword: &'static str,
     /// Its first group is the secret.
     pattern: &'static str,
-    check: Check,
+    check: ValueCheck,
 }
 
-const fn phrase(keyword: &'static str, check: Check, pattern: &'static str) -> Phrase {
+const fn phrase(keyword: &'static str, check: ValueCheck, pattern: &'static str) -> Phrase {
     Phrase { keyword, pattern, check }
 }
 
 #[rustfmt::skip]
 const PHRASES: &[Phrase] = &[
     // Headers without their name.
-    phrase("bearer", Check::Digit, r"(?:^|[^a-z0-9])bearer[ \t]+([a-z0-9._~+/=-]{8,})"),
-    phrase("basic", Check::Basic, r"basic[ \t]+([a-z0-9+/]{8,}={0,2})"),
+    phrase("bearer", ValueCheck::Digit, r"(?:^|[^a-z0-9])bearer[ \t]+([a-z0-9._~+/=-]{8,})"),
+    phrase("basic", ValueCheck::Basic, r"basic[ \t]+([a-z0-9+/]{8,}={0,2})"),
     // Options of commands.
-    phrase("mysql|mariadb|mycli", Check::Any, r#"(?:mysql[a-z]*|mariadb[a-z-]*|mycli)[ \t][^\n|;&]{0,300}?[ \t]?-p["']?([^\s"']{3,})"#),
-    phrase("sshpass|mongo|login|snowsql", Check::Any, r#"(?:sshpass|mongo[a-z]*|docker[ \t]+login|podman[ \t]+login|snowsql)[ \t][^\n|;&]{0,300}?[ \t]?-p[ \t=]*["']?([^\s"']{4,})"#),
-    phrase("redis-cli", Check::Any, r#"redis-cli[ \t][^\n|;&]{0,300}?[ \t]?(?:-a|--pass)[ \t=]+["']?([^\s"']{4,})"#),
-    phrase("curl|wget", Check::Any, r#"(?:curl|wget)[ \t][^\n|;]{0,300}?[ \t]?(?:-u|--user)[ \t=]*["']?[^\s:"']+:([^\s"']{3,})"#),
-    phrase("ldap", Check::Any, r#"ldap(?:search|modify|add|delete|passwd|whoami|compare|modrdn)[ \t][^\n|;&]{0,300}?[ \t]?-w[ \t=]*["']?([^\s"'-][^\s"']{2,})"#),
-    phrase("sqlplus|sqlldr|expdp|impdp|rman", Check::Any, r#"(?:sqlplus|sqlldr|expdp|impdp|rman)[ \t]+(?:-[a-z]+[ \t]+){0,4}(?:target[ \t]+|userid=)?["']?[a-z][a-z0-9_$#]{0,64}["']?/["']?([^\s@"'/]{3,})"?@"#),
-    phrase("sqlplus|sqlcl", Check::Any, r#"(?:sqlplus|sqlcl)[ \t]+(?:-[a-z]+[ \t]+){0,4}'?[a-z][a-z0-9_$#]{0,64}/"([^"\n]{3,128})"@"#),
+    phrase("mysql|mariadb|mycli", ValueCheck::Any, r#"(?:mysql[a-z]*|mariadb[a-z-]*|mycli)[ \t][^\n|;&]{0,300}?[ \t]?-p["']?([^\s"']{3,})"#),
+    phrase("sshpass|mongo|login|snowsql", ValueCheck::Any, r#"(?:sshpass|mongo[a-z]*|docker[ \t]+login|podman[ \t]+login|snowsql)[ \t][^\n|;&]{0,300}?[ \t]?-p[ \t=]*["']?([^\s"']{4,})"#),
+    phrase("redis-cli", ValueCheck::Any, r#"redis-cli[ \t][^\n|;&]{0,300}?[ \t]?(?:-a|--pass)[ \t=]+["']?([^\s"']{4,})"#),
+    phrase("curl|wget", ValueCheck::Any, r#"(?:curl|wget)[ \t][^\n|;]{0,300}?[ \t]?(?:-u|--user)[ \t=]*["']?[^\s:"']+:([^\s"']{3,})"#),
+    phrase("ldap", ValueCheck::Any, r#"ldap(?:search|modify|add|delete|passwd|whoami|compare|modrdn)[ \t][^\n|;&]{0,300}?[ \t]?-w[ \t=]*["']?([^\s"'-][^\s"']{2,})"#),
+    phrase("sqlplus|sqlldr|expdp|impdp|rman", ValueCheck::Any, r#"(?:sqlplus|sqlldr|expdp|impdp|rman)[ \t]+(?:-[a-z]+[ \t]+){0,4}(?:target[ \t]+|userid=)?["']?[a-z][a-z0-9_$#]{0,64}["']?/["']?([^\s@"'/]{3,})"?@"#),
+    phrase("sqlplus|sqlcl", ValueCheck::Any, r#"(?:sqlplus|sqlcl)[ \t]+(?:-[a-z]+[ \t]+){0,4}'?[a-z][a-z0-9_$#]{0,64}/"([^"\n]{3,128})"@"#),
     // SQL.
-    phrase("identified", Check::Any, r"identified[ \t]+by[ \t]+'([^'\n]{4,})'"),
-    phrase("identified", Check::Opaque, r#"identified[ \t]+by[ \t]+"?([^\s'";]{4,})"#),
-    phrase("password|secret", Check::Any, r"(?:password|secret)[ \t]+'([^'\n]{4,})'"),
+    phrase("identified", ValueCheck::Any, r"identified[ \t]+by[ \t]+'([^'\n]{4,})'"),
+    phrase("identified", ValueCheck::Opaque, r#"identified[ \t]+by[ \t]+"?([^\s'";]{4,})"#),
+    phrase("password|secret", ValueCheck::Any, r"(?:password|secret)[ \t]+'([^'\n]{4,})'"),
     // Files of passwords: `.netrc` and `.pgpass`.
-    phrase("login", Check::Any, r"machine[ \t]+[^\s]{1,256}\s{1,80}login[ \t]+[^\s]{1,128}\s{1,80}password[ \t]+([^\s]+)"),
-    phrase("login", Check::Opaque, r"login[ \t]+[^\s]{1,128}\s{1,80}password[ \t]+([^\s]+)"),
-    phrase(r":(?:\*|[0-9]{4,5}):", Check::Password, r"(?m)^[ \t>|+]{0,8}(?:[0-9]{1,6}(?:\t|\xe2\x86\x92))?(?:[a-z][a-z0-9.*_-]{0,200}|\*|[0-9.]{7,15}):(?:\*|[0-9]{4,5}):(?:[a-z][^:\s\\/]{0,60}|\*):[a-z][^:\s\\/]{0,60}:((?:\\[\\:]|[^:\s\\]){3,128})\r?$"),
+    phrase("login", ValueCheck::Any, r"machine[ \t]+[^\s]{1,256}\s{1,80}login[ \t]+[^\s]{1,128}\s{1,80}password[ \t]+([^\s]+)"),
+    phrase("login", ValueCheck::Opaque, r"login[ \t]+[^\s]{1,128}\s{1,80}password[ \t]+([^\s]+)"),
+    phrase(r":(?:\*|[0-9]{4,5}):", ValueCheck::Password, r"(?m)^[ \t>|+]{0,8}(?:[0-9]{1,6}(?:\t|\xe2\x86\x92))?(?:[a-z][a-z0-9.*_-]{0,200}|\*|[0-9.]{7,15}):(?:\*|[0-9]{4,5}):(?:[a-z][^:\s\\/]{0,60}|\*):[a-z][^:\s\\/]{0,60}:((?:\\[\\:]|[^:\s\\]){3,128})\r?$"),
     // Addresses without a scheme, and keys in the query of one.
-    phrase(r"@(?:tcp|unix|udp)\(", Check::Any, r#"[a-z0-9_.-]{1,64}:([^\s:@/"']{3,128})@(?:tcp|unix|udp)\("#),
-    phrase("jdbc:oracle", Check::Any, r"jdbc:oracle:thin:[^/\s@]+/([^@\s]+)@"),
-    phrase("[?&;]key=", Check::Random, r#"[?&;]key=(aiza[a-z0-9_-]{6,}|[a-z0-9_~.%+/=-]{16,})"#),
+    phrase(r"@(?:tcp|unix|udp)\(", ValueCheck::Any, r#"[a-z0-9_.-]{1,64}:([^\s:@/"']{3,128})@(?:tcp|unix|udp)\("#),
+    phrase("jdbc:oracle", ValueCheck::Any, r"jdbc:oracle:thin:[^/\s@]+/([^@\s]+)@"),
+    phrase("[?&;]key=", ValueCheck::Random, r#"[?&;]key=(aiza[a-z0-9_-]{6,}|[a-z0-9_~.%+/=-]{16,})"#),
     // The login of a registry in a file of Docker or npm.
-    phrase("auth", Check::Basic, r#"(?:^|[^a-z])auth["'\\]{0,4}[ \t]*[:=][ \t]*["'\\]{0,4}([a-z0-9+/]{8,}={0,2})"#),
+    phrase("auth", ValueCheck::Basic, r#"(?:^|[^a-z])auth["'\\]{0,4}[ \t]*[:=][ \t]*["'\\]{0,4}([a-z0-9+/]{8,}={0,2})"#),
     // Keys.
-    phrase("private", Check::Any, r#"private[ _-]?key["'`:= \t\\]{0,12}(?:is[ \t:]{1,4})?["'`]?(0x[0-9a-f]{64})"#),
-    phrase("kty", Check::WebKey, r#"["'](?:d|p|q|dp|dq|qi|k)\\{0,3}["'][ \t]*:[ \t]*\\{0,3}["']([a-z0-9_+/-]{16,})"#),
-    phrase("mnemonic|seed|recovery|phrase", Check::Mnemonic, r#"(?:mnemonic|(?:seed|recovery|backup|secret)[ _-]?(?:phrase|words))(?:[ _-]?(?:phrase|words))?["'`*\\]{0,4}[ \t]*(?:is)?[ \t]*[:=]?[ \t\r\n]*["'`*\\]{0,4}((?:[a-z]{3,8}[ \t\r\n,]{1,4}){11,23}[a-z]{3,8})"#),
+    phrase("private", ValueCheck::Any, r#"private[ _-]?key["'`:= \t\\]{0,12}(?:is[ \t:]{1,4})?["'`]?(0x[0-9a-f]{64})"#),
+    phrase("kty", ValueCheck::WebKey, r#"["'](?:d|p|q|dp|dq|qi|k)\\{0,3}["'][ \t]*:[ \t]*\\{0,3}["']([a-z0-9_+/-]{16,})"#),
+    phrase("mnemonic|seed|recovery|phrase", ValueCheck::Mnemonic, r#"(?:mnemonic|(?:seed|recovery|backup|secret)[ _-]?(?:phrase|words))(?:[ _-]?(?:phrase|words))?["'`*\\]{0,4}[ \t]*(?:is)?[ \t]*[:=]?[ \t\r\n]*["'`*\\]{0,4}((?:[a-z]{3,8}[ \t\r\n,]{1,4}){11,23}[a-z]{3,8})"#),
 ];
 
 fn regex(pattern: &str) -> Option<Regex> {
@@ -96,20 +96,22 @@ pub(super) fn find(text: &str, spans: &mut Vec<Range<usize>>) {
     }
 }
 
-fn is_meant(check: Check, text: &str, range: &Range<usize>) -> bool {
+fn is_meant(check: ValueCheck, text: &str, range: &Range<usize>) -> bool {
     let Some(value) = text.get(range.clone()) else { return false };
     let has_digit = value.bytes().any(|byte| byte.is_ascii_digit());
     let is_meant = match check {
-        Check::Any => true,
-        Check::Digit => has_digit || value.len() >= 24,
-        Check::Opaque => has_opaque_shape(value),
-        Check::Basic => is_basic(value),
-        Check::Random => {
+        ValueCheck::Any => true,
+        ValueCheck::Digit => has_digit || value.len() >= 24,
+        ValueCheck::Opaque => has_opaque_shape(value),
+        ValueCheck::Basic => is_basic(value),
+        ValueCheck::Random => {
             has_digit && value.bytes().any(|byte| byte.is_ascii_alphabetic()) && !is_words(value) && !is_uuid(value)
         }
-        Check::Password => is_secret(NameKind::Password, "password", Value { text: value, quoted: false, alone: true }),
-        Check::Mnemonic => is_mnemonic(value),
-        Check::WebKey => is_near_key_type(text, range),
+        ValueCheck::Password => {
+            is_secret(NameKind::Password, "password", NamedValue { text: value, quoted: false, alone: true })
+        }
+        ValueCheck::Mnemonic => is_mnemonic(value),
+        ValueCheck::WebKey => is_near_key_type(text, range),
     };
     is_meant && !is_placeholder(value)
 }

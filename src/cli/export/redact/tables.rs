@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::names::{NameKind, Value, is_secret, kind_of};
+use super::names::{NameKind, NamedValue, is_secret, kind_of};
 
 /// A longer line is not the head of a table.
 const WIDEST: usize = 4 << 10;
@@ -58,7 +58,7 @@ fn table(text: &str, head: Range<usize>, separator: char, spans: &mut Vec<Range<
         }
         if is_row && !is_rule && has_rule {
             for (value, (kind, name)) in values.iter().zip(&kinds) {
-                let judged = Value { text: &text[value.clone()], quoted: true, alone: true };
+                let judged = NamedValue { text: &text[value.clone()], quoted: true, alone: true };
                 if kind.is_some_and(|kind| is_secret(kind, name, judged)) {
                     spans.push(value.clone());
                 }

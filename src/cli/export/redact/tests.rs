@@ -6,7 +6,7 @@ use proptest::{prelude::*, strategy::ValueTree as _, string::string_regex, test_
 use serde_json::{Value, json};
 
 use super::*;
-use crate::tape::{Body, Millis, Seq};
+use crate::tape::{EntryBody, Millis, Seq};
 
 mod hidden;
 mod ordinary;
@@ -24,22 +24,22 @@ fn redacted(text: &str) -> (String, usize) {
 fn exported(lines: &[Vec<u8>]) -> (Vec<Vec<u8>>, usize) {
     let mut redactor = Redactor::default();
     for (number, line) in (0..).zip(lines) {
-        redactor.survey(number, line);
+        redactor.collect_deltas(number, line);
     }
-    redactor.surveyed();
+    redactor.finish_collection();
     let out = (0..).zip(lines).map(|(number, line)| redactor.tape_line(number, line).into_owned()).collect();
     (out, redactor.masked)
 }
 
-fn entry(body: Body<'_>) -> Vec<u8> {
+fn entry(body: EntryBody<'_>) -> Vec<u8> {
     let mut line = Vec::new();
-    Entry { seq: Seq(7), at: Millis(8), lane: Some(("unit".into(), 1)), body }.write(&mut line);
+    TapeEntry { seq: Seq(7), at: Millis(8), attempt: Some(("unit".into(), 1)), body }.write(&mut line);
     line.pop();
     line
 }
 
 fn out(value: &Value) -> Vec<u8> {
-    entry(Body::Out(value.to_string().as_bytes()))
+    entry(EntryBody::Out(value.to_string().as_bytes()))
 }
 
 fn delta(index: u64, kind: &str, field: &str, piece: &str) -> Vec<u8> {
@@ -123,9 +123,9 @@ fn survives(secret: &str, text: &str) -> bool {
 }
 
 /// Pseudo-random numbers, the same in every run.
-struct Dice(u64);
+struct TestRng(u64);
 
-impl Dice {
+impl TestRng {
     fn roll(&mut self, below: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -143,7 +143,7 @@ const UPPER: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 const HEX: &str = "0123456789abcdef";
 
 /// A secret in the format of its service, and a text that contains it.
-fn planted(kind: usize, dice: &mut Dice) -> (String, String) {
+fn planted(kind: usize, dice: &mut TestRng) -> (String, String) {
     let dice = std::cell::RefCell::new(dice);
     let token = |start: &str, of: &str, length: usize| format!("{start}{}", dice.borrow_mut().word(of, length));
     let alone = |secret: String| (secret.clone(), secret);
@@ -205,7 +205,7 @@ const KINDS: usize = 43;
 const PLACES: usize = 13;
 
 /// Lines of a tape with `text` at a place.
-fn put(place: usize, text: &str, dice: &mut Dice) -> Vec<Vec<u8>> {
+fn put(place: usize, text: &str, dice: &mut TestRng) -> Vec<Vec<u8>> {
     let message = |content: Value| json!({"type": "user", "message": {"role": "user", "content": [content]}});
     let result = |text: &str| message(json!({"type": "tool_result", "tool_use_id": "toolu_1", "content": text}));
     let sizes: Vec<usize> = (0..5).map(|_| 1 + dice.roll(9)).collect();
@@ -214,20 +214,22 @@ fn put(place: usize, text: &str, dice: &mut Dice) -> Vec<Vec<u8>> {
         1 => vec![out(&result(&format!("a\t{text}\tb")))],
         2 => vec![out(&result(&format!("it is {text} here")))],
         3 => streamed(0, "text_delta", "text", &format!("the value {text} is"), &sizes),
-        4 => text.lines().map(|line| entry(Body::Err(line.into()))).collect(),
+        4 => text.lines().map(|line| entry(EntryBody::Err(line.into()))).collect(),
         5 => vec![out(&json!({"type": "assistant", "message": {"content":
             [{"type": "tool_use", "id": "toolu_2", "name": "x", "input": {"deep": [{"note": format!("see {text}")}]}}]}}))],
         6 => {
             let inner = json!({"rows": [{"note": format!("x\n{text}")}]}).to_string();
             vec![out(&result(&json!({"inner": inner}).to_string()))]
         }
-        7 => vec![entry(Body::Raw([b"\xff ", text.as_bytes()].concat().into()))],
-        8 => vec![entry(Body::Note(json!({"kind": "remark", "text": format!("so: {text}")}).to_string().as_bytes()))],
+        7 => vec![entry(EntryBody::Raw([b"\xff ", text.as_bytes()].concat().into()))],
+        8 => vec![entry(EntryBody::Note(
+            json!({"kind": "remark", "text": format!("so: {text}")}).to_string().as_bytes(),
+        ))],
         9 => {
             let input = json!({"content": format!("a\n{text}\nb")}).to_string();
             streamed(1, "input_json_delta", "partial_json", &input, &sizes)
         }
-        10 => vec![entry(Body::Raw(format!("{{\"broken\": {}", json!(format!("\n{text}"))).into_bytes().into()))],
+        10 => vec![entry(EntryBody::Raw(format!("{{\"broken\": {}", json!(format!("\n{text}"))).into_bytes().into()))],
         11 => vec![out(&json!({"type": "system", (format!("of {text}")): 1}))],
         _ => streamed(2, "thinking_delta", "thinking", &format!("hm\n{text}"), &sizes),
     }
@@ -235,7 +237,7 @@ fn put(place: usize, text: &str, dice: &mut Dice) -> Vec<Vec<u8>> {
 
 #[test]
 fn planted_secrets_do_not_survive() {
-    let mut dice = Dice(0x9E37_79B9_7F4A_7C15);
+    let mut dice = TestRng(0x9E37_79B9_7F4A_7C15);
     let (mut secrets, mut lines) = (Vec::new(), Vec::new());
     for round in 0..KINDS * PLACES {
         let (kind, place) = (round % KINDS, round / KINDS + round % KINDS);
@@ -254,8 +256,8 @@ fn planted_secrets_do_not_survive() {
     assert!(survivors.is_empty(), "{} of {}: {survivors:#?}", survivors.len(), secrets.len());
     assert!(masked >= secrets.len());
     for (before, after) in lines.iter().zip(&exported) {
-        let (before, after) = (Entry::parse(before).unwrap(), Entry::parse(after).unwrap());
-        assert_eq!((before.seq, before.at, before.lane), (after.seq, after.at, after.lane));
+        let (before, after) = (TapeEntry::parse(before).unwrap(), TapeEntry::parse(after).unwrap());
+        assert_eq!((before.seq, before.at, before.attempt), (after.seq, after.at, after.attempt));
     }
 }
 
@@ -309,7 +311,7 @@ fn key_in_an_array_of_lines_is_masked() {
 }
 
 #[test]
-fn streamed_pieces_lose_their_part_of_a_secret() {
+fn streamed_deltas_lose_their_part_of_a_secret() {
     let pieces = ["key sk-ant-", "api03-AbCd", "EfGhIjKlMn", "OpQrSt end"];
     let lines: Vec<Vec<u8>> = pieces.iter().map(|piece| delta(0, "text_delta", "text", piece)).collect();
     let (exported, masked) = exported(&lines);
@@ -325,7 +327,7 @@ fn streamed_pieces_lose_their_part_of_a_secret() {
 fn streams_of_other_attempts_are_kept_apart() {
     let of = |unit: &str, text: &str| {
         let mut line = Vec::new();
-        Entry { seq: Seq(1), at: Millis(1), lane: Some((unit.into(), 1)), body: Body::Err(text.into()) }
+        TapeEntry { seq: Seq(1), at: Millis(1), attempt: Some((unit.into(), 1)), body: EntryBody::Err(text.into()) }
             .write(&mut line);
         line.pop();
         line
@@ -387,13 +389,13 @@ proptest! {
         let (lines, _) = exported(&streamed(0, "text_delta", "text", &text, &sizes));
         prop_assert!(!survives(&secret, &everything(&lines)), "{kind} in pieces");
         if !text.contains(['\n', '\r']) {
-            let (lines, _) = exported(&put(place, &text, &mut Dice(sizes.len() as u64 + 1)));
+            let (lines, _) = exported(&put(place, &text, &mut TestRng(sizes.len() as u64 + 1)));
             prop_assert!(!survives(&secret, &everything(&lines)), "{kind} at {place}");
         }
     }
 
     #[test]
-    fn masking_twice_is_masking_once(
+    fn masking_is_idempotent(
         name in "password|api_key|note|token",
         value in "\\PC{0,20}|[a-z\"\\\\\n=:;]{0,30}|sk-[a-zA-Z0-9]{20}",
         nested in any::<bool>(),

@@ -3,12 +3,18 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::tape::note::{Projected, SlRefRepair};
+use crate::tape::note::{SlRefRepair, SourcesProjected};
 
 const DBT: &str = "orchard-dbt";
 const HANDBOOK: &str = "orchard-handbook";
 
-fn action(target: Target, change: Change, key: &str, connection: Option<&str>, path: Option<&str>) -> MemoryAction {
+fn action(
+    target: ArtifactTarget,
+    change: ArtifactChange,
+    key: &str,
+    connection: Option<&str>,
+    path: Option<&str>,
+) -> MemoryAction {
     MemoryAction {
         target,
         change,
@@ -20,21 +26,21 @@ fn action(target: Target, change: Change, key: &str, connection: Option<&str>, p
 }
 
 /// A run whose reconcile step decided about files of both connections and of none. Every text names its connection.
-fn both() -> Report {
+fn both() -> RunReport {
     let mut report = report_of("tapes/real.jsonl");
     let of = |connection: &str| report.units.iter().position(|unit| unit.connection() == Some(connection)).unwrap();
     let (dbt, handbook) = (of(DBT), of(HANDBOOK));
     let conflict = |unit: Option<&str>, key: &str| json!({"unitKey": unit, "kind": "near_duplicate", "artifactKey": key, "detail": "d", "flaggedForHuman": false});
     let eviction = |path: &str, key: &str| json!({"rawPath": path, "artifactKind": "wiki", "artifactKey": key, "action": "removed", "reason": "r"});
     let merge = |path: &str, key: &str| json!({"rawPath": path, "artifactKind": "wiki", "artifactKey": key, "actionType": "merged", "reason": "r"});
-    let unmapped = |path: &str, detail: &str| Unmapped {
+    let unmapped = |path: &str, detail: &str| UnmappedFile {
         raw_path: path.into(),
         reason: "parse_error".into(),
         detail: Some(detail.into()),
         fallback: "flagged".into(),
     };
     let keys = [dbt, handbook].map(|at| report.units[at].key.as_str().to_owned());
-    let step = Work {
+    let step = AttemptOutput {
         conflicts: vec![
             conflict(Some(&keys[0]), "conflict-dbt"),
             conflict(Some(&keys[1]), "conflict-handbook"),
@@ -55,9 +61,9 @@ fn both() -> Report {
             unmapped("orchard-handbook/b.md", "unmapped-handbook"),
             unmapped("c.md", "unmapped-any"),
         ],
-        ..Work::default()
+        ..AttemptOutput::default()
     };
-    let page = |key: &str, path: Option<&str>| action(Target::Wiki, Change::Updated, key, None, path);
+    let page = |key: &str, path: Option<&str>| action(ArtifactTarget::Wiki, ArtifactChange::Updated, key, None, path);
     let actions = vec![
         page("page-dbt", Some("orchard-dbt/a.yml")),
         page("page-handbook", Some("orchard-handbook/b.md")),
@@ -67,10 +73,10 @@ fn both() -> Report {
     pass.status = UnitStatus::Succeeded;
     (pass.attempts[0].actions, pass.attempts[0].work) = (actions, Some(Arc::new(step)));
     report.units.push(pass);
-    let gone = |key: &str| action(Target::Sl, Change::Removed, key, Some("warehouse"), None);
+    let gone = |key: &str| action(ArtifactTarget::Sl, ArtifactChange::Removed, key, Some("warehouse"), None);
     for (at, key) in [(dbt, "repair-dbt"), (handbook, "repair-handbook")] {
         let unit = &mut report.units[at];
-        (unit.status, unit.unsaved) = (UnitStatus::Succeeded, false);
+        (unit.status, unit.is_unsaved) = (UnitStatus::Succeeded, false);
         unit.attempts.last_mut().unwrap().actions = vec![gone(key)];
     }
     let repair = |entry: &str| {
@@ -78,12 +84,18 @@ fn both() -> Report {
     };
     report.sl_ref_repairs = vec![repair("warehouse/repair-dbt.rows"), repair("repair-handbook"), repair("repair-any")];
     let projected = |connection: &str, name: &str| {
-        Arc::new(Projected {
+        Arc::new(SourcesProjected {
             connection: Some(connection.into()),
-            actions: vec![action(Target::Sl, Change::Created, &format!("projected-{name}"), Some(connection), None)],
+            actions: vec![action(
+                ArtifactTarget::Sl,
+                ArtifactChange::Created,
+                &format!("projected-{name}"),
+                Some(connection),
+                None,
+            )],
             left_out: vec![format!("left-{name}")],
             commit: Some("c0ffee".into()),
-            ..Projected::default()
+            ..SourcesProjected::default()
         })
     };
     report.projected = vec![projected(DBT, "dbt"), projected(HANDBOOK, "handbook")];
@@ -99,7 +111,7 @@ fn named(text: &str, kinds: &[&str], suffix: &str) -> Vec<usize> {
 fn report_of_a_connection_has_its_decisions_only() {
     let kinds = ["conflict", "eviction", "merge", "unmapped"];
     for (connection, own, other) in [(DBT, "dbt", "handbook"), (HANDBOOK, "handbook", "dbt")] {
-        let one = only(both(), connection).unwrap();
+        let one = filter_connection(both(), connection).unwrap();
         let [md, _, junit, html] = written(&one);
         for text in [&md, &html] {
             assert_eq!(named(text, &kinds, own), [1; 4], "{connection}: {text}");
@@ -145,7 +157,7 @@ fn snapshot_of_a_connection_has_its_own_records_once() {
         assert_eq!(named(&text, &["projected", "left"], own), [1, 1]);
         assert_eq!(named(&text, &["projected", "left"], other), [0, 0]);
         assert_eq!(body["wikiSlRefRepairWarnings"].as_array().unwrap().len(), 2);
-        let alone = only(both(), snapshot["connectionId"].as_str().unwrap()).unwrap();
+        let alone = filter_connection(both(), snapshot["connectionId"].as_str().unwrap()).unwrap();
         let alone: Value = serde_json::from_str(&written(&alone)[1]).unwrap();
         for key in [
             "conflictsResolved",
@@ -166,13 +178,13 @@ fn snapshot_of_a_connection_has_its_own_records_once() {
 fn provenance_rows_have_the_words_of_ktx() {
     let mut report = report_of("tapes/real.jsonl");
     let unit = report.units.iter_mut().find(|unit| unit.connection() == Some(DBT)).unwrap();
-    (unit.status, unit.unsaved) = (UnitStatus::Succeeded, false);
+    (unit.status, unit.is_unsaved) = (UnitStatus::Succeeded, false);
     unit.attempts.last_mut().unwrap().actions = vec![
-        action(Target::Wiki, Change::Created, "page", None, Some("a")),
-        action(Target::Wiki, Change::Removed, "old", None, Some("a")),
-        action(Target::Sl, Change::Created, "new", Some("warehouse"), Some("a")),
-        action(Target::Sl, Change::Updated, "known", None, Some("a")),
-        action(Target::Sl, Change::Removed, "gone", None, Some("a")),
+        action(ArtifactTarget::Wiki, ArtifactChange::Created, "page", None, Some("a")),
+        action(ArtifactTarget::Wiki, ArtifactChange::Removed, "old", None, Some("a")),
+        action(ArtifactTarget::Sl, ArtifactChange::Created, "new", Some("warehouse"), Some("a")),
+        action(ArtifactTarget::Sl, ArtifactChange::Updated, "known", None, Some("a")),
+        action(ArtifactTarget::Sl, ArtifactChange::Removed, "gone", None, Some("a")),
     ];
     report.units.retain(|unit| unit.connection() == Some(DBT));
     let snapshot: Value = serde_json::from_str(written(&report)[1].lines().next().unwrap()).unwrap();

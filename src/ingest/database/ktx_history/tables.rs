@@ -13,10 +13,10 @@ use crate::ingest::database::QueryError;
 const TABLES: [&str; 3] = ["bundle_ingest_runs", "bundle_ingest_reports", "bundle_ingest_provenance"];
 
 /// Largest report in bytes. A larger one counts as that of a run with failed units.
-const REPORT: i32 = 32 << 20;
+const MAX_REPORT_BYTES: i32 = 32 << 20;
 /// Longest path and longest name in bytes.
-const PATH: i64 = 4096;
-const NAME: i64 = 500;
+const MAX_PATH_BYTES: i64 = 4096;
+const MAX_NAME_BYTES: i64 = 500;
 
 /// Words of KTX for what a run made of a file. KTX refuses any other.
 const ACTIONS: [&str; 7] =
@@ -48,7 +48,7 @@ const RUNS: &str = "
     WHERE run.number <= ?1 AND iif(octet_length(status) > ?2, x'', status) = 'completed' ORDER BY run.number DESC";
 
 /// Which raw file of which run led to what.
-const PROVENANCE: &str = "
+const PROVENANCE_QUERY: &str = "
     SELECT rowid, 0,
            iif(octet_length(connection_id) > ?2, x'', connection_id),
            iif(octet_length(source_key) > ?2, x'', source_key),
@@ -112,12 +112,12 @@ pub(in crate::ingest::database) struct RunRow {
     pub(super) sync: String,
     pub(super) job: String,
     pub(super) completed_ms: u64,
-    pub(super) outcome: RunOutcome,
+    pub(super) outcome: KtxRunOutcome,
 }
 
 /// How the units of a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum RunOutcome {
+pub(super) enum KtxRunOutcome {
     /// It had units, and none failed.
     Clean,
     /// It had no units.
@@ -157,8 +157,8 @@ pub(in crate::ingest::database) fn runs(
         Ok(count) if count == TABLES.len() => {}
         _ => return Err(QueryError::Sqlite("it lacks tables of KTX".to_owned())),
     }
-    connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, REPORT)?;
-    piece(connection, TABLES[0], RUNS, &[&from, &NAME, &REPORT], limits, run).map(Some)
+    connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, MAX_REPORT_BYTES)?;
+    piece(connection, TABLES[0], RUNS, &[&from, &MAX_NAME_BYTES, &MAX_REPORT_BYTES], limits, run).map(Some)
 }
 
 /// Provenance from row `from` downwards.
@@ -167,7 +167,7 @@ pub(in crate::ingest::database) fn provenance(
     from: i64,
     limits: PieceLimits,
 ) -> Result<Piece<ProvenanceRow>, QueryError> {
-    piece(connection, TABLES[2], PROVENANCE, &[&from, &NAME, &PATH], limits, provenance_row)
+    piece(connection, TABLES[2], PROVENANCE_QUERY, &[&from, &MAX_NAME_BYTES, &MAX_PATH_BYTES], limits, provenance_row)
 }
 
 /// The first columns of `sql` are the row number and the bytes of a report.
@@ -227,9 +227,9 @@ fn run(row: &Row<'_>) -> Result<RunRow, String> {
         job: text(row, 5, "job_id")?,
         completed_ms: u64::try_from(completed.as_millisecond()).unwrap_or_default(),
         outcome: match text(row, 7, "outcome")?.as_str() {
-            "clean" => RunOutcome::Clean,
-            "idle" => RunOutcome::Idle,
-            _ => RunOutcome::Failed,
+            "clean" => KtxRunOutcome::Clean,
+            "idle" => KtxRunOutcome::Idle,
+            _ => KtxRunOutcome::Failed,
         },
     })
 }

@@ -4,40 +4,40 @@ use super::*;
 
 #[test]
 fn queue_admits_as_many_readings_as_it_has_slots() {
-    let queue = Queue::new(2);
-    let admitted = || queue.enter(Duration::ZERO);
+    let queue = WorkerQueue::new(2);
+    let admitted = || queue.acquire(Duration::ZERO);
     let (first, second) = (admitted().unwrap(), admitted().unwrap());
-    assert_eq!(admitted().unwrap_err(), QueryError::Busy);
+    assert_eq!(admitted().unwrap_err(), QueryError::QueueFull);
     drop(first);
     drop(admitted().unwrap());
     drop(second);
-    assert_eq!(*queue.state(), QueueState::default());
-    assert!((CONCURRENT.0..=CONCURRENT.1).contains(&Queue::default().concurrent));
+    assert_eq!(*queue.state(), WorkerQueueState::default());
+    assert!((CONCURRENCY_RANGE.0..=CONCURRENCY_RANGE.1).contains(&WorkerQueue::default().max_running));
 }
 
 #[test]
 fn full_queue_refuses_immediately() {
-    let queue = Queue::new(1);
-    let slot = queue.enter(Duration::ZERO).unwrap();
-    queue.state().waiting = WAITING;
-    assert_eq!(queue.enter(LONGEST_WAIT).unwrap_err(), QueryError::Busy);
+    let queue = WorkerQueue::new(1);
+    let slot = queue.acquire(Duration::ZERO).unwrap();
+    queue.state().waiting = MAX_QUEUED;
+    assert_eq!(queue.acquire(MAX_QUEUE_WAIT).unwrap_err(), QueryError::QueueFull);
     drop(slot);
-    queue.enter(LONGEST_WAIT).unwrap();
+    queue.acquire(MAX_QUEUE_WAIT).unwrap();
 }
 
 #[test]
 fn queue_under_load_serves_all_within_its_bounds() {
-    let queue = Queue::new(2);
+    let queue = WorkerQueue::new(2);
     thread::scope(|scope| {
         for _ in 0..64 {
             scope.spawn(|| {
-                let _slot = queue.enter(LONGEST_WAIT).unwrap();
+                let _slot = queue.acquire(MAX_QUEUE_WAIT).unwrap();
                 assert!((1..=2).contains(&queue.state().running));
                 thread::yield_now();
             });
         }
     });
-    assert_eq!(*queue.state(), QueueState::default());
+    assert_eq!(*queue.state(), WorkerQueueState::default());
 }
 
 /// What a worker that is the shell script `script` comes to.
@@ -60,10 +60,10 @@ fn worker_that_fails_is_reported_with_its_cause() {
         ("printf '\\377\\n'", "sent an invalid answer"),
     ] {
         let error = outcome(script);
-        assert!(matches!(&error, QueryError::Worker(why) if why.starts_with(cause)), "{script}: {error}");
+        assert!(matches!(&error, QueryError::WorkerFailed(why) if why.starts_with(cause)), "{script}: {error}");
     }
-    assert_eq!(outcome("kill -XCPU $$"), QueryError::TooSlow(20));
-    assert_eq!(outcome("exec cat /dev/zero"), QueryError::AnswerTooLarge(worker::LARGEST_REPLY));
+    assert_eq!(outcome("kill -XCPU $$"), QueryError::TimedOut(20));
+    assert_eq!(outcome("exec cat /dev/zero"), QueryError::AnswerTooLarge(worker::MAX_REPLY_BYTES));
 }
 
 #[test]

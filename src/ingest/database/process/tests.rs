@@ -16,9 +16,9 @@ fn is_gone(pid: Pid) -> bool {
 #[test]
 fn worker_over_its_time_limit_is_stopped() {
     let hangs = shell("trap '' TERM INT HUP; while :; do :; done");
-    assert_eq!(hangs.exchange(b"x".to_vec(), Duration::from_millis(50)), Err(QueryError::TooSlow(0)));
+    assert_eq!(hangs.exchange(b"x".to_vec(), Duration::from_millis(50)), Err(QueryError::TimedOut(0)));
     // More than a pipe holds, and it is never read.
-    assert_eq!(hangs.exchange(vec![b'x'; 1 << 20], Duration::from_millis(50)), Err(QueryError::TooSlow(0)));
+    assert_eq!(hangs.exchange(vec![b'x'; 1 << 20], Duration::from_millis(50)), Err(QueryError::TimedOut(0)));
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn worker_that_ends_is_killed_and_reaped() {
 }
 
 #[test]
-fn worker_has_none_of_our_environment_and_a_neutral_directory() {
+fn worker_has_minimal_environment_and_neutral_directory() {
     let reply = shell("/usr/bin/env | /usr/bin/cut -d= -f1 | /usr/bin/sort | /usr/bin/tr '\\n' ' '; pwd")
         .exchange(Vec::new(), Duration::from_secs(20))
         .unwrap();

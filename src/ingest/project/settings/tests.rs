@@ -3,8 +3,8 @@
 use super::*;
 use crate::ingest::yaml;
 
-fn read(text: &str) -> Result<(Settings, Vec<String>), Fault> {
-    super::read(&yaml::tree(text).unwrap())
+fn read(text: &str) -> Result<(ProjectSettings, Vec<String>), SettingsFault> {
+    super::parse_settings(&yaml::parse_tree(text).unwrap())
 }
 
 fn warnings(text: &str) -> Vec<String> {
@@ -96,22 +96,22 @@ fn every_documented_key_is_known() {
     let (settings, _) = read(&format!("{COMPLETE}{CONNECTIONS}")).unwrap();
     assert_eq!(settings.connections.len(), 12);
     assert_eq!(settings.rate_limit.throttle_threshold, 1.0);
-    assert_eq!(settings.work_units.failure_mode, FailureMode::Abort);
+    assert_eq!(settings.work_units.failure_mode, FailureModeSetting::Abort);
 }
 
 #[test]
-fn a_role_has_its_model_or_the_default_and_any_name_will_do() {
+fn role_without_model_uses_the_default() {
     let (settings, _) = read(COMPLETE).unwrap();
-    assert_eq!(settings.model(Role::CandidateExtraction), Some("claude-sonnet-4-6"));
-    assert_eq!(settings.model(Role::Reconcile), Some("claude-opus-4-20250514"));
+    assert_eq!(settings.model(ModelRole::CandidateExtraction), Some("claude-sonnet-4-6"));
+    assert_eq!(settings.model(ModelRole::Reconcile), Some("claude-opus-4-20250514"));
     let (settings, _) = read("llm:\n  models:\n    default: '  my/gateway-model '\n").unwrap();
-    assert_eq!(settings.model_of(Role::Repair), Some((Role::Default, "my/gateway-model")));
-    assert_eq!(settings.lines["llm.models.default"], 3);
-    assert_eq!(Settings::default().model_of(Role::Repair), None);
+    assert_eq!(settings.model_with_role(ModelRole::Repair), Some((ModelRole::Default, "my/gateway-model")));
+    assert_eq!(settings.key_lines["llm.models.default"], 3);
+    assert_eq!(ProjectSettings::default().model_with_role(ModelRole::Repair), None);
 }
 
 #[test]
-fn each_key_that_is_not_known_names_the_nearest() {
+fn unknown_key_warning_names_the_nearest_key() {
     let text = "workUnits: {}\nscan: {relationships: {acceptTreshold: 1, zzz: 1}}\nstorage: {git: {autor: x}}\n\
         agent: {run_research: {maxIterations: 3}}\nconnections:\n  n: {driver: notion, crawlmode: x, anything: 1}\n  p: {driver: postgres, host: h, port: 1, user: u}\n\
         llm: {baseDelayMs: 1}\n";
@@ -141,7 +141,7 @@ fn every_wrong_type_is_a_fault_with_its_line() {
 }
 
 #[test]
-fn what_has_no_meaning_here_is_no_fault() {
+fn ktx_keys_without_effect_are_warnings() {
     let said = warnings("storage: {state: duckdb}\nllm: {promptCaching: {systemTtl: 1h}}\n");
     assert_eq!(
         said,
@@ -173,15 +173,18 @@ fn secrets_stay_out_of_every_message() {
 }
 
 #[test]
-fn the_line_of_what_is_set_is_known() {
+fn set_keys_have_their_line() {
     let (settings, _) =
         read("llm:\n  models: {default: sonnet}\ningest:\n  workUnits:\n    stepBudget: 3\n    maxConcurrency:\n")
             .unwrap();
-    let lines: Vec<_> = settings.lines.iter().map(|(key, line)| (key.as_str(), *line)).collect();
+    let lines: Vec<_> = settings.key_lines.iter().map(|(key, line)| (key.as_str(), *line)).collect();
     assert_eq!(lines, [("ingest.workUnits.stepBudget", 5), ("llm.models.default", 2)]);
 }
 
 #[test]
-fn an_empty_section_is_no_section() {
-    assert_eq!(read("llm:\ningest:\n  workUnits:\nconnections:\nscan:\n").unwrap(), (Settings::default(), Vec::new()));
+fn empty_section_counts_as_absent() {
+    assert_eq!(
+        read("llm:\ningest:\n  workUnits:\nconnections:\nscan:\n").unwrap(),
+        (ProjectSettings::default(), Vec::new())
+    );
 }

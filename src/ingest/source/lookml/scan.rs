@@ -5,7 +5,7 @@
 
 /// The facts of one file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Facts {
+pub(super) struct LookmlFacts {
     /// Patterns of `include:`, in their order.
     pub(super) includes: Vec<String>,
     /// `connection:`.
@@ -13,12 +13,12 @@ pub(super) struct Facts {
     /// Names of explores.
     pub(super) explores: Vec<String>,
     /// Views, refinements among them.
-    pub(super) views: Vec<View>,
+    pub(super) views: Vec<LookmlView>,
 }
 
 /// A view.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct View {
+pub(super) struct LookmlView {
     /// Its name, without the `+` of a refinement.
     pub(super) name: String,
     /// Views that it extends.
@@ -26,49 +26,49 @@ pub(super) struct View {
 }
 
 /// Most includes of one file; no honest file has more.
-const INCLUDES: usize = 1_000;
+const MAX_INCLUDES: usize = 1_000;
 
 /// Reads the text of a file.
-pub(super) fn scan(text: &str) -> Facts {
-    let mut scan = Scan { rest: text, facts: Facts::default(), open: Vec::new() };
+pub(super) fn scan(text: &str) -> LookmlFacts {
+    let mut scan = LookmlScanner { rest: text, facts: LookmlFacts::default(), open: Vec::new() };
     while let Some(token) = scan.token() {
         match token {
-            Token::Word(word) => scan.word(word),
-            Token::Close => {
+            LookmlToken::Word(word) => scan.read_entry(word),
+            LookmlToken::Close => {
                 scan.open.pop();
             }
             // A block without a name, or one that nobody announced: its end must not end another.
-            Token::Open => scan.open.push(Block::Other),
-            Token::Text(_) | Token::Mark => {}
+            LookmlToken::Open => scan.open.push(LookmlBlock::Other),
+            LookmlToken::Text(_) | LookmlToken::Punctuation => {}
         }
     }
     scan.facts
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Token<'a> {
+enum LookmlToken<'a> {
     Word(&'a str),
     Text(&'a str),
     Open,
     Close,
     /// `:`, `,`, brackets and all that means nothing here.
-    Mark,
+    Punctuation,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Block {
+enum LookmlBlock {
     View,
     Other,
 }
 
-struct Scan<'a> {
+struct LookmlScanner<'a> {
     rest: &'a str,
-    facts: Facts,
-    open: Vec<Block>,
+    facts: LookmlFacts,
+    open: Vec<LookmlBlock>,
 }
 
-impl<'a> Scan<'a> {
-    fn token(&mut self) -> Option<Token<'a>> {
+impl<'a> LookmlScanner<'a> {
+    fn token(&mut self) -> Option<LookmlToken<'a>> {
         loop {
             self.rest = self.rest.trim_start();
             match self.rest.strip_prefix('#') {
@@ -78,21 +78,21 @@ impl<'a> Scan<'a> {
         }
         let first = self.rest.chars().next()?;
         if first == '"' {
-            return Some(Token::Text(self.quoted()));
+            return Some(LookmlToken::Text(self.quoted()));
         }
         if is_word(first) {
             let end = self.rest.find(|c| !is_word(c)).unwrap_or(self.rest.len());
-            return Some(Token::Word(self.take(end)));
+            return Some(LookmlToken::Word(self.advance(end)));
         }
-        self.take(first.len_utf8());
+        self.advance(first.len_utf8());
         Some(match first {
-            '{' => Token::Open,
-            '}' => Token::Close,
-            _ => Token::Mark,
+            '{' => LookmlToken::Open,
+            '}' => LookmlToken::Close,
+            _ => LookmlToken::Punctuation,
         })
     }
 
-    fn take(&mut self, end: usize) -> &'a str {
+    fn advance(&mut self, end: usize) -> &'a str {
         let (taken, rest) = self.rest.split_at_checked(end).unwrap_or((self.rest, ""));
         self.rest = rest;
         taken
@@ -127,7 +127,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    fn word(&mut self, key: &'a str) {
+    fn read_entry(&mut self, key: &'a str) {
         if !self.is_key() {
             return;
         }
@@ -143,23 +143,24 @@ impl<'a> Scan<'a> {
         let opens = self.rest.trim_start().starts_with('{');
         match (key, depth) {
             ("include" | "includes", 0) => {
-                let room = INCLUDES.saturating_sub(self.facts.includes.len());
+                let room = MAX_INCLUDES.saturating_sub(self.facts.includes.len());
                 self.facts.includes.extend(values.iter().take(room).map(|value| (*value).to_owned()));
             }
             ("connection", 0) => self.facts.connection = values.first().map(|value| value.trim().to_owned()),
-            ("explore", 0) => self.facts.explores.extend(values.iter().map(|value| plain(value))),
-            ("view", 0) => {
-                self.facts.views.extend(values.first().map(|name| View { name: plain(name), extends: Vec::new() }))
-            }
-            ("extends" | "extends__all", 1) if self.open.last() == Some(&Block::View) => {
+            ("explore", 0) => self.facts.explores.extend(values.iter().map(|value| strip_refinement(value))),
+            ("view", 0) => self
+                .facts
+                .views
+                .extend(values.first().map(|name| LookmlView { name: strip_refinement(name), extends: Vec::new() })),
+            ("extends" | "extends__all", 1) if self.open.last() == Some(&LookmlBlock::View) => {
                 if let Some(view) = self.facts.views.last_mut() {
-                    view.extends.extend(values.iter().map(|value| plain(value)));
+                    view.extends.extend(values.iter().map(|value| strip_refinement(value)));
                 }
             }
             _ => {}
         }
-        if opens && matches!(self.token(), Some(Token::Open)) {
-            self.open.push(if key == "view" && depth == 0 { Block::View } else { Block::Other });
+        if opens && matches!(self.token(), Some(LookmlToken::Open)) {
+            self.open.push(if key == "view" && depth == 0 { LookmlBlock::View } else { LookmlBlock::Other });
         }
     }
 
@@ -172,11 +173,11 @@ impl<'a> Scan<'a> {
             loop {
                 let before = self.rest;
                 match self.token() {
-                    Some(Token::Word(value) | Token::Text(value)) => values.push(value),
-                    Some(Token::Mark) if before.trim_start().starts_with(']') => return values,
-                    Some(Token::Mark) => {}
+                    Some(LookmlToken::Word(value) | LookmlToken::Text(value)) => values.push(value),
+                    Some(LookmlToken::Punctuation) if before.trim_start().starts_with(']') => return values,
+                    Some(LookmlToken::Punctuation) => {}
                     // A list that is never closed ends where a block does.
-                    Some(Token::Open | Token::Close) | None => {
+                    Some(LookmlToken::Open | LookmlToken::Close) | None => {
                         self.rest = before;
                         return values;
                     }
@@ -184,7 +185,7 @@ impl<'a> Scan<'a> {
             }
         }
         if here.starts_with(|c| c == '"' || is_word(c))
-            && let Some(Token::Word(value) | Token::Text(value)) = self.token()
+            && let Some(LookmlToken::Word(value) | LookmlToken::Text(value)) = self.token()
         {
             values.push(value);
         }
@@ -200,7 +201,7 @@ fn is_free_text(key: &str) -> bool {
     key.starts_with("sql") || key == "html" || key.starts_with("expression")
 }
 
-fn plain(name: &str) -> String {
+fn strip_refinement(name: &str) -> String {
     name.trim_start_matches('+').to_owned()
 }
 
@@ -211,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_model_says_what_it_includes_and_explores() {
+    fn model_scan_lists_includes_and_explores() {
         let facts = scan(
             "connection: \"warehouse\" # not \"this\"\ninclude: \"/views/*.view.lkml\"\ninclude: \"more.view\"\n\
              explore: orders {\n  join: users { sql_on: ${orders.id} = ${users.id} AND x = \"}\" ;; }\n}\n\
@@ -224,12 +225,12 @@ mod tests {
     }
 
     #[test]
-    fn a_view_says_what_it_extends() {
+    fn view_scan_lists_extended_views() {
         let facts = scan(
             "view: orders {\n  extends: [base, \"other\"]\n  sql_table_name: a.b ;;\n  dimension: extends { extends: no }\n  \
              dimension: x { html: <b>}</b> ;; description: \"a \\\" { quote\" }\n}\nview: +late { extends: orders }\nview: bare {}",
         );
-        let view = |name: &str, extends: &[&str]| View {
+        let view = |name: &str, extends: &[&str]| LookmlView {
             name: name.into(),
             extends: extends.iter().map(|name| (*name).to_owned()).collect(),
         };
@@ -237,11 +238,11 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_file_says_what_it_can() {
+    fn broken_file_scan_keeps_readable_parts() {
         assert_eq!(scan("include: \"a\"\nview: x { sql: never ended { }\ninclude: \"b").includes, ["a"]);
         assert_eq!(scan("include: [\"a\", \"b\"").includes, ["a", "b"]);
         assert_eq!(scan("}}}\ninclude: \"a\"").includes, ["a"]);
-        assert_eq!(scan(&"{".repeat(100_000)), Facts::default());
+        assert_eq!(scan(&"{".repeat(100_000)), LookmlFacts::default());
     }
 
     proptest! {

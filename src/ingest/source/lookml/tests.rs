@@ -10,12 +10,12 @@ use crate::ingest::{
     source::tests::{anywhere, tree_of},
 };
 
-fn chunk(files: &[(&str, &str)]) -> Chunks {
+fn chunk(files: &[(&str, &str)]) -> ChunkedSource {
     let (_dir, tree) = tree_of(files);
-    Lookml.chunk(&tree, anywhere()).unwrap()
+    LookmlAdapter.chunk(&tree, anywhere()).unwrap()
 }
 
-fn keys(chunks: &Chunks) -> Vec<&str> {
+fn keys(chunks: &ChunkedSource) -> Vec<&str> {
     chunks.units.iter().map(|unit| unit.key.as_str()).collect()
 }
 
@@ -70,7 +70,7 @@ fn includes_that_go_in_circles_end() {
 }
 
 #[test]
-fn a_file_that_a_model_names_itself_is_not_taken_by_one_that_comes_by_it() {
+fn direct_include_owns_file_over_transitive_include() {
     let chunks = chunk(&[
         ("a.model.lkml", "include: \"x.view\""),
         ("x.view.lkml", "include: \"y.view\""),
@@ -82,7 +82,7 @@ fn a_file_that_a_model_names_itself_is_not_taken_by_one_that_comes_by_it() {
 }
 
 #[test]
-fn what_is_not_there_is_told() {
+fn missing_includes_are_reported() {
     let chunks = chunk(&[("m.model.lkml", "include: \"gone/*.view\"\ninclude: \"//other/x.view\"\ninclude: \"[\"")]);
     assert_eq!(keys(&chunks), ["lookml-m"]);
     assert_eq!(
@@ -96,7 +96,7 @@ fn what_is_not_there_is_told() {
 }
 
 #[test]
-fn names_that_clash_are_told_apart() {
+fn clashing_keys_are_disambiguated() {
     let chunks = chunk(&[
         ("one/m.model.lkml", ""),
         ("two/m.model.lkml", "explore: x {}"),
@@ -111,14 +111,14 @@ fn names_that_clash_are_told_apart() {
 }
 
 #[test]
-fn a_model_of_another_warehouse_may_not_write_sources() {
+fn model_of_other_connection_may_not_write_sources() {
     let (_dir, tree) = tree_of(&[
         ("here.model.lkml", "connection: \"bq\""),
         ("there.model.lkml", "connection: \"snow\""),
         ("silent.model.lkml", "explore: x {}"),
     ]);
     let connection = Connection { looker_connection: Some("bq".into()), ..Connection::default() };
-    let chunks = Lookml.chunk(&tree, Origin { connection: &connection, ..anywhere() }).unwrap();
+    let chunks = LookmlAdapter.chunk(&tree, ProjectConnection { connection: &connection, ..anywhere() }).unwrap();
     let disallowed: Vec<_> = chunks.units.iter().map(|unit| unit.sl_disallowed.as_deref()).collect();
     assert_eq!(disallowed, [None, None, Some("lookml_connection_mismatch")]);
     let warning = "model there declares connection `snow`, not the expected `bq`: its unit writes no sources \
@@ -129,11 +129,11 @@ fn a_model_of_another_warehouse_may_not_write_sources() {
         notes.starts_with("[LOOKML SL WRITES DISALLOWED]\nreason: lookml_connection_mismatch\nmodel: there\n"),
         "{notes}"
     );
-    assert!(Lookml.chunk(&tree, anywhere()).unwrap().units.iter().all(|unit| unit.sl_disallowed.is_none()));
+    assert!(LookmlAdapter.chunk(&tree, anywhere()).unwrap().units.iter().all(|unit| unit.sl_disallowed.is_none()));
 }
 
 #[test]
-fn a_change_runs_the_whole_model_and_shows_what_it_extends() {
+fn change_reruns_model_with_extended_files() {
     let chunks = chunk(&[
         ("a.model.lkml", "include: \"top.view\""),
         ("top.view.lkml", "view: top { extends: [middle] }"),
@@ -141,7 +141,7 @@ fn a_change_runs_the_whole_model_and_shows_what_it_extends() {
         ("base.view.lkml", "view: base { extends: [middle] }"),
         ("b.model.lkml", "explore: x {}"),
     ]);
-    let left = Lookml.resync(chunks.units, &BTreeSet::from(["top.view.lkml"]));
+    let left = LookmlAdapter.narrow_units(chunks.units, &BTreeSet::from(["top.view.lkml"]));
     assert_eq!(left.len(), 1);
     assert_eq!(left[0].raw_files, ["a.model.lkml", "top.view.lkml"]);
     assert_eq!(left[0].dependency_paths, ["base.view.lkml", "middle.view.lkml"]);

@@ -10,11 +10,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde_json::{Map, Value as Json, json};
 
-use self::expr::{column_of, described, expression_of, identifier, renamed, scalar_of, sql_of, table_of};
-use super::{TYPES, field, list, text, text_of};
+use self::expr::{
+    column_and_expr, description, expression, filter_sql, identifier, scalar_text, substitute_inputs, table_name,
+};
+use super::{METRIC_TYPES, field, list, text, text_at};
 use crate::ingest::{
-    source::tree::{one_line, shown},
-    yaml::{Node, Value},
+    source::tree::{one_line, visible_path},
+    yaml::{YamlNode, YamlValue},
 };
 
 /// Longest name of a table, and of a column that a join may be on, in bytes. Many short entities may lead to it.
@@ -41,53 +43,53 @@ pub struct Projection {
     /// The sources, in the order of their files.
     pub sources: Vec<ProjectedSource>,
     /// Raw files with something that no source can hold, and a sentence about it.
-    pub left_out: Vec<(String, String)>,
+    pub skipped: Vec<(String, String)>,
 }
 
 /// The sources of the semantic models in `files`, which are raw files with their content.
-pub(super) fn project(files: &[(&str, Value)]) -> Projection {
-    let mut models = Models::default();
+pub(super) fn project_models(files: &[(&str, YamlValue)]) -> Projection {
+    let mut models = SemanticModels::default();
     for (path, value) in files {
         for node in list(value, "semantic_models") {
             models.add(path, node);
         }
     }
     let metrics = files.iter().flat_map(|(path, value)| list(value, "metrics").map(move |node| (*path, node)));
-    let metrics: Vec<Metric<'_>> = metrics.filter_map(|(path, node)| Metric::of(path, node)).collect();
+    let metrics: Vec<MetricNode<'_>> = metrics.filter_map(|(path, node)| MetricNode::from_node(path, node)).collect();
     models.resolve(&metrics);
     models.into_projection()
 }
 
 #[derive(Debug, Default)]
-struct Model {
+struct SemanticModel {
     /// The raw file that it is in, then those of the metrics that became its measures.
     files: Vec<String>,
     /// The table or dbt model that it is about.
-    about: String,
+    table: String,
     description: Option<String>,
-    columns: Vec<Column>,
+    columns: Vec<ProjectedColumn>,
     /// Places of the columns, by what filters call them.
     column_at: HashMap<String, usize>,
-    entities: Vec<Entity>,
-    measures: Vec<Measure>,
+    entities: Vec<ModelEntity>,
+    measures: Vec<ProjectedMeasure>,
     /// Places of the measures, by name. Of a name that comes twice, the first.
     measure_at: HashMap<String, usize>,
 }
 
 #[derive(Debug)]
-struct Column {
+struct ProjectedColumn {
     name: String,
     /// The expression that computes it, where it is more than a column.
     expr: Option<String>,
     /// What filters call it: the dimension or the entity.
-    called: Option<String>,
+    filter_name: Option<String>,
     kind: &'static str,
     is_hidden: bool,
     description: Option<String>,
 }
 
 #[derive(Debug)]
-struct Entity {
+struct ModelEntity {
     name: String,
     kind: String,
     column: String,
@@ -97,82 +99,89 @@ struct Entity {
 }
 
 #[derive(Debug)]
-struct Measure {
+struct ProjectedMeasure {
     name: String,
-    formula: Formula,
+    formula: MeasureFormula,
     description: Option<String>,
 }
 
 #[derive(Clone, Debug)]
-enum Formula {
+enum MeasureFormula {
     Aggregate { function: &'static str, column: String, filter: Option<String> },
     Derived(String),
 }
 
 /// A metric that can be read.
 #[derive(Clone, Copy, Debug)]
-struct Metric<'a> {
+struct MetricNode<'a> {
     path: &'a str,
     name: &'a str,
     kind: &'a str,
-    node: &'a Node,
+    node: &'a YamlNode,
 }
 
 /// A metric or measure that a metric is made of.
 #[derive(Debug)]
-struct Reference {
+struct MetricInput {
     name: String,
     alias: Option<String>,
     /// It is meant as it is, not filtered or of another period.
-    is_plain: bool,
+    is_unmodified: bool,
 }
 
 /// A foreign entity of one model, and the primary one of another that it means.
 #[derive(Debug)]
-struct Relationship<'a> {
+struct EntityJoin<'a> {
     from: (&'a str, &'a str),
     to: (&'a str, &'a str),
 }
 
 #[derive(Debug, Default)]
-struct Models {
-    all: Vec<Model>,
+struct SemanticModels {
+    all: Vec<SemanticModel>,
     /// Bytes that metrics have added.
     added: usize,
-    left_out: Vec<(String, String)>,
+    skipped: Vec<(String, String)>,
 }
 
-impl Models {
-    fn add(&mut self, path: &str, node: &Node) {
-        let Some(name) = text_of(node, "name").map(one_line) else { return };
-        let Some(about) = text_of(node, "model").map(table_of).filter(|about| !identifier(about).is_empty()) else {
-            return self.leave_out(path, &format!("semantic model {name} names no model"));
+impl SemanticModels {
+    fn add(&mut self, path: &str, node: &YamlNode) {
+        let Some(name) = text_at(node, "name").map(one_line) else { return };
+        let Some(about) = text_at(node, "model").map(table_name).filter(|about| !identifier(about).is_empty()) else {
+            return self.skip(path, &format!("semantic model {name} names no model"));
         };
         if about.len() > LONGEST_NAME {
-            return self.leave_out(path, &format!("semantic model {name} has a model of too long a name"));
+            return self.skip(path, &format!("semantic model {name} has a model of too long a name"));
         }
-        let entities = list(&node.value, "entities").filter_map(Entity::of);
-        let (entities, too_long): (Vec<Entity>, Vec<Entity>) =
+        let entities = list(&node.value, "entities").filter_map(ModelEntity::from_node);
+        let (entities, too_long): (Vec<ModelEntity>, Vec<ModelEntity>) =
             entities.partition(|entity| entity.column.len() <= LONGEST_NAME);
         if !too_long.is_empty() {
-            self.leave_out(path, &format!("semantic model {name} has entities of too long a name"));
+            self.skip(path, &format!("semantic model {name} has entities of too long a name"));
         }
-        let mut columns: Vec<Column> = Vec::new();
+        let mut columns: Vec<ProjectedColumn> = Vec::new();
         let mut seen = BTreeSet::new();
         for dimension in list(&node.value, "dimensions") {
-            let Some((name, expr)) = column_of(dimension) else { continue };
+            let Some((name, expr)) = column_and_expr(dimension) else { continue };
             if seen.insert(name.to_lowercase()) {
-                let kind = if text_of(dimension, "type") == Some("time") { "time" } else { "string" };
-                let called = text_of(dimension, "name").map(str::to_owned);
-                columns.push(Column { name, expr, called, kind, is_hidden: false, description: described(dimension) });
+                let kind = if text_at(dimension, "type") == Some("time") { "time" } else { "string" };
+                let called = text_at(dimension, "name").map(str::to_owned);
+                columns.push(ProjectedColumn {
+                    name,
+                    expr,
+                    filter_name: called,
+                    kind,
+                    is_hidden: false,
+                    description: description(dimension),
+                });
             }
         }
-        for Entity { name, column, expr, description, .. } in &entities {
+        for ModelEntity { name, column, expr, description, .. } in &entities {
             if seen.insert(column.to_lowercase()) {
-                columns.push(Column {
+                columns.push(ProjectedColumn {
                     name: column.clone(),
                     expr: expr.clone(),
-                    called: Some(name.clone()),
+                    filter_name: Some(name.clone()),
                     kind: "string",
                     is_hidden: true,
                     description: description.clone(),
@@ -181,30 +190,38 @@ impl Models {
         }
         let mut measures = Vec::new();
         for node in list(&node.value, "measures") {
-            match Measure::of(node) {
+            match ProjectedMeasure::from_node(node) {
                 Some(Ok(measure)) => measures.push(measure),
-                Some(Err(why)) => self.leave_out(path, &why),
+                Some(Err(why)) => self.skip(path, &why),
                 None => {}
             }
         }
         let mut column_at = HashMap::new();
         for (at, column) in columns.iter().enumerate() {
-            if let Some(called) = &column.called {
+            if let Some(called) = &column.filter_name {
                 column_at.entry(called.clone()).or_insert(at);
             }
         }
-        let (files, description) = (vec![path.to_owned()], described(node));
-        let mut model = Model { files, about, description, columns, column_at, entities, ..Model::default() };
+        let (files, description) = (vec![path.to_owned()], description(node));
+        let mut model = SemanticModel {
+            files,
+            table: about,
+            description,
+            columns,
+            column_at,
+            entities,
+            ..SemanticModel::default()
+        };
         measures.into_iter().for_each(|measure| model.put(measure));
         self.all.push(model);
     }
 
-    fn leave_out(&mut self, path: &str, why: &str) {
-        self.left_out.push((path.to_owned(), why.to_owned()));
+    fn skip(&mut self, path: &str, why: &str) {
+        self.skipped.push((path.to_owned(), why.to_owned()));
     }
 
     /// Makes measures of the metrics that are about one model.
-    fn resolve(&mut self, metrics: &[Metric<'_>]) {
+    fn resolve(&mut self, metrics: &[MetricNode<'_>]) {
         let mut measure_at: HashMap<String, usize> = HashMap::new();
         for (at, model) in self.all.iter().enumerate() {
             measure_at.extend(model.measures.iter().map(|measure| (measure.name.clone(), at)));
@@ -212,7 +229,7 @@ impl Models {
         // The model of each metric, and the measure for it there.
         let mut known: HashMap<&str, (usize, String)> = HashMap::new();
         for metric in metrics.iter().filter(|metric| metric.kind == "simple") {
-            let Some(measure) = metric.input("measure").filter(|measure| measure.is_plain) else { continue };
+            let Some(measure) = metric.input("measure").filter(|measure| measure.is_unmodified) else { continue };
             if let Some(at) = measure_at.get(&measure.name) {
                 let stands = if metric.filters().is_empty() { measure.name } else { metric.name.to_owned() };
                 known.insert(metric.name, (*at, stands));
@@ -222,28 +239,25 @@ impl Models {
             match metric.kind {
                 "simple" => self.add_simple(metric, &mut measure_at),
                 "derived" | "ratio" => self.add_derived(metric, &mut known),
-                _ => self.leave_out(
-                    metric.path,
-                    &format!("{} metric {} has no counterpart", metric.kind, one_line(metric.name)),
-                ),
+                _ => self
+                    .skip(metric.path, &format!("{} metric {} has no counterpart", metric.kind, one_line(metric.name))),
             }
         }
     }
 
     /// A metric of one measure: a measure of its own where it has a filter, else words about that measure.
-    fn add_simple(&mut self, metric: &Metric<'_>, measure_at: &mut HashMap<String, usize>) {
+    fn add_simple(&mut self, metric: &MetricNode<'_>, measure_at: &mut HashMap<String, usize>) {
         let Some(measure) = metric.input("measure") else { return };
-        if !measure.is_plain {
-            return self
-                .leave_out(metric.path, &format!("the measure of metric {} has a filter", one_line(metric.name)));
+        if !measure.is_unmodified {
+            return self.skip(metric.path, &format!("the measure of metric {} has a filter", one_line(metric.name)));
         }
         let Some((at, model)) = measure_at.get(&measure.name).and_then(|at| Some((*at, self.all.get_mut(*at)?))) else {
             return;
         };
         let Some(base) = model.measure_at.get(&measure.name).and_then(|at| model.measures.get_mut(*at)) else { return };
-        let description = described(metric.node);
+        let description = description(metric.node);
         let filters = metric.filters();
-        let Formula::Aggregate { function, column, .. } = &base.formula else { return };
+        let MeasureFormula::Aggregate { function, column, .. } = &base.formula else { return };
         if filters.is_empty() {
             base.description = description.or(base.description.take());
             return model.add_file(metric.path);
@@ -252,78 +266,82 @@ impl Models {
             let at = model.column_at.get(name)?;
             Some(model.columns.get(*at)?.name.clone())
         };
-        let filter: Option<Vec<String>> = filters.iter().map(|filter| sql_of(filter, column_called)).collect();
+        let filter: Option<Vec<String>> = filters.iter().map(|filter| filter_sql(filter, column_called)).collect();
         let Some(filter) = filter else {
             let why = format!("the filter of metric {} is not about columns of its model", one_line(metric.name));
-            return self.leave_out(metric.path, &why);
+            return self.skip(metric.path, &why);
         };
         let filter = filter.join(" AND ");
         let size =
             column.len() + filter.len() + description.as_ref().or(base.description.as_ref()).map_or(0, String::len);
         if !has_room(&mut self.added, size) {
-            return self.leave_out(metric.path, &too_large(metric));
+            return self.skip(metric.path, &too_large(metric));
         }
-        let formula = Formula::Aggregate { function, column: column.clone(), filter: Some(filter) };
+        let formula = MeasureFormula::Aggregate { function, column: column.clone(), filter: Some(filter) };
         let description = description.or_else(|| base.description.clone());
         if metric.name == base.name {
             (base.formula, base.description) = (formula, description);
         } else if !model.measure_at.contains_key(metric.name) {
-            model.put(Measure { name: metric.name.to_owned(), formula, description });
+            model.put(ProjectedMeasure { name: metric.name.to_owned(), formula, description });
         }
         model.add_file(metric.path);
         measure_at.insert(metric.name.to_owned(), at);
     }
 
     /// A metric of other metrics, if those are of one model.
-    fn add_derived<'a>(&mut self, metric: &Metric<'a>, known: &mut HashMap<&'a str, (usize, String)>) {
+    fn add_derived<'a>(&mut self, metric: &MetricNode<'a>, known: &mut HashMap<&'a str, (usize, String)>) {
         let inputs = metric.inputs();
         let owners: BTreeSet<usize> =
             inputs.iter().filter_map(|input| Some(known.get(input.name.as_str())?.0)).collect();
         let name = one_line(metric.name);
-        let is_known = |input: &Reference| input.is_plain && known.contains_key(input.name.as_str());
+        let is_known = |input: &MetricInput| input.is_unmodified && known.contains_key(input.name.as_str());
         let (Some(at), 1) = (owners.first().copied(), owners.len()) else {
-            return self.leave_out(metric.path, &format!("metric {name} is not of one semantic model"));
+            return self.skip(metric.path, &format!("metric {name} is not of one semantic model"));
         };
         if !inputs.iter().all(is_known) || !metric.filters().is_empty() {
-            return self.leave_out(metric.path, &format!("metric {name} is not made of whole measures"));
+            return self.skip(metric.path, &format!("metric {name} is not made of whole measures"));
         }
-        let stands = |input: &Reference| {
+        let stands = |input: &MetricInput| {
             known.get(input.name.as_str()).map_or_else(|| input.name.clone(), |(_, measure)| measure.clone())
         };
-        let written = field(metric.node, "type_params").and_then(|params| scalar_of(params, "expr"));
+        let written = field(metric.node, "type_params").and_then(|params| scalar_text(params, "expr"));
         let expr = match (written, &*inputs) {
-            (Some(expr), _) => renamed(&expr, &inputs, stands),
+            (Some(expr), _) => substitute_inputs(&expr, &inputs, stands),
             (None, [above, below]) if metric.kind == "ratio" => {
                 Some(format!("{} / NULLIF({}, 0)", stands(above), stands(below)))
             }
             (None, _) => None,
         };
         let Some(expr) = expr.filter(|expr| !expr.trim().is_empty()) else {
-            return self.leave_out(metric.path, &format!("metric {name} has no expression that can be used"));
+            return self.skip(metric.path, &format!("metric {name} has no expression that can be used"));
         };
         if !has_room(&mut self.added, expr.len()) {
-            return self.leave_out(metric.path, &too_large(metric));
+            return self.skip(metric.path, &too_large(metric));
         }
         if let Some(model) = self.all.get_mut(at).filter(|model| !model.measure_at.contains_key(metric.name)) {
-            let description = described(metric.node);
+            let description = description(metric.node);
             model.add_file(metric.path);
-            model.put(Measure { name: metric.name.to_owned(), formula: Formula::Derived(expr), description });
+            model.put(ProjectedMeasure {
+                name: metric.name.to_owned(),
+                formula: MeasureFormula::Derived(expr),
+                description,
+            });
             known.insert(metric.name, (at, metric.name.to_owned()));
         }
     }
 
     /// What foreign entities mean, each once, as far as both columns are there.
-    fn relationships(&self) -> Vec<Relationship<'_>> {
+    fn relationships(&self) -> Vec<EntityJoin<'_>> {
         let mut primary: HashMap<&str, (&str, &str)> = HashMap::new();
         for model in &self.all {
             for entity in model.entities.iter().filter(|entity| matches!(&*entity.kind, "primary" | "unique")) {
-                primary.insert(&entity.name, (&model.about, &entity.column));
+                primary.insert(&entity.name, (&model.table, &entity.column));
             }
         }
         let columns: BTreeMap<&str, BTreeSet<String>> = self
             .all
             .iter()
-            .map(|model| (&*model.about, model.columns.iter().map(|column| column.name.to_lowercase()).collect()))
+            .map(|model| (&*model.table, model.columns.iter().map(|column| column.name.to_lowercase()).collect()))
             .collect();
         let has =
             |(about, column): (&str, &str)| columns.get(about).is_some_and(|of| of.contains(&column.to_lowercase()));
@@ -331,10 +349,10 @@ impl Models {
         let mut found = Vec::new();
         for model in &self.all {
             for entity in model.entities.iter().filter(|entity| entity.kind == "foreign") {
-                let from = (&*model.about, &*entity.column);
+                let from = (&*model.table, &*entity.column);
                 let Some(to) = primary.get(&*entity.name).copied().filter(|to| to.0 != from.0) else { continue };
                 if has(from) && has(to) && seen.insert([from.0, from.1, to.0, to.1].map(str::to_lowercase)) {
-                    found.push(Relationship { from, to });
+                    found.push(EntityJoin { from, to });
                 }
             }
         }
@@ -343,16 +361,16 @@ impl Models {
 
     fn into_projection(mut self) -> Projection {
         let mut joins: HashMap<&str, Vec<Json>> = HashMap::new();
-        for Relationship { from, to } in self.relationships() {
+        for EntityJoin { from, to } in self.relationships() {
             let (source, target) = (identifier(from.0), identifier(to.0));
             let on = format!("{source}.{} = {target}.{}", from.1, to.1);
             joins.entry(from.0).or_default().push(json!({"to": target, "on": on, "relationship": "many_to_one"}));
         }
-        let mut models: Vec<&Model> = Vec::new();
+        let mut models: Vec<&SemanticModel> = Vec::new();
         let mut place_of: HashMap<String, usize> = HashMap::new();
         let mut replaced = Vec::new();
         for model in &self.all {
-            let name = identifier(&model.about);
+            let name = identifier(&model.table);
             match place_of.get(&name).and_then(|at| models.get_mut(*at)) {
                 // As in KTX, the last one is written.
                 Some(known) => {
@@ -366,15 +384,15 @@ impl Models {
                 }
             }
         }
-        let source = |model: &Model| model.source(joins.remove(&*model.about).unwrap_or_default());
+        let source = |model: &SemanticModel| model.source(joins.remove(&*model.table).unwrap_or_default());
         let sources = models.into_iter().map(source).collect();
-        self.left_out.append(&mut replaced);
-        Projection { sources, left_out: self.left_out }
+        self.skipped.append(&mut replaced);
+        Projection { sources, skipped: self.skipped }
     }
 }
 
-impl Model {
-    fn put(&mut self, measure: Measure) {
+impl SemanticModel {
+    fn put(&mut self, measure: ProjectedMeasure) {
         self.measure_at.entry(measure.name.clone()).or_insert(self.measures.len());
         self.measures.push(measure);
     }
@@ -387,7 +405,7 @@ impl Model {
     }
 
     fn source(&self, joins: Vec<Json>) -> ProjectedSource {
-        let column = |column: &Column| {
+        let column = |column: &ProjectedColumn| {
             let mut map = json!({"name": column.name, "type": column.kind});
             if let Some(expr) = &column.expr {
                 map["expr"] = json!(expr);
@@ -400,38 +418,38 @@ impl Model {
             }
             map
         };
-        let name = identifier(&self.about);
+        let name = identifier(&self.table);
         let grain = self.columns.iter().filter(|column| !column.is_hidden).map(|column| Json::from(&*column.name));
         let doc = Map::from_iter([
             ("name".to_owned(), Json::from(&*name)),
-            ("descriptions".to_owned(), json!({"dbt": self.description.as_ref().unwrap_or(&self.about)})),
-            ("table".to_owned(), Json::from(&*self.about)),
+            ("descriptions".to_owned(), json!({"dbt": self.description.as_ref().unwrap_or(&self.table)})),
+            ("table".to_owned(), Json::from(&*self.table)),
             ("grain".to_owned(), grain.collect()),
             ("columns".to_owned(), self.columns.iter().map(column).collect()),
             ("joins".to_owned(), Json::Array(joins)),
-            ("measures".to_owned(), self.measures.iter().map(Measure::to_json).collect()),
+            ("measures".to_owned(), self.measures.iter().map(ProjectedMeasure::to_json).collect()),
         ]);
         ProjectedSource { name, files: self.files.clone(), doc }
     }
 }
 
-impl Entity {
-    fn of(node: &Node) -> Option<Self> {
-        let (name, (column, expr)) = (text_of(node, "name")?.to_owned(), column_of(node)?);
-        let kind = text_of(node, "type").unwrap_or_default().to_owned();
-        Some(Self { name, kind, column, expr, description: described(node) })
+impl ModelEntity {
+    fn from_node(node: &YamlNode) -> Option<Self> {
+        let (name, (column, expr)) = (text_at(node, "name")?.to_owned(), column_and_expr(node)?);
+        let kind = text_at(node, "type").unwrap_or_default().to_owned();
+        Some(Self { name, kind, column, expr, description: description(node) })
     }
 }
 
-impl Measure {
+impl ProjectedMeasure {
     /// The measure, or why no source can hold it; `None` where it has no name.
-    fn of(node: &Node) -> Option<Result<Self, String>> {
-        let name = text_of(node, "name")?.to_owned();
+    fn from_node(node: &YamlNode) -> Option<Result<Self, String>> {
+        let name = text_at(node, "name")?.to_owned();
         let percentile = || {
             let params = field(node, "agg_params")?;
-            scalar_of(params, "percentile")?.parse::<f64>().ok()
+            scalar_text(params, "percentile")?.parse::<f64>().ok()
         };
-        let function = match text_of(node, "agg").unwrap_or_default() {
+        let function = match text_at(node, "agg").unwrap_or_default() {
             "sum" | "sum_boolean" => "sum",
             "average" | "avg" => "avg",
             "count" => "count",
@@ -444,19 +462,21 @@ impl Measure {
                 return Some(Err(format!(
                     "measure {} has aggregation `{}`, which sources lack",
                     one_line(&name),
-                    shown(other)
+                    visible_path(other)
                 )));
             }
         };
-        let column = expression_of(node)?;
-        let formula = Formula::Aggregate { function, column, filter: None };
-        Some(Ok(Self { name, formula, description: described(node) }))
+        let column = expression(node)?;
+        let formula = MeasureFormula::Aggregate { function, column, filter: None };
+        Some(Ok(Self { name, formula, description: description(node) }))
     }
 
     fn to_json(&self) -> Json {
         let (expr, filter) = match &self.formula {
-            Formula::Aggregate { function, column, filter } => (format!("{function}({column})"), filter.as_ref()),
-            Formula::Derived(expr) => (expr.clone(), None),
+            MeasureFormula::Aggregate { function, column, filter } => {
+                (format!("{function}({column})"), filter.as_ref())
+            }
+            MeasureFormula::Derived(expr) => (expr.clone(), None),
         };
         let mut map = json!({"name": self.name, "expr": expr});
         if let Some(filter) = filter {
@@ -469,47 +489,51 @@ impl Measure {
     }
 }
 
-impl<'a> Metric<'a> {
-    fn of(path: &'a str, node: &'a Node) -> Option<Self> {
-        let (name, kind) = (text_of(node, "name")?, text_of(node, "type")?);
-        TYPES.contains(&kind).then_some(Self { path, name, kind, node })
+impl<'a> MetricNode<'a> {
+    fn from_node(path: &'a str, node: &'a YamlNode) -> Option<Self> {
+        let (name, kind) = (text_at(node, "name")?, text_at(node, "type")?);
+        METRIC_TYPES.contains(&kind).then_some(Self { path, name, kind, node })
     }
 
     /// What the parameter `key` names.
-    fn input(&self, key: &str) -> Option<Reference> {
+    fn input(&self, key: &str) -> Option<MetricInput> {
         let node = field(field(self.node, "type_params")?, key)?;
-        Reference::of(node)
+        MetricInput::from_node(node)
     }
 
     /// The metrics that it is made of.
-    fn inputs(&self) -> Vec<Reference> {
+    fn inputs(&self) -> Vec<MetricInput> {
         if self.kind == "ratio" {
             return ["numerator", "denominator"].into_iter().filter_map(|key| self.input(key)).collect();
         }
         let params = field(self.node, "type_params");
-        params.into_iter().flat_map(|params| list(&params.value, "metrics")).filter_map(Reference::of).collect()
+        params
+            .into_iter()
+            .flat_map(|params| list(&params.value, "metrics"))
+            .filter_map(MetricInput::from_node)
+            .collect()
     }
 
     fn filters(&self) -> Vec<String> {
         let Some(filter) = field(self.node, "filter") else { return Vec::new() };
         match &filter.value {
-            Value::Text(text) if text.is_empty() => Vec::new(),
-            Value::Text(text) => vec![text.clone()],
-            Value::List(nodes) => nodes.iter().filter_map(text).map(str::to_owned).collect(),
-            Value::Map(_) => {
+            YamlValue::Text(text) if text.is_empty() => Vec::new(),
+            YamlValue::Text(text) => vec![text.clone()],
+            YamlValue::List(nodes) => nodes.iter().filter_map(text).map(str::to_owned).collect(),
+            YamlValue::Map(_) => {
                 let wheres = list(&filter.value, "where_filters");
-                wheres.filter_map(|node| text_of(node, "where_sql_template")).map(str::to_owned).collect()
+                wheres.filter_map(|node| text_at(node, "where_sql_template")).map(str::to_owned).collect()
             }
-            Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) => Vec::new(),
+            YamlValue::Null | YamlValue::Bool(_) | YamlValue::Int(_) | YamlValue::Float(_) => Vec::new(),
         }
     }
 }
 
-impl Reference {
-    fn of(node: &Node) -> Option<Self> {
-        let name = text(node).or_else(|| text_of(node, "name"))?.to_owned();
+impl MetricInput {
+    fn from_node(node: &YamlNode) -> Option<Self> {
+        let name = text(node).or_else(|| text_at(node, "name"))?.to_owned();
         let is_plain = ["filter", "offset_window", "offset_to_grain"].iter().all(|key| field(node, key).is_none());
-        Some(Self { name, alias: text_of(node, "alias").map(str::to_owned), is_plain })
+        Some(Self { name, alias: text_at(node, "alias").map(str::to_owned), is_unmodified: is_plain })
     }
 }
 
@@ -520,19 +544,19 @@ fn has_room(added: &mut usize, size: usize) -> bool {
     has_room
 }
 
-fn too_large(metric: &Metric<'_>) -> String {
+fn too_large(metric: &MetricNode<'_>) -> String {
     format!("metric {} would make the sources too large", one_line(metric.name))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{expr::LONGEST_EXPR, *};
+    use super::{expr::MAX_EXPR_BYTES, *};
     use crate::ingest::yaml;
 
     fn projected(files: &[(&str, &str)]) -> Projection {
-        let files: Vec<(&str, Value)> =
-            files.iter().map(|(path, text)| (*path, yaml::from_str::<Value>(text).unwrap())).collect();
-        project(&files)
+        let files: Vec<(&str, YamlValue)> =
+            files.iter().map(|(path, text)| (*path, yaml::from_str::<YamlValue>(text).unwrap())).collect();
+        project_models(&files)
     }
 
     const ORDERS: &str = r#"
@@ -587,26 +611,26 @@ metrics:
         let files: Vec<_> = projection.sources.iter().map(|source| (&*source.name, source.files.join(" "))).collect();
         let expected = [("customers", "m/customers.yml a.yml"), ("fct_orders", "m/orders.yml a.yml")];
         assert_eq!(files, expected.map(|(name, files)| (name, files.to_owned())));
-        let left_out: Vec<String> = projection.left_out.iter().map(|(path, why)| format!("{path}: {why}")).collect();
+        let left_out: Vec<String> = projection.skipped.iter().map(|(path, why)| format!("{path}: {why}")).collect();
         insta::assert_snapshot!(left_out.join("\n"));
     }
 
     #[test]
-    fn inputs_are_renamed_all_at_once_and_within_bounds() {
-        let input = |name: &str, alias: Option<&str>| Reference {
+    fn metric_inputs_are_substituted_in_one_bounded_pass() {
+        let input = |name: &str, alias: Option<&str>| MetricInput {
             name: name.into(),
             alias: alias.map(str::to_owned),
-            is_plain: true,
+            is_unmodified: true,
         };
-        let plain = |of: &Reference| of.name.clone();
+        let plain = |of: &MetricInput| of.name.clone();
         let swapped = [input("x", Some("y")), input("y", Some("x"))];
-        assert_eq!(renamed("x - y / xy", &swapped, plain).unwrap(), "y - x / xy");
+        assert_eq!(substitute_inputs("x - y / xy", &swapped, plain).unwrap(), "y - x / xy");
         let chained = [input("revenue", None), input("gross", None)];
-        let measure = |of: &Reference| if of.name == "revenue" { "gross".to_owned() } else { "net".to_owned() };
-        assert_eq!(renamed("revenue - gross", &chained, measure).unwrap(), "gross - net");
-        let long = |_: &Reference| "m".repeat(LONGEST_EXPR / 2);
-        assert_eq!(renamed(&"b ".repeat(4_000), &[input("m", Some("b"))], long), None);
-        assert_eq!(renamed(&"b".repeat(LONGEST_EXPR + 1), &[], plain), None);
+        let measure = |of: &MetricInput| if of.name == "revenue" { "gross".to_owned() } else { "net".to_owned() };
+        assert_eq!(substitute_inputs("revenue - gross", &chained, measure).unwrap(), "gross - net");
+        let long = |_: &MetricInput| "m".repeat(MAX_EXPR_BYTES / 2);
+        assert_eq!(substitute_inputs(&"b ".repeat(4_000), &[input("m", Some("b"))], long), None);
+        assert_eq!(substitute_inputs(&"b".repeat(MAX_EXPR_BYTES + 1), &[], plain), None);
     }
 
     #[test]
@@ -626,11 +650,11 @@ metrics:
         let size: usize =
             projection.sources.iter().map(|source| Json::from(source.doc.clone()).to_string().len()).sum();
         assert!((MOST_ADDED / 2..2 * MOST_ADDED).contains(&size), "{size}");
-        let left_out: Vec<&str> = projection.left_out.iter().map(|(_, why)| why.as_str()).collect();
+        let left_out: Vec<&str> = projection.skipped.iter().map(|(_, why)| why.as_str()).collect();
         assert_eq!(left_out[0], "semantic model o has entities of too long a name");
         assert_eq!(left_out[1], "metric m31 would make the sources too large");
-        let long = |_: &str| Some("c".repeat(LONGEST_EXPR / 2));
-        assert_eq!(sql_of("{{ Dimension('a') }} = {{ Dimension('a') }}", long), None);
+        let long = |_: &str| Some("c".repeat(MAX_EXPR_BYTES / 2));
+        assert_eq!(filter_sql("{{ Dimension('a') }} = {{ Dimension('a') }}", long), None);
     }
 
     #[test]
@@ -644,12 +668,15 @@ metrics:
             ("日本", ""),
         ];
         for (model, name) in cases {
-            assert_eq!(identifier(&table_of(model)), name, "{model}");
+            assert_eq!(identifier(&table_name(model)), name, "{model}");
         }
         let column = |name: &str| (name == "at").then(|| "ordered_at".to_owned());
-        assert_eq!(sql_of("{{ TimeDimension('order__at', 'day') }} > x ", column).as_deref(), Some("ordered_at > x"));
+        assert_eq!(
+            filter_sql("{{ TimeDimension('order__at', 'day') }} > x ", column).as_deref(),
+            Some("ordered_at > x")
+        );
         for filter in ["{{ Dimension('customer__kind') }} = 1", "{{Metric('x', group_by=['a'])}} > 1", "{% if x %}"] {
-            assert_eq!(sql_of(filter, column), None, "{filter}");
+            assert_eq!(filter_sql(filter, column), None, "{filter}");
         }
     }
 }

@@ -3,11 +3,11 @@
 use proptest::prelude::*;
 
 use super::{queries::with_shop, *};
-use crate::ingest::schema::check;
+use crate::ingest::schema::validate;
 
 /// Whatever schemars may write some day, a keyword that is not checked must not slip in unseen.
 #[test]
-fn every_keyword_in_use_is_one_that_is_checked() {
+fn schemas_use_only_checked_keywords() {
     const CHECKED: &[&str] = &[
         "type",
         "properties",
@@ -45,24 +45,24 @@ fn every_keyword_in_use_is_one_that_is_checked() {
 }
 
 #[test]
-fn every_problem_is_told_at_once_by_its_field() {
+fn all_argument_problems_are_listed_by_field() {
     let schema = (TOOLS.iter().find(|tool| tool.name == "wiki_write").unwrap().schema)();
     let arguments = json!({
         "key": 3, "sumary": "x", "tags": ["a", 1], "replacements": [{"oldText": "a"}], "content": "x".repeat(4001),
         "refs": null,
     });
-    insta::assert_snapshot!(check(&schema, &arguments).unwrap_err().join("\n"));
-    assert!(check(&schema, &json!("text")).is_err());
-    assert!(check(&schema, &json!({"key": "a", "summary": "b", "tags": null})).is_ok());
+    insta::assert_snapshot!(validate(&schema, &arguments).unwrap_err().join("\n"));
+    assert!(validate(&schema, &json!("text")).is_err());
+    assert!(validate(&schema, &json!({"key": "a", "summary": "b", "tags": null})).is_ok());
 }
 
 #[test]
 fn whole_numbers_are_whole() {
     let schema = (TOOLS.iter().find(|tool| tool.name == "read_raw_span").unwrap().schema)();
-    assert!(check(&schema, &json!({"path": "a", "startLine": 1, "endLine": 2})).is_ok());
-    assert!(check(&schema, &json!({"path": "a", "startLine": 0, "endLine": 2})).is_err());
-    assert!(check(&schema, &json!({"path": "a", "startLine": 1.5, "endLine": 2})).is_err());
-    assert!(check(&schema, &json!({"path": "a", "startLine": "1", "endLine": 2})).is_err());
+    assert!(validate(&schema, &json!({"path": "a", "startLine": 1, "endLine": 2})).is_ok());
+    assert!(validate(&schema, &json!({"path": "a", "startLine": 0, "endLine": 2})).is_err());
+    assert!(validate(&schema, &json!({"path": "a", "startLine": 1.5, "endLine": 2})).is_err());
+    assert!(validate(&schema, &json!({"path": "a", "startLine": "1", "endLine": 2})).is_err());
 }
 
 const ANY_FIELD: &str = "key|path|summary|startLine|limit|tags|connectionId|sourceName|source|name|columns|table|yaml_edits|\
@@ -91,7 +91,7 @@ proptest! {
     fn what_passes_is_understood(value in json()) {
         let (bench, _dir) = with_shop();
         for tool in &TOOLS {
-            if let Ok(value) = check(&(tool.schema)(), &value) {
+            if let Ok(value) = validate(&(tool.schema)(), &value) {
                 let reply = (tool.run)(&bench, value);
                 prop_assert!(!reply.markdown.contains("was not called"), "{}: {}", tool.name, reply.markdown);
             }
@@ -111,7 +111,7 @@ fn fuzzed_arguments_stay_in_the_workspace() {
         r#"{"query": "arr", "limit": 3, "name": "dbt_ingest", "target": "orders", "table": "orders"}"#,
     ];
     let corpus: Vec<Vec<u8>> = corpus.iter().map(|text| text.as_bytes().to_vec()).collect();
-    let desk = Desk::unlocked();
+    let desk = ToolFixture::unlocked();
     let next = std::cell::Cell::new(0);
     crate::fuzz::fuzz("tool arguments", &corpus, |bytes| {
         let Ok(arguments) = serde_json::from_slice::<Value>(bytes) else { return };

@@ -14,9 +14,9 @@ const OTHER: &str = include_str!("../../../../tests/fixtures/ktx/b2/wiki/global/
 const CUSTOMERS: &str = include_str!("../../../../tests/fixtures/ktx/b2/semantic-layer/wh/customers.yaml");
 
 /// A desk of a unit of `orbit` that may write sources of `wh`, over a project with `files`.
-fn desk(files: &[(&str, &str)]) -> Desk {
+fn desk(files: &[(&str, &str)]) -> ToolFixture {
     let (mut bench, dir) = bench();
-    bench.reach.connections = vec![connection("orbit", "dbt", true), connection("wh", "postgres", true)];
+    bench.scope.connections = vec![connection("orbit", "dbt", true), connection("wh", "postgres", true)];
     bench.unit.planned.connection = "orbit".into();
     bench.unit.planned.raw_files = vec!["schema.yml".into()];
     for (path, text) in files {
@@ -24,11 +24,11 @@ fn desk(files: &[(&str, &str)]) -> Desk {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }
-    Desk { tools: Tools::new(Arc::new(bench), None), dir }
+    ToolFixture { tools: AttemptTools::new(Arc::new(bench), None), dir }
 }
 
-fn written(desk: &Desk, path: &str) -> String {
-    String::from_utf8(desk.tools.bench.workspace.read(path).unwrap().unwrap()).unwrap()
+fn written(desk: &ToolFixture, path: &str) -> String {
+    String::from_utf8(desk.tools.context.workspace.read(path).unwrap().unwrap()).unwrap()
 }
 
 fn calls() -> Vec<(String, Value)> {
@@ -40,7 +40,7 @@ fn calls() -> Vec<(String, Value)> {
 }
 
 #[test]
-fn the_calls_of_ktx_leave_the_files_of_ktx() {
+fn ktx_calls_produce_ktx_files() {
     let desk = desk(&[]);
     for (tool, input) in calls() {
         desk.text(&tool, input);

@@ -7,8 +7,8 @@ fn page(key: &str) -> Value {
 }
 
 #[test]
-fn a_page_that_could_not_be_read_again_is_refused() {
-    let desk = Desk::unlocked();
+fn page_too_deep_to_parse_is_declined() {
+    let desk = ToolFixture::unlocked();
     let deep = |levels: usize| (0..levels).fold(json!("leaf"), |inner, _| json!({ "k": inner }));
     let with_usage = |usage: Value| json!({"key": "deep", "summary": "s", "content": "Text.", "usage": usage});
     let (reason, _) = desk.no("wiki_write", with_usage(deep(100)));
@@ -20,7 +20,7 @@ fn a_page_that_could_not_be_read_again_is_refused() {
 
 #[test]
 fn keys_that_share_a_file_on_some_systems_are_refused() {
-    let desk = Desk::unlocked();
+    let desk = ToolFixture::unlocked();
     for key in ["CON", "nul", "Com1", "ARR"] {
         let (reason, _) = desk.no("wiki_write", page(key));
         assert_eq!(reason, "key_not_available", "{key}");

@@ -3,7 +3,7 @@
 use super::*;
 
 /// A bench with a SQLite connection `shop` beside the others.
-pub(super) fn with_shop() -> (Bench, tempfile::TempDir) {
+pub(super) fn with_shop() -> (ToolContext, tempfile::TempDir) {
     let (mut bench, dir) = bench();
     let path = dir.path().canonicalize().unwrap().join("shop.db");
     let connection = rusqlite::Connection::open(&path).unwrap();
@@ -19,15 +19,15 @@ pub(super) fn with_shop() -> (Bench, tempfile::TempDir) {
                  INSERT INTO orders SELECT i, 1, i FROM n;",
         )
         .unwrap();
-    let shop = Reached { database: Some(path), ..self::connection("shop", "sqlite", true) };
-    bench.reach.connections.push(shop);
+    let shop = ScopedConnection { database: Some(path), ..self::connection("shop", "sqlite", true) };
+    bench.scope.connections.push(shop);
     (bench, dir)
 }
 
-fn desk() -> Desk {
+fn desk() -> ToolFixture {
     let (bench, dir) = with_shop();
-    let transcript = Transcript::open(dir.path(), "local-x", &"docs-a".into(), 1).unwrap();
-    Desk { tools: Tools::new(Arc::new(bench), Some(Arc::new(transcript))), dir }
+    let transcript = ToolTranscript::open(dir.path(), "local-x", &"docs-a".into(), 1).unwrap();
+    ToolFixture { tools: AttemptTools::new(Arc::new(bench), Some(Arc::new(transcript))), dir }
 }
 
 fn sql(statement: &str) -> Value {
@@ -35,17 +35,17 @@ fn sql(statement: &str) -> Value {
 }
 
 #[test]
-fn the_tools_are_there_where_there_is_a_database() {
-    let names = |desk: &Desk| desk.tools.specs().into_iter().map(|spec| spec.name).collect::<Vec<_>>();
-    let (without, with) = (names(&Desk::new()), names(&desk()));
+fn sql_tools_are_offered_only_with_a_database() {
+    let names = |desk: &ToolFixture| desk.tools.specs().into_iter().map(|spec| spec.name).collect::<Vec<_>>();
+    let (without, with) = (names(&ToolFixture::new()), names(&desk()));
     assert_eq!(with.len(), without.len() + 2);
     assert!(with.contains(&"sql_execution") && with.contains(&"entity_details"));
-    let reply = Desk::new().call("sql_execution", sql("SELECT 1"));
+    let reply = ToolFixture::new().call("sql_execution", sql("SELECT 1"));
     assert!(reply.is_error && reply.markdown.starts_with("there is no tool `sql_execution`"), "{}", reply.markdown);
 }
 
 #[test]
-fn statements_are_answered_with_a_table_or_the_words_of_the_database() {
+fn statement_returns_table_or_database_error() {
     let desk = desk();
     let texts = [
         desk.text("sql_execution", sql("SELECT * FROM customers")),
@@ -73,7 +73,7 @@ fn statements_are_answered_with_a_table_or_the_words_of_the_database() {
 }
 
 #[test]
-fn answers_stay_below_the_limit_and_pages_join_to_the_whole() {
+fn long_answers_are_paged_without_loss() {
     let desk = desk();
     let mut seen = Vec::new();
     loop {
@@ -81,7 +81,7 @@ fn answers_stay_below_the_limit_and_pages_join_to_the_whole() {
             format!("SELECT id, hex(zeroblob(40)) FROM orders ORDER BY id LIMIT 5000 OFFSET {}", seen.len());
         let arguments = json!({"connectionId": "shop", "sql": statement, "rowLimit": 1000});
         let reply = desk.call("sql_execution", arguments);
-        assert!(reply.markdown.chars().count() < LONGEST, "{}", reply.markdown.len());
+        assert!(reply.markdown.chars().count() < MAX_ANSWER_CHARS, "{}", reply.markdown.len());
         let structured = reply.structured.unwrap();
         let rows = structured["rows"].as_array().unwrap();
         seen.extend(rows.iter().map(|row| row[0].as_i64().unwrap()));
@@ -94,7 +94,7 @@ fn answers_stay_below_the_limit_and_pages_join_to_the_whole() {
 }
 
 #[test]
-fn tables_and_columns_are_looked_up_as_one_writes_them() {
+fn entity_lookup_accepts_sql_spellings() {
     let desk = desk();
     let details = |targets: Value| desk.text("entity_details", json!({"connectionId": "shop", "targets": targets}));
     let texts = [
@@ -117,7 +117,7 @@ fn tables_and_columns_are_looked_up_as_one_writes_them() {
 }
 
 #[test]
-fn hostile_names_of_tables_are_names() {
+fn hostile_table_names_are_quoted() {
     let desk = desk();
     for name in ["x\"; DROP TABLE orders; --", "' OR 1=1", "../..", "", "\u{0}", &"y".repeat(5_000)] {
         let text = desk.text("entity_details", json!({"connectionId": "shop", "targets": [{"display": name}]}));
@@ -126,7 +126,7 @@ fn hostile_names_of_tables_are_names() {
 }
 
 #[test]
-fn one_look_finds_tables_and_columns_too() {
+fn discover_finds_tables_and_columns() {
     let desk = desk();
     let text = desk.text("discover_data", json!({"query": "customer", "connectionId": "shop"}));
     assert!(
@@ -144,7 +144,7 @@ fn one_look_finds_tables_and_columns_too() {
 }
 
 #[test]
-fn sources_are_held_against_the_database_that_they_are_about() {
+fn sources_are_checked_against_their_database() {
     let desk = desk();
     desk.text("record_verification_ledger", json!({"summary": "x"}));
     let write = |more: Value| {

@@ -11,8 +11,8 @@ const CUSTOMERS: &str =
     "# by hand\nname: customers\ntable: shop.customers\ngrain: [id]\ncolumns:\n  - name: id # key\n    type: number\n";
 
 /// An unlocked desk over a project with a scan and a source.
-fn layered() -> Desk {
-    let desk = Desk::unlocked();
+fn layered() -> ToolFixture {
+    let desk = ToolFixture::unlocked();
     let folder = desk.root().join("semantic-layer/warehouse");
     fs::create_dir_all(folder.join("_schema")).unwrap();
     fs::write(folder.join("_schema/public.yaml"), SCAN).unwrap();
@@ -82,12 +82,12 @@ fn sources_are_written_edited_removed_and_put_back() {
         desk.text("sl_rollback", json!({"sourceName": "orders"})),
     ];
     insta::assert_snapshot!(texts.join("\n----\n"));
-    assert!(desk.tools.bench.workspace.changes().is_empty());
+    assert!(desk.tools.context.workspace.changes().is_empty());
     assert_eq!(fs::read_to_string(desk.root().join("semantic-layer/warehouse/customers.yaml")).unwrap(), CUSTOMERS);
 }
 
 #[test]
-fn a_rollback_is_about_the_connection_of_the_unit_first() {
+fn rollback_prefers_the_unit_connection() {
     let desk = layered();
     let name = "twin";
     let write = |connection: &str| {
@@ -98,16 +98,16 @@ fn a_rollback_is_about_the_connection_of_the_unit_first() {
     write("warehouse");
     write("notes");
     desk.text("sl_rollback", json!({"sourceName": name}));
-    let left: Vec<_> = desk.tools.bench.workspace.changes().into_keys().collect();
+    let left: Vec<_> = desk.tools.context.workspace.changes().into_keys().collect();
     assert_eq!(left, ["semantic-layer/warehouse/twin.yaml"]);
     desk.text("sl_rollback", json!({"sourceName": name}));
-    assert!(desk.tools.bench.workspace.changes().is_empty());
+    assert!(desk.tools.context.workspace.changes().is_empty());
 }
 
 #[test]
-fn changes_that_do_not_hold_are_declined_with_a_reason() {
+fn invalid_changes_are_declined_with_a_reason() {
     let desk = layered();
-    let before = desk.tools.bench.workspace.changes();
+    let before = desk.tools.context.workspace.changes();
     let write = |arguments: Value| desk.no("sl_write_source", arguments);
     let edit = |old: &str, new: &str| {
         desk.no("sl_edit_source", on("customers", json!({"yaml_edits": [{"oldText": old, "newText": new}]})))
@@ -141,22 +141,22 @@ fn changes_that_do_not_hold_are_declined_with_a_reason() {
     assert_eq!(edit(CUSTOMERS, ""), declined("invalid_yaml"));
     assert_eq!(desk.no("sl_edit_source", on("customers", json!({}))), declined("edits_required"));
     assert_eq!(desk.no("sl_edit_source", on("ghost", json!({"delete": true}))), declined("source_not_found"));
-    assert_eq!(desk.tools.bench.workspace.changes(), before);
+    assert_eq!(desk.tools.context.workspace.changes(), before);
 }
 
 #[test]
 fn sources_are_locked_until_the_ledger_has_an_entry() {
-    let desk = Desk::new();
+    let desk = ToolFixture::new();
     assert_eq!(desk.no("sl_write_source", table("x", json!({}))), ("verification_ledger_required".into(), true));
     assert_eq!(desk.no("sl_edit_source", on("x", json!({}))), ("verification_ledger_required".into(), false));
 }
 
 #[test]
-fn refused_connections_name_those_that_can_be_written() {
+fn declined_connection_lists_writable_ones() {
     let refused = |connection: &str| {
         let mut elsewhere = table("x", json!({}));
         elsewhere["connectionId"] = connection.into();
-        Desk::unlocked().call("sl_write_source", elsewhere).markdown
+        ToolFixture::unlocked().call("sl_write_source", elsewhere).markdown
     };
     // One that can only be read, one that does not exist.
     for (connection, hint) in [("bi", ""), ("warehuose", " (did you mean `warehouse`?)")] {
@@ -170,8 +170,8 @@ fn refused_connections_name_those_that_can_be_written() {
 }
 
 #[test]
-fn looks_name_the_connections_that_take_sources() {
-    let desk = Desk::new();
+fn discovery_lists_target_connections() {
+    let desk = ToolFixture::new();
     let targets = "Sources may be written for these connections: warehouse (postgres), notes (docs).";
     let calls = [
         ("sl_discover", json!({})),
@@ -187,7 +187,7 @@ fn looks_name_the_connections_that_take_sources() {
     }
     let (mut bench, _dir) = bench();
     bench.unit.planned.sl_disallowed = Some("lookml_connection_mismatch".into());
-    let tools = Tools::new(Arc::new(bench), None);
+    let tools = AttemptTools::new(Arc::new(bench), None);
     let call = ToolCall { name: "sl_discover".into(), arguments: json!({}), tool_use_id: None };
     assert!(!tools.call(&call).markdown.contains("may be written"), "it writes none");
 }
@@ -199,7 +199,7 @@ fn unmapped(reason: &str, more: Value) -> Value {
 }
 
 #[test]
-fn a_table_that_is_a_source_is_not_missing() {
+fn table_with_a_source_is_not_unmapped() {
     let desk = layered();
     let emit =
         |reason: &str, table: &str| desk.call("emit_unmapped_fallback", unmapped(reason, json!({"tableRef": table})));
@@ -210,7 +210,7 @@ fn a_table_that_is_a_source_is_not_missing() {
             assert_eq!(reply.structured.unwrap()["reason"], "source_exists", "{table}");
         }
     }
-    assert!(desk.tools.bench.kept().fallbacks.is_empty());
+    assert!(desk.tools.context.records().unmapped.is_empty());
     // A qualified name is that table alone, and other reasons do not claim that there is none.
     for (reason, table) in
         [("no_physical_table", "finance.orders"), ("missing_target_table", "rders"), ("parse_error", "orders")]
@@ -218,7 +218,7 @@ fn a_table_that_is_a_source_is_not_missing() {
         let reply = emit(reason, table);
         assert_eq!(reply.structured.unwrap()["success"], true, "{table}: {}", reply.markdown);
     }
-    assert_eq!(desk.tools.bench.kept().fallbacks.len(), 3);
+    assert_eq!(desk.tools.context.records().unmapped.len(), 3);
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn an_unmapped_file_is_on_record_once_with_its_table() {
     emit(json!({"tableRef": "marts.x", "clarification": "Ask Maya."}));
     emit(json!({"tableRef": "marts.y"}));
     emit(json!({}));
-    let kept = desk.tools.bench.kept().fallbacks.clone();
+    let kept = desk.tools.context.records().unmapped.clone();
     let [record] = &kept[..] else { panic!("{kept:?}") };
     let others = "`marts.y` is described, but no connection has a source for it. The referenced object is described";
     assert!(record.detail.as_deref().unwrap().starts_with(&format!("{detail} {others}")), "{record:?}");
@@ -239,20 +239,20 @@ fn an_unmapped_file_is_on_record_once_with_its_table() {
         emit(json!({"clarification": "x".repeat(90)}));
         emit(json!({"clarification": "y".repeat(10_000)}));
     }
-    assert!(desk.tools.bench.kept().fallbacks[0].detail.as_ref().unwrap().len() < 4_000);
+    assert!(desk.tools.context.records().unmapped[0].detail.as_ref().unwrap().len() < 4_000);
     desk.text("emit_unmapped_fallback", unmapped("parse_error", json!({})));
-    assert_eq!(desk.tools.bench.kept().fallbacks.len(), 2, "another reason is another record");
+    assert_eq!(desk.tools.context.records().unmapped.len(), 2, "another reason is another record");
 }
 
 #[test]
-fn hostile_names_stay_below_the_connection() {
+fn hostile_source_names_stay_in_connection_dir() {
     let desk = layered();
     for name in ["../../ktx", "/etc/passwd", "..", "a/b", "con", "_schema/public", "Orders", "é", "x.yaml"] {
         let reply = desk.call("sl_write_source", table(name, json!({})));
         assert!(!reply.is_error, "{name}: {}", reply.markdown);
         assert!(desk.text("sl_read_source", on(name, json!({}))).contains("grain"), "{name}");
     }
-    let paths: Vec<_> = desk.tools.bench.workspace.changes().into_keys().collect();
+    let paths: Vec<_> = desk.tools.context.workspace.changes().into_keys().collect();
     assert_eq!(paths.len(), 9, "{paths:?}");
     for path in paths {
         let file = path.strip_prefix("semantic-layer/warehouse/").unwrap();
@@ -278,9 +278,9 @@ fn links_are_neither_read_nor_written_through() {
 }
 
 #[test]
-fn a_source_that_somebody_changed_is_not_overwritten() {
+fn source_changed_since_read_is_not_overwritten() {
     let desk = layered();
-    let (name, declined) = ("customers", (super::super::CHANGED.to_owned(), false));
+    let (name, declined) = ("customers", (super::super::PAGE_CHANGED.to_owned(), false));
     // Nobody has shown it to this attempt yet.
     assert_eq!(desk.no("sl_write_source", table(name, json!({}))), declined);
     desk.text("sl_read_source", on(name, json!({})));
@@ -291,7 +291,7 @@ fn a_source_that_somebody_changed_is_not_overwritten() {
 }
 
 #[test]
-fn edits_at_the_same_time_lose_nothing() {
+fn concurrent_edits_are_all_applied() {
     let desk = layered();
     std::thread::scope(|scope| {
         for n in 0..8 {
@@ -307,7 +307,7 @@ fn edits_at_the_same_time_lose_nothing() {
 }
 
 #[test]
-fn long_sources_come_in_pages_that_join_to_the_whole() {
+fn long_sources_are_paged_without_loss() {
     let desk = layered();
     let columns: String = (0..3_000).map(|n| format!("  - {{name: c{n}, type: number}}\n")).collect();
     let whole = format!("name: wide\ntable: t\ngrain: [c1]\ncolumns:\n{columns}");
@@ -315,7 +315,7 @@ fn long_sources_come_in_pages_that_join_to_the_whole() {
     let (mut joined, mut next) = (String::new(), Some(on("wide", json!({}))));
     while let Some(arguments) = next {
         let text = desk.text("sl_read_source", arguments);
-        assert!(text.chars().count() <= LONGEST);
+        assert!(text.chars().count() <= MAX_ANSWER_CHARS);
         let (page, rest) = text.split_once("```yaml\n").unwrap().1.split_once("```").unwrap();
         joined.push_str(page);
         next = rest
@@ -324,11 +324,11 @@ fn long_sources_come_in_pages_that_join_to_the_whole() {
     }
     assert_eq!(joined, whole);
     let seen = desk.text("sl_discover", json!({"sourceName": "wide"}));
-    assert!(seen.chars().count() < LONGEST && seen.contains('…'));
+    assert!(seen.chars().count() < MAX_ANSWER_CHARS && seen.contains('…'));
 }
 
 #[test]
-fn thousands_of_sources_are_listed_in_part_and_that_is_said() {
+fn long_source_list_is_truncated_with_notice() {
     let desk = layered();
     for n in 0..300 {
         let text = CUSTOMERS.replace("customers", &format!("s{n:03}"));
@@ -340,7 +340,7 @@ fn thousands_of_sources_are_listed_in_part_and_that_is_said() {
 }
 
 #[test]
-fn one_look_finds_pages_sources_and_raw_lines() {
+fn discover_finds_pages_sources_and_raw_lines() {
     let desk = layered();
     fs::write(desk.root().join("source/a.md"), "one\nOrders | count when paid\n").unwrap();
     let texts = [
@@ -368,7 +368,7 @@ fn raw_files_that_are_binary_or_huge_are_passed_over() {
 }
 
 #[test]
-fn what_was_touched_is_checked_in_the_end() {
+fn changed_sources_are_checked_at_the_end() {
     let desk = layered();
     desk.text(
         "sl_write_source",
@@ -378,16 +378,19 @@ fn what_was_touched_is_checked_in_the_end() {
         {"to": "customers", "on": "id = customers.id", "relationship": "many_to_one"}]}),
         ),
     );
-    let bench = &desk.tools.bench;
+    let bench = &desk.tools.context;
     desk.text("sl_read_source", on("customers", json!({})));
-    assert_eq!(crate::ingest::check::check(&bench.workspace, &bench.reach.target_ids()).invalid, [] as [&str; 0]);
+    assert_eq!(
+        crate::ingest::check::check_changes(&bench.workspace, &bench.scope.target_ids()).invalid,
+        [] as [&str; 0]
+    );
     desk.text("sl_edit_source", on("customers", json!({"delete": true})));
-    let invalid = crate::ingest::check::check(&bench.workspace, &bench.reach.target_ids()).invalid;
+    let invalid = crate::ingest::check::check_changes(&bench.workspace, &bench.scope.target_ids()).invalid;
     assert_eq!(invalid, ["warehouse:visits: join target `customers` is no source of this connection"]);
 }
 
 #[test]
-fn references_that_lead_nowhere_are_told_at_once() {
+fn broken_references_are_reported_by_the_write() {
     let desk = layered();
     let page = |key: &str, content: &str, sl_refs: Value| json!({"key": key, "summary": "s", "content": content, "refs": ["No Key"], "sl_refs": sl_refs});
     let links = page("p1", "See [[p2]], `source:visits` and `customers.id`.", json!(["customers"]));
@@ -424,13 +427,13 @@ proptest! {
             "columns": [{"name": column, "type": "string"}]});
         let arguments = json!({"connectionId": connection, "sourceName": name, "source": source});
         let reply = desk.call("sl_write_source", arguments);
-        let changes = desk.tools.bench.workspace.changes();
+        let changes = desk.tools.context.workspace.changes();
         prop_assert_eq!(reply.markdown.contains("saved successfully"), changes.len() == 1, "{}", reply.markdown);
         for path in changes.keys() {
-            prop_assert!(crate::ingest::layer::place_of(path).is_some_and(|(id, _)| id == connection), "{}", path);
-            let file = desk.tools.bench.layer().find(&connection, &name).unwrap().unwrap();
+            prop_assert!(crate::ingest::semantic_layer::split_source_path(path).is_some_and(|(id, _)| id == connection), "{}", path);
+            let file = desk.tools.context.semantic_layer().find_source_file(&connection, &name).unwrap().unwrap();
             let Value::Object(source) = source.clone() else { unreachable!() };
-            prop_assert_eq!(file.doc.unwrap(), crate::ingest::layer::completed(source));
+            prop_assert_eq!(file.doc.unwrap(), crate::ingest::semantic_layer::fill_defaults(source));
         }
     }
 }

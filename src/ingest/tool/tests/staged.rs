@@ -3,19 +3,19 @@
 use super::*;
 use crate::ingest::reconcile;
 
-fn staged() -> Desk {
+fn staged() -> ToolFixture {
     let (mut bench, dir) = bench();
     bench.unit = reconcile::tests::stage(&dir.path().join("source")).into_unit();
-    bench.reach.connections.retain(|connection| connection.is_target);
-    Desk { tools: Tools::new(Arc::new(bench), None), dir }
+    bench.scope.connections.retain(|connection| connection.is_target);
+    ToolFixture { tools: AttemptTools::new(Arc::new(bench), None), dir }
 }
 
-fn ask(desk: &Desk, name: &str, arguments: Value) -> ToolReply {
+fn ask(desk: &ToolFixture, name: &str, arguments: Value) -> ToolReply {
     desk.tools.call(&ToolCall { name: name.into(), arguments, tool_use_id: None })
 }
 
 #[test]
-fn it_has_tools_of_its_own_and_reads_parts_only() {
+fn reconcile_unit_has_its_own_tools() {
     let names: Vec<&str> = staged().tools.specs().iter().map(|spec| spec.name).collect();
     for name in [
         "stage_list",
@@ -37,13 +37,13 @@ fn it_has_tools_of_its_own_and_reads_parts_only() {
     }
     assert!(!names.contains(&"read_raw_file"), "{names:?}");
     let (bench, _dir) = bench();
-    let of_a_unit = Tools::new(Arc::new(bench), None);
+    let of_a_unit = AttemptTools::new(Arc::new(bench), None);
     let other: Vec<&str> = of_a_unit.specs().iter().map(|spec| spec.name).collect();
     assert!(!other.iter().any(|name| name.starts_with("stage_") || name.starts_with("emit_conflict")), "{other:?}");
 }
 
 #[test]
-fn what_units_wrote_can_be_listed_and_held_against_each_other() {
+fn unit_changes_can_be_listed_and_compared() {
     let desk = staged();
     let list = ask(&desk, "stage_list", json!({})).markdown;
     assert!(
@@ -60,7 +60,7 @@ fn what_units_wrote_can_be_listed_and_held_against_each_other() {
 }
 
 #[test]
-fn gone_files_are_listed_with_what_rests_on_them() {
+fn evictions_are_listed_with_their_artifacts() {
     let list = ask(&staged(), "eviction_list", json!({}));
     assert!(list.markdown.starts_with("- notes/gone.md\n  - wiki gone (created in run a1b2c3)\n  - sl shop/orders ("));
     let gone = &list.structured.unwrap()["evictions"][0];
@@ -82,7 +82,7 @@ fn raw_files_of_every_unit_can_be_read_in_parts() {
 }
 
 #[test]
-fn decisions_are_about_what_is_there() {
+fn decisions_on_unknown_subjects_are_declined() {
     let desk = staged();
     let conflict = |unit: &str| json!({"unitKey": unit, "kind": "near_duplicate", "artifactKey": "arr", "detail": "merged", "flaggedForHuman": false});
     assert_eq!(ask(&desk, "emit_conflict_resolution", conflict("docs-b")).structured.unwrap()["success"], true);
@@ -94,14 +94,14 @@ fn decisions_are_about_what_is_there() {
     assert_eq!(ask(&desk, "emit_artifact_resolution", merged("notes/c.md")).structured.unwrap()["success"], true);
     assert_eq!(ask(&desk, "emit_artifact_resolution", merged("c.md")).structured.unwrap()["success"], false);
     assert!(ask(&desk, "emit_conflict_resolution", json!({"kind": "war"})).is_error);
-    assert_eq!(desk.tools.bench.kept().decisions.len(), 3);
+    assert_eq!(desk.tools.context.records().decisions.len(), 3);
 }
 
 #[test]
 fn stage_list_without_units_answers_with_a_sentence() {
     let (mut bench, dir) = bench();
-    bench.unit = reconcile::Stage::default().into_unit();
-    let desk = Desk { tools: Tools::new(Arc::new(bench), None), dir };
+    bench.unit = reconcile::StageIndex::default().into_unit();
+    let desk = ToolFixture { tools: AttemptTools::new(Arc::new(bench), None), dir };
     let reply = ask(&desk, "stage_list", json!({}));
     assert!(reply.markdown.starts_with("No unit is part of this ingest"), "{reply:?}");
 }
@@ -134,17 +134,17 @@ fn eviction_decision_needs_an_artifact_that_exists_or_rests() {
 }
 
 #[test]
-fn conflicts_are_not_for_a_person_unless_flagged() {
+fn conflicts_are_unflagged_by_default() {
     let desk = staged();
     let conflict = json!({"kind": "near_duplicate", "artifactKey": "arr", "detail": "merged"});
     let reply = ask(&desk, "emit_conflict_resolution", conflict);
     assert!(!reply.is_error, "{}", reply.markdown);
-    let decision = serde_json::to_value(&desk.tools.bench.kept().decisions[0]).unwrap();
+    let decision = serde_json::to_value(&desk.tools.context.records().decisions[0]).unwrap();
     assert_eq!(decision["flaggedForHuman"], false);
 }
 
 #[test]
-fn a_change_may_name_raw_files_of_every_unit_and_those_that_are_gone() {
+fn change_may_name_raw_files_of_all_units_and_evictions() {
     let desk = staged();
     ask(&desk, "record_verification_ledger", json!({"summary": "Seen."}));
     let write = |path: &str| json!({"key": "trees", "summary": "Trees.", "content": "They grow.", "rawPaths": ["notes/b.md", path]});

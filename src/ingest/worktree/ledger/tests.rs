@@ -11,7 +11,7 @@ use super::{super::Worktrees, *};
 use crate::ingest::git::tests::{project, write};
 
 /// A repository, and a directory beside it that nobody may touch.
-struct Scene {
+struct LedgerFixture {
     _dir: tempfile::TempDir,
     root: PathBuf,
     victim: PathBuf,
@@ -20,11 +20,11 @@ struct Scene {
     head: CommitId,
 }
 
-impl Scene {
+impl LedgerFixture {
     fn new() -> Self {
         let (dir, root) = project(&[("wiki/global/a.md", "a\n")]);
         let repository = Repository::find(&root).unwrap().unwrap();
-        repository.hide_ours().unwrap();
+        repository.ignore_state_dirs().unwrap();
         let head = repository.head().unwrap();
         let trees = Worktrees::new(repository.clone(), "local-1", &head);
         let victim = root.join("../victim");
@@ -48,8 +48,8 @@ impl Scene {
         String::from_utf8(self.repository.git.run(args).unwrap()).unwrap()
     }
 
-    fn sweep(&self) -> Swept {
-        let swept = sweep(&self.repository).unwrap();
+    fn sweep(&self) -> SweepReport {
+        let swept = remove_leftovers(&self.repository).unwrap();
         for (path, text) in [("session-local-x/thesis.txt", "t"), ("local-x", "t"), (".bashrc", "t")] {
             assert_eq!(fs::read_to_string(self.victim.join(path)).unwrap(), text);
         }
@@ -67,33 +67,33 @@ impl Scene {
 }
 
 #[test]
-fn what_a_run_recorded_is_removed() {
-    let scene = Scene::new();
+fn recorded_worktree_is_removed() {
+    let scene = LedgerFixture::new();
     let (whole, half) = (scene.killed("a"), scene.killed("b"));
-    fs::remove_file(scene.root.join(directory(&half)).join(".git")).unwrap();
+    fs::remove_file(scene.root.join(worktree_dir(&half)).join(".git")).unwrap();
     // Killed between the entry and the worktree, and between the directory and what git knows of it.
     let project = ScopedDir::open(&scene.root).unwrap();
-    record(&project, "local-1-c", &scene.head).unwrap();
-    record(&project, "local-1-d", &scene.head).unwrap();
-    fs::create_dir(scene.root.join(directory("local-1-d"))).unwrap();
+    record_worktree(&project, "local-1-c", &scene.head).unwrap();
+    record_worktree(&project, "local-1-d", &scene.head).unwrap();
+    fs::create_dir(scene.root.join(worktree_dir("local-1-d"))).unwrap();
     scene.put(&entry_path(".draft-1-1"), "");
     let swept = scene.sweep();
-    assert!(swept.removed == 4 && swept.left_alone.is_empty(), "{swept:?}");
+    assert!(swept.removed_worktrees == 4 && swept.skipped.is_empty(), "{swept:?}");
     assert_eq!(scene.branches(), "main\n");
-    assert!(!scene.root.join(directory(&whole)).exists() && !scene.root.join(directory(&half)).exists());
-    assert_eq!(fs::read_dir(scene.root.join(LEDGER)).unwrap().count(), 0);
-    assert_eq!(scene.sweep().removed, 0);
+    assert!(!scene.root.join(worktree_dir(&whole)).exists() && !scene.root.join(worktree_dir(&half)).exists());
+    assert_eq!(fs::read_dir(scene.root.join(LEDGER_DIR)).unwrap().count(), 0);
+    assert_eq!(scene.sweep().removed_worktrees, 0);
 }
 
 #[test]
-fn entries_that_no_run_of_this_repository_wrote_remove_nothing() {
-    let (scene, other) = (Scene::new(), Scene::new());
+fn foreign_ledger_entries_remove_nothing() {
+    let (scene, other) = (LedgerFixture::new(), LedgerFixture::new());
     scene.git(&["branch", "--quiet", "session/local-x"]);
     write(&scene.root, ".ktx/worktrees/session-local-x/mine.md", "mine");
     let copy = ScopedDir::open(&other.root).unwrap();
     let own = ScopedDir::open(&scene.root).unwrap();
     let entry = |project: &ScopedDir, branch: &str| {
-        machine_record::encode(project, Entry { branch: branch.into(), base: scene.head.clone() }).unwrap()
+        local_record::encode(project, WorktreeEntry { branch: branch.into(), base: scene.head.clone() }).unwrap()
     };
     scene.put(&entry_path("local-x"), "");
     scene.put(&entry_path("local-y"), entry(&copy, "session/local-y"));
@@ -102,9 +102,9 @@ fn entries_that_no_run_of_this_repository_wrote_remove_nothing() {
     scene.put(&entry_path("local-..x"), entry(&own, "session/local-..x"));
     fs::create_dir(scene.root.join(entry_path(".draft-dir"))).unwrap();
     let swept = scene.sweep();
-    assert_eq!((swept.removed, swept.left_alone.len()), (0, 6), "{swept:?}");
-    assert!(swept.left_alone.iter().all(|left| matches!(left, LeftAlone::Entry { .. })), "{swept:?}");
-    let messages: Vec<String> = swept.left_alone.iter().map(LeftAlone::to_string).collect();
+    assert_eq!((swept.removed_worktrees, swept.skipped.len()), (0, 6), "{swept:?}");
+    assert!(swept.skipped.iter().all(|left| matches!(left, SkippedLeftover::Entry { .. })), "{swept:?}");
+    let messages: Vec<String> = swept.skipped.iter().map(SkippedLeftover::to_string).collect();
     let commands = "run `git worktree remove --force .ktx/worktrees/session-local-y` and `git branch -D \
                     session/local-y`, then delete it";
     assert!(messages.iter().any(|message| message.ends_with(commands)), "{messages:?}");
@@ -115,52 +115,52 @@ fn entries_that_no_run_of_this_repository_wrote_remove_nothing() {
 
 #[test]
 fn a_ledger_in_the_project_removes_nothing() {
-    let scene = Scene::new();
+    let scene = LedgerFixture::new();
     scene.git(&["branch", "--quiet", "session/local-x"]);
     write(&scene.root, ".ktx/worktrees/session-local-x/mine.md", "mine");
     let own = ScopedDir::open(&scene.root).unwrap();
-    let entry = Entry { branch: "session/local-x".into(), base: scene.head.clone() };
-    scene.put(".ktx/ingestdeck/worktrees/local-x", machine_record::encode(&own, entry).unwrap());
-    assert!(scene.sweep().removed == 0 && scene.sweep().left_alone.is_empty());
+    let entry = WorktreeEntry { branch: "session/local-x".into(), base: scene.head.clone() };
+    scene.put(".ktx/ingestdeck/worktrees/local-x", local_record::encode(&own, entry).unwrap());
+    assert!(scene.sweep().removed_worktrees == 0 && scene.sweep().skipped.is_empty());
     assert!(scene.root.join(".ktx/worktrees/session-local-x/mine.md").exists());
     assert_eq!(scene.branches(), "main\nsession/local-x\n");
 }
 
 #[test]
-fn links_on_the_way_lead_nowhere() {
-    let scene = Scene::new();
+fn links_in_worktree_paths_are_not_followed() {
+    let scene = LedgerFixture::new();
     let project = ScopedDir::open(&scene.root).unwrap();
-    record(&project, "local-x", &scene.head).unwrap();
-    fs::remove_dir_all(scene.root.join(WORKTREES)).unwrap();
-    symlink(&scene.victim, scene.root.join(WORKTREES)).unwrap();
-    assert!(matches!(scene.sweep().left_alone[..], [LeftAlone::Failed { .. }]));
-    fs::remove_file(scene.root.join(WORKTREES)).unwrap();
-    fs::create_dir(scene.root.join(WORKTREES)).unwrap();
-    symlink(scene.victim.join("session-local-x"), scene.root.join(directory("local-x"))).unwrap();
-    assert!(matches!(scene.sweep().left_alone[..], [LeftAlone::Directory { .. }]));
-    fs::remove_dir_all(scene.root.join(LEDGER)).unwrap();
-    symlink(&scene.victim, scene.root.join(LEDGER)).unwrap();
-    assert!(matches!(sweep(&scene.repository), Err(WorktreeError::Ledger { .. })));
+    record_worktree(&project, "local-x", &scene.head).unwrap();
+    fs::remove_dir_all(scene.root.join(WORKTREES_DIR)).unwrap();
+    symlink(&scene.victim, scene.root.join(WORKTREES_DIR)).unwrap();
+    assert!(matches!(scene.sweep().skipped[..], [SkippedLeftover::Failed { .. }]));
+    fs::remove_file(scene.root.join(WORKTREES_DIR)).unwrap();
+    fs::create_dir(scene.root.join(WORKTREES_DIR)).unwrap();
+    symlink(scene.victim.join("session-local-x"), scene.root.join(worktree_dir("local-x"))).unwrap();
+    assert!(matches!(scene.sweep().skipped[..], [SkippedLeftover::Directory { .. }]));
+    fs::remove_dir_all(scene.root.join(LEDGER_DIR)).unwrap();
+    symlink(&scene.victim, scene.root.join(LEDGER_DIR)).unwrap();
+    assert!(matches!(remove_leftovers(&scene.repository), Err(WorktreeError::Ledger { .. })));
     assert!(scene.victim.join("local-x").exists());
 }
 
 #[test]
-fn directories_that_git_does_not_know_stay() {
-    let scene = Scene::new();
-    record(&ScopedDir::open(&scene.root).unwrap(), "local-x", &scene.head).unwrap();
+fn unregistered_directories_are_kept() {
+    let scene = LedgerFixture::new();
+    record_worktree(&ScopedDir::open(&scene.root).unwrap(), "local-x", &scene.head).unwrap();
     write(&scene.root, ".ktx/worktrees/session-local-x/mine.md", "mine");
     let swept = scene.sweep();
-    assert!(matches!(swept.left_alone[..], [LeftAlone::Directory { .. }]), "{swept:?}");
+    assert!(matches!(swept.skipped[..], [SkippedLeftover::Directory { .. }]), "{swept:?}");
     assert!(scene.root.join(".ktx/worktrees/session-local-x/mine.md").exists());
     // Said once: from then on it is the user's.
-    assert!(scene.sweep().left_alone.is_empty());
+    assert!(scene.sweep().skipped.is_empty());
 }
 
 #[test]
-fn branches_with_commits_of_others_stay() {
-    let scene = Scene::new();
+fn branches_with_foreign_commits_are_kept() {
+    let scene = LedgerFixture::new();
     let name = scene.killed("a");
-    let dir = scene.root.join(directory(&name));
+    let dir = scene.root.join(worktree_dir(&name));
     let commit = |dir: &Path| {
         let args =
             ["-c", "user.name=me", "-c", "user.email=me@example.com", "commit", "--quiet", "--allow-empty", "-m"];
@@ -168,19 +168,19 @@ fn branches_with_commits_of_others_stay() {
         assert!(done.success());
     };
     commit(&dir);
-    assert!(matches!(scene.sweep().left_alone[..], [LeftAlone::Branch { .. }]));
+    assert!(matches!(scene.sweep().skipped[..], [SkippedLeftover::Branch { .. }]));
     assert_eq!(scene.branches(), format!("main\nsession/{name}\n"));
     assert!(!dir.exists());
     // One of the user that has the name of one of ours by chance.
     commit(&scene.root);
     scene.git(&["branch", "--quiet", "session/local-x"]);
-    record(&ScopedDir::open(&scene.root).unwrap(), "local-x", &scene.head).unwrap();
-    assert!(matches!(scene.sweep().left_alone[..], [LeftAlone::Branch { .. }]));
+    record_worktree(&ScopedDir::open(&scene.root).unwrap(), "local-x", &scene.head).unwrap();
+    assert!(matches!(scene.sweep().skipped[..], [SkippedLeftover::Branch { .. }]));
 }
 
 #[test]
-fn a_worktree_never_takes_over_a_branch() {
-    let scene = Scene::new();
+fn worktree_does_not_reuse_an_existing_branch() {
+    let scene = LedgerFixture::new();
     scene.git(&["branch", "--quiet", "session/local-1-a"]);
     scene.git(&["pack-refs", "--all"]);
     let tree = scene.trees.open(Some("a"), &scene.head).unwrap();
@@ -190,30 +190,33 @@ fn a_worktree_never_takes_over_a_branch() {
 }
 
 #[test]
-fn worktrees_of_the_user_stay_even_where_they_are_missing() {
-    let scene = Scene::new();
+fn missing_user_worktrees_stay_registered() {
+    let scene = LedgerFixture::new();
     scene.killed("a");
     scene.git(&["worktree", "add", "--quiet", "-b", "own", "--", "../own"]);
     fs::rename(scene.root.join("../own"), scene.root.join("../unplugged")).unwrap();
-    assert_eq!(scene.sweep().removed, 1);
+    assert_eq!(scene.sweep().removed_worktrees, 1);
     fs::rename(scene.root.join("../unplugged"), scene.root.join("../own")).unwrap();
     assert!(scene.git(&["worktree", "list"]).contains("/own "));
 }
 
 #[test]
-fn worktrees_of_a_moved_repository_are_named() {
-    let scene = Scene::new();
+fn worktrees_of_a_moved_repository_are_reported() {
+    let scene = LedgerFixture::new();
     let name = scene.killed("a");
     let moved = scene.root.with_extension("moved");
     fs::rename(&scene.root, &moved).unwrap();
     let repository = Repository::find(&moved).unwrap().unwrap();
-    let swept = sweep(&repository).unwrap();
-    assert_eq!((swept.removed, swept.left_alone.len()), (0, 1), "{swept:?}");
-    let message = swept.left_alone[0].to_string();
-    for part in [&format!("`{}`", directory(&name)), "git worktree prune", &format!("git branch -D {}", branch(&name))]
-    {
+    let swept = remove_leftovers(&repository).unwrap();
+    assert_eq!((swept.removed_worktrees, swept.skipped.len()), (0, 1), "{swept:?}");
+    let message = swept.skipped[0].to_string();
+    for part in [
+        &format!("`{}`", worktree_dir(&name)),
+        "git worktree prune",
+        &format!("git branch -D {}", worktree_branch(&name)),
+    ] {
         assert!(message.contains(part), "{part}: {message}");
     }
-    assert!(moved.join(directory(&name)).join("wiki/global/b.md").is_file());
-    assert!(moved.join(".git/refs/heads").join(branch(&name)).is_file());
+    assert!(moved.join(worktree_dir(&name)).join("wiki/global/b.md").is_file());
+    assert!(moved.join(".git/refs/heads").join(worktree_branch(&name)).is_file());
 }

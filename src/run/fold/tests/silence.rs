@@ -15,106 +15,108 @@ const ANSWERS: &str = r#"{"type":"control_response","response":{"subtype":"succe
 const CANCELS: &str = r#"{"type":"control_cancel_request","request_id":"r1"}"#;
 
 /// A fold over entries of units that come when the test says.
-struct Clock {
+struct FoldHarness {
     fold: Fold,
-    story: Story,
-    told: Vec<(u64, UnitStatus, Option<String>)>,
+    story: RunView,
+    statuses: Vec<(u64, UnitStatus, Option<String>)>,
 }
 
-impl Clock {
+impl FoldHarness {
     /// `u` runs from the beginning.
     fn new() -> Self {
-        let mut clock = Self { fold: Fold::new("?".into()), story: Story::default(), told: Vec::new() };
+        let mut clock = Self { fold: Fold::new("?".into()), story: RunView::default(), statuses: Vec::new() };
         clock.note(0, "u", &Note::AttemptStarted(Box::default()));
-        clock.told.clear();
+        clock.statuses.clear();
         clock
     }
 
-    fn entry(&mut self, at: u64, unit: &str, body: Body<'_>) {
-        let (seq, told) = (Seq(self.story.state.entries), &mut self.told);
+    fn entry(&mut self, at: u64, unit: &str, body: EntryBody<'_>) {
+        let (seq, told) = (Seq(self.story.state.entries), &mut self.statuses);
         let lane = if unit.is_empty() { Address::Run } else { Address::Attempt(unit, 1) };
-        let arrived = Arrived { seq, at: Millis(at * 1000), lane, body, intact: true, line: None };
+        let arrived = EntryRef { seq, at: Millis(at * 1000), scope: lane, body, is_well_formed: true, decoded: None };
         self.fold.apply(&mut self.story, &arrived, &mut |emitted| told.extend(of_unit(&emitted)));
     }
 
     fn note(&mut self, at: u64, unit: &str, note: &Note) {
-        self.entry(at, unit, Body::Note(&note.to_json()));
+        self.entry(at, unit, EntryBody::Note(&note.to_json()));
     }
 
     fn out(&mut self, at: u64, line: &str) {
-        self.entry(at, "u", Body::Out(line.as_bytes()));
+        self.entry(at, "u", EntryBody::Out(line.as_bytes()));
     }
 
     fn status_at(&mut self, seconds: u64) -> UnitStatus {
-        let told = &mut self.told;
-        self.fold.pass_time(&mut self.story, Millis(seconds * 1000), &mut |emitted| told.extend(of_unit(&emitted)));
+        let told = &mut self.statuses;
+        self.fold.advance_clock(&mut self.story, Millis(seconds * 1000), &mut |emitted| told.extend(of_unit(&emitted)));
         self.story.state.units[0].status
     }
 
     fn log(&self) -> Vec<String> {
-        self.story.remarks().iter().map(|remark| format!("{} {}", remark.at.0 / 1000, remark.text)).collect()
+        self.story.messages().iter().map(|remark| format!("{} {}", remark.at.0 / 1000, remark.text)).collect()
     }
 }
 
-fn of_unit(emitted: &Emitted<'_>) -> Option<(u64, UnitStatus, Option<String>)> {
+fn of_unit(emitted: &FoldEvent<'_>) -> Option<(u64, UnitStatus, Option<String>)> {
     match emitted {
-        Emitted::Unit { at, unit: "u", status, reason, .. } => Some((at.0 / 1000, *status, reason.map(str::to_owned))),
+        FoldEvent::Unit { at, unit: "u", status, reason, .. } => {
+            Some((at.0 / 1000, *status, reason.map(str::to_owned)))
+        }
         _ => None,
     }
 }
 
 #[test]
 fn silence_begins_after_a_minute_and_ends_with_output() {
-    let mut clock = Clock::new();
+    let mut clock = FoldHarness::new();
     clock.out(10, TEXT);
     assert_eq!(clock.status_at(69), UnitStatus::Running);
     assert_eq!(clock.status_at(70), UnitStatus::Silent);
-    assert_eq!(clock.story.state.units[0].attempts[0].quiet_since, Some(Millis(10_000)));
+    assert_eq!(clock.story.state.units[0].attempts[0].silent_since, Some(Millis(10_000)));
     clock.out(166, TEXT);
     assert_eq!(clock.status_at(166), UnitStatus::Running);
     let told = [
         (70, UnitStatus::Silent, Some("no output for 1m 00s".to_owned())),
         (166, UnitStatus::Running, Some("output again after 2m 36s".to_owned())),
     ];
-    assert_eq!(clock.told, told);
+    assert_eq!(clock.statuses, told);
     assert_eq!(clock.log(), ["70 silent: no output for 1m 00s", "166 output again after 2m 36s"]);
     assert_eq!(clock.status_at(300), UnitStatus::Silent, "a second time");
 }
 
 #[test]
 fn record_alone_shows_what_the_live_screen_showed() {
-    let mut live = Clock::new();
+    let mut live = FoldHarness::new();
     live.status_at(100);
     live.note(120, "", &Note::LimitLifted);
     live.out(130, TEXT);
-    let mut record = Clock::new();
+    let mut record = FoldHarness::new();
     record.note(120, "", &Note::LimitLifted);
     record.out(130, TEXT);
-    assert_eq!((live.told, live.story.state), (record.told, record.story.state));
-    assert_eq!(live.story.remarks, record.story.remarks);
+    assert_eq!((live.statuses, live.story.state), (record.statuses, record.story.state));
+    assert_eq!(live.story.messages, record.story.messages);
 }
 
 #[test]
 fn notes_and_orders_are_no_output() {
-    let mut clock = Clock::new();
+    let mut clock = FoldHarness::new();
     clock.note(50, "u", &Note::HoldRequested);
-    clock.entry(55, "u", Body::In(INTERRUPT.as_bytes()));
+    clock.entry(55, "u", EntryBody::In(INTERRUPT.as_bytes()));
     assert_eq!(clock.status_at(60), UnitStatus::Silent);
 }
 
 #[test]
 fn stderr_is_output() {
-    let mut clock = Clock::new();
-    clock.entry(50, "u", Body::Err("warning".into()));
+    let mut clock = FoldHarness::new();
+    clock.entry(50, "u", EntryBody::Err("warning".into()));
     assert_eq!(clock.status_at(100), UnitStatus::Running);
 }
 
 #[test]
 fn agent_that_waits_for_us_is_not_silent() {
-    let mut clock = Clock::new();
+    let mut clock = FoldHarness::new();
     clock.out(10, ASKS);
     assert_eq!(clock.status_at(500), UnitStatus::Running);
-    clock.entry(600, "u", Body::In(ANSWERS.as_bytes()));
+    clock.entry(600, "u", EntryBody::In(ANSWERS.as_bytes()));
     assert_eq!(clock.status_at(659), UnitStatus::Running, "counted from the answer");
     assert_eq!(clock.status_at(660), UnitStatus::Silent);
     clock.out(700, ASKS);
@@ -124,20 +126,20 @@ fn agent_that_waits_for_us_is_not_silent() {
 
 #[test]
 fn agent_is_not_silent_after_its_last_result() {
-    let mut clock = Clock::new();
+    let mut clock = FoldHarness::new();
     for line in [INIT, TEXT, RESULT] {
         clock.out(10, line);
     }
-    clock.entry(11, "u", Body::Err("bye".into()));
+    clock.entry(11, "u", EntryBody::Err("bye".into()));
     assert_eq!(clock.status_at(500), UnitStatus::Running);
-    assert_eq!(clock.story.state.units[0].attempts[0].quiet_since, None);
+    assert_eq!(clock.story.state.units[0].attempts[0].silent_since, None);
     assert_eq!(clock.log(), Vec::<String>::new());
 }
 
 #[test]
-fn result_before_a_background_task_reports_back_is_not_the_last() {
+fn result_with_open_background_task_is_not_the_last() {
     let task = r#"{"type":"system","subtype":"task_started","session_id":"s","task_id":"t","is_backgrounded":true}"#;
-    let mut clock = Clock::new();
+    let mut clock = FoldHarness::new();
     for line in [INIT, task, RESULT] {
         clock.out(10, line);
     }
@@ -146,14 +148,14 @@ fn result_before_a_background_task_reports_back_is_not_the_last() {
 
 #[test]
 fn call_of_a_tool_inside_the_agent_can_be_silent() {
-    let mut clock = Clock::new();
+    let mut clock = FoldHarness::new();
     clock.out(10, &CALL.replace("ID", "a"));
     assert_eq!(clock.status_at(70), UnitStatus::Silent);
 }
 
 #[test]
 fn going_back_in_time_undoes_a_silence() {
-    let mut clock = Clock::new();
+    let mut clock = FoldHarness::new();
     assert_eq!(clock.status_at(100), UnitStatus::Silent);
     assert_eq!(clock.log().len(), 1);
     assert_eq!(clock.status_at(30), UnitStatus::Running);
@@ -166,8 +168,8 @@ fn going_back_in_time_undoes_a_silence() {
 }
 
 #[test]
-fn tape_says_what_silence_is() {
-    let mut clock = Clock::new();
+fn silence_threshold_is_read_from_the_tape() {
+    let mut clock = FoldHarness::new();
     let planned = RunPlanned { silence_after_ms: Some(5_000), ..RunPlanned::default() };
     clock.note(1, "", &Note::RunPlanned(Box::new(planned)));
     clock.note(2, "other", &Note::AttemptStarted(Box::<AttemptStarted>::default()));
@@ -176,13 +178,13 @@ fn tape_says_what_silence_is() {
 }
 
 #[test]
-fn hostile_times_end() {
-    let mut clock = Clock::new();
+fn extreme_times_terminate() {
+    let mut clock = FoldHarness::new();
     let planned = RunPlanned { silence_after_ms: Some(0), ..RunPlanned::default() };
     clock.note(0, "", &Note::RunPlanned(Box::new(planned)));
     clock.out(1, ASKS);
     assert_eq!(clock.status_at(u64::MAX / 1000), UnitStatus::Running);
     clock.note(u64::MAX / 1000, "v", &Note::AttemptStarted(Box::default()));
-    clock.entry(u64::MAX / 1000, "u", Body::In(ANSWERS.as_bytes()));
+    clock.entry(u64::MAX / 1000, "u", EntryBody::In(ANSWERS.as_bytes()));
     clock.out(u64::MAX / 1000, TEXT);
 }

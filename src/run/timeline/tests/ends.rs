@@ -2,20 +2,25 @@
 
 use super::*;
 use crate::{
-    run::Aside,
-    tape::note::{Continues, Earlier, Reused, RunEnded, StopHow},
+    run::OutcomeDetail,
+    tape::note::{ContinuedRun, PriorUnitSummary, ReusedSuccess, RunEnded, StopMode},
 };
 
-fn plan(units: &[&str]) -> Recorded {
+fn plan(units: &[&str]) -> RecordedEntry {
     let unit = |unit: &&str| PlannedUnit { unit: (*unit).into(), ..PlannedUnit::default() };
     let earlier = |unit: &str| {
-        let reused =
-            Reused { attempt: 1, budget: false, content: Default::default(), patch: None, work: Default::default() };
+        let reused = ReusedSuccess {
+            attempt: 1,
+            budget: false,
+            content: Default::default(),
+            patch: None,
+            work: Default::default(),
+        };
         let run = crate::tape::RunId(uuid::Uuid::from_u128(1));
-        (UnitKey::from(unit), Earlier { run, attempts: 1, cost_usd: None, reused: Some(reused) })
+        (UnitKey::from(unit), PriorUnitSummary { run, attempts: 1, cost_usd: None, reused: Some(reused) })
     };
     let reused: Vec<&str> = units.iter().copied().filter(|unit| unit.starts_with("old")).collect();
-    let continues = (!reused.is_empty()).then(|| Continues {
+    let continues = (!reused.is_empty()).then(|| ContinuedRun {
         run: crate::tape::RunId(uuid::Uuid::from_u128(1)),
         outcome: None,
         cost_usd: None,
@@ -26,78 +31,78 @@ fn plan(units: &[&str]) -> Recorded {
     note(None, &Note::RunPlanned(Box::new(RunPlanned { units, continues, ..RunPlanned::default() })))
 }
 
-fn started(unit: &str, number: u32) -> Recorded {
+fn started(unit: &str, number: u32) -> RecordedEntry {
     note(Some((unit, number)), &Note::AttemptStarted(Box::default()))
 }
 
-fn over(unit: &str, number: u32, outcome: Outcome) -> Recorded {
+fn over(unit: &str, number: u32, outcome: AttemptOutcome) -> RecordedEntry {
     note(Some((unit, number)), &ended(outcome))
 }
 
-fn waits(unit: &str, next: u32) -> Recorded {
+fn waits(unit: &str, next: u32) -> RecordedEntry {
     let cause = Cause::UsageLimit { resets_at: None };
     note(Some((unit, next - 1)), &Note::RetryScheduled { next, delay_ms: 5_000, cause })
 }
 
-fn asked(unit: &str, next: u32) -> Recorded {
+fn asked(unit: &str, next: u32) -> RecordedEntry {
     note(Some((unit, next - 1)), &Note::RetryRequested { next, amendment: None })
 }
 
-fn stopped(unit: &str, number: u32) -> Recorded {
-    note(Some((unit, number)), &Note::StopRequested { how: StopHow::Stop })
+fn stopped(unit: &str, number: u32) -> RecordedEntry {
+    note(Some((unit, number)), &Note::StopRequested { how: StopMode::Stop })
 }
 
-fn run_stopped(how: StopHow) -> Recorded {
+fn run_stopped(how: StopMode) -> RecordedEntry {
     note(None, &Note::StopRequested { how })
 }
 
-fn run_ended() -> Recorded {
+fn run_ended() -> RecordedEntry {
     note(None, &Note::RunEnded(RunEnded { outcome: "limit".into(), ..RunEnded::default() }))
 }
 
-type Stands = Vec<(String, UnitStatus, Option<Millis>)>;
+type UnitStatuses = Vec<(String, UnitStatus, Option<Millis>)>;
 
-fn stands(timeline: &Timeline) -> Stands {
-    timeline.story().state.units.iter().map(|unit| (unit.key.to_string(), unit.status, unit.retry_at)).collect()
+fn unit_statuses(timeline: &Timeline) -> UnitStatuses {
+    timeline.view().state.units.iter().map(|unit| (unit.key.to_string(), unit.status, unit.retry_at)).collect()
 }
 
 /// How units stand where the record of a run has not ended yet.
-fn so_far(mut entries: Vec<Recorded>) -> Stands {
+fn statuses_while_running(mut entries: Vec<RecordedEntry>) -> UnitStatuses {
     let length = entries.len() as u64;
     entries.push(note(None, &Note::LimitLifted));
     let mut timeline = timeline(entries, 1, false);
     timeline.seek(length).unwrap();
-    stands(&timeline)
+    unit_statuses(&timeline)
 }
 
 /// How they stand at the end of a record, which is also what was told of them last.
-fn at_last(entries: Vec<Recorded>) -> Stands {
+fn statuses_at_end(entries: Vec<RecordedEntry>) -> UnitStatuses {
     let mut timeline = timeline(entries, 3, false);
     let mut told = std::collections::HashMap::new();
-    let mut tell = |emitted: Emitted<'_>| {
-        if let Emitted::Unit { unit, status, .. } = emitted {
+    let mut tell = |emitted: FoldEvent<'_>| {
+        if let FoldEvent::Unit { unit, status, .. } = emitted {
             told.insert(unit.to_owned(), status);
         }
     };
-    while timeline.advance(1, &mut tell).unwrap() == Progress::More {}
-    let stands = stands(&timeline);
+    while timeline.advance(1, &mut tell).unwrap() == PollStatus::More {}
+    let stands = unit_statuses(&timeline);
     assert!(stands.iter().all(|(unit, status, _)| told.get(unit) == Some(status)), "{stands:?} is not {told:?}");
     stands
 }
 
-fn at_rest(units: &[(&str, UnitStatus)]) -> Stands {
+fn final_statuses(units: &[(&str, UnitStatus)]) -> UnitStatuses {
     units.iter().map(|(unit, status)| ((*unit).to_owned(), *status, None)).collect()
 }
 
 #[test]
-fn what_has_not_begun_is_stopped_by_a_word() {
+fn stop_request_stops_units_that_have_not_started() {
     let run = vec![
         plan(&["queued", "waits", "starts", "runs", "again"]),
         started("waits", 1),
-        over("waits", 1, Outcome::Failed),
+        over("waits", 1, AttemptOutcome::Failed),
         waits("waits", 2),
         started("again", 1),
-        over("again", 1, Outcome::Failed),
+        over("again", 1, AttemptOutcome::Failed),
         asked("again", 2),
         started("runs", 1),
         stopped("queued", 0),
@@ -110,42 +115,51 @@ fn what_has_not_begun_is_stopped_by_a_word() {
     ];
     use UnitStatus::{Queued, Running, Stopped};
     let expected = [("queued", Stopped), ("waits", Stopped), ("starts", Queued), ("runs", Running), ("again", Stopped)];
-    assert_eq!(so_far(run), at_rest(&expected));
+    assert_eq!(statuses_while_running(run), final_statuses(&expected));
 }
 
 #[test]
-fn a_run_that_ended_leaves_nothing_waiting() {
+fn ended_run_leaves_no_unit_waiting() {
     let run = || {
         vec![
             plan(&["good", "waits", "again", "untried", "old"]),
             started("good", 1),
-            over("good", 1, Outcome::Succeeded),
+            over("good", 1, AttemptOutcome::Succeeded),
             started("waits", 1),
-            over("waits", 1, Outcome::Failed),
+            over("waits", 1, AttemptOutcome::Failed),
             waits("waits", 2),
             started("again", 1),
-            over("again", 1, Outcome::Failed),
+            over("again", 1, AttemptOutcome::Failed),
             asked("again", 2),
             asked("good", 2),
             note(Some(("old", 0)), &Note::RetryRequested { next: 1, amendment: None }),
             run_ended(),
         ]
     };
-    use UnitStatus::{Failed, Queued, Reused, Succeeded, Untried};
-    let expected = [("good", Succeeded), ("waits", Failed), ("again", Failed), ("untried", Untried), ("old", Reused)];
-    assert_eq!(so_far(run()), at_rest(&expected));
-    assert_eq!(at_last(run()), at_rest(&expected));
+    use UnitStatus::{Failed, NotStarted, Queued, Reused, Succeeded};
+    let expected =
+        [("good", Succeeded), ("waits", Failed), ("again", Failed), ("untried", NotStarted), ("old", Reused)];
+    assert_eq!(statuses_while_running(run()), final_statuses(&expected));
+    assert_eq!(statuses_at_end(run()), final_statuses(&expected));
     // A person asks for more: what was not asked for still has no turn.
     let more = [run(), vec![asked("waits", 2)]].concat();
-    let expected = [("good", Succeeded), ("waits", Queued), ("again", Failed), ("untried", Untried), ("old", Reused)];
-    assert_eq!(so_far(more), at_rest(&expected));
+    let expected =
+        [("good", Succeeded), ("waits", Queued), ("again", Failed), ("untried", NotStarted), ("old", Reused)];
+    assert_eq!(statuses_while_running(more), final_statuses(&expected));
 }
 
 #[test]
-fn a_record_that_breaks_off_leaves_nothing_waiting_either() {
-    let run =
-        vec![plan(&["waits", "queued"]), started("waits", 1), over("waits", 1, Outcome::Failed), waits("waits", 2)];
-    assert_eq!(at_last(run), at_rest(&[("waits", UnitStatus::Interrupted), ("queued", UnitStatus::Untried)]));
+fn truncated_tape_leaves_no_unit_waiting() {
+    let run = vec![
+        plan(&["waits", "queued"]),
+        started("waits", 1),
+        over("waits", 1, AttemptOutcome::Failed),
+        waits("waits", 2),
+    ];
+    assert_eq!(
+        statuses_at_end(run),
+        final_statuses(&[("waits", UnitStatus::Interrupted), ("queued", UnitStatus::NotStarted)])
+    );
 }
 
 #[test]
@@ -153,21 +167,21 @@ fn step_that_never_began_is_a_unit_without_a_turn() {
     let planned =
         |job: &str| note(None, &Note::RunPlanned(Box::new(RunPlanned { job: job.into(), ..RunPlanned::default() })));
     let ended = |not_run| note(None, &Note::RunEnded(RunEnded { not_run, ..RunEnded::default() }));
-    let untried = at_rest(&[("reconcile", UnitStatus::Untried)]);
-    assert_eq!(so_far(vec![planned("job"), ended(1)]), untried);
-    assert_eq!(at_last(vec![planned("job"), ended(1)]), untried);
-    assert_eq!(at_last(vec![planned("job")]), untried, "its record breaks off");
-    assert_eq!(so_far(vec![planned("job")]), at_rest(&[]), "it may still begin");
-    assert_eq!(at_last(vec![planned("job"), ended(0)]), at_rest(&[]), "it is done");
-    assert_eq!(at_last(vec![planned("")]), at_rest(&[]), "a record of another program");
+    let untried = final_statuses(&[("reconcile", UnitStatus::NotStarted)]);
+    assert_eq!(statuses_while_running(vec![planned("job"), ended(1)]), untried);
+    assert_eq!(statuses_at_end(vec![planned("job"), ended(1)]), untried);
+    assert_eq!(statuses_at_end(vec![planned("job")]), untried, "its record breaks off");
+    assert_eq!(statuses_while_running(vec![planned("job")]), final_statuses(&[]), "it may still begin");
+    assert_eq!(statuses_at_end(vec![planned("job"), ended(0)]), final_statuses(&[]), "it is done");
+    assert_eq!(statuses_at_end(vec![planned("")]), final_statuses(&[]), "a record of another program");
     let begun = vec![planned("job"), ended(1), asked("reconcile", 1), started("reconcile", 1)];
-    assert_eq!(so_far(begun), at_rest(&[("reconcile", UnitStatus::Running)]));
+    assert_eq!(statuses_while_running(begun), final_statuses(&[("reconcile", UnitStatus::Running)]));
 }
 
 /// A tool that did not do it, one that failed, one that went well, and two that our stop cut short: the result of one
 /// is what the agent makes of an interrupt.
 #[test]
-fn what_calls_came_to_is_told_beside_their_results() {
+fn call_events_carry_the_outcome_detail() {
     let declined = |id: &str| Note::ToolDeclined {
         tool: "read_raw_file".into(),
         tool_use_id: Some(id.into()),
@@ -187,24 +201,24 @@ fn what_calls_came_to_is_told_beside_their_results() {
         out("a", 1, &call("t5")),
         stopped("a", 1),
         out("a", 1, &answer("t4", true)),
-        over("a", 1, Outcome::Stopped),
+        over("a", 1, AttemptOutcome::Stopped),
         // Its record breaks off.
         started("b", 1),
         out("b", 1, INIT),
         out("b", 1, &call("t6")),
     ];
     let mut timeline = timeline(entries, 3, false);
-    let (mut told, mut gathering) = (Vec::new(), crate::run::report::Gathering::default());
-    let mut tell = |emitted: Emitted<'_>| {
-        gathering.take(&emitted);
-        if let Emitted::Event { event: crate::actions::Event::Action(event), aside, .. } = &emitted
-            && event.phase == crate::actions::Phase::Completed
+    let (mut told, mut gathering) = (Vec::new(), crate::run::report::ReportBuilder::default());
+    let mut tell = |emitted: FoldEvent<'_>| {
+        gathering.observe(&emitted);
+        if let FoldEvent::Event { event: crate::actions::AgentEvent::Action(event), aside, .. } = &emitted
+            && event.phase == crate::actions::ActionPhase::Completed
         {
             told.push((event.action.id.to_string(), event.ok, *aside));
         }
     };
-    while timeline.advance(1, &mut tell).unwrap() == Progress::More {}
-    let (cut, declined) = (Some(Aside::Cut), Some(Aside::Declined));
+    while timeline.advance(1, &mut tell).unwrap() == PollStatus::More {}
+    let (cut, declined) = (Some(OutcomeDetail::Aborted), Some(OutcomeDetail::Declined));
     let expected = [
         ("t1", Some(true), declined),
         ("t2", Some(false), None),
@@ -214,33 +228,35 @@ fn what_calls_came_to_is_told_beside_their_results() {
     ];
     let told: Vec<_> = told.iter().map(|(id, ok, aside)| (id.as_str(), *ok, *aside)).collect();
     assert_eq!(told[..5], expected, "`ok` is what the result says");
-    let story = timeline.story();
+    let story = timeline.view();
     let attempt = &story.state.units[0].attempts[0];
     assert_eq!((attempt.declined, attempt.failures, attempt.calls), (1, 1, 5));
-    let rows = story.rows(attempt.lane).iter().filter(|row| row.kind == RowKind::Tool);
+    let rows = story.rows(attempt.id).iter().filter(|row| row.kind == RowKind::Tool);
     let ends: Vec<RowEnd> = rows.map(|row| row.end(story.state.entries)).collect();
-    assert_eq!(ends, [RowEnd::Declined, RowEnd::Failed, RowEnd::Ok, RowEnd::Cut, RowEnd::Cut]);
-    let report = gathering.report(timeline.source().origin(), timeline.story(), false);
+    assert_eq!(ends, [RowEnd::Declined, RowEnd::Failed, RowEnd::Ok, RowEnd::Aborted, RowEnd::Aborted]);
+    let report = gathering.finish(timeline.source().info(), timeline.view(), false);
     let made = |at: usize| report.units[at].attempts[0].tools.values().copied().collect::<Vec<_>>();
-    assert_eq!(made(0), [crate::run::report::Calls { made: 5, failed: 1, declined: 1, cut: 2 }]);
-    assert_eq!(made(1), [crate::run::report::Calls { made: 1, failed: 0, declined: 0, cut: 1 }]);
-    assert_eq!(report.units[0].attempts[0].failed.len(), 1);
+    assert_eq!(made(0), [crate::run::report::ToolCallCounts { total: 5, failed: 1, declined: 1, aborted: 2 }]);
+    assert_eq!(made(1), [crate::run::report::ToolCallCounts { total: 1, failed: 0, declined: 0, aborted: 1 }]);
+    assert_eq!(report.units[0].attempts[0].failed_calls.len(), 1);
 }
 
 #[test]
-fn a_stop_of_the_whole_run_cuts_short_what_runs_and_a_drain_does_not() {
-    for (how, end) in [(StopHow::Drain, RowEnd::Failed), (StopHow::Stop, RowEnd::Cut), (StopHow::Kill, RowEnd::Cut)] {
+fn stop_all_aborts_running_units_and_drain_does_not() {
+    for (how, end) in
+        [(StopMode::Drain, RowEnd::Failed), (StopMode::Stop, RowEnd::Aborted), (StopMode::Kill, RowEnd::Aborted)]
+    {
         let entries = vec![
             started("a", 1),
             out("a", 1, INIT),
             out("a", 1, &call("t1")),
             run_stopped(how),
             out("a", 1, &answer("t1", true)),
-            over("a", 1, Outcome::Stopped),
+            over("a", 1, AttemptOutcome::Stopped),
         ];
         let timeline = played(timeline(entries, 2, false));
-        let story = timeline.story();
-        let mut rows = story.rows(story.state.units[0].attempts[0].lane).iter();
+        let story = timeline.view();
+        let mut rows = story.rows(story.state.units[0].attempts[0].id).iter();
         assert_eq!(rows.find(|row| row.kind == RowKind::Tool).unwrap().end(story.state.entries), end, "{how:?}");
     }
 }

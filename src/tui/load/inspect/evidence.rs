@@ -7,18 +7,18 @@ use std::{
     sync::Arc,
 };
 
-use super::{ABSENT, init, listed, read, reading, started};
+use super::{ABSENT, init, listed, read, read_progress, started};
 use crate::{
     run::{
         Timeline,
-        state::{Attempt, RowEnd},
+        state::{AttemptState, RowEnd},
     },
-    tape::{Body, Note, Seq, note::AttemptStarted},
+    tape::{EntryBody, Note, Seq, note::AttemptStarted},
     tui::{
         cache::Cache,
-        document::Piece,
-        load::gather::{Gathered, Touch},
-        theme::Role,
+        document::DocumentBlock,
+        load::attempt_summary::{AccessKind, AttemptSummary},
+        theme::StyleRole,
         view::clock,
     },
 };
@@ -30,46 +30,46 @@ const NAME: usize = 44;
 
 /// What the agent said of itself, owned.
 #[derive(Default)]
-struct Said {
+struct InitFacts {
     seq: Option<Seq>,
     facts: Vec<(&'static str, Option<String>)>,
     tools: BTreeSet<String>,
     servers: Vec<(String, String)>,
     plugins: Vec<(String, String)>,
-    more: Vec<(&'static str, Vec<String>)>,
+    lists: Vec<(&'static str, Vec<String>)>,
 }
 
 /// The panel.
-pub(super) fn pieces(timeline: &mut Timeline, cache: &Cache, attempt: &Attempt) -> Vec<Piece> {
+pub(super) fn isolation_blocks(timeline: &mut Timeline, cache: &Cache, attempt: &AttemptState) -> Vec<DocumentBlock> {
     let started = started(timeline, attempt);
-    let said = said(timeline, attempt);
-    let nothing = Gathered::default();
-    let gathered = cache.gathered(attempt.lane).unwrap_or(&nothing);
-    let rows = timeline.story().rows(attempt.lane).len();
-    let mut pieces = judgement(timeline, attempt, started.as_ref(), gathered);
-    pieces.push(Piece::Gap);
+    let said = init_facts(timeline, attempt);
+    let nothing = AttemptSummary::default();
+    let gathered = cache.summary(attempt.id).unwrap_or(&nothing);
+    let rows = timeline.view().rows(attempt.id).len();
+    let mut pieces = isolation_summary(timeline, attempt, started.as_ref(), gathered);
+    pieces.push(DocumentBlock::BlankLine);
     pieces.extend(tools(timeline, attempt, started.as_ref(), said.as_ref(), gathered));
-    reading(&mut pieces, cache, attempt, rows);
-    pieces.push(Piece::Gap);
+    read_progress(&mut pieces, cache, attempt, rows);
+    pieces.push(DocumentBlock::BlankLine);
     pieces.extend(paths(timeline, attempt, started.as_ref(), said.as_ref(), gathered));
-    reading(&mut pieces, cache, attempt, rows);
-    pieces.push(Piece::Gap);
+    read_progress(&mut pieces, cache, attempt, rows);
+    pieces.push(DocumentBlock::BlankLine);
     pieces.extend(session(attempt, started.as_ref(), said.as_ref()));
-    pieces.push(Piece::Gap);
+    pieces.push(DocumentBlock::BlankLine);
     pieces.extend(environment(started.as_ref()));
-    pieces.push(Piece::Gap);
+    pieces.push(DocumentBlock::BlankLine);
     pieces.extend(command(started.as_ref()));
     pieces
 }
 
-fn said(timeline: &mut Timeline, attempt: &Attempt) -> Option<Said> {
+fn init_facts(timeline: &mut Timeline, attempt: &AttemptState) -> Option<InitFacts> {
     init(timeline, attempt, |init, seq| {
         let owned = |text: &Option<std::borrow::Cow<'_, str>>| text.as_deref().map(str::to_owned);
         let names = |names: &[std::borrow::Cow<'_, str>]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
         let pairs = |pairs: &[(std::borrow::Cow<'_, str>, std::borrow::Cow<'_, str>)]| {
             pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
         };
-        Said {
+        InitFacts {
             seq: Some(seq),
             facts: vec![
                 ("model", owned(&init.model)),
@@ -82,7 +82,7 @@ fn said(timeline: &mut Timeline, attempt: &Attempt) -> Option<Said> {
             tools: init.tools.iter().map(ToString::to_string).collect(),
             servers: pairs(&init.mcp_servers),
             plugins: pairs(&init.plugins),
-            more: vec![
+            lists: vec![
                 ("agents", names(&init.agents)),
                 ("skills", names(&init.skills)),
                 ("commands", names(&init.slash_commands)),
@@ -91,28 +91,31 @@ fn said(timeline: &mut Timeline, attempt: &Attempt) -> Option<Said> {
     })
 }
 
-fn judgement(
+fn isolation_summary(
     timeline: &mut Timeline,
-    attempt: &Attempt,
+    attempt: &AttemptState,
     started: Option<&AttemptStarted>,
-    gathered: &Gathered,
-) -> Vec<Piece> {
-    let (role, words) = match (&attempt.breach, attempt.isolated) {
-        (Some(breach), _) => (Role::Failed, format!("breached: {breach}")),
+    gathered: &AttemptSummary,
+) -> Vec<DocumentBlock> {
+    let (role, words) = match (&attempt.breach, attempt.isolation_proven) {
+        (Some(breach), _) => (StyleRole::Failed, format!("breached: {breach}")),
         (None, true) => {
-            (Role::Succeeded, "holds: the agent announced exactly what it may use, and nothing else".to_owned())
+            (StyleRole::Succeeded, "holds: the agent announced exactly what it may use, and nothing else".to_owned())
         }
         (None, false) if started.is_none() => {
-            (Role::Dim, format!("{ABSENT}: nobody compared what this session offered with what it might use"))
+            (StyleRole::Dim, format!("{ABSENT}: nobody compared what this session offered with what it might use"))
         }
-        (None, false) if attempt.ended_at.is_none() => (Role::Waiting, "not proven yet".to_owned()),
-        (None, false) => (Role::Warning, "not proven: nothing here says that it was checked".to_owned()),
+        (None, false) if attempt.ended_at.is_none() => (StyleRole::Waiting, "not proven yet".to_owned()),
+        (None, false) => (StyleRole::Warning, "not proven: nothing here says that it was checked".to_owned()),
     };
-    let mut pieces = vec![Piece::section("isolation", Some(words.as_str().into())), Piece::fact("proof", role, words)];
-    let entries = timeline.story().state.entries;
-    for seq in gathered.checks.iter().filter(|seq| seq.0 < entries) {
+    let mut pieces = vec![
+        DocumentBlock::section("isolation", Some(words.as_str().into())),
+        DocumentBlock::fact("proof", role, words),
+    ];
+    let entries = timeline.view().state.entries;
+    for seq in gathered.isolation_entries.iter().filter(|seq| seq.0 < entries) {
         let check = read(timeline, *seq, |arrived| match arrived.body {
-            Body::Note(json) => match Note::parse(json) {
+            EntryBody::Note(json) => match Note::parse(json) {
                 Note::IsolationChecked(check) => Some((arrived.at, check)),
                 _ => None,
             },
@@ -120,43 +123,43 @@ fn judgement(
         });
         let Ok(Some((at, check))) = check else { continue };
         let (role, sources) = match check.settings_sources.as_deref() {
-            None => (Role::Warning, "settings not observable: the agent did not say which it read".to_owned()),
-            Some([]) => (Role::Succeeded, "no settings were read".to_owned()),
+            None => (StyleRole::Warning, "settings not observable: the agent did not say which it read".to_owned()),
+            Some([]) => (StyleRole::Succeeded, "no settings were read".to_owned()),
             Some(sources) => {
-                (Role::Failed, format!("settings were read: {}", listed(sources.iter().map(String::as_str))))
+                (StyleRole::Failed, format!("settings were read: {}", listed(sources.iter().map(String::as_str))))
             }
         };
-        pieces.push(Piece::fact(&format!("at +{}", clock(at)), role, sources));
+        pieces.push(DocumentBlock::fact(&format!("at +{}", clock(at)), role, sources));
     }
     pieces
 }
 
 #[derive(Default)]
-struct Use {
+struct ToolUsage {
     offered: bool,
     allowed: bool,
     calls: usize,
     failed: usize,
     denied: usize,
     declined: usize,
-    cut: usize,
+    aborted: usize,
 }
 
 fn tools(
     timeline: &Timeline,
-    attempt: &Attempt,
+    attempt: &AttemptState,
     started: Option<&AttemptStarted>,
-    said: Option<&Said>,
-    gathered: &Gathered,
-) -> Vec<Piece> {
-    let mut tools: BTreeMap<&str, Use> = BTreeMap::new();
+    said: Option<&InitFacts>,
+    gathered: &AttemptSummary,
+) -> Vec<DocumentBlock> {
+    let mut tools: BTreeMap<&str, ToolUsage> = BTreeMap::new();
     for name in said.into_iter().flat_map(|said| &said.tools) {
         tools.entry(name).or_default().offered = true;
     }
     for name in started.into_iter().flat_map(|started| &started.tools) {
         tools.entry(name).or_default().allowed = true;
     }
-    let (entries, rows) = (timeline.story().state.entries, timeline.story().rows(attempt.lane));
+    let (entries, rows) = (timeline.view().state.entries, timeline.view().rows(attempt.id));
     for call in &gathered.calls {
         let Some(row) = rows.get(call.row) else { continue };
         let tool = tools.entry(gathered.tool(call)).or_default();
@@ -164,20 +167,20 @@ fn tools(
         tool.failed += usize::from(row.end(entries) == RowEnd::Failed);
         tool.denied += usize::from(row.end(entries) == RowEnd::Denied);
         tool.declined += usize::from(row.end(entries) == RowEnd::Declined);
-        tool.cut += usize::from(row.end(entries) == RowEnd::Cut);
+        tool.aborted += usize::from(row.end(entries) == RowEnd::Aborted);
     }
     let facts = vec![
-        (Role::Text, format!("{} offered", said.map_or_else(|| "?".into(), |said| said.tools.len().to_string()))),
+        (StyleRole::Text, format!("{} offered", said.map_or_else(|| "?".into(), |said| said.tools.len().to_string()))),
         (
-            Role::Text,
+            StyleRole::Text,
             format!("{} allowed", started.map_or_else(|| "?".into(), |started| started.tools.len().to_string())),
         ),
-        (Role::Text, format!("{} used", tools.values().filter(|tool| tool.calls > 0).count())),
+        (StyleRole::Text, format!("{} used", tools.values().filter(|tool| tool.calls > 0).count())),
     ];
     let names: Vec<&str> = tools.keys().copied().collect();
-    let mut pieces = vec![Piece::titled("tools", "tools".to_owned(), facts, Some(names.join("\n").into()))];
+    let mut pieces = vec![DocumentBlock::titled("tools", "tools".to_owned(), facts, Some(names.join("\n").into()))];
     let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).min(NAME);
-    let is_foreign = |tool: &Use| {
+    let is_foreign = |tool: &ToolUsage| {
         (said.is_some() && !tool.offered && tool.calls > 0) || (started.is_some() && !tool.allowed) || tool.denied > 0
     };
     // What should not be there comes first.
@@ -186,51 +189,55 @@ fn tools(
     for (name, tool) in foreign.into_iter().chain(used).chain(idle) {
         let known = (said.is_some(), started.is_some());
         let (role, word) = match (tool.offered, tool.allowed, known) {
-            (true, true, _) => (Role::Succeeded, "offered, allowed"),
-            (true, false, (_, true)) => (Role::Failed, "offered, not allowed"),
-            (false, true, (true, _)) => (Role::Failed, "allowed, not offered"),
-            (true, false, (_, false)) => (Role::Text, "offered"),
-            (false, true, (false, _)) => (Role::Text, "allowed"),
-            (false, false, (true, _) | (_, true)) => (Role::Failed, "neither offered nor allowed"),
-            (false, false, (false, false)) => (Role::Text, "?"),
+            (true, true, _) => (StyleRole::Succeeded, "offered, allowed"),
+            (true, false, (_, true)) => (StyleRole::Failed, "offered, not allowed"),
+            (false, true, (true, _)) => (StyleRole::Failed, "allowed, not offered"),
+            (true, false, (_, false)) => (StyleRole::Text, "offered"),
+            (false, true, (false, _)) => (StyleRole::Text, "allowed"),
+            (false, false, (true, _) | (_, true)) => (StyleRole::Failed, "neither offered nor allowed"),
+            (false, false, (false, false)) => (StyleRole::Text, "?"),
         };
         let mut used = match tool.calls {
             0 => String::new(),
             1 => ", used once".to_owned(),
             calls => format!(", used {calls} times"),
         };
-        let counts =
-            [(tool.failed, "failed"), (tool.denied, "denied"), (tool.declined, "declined"), (tool.cut, "cut short")];
+        let counts = [
+            (tool.failed, "failed"),
+            (tool.denied, "denied"),
+            (tool.declined, "declined"),
+            (tool.aborted, "cut short"),
+        ];
         for (count, what) in counts {
             if count > 0 {
                 used.push_str(&format!(", {count} {what}"));
             }
         }
-        let bad = if tool.failed + tool.denied > 0 { Role::Failed } else { Role::Text };
-        pieces.push(Piece::Runs {
+        let bad = if tool.failed + tool.denied > 0 { StyleRole::Failed } else { StyleRole::Text };
+        pieces.push(DocumentBlock::Spans {
             indent: 2,
             hang: 4,
-            runs: vec![(Role::Text, format!("{name:<longest$}  ")), (role, word.to_owned()), (bad, used)],
+            runs: vec![(StyleRole::Text, format!("{name:<longest$}  ")), (role, word.to_owned()), (bad, used)],
         });
     }
     if tools.is_empty() {
-        pieces.push(Piece::line(Role::Dim, format!("  {ABSENT}")));
+        pieces.push(DocumentBlock::line(StyleRole::Dim, format!("  {ABSENT}")));
     }
     pieces
 }
 
 fn paths(
     timeline: &Timeline,
-    attempt: &Attempt,
+    attempt: &AttemptState,
     started: Option<&AttemptStarted>,
-    said: Option<&Said>,
-    gathered: &Gathered,
-) -> Vec<Piece> {
-    let rows = timeline.story().rows(attempt.lane);
-    let entries = timeline.story().state.entries;
-    let mut touched: BTreeMap<(Touch, bool), BTreeMap<&str, usize>> = BTreeMap::new();
+    said: Option<&InitFacts>,
+    gathered: &AttemptSummary,
+) -> Vec<DocumentBlock> {
+    let rows = timeline.view().rows(attempt.id);
+    let entries = timeline.view().state.entries;
+    let mut touched: BTreeMap<(AccessKind, bool), BTreeMap<&str, usize>> = BTreeMap::new();
     for call in &gathered.calls {
-        let (Some(row), Some((touch, what))) = (rows.get(call.row), &call.touches) else { continue };
+        let (Some(row), Some((touch, what))) = (rows.get(call.row), &call.access) else { continue };
         let went = matches!(row.end(entries), RowEnd::Ok | RowEnd::Open);
         *touched.entry((*touch, went)).or_default().entry(what).or_default() += 1;
     }
@@ -240,34 +247,34 @@ fn paths(
     let all: BTreeSet<&str> = touched.values().flat_map(BTreeMap::keys).copied().collect();
     let count = all.len();
     let all: Vec<&str> = all.into_iter().collect();
-    let facts = vec![(Role::Dim, format!("{count}, as the calls name them"))];
-    let mut pieces = vec![Piece::titled("paths", "touched".to_owned(), facts, Some(all.join("\n").into()))];
+    let facts = vec![(StyleRole::Dim, format!("{count}, as the calls name them"))];
+    let mut pieces = vec![DocumentBlock::titled("paths", "touched".to_owned(), facts, Some(all.join("\n").into()))];
     let kinds = [
-        ((Touch::Writes, true), "writes"),
-        ((Touch::Reads, true), "reads"),
-        ((Touch::Runs, true), "runs"),
-        ((Touch::Writes, false), "failed to write"),
-        ((Touch::Reads, false), "failed to read"),
-        ((Touch::Runs, false), "failed to run"),
+        ((AccessKind::Write, true), "writes"),
+        ((AccessKind::Read, true), "reads"),
+        ((AccessKind::Run, true), "runs"),
+        ((AccessKind::Write, false), "failed to write"),
+        ((AccessKind::Read, false), "failed to read"),
+        ((AccessKind::Run, false), "failed to run"),
     ];
     for (kind, word) in kinds {
         for (path, times) in touched.get(&kind).into_iter().flatten().take(PATHS) {
-            let outside = kind.0 != Touch::Runs && is_outside(path, home);
-            let role = if outside { Role::Failed } else { Role::Text };
+            let outside = kind.0 != AccessKind::Run && is_outside(path, home);
+            let role = if outside { StyleRole::Failed } else { StyleRole::Text };
             let times = if *times > 1 { format!(" ×{times}") } else { String::new() };
             let note = if outside { " outside of the directory" } else { "" };
-            pieces.push(Piece::fact(word, role, format!("{path}{times}{note}")));
+            pieces.push(DocumentBlock::fact(word, role, format!("{path}{times}{note}")));
         }
         let more = touched.get(&kind).map_or(0, BTreeMap::len).saturating_sub(PATHS);
         if more > 0 {
-            pieces.push(Piece::line(Role::Dim, format!("  and {more} more")));
+            pieces.push(DocumentBlock::line(StyleRole::Dim, format!("  and {more} more")));
         }
     }
-    let limit = match touched.contains_key(&(Touch::Runs, true)) {
+    let limit = match touched.contains_key(&(AccessKind::Run, true)) {
         true => "what a shell command touches beside that is not observable",
         false => "what a server touches beside that is not observable",
     };
-    pieces.push(Piece::line(Role::Dim, format!("  {limit}")));
+    pieces.push(DocumentBlock::line(StyleRole::Dim, format!("  {limit}")));
     pieces
 }
 
@@ -279,12 +286,12 @@ fn is_outside(path: &str, home: Option<&str>) -> bool {
     climbs || (path.starts_with('/') && !inside)
 }
 
-fn session(attempt: &Attempt, started: Option<&AttemptStarted>, said: Option<&Said>) -> Vec<Piece> {
-    let mut pieces = vec![Piece::section("session", attempt.session.as_deref().map(Arc::from))];
+fn session(attempt: &AttemptState, started: Option<&AttemptStarted>, said: Option<&InitFacts>) -> Vec<DocumentBlock> {
+    let mut pieces = vec![DocumentBlock::section("session", attempt.session.as_deref().map(Arc::from))];
     let mut fact = |name: &str, value: Option<String>| {
         let known = value.filter(|value| !value.is_empty());
-        let role = if known.is_some() { Role::Text } else { Role::Dim };
-        pieces.push(Piece::fact(name, role, known.unwrap_or_else(|| ABSENT.to_owned())));
+        let role = if known.is_some() { StyleRole::Text } else { StyleRole::Dim };
+        pieces.push(DocumentBlock::fact(name, role, known.unwrap_or_else(|| ABSENT.to_owned())));
     };
     fact("session", attempt.session.as_deref().map(str::to_owned));
     if started.is_some_and(|started| started.scripted) {
@@ -303,7 +310,7 @@ fn session(attempt: &Attempt, started: Option<&AttemptStarted>, said: Option<&Sa
         fact("servers", Some(none(servers.collect())));
         let plugins = said.plugins.iter().map(|(name, path)| format!("{name} ({path})"));
         fact("plugins", Some(none(plugins.collect())));
-        for (name, values) in &said.more {
+        for (name, values) in &said.lists {
             fact(name, Some(none(values.clone())));
         }
         if let Some(seq) = said.seq {
@@ -317,45 +324,49 @@ fn none(values: Vec<String>) -> String {
     if values.is_empty() { "none".to_owned() } else { values.join(", ") }
 }
 
-fn environment(started: Option<&AttemptStarted>) -> Vec<Piece> {
+fn environment(started: Option<&AttemptStarted>) -> Vec<DocumentBlock> {
     let Some(started) = started else {
-        return vec![Piece::section("environment", None), Piece::fact("variables", Role::Dim, ABSENT)];
+        return vec![
+            DocumentBlock::section("environment", None),
+            DocumentBlock::fact("variables", StyleRole::Dim, ABSENT),
+        ];
     };
     let lists = [
-        ("withheld", &started.env_stripped, Role::Succeeded),
-        ("set for it", &started.env_set, Role::Text),
-        ("passed by choice", &started.env_passed, Role::Warning),
-        ("inherited", &started.env_inherited, Role::Text),
+        ("withheld", &started.env_stripped, StyleRole::Succeeded),
+        ("set for it", &started.env_set, StyleRole::Text),
+        ("passed by choice", &started.env_passed, StyleRole::Warning),
+        ("inherited", &started.env_inherited, StyleRole::Text),
     ];
     let all = lists.map(|(name, names, _)| format!("{name}: {}", names.join(" "))).join("\n");
-    let mut pieces = vec![Piece::titled(
+    let mut pieces = vec![DocumentBlock::titled(
         "environment",
         "environment".to_owned(),
-        vec![(Role::Dim, "names only".to_owned())],
+        vec![(StyleRole::Dim, "names only".to_owned())],
         Some(all.into()),
     )];
     for (name, names, role) in lists {
         let unknown = name == "inherited" && names.is_empty();
-        let role = if names.is_empty() { Role::Dim } else { role };
+        let role = if names.is_empty() { StyleRole::Dim } else { role };
         let value = if unknown { ABSENT.to_owned() } else { listed(names.iter().map(String::as_str)) };
-        pieces.push(Piece::fact(name, role, value));
+        pieces.push(DocumentBlock::fact(name, role, value));
     }
     pieces
 }
 
 /// The command line, one argument with its value a line.
-fn command(started: Option<&AttemptStarted>) -> Vec<Piece> {
+fn command(started: Option<&AttemptStarted>) -> Vec<DocumentBlock> {
     let Some(started) = started.filter(|started| !started.argv.is_empty()) else {
         let why = match started {
             Some(_) => "no process was started",
             None => ABSENT,
         };
-        return vec![Piece::section("command", None), Piece::line(Role::Dim, format!("  {why}"))];
+        return vec![DocumentBlock::section("command", None), DocumentBlock::line(StyleRole::Dim, format!("  {why}"))];
     };
     let quoted: Vec<String> = started.argv.iter().map(|word| quoted(word)).collect();
-    let facts = started.pid.map(|pid| (Role::Dim, format!("process {pid}"))).into_iter().collect();
-    let mut pieces = vec![Piece::titled("command line", "command".to_owned(), facts, Some(quoted.join(" ").into()))];
-    pieces.push(Piece::fact("in", Role::Text, &started.cwd));
+    let facts = started.pid.map(|pid| (StyleRole::Dim, format!("process {pid}"))).into_iter().collect();
+    let mut pieces =
+        vec![DocumentBlock::titled("command line", "command".to_owned(), facts, Some(quoted.join(" ").into()))];
+    pieces.push(DocumentBlock::fact("in", StyleRole::Text, &started.cwd));
     let mut words = quoted.iter().peekable();
     while let Some(word) = words.next() {
         let mut line = word.clone();
@@ -365,7 +376,7 @@ fn command(started: Option<&AttemptStarted>) -> Vec<Piece> {
                 line.push_str(value);
             }
         }
-        pieces.push(Piece::Runs { indent: 2, hang: 6, runs: vec![(Role::Text, line)] });
+        pieces.push(DocumentBlock::Spans { indent: 2, hang: 6, runs: vec![(StyleRole::Text, line)] });
     }
     pieces
 }

@@ -1,28 +1,28 @@
 //! How an attempt ended and why, and what its process said beside the protocol.
 
-use super::{ABSENT, SHOWN, read, read_head, reading};
+use super::{ABSENT, MAX_SHOWN_BYTES, read, read_head, read_progress};
 use crate::{
     decode,
     run::{
         Timeline, decisions,
-        state::{Attempt, Row, RowEnd, RowKind, Unit},
+        state::{AttemptState, RowEnd, RowKind, StreamRow, UnitState},
     },
     tape::{
-        Body, Millis, Note, Seq,
-        note::{AttemptEnded, Cause, Outcome, StopReason},
+        EntryBody, Millis, Note, Seq,
+        note::{AttemptEnded, AttemptOutcome, Cause, StopReason},
     },
     tui::{
         cache::{Cache, RowId},
-        document::Piece,
-        load::{self, gather::Touch},
+        document::DocumentBlock,
+        load::{self, attempt_summary::AccessKind},
         text,
-        theme::{Role, status_role},
+        theme::{StyleRole, status_role},
         view::{clock, count, dollars, units::state_text},
     },
 };
 
 /// Failures that are listed, and lines of stderr that are shown.
-const LISTED: usize = 200;
+const MAX_LISTED: usize = 200;
 const LINES: usize = 5000;
 /// Longest decision, in columns.
 const DECISION: usize = 2500;
@@ -30,10 +30,10 @@ const DECISION: usize = 2500;
 const END: usize = 64;
 
 /// What the process said on stderr, and on stdout beside the protocol.
-pub(super) fn stderr(timeline: &mut Timeline, cache: &Cache, attempt: &Attempt) -> Vec<Piece> {
-    let (entries, rows) = (timeline.story().state.entries, timeline.story().rows(attempt.lane).len());
-    let noise: Vec<_> = cache.gathered(attempt.lane).map_or_else(Vec::new, |gathered| {
-        gathered.noise.iter().filter(|noise| noise.seq.0 < entries).copied().collect()
+pub(super) fn stderr(timeline: &mut Timeline, cache: &Cache, attempt: &AttemptState) -> Vec<DocumentBlock> {
+    let (entries, rows) = (timeline.view().state.entries, timeline.view().rows(attempt.id).len());
+    let noise: Vec<_> = cache.summary(attempt.id).map_or_else(Vec::new, |gathered| {
+        gathered.stray_output.iter().filter(|noise| noise.seq.0 < entries).copied().collect()
     });
     let mut pieces = Vec::new();
     for (stdout, what) in [(false, "stderr"), (true, "stdout that is not JSON")] {
@@ -44,72 +44,90 @@ pub(super) fn stderr(timeline: &mut Timeline, cache: &Cache, attempt: &Attempt) 
         let left_out = of_it.len().saturating_sub(LINES);
         let mut lines = Vec::new();
         for seq in &of_it[left_out..] {
-            let line = read_head(timeline, *seq, SHOWN, |arrived, _| {
+            let line = read_head(timeline, *seq, MAX_SHOWN_BYTES, |arrived, _| {
                 (arrived.at, String::from_utf8_lossy(super::bytes(&arrived.body)).into_owned())
             });
             lines.extend(line);
         }
         let all: Vec<&str> = lines.iter().map(|(_, line)| line.as_str()).collect();
         if !pieces.is_empty() {
-            pieces.push(Piece::Gap);
+            pieces.push(DocumentBlock::BlankLine);
         }
-        let facts =
-            vec![(Role::Dim, if of_it.len() == 1 { "1 line".to_owned() } else { format!("{} lines", of_it.len()) })];
-        pieces.push(Piece::titled(what, what.to_owned(), facts, (!all.is_empty()).then(|| all.join("\n").into())));
+        let facts = vec![(
+            StyleRole::Dim,
+            if of_it.len() == 1 { "1 line".to_owned() } else { format!("{} lines", of_it.len()) },
+        )];
+        pieces.push(DocumentBlock::titled(
+            what,
+            what.to_owned(),
+            facts,
+            (!all.is_empty()).then(|| all.join("\n").into()),
+        ));
         if left_out > 0 {
-            pieces.push(Piece::line(Role::Warning, format!("the first {left_out} lines are left out")));
+            pieces.push(DocumentBlock::line(StyleRole::Warning, format!("the first {left_out} lines are left out")));
         }
         for (at, line) in &lines {
-            let role = if stdout { Role::Warning } else { Role::Text };
+            let role = if stdout { StyleRole::Warning } else { StyleRole::Text };
             let at = format!("+{} ", clock(*at));
-            pieces.push(Piece::Runs { indent: 0, hang: at.len(), runs: vec![(Role::Dim, at), (role, line.clone())] });
+            pieces.push(DocumentBlock::Spans {
+                indent: 0,
+                hang: at.len(),
+                runs: vec![(StyleRole::Dim, at), (role, line.clone())],
+            });
         }
     }
-    let complete = cache.gathered(attempt.lane).is_some_and(|gathered| gathered.rows >= rows);
+    let complete = cache.summary(attempt.id).is_some_and(|gathered| gathered.rows >= rows);
     if noise.is_empty() && complete {
         let tail = end_note(timeline, attempt).map(|(_, ended)| ended.stderr_tail).unwrap_or_default();
         match (tail.is_empty(), attempt.start_note.is_some()) {
-            (false, _) => pieces.extend(tail.into_iter().map(|line| Piece::line(Role::Text, line))),
-            (true, true) => pieces.push(Piece::line(Role::Dim, "the process said nothing on stderr")),
-            (true, false) => pieces.push(Piece::line(Role::Dim, ABSENT)),
+            (false, _) => pieces.extend(tail.into_iter().map(|line| DocumentBlock::line(StyleRole::Text, line))),
+            (true, true) => pieces.push(DocumentBlock::line(StyleRole::Dim, "the process said nothing on stderr")),
+            (true, false) => pieces.push(DocumentBlock::line(StyleRole::Dim, ABSENT)),
         }
     }
-    reading(&mut pieces, cache, attempt, rows);
+    read_progress(&mut pieces, cache, attempt, rows);
     pieces
 }
 
 /// How it ended, why, what it cost, what it wrote, and what failed on the way.
-pub(super) fn verdict(timeline: &mut Timeline, cache: &Cache, unit: &Unit, attempt: &Attempt) -> Vec<Piece> {
+pub(super) fn verdict(
+    timeline: &mut Timeline,
+    cache: &Cache,
+    unit: &UnitState,
+    attempt: &AttemptState,
+) -> Vec<DocumentBlock> {
     let ended = end_note(timeline, attempt);
-    let mut pieces = judged(unit, attempt, timeline.story().state.passed);
-    pieces.push(Piece::Gap);
+    let mut pieces = verdict_blocks(unit, attempt, timeline.view().state.clock);
+    pieces.push(DocumentBlock::BlankLine);
     pieces.extend(end(timeline, attempt, ended.as_ref()));
-    pieces.push(Piece::Gap);
+    pieces.push(DocumentBlock::BlankLine);
     pieces.extend(figures(timeline, attempt));
-    pieces.push(Piece::Gap);
-    pieces.extend(wrote(timeline, cache, attempt, ended.as_ref().map(|(_, ended)| ended)));
-    pieces.push(Piece::Gap);
-    pieces.extend(decided(attempt));
+    pieces.push(DocumentBlock::BlankLine);
+    pieces.extend(written_blocks(timeline, cache, attempt, ended.as_ref().map(|(_, ended)| ended)));
+    pieces.push(DocumentBlock::BlankLine);
+    pieces.extend(decision_blocks(attempt));
     pieces.extend(failures(timeline, attempt));
     pieces
 }
 
-fn judged(unit: &Unit, attempt: &Attempt, now: Millis) -> Vec<Piece> {
+fn verdict_blocks(unit: &UnitState, attempt: &AttemptState, now: Millis) -> Vec<DocumentBlock> {
     let Some(verdict) = &attempt.verdict else {
         let (role, words) = match attempt.ended_at {
             None => (status_role(unit.status), format!("none yet: the unit is {}", state_text(unit, now))),
-            Some(_) => (Role::Dim, ABSENT.to_owned()),
+            Some(_) => (StyleRole::Dim, ABSENT.to_owned()),
         };
-        return vec![Piece::section("verdict", None), Piece::fact("outcome", role, words)];
+        return vec![DocumentBlock::section("verdict", None), DocumentBlock::fact("outcome", role, words)];
     };
     let (role, outcome) = match (verdict.outcome, verdict.stop) {
-        (Outcome::Succeeded, StopReason::Budget) => {
-            (Role::Budget, "budget: what it wrote counts, but its budget ran out")
+        (AttemptOutcome::Succeeded, StopReason::Budget) => {
+            (StyleRole::Budget, "budget: what it wrote counts, but its budget ran out")
         }
-        (Outcome::Succeeded, _) => (Role::Succeeded, "succeeded"),
-        (Outcome::Failed, _) => (Role::Failed, "failed"),
-        (Outcome::Stopped, _) if verdict.cause == Cause::Cancelled => (Role::Stopped, "stopped by a person"),
-        (Outcome::Stopped, _) => (Role::Stopped, "stopped before it was done"),
+        (AttemptOutcome::Succeeded, _) => (StyleRole::Succeeded, "succeeded"),
+        (AttemptOutcome::Failed, _) => (StyleRole::Failed, "failed"),
+        (AttemptOutcome::Stopped, _) if verdict.cause == Cause::Cancelled => {
+            (StyleRole::Stopped, "stopped by a person")
+        }
+        (AttemptOutcome::Stopped, _) => (StyleRole::Stopped, "stopped before it was done"),
     };
     let stop = match verdict.stop {
         StopReason::Natural => "natural: the model was done",
@@ -117,15 +135,15 @@ fn judged(unit: &Unit, attempt: &Attempt, now: Millis) -> Vec<Piece> {
         StopReason::Error => "error",
     };
     let mut pieces = vec![
-        Piece::section("verdict", Some(verdict.reason.as_str().into())),
-        Piece::fact("outcome", role, outcome),
-        Piece::fact("cause", role, cause(&verdict.cause)),
-        Piece::fact("reason", Role::Text, &verdict.reason),
+        DocumentBlock::section("verdict", Some(verdict.reason.as_str().into())),
+        DocumentBlock::fact("outcome", role, outcome),
+        DocumentBlock::fact("cause", role, cause(&verdict.cause)),
+        DocumentBlock::fact("reason", StyleRole::Text, &verdict.reason),
     ];
     if let Some(remedy) = &verdict.remedy {
-        pieces.push(Piece::fact("remedy", Role::Strong, remedy));
+        pieces.push(DocumentBlock::fact("remedy", StyleRole::Strong, remedy));
     }
-    pieces.push(Piece::fact("stop", Role::Text, stop));
+    pieces.push(DocumentBlock::fact("stop", StyleRole::Text, stop));
     pieces
 }
 
@@ -166,10 +184,10 @@ fn cause(cause: &Cause) -> String {
 }
 
 /// What the agent and its process said at the end.
-fn end(timeline: &mut Timeline, attempt: &Attempt, ended: Option<&(Seq, AttemptEnded)>) -> Vec<Piece> {
+fn end(timeline: &mut Timeline, attempt: &AttemptState, ended: Option<&(Seq, AttemptEnded)>) -> Vec<DocumentBlock> {
     let result = end_rows(timeline, attempt, RowKind::Completed).into_iter().find_map(|seq| {
-        read(timeline, seq, |arrived| match &decode::line(super::bytes(&arrived.body)).body {
-            decode::Body::Result(result) => Some(vec![
+        read(timeline, seq, |arrived| match &decode::decode_line(super::bytes(&arrived.body)).body {
+            decode::LineBody::Result(result) => Some(vec![
                 ("subtype", result.subtype.as_deref().map(str::to_owned)),
                 ("terminal reason", result.terminal_reason.as_deref().map(str::to_owned)),
                 ("stop reason", result.stop_reason.as_deref().map(str::to_owned)),
@@ -185,49 +203,53 @@ fn end(timeline: &mut Timeline, attempt: &Attempt, ended: Option<&(Seq, AttemptE
         .ok()
         .flatten()
     });
-    let mut pieces = vec![Piece::section("end", None)];
+    let mut pieces = vec![DocumentBlock::section("end", None)];
     match result {
-        Some(facts) => {
-            pieces.extend(facts.into_iter().filter_map(|(name, value)| Some(Piece::fact(name, Role::Text, value?))))
+        Some(facts) => pieces.extend(
+            facts.into_iter().filter_map(|(name, value)| Some(DocumentBlock::fact(name, StyleRole::Text, value?))),
+        ),
+        None if attempt.ended_at.is_none() => {
+            pieces.push(DocumentBlock::fact("result line", StyleRole::Dim, "none yet"))
         }
-        None if attempt.ended_at.is_none() => pieces.push(Piece::fact("result line", Role::Dim, "none yet")),
-        None => pieces.push(Piece::fact("result line", Role::Warning, "none: the session ended without one")),
+        None => {
+            pieces.push(DocumentBlock::fact("result line", StyleRole::Warning, "none: the session ended without one"))
+        }
     }
     let process = ended.map(|(_, ended)| match (ended.exit_code, ended.signal) {
-        (_, Some(signal)) => (Role::Warning, format!("ended by signal {signal}")),
-        (Some(0), None) => (Role::Text, "ended with code 0".to_owned()),
-        (Some(code), None) => (Role::Warning, format!("ended with code {code}")),
-        (None, None) => (Role::Dim, "none ran".to_owned()),
+        (_, Some(signal)) => (StyleRole::Warning, format!("ended by signal {signal}")),
+        (Some(0), None) => (StyleRole::Text, "ended with code 0".to_owned()),
+        (Some(code), None) => (StyleRole::Warning, format!("ended with code {code}")),
+        (None, None) => (StyleRole::Dim, "none ran".to_owned()),
     });
-    let running = attempt.pid.map(|pid| (Role::Text, format!("running, pid {pid}")));
-    let (role, words) = process.or(running).unwrap_or_else(|| (Role::Dim, ABSENT.to_owned()));
-    pieces.push(Piece::fact("process", role, words));
+    let running = attempt.pid.map(|pid| (StyleRole::Text, format!("running, pid {pid}")));
+    let (role, words) = process.or(running).unwrap_or_else(|| (StyleRole::Dim, ABSENT.to_owned()));
+    pieces.push(DocumentBlock::fact("process", role, words));
     if let Some((_, ended)) = ended {
-        pieces.extend(ended.stderr_tail.iter().map(|line| Piece::fact("stderr", Role::Text, line)));
+        pieces.extend(ended.stderr_tail.iter().map(|line| DocumentBlock::fact("stderr", StyleRole::Text, line)));
     }
     pieces
 }
 
-fn figures(timeline: &Timeline, attempt: &Attempt) -> Vec<Piece> {
-    let timed = timeline.source().origin().has_times;
+fn figures(timeline: &Timeline, attempt: &AttemptState) -> Vec<DocumentBlock> {
+    let timed = timeline.source().info().has_times;
     let runs = attempt.pid.is_some();
-    let until = if runs { timeline.story().state.passed } else { attempt.last_at };
+    let until = if runs { timeline.view().state.clock } else { attempt.last_at };
     let took = attempt.ended_at.unwrap_or(until).since(attempt.started_at);
     let budget = attempt.step_budget.map_or_else(String::new, |budget| format!(" of {budget}"));
     let tokens = attempt.tokens;
     vec![
-        Piece::section("figures", None),
-        Piece::fact("time", Role::Text, if timed { took.to_string() } else { "?".to_owned() }),
-        Piece::fact("cost", Role::Text, dollars(attempt.cost_usd)),
-        Piece::fact("turns", Role::Text, format!("{}{budget}", attempt.turns)),
-        Piece::fact(
+        DocumentBlock::section("figures", None),
+        DocumentBlock::fact("time", StyleRole::Text, if timed { took.to_string() } else { "?".to_owned() }),
+        DocumentBlock::fact("cost", StyleRole::Text, dollars(attempt.cost_usd)),
+        DocumentBlock::fact("turns", StyleRole::Text, format!("{}{budget}", attempt.turns)),
+        DocumentBlock::fact(
             "calls",
-            Role::Text,
+            StyleRole::Text,
             format!("{}, {} failed, {} denied", attempt.calls, attempt.failures, attempt.denials),
         ),
-        Piece::fact(
+        DocumentBlock::fact(
             "tokens",
-            Role::Text,
+            StyleRole::Text,
             format!(
                 "{} in, {} out, {} from the cache, {} into it",
                 count(tokens.input),
@@ -239,14 +261,19 @@ fn figures(timeline: &Timeline, attempt: &Attempt) -> Vec<Piece> {
     ]
 }
 
-fn wrote(timeline: &Timeline, cache: &Cache, attempt: &Attempt, ended: Option<&AttemptEnded>) -> Vec<Piece> {
-    let (entries, rows) = (timeline.story().state.entries, timeline.story().rows(attempt.lane));
+fn written_blocks(
+    timeline: &Timeline,
+    cache: &Cache,
+    attempt: &AttemptState,
+    ended: Option<&AttemptEnded>,
+) -> Vec<DocumentBlock> {
+    let (entries, rows) = (timeline.view().state.entries, timeline.view().rows(attempt.id));
     let by_calls: std::collections::BTreeSet<&str> = cache
-        .gathered(attempt.lane)
+        .summary(attempt.id)
         .into_iter()
         .flat_map(|gathered| &gathered.calls)
         .filter(|call| rows.get(call.row).is_some_and(|row| row.end(entries) == RowEnd::Ok))
-        .filter_map(|call| call.touches.as_ref().filter(|(touch, _)| *touch == Touch::Writes))
+        .filter_map(|call| call.access.as_ref().filter(|(touch, _)| *touch == AccessKind::Write))
         .map(|(_, path)| path.as_str())
         .collect();
     let ended = ended.map(|ended| ended.wrote.as_slice()).unwrap_or_default();
@@ -256,90 +283,91 @@ fn wrote(timeline: &Timeline, cache: &Cache, attempt: &Attempt, ended: Option<&A
     } else {
         published.join("\n")
     };
-    let mut pieces = vec![Piece::section("written", (!text.is_empty()).then(|| text.into()))];
-    pieces.extend(published.iter().map(|path| Piece::fact("in the project", Role::Succeeded, path)));
+    let mut pieces = vec![DocumentBlock::section("written", (!text.is_empty()).then(|| text.into()))];
+    pieces.extend(published.iter().map(|path| DocumentBlock::fact("in the project", StyleRole::Succeeded, path)));
     if published.is_empty() {
         let fate = match attempt.verdict.as_ref().map(|verdict| verdict.outcome) {
-            Some(Outcome::Failed | Outcome::Stopped) => "dropped",
-            Some(Outcome::Succeeded) | None => "written",
+            Some(AttemptOutcome::Failed | AttemptOutcome::Stopped) => "dropped",
+            Some(AttemptOutcome::Succeeded) | None => "written",
         };
-        pieces.extend(by_calls.iter().map(|path| Piece::fact(fate, Role::Text, *path)));
+        pieces.extend(by_calls.iter().map(|path| DocumentBlock::fact(fate, StyleRole::Text, *path)));
     }
     if let Some(path) = attempt.patch.as_ref().and_then(|patch| patch.path.as_deref()) {
-        pieces.push(Piece::fact("patch", Role::Text, path));
+        pieces.push(DocumentBlock::fact("patch", StyleRole::Text, path));
     }
     pieces.extend(attempt.shared.iter().map(|shared| {
-        let role = if shared.merged { Role::Warning } else { Role::Text };
-        Piece::fact("shared", role, shared.to_string())
+        let role = if shared.merged { StyleRole::Warning } else { StyleRole::Text };
+        DocumentBlock::fact("shared", role, shared.to_string())
     }));
     if pieces.len() == 1 {
-        pieces.push(Piece::line(Role::Dim, "  nothing"));
+        pieces.push(DocumentBlock::line(StyleRole::Dim, "  nothing"));
     }
     pieces
 }
 
 /// What it put on record beside its changes; nothing where there is nothing.
-fn decided(attempt: &Attempt) -> Vec<Piece> {
-    let all = attempt.work.as_deref().map(decisions::decisions).unwrap_or_default();
+fn decision_blocks(attempt: &AttemptState) -> Vec<DocumentBlock> {
+    let all = attempt.work.as_deref().map(decisions::recorded_decisions).unwrap_or_default();
     if all.is_empty() {
         return Vec::new();
     }
     let text = all.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
-    let mut pieces = vec![Piece::section("decisions", Some(text.into()))];
+    let mut pieces = vec![DocumentBlock::section("decisions", Some(text.into()))];
     pieces.extend(all.iter().map(|decision| {
-        let role = if decision.is_flagged { Role::Warning } else { Role::Text };
-        Piece::fact(decision.kind.word(), role, text::one_row(&decision.to_string(), DECISION))
+        let role = if decision.is_flagged { StyleRole::Warning } else { StyleRole::Text };
+        DocumentBlock::fact(decision.kind.label(), role, text::one_row(&decision.to_string(), DECISION))
     }));
-    pieces.push(Piece::Gap);
+    pieces.push(DocumentBlock::BlankLine);
     pieces
 }
 
-fn failures(timeline: &mut Timeline, attempt: &Attempt) -> Vec<Piece> {
-    let (entries, rows) = (timeline.story().state.entries, timeline.story().rows(attempt.lane));
+fn failures(timeline: &mut Timeline, attempt: &AttemptState) -> Vec<DocumentBlock> {
+    let (entries, rows) = (timeline.view().state.entries, timeline.view().rows(attempt.id));
     // A denial has a row of its own where no call tells of it, and a note only repeats what is said above.
-    let is_bad = |row: &Row| match row.kind {
+    let is_bad = |row: &StreamRow| match row.kind {
         RowKind::Note => false,
         _ => matches!(row.end(entries), RowEnd::Failed | RowEnd::Denied),
     };
-    let bad: Vec<(usize, Row)> =
+    let bad: Vec<(usize, StreamRow)> =
         rows.iter().enumerate().filter(|(_, row)| is_bad(row)).map(|(index, row)| (index, *row)).collect();
-    let facts = vec![(Role::Dim, bad.len().to_string())];
-    let mut pieces = vec![Piece::titled("failures", "failures".to_owned(), facts, None)];
-    for (index, row) in bad.iter().take(LISTED) {
-        let line = load::row_line(timeline, row, RowId::of(row, timeline.story()));
+    let facts = vec![(StyleRole::Dim, bad.len().to_string())];
+    let mut pieces = vec![DocumentBlock::titled("failures", "failures".to_owned(), facts, None)];
+    for (index, row) in bad.iter().take(MAX_LISTED) {
+        let line = load::row_line(timeline, row, RowId::new(row, timeline.view()));
         let word = if row.end(entries) == RowEnd::Denied { "denied" } else { "failed" };
-        let role = if row.end(entries) == RowEnd::Denied { Role::Denied } else { Role::Failed };
-        let fact = if line.fact.is_empty() { String::new() } else { format!(": {}", text::one_row(&line.fact, 300)) };
-        pieces.push(Piece::Runs {
+        let role = if row.end(entries) == RowEnd::Denied { StyleRole::Denied } else { StyleRole::Failed };
+        let fact =
+            if line.outcome.is_empty() { String::new() } else { format!(": {}", text::one_row(&line.outcome, 300)) };
+        pieces.push(DocumentBlock::Spans {
             indent: 2,
             hang: 4,
             runs: vec![
                 (role, format!("{word} ")),
-                (Role::Dim, format!("action {} +{} ", index + 1, clock(line.at))),
-                (Role::Text, text::one_row(&line.label, 200)),
+                (StyleRole::Dim, format!("action {} +{} ", index + 1, clock(line.at))),
+                (StyleRole::Text, text::one_row(&line.label, 200)),
                 (role, fact),
             ],
         });
     }
-    if bad.len() > LISTED {
-        pieces.push(Piece::line(Role::Dim, format!("  and {} more", bad.len() - LISTED)));
+    if bad.len() > MAX_LISTED {
+        pieces.push(DocumentBlock::line(StyleRole::Dim, format!("  and {} more", bad.len() - MAX_LISTED)));
     }
     if bad.is_empty() {
-        pieces.push(Piece::line(Role::Dim, "  none"));
+        pieces.push(DocumentBlock::line(StyleRole::Dim, "  none"));
     }
     pieces
 }
 
 /// The last rows of a kind, the last one first.
-fn end_rows(timeline: &Timeline, attempt: &Attempt, kind: RowKind) -> Vec<Seq> {
-    let rows = timeline.story().rows(attempt.lane).iter().rev().take(END);
-    rows.filter(|row| row.kind == kind).map(Row::first).collect()
+fn end_rows(timeline: &Timeline, attempt: &AttemptState, kind: RowKind) -> Vec<Seq> {
+    let rows = timeline.view().rows(attempt.id).iter().rev().take(END);
+    rows.filter(|row| row.kind == kind).map(StreamRow::first).collect()
 }
 
-fn end_note(timeline: &mut Timeline, attempt: &Attempt) -> Option<(Seq, AttemptEnded)> {
+fn end_note(timeline: &mut Timeline, attempt: &AttemptState) -> Option<(Seq, AttemptEnded)> {
     end_rows(timeline, attempt, RowKind::Note).into_iter().find_map(|seq| {
         let read = read(timeline, seq, |arrived| match arrived.body {
-            Body::Note(json) => match Note::parse(json) {
+            EntryBody::Note(json) => match Note::parse(json) {
                 Note::AttemptEnded(ended) => Some((seq, *ended)),
                 _ => None,
             },
@@ -356,20 +384,22 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::tape::note::Work;
+    use crate::tape::note::AttemptOutput;
 
     #[test]
     fn flagged_decisions_stand_out() {
         let conflict = |flagged| json!({"artifactKey": "k", "detail": "two\nsizes", "flaggedForHuman": flagged});
-        let work = Work { conflicts: vec![conflict(false), conflict(true)], ..Work::default() };
-        let pieces = decided(&Attempt { work: Some(Arc::new(work)), ..Attempt::default() });
-        let shown = |piece: &Piece| match piece {
-            Piece::Runs { runs, .. } => runs.get(1).map(|(role, text)| (*role == Role::Warning, text.clone())),
+        let work = AttemptOutput { conflicts: vec![conflict(false), conflict(true)], ..AttemptOutput::default() };
+        let pieces = decision_blocks(&AttemptState { work: Some(Arc::new(work)), ..AttemptState::default() });
+        let shown = |piece: &DocumentBlock| match piece {
+            DocumentBlock::Spans { runs, .. } => {
+                runs.get(1).map(|(role, text)| (*role == StyleRole::Warning, text.clone()))
+            }
             _ => None,
         };
         let facts: Vec<(bool, String)> = pieces.iter().filter_map(shown).collect();
         assert!(facts[0].0 && facts[0].1.ends_with("two ⏎ sizes [flagged for a person]"), "{facts:?}");
         assert!(!facts[1].0 && facts.len() == 2, "{facts:?}");
-        assert!(decided(&Attempt::default()).is_empty());
+        assert!(decision_blocks(&AttemptState::default()).is_empty());
     }
 }

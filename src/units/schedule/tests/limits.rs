@@ -5,20 +5,20 @@ use super::*;
 #[test]
 fn a_usage_limit_pauses_the_run_and_costs_no_retry() {
     let retry = RetryPolicy { max_retries: 0, ..RetryPolicy::default() };
-    let mut schedule = Schedule::new(keys(3), Settings { retry, ..settings(2) });
-    let told = play(
+    let mut schedule = Schedule::new(keys(3), ScheduleSettings { retry, ..settings(2) });
+    let told = feed(
         &mut schedule,
         [
-            Input::Begin,
+            ScheduleEvent::RunStarted,
             rejected(5_000, Some(90_000)),
-            ended(0, 1, limited()),
-            ended(1, 1, ok()),
-            Input::TimerFired(TimerId(0)),
-            ended(0, 2, limited()),
-            Input::LiftLimit,
-            Input::TimerFired(TimerId(1)),
-            ended(0, 3, ok()),
-            ended(2, 1, ok()),
+            attempt_ended(0, 1, usage_limit_verdict()),
+            attempt_ended(1, 1, succeeded_verdict()),
+            ScheduleEvent::TimerFired(TimerId(0)),
+            attempt_ended(0, 2, usage_limit_verdict()),
+            ScheduleEvent::LimitOverridden,
+            ScheduleEvent::TimerFired(TimerId(1)),
+            attempt_ended(0, 3, succeeded_verdict()),
+            attempt_ended(2, 1, succeeded_verdict()),
         ],
     );
     insta::assert_snapshot!(told, @r"
@@ -38,8 +38,15 @@ fn a_usage_limit_pauses_the_run_and_costs_no_retry() {
 #[test]
 fn a_limit_that_resets_too_late_ends_the_run() {
     let mut schedule = Schedule::new(keys(3), waiting_at_most(1_000_000));
-    let told =
-        play(&mut schedule, [Input::Begin, rejected(0, Some(2_000_000)), ended(0, 1, limited()), ended(1, 1, ok())]);
+    let told = feed(
+        &mut schedule,
+        [
+            ScheduleEvent::RunStarted,
+            rejected(0, Some(2_000_000)),
+            attempt_ended(0, 1, usage_limit_verdict()),
+            attempt_ended(1, 1, succeeded_verdict()),
+        ],
+    );
     insta::assert_snapshot!(told, @r#"
     start u0/1 | start u1/1
     note: said "five_hour resets too late to wait for: the run ends and can be resumed"
@@ -49,18 +56,23 @@ fn a_limit_that_resets_too_late_ends_the_run() {
 }
 
 #[test]
-fn pressure_leaves_one_slot() {
-    let observed =
-        |status| Observed { at: Millis(0), name: "five_hour".into(), status, utilization: None, resets_in_ms: None };
+fn pressure_reduces_concurrency_to_one() {
+    let observed = |status| LimitObservation {
+        at: Millis(0),
+        name: "five_hour".into(),
+        status,
+        utilization: None,
+        resets_in_ms: None,
+    };
     let mut schedule = Schedule::new(keys(4), settings(2));
-    let told = play(
+    let told = feed(
         &mut schedule,
         [
-            Input::Begin,
-            Input::LimitObserved(observed(LimitStatus::Warning)),
-            ended(0, 1, ok()),
-            ended(1, 1, ok()),
-            Input::LimitObserved(observed(LimitStatus::Allowed)),
+            ScheduleEvent::RunStarted,
+            ScheduleEvent::LimitObserved(observed(LimitStatus::Warning)),
+            attempt_ended(0, 1, succeeded_verdict()),
+            attempt_ended(1, 1, succeeded_verdict()),
+            ScheduleEvent::LimitObserved(observed(LimitStatus::Allowed)),
         ],
     );
     insta::assert_snapshot!(told, @r"
@@ -73,21 +85,21 @@ fn pressure_leaves_one_slot() {
 }
 
 #[test]
-fn a_limit_that_never_seems_to_reset_is_given_up_without_spending_retries() {
-    let pacing = Pacing { max_attempts: 3, ..Pacing::default() };
-    let mut schedule = Schedule::new(keys(3), Settings { pacing, ..settings(1) });
-    let crowded = || verdict(Outcome::Failed, Cause::RateLimited);
-    let told = play(
+fn endless_limit_ends_the_run_without_spending_retries() {
+    let pacing = ThrottlePolicy { max_limit_attempts: 3, ..ThrottlePolicy::default() };
+    let mut schedule = Schedule::new(keys(3), ScheduleSettings { throttle_policy: pacing, ..settings(1) });
+    let crowded = || verdict(AttemptOutcome::Failed, Cause::RateLimited);
+    let told = feed(
         &mut schedule,
         [
-            Input::Begin,
-            ended(0, 1, crowded()),
-            Input::TimerFired(TimerId(0)),
-            ended(0, 2, crowded()),
-            Input::TimerFired(TimerId(1)),
-            ended(0, 3, crowded()),
-            Input::RetryFailed,
-            ended(0, 4, ok()),
+            ScheduleEvent::RunStarted,
+            attempt_ended(0, 1, crowded()),
+            ScheduleEvent::TimerFired(TimerId(0)),
+            attempt_ended(0, 2, crowded()),
+            ScheduleEvent::TimerFired(TimerId(1)),
+            attempt_ended(0, 3, crowded()),
+            ScheduleEvent::RetryFailed,
+            attempt_ended(0, 4, succeeded_verdict()),
         ],
     );
     insta::assert_snapshot!(told, @r#"
@@ -103,10 +115,18 @@ fn a_limit_that_never_seems_to_reset_is_given_up_without_spending_retries() {
 }
 
 #[test]
-fn without_pacing_a_limit_is_a_failure() {
-    let pacing = Pacing { enabled: false, ..Pacing::default() };
-    let mut schedule = Schedule::new(keys(2), Settings { pacing, ..settings(1) });
-    let told = play(&mut schedule, [Input::Begin, rejected(0, Some(9)), ended(0, 1, limited()), ended(1, 1, ok())]);
+fn limit_without_throttling_is_a_failure() {
+    let pacing = ThrottlePolicy { enabled: false, ..ThrottlePolicy::default() };
+    let mut schedule = Schedule::new(keys(2), ScheduleSettings { throttle_policy: pacing, ..settings(1) });
+    let told = feed(
+        &mut schedule,
+        [
+            ScheduleEvent::RunStarted,
+            rejected(0, Some(9)),
+            attempt_ended(0, 1, usage_limit_verdict()),
+            attempt_ended(1, 1, succeeded_verdict()),
+        ],
+    );
     insta::assert_snapshot!(told, @r"
     start u0/1
 
@@ -116,19 +136,19 @@ fn without_pacing_a_limit_is_a_failure() {
 }
 
 #[test]
-fn what_every_unit_would_fail_of_is_told_once() {
+fn run_wide_failure_is_reported_once() {
     let mut schedule = Schedule::new(keys(4), settings(2));
-    let out = |cause| verdict(Outcome::Failed, cause);
-    let told = play(
+    let out = |cause| verdict(AttemptOutcome::Failed, cause);
+    let told = feed(
         &mut schedule,
         [
-            Input::Begin,
-            ended(0, 1, out(Cause::Auth)),
-            ended(1, 1, ok()),
-            Input::RetryFailed,
-            ended(0, 2, ok()),
-            ended(2, 1, out(Cause::Model)),
-            ended(3, 1, ok()),
+            ScheduleEvent::RunStarted,
+            attempt_ended(0, 1, out(Cause::Auth)),
+            attempt_ended(1, 1, succeeded_verdict()),
+            ScheduleEvent::RetryFailed,
+            attempt_ended(0, 2, succeeded_verdict()),
+            attempt_ended(2, 1, out(Cause::Model)),
+            attempt_ended(3, 1, succeeded_verdict()),
         ],
     );
     insta::assert_snapshot!(told, @r#"
@@ -143,18 +163,18 @@ fn what_every_unit_would_fail_of_is_told_once() {
 }
 
 #[test]
-fn a_unit_with_a_model_of_its_own_or_a_network_that_came_and_went_stops_nobody() {
+fn unit_specific_model_or_network_failure_stops_no_other_unit() {
     let retry = RetryPolicy { max_retries: 0, ..RetryPolicy::default() };
-    let mut schedule = Schedule::new(keys(3), Settings { retry, ..settings(1) });
+    let mut schedule = Schedule::new(keys(3), ScheduleSettings { retry, ..settings(1) });
     let amendment = Amendment { model: Some("opsu".into()), ..Amendment::default() };
-    let told = play(
+    let told = feed(
         &mut schedule,
         [
-            Input::RetryRequested { unit: key(0), amendment: Some(amendment) },
-            Input::Begin,
-            ended(0, 1, verdict(Outcome::Failed, Cause::Model)),
-            ended(1, 1, ok()),
-            ended(2, 1, verdict(Outcome::Failed, Cause::Network)),
+            ScheduleEvent::RetryRequested { unit: key(0), amendment: Some(amendment) },
+            ScheduleEvent::RunStarted,
+            attempt_ended(0, 1, verdict(AttemptOutcome::Failed, Cause::Model)),
+            attempt_ended(1, 1, succeeded_verdict()),
+            attempt_ended(2, 1, verdict(AttemptOutcome::Failed, Cause::Network)),
         ],
     );
     insta::assert_snapshot!(told, @r"
@@ -164,8 +184,11 @@ fn a_unit_with_a_model_of_its_own_or_a_network_that_came_and_went_stops_nobody()
     start u2/1
     END partial succeeded=1 failed=2 stopped=0 not_run=0
     ");
-    let mut schedule = Schedule::new(keys(2), Settings { retry, ..settings(1) });
-    let told = play(&mut schedule, [Input::Begin, ended(0, 1, verdict(Outcome::Failed, Cause::Network))]);
+    let mut schedule = Schedule::new(keys(2), ScheduleSettings { retry, ..settings(1) });
+    let told = feed(
+        &mut schedule,
+        [ScheduleEvent::RunStarted, attempt_ended(0, 1, verdict(AttemptOutcome::Failed, Cause::Network))],
+    );
     insta::assert_snapshot!(told, @r#"
     start u0/1
     note: said "no unit can run (network), so none is started any more: mend it, then retry" | END unusable succeeded=0 failed=1 stopped=0 not_run=1
@@ -175,10 +198,16 @@ fn a_unit_with_a_model_of_its_own_or_a_network_that_came_and_went_stops_nobody()
 #[test]
 fn open_files_lower_concurrency_and_cost_no_retry() {
     let retry = RetryPolicy { max_retries: 0, ..RetryPolicy::default() };
-    let mut schedule = Schedule::new(keys(4), Settings { retry, ..settings(3) });
-    let told = play(
+    let mut schedule = Schedule::new(keys(4), ScheduleSettings { retry, ..settings(3) });
+    let told = feed(
         &mut schedule,
-        [Input::Begin, ended(2, 1, crowded()), ended(1, 1, crowded()), ended(0, 1, ok()), ended(1, 2, ok())],
+        [
+            ScheduleEvent::RunStarted,
+            attempt_ended(2, 1, open_files_verdict()),
+            attempt_ended(1, 1, open_files_verdict()),
+            attempt_ended(0, 1, succeeded_verdict()),
+            attempt_ended(1, 2, succeeded_verdict()),
+        ],
     );
     insta::assert_snapshot!(told, @r"
     start u0/1 | start u1/1 | start u2/1
@@ -190,22 +219,22 @@ fn open_files_lower_concurrency_and_cost_no_retry() {
 }
 
 #[test]
-fn missing_program_stops_starts_until_it_is_back() {
+fn missing_program_pauses_starts_until_it_returns() {
     let retry = RetryPolicy { max_retries: 0, ..RetryPolicy::default() };
-    let mut schedule = Schedule::new(keys(4), Settings { retry, ..settings(2) });
-    let ready = Input::Ready { unit: "u1".into(), attempt: 3 };
-    let told = play(
+    let mut schedule = Schedule::new(keys(4), ScheduleSettings { retry, ..settings(2) });
+    let ready = ScheduleEvent::AttemptReady { unit: "u1".into(), attempt: 3 };
+    let told = feed(
         &mut schedule,
         [
-            Input::Begin,
-            ended(0, 1, ok()),
-            ended(2, 1, missing()),
-            ended(1, 1, missing()),
-            Input::TimerFired(TimerId(0)),
-            ended(1, 2, missing()),
-            Input::TimerFired(TimerId(1)),
+            ScheduleEvent::RunStarted,
+            attempt_ended(0, 1, succeeded_verdict()),
+            attempt_ended(2, 1, missing_program_verdict()),
+            attempt_ended(1, 1, missing_program_verdict()),
+            ScheduleEvent::TimerFired(TimerId(0)),
+            attempt_ended(1, 2, missing_program_verdict()),
+            ScheduleEvent::TimerFired(TimerId(1)),
             ready,
-            ended(1, 3, ok()),
+            attempt_ended(1, 3, succeeded_verdict()),
         ],
     );
     insta::assert_snapshot!(told, @r#"
@@ -222,19 +251,19 @@ fn missing_program_stops_starts_until_it_is_back() {
 }
 
 #[test]
-fn stopped_trial_of_a_missing_program_is_made_by_the_next_unit() {
+fn stopped_program_trial_moves_to_the_next_unit() {
     let mut schedule = Schedule::new(keys(2), settings(1));
-    let stop = Input::StopRequested { unit: key(0) };
-    let told = play(
+    let stop = ScheduleEvent::StopRequested { unit: key(0) };
+    let told = feed(
         &mut schedule,
         [
-            Input::Begin,
-            ended(0, 1, missing()),
-            Input::TimerFired(TimerId(0)),
+            ScheduleEvent::RunStarted,
+            attempt_ended(0, 1, missing_program_verdict()),
+            ScheduleEvent::TimerFired(TimerId(0)),
             stop,
-            ended(0, 2, missing()),
-            ready(1, 1),
-            ended(1, 1, ok()),
+            attempt_ended(0, 2, missing_program_verdict()),
+            attempt_ready(1, 1),
+            attempt_ended(1, 1, succeeded_verdict()),
         ],
     );
     insta::assert_snapshot!(told, @r#"
@@ -251,16 +280,16 @@ fn stopped_trial_of_a_missing_program_is_made_by_the_next_unit() {
 #[test]
 fn program_is_back_only_once_a_process_started() {
     let mut schedule = Schedule::new(keys(3), settings(2));
-    let unprepared = || verdict(Outcome::Failed, Cause::Internal);
-    let told = play(
+    let unprepared = || verdict(AttemptOutcome::Failed, Cause::Internal);
+    let told = feed(
         &mut schedule,
         [
-            Input::Begin,
-            ended(0, 1, missing()),
-            ended(1, 1, missing()),
-            Input::TimerFired(TimerId(0)),
-            ended(0, 2, unprepared()),
-            ready(1, 2),
+            ScheduleEvent::RunStarted,
+            attempt_ended(0, 1, missing_program_verdict()),
+            attempt_ended(1, 1, missing_program_verdict()),
+            ScheduleEvent::TimerFired(TimerId(0)),
+            attempt_ended(0, 2, unprepared()),
+            attempt_ready(1, 2),
         ],
     );
     insta::assert_snapshot!(told, @r#"
@@ -274,19 +303,19 @@ fn program_is_back_only_once_a_process_started() {
 }
 
 #[test]
-fn timer_of_a_wait_that_was_given_up_does_not_shorten_the_next_one() {
+fn stale_wait_timer_does_not_shorten_the_next_wait() {
     let mut schedule = Schedule::new(keys(1), settings(1));
-    let retry = Input::RetryRequested { unit: key(0), amendment: None };
-    let told = play(
+    let retry = ScheduleEvent::RetryRequested { unit: key(0), amendment: None };
+    let told = feed(
         &mut schedule,
         [
-            Input::Begin,
-            ended(0, 1, missing()),
-            Input::StopAll,
+            ScheduleEvent::RunStarted,
+            attempt_ended(0, 1, missing_program_verdict()),
+            ScheduleEvent::StopAllRequested,
             retry,
-            ended(0, 2, missing()),
-            Input::TimerFired(TimerId(0)),
-            Input::TimerFired(TimerId(1)),
+            attempt_ended(0, 2, missing_program_verdict()),
+            ScheduleEvent::TimerFired(TimerId(0)),
+            ScheduleEvent::TimerFired(TimerId(1)),
         ],
     );
     insta::assert_snapshot!(told, @r#"
@@ -303,40 +332,46 @@ fn timer_of_a_wait_that_was_given_up_does_not_shorten_the_next_one() {
 #[test]
 fn program_that_stays_missing_ends_the_run_as_unusable() {
     let mut schedule = Schedule::new(keys(3), settings(1));
-    let mut orders = schedule.handle(Input::Begin);
+    let mut orders = schedule.handle(ScheduleEvent::RunStarted);
     let (mut waited, mut starts) = (0, 0);
     while let Some(order) = orders.pop() {
         match order {
-            Order::Start { unit, attempt, .. } => {
+            ScheduleEffect::StartAttempt { unit, attempt, .. } => {
                 starts += 1;
-                orders.extend(schedule.handle(Input::Ended {
+                orders.extend(schedule.handle(ScheduleEvent::AttemptEnded {
                     unit,
                     attempt,
-                    verdict: missing(),
-                    repeat: Repeat::Afresh,
+                    verdict: missing_program_verdict(),
+                    repeat: RetryMode::FromStart,
                 }));
             }
-            Order::SetTimer { id, after_ms } => {
+            ScheduleEffect::SetTimer { id, after_ms } => {
                 waited += after_ms;
-                orders.extend(schedule.handle(Input::TimerFired(id)));
+                orders.extend(schedule.handle(ScheduleEvent::TimerFired(id)));
             }
-            Order::End(end) => {
+            ScheduleEffect::EndRun(end) => {
                 assert_eq!((end.outcome.as_str(), end.failed, end.not_run), ("unusable", 1, 2));
             }
             _ => {}
         }
     }
-    assert!(schedule.is_over());
+    assert!(schedule.is_finished());
     assert_eq!((starts, waited), (7, 40_000));
 }
 
 #[test]
 fn open_files_fail_a_unit_that_started_alone() {
     let mut schedule = Schedule::new(keys(2), settings(2));
-    let told = play(
+    let told = feed(
         &mut schedule,
         // Both started together, so the second to fail has not been alone yet.
-        [Input::Begin, ended(0, 1, crowded()), ended(1, 1, crowded()), ended(0, 2, crowded()), ended(1, 2, crowded())],
+        [
+            ScheduleEvent::RunStarted,
+            attempt_ended(0, 1, open_files_verdict()),
+            attempt_ended(1, 1, open_files_verdict()),
+            attempt_ended(0, 2, open_files_verdict()),
+            attempt_ended(1, 2, open_files_verdict()),
+        ],
     );
     insta::assert_snapshot!(told, @r"
     start u0/1 | start u1/1

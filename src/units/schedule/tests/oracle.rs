@@ -6,19 +6,19 @@ use super::*;
 
 /// One unit as the oracle sees it.
 #[derive(Clone, Debug, Default)]
-struct Naive {
+struct OracleUnit {
     attempts: u32,
     retries: u32,
     limited: u32,
-    state: NaiveState,
-    stop: Option<StopHow>,
+    state: OracleUnitState,
+    stop: Option<StopMode>,
     timer: Option<TimerId>,
-    last: Option<Outcome>,
+    last: Option<AttemptOutcome>,
     started_alone: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum NaiveState {
+enum OracleUnitState {
     #[default]
     Queued,
     Waiting,
@@ -29,7 +29,7 @@ enum NaiveState {
 
 /// The agent's program as the oracle sees it, with the tries since it went missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum NaiveProgram {
+enum OracleProgram {
     Present,
     Waiting { tries: usize, timer: Option<TimerId> },
     Due { tries: usize },
@@ -38,119 +38,126 @@ enum NaiveProgram {
 
 /// Says what must start and whether the run must be over, from plain lists.
 #[derive(Debug)]
-struct Oracle {
-    units: Vec<Naive>,
+struct ScheduleOracle {
+    units: Vec<OracleUnit>,
     slots: usize,
-    room: usize,
-    at_once: usize,
+    max_open: usize,
+    max_starting: usize,
     abort: bool,
     max_retries: u32,
     max_limited: u32,
-    program: NaiveProgram,
-    cut: bool,
+    program: OracleProgram,
+    unusable: bool,
     paused: bool,
     halted: bool,
     over: bool,
 }
 
-impl Oracle {
-    fn flying(&self) -> usize {
-        self.units.iter().filter(|unit| matches!(unit.state, NaiveState::Starting | NaiveState::Running)).count()
+impl ScheduleOracle {
+    fn in_flight(&self) -> usize {
+        self.units
+            .iter()
+            .filter(|unit| matches!(unit.state, OracleUnitState::Starting | OracleUnitState::Running))
+            .count()
     }
 
     fn starting(&self) -> usize {
-        self.units.iter().filter(|unit| unit.state == NaiveState::Starting).count()
+        self.units.iter().filter(|unit| unit.state == OracleUnitState::Starting).count()
     }
 
     fn is_idle(&self) -> bool {
-        self.units.iter().all(|unit| unit.state == NaiveState::Over)
+        self.units.iter().all(|unit| unit.state == OracleUnitState::Over)
     }
 
     /// `cut` by what no unit is to blame for.
     fn halt(&mut self, cut: bool) {
-        self.cut = if self.halted { self.cut } else { cut };
+        self.unusable = if self.halted { self.unusable } else { cut };
         self.halted = true;
-        self.program = NaiveProgram::Present;
+        self.program = OracleProgram::Present;
         for unit in &mut self.units {
-            if matches!(unit.state, NaiveState::Queued | NaiveState::Waiting) {
-                unit.state = NaiveState::Over;
+            if matches!(unit.state, OracleUnitState::Queued | OracleUnitState::Waiting) {
+                unit.state = OracleUnitState::Over;
             }
         }
     }
 
     fn request(&mut self, n: usize) {
         let unit = &mut self.units[n];
-        if !matches!(unit.state, NaiveState::Waiting | NaiveState::Over) || (self.halted && !self.over) {
+        if !matches!(unit.state, OracleUnitState::Waiting | OracleUnitState::Over) || (self.halted && !self.over) {
             return;
         }
-        unit.state = NaiveState::Queued;
+        unit.state = OracleUnitState::Queued;
         (unit.retries, unit.limited) = (0, 0);
         if self.over {
             (self.over, self.halted) = (false, false);
         }
     }
 
-    fn leave_trial(&mut self, n: usize, program: NaiveProgram) {
-        if matches!(self.program, NaiveProgram::Trying { unit, .. } if unit == n) {
+    fn leave_program_trial(&mut self, n: usize, program: OracleProgram) {
+        if matches!(self.program, OracleProgram::Trying { unit, .. } if unit == n) {
             self.program = program;
         }
     }
 
     /// The program once unit `n` did not find it either; `None` if it was waited for long enough.
-    fn tries_after(&self, n: usize) -> Option<NaiveProgram> {
+    fn tries_after(&self, n: usize) -> Option<OracleProgram> {
         let tries = match self.program {
-            NaiveProgram::Present => 0,
-            NaiveProgram::Trying { tries, unit } if unit == n => tries,
+            OracleProgram::Present => 0,
+            OracleProgram::Trying { tries, unit } if unit == n => tries,
             known => return Some(known),
         };
-        (tries < 6).then_some(NaiveProgram::Waiting { tries: tries + 1, timer: None })
+        (tries < 6).then_some(OracleProgram::Waiting { tries: tries + 1, timer: None })
     }
 
     /// Follows an input; timers and pauses were already read off the orders.
-    fn follow(&mut self, input: &Input) {
+    fn apply(&mut self, input: &ScheduleEvent) {
         let index = |unit: &UnitKey| unit.as_str()[1..].parse::<usize>().ok();
         match input {
-            Input::Ready { unit, attempt } => {
+            ScheduleEvent::AttemptReady { unit, attempt } => {
                 let Some(n) = index(unit).filter(|n| *n < self.units.len()) else { return };
                 let unit = &mut self.units[n];
-                if matches!(unit.state, NaiveState::Starting | NaiveState::Running) && unit.attempts == *attempt {
-                    unit.state = NaiveState::Running;
-                    self.leave_trial(n, NaiveProgram::Present);
+                if matches!(unit.state, OracleUnitState::Starting | OracleUnitState::Running)
+                    && unit.attempts == *attempt
+                {
+                    unit.state = OracleUnitState::Running;
+                    self.leave_program_trial(n, OracleProgram::Present);
                 }
             }
-            Input::Ended { unit, attempt, verdict, .. } => {
+            ScheduleEvent::AttemptEnded { unit, attempt, verdict, .. } => {
                 let Some(n) = index(unit).filter(|n| *n < self.units.len()) else { return };
                 let halted = self.halted;
                 let (max, max_limited) = (self.max_retries, self.max_limited);
-                let others = self.flying().saturating_sub(1);
+                let others = self.in_flight().saturating_sub(1);
                 let awaited = self.tries_after(n).filter(|_| verdict.cause == Cause::ProgramMissing);
                 let unit = &mut self.units[n];
-                if !matches!(unit.state, NaiveState::Starting | NaiveState::Running) || unit.attempts != *attempt {
+                if !matches!(unit.state, OracleUnitState::Starting | OracleUnitState::Running)
+                    || unit.attempts != *attempt
+                {
                     return;
                 }
                 unit.last = Some(verdict.outcome);
-                let free = !halted && unit.stop.is_none() && verdict.outcome == Outcome::Failed;
+                let free = !halted && unit.stop.is_none() && verdict.outcome == AttemptOutcome::Failed;
                 unit.state = match verdict.cause {
                     Cause::Transient if free && unit.retries < max => {
                         unit.retries += 1;
-                        NaiveState::Waiting
+                        OracleUnitState::Waiting
                     }
                     Cause::UsageLimit { .. } | Cause::RateLimited if free => {
                         unit.limited += 1;
-                        if unit.limited < max_limited { NaiveState::Queued } else { NaiveState::Over }
+                        if unit.limited < max_limited { OracleUnitState::Queued } else { OracleUnitState::Over }
                     }
                     Cause::OpenFiles if free && (others > 0 || !unit.started_alone) => {
-                        self.room = self.room.min(others.max(1));
-                        NaiveState::Queued
+                        self.max_open = self.max_open.min(others.max(1));
+                        OracleUnitState::Queued
                     }
                     Cause::ProgramMissing if free && awaited.is_some() => {
                         self.program = awaited.unwrap_or(self.program);
-                        NaiveState::Queued
+                        OracleUnitState::Queued
                     }
-                    _ => NaiveState::Over,
+                    _ => OracleUnitState::Over,
                 };
                 unit.stop = None;
-                let over = free && unit.state == NaiveState::Over;
+                let over = free && unit.state == OracleUnitState::Over;
                 match verdict.cause {
                     Cause::UsageLimit { .. } | Cause::RateLimited | Cause::Auth | Cause::ProgramMissing if over => {
                         self.halt(true);
@@ -158,124 +165,132 @@ impl Oracle {
                     _ if over && self.abort => self.halt(false),
                     _ => {}
                 }
-                if let NaiveProgram::Trying { tries, .. } = self.program {
-                    let is_back = verdict.outcome == Outcome::Succeeded;
-                    self.leave_trial(n, if is_back { NaiveProgram::Present } else { NaiveProgram::Due { tries } });
+                if let OracleProgram::Trying { tries, .. } = self.program {
+                    let is_back = verdict.outcome == AttemptOutcome::Succeeded;
+                    self.leave_program_trial(
+                        n,
+                        if is_back { OracleProgram::Present } else { OracleProgram::Due { tries } },
+                    );
                 }
             }
-            Input::TimerFired(id) => {
-                if let NaiveProgram::Waiting { tries, timer: Some(timer) } = self.program
+            ScheduleEvent::TimerFired(id) => {
+                if let OracleProgram::Waiting { tries, timer: Some(timer) } = self.program
                     && timer == *id
                 {
-                    self.program = NaiveProgram::Due { tries };
+                    self.program = OracleProgram::Due { tries };
                 }
                 for unit in &mut self.units {
-                    if unit.state == NaiveState::Waiting && unit.timer == Some(*id) {
-                        unit.state = NaiveState::Queued;
+                    if unit.state == OracleUnitState::Waiting && unit.timer == Some(*id) {
+                        unit.state = OracleUnitState::Queued;
                     }
                 }
             }
-            Input::RetryRequested { unit, .. } => {
+            ScheduleEvent::RetryRequested { unit, .. } => {
                 if let Some(n) = index(unit).filter(|n| *n < self.units.len()) {
                     self.request(n);
                 }
             }
-            Input::RetryFailed => {
-                let fails = |unit: &Naive| {
-                    let ended_badly = matches!(unit.last, Some(Outcome::Failed | Outcome::Stopped));
-                    unit.state == NaiveState::Over && ended_badly
+            ScheduleEvent::RetryFailed => {
+                let fails = |unit: &OracleUnit| {
+                    let ended_badly = matches!(unit.last, Some(AttemptOutcome::Failed | AttemptOutcome::Stopped));
+                    unit.state == OracleUnitState::Over && ended_badly
                 };
-                let failed = |unit: &Naive| unit.state == NaiveState::Over && unit.last == Some(Outcome::Failed);
-                let all = (self.halted && self.cut) || !self.units.iter().any(failed);
+                let failed = |unit: &OracleUnit| {
+                    unit.state == OracleUnitState::Over && unit.last == Some(AttemptOutcome::Failed)
+                };
+                let all = (self.halted && self.unusable) || !self.units.iter().any(failed);
                 for n in 0..self.units.len() {
-                    let untried = self.units[n].state == NaiveState::Over && self.units[n].last.is_none();
+                    let untried = self.units[n].state == OracleUnitState::Over && self.units[n].last.is_none();
                     if fails(&self.units[n]) || (all && untried) {
                         self.request(n);
                     }
                 }
             }
-            Input::StopRequested { unit } => {
+            ScheduleEvent::StopRequested { unit } => {
                 let Some(unit) = index(unit).and_then(|n| self.units.get_mut(n)) else { return };
                 match unit.state {
-                    NaiveState::Queued | NaiveState::Waiting => {
-                        unit.state = NaiveState::Over;
-                        unit.last = Some(Outcome::Stopped);
+                    OracleUnitState::Queued | OracleUnitState::Waiting => {
+                        unit.state = OracleUnitState::Over;
+                        unit.last = Some(AttemptOutcome::Stopped);
                     }
-                    NaiveState::Starting | NaiveState::Running => unit.stop = unit.stop.or(Some(StopHow::Stop)),
-                    NaiveState::Over => {}
+                    OracleUnitState::Starting | OracleUnitState::Running => {
+                        unit.stop = unit.stop.or(Some(StopMode::Stop))
+                    }
+                    OracleUnitState::Over => {}
                 }
             }
-            Input::Drain | Input::StopAll | Input::KillAll => {
+            ScheduleEvent::DrainRequested | ScheduleEvent::StopAllRequested | ScheduleEvent::KillAllRequested => {
                 if !self.over {
                     self.halt(false);
                 }
             }
-            Input::SlotsChanged { by } => {
+            ScheduleEvent::ConcurrencyChanged { by } => {
                 let slots = i32::try_from(self.slots).unwrap() + by;
                 self.slots = usize::try_from(slots.clamp(1, 64)).unwrap();
             }
-            Input::Begin
-            | Input::LimitObserved(_)
-            | Input::LiftLimit
-            | Input::Spent { .. }
-            | Input::Projected
-            | Input::Integrated(_)
-            | Input::Saved { .. } => {}
+            ScheduleEvent::RunStarted
+            | ScheduleEvent::LimitObserved(_)
+            | ScheduleEvent::LimitOverridden
+            | ScheduleEvent::CostUpdated { .. }
+            | ScheduleEvent::Projected
+            | ScheduleEvent::Integrated(_)
+            | ScheduleEvent::Saved { .. } => {}
         }
     }
 
     /// Compares the orders with what must happen.
-    fn check(&mut self, input: &Input, orders: &[Order]) -> Result<(), TestCaseError> {
-        self.follow(input);
+    fn check(&mut self, input: &ScheduleEvent, orders: &[ScheduleEffect]) -> Result<(), TestCaseError> {
+        self.apply(input);
         let mut started = Vec::new();
         let mut end = None;
         for order in orders {
             match order {
-                Order::SetTimer { id, .. } => {
+                ScheduleEffect::SetTimer { id, .. } => {
                     // A timer belongs to whatever began to wait: a unit of this input, or the run.
-                    let waits =
-                        |unit: &&mut Naive| unit.state == NaiveState::Waiting && unit.timer.is_none_or(|t| t < *id);
+                    let waits = |unit: &&mut OracleUnit| {
+                        unit.state == OracleUnitState::Waiting && unit.timer.is_none_or(|t| t < *id)
+                    };
                     let unit = match input {
-                        Input::Ended { unit, .. } => unit.as_str()[1..].parse::<usize>().ok(),
+                        ScheduleEvent::AttemptEnded { unit, .. } => unit.as_str()[1..].parse::<usize>().ok(),
                         _ => None,
                     };
                     if let Some(unit) = unit.and_then(|n| self.units.get_mut(n)).filter(waits) {
                         unit.timer = Some(*id);
-                    } else if let NaiveProgram::Waiting { timer: timer @ None, .. } = &mut self.program {
+                    } else if let OracleProgram::Waiting { timer: timer @ None, .. } = &mut self.program {
                         *timer = Some(*id);
                     }
                 }
-                Order::Note { note: Note::LimitPaused { .. }, .. } => self.paused = true,
-                Order::Note { note: Note::LimitLifted, .. } => self.paused = false,
-                Order::Note { .. } => {}
-                Order::Project | Order::Integrate { .. } | Order::Save { .. } => {
+                ScheduleEffect::RecordNote { note: Note::LimitPaused { .. }, .. } => self.paused = true,
+                ScheduleEffect::RecordNote { note: Note::LimitLifted, .. } => self.paused = false,
+                ScheduleEffect::RecordNote { .. } => {}
+                ScheduleEffect::Project | ScheduleEffect::Integrate { .. } | ScheduleEffect::Save { .. } => {
                     return Err(TestCaseError::fail("there are no patches"));
                 }
-                Order::Stop { unit, attempt, how } => {
+                ScheduleEffect::StopAttempt { unit, attempt, how } => {
                     let known = self.units.iter_mut().enumerate().find(|(n, _)| key(*n) == *unit).map(|(_, unit)| unit);
                     let known = known.ok_or_else(|| TestCaseError::fail("stops an unknown unit"))?;
-                    prop_assert!(matches!(known.state, NaiveState::Starting | NaiveState::Running));
+                    prop_assert!(matches!(known.state, OracleUnitState::Starting | OracleUnitState::Running));
                     prop_assert_eq!(known.attempts, *attempt);
                     known.stop = Some(*how);
                 }
-                Order::Start { unit, attempt, .. } => started.push((unit.clone(), *attempt)),
-                Order::End(summary) => end = Some(summary.clone()),
+                ScheduleEffect::StartAttempt { unit, attempt, .. } => started.push((unit.clone(), *attempt)),
+                ScheduleEffect::EndRun(summary) => end = Some(summary.clone()),
             }
         }
         let mut expected = Vec::new();
         while !self.over
             && !self.halted
             && !self.paused
-            && matches!(self.program, NaiveProgram::Present | NaiveProgram::Due { .. })
-            && self.flying() < self.slots.min(self.room)
-            && self.starting() < self.at_once
+            && matches!(self.program, OracleProgram::Present | OracleProgram::Due { .. })
+            && self.in_flight() < self.slots.min(self.max_open)
+            && self.starting() < self.max_starting
         {
-            let Some(n) = self.units.iter().position(|unit| unit.state == NaiveState::Queued) else { break };
-            self.units[n].started_alone = self.flying() == 0;
-            self.units[n].state = NaiveState::Starting;
+            let Some(n) = self.units.iter().position(|unit| unit.state == OracleUnitState::Queued) else { break };
+            self.units[n].started_alone = self.in_flight() == 0;
+            self.units[n].state = OracleUnitState::Starting;
             self.units[n].attempts += 1;
-            if let NaiveProgram::Due { tries } = self.program {
-                self.program = NaiveProgram::Trying { tries, unit: n };
+            if let OracleProgram::Due { tries } = self.program {
+                self.program = OracleProgram::Trying { tries, unit: n };
             }
             expected.push((key(n), self.units[n].attempts));
         }
@@ -285,9 +300,9 @@ impl Oracle {
         self.over |= ends;
         if let Some(end) = end {
             let count = |outcome| self.units.iter().filter(|unit| unit.last == outcome).count() as u32;
-            prop_assert_eq!(end.succeeded, count(Some(Outcome::Succeeded)));
-            prop_assert_eq!(end.failed, count(Some(Outcome::Failed)));
-            prop_assert_eq!(end.stopped, count(Some(Outcome::Stopped)));
+            prop_assert_eq!(end.succeeded, count(Some(AttemptOutcome::Succeeded)));
+            prop_assert_eq!(end.failed, count(Some(AttemptOutcome::Failed)));
+            prop_assert_eq!(end.stopped, count(Some(AttemptOutcome::Stopped)));
             prop_assert_eq!(end.not_run, count(None));
             let all = end.succeeded as usize == self.units.len();
             prop_assert_eq!(end.outcome == "done", all);
@@ -298,7 +313,7 @@ impl Oracle {
 
 /// Something to do next, to be turned into an input that fits the moment.
 #[derive(Clone, Debug)]
-pub(super) enum Move {
+pub(super) enum RandomStep {
     Ready(usize),
     End(usize, u8),
     Fire(u64),
@@ -312,60 +327,60 @@ pub(super) enum Move {
     Stray(usize, u32),
 }
 
-pub(super) fn moves() -> impl Strategy<Value = Vec<Move>> {
+pub(super) fn any_steps() -> impl Strategy<Value = Vec<RandomStep>> {
     let one = prop_oneof![
-        6 => any::<usize>().prop_map(Move::Ready),
-        12 => (any::<usize>(), 0..13u8).prop_map(|(n, how)| Move::End(n, how)),
-        4 => (0..40u64).prop_map(Move::Fire),
-        3 => (0..8usize).prop_map(Move::Retry),
-        1 => Just(Move::RetryFailed),
-        2 => (0..8usize).prop_map(Move::Stop),
-        1 => (0..9u8).prop_map(Move::Run),
-        1 => (-5..6i32).prop_map(Move::Slots),
-        1 => prop::option::of(0..100_000u64).prop_map(Move::Reject),
-        1 => Just(Move::Lift),
-        1 => (0..9usize, 0..4u32).prop_map(|(n, attempt)| Move::Stray(n, attempt)),
+        6 => any::<usize>().prop_map(RandomStep::Ready),
+        12 => (any::<usize>(), 0..13u8).prop_map(|(n, how)| RandomStep::End(n, how)),
+        4 => (0..40u64).prop_map(RandomStep::Fire),
+        3 => (0..8usize).prop_map(RandomStep::Retry),
+        1 => Just(RandomStep::RetryFailed),
+        2 => (0..8usize).prop_map(RandomStep::Stop),
+        1 => (0..9u8).prop_map(RandomStep::Run),
+        1 => (-5..6i32).prop_map(RandomStep::Slots),
+        1 => prop::option::of(0..100_000u64).prop_map(RandomStep::Reject),
+        1 => Just(RandomStep::Lift),
+        1 => (0..9usize, 0..4u32).prop_map(|(n, attempt)| RandomStep::Stray(n, attempt)),
     ];
     prop::collection::vec(one, 0..120)
 }
 
-fn judged(how: u8) -> Verdict {
+fn verdict_for(how: u8) -> Verdict {
     match how {
-        0..3 => ok(),
-        3 => bad(),
-        4 | 5 => busy(),
-        6 => limited(),
-        8 => verdict(Outcome::Failed, Cause::RateLimited),
-        9 => verdict(Outcome::Failed, Cause::Auth),
-        10 => crowded(),
-        11 | 12 => missing(),
-        _ => verdict(Outcome::Stopped, Cause::Cancelled),
+        0..3 => succeeded_verdict(),
+        3 => failed_verdict(),
+        4 | 5 => transient_verdict(),
+        6 => usage_limit_verdict(),
+        8 => verdict(AttemptOutcome::Failed, Cause::RateLimited),
+        9 => verdict(AttemptOutcome::Failed, Cause::Auth),
+        10 => open_files_verdict(),
+        11 | 12 => missing_program_verdict(),
+        _ => verdict(AttemptOutcome::Stopped, Cause::Cancelled),
     }
 }
 
-pub(super) fn input_for(schedule: &Schedule, step: &Move) -> Option<Input> {
+pub(super) fn to_event(schedule: &Schedule, step: &RandomStep) -> Option<ScheduleEvent> {
     let flying: Vec<(UnitKey, u32)> = schedule.in_flight().map(|(unit, attempt)| (unit.clone(), attempt)).collect();
     let pick = |n: usize| flying.get(n % flying.len().max(1)).cloned();
     Some(match step {
-        Move::Ready(n) => pick(*n).map(|(unit, attempt)| Input::Ready { unit, attempt })?,
-        Move::End(n, how) => pick(*n).map(|(unit, attempt)| Input::Ended {
+        RandomStep::Ready(n) => pick(*n).map(|(unit, attempt)| ScheduleEvent::AttemptReady { unit, attempt })?,
+        RandomStep::End(n, how) => pick(*n).map(|(unit, attempt)| ScheduleEvent::AttemptEnded {
             unit,
             attempt,
-            verdict: judged(*how),
-            repeat: Repeat::Afresh,
+            verdict: verdict_for(*how),
+            repeat: RetryMode::FromStart,
         })?,
-        Move::Fire(id) => Input::TimerFired(TimerId(*id)),
-        Move::Retry(n) => Input::RetryRequested { unit: key(*n), amendment: None },
-        Move::RetryFailed => Input::RetryFailed,
-        Move::Stop(n) => Input::StopRequested { unit: key(*n) },
-        Move::Run(0) => Input::Drain,
-        Move::Run(1) => Input::StopAll,
-        Move::Run(2) => Input::KillAll,
-        Move::Run(_) => return None,
-        Move::Slots(slots) => Input::SlotsChanged { by: *slots },
-        Move::Reject(resets) => rejected(0, *resets),
-        Move::Lift => Input::LiftLimit,
-        Move::Stray(n, attempt) => Input::Ready { unit: key(*n), attempt: *attempt },
+        RandomStep::Fire(id) => ScheduleEvent::TimerFired(TimerId(*id)),
+        RandomStep::Retry(n) => ScheduleEvent::RetryRequested { unit: key(*n), amendment: None },
+        RandomStep::RetryFailed => ScheduleEvent::RetryFailed,
+        RandomStep::Stop(n) => ScheduleEvent::StopRequested { unit: key(*n) },
+        RandomStep::Run(0) => ScheduleEvent::DrainRequested,
+        RandomStep::Run(1) => ScheduleEvent::StopAllRequested,
+        RandomStep::Run(2) => ScheduleEvent::KillAllRequested,
+        RandomStep::Run(_) => return None,
+        RandomStep::Slots(slots) => ScheduleEvent::ConcurrencyChanged { by: *slots },
+        RandomStep::Reject(resets) => rejected(0, *resets),
+        RandomStep::Lift => ScheduleEvent::LimitOverridden,
+        RandomStep::Stray(n, attempt) => ScheduleEvent::AttemptReady { unit: key(*n), attempt: *attempt },
     })
 }
 
@@ -377,96 +392,96 @@ proptest! {
     #[test]
     fn the_schedule_agrees_with_the_oracle(
         count in 0..7usize, slots in 0..4u32, at_once in 0..3u32, max_retries in 0..3u32, abort in any::<bool>(),
-        max_limited in 1..4u32, steps in moves(),
+        max_limited in 1..4u32, steps in any_steps(),
     ) {
         let retry = RetryPolicy { max_retries, ..RetryPolicy::default() };
         let failure_mode = if abort { FailureMode::Abort } else { FailureMode::Continue };
         let mut schedule = Schedule::new(
             keys(count),
-            Settings {
-                starting_at_once: at_once,
+            ScheduleSettings {
+                max_starting: at_once,
                 failure_mode,
                 retry,
-                pacing: Pacing { max_attempts: max_limited, ..Pacing::default() },
+                throttle_policy: ThrottlePolicy { max_limit_attempts: max_limited, ..ThrottlePolicy::default() },
                 ..settings(slots)
             },
         );
-        let mut oracle = Oracle {
-            units: vec![Naive::default(); count],
+        let mut oracle = ScheduleOracle {
+            units: vec![OracleUnit::default(); count],
             slots: slots.max(1) as usize,
-            room: usize::MAX,
-            at_once: at_once.max(1) as usize,
+            max_open: usize::MAX,
+            max_starting: at_once.max(1) as usize,
             abort,
             max_retries,
             max_limited,
-            program: NaiveProgram::Present,
-            cut: false,
+            program: OracleProgram::Present,
+            unusable: false,
             paused: false,
             halted: false,
             over: false,
         };
         let mut timers = BTreeMap::new();
-        let mut give = |schedule: &mut Schedule, oracle: &mut Oracle, input: Input| {
+        let mut give = |schedule: &mut Schedule, oracle: &mut ScheduleOracle, input: ScheduleEvent| {
             let orders = schedule.handle(input.clone());
             for order in &orders {
-                if let Order::SetTimer { id, after_ms } = order {
+                if let ScheduleEffect::SetTimer { id, after_ms } = order {
                     prop_assert_eq!(timers.insert(*id, *after_ms), None, "a timer id was reused");
                 }
             }
             oracle.check(&input, &orders)
         };
-        give(&mut schedule, &mut oracle, Input::Begin)?;
+        give(&mut schedule, &mut oracle, ScheduleEvent::RunStarted)?;
         for step in &steps {
-            if let Some(input) = input_for(&schedule, step) {
+            if let Some(input) = to_event(&schedule, step) {
                 give(&mut schedule, &mut oracle, input)?;
             }
         }
         for _ in 0..200 {
-            if schedule.is_over() {
+            if schedule.is_finished() {
                 break;
             }
-            give(&mut schedule, &mut oracle, Input::LiftLimit)?;
+            give(&mut schedule, &mut oracle, ScheduleEvent::LimitOverridden)?;
             for unit in 0..count {
                 if let Some(timer) = oracle.units[unit].timer {
-                    give(&mut schedule, &mut oracle, Input::TimerFired(timer))?;
+                    give(&mut schedule, &mut oracle, ScheduleEvent::TimerFired(timer))?;
                 }
             }
-            if let NaiveProgram::Waiting { timer: Some(timer), .. } = oracle.program {
-                give(&mut schedule, &mut oracle, Input::TimerFired(timer))?;
+            if let OracleProgram::Waiting { timer: Some(timer), .. } = oracle.program {
+                give(&mut schedule, &mut oracle, ScheduleEvent::TimerFired(timer))?;
             }
-            if let Some(input) = input_for(&schedule, &Move::End(0, 4)) {
+            if let Some(input) = to_event(&schedule, &RandomStep::End(0, 4)) {
                 give(&mut schedule, &mut oracle, input)?;
             }
         }
-        prop_assert!(schedule.is_over(), "a busy service must lead to an end: {schedule:?}");
+        prop_assert!(schedule.is_finished(), "a busy service must lead to an end: {schedule:?}");
     }
 
     /// Without people, a unit runs at most once and `max_retries` times more, and abort starts nothing after the first
     /// final failure.
     #[test]
-    fn left_alone_it_keeps_to_the_policy(
+    fn automatic_retries_stay_within_the_policy(
         count in 1..6usize, slots in 1..4u32, max_retries in 0..4u32, abort in any::<bool>(),
         fates in prop::collection::vec(0..6u8, 1..60),
     ) {
         let retry = RetryPolicy { max_retries, ..RetryPolicy::default() };
         let failure_mode = if abort { FailureMode::Abort } else { FailureMode::Continue };
-        let mut schedule = Schedule::new(keys(count), Settings { failure_mode, retry, ..settings(slots) });
-        let mut orders = schedule.handle(Input::Begin);
+        let mut schedule = Schedule::new(keys(count), ScheduleSettings { failure_mode, retry, ..settings(slots) });
+        let mut orders = schedule.handle(ScheduleEvent::RunStarted);
         let (mut fates, mut ends, mut final_failure) = (fates.into_iter().cycle(), 0, false);
         let mut pending = Vec::new();
         for _ in 0..10_000 {
             for order in orders.drain(..) {
                 match order {
-                    Order::Start { attempt, .. } => {
+                    ScheduleEffect::StartAttempt { attempt, .. } => {
                         prop_assert!(attempt <= max_retries + 1);
                         prop_assert!(!(abort && final_failure), "started after the first failure");
                     }
-                    Order::SetTimer { id, .. } => pending.push(id),
-                    Order::End(_) => ends += 1,
-                    Order::Project | Order::Integrate { .. } | Order::Save { .. } => {
+                    ScheduleEffect::SetTimer { id, .. } => pending.push(id),
+                    ScheduleEffect::EndRun(_) => ends += 1,
+                    ScheduleEffect::Project | ScheduleEffect::Integrate { .. } | ScheduleEffect::Save { .. } => {
                         return Err(TestCaseError::fail("there are no patches"));
                     }
-                    Order::Stop { .. } | Order::Note { .. } => {}
+                    ScheduleEffect::StopAttempt { .. } | ScheduleEffect::RecordNote { .. } => {}
                 }
             }
             prop_assert!(schedule.in_flight().count() <= slots as usize);
@@ -474,15 +489,15 @@ proptest! {
             orders = match (first, pending.pop()) {
                 (Some((unit, attempt)), timer) => {
                     pending.extend(timer);
-                    let verdict = judged(fates.next().unwrap());
+                    let verdict = verdict_for(fates.next().unwrap());
                     let spent = attempt > max_retries;
-                    final_failure |= verdict.outcome == Outcome::Failed && (verdict.cause != Cause::Transient || spent);
-                    schedule.handle(Input::Ended { unit, attempt, verdict, repeat: Repeat::Afresh })
+                    final_failure |= verdict.outcome == AttemptOutcome::Failed && (verdict.cause != Cause::Transient || spent);
+                    schedule.handle(ScheduleEvent::AttemptEnded { unit, attempt, verdict, repeat: RetryMode::FromStart })
                 }
-                (None, Some(timer)) => schedule.handle(Input::TimerFired(timer)),
+                (None, Some(timer)) => schedule.handle(ScheduleEvent::TimerFired(timer)),
                 (None, None) => break,
             };
         }
-        prop_assert_eq!((ends, schedule.is_over()), (1, true));
+        prop_assert_eq!((ends, schedule.is_finished()), (1, true));
     }
 }

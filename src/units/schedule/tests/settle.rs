@@ -3,53 +3,53 @@
 use std::collections::BTreeMap;
 
 use super::{
-    oracle::{input_for, moves},
+    oracle::{any_steps, to_event},
     *,
 };
 
-pub(super) fn schedule(units: usize, settings: Settings) -> Schedule {
-    Schedule::new(keys(units), Settings { integrates: true, ..settings })
+pub(super) fn schedule(units: usize, settings: ScheduleSettings) -> Schedule {
+    Schedule::new(keys(units), ScheduleSettings { integrates_patches: true, ..settings })
 }
 
-pub(super) fn taken(results: &[(usize, u32, bool)]) -> Input {
-    let one = |(n, attempt, ok): &(usize, u32, bool)| Taken {
+pub(super) fn integrated(results: &[(usize, u32, bool)]) -> ScheduleEvent {
+    let one = |(n, attempt, ok): &(usize, u32, bool)| IntegratedUnit {
         unit: key(*n),
         attempt: *attempt,
-        verdict: (!ok).then(|| verdict(Outcome::Failed, Cause::Conflict)),
-        changed: true,
+        verdict: (!ok).then(|| verdict(AttemptOutcome::Failed, Cause::Conflict)),
+        has_changes: true,
     };
-    together(results.iter().map(one).collect())
+    integration_report(results.iter().map(one).collect())
 }
 
-pub(super) fn together(results: Vec<Taken>) -> Input {
-    Input::Integrated(Together { results, ok: true })
+pub(super) fn integration_report(results: Vec<IntegratedUnit>) -> ScheduleEvent {
+    ScheduleEvent::Integrated(IntegrationReport { results, ok: true })
 }
 
 /// Putting together broke off after these.
-pub(super) fn broken_off(results: &[(usize, u32, bool)]) -> Input {
-    let Input::Integrated(Together { results, .. }) = taken(results) else { unreachable!() };
-    Input::Integrated(Together { results, ok: false })
+pub(super) fn failed_integration(results: &[(usize, u32, bool)]) -> ScheduleEvent {
+    let ScheduleEvent::Integrated(IntegrationReport { results, .. }) = integrated(results) else { unreachable!() };
+    ScheduleEvent::Integrated(IntegrationReport { results, ok: false })
 }
 
-pub(super) fn retry(n: usize) -> Input {
-    Input::RetryRequested { unit: key(n), amendment: None }
+pub(super) fn retry(n: usize) -> ScheduleEvent {
+    ScheduleEvent::RetryRequested { unit: key(n), amendment: None }
 }
 
 #[test]
-fn patches_are_put_together_once_everything_has_settled() {
+fn patches_are_integrated_once_all_units_settle() {
     let mut schedule = schedule(3, settings(3));
-    let told = play(
+    let told = feed(
         &mut schedule,
         [
-            Input::Begin,
-            ended(2, 1, ok()),
-            ended(1, 1, bad()),
-            Input::Saved { ok: true },
-            ended(0, 1, ok()),
-            taken(&[(0, 1, true), (2, 1, false)]),
-            taken(&[(0, 1, false)]),
-            Input::Saved { ok: true },
-            Input::Saved { ok: true },
+            ScheduleEvent::RunStarted,
+            attempt_ended(2, 1, succeeded_verdict()),
+            attempt_ended(1, 1, failed_verdict()),
+            ScheduleEvent::Saved { ok: true },
+            attempt_ended(0, 1, succeeded_verdict()),
+            integrated(&[(0, 1, true), (2, 1, false)]),
+            integrated(&[(0, 1, false)]),
+            ScheduleEvent::Saved { ok: true },
+            ScheduleEvent::Saved { ok: true },
         ],
     );
     insta::assert_snapshot!(told, @r"
@@ -65,20 +65,20 @@ fn patches_are_put_together_once_everything_has_settled() {
 }
 
 #[test]
-fn a_retry_after_the_end_makes_a_round_of_its_own() {
+fn retry_after_the_end_is_integrated_separately() {
     let mut schedule = schedule(2, settings(2));
-    let told = play(
+    let told = feed(
         &mut schedule,
         [
-            Input::Begin,
-            ended(0, 1, ok()),
-            ended(1, 1, ok()),
-            taken(&[(0, 1, true), (1, 1, false)]),
-            Input::Saved { ok: true },
-            Input::RetryFailed,
-            ended(1, 2, ok()),
-            taken(&[(1, 2, true)]),
-            Input::Saved { ok: true },
+            ScheduleEvent::RunStarted,
+            attempt_ended(0, 1, succeeded_verdict()),
+            attempt_ended(1, 1, succeeded_verdict()),
+            integrated(&[(0, 1, true), (1, 1, false)]),
+            ScheduleEvent::Saved { ok: true },
+            ScheduleEvent::RetryFailed,
+            attempt_ended(1, 2, succeeded_verdict()),
+            integrated(&[(1, 2, true)]),
+            ScheduleEvent::Saved { ok: true },
         ],
     );
     insta::assert_snapshot!(told, @r"
@@ -95,20 +95,20 @@ fn a_retry_after_the_end_makes_a_round_of_its_own() {
 }
 
 #[test]
-fn what_is_asked_for_while_patches_are_put_together_waits() {
+fn requests_during_integration_wait() {
     let mut schedule = schedule(2, settings(2));
-    let told = play(
+    let told = feed(
         &mut schedule,
         [
-            Input::Begin,
-            ended(0, 1, ok()),
-            ended(1, 1, bad()),
+            ScheduleEvent::RunStarted,
+            attempt_ended(0, 1, succeeded_verdict()),
+            attempt_ended(1, 1, failed_verdict()),
             retry(1),
-            taken(&[(0, 1, true)]),
-            Input::Saved { ok: true },
-            ended(1, 2, ok()),
-            taken(&[(1, 2, true)]),
-            Input::Saved { ok: true },
+            integrated(&[(0, 1, true)]),
+            ScheduleEvent::Saved { ok: true },
+            attempt_ended(1, 2, succeeded_verdict()),
+            integrated(&[(1, 2, true)]),
+            ScheduleEvent::Saved { ok: true },
         ],
     );
     insta::assert_snapshot!(told, @r"
@@ -125,19 +125,19 @@ fn what_is_asked_for_while_patches_are_put_together_waits() {
 }
 
 #[test]
-fn saving_again_needs_no_money() {
-    let mut schedule = schedule(2, Settings { budget_usd: Some(0.5), ..settings(1) });
-    let told = play(
+fn saving_again_ignores_the_budget() {
+    let mut schedule = schedule(2, ScheduleSettings { budget_usd: Some(0.5), ..settings(1) });
+    let told = feed(
         &mut schedule,
         [
-            Input::Begin,
-            Input::Spent { usd: 0.6 },
-            ended(0, 1, ok()),
-            taken(&[(0, 1, true)]),
-            Input::Saved { ok: false },
-            Input::RetryFailed,
-            taken(&[(0, 1, true)]),
-            Input::Saved { ok: true },
+            ScheduleEvent::RunStarted,
+            ScheduleEvent::CostUpdated { usd: 0.6 },
+            attempt_ended(0, 1, succeeded_verdict()),
+            integrated(&[(0, 1, true)]),
+            ScheduleEvent::Saved { ok: false },
+            ScheduleEvent::RetryFailed,
+            integrated(&[(0, 1, true)]),
+            ScheduleEvent::Saved { ok: true },
         ],
     );
     assert!(told.contains("resume the run with a budget of its own\" | INTEGRATE u0/1\nSAVE"), "{told}");
@@ -145,19 +145,19 @@ fn saving_again_needs_no_money() {
 }
 
 #[test]
-fn what_could_not_be_saved_is_tried_again_when_somebody_asks() {
+fn failed_save_is_retried_on_request() {
     let mut schedule = schedule(1, settings(1));
-    let told = play(
+    let told = feed(
         &mut schedule,
         [
-            Input::Begin,
-            ended(0, 1, ok()),
-            taken(&[(0, 1, true)]),
-            Input::Saved { ok: false },
-            Input::RetryFailed,
-            taken(&[(0, 1, true)]),
-            Input::Saved { ok: true },
-            Input::RetryFailed,
+            ScheduleEvent::RunStarted,
+            attempt_ended(0, 1, succeeded_verdict()),
+            integrated(&[(0, 1, true)]),
+            ScheduleEvent::Saved { ok: false },
+            ScheduleEvent::RetryFailed,
+            integrated(&[(0, 1, true)]),
+            ScheduleEvent::Saved { ok: true },
+            ScheduleEvent::RetryFailed,
         ],
     );
     insta::assert_snapshot!(told, @r"
@@ -172,19 +172,19 @@ fn what_could_not_be_saved_is_tried_again_when_somebody_asks() {
 }
 
 #[test]
-fn a_stop_saves_what_there_is_and_a_kill_does_not() {
-    let stopped = || verdict(Outcome::Stopped, Cause::Cancelled);
+fn stop_saves_results_and_kill_does_not() {
+    let stopped = || verdict(AttemptOutcome::Stopped, Cause::Cancelled);
     let mut stop = schedule(3, settings(2));
-    let told = play(
+    let told = feed(
         &mut stop,
         [
-            Input::Begin,
-            ended(0, 1, ok()),
-            Input::StopAll,
-            ended(1, 1, stopped()),
-            ended(2, 1, stopped()),
-            taken(&[(0, 1, true)]),
-            Input::Saved { ok: true },
+            ScheduleEvent::RunStarted,
+            attempt_ended(0, 1, succeeded_verdict()),
+            ScheduleEvent::StopAllRequested,
+            attempt_ended(1, 1, stopped()),
+            attempt_ended(2, 1, stopped()),
+            integrated(&[(0, 1, true)]),
+            ScheduleEvent::Saved { ok: true },
         ],
     );
     insta::assert_snapshot!(told, @r#"
@@ -197,7 +197,15 @@ fn a_stop_saves_what_there_is_and_a_kill_does_not() {
     END stopped succeeded=1 failed=0 stopped=2 not_run=0
     "#);
     let mut kill = schedule(2, settings(2));
-    let told = play(&mut kill, [Input::Begin, ended(0, 1, ok()), Input::KillAll, ended(1, 1, stopped())]);
+    let told = feed(
+        &mut kill,
+        [
+            ScheduleEvent::RunStarted,
+            attempt_ended(0, 1, succeeded_verdict()),
+            ScheduleEvent::KillAllRequested,
+            attempt_ended(1, 1, stopped()),
+        ],
+    );
     insta::assert_snapshot!(told, @r#"
     start u0/1 | start u1/1
 
@@ -207,18 +215,18 @@ fn a_stop_saves_what_there_is_and_a_kill_does_not() {
 }
 
 #[test]
-fn an_aborted_run_keeps_its_patches_for_the_retry_that_completes_it() {
-    let mut schedule = schedule(2, Settings { failure_mode: FailureMode::Abort, ..settings(1) });
-    let told = play(
+fn aborted_run_keeps_patches_for_a_later_retry() {
+    let mut schedule = schedule(2, ScheduleSettings { failure_mode: FailureMode::Abort, ..settings(1) });
+    let told = feed(
         &mut schedule,
         [
-            Input::Begin,
-            ended(0, 1, ok()),
-            ended(1, 1, bad()),
+            ScheduleEvent::RunStarted,
+            attempt_ended(0, 1, succeeded_verdict()),
+            attempt_ended(1, 1, failed_verdict()),
             retry(1),
-            ended(1, 2, ok()),
-            taken(&[(0, 1, true), (1, 2, true)]),
-            Input::Saved { ok: true },
+            attempt_ended(1, 2, succeeded_verdict()),
+            integrated(&[(0, 1, true), (1, 2, true)]),
+            ScheduleEvent::Saved { ok: true },
         ],
     );
     insta::assert_snapshot!(told, @r#"
@@ -233,11 +241,12 @@ fn an_aborted_run_keeps_its_patches_for_the_retry_that_completes_it() {
 }
 
 /// A unit that is stopped before its attempt starts has that as its last word.
-pub(super) fn stopped_in_the_queue(orders: &[Order], last: &mut BTreeMap<UnitKey, (u32, Outcome)>) {
-    if let [Order::Note { lane: Some((unit, attempt)), note: Note::StopRequested { .. } }, rest @ ..] = orders
-        && !rest.iter().any(|order| matches!(order, Order::Stop { .. }))
+pub(super) fn record_queued_stops(orders: &[ScheduleEffect], last: &mut BTreeMap<UnitKey, (u32, AttemptOutcome)>) {
+    if let [ScheduleEffect::RecordNote { lane: Some((unit, attempt)), note: Note::StopRequested { .. } }, rest @ ..] =
+        orders
+        && !rest.iter().any(|order| matches!(order, ScheduleEffect::StopAttempt { .. }))
     {
-        last.insert(unit.clone(), (*attempt, Outcome::Stopped));
+        last.insert(unit.clone(), (*attempt, AttemptOutcome::Stopped));
     }
 }
 
@@ -248,72 +257,72 @@ proptest! {
     /// runs meanwhile; and the run says what is not saved.
     #[test]
     fn every_success_is_saved_once(
-        count in 0..6usize, slots in 1..4u32, steps in moves(), fates in prop::collection::vec(0..8u8, 1..40),
+        count in 0..6usize, slots in 1..4u32, steps in any_steps(), fates in prop::collection::vec(0..8u8, 1..40),
     ) {
         let mut schedule = schedule(count, settings(slots));
         let mut fates = fates.into_iter().cycle();
-        let mut last: BTreeMap<UnitKey, (u32, Outcome)> = BTreeMap::new();
+        let mut last: BTreeMap<UnitKey, (u32, AttemptOutcome)> = BTreeMap::new();
         let mut saved: BTreeMap<UnitKey, u32> = BTreeMap::new();
         let (mut round, mut taken_now) = (None, Vec::new());
         let mut steps = steps.iter();
-        let mut input = Some(Input::Begin);
+        let mut input = Some(ScheduleEvent::RunStarted);
         while let Some(now) = input.take() {
-            if let Input::Ended { unit, attempt, verdict, .. } = &now
+            if let ScheduleEvent::AttemptEnded { unit, attempt, verdict, .. } = &now
                 && schedule.in_flight().any(|flying| flying == (unit, *attempt)) {
                 last.insert(unit.clone(), (*attempt, verdict.outcome));
             }
             let mut next = None;
             let orders = schedule.handle(now);
-            stopped_in_the_queue(&orders, &mut last);
+            record_queued_stops(&orders, &mut last);
             for order in orders {
                 match order {
-                    Order::Integrate { units } => {
+                    ScheduleEffect::Integrate { units } => {
                         prop_assert!(!units.is_empty() && schedule.in_flight().next().is_none());
                         prop_assert!(units.is_sorted());
                         for (unit, attempt) in &units {
-                            prop_assert_eq!(last.get(unit), Some(&(*attempt, Outcome::Succeeded)));
+                            prop_assert_eq!(last.get(unit), Some(&(*attempt, AttemptOutcome::Succeeded)));
                             prop_assert_ne!(saved.get(unit), Some(attempt), "saved twice");
                         }
                         round = Some(units);
                     }
-                    Order::Save { failed } => {
-                        prop_assert!(failed.iter().all(|unit| last[unit].1 != Outcome::Succeeded));
+                    ScheduleEffect::Save { failed } => {
+                        prop_assert!(failed.iter().all(|unit| last[unit].1 != AttemptOutcome::Succeeded));
                         let ok = fates.next() != Some(0);
                         if ok {
                             saved.extend(taken_now.drain(..));
                         }
-                        next = Some(Input::Saved { ok });
+                        next = Some(ScheduleEvent::Saved { ok });
                     }
-                    Order::Start { unit, .. } => {
+                    ScheduleEffect::StartAttempt { unit, .. } => {
                         prop_assert!(round.is_none(), "{unit} starts while patches are put together");
                     }
-                    Order::End(ended) => {
+                    ScheduleEffect::EndRun(ended) => {
                         // Somebody killed it while patches were put together.
                         round = None;
                         let unsaved = last.iter().filter(|(unit, (attempt, outcome))| {
-                            *outcome == Outcome::Succeeded && saved.get(*unit) != Some(attempt)
+                            *outcome == AttemptOutcome::Succeeded && saved.get(*unit) != Some(attempt)
                         });
                         prop_assert_eq!(ended.unsaved as usize, unsaved.count());
                     }
-                    Order::Project | Order::Stop { .. } | Order::SetTimer { .. } | Order::Note { .. } => {}
+                    ScheduleEffect::Project | ScheduleEffect::StopAttempt { .. } | ScheduleEffect::SetTimer { .. } | ScheduleEffect::RecordNote { .. } => {}
                 }
             }
-            if matches!(next, Some(Input::Saved { .. })) {
+            if matches!(next, Some(ScheduleEvent::Saved { .. })) {
                 round = None;
             } else if let Some(units) = &round {
                 // People go on asking meanwhile.
-                if let Some(asked) = steps.next().and_then(|step| input_for(&schedule, step)) {
-                    stopped_in_the_queue(&schedule.handle(asked), &mut last);
+                if let Some(asked) = steps.next().and_then(|step| to_event(&schedule, step)) {
+                    record_queued_stops(&schedule.handle(asked), &mut last);
                 }
                 taken_now.clear();
                 let result = |(unit, attempt): &(UnitKey, u32)| {
                     let ok = fates.next() != Some(1);
-                    if ok { taken_now.push((unit.clone(), *attempt)) } else { last.insert(unit.clone(), (*attempt, Outcome::Failed)); }
-                    Taken { unit: unit.clone(), attempt: *attempt, verdict: (!ok).then(bad), changed: *attempt > 0 }
+                    if ok { taken_now.push((unit.clone(), *attempt)) } else { last.insert(unit.clone(), (*attempt, AttemptOutcome::Failed)); }
+                    IntegratedUnit { unit: unit.clone(), attempt: *attempt, verdict: (!ok).then(failed_verdict), has_changes: *attempt > 0 }
                 };
-                next = Some(together(units.iter().map(result).collect()));
+                next = Some(integration_report(units.iter().map(result).collect()));
             }
-            input = next.or_else(|| steps.find_map(|step| input_for(&schedule, step)));
+            input = next.or_else(|| steps.find_map(|step| to_event(&schedule, step)));
         }
     }
 }

@@ -12,7 +12,7 @@ fn ordinary() -> Vec<Vec<u8>> {
             lines.push(entry(crate::tape::entry::stdout_body(line, is_json)));
         }
     }
-    let mut dice = Dice(0x2545_F491_4F6C_DD1D);
+    let mut dice = TestRng(0x2545_F491_4F6C_DD1D);
     let texts = [
         "The password of a user is hashed with a salt; the token count is # and the secret of it is patience.",
         "| password | the password of the user | varchar(#) |\n| token | see the docs | uuid |",
@@ -74,8 +74,8 @@ fn ordinary() -> Vec<Vec<u8>> {
     for round in 0..texts.len() * 40 {
         let text = texts[round % texts.len()].replace('#', &dice.roll(9_999).to_string());
         lines.push(match round % 4 {
-            0 => entry(Body::Err(text.into())),
-            1 => entry(Body::Raw(text.into_bytes().into())),
+            0 => entry(EntryBody::Err(text.into())),
+            1 => entry(EntryBody::Raw(text.into_bytes().into())),
             2 => out(&json!({"type": "user", "message": {"content": [{"type": "tool_result", "content": text}]}})),
             _ => out(&json!({"text": json!({"page": text}).to_string()})),
         });
@@ -89,7 +89,7 @@ fn ordinary() -> Vec<Vec<u8>> {
     let wrapped: Vec<&str> = (0..image.len()).step_by(76).map(|at| &image[at..image.len().min(at + 76)]).collect();
     for text in [image.clone(), format!("![x](data:image/png;base64,{image})"), wrapped.join("\n")] {
         lines.push(out(&json!({"type": "image", "source": {"data": text}})));
-        lines.push(entry(Body::Err(text.into())));
+        lines.push(entry(EntryBody::Err(text.into())));
     }
     lines
 }

@@ -5,22 +5,26 @@ use std::{collections::HashMap, sync::LazyLock};
 use regex_lite::Regex;
 
 use super::{
-    super::{field, text_of},
-    Reference,
+    super::{field, text_at},
+    MetricInput,
 };
-use crate::ingest::yaml::{Node, Value};
+use crate::ingest::yaml::{YamlNode, YamlValue};
 
 /// Longest expression of a measure that is made of others, and longest filter, in bytes. Names in it may stand for longer
 /// ones, again and again.
-pub(super) const LONGEST_EXPR: usize = 10_000;
+pub(super) const MAX_EXPR_BYTES: usize = 10_000;
 
 /// `expr` with the measures that stand for its inputs, all at once; `None` if that is too long.
-pub(super) fn renamed(expr: &str, inputs: &[Reference], stands: impl Fn(&Reference) -> String) -> Option<String> {
+pub(super) fn substitute_inputs(
+    expr: &str,
+    inputs: &[MetricInput],
+    stands: impl Fn(&MetricInput) -> String,
+) -> Option<String> {
     static WORD: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\w+").ok());
-    if expr.len() > LONGEST_EXPR {
+    if expr.len() > MAX_EXPR_BYTES {
         return None;
     }
-    let called = |input: &Reference| input.alias.clone().unwrap_or_else(|| input.name.clone());
+    let called = |input: &MetricInput| input.alias.clone().unwrap_or_else(|| input.name.clone());
     let measures: HashMap<String, String> = inputs.iter().rev().map(|input| (called(input), stands(input))).collect();
     let (mut renamed, mut end) = (String::new(), 0);
     for word in WORD.as_ref()?.find_iter(expr) {
@@ -28,16 +32,16 @@ pub(super) fn renamed(expr: &str, inputs: &[Reference], stands: impl Fn(&Referen
         renamed.push_str(&expr[end..word.start()]);
         renamed.push_str(measure);
         end = word.end();
-        if renamed.len() > LONGEST_EXPR {
+        if renamed.len() > MAX_EXPR_BYTES {
             return None;
         }
     }
     renamed.push_str(&expr[end..]);
-    (renamed.len() <= LONGEST_EXPR).then_some(renamed)
+    (renamed.len() <= MAX_EXPR_BYTES).then_some(renamed)
 }
 
 /// A filter with the names of columns instead of MetricFlow's calls; `None` if it is about anything else.
-pub(super) fn sql_of(filter: &str, column_called: impl Fn(&str) -> Option<String>) -> Option<String> {
+pub(super) fn filter_sql(filter: &str, column_called: impl Fn(&str) -> Option<String>) -> Option<String> {
     static CALL: LazyLock<Option<Regex>> = LazyLock::new(|| {
         Regex::new(r#"\{\{\s*(?:Dimension|TimeDimension|Entity)\s*\(\s*['"]([^'"]+)['"]\s*(?:,[^)]*)?\)\s*\}\}"#).ok()
     });
@@ -47,13 +51,13 @@ pub(super) fn sql_of(filter: &str, column_called: impl Fn(&str) -> Option<String
         let (whole, path) = (found.get(0)?, found.get(1)?.as_str());
         sql.push_str(filter.get(end..whole.start())?);
         sql.push_str(&column_called(path.rsplit("__").next().unwrap_or(path))?);
-        if sql.len() > LONGEST_EXPR {
+        if sql.len() > MAX_EXPR_BYTES {
             return None;
         }
         end = whole.end();
     }
     sql.push_str(filter.get(end..)?);
-    if sql.len() > LONGEST_EXPR {
+    if sql.len() > MAX_EXPR_BYTES {
         return None;
     }
     let sql = sql.trim();
@@ -61,7 +65,7 @@ pub(super) fn sql_of(filter: &str, column_called: impl Fn(&str) -> Option<String
 }
 
 /// The dbt model or table that a semantic model is about: `orders` of `ref('orders')` and of `source('shop', 'orders')`.
-pub(super) fn table_of(model: &str) -> String {
+pub(super) fn table_name(model: &str) -> String {
     static CALL: LazyLock<Option<Regex>> =
         LazyLock::new(|| Regex::new(r#"(?:ref|source)\s*\(\s*(?:['"][^'"]+['"]\s*,\s*)?['"]([^'"]+)['"]\s*\)"#).ok());
     let found = CALL.as_ref().and_then(|call| call.captures(model));
@@ -76,32 +80,32 @@ pub(super) fn identifier(table: &str) -> String {
 }
 
 /// The column that a dimension or an entity is about, and the expression that computes it where it is more than a column.
-pub(super) fn column_of(node: &Node) -> Option<(String, Option<String>)> {
-    let expr = expression_of(node)?;
+pub(super) fn column_and_expr(node: &YamlNode) -> Option<(String, Option<String>)> {
+    let expr = expression(node)?;
     let is_plain = expr.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    match text_of(node, "name") {
+    match text_at(node, "name") {
         Some(name) if !is_plain => Some((name.to_owned(), Some(expr))),
         _ => Some((expr, None)),
     }
 }
 
 /// The column or expression that a dimension, an entity or a measure is about.
-pub(super) fn expression_of(node: &Node) -> Option<String> {
-    let column = scalar_of(node, "expr").or_else(|| text_of(node, "name").map(str::to_owned))?;
+pub(super) fn expression(node: &YamlNode) -> Option<String> {
+    let column = scalar_text(node, "expr").or_else(|| text_at(node, "name").map(str::to_owned))?;
     let column = column.trim();
     (!column.is_empty()).then(|| column.to_owned())
 }
 
-pub(super) fn described(node: &Node) -> Option<String> {
-    text_of(node, "description").map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned)
+pub(super) fn description(node: &YamlNode) -> Option<String> {
+    text_at(node, "description").map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
-pub(super) fn scalar_of(node: &Node, key: &str) -> Option<String> {
+pub(super) fn scalar_text(node: &YamlNode, key: &str) -> Option<String> {
     match &field(node, key)?.value {
-        Value::Text(text) => Some(text.clone()),
-        Value::Int(number) => Some(number.to_string()),
-        Value::Float(number) => Some(number.to_string()),
-        Value::Bool(is) => Some(is.to_string()),
-        Value::Null | Value::List(_) | Value::Map(_) => None,
+        YamlValue::Text(text) => Some(text.clone()),
+        YamlValue::Int(number) => Some(number.to_string()),
+        YamlValue::Float(number) => Some(number.to_string()),
+        YamlValue::Bool(is) => Some(is.to_string()),
+        YamlValue::Null | YamlValue::List(_) | YamlValue::Map(_) => None,
     }
 }

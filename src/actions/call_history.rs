@@ -1,0 +1,179 @@
+//! What the translator remembers of calls: open ones in full, finished ones only as far as a repeated result needs.
+//!
+//! A clone is cheap: finished calls are sealed into shared segments, open ones hold shared texts.
+
+use std::{
+    borrow::Cow,
+    collections::{HashMap, hash_map::DefaultHasher},
+    hash::{Hash, Hasher},
+    sync::Arc,
+};
+
+use super::event::ActionKind;
+
+/// Arguments longer than this are not remembered for the later events of a call.
+const MAX_INPUT_BYTES: usize = 64 << 10;
+
+/// Bytes of arguments that all open calls together may hold. A stream has a few open calls; only a broken or hostile
+/// one reaches this.
+const MAX_OPEN_INPUT_BYTES: usize = 4 << 20;
+
+/// Finished calls in one sealed segment.
+const SEGMENT_ROWS: usize = 1024;
+
+/// Bytes of names and titles after which a segment is sealed too, so that a clone never copies much.
+const SEGMENT_TEXT_BYTES: usize = 256 << 10;
+
+/// An open call.
+#[derive(Clone, Debug)]
+pub(super) struct OngoingCall {
+    pub(super) kind: ActionKind,
+    pub(super) name: Arc<str>,
+    pub(super) title: Arc<str>,
+    pub(super) file_change: Option<&'static str>,
+    pub(super) input: Option<Arc<str>>,
+    pub(super) message_id: Option<Arc<str>>,
+    pub(super) parent_tool_use_id: Option<Arc<str>>,
+    order: u64,
+}
+
+impl OngoingCall {
+    /// A call that holds no arguments yet.
+    pub(super) fn new(kind: ActionKind, name: &str, title: &str) -> Self {
+        let name: Arc<str> = name.into();
+        let title = if *name == *title { Arc::clone(&name) } else { title.into() };
+        Self { kind, name, title, file_change: None, input: None, message_id: None, parent_tool_use_id: None, order: 0 }
+    }
+}
+
+/// What is left of a finished call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FinishedCall<'s> {
+    pub(super) kind: ActionKind,
+    pub(super) name: &'s str,
+    pub(super) title: &'s str,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct CallHistory {
+    open: HashMap<Arc<str>, OngoingCall>,
+    opened_count: u64,
+    input_bytes: usize,
+    unsealed: FinishedCalls,
+    sealed: Vec<Arc<FinishedCalls>>,
+}
+
+impl CallHistory {
+    /// Opens a call, or opens it again. Keeps `input` if it is not too long.
+    pub(super) fn open(&mut self, id: &str, mut call: OngoingCall, input: Option<&str>) {
+        self.opened_count += 1;
+        call.order = self.opened_count;
+        let room = MAX_OPEN_INPUT_BYTES.saturating_sub(self.input_bytes).min(MAX_INPUT_BYTES);
+        call.input = input.filter(|input| input.len() <= room).map(Arc::from);
+        self.input_bytes += input_len(&call);
+        if let Some(earlier) = self.open.insert(id.into(), call) {
+            self.input_bytes -= input_len(&earlier);
+        }
+    }
+
+    pub(super) fn get(&self, id: &str) -> Option<&OngoingCall> {
+        self.open.get(id)
+    }
+
+    pub(super) fn open_count(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Takes an open call out and keeps its name and title.
+    pub(super) fn finish(&mut self, id: &str) -> Option<OngoingCall> {
+        let call = self.open.remove(id)?;
+        self.input_bytes -= input_len(&call);
+        self.unsealed.push(id, &call);
+        if self.unsealed.rows.len() >= SEGMENT_ROWS || self.unsealed.text.len() >= SEGMENT_TEXT_BYTES {
+            let mut segment = std::mem::take(&mut self.unsealed);
+            segment.rows.sort_unstable_by_key(|row| row.id_hash);
+            self.sealed.push(Arc::new(segment));
+        }
+        Some(call)
+    }
+
+    /// A finished call.
+    pub(super) fn finished(&self, id: &str) -> Option<FinishedCall<'_>> {
+        let id = hash_id(id);
+        let fresh = self.unsealed.rows.iter().rev().find(|row| row.id_hash == id).map(|row| self.unsealed.row(row));
+        fresh.or_else(|| {
+            self.sealed.iter().rev().find_map(|segment| {
+                let at = segment.rows.binary_search_by_key(&id, |row| row.id_hash).ok()?;
+                Some(segment.row(&segment.rows[at]))
+            })
+        })
+    }
+
+    /// Takes every open call, in the order in which they were opened.
+    pub(super) fn drain(&mut self) -> Vec<(Arc<str>, OngoingCall)> {
+        let mut calls: Vec<_> = self.open.drain().collect();
+        calls.sort_unstable_by_key(|(_, call)| call.order);
+        self.input_bytes = 0;
+        calls
+    }
+}
+
+fn input_len(call: &OngoingCall) -> usize {
+    call.input.as_deref().map_or(0, str::len)
+}
+
+/// Finished calls, packed: a capture has hundreds of thousands.
+#[derive(Clone, Debug, Default)]
+struct FinishedCalls {
+    rows: Vec<FinishedCallRow>,
+    text: String,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct FinishedCallRow {
+    /// Hash of the call's id.
+    id_hash: u64,
+    /// Where its name starts in the words.
+    start: u32,
+    name_len: u32,
+    /// Length of the title that follows the name; zero if the name is the title.
+    title_len: u32,
+    kind: ActionKind,
+}
+
+impl FinishedCalls {
+    fn push(&mut self, id: &str, call: &OngoingCall) {
+        let title = if call.name == call.title { "" } else { &call.title };
+        let sizes = (u32::try_from(self.text.len()), u32::try_from(call.name.len()), u32::try_from(title.len()));
+        let (Ok(start), Ok(name), Ok(title_length)) = sizes else { return };
+        self.text.push_str(&call.name);
+        self.text.push_str(title);
+        self.rows.push(FinishedCallRow {
+            id_hash: hash_id(id),
+            start,
+            name_len: name,
+            title_len: title_length,
+            kind: call.kind,
+        });
+    }
+
+    fn row(&self, row: &FinishedCallRow) -> FinishedCall<'_> {
+        let start = row.start as usize;
+        let middle = start + row.name_len as usize;
+        let name = &self.text[start..middle];
+        let title = if row.title_len == 0 { name } else { &self.text[middle..middle + row.title_len as usize] };
+        FinishedCall { kind: row.kind, name, title }
+    }
+}
+
+/// Ids are compared by hash: a wrong match only costs an orphan result a better title.
+fn hash_id(id: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    id.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// A remembered text as part of an event.
+pub(super) fn shared_to_cow<'a>(text: &str) -> Cow<'a, str> {
+    Cow::Owned(text.to_owned())
+}

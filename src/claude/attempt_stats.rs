@@ -1,0 +1,320 @@
+//! What the stream says about an attempt, boiled down to the facts that a verdict needs. Pure: lines in, facts out.
+//!
+//! It must not judge: which failure counts and what a result means is decided in `units`.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use serde_json::Value;
+
+use crate::{
+    actions::{LineRole, TurnTracker, label::strip_error_tags},
+    decode::{AgentLine, ChatLine, LazyText, LineBody, MessageBlock, RawJson, ResultLine, line::SystemLine},
+    run::attempt_signals::AttemptSignals,
+    units::verdict::AttemptFacts,
+};
+
+/// Lines of stderr that a verdict keeps.
+const STDERR_TAIL_LINES: usize = 20;
+/// Characters of each.
+const STDERR_TAIL_LINE_CHARS: usize = 2_000;
+/// Longest arguments of a failed call that are kept as they are, in bytes. Of longer ones the beginning is kept, as text.
+const MAX_INPUT_BYTES: usize = 64 * 1024;
+
+/// Collects the facts of one attempt.
+#[derive(Debug)]
+pub struct AttemptStats {
+    /// What is known so far, but for what [`AttemptStats::into_facts`] adds.
+    pub facts: AttemptFacts,
+    reported: AttemptSignals,
+    /// What the model said last.
+    last_text: LazyText<'static>,
+    /// Tool of each call, by its id.
+    tool_names: HashMap<String, String>,
+    /// Arguments of the calls that have not succeeded, as JSON, by id.
+    pending_inputs: BTreeMap<String, String>,
+    /// We have ended it: what its open calls come to says nothing about them.
+    was_interrupted: bool,
+    /// Calls that this cut short.
+    interrupted_calls: HashSet<String>,
+}
+
+impl AttemptStats {
+    /// Goes on from what is known before the start.
+    pub fn new(facts: AttemptFacts) -> Self {
+        Self {
+            facts,
+            reported: AttemptSignals::new(TurnTracker::for_one_prompt()),
+            last_text: LazyText::default(),
+            tool_names: HashMap::new(),
+            pending_inputs: BTreeMap::new(),
+            was_interrupted: false,
+            interrupted_calls: HashSet::new(),
+        }
+    }
+
+    /// True once the turn that ran last has its result.
+    pub fn has_result(&self) -> bool {
+        self.reported.result().is_some()
+    }
+
+    /// True once nothing that comes belongs to the attempt.
+    pub fn is_complete(&self) -> bool {
+        self.reported.turns().is_closed()
+    }
+
+    /// Everything that is known.
+    pub fn into_facts(mut self) -> AttemptFacts {
+        let tally = &self.facts.tally;
+        let ids = tally.calls().iter().chain(tally.refusals()).filter_map(|call| call.tool_use_id.as_deref());
+        let inputs = ids.filter_map(|id| Some((id.to_owned(), parse_input(self.pending_inputs.remove(id)?)))).collect();
+        let facts = AttemptFacts { failed_inputs: inputs, ..self.facts };
+        self.reported.fill_facts(facts, &self.last_text.text())
+    }
+
+    /// We end the attempt: a call that fails from now on was cut short.
+    pub fn mark_interrupted(&mut self) {
+        self.was_interrupted = true;
+    }
+
+    /// The agent says that a call failed.
+    pub fn record_failure(&mut self, tool: &str, tool_use_id: Option<&str>, message: &str) {
+        if !self.was_interrupted {
+            self.facts.tally.record_failure(tool, tool_use_id, message);
+        } else if let Some(id) = tool_use_id {
+            self.interrupted_calls.insert(id.to_owned());
+        }
+    }
+
+    /// Takes in a line of stdout. What follows the last result is no part of the attempt.
+    pub fn push_line(&mut self, line: &AgentLine<'_>) {
+        if self.reported.push(line) == LineRole::Trailing {
+            return;
+        }
+        match &line.body {
+            LineBody::Assistant(chat) => self.record_assistant(chat),
+            LineBody::User(chat) => self.record_results(chat),
+            LineBody::System(SystemLine::PermissionDenied { tool_name, tool_use_id, message }) => {
+                let message = message.as_deref().unwrap_or("permission denied");
+                self.facts.tally.record_failure(tool_name, Some(tool_use_id), message);
+            }
+            LineBody::Result(result) => self.record_denials(result),
+            _ => {}
+        }
+    }
+
+    /// Takes in a line of stderr.
+    pub fn push_stderr_line(&mut self, line: &str) {
+        let tail = &mut self.facts.stderr_tail;
+        if tail.len() == STDERR_TAIL_LINES {
+            tail.remove(0);
+        }
+        tail.push(line.chars().take(STDERR_TAIL_LINE_CHARS).collect());
+    }
+
+    fn record_assistant(&mut self, chat: &ChatLine<'_>) {
+        for block in &chat.blocks {
+            match block {
+                MessageBlock::ToolUse(call) => {
+                    self.tool_names.insert(call.id.to_string(), call.name.to_string());
+                    if let Some(input) = call.input {
+                        self.pending_inputs.insert(call.id.to_string(), truncate_json(input.0).to_owned());
+                    }
+                }
+                MessageBlock::Text(text) => self.last_text.assign(text),
+                MessageBlock::Thinking(_)
+                | MessageBlock::ToolResult(_)
+                | MessageBlock::Image(_)
+                | MessageBlock::Unknown(_) => {}
+            }
+        }
+    }
+
+    fn record_results(&mut self, chat: &ChatLine<'_>) {
+        for block in &chat.blocks {
+            let MessageBlock::ToolResult(result) = block else { continue };
+            let tool = self.tool_names.get(result.tool_use_id.as_ref()).map_or("?", String::as_str);
+            let refused = chat.refused.contains(&result.tool_use_id);
+            if refused || result.is_error == Some(true) {
+                let message = result.content.map(result_text).unwrap_or_default();
+                let tool = tool.to_owned();
+                self.record_failure(&tool, Some(&result.tool_use_id), strip_error_tags(&message));
+            } else {
+                self.pending_inputs.remove(result.tool_use_id.as_ref());
+                self.facts.tally.record_success(tool, Some(&result.tool_use_id));
+            }
+        }
+    }
+
+    fn record_denials(&mut self, line: &ResultLine<'_>) {
+        for denial in &line.denials {
+            let id = denial.tool_use_id.as_deref();
+            if id.is_some_and(|id| self.interrupted_calls.contains(id)) {
+                continue;
+            }
+            let known = id.and_then(|id| self.tool_names.get(id)).map(String::as_str);
+            let tool = denial.tool_name.as_deref().or(known).unwrap_or("?");
+            self.facts.tally.record_failure(tool, id, "permission denied");
+        }
+    }
+}
+
+/// The beginning of some JSON, whole where it is not too long.
+fn truncate_json(json: &str) -> &str {
+    if json.len() <= MAX_INPUT_BYTES {
+        return json;
+    }
+    let end = (0..=MAX_INPUT_BYTES).rev().find(|at| json.is_char_boundary(*at)).unwrap_or(0);
+    json.get(..end).unwrap_or_default()
+}
+
+/// Arguments from their JSON, or their beginning as text.
+fn parse_input(json: String) -> Value {
+    serde_json::from_str(&json).unwrap_or(Value::String(json))
+}
+
+/// The text of a tool result: the string, or the texts of its blocks, or the JSON as it is.
+fn result_text(content: RawJson<'_>) -> String {
+    match content.value() {
+        Value::String(text) => text,
+        Value::Array(blocks) => {
+            let texts: Vec<&str> = blocks.iter().filter_map(|block| block.get("text")?.as_str()).collect();
+            texts.join("\n")
+        }
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        decode::{ToolResult, ToolUse, line::PermissionDenial},
+        units::failure_tally::Recovery,
+    };
+
+    fn call(id: &'static str, name: &'static str) -> LineBody<'static> {
+        let block = MessageBlock::ToolUse(ToolUse { id: id.into(), name: name.into(), input: None });
+        LineBody::Assistant(ChatLine { blocks: vec![block], ..ChatLine::default() })
+    }
+
+    fn result(id: &'static str, content: &'static str, is_error: bool, refused: bool) -> LineBody<'static> {
+        let block = ToolResult { tool_use_id: id.into(), content: Some(RawJson(content)), is_error: Some(is_error) };
+        let refused = if refused { vec![id.into()] } else { Vec::new() };
+        LineBody::User(ChatLine { blocks: vec![MessageBlock::ToolResult(block)], refused, ..ChatLine::default() })
+    }
+
+    fn take(gather: &mut AttemptStats, body: LineBody<'_>) {
+        let (session_id, parent_tool_use_id, timestamp) = (None, None, None);
+        gather.push_line(&AgentLine { session_id, parent_tool_use_id, timestamp, is_session_file: false, body });
+    }
+
+    fn failures(gather: &AttemptStats) -> Vec<(&str, &str, bool)> {
+        gather
+            .facts
+            .tally
+            .calls()
+            .iter()
+            .map(|call| (call.tool.as_str(), call.message.as_str(), call.recovery > Recovery::None))
+            .collect()
+    }
+
+    #[test]
+    fn failed_refused_and_recovered_calls() {
+        let mut gather = AttemptStats::new(AttemptFacts::default());
+        for line in [
+            call("a", "mcp__ktx__wiki_write"),
+            result("a", r#""no such page""#, true, false),
+            call("b", "mcp__ktx__wiki_write"),
+            result("b", r#"[{"type":"text","text":"written"}]"#, false, false),
+            call("c", "Bash"),
+            result("c", r#"[{"type":"text","text":"one"},{"type":"text","text":"two"}]"#, false, true),
+            result("never announced", "null", true, false),
+        ] {
+            take(&mut gather, line);
+        }
+        assert_eq!(
+            failures(&gather),
+            [("wiki_write", "no such page", true), ("Bash", "one\ntwo", false), ("?", "null", false)]
+        );
+    }
+
+    #[test]
+    fn failed_calls_keep_their_arguments() {
+        let mut gather = AttemptStats::new(AttemptFacts::default());
+        let long = format!(r#"{{"content":"{}"}}"#, "é".repeat(MAX_INPUT_BYTES));
+        let announced = |id: &'static str, name: &'static str, input| {
+            let block =
+                MessageBlock::ToolUse(ToolUse { id: id.into(), name: name.into(), input: Some(RawJson(input)) });
+            LineBody::Assistant(ChatLine { blocks: vec![block], ..ChatLine::default() })
+        };
+        let broken = r#"{"__unparsedToolInput":{"raw":"{\"path\": ","len":9}}"#;
+        for line in [
+            announced("a", "Bash", r#"{"command":"ls"}"#),
+            result("a", r#""<tool_use_error>No such tool available: Bash</tool_use_error>""#, true, false),
+            announced("b", "mcp__ktx__read_raw_span", broken),
+            result("b", r#""not JSON""#, true, false),
+            announced("c", "mcp__ktx__wiki_read", r#"{"key":"a"}"#),
+            result("c", r#""text""#, false, false),
+        ] {
+            take(&mut gather, line);
+        }
+        take(&mut gather, announced("d", "mcp__ktx__wiki_write", Box::leak(long.into_boxed_str())));
+        gather.facts.tally.record_refusal("wiki_write", Some("d"), "not this page");
+        let facts = gather.into_facts();
+        assert_eq!(facts.tally.calls()[0].message, "No such tool available: Bash");
+        let inputs: Vec<_> = facts.failed_inputs.into_iter().collect();
+        assert_eq!(inputs[0], ("a".into(), serde_json::json!({"command": "ls"})));
+        assert_eq!(inputs[1], ("b".into(), serde_json::from_str(broken).unwrap()));
+        assert!(matches!(&inputs[2], (id, Value::String(text)) if id == "d" && text.len() <= MAX_INPUT_BYTES));
+        assert_eq!(inputs.len(), 3);
+    }
+
+    #[test]
+    fn repeated_denial_counts_once() {
+        let mut gather = AttemptStats::new(AttemptFacts::default());
+        take(&mut gather, call("a", "Bash"));
+        take(
+            &mut gather,
+            LineBody::System(SystemLine::PermissionDenied {
+                tool_name: "Bash".into(),
+                tool_use_id: "a".into(),
+                message: Some("not allowed".into()),
+            }),
+        );
+        take(&mut gather, result("a", r#""not allowed""#, true, true));
+        let denial =
+            PermissionDenial { tool_name: Some("Bash".into()), tool_use_id: Some("a".into()), tool_input: None };
+        take(&mut gather, LineBody::Result(Box::new(ResultLine { denials: vec![denial], ..ResultLine::default() })));
+        assert_eq!(failures(&gather), [("Bash", "not allowed", false)]);
+    }
+
+    #[test]
+    fn interrupted_call_is_not_counted_as_failure() {
+        let mut gather = AttemptStats::new(AttemptFacts::default());
+        for line in [call("a", "Bash"), result("a", r#""no""#, true, true), call("b", "mcp__ktx__wiki_read")] {
+            take(&mut gather, line);
+        }
+        gather.mark_interrupted();
+        take(&mut gather, result("b", r#""The user doesn't want to proceed""#, true, true));
+        gather.record_failure("mcp__ktx__wiki_read", Some("c"), "interrupted");
+        let denied = |id: &'static str| PermissionDenial {
+            tool_name: Some("wiki_read".into()),
+            tool_use_id: Some(id.into()),
+            tool_input: None,
+        };
+        let denials = vec![denied("b"), denied("c")];
+        take(&mut gather, LineBody::Result(Box::new(ResultLine { denials, ..ResultLine::default() })));
+        assert_eq!(failures(&gather), [("Bash", "no", false)]);
+    }
+
+    #[test]
+    fn the_tail_of_stderr_is_bounded() {
+        let mut gather = AttemptStats::new(AttemptFacts::default());
+        for line in 0..50 {
+            gather.push_stderr_line(&format!("{line} {}", "é".repeat(5_000)));
+        }
+        assert_eq!(gather.facts.stderr_tail.len(), STDERR_TAIL_LINES);
+        assert!(gather.facts.stderr_tail[0].starts_with("30 "));
+        assert!(gather.facts.stderr_tail.iter().all(|line| line.chars().count() == STDERR_TAIL_LINE_CHARS));
+    }
+}

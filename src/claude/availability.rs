@@ -1,0 +1,435 @@
+//! Whether there is a usable `claude`: its version, whether it is logged in, and, only when asked, whether an answer
+//! comes back. Owns the processes of these questions. It must not know where the answer is shown.
+
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{
+    argv::DENIED_BUILT_INS,
+    attempt_stats::AttemptStats,
+    line_reader::LineReader,
+    process::{self, EscalationStep, ProcessExit, ProcessTimeouts, SpawnRequest},
+    start_error::StartError,
+    unit::AgentProgram,
+    version::ClaudeVersion,
+};
+use crate::{
+    decode,
+    tape::{
+        UnitKey,
+        note::{AttemptOutcome, Cause},
+    },
+    units::{
+        failure_tally::FailureRule,
+        verdict::{AttemptFacts, StartFault, judge_attempt},
+    },
+};
+
+/// First release with `auth status`; older ones take it for a prompt and hang.
+const FIRST_AUTH_STATUS: ClaudeVersion = ClaudeVersion(2, 1, 40);
+/// Limit of the cheap questions. A first start with a cold cache takes two seconds.
+const QUICK_CHECK_TIMEOUT: Duration = Duration::from_secs(10);
+/// Limit of the probe, which waits for a model.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Most that an answer may have, in bytes: of its stdout, and of its stderr.
+const MAX_OUTPUT_BYTES: usize = 4 * 1024 * 1024;
+/// Longest piece of the program's own words in a sentence, in characters.
+const MAX_QUOTE_CHARS: usize = 300;
+
+/// How to ask `claude`.
+#[derive(Clone, Debug)]
+pub struct ClaudeInvocation {
+    /// The program.
+    pub program: AgentProgram,
+    /// Working directory.
+    pub cwd: PathBuf,
+    /// Whole environment. Give it what the runs get: a key that is withheld from them must not count here.
+    pub env: Vec<(OsString, OsString)>,
+}
+
+/// What is known without any request to the service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AvailabilityReport {
+    /// The program.
+    pub installation: Installation,
+    /// The login.
+    pub login: LoginStatus,
+}
+
+/// Whether the program is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Installation {
+    /// It cannot be started; one sentence with the remedy.
+    NotStarted(String),
+    /// A script plays it.
+    Scripted,
+    /// It is.
+    Version(ClaudeVersion),
+    /// Something was started that does not say its version; what it said.
+    UnknownVersion(String),
+}
+
+/// Whether somebody is logged in. Presence only: an expired login still counts as one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LoginStatus {
+    /// Yes, and how.
+    LoggedIn {
+        /// `claude.ai`, `api_key`, `oauth_token`, …
+        method: String,
+        /// Subscription, key source or account, if said.
+        detail: Option<String>,
+    },
+    /// No.
+    LoggedOut,
+    /// Could not be found out; one sentence.
+    Unknown(String),
+}
+
+impl LoginStatus {
+    /// One sentence with the remedy, unless somebody is logged in.
+    pub fn problem_message(&self) -> Option<String> {
+        match self {
+            Self::LoggedIn { .. } => None,
+            Self::LoggedOut => Some("Claude Code is not logged in; run claude once and sign in".into()),
+            Self::Unknown(why) => Some(why.clone()),
+        }
+    }
+}
+
+/// What came of one real turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProbeResult {
+    /// An answer came back.
+    Usable,
+    /// None came back.
+    Unusable {
+        /// Why. Limits, credit and models are causes of their own, and not a failed login.
+        cause: Cause,
+        /// One sentence or two, with the remedy.
+        text: String,
+    },
+}
+
+/// Asks for the version.
+pub async fn check_installation(asked: &ClaudeInvocation) -> Installation {
+    match asked.run(&["--version"], QUICK_CHECK_TIMEOUT).await {
+        Err(why) => Installation::NotStarted(why),
+        Ok(said) => parse_version_output(&said),
+    }
+}
+
+/// Asks for version and login. Takes seconds at most.
+pub async fn check_availability(asked: &ClaudeInvocation) -> AvailabilityReport {
+    let installed = check_installation(asked).await;
+    let login = match &installed {
+        Installation::NotStarted(_) => LoginStatus::Unknown("there is no claude to ask for its login".into()),
+        Installation::Version(version) if *version < FIRST_AUTH_STATUS => {
+            LoginStatus::Unknown(format!("claude {version} cannot say whether it is logged in; update it"))
+        }
+        Installation::Scripted | Installation::Version(_) | Installation::UnknownVersion(_) => {
+            match asked.run(&["auth", "status"], QUICK_CHECK_TIMEOUT).await {
+                Ok(said) => parse_login_output(&said.stdout),
+                Err(why) => LoginStatus::Unknown(why),
+            }
+        }
+    };
+    AvailabilityReport { installation: installed, login }
+}
+
+/// Has the model answer one word. Costs a request, so it only runs when a person asks for it.
+pub async fn probe(asked: &ClaudeInvocation, model: Option<&str>) -> ProbeResult {
+    let built_ins = DENIED_BUILT_INS.join(",");
+    let mut args =
+        vec!["-p", "--output-format", "stream-json", "--verbose", "--setting-sources=", "--strict-mcp-config"];
+    args.extend(["--tools=", "--disable-slash-commands", "--no-chrome", "--permission-mode", "dontAsk"]);
+    args.extend(["--disallowedTools", &built_ins, "--max-turns", "1", "--no-session-persistence"]);
+    args.extend(model.iter().flat_map(|model| ["--model", model]));
+    args.extend(["--", "Reply with exactly: ok"]);
+    let mut asked = asked.clone();
+    // A bad key would otherwise be tried again for minutes.
+    asked.env.retain(|(name, _)| name != "CLAUDE_CODE_MAX_RETRIES");
+    asked.env.push(("CLAUDE_CODE_MAX_RETRIES".into(), "0".into()));
+    match asked.run(&args, PROBE_TIMEOUT).await {
+        Ok(said) => probe_result_from_facts(said.to_facts()),
+        Err(why) => ProbeResult::Unusable { cause: Cause::Internal, text: why },
+    }
+}
+
+/// What a process said, and how it ended.
+#[derive(Debug, Default)]
+struct CheckOutput {
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+    exit: ProcessExit,
+}
+
+impl CheckOutput {
+    fn to_facts(&self) -> AttemptFacts {
+        let mut gather = AttemptStats::new(AttemptFacts::default());
+        for line in self.stdout.split(|byte| *byte == b'\n') {
+            gather.push_line(&decode::decode_line(line));
+        }
+        String::from_utf8_lossy(&self.stderr).lines().for_each(|line| gather.push_stderr_line(line));
+        AttemptFacts { exit_code: self.exit.code, signal: self.exit.signal, ..gather.into_facts() }
+    }
+}
+
+impl ClaudeInvocation {
+    /// Runs the program with nothing on stdin. The error is a sentence.
+    async fn run(&self, args: &[&str], limit: Duration) -> Result<CheckOutput, String> {
+        let exe = self.program.exe.display();
+        let words = self.program.prefix.iter().cloned().chain(args.iter().map(OsString::from));
+        let order = SpawnRequest {
+            exe: self.program.exe.clone(),
+            args: words.collect(),
+            cwd: self.cwd.clone(),
+            env: self.env.clone(),
+            stdin: false,
+        };
+        let mut child = process::spawn(order)
+            .await
+            .map_err(|error| describe_start_failure(&self.program.exe, &self.cwd, &error))?;
+        let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
+            return Err(format!("{exe} was started without pipes"));
+        };
+        let listening = async {
+            let ended = async { Ok(child.wait().await) };
+            let (stdout, stderr, ended) = tokio::try_join!(read_bounded(stdout), read_bounded(stderr), ended)?;
+            Ok(CheckOutput { stdout, stderr, exit: ended })
+        };
+        let why = match tokio::time::timeout(limit, listening).await {
+            Ok(Ok(said)) => return Ok(said),
+            Ok(Err(OutputTooLarge)) => format!("answered with more than {} MiB", MAX_OUTPUT_BYTES / 1024 / 1024),
+            Err(_) => format!("did not answer within {} s", limit.as_secs()),
+        };
+        child.escalate_from(EscalationStep::Terminate, ProcessTimeouts::default()).await;
+        let what = args.iter().take_while(|word| **word != "--").take(2).copied().collect::<Vec<_>>().join(" ");
+        Err(format!("{exe} {what} {why}; run it in a terminal to see why"))
+    }
+}
+
+/// Everything that comes out of a pipe, line by line, so that a child that is killed loses nothing.
+async fn read_bounded(pipe: impl tokio::io::AsyncRead + Unpin) -> Result<Vec<u8>, OutputTooLarge> {
+    let mut reader = LineReader::with_limit(pipe, MAX_OUTPUT_BYTES);
+    let mut bytes = Vec::new();
+    while !reader.is_finished() {
+        // An error ends the pipe; what came before it is taken all the same.
+        let _ = reader.fill().await;
+        let batch = reader.take_lines();
+        if batch.is_piece() || bytes.len() + batch.size() > MAX_OUTPUT_BYTES {
+            return Err(OutputTooLarge);
+        }
+        for line in batch.lines() {
+            bytes.extend_from_slice(line);
+            bytes.push(b'\n');
+        }
+    }
+    Ok(bytes)
+}
+
+/// More than an answer may have.
+struct OutputTooLarge;
+
+fn describe_start_failure(exe: &Path, cwd: &Path, error: &std::io::Error) -> String {
+    let name = exe.display();
+    if !cwd.is_dir() {
+        return format!("the working directory {} does not exist", cwd.display());
+    }
+    let why = StartError::from_io_error(exe, cwd, error);
+    match why.fault {
+        StartFault::InterpreterMissing => {
+            format!("{}; install the interpreter, or name another program with --claude-bin", why.message)
+        }
+        _ if error.kind() == std::io::ErrorKind::NotFound => format!(
+            "there is no {name}; install Claude Code with npm install -g @anthropic-ai/claude-code and run claude once \
+             to sign in, or name it with --claude-bin"
+        ),
+        _ => format!("cannot start {name}: {error}"),
+    }
+}
+
+fn parse_version_output(said: &CheckOutput) -> Installation {
+    let text = String::from_utf8_lossy(&said.stdout);
+    match ClaudeVersion::parse(&text) {
+        _ if text.trim_end().ends_with("(scripted)") => Installation::Scripted,
+        Some(version) => Installation::Version(version),
+        None => {
+            let words = if text.trim().is_empty() { String::from_utf8_lossy(&said.stderr) } else { text };
+            Installation::UnknownVersion(quote_output(&words))
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AuthStatusReply {
+    logged_in: bool,
+    auth_method: Option<String>,
+    #[serde(flatten)]
+    more: serde_json::Map<String, Value>,
+}
+
+fn parse_login_output(stdout: &[u8]) -> LoginStatus {
+    match serde_json::from_slice::<AuthStatusReply>(stdout) {
+        Ok(AuthStatusReply { logged_in: false, .. }) => LoginStatus::LoggedOut,
+        Ok(AuthStatusReply { auth_method, more, .. }) => {
+            let word = |key: &str| more.get(key).and_then(Value::as_str);
+            let detail = ["subscriptionType", "apiKeySource", "email"].into_iter().find_map(word);
+            LoginStatus::LoggedIn {
+                method: auth_method.unwrap_or_else(|| "?".into()),
+                detail: detail.map(str::to_owned),
+            }
+        }
+        Err(_) => {
+            let said = quote_output(&String::from_utf8_lossy(stdout));
+            LoginStatus::Unknown(format!("claude auth status gave no JSON: {said}; update claude"))
+        }
+    }
+}
+
+fn probe_result_from_facts(mut facts: AttemptFacts) -> ProbeResult {
+    // The probe has no tools; a model that calls one all the same has answered.
+    facts.tally = Default::default();
+    let verdict = judge_attempt(&UnitKey::from("probe"), &facts, FailureRule::Strict);
+    if verdict.outcome == AttemptOutcome::Succeeded {
+        return ProbeResult::Usable;
+    }
+    let text = facts.result.as_ref().and_then(|result| result.errors.clone().or_else(|| result.text.clone()));
+    let said = text.map(|text| quote_output(&text)).filter(|text| !text.is_empty());
+    let said = said.unwrap_or(verdict.reason);
+    let problem = match &verdict.cause {
+        Cause::Auth => "Claude Code authentication is not usable",
+        Cause::UsageLimit { .. } => "Claude Code is logged in, but its usage limit is reached",
+        Cause::RateLimited | Cause::Transient => {
+            "Claude Code is logged in, but the service turns requests away just now"
+        }
+        Cause::Credit => "Claude Code is logged in, but its account has no credit",
+        Cause::Model => "Claude Code is logged in, but may not use this model",
+        Cause::Network => "Claude Code cannot reach its service",
+        _ => "Claude Code did not answer",
+    };
+    let remedy = verdict.remedy.map(|remedy| format!("; {remedy}")).unwrap_or_default();
+    ProbeResult::Unusable { cause: verdict.cause, text: format!("{problem}: {said}{remedy}") }
+}
+
+/// Foreign text inside a sentence of ours: on one line, bounded.
+fn quote_output(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(MAX_QUOTE_CHARS).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> ClaudeInvocation {
+        ClaudeInvocation {
+            program: AgentProgram { exe: "/bin/sh".into(), prefix: vec!["-c".into(), script.into()], scripted: false },
+            cwd: std::env::temp_dir(),
+            env: vec![("PATH".into(), "/usr/bin:/bin".into())],
+        }
+    }
+
+    /// A program that answers both questions. The first argument of the question is `$0`.
+    fn answers(version: &str, status: &str) -> ClaudeInvocation {
+        shell(&format!("case $0 in --version) echo '{version}';; auth) echo '{status}';; *) exit 3;; esac"))
+    }
+
+    #[tokio::test]
+    async fn version_and_login_are_read() {
+        let report = check_availability(&answers(
+            "2.1.330 (Claude Code)",
+            r#"{"loggedIn":true,"authMethod":"claude.ai","subscriptionType":"max","email":"a@b.c"}"#,
+        ))
+        .await;
+        let login = LoginStatus::LoggedIn { method: "claude.ai".into(), detail: Some("max".into()) };
+        assert_eq!(report, AvailabilityReport { installation: Installation::Version(ClaudeVersion(2, 1, 330)), login });
+
+        let out =
+            check_availability(&answers("2.1.330 (Claude Code)", r#"{"loggedIn":false,"authMethod":"none"}"#)).await;
+        assert_eq!(out.login, LoginStatus::LoggedOut);
+        assert!(out.login.problem_message().is_some_and(|text| text.contains("sign in")));
+    }
+
+    #[tokio::test]
+    async fn old_release_is_not_asked_for_login() {
+        let report = check_availability(&answers("2.1.39 (Claude Code)", r#"{"loggedIn":true}"#)).await;
+        assert_eq!(report.installation, Installation::Version(ClaudeVersion(2, 1, 39)));
+        assert!(matches!(report.login, LoginStatus::Unknown(why) if why.contains("2.1.39")));
+    }
+
+    #[tokio::test]
+    async fn foreign_program_is_reported_as_not_claude() {
+        let report = check_availability(&answers("bash, I am", "hello there")).await;
+        assert_eq!(report.installation, Installation::UnknownVersion("bash, I am".into()));
+        assert!(matches!(report.login, LoginStatus::Unknown(why) if why.contains("hello there")));
+
+        let mut missing = shell("");
+        missing.program.exe = "/nonexistent/claude".into();
+        let report = check_availability(&missing).await;
+        assert!(
+            matches!(&report.installation, Installation::NotStarted(why) if why.contains("npm install -g")),
+            "{report:?}"
+        );
+
+        assert_eq!(check_availability(&answers("0.0.0 (scripted)", "{}")).await.installation, Installation::Scripted);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn hanging_program_times_out() {
+        let error = shell("sleep 600").run(&["--version"], Duration::from_millis(10)).await.unwrap_err();
+        assert!(error.starts_with("/bin/sh --version did not answer within 0 s"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn oversized_output_is_rejected() {
+        for script in ["exec yes", "exec tr '\\0' x < /dev/zero", "exec yes >&2"] {
+            let error = shell(script).run(&["--version"], Duration::from_secs(60)).await.unwrap_err();
+            assert!(error.starts_with("/bin/sh --version answered with more than 4 MiB"), "{error}");
+        }
+    }
+
+    fn judged(lines: &str) -> ProbeResult {
+        probe_result_from_facts(CheckOutput { stdout: lines.into(), ..CheckOutput::default() }.to_facts())
+    }
+
+    #[test]
+    fn limit_and_credit_errors_are_not_login_errors() {
+        let failed = |class: &str, more: &str, text: &str| {
+            format!(
+                "{{\"type\":\"assistant\",\"message\":{{\"model\":\"<synthetic>\",\"content\":[{{\"type\":\"text\",\"text\":\"{text}\"}}]}},\
+                 \"error\":\"{class}\"{more}}}\n\
+                 {{\"type\":\"result\",\"subtype\":\"success\",\"is_error\":true,\"terminal_reason\":\"api_error\",\"result\":\"{text}\"}}\n"
+            )
+        };
+        let cases = [
+            ("authentication_failed", "", "Not logged in", "Claude Code authentication is not usable: "),
+            (
+                "rate_limit",
+                ",\"api_error\":\"usage_limit_reached\"",
+                "You've hit your limit",
+                "Claude Code is logged in, but its usage limit",
+            ),
+            ("rate_limit", ",\"api_error_status\":429", "Slow down", "Claude Code is logged in, but the service"),
+            ("billing_error", "", "Credit balance is too low", "Claude Code is logged in, but its account"),
+            ("model_not_found", "", "No such model", "Claude Code is logged in, but may not use"),
+        ];
+        for (class, more, text, start) in cases {
+            let ProbeResult::Unusable { text: said, .. } = judged(&failed(class, more, text)) else {
+                panic!("{class}")
+            };
+            assert!(said.starts_with(start) && said.contains(&format!(": {text}; ")), "{class}: {said}");
+        }
+        let ok =
+            r#"{"type":"result","subtype":"success","is_error":false,"result":"ok","terminal_reason":"completed"}"#;
+        assert_eq!(judged(ok), ProbeResult::Usable);
+        assert!(
+            matches!(judged(""), ProbeResult::Unusable { text, .. } if text.starts_with("Claude Code did not answer: "))
+        );
+    }
+}

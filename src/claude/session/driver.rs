@@ -1,0 +1,260 @@
+//! A session whose process runs: takes in its lines, holds its lock and ends it.
+//!
+//! Every end begins with SIGINT or SIGTERM: Claude Code runs shell commands in groups of their own and ends them itself, if
+//! it is given the time. It must not know how the process was started.
+
+use std::borrow::Cow;
+
+use tokio::{
+    process::ChildStdout,
+    sync::mpsc,
+    time::{Instant, sleep_until},
+};
+
+use super::{
+    SessionRecorder,
+    monitor::{LineFinding, SessionMonitor},
+};
+use crate::{
+    claude::{
+        attempt_stats::AttemptStats,
+        line_reader::LineReader,
+        process::{Child, EscalationStep, ProcessExit, ProcessTimeouts, StreamLimits},
+        session_lock::{LockError, SessionLock, SessionLocks},
+        stderr_limit::StderrLimit,
+        unit::StopCommand,
+    },
+    decode,
+    run::entry_source::RecordError,
+    tape::{
+        EntryBody, Note,
+        note::{Severity, StopMode},
+    },
+    units::verdict::AttemptFacts,
+};
+
+/// A session whose process runs.
+pub(super) struct SessionDriver {
+    tape: SessionRecorder,
+    timeouts: ProcessTimeouts,
+    limits: StreamLimits,
+    child: Child,
+    monitor: SessionMonitor,
+    stats: AttemptStats,
+    locks: SessionLocks,
+    lock: Option<SessionLock>,
+    /// False once that has failed: it would fail again.
+    can_lock: bool,
+    /// When it must have begun, until it has.
+    startup_deadline: Option<Instant>,
+    /// The step that was taken last, and when the next one is due.
+    escalation: Option<(EscalationStep, Instant)>,
+    /// When a process that has nothing more to say is ended.
+    exit_deadline: Option<Instant>,
+    /// When nobody waits any longer for the pipes of a process that has ended.
+    drain_deadline: Option<Instant>,
+    /// Nothing more is waited for.
+    is_done: bool,
+}
+
+enum SessionEvent {
+    StdoutReady,
+    StderrReady,
+    Exited(ProcessExit),
+    Command(Option<StopCommand>),
+    Locked(Result<SessionLock, LockError>),
+    DeadlineReached,
+}
+
+impl SessionDriver {
+    /// A process that has its prompt. `facts` are those from before the start.
+    pub(super) fn new(
+        tape: SessionRecorder,
+        child: Child,
+        watch: SessionMonitor,
+        facts: AttemptFacts,
+        patience: ProcessTimeouts,
+        limits: StreamLimits,
+        (locks, lock): (SessionLocks, Option<SessionLock>),
+    ) -> Self {
+        Self {
+            tape,
+            timeouts: patience,
+            limits,
+            child,
+            monitor: watch,
+            stats: AttemptStats::new(facts),
+            locks,
+            lock,
+            can_lock: true,
+            startup_deadline: Some(Instant::now() + patience.startup),
+            escalation: None,
+            exit_deadline: None,
+            drain_deadline: None,
+            is_done: false,
+        }
+    }
+
+    /// Takes in everything that it says until it has ended. What is known of it then.
+    pub(super) async fn run(mut self, mut commands: mpsc::Receiver<StopCommand>) -> (SessionMonitor, AttemptFacts) {
+        let (Some(stdout), Some(stderr)) = (self.child.stdout.take(), self.child.stderr.take()) else {
+            self.stats.facts.start_error = Some("the process has no pipes".into());
+            return (self.monitor, self.stats.into_facts());
+        };
+        let mut stdout = LineReader::with_limit(stdout, self.limits.line);
+        let mut stderr = LineReader::with_limit(stderr, self.limits.stderr_line);
+        let mut recorded_stderr = StderrLimit::new(self.limits.stderr);
+        let (mut running, mut commanded) = (true, true);
+        while !self.is_done && (running || !stdout.is_finished() || !stderr.is_finished()) {
+            let alarm = self.next_deadline();
+            let wanted = self.session_to_lock().filter(|_| running).map(str::to_owned);
+            let locks = self.locks.clone();
+            let event = tokio::select! {
+                // An error ends the pipe; what came before it is taken all the same.
+                _ = stdout.fill(), if !stdout.is_finished() => SessionEvent::StdoutReady,
+                _ = stderr.fill(), if !stderr.is_finished() => SessionEvent::StderrReady,
+                ended = self.child.wait(), if running => SessionEvent::Exited(ended),
+                command = commands.recv(), if commanded => SessionEvent::Command(command),
+                locked = locks.lock(wanted.as_deref().unwrap_or_default(), |_| ()), if wanted.is_some() => {
+                    SessionEvent::Locked(locked)
+                }
+                () = sleep_until(alarm.unwrap_or_else(Instant::now)), if alarm.is_some() => SessionEvent::DeadlineReached,
+            };
+            match event {
+                SessionEvent::StdoutReady => self.handle_lines(&mut stdout),
+                SessionEvent::StderrReady => {
+                    let mut lines: Vec<Cow<'_, str>> =
+                        stderr.take_lines().lines().map(String::from_utf8_lossy).collect();
+                    lines.iter().for_each(|line| self.stats.push_stderr_line(line));
+                    let had_dropped = recorded_stderr.has_dropped();
+                    lines.retain(|line| recorded_stderr.admits(line.len()));
+                    let recorded = self.tape.record(lines.into_iter().map(EntryBody::Err));
+                    let dropped = recorded_stderr.limit_reached_note(had_dropped);
+                    self.check_recorded(recorded.and_then(|()| dropped.map_or(Ok(()), |note| self.tape.note(&note))));
+                }
+                SessionEvent::Exited(ended) => {
+                    running = false;
+                    self.stats.facts.exit_code = ended.code;
+                    self.stats.facts.signal = ended.signal;
+                    self.stats.facts.terminated_by_us =
+                        self.escalation.is_some_and(|(rung, _)| rung >= EscalationStep::Terminate);
+                    // Somebody may have inherited its pipes; what is in them by now is read, the rest never comes.
+                    self.drain_deadline = Some(Instant::now() + self.timeouts.pipe_drain);
+                }
+                SessionEvent::Command(Some(command)) => {
+                    let (how, rung) = match command {
+                        StopCommand::Interrupt => (StopMode::Stop, EscalationStep::Interrupt),
+                        // SIGKILL follows; before it the agent ends what it has started.
+                        StopCommand::Kill => (StopMode::Kill, EscalationStep::Terminate),
+                    };
+                    if self.monitor.is_complete() && self.stats.facts.stopped.is_none() {
+                        // After its result it only ends faster; the result stands.
+                        self.escalate_to(rung.max(EscalationStep::Terminate));
+                    } else {
+                        self.stats.facts.stopped = Some(how);
+                        self.escalate_to(rung);
+                    }
+                }
+                SessionEvent::Command(None) => commanded = false,
+                SessionEvent::Locked(Ok(lock)) => self.lock = Some(lock),
+                SessionEvent::Locked(Err(error)) => {
+                    self.can_lock = false;
+                    let said = Note::Message { level: Severity::Error, text: error.to_string() };
+                    let recorded = self.tape.note(&said);
+                    self.check_recorded(recorded);
+                    // Without a lock it may be split by another resume, so it does not go on.
+                    self.stats.facts.start_error = Some(error.to_string());
+                    self.escalate_to(EscalationStep::Terminate);
+                }
+                SessionEvent::DeadlineReached if !running => self.is_done = true,
+                SessionEvent::DeadlineReached => match self.escalation {
+                    Some((rung, _)) => self.escalate_to(rung.next_step()),
+                    None => self.terminate_if_overdue(),
+                },
+            }
+        }
+        if let Some(note) = recorded_stderr.summary_note() {
+            let recorded = self.tape.note(&note);
+            self.check_recorded(recorded);
+        }
+        (self.monitor, self.stats.into_facts())
+    }
+
+    /// It has not begun in time, or has nothing more to say.
+    fn terminate_if_overdue(&mut self) {
+        if self.exit_deadline.is_none() && self.startup_deadline.take().is_some() {
+            let seconds = self.timeouts.startup.as_secs();
+            self.stats.facts.start_error = Some(format!("claude did not begin to work within {seconds} s"));
+        }
+        self.escalate_to(EscalationStep::Terminate);
+    }
+
+    /// The session that has to be locked: the one that is on, also where it is not the one that was asked for.
+    fn session_to_lock(&self) -> Option<&str> {
+        let session = self.monitor.session().filter(|_| self.can_lock)?;
+        self.lock.as_ref().is_none_or(|lock| lock.session() != session).then_some(session)
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.drain_deadline.or(self.escalation.map(|(_, due)| due)).or(self.exit_deadline).or(self.startup_deadline)
+    }
+
+    /// Takes a step of the kill ladder, unless a firmer one was taken already.
+    fn escalate_to(&mut self, rung: EscalationStep) {
+        if self.escalation.is_some_and(|(taken, _)| taken >= rung) {
+            return;
+        }
+        match rung.signal() {
+            Some(signal) => {
+                self.child.signal(signal);
+                self.escalation = Some((rung, Instant::now() + self.timeouts.escalation_step));
+            }
+            // Not even SIGKILL helped; it is left to the kernel.
+            None => self.is_done = true,
+        }
+    }
+
+    /// Goes on only while everything gets onto the tape.
+    fn check_recorded(&mut self, recorded: Result<(), RecordError>) {
+        if let Err(error) = recorded {
+            self.stats.facts.record_error.get_or_insert_with(|| error.to_string());
+            self.escalate_to(EscalationStep::Terminate);
+        }
+    }
+
+    fn handle_lines(&mut self, stdout: &mut LineReader<ChildStdout>) {
+        let batch = stdout.take_lines();
+        if let Err(error) = self.tape.record(batch.bodies()) {
+            self.check_recorded(Err(error));
+            return;
+        }
+        if batch.is_piece() {
+            self.stats.facts.oversized_line = Some(self.limits.line);
+            self.escalate_to(EscalationStep::Interrupt);
+            return;
+        }
+        for line in batch.lines() {
+            let line = decode::decode_line(line);
+            match self.monitor.push_line(&line) {
+                LineFinding::Nothing => {}
+                LineFinding::Message(level, text) => {
+                    let recorded = self.tape.note(&Note::Message { level, text });
+                    self.check_recorded(recorded);
+                }
+                LineFinding::Mismatch(text) | LineFinding::Breach(text) => {
+                    let recorded = self.tape.note(&Note::Message { level: Severity::Error, text });
+                    self.check_recorded(recorded);
+                    self.escalate_to(EscalationStep::Terminate);
+                }
+            }
+            let later = Instant::now() + self.timeouts.startup;
+            self.startup_deadline = self.startup_deadline.filter(|_| !self.monitor.has_begun()).map(|_| later);
+            if self.monitor.mismatch().is_none() {
+                self.stats.push_line(&line);
+            }
+        }
+        // It is complete with its result, or has closed its mouth; whoever lingers after that is ended.
+        let is_done = self.monitor.is_complete() || stdout.is_finished();
+        self.exit_deadline = is_done.then(|| Instant::now() + self.timeouts.exit);
+    }
+}

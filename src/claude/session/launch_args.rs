@@ -1,0 +1,239 @@
+//! The command line of a session, and what it does not take. Pure.
+
+use std::ffi::OsString;
+
+use crate::claude::agent_env::AgentEnvironment;
+
+/// Longest prompt on the command line, in bytes. Linux allows one argument 128 KiB.
+const MAX_ARGUMENT_BYTES: usize = 96 * 1024;
+
+/// Permission mode in which only tools that are allowed run. Releases have other defaults, and users may have one.
+const DEFAULT_PERMISSION_MODE: &str = "default";
+/// Permission mode in which every tool runs.
+pub(super) const BYPASS_PERMISSION_MODE: &str = "bypassPermissions";
+
+/// What a session is asked to do, and with what.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClaudeSessionArgs {
+    /// Session to go on with.
+    pub resume: Option<String>,
+    /// Go on under a new id; needs `resume`.
+    pub fork: bool,
+    /// Model, or the program's default.
+    pub model: Option<String>,
+    /// Tools that need no permission. Empty: none is named.
+    pub allowed_tools: Vec<String>,
+    /// Ask for no permission at all.
+    pub bypass_permissions: bool,
+    /// API round trips allowed.
+    pub max_turns: Option<u32>,
+    /// System prompt, instead of the program's own.
+    pub system_prompt: Option<String>,
+}
+
+impl ClaudeSessionArgs {
+    /// The permission mode that the session is started in.
+    pub(super) fn permission_mode(&self) -> &'static str {
+        if self.bypass_permissions { BYPASS_PERMISSION_MODE } else { DEFAULT_PERMISSION_MODE }
+    }
+}
+
+/// A prompt that cannot be sent as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidPrompt {
+    /// Nothing to say.
+    #[error("the prompt is empty; say what Claude Code is to do")]
+    Empty,
+    /// It would be run instead of sent.
+    #[error("the prompt starts with a slash, so Claude Code would take it for a command; put a space before the slash")]
+    SlashCommand,
+}
+
+/// How the prompt reaches the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PromptDelivery {
+    /// As the last argument.
+    Argument,
+    /// As a user message on stdin.
+    Stdin,
+}
+
+/// Checks a prompt and decides how it travels: arguments have a limit and cannot hold a NUL.
+pub fn choose_delivery(prompt: &str) -> Result<PromptDelivery, InvalidPrompt> {
+    if prompt.trim().is_empty() {
+        return Err(InvalidPrompt::Empty);
+    }
+    if is_slash_command(prompt) {
+        return Err(InvalidPrompt::SlashCommand);
+    }
+    let fits = prompt.len() <= MAX_ARGUMENT_BYTES && !prompt.contains('\0');
+    Ok(if fits { PromptDelivery::Argument } else { PromptDelivery::Stdin })
+}
+
+/// `/name` and `/name …`, but not a path such as `/usr/bin`.
+fn is_slash_command(prompt: &str) -> bool {
+    let word = prompt.split_whitespace().next().unwrap_or_default();
+    prompt.starts_with('/') && word.len() > 1 && !word[1..].contains('/')
+}
+
+/// The arguments, in the order of the contract.
+pub fn session_argv(args: &ClaudeSessionArgs, prompt: &str, delivery: PromptDelivery) -> Vec<OsString> {
+    let mut words: Vec<&str> = vec!["-p", "--output-format", "stream-json", "--verbose"];
+    if delivery == PromptDelivery::Stdin {
+        words.extend(["--input-format", "stream-json"]);
+    }
+    if let Some(session) = &args.resume {
+        words.extend(["--resume", session]);
+        if args.fork {
+            words.push("--fork-session");
+        }
+    }
+    if let Some(model) = &args.model {
+        words.extend(["--model", model]);
+    }
+    let tools = args.allowed_tools.join(",");
+    if !tools.is_empty() {
+        words.extend(["--allowedTools", &tools]);
+    }
+    if args.bypass_permissions {
+        // It wins over every other source of a mode.
+        words.push("--dangerously-skip-permissions");
+    } else {
+        words.extend(["--permission-mode", DEFAULT_PERMISSION_MODE]);
+    }
+    let turns = args.max_turns.map(|turns| turns.to_string());
+    if let Some(turns) = &turns {
+        words.extend(["--max-turns", turns]);
+    }
+    if let Some(system) = &args.system_prompt {
+        words.extend(["--system-prompt", system]);
+    }
+    if delivery == PromptDelivery::Argument {
+        words.extend(["--", prompt]);
+    }
+    words.into_iter().map(OsString::from).collect()
+}
+
+/// The one line on stdin that carries a prompt.
+pub fn user_message_line(prompt: &str) -> Vec<u8> {
+    let message = serde_json::json!({
+        "type": "user", "message": {"role": "user", "content": prompt}, "parent_tool_use_id": null, "session_id": "",
+    });
+    let mut line = message.to_string().into_bytes();
+    line.push(b'\n');
+    line
+}
+
+/// The environment of a session. By contract its commands run as they would in the user's shell, so it is not an allow
+/// list like that of units: it is our own, without the key that would be billed instead of the subscription, and
+/// without the mark that says it runs inside of another session.
+pub fn session_environment(
+    parent: impl IntoIterator<Item = (OsString, OsString)>,
+    use_api_billing: bool,
+) -> AgentEnvironment {
+    let mut done = AgentEnvironment::default();
+    for (name, value) in parent {
+        match name.to_str() {
+            Some(key @ "ANTHROPIC_API_KEY") if use_api_billing => done.passed.push(key.to_owned()),
+            Some(key @ ("ANTHROPIC_API_KEY" | "CLAUDECODE")) => {
+                done.stripped.push(key.to_owned());
+                continue;
+            }
+            _ => {}
+        }
+        done.vars.push((name, value));
+    }
+    done.vars.sort();
+    done.stripped.sort();
+    done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(args: &ClaudeSessionArgs, prompt: &str) -> Vec<String> {
+        let argv = session_argv(args, prompt, choose_delivery(prompt).unwrap());
+        argv.into_iter().map(|word| word.into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn the_command_line_is_the_contract() {
+        let bare = words(&ClaudeSessionArgs::default(), "hi");
+        assert_eq!(
+            bare,
+            ["-p", "--output-format", "stream-json", "--verbose", "--permission-mode", "default", "--", "hi"]
+        );
+        let full = ClaudeSessionArgs {
+            resume: Some("é-1".into()),
+            fork: true,
+            model: Some("opus".into()),
+            allowed_tools: vec!["Bash".into(), "Read".into()],
+            bypass_permissions: true,
+            max_turns: Some(50),
+            system_prompt: Some("Be careful.".into()),
+        };
+        assert_eq!(
+            words(&full, "--help")[4..],
+            [
+                "--resume",
+                "é-1",
+                "--fork-session",
+                "--model",
+                "opus",
+                "--allowedTools",
+                "Bash,Read",
+                "--dangerously-skip-permissions",
+                "--max-turns",
+                "50",
+                "--system-prompt",
+                "Be careful.",
+                "--",
+                "--help"
+            ]
+        );
+        let fork_of_nothing = ClaudeSessionArgs { fork: true, ..ClaudeSessionArgs::default() };
+        assert_eq!(words(&fork_of_nothing, "hi"), bare);
+    }
+
+    #[test]
+    fn unusual_prompts_are_passed_unchanged() {
+        for prompt in ["-one thing", "-", "--model opus", "do this - and that", "!ls", "# x", "/usr/bin is a path", "/"]
+        {
+            let words = words(&ClaudeSessionArgs::default(), prompt);
+            assert_eq!(words[words.len() - 2..], ["--", prompt]);
+        }
+    }
+
+    #[test]
+    fn large_prompts_go_through_stdin() {
+        let edge = "x".repeat(MAX_ARGUMENT_BYTES);
+        assert_eq!(choose_delivery(&edge), Ok(PromptDelivery::Argument));
+        for prompt in [format!("{edge}x"), "a\0b".to_owned()] {
+            assert_eq!(choose_delivery(&prompt), Ok(PromptDelivery::Stdin));
+            let words = words(&ClaudeSessionArgs::default(), &prompt);
+            assert_eq!(words[3..], ["--verbose", "--input-format", "stream-json", "--permission-mode", "default"]);
+            let line: serde_json::Value = serde_json::from_slice(&user_message_line(&prompt)).unwrap();
+            assert_eq!(line["message"]["content"], prompt);
+        }
+    }
+
+    #[test]
+    fn empty_and_slash_command_prompts_are_refused() {
+        for prompt in ["/compact", "/clear now", "/mcp__x:y"] {
+            assert_eq!(choose_delivery(prompt), Err(InvalidPrompt::SlashCommand), "{prompt}");
+            assert_eq!(choose_delivery(&format!(" {prompt}")), Ok(PromptDelivery::Argument));
+        }
+        assert_eq!(choose_delivery(" \n"), Err(InvalidPrompt::Empty));
+    }
+
+    #[test]
+    fn api_key_is_withheld_unless_api_billing_is_on() {
+        let parent = ["PATH", "ANTHROPIC_API_KEY", "CLAUDECODE"].map(|name| (name.into(), "x".into()));
+        let stripped = session_environment(parent.clone(), false);
+        assert_eq!(stripped.stripped, ["ANTHROPIC_API_KEY", "CLAUDECODE"]);
+        assert_eq!(stripped.vars.len(), 1);
+        let billed = session_environment(parent, true);
+        assert_eq!((billed.passed.as_slice(), billed.vars.len()), (["ANTHROPIC_API_KEY".to_owned()].as_slice(), 2));
+    }
+}

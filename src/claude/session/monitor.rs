@@ -1,0 +1,284 @@
+//! What the lines of a session say about the session itself: which it is, which permissions it has, whether tools have run,
+//! and whether it is complete. Pure.
+
+use super::launch_args;
+use crate::{
+    actions::{LineRole, SessionCheck, SessionIdentity, TurnTracker},
+    config::MismatchPolicy,
+    decode::{AgentLine, LineBody, MessageBlock, line::SystemLine},
+    tape::note::Severity,
+};
+
+/// What a line told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum LineFinding {
+    /// Nothing about the session.
+    Nothing,
+    /// Something worth a remark.
+    Message(Severity, String),
+    /// The session is not the one that was asked for, and that is fatal.
+    Mismatch(String),
+    /// It may do more than was asked for, and that is fatal.
+    Breach(String),
+}
+
+/// Follows the ids, results and permission modes of one session, by the rules of the contract.
+#[derive(Debug)]
+pub(super) struct SessionMonitor {
+    identity: SessionIdentity,
+    turns: TurnTracker,
+    mismatch_policy: MismatchPolicy,
+    /// Permission mode that was asked for.
+    expected_mode: &'static str,
+    /// The last permission mode that it reported.
+    reported_mode: Option<String>,
+    breach: Option<String>,
+    has_begun: bool,
+    tools_ran: bool,
+}
+
+impl SessionMonitor {
+    /// Expects `session`, if one is resumed, in the permission mode `mode`.
+    pub(super) fn new(session: Option<String>, rule: MismatchPolicy, mode: &'static str) -> Self {
+        let resuming = |session: String| SessionIdentity::resuming(&session, rule == MismatchPolicy::Warn);
+        Self {
+            identity: session.map(resuming).unwrap_or_default(),
+            turns: TurnTracker::for_one_prompt(),
+            mismatch_policy: rule,
+            expected_mode: mode,
+            reported_mode: None,
+            breach: None,
+            has_begun: false,
+            tools_ran: false,
+        }
+    }
+
+    /// The session, once it is known.
+    pub(super) fn session(&self) -> Option<&str> {
+        self.identity.session()
+    }
+
+    /// The sentence of a fatal mismatch.
+    pub(super) fn mismatch(&self) -> Option<&str> {
+        self.identity.mismatch().filter(|_| self.mismatch_policy == MismatchPolicy::Error)
+    }
+
+    /// The sentence about a permission mode that nobody asked for.
+    pub(super) fn breach(&self) -> Option<&str> {
+        self.breach.as_deref()
+    }
+
+    /// It has announced a turn, or ended one.
+    pub(super) fn has_begun(&self) -> bool {
+        self.has_begun
+    }
+
+    /// Tools may have run. A call counts when it is announced: whether it ran cannot be known if nothing follows.
+    pub(super) fn tools_ran(&self) -> bool {
+        self.tools_ran
+    }
+
+    /// True from the result on, unless a background task will start another turn.
+    pub(super) fn is_complete(&self) -> bool {
+        self.turns.is_complete()
+    }
+
+    /// Takes in a line.
+    pub(super) fn push_line(&mut self, line: &AgentLine<'_>) -> LineFinding {
+        self.tools_ran |= may_run_tools(&line.body);
+        self.has_begun |= matches!(line.body, LineBody::Init(_) | LineBody::Result(_));
+        if self.turns.push(line) == LineRole::Trailing {
+            return LineFinding::Nothing;
+        }
+        let mode = match &line.body {
+            LineBody::Init(init) => init.permission_mode.as_deref(),
+            LineBody::System(SystemLine::Status { permission_mode }) => permission_mode.as_deref(),
+            _ => None,
+        };
+        let of_mode = mode.map_or(LineFinding::Nothing, |mode| self.check_permission_mode(mode));
+        let of_id = self.check_session_id(line);
+        match (of_mode, of_id) {
+            (breach @ LineFinding::Breach(_), _) => breach,
+            (mode, LineFinding::Nothing) => mode,
+            (_, id) => id,
+        }
+    }
+
+    fn check_permission_mode(&mut self, mode: &str) -> LineFinding {
+        if self.breach.is_some() || self.reported_mode.replace(mode.to_owned()).as_deref() == Some(mode) {
+            return LineFinding::Nothing;
+        }
+        let expected = self.expected_mode;
+        match mode {
+            _ if mode == expected => LineFinding::Nothing,
+            // These allow less.
+            "default" | "plan" | "dontAsk" => {
+                let text = format!("Claude Code runs in permission mode `{mode}` instead of `{expected}`");
+                LineFinding::Message(Severity::Warning, text)
+            }
+            // Nothing allows more than this one.
+            _ if expected == launch_args::BYPASS_PERMISSION_MODE => LineFinding::Nothing,
+            _ => {
+                let text = format!(
+                    "Claude Code runs in permission mode `{mode}` instead of `{expected}`, in which tools run that \
+                     are not allowed"
+                );
+                self.breach = Some(text.clone());
+                LineFinding::Breach(text)
+            }
+        }
+    }
+
+    fn check_session_id(&mut self, line: &AgentLine<'_>) -> LineFinding {
+        match self.identity.push(line) {
+            SessionCheck::Unchanged | SessionCheck::UnknownSession => LineFinding::Nothing,
+            SessionCheck::Tolerated(text) => LineFinding::Message(Severity::Warning, text),
+            SessionCheck::Mismatch(text) => LineFinding::Mismatch(text),
+        }
+    }
+}
+
+/// True for a line about a call or a background task, and for one that may hide a call.
+fn may_run_tools(body: &LineBody<'_>) -> bool {
+    match body {
+        LineBody::Assistant(chat) | LineBody::User(chat) => chat.blocks.iter().any(|block| {
+            matches!(block, MessageBlock::ToolUse(_) | MessageBlock::ToolResult(_) | MessageBlock::Unknown(_))
+        }),
+        LineBody::ToolProgress { .. }
+        | LineBody::System(SystemLine::Task { .. } | SystemLine::PermissionDenied { .. }) => true,
+        LineBody::Malformed => true,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decode;
+
+    fn watch(resumed: Option<&str>, rule: MismatchPolicy, lines: &[&str]) -> (SessionMonitor, Vec<LineFinding>) {
+        let mut watch = SessionMonitor::new(resumed.map(str::to_owned), rule, "default");
+        let seen = lines.iter().map(|line| watch.push_line(&decode::decode_line(line.as_bytes()))).collect();
+        (watch, seen)
+    }
+
+    const INIT_A: &str = r#"{"type":"system","subtype":"init","session_id":"a"}"#;
+    const RESULT_A: &str = r#"{"is_error":false,"type":"result","subtype":"success","session_id":"a"}"#;
+    const RESULT_B: &str = r#"{"is_error":false,"type":"result","subtype":"success","session_id":"b"}"#;
+
+    #[test]
+    fn a_resumed_session_keeps_its_id_or_ends() {
+        let (same, seen) = watch(Some("a"), MismatchPolicy::Error, &[INIT_A, RESULT_A]);
+        assert_eq!(
+            (same.session(), same.mismatch(), seen),
+            (Some("a"), None, vec![LineFinding::Nothing, LineFinding::Nothing])
+        );
+
+        let (other, seen) = watch(Some("a"), MismatchPolicy::Error, &[RESULT_B, RESULT_B]);
+        let text = "claude emitted session id b but expected a";
+        assert_eq!((other.session(), other.mismatch()), (Some("a"), Some(text)));
+        assert_eq!(seen, [LineFinding::Mismatch(text.into()), LineFinding::Nothing], "told once");
+
+        let (warned, seen) = watch(Some("a"), MismatchPolicy::Warn, &[RESULT_B, RESULT_B]);
+        assert_eq!((warned.session(), warned.mismatch()), (Some("b"), None));
+        assert_eq!(seen, [LineFinding::Message(Severity::Warning, text.into()), LineFinding::Nothing]);
+    }
+
+    #[test]
+    fn a_new_session_takes_the_first_id_from_any_line() {
+        let hook = r#"{"type":"system","subtype":"hook_started","session_id":"a"}"#;
+        let (new, seen) =
+            watch(None, MismatchPolicy::Error, &["not json", r#"{"type":"x","session_id":""}"#, hook, RESULT_B]);
+        assert_eq!((new.session(), new.mismatch()), (Some("a"), None));
+        assert!(seen.iter().all(|seen| *seen == LineFinding::Nothing));
+    }
+
+    fn init(mode: &str) -> String {
+        format!(r#"{{"type":"system","subtype":"init","session_id":"a","permissionMode":"{mode}"}}"#)
+    }
+
+    #[test]
+    fn permission_mode_that_allows_more_than_asked_is_a_breach() {
+        for mode in ["auto", "acceptEdits", "bypassPermissions", "of tomorrow"] {
+            let (watch, seen) = watch(None, MismatchPolicy::Error, &[&init(mode), &init(mode)]);
+            let breach = watch.breach().unwrap();
+            assert!(breach.contains(&format!("`{mode}` instead of `default`")), "{breach}");
+            assert_eq!(seen, [LineFinding::Breach(breach.to_owned()), LineFinding::Nothing], "told once");
+        }
+        let status = r#"{"type":"system","subtype":"status","status":null,"permissionMode":"auto","session_id":"a"}"#;
+        for changed in [&init("auto"), status] {
+            let (changed, seen) = watch(None, MismatchPolicy::Error, &[&init("default"), changed]);
+            assert!(
+                changed.breach().is_some() && matches!(&seen[..], [LineFinding::Nothing, LineFinding::Breach(_)]),
+                "{seen:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn permission_mode_that_allows_less_than_asked_is_a_warning() {
+        for mode in ["plan", "dontAsk"] {
+            let (watch, seen) = watch(None, MismatchPolicy::Error, &[&init(mode), &init(mode)]);
+            assert!(
+                matches!(&seen[..], [LineFinding::Message(Severity::Warning, text), LineFinding::Nothing] if text.contains(mode))
+            );
+            assert_eq!(watch.breach(), None);
+        }
+        for line in [init("default"), INIT_A.to_owned()] {
+            assert_eq!(watch(None, MismatchPolicy::Error, &[&line]).1, [LineFinding::Nothing]);
+        }
+        let mut bypassed = SessionMonitor::new(None, MismatchPolicy::Error, launch_args::BYPASS_PERMISSION_MODE);
+        for mode in ["bypassPermissions", "auto", "acceptEdits"] {
+            assert_eq!(bypassed.push_line(&decode::decode_line(init(mode).as_bytes())), LineFinding::Nothing, "{mode}");
+        }
+    }
+
+    #[test]
+    fn lines_that_may_be_about_a_call_count_as_tools_that_ran() {
+        let ran = |line: &str| watch(None, MismatchPolicy::Error, &[line]).0.tools_ran();
+        let block = |kind: &str, block: &str| {
+            format!(r#"{{"type":"{kind}","message":{{"role":"{kind}","content":[{block}]}}}}"#)
+        };
+        for line in [
+            block("assistant", r#"{"type":"tool_use","id":"t","name":"Bash","input":{}}"#),
+            block("assistant", r#"{"type":"block_of_tomorrow"}"#),
+            block("user", r#"{"type":"tool_result","tool_use_id":"t","content":"x"}"#),
+            r#"{"type":"tool_progress","tool_use_id":"t","elapsed_time_seconds":3}"#.into(),
+            r#"{"type":"system","subtype":"task_started","task_id":"t"}"#.into(),
+            r#"{"type":"assistant","message":{"content":[{"type":"tool_u"#.into(),
+        ] {
+            assert!(ran(&line), "{line}");
+        }
+        for line in [
+            INIT_A.to_owned(),
+            RESULT_A.to_owned(),
+            block("assistant", r#"{"type":"text","text":"I will run Bash"}"#),
+            block("assistant", r#"{"type":"thinking","thinking":"tool_use"}"#),
+            r#"{"type":"system","subtype":"api_retry","attempt":1}"#.into(),
+            r#"{"type":"rate_limit_event","rate_limit_info":{"status":"rejected"}}"#.into(),
+        ] {
+            assert!(!ran(&line), "{line}");
+        }
+    }
+
+    #[test]
+    fn result_that_knows_no_session_names_none() {
+        let unknown = r#"{"type":"result","subtype":"error_during_execution","is_error":true,"session_id":"made-up","errors":["No conversation found with session ID: a"]}"#;
+        let (resumed, seen) = watch(Some("a"), MismatchPolicy::Error, &[unknown]);
+        assert_eq!((resumed.mismatch(), seen), (None, vec![LineFinding::Nothing]));
+        assert!(resumed.is_complete());
+    }
+
+    #[test]
+    fn a_result_completes_unless_a_task_runs_in_the_background() {
+        let started = r#"{"type":"system","subtype":"task_started","task_id":"t","is_backgrounded":true}"#;
+        let notified = r#"{"type":"system","subtype":"task_notification","task_id":"t","status":"completed"}"#;
+        assert!(watch(None, MismatchPolicy::Error, &[INIT_A, RESULT_A]).0.is_complete());
+        assert!(!watch(None, MismatchPolicy::Error, &[INIT_A, started, RESULT_A]).0.is_complete());
+        assert!(
+            watch(None, MismatchPolicy::Error, &[INIT_A, started, RESULT_A, notified, INIT_A, RESULT_A])
+                .0
+                .is_complete()
+        );
+    }
+}

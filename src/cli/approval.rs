@@ -1,0 +1,561 @@
+//! Holding units: tool calls that wait for a person, and what a person says about them.
+//!
+//! One [`ApprovalQueue`] serves every attempt of a run. Whatever is asked and decided is on the tape before it takes effect. It
+//! must not know how calls reach it or who decides.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use futures_util::future::BoxFuture;
+use serde_json::{Map, Value};
+use tokio::sync::oneshot;
+
+use self::run_until::RunUntil;
+use super::cost_meter::CostMeter;
+use crate::{
+    claude::unit::{ApprovalDecision, ApprovalGate, ApprovalRequest},
+    run::{NewEntry, Recorder, entry_source::RecordError},
+    tape::{EntryBody, Note, UnitKey, note::CallDecision},
+    tui::breakpoint::Condition,
+};
+
+mod run_until;
+
+/// What a person says about a call that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UserDecision {
+    /// It may be made; the next one waits again.
+    Allow,
+    /// It may be made with these arguments.
+    Edit(Map<String, Value>),
+    /// It may not be made; the model reads why.
+    Deny(String),
+}
+
+/// Which units of a run are held, and which of their calls wait.
+#[derive(Debug)]
+pub struct ApprovalQueue {
+    recorder: Arc<dyn Recorder>,
+    meter: Arc<CostMeter>,
+    units: Mutex<HashMap<UnitKey, UnitApprovals>>,
+}
+
+#[derive(Default)]
+struct UnitApprovals {
+    is_held: bool,
+    /// Calls pass although the unit is held, until one of them meets this.
+    until: Option<RunUntil>,
+    /// Calls of the attempt that had failed when it last made one.
+    failed_calls: usize,
+    /// The attempt that runs or ran last; 0 before the first.
+    attempt: u32,
+    queued: Vec<QueuedCall>,
+    /// Number of the next call that waits.
+    next_number: u64,
+}
+
+impl fmt::Debug for UnitApprovals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { is_held: held, until, queued: waiting, .. } = self;
+        let waiting = waiting.len();
+        f.debug_struct("Hold")
+            .field("held", held)
+            .field("until", until)
+            .field("waiting", &waiting)
+            .finish_non_exhaustive()
+    }
+}
+
+struct QueuedCall {
+    number: u64,
+    call: ApprovalRequest,
+    reply: oneshot::Sender<WaitOutcome>,
+}
+
+/// A call that has begun to wait.
+struct QueueTicket {
+    number: u64,
+    /// The condition that it met, if the unit ran until one.
+    met_condition: Option<String>,
+    outcome: oneshot::Receiver<WaitOutcome>,
+}
+
+enum WaitOutcome {
+    Decided(UserDecision),
+    Released,
+}
+
+impl ApprovalQueue {
+    /// Nothing is held; notes go to `recorder`, and `meter` knows what the run has cost.
+    pub fn new(recorder: Arc<dyn Recorder>, meter: Arc<CostMeter>) -> Self {
+        Self { recorder, meter, units: Mutex::default() }
+    }
+
+    /// The gate of an attempt.
+    pub fn gate(self: &Arc<Self>, unit: &UnitKey, attempt: u32) -> Arc<dyn ApprovalGate> {
+        let mut units = self.units();
+        let hold = units.entry(unit.clone()).or_default();
+        (hold.attempt, hold.failed_calls) = (attempt, 0);
+        if let Some(until) = &mut hold.until {
+            until.reset_failures();
+        }
+        drop(units);
+        Arc::new(HeldUnit { holds: Arc::clone(self), unit: unit.clone(), attempt })
+    }
+
+    /// Holds `unit` at its next tool call.
+    pub fn hold(&self, unit: &UnitKey) {
+        let mut units = self.units();
+        let hold = units.entry(unit.clone()).or_default();
+        if hold.until.take().is_some() || !hold.is_held {
+            hold.is_held = true;
+            self.note_or_log(unit, hold.attempt, &Note::HoldRequested);
+        }
+    }
+
+    /// Lets `unit` run until a call meets one of `conditions`; that one waits. The call `from` is where it stands, and
+    /// passes. What waits beside it passes as well, unless it is such a call: then the unit is there already.
+    pub fn run_until(&self, unit: &UnitKey, from: Option<&str>, conditions: Vec<Condition>) {
+        let mut units = self.units();
+        let hold = units.entry(unit.clone()).or_default();
+        let until = RunUntil::new(conditions, hold.failed_calls);
+        let spent = self.meter.total_usd();
+        let stays = |waiting: &QueuedCall| {
+            waiting.call.tool_use_id.as_deref() != from && until.met_condition(&waiting.call, spent).is_some()
+        };
+        let (there, gone): (Vec<_>, Vec<_>) = hold.queued.drain(..).partition(stays);
+        hold.queued = there;
+        hold.is_held = true;
+        if hold.queued.is_empty() {
+            self.note_or_log(unit, hold.attempt, &Note::RunUntil { condition: until.to_text() });
+            hold.until = Some(until);
+        }
+        for waiting in gone {
+            // A closed end means that nobody waits any more.
+            let _ = waiting.reply.send(WaitOutcome::Decided(UserDecision::Allow));
+        }
+    }
+
+    /// No longer holds `unit`: calls that wait go on as they are.
+    pub fn release(&self, unit: &UnitKey) {
+        let mut units = self.units();
+        let Some(hold) = units.get_mut(unit).filter(|hold| hold.is_held) else { return };
+        (hold.is_held, hold.until) = (false, None);
+        self.note_or_log(unit, hold.attempt, &Note::HoldReleased);
+        for waiting in hold.queued.drain(..) {
+            // A closed end means that nobody waits any more.
+            let _ = waiting.reply.send(WaitOutcome::Released);
+        }
+    }
+
+    /// Rules over the call of that id. False if it waits no longer: the ruling then has no effect.
+    pub fn decide_call(&self, unit: &UnitKey, tool_use_id: Option<&str>, ruling: UserDecision) -> bool {
+        let mut units = self.units();
+        let Some(hold) = units.get_mut(unit) else { return false };
+        let place = hold.queued.iter().position(|waiting| waiting.call.tool_use_id.as_deref() == tool_use_id);
+        place.is_some_and(|place| hold.queued.remove(place).reply.send(WaitOutcome::Decided(ruling)).is_ok())
+    }
+
+    /// Queues a call of a held unit. `None` if it may pass.
+    fn enqueue(&self, unit: &UnitKey, call: &ApprovalRequest) -> Option<QueueTicket> {
+        let mut units = self.units();
+        let hold = units.get_mut(unit)?;
+        hold.failed_calls = call.earlier_failures;
+        if !hold.is_held {
+            return None;
+        }
+        let reached = match &hold.until {
+            Some(until) => Some(until.met_condition(call, self.meter.total_usd())?.to_string()),
+            None => None,
+        };
+        hold.until = None;
+        let (answer, said) = oneshot::channel();
+        let number = hold.next_number;
+        hold.next_number += 1;
+        hold.queued.push(QueuedCall { number, call: call.clone(), reply: answer });
+        Some(QueueTicket { number, met_condition: reached, outcome: said })
+    }
+
+    fn dequeue(&self, unit: &UnitKey, number: u64) {
+        if let Some(hold) = self.units().get_mut(unit) {
+            hold.queued.retain(|waiting| waiting.number != number);
+        }
+    }
+
+    /// A thread that panicked while it held the lock left a list that is still a list.
+    fn units(&self) -> MutexGuard<'_, HashMap<UnitKey, UnitApprovals>> {
+        self.units.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn record_note(&self, unit: &UnitKey, attempt: u32, note: &Note) -> Result<(), RecordError> {
+        let json = note.to_json();
+        self.recorder.record(&[NewEntry { attempt: Some((unit, attempt)), body: EntryBody::Note(&json) }])
+    }
+
+    /// A note that cannot be written ends the attempt soon: its next record fails the same way.
+    fn note_or_log(&self, unit: &UnitKey, attempt: u32, note: &Note) {
+        if let Err(error) = self.record_note(unit, attempt, note) {
+            tracing::error!(%error, "a note is lost");
+        }
+    }
+}
+
+/// The gate of one attempt.
+#[derive(Debug)]
+struct HeldUnit {
+    holds: Arc<ApprovalQueue>,
+    unit: UnitKey,
+    attempt: u32,
+}
+
+impl ApprovalGate for HeldUnit {
+    fn decide(&self, call: ApprovalRequest) -> BoxFuture<'_, ApprovalDecision> {
+        Box::pin(self.wait_for_decision(call))
+    }
+}
+
+impl HeldUnit {
+    async fn wait_for_decision(&self, call: ApprovalRequest) -> ApprovalDecision {
+        let Some(QueueTicket { number, met_condition: reached, outcome: said }) = self.holds.enqueue(&self.unit, &call)
+        else {
+            return ApprovalDecision::Allow;
+        };
+        let ApprovalRequest { tool, tool_use_id, input, .. } = call;
+        let mut wait = PendingApproval { gate: self, number, tool_use_id: tool_use_id.clone(), is_decided: false };
+        let held = Note::CallHeld { tool, tool_use_id, input, reached };
+        if let Err(error) = self.holds.record_note(&self.unit, self.attempt, &held) {
+            wait.is_decided = true;
+            return ApprovalDecision::DenyByPolicy(format!("the call cannot be held: {error}"));
+        }
+        // The other end is dropped only with an answer, or with the whole run.
+        let Ok(said) = said.await else { return ApprovalDecision::DenyByPolicy("the run is over".into()) };
+        let (decision, outcome) = match said {
+            WaitOutcome::Released => (CallDecision::Released, ApprovalDecision::Allow),
+            WaitOutcome::Decided(UserDecision::Allow) => (CallDecision::Allowed, ApprovalDecision::Allow),
+            WaitOutcome::Decided(UserDecision::Edit(input)) => {
+                (CallDecision::Edited, ApprovalDecision::AllowEdited(Value::Object(input)))
+            }
+            WaitOutcome::Decided(UserDecision::Deny(reason)) => (CallDecision::Denied, ApprovalDecision::Deny(reason)),
+        };
+        match wait.resolve(decision, &outcome) {
+            Ok(()) => outcome,
+            Err(error) => ApprovalDecision::DenyByPolicy(format!("the decision cannot be recorded: {error}")),
+        }
+    }
+}
+
+/// A call that waits. Dropped without a decision, it leaves the queue and says so on the tape.
+struct PendingApproval<'a> {
+    gate: &'a HeldUnit,
+    number: u64,
+    tool_use_id: Option<String>,
+    is_decided: bool,
+}
+
+impl PendingApproval<'_> {
+    fn resolve(mut self, decision: CallDecision, outcome: &ApprovalDecision) -> Result<(), RecordError> {
+        self.is_decided = true;
+        let (input, reason) = match outcome {
+            ApprovalDecision::Allow => (None, None),
+            ApprovalDecision::AllowEdited(input) => (Some(input.clone()), None),
+            ApprovalDecision::Deny(reason) | ApprovalDecision::DenyByPolicy(reason) => (None, Some(reason.clone())),
+        };
+        let note = Note::CallDecided { tool_use_id: self.tool_use_id.take(), decision, input, reason };
+        self.gate.holds.record_note(&self.gate.unit, self.gate.attempt, &note)
+    }
+}
+
+impl Drop for PendingApproval<'_> {
+    fn drop(&mut self) {
+        let HeldUnit { holds, unit, attempt } = self.gate;
+        holds.dequeue(unit, self.number);
+        if !self.is_decided {
+            let note = Note::CallDecided {
+                tool_use_id: self.tool_use_id.take(),
+                decision: CallDecision::Withdrawn,
+                input: None,
+                reason: None,
+            };
+            holds.note_or_log(unit, *attempt, &note);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+    use tokio::time::timeout;
+
+    use crate::tui::breakpoint::NamePattern;
+
+    use super::*;
+
+    #[derive(Debug, Default)]
+    struct NoteTape(Mutex<Vec<(UnitKey, u32, Note)>>, Mutex<bool>);
+
+    impl Recorder for NoteTape {
+        fn record(&self, items: &[NewEntry<'_>]) -> Result<(), RecordError> {
+            if *self.1.lock().unwrap() {
+                return Err(RecordError::new("tape.jsonl", &std::io::ErrorKind::StorageFull.into()));
+            }
+            for item in items {
+                let (Some((unit, attempt)), EntryBody::Note(json)) = (item.attempt, &item.body) else {
+                    panic!("a note")
+                };
+                self.0.lock().unwrap().push((unit.clone(), attempt, Note::parse(json)));
+            }
+            Ok(())
+        }
+    }
+
+    impl NoteTape {
+        /// Kinds of notes, with what was decided.
+        fn words(&self) -> Vec<String> {
+            let notes = self.0.lock().unwrap();
+            let word = |note: &Note| match note {
+                Note::HoldRequested => "hold".to_owned(),
+                Note::HoldReleased => "let go".to_owned(),
+                Note::RunUntil { condition } => format!("until {condition}"),
+                Note::CallHeld { tool, reached: Some(condition), .. } => format!("held {tool} at {condition}"),
+                Note::CallHeld { tool, .. } => format!("held {tool}"),
+                Note::CallDecided { tool_use_id, decision, .. } => {
+                    format!("{decision:?} {}", tool_use_id.as_deref().unwrap_or("?")).to_lowercase()
+                }
+                other => panic!("{other:?}"),
+            };
+            notes.iter().map(|(unit, attempt, note)| format!("{}#{attempt} {}", unit.as_str(), word(note))).collect()
+        }
+    }
+
+    fn holds() -> (Arc<ApprovalQueue>, Arc<NoteTape>) {
+        let tape = Arc::new(NoteTape::default());
+        (Arc::new(ApprovalQueue::new(Arc::clone(&tape) as Arc<dyn Recorder>, Arc::default())), tape)
+    }
+
+    fn call(id: &str) -> ApprovalRequest {
+        ApprovalRequest {
+            tool: "wiki_write".into(),
+            tool_use_id: Some(id.into()),
+            input: json!({"key": "a"}),
+            earlier_failures: 0,
+        }
+    }
+
+    fn unit() -> UnitKey {
+        "u".into()
+    }
+
+    /// A call that is asked about beside the test.
+    fn ask(gate: &Arc<dyn ApprovalGate>, id: &str) -> tokio::task::JoinHandle<ApprovalDecision> {
+        let (gate, call) = (Arc::clone(gate), call(id));
+        tokio::spawn(async move { gate.decide(call).await })
+    }
+
+    async fn until(tape: &NoteTape, word: &str) {
+        while !tape.words().iter().any(|known| known.ends_with(word)) {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    async fn last(tape: &NoteTape, word: &str) {
+        while !tape.words().last().is_some_and(|known| known.ends_with(word)) {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn call_of_unheld_unit_passes_without_a_note() {
+        let (holds, tape) = holds();
+        assert_eq!(holds.gate(&unit(), 1).decide(call("a")).await, ApprovalDecision::Allow);
+        holds.release(&unit());
+        assert!(!holds.decide_call(&unit(), Some("a"), UserDecision::Allow));
+        assert_eq!(tape.words(), [""; 0]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn step_allows_one_call_and_holds_the_next() {
+        let (holds, tape) = holds();
+        holds.hold(&unit());
+        let gate = holds.gate(&unit(), 1);
+        let first = ask(&gate, "a");
+        until(&tape, "held wiki_write").await;
+        assert!(holds.decide_call(&unit(), Some("a"), UserDecision::Allow));
+        assert_eq!(first.await.unwrap(), ApprovalDecision::Allow);
+        let mut second = ask(&gate, "b");
+        assert!(timeout(Duration::from_secs(3 * 3600), &mut second).await.is_err(), "it waits");
+        holds.release(&unit());
+        assert_eq!(second.await.unwrap(), ApprovalDecision::Allow);
+        assert_eq!(gate.decide(call("c")).await, ApprovalDecision::Allow);
+        let expected =
+            ["u#0 hold", "u#1 held wiki_write", "u#1 allowed a", "u#1 held wiki_write", "u#1 let go", "u#1 released b"];
+        assert_eq!(tape.words(), expected);
+    }
+
+    fn tool(name: &str) -> Condition {
+        Condition::Tool(NamePattern::new(name).unwrap())
+    }
+
+    fn called(id: &str, tool: &str, input: Value, failures: usize) -> ApprovalRequest {
+        ApprovalRequest { tool: tool.into(), tool_use_id: Some(id.into()), input, earlier_failures: failures }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn run_until_holds_at_the_first_matching_call() {
+        let (holds, tape) = holds();
+        holds.hold(&unit());
+        let gate = holds.gate(&unit(), 1);
+        let first = ask(&gate, "a");
+        until(&tape, "held wiki_write").await;
+        let path = Condition::Path(NamePattern::new("*.sql").unwrap());
+        holds.run_until(&unit(), Some("a"), vec![tool("sl_*"), path]);
+        assert_eq!(first.await.unwrap(), ApprovalDecision::Allow, "where it stands passes");
+        for passes in [called("b", "wiki_write", json!({}), 0), called("c", "read", json!({"path": "a.yml"}), 3)] {
+            assert_eq!(gate.decide(passes).await, ApprovalDecision::Allow);
+        }
+        let met = called("d", "read", json!({"path": "models/a.sql"}), 3);
+        let waits = tokio::spawn({
+            let gate = Arc::clone(&gate);
+            async move { gate.decide(met).await }
+        });
+        until(&tape, "held read at path *.sql").await;
+        // From here on it is held at every call again.
+        assert!(holds.decide_call(&unit(), Some("d"), UserDecision::Deny("no".into())));
+        assert_eq!(waits.await.unwrap(), ApprovalDecision::Deny("no".into()));
+        let next = ask(&gate, "e");
+        last(&tape, "held wiki_write").await;
+        holds.release(&unit());
+        assert_eq!(next.await.unwrap(), ApprovalDecision::Allow);
+        let words = [
+            "u#1 until tool sl_*, path *.sql",
+            "u#1 allowed a",
+            "u#1 held read at path *.sql",
+            "u#1 denied d",
+            "u#1 held wiki_write",
+            "u#1 let go",
+            "u#1 released e",
+        ];
+        assert_eq!(tape.words()[2..], words);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn run_until_failure_counts_from_release_and_ends_on_hold() {
+        let (holds, tape) = holds();
+        let gate = holds.gate(&unit(), 1);
+        assert_eq!(gate.decide(called("a", "read", json!({}), 2)).await, ApprovalDecision::Allow);
+        holds.run_until(&unit(), None, vec![Condition::Failure]);
+        assert_eq!(gate.decide(called("b", "read", json!({}), 2)).await, ApprovalDecision::Allow);
+        // The next attempt begins without any.
+        let gate = holds.gate(&unit(), 2);
+        assert_eq!(gate.decide(called("c", "read", json!({}), 0)).await, ApprovalDecision::Allow);
+        let waits = tokio::spawn(async move { gate.decide(called("d", "read", json!({}), 1)).await });
+        until(&tape, "held read at failure").await;
+        holds.release(&unit());
+        assert_eq!(waits.await.unwrap(), ApprovalDecision::Allow);
+        holds.run_until(&unit(), None, vec![Condition::Failure]);
+        holds.hold(&unit());
+        let gate = holds.gate(&unit(), 3);
+        let _waits = ask(&gate, "e");
+        until(&tape, "u#3 held wiki_write").await;
+        let last = ["u#2 let go", "u#2 released d", "u#2 until failure", "u#2 hold", "u#3 held wiki_write"];
+        assert_eq!(tape.words()[2..], last);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn run_until_cost_holds_once_the_cost_is_reached() {
+        let (holds, tape) = holds();
+        let gate = holds.gate(&unit(), 1);
+        holds.run_until(&unit(), None, vec![Condition::Cost(0.5)]);
+        assert_eq!(gate.decide(call("a")).await, ApprovalDecision::Allow);
+        holds.meter.start_attempt((&"other".into(), 1), None);
+        holds.meter.observe_line((&"other".into(), 1), br#"{"type":"result","total_cost_usd":0.5}"#);
+        let _waits = ask(&gate, "b");
+        until(&tape, "held wiki_write at cost $0.5").await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn run_until_releases_other_waiting_calls_unless_they_match() {
+        let (holds, tape) = holds();
+        holds.hold(&unit());
+        let gate = holds.gate(&unit(), 1);
+        let (a, b) = (ask(&gate, "a"), ask(&gate, "b"));
+        let c = tokio::spawn({
+            let gate = Arc::clone(&gate);
+            async move { gate.decide(called("c", "sl_edit", json!({}), 0)).await }
+        });
+        while tape.words().len() < 4 {
+            tokio::task::yield_now().await;
+        }
+        holds.run_until(&unit(), Some("a"), vec![tool("sl_edit")]);
+        assert_eq!((a.await.unwrap(), b.await.unwrap()), (ApprovalDecision::Allow, ApprovalDecision::Allow));
+        assert!(!tape.words().iter().any(|word| word.contains("until")), "it is there already: {:?}", tape.words());
+        assert!(holds.decide_call(&unit(), Some("c"), UserDecision::Allow), "it still waits");
+        c.await.unwrap();
+        // The call that it stands at passes even if it is of that kind.
+        let d = ask(&gate, "d");
+        until(&tape, "allowed c").await;
+        last(&tape, "held wiki_write").await;
+        holds.run_until(&unit(), Some("d"), vec![tool("wiki_write")]);
+        assert_eq!(d.await.unwrap(), ApprovalDecision::Allow);
+        let _e = ask(&gate, "e");
+        until(&tape, "held wiki_write at tool wiki_write").await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn decision_reaches_its_call() {
+        let (holds, tape) = holds();
+        let gate = holds.gate(&unit(), 2);
+        holds.hold(&unit());
+        holds.hold(&unit());
+        let (a, b) = (ask(&gate, "a"), ask(&gate, "b"));
+        while tape.words().len() < 3 {
+            tokio::task::yield_now().await;
+        }
+        let Value::Object(edited) = json!({"key": "b"}) else { unreachable!() };
+        assert!(holds.decide_call(&unit(), Some("b"), UserDecision::Edit(edited.clone())));
+        assert!(!holds.decide_call(&unit(), Some("b"), UserDecision::Allow), "once is enough");
+        assert!(!holds.decide_call(&"other".into(), Some("a"), UserDecision::Allow));
+        assert!(holds.decide_call(&unit(), Some("a"), UserDecision::Deny("not this page".into())));
+        assert_eq!(b.await.unwrap(), ApprovalDecision::AllowEdited(Value::Object(edited.clone())));
+        assert_eq!(a.await.unwrap(), ApprovalDecision::Deny("not this page".into()));
+        let notes = tape.0.lock().unwrap();
+        let decided = |id: &str| {
+            notes.iter().find_map(|(.., note)| match note {
+                Note::CallDecided { tool_use_id, input, reason, .. } if tool_use_id.as_deref() == Some(id) => {
+                    Some((input.clone(), reason.clone()))
+                }
+                _ => None,
+            })
+        };
+        assert_eq!(decided("b"), Some((Some(Value::Object(edited)), None)));
+        assert_eq!(decided("a"), Some((None, Some("not this page".into()))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ended_attempt_withdraws_its_pending_approval() {
+        let (holds, tape) = holds();
+        holds.hold(&unit());
+        let gate = holds.gate(&unit(), 1);
+        let waiting = ask(&gate, "a");
+        until(&tape, "held wiki_write").await;
+        waiting.abort();
+        assert!(waiting.await.unwrap_err().is_cancelled());
+        assert!(!holds.decide_call(&unit(), Some("a"), UserDecision::Allow));
+        assert_eq!(tape.words().last().map(String::as_str), Some("u#1 withdrawn a"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn unrecordable_held_call_is_refused() {
+        let (holds, tape) = holds();
+        holds.hold(&unit());
+        *tape.1.lock().unwrap() = true;
+        let ApprovalDecision::DenyByPolicy(why) = holds.gate(&unit(), 1).decide(call("a")).await else {
+            panic!("it passed")
+        };
+        assert!(why.contains("tape.jsonl"), "{why}");
+    }
+}

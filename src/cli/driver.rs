@@ -1,0 +1,455 @@
+//! The shell around [`units::schedule`](crate::units::schedule): carries out its orders and tells it what happened.
+//!
+//! Decides nothing. Every order becomes a task, a timer or a note; every end of one becomes an input.
+
+use std::{
+    collections::HashMap,
+    future::Future,
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
+
+use jiff::Timestamp;
+
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    task::JoinSet,
+};
+
+use super::fail_fast_recorder;
+use crate::{
+    run::{NewEntry, Recorder, entry_source::RecordError},
+    tape::{
+        EntryBody, Millis, Note, UnitKey,
+        note::{Amendment, AttemptOutcome, Cause, RunEnded, StopMode, StopReason, Verdict},
+    },
+    units::{
+        limits::{LimitObservation, LimitStatus, resets_in_ms},
+        retry::RetryMode,
+        schedule::{IntegratedUnit, IntegrationReport, Schedule, ScheduleEffect, ScheduleEvent, TimerId},
+    },
+};
+
+/// How often a long wait looks at the clock on the wall. The one that timers go by stands still while the machine sleeps.
+const WALL_CLOCK_POLL: Duration = Duration::from_secs(30);
+
+/// How an attempt ended.
+#[derive(Clone, Debug)]
+pub struct AttemptEnd {
+    /// Its verdict.
+    pub verdict: Verdict,
+    /// How it may be made again without anybody asking.
+    pub repeat: RetryMode,
+}
+
+/// An attempt of which nothing remains.
+impl From<Verdict> for AttemptEnd {
+    fn from(verdict: Verdict) -> Self {
+        Self { verdict, repeat: RetryMode::FromStart }
+    }
+}
+
+/// Runs attempts. One process each in the program; a script in tests.
+pub trait Executor: Send + Sync + 'static {
+    /// Runs an attempt to its verdict, which it has put on the tape: as planned but for the `amendment`. Fires `ready`
+    /// when start-up is over, and ends soon after `stop` says so.
+    fn run(
+        &self,
+        unit: UnitKey,
+        attempt: u32,
+        amendment: Option<Arc<Amendment>>,
+        stop: mpsc::Receiver<StopMode>,
+        ready: oneshot::Sender<()>,
+    ) -> impl Future<Output = AttemptEnd> + Send;
+
+    /// Writes the sources that units build on, and on the tape how that went. Only ordered where there are any.
+    fn project(&self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
+
+    /// Puts the patches of these attempts together, in this order, and what became of each on the tape. Only ordered
+    /// where attempts leave patches.
+    fn integrate(&self, units: Vec<(UnitKey, u32)>) -> impl Future<Output = IntegrationReport> + Send {
+        let taken = |(unit, attempt)| IntegratedUnit { unit, attempt, verdict: None, has_changes: true };
+        std::future::ready(IntegrationReport { results: units.into_iter().map(taken).collect(), ok: true })
+    }
+
+    /// Puts what was taken on the project's branch, and on the tape how that went. True if it is there.
+    fn save(&self, _failed: Vec<UnitKey>) -> impl Future<Output = bool> + Send {
+        std::future::ready(true)
+    }
+}
+
+/// Why a run broke off, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DriverError {
+    /// The tape cannot be written.
+    #[error("{}", fail_fast_recorder::describe_record_error(.0))]
+    TapeWrite(#[from] RecordError),
+    /// A task of ours died, which none does by itself.
+    #[error(
+        "the run broke down ({0}), which is a defect of ingestdeck; what ran was ended, and what it did is recorded. Run what is left again, with --debug to learn more"
+    )]
+    TaskPanicked(String),
+}
+
+/// A run on its way.
+#[derive(Debug)]
+pub struct ScheduleDriver<E> {
+    schedule: Schedule,
+    executor: Arc<E>,
+    recorder: Arc<dyn Recorder>,
+    stop_senders: HashMap<(UnitKey, u32), mpsc::Sender<StopMode>>,
+    attempts: JoinSet<ScheduleEvent>,
+    timers: JoinSet<TimerId>,
+    ready: JoinSet<Option<ScheduleEvent>>,
+    ended: Option<RunEnded>,
+    began: Instant,
+}
+
+impl<E: Executor> ScheduleDriver<E> {
+    /// A run of `schedule`, with notes on `recorder`.
+    pub fn new(schedule: Schedule, executor: Arc<E>, recorder: Arc<dyn Recorder>) -> Self {
+        Self {
+            schedule,
+            executor,
+            recorder,
+            stop_senders: HashMap::new(),
+            attempts: JoinSet::new(),
+            timers: JoinSet::new(),
+            ready: JoinSet::new(),
+            ended: None,
+            began: Instant::now(),
+        }
+    }
+
+    /// Runs until nothing is left to do. With `stay`, a person may still ask for more then, so it returns only once
+    /// `inputs` is closed as well. `blown` tells when the tape can be written no more.
+    ///
+    /// # Errors
+    /// When the tape cannot be written, or an attempt broke down: everything that runs has been ended by then.
+    pub async fn run(
+        mut self,
+        inputs: mpsc::Receiver<ScheduleEvent>,
+        stay: bool,
+        blown: watch::Receiver<Option<RecordError>>,
+    ) -> Result<RunEnded, DriverError> {
+        let ended = self.run_loop(inputs, stay, blown).await;
+        if ended.is_err() {
+            // Nothing that goes on would be kept, or told to anybody. Dropping an attempt kills its process group.
+            self.attempts.shutdown().await;
+        }
+        ended
+    }
+
+    async fn run_loop(
+        &mut self,
+        mut inputs: mpsc::Receiver<ScheduleEvent>,
+        stay: bool,
+        mut blown: watch::Receiver<Option<RecordError>>,
+    ) -> Result<RunEnded, DriverError> {
+        let mut open = true;
+        let mut next = Some(ScheduleEvent::RunStarted);
+        loop {
+            if let Some(input) = next.take() {
+                self.handle(input)?;
+            }
+            if let Some(ended) = &self.ended
+                && !(open && stay)
+            {
+                return Ok(ended.clone());
+            }
+            next = tokio::select! {
+                // A tape that is full comes first, then a person: under a flood of ends a stop must not wait.
+                biased;
+                error = first_record_error(&mut blown), if open || !self.attempts.is_empty() || !self.timers.is_empty() => {
+                    return Err(error.into());
+                }
+                input = inputs.recv(), if open => {
+                    open = input.is_some();
+                    input
+                }
+                Some(ready) = self.ready.join_next() => ready.ok().flatten(),
+                Some(done) = self.attempts.join_next() => {
+                    Some(done.map_err(|error| DriverError::TaskPanicked(error.to_string()))?)
+                }
+                Some(fired) = self.timers.join_next() => fired.ok().map(ScheduleEvent::TimerFired),
+                else => return Ok(self.ended.take().unwrap_or_default()),
+            };
+        }
+    }
+
+    fn handle(&mut self, input: ScheduleEvent) -> Result<(), RecordError> {
+        if let ScheduleEvent::AttemptEnded { unit, attempt, verdict, .. } = &input {
+            self.stop_senders.remove(&(unit.clone(), *attempt));
+            if let Some(seen) = self.limit_from_verdict(verdict) {
+                for order in self.schedule.handle(ScheduleEvent::LimitObserved(seen)) {
+                    self.execute_order(order)?;
+                }
+            }
+        }
+        for order in self.schedule.handle(input) {
+            self.execute_order(order)?;
+        }
+        Ok(())
+    }
+
+    /// The reset that a verdict names. Early releases say it in their last words only.
+    fn limit_from_verdict(&self, verdict: &Verdict) -> Option<LimitObservation> {
+        let Cause::UsageLimit { resets_at: Some(at) } = verdict.cause else { return None };
+        Some(LimitObservation {
+            at: Millis(u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)),
+            name: verdict.cause.label().to_owned(),
+            status: LimitStatus::Rejected,
+            utilization: None,
+            resets_in_ms: Some(resets_in_ms(at, Timestamp::now().as_millisecond())),
+        })
+    }
+
+    fn execute_order(&mut self, order: ScheduleEffect) -> Result<(), RecordError> {
+        match order {
+            ScheduleEffect::StartAttempt { unit, attempt, amendment } => self.start_attempt(unit, attempt, amendment),
+            ScheduleEffect::StopAttempt { unit, attempt, how } => {
+                if let Some(stop) = self.stop_senders.get(&(unit, attempt)) {
+                    // Full means that stops are waiting already; closed, that it is over.
+                    let _ = stop.try_send(how);
+                }
+            }
+            ScheduleEffect::Project => {
+                let executor = Arc::clone(&self.executor);
+                self.attempts.spawn(async move {
+                    executor.project().await;
+                    ScheduleEvent::Projected
+                });
+            }
+            ScheduleEffect::Integrate { units } => {
+                let executor = Arc::clone(&self.executor);
+                self.attempts.spawn(async move { ScheduleEvent::Integrated(executor.integrate(units).await) });
+            }
+            ScheduleEffect::Save { failed } => {
+                let executor = Arc::clone(&self.executor);
+                self.attempts.spawn(async move { ScheduleEvent::Saved { ok: executor.save(failed).await } });
+            }
+            ScheduleEffect::SetTimer { id, after_ms } => {
+                self.timers.spawn(async move {
+                    sleep_by_wall_clock(Duration::from_millis(after_ms), SystemTime::now).await;
+                    id
+                });
+            }
+            ScheduleEffect::RecordNote { lane, note } => {
+                let lane = lane.as_ref().map(|(unit, attempt)| (unit, *attempt));
+                self.record_note(lane, &note)?;
+            }
+            ScheduleEffect::EndRun(ended) => {
+                self.record_note(None, &Note::RunEnded(ended.clone()))?;
+                self.ended = Some(ended);
+            }
+        }
+        Ok(())
+    }
+
+    fn start_attempt(&mut self, unit: UnitKey, attempt: u32, amendment: Option<Arc<Amendment>>) {
+        self.ended = None;
+        let (stop, stops) = mpsc::channel(4);
+        let (ready, is_ready) = oneshot::channel();
+        self.stop_senders.insert((unit.clone(), attempt), stop);
+        let (executor, key) = (Arc::clone(&self.executor), unit.clone());
+        self.attempts.spawn(async move {
+            let AttemptEnd { verdict, repeat } = executor.run(key.clone(), attempt, amendment, stops, ready).await;
+            ScheduleEvent::AttemptEnded { unit: key, attempt, verdict, repeat }
+        });
+        self.ready.spawn(async move { is_ready.await.ok().map(|()| ScheduleEvent::AttemptReady { unit, attempt }) });
+    }
+
+    fn record_note(&self, lane: Option<(&UnitKey, u32)>, note: &Note) -> Result<(), RecordError> {
+        let json = note.to_json();
+        self.recorder.record(&[NewEntry { attempt: lane, body: EntryBody::Note(&json) }])
+    }
+}
+
+/// Waits until `after` from now, by the `clock` on the wall as well: a limit lasts no longer because the machine slept.
+async fn sleep_by_wall_clock(after: Duration, clock: impl Fn() -> SystemTime) {
+    let (began, until) = (tokio::time::Instant::now(), clock().checked_add(after));
+    loop {
+        let left = after.saturating_sub(began.elapsed());
+        if left.is_zero() || until.is_some_and(|until| clock() >= until) {
+            return;
+        }
+        tokio::time::sleep(left.min(WALL_CLOCK_POLL)).await;
+    }
+}
+
+/// The first failure to record; never, where nobody would tell.
+async fn first_record_error(blown: &mut watch::Receiver<Option<RecordError>>) -> RecordError {
+    let error = blown.wait_for(Option::is_some).await.ok().and_then(|error| error.clone());
+    match error {
+        Some(error) => error,
+        None => std::future::pending().await,
+    }
+}
+
+/// The verdict of an attempt that could not even be prepared.
+pub fn preparation_failed(reason: impl Into<String>) -> Verdict {
+    Verdict {
+        outcome: AttemptOutcome::Failed,
+        stop: StopReason::Error,
+        cause: Cause::Internal,
+        reason: reason.into(),
+        remedy: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    };
+
+    use super::*;
+    use crate::units::schedule::ScheduleSettings;
+
+    #[derive(Debug, Default)]
+    struct NoteLog(Mutex<Vec<Note>>);
+
+    impl Recorder for NoteLog {
+        fn record(&self, items: &[NewEntry<'_>]) -> Result<(), RecordError> {
+            for item in items {
+                if let EntryBody::Note(json) = item.body {
+                    self.0.lock().unwrap().push(Note::parse(json));
+                }
+            }
+            Ok(())
+        }
+    }
+
+    /// Attempts of `name-fails` fail, those of `name-waits` end when they are stopped.
+    #[derive(Debug, Default)]
+    struct ScriptedExecutor {
+        /// Attempts that are over, however that came.
+        dropped: Arc<AtomicUsize>,
+    }
+
+    struct DropCounter(Arc<AtomicUsize>);
+
+    impl Drop for DropCounter {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    impl Executor for ScriptedExecutor {
+        async fn run(
+            &self,
+            unit: UnitKey,
+            attempt: u32,
+            _amendment: Option<Arc<Amendment>>,
+            mut stop: mpsc::Receiver<StopMode>,
+            ready: oneshot::Sender<()>,
+        ) -> AttemptEnd {
+            let _ = ready.send(());
+            let _dropped = DropCounter(Arc::clone(&self.dropped));
+            assert!(!unit.ends_with("panics"), "on purpose");
+            let outcome = if unit.ends_with("waits") {
+                stop.recv().await;
+                AttemptOutcome::Stopped
+            } else if unit.ends_with("fails") && attempt == 1 {
+                AttemptOutcome::Failed
+            } else {
+                AttemptOutcome::Succeeded
+            };
+            Verdict { outcome, cause: Cause::ToolFailures, ..preparation_failed("as scripted") }.into()
+        }
+    }
+
+    fn drive(units: &[&str]) -> (ScheduleDriver<ScriptedExecutor>, Arc<NoteLog>) {
+        let notes = Arc::new(NoteLog::default());
+        let units = units.iter().map(|unit| UnitKey::from(*unit)).collect();
+        let schedule = Schedule::new(units, ScheduleSettings::new(2, 2));
+        (ScheduleDriver::new(schedule, Arc::default(), Arc::clone(&notes) as Arc<dyn Recorder>), notes)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn run_ends_when_inputs_are_closed() {
+        let (drive, notes) = drive(&["a", "b-fails", "c"]);
+        let (_, inputs) = mpsc::channel(1);
+        let ended = drive.run(inputs, true, watch::channel(None).1).await.unwrap();
+        assert_eq!((ended.succeeded, ended.failed), (2, 1));
+        assert!(matches!(notes.0.lock().unwrap().last(), Some(Note::RunEnded(_))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn retry_after_run_end_runs_only_the_failed_unit() {
+        let (drive, notes) = drive(&["a", "b-fails"]);
+        let (person, inputs) = mpsc::channel(1);
+        let run = tokio::spawn(drive.run(inputs, true, watch::channel(None).1));
+        while !matches!(notes.0.lock().unwrap().last(), Some(Note::RunEnded(_))) {
+            tokio::task::yield_now().await;
+        }
+        person.send(ScheduleEvent::RetryRequested { unit: "b-fails".into(), amendment: None }).await.unwrap();
+        drop(person);
+        let ended = run.await.unwrap().unwrap();
+        assert_eq!((ended.succeeded, ended.failed), (2, 0));
+        let ends = notes.0.lock().unwrap().iter().filter(|note| matches!(note, Note::RunEnded(_))).count();
+        assert_eq!(ends, 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn wait_ends_by_timer_or_by_wall_clock() {
+        let hours = |hours: u64| Duration::from_secs(hours * 3600);
+        let wall = SystemTime::UNIX_EPOCH;
+        let took = |slept: Duration| async move {
+            let began = tokio::time::Instant::now();
+            // The machine falls asleep as soon as anybody waits, for that long.
+            let looks = std::cell::Cell::new(0);
+            let clock = || {
+                let looked = looks.replace(looks.get() + 1);
+                wall + began.elapsed() + if looked == 0 { Duration::ZERO } else { slept }
+            };
+            sleep_by_wall_clock(hours(5), clock).await;
+            began.elapsed()
+        };
+        assert_eq!(took(Duration::ZERO).await, hours(5));
+        assert!(took(hours(4)).await <= hours(1) + WALL_CLOCK_POLL);
+        assert_eq!(took(hours(6)).await, Duration::ZERO);
+        // A clock that stands still, or is set back, delays nothing.
+        let began = tokio::time::Instant::now();
+        sleep_by_wall_clock(hours(5), || wall).await;
+        assert_eq!(began.elapsed(), hours(5));
+        sleep_by_wall_clock(Duration::from_millis(1), || wall).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn panicking_attempt_ends_the_run_with_a_driver_error() {
+        let (drive, _) = drive(&["a-waits", "b-panics"]);
+        let dropped = Arc::clone(&drive.executor.dropped);
+        let (_person, inputs) = mpsc::channel(1);
+        let error = drive.run(inputs, true, watch::channel(None).1).await.unwrap_err();
+        assert_eq!(dropped.load(Ordering::SeqCst), 2, "nothing runs on when this returns");
+        let said = error.to_string();
+        assert!(said.contains("on purpose") && said.contains("--debug") && !said.contains("Free some space"), "{said}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn record_error_stops_running_attempts() {
+        let (drive, notes) = drive(&["a-waits", "b-waits", "c"]);
+        let (blown, is_blown) = watch::channel(None);
+        let (_person, inputs) = mpsc::channel(1);
+        let run = tokio::spawn(drive.run(inputs, true, is_blown));
+        let error = RecordError::new("tape.jsonl", &std::io::ErrorKind::StorageFull.into());
+        blown.send_replace(Some(error.clone()));
+        assert_eq!(run.await.unwrap(), Err(error.into()));
+        assert!(notes.0.lock().unwrap().is_empty(), "nobody tries to write about it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn stop_all_reaches_running_attempts() {
+        let (drive, _) = drive(&["a-waits", "b-waits", "c"]);
+        let (person, inputs) = mpsc::channel(1);
+        let run = tokio::spawn(drive.run(inputs, true, watch::channel(None).1));
+        person.send(ScheduleEvent::StopAllRequested).await.unwrap();
+        drop(person);
+        let ended = run.await.unwrap().unwrap();
+        assert_eq!((ended.stopped, ended.not_run), (2, 1));
+    }
+}

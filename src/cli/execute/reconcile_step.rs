@@ -1,0 +1,316 @@
+//! The pass over what the units wrote: what its attempts are made of, on what terms they run, and what is left for it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    sync::PoisonError,
+};
+
+use super::{
+    AttemptExecutor,
+    integration::{IntegrationQueue, list_some},
+};
+use crate::{
+    ingest::{
+        git::CommitId,
+        plan::WorkUnit,
+        reconcile::{
+            self, Eviction, EvictionCandidate, RECONCILE, STEP_BUDGET, StageIndex, StagedChange, StagedUnit,
+            staged_path,
+        },
+    },
+    run::decisions,
+    tape::{
+        UnitKey,
+        note::{AttemptOutput, FilesEvicted, StopReason},
+    },
+};
+
+/// What holds for the pass alone.
+#[derive(Clone, Debug, Default)]
+pub struct ReconcileOptions {
+    /// Model, or the agent's default.
+    pub model: Option<String>,
+    /// Raw files that are gone, by connection.
+    pub evictions: Vec<FilesEvicted>,
+    /// What rests on them, by `connection/path`.
+    pub resting: BTreeMap<String, Vec<EvictionCandidate>>,
+    /// Patches that an earlier run saved without a pass over them, relative to the project.
+    pub unreconciled: BTreeMap<UnitKey, String>,
+}
+
+impl ReconcileOptions {
+    /// True when there is something to look at, whatever the units write.
+    pub fn is_due(&self) -> bool {
+        !self.evictions.is_empty() || !self.unreconciled.is_empty()
+    }
+}
+
+/// What the pass has yet to look at, beside what is being put together.
+#[derive(Debug, Default)]
+pub(super) struct ReconcileBacklog {
+    /// Units whose changes are on the branch.
+    unreconciled: BTreeSet<UnitKey>,
+    /// Raw files that are gone.
+    evictions: Vec<FilesEvicted>,
+    /// Those of them that its last good attempt dealt with.
+    settled_evictions: Vec<FilesEvicted>,
+    /// What rests on gone files without a decision of its last good attempt: `connection/path: wiki key`.
+    undecided: Vec<String>,
+    /// The sentence about conflicts that its last good attempt flagged for a person.
+    flagged: Option<String>,
+}
+
+impl ReconcileBacklog {
+    /// The pass ended well. A gone file is handled once it decided about everything that is `resting` on it. Where nothing
+    /// rests on it, it is handled unless the pass ran out of turns before it named the file.
+    pub(super) fn record_success(
+        &mut self,
+        stop: StopReason,
+        work: &AttemptOutput,
+        resting: &BTreeMap<String, Vec<EvictionCandidate>>,
+    ) {
+        let named: HashSet<&str> = work.evictions.iter().filter_map(|decided| decided["rawPath"].as_str()).collect();
+        (self.settled_evictions, self.undecided) = Default::default();
+        for of in &self.evictions {
+            let mut paths = Vec::new();
+            for path in &of.paths {
+                let raw_path = staged_path(&of.connection, path);
+                let artifacts = resting.get(&raw_path).map(Vec::as_slice).unwrap_or_default();
+                let undecided = artifacts.iter().filter(|artifact| !artifact.is_decided(&raw_path, work));
+                let undecided: Vec<String> = undecided.map(EvictionCandidate::name).collect();
+                let is_settled = stop == StopReason::Natural || named.contains(raw_path.as_str());
+                match artifacts {
+                    _ if !undecided.is_empty() => self.undecided.push(format!("{raw_path}: {}", list_some(&undecided))),
+                    [] if !is_settled => {}
+                    _ => paths.push(path.clone()),
+                }
+            }
+            if !paths.is_empty() {
+                self.settled_evictions.push(FilesEvicted { paths, ..of.clone() });
+            }
+        }
+        self.flagged = decisions::flagged_conflicts_summary(work);
+    }
+
+    /// The sentence about flagged conflicts, once: the caller reports it when the reconcile step is saved.
+    pub(super) fn take_flagged(&mut self) -> Option<String> {
+        self.flagged.take()
+    }
+
+    /// What a pass that is saved leaves undecided, once: these files stay open for the next run.
+    pub(super) fn take_undecided(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.undecided)
+    }
+
+    /// What `accepted` changed is on the branch, and so is what the pass made of it, if it `passed`. What that settled.
+    pub(super) fn mark_saved(&mut self, accepted: Vec<UnitKey>, passed: bool) -> Vec<FilesEvicted> {
+        if !passed {
+            self.unreconciled.extend(accepted);
+            return Vec::new();
+        }
+        self.unreconciled.clear();
+        let settled = std::mem::take(&mut self.settled_evictions);
+        for of in &mut self.evictions {
+            let is_same = |other: &&FilesEvicted| other.connection == of.connection && other.adapter == of.adapter;
+            let gone: HashSet<&String> = settled.iter().filter(is_same).flat_map(|other| &other.paths).collect();
+            of.paths.retain(|path| !gone.contains(path));
+        }
+        self.evictions.retain(|of| !of.paths.is_empty());
+        settled
+    }
+
+    /// Units whose changes are on the branch without having been looked at.
+    pub(super) fn unreconciled_units(&self) -> Vec<UnitKey> {
+        self.unreconciled.iter().cloned().collect()
+    }
+}
+
+/// What an attempt is made of.
+pub(super) struct AttemptInputs {
+    /// Place in the plan.
+    pub(super) index: usize,
+    pub(super) work_unit: WorkUnit,
+    /// The commit that it starts from, if that is not the one that all start from.
+    pub(super) base: Option<CommitId>,
+}
+
+impl AttemptExecutor {
+    /// The same attempts, and those of a pass over what they wrote.
+    pub fn with_reconcile_step(self, pass: Option<ReconcileOptions>) -> Self {
+        if let Some(pass) = &pass {
+            let mut round = self.integration_queue();
+            round.reconcile_backlog.evictions.clone_from(&pass.evictions);
+            for (unit, path) in &pass.unreconciled {
+                round.reconcile_backlog.unreconciled.insert(unit.clone());
+                // No attempt of this run: they are counted from 1.
+                round.add_patch(unit, 0, Some(self.project.root.join(path)));
+            }
+        }
+        Self { reconcile: pass, ..self }
+    }
+
+    /// Adapters of the files that are gone: where they are all there is, the commit is about them.
+    pub(super) fn evicted_adapters(&self) -> impl Iterator<Item = &str> {
+        self.reconcile.iter().flat_map(|pass| &pass.evictions).map(|of| of.adapter.as_str())
+    }
+
+    /// What an attempt at `unit` is made of; `None` for a unit that nobody planned.
+    pub(super) fn attempt_inputs(&self, unit: &UnitKey) -> Option<AttemptInputs> {
+        if let Some((index, work_unit)) = self.units.get(unit) {
+            return Some(AttemptInputs { index: *index, work_unit: work_unit.clone(), base: None });
+        }
+        self.reconcile.as_ref().filter(|_| unit.as_str() == RECONCILE)?;
+        let round = self.integration_queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let work_unit = self.reconcile_stage(&round).into_unit();
+        Some(AttemptInputs { index: self.units.len(), work_unit, base: round.head.clone() })
+    }
+
+    /// Model and turns of an attempt at `unit`.
+    pub(super) fn model_and_turns(&self, unit: &UnitKey) -> (Option<String>, u32) {
+        match &self.reconcile {
+            Some(pass) if unit.as_str() == RECONCILE => (pass.model.clone(), STEP_BUDGET),
+            _ => (self.options.model.clone(), self.options.step_budget),
+        }
+    }
+
+    /// What the units wrote, as far as it is put together.
+    fn reconcile_stage(&self, round: &IntegrationQueue) -> StageIndex {
+        let mut units: Vec<&(usize, WorkUnit)> = self.units.values().collect();
+        units.sort_by_key(|(index, _)| *index);
+        let folders: BTreeMap<_, _> =
+            units.iter().map(|(_, unit)| (unit.planned.connection.clone(), unit.source_root.clone())).collect();
+        let staged = units.into_iter().map(|(_, unit)| self.staged_unit(round, unit));
+        // An earlier run may have saved what this one did not plan.
+        let others =
+            round.reconcile_backlog.unreconciled.iter().filter(|unit| !self.units.contains_key(*unit)).map(|unit| {
+                StagedUnit {
+                    unit: unit.as_str().to_owned(),
+                    status: "success".to_owned(),
+                    raw_files: Vec::new(),
+                    changes: self.changes(round, unit),
+                }
+            });
+        let units = staged.chain(others).collect();
+        let eviction = |raw_path: String| {
+            let resting = self.reconcile.as_ref().and_then(|pass| pass.resting.get(&raw_path));
+            Eviction { artifacts: resting.cloned().unwrap_or_default(), raw_path }
+        };
+        let gone =
+            |of: &FilesEvicted| of.paths.iter().map(|path| staged_path(&of.connection, path)).collect::<Vec<_>>();
+        let mut evictions: Vec<Eviction> =
+            round.reconcile_backlog.evictions.iter().flat_map(gone).map(eviction).collect();
+        // Where the list is cut, what nothing rests on is missing first.
+        evictions.sort_by_key(|eviction| eviction.artifacts.is_empty());
+        StageIndex { units, evictions, source_dirs: folders }
+    }
+
+    fn staged_unit(&self, round: &IntegrationQueue, unit: &WorkUnit) -> StagedUnit {
+        let planned = &unit.planned;
+        let (status, changes) = match round.rejected.get(&planned.unit) {
+            Some(reason) => (format!("failed: {reason}"), Vec::new()),
+            None if round.integrated.contains(&planned.unit)
+                || round.reconcile_backlog.unreconciled.contains(&planned.unit) =>
+            {
+                ("success".to_owned(), self.changes(round, &planned.unit))
+            }
+            None => ("no part of this commit".to_owned(), Vec::new()),
+        };
+        let raw_files = planned.raw_files.iter().map(|path| staged_path(&planned.connection, path)).collect();
+        StagedUnit { unit: planned.unit.as_str().to_owned(), status, raw_files, changes }
+    }
+
+    /// What the newest patch of a unit changes.
+    fn changes(&self, round: &IntegrationQueue, unit: &UnitKey) -> Vec<StagedChange> {
+        let root = &self.project.root;
+        let path = || round.patches.get(unit)?.1.as_ref()?.strip_prefix(root).ok()?.to_str();
+        path().map(|path| reconcile::read_patch_changes(root, path)).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        ingest::plan::PriorProvenance,
+        tape::note::attempt_output::{self, ArtifactTarget, MemoryAction},
+    };
+
+    fn gone(paths: &[&str]) -> FilesEvicted {
+        let paths = paths.iter().map(|path| (*path).to_owned()).collect();
+        FilesEvicted { connection: "notes".into(), adapter: "docs".into(), paths }
+    }
+
+    fn units(left: &ReconcileBacklog) -> Vec<String> {
+        left.unreconciled_units().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn unreconciled_units_accumulate_until_a_step_succeeds() {
+        let mut left = ReconcileBacklog::default();
+        assert_eq!(left.mark_saved(vec!["b".into()], false), []);
+        assert_eq!(left.mark_saved(vec!["a".into(), "b".into()], false), []);
+        assert_eq!(units(&left), ["a", "b"]);
+        assert_eq!(left.mark_saved(vec!["c".into()], true), []);
+        assert_eq!(units(&left), Vec::<String>::new());
+    }
+
+    fn artifact(kind: &str, key: &str) -> EvictionCandidate {
+        let (kind, key) = (kind.to_owned(), key.to_owned());
+        EvictionCandidate {
+            provenance: PriorProvenance { kind, key, ..PriorProvenance::default() },
+            ..EvictionCandidate::default()
+        }
+    }
+
+    #[test]
+    fn gone_file_is_open_until_every_artifact_has_a_decision() {
+        let three = vec![artifact("wiki", "own"), artifact("wiki", "shared"), artifact("sl", "shop/orders")];
+        let resting = BTreeMap::from([("notes/a.md".to_owned(), three)]);
+        let decided = |keys: &[(&str, &str)]| AttemptOutput {
+            evictions: keys
+                .iter()
+                .map(|(kind, key)| json!({"rawPath": "notes/a.md", "artifactKind": kind, "artifactKey": key}))
+                .collect(),
+            ..AttemptOutput::default()
+        };
+        let mut left = ReconcileBacklog { evictions: vec![gone(&["a.md", "b.md"])], ..ReconcileBacklog::default() };
+        left.record_success(StopReason::Natural, &decided(&[("wiki", "nonsense"), ("sl", "own")]), &resting);
+        assert_eq!(left.take_undecided(), ["notes/a.md: wiki own, wiki shared, sl shop/orders"]);
+        left.record_success(StopReason::Natural, &decided(&[("wiki", "own"), ("wiki", "shared")]), &resting);
+        assert_eq!(left.take_undecided(), ["notes/a.md: sl shop/orders"]);
+        assert_eq!(left.mark_saved(Vec::new(), true), [gone(&["b.md"])], "nothing rests on it");
+        let mut work = decided(&[("wiki", "own"), ("sl", "orders")]);
+        work.actions = vec![MemoryAction {
+            target: ArtifactTarget::Wiki,
+            change: attempt_output::ArtifactChange::Updated,
+            key: "shared".into(),
+            detail: String::new(),
+            target_connection_id: None,
+            raw_paths: None,
+        }];
+        left.record_success(StopReason::Budget, &work, &resting);
+        assert_eq!(left.take_undecided(), Vec::<String>::new());
+        assert_eq!(left.mark_saved(Vec::new(), true), [gone(&["a.md"])]);
+    }
+
+    #[test]
+    fn step_out_of_turns_settles_only_recorded_decisions() {
+        let mut left =
+            ReconcileBacklog { evictions: vec![gone(&["a.md", "b.md", "c.md"])], ..ReconcileBacklog::default() };
+        let work =
+            AttemptOutput { evictions: vec![json!({"rawPath": "notes/b.md"}), json!(7)], ..AttemptOutput::default() };
+        let resting = BTreeMap::new();
+        left.record_success(StopReason::Budget, &work, &resting);
+        assert_eq!(left.mark_saved(Vec::new(), false), [], "it was not taken");
+        assert_eq!(left.mark_saved(Vec::new(), true), [gone(&["b.md"])]);
+        left.record_success(StopReason::Budget, &work, &resting);
+        assert_eq!(left.mark_saved(Vec::new(), true), [], "not twice");
+        assert_eq!(left.take_undecided(), Vec::<String>::new());
+        left.record_success(StopReason::Natural, &AttemptOutput::default(), &resting);
+        assert_eq!(left.take_undecided(), Vec::<String>::new(), "nothing rests on them");
+        assert_eq!(left.mark_saved(Vec::new(), true), [gone(&["a.md", "c.md"])]);
+        assert!(left.evictions.is_empty());
+    }
+}

@@ -1,0 +1,53 @@
+//! A recorder that says when it can write no more. A run whose tape cannot be written must end at once, whatever its
+//! agents are about: nothing that they still do would be kept.
+
+use std::{io::ErrorKind, sync::Arc};
+
+use tokio::sync::watch;
+
+use crate::run::{NewEntry, Recorder, entry_source::RecordError};
+
+/// Records, and remembers the first failure.
+#[derive(Debug)]
+pub struct FailFastRecorder {
+    inner: Arc<dyn Recorder>,
+    first_error: watch::Sender<Option<RecordError>>,
+}
+
+impl FailFastRecorder {
+    /// Watches what goes to `inner`.
+    pub fn new(inner: Arc<dyn Recorder>) -> Self {
+        Self { inner, first_error: watch::channel(None).0 }
+    }
+
+    /// The first failure, once there is one.
+    pub fn first_error(&self) -> watch::Receiver<Option<RecordError>> {
+        self.first_error.subscribe()
+    }
+}
+
+impl Recorder for FailFastRecorder {
+    fn record(&self, items: &[NewEntry<'_>]) -> Result<(), RecordError> {
+        let recorded = self.inner.record(items);
+        if let Err(error) = &recorded {
+            self.first_error.send_if_modified(|blown| {
+                let first = blown.is_none();
+                blown.get_or_insert_with(|| error.clone());
+                first
+            });
+        }
+        recorded
+    }
+}
+
+/// What happened and what to do, the cause first: paths are long.
+pub fn describe_record_error(error: &RecordError) -> String {
+    let RecordError { path, cause, kind } = error;
+    let remedy = match kind {
+        ErrorKind::FileTooLarge => "Raise the limit on the size of files (`ulimit -f`)",
+        ErrorKind::NotFound => "Keep other programs from deleting it",
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "Free some space",
+        _ => "Free some space or correct the permissions",
+    };
+    format!("{cause}: cannot write {path}; what ran was ended. {remedy}, then run what is left again")
+}

@@ -1,0 +1,60 @@
+//! Paths in plain output that a terminal opens with a click (OSC 8), where it can. It must not know what they lead to.
+
+use std::{borrow::Cow, os::unix::ffi::OsStrExt as _, path::Path};
+
+use crate::tui::text;
+
+/// `text`, which is escaped, with every mention of `path` made a link, if stdout is a terminal that knows links.
+pub(super) fn with_hyperlinks<'a>(text: &'a str, path: &Path) -> Cow<'a, str> {
+    if !supports_hyperlinks::on(supports_hyperlinks::Stream::Stdout) {
+        return Cow::Borrowed(text);
+    }
+    let host = nix::unistd::gethostname().ok().and_then(|host| host.into_string().ok()).unwrap_or_default();
+    Cow::Owned(insert_hyperlinks(text, path, &host))
+}
+
+/// Only mentions of an absolute path without hidden characters: a text that is escaped shows others in another way.
+fn insert_hyperlinks(text: &str, path: &Path, host: &str) -> String {
+    match path.to_str() {
+        Some(shown) if path.is_absolute() && !shown.chars().any(text::is_hidden) => {
+            let address =
+                format!("file://{}{}", percent_encode(host.as_bytes()), percent_encode(path.as_os_str().as_bytes()));
+            text.replace(shown, &format!("\u{1b}]8;;{address}\u{1b}\\{shown}\u{1b}]8;;\u{1b}\\"))
+        }
+        _ => text.to_owned(),
+    }
+}
+
+/// Bytes as they stand in an address.
+fn percent_encode(bytes: &[u8]) -> String {
+    let mut address = String::with_capacity(bytes.len());
+    for byte in bytes {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'/' => {
+                address.push(char::from(*byte))
+            }
+            _ => address.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    address
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn absolute_path_becomes_a_file_hyperlink() {
+        let text = "recorded in /my runs/tape.jsonl\n";
+        let expected =
+            "recorded in \u{1b}]8;;file://host/my%20runs/tape.jsonl\u{1b}\\/my runs/tape.jsonl\u{1b}]8;;\u{1b}\\\n";
+        assert_eq!(insert_hyperlinks(text, Path::new("/my runs/tape.jsonl"), "host"), expected);
+    }
+
+    #[test]
+    fn relative_or_hidden_path_gets_no_hyperlink() {
+        for path in ["relative/tape.jsonl", "/evil\u{1b}]8;;x\u{7}/tape", "/line\nbreak", "/over\u{202e}ride"] {
+            assert_eq!(insert_hyperlinks(&format!("in {path}"), Path::new(path), "host"), format!("in {path}"));
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! Where a run writes: over the project, or on worktrees of its repository. Settles what an earlier run left half done,
+//! and refuses what nobody should commit to.
+
+use std::{collections::BTreeSet, path::Path};
+
+use super::{exit::CliError, launch, project, summary::pluralize};
+use crate::{
+    ingest::{
+        self, branch_update,
+        lock::{self, ProjectLock, ProjectLockError},
+        plan::IngestPlan,
+        project::Project,
+        repository::{BranchHead, PATH_PLACEHOLDER, Repository, RepositoryError},
+        workspace::{self, PublishError, publish},
+        worktree,
+    },
+    scoped_dir::{FileLock, ScopedDir},
+    store::RunStore,
+};
+
+/// What is said of a project without a repository.
+pub const NO_REPOSITORY: &str =
+    "no git repository: what a unit writes goes into the project as soon as the unit has succeeded";
+
+/// What is said of a repository where the program of a run died while it updated the branch.
+const UNFINISHED_BRANCH_UPDATE: &str = "git repository: an earlier run died while it put its commit on the branch; the next \
+    `ingestdeck run` settles that before it starts";
+
+/// Most programs that a sentence names.
+const MAX_NAMED: usize = 8;
+
+/// How the project keeps what the units of `planned` write, in one sentence.
+///
+/// # Errors
+/// When it is a repository that must not be committed to.
+pub fn describe_repository(project: &Project, planned: Option<&IngestPlan>) -> Result<String, RepositoryError> {
+    inspect_repository(project, planned).0
+}
+
+/// As [`describe_repository`], and what of the repository's configuration is not used, if anything.
+pub fn inspect_repository(
+    project: &Project,
+    planned: Option<&IngestPlan>,
+) -> (Result<String, RepositoryError>, Option<String>) {
+    match Repository::find(&project.root) {
+        Ok(Some(repository)) => {
+            (repository_state(&repository, &files_to_add(project, planned)), disabled_programs_message(&repository))
+        }
+        Ok(None) => (Ok(NO_REPOSITORY.to_owned()), None),
+        Err(error) => (Err(error), None),
+    }
+}
+
+/// Files that a run of `planned` may add to the repository.
+fn files_to_add(project: &Project, planned: Option<&IngestPlan>) -> Vec<String> {
+    let page = format!("wiki/global/{PATH_PLACEHOLDER}.md");
+    let sources =
+        project.settings.connections.iter().map(|of| format!("semantic-layer/{}/{PATH_PLACEHOLDER}.yaml", of.id));
+    let units = planned.map_or(&[][..], |planned| &planned.units);
+    // Units may share files.
+    let raw: BTreeSet<String> =
+        units.iter().flat_map(|unit| unit.raw_copies(PATH_PLACEHOLDER)).map(|(_, copy)| copy).collect();
+    [page].into_iter().chain(sources).chain(raw).collect()
+}
+
+fn repository_state(repository: &Repository, new: &[String]) -> Result<String, RepositoryError> {
+    let head = match repository.check_ready(new) {
+        Err(RepositoryError::Dirty { mut paths }) => {
+            let unsettled = branch_update::unrecovered_paths(repository);
+            paths.retain(|path| !unsettled.contains(path));
+            return if paths.is_empty() {
+                Ok(UNFINISHED_BRANCH_UPDATE.to_owned())
+            } else {
+                Err(RepositoryError::Dirty { paths })
+            };
+        }
+        ready => ready?,
+    };
+    let branch = head.branch.map_or_else(|| "the detached HEAD".to_owned(), |branch| format!("branch {branch}"));
+    Ok(format!("git repository: what the units of a run write becomes one commit on {branch}"))
+}
+
+fn disabled_programs_message(repository: &Repository) -> Option<String> {
+    let programs = repository.disabled_programs();
+    let named: Vec<String> = programs.iter().take(MAX_NAMED).map(ToString::to_string).collect();
+    let more = match programs.len().saturating_sub(MAX_NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let named = named.join(", ");
+    (!programs.is_empty()).then(|| format!("programs of the git repository that a run does not start: {named}{more}"))
+}
+
+/// True for a project that is a repository: only there what units write is put together, and looked at by the pass.
+pub fn is_repository(root: &Path) -> bool {
+    Repository::exists_at(root)
+}
+
+/// A project that is ours for a run, with everything settled that an earlier run left half done.
+#[derive(Debug)]
+pub struct PreparedProject {
+    /// Held until the run is over: another run would clear away what this one works on.
+    pub lock: ProjectRunLocks,
+    /// The repository that the run commits to, and where its branch stands; `None` without one.
+    pub branch: Option<(Repository, BranchHead)>,
+}
+
+/// What keeps other runs away.
+#[derive(Debug)]
+pub struct ProjectRunLocks {
+    _project: ProjectLock,
+    _repository: Option<FileLock>,
+}
+
+impl PreparedProject {
+    /// A run of `planned`, which commits if the project is a repository.
+    ///
+    /// # Errors
+    /// When somebody else ingests it, when it must not be committed to, or when something cannot be settled.
+    pub fn new(project: &Project, planned: &IngestPlan) -> Result<Self, CliError> {
+        let root = &project.root;
+        let refused = |error: RepositoryError| CliError::usage(error.to_string());
+        launch::guard_children();
+        let lock = lock_project(root)?;
+        remove_stale_work_dirs(root);
+        let Some(repository) = Repository::find(root).map_err(refused)? else {
+            recover_publication(root)?;
+            return Ok(Self { lock: ProjectRunLocks { _project: lock, _repository: None }, branch: None });
+        };
+        let lock = ProjectRunLocks { _project: lock, _repository: Some(repository.lock().map_err(refused)?) };
+        // Links among them are refused before anything is undone or cleared away.
+        repository
+            .ignore_state_dirs()
+            .map_err(|error| CliError::internal(format!("cannot write below .ktx: {error}")))?;
+        refuse_tracked_journal(&repository)?;
+        recover_publication(root)?;
+        recover_branch_update(&repository)?;
+        remove_stale_worktrees(&repository)?;
+        let head = repository.check_ready(&files_to_add(project, Some(planned))).map_err(refused)?;
+        Ok(Self { lock, branch: Some((repository, head)) })
+    }
+
+    /// A run that writes into the project itself, whether or not it is a repository.
+    ///
+    /// # Errors
+    /// When somebody else ingests it, or when something cannot be settled.
+    pub fn with_overlay(root: &Path) -> Result<Self, CliError> {
+        launch::guard_children();
+        let lock = ProjectRunLocks { _project: lock_project(root)?, _repository: None };
+        remove_stale_work_dirs(root);
+        recover_publication(root)?;
+        Ok(Self { lock, branch: None })
+    }
+}
+
+/// Whether a run could lock the project at `root` and record itself in it, with the words of its refusal. Changes nothing.
+///
+/// # Errors
+/// When a directory or a file that a run writes cannot be written.
+pub fn check_writable(root: &Path) -> Result<(), CliError> {
+    lock::check_lock_file(root).map_err(|error| lock_error(&error))?;
+    RunStore::new(root).check_create().map_err(CliError::internal)?;
+    match Repository::find(root) {
+        Ok(Some(repository)) => repository.check_lock().map_err(|error| CliError::usage(error.to_string())),
+        // A repository that cannot be used is reported for itself.
+        Ok(None) | Err(_) => Ok(()),
+    }
+}
+
+fn lock_project(root: &Path) -> Result<ProjectLock, CliError> {
+    lock::acquire(root).map_err(|error| lock_error(&error))
+}
+
+fn lock_error(error: &ProjectLockError) -> CliError {
+    match error {
+        ProjectLockError::Held { .. } => CliError::usage(error.to_string()),
+        ProjectLockError::Io { .. } => CliError::internal(error.to_string()),
+    }
+}
+
+fn recovery_error(error: &PublishError) -> CliError {
+    CliError::internal(format!("cannot undo what a crash left half done: {error}"))
+}
+
+fn recover_publication(root: &Path) -> Result<(), CliError> {
+    let recovered = workspace::recover_publication(root).map_err(|error| recovery_error(&error))?;
+    project::print_warnings(&publication_recovery_messages(&recovered));
+    Ok(())
+}
+
+fn refuse_tracked_journal(repository: &Repository) -> Result<(), CliError> {
+    let there = ScopedDir::open(repository.root()).and_then(|root| root.kind(publish::JOURNAL_FILE));
+    if !there.is_ok_and(|kind| kind.is_none())
+        && repository.tracks(publish::JOURNAL_FILE).map_err(CliError::internal)?
+    {
+        return Err(recovery_error(&PublishError::journal_tracked_by_git()));
+    }
+    Ok(())
+}
+
+fn recover_branch_update(repository: &Repository) -> Result<(), CliError> {
+    let settled = branch_update::recover(repository)
+        .map_err(|error| CliError::internal(format!("cannot settle what a crash left half done: {error}")))?;
+    project::print_warnings(&branch_recovery_messages(&settled));
+    Ok(())
+}
+
+/// Removes what the attempts of killed runs wrote beside their records: only of runs that this installation recorded.
+fn remove_stale_work_dirs(root: &Path) {
+    let runs = RunStore::new(root);
+    let found = runs.list().unwrap_or_default().into_iter().filter(|found| ingest::is_run_marked(root, found.id));
+    let mut removed = 0;
+    let mut sentences = Vec::new();
+    for run in found {
+        match runs.remove_work_dir(&run) {
+            Ok(was_there) => removed += usize::from(was_there),
+            Err(error) => sentences.push(error.to_string()),
+        }
+    }
+    if removed > 0 {
+        let what = pluralize(removed, "work directory");
+        sentences.insert(0, format!("an earlier run was killed; removed {what} that it had left"));
+    }
+    project::print_warnings(&sentences);
+}
+
+fn remove_stale_worktrees(repository: &Repository) -> Result<(), CliError> {
+    let swept = worktree::remove_leftovers(repository)
+        .map_err(|error| CliError::internal(format!("cannot clear away the worktrees of an earlier run: {error}")))?;
+    let mut sentences: Vec<String> = swept.skipped.iter().map(ToString::to_string).collect();
+    if swept.removed_worktrees > 0 {
+        let what = pluralize(swept.removed_worktrees, "worktree");
+        sentences.insert(0, format!("an earlier run was killed; cleared away {what} that it had left"));
+    }
+    project::print_warnings(&sentences);
+    Ok(())
+}
+
+/// Paths in a sentence.
+fn join_paths(paths: &[String]) -> String {
+    paths.iter().map(|path| path.escape_debug().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+fn branch_recovery_messages(settled: &branch_update::RecoveredUpdate) -> Vec<String> {
+    let Some(commit) = &settled.commit else { return Vec::new() };
+    let short = commit.as_str().get(..8).unwrap_or_default();
+    let mut sentences =
+        vec![format!("an earlier run died while it put its commit on the branch; the project is at {short}, whole")];
+    if !settled.kept_paths.is_empty() {
+        sentences.push(format!("changed since then, so left as they are: {}", join_paths(&settled.kept_paths)));
+    }
+    sentences
+}
+
+fn publication_recovery_messages(recovered: &workspace::RecoveredPublication) -> Vec<String> {
+    let mut sentences = Vec::new();
+    if !recovered.restored_paths.is_empty() {
+        let paths = join_paths(&recovered.restored_paths);
+        sentences.push(format!("an earlier run died while it published; put back as they were: {paths}"));
+    }
+    if !recovered.kept_paths.is_empty() {
+        let paths = join_paths(&recovered.kept_paths);
+        sentences.push(format!("changed since an earlier run died while it published, so left as they are: {paths}"));
+    }
+    sentences
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ingest::branch_update::tests::died_half_way;
+
+    #[test]
+    fn files_of_unfinished_branch_update_need_no_commit() {
+        let (_dir, repository) = died_half_way();
+        assert_eq!(repository_state(&repository, &[]).unwrap(), UNFINISHED_BRANCH_UPDATE);
+        std::fs::write(repository.root().join("wiki/global/mine.md"), "by hand").unwrap();
+        let error = repository_state(&repository, &[]).unwrap_err().to_string();
+        assert!(error.starts_with("wiki/global/mine.md is not committed"), "{error}");
+    }
+}

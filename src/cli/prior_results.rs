@@ -1,0 +1,452 @@
+//! What the next plan of a project needs of earlier runs: what was processed, and what units of a kind took.
+//!
+//! Reads the index, and KTX's database for runs of KTX. Neither the plan nor these two know each other.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use jiff::Timestamp;
+
+use super::{exit::CliError, resume::UnsavedRun, runs, summary::pluralize};
+use crate::{
+    ingest::{
+        self, DamagedRows, KTX_DATABASE, KtxArtifact, KtxFile, KtxHistory,
+        diff::{self, Baseline, LastUnitOutcome, RecordOrigin},
+        plan::{IngestPlan, PriorProvenance, SourcePlan},
+        project::Project,
+        reconcile::{EvictionCandidate, staged_path},
+        source::Fingerprint,
+    },
+    run::state::UnitStatus,
+    store::{
+        Db, RunStore,
+        db::{ArtifactHistory, FileHistory, FileKey, UnitEffort, UnitHistory},
+        rows::ArtifactRow,
+    },
+    tape::{RunId, note::attempt_output::ArtifactChange},
+    units::reuse::SpentBudget,
+};
+
+/// What earlier runs processed, wrote and left.
+#[derive(Clone, Debug, Default)]
+pub struct PriorResults {
+    /// What was processed.
+    pub baseline: Baseline,
+    /// What finished units took, oldest first.
+    pub efforts: Vec<UnitEffort>,
+    /// The newest run with units that are done and not saved.
+    pub unsaved_run: Option<UnsavedRun>,
+    /// By connection and raw file.
+    artifacts: HashMap<(String, String), Vec<WrittenArtifact>>,
+}
+
+/// The last thing that an earlier run did to an artifact because of a raw file.
+#[derive(Clone, Debug)]
+struct WrittenArtifact {
+    /// When the run began, or KTX's completed, in milliseconds since 1970.
+    began_ms: u64,
+    /// Short id of the run, or KTX's job.
+    run: String,
+    row: ArtifactRow,
+}
+
+/// Target, its connection and key.
+type ArtifactId<'a> = (&'a str, &'a str, &'a str);
+
+/// What became of an artifact, over all raw files.
+#[derive(Clone, Debug, Default)]
+struct ArtifactState {
+    began_ms: u64,
+    is_removed: bool,
+    /// Raw files that it rests on and that are there, as `connection/path`.
+    supporting_files: BTreeSet<String>,
+}
+
+impl PriorResults {
+    /// Adds to each unit of `planned` what was written from its raw files before, and to each source what rests on its
+    /// files that are gone.
+    pub fn annotate(&self, planned: &mut IngestPlan) {
+        for unit in &mut planned.units {
+            let connection = &unit.planned.connection;
+            let found = unit
+                .planned
+                .raw_files
+                .iter()
+                .filter_map(|path| self.artifacts.get(&(connection.clone(), path.clone())));
+            unit.prior_provenance = found.flatten().map(WrittenArtifact::to_prior).collect();
+        }
+        let mut gone = HashSet::new();
+        for source in &planned.sources {
+            gone.extend(source.diff.deleted.iter().map(|path| (source.connection.clone(), path.clone())));
+        }
+        if gone.is_empty() {
+            return;
+        }
+        let states = self.artifact_states(&gone);
+        for source in &mut planned.sources {
+            source.eviction_candidates = self.dependent_artifacts(source, &states);
+        }
+    }
+
+    /// Adds an artifact of another record, unless a newer one is known.
+    fn add_artifact(&mut self, artifact: WrittenArtifact) {
+        let known = self.artifacts.entry((artifact.row.connection.clone(), artifact.row.path.clone())).or_default();
+        match known.iter_mut().find(|known| known.id() == artifact.id()) {
+            Some(known) if known.began_ms >= artifact.began_ms => {}
+            Some(known) => *known = artifact,
+            None => known.push(artifact),
+        }
+    }
+
+    /// Every artifact that an earlier run wrote, without support from files that are `gone`.
+    fn artifact_states(&self, gone: &HashSet<(String, String)>) -> HashMap<ArtifactId<'_>, ArtifactState> {
+        let mut states: HashMap<ArtifactId<'_>, ArtifactState> = HashMap::new();
+        for (file @ (connection, path), found) in &self.artifacts {
+            let is_there = !gone.contains(file) && self.baseline.is_processed_by_any_adapter(connection, path);
+            for written in found {
+                let state = states.entry(written.id()).or_default();
+                if written.began_ms > state.began_ms {
+                    (state.began_ms, state.is_removed) = (written.began_ms, written.is_removal());
+                } else if written.began_ms == state.began_ms {
+                    // The reconcile step may remove what a unit of the same run wrote.
+                    state.is_removed |= written.is_removal();
+                }
+                if is_there && !written.is_removal() {
+                    state.supporting_files.insert(staged_path(connection, path));
+                }
+            }
+        }
+        states
+    }
+
+    fn dependent_artifacts(
+        &self,
+        source: &SourcePlan,
+        states: &HashMap<ArtifactId<'_>, ArtifactState>,
+    ) -> BTreeMap<String, Vec<EvictionCandidate>> {
+        let resting = |written: &WrittenArtifact| {
+            let state = states.get(&written.id()).filter(|state| !state.is_removed && !written.is_removal())?;
+            Some(EvictionCandidate {
+                provenance: written.to_prior(),
+                supporting_files: state.supporting_files.iter().cloned().collect(),
+            })
+        };
+        let of_file = |path: &String| {
+            let found = self.artifacts.get(&(source.connection.clone(), path.clone()))?;
+            let resting: Vec<EvictionCandidate> = found.iter().filter_map(resting).collect();
+            (!resting.is_empty()).then(|| (path.clone(), resting))
+        };
+        source.diff.deleted.iter().filter_map(of_file).collect()
+    }
+}
+
+impl WrittenArtifact {
+    fn from_ktx(artifact: &KtxArtifact) -> Self {
+        let artifact = artifact.clone();
+        Self {
+            began_ms: artifact.completed_ms,
+            run: artifact.job,
+            row: ArtifactRow {
+                connection: artifact.connection,
+                path: artifact.path,
+                target: artifact.kind,
+                target_connection: artifact.target_connection,
+                key: artifact.key,
+                change: artifact.action,
+            },
+        }
+    }
+
+    fn from_history(past: ArtifactHistory) -> Self {
+        let run = RunId::parse(&past.run);
+        Self {
+            began_ms: run.map_or(0, |run| run.started_at_ms()),
+            run: run.map_or(past.run, |run| run.short()),
+            row: past.row,
+        }
+    }
+
+    fn id(&self) -> ArtifactId<'_> {
+        (&self.row.target, &self.row.target_connection, &self.row.key)
+    }
+
+    fn is_removal(&self) -> bool {
+        self.row.change == ArtifactChange::Removed.as_str()
+    }
+
+    fn to_prior(&self) -> PriorProvenance {
+        let row = &self.row;
+        let key = match row.target_connection.as_str() {
+            "" => row.key.clone(),
+            connection => format!("{connection}/{}", row.key),
+        };
+        let (path, run) = (row.path.clone(), self.run.clone());
+        PriorProvenance { path, run, kind: row.target.clone(), key, action: row.change.clone() }
+    }
+}
+
+/// The records of a project that its next plan rests on.
+#[derive(Debug)]
+pub struct ProjectHistory {
+    /// What cannot be read of them, one sentence each.
+    pub warnings: Vec<String>,
+    own: Option<OwnHistory>,
+    ktx: KtxHistory,
+}
+
+#[derive(Debug)]
+struct OwnHistory {
+    runs: RunStore,
+    db: Db,
+    /// Runs that this installation recorded.
+    marked: HashSet<RunId>,
+}
+
+impl ProjectHistory {
+    /// Opens the records of `project`. A project that never ran has none, and gets no index.
+    ///
+    /// # Errors
+    /// When the index cannot be used: a plan without it would take everything for new.
+    pub fn open(project: &Project) -> Result<Self, CliError> {
+        let mut warnings = Vec::new();
+        let ktx = ingest::ktx_history(project).unwrap_or_else(|error| {
+            warnings.push(format!(
+                "cannot read what KTX recorded in {KTX_DATABASE}, so files that only KTX ingested count as new: {error}"
+            ));
+            None
+        });
+        let ktx = ktx.unwrap_or_default();
+        warnings.extend(ktx_gaps(&ktx));
+        let runs = RunStore::new(&project.root);
+        let recorded = runs.list().map_err(CliError::internal)?;
+        if recorded.is_empty() {
+            return Ok(Self { warnings, own: None, ktx });
+        }
+        // A shipped index may name runs that have no tape, so only runs with a mark count as written here.
+        let marked = recorded.iter().map(|found| found.id).filter(|run| ingest::is_run_marked(&project.root, *run));
+        let marked: HashSet<RunId> = marked.collect();
+        let (db, unreadable) = runs::open_updated_index(&runs).map_err(CliError::internal)?;
+        warnings.extend(unreadable);
+        Ok(Self { warnings, own: Some(OwnHistory { runs, db, marked }), ktx })
+    }
+
+    /// The past. What was processed is limited to runs `before` that one.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    pub fn past(&self, before: Option<RunId>) -> Result<PriorResults, CliError> {
+        let (mut past, files) = self.own.as_ref().map(|own| own.prior_results(before)).transpose()?.unwrap_or_default();
+        // A time in the future would outrank every later run.
+        let now = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default();
+        let is_before =
+            |completed_ms: u64| completed_ms <= now && before.is_none_or(|run| completed_ms < run.started_at_ms());
+        for file in self.ktx.files.iter().filter(|file| is_before(file.completed_ms)) {
+            let own = files.get(&(file.connection.clone(), file.adapter.clone(), file.path.clone()));
+            if let Some(prior) = ktx_prior(file, own) {
+                past.baseline.add_file(&file.connection, &file.adapter, file.path.clone(), prior);
+            }
+        }
+        for artifact in self.ktx.artifacts.iter().filter(|artifact| is_before(artifact.completed_ms)) {
+            past.add_artifact(WrittenArtifact::from_ktx(artifact));
+        }
+        Ok(past)
+    }
+}
+
+impl OwnHistory {
+    /// The past according to the index, and the files that the index knows.
+    fn prior_results(&self, before: Option<RunId>) -> Result<(PriorResults, BTreeMap<FileKey, FileHistory>), CliError> {
+        let Self { runs, db, marked } = self;
+        let mut baseline = Baseline::default();
+        let files = db.prior_files(before).map_err(CliError::internal)?;
+        for ((connection, adapter, path), file) in &files {
+            baseline.add_file(connection, adapter, path.clone(), file_prior(file, marked));
+        }
+        let left = UnsavedRun::find(runs, db, &db.prior_successes().map_err(CliError::internal)?, marked)?;
+        for unit in db.prior_units(before).map_err(CliError::internal)? {
+            let standing = unit_outcome(&unit);
+            baseline.add_unit(unit.connection, unit.unit_key, standing);
+        }
+        for unit in db.last_successes(before).map_err(CliError::internal)? {
+            baseline.add_success((unit.connection, unit.unit_key), unit.run);
+        }
+        for (file, run, sha256) in db.open_files(before).map_err(CliError::internal)? {
+            baseline.add_read(file, run, Fingerprint::parse(&sha256));
+        }
+        let artifacts = db.prior_artifacts(before).map_err(CliError::internal)?;
+        let artifacts = artifacts
+            .into_iter()
+            .map(|(file, found)| (file, found.into_iter().map(WrittenArtifact::from_history).collect()))
+            .collect();
+        let efforts = db.prior_efforts().map_err(CliError::internal)?;
+        Ok((PriorResults { baseline, efforts, unsaved_run: left, artifacts }, files))
+    }
+}
+
+/// What is missing in the history of KTX, one sentence each.
+fn ktx_gaps(ktx: &KtxHistory) -> impl Iterator<Item = String> {
+    let DamagedRows { count, example } = &ktx.damaged;
+    let damaged = example.as_ref().map(|example| {
+        format!(
+            "skipped {} in {KTX_DATABASE}; one is {example}",
+            pluralize(usize::try_from(*count).unwrap_or(usize::MAX), "damaged row")
+        )
+    });
+    let incomplete = ktx.incomplete.as_ref().map(|why| {
+        format!(
+            "only the newest rows of {KTX_DATABASE} were read ({why}), so files that only older rows name count as new"
+        )
+    });
+    damaged.into_iter().chain(incomplete)
+}
+
+fn file_prior(file: &FileHistory, marked: &HashSet<RunId>) -> diff::PriorFile {
+    let is_own = file.processed_run.is_some_and(|run| marked.contains(&run));
+    diff::PriorFile {
+        processed: file.processed_sha256.as_deref().and_then(Fingerprint::parse),
+        failed: file.failed_run.is_some(),
+        origin: if is_own { RecordOrigin::Own } else { RecordOrigin::Foreign },
+    }
+}
+
+/// What KTX recorded about a file, unless a run of this program recorded the same or is newer.
+fn ktx_prior(file: &KtxFile, own: Option<&FileHistory>) -> Option<diff::PriorFile> {
+    let processed = file.sha256.as_deref().and_then(Fingerprint::parse);
+    let is_newer = |run: Option<RunId>| run.is_some_and(|run| run.started_at_ms() > file.completed_ms);
+    let knows_as_much = |own: &FileHistory| own.failed_run.is_none() && own.processed_sha256 == file.sha256;
+    if own.is_some_and(|own| is_newer(own.processed_run) || knows_as_much(own)) {
+        return None;
+    }
+    let failed = own.is_some_and(|own| is_newer(own.failed_run));
+    Some(diff::PriorFile { processed, failed, origin: RecordOrigin::Ktx })
+}
+
+fn unit_outcome(past: &UnitHistory) -> LastUnitOutcome {
+    let is = |statuses: &[UnitStatus]| statuses.iter().any(|known| known.as_str() == past.status);
+    let run = past.run.short();
+    if is(&[UnitStatus::BudgetExhausted]) {
+        let spent = past.detail.clone().unwrap_or_else(|| SpentBudget::default().to_string());
+        LastUnitOutcome::Interrupted(format!("{spent} in run {run}"))
+    } else if past.unsaved {
+        LastUnitOutcome::Unsaved
+    } else if is(&[UnitStatus::Stopped]) {
+        LastUnitOutcome::Interrupted(format!("was stopped in run {run}"))
+    } else if is(&[UnitStatus::Succeeded, UnitStatus::Reused]) {
+        LastUnitOutcome::Succeeded
+    } else if is(&[UnitStatus::Failed]) {
+        LastUnitOutcome::Failed
+    } else {
+        LastUnitOutcome::Unfinished
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ingest::diff::DiffSet;
+
+    const HASH: &str = "99b249fbeab03e4b814d96c32f14560cee4f011d38306c5c9497536f6b7be9e2";
+
+    fn written(began_ms: u64, path: &str, (target, connection, key): ArtifactId<'_>, change: &str) -> WrittenArtifact {
+        let row = ArtifactRow {
+            connection: "kb".into(),
+            path: path.into(),
+            target: target.into(),
+            target_connection: connection.into(),
+            key: key.into(),
+            change: change.into(),
+        };
+        WrittenArtifact { began_ms, run: format!("r{began_ms}"), row }
+    }
+
+    fn past(paths: &[&str], artifacts: impl IntoIterator<Item = WrittenArtifact>) -> PriorResults {
+        let mut past = PriorResults::default();
+        for path in paths {
+            let prior = diff::PriorFile { processed: Fingerprint::parse(HASH), ..diff::PriorFile::default() };
+            past.baseline.add_file("kb", "docs", (*path).to_owned(), prior);
+        }
+        artifacts.into_iter().for_each(|artifact| past.add_artifact(artifact));
+        past
+    }
+
+    fn gone(past: &PriorResults, paths: &[&str]) -> Vec<String> {
+        let diff = DiffSet { deleted: paths.iter().map(|path| (*path).to_owned()).collect(), ..DiffSet::default() };
+        let source = SourcePlan { connection: "kb".into(), adapter: "docs".into(), diff, ..SourcePlan::default() };
+        let mut planned = IngestPlan { sources: vec![source], ..IngestPlan::default() };
+        past.annotate(&mut planned);
+        let resting = planned.sources[0].eviction_candidates.iter();
+        resting.flat_map(|(path, found)| found.iter().map(move |artifact| format!("{path}: {artifact}"))).collect()
+    }
+
+    #[test]
+    fn gone_files_list_what_rests_on_them() {
+        let page = |key: &'static str| ("wiki", "", key);
+        let past = past(
+            &["a.md", "b.md", "c.md"],
+            [
+                written(1, "b.md", page("b"), "created"),
+                written(1, "b.md", page("shared"), "created"),
+                written(2, "a.md", page("shared"), "updated"),
+                written(2, "c.md", page("shared"), "updated"),
+                written(2, "long-gone.md", page("shared"), "updated"),
+                written(1, "b.md", ("sl", "wh", "orders"), "updated"),
+                written(1, "b.md", page("dropped"), "created"),
+                written(3, "a.md", page("dropped"), "removed"),
+                written(1, "b.md", page("back"), "removed"),
+            ],
+        );
+        assert_eq!(
+            gone(&past, &["b.md", "c.md"]),
+            [
+                "b.md: wiki b (created in run r1)",
+                "b.md: wiki shared (created in run r1), also rests on kb/a.md",
+                "b.md: sl wh/orders (updated in run r1)",
+                "c.md: wiki shared (updated in run r2), also rests on kb/a.md",
+            ]
+        );
+        assert_eq!(gone(&past, &[]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn newest_record_of_an_artifact_wins() {
+        let id = ("wiki", "", "p");
+        let by_ktx = |ms| written(ms, "a.md", id, "wiki_written");
+        let past_of = |ms| past(&["a.md"], [written(5, "a.md", id, "updated"), by_ktx(ms)]);
+        assert_eq!(gone(&past_of(4), &["a.md"]), ["a.md: wiki p (updated in run r5)"]);
+        assert_eq!(gone(&past_of(6), &["a.md"]), ["a.md: wiki p (wiki_written in run r6)"]);
+    }
+
+    #[test]
+    fn ktx_record_counts_unless_own_run_is_newer() {
+        let run = |ms: u64| {
+            let [_, _, time @ ..] = ms.to_be_bytes();
+            let mut bytes = [0; 16];
+            bytes[..6].copy_from_slice(&time);
+            RunId(uuid::Uuid::from_bytes(bytes))
+        };
+        let by_ktx = KtxFile {
+            connection: "kb".into(),
+            adapter: "docs".into(),
+            path: "a.md".into(),
+            sha256: Some(HASH.into()),
+            completed_ms: 10,
+        };
+        let own = |processed: &str, failed: Option<u64>, at: u64| FileHistory {
+            processed_sha256: (!processed.is_empty()).then(|| processed.to_owned()),
+            failed_run: failed.map(run),
+            processed_run: Some(run(at)),
+        };
+        let failed = |own: Option<&FileHistory>| ktx_prior(&by_ktx, own).map(|prior| prior.failed);
+        assert_eq!(failed(None), Some(false));
+        assert_eq!(failed(Some(&own("", None, 20))), None, "gone since");
+        assert_eq!(failed(Some(&own("other", None, 5))), Some(false));
+        assert_eq!(failed(Some(&own("other", None, 15))), None);
+        assert_eq!(failed(Some(&own(HASH, None, 5))), None, "our own record is as good");
+        assert_eq!(failed(Some(&own("other", Some(8), 5))), Some(false), "KTX made good");
+        assert_eq!(failed(Some(&FileHistory { failed_run: Some(run(12)), ..FileHistory::default() })), Some(true));
+        let gone = KtxFile { sha256: None, ..by_ktx.clone() };
+        let processed = |own: Option<&FileHistory>| ktx_prior(&gone, own).map(|prior| prior.processed);
+        assert_eq!(processed(None), Some(None));
+        assert_eq!(processed(Some(&own(HASH, None, 5))), Some(None), "KTX dealt with it after us");
+        assert_eq!(processed(Some(&own(HASH, None, 15))), None, "it came back since");
+    }
+}

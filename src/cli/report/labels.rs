@@ -1,0 +1,171 @@
+//! Figures and statuses as reports write them. Pure.
+
+use crate::{
+    cli::summary::{self, pluralize},
+    run::{
+        RunOutcome,
+        decisions::{RecordedDecision, RecordedDecisionKind},
+        report::{ReportTotals, RunReport, ToolCallCounts, UnitReport},
+        state::{LossCounts, TokenCounts, UnitStatus},
+    },
+    tape::Millis,
+    tui::view,
+};
+
+/// Dollars; `?` where the cost is unknown.
+pub(super) fn dollars(cost: Option<f64>, is_partial: bool) -> String {
+    match cost {
+        Some(_) if is_partial => format!("≥ {}", view::dollars(cost)),
+        Some(_) | None => view::dollars(cost),
+    }
+}
+
+/// `12.3s`, `1m 01s`.
+pub(super) fn time(span: Millis) -> String {
+    view::latency(span)
+}
+
+/// Input, output and both directions of the cache.
+pub(super) fn tokens(tokens: TokenCounts) -> String {
+    if tokens == TokenCounts::default() {
+        return "?".to_owned();
+    }
+    let TokenCounts { input, output, cache_read, cache_write } = tokens;
+    format!("{input} in, {output} out, {cache_read} cache read, {cache_write} cache written")
+}
+
+/// `: 3 succeeded, 1 failed`, behind the number of all.
+pub(super) fn statuses(totals: &ReportTotals) -> String {
+    let counts: Vec<String> =
+        totals.statuses.iter().map(|(status, count)| format!("{count} {}", status.as_str())).collect();
+    if counts.is_empty() { String::new() } else { format!(": {}", counts.join(", ")) }
+}
+
+/// `orbit · run a1b2c3`, or the name of a capture.
+pub(super) fn title(report: &RunReport) -> String {
+    match &report.header {
+        Some(header) => format!("{} · run {}", header.project.as_deref().unwrap_or("ingest"), header.run.short()),
+        None => report.name.clone(),
+    }
+}
+
+/// `partial, 1 unit failed, 1 unit out of budget`: a spent budget is no failure, but must not be overlooked.
+pub(super) fn outcome(report: &RunReport) -> String {
+    if report.is_empty {
+        return "empty".to_owned();
+    }
+    let mut words = report.outcome.as_str().to_owned();
+    for (status, what) in [(UnitStatus::Failed, "failed"), (UnitStatus::BudgetExhausted, "out of budget")] {
+        let count = report.units.iter().filter(|unit| unit.status == status).count();
+        if count > 0 {
+            words.push_str(&format!(", {} {what}", pluralize(count, "unit")));
+        }
+    }
+    words
+}
+
+/// The commit that has everything, as people write it, and its branch.
+pub(super) fn commit(report: &RunReport) -> Option<(&str, Option<&str>)> {
+    let saved = report.saved.as_deref()?;
+    Some((saved.short_commit()?, saved.branch.as_deref()))
+}
+
+/// When it began, to the second.
+pub(super) fn started_at(report: &RunReport) -> Option<String> {
+    report.started_at.map(|at| format!("{at:.0}"))
+}
+
+/// The sentence about a record that is not complete.
+pub(super) fn incomplete(report: &RunReport) -> Option<&'static str> {
+    match report.outcome {
+        _ if report.is_empty => Some("Nothing is recorded in it."),
+        RunOutcome::Running => Some("The run is still active: units that are queued or running have no outcome yet."),
+        RunOutcome::Interrupted => Some("The record breaks off: what happened after its last entry is not known."),
+        _ => None,
+    }
+}
+
+/// The command that resumes the run, if units are left and the run is one of a project's units.
+pub(super) fn resume_hint(report: &RunReport) -> Option<String> {
+    let header = report.header.as_ref()?;
+    let is_resumable = report.planned.as_ref().is_some_and(|plan| {
+        !plan.scripted && !header.scripted && plan.units.iter().any(|unit| !unit.connection.is_empty())
+    });
+    let is_left = report.units.iter().any(|unit| !unit.is_successful() || unit.is_unsaved);
+    (is_resumable && is_left && report.outcome != RunOutcome::Running)
+        .then(|| summary::resume_command(None, &header.run.short().to_string()))
+}
+
+/// The sentence about a script that played the model.
+pub(super) const SCRIPTED: &str = "A scripted agent played the model: costs, tokens and models are invented.";
+
+/// Turns, with how many were allowed.
+pub(super) fn turns(unit: &UnitReport) -> String {
+    let turns: u32 = unit.attempts.iter().map(|attempt| attempt.turns).sum();
+    match unit.latest() {
+        Some(latest) if unit.attempts.len() == 1 => {
+            latest.step_budget.map_or_else(|| turns.to_string(), |most| format!("{turns}/{most}"))
+        }
+        Some(_) => turns.to_string(),
+        None => "–".to_owned(),
+    }
+}
+
+/// State of a unit, as on the screen, and whether its changes are missing in the project.
+pub(super) fn unit_state(unit: &UnitReport) -> &'static str {
+    match (unit.status, unit.integration) {
+        (UnitStatus::Failed, Some(patch)) if !patch.keeps_success() => patch.label(),
+        (UnitStatus::Succeeded, _) if unit.is_unsaved => "succeeded, not saved",
+        (UnitStatus::BudgetExhausted, _) if unit.is_unsaved => "budget, not saved",
+        (UnitStatus::Reused, _) if unit.is_unsaved => "reused, not saved",
+        (status, _) => status.as_str(),
+    }
+}
+
+/// What the units and the reconcile step recorded: decisions about conflicts, evictions and merges, and raw files that
+/// could not be mapped.
+pub(super) fn decisions(report: &RunReport) -> (Vec<RecordedDecision>, Vec<RecordedDecision>) {
+    let step = report.reconcile_unit().filter(|step| !report.units.iter().any(|unit| unit.key == step.key));
+    let all = report.units.iter().chain(step).flat_map(UnitReport::decisions);
+    all.partition(|decision| decision.kind != RecordedDecisionKind::Fallback)
+}
+
+/// The mark of a decision that a person should look at.
+pub(super) fn flag(decision: &RecordedDecision) -> &'static str {
+    if decision.is_flagged { "▲ flagged for a person: " } else { "" }
+}
+
+/// What of the record could not be read, if anything.
+pub(super) fn lost(report: &RunReport) -> Option<String> {
+    let LossCounts { malformed, unknown, unknown_notes, corrupt_entries: torn } = report.lost;
+    (malformed + unknown + unknown_notes + torn > 0).then(|| {
+        format!(
+            "not understood: {malformed} malformed, {unknown} unknown lines, {unknown_notes} unknown notes, {torn} torn"
+        )
+    })
+}
+
+/// Columns of a table of tools, behind their names.
+pub(super) const TOOL_HEADS: [&str; 4] = ["calls", "failed or denied", "declined", "cut short"];
+
+/// The cells of these columns.
+pub(super) fn tool_cells(calls: ToolCallCounts) -> [u32; 4] {
+    [calls.total, calls.failed, calls.declined, calls.aborted]
+}
+
+/// What calls came to that did not go through, behind their number.
+pub(super) fn call_outcomes(calls: ToolCallCounts) -> String {
+    let ends =
+        [(calls.failed, "✗", "failed or denied"), (calls.declined, "△", "declined"), (calls.aborted, "■", "cut short")];
+    ends.into_iter()
+        .filter(|(count, ..)| *count > 0)
+        .map(|(count, sign, word)| format!(", {sign} {count} {word}"))
+        .collect()
+}
+
+/// How many of all the attempts' calls were made and failed.
+pub(super) fn calls(unit: &UnitReport) -> (u32, u32) {
+    unit.attempts.iter().fold((0, 0), |(made, failed), attempt| {
+        (made.saturating_add(attempt.calls), failed.saturating_add(attempt.failures))
+    })
+}

@@ -1,0 +1,56 @@
+//! What reused units wrote and is not in the project any more. It must not judge units: whoever deleted it may have meant to.
+
+use std::path::Path;
+
+use crate::{
+    run::RunState,
+    scoped_dir::ScopedDir,
+    tape::{
+        UnitKey,
+        note::{PatchResult, attempt_output::ArtifactChange},
+    },
+};
+
+/// Files of most units that a sentence names.
+const NAMED: usize = 3;
+
+/// The files that the attempt `number` of `unit` put into the project below `root` and that nobody finds there now, but
+/// for those that a unit removed since. `runs` are the run that made the attempt, as the last, and those after it.
+pub(super) fn deleted_since<'a>(root: &Path, runs: &[&'a RunState], unit: &UnitKey, number: u32) -> Vec<&'a str> {
+    let root = ScopedDir::open(root);
+    let is_there = |path: &str| root.as_ref().is_ok_and(|root| root.kind(path).is_ok_and(|kind| kind.is_some()));
+    let missing = written_files(runs, unit, number).iter().filter(|path| !is_there(path));
+    missing.filter(|path| !runs.iter().any(|state| is_removed(state, path))).map(String::as_str).collect()
+}
+
+fn written_files<'a>(runs: &[&'a RunState], unit: &UnitKey, number: u32) -> &'a [String] {
+    let did = runs.last().and_then(|state| state.units.iter().find(|did| did.key == *unit));
+    let Some(attempt) = did.and_then(|did| did.attempts.iter().find(|attempt| attempt.number == number)) else {
+        return &[];
+    };
+    // Its patch may have been left for a later run to put on the branch.
+    let mut later = runs.iter().filter_map(|state| state.prior_patches.get(unit));
+    let is_saved_later = later.any(|taken| taken.saved && taken.result == PatchResult::Accepted);
+    match &attempt.patch {
+        Some(patch) if is_saved_later => &patch.paths,
+        _ => &attempt.published,
+    }
+}
+
+fn is_removed(state: &RunState, path: &str) -> bool {
+    let key = Path::new(path).file_stem().and_then(|stem| stem.to_str());
+    let works = state.units.iter().filter_map(|unit| unit.latest()?.work.as_ref());
+    works
+        .flat_map(|work| &work.actions)
+        .any(|did| did.change == ArtifactChange::Removed && Some(did.key.as_str()) == key)
+}
+
+/// The end of the sentence about a reused unit that wrote `files`.
+pub(super) fn message(files: &[&str]) -> Option<String> {
+    let (first, rest) = files.split_first()?;
+    let named: Vec<&str> = std::iter::once(first).chain(rest).take(NAMED).copied().collect();
+    let more = files.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let are = if files.len() == 1 { "is" } else { "are" };
+    Some(format!("{}{more} {are} gone since", named.join(", ")))
+}

@@ -1,0 +1,75 @@
+//! What an earlier run left undone without anybody noticing: units that are done and in no commit.
+//!
+//! Asks the index, and the tapes only for whether their run is over. It must not change what is planned.
+
+use std::collections::HashSet;
+
+use super::super::{args::GlobalArgs, exit::CliError, summary};
+use crate::{
+    ingest::plan::WorkUnit,
+    store::{Db, RunStatus, RunStore, db::UnitHistory},
+    tape::RunId,
+};
+
+/// A run that is over, and what it left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnsavedRun {
+    run: RunId,
+    /// Connection and key of each unit.
+    units: Vec<(String, String)>,
+    was_interrupted: bool,
+    /// This installation did not write its record.
+    is_foreign: bool,
+}
+
+impl UnsavedRun {
+    /// The newest run after which `units`, each as it was when last done, are not saved; `None` while it lives. `marked` are
+    /// the runs that this installation recorded.
+    ///
+    /// # Errors
+    /// When the index or the runs cannot be read.
+    pub fn find(
+        runs: &RunStore,
+        db: &Db,
+        units: &[UnitHistory],
+        marked: &HashSet<RunId>,
+    ) -> Result<Option<Self>, CliError> {
+        let unsaved = || units.iter().filter(|unit| unit.unsaved);
+        let Some(run) = unsaved().map(|unit| unit.run).max() else { return Ok(None) };
+        let listed = db.list().map_err(CliError::internal)?;
+        // What a script played is not gone on with.
+        if listed.iter().any(|listed| listed.id == run && listed.scripted) {
+            return Ok(None);
+        }
+        let found = runs.list().map_err(CliError::internal)?.into_iter().find(|found| found.id == run);
+        let standing = found.map(|found| runs.status(&found)).transpose().map_err(CliError::internal)?;
+        let cut_off = match standing {
+            None | Some(RunStatus::Running) => return Ok(None),
+            Some(standing) => standing == RunStatus::Interrupted,
+        };
+        let of_it = unsaved().filter(|unit| unit.run == run);
+        let units = of_it.map(|unit| (unit.connection.clone(), unit.unit_key.clone())).collect();
+        Ok(Some(Self { run, units, was_interrupted: cut_off, is_foreign: !marked.contains(&run) }))
+    }
+
+    /// What of it is still among `units`, which are all that the project has: nobody needs the others.
+    pub fn still_planned(mut self, units: &[WorkUnit]) -> Option<Self> {
+        let there: HashSet<(&str, &str)> =
+            units.iter().map(|unit| (unit.planned.connection.as_str(), unit.planned.ktx_key().as_str())).collect();
+        self.units.retain(|(connection, unit)| there.contains(&(connection.as_str(), unit.as_str())));
+        (!self.units.is_empty()).then_some(self)
+    }
+
+    /// It, with what to do about it.
+    pub fn message(&self, global: &GlobalArgs) -> String {
+        let run = self.run.short().to_string();
+        let how = if self.was_interrupted { "was cut off" } else { "ended" };
+        let are = if self.units.len() == 1 { "is" } else { "are" };
+        let origin = if self.is_foreign { " (this installation did not write its record)" } else { "" };
+        format!(
+            "run {run}{origin} {how} with {} done that {are} not saved; `{}` goes on with it",
+            summary::pluralize(self.units.len(), "unit"),
+            summary::resume_command(global.project_dir.as_deref(), &run)
+        )
+    }
+}

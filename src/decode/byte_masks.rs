@@ -1,0 +1,94 @@
+//! Text in blocks of 64 bytes: which bytes of a block mean something to JSON strings, as bit masks.
+//!
+//! The only place that knows vector instructions. It must not know what a string is good for.
+
+use wide::u8x16;
+
+/// Bytes in a block.
+pub(crate) const BLOCK: usize = 64;
+
+/// Bytes that one vector instruction takes.
+pub(crate) const LANE: usize = 16;
+
+/// What one block holds: bit `n` speaks of byte `n`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ByteMasks {
+    pub(crate) quotes: u64,
+    pub(crate) backslashes: u64,
+    /// Bytes below 0x20.
+    pub(crate) controls: u64,
+    /// The letter `n`.
+    newlines: u64,
+}
+
+impl ByteMasks {
+    /// Bits of the block that starts at `at`. Beyond the end of `bytes` there is nothing.
+    #[inline(always)]
+    pub(crate) fn from_bytes_at(bytes: &[u8], at: usize) -> Self {
+        let rest = bytes.get(at..).unwrap_or_default();
+        match rest.first_chunk() {
+            Some(block) => Self::from_block(block),
+            None => Self::from_partial_block(rest),
+        }
+    }
+
+    /// Of fewer bytes than a block has.
+    #[inline(never)]
+    fn from_partial_block(rest: &[u8]) -> Self {
+        let mut block = [b' '; BLOCK];
+        block[..rest.len()].copy_from_slice(rest);
+        Self::from_block(&block)
+    }
+
+    #[inline(always)]
+    fn from_block(block: &[u8; BLOCK]) -> Self {
+        let mut bits = Self::default();
+        let (lanes, _) = block.as_chunks::<LANE>();
+        for (index, lane) in lanes.iter().enumerate() {
+            let lane = Self::from_lane(lane);
+            bits.quotes |= lane.quotes << (index * LANE);
+            bits.backslashes |= lane.backslashes << (index * LANE);
+            bits.controls |= lane.controls << (index * LANE);
+            bits.newlines |= lane.newlines << (index * LANE);
+        }
+        bits
+    }
+
+    /// Bits of 16 bytes: enough for most keys and words.
+    #[inline(always)]
+    pub(crate) fn from_lane(lane: &[u8; LANE]) -> Self {
+        let lane = u8x16::new(*lane);
+        Self {
+            quotes: lane.simd_eq(u8x16::splat(b'"')).to_bitmask().into(),
+            backslashes: lane.simd_eq(u8x16::splat(b'\\')).to_bitmask().into(),
+            controls: lane.min(u8x16::splat(0x1F)).simd_eq(lane).to_bitmask().into(),
+            newlines: lane.simd_eq(u8x16::splat(b'n')).to_bitmask().into(),
+        }
+    }
+
+    /// Bytes that a backslash may escape, and almost always does: quotes, backslashes and the `n` of a newline.
+    #[inline]
+    pub(crate) fn common_escapes(self) -> u64 {
+        self.quotes | self.backslashes | self.newlines
+    }
+
+    /// The bytes that a backslash escapes. `carry` says whether the block before ended in an open escape, and is set
+    /// for the block after.
+    #[inline]
+    pub(crate) fn escaped(self, carry: &mut bool) -> u64 {
+        const EVEN: u64 = 0x5555_5555_5555_5555;
+        let first = u64::from(*carry);
+        if self.backslashes == 0 {
+            *carry = false;
+            return first;
+        }
+        // A run of backslashes escapes the byte after it if it is of odd length. Adding the runs that start at odd
+        // places to themselves carries a bit out of the end of each; comparing that with even places tells the parity.
+        let backslashes = self.backslashes & !first;
+        let follows = backslashes << 1 | first;
+        let odd_starts = backslashes & !EVEN & !follows;
+        let (even_runs, overflow) = odd_starts.overflowing_add(backslashes);
+        *carry = overflow;
+        (EVEN ^ (even_runs << 1)) & follows
+    }
+}

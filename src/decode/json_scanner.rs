@@ -1,0 +1,504 @@
+//! A structural scanner over the bytes of one JSON text.
+//!
+//! It walks a line once and looks into nothing that nobody asked for: strings are skipped from quote to quote, nesting
+//! is a bit per level, so depth costs no stack. It knows JSON and nothing of Claude's shapes.
+//!
+//! Grammar is checked everywhere; the inside of a string only where its text is handed on.
+
+use std::borrow::Cow;
+
+use super::{
+    LazyText, RawJson,
+    byte_masks::{BLOCK, ByteMasks},
+    text,
+};
+
+/// The bytes are not one JSON text. The whole line is then malformed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct InvalidJson;
+
+/// Longest line whose text is checked before it is read.
+const MAX_EAGER_UTF8_CHECK: usize = 4096;
+
+pub(super) type ScanResult<T> = Result<T, InvalidJson>;
+
+/// A position in a JSON text.
+#[derive(Clone, Debug)]
+pub(super) struct JsonScanner<'a> {
+    bytes: &'a [u8],
+    /// The same bytes, if they are known to be text: then no part of them needs to be checked again.
+    text: Option<&'a str>,
+    at: usize,
+}
+
+impl<'a> JsonScanner<'a> {
+    /// Over bytes of which most will not be looked at: strings are checked one by one.
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes: bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes), text: None, at: 0 }
+    }
+
+    /// Over a line that is read throughout. A short one is checked at once, which is faster than string by string;
+    /// most of a long one is a copy that need not be checked at all.
+    pub(super) fn with_text_check(bytes: &'a [u8]) -> Self {
+        let scan = Self::new(bytes);
+        let text = if bytes.len() <= MAX_EAGER_UTF8_CHECK { simdutf8::basic::from_utf8(scan.bytes).ok() } else { None };
+        Self { text, ..scan }
+    }
+
+    /// Over text.
+    pub(super) fn from_text(text: &'a str) -> Self {
+        Self { bytes: text.as_bytes(), text: Some(text), at: 0 }
+    }
+
+    /// The next byte that is not white space, not consumed.
+    #[inline(always)]
+    pub(super) fn peek(&mut self) -> ScanResult<u8> {
+        loop {
+            match self.bytes.get(self.at) {
+                Some(b' ' | b'\t' | b'\n' | b'\r') => self.at += 1,
+                Some(&byte) => return Ok(byte),
+                None => return Err(InvalidJson),
+            }
+        }
+    }
+
+    /// What is left is one value, valid in all of its strings too.
+    pub(super) fn is_whole_json(&mut self) -> bool {
+        let start = self.at;
+        self.skip_value::<true>() == Ok(true)
+            && self.end().is_ok()
+            && (self.text.is_some() || simdutf8::basic::from_utf8(&self.bytes[start..]).is_ok())
+    }
+
+    /// Nothing but white space is left.
+    pub(super) fn end(&mut self) -> ScanResult<()> {
+        match self.peek() {
+            Err(InvalidJson) => Ok(()),
+            Ok(_) => Err(InvalidJson),
+        }
+    }
+
+    /// Hands every field of the next value to `field`, which must consume the field's value. A value that is not an
+    /// object is skipped; false then.
+    pub(super) fn object(&mut self, mut field: impl FnMut(&mut Self, &[u8]) -> ScanResult<()>) -> ScanResult<bool> {
+        if self.peek()? != b'{' {
+            self.skip()?;
+            return Ok(false);
+        }
+        self.at += 1;
+        if self.peek()? == b'}' {
+            self.at += 1;
+            return Ok(true);
+        }
+        loop {
+            let key = self.key()?;
+            field(self, &key)?;
+            match self.peek()? {
+                b',' => self.at += 1,
+                b'}' => {
+                    self.at += 1;
+                    return Ok(true);
+                }
+                _ => return Err(InvalidJson),
+            }
+        }
+    }
+
+    /// Calls `item` at every element of the next value, which it must consume. A value that is not an array is
+    /// skipped.
+    pub(super) fn array(&mut self, mut item: impl FnMut(&mut Self) -> ScanResult<()>) -> ScanResult<()> {
+        if self.peek()? != b'[' {
+            return self.skip();
+        }
+        self.at += 1;
+        if self.peek()? == b']' {
+            self.at += 1;
+            return Ok(());
+        }
+        loop {
+            item(self)?;
+            match self.peek()? {
+                b',' => self.at += 1,
+                b']' => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                _ => return Err(InvalidJson),
+            }
+        }
+    }
+
+    /// Moves to the value of the first field called `name` of the object that starts here. False if it has none.
+    pub(super) fn seek(&mut self, name: &[u8]) -> ScanResult<bool> {
+        if self.peek()? != b'{' {
+            return Ok(false);
+        }
+        self.at += 1;
+        if self.peek()? == b'}' {
+            return Ok(false);
+        }
+        loop {
+            if *self.key()? == *name {
+                return Ok(true);
+            }
+            self.skip()?;
+            match self.peek()? {
+                b',' => self.at += 1,
+                b'}' => return Ok(false),
+                _ => return Err(InvalidJson),
+            }
+        }
+    }
+
+    /// The next value as text; `None` for any other type.
+    pub(super) fn text(&mut self) -> ScanResult<Option<Cow<'a, str>>> {
+        if self.peek()? != b'"' {
+            self.skip()?;
+            return Ok(None);
+        }
+        let inside = self.string::<false>()?;
+        Ok(Some(self.unescape(inside)))
+    }
+
+    /// The next value as text that is not read yet; `None` for any other type.
+    pub(super) fn prose(&mut self) -> ScanResult<Option<LazyText<'a>>> {
+        if self.peek()? != b'"' {
+            self.skip()?;
+            return Ok(None);
+        }
+        let inside = self.string::<false>()?;
+        Ok(Some(LazyText::new(self.escaped_text(inside), inside.is_escaped)))
+    }
+
+    /// The next value as text, the empty text counting as none.
+    pub(super) fn non_empty_text(&mut self) -> ScanResult<Option<Cow<'a, str>>> {
+        Ok(self.text()?.filter(|text| !text.is_empty()))
+    }
+
+    /// The next value as a boolean; `None` for any other type.
+    pub(super) fn boolean(&mut self) -> ScanResult<Option<bool>> {
+        let first = self.peek()?;
+        self.skip()?;
+        Ok(match first {
+            b't' => Some(true),
+            b'f' => Some(false),
+            _ => None,
+        })
+    }
+
+    /// The next value as a number; `None` for any other type.
+    pub(super) fn float(&mut self) -> ScanResult<Option<f64>> {
+        if !matches!(self.peek()?, b'-' | b'0'..=b'9') {
+            self.skip()?;
+            return Ok(None);
+        }
+        let digits = std::str::from_utf8(self.number()?).unwrap_or_default();
+        Ok(digits.parse().ok().filter(|number: &f64| number.is_finite()))
+    }
+
+    /// The next value as a count. Fractions are cut, negative numbers and other types are `None`.
+    pub(super) fn count(&mut self) -> ScanResult<Option<u64>> {
+        if !matches!(self.peek()?, b'-' | b'0'..=b'9') {
+            self.skip()?;
+            return Ok(None);
+        }
+        let number = self.number()?;
+        if number.len() < 19 && number.iter().all(u8::is_ascii_digit) {
+            return Ok(Some(number.iter().fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0'))));
+        }
+        let digits = std::str::from_utf8(number).unwrap_or_default();
+        let whole = digits.parse::<u64>().ok();
+        Ok(whole.or_else(|| digits.parse::<f64>().ok().filter(|number| (0.0..1e18).contains(number)).map(|n| n as u64)))
+    }
+
+    /// The next value as its text, checked throughout; `None` for null. A value that is JSON in its structure but not
+    /// in the inside of its strings gives [`RawJson::UNREADABLE`].
+    pub(super) fn raw(&mut self) -> ScanResult<Option<RawJson<'a>>> {
+        self.peek()?;
+        let start = self.at;
+        let clean = self.skip_value::<true>()?;
+        let span = &self.bytes[start..self.at];
+        if span == b"null" {
+            return Ok(None);
+        }
+        let text = match self.text {
+            Some(text) => text.get(start..self.at),
+            None => simdutf8::basic::from_utf8(span).ok(),
+        };
+        Ok(Some(text.filter(|_| clean).map_or(RawJson::UNREADABLE, RawJson)))
+    }
+
+    /// Skips the next value.
+    pub(super) fn skip(&mut self) -> ScanResult<()> {
+        self.skip_value::<false>().map(drop)
+    }
+
+    /// Walks over the next value. With `CHECK`, says whether the inside of every string is valid too.
+    fn skip_value<const CHECK: bool>(&mut self) -> ScanResult<bool> {
+        let mut clean = true;
+        let mut nest = NestingStack::default();
+        loop {
+            match self.peek()? {
+                b'"' => {
+                    clean &= self.string::<CHECK>()?.is_valid;
+                }
+                b'{' => {
+                    self.at += 1;
+                    if self.peek()? != b'}' {
+                        clean &= self.skip_key::<CHECK>()?;
+                        nest.push(true);
+                        continue;
+                    }
+                    self.at += 1;
+                }
+                b'[' => {
+                    self.at += 1;
+                    if self.peek()? != b']' {
+                        nest.push(false);
+                        continue;
+                    }
+                    self.at += 1;
+                }
+                b't' => self.literal(b"true")?,
+                b'f' => self.literal(b"false")?,
+                b'n' => self.literal(b"null")?,
+                b'-' | b'0'..=b'9' => drop(self.number()?),
+                _ => return Err(InvalidJson),
+            }
+            loop {
+                let Some(in_object) = nest.top() else { return Ok(clean) };
+                match (self.peek()?, in_object) {
+                    (b',', true) => {
+                        self.at += 1;
+                        clean &= self.skip_key::<CHECK>()?;
+                        break;
+                    }
+                    (b',', false) => {
+                        self.at += 1;
+                        break;
+                    }
+                    (b'}', true) | (b']', false) => {
+                        self.at += 1;
+                        nest.pop();
+                    }
+                    _ => return Err(InvalidJson),
+                }
+            }
+        }
+    }
+
+    /// A key with its colon.
+    #[inline(always)]
+    fn key(&mut self) -> ScanResult<Cow<'a, [u8]>> {
+        if self.peek()? != b'"' {
+            return Err(InvalidJson);
+        }
+        let inside = self.string::<false>()?;
+        self.colon()?;
+        Ok(if inside.is_escaped {
+            Cow::Owned(self.unescape(inside).into_owned().into_bytes())
+        } else {
+            Cow::Borrowed(inside.bytes)
+        })
+    }
+
+    fn skip_key<const CHECK: bool>(&mut self) -> ScanResult<bool> {
+        if self.peek()? != b'"' {
+            return Err(InvalidJson);
+        }
+        let inside = self.string::<CHECK>()?;
+        self.colon()?;
+        Ok(inside.is_valid)
+    }
+
+    #[inline]
+    fn colon(&mut self) -> ScanResult<()> {
+        if self.peek()? != b':' {
+            return Err(InvalidJson);
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    /// The text of a string.
+    #[inline]
+    fn unescape(&self, inside: StringContent<'a>) -> Cow<'a, str> {
+        let plain = self.escaped_text(inside);
+        if inside.is_escaped { text::unescape(plain) } else { plain }
+    }
+
+    /// What stands between its quotes.
+    #[inline]
+    fn escaped_text(&self, inside: StringContent<'a>) -> Cow<'a, str> {
+        match self.text.and_then(|text| text.get(inside.start..inside.start + inside.bytes.len())) {
+            Some(text) => Cow::Borrowed(text),
+            None => text::decode_utf8_lossy(inside.bytes),
+        }
+    }
+
+    /// The string whose quote is at the current position. With `CHECK`, its inside is checked too.
+    #[inline(always)]
+    fn string<const CHECK: bool>(&mut self) -> ScanResult<StringContent<'a>> {
+        let start = self.at + 1;
+        if let Some(lane) = self.bytes.get(start..).and_then(|rest| rest.first_chunk()) {
+            let bits = ByteMasks::from_lane(lane);
+            if bits.quotes != 0 && bits.backslashes == 0 {
+                let length = bits.quotes.trailing_zeros();
+                let clean = !CHECK || bits.controls & ((1 << length) - 1) == 0;
+                let end = start + length as usize;
+                self.at = end + 1;
+                return Ok(StringContent { bytes: &self.bytes[start..end], start, is_escaped: false, is_valid: clean });
+            }
+        }
+        self.long_string::<CHECK>(start)
+    }
+
+    #[inline(never)]
+    fn long_string<const CHECK: bool>(&mut self, start: usize) -> ScanResult<StringContent<'a>> {
+        let (mut at, mut carry, mut is_escaped, mut clean) = (start, false, false, true);
+        while at < self.bytes.len() {
+            let bits = ByteMasks::from_bytes_at(self.bytes, at);
+            let escaped = bits.escaped(&mut carry);
+            is_escaped |= bits.backslashes != 0;
+            let quotes = bits.quotes & !escaped;
+            // All bits below the closing quote, or all.
+            let inside = (quotes & quotes.wrapping_neg()).wrapping_sub(1);
+            if CHECK {
+                clean = clean
+                    && bits.controls & inside == 0
+                    && self.are_escapes(at, escaped & inside & !bits.common_escapes());
+            }
+            if quotes != 0 {
+                let end = at + quotes.trailing_zeros() as usize;
+                self.at = end + 1;
+                return Ok(StringContent { bytes: &self.bytes[start..end], start, is_escaped, is_valid: clean });
+            }
+            at += BLOCK;
+        }
+        Err(InvalidJson)
+    }
+
+    /// Whether the characters at these bits of the block, each after a backslash, are ones that JSON knows.
+    #[inline]
+    fn are_escapes(&self, block: usize, mut escaped: u64) -> bool {
+        let mut valid = true;
+        while escaped != 0 {
+            let at = block + escaped.trailing_zeros() as usize;
+            let letter = self.bytes.get(at).copied().unwrap_or_default();
+            valid &= SIMPLE_ESCAPES[usize::from(letter)] || self.is_unicode_escape(at);
+            escaped &= escaped - 1;
+        }
+        valid
+    }
+
+    fn is_unicode_escape(&self, at: usize) -> bool {
+        let digits = self.bytes.get(at..at + 5).and_then(|escape| escape.strip_prefix(b"u"));
+        digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    }
+
+    /// Skips the next value, most likely a copy of `twin`. Comparing is much faster than walking.
+    pub(super) fn skip_copy(&mut self, twin: Option<RawJson<'_>>) -> ScanResult<()> {
+        self.peek()?;
+        match twin {
+            // A number could go on after the copy; these cannot.
+            Some(RawJson(twin))
+                if twin.starts_with(['"', '[', '{']) && self.bytes[self.at..].starts_with(twin.as_bytes()) =>
+            {
+                self.at += twin.len();
+                Ok(())
+            }
+            _ => self.skip(),
+        }
+    }
+
+    fn literal(&mut self, word: &[u8]) -> ScanResult<()> {
+        if !self.bytes[self.at..].starts_with(word) {
+            return Err(InvalidJson);
+        }
+        self.at += word.len();
+        Ok(())
+    }
+
+    /// A number, by JSON's grammar.
+    fn number(&mut self) -> ScanResult<&'a [u8]> {
+        let start = self.at;
+        self.consume_any(b"-");
+        if !self.consume_any(b"0") && self.digits() == 0 {
+            return Err(InvalidJson);
+        }
+        if self.consume_any(b".") && self.digits() == 0 {
+            return Err(InvalidJson);
+        }
+        if self.consume_any(b"eE") {
+            self.consume_any(b"+-");
+            if self.digits() == 0 {
+                return Err(InvalidJson);
+            }
+        }
+        Ok(&self.bytes[start..self.at])
+    }
+
+    fn consume_any(&mut self, any: &[u8]) -> bool {
+        let found = self.bytes.get(self.at).is_some_and(|byte| any.contains(byte));
+        self.at += usize::from(found);
+        found
+    }
+
+    fn digits(&mut self) -> usize {
+        let count = self.bytes[self.at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        self.at += count;
+        count
+    }
+}
+
+/// Letters that may follow a backslash by themselves.
+const SIMPLE_ESCAPES: [bool; 256] = {
+    let (letters, mut table, mut index) = (b"\"\\/bfnrt", [false; 256], 0);
+    while index < letters.len() {
+        table[letters[index] as usize] = true;
+        index += 1;
+    }
+    table
+};
+
+/// What encloses a position: a bit per level, set for objects. The innermost 64 levels cost no allocation.
+#[derive(Debug, Default)]
+struct NestingStack {
+    depth: usize,
+    bits: u64,
+    outer: Vec<u64>,
+}
+
+impl NestingStack {
+    fn push(&mut self, object: bool) {
+        if self.depth > 0 && self.depth.is_multiple_of(64) {
+            self.outer.push(self.bits);
+        }
+        self.bits = self.bits << 1 | u64::from(object);
+        self.depth += 1;
+    }
+
+    fn top(&self) -> Option<bool> {
+        (self.depth > 0).then_some(self.bits & 1 == 1)
+    }
+
+    fn pop(&mut self) {
+        self.depth -= 1;
+        self.bits >>= 1;
+        if self.depth > 0 && self.depth.is_multiple_of(64) {
+            self.bits = self.outer.pop().unwrap_or_default();
+        }
+    }
+}
+
+/// What stands between the quotes of a string.
+#[derive(Clone, Copy, Debug)]
+struct StringContent<'a> {
+    bytes: &'a [u8],
+    /// Where it starts.
+    start: usize,
+    /// There may be escapes.
+    is_escaped: bool,
+    /// No control characters and no unknown escapes, if that was checked. UTF-8 is checked elsewhere.
+    is_valid: bool,
+}

@@ -1,0 +1,131 @@
+//! Which connections an attempt may read, write and query.
+//!
+//! It must not open any of them.
+
+use std::path::PathBuf;
+
+use super::{
+    database::{self, SqlWorkers},
+    project::{Connection, PathRefusal, Project},
+    source,
+};
+
+/// The connections of a project, from the point of view of one of them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ConnectionScope {
+    /// In the order of `ktx.yaml`.
+    pub(crate) connections: Vec<ScopedConnection>,
+    /// What reads their databases.
+    pub(crate) sql_workers: SqlWorkers,
+}
+
+/// One connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ScopedConnection {
+    /// Its id.
+    pub(crate) id: String,
+    /// Its driver, for people.
+    pub(crate) driver: Option<String>,
+    /// Sources may be written for it.
+    pub(crate) is_target: bool,
+    /// The SQLite file that it is, where there is one.
+    pub(crate) database: Option<PathBuf>,
+}
+
+impl ConnectionScope {
+    /// What an attempt at a unit of connection `own` reaches. Sources belong to a database or to the connection that
+    /// the unit comes from; without one, to any.
+    pub(crate) fn new(project: &Project, own: Option<&str>) -> Self {
+        let reached = |connection: &Connection| ScopedConnection {
+            id: connection.id.clone(),
+            driver: connection.driver.clone(),
+            is_target: is_target(connection, own),
+            database: resolve_database(project, connection).and_then(Result::ok),
+        };
+        let connections = project.settings.connections.iter().map(reached).collect();
+        Self { connections, sql_workers: project.sql_workers.clone() }
+    }
+
+    /// Those that sources may be written for, in the order of `ktx.yaml`.
+    pub(crate) fn targets(&self) -> impl Iterator<Item = &ScopedConnection> {
+        self.connections.iter().filter(|connection| connection.is_target)
+    }
+
+    /// Ids of the connections whose sources its pages may speak of, sorted.
+    pub(crate) fn target_ids(&self) -> Vec<String> {
+        let mut ids: Vec<String> = self.targets().map(|connection| connection.id.clone()).collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// The connection `id`.
+    pub(crate) fn get(&self, id: &str) -> Option<&ScopedConnection> {
+        self.connections.iter().find(|connection| connection.id == id)
+    }
+}
+
+impl Project {
+    /// Ids of the connections that a unit of connection `own` may write sources for, sorted; of all without one.
+    pub fn target_ids(&self, own: Option<&str>) -> Vec<String> {
+        let targets = self.settings.connections.iter().filter(|connection| is_target(connection, own));
+        let mut ids: Vec<String> = targets.map(|connection| connection.id.clone()).collect();
+        ids.sort_unstable();
+        ids
+    }
+}
+
+fn is_target(connection: &Connection, own: Option<&str>) -> bool {
+    let is_own = own.is_none_or(|own| own == connection.id);
+    is_own || connection.driver.as_deref().is_some_and(|driver| !source::is_context_driver(driver))
+}
+
+/// The SQLite file of `connection`, absolute and without links, or why it may not be queried. `None` if there is none.
+pub(crate) fn resolve_database(project: &Project, connection: &Connection) -> Option<Result<PathBuf, PathRefusal>> {
+    let path = database::database_path(&project.root, connection)?.canonicalize().ok()?;
+    match project.path_policy.check(&project.root, &path) {
+        Ok(()) => path.is_file().then_some(Ok(path)),
+        Err(refusal) => Some(Err(refusal)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
+    use super::*;
+
+    #[test]
+    fn targets_are_databases_and_the_own_connection() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = "connections:\n  wh: {driver: postgres}\n  pages: {driver: confluence}\n  bi: {driver: looker}\n  \
+                        orbit: {driver: dbt, source_dir: .}\n  flow: {driver: metricflow, source_dir: .}\n  other: {}\n";
+        fs::write(dir.path().join("ktx.yaml"), settings).unwrap();
+        let project = Project::open(dir.path()).unwrap();
+        let targets =
+            |own| ConnectionScope::new(&project, own).targets().map(|target| target.id.clone()).collect::<Vec<_>>();
+        assert_eq!(targets(Some("orbit")), ["wh", "orbit"]);
+        assert_eq!(targets(Some("flow")), ["wh", "flow"]);
+        assert_eq!(targets(None).len(), 6);
+    }
+
+    #[test]
+    fn databases_outside_are_reached_only_if_allowed() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        fs::create_dir(root.join("project")).unwrap();
+        for path in ["cookies.db", "project/own.db", "project/.hidden.db"] {
+            fs::write(root.join(path), "").unwrap();
+        }
+        symlink(root.join("cookies.db"), root.join("project/link.db")).unwrap();
+        let settings = "connections:\n  out: {driver: sqlite, path: ../cookies.db}\n  link: {driver: sqlite, path: link.db}\n  \
+                        own: {driver: sqlite, path: own.db}\n  hid: {driver: sqlite, path: .hidden.db}\n";
+        fs::write(root.join("project/ktx.yaml"), settings).unwrap();
+        let project = Project::open(&root.join("project")).unwrap();
+        let reached = |project: &Project| {
+            let reach = ConnectionScope::new(project, None).connections.into_iter();
+            reach.filter(|reached| reached.database.is_some()).map(|reached| reached.id).collect::<Vec<_>>()
+        };
+        assert_eq!(reached(&project), ["own"]);
+        assert_eq!(reached(&project.with_allowed_paths([root.join("cookies.db")], "")), ["out", "link", "own"]);
+    }
+}

@@ -1,0 +1,252 @@
+//! What a unit is made of, as digests: by them a later run tells whether a success still stands.
+//!
+//! Counted are the bytes of its files, the prompt without what the project says at the moment, the skills, the tools and
+//! the model. It must not know what the digests are compared with.
+
+use crate::scoped_dir::ScopedDir;
+use std::{
+    io::{self, Read as _},
+    path::Path,
+    sync::Arc,
+};
+
+use sha2::{Digest as _, Sha256};
+
+use super::{
+    attempt::KtxJob,
+    connection_scope::ConnectionScope,
+    instructions::Instructions,
+    plan::WorkUnit,
+    project::Project,
+    prompt::{self, ProjectContext, PromptAmendment},
+    skill::Skill,
+    source,
+    tool::{AttemptTools, ToolContext},
+    workspace::Workspace,
+};
+use crate::{
+    tape::note::ContentDigests,
+    units::{ToolSpec, Toolset as _},
+};
+
+/// Version of the way units are asked and digests are made. A release that changes neither keeps it.
+const DIGEST_VERSION: u32 = 1;
+
+/// Bytes of a file that are read at once.
+const READ_BUFFER_BYTES: usize = 64 << 10;
+
+/// What `unit` is made of now, with `model` planned for it. Reads its files.
+///
+/// # Errors
+/// When one of its files cannot be read.
+pub fn digest_unit(project: &Project, unit: &WorkUnit, model: Option<&str>) -> io::Result<ContentDigests> {
+    let extra = source::find_adapter(&unit.planned.adapter).map_or(&[][..], |adapter| adapter.skills());
+    let skills = project.instructions.skills_for_unit(extra);
+    let bench = ToolContext {
+        unit: unit.clone(),
+        workspace: Workspace::read_only(&project.root),
+        scope: ConnectionScope::new(project, Some(&unit.planned.connection)),
+        loadable_skills: project.instructions.loadable_skills(),
+        records: Default::default(),
+    };
+    let tools = AttemptTools::new(Arc::new(bench), None);
+    digest_unit_with(unit, &project.instructions, &skills, &tools.specs(), model)
+}
+
+/// What `unit` is made of with these skills and tools.
+pub(crate) fn digest_unit_with(
+    unit: &WorkUnit,
+    told: &Instructions,
+    skills: &[Arc<Skill>],
+    tools: &[ToolSpec],
+    model: Option<&str>,
+) -> io::Result<ContentDigests> {
+    let planned = &unit.planned;
+    let mut content = ContentDigests {
+        key: String::new(),
+        raw: files(&unit.source_root, &planned.raw_files)?,
+        dependencies: files(&unit.source_root, &planned.dependency_paths)?,
+        prompt: digest_prompt(unit, told, skills),
+        tools: digest_tools(tools),
+        model: model.map(str::to_owned),
+        program: DIGEST_VERSION,
+        skills: skills.iter().map(|skill| skill.name.clone()).collect(),
+    };
+    let mut key = PartsDigest::default();
+    key.add(DIGEST_VERSION.to_string()).add(planned.unit.as_str()).add(&planned.connection).add(&planned.adapter);
+    key.add(&content.raw).add(&content.dependencies).add(&content.prompt).add(&content.tools);
+    // No model is not a model without a name.
+    key.add(if model.is_some() { "model" } else { "default" }).add(model.unwrap_or_default());
+    content.key = key.digest();
+    Ok(content)
+}
+
+/// Names and bytes of `paths` below `root`.
+fn files(root: &Path, paths: &[String]) -> io::Result<String> {
+    let mut parts = PartsDigest::default();
+    if paths.is_empty() {
+        return Ok(parts.digest());
+    }
+    let folder = ScopedDir::open(root)?;
+    let mut piece = vec![0; READ_BUFFER_BYTES];
+    for path in paths {
+        let (mut file, _) = folder.open_file(path)?;
+        let mut bytes = Sha256::new();
+        loop {
+            match file.read(&mut piece)? {
+                0 => break,
+                read => bytes.update(piece.get(..read).unwrap_or_default()),
+            }
+        }
+        parts.add(path).add(bytes.finalize());
+    }
+    Ok(parts.digest())
+}
+
+/// What the agent is told whatever the project says at the moment: the index of pages and sources grows while a run goes
+/// on, and the names of other files are no content of this unit.
+fn digest_prompt(unit: &WorkUnit, told: &Instructions, skills: &[Arc<Skill>]) -> String {
+    let unit = WorkUnit { peer_file_index: Vec::new(), prior_provenance: Vec::new(), ..unit.clone() };
+    let job = KtxJob { id: String::new(), sync_id: String::new() };
+    let prompt =
+        prompt::build_prompt(&unit, &job, told, skills, &ProjectContext::default(), PromptAmendment::Unchanged);
+    let mut parts = PartsDigest::default();
+    parts.add(prompt.system).add(prompt.user);
+    for skill in skills {
+        parts.add(&skill.name).add(&skill.body);
+    }
+    parts.digest()
+}
+
+fn digest_tools(tools: &[ToolSpec]) -> String {
+    let mut parts = PartsDigest::default();
+    for tool in tools {
+        // A schema is a tree of strings and numbers, which has a JSON form.
+        parts.add(tool.name).add(&tool.description).add(serde_json::to_vec(&tool.input_schema).unwrap_or_default());
+    }
+    parts.digest()
+}
+
+/// A digest over parts that cannot run into each other.
+#[derive(Default)]
+struct PartsDigest(Sha256);
+
+impl PartsDigest {
+    fn add(&mut self, part: impl AsRef<[u8]>) -> &mut Self {
+        let part = part.as_ref();
+        self.0.update((part.len() as u64).to_le_bytes());
+        self.0.update(part);
+        self
+    }
+
+    fn digest(self) -> String {
+        self.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::tape::note::PlannedUnit;
+
+    struct ContentFixture {
+        dir: tempfile::TempDir,
+        unit: WorkUnit,
+    }
+
+    impl ContentFixture {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            for (name, text) in [("a.md", "a"), ("b.md", "b"), ("dep.yml", "dep")] {
+                fs::write(dir.path().join(name), text).unwrap();
+            }
+            let planned = PlannedUnit {
+                unit: "docs-a".into(),
+                connection: "notes".into(),
+                adapter: "docs".into(),
+                raw_files: vec!["a.md".into(), "b.md".into()],
+                dependency_paths: vec!["dep.yml".into()],
+                ..PlannedUnit::default()
+            };
+            let unit = WorkUnit { planned, source_root: dir.path().to_owned(), ..WorkUnit::default() };
+            Self { dir, unit }
+        }
+
+        fn content(&self) -> ContentDigests {
+            self.with("sonnet", "reads")
+        }
+
+        fn with(&self, model: &str, about: &str) -> ContentDigests {
+            let tool = ToolSpec {
+                name: "read_raw_file",
+                description: about.into(),
+                input_schema: serde_json::Map::default(),
+                read_only: true,
+            };
+            let told = Instructions::default();
+            digest_unit_with(&self.unit, &told, &told.skills_for_unit(&[]), &[tool], Some(model)).unwrap()
+        }
+    }
+
+    #[test]
+    fn digest_ignores_peers_and_run_reason() {
+        let source = ContentFixture::new();
+        let content = source.content();
+        assert_eq!(content.key.len(), 64);
+        fs::write(source.dir.path().join("c.md"), "a new peer").unwrap();
+        let mut later = ContentFixture { unit: source.unit.clone(), dir: source.dir };
+        later.unit.peer_file_index = vec!["c.md".into()];
+        later.unit.planned.why = "something else".into();
+        assert_eq!(later.content(), content);
+    }
+
+    #[test]
+    fn digest_changes_with_each_part() {
+        let source = ContentFixture::new();
+        let then = source.content();
+        let raw = {
+            // The same bytes, cut at another place.
+            fs::write(source.dir.path().join("a.md"), "ab").unwrap();
+            fs::write(source.dir.path().join("b.md"), "").unwrap();
+            let now = source.content();
+            fs::write(source.dir.path().join("a.md"), "a").unwrap();
+            fs::write(source.dir.path().join("b.md"), "b").unwrap();
+            now
+        };
+        assert!(raw.raw != then.raw && raw.dependencies == then.dependencies && raw.key != then.key);
+        fs::write(source.dir.path().join("dep.yml"), "other").unwrap();
+        let dependencies = source.content();
+        assert!(dependencies.dependencies != then.dependencies && dependencies.raw == then.raw);
+        fs::write(source.dir.path().join("dep.yml"), "dep").unwrap();
+        assert_eq!(source.content(), then);
+
+        let (model, tools) = (source.with("opus", "reads"), source.with("sonnet", "reads more"));
+        assert!(model.key != then.key && (model.tools.as_str(), model.raw.as_str()) == (&then.tools, &then.raw));
+        assert!(tools.tools != then.tools && tools.key != then.key);
+        let mut noted = ContentFixture { unit: source.unit.clone(), dir: source.dir };
+        noted.unit.notes = Some("mind the gap".into());
+        assert!(noted.content().prompt != then.prompt);
+        noted.unit = WorkUnit {
+            planned: PlannedUnit { connection: "other".into(), ..noted.unit.planned.clone() },
+            ..noted.unit.clone()
+        };
+        assert_ne!(noted.content().key, then.key);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_an_error() {
+        let source = ContentFixture::new();
+        fs::remove_file(source.dir.path().join("b.md")).unwrap();
+        assert_eq!(
+            digest_unit_with(&source.unit, &Instructions::default(), &[], &[], None).unwrap_err().kind(),
+            io::ErrorKind::NotFound
+        );
+        std::os::unix::fs::symlink("/etc/passwd", source.dir.path().join("b.md")).unwrap();
+        assert!(
+            digest_unit_with(&source.unit, &Instructions::default(), &[], &[], None).is_err(),
+            "nothing is read through a link"
+        );
+    }
+}

@@ -1,0 +1,119 @@
+//! One connection of a plan: cut into units, or left out with the reason.
+//!
+//! Tells what somebody should mend from what is as it should be. It must not know what was asked for.
+
+use crate::{
+    ingest::{
+        connection_scope, database,
+        project::{Connection, Project, nearest_name},
+        source::{
+            self, ProjectConnection, SourceAdapter, SourceDirError, SourceTree, UnitChunk, fingerprint,
+            fingerprint_cache, tree::visible_path,
+        },
+    },
+    tape::note::SkippedConnection,
+};
+
+/// One connection, cut.
+pub(super) struct ChunkedConnection<'a> {
+    pub(super) connection: &'a Connection,
+    pub(super) adapter: &'static dyn SourceAdapter,
+    pub(super) tree: SourceTree,
+    pub(super) chunks: Vec<UnitChunk>,
+    pub(super) warnings: Vec<String>,
+    /// Why its files may not be those of its branch.
+    pub(super) branch_mismatch: Option<String>,
+}
+
+/// Cuts one connection, or says in a sentence of its own why it cannot.
+pub(super) fn chunk_connection<'a>(
+    project: &Project,
+    connection: &'a Connection,
+) -> Result<ChunkedConnection<'a>, SkippedConnection> {
+    let id = &connection.id;
+    let skip = |why: String, fault| SkippedConnection {
+        connection: id.clone(),
+        why: format!("connection {id} is skipped: {why}"),
+        fault,
+    };
+    let (faulty, fine) = (|why| skip(why, true), |why| skip(why, false));
+    let Some(driver) = &connection.driver else {
+        return Err(faulty(format!("it names no driver; give it one of {}", adapter_names())));
+    };
+    if let Some(path) = database::database_path(&project.root, connection) {
+        return Err(match connection_scope::resolve_database(project, connection) {
+            Some(Ok(path)) => {
+                let place = if path.starts_with(&project.root) {
+                    String::new()
+                } else {
+                    format!(" outside the project, `{}`", visible_path(&path.to_string_lossy()))
+                };
+                fine(format!("it is a database{place}; there are no files to cut into units, but units may query it"))
+            }
+            Some(Err(refusal)) => faulty(refusal.to_string()),
+            None => {
+                let path = visible_path(&path.to_string_lossy());
+                faulty(format!("its database {path} does not exist; correct its path in ktx.yaml"))
+            }
+        });
+    }
+    if driver == database::DRIVER {
+        return Err(faulty("it is a database and names no file; give it a path".into()));
+    }
+    if is_target(connection) {
+        let why = format!(
+            "connection {id} is a database (driver `{driver}`): units write sources for it, and it has no files of its own"
+        );
+        return Err(SkippedConnection { connection: id.clone(), why, fault: false });
+    }
+    let Some(adapter) = source::find_adapter(driver) else { return Err(skip_without_adapter(driver, faulty, fine)) };
+    if let Some(allowed) = &project.settings.adapters
+        && !allowed.contains(driver)
+    {
+        return Err(fine(format!("adapter `{driver}` is not in ingest.adapters; add it there")));
+    }
+    // What KTX fetches by itself is in order there.
+    let origin = ProjectConnection::new(project, connection);
+    match source::source_dir(origin) {
+        Err(error @ SourceDirError::RemoteUrl(_)) => return Err(fine(error.to_string())),
+        Err(SourceDirError::NotConfigured) if driver == "notion" => {
+            return Err(fine("pages are not fetched here; stage them, and name their folder as source_dir".into()));
+        }
+        _ => {}
+    }
+    let mut tree = adapter.list_files(origin).map_err(faulty)?;
+    let root = visible_path(&tree.root.to_string_lossy());
+    adapter.detect(&tree).map_err(|why| faulty(format!("{root} {why}")))?;
+    let known = fingerprint_cache::load(&project.root, id);
+    fingerprint::fingerprint_tree(&mut tree, &known);
+    fingerprint_cache::save(&project.root, id, &tree, &known);
+    let chunks = adapter.chunk(&tree, origin).map_err(faulty)?;
+    let other_branch = source::branch_mismatch(origin);
+    let warnings = other_branch.iter().chain(&tree.warnings).cloned().chain(chunks.warnings).collect();
+    Ok(ChunkedConnection { connection, adapter, tree, chunks: chunks.units, warnings, branch_mismatch: other_branch })
+}
+
+/// True for a database that only KTX can read.
+pub(super) fn is_target(connection: &Connection) -> bool {
+    let is_foreign = |driver: &str| driver != database::DRIVER && source::UNSUPPORTED_DRIVERS.contains(&driver);
+    connection.driver.as_deref().is_some_and(|driver| is_foreign(driver) && !source::is_context_driver(driver))
+}
+
+/// A driver of KTX that has no adapter is as it should be; one that is written like a known one is not.
+fn skip_without_adapter(
+    driver: &str,
+    faulty: impl Fn(String) -> SkippedConnection,
+    fine: impl Fn(String) -> SkippedConnection,
+) -> SkippedConnection {
+    let shown: String = driver.chars().take(60).collect();
+    let shown = shown.escape_debug();
+    let known: Vec<&str> = source::adapter_names().chain(source::UNSUPPORTED_DRIVERS.iter().copied()).collect();
+    match nearest_name(driver, &known).filter(|_| !known.contains(&driver)) {
+        Some(meant) => faulty(format!("nobody knows driver `{shown}`; did you mean `{meant}`?")),
+        None => fine(format!("there is no adapter for driver `{shown}` yet, only {}", adapter_names())),
+    }
+}
+
+fn adapter_names() -> String {
+    source::adapter_names().collect::<Vec<_>>().join(", ")
+}

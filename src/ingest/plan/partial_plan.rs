@@ -1,0 +1,95 @@
+//! A part of a plan: what is left of it, and what calls for the rest the next time. Pure.
+//!
+//! Files are what later plans go by. One that two units are made of must not count as done when only one of them ran.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use super::{
+    DiffCounts, DiffSet, IngestPlan, PlanError, Project, Selection, SourcePlan, UnitSelector, WorkUnit,
+    abbreviated_list, check_connections_exist,
+};
+
+impl IngestPlan {
+    /// What changed in all sources together, as far as units of this plan are made of it.
+    pub fn diff_counts(&self) -> DiffCounts {
+        self.sources.iter().map(|source| self.planned_diff_counts(source)).fold(DiffCounts::default(), |sum, of| {
+            DiffCounts {
+                added: sum.added + of.added,
+                modified: sum.modified + of.modified,
+                deleted: sum.deleted + of.deleted,
+                unchanged: sum.unchanged + of.unchanged,
+            }
+        })
+    }
+
+    fn planned_diff_counts(&self, source: &SourcePlan) -> DiffCounts {
+        let counts = source.diff_counts();
+        if !source.is_partial {
+            return counts;
+        }
+        let is_its = |unit: &&WorkUnit| unit.planned.connection == source.connection;
+        let own: BTreeSet<&String> =
+            self.units.iter().filter(is_its).flat_map(|unit| &unit.planned.raw_files).collect();
+        let shared = |list: &[String]| list.iter().filter(|path| own.contains(path)).count() as u64;
+        DiffCounts { added: shared(&source.diff.added), modified: shared(&source.diff.modified), ..counts }
+    }
+
+    /// Leaves only what `selection` asks for as well; the rest stays called for.
+    ///
+    /// # Errors
+    /// When it names something that does not exist, or nothing of this plan.
+    pub fn narrow(&mut self, project: &Project, selection: &Selection) -> Result<Vec<WorkUnit>, PlanError> {
+        check_connections_exist(project, &selection.connections)?;
+        let wanted = UnitSelector::from_selection(selection)?;
+        let names = &selection.connections;
+        let is_wanted = |unit: &WorkUnit| {
+            let connection = &unit.planned.connection;
+            wanted.selects((unit.planned.ktx_key().as_str(), unit.planned.unit.as_str()))
+                && (names.is_empty() || names.contains(connection))
+        };
+        let (kept, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut self.units).into_iter().partition(is_wanted);
+        if kept.is_empty() && !selection.only.is_empty() {
+            let units = abbreviated_list(rest.iter().map(|unit| unit.planned.unit.as_str()));
+            return Err(PlanError::NoSuchUnit { patterns: selection.only.join(", "), units });
+        }
+        self.units = kept;
+        Ok(rest)
+    }
+
+    /// Notes that `unit`, which was planned, is no part of the run. Unless it is `done`, the next plan is to have it.
+    pub fn exclude_unit(&mut self, unit: &WorkUnit, done: bool) {
+        let planned = &unit.planned;
+        let is_its =
+            |source: &&mut SourcePlan| source.connection == planned.connection && source.adapter == planned.adapter;
+        if let Some(source) = self.sources.iter_mut().find(is_its) {
+            source.is_partial = true;
+            if done {
+                return;
+            }
+            let diff = std::mem::take(&mut source.diff);
+            source.exclude_files(&diff, &planned.raw_files, &planned.dependency_paths, &unit.peer_file_index);
+            source.diff = diff;
+        }
+    }
+}
+
+impl SourcePlan {
+    /// Leaves out a unit that `diff` calls for: the files that do so stay open. Those that it is made of are all that
+    /// it is to be told; where none of them changed, one beside them is what it is called for by.
+    pub(super) fn exclude_files(
+        &mut self,
+        diff: &DiffSet,
+        raw_files: &[String],
+        dependency_paths: &[String],
+        peers: &[Arc<str>],
+    ) {
+        (self.is_complete, self.is_partial) = (false, true);
+        let touched = |path: &&str| diff.is_changed(path);
+        let mut open: Vec<&str> = raw_files.iter().map(String::as_str).filter(touched).collect();
+        if open.is_empty() {
+            let beside = dependency_paths.iter().map(String::as_str).chain(peers.iter().map(|path| &**path));
+            open.extend(beside.filter(touched));
+        }
+        self.pending_files.extend(open.into_iter().map(str::to_owned));
+    }
+}

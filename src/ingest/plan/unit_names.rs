@@ -1,0 +1,106 @@
+//! What units are called in a run. KTX has a run for each connection, so its keys are unique there alone; where several
+//! connections of a run have the same key, each of their units gets the name of its connection behind it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::{ChunkedConnection, IngestPlan};
+use crate::{
+    ingest::source::slug,
+    tape::{UnitKey, note::PlannedUnit},
+};
+
+/// The units of one connection that are called otherwise than in KTX.
+#[derive(Debug, Default)]
+pub(super) struct RunUnitKeys(BTreeMap<String, String>);
+
+impl RunUnitKeys {
+    /// Those of each connection of a run.
+    pub(super) fn assign(cuts: &[ChunkedConnection<'_>]) -> Vec<Self> {
+        let mut bearers: BTreeMap<&str, usize> = BTreeMap::new();
+        for chunk in cuts.iter().flat_map(|cut| &cut.chunks) {
+            *bearers.entry(&chunk.key).or_default() += 1;
+        }
+        let is_shared = |key: &str| bearers.get(key).is_some_and(|count| *count > 1);
+        let mut taken: BTreeSet<String> =
+            bearers.keys().filter(|key| !is_shared(key)).map(|key| (*key).to_owned()).collect();
+        let mut named = |cut: &ChunkedConnection<'_>| {
+            let shared = cut.chunks.iter().filter(|chunk| is_shared(&chunk.key));
+            shared.map(|chunk| (chunk.key.clone(), claim_key(&chunk.key, &cut.connection.id, &mut taken))).collect()
+        };
+        cuts.iter().map(|cut| Self(named(cut))).collect()
+    }
+
+    /// What the unit with KTX's key `key` is called.
+    pub(super) fn run_key<'a>(&'a self, key: &'a str) -> &'a str {
+        self.0.get(key).map_or(key, String::as_str)
+    }
+}
+
+/// What a run calls a unit that shares its key with units of other connections. Older runs called it so also if they
+/// had no other connection, and did not record its key.
+pub(super) fn qualified_key(key: &str, connection: &str) -> String {
+    format!("{key}-{}", slug::slugify(connection))
+}
+
+/// A name for the unit `key` of `connection` that is not `taken` yet, and is from now on.
+fn claim_key(key: &str, connection: &str, taken: &mut BTreeSet<String>) -> String {
+    let plain = qualified_key(key, connection);
+    let mut name = plain.clone();
+    let mut length = 6;
+    while taken.contains(&name) {
+        name = format!("{plain}-{}", slug::short_hash(connection, length));
+        length += 2;
+    }
+    taken.insert(name.clone());
+    name
+}
+
+impl IngestPlan {
+    /// Calls units as `earlier` does, which are those of a run that this one goes on with: its record knows them by these
+    /// names, and whether they share their keys with others may have changed since.
+    pub fn reuse_unit_keys<'a>(&mut self, earlier: impl Iterator<Item = &'a PlannedUnit>) {
+        let mut names: HashMap<(&str, &str), &UnitKey> = HashMap::new();
+        for unit in earlier {
+            names.entry((unit.connection.as_str(), unit.ktx_key().as_str())).or_insert(&unit.unit);
+        }
+        let mut taken: BTreeSet<String> = names.values().map(|name| name.to_string()).collect();
+        for PlannedUnit { unit, ktx_key, connection, .. } in self.units.iter_mut().map(|unit| &mut unit.planned) {
+            let key = ktx_key.take().unwrap_or_else(|| unit.clone());
+            let shared = qualified_key(&key, connection);
+            let name = [key.as_str(), &shared].into_iter().find_map(|key| names.get(&(connection.as_str(), key)));
+            match name {
+                Some(name) => (*name).clone_into(unit),
+                None if taken.contains(unit.as_str()) => {
+                    *unit = claim_key(&key, connection, &mut taken).as_str().into()
+                }
+                None => drop(taken.insert(unit.to_string())),
+            }
+            *ktx_key = (key != *unit).then_some(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ingest::plan::WorkUnit;
+
+    fn planned(unit: &str, key: Option<&str>) -> PlannedUnit {
+        let (unit, ktx_key) = (unit.into(), key.map(UnitKey::from));
+        PlannedUnit { unit, ktx_key, connection: "b".into(), ..PlannedUnit::default() }
+    }
+
+    #[test]
+    fn resumed_run_keeps_its_unit_keys() {
+        let old_and_new = [planned("docs-page-b", None), planned("docs-page-b", Some("docs-page"))];
+        for earlier in [old_and_new[0].clone(), old_and_new[1].clone(), planned("docs-page", None)] {
+            for now in [planned("docs-page", None), planned("docs-page-b", Some("docs-page"))] {
+                let unit = WorkUnit { planned: now, ..WorkUnit::default() };
+                let mut plan = IngestPlan { units: vec![unit], ..IngestPlan::default() };
+                plan.reuse_unit_keys(std::iter::once(&earlier));
+                let called = &plan.units[0].planned;
+                assert_eq!((&called.unit, called.ktx_key().as_str()), (&earlier.unit, "docs-page"));
+            }
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! Every key that a `ktx.yaml` may have, KTX's own and those of this program, with what each of them takes.
+//!
+//! One table, walked once over the document: a value of the wrong type is a fault, an unknown key a warning with the
+//! nearest known name. It must not know what a key is used for. Values of connections and credentials are never quoted.
+
+use std::collections::BTreeMap;
+
+use super::reader::{self, SettingsFault, excerpt, join_key, nearest_name, wrong_type};
+use crate::ingest::yaml::{YamlEntry, YamlNode, YamlValue};
+
+/// What a key takes.
+#[derive(Clone, Copy, Debug)]
+enum ValueType {
+    /// Anything.
+    Any,
+    /// Text, not empty.
+    Text,
+    /// Text that may be empty.
+    AnyText,
+    /// True or false.
+    Boolean,
+    /// A whole number, at least this.
+    Integer(u32),
+    /// A number between 0 and 1.
+    Fraction,
+    /// A list of texts.
+    TextList,
+    /// One of these words.
+    OneOf(&'static [&'static str]),
+    /// One of these words in today's KTX. Nothing here depends on it, so another one is only remarked on.
+    OneOfOrOther(&'static [&'static str]),
+    /// True, false or one of these words.
+    BooleanOr(&'static [&'static str]),
+    /// A whole number or one of these words.
+    IntegerOr(&'static [&'static str]),
+    /// A map with exactly these keys.
+    Map(&'static [KeySpec]),
+    /// A map with these keys and others; only a likely misspelling is told.
+    OpenMap(&'static [KeySpec]),
+    /// The connections.
+    Connections,
+}
+
+type KeySpec = (&'static str, ValueType);
+
+use ValueType::{
+    Any, AnyText, Boolean, BooleanOr, Connections, Fraction, Integer, IntegerOr, Map, OneOf, OneOfOrOther, OpenMap,
+    Text, TextList,
+};
+
+const TOP_LEVEL: &[KeySpec] = &[
+    ("setup", Map(&[("database_connection_ids", TextList)])),
+    ("connections", Connections),
+    ("storage", Map(STORAGE)),
+    ("llm", Map(LLM)),
+    ("ingest", Map(INGEST)),
+    ("agent", Map(&[("run_research", Map(RESEARCH))])),
+    ("scan", Map(&[("enrichment", Map(ENRICHMENT)), ("relationships", Map(RELATIONSHIPS))])),
+];
+
+const STORAGE: &[KeySpec] = &[
+    ("state", OneOfOrOther(&["sqlite", "postgres"])),
+    ("search", OneOfOrOther(&["sqlite-fts5", "postgres-hybrid"])),
+    ("git", Map(&[("author", Text)])),
+];
+
+const LLM: &[KeySpec] = &[
+    ("provider", Map(PROVIDER)),
+    ("agentRunner", Map(&[("backend", OneOf(super::settings::RUNNER_BACKENDS))])),
+    ("models", Map(MODELS)),
+    ("promptCaching", Map(CACHING)),
+];
+
+const PROVIDER: &[KeySpec] = &[
+    ("backend", OneOf(super::settings::PROVIDER_BACKENDS)),
+    ("vertex", Map(&[("project", Text), ("location", Text)])),
+    ("anthropic", Map(CREDENTIALS)),
+    ("gateway", Map(CREDENTIALS)),
+];
+
+const CREDENTIALS: &[KeySpec] = &[("api_key", Text), ("base_url", Text)];
+
+const MODELS: &[KeySpec] = &[
+    ("default", Text),
+    ("triage", Text),
+    ("candidateExtraction", Text),
+    ("curator", Text),
+    ("reconcile", Text),
+    ("repair", Text),
+];
+
+const CACHE_TTL: ValueType = OneOfOrOther(&["5m", "1h"]);
+
+const CACHING: &[KeySpec] = &[
+    ("enabled", Boolean),
+    ("systemTtl", CACHE_TTL),
+    ("toolsTtl", CACHE_TTL),
+    ("historyTtl", CACHE_TTL),
+    ("vertexFallbackTo5m", Boolean),
+];
+
+const INGEST: &[KeySpec] = &[
+    ("adapters", TextList),
+    ("allowHidden", TextList),
+    ("embeddings", Map(EMBEDDINGS)),
+    ("workUnits", Map(WORK_UNITS)),
+    ("rateLimit", Map(RATE_LIMIT)),
+    ("profile", BooleanOr(&["json"])),
+];
+
+const EMBEDDINGS: &[KeySpec] = &[
+    ("backend", OneOfOrOther(&["none", "openai", "sentence-transformers"])),
+    ("model", Text),
+    ("dimensions", Integer(1)),
+    ("openai", Map(CREDENTIALS)),
+    ("sentenceTransformers", Map(&[("base_url", AnyText), ("pathPrefix", AnyText)])),
+    ("batchSize", Integer(1)),
+];
+
+const WORK_UNITS: &[KeySpec] =
+    &[("stepBudget", Integer(1)), ("maxConcurrency", Integer(1)), ("failureMode", OneOf(&["abort", "continue"]))];
+
+const RATE_LIMIT: &[KeySpec] = &[
+    ("enabled", Boolean),
+    ("throttleThreshold", Fraction),
+    ("minConcurrencyUnderPressure", Integer(1)),
+    ("maxWaitMs", Integer(1)),
+    ("retry", Map(RETRY)),
+];
+
+const RETRY: &[KeySpec] =
+    &[("maxAttempts", Integer(1)), ("baseDelayMs", Integer(1)), ("maxDelayMs", Integer(1)), ("jitter", Boolean)];
+
+const RESEARCH: &[KeySpec] = &[("enabled", Boolean), ("max_iterations", Integer(0)), ("default_toolset", TextList)];
+
+const ENRICHMENT: &[KeySpec] =
+    &[("mode", OneOfOrOther(&["none", "deterministic", "llm"])), ("embeddings", Map(EMBEDDINGS))];
+
+const RELATIONSHIPS: &[KeySpec] = &[
+    ("enabled", Boolean),
+    ("llmProposals", Boolean),
+    ("validationRequiredForManifest", Boolean),
+    ("acceptThreshold", Fraction),
+    ("reviewThreshold", Fraction),
+    ("maxLlmTablesPerBatch", Integer(1)),
+    ("maxCandidatesPerColumn", Integer(1)),
+    ("profileSampleRows", Integer(1)),
+    ("profileConcurrency", Integer(1)),
+    ("validationConcurrency", Integer(1)),
+    ("validationBudget", IntegerOr(&["all"])),
+    ("detectionBudgetMs", Integer(1)),
+];
+
+/// Keys that any connection may have: what this program reads of them, whatever the driver.
+const CONNECTION: &[KeySpec] = &[
+    ("driver", Text),
+    ("source_dir", Text),
+    ("repoUrl", Text),
+    ("repo_url", Text),
+    ("path", AnyText),
+    ("branch", Text),
+    ("url", Text),
+];
+
+/// Keys of a driver beside those.
+fn driver_keys(driver: &str) -> &'static [KeySpec] {
+    match driver {
+        "dbt" => &[("auth_token_ref", Text), ("profiles_path", AnyText), ("target", Text), ("project_name", Text)],
+        "lookml" => &[("auth_token_ref", Text), ("mappings", OpenMap(&[("expectedLookerConnectionName", Text)]))],
+        "metricflow" => &[(
+            "metricflow",
+            OpenMap(&[("repoUrl", Text), ("branch", Text), ("path", AnyText), ("auth_token_ref", Text)]),
+        )],
+        "notion" => &[
+            ("auth_token", Text),
+            ("auth_token_ref", Text),
+            ("crawl_mode", OneOfOrOther(&["selected_roots", "all_accessible"])),
+            ("root_page_ids", TextList),
+            ("root_database_ids", TextList),
+            ("root_data_source_ids", TextList),
+            ("max_pages_per_run", Integer(1)),
+            ("max_knowledge_creates_per_run", Integer(0)),
+            ("max_knowledge_updates_per_run", Integer(0)),
+        ],
+        "metabase" => &[
+            ("api_url", Text),
+            ("api_key", Text),
+            ("api_key_ref", Text),
+            ("network_proxy", OpenMap(&[])),
+            ("networkProxy", OpenMap(&[])),
+            ("mappings", OpenMap(&[])),
+        ],
+        "looker" => &[
+            ("base_url", Text),
+            ("client_id", Text),
+            ("client_secret", Text),
+            ("client_secret_ref", Text),
+            ("mappings", OpenMap(&[])),
+        ],
+        "sigma" => &[
+            ("api_url", Text),
+            ("client_id", Text),
+            ("client_secret", Text),
+            ("client_secret_ref", Text),
+            ("connectionMappings", OpenMap(&[])),
+            ("workbookFilter", OpenMap(&[])),
+            ("dataModelFilter", OpenMap(&[])),
+        ],
+        "gdrive" => &[("service_account_key_ref", Text), ("folder_id", Text), ("recursive", Boolean)],
+        "mongodb" => &[
+            ("database", Text),
+            ("databases", TextList),
+            ("enabled_tables", TextList),
+            ("sample_size", Integer(1)),
+            ("order_by", Text),
+        ],
+        "postgres" | "mysql" | "snowflake" | "bigquery" | "sqlite" | "duckdb" | "clickhouse" | "sqlserver" => {
+            &[("enabled_tables", TextList), ("query_timeout_ms", Integer(1)), ("context", Any)]
+        }
+        _ => &[],
+    }
+}
+
+/// What is known of a document that holds.
+#[derive(Debug, Default)]
+pub(super) struct CheckedKeys {
+    /// What is odd about it, one sentence each, with the line.
+    pub(super) warnings: Vec<String>,
+    /// Where each value is set, by dotted key; the connections apart.
+    pub(super) lines: BTreeMap<String, u64>,
+}
+
+/// Holds the document against the table.
+pub(super) fn check_keys(tree: &YamlNode) -> Result<CheckedKeys, SettingsFault> {
+    let mut checked = CheckedKeys::default();
+    map("", tree, &[TOP_LEVEL], Strictness::Closed, &mut checked)?;
+    Ok(checked)
+}
+
+/// Whether keys that nobody knows deserve a warning.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Strictness {
+    Closed,
+    /// Only a likely misspelling does.
+    Open,
+}
+
+fn map(
+    path: &str,
+    node: &YamlNode,
+    tables: &[&'static [KeySpec]],
+    strictness: Strictness,
+    checked: &mut CheckedKeys,
+) -> Result<(), SettingsFault> {
+    for entry in entries(path, node)? {
+        match tables.iter().copied().flatten().find(|(name, _)| *name == entry.key) {
+            Some((_, shape)) => value(&join_key(path, &entry.key), &entry.value, *shape, checked)?,
+            None => checked.warnings.extend(unknown(path, entry, tables, strictness)),
+        }
+    }
+    Ok(())
+}
+
+fn entries<'a>(path: &str, node: &'a YamlNode) -> Result<&'a [YamlEntry], SettingsFault> {
+    match &node.value {
+        YamlValue::Map(entries) => Ok(entries),
+        YamlValue::Null => Ok(&[]),
+        _ => Err(wrong_type(path, node, "a map of keys")),
+    }
+}
+
+fn unknown(path: &str, entry: &YamlEntry, tables: &[&'static [KeySpec]], strictness: Strictness) -> Option<String> {
+    let names: Vec<_> = tables.iter().copied().flatten().map(|(name, _)| *name).collect();
+    let hint = match (nearest_name(&entry.key, &names), strictness) {
+        (Some(name), _) => format!("; did you mean `{name}`?"),
+        (None, Strictness::Open) => return None,
+        (None, Strictness::Closed) => {
+            other_location(&entry.key).map(|place| format!("; did you mean `{place}`?")).unwrap_or_default()
+        }
+    };
+    Some(format!("line {}: unknown key `{}` is ignored{hint}", entry.line, join_key(path, &entry.key)))
+}
+
+/// The one place where a key of this name belongs, if there is just one.
+fn other_location(name: &str) -> Option<String> {
+    fn search(path: &str, table: &'static [KeySpec], name: &str, found: &mut Vec<String>) {
+        for (key, shape) in table {
+            let place = join_key(path, key);
+            if let Map(inner) = shape {
+                search(&place, inner, name, found);
+            }
+            if *key == name {
+                found.push(place);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    search("", TOP_LEVEL, name, &mut found);
+    let only = found.pop();
+    if found.is_empty() { only } else { None }
+}
+
+fn value(path: &str, node: &YamlNode, shape: ValueType, checked: &mut CheckedKeys) -> Result<(), SettingsFault> {
+    // An empty value counts as absent.
+    if node.value == YamlValue::Null {
+        return Ok(());
+    }
+    let number = |least: u32| matches!(&node.value, YamlValue::Int(number) if u32::try_from(*number).is_ok_and(|number| number >= least));
+    let word = |words: &[&str]| matches!(&node.value, YamlValue::Text(text) if words.contains(&text.as_str()));
+    if !matches!(shape, Map(_) | OpenMap(_) | Connections) && !path.starts_with("connections.") {
+        checked.lines.insert(path.to_owned(), node.line);
+    }
+    let expected = match shape {
+        Any => return Ok(()),
+        Map(keys) => return map(path, node, &[keys], Strictness::Closed, checked),
+        OpenMap(keys) => return map(path, node, &[keys], Strictness::Open, checked),
+        Connections => return connections(node, checked),
+        Text if matches!(&node.value, YamlValue::Text(text) if !text.trim().is_empty()) => return Ok(()),
+        AnyText if matches!(&node.value, YamlValue::Text(_)) => return Ok(()),
+        Text | AnyText => "text".to_owned(),
+        Boolean | BooleanOr(_) if matches!(&node.value, YamlValue::Bool(_)) => return Ok(()),
+        Boolean => "true or false".to_owned(),
+        BooleanOr(words) | IntegerOr(words) | OneOf(words) if word(words) => return Ok(()),
+        BooleanOr(words) => format!("true, false or {}", words.join(", ")),
+        Integer(least) if number(least) => return Ok(()),
+        IntegerOr(_) if number(0) => return Ok(()),
+        Integer(least) => format!("a whole number, {least} or more"),
+        IntegerOr(words) => format!("a whole number or {}", words.join(", ")),
+        Fraction if is_fraction(&node.value) => return Ok(()),
+        Fraction => "a number between 0 and 1".to_owned(),
+        TextList => return texts(path, node),
+        OneOf(words) => format!("one of {}", words.join(", ")),
+        OneOfOrOther(words) => match &node.value {
+            YamlValue::Text(text) => {
+                if !words.contains(&text.as_str()) {
+                    let text = excerpt(text);
+                    checked.warnings.push(format!("line {}: {path} is `{text}`, which has no meaning here", node.line));
+                }
+                return Ok(());
+            }
+            _ => format!("one of {}", words.join(", ")),
+        },
+    };
+    Err(wrong_type(path, node, &expected))
+}
+
+fn is_fraction(value: &YamlValue) -> bool {
+    match value {
+        YamlValue::Int(number) => (0..=1).contains(number),
+        YamlValue::Float(number) => (0.0..=1.0).contains(number),
+        _ => false,
+    }
+}
+
+fn texts(path: &str, node: &YamlNode) -> Result<(), SettingsFault> {
+    let YamlValue::List(nodes) = &node.value else { return Err(wrong_type(path, node, "a list of names")) };
+    match nodes.iter().find(|node| !matches!(&node.value, YamlValue::Text(_))) {
+        Some(node) => Err(wrong_type(path, node, "a list of names")),
+        None => Ok(()),
+    }
+}
+
+fn connections(node: &YamlNode, checked: &mut CheckedKeys) -> Result<(), SettingsFault> {
+    for entry in entries("connections", node)? {
+        reader::check_connection_id(entry)?;
+        let path = join_key("connections", &entry.key);
+        let fields = entries(&path, &entry.value).map_err(|fault| SettingsFault {
+            problem: format!("{}; as in `{}: {{driver: docs, source_dir: PATH}}`", fault.problem, entry.key),
+            ..fault
+        })?;
+        let driver = fields.iter().find(|field| field.key == "driver");
+        let driver = match driver.map(|field| &field.value.value) {
+            Some(YamlValue::Text(driver)) => driver.as_str(),
+            _ => "",
+        };
+        map(&path, &entry.value, &[CONNECTION, driver_keys(driver)], Strictness::Open, checked)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,73 @@
+//! Files of a run that git would send through a filter. A run starts none, so it would commit the file's bytes where, for
+//! instance, a pointer of Git LFS belongs.
+//!
+//! It must not know why a run writes them.
+
+use std::fmt;
+
+use uuid::Uuid;
+
+use super::super::git::{Git, GitError};
+
+/// Files of the repository that a run may change.
+const WRITABLE_PATTERNS: &[&str] = &["wiki/*.md", "semantic-layer/*.yaml", "semantic-layer/*.yml"];
+
+/// Stands for what is known only later, in a path that a run will write.
+pub const PATH_PLACEHOLDER: &str = "*";
+
+/// A file that a run writes, and the git filter that it goes through.
+#[derive(Debug, PartialEq, Eq)]
+pub struct FilteredFile {
+    pub(super) path: String,
+    filter: String,
+}
+
+impl fmt::Display for FilteredFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "`{}` goes through the git filter `{}`, which a run does not start; exempt wiki/, semantic-layer/ and \
+             raw-sources/ from it with `-filter` in .gitattributes, commit that, then try again",
+            self.path.escape_debug(),
+            self.filter.escape_debug()
+        )
+    }
+}
+
+/// Whether a run may change the file `path` of the repository.
+pub(super) fn is_writable_by_run(path: &str) -> bool {
+    WRITABLE_PATTERNS.iter().any(|pattern| {
+        pattern.split_once(PATH_PLACEHOLDER).is_some_and(|(start, end)| path.starts_with(start) && path.ends_with(end))
+    })
+}
+
+/// The first file that goes through a filter: of those in the repository that a run may change, and of those that it may
+/// add, `new`. What a run really writes is checked again before it is committed.
+pub(super) fn first_filtered_of_run(git: &Git, new: &[String]) -> Result<Option<FilteredFile>, GitError> {
+    let mut paths = git.run(&[&["ls-files", "-z", "--"], WRITABLE_PATTERNS].concat())?;
+    // A name that nobody can foresee: git reads the attributes in every directory of a path.
+    let later = Uuid::new_v4().to_string();
+    for path in new {
+        paths.extend([path.replacen(PATH_PLACEHOLDER, &later, 1).as_bytes(), b"\0"].concat());
+    }
+    let found = first_filtered(git, &paths)?;
+    Ok(found.map(|found| FilteredFile { path: found.path.replacen(&later, PATH_PLACEHOLDER, 1), ..found }))
+}
+
+/// The first of `paths`, each with a NUL behind it, that goes through a filter.
+pub(in crate::ingest) fn first_filtered(git: &Git, paths: &[u8]) -> Result<Option<FilteredFile>, GitError> {
+    Ok(list_filtered(git, paths)?.into_iter().next())
+}
+
+/// Those of `paths`, each with a NUL behind it, that go through a filter. Only attributes are read: no filter runs.
+pub(super) fn list_filtered(git: &Git, paths: &[u8]) -> Result<Vec<FilteredFile>, GitError> {
+    let attributes = git.run_with_input(&["check-attr", "-z", "--stdin", "filter"], paths)?;
+    let attributes = String::from_utf8_lossy(&attributes);
+    let (mut fields, mut found) = (attributes.split('\0'), Vec::new());
+    while let (Some(path), Some(_), Some(filter)) = (fields.next(), fields.next(), fields.next()) {
+        if !matches!(filter, "unspecified" | "unset" | "set" | "") {
+            found.push(FilteredFile { path: path.to_owned(), filter: filter.to_owned() });
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,251 @@
+//! The semantic layer as one attempt sees it: the sources of a connection, each a YAML file of its own, over the tables
+//! that a scan of the database left below `_schema/`.
+//!
+//! A source is what the `name:` inside its file says; the file's own name is only derived from it, so people may rename
+//! files freely. It must not know about tools or prompts.
+
+use std::{collections::BTreeMap, io};
+
+use serde_json::{Map, Value};
+
+use super::{
+    schema::excerpt,
+    source::slug,
+    workspace::Workspace,
+    yaml::{self, QuotingStyle},
+};
+
+mod defaults;
+#[expect(dead_code, reason = "the schema is made of every field, the rules read some of them")]
+mod definition;
+mod overlay;
+mod validate;
+
+pub(crate) use defaults::{append_missing_lists, fill_defaults};
+pub(crate) use definition::{SourceDefinition, order_fields};
+pub(crate) use overlay::{first_description, maps_at, texts};
+pub(crate) use validate::{SourceFindings, dangling_joins, validate_source};
+
+/// Folder of the semantic layer.
+const LAYER_DIR: &str = "semantic-layer";
+/// Folder of a connection that holds what a scan found.
+const SCAN_DIR: &str = "_schema";
+
+/// A source as YAML holds it.
+pub(crate) type SourceDoc = Map<String, Value>;
+
+/// What a source is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SourceKind {
+    /// A table or view.
+    Table,
+    /// A query.
+    Sql,
+    /// Additions to a scanned table.
+    Overlay,
+}
+
+impl SourceKind {
+    /// The kind of `doc`.
+    pub(crate) fn from_doc(doc: &SourceDoc) -> Self {
+        let has = |key| doc.get(key).and_then(Value::as_str).is_some_and(|text| !text.trim().is_empty());
+        match (has("table"), has("sql")) {
+            (_, true) => Self::Sql,
+            (true, false) => Self::Table,
+            (false, false) => Self::Overlay,
+        }
+    }
+}
+
+/// A file of the semantic layer.
+#[derive(Clone, Debug)]
+pub(crate) struct SourceFile {
+    /// Project-relative path.
+    pub(crate) path: String,
+    /// Name of its source.
+    pub(crate) name: String,
+    /// What is in it, or why it cannot be read.
+    pub(crate) doc: Result<SourceDoc, String>,
+}
+
+/// A source that can be queried: a file, a scanned table, or both.
+#[derive(Clone, Debug)]
+pub(crate) struct SemanticSource {
+    /// Its name.
+    pub(crate) name: String,
+    /// Everything known about it; an overlay is merged with its table.
+    pub(crate) doc: SourceDoc,
+}
+
+/// The sources of one connection.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SemanticSources {
+    /// By name.
+    pub(crate) by_name: BTreeMap<String, SemanticSource>,
+    /// Tables that a scan found, by name.
+    pub(crate) scanned_tables: BTreeMap<String, SourceDoc>,
+    /// The files, sorted by path.
+    pub(crate) files: Vec<SourceFile>,
+    /// Paths that hold no source, or one too many, and why.
+    pub(crate) broken_files: Vec<(String, String)>,
+}
+
+/// A file cannot be found by the name of its source.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FindSourceError {
+    /// More than one file says that it is the source.
+    #[error("several files declare it: {}; keep one of them", .0.join(", "))]
+    Ambiguous(Vec<String>),
+    /// The system refuses.
+    #[error("the semantic layer cannot be read: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// The semantic layer of a workspace.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SemanticLayer<'a>(pub(crate) &'a Workspace);
+
+impl SemanticLayer<'_> {
+    /// The files of `connection`, sorted by path.
+    pub(crate) fn files(self, connection: &str) -> io::Result<Vec<SourceFile>> {
+        let paths = self.paths(&connection_dir(connection))?;
+        Ok(paths.into_iter().map(|path| self.file(path)).collect())
+    }
+
+    fn paths(self, folder: &str) -> io::Result<Vec<String>> {
+        let mut names = self.0.names(folder, ".yaml")?;
+        names.extend(self.0.names(folder, ".yml")?);
+        names.sort_unstable();
+        Ok(names.into_iter().map(|name| format!("{folder}/{name}")).collect())
+    }
+
+    fn file(self, path: String) -> SourceFile {
+        let text = match self.0.peek(&path) {
+            Ok(Some(bytes)) => String::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".to_owned()),
+            Ok(None) => Err("it is gone".to_owned()),
+            Err(error) => Err(error.to_string()),
+        };
+        let name = source_name(text.as_deref().unwrap_or_default(), &path);
+        SourceFile { doc: text.and_then(|text| parse_source(&text)), name, path }
+    }
+
+    /// The file of the source `name`.
+    pub(crate) fn find_source_file(self, connection: &str, name: &str) -> Result<Option<SourceFile>, FindSourceError> {
+        let mut found: Vec<_> = self.files(connection)?.into_iter().filter(|file| file.name == name).collect();
+        if found.len() > 1 {
+            return Err(FindSourceError::Ambiguous(found.into_iter().map(|file| file.path).collect()));
+        }
+        Ok(found.pop())
+    }
+
+    /// Every source of `connection`, overlays merged with their tables.
+    pub(crate) fn sources(self, connection: &str) -> io::Result<SemanticSources> {
+        let mut sources = SemanticSources::default();
+        for path in self.paths(&format!("{}/{SCAN_DIR}", connection_dir(connection)))? {
+            let file = self.file(path);
+            match file.doc {
+                Ok(doc) => sources.scanned_tables.extend(overlay::scanned_tables(&doc)),
+                Err(why) => sources.broken_files.push((file.path, why)),
+            }
+        }
+        for (name, doc) in &sources.scanned_tables {
+            sources.by_name.insert(name.clone(), SemanticSource { name: name.clone(), doc: doc.clone() });
+        }
+        let mut owners: BTreeMap<&str, &str> = BTreeMap::new();
+        let files = self.files(connection)?;
+        for file in &files {
+            if let Some(first) = owners.insert(&file.name, &file.path) {
+                let why = format!("{first} declares source `{}` too", excerpt(&file.name));
+                sources.broken_files.push((file.path.clone(), why));
+            }
+            match &file.doc {
+                Err(why) => sources.broken_files.push((file.path.clone(), why.clone())),
+                Ok(doc) => sources.insert(&file.name, doc.clone()),
+            }
+        }
+        sources.files = files;
+        Ok(sources)
+    }
+}
+
+impl SemanticSources {
+    /// Adds the source `name`, or replaces it.
+    pub(crate) fn insert(&mut self, name: &str, doc: SourceDoc) {
+        let doc = match (SourceKind::from_doc(&doc), self.scanned_tables.get(name)) {
+            (SourceKind::Overlay, Some(table)) => overlay::merge_overlay(table, &doc),
+            (SourceKind::Overlay | SourceKind::Table | SourceKind::Sql, _) => doc,
+        };
+        self.by_name.insert(name.to_owned(), SemanticSource { name: name.to_owned(), doc });
+    }
+}
+
+/// The connection and the file name of a path of the semantic layer, scans left out.
+pub(crate) fn split_source_path(path: &str) -> Option<(&str, &str)> {
+    let (connection, file) = path.strip_prefix(LAYER_DIR)?.strip_prefix('/')?.split_once('/')?;
+    let is_yaml = file.ends_with(".yaml") || file.ends_with(".yml");
+    (is_yaml && !file.contains('/')).then_some((connection, file))
+}
+
+/// Folder of the sources of `connection`.
+fn connection_dir(connection: &str) -> String {
+    format!("{LAYER_DIR}/{connection}")
+}
+
+/// Project-relative path that a new source gets: `<name>.yaml` where the name is plain, else a slug and eight digits
+/// of a hash, so that names that differ by case or by signs never share a file.
+pub(crate) fn new_source_path(connection: &str, name: &str) -> String {
+    const MAX_SLUG_BYTES: usize = 64;
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    let is_plain =
+        !name.is_empty() && name.len() <= MAX_SLUG_BYTES && name.chars().all(plain) && !name.starts_with('_');
+    if is_plain && !slug::is_device_name(name) {
+        return format!("{LAYER_DIR}/{connection}/{name}.yaml");
+    }
+    let words: Vec<String> = name
+        .split(|c: char| !c.is_ascii_alphanumeric())
+        .filter(|word| !word.is_empty())
+        .map(str::to_ascii_lowercase)
+        .collect();
+    let short: String = words.join("_").chars().take(MAX_SLUG_BYTES).collect();
+    let short = if short.is_empty() { "src" } else { &short };
+    format!("{LAYER_DIR}/{connection}/{short}-{}.yaml", slug::short_hash(name, 8))
+}
+
+/// Reads the text of a source.
+pub(crate) fn parse_source(text: &str) -> Result<SourceDoc, String> {
+    match yaml::from_str::<Value>(text) {
+        Ok(Value::Object(doc)) => Ok(doc),
+        Ok(_) => Err("it holds no map of keys".into()),
+        Err(error) => Err(yaml::explain(text, &error)),
+    }
+}
+
+/// Writes a source as text, in the style of KTX: a reader of YAML 1.1 (where `on` is true) and one of 1.2 see the same.
+pub(crate) fn render_source(doc: &SourceDoc) -> Result<String, String> {
+    let value = Value::Object(doc.clone());
+    let mut texts = [QuotingStyle::Yaml11, QuotingStyle::All].into_iter().map(|quoting| yaml::render(&value, quoting));
+    let text = texts.find(|text| parse_source(text).as_ref() == Ok(doc));
+    text.ok_or_else(|| "it cannot be written as YAML".into())
+}
+
+/// Name of the source that `text`, the content of `path`, defines: the one that it declares, else that of the file.
+pub(crate) fn source_name(text: &str, path: &str) -> String {
+    let stem =
+        || path.rsplit('/').next().and_then(|name| name.rsplit_once('.')).map_or("", |(stem, _)| stem).to_owned();
+    declared_name(text).unwrap_or_else(stem)
+}
+
+/// The `name:` that a text declares, even if what comes after it is broken.
+fn declared_name(text: &str) -> Option<String> {
+    let name =
+        |doc: SourceDoc| doc.get("name").and_then(Value::as_str).filter(|name| !name.is_empty()).map(str::to_owned);
+    match parse_source(text) {
+        Ok(doc) => name(doc),
+        Err(_) => {
+            text.lines().find(|line| line.starts_with("name:")).and_then(|line| parse_source(line).ok()).and_then(name)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,84 @@
+//! An overlay over its table: what a query would see.
+//!
+//! Files come from people and other programs, so nothing here insists on a shape; what does not fit is passed over.
+
+use serde_json::{Map, Value};
+
+use super::SourceDoc;
+
+/// The maps in the list at `key`.
+pub(crate) fn maps_at<'a>(doc: &'a SourceDoc, key: &str) -> impl Iterator<Item = &'a Map<String, Value>> + use<'a> {
+    doc.get(key).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_object)
+}
+
+/// The texts at `field` of the maps in the list at `key`; those of the list itself where `field` is empty.
+pub(crate) fn texts<'a>(doc: &'a SourceDoc, key: &str, field: &str) -> Vec<&'a str> {
+    let list = doc.get(key).and_then(Value::as_array).into_iter().flatten();
+    list.filter_map(|item| if field.is_empty() { item.as_str() } else { item.get(field)?.as_str() }).collect()
+}
+
+/// The tables of a scan, each as a source.
+pub(super) fn scanned_tables(scan: &SourceDoc) -> Vec<(String, SourceDoc)> {
+    let tables = scan.get("tables").and_then(Value::as_object).into_iter().flatten();
+    let table = |(name, entry): (&String, &Value)| {
+        let mut doc = entry.as_object()?.clone();
+        doc.shift_insert(0, "name".into(), Value::from(name.as_str()));
+        doc.entry("table").or_insert_with(|| Value::from(name.as_str()));
+        Some((name.clone(), doc))
+    };
+    tables.filter_map(table).collect()
+}
+
+/// `overlay` laid over `table`.
+pub(super) fn merge_overlay(table: &SourceDoc, overlay: &SourceDoc) -> SourceDoc {
+    let mut doc = table.clone();
+    let excluded = texts(overlay, "exclude_columns", "");
+    let disabled = texts(overlay, "disable_joins", "");
+    retain(&mut doc, "columns", "name", &excluded);
+    retain(&mut doc, "joins", "to", &disabled);
+    for over in maps_at(overlay, "column_overrides") {
+        let columns = doc.get_mut("columns").and_then(Value::as_array_mut).into_iter().flatten();
+        let named = columns.filter_map(Value::as_object_mut).filter(|column| column.get("name") == over.get("name"));
+        named.for_each(|column| column.extend(over.clone()));
+    }
+    for key in ["columns", "joins", "measures", "segments"] {
+        let Some(Value::Array(more)) = overlay.get(key) else { continue };
+        match doc.get_mut(key) {
+            Some(Value::Array(list)) => list.extend(more.iter().cloned()),
+            _ => {
+                doc.insert(key.into(), Value::Array(more.clone()));
+            }
+        }
+    }
+    for (key, value) in overlay {
+        match (key.as_str(), value) {
+            ("columns" | "joins" | "measures" | "segments" | "column_overrides", _) => {}
+            ("exclude_columns" | "disable_joins", _) => {}
+            ("descriptions", Value::Object(more)) => match doc.get_mut(key) {
+                Some(Value::Object(texts)) => texts.extend(more.clone()),
+                _ => {
+                    doc.insert(key.clone(), value.clone());
+                }
+            },
+            _ => {
+                doc.insert(key.clone(), value.clone());
+            }
+        }
+    }
+    doc
+}
+
+/// Drops from the list at `key` the maps whose `field` is among `names`.
+fn retain(doc: &mut SourceDoc, key: &str, field: &str, names: &[&str]) {
+    if let Some(Value::Array(list)) = doc.get_mut(key) {
+        list.retain(|item| !item.get(field).and_then(Value::as_str).is_some_and(|name| names.contains(&name)));
+    }
+}
+
+/// One sentence about `doc` from its descriptions: a person's first, then any.
+pub(crate) fn first_description(doc: &SourceDoc) -> Option<&str> {
+    let texts = doc.get("descriptions").and_then(Value::as_object);
+    let by = |who: &str| texts.and_then(|texts| texts.get(who)).and_then(Value::as_str);
+    let any = || texts.into_iter().flatten().find_map(|(_, text)| text.as_str());
+    by("user").or_else(|| by("dbt")).or_else(any).or_else(|| doc.get("description")?.as_str())
+}

@@ -1,0 +1,310 @@
+//! What raw files hold: their SHA-256, and whether an agent can be given them at all.
+//!
+//! A file is read once, from its first byte to its last. What was learnt is kept beside the state of the file on disk
+//! ([`FileStamp`]), so that a file in the same state need not be read again. It must not know what the files are for.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    fs::Metadata,
+    io::{self, Read},
+    num::NonZero,
+    os::unix::fs::MetadataExt as _,
+    time::{Duration, SystemTime},
+};
+
+use nix::sys::stat::FileStat;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::tree::{RawFile, SourceTree};
+use crate::scoped_dir::ScopedDir;
+
+/// Largest raw file, in bytes. Larger ones are data, not documentation.
+pub(crate) const MAX_FILE_BYTES: u64 = 8 * 1024 * 1024;
+/// Files from which on more than one thread reads.
+const PARALLEL_THRESHOLD: usize = 64;
+/// Most threads that read.
+const MAX_THREADS: usize = 4;
+/// A file that changed less than this ago may change again without a trace in its times.
+const SETTLE_TIME: Duration = Duration::from_secs(2);
+
+/// SHA-256 of a file.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Fingerprint([u8; 32]);
+
+impl Fingerprint {
+    /// Of these bytes.
+    pub fn from_bytes(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+
+    /// Reads 64 hexadecimal digits.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut bytes = [0; 32];
+        if text.len() != 64 || !text.is_ascii() {
+            return None;
+        }
+        for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+            let digit = |at: usize| pair.get(at).and_then(|digit| char::from(*digit).to_digit(16));
+            *byte = u8::try_from(digit(0)? * 16 + digit(1)?).ok()?;
+        }
+        Some(Self(bytes))
+    }
+}
+
+/// 64 hexadecimal digits.
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The state of a file on disk. Nobody changes a file without changing one of these; the change time cannot be set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FileStamp {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl FileStamp {
+    pub(crate) fn from_metadata(meta: &Metadata) -> Self {
+        Self {
+            device: meta.dev(),
+            inode: meta.ino(),
+            bytes: meta.len(),
+            modified: (meta.mtime(), meta.mtime_nsec()),
+            changed: (meta.ctime(), meta.ctime_nsec()),
+        }
+    }
+
+    /// As [`of`](Self::from_metadata), from a look at a directory entry.
+    pub(crate) fn from_stat(stat: &FileStat) -> Self {
+        Self {
+            device: stat.st_dev as _,
+            inode: stat.st_ino as _,
+            bytes: stat.st_size.try_into().unwrap_or(0),
+            modified: (stat.st_mtime as _, stat.st_mtime_nsec as _),
+            changed: (stat.st_ctime as _, stat.st_ctime_nsec as _),
+        }
+    }
+
+    /// Size of the file.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Makes it look as if it changed long ago.
+    #[cfg(test)]
+    pub(super) fn backdate(&mut self) {
+        self.modified.0 -= 3_600;
+        self.changed.0 -= 3_600;
+    }
+
+    /// False while a change could still leave the times as they are.
+    pub(crate) fn is_settled(&self, now: SystemTime) -> bool {
+        let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let last = self.modified.0.max(self.changed.0);
+        u64::try_from(last)
+            .is_ok_and(|last| now.checked_sub(Duration::from_secs(last)).is_some_and(|age| age > SETTLE_TIME))
+    }
+}
+
+/// What is known of files that were read before, by path.
+pub(crate) type KnownFingerprints = HashMap<String, (FileStamp, Fingerprint)>;
+
+/// Gives every file of `tree` its fingerprint. Files that cannot be given to an agent leave it with a warning.
+pub(crate) fn fingerprint_tree(tree: &mut SourceTree, known: &KnownFingerprints) {
+    let folder = match ScopedDir::open(&tree.root) {
+        Ok(folder) => folder,
+        Err(error) => {
+            tree.warnings.push(format!("{} cannot be read: {error}", tree.root.display()));
+            tree.unreadable_paths.push(String::new());
+            tree.files.clear();
+            return;
+        }
+    };
+    let mut files = std::mem::take(&mut tree.files);
+    let mut fresh: Vec<&mut RawFile> = Vec::new();
+    for file in &mut files {
+        match known.get(&file.path) {
+            Some((stamp, print)) if *stamp == file.stamp => file.fingerprint = Some(*print),
+            _ => fresh.push(file),
+        }
+    }
+    let unsuitable = fingerprint_files(&folder, fresh);
+    for (path, why) in unsuitable {
+        tree.skip(path, &why);
+    }
+    files.retain(|file| file.fingerprint.is_some());
+    tree.files = files;
+}
+
+/// Reads `files`, and tells which of them cannot be used and why.
+fn fingerprint_files(folder: &ScopedDir, mut files: Vec<&mut RawFile>) -> Vec<(String, String)> {
+    let threads = if files.len() < PARALLEL_THRESHOLD {
+        1
+    } else {
+        std::thread::available_parallelism().map_or(1, NonZero::get).min(MAX_THREADS)
+    };
+    let count = files.len();
+    let share = count.div_ceil(threads).max(1);
+    let read = |files: &mut [&mut RawFile]| -> Vec<(String, String)> {
+        let mut reader = FingerprintReader { folder, open: None, buffer: Vec::new() };
+        files.iter_mut().filter_map(|file| reader.read(file).err().map(|why| (file.path.clone(), why))).collect()
+    };
+    let (mine, others) = files.split_at_mut(share.min(count));
+    std::thread::scope(|scope| {
+        let others: Vec<_> = others.chunks_mut(share).map(|files| scope.spawn(|| read(files))).collect();
+        let mut unsuitable = read(mine);
+        // A thread that died leaves files without a fingerprint, which are then not used.
+        unsuitable.extend(others.into_iter().filter_map(|thread| thread.join().ok()).flatten());
+        unsuitable
+    })
+}
+
+/// Reads files one after the other, in the order of their folders.
+struct FingerprintReader<'a> {
+    folder: &'a ScopedDir,
+    open: Option<(String, ScopedDir)>,
+    buffer: Vec<u8>,
+}
+
+impl FingerprintReader<'_> {
+    fn read(&mut self, file: &mut RawFile) -> Result<(), String> {
+        if file.bytes > MAX_FILE_BYTES {
+            return Err(too_large(file.bytes));
+        }
+        let (parent, name) = file.path.rsplit_once('/').unwrap_or(("", &file.path));
+        if self.open.as_ref().is_none_or(|(open, _)| open != parent) {
+            let folder = self.folder.dir(parent, None).map_err(|error| error.to_string())?;
+            self.open = Some((parent.to_owned(), folder));
+        }
+        let folder = self.open.as_ref().map_or(self.folder, |(_, folder)| folder);
+        let (mut opened, _) = folder.open_entry(name).map_err(|error| error.to_string())?;
+        let before = opened.metadata().map_err(|error| error.to_string())?;
+        self.buffer.clear();
+        let read = io::Read::by_ref(&mut opened).take(MAX_FILE_BYTES + 1).read_to_end(&mut self.buffer);
+        read.map_err(|error| error.to_string())?;
+        if self.buffer.len() as u64 > MAX_FILE_BYTES {
+            return Err(too_large(self.buffer.len() as u64));
+        }
+        if let Some(why) = unsuitable_reason(&self.buffer) {
+            return Err(why.to_owned());
+        }
+        file.bytes = self.buffer.len() as u64;
+        file.fingerprint = Some(Fingerprint::from_bytes(&self.buffer));
+        file.stamp = FileStamp::from_metadata(&before);
+        Ok(())
+    }
+}
+
+/// Why these bytes cannot be given to an agent.
+pub(crate) fn unsuitable_reason(bytes: &[u8]) -> Option<&'static str> {
+    if bytes.iter().all(u8::is_ascii_whitespace) {
+        Some("it is empty")
+    } else if memchr::memchr(0, bytes).is_some() {
+        Some("it is not text")
+    } else if simdutf8::basic::from_utf8(bytes).is_err() {
+        Some("it is not UTF-8 text; save it as UTF-8")
+    } else {
+        None
+    }
+}
+
+fn too_large(bytes: u64) -> String {
+    format!("it has {bytes} bytes, the limit is {MAX_FILE_BYTES}; split it")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn tree(dir: &std::path::Path) -> SourceTree {
+        SourceTree::walk(dir, &|_| true).unwrap()
+    }
+
+    #[test]
+    fn unsuitable_files_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("binary.md"), b"PNG\0\0").unwrap();
+        fs::write(dir.path().join("latin.md"), b"caf\xe9").unwrap();
+        fs::write(dir.path().join("empty.md"), " \n").unwrap();
+        let mut late = vec![b'x'; 100_000];
+        late.push(0xff);
+        fs::write(dir.path().join("late.md"), late).unwrap();
+        fs::write(dir.path().join("good.md"), "é and more").unwrap();
+        fs::File::create(dir.path().join("huge.md")).unwrap().set_len(MAX_FILE_BYTES + 1).unwrap();
+        let mut tree = tree(dir.path());
+        fingerprint_tree(&mut tree, &KnownFingerprints::new());
+        assert_eq!(tree.files.iter().map(|file| file.path.as_str()).collect::<Vec<_>>(), ["good.md"]);
+        assert_eq!(tree.files[0].fingerprint, Some(Fingerprint::from_bytes("é and more".as_bytes())));
+        assert!(tree.may_contain("latin.md"), "what is there and unusable is not gone");
+        tree.warnings.sort();
+        insta::assert_snapshot!(tree.warnings.join("\n"));
+    }
+
+    #[test]
+    fn parallel_reading_matches_sequential() {
+        let dir = tempfile::tempdir().unwrap();
+        for n in 0..200 {
+            let folder = dir.path().join(format!("f{}", n % 7));
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join(format!("{n}.md")), format!("text {n}")).unwrap();
+        }
+        let mut tree = tree(dir.path());
+        fingerprint_tree(&mut tree, &KnownFingerprints::new());
+        assert_eq!(tree.files.len(), 200);
+        for file in &tree.files {
+            let bytes = fs::read(dir.path().join(&file.path)).unwrap();
+            assert_eq!(file.fingerprint, Some(Fingerprint::from_bytes(&bytes)));
+        }
+        assert!(tree.files.is_sorted_by(|a, b| a.path < b.path));
+    }
+
+    #[test]
+    fn file_with_known_stamp_is_not_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("a.md"), "one").unwrap();
+        fs::write(dir.path().join("b.md"), "two").unwrap();
+        let mut first = tree(dir.path());
+        fingerprint_tree(&mut first, &KnownFingerprints::new());
+        let lie = Fingerprint::from_bytes(b"never read");
+        let known: KnownFingerprints = first.files.iter().map(|file| (file.path.clone(), (file.stamp, lie))).collect();
+        fs::write(dir.path().join("b.md"), "two and more").unwrap();
+        let mut second = tree(dir.path());
+        fingerprint_tree(&mut second, &known);
+        assert_eq!(second.files[0].fingerprint, Some(lie));
+        assert_eq!(second.files[1].fingerprint, Some(Fingerprint::from_bytes(b"two and more")));
+    }
+
+    #[test]
+    fn only_rendered_fingerprints_parse() {
+        let print = Fingerprint::from_bytes(b"");
+        assert_eq!(print.to_string(), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+        assert_eq!(Fingerprint::parse(&print.to_string()), Some(print));
+        for text in ["", "é", &"g".repeat(64), &"é".repeat(32), &"a".repeat(63)] {
+            assert_eq!(Fingerprint::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn recently_changed_file_is_not_settled() {
+        let now = SystemTime::now();
+        let second = now.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs() as i64;
+        let at = |second| FileStamp { modified: (second, 0), changed: (second, 0), ..FileStamp::default() };
+        assert!(!at(second).is_settled(now) && !at(second + 60).is_settled(now));
+        assert!(at(second - 10).is_settled(now));
+    }
+}

@@ -1,0 +1,304 @@
+//! Copies of raw files: what the units of a run read, whatever becomes of the source meanwhile.
+//!
+//! Owns `.ktx/cache/local-ingest/<job>`, KTX's place for it, and clears away copies that nobody needs any more; those of
+//! KTX itself it leaves alone. It must not decide which units run.
+
+use crate::scoped_dir::{self, PRIVATE_MODE, ScopedDir};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ffi::OsString,
+    fs::File,
+    io::{self, Read as _},
+    path::{Path, PathBuf},
+    time::{Instant, SystemTime},
+};
+
+use super::{
+    attempt::KtxJob,
+    plan::IngestPlan,
+    source::{
+        Fingerprint,
+        fingerprint::{self, MAX_FILE_BYTES},
+    },
+};
+
+/// Where KTX stages, relative to the project.
+const STAGING_DIR: &str = ".ktx/cache/local-ingest";
+/// The file that says that a job is ours; locked while its run lives.
+const MARK_FILE: &str = ".ingestdeck";
+/// Copies of ended runs that are kept.
+const KEPT_COPIES: usize = 3;
+
+/// The copies of one run. They stay when it is dropped, but may be cleared away by a later run from then on.
+#[derive(Debug)]
+pub struct StagedCopies {
+    _lock: File,
+}
+
+/// The raw files cannot be copied. Nothing has run yet.
+#[derive(Debug, thiserror::Error)]
+pub enum StagingError {
+    /// The place for copies cannot be made.
+    #[error("cannot make {path} for copies of the raw files: {cause}{}", scoped_dir::remedy(cause))]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// The system's words.
+        cause: io::Error,
+    },
+    /// A file cannot be copied.
+    #[error("cannot copy {path} of connection {connection}: {cause}; {remedy}")]
+    File {
+        /// Path relative to the source.
+        path: String,
+        /// The connection.
+        connection: String,
+        /// Why.
+        cause: String,
+        /// What to do.
+        remedy: String,
+    },
+}
+
+impl StagingError {
+    fn copying(path: &str, connection: &str, error: &io::Error) -> Self {
+        let first = scoped_dir::remedy(error).trim_start_matches("; ");
+        let remedy = if first.is_empty() { "run again".to_owned() } else { format!("{first}, then run again") };
+        Self::File { path: path.to_owned(), connection: connection.to_owned(), cause: error.to_string(), remedy }
+    }
+}
+
+/// Copies every file that a unit of `planned` may read, and lets the units read the copies. What the copies hold is what
+/// counts from here on.
+pub fn stage_raw_files(project: &Path, job: &KtxJob, planned: &mut IngestPlan) -> Result<StagedCopies, StagingError> {
+    let failed = |cause| StagingError::Directory { path: project.join(STAGING_DIR).join(&job.id), cause };
+    let jobs = open(project).map_err(failed)?;
+    let staged = mark(&jobs, &job.id).map_err(failed)?;
+    remove_old_copies(&jobs, &job.id);
+    let copied = copy_all(project, job, planned);
+    if copied.is_err() {
+        // The first error is the one to report.
+        let _ = jobs.remove_dir_all(&job.id);
+    }
+    copied.map(|()| staged)
+}
+
+/// The directory that holds one directory per job.
+fn open(project: &Path) -> io::Result<ScopedDir> {
+    scoped_dir::create_ignored_dir(project, &project.join(STAGING_DIR))?;
+    ScopedDir::open(project)?.dir(STAGING_DIR, None)
+}
+
+fn mark(jobs: &ScopedDir, job: &str) -> io::Result<StagedCopies> {
+    jobs.dir(&format!("{job}/upload"), Some(PRIVATE_MODE))?;
+    let lock = jobs.create_new(&format!("{job}/{MARK_FILE}"))?;
+    lock.lock()?;
+    Ok(StagedCopies { _lock: lock })
+}
+
+fn copy_all(project: &Path, job: &KtxJob, planned: &mut IngestPlan) -> Result<(), StagingError> {
+    let mut wanted: BTreeMap<String, (PathBuf, BTreeSet<String>)> = BTreeMap::new();
+    for unit in &planned.units {
+        let entry = wanted.entry(unit.planned.connection.clone());
+        let (_, paths) = entry.or_insert_with(|| (unit.source_root.clone(), BTreeSet::new()));
+        paths.extend(unit.planned.raw_files.iter().chain(&unit.planned.dependency_paths).cloned());
+    }
+    let mut roots: BTreeMap<String, PathBuf> = BTreeMap::new();
+    for (connection, (root, paths)) in wanted {
+        let relative = format!("{STAGING_DIR}/{}/upload/{connection}", job.id);
+        let began = Instant::now();
+        let prints = copy(project, &connection, &root, &relative, &paths)?;
+        if let Some(source) = planned.sources.iter_mut().find(|source| source.connection == connection) {
+            source.use_staged_copies(&prints, relative.clone(), began.elapsed());
+        }
+        roots.insert(connection, project.join(relative));
+    }
+    for unit in &mut planned.units {
+        if let Some(root) = roots.get(&unit.planned.connection) {
+            unit.source_root.clone_from(root);
+        }
+    }
+    Ok(())
+}
+
+/// Copies `paths` from `root` to `relative`, and tells what the copies hold.
+fn copy(
+    project: &Path,
+    connection: &str,
+    root: &Path,
+    relative: &str,
+    paths: &BTreeSet<String>,
+) -> Result<BTreeMap<String, (Fingerprint, u64)>, StagingError> {
+    let target = project.join(relative);
+    let to = ScopedDir::open(project).and_then(|project| project.dir(relative, Some(PRIVATE_MODE)));
+    let opened = to.and_then(|to| Ok((ScopedDir::open(root)?, to)));
+    let (from, to) = opened.map_err(|cause| StagingError::Directory { path: target.clone(), cause })?;
+    let mut buffer = Vec::new();
+    let mut open: Option<(&str, ScopedDir, ScopedDir)> = None;
+    let mut prints = BTreeMap::new();
+    for path in paths {
+        let failed = |error: io::Error| StagingError::copying(path, connection, &error);
+        let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
+        if open.as_ref().is_none_or(|(at, _, _)| *at != parent) {
+            let folders = from.dir(parent, None).and_then(|from| Ok((from, to.dir(parent, Some(PRIVATE_MODE))?)));
+            let (from, to) = folders.map_err(failed)?;
+            open = Some((parent, from, to));
+        }
+        if let Some((_, from, to)) = &open {
+            let copied = copy_one(from, to, name, &mut buffer).map_err(failed)?;
+            if let Some(why) = fingerprint::unsuitable_reason(&buffer) {
+                let cause = format!("{why} since it was planned");
+                return Err(failed(io::Error::other(cause)));
+            }
+            prints.insert(path.clone(), copied);
+        }
+    }
+    Ok(prints)
+}
+
+fn copy_one(from: &ScopedDir, to: &ScopedDir, name: &str, buffer: &mut Vec<u8>) -> io::Result<(Fingerprint, u64)> {
+    buffer.clear();
+    let (file, _) = from.open_entry(name)?;
+    file.take(MAX_FILE_BYTES + 1).read_to_end(buffer)?;
+    let bytes = buffer.len() as u64;
+    if bytes > MAX_FILE_BYTES {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it grew above {MAX_FILE_BYTES} bytes")));
+    }
+    to.create_entry(name, buffer, 0o600)?;
+    Ok((Fingerprint::from_bytes(buffer), bytes))
+}
+
+/// Clears away copies of ended runs, but for the newest. Whatever goes wrong is tried again by the next run.
+fn remove_old_copies(jobs: &ScopedDir, current: &str) {
+    let marked = |name: OsString| {
+        let name = name.into_string().ok().filter(|name| name != current)?;
+        let (mark, _) = jobs.open_file(&format!("{name}/{MARK_FILE}")).ok()?;
+        Some((mark.metadata().ok()?.modified().ok()?, name))
+    };
+    let entries = jobs.entries().unwrap_or_default();
+    let mut ended: Vec<(SystemTime, String)> = entries.into_iter().filter_map(|(name, _)| marked(name)).collect();
+    ended.sort();
+    ended.reverse();
+    for (_, name) in ended.into_iter().skip(KEPT_COPIES) {
+        // A run that lives holds the lock, here or in another process.
+        let mark = jobs.open_file(&format!("{name}/{MARK_FILE}"));
+        if mark.is_ok_and(|(mark, _)| mark.try_lock().is_ok()) {
+            let _ = jobs.remove_dir_all(&name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
+    use super::*;
+    use crate::ingest::{plan::Selection, project::Project};
+
+    struct StagingFixture {
+        dir: tempfile::TempDir,
+        project: Project,
+    }
+
+    impl StagingFixture {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            fs::create_dir_all(dir.path().join("notes/deep")).unwrap();
+            fs::write(dir.path().join("ktx.yaml"), "connections:\n  n: {driver: docs, source_dir: notes}\n").unwrap();
+            fs::write(dir.path().join("notes/a.md"), "one").unwrap();
+            fs::write(dir.path().join("notes/deep/b.md"), "two").unwrap();
+            let project = Project::open(dir.path()).unwrap();
+            Self { dir, project }
+        }
+
+        fn planned(&self) -> IngestPlan {
+            crate::ingest::plan::plan(&self.project, &Selection::default()).unwrap()
+        }
+
+        fn stage(&self, job: &str, planned: &mut IngestPlan) -> Result<StagedCopies, StagingError> {
+            stage_raw_files(&self.project.root, &KtxJob { id: job.into(), sync_id: String::new() }, planned)
+        }
+
+        fn jobs(&self) -> Vec<String> {
+            let entries = fs::read_dir(self.dir.path().join(STAGING_DIR)).unwrap();
+            let entries = entries.map(|entry| entry.unwrap()).filter(|entry| entry.path().is_dir());
+            let mut jobs: Vec<String> = entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
+            jobs.sort();
+            jobs
+        }
+    }
+
+    #[test]
+    fn full_disk_asks_for_space_before_the_next_run() {
+        let error = StagingError::copying("a.md", "n", &io::ErrorKind::StorageFull.into());
+        assert!(error.to_string().ends_with("; free some disk space, then run again"), "{error}");
+        let error = StagingError::copying("a.md", "n", &io::Error::other("it grew"));
+        assert_eq!(error.to_string(), "cannot copy a.md of connection n: it grew; run again");
+    }
+
+    #[test]
+    fn units_read_copies_and_copies_are_fingerprinted() {
+        let desk = StagingFixture::new();
+        let mut planned = desk.planned();
+        fs::write(desk.dir.path().join("notes/a.md"), "changed since").unwrap();
+        let _staged = desk.stage("local-1", &mut planned).unwrap();
+        let root = desk.project.root.join(STAGING_DIR).join("local-1/upload/n");
+        assert!(planned.units.iter().all(|unit| unit.source_root == root));
+        assert_eq!(fs::read_to_string(root.join("deep/b.md")).unwrap(), "two");
+        let note = planned.sources[0].to_note();
+        assert_eq!(note.files[0].sha256, Fingerprint::from_bytes(b"changed since").to_string());
+        assert_eq!(
+            (note.files[0].bytes, note.files[1].sha256.as_str()),
+            (13, &*Fingerprint::from_bytes(b"two").to_string())
+        );
+        assert_eq!(note.staged.as_deref(), Some(".ktx/cache/local-ingest/local-1/upload/n"));
+        assert!(note.complete);
+    }
+
+    #[test]
+    fn files_replaced_since_the_plan_are_not_copied() {
+        let outside = tempfile::tempdir().unwrap();
+        fs::write(outside.path().join("b.md"), "secret").unwrap();
+        type Way<'a> = (&'a str, &'a dyn Fn(&Path));
+        let ways: [Way<'_>; 5] = [
+            ("link", &|at| {
+                fs::remove_file(at.join("notes/a.md")).unwrap();
+                symlink(outside.path().join("b.md"), at.join("notes/a.md")).unwrap();
+            }),
+            ("folder", &|at| {
+                fs::remove_dir_all(at.join("notes/deep")).unwrap();
+                symlink(outside.path(), at.join("notes/deep")).unwrap();
+            }),
+            ("gone", &|at| fs::remove_file(at.join("notes/a.md")).unwrap()),
+            ("binary", &|at| fs::write(at.join("notes/a.md"), [0, 1]).unwrap()),
+            ("place", &|at| {
+                fs::create_dir_all(at.join(".ktx")).unwrap();
+                symlink(outside.path(), at.join(".ktx/cache")).unwrap();
+            }),
+        ];
+        for (way, meddle) in ways {
+            let desk = StagingFixture::new();
+            let mut planned = desk.planned();
+            meddle(desk.dir.path());
+            let error = desk.stage("local-1", &mut planned).unwrap_err().to_string();
+            assert!(error.starts_with("cannot "), "{way}: {error}");
+            assert!(!desk.dir.path().join(STAGING_DIR).join("local-1").exists(), "{way} leaves nothing");
+            assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1, "{way}");
+        }
+    }
+
+    #[test]
+    fn copies_of_a_live_run_are_kept() {
+        let desk = StagingFixture::new();
+        let alive = desk.stage("local-0", &mut desk.planned()).unwrap();
+        for job in 1..=6 {
+            drop(desk.stage(&format!("local-{job}"), &mut desk.planned()).unwrap());
+        }
+        assert_eq!(desk.jobs().len(), 1 + KEPT_COPIES + 1, "{:?}", desk.jobs());
+        assert_eq!(desk.jobs()[0], "local-0");
+        drop(alive);
+        drop(desk.stage("local-7", &mut desk.planned()).unwrap());
+        assert_eq!(desk.jobs().len(), KEPT_COPIES + 1);
+        assert!(!desk.jobs().contains(&"local-0".to_owned()));
+    }
+}

@@ -1,0 +1,56 @@
+//! References that lead nowhere after a write. The answer to the write names them, while they can be corrected.
+//!
+//! A page may refer to one that is written later, so this is no failure. It must not change anything.
+
+use serde_json::json;
+
+use super::ToolContext;
+use crate::{
+    ingest::{
+        check::{self, CheckReport},
+        sl_ref_repair,
+    },
+    units::ToolReply,
+};
+
+/// Most references that an answer names.
+const MAX_LISTED: usize = 10;
+
+/// Tools after which there may be such references.
+const WRITE_TOOLS: [&str; 5] = ["wiki_write", "wiki_remove", "sl_write_source", "sl_edit_source", "sl_rollback"];
+
+/// Adds them to the `reply` of `tool`.
+pub(super) fn append_broken_references(bench: &ToolContext, tool: &str, reply: &mut ToolReply) {
+    let Some(done) = reply.structured.as_mut().and_then(serde_json::Value::as_object_mut) else { return };
+    if !WRITE_TOOLS.contains(&tool) || done.get("success") != Some(&true.into()) {
+        return;
+    }
+    let targets = bench.scope.target_ids();
+    let Ok(CheckReport { dangling_links: dangling, invalid }) = check::check_references(&bench.workspace, &targets)
+    else {
+        return;
+    };
+    let open: Vec<String> =
+        dangling.into_iter().map(|link| format!("wiki page {link}: there is no such page")).chain(invalid).collect();
+    if !open.is_empty() {
+        let text = "References that lead nowhere so far. When this work unit ends, each must lead somewhere: write what \
+                    it names, or correct it";
+        reply.markdown.push_str(&bullet_list(text, &open));
+        done.insert("unresolved".into(), json!(open));
+        return;
+    }
+    let repaired = sl_ref_repair::repair_sl_refs(&bench.workspace, &targets).unwrap_or_default();
+    let lost: Vec<String> = repaired.iter().map(|page| page.repair.to_string()).collect();
+    if !lost.is_empty() {
+        let text = "Entries of sl_refs that are left out when the run is saved, as each must be a source, or a measure or \
+                    segment of one (`orders`, `orders.revenue`)";
+        reply.markdown.push_str(&bullet_list(text, &lost));
+    }
+}
+
+fn bullet_list(text: &str, lines: &[String]) -> String {
+    let shown: Vec<String> = lines.iter().take(MAX_LISTED).map(|line| format!("\n- {line}")).collect();
+    let more = lines.len().saturating_sub(MAX_LISTED);
+    let more = if more == 0 { String::new() } else { format!("\n- and {more} more") };
+    format!("\n\n{text}:{}{more}", shown.concat())
+}

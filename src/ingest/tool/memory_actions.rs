@@ -1,0 +1,128 @@
+//! What the writes of an attempt come to: one action for each page and source that they changed, as KTX reports them.
+//!
+//! Reads calls and their replies. It must not know how they were carried out.
+
+use serde_json::Value;
+
+use crate::{
+    tape::note::attempt_output::{ArtifactChange, ArtifactTarget, MemoryAction},
+    units::{ToolCall, ToolReply},
+};
+
+/// Adds what a call did to the `actions` before it.
+pub(super) fn record_call(actions: &mut Vec<MemoryAction>, call: &ToolCall, reply: &ToolReply) {
+    let Some(done) = reply.structured.as_ref().filter(|done| done["success"] == true) else { return };
+    if call.name == "sl_rollback" {
+        let name = text(done, "sourceName").unwrap_or_default();
+        actions.retain(|action| action.target != ArtifactTarget::Sl || action.key != name);
+        return;
+    }
+    let Some(action) = action(call, done) else { return };
+    let before = actions.iter().position(|known| is_same(known, &action)).map(|at| actions.remove(at));
+    let change = before.map_or(Some(action.change), |before| before.change.merged_with(action.change));
+    actions.extend(change.map(|change| MemoryAction { change, ..action }));
+}
+
+fn action(call: &ToolCall, done: &Value) -> Option<MemoryAction> {
+    let change = match text(done, "action")?.as_str() {
+        "created" => ArtifactChange::Created,
+        "updated" => ArtifactChange::Updated,
+        "removed" => ArtifactChange::Removed,
+        _ => return None,
+    };
+    let (target, key, target_connection_id) = match call.name.as_str() {
+        "wiki_write" | "wiki_remove" => (ArtifactTarget::Wiki, text(done, "key")?, None),
+        "sl_write_source" | "sl_edit_source" => {
+            (ArtifactTarget::Sl, text(done, "sourceName")?, text(done, "connectionId"))
+        }
+        _ => return None,
+    };
+    let edits = done.get("editCount").and_then(Value::as_u64);
+    let detail = match (target, change) {
+        (ArtifactTarget::Wiki, ArtifactChange::Removed) => format!("Removed page \"{key}\""),
+        (ArtifactTarget::Wiki, _) => text(&call.arguments, "summary").unwrap_or_default(),
+        (ArtifactTarget::Sl, ArtifactChange::Created) => "Created source".to_owned(),
+        (ArtifactTarget::Sl, ArtifactChange::Updated) => {
+            edits.map_or_else(|| "Rewrote source".to_owned(), |edits| format!("Applied {edits} edit(s)"))
+        }
+        (ArtifactTarget::Sl, ArtifactChange::Removed) => "Deleted source".to_owned(),
+    };
+    let raw_paths = call.arguments.get("rawPaths").and_then(Value::as_array);
+    let raw_paths = raw_paths.map(|paths| paths.iter().filter_map(Value::as_str).map(str::to_owned).collect());
+    Some(MemoryAction { target, change, key, detail, target_connection_id, raw_paths })
+}
+
+fn is_same(a: &MemoryAction, b: &MemoryAction) -> bool {
+    (a.target, &a.key, &a.target_connection_id) == (b.target, &b.key, &b.target_connection_id)
+}
+
+fn text(value: &Value, key: &str) -> Option<String> {
+    value.get(key)?.as_str().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn did(actions: &mut Vec<MemoryAction>, name: &str, arguments: Value, structured: Value) {
+        let call = ToolCall { name: name.into(), arguments, tool_use_id: None };
+        record_call(actions, &call, &ToolReply { structured: Some(structured), ..ToolReply::text("done") });
+    }
+
+    #[test]
+    fn actions_are_detailed_as_in_reports_of_ktx() {
+        let detail = |name: &str, arguments: Value, more: Value| {
+            let mut actions = Vec::new();
+            let mut done = json!({"success": true, "connectionId": "w", "sourceName": "orders", "key": "orders"});
+            done.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            did(&mut actions, name, arguments, done);
+            actions[0].detail.clone()
+        };
+        let cases = [
+            ("wiki_write", json!({"action": "updated"}), "Orders"),
+            ("wiki_remove", json!({"action": "removed"}), "Removed page \"orders\""),
+            ("sl_write_source", json!({"action": "created"}), "Created source"),
+            ("sl_write_source", json!({"action": "updated"}), "Rewrote source"),
+            ("sl_write_source", json!({"action": "removed"}), "Deleted source"),
+            ("sl_edit_source", json!({"action": "updated", "editCount": 2}), "Applied 2 edit(s)"),
+        ];
+        for (name, more, expected) in cases {
+            assert_eq!(detail(name, json!({"summary": "Orders"}), more), expected, "{name}");
+        }
+    }
+
+    fn page(action: &str) -> (Value, Value) {
+        (
+            json!({"key": "orders", "summary": "Orders", "rawPaths": ["a.md"]}),
+            json!({"success": true, "key": "orders", "action": action}),
+        )
+    }
+
+    #[test]
+    fn writes_of_one_page_are_one_action() {
+        let mut actions = Vec::new();
+        for change in ["created", "updated"] {
+            let (arguments, structured) = page(change);
+            did(&mut actions, "wiki_write", arguments, structured);
+        }
+        let [action] = &actions[..] else { panic!("{actions:?}") };
+        assert_eq!((action.change, action.detail.as_str()), (ArtifactChange::Created, "Orders"));
+        assert_eq!(action.raw_paths.as_deref(), Some(&["a.md".to_owned()][..]));
+        let (arguments, structured) = page("removed");
+        did(&mut actions, "wiki_remove", arguments, structured);
+        assert_eq!(actions, []);
+    }
+
+    #[test]
+    fn rolled_back_and_declined_calls_are_not_actions() {
+        let mut actions = Vec::new();
+        let done = json!({"success": true, "connectionId": "w", "sourceName": "orders", "action": "updated"});
+        did(&mut actions, "sl_edit_source", json!({}), done);
+        did(&mut actions, "sl_write_source", json!({}), json!({"success": false, "action": "created"}));
+        assert_eq!((actions.len(), actions[0].target_connection_id.as_deref()), (1, Some("w")));
+        did(&mut actions, "sl_rollback", json!({}), json!({"success": true, "sourceName": "orders"}));
+        assert_eq!(actions, []);
+    }
+}

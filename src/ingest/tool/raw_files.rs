@@ -1,0 +1,148 @@
+//! `read_raw_file` and `read_raw_span`: the raw files and dependencies of the unit, and no other file.
+
+use crate::scoped_dir::ScopedDir;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{AgentTool, ToolContext, not_found_reply, pagination};
+use crate::{
+    ingest::{project::nearest_name, schema::excerpt},
+    units::ToolReply,
+};
+
+/// Largest file that is read whole, in bytes.
+const MAX_WHOLE_BYTES: u64 = 120_000;
+/// Largest file that is searched, in bytes.
+const MAX_SEARCHED_BYTES: u64 = 4 * 1024 * 1024;
+/// Largest file that spans are read from, in bytes.
+const MAX_SPAN_FILE_BYTES: u64 = 64 * 1024 * 1024;
+
+#[derive(Debug)]
+pub(super) struct ReadRawFile;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawFileInput {
+    /// Path exactly as it stands in rawFiles or dependencyPaths.
+    path: String,
+}
+
+impl AgentTool for ReadRawFile {
+    const NAME: &'static str = "read_raw_file";
+    const DESCRIPTION: &'static str = "Read one file of this work unit. Only paths listed under rawFiles and dependencyPaths \
+        can be read. Files above 120000 bytes are refused: read those with read_raw_span.";
+    const READ_ONLY: bool = true;
+    type Input = RawFileInput;
+
+    /// Whoever looks at all files at once looks at parts of them.
+    fn is_offered(bench: &ToolContext) -> bool {
+        bench.stage_index().is_none()
+    }
+
+    fn run(bench: &ToolContext, RawFileInput { path }: RawFileInput) -> ToolReply {
+        match text(bench, &path, MAX_WHOLE_BYTES) {
+            Ok(text) => {
+                let lines: Vec<&str> = text.lines().collect();
+                line_span(&path, &lines, 1, lines.len())
+            }
+            Err(RawReadError::TooLarge(bytes)) => not_found_reply(format_args!(
+                "`{}` has {bytes} bytes and is too large to read at once (limit {MAX_WHOLE_BYTES}); read it in parts with read_raw_span",
+                excerpt(&path)
+            )),
+            Err(RawReadError::Other(why)) => not_found_reply(why),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct ReadRawSpan;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct RawSpanInput {
+    /// Path exactly as it stands in rawFiles or dependencyPaths.
+    path: String,
+    /// First line, counted from 1.
+    #[schemars(range(min = 1, max = 100_000_000))]
+    start_line: u32,
+    /// Last line, included.
+    #[schemars(range(min = 1, max = 100_000_000))]
+    end_line: u32,
+}
+
+impl AgentTool for ReadRawSpan {
+    const NAME: &'static str = "read_raw_span";
+    const DESCRIPTION: &'static str = "Read a range of lines of one file of this work unit, first and last line included, \
+        counted from 1.";
+    const READ_ONLY: bool = true;
+    type Input = RawSpanInput;
+
+    fn run(bench: &ToolContext, RawSpanInput { path, start_line, end_line }: RawSpanInput) -> ToolReply {
+        if end_line < start_line {
+            return not_found_reply(format_args!("endLine {end_line} is before startLine {start_line}"));
+        }
+        let text = match text(bench, &path, MAX_SPAN_FILE_BYTES) {
+            Ok(text) => text,
+            Err(RawReadError::TooLarge(bytes)) => {
+                return not_found_reply(format_args!(
+                    "`{}` has {bytes} bytes, at most {MAX_SPAN_FILE_BYTES} can be read",
+                    excerpt(&path)
+                ));
+            }
+            Err(RawReadError::Other(why)) => return not_found_reply(why),
+        };
+        let lines: Vec<&str> = text.lines().collect();
+        let (start, end) = (start_line as usize, (end_line as usize).min(lines.len()));
+        line_span(&path, &lines, start, end)
+    }
+}
+
+/// The text of a file that the unit may read, unless it is too large to look through.
+pub(super) fn searchable_text(bench: &ToolContext, path: &str) -> Option<String> {
+    text(bench, path, MAX_SEARCHED_BYTES).ok()
+}
+
+enum RawReadError {
+    TooLarge(u64),
+    Other(String),
+}
+
+/// The text of `path`, if the unit may read it.
+fn text(bench: &ToolContext, path: &str, limit: u64) -> Result<String, RawReadError> {
+    let planned = &bench.unit.planned;
+    let readable: Vec<&str> = planned.raw_files.iter().chain(&planned.dependency_paths).map(String::as_str).collect();
+    if !readable.contains(&path) {
+        let hint = nearest_name(path, &readable).map_or_else(String::new, |path| format!("; did you mean `{path}`?"));
+        return Err(RawReadError::Other(format!(
+            "`{}` is not available to this work unit; only its rawFiles and dependencyPaths are{hint}",
+            excerpt(path)
+        )));
+    }
+    let other = |error: std::io::Error| RawReadError::Other(format!("`{}` cannot be read: {error}", excerpt(path)));
+    let (root, relative) = bench.resolve_raw_path(path);
+    let folder = ScopedDir::open(root).map_err(other)?;
+    let (_, size) = folder.open_file(relative).map_err(other)?;
+    if size > limit {
+        return Err(RawReadError::TooLarge(size));
+    }
+    let bytes = folder.read(relative, limit).map_err(other)?;
+    Ok(String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+}
+
+/// Lines `start` to `end` (from 1, included), as many as fit into one answer, and how to get the rest.
+fn line_span(path: &str, lines: &[&str], start: usize, end: usize) -> ToolReply {
+    let page = pagination::paginate(lines, start, end);
+    let next = |next| json!({"path": path, "startLine": next, "endLine": end});
+    let mut markdown = page.text.clone();
+    if let Some(note) = page.continuation_note(start, end, lines.len(), "read_raw_span", next) {
+        markdown.push_str(&format!("\n[{note}]\n"));
+    }
+    ToolReply {
+        markdown,
+        structured: Some(
+            json!({"path": path, "startLine": start, "endLine": page.last_line, "totalLines": lines.len()}),
+        ),
+        ..ToolReply::default()
+    }
+}

@@ -1,0 +1,198 @@
+//! What the tools of the semantic layer share: which connection is meant, and how they decline.
+
+use std::{path::Path, time::Duration};
+
+use serde_json::{Value, json};
+
+use super::{ToolContext, not_found_reply, refusal};
+use crate::{
+    ingest::{
+        connection_scope::ScopedConnection,
+        database::{RowLimits, SqlWorkers},
+        project::nearest_name,
+        schema::excerpt,
+        semantic_layer::{self, FindSourceError, SemanticLayer, SourceDoc, SourceKind, maps_at},
+        workspace::WriteError,
+    },
+    units::ToolReply,
+};
+
+/// How long the database may take to say what a source is made of.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+
+impl ToolContext {
+    /// The semantic layer as this attempt sees it.
+    pub(super) fn semantic_layer(&self) -> SemanticLayer<'_> {
+        SemanticLayer(&self.workspace)
+    }
+
+    /// The connections that sources may be written for, as a sentence. `None` if this session writes no sources.
+    pub(super) fn targets_sentence(&self) -> Option<String> {
+        let target = |of: &ScopedConnection| match &of.driver {
+            Some(driver) => format!("{} ({})", of.id, excerpt(driver)),
+            None => of.id.clone(),
+        };
+        let targets: Vec<String> = self.scope.targets().map(target).collect();
+        let is_told = self.unit.planned.sl_disallowed.is_none() && !targets.is_empty();
+        is_told.then(|| format!("Sources may be written for these connections: {}.", join_names(&targets)))
+    }
+
+    /// The connection `id`, or a sentence that names those there are.
+    pub(super) fn find_connection(&self, id: &str) -> Result<&ScopedConnection, String> {
+        self.scope.get(id).ok_or_else(|| {
+            let ids: Vec<&str> = self.scope.connections.iter().map(|connection| connection.id.as_str()).collect();
+            let hint = nearest_name(id, &ids).map_or_else(String::new, |id| format!(" (did you mean `{id}`?)"));
+            format!("there is no connection `{}`{hint}; there are {}", excerpt(id), join_names(&ids))
+        })
+    }
+}
+
+/// Most connections that an answer names.
+const MAX_LISTED: usize = 50;
+
+/// The names, as many as an answer may hold.
+pub(super) fn join_names(names: &[impl AsRef<str>]) -> String {
+    let named: Vec<&str> = names.iter().take(MAX_LISTED).map(AsRef::as_ref).collect();
+    match (named.len(), names.len() - named.len()) {
+        (0, _) => "none".to_owned(),
+        (_, 0) => named.join(", "),
+        (_, more) => format!("{} and {more} more", named.join(", ")),
+    }
+}
+
+/// Why a source is not changed.
+pub(super) struct DeclinedSourceChange {
+    reason: &'static str,
+    errors: Vec<String>,
+}
+
+impl DeclinedSourceChange {
+    pub(super) fn new(reason: &'static str, text: impl Into<String>) -> Self {
+        Self { reason, errors: vec![text.into()] }
+    }
+
+    pub(super) fn invalid(errors: Vec<String>) -> Self {
+        Self { reason: "validation_failed", errors }
+    }
+
+    pub(super) fn into_reply(self, tool: &str, connection: &str, source: &str) -> ToolReply {
+        let lines: Vec<String> = self.errors.iter().map(|error| format!("- {error}")).collect();
+        let text = format!(
+            "Source **{}** was NOT saved, {} error(s):\n{}",
+            excerpt(source),
+            self.errors.len(),
+            lines.join("\n")
+        );
+        let detail = json!({
+            "reason": self.reason, "connectionId": connection, "sourceName": source, "errors": self.errors,
+        });
+        refusal(tool, text, detail)
+    }
+}
+
+impl From<WriteError> for DeclinedSourceChange {
+    fn from(error: WriteError) -> Self {
+        Self::new(super::decline_reason(&error), error.to_string())
+    }
+}
+
+impl From<FindSourceError> for DeclinedSourceChange {
+    fn from(error: FindSourceError) -> Self {
+        Self::new("source_unreadable", error.to_string())
+    }
+}
+
+impl From<std::io::Error> for DeclinedSourceChange {
+    fn from(error: std::io::Error) -> Self {
+        Self::new("source_unreadable", format!("the semantic layer cannot be read: {error}"))
+    }
+}
+
+/// What every change of a source needs: a connection that may be written, and raw files of the unit.
+pub(super) fn check_change(
+    bench: &ToolContext,
+    connection: &str,
+    raw_paths: Option<&[String]>,
+) -> Result<(), DeclinedSourceChange> {
+    if !bench.scope.get(connection).is_some_and(|reached| reached.is_target) {
+        let targets: Vec<&str> = bench.scope.targets().map(|target| target.id.as_str()).collect();
+        let hint = nearest_name(connection, &targets).map_or_else(String::new, |id| format!(" (did you mean `{id}`?)"));
+        let text = format!(
+            "Connection \"{}\" is not available to this ingest stage{hint}; sources may be written for {}",
+            excerpt(connection),
+            join_names(&targets)
+        );
+        return Err(DeclinedSourceChange::new("connection_not_allowed", text));
+    }
+    bench.check_raw_paths(raw_paths).map_err(|why| DeclinedSourceChange::new("raw_paths_not_allowed", why))
+}
+
+/// Judges `doc` as the source `name` of `connection`; the warnings, if nothing speaks against it.
+pub(super) fn validate_change(
+    bench: &ToolContext,
+    connection: &str,
+    name: &str,
+    doc: &SourceDoc,
+) -> Result<Vec<String>, DeclinedSourceChange> {
+    if doc.get("name").and_then(Value::as_str) != Some(name) {
+        let found =
+            doc.get("name").map_or_else(|| "nothing".to_owned(), |found| format!("`{}`", excerpt(&words(found))));
+        return Err(DeclinedSourceChange::new(
+            "name_mismatch",
+            format!("the source says name: {found}, it must be `{}`", excerpt(name)),
+        ));
+    }
+    let mut sources = bench.semantic_layer().sources(connection)?;
+    sources.insert(name, doc.clone());
+    let found = semantic_layer::validate_source(name, doc, &sources);
+    if !found.errors.is_empty() {
+        return Err(DeclinedSourceChange::invalid(found.errors));
+    }
+    let mut warnings = found.warnings;
+    if let Some(path) = bench.find_connection(connection).ok().and_then(|reached| reached.database.as_deref()) {
+        warnings.extend(probe_database(&bench.scope.sql_workers, path, name, doc));
+    }
+    Ok(warnings)
+}
+
+/// What the database says about the table or query of a source. It may know better than we: its word is a warning.
+fn probe_database(sql_workers: &SqlWorkers, path: &Path, name: &str, doc: &SourceDoc) -> Option<String> {
+    let text = |key: &str| doc.get(key).and_then(Value::as_str).map(str::trim).filter(|text| !text.is_empty());
+    let sql = match (SourceKind::from_doc(doc), text("sql"), text("table")) {
+        (SourceKind::Sql, Some(sql), _) => format!("SELECT * FROM (\n{}\n) LIMIT 0", sql.trim_end_matches(';')),
+        (SourceKind::Table, _, Some(table)) => format!("SELECT * FROM {} LIMIT 0", quoted(table)),
+        _ => return None,
+    };
+    match sql_workers.query(path, PROBE_TIMEOUT, &sql, RowLimits { rows: 0, chars: 0 }) {
+        Err(error) => Some(format!("{}: the database says: {error}", excerpt(name))),
+        Ok(found) => {
+            let has = |name: &str| found.headers.iter().any(|header| header.eq_ignore_ascii_case(name));
+            let plain = maps_at(doc, "columns").filter(|column| column.get("expr").is_none());
+            let names = plain.filter_map(|column| column.get("name")?.as_str());
+            let missing: Vec<String> =
+                names.filter(|name| !has(name)).map(|name| format!("`{}`", excerpt(name))).collect();
+            let headers = found.headers.iter().take(30).map(|name| excerpt(name)).collect::<Vec<_>>().join(", ");
+            (!missing.is_empty()).then(|| {
+                format!("{}: the database has no column {}; it has {headers}", excerpt(name), missing.join(", "))
+            })
+        }
+    }
+}
+
+/// `main.orders` as SQL that means nothing but a name.
+fn quoted(table: &str) -> String {
+    let parts = table.split('.').map(|part| format!("\"{}\"", part.trim_matches('"').replace('"', "\"\"")));
+    parts.collect::<Vec<_>>().join(".")
+}
+
+/// Answers that a source is not there, with the one that was likely meant.
+pub(super) fn source_not_found(bench: &ToolContext, connection: &str, name: &str) -> ToolReply {
+    let sources = bench.semantic_layer().sources(connection).unwrap_or_default();
+    let names: Vec<&str> = sources.by_name.keys().map(String::as_str).collect();
+    let hint = nearest_name(name, &names).map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
+    not_found_reply(format_args!("Source **{}** not found for connection {}{hint}", excerpt(name), excerpt(connection)))
+}
+
+fn words(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}

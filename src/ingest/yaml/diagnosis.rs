@@ -1,0 +1,406 @@
+//! What is wrong with a YAML file that somebody wrote by hand: where the slip is, not where the parser tripped over it, and
+//! how to mend it.
+//!
+//! Owns the words. It must not quote values, which may be secrets, unless their key says that they are none.
+
+use super::YamlError;
+
+/// Keys whose values are no secrets.
+const PUBLIC_KEYS: [&str; 11] = [
+    "backend",
+    "branch",
+    "candidateExtraction",
+    "connections",
+    "driver",
+    "failureMode",
+    "ingest",
+    "llm",
+    "maxConcurrency",
+    "source_dir",
+    "stepBudget",
+];
+
+/// Explains why `text` could not be read: the place, what stands there, what is wrong with it, and how to mend it.
+pub(crate) fn explain(text: &str, error: &YamlError) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    let Some(at) = error.line.and_then(|line| usize::try_from(line).ok()?.checked_sub(1)) else {
+        return format!("{}; mend the YAML", error.message);
+    };
+    // The end of the file is after its last line.
+    let at = at.min(lines.len().saturating_sub(1));
+    let column = error.column.and_then(|column| usize::try_from(column).ok());
+    let document = FaultyDocument { lines: &lines, line_index: at, column, message: &error.message };
+    let YamlFault { line: at, column, message: words } = document.locate();
+    let column = column.map(|column| format!(" column {column}")).unwrap_or_default();
+    let shown = lines.get(at).and_then(|line| excerpt(line));
+    let shown = shown.map(|shown| format!(", at `{shown}`")).unwrap_or_default();
+    format!("line {}{column}{shown}: {words}", at + 1)
+}
+
+/// Lines, and where the parser gave up with which words.
+struct FaultyDocument<'a> {
+    lines: &'a [&'a str],
+    line_index: usize,
+    column: Option<usize>,
+    message: &'a str,
+}
+
+/// A place, columns counted from 1, and what is wrong there.
+struct YamlFault {
+    line: usize,
+    column: Option<usize>,
+    message: String,
+}
+
+impl<'a> FaultyDocument<'a> {
+    fn locate(&self) -> YamlFault {
+        let says = |words: &[&str]| words.iter().any(|word| self.message.contains(word));
+        self.tab()
+            .or_else(|| says(&["duplicate mapping key"]).then(|| self.find_duplicate_key()))
+            .or_else(|| says(&["quoted scalar", "end of stream"]).then(|| self.find_unclosed_quote()).flatten())
+            .or_else(|| {
+                says(&["flow ", "',' or", "':' indicator", "end of stream", "unclosed"])
+                    .then(|| self.bracket())
+                    .flatten()
+            })
+            .or_else(|| says(&["mapping values are not allowed"]).then(|| self.colon()))
+            .or_else(|| {
+                says(&["expected key", "block collection", "invalid indentation"]).then(|| self.dedent()).flatten()
+            })
+            .unwrap_or_else(|| self.at_parser_position(self.reworded_message()))
+    }
+
+    fn at_parser_position(&self, words: impl Into<String>) -> YamlFault {
+        YamlFault { line: self.line_index, column: self.column, message: words.into() }
+    }
+
+    fn line(&self) -> &'a str {
+        self.lines.get(self.line_index).copied().unwrap_or_default()
+    }
+
+    fn tab(&self) -> Option<YamlFault> {
+        let line = self.line();
+        let column = line.chars().take_while(|c| c.is_whitespace()).position(|c| c == '\t')? + 1;
+        Some(YamlFault {
+            line: self.line_index,
+            column: Some(column),
+            message: "a tab cannot indent YAML; use spaces".into(),
+        })
+    }
+
+    fn find_duplicate_key(&self) -> YamlFault {
+        let line = self.line();
+        let named = self.message.rsplit_once("key: ").and_then(|(_, rest)| rest.split(", set").next());
+        let unclear = format!("the key `{}` is there twice; keep one of them", named.unwrap_or("?"));
+        let (Some(key), indent) = (key(line).filter(|key| Some(*key) == named), indent(line)) else {
+            return self.at_parser_position(unclear);
+        };
+        let above = self.lines.iter().take(self.line_index).enumerate().rev();
+        let inside = above.take_while(|(_, above)| is_blank(above) || self::indent(above) >= indent);
+        let first =
+            inside.filter(|(_, above)| self::indent(above) == indent).find(|(_, above)| self::key(above) == Some(key));
+        let words = match first {
+            Some((first, _)) => format!("`{key}` is there already, on line {}; keep one of them", first + 1),
+            None => unclear,
+        };
+        YamlFault { line: self.line_index, column: Some(indent + 1), message: words }
+    }
+
+    /// The last quote up to here that its own line does not close.
+    fn find_unclosed_quote(&self) -> Option<YamlFault> {
+        let lines = self.outside_blocks().take_while(|(at, _)| *at <= self.line_index);
+        let (at, (column, quote)) =
+            lines.filter_map(|(at, line)| Some((at, LineScan::from_line(line).quote?))).last()?;
+        Some(YamlFault {
+            line: at,
+            column: Some(column),
+            message: format!("the quote {quote} that begins here is never closed; close it"),
+        })
+    }
+
+    /// Lines that are no text of a `|` or `>`, which may hold anything.
+    fn outside_blocks(&self) -> impl Iterator<Item = (usize, &'a str)> {
+        let mut block = None;
+        self.lines.iter().copied().enumerate().filter(move |(_, line)| {
+            let is_text = block.is_some_and(|begins| line.trim().is_empty() || indent(line) > begins);
+            if !is_text {
+                block = block_scalar_indent(line);
+            }
+            !is_text
+        })
+    }
+
+    /// The last bracket up to here that is never closed, or an entry without a comma before it.
+    fn bracket(&self) -> Option<YamlFault> {
+        let mut open: Vec<(usize, usize, char)> = Vec::new();
+        for (at, line) in self.outside_blocks() {
+            // Below the slip only what is still inside of the bracket may close it.
+            let is_inside = |from: usize| {
+                let begins = self.lines.get(from).map_or(0, |line| indent(line));
+                is_blank(line) || indent(line) > begins || line.trim_start().starts_with([']', '}'])
+            };
+            if at > self.line_index && !open.last().is_some_and(|(from, ..)| is_inside(*from)) {
+                break;
+            }
+            for (column, bracket) in LineScan::from_line(line).brackets {
+                match bracket {
+                    '[' | '{' => open.push((at, column, bracket)),
+                    _ => drop(open.pop()),
+                }
+            }
+        }
+        let close = |bracket| if bracket == '[' { ']' } else { '}' };
+        match open.iter().rfind(|(at, ..)| *at <= self.line_index) {
+            Some(&(at, column, bracket)) => Some(YamlFault {
+                line: at,
+                column: Some(column),
+                message: format!("the `{bracket}` that opens here is never closed; close it with `{}`", close(bracket)),
+            }),
+            None if self.message.contains("',' or") => {
+                Some(self.at_parser_position("a comma is missing before this; separate entries by commas"))
+            }
+            None => None,
+        }
+    }
+
+    /// A colon where no key can be: of a second key on the line, below a line that is no key and value, or below a value.
+    fn colon(&self) -> YamlFault {
+        let line = self.line();
+        let before = (0..self.line_index)
+            .rev()
+            .find_map(|at| Some((at, *self.lines.get(at)?)).filter(|(_, line)| !is_blank(line)));
+        let Some((above, before)) = before.filter(|_| LineScan::from_line(line).colons < 2) else {
+            return self.at_parser_position("a value with `: ` in it needs quotes around it");
+        };
+        if LineScan::from_line(before).colons == 0 {
+            let words = "this is no key with a value; write `key: value`, with a space after the colon";
+            return YamlFault { line: above, column: Some(indent(before) + 1), message: words.into() };
+        }
+        let words = format!(
+            "it is indented further than line {}, which has a value already; begin it in column {}",
+            above + 1,
+            indent(before) + 1
+        );
+        YamlFault { line: self.line_index, column: Some(indent(line) + 1), message: words }
+    }
+
+    /// A line that begins between two columns.
+    fn dedent(&self) -> Option<YamlFault> {
+        let line = self.line();
+        let before = (0..self.line_index).rev().find(|at| self.lines.get(*at).is_some_and(|line| !is_blank(line)))?;
+        let wanted = indent(self.lines.get(before)?);
+        (wanted != indent(line)).then(|| YamlFault {
+            line: self.line_index,
+            column: Some(indent(line) + 1),
+            message: format!(
+                "it begins in no column of the lines above; begin it in column {}, as line {} does",
+                wanted + 1,
+                before + 1
+            ),
+        })
+    }
+
+    fn reworded_message(&self) -> String {
+        let message = self.message;
+        let character = message.strip_prefix("unexpected character: `").and_then(|rest| rest.strip_suffix('\''));
+        if let Some(character) = character {
+            return match character {
+                "@" | "%" | "`" => format!("a value cannot begin with {character}; put it in quotes"),
+                _ => format!("the character {character} is not allowed in YAML; take it away"),
+            };
+        }
+        let known: [(&str, &str); 8] = [
+            ("unknown anchor", "`*` refers to something that has no name in this file; put the value in quotes"),
+            ("misplaced bracket", "a bracket closes here that was never opened; take it away"),
+            ("escape", "a backslash in double quotes begins an escape; use single quotes, or write it twice"),
+            ("Documents", "a second document begins; keep one, without `---` between them"),
+            ("budget", "there is more in it than is read; make it smaller"),
+            ("recursive", "something refers to itself; write it out"),
+            ("expected string scalar", "a key must be text; put it in quotes"),
+            ("block sequence entries", "a list cannot begin here; begin it on a line of its own"),
+        ];
+        let words = known.iter().find(|(part, _)| message.contains(part)).map(|(_, words)| (*words).to_owned());
+        words.unwrap_or_else(|| format!("{message}; mend the YAML there"))
+    }
+}
+
+/// What a line holds outside of quotes and comments. Columns count from 1.
+#[derive(Debug, Default)]
+struct LineScan {
+    /// The quote that is not closed.
+    quote: Option<(usize, char)>,
+    brackets: Vec<(usize, char)>,
+    /// Colons that end a key.
+    colons: usize,
+}
+
+impl LineScan {
+    fn from_line(line: &str) -> Self {
+        let mut scan = Self::default();
+        let mut quote: Option<(usize, char)> = None;
+        let mut flow = 0_usize;
+        // What came last but blanks: a quote or a bracket only begins something where a value begins.
+        let (mut last, mut before) = (None::<char>, ' ');
+        let mut characters = line.chars().enumerate().peekable();
+        while let Some((at, c)) = characters.next() {
+            let begins = matches!(last, None | Some(':' | ',' | '[' | '{' | '-' | '?'));
+            match (quote, c) {
+                (Some((_, '"')), '\\') => drop(characters.next()),
+                (Some((_, open)), c) if c == open => {
+                    // Two single quotes are one inside of them.
+                    if open == '\'' && characters.next_if(|(_, next)| *next == '\'').is_some() {
+                        continue;
+                    }
+                    quote = None;
+                }
+                (Some(_), _) => {}
+                (None, '#') if before.is_whitespace() => break,
+                (None, '"' | '\'') if begins => quote = Some((at + 1, c)),
+                (None, '[' | '{') if begins || flow > 0 => {
+                    flow += 1;
+                    scan.brackets.push((at + 1, c));
+                }
+                (None, ']' | '}') => {
+                    flow = flow.saturating_sub(1);
+                    scan.brackets.push((at + 1, c));
+                }
+                (None, ':') if characters.peek().is_none_or(|(_, next)| next.is_whitespace()) => scan.colons += 1,
+                (None, _) => {}
+            }
+            before = c;
+            last = if c.is_whitespace() { last } else { Some(c) };
+        }
+        scan.quote = quote;
+        scan
+    }
+}
+
+fn indent(line: &str) -> usize {
+    line.chars().take_while(|c| *c == ' ').count()
+}
+
+fn is_blank(line: &str) -> bool {
+    line.trim().is_empty() || line.trim_start().starts_with('#')
+}
+
+/// The column, counted from 0, that the text of the `|` or `>` at the end of `line` begins right of.
+fn block_scalar_indent(line: &str) -> Option<usize> {
+    let words = line.split_whitespace().take_while(|word| !word.starts_with('#'));
+    let (before, header) = words.fold((None, None), |(_, last), word| (last, Some(word)));
+    let is_header = header?.strip_prefix(['|', '>'])?.chars().all(|c| c.is_ascii_digit() || "+-".contains(c));
+    let is_value =
+        before.is_some_and(|before| before == "-" || before.ends_with(':') || before.starts_with(['!', '&']));
+    let item = line.trim_start_matches([' ', '-']);
+    // A key in a list stands right of its dash.
+    let begins = if item.starts_with(['|', '>']) { indent(line) } else { line.len() - item.len() };
+    (is_header && is_value).then_some(begins)
+}
+
+/// The key that a line begins with, if it is a plain one.
+fn key(line: &str) -> Option<&str> {
+    let line = line.trim_start().trim_start_matches("- ");
+    let (key, rest) = line.split_once(':')?;
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
+    let ends = rest.is_empty() || rest.starts_with(char::is_whitespace);
+    (ends && !key.is_empty() && key.len() <= MAX_SHOWN_CHARS && key.chars().all(is_plain)).then_some(key)
+}
+
+/// Most characters of a line that are shown.
+const MAX_SHOWN_CHARS: usize = 60;
+
+/// As much of a line as may be shown. A line that has no key may be a part of anything, and so may what comes after a
+/// value: a comment, or another key.
+fn excerpt(line: &str) -> Option<String> {
+    let Some(key) = key(line) else {
+        let line = line.trim();
+        let begins = line.split([' ', ':']).next().filter(|begins| PUBLIC_KEYS.contains(begins))?;
+        return Some(if begins == line { begins.to_owned() } else { format!("{begins} …") });
+    };
+    let rest = line.split_once(':').map_or("", |(_, rest)| rest.trim());
+    let is_shown = PUBLIC_KEYS.contains(&key) && !rest.contains(['{', '[']);
+    let mut words = rest.split_whitespace();
+    Some(match words.next() {
+        None => format!("{key}:"),
+        Some(word) if word.starts_with('#') => format!("{key}:"),
+        Some(word) if is_shown => {
+            let word: String = word.chars().take(MAX_SHOWN_CHARS).map(visible_char).collect();
+            let more = if words.next().is_some_and(|word| !word.starts_with('#')) { " …" } else { "" };
+            format!("{key}: {word}{more}")
+        }
+        Some(_) => format!("{key}: …"),
+    })
+}
+
+/// A character as nobody can be deceived by it.
+fn visible_char(c: char) -> String {
+    if c.is_ascii_graphic() || c == ' ' { c.into() } else { c.escape_debug().to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ingest::yaml::parse_tree;
+
+    fn explained(text: &str) -> String {
+        explain(text, &parse_tree(text).unwrap_err())
+    }
+
+    #[test]
+    fn yaml_faults_are_located_with_a_fix() {
+        let cases = [
+            "connections:\n\tnotes:\n\t\tdriver: docs\n",
+            "connections:\n  notes:\n \t  driver: docs\n",
+            "connections:\n  notes:\n    driver: docs\n   source_dir: notes\n",
+            "connections:\n  notes:\n    driver: docs\n      source_dir: notes\n",
+            "connections:\n  notes:\n    driver: docs\n\n    # again\n    driver: dbt\n",
+            "a: {b: 1, b: 2}\n",
+            "connections:\n  notes:\n    driver: \"docs\n    source_dir: notes\n",
+            "connections:\n  notes:\n    driver: 'docs\n    source_dir: it's\n",
+            "connections: [a\nllm:\n  x: 1\n",
+            "connections:\n  a: {driver: docs\nllm:\n  x: 1\n",
+            "connections: [",
+            "connections:\n  notes:\n    driver docs\n    source_dir: notes\n",
+            "connections:\n  notes:\n    driver:docs\n    source_dir: notes\n",
+            "connections:\n  notes:\n    driver: docs: x\n",
+            "connections:\n  notes:\n    source_dir: @foo\n",
+            "connections:\n  notes:\n    source_dir: *foo\n",
+            "connections:\n  notes:\n    password: %foo\n",
+            "connections:\n  notes:\n    password: \"never shown\n    url: https://u:p@h\n",
+            "a: 1\n---\nb: 2\n",
+            "a: \"a\\q\"\n",
+            "a: }\n",
+            "a: &a [*a]\n",
+            "[a, b]: {driver: docs}\n",
+            "x: \u{1}\n",
+            "connections:\n  notes: {driver: docs, source_dir: notes}}\n",
+            "connections:\n  notes: {driver: docs source_dir: notes}\n",
+            "key: - a\n",
+            "key: |\n  secret\n bare\nx: y: z\n",
+            "connections:\n  a:\n    about: |\n      [draft\n    driver: docs\n  b: {driver: docs source_dir: notes}\n",
+            "connections:\n  - about: >- # folded\n\n      {draft\n    driver: docs\n  - {driver: docs source_dir: notes}\n",
+            "connections:\n  a:\n    - |\n      [draft\n  b: [docs\nllm:\n  x: [1\n",
+            "connections:\n  a: {\n    driver: docs source_dir: notes\n  }\nllm: [\n",
+            "connections:\n  a: [\n    {driver: docs,\n     branch: main\nllm:\n  x: 1\n",
+            "connections:\n  a:\n    driver: \"docs\n    about: |\n      'draft\n",
+            "connections:\n  a:\n    driver: @x  # old password never shown\n",
+            "connections:\n  a:\n    driver: %x # never shown\n",
+            "connections:\n  a:\n    driver: docs url: https://u:p@h\n",
+            "connections:\n  a:\n    driver docs, password never shown\n    source_dir: notes\n",
+            "credentials:\n  default: @never-shown\n",
+        ];
+        let told: Vec<String> = cases.iter().map(|text| explained(text)).collect();
+        assert!(told.iter().all(|told| !told.contains("shown") && !told.contains("u:p")), "{told:#?}");
+        insta::assert_snapshot!(told.join("\n"));
+    }
+
+    #[test]
+    fn fuzzed_text_is_always_explained() {
+        use proptest::prelude::*;
+        proptest!(|(text in "[a-c\"'\\[\\]{}:,#*&@%|>? \t\n\\\\-]{0,60}")| {
+            if let Err(error) = parse_tree(&text) {
+                let told = explain(&text, &error);
+                prop_assert!(!told.contains('\n') && !told.is_empty());
+            }
+        });
+    }
+}

@@ -1,0 +1,228 @@
+//! One line of any format, taken apart as far as an entry needs: time, lane, body. Never fails.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{detect::InputFormat, line_time};
+use crate::{
+    decode::{self, AgentLine, LineKind},
+    run::entry_source::{EntryRef, EntryScope},
+    tape::{EntryBody, Millis, Seq, TapeEntry},
+};
+
+/// What a line says by itself.
+#[derive(Debug)]
+pub(super) struct ParsedLine<'a> {
+    /// Its own time, if it has one.
+    pub(super) at: Option<Millis>,
+    scope: OwnedEntryScope<'a>,
+    body: EntryBody<'a>,
+    is_well_formed: bool,
+    /// What the line of a capture says, which is where its time stands.
+    line: Option<AgentLine<'a>>,
+}
+
+#[derive(Debug)]
+enum OwnedEntryScope<'a> {
+    Run,
+    Attempt(Cow<'a, str>, u32),
+    BySession,
+}
+
+/// How the lines of one file are read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LineParser {
+    /// Its format.
+    pub(super) format: InputFormat,
+    /// Time 0 in milliseconds since 1970, for formats with wall-clock times; `None` if the file has no times.
+    pub(super) epoch: Option<i64>,
+}
+
+impl LineParser {
+    /// Takes `line` apart.
+    pub(super) fn parse<'a>(&self, line: &'a [u8]) -> ParsedLine<'a> {
+        match self.format {
+            InputFormat::Tape => tape(line),
+            InputFormat::TwoWay => two_way(line),
+            InputFormat::Capture
+            | InputFormat::SessionFile
+            | InputFormat::KtxTranscript
+            | InputFormat::MemoryFlow
+            | InputFormat::JsonLines
+            | InputFormat::Document
+            | InputFormat::Empty => {
+                let body = stdout(line);
+                let line = decode::decode_line(line.trim_ascii());
+                let own = || line_time::parse_timestamp(line.timestamp.as_deref()?);
+                let at = self.epoch.and_then(|epoch| Some(own()?.saturating_sub(epoch)));
+                let at = at.map(|at| Millis(u64::try_from(at).unwrap_or(0)));
+                ParsedLine { at, scope: OwnedEntryScope::BySession, body, is_well_formed: true, line: Some(line) }
+            }
+        }
+    }
+
+    /// Takes apart a line of `length` bytes of which only the first and the last are there. Gives the size of its body
+    /// too. `None` if all of the line is needed for that.
+    pub(super) fn parse_head<'a>(&self, head: &'a [u8], tail: &[u8], length: u64) -> Option<(ParsedLine<'a>, u64)> {
+        let blank = (tail.len() - tail.trim_ascii_end().len()) as u64;
+        if blank == tail.len() as u64 {
+            return None;
+        }
+        match self.format {
+            InputFormat::Tape => {
+                let (entry, before) = TapeEntry::parse_head(head)?;
+                let lane =
+                    entry.attempt.map_or(OwnedEntryScope::Run, |(unit, number)| OwnedEntryScope::Attempt(unit, number));
+                let at = Some(entry.at);
+                let size = length.checked_sub(blank + before as u64 + 1)?;
+                Some((ParsedLine { at, scope: lane, body: entry.body, is_well_formed: true, line: None }, size))
+            }
+            InputFormat::Capture | InputFormat::SessionFile | InputFormat::JsonLines => {
+                let body = stdout(head);
+                let size = length.checked_sub(blank + (head.len() - body.bytes().len()) as u64)?;
+                let own = || {
+                    line_time::line_timestamp(tail)
+                        .or_else(|| line_time::line_timestamp(&head[..head.len().min(tail.len())]))
+                };
+                let at = self.epoch.and_then(|epoch| Some(own()?.saturating_sub(epoch)));
+                let at = at.map(|at| Millis(u64::try_from(at).unwrap_or(0)));
+                Some((
+                    ParsedLine { at, scope: OwnedEntryScope::BySession, body, is_well_formed: true, line: None },
+                    size,
+                ))
+            }
+            InputFormat::TwoWay
+            | InputFormat::Document
+            | InputFormat::KtxTranscript
+            | InputFormat::MemoryFlow
+            | InputFormat::Empty => None,
+        }
+    }
+
+    /// True if entries have times of their own.
+    pub(super) fn has_times(&self) -> bool {
+        matches!(self.format, InputFormat::Tape | InputFormat::TwoWay) || self.epoch.is_some()
+    }
+}
+
+impl<'a> ParsedLine<'a> {
+    /// Decodes its stdout line too, if that was not needed so far: whoever folds it is then spared the work.
+    pub(super) fn decode(&mut self) {
+        if let (None, EntryBody::Out(bytes), true) = (&self.line, &self.body, self.is_well_formed) {
+            self.line = Some(decode::decode_line(bytes));
+        }
+    }
+
+    /// What its stdout line is, if it was decoded.
+    pub(super) fn kind(&self) -> Option<LineKind> {
+        self.line.as_ref().map(|line| line.body.kind())
+    }
+
+    /// Hands it on as entry `seq` at time `at`.
+    pub(super) fn emit(&self, seq: Seq, at: Millis, sink: &mut dyn FnMut(EntryRef<'_>)) {
+        let lane = match &self.scope {
+            OwnedEntryScope::Run => EntryScope::Run,
+            OwnedEntryScope::Attempt(unit, number) => EntryScope::Attempt(unit, *number),
+            OwnedEntryScope::BySession => EntryScope::BySession,
+        };
+        sink(EntryRef {
+            seq,
+            at,
+            scope: lane,
+            body: self.body.clone(),
+            is_well_formed: self.is_well_formed,
+            decoded: self.line.as_ref(),
+        });
+    }
+}
+
+/// The decoder is total, so a body need not be valid to count as one; only what cannot be JSON at all is text.
+fn stdout(line: &[u8]) -> EntryBody<'_> {
+    let line = line.trim_ascii();
+    if line.starts_with(b"{") { EntryBody::Out(line) } else { EntryBody::Raw(Cow::Borrowed(line)) }
+}
+
+fn tape(line: &[u8]) -> ParsedLine<'_> {
+    match TapeEntry::parse(line.trim_ascii()) {
+        Ok(entry) => ParsedLine {
+            at: Some(entry.at),
+            scope: entry.attempt.map_or(OwnedEntryScope::Run, |(unit, number)| OwnedEntryScope::Attempt(unit, number)),
+            body: entry.body,
+            is_well_formed: true,
+            line: None,
+        },
+        Err(_) => ParsedLine {
+            at: None,
+            scope: OwnedEntryScope::Run,
+            body: EntryBody::Raw(Cow::Borrowed(line)),
+            is_well_formed: false,
+            line: None,
+        },
+    }
+}
+
+fn two_way(line: &[u8]) -> ParsedLine<'_> {
+    #[derive(Deserialize)]
+    struct TwoWayFrame<'a> {
+        t: Option<f64>,
+        #[serde(borrow)]
+        dir: Cow<'a, str>,
+        #[serde(borrow)]
+        msg: &'a RawValue,
+    }
+    let Ok(frame) = serde_json::from_slice::<TwoWayFrame<'_>>(line) else {
+        return ParsedLine {
+            at: None,
+            scope: OwnedEntryScope::BySession,
+            body: stdout(line),
+            is_well_formed: true,
+            line: None,
+        };
+    };
+    let message = frame.msg.get().as_bytes();
+    let body = match frame.dir.as_ref() {
+        "->" | "in" => EntryBody::In(message),
+        "err" | "stderr" => EntryBody::Err(String::from_utf8_lossy(message)),
+        _ => stdout(message),
+    };
+    // Float to integer casts saturate: a time before the start is 0.
+    let at = frame.t.filter(|seconds| seconds.is_finite()).map(|seconds| Millis((seconds * 1000.0).round() as u64));
+    ParsedLine { at, scope: OwnedEntryScope::BySession, body, is_well_formed: true, line: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reading(format: InputFormat) -> LineParser {
+        LineParser { format, epoch: None }
+    }
+
+    #[test]
+    fn both_notations_of_a_direction_are_read() {
+        let body = |line: &'static str| reading(InputFormat::TwoWay).parse(line.as_bytes()).body;
+        assert_eq!(body(r#"{"t":1,"dir":"->","msg":{"a":1}}"#), EntryBody::In(br#"{"a":1}"#));
+        assert_eq!(body(r#"{"t":1,"dir":"in","msg":{}}"#), EntryBody::In(b"{}"));
+        assert_eq!(body(r#"{"t":1,"dir":"<-","msg":{}}"#), EntryBody::Out(b"{}"));
+        assert_eq!(body(r#"{"dir":"out","msg":"no json"}"#), EntryBody::Raw(Cow::Borrowed(b"\"no json\"")));
+        assert_eq!(body(r#"{"other":1}"#), EntryBody::Out(br#"{"other":1}"#));
+    }
+
+    #[test]
+    fn hostile_times_saturate() {
+        let at =
+            |t: &str| reading(InputFormat::TwoWay).parse(format!(r#"{{"t":{t},"dir":"in","msg":0}}"#).as_bytes()).at;
+        assert_eq!(at("0.0226"), Some(Millis(23)));
+        assert_eq!(at("-5"), Some(Millis(0)));
+        assert_eq!(at("1e300"), Some(Millis(u64::MAX)));
+        assert_eq!(at("null"), None);
+    }
+
+    #[test]
+    fn a_torn_entry_keeps_its_bytes() {
+        let parsed = reading(InputFormat::Tape).parse(br#"{"seq":1,"at"#);
+        assert_eq!((parsed.is_well_formed, parsed.body), (false, EntryBody::Raw(Cow::Borrowed(br#"{"seq":1,"at"#))));
+    }
+}

@@ -1,0 +1,435 @@
+//! Lines of a finished file, read and decoded ahead of whoever folds them: block by block, on threads of their own,
+//! handed out in order.
+//!
+//! Owns the threads and the blocks, of which there is a fixed number. It must not know what a line means.
+
+use std::{
+    collections::BTreeMap,
+    mem,
+    num::NonZero,
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{self, Receiver, Sender},
+    },
+    thread,
+};
+
+use self_cell::self_cell;
+
+use super::{
+    file_lines::read_at,
+    index::{FileGrowth, IndexedFile, LineMark, is_blank},
+    line_parser::{LineParser, ParsedLine},
+    line_shortener::{GIANT, Shortener},
+};
+use crate::run::entry_source::EntrySourceError;
+
+/// Bytes of a block: small enough that what one thread wrote is still in the cache when another one reads it.
+const BLOCK: usize = 128 << 10;
+
+/// Blocks that go round, for each thread: lines differ so much that some blocks take far longer than others.
+const BLOCKS_PER_THREAD: usize = 3;
+
+/// A block that grew beyond this for the sake of a giant line does not keep its memory.
+const MAX_RETAINED_BLOCK: usize = 2 << 20;
+
+/// More threads would only wait for the one that folds.
+const MAX_THREADS: usize = 4;
+
+/// A line, taken apart.
+#[derive(Debug)]
+pub(super) struct PrefetchedLine<'b> {
+    pub(super) mark: LineMark,
+    pub(super) parsed: ParsedLine<'b>,
+    /// Offset behind it.
+    end: u64,
+}
+
+type PrefetchedLines<'b> = Vec<PrefetchedLine<'b>>;
+
+self_cell!(
+    /// A block and the lines in it.
+    struct ParsedBlock {
+        owner: FileBlock,
+        #[covariant]
+        dependent: PrefetchedLines,
+    }
+);
+
+/// A piece of the file: whole lines.
+#[derive(Debug, Default)]
+struct FileBlock {
+    bytes: Vec<u8>,
+    /// Bytes that hold data.
+    filled: usize,
+    /// Offset of the first.
+    start: u64,
+    /// Offset behind the last.
+    end: u64,
+    /// They are what is left of one giant line.
+    is_shortened: bool,
+}
+
+/// Lines that are read ahead.
+pub(super) struct LinePrefetcher {
+    ready: Receiver<(u64, Result<ParsedBlock, EntrySourceError>)>,
+    /// Blocks that came too early, by number.
+    out_of_order: BTreeMap<u64, Result<ParsedBlock, EntrySourceError>>,
+    /// Where blocks go to be used again. Once it is gone, the threads end.
+    recycled: Sender<RecycledBlock>,
+    /// The block that is being handed out, and how many of its lines were.
+    current: Option<(ParsedBlock, usize)>,
+    /// Number of the block after it.
+    next: u64,
+}
+
+/// A block that may be filled again.
+enum RecycledBlock {
+    New,
+    Used(ParsedBlock),
+}
+
+impl std::fmt::Debug for LinePrefetcher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ahead").field("next", &self.next).finish_non_exhaustive()
+    }
+}
+
+impl LinePrefetcher {
+    /// Starts to read at `offset`, where a line must start; `shortens` giant ones. `None` if the system gives no threads.
+    pub(super) fn new(core: &Arc<IndexedFile>, reading: LineParser, offset: u64, shortens: bool) -> Option<Self> {
+        let threads = thread::available_parallelism().map_or(1, NonZero::get).min(MAX_THREADS);
+        let (spent, blocks) = mpsc::channel();
+        let (done, ready) = mpsc::channel();
+        let limit = match core.growth {
+            FileGrowth::Fixed(length) => length,
+            FileGrowth::Until(_) => offset,
+        };
+        let blocks = Arc::new(Mutex::new(blocks));
+        let reader = Arc::new(Mutex::new(BlockReader {
+            offset,
+            limit,
+            number: 0,
+            shorten_giant_lines: shortens,
+            failed: false,
+        }));
+        for _ in 0..threads * BLOCKS_PER_THREAD {
+            // The receiver is still here.
+            let _ = spent.send(RecycledBlock::New);
+        }
+        let mut started = 0;
+        for _ in 0..threads {
+            let worker = ParseWorker {
+                core: Arc::clone(core),
+                reading,
+                blocks: Arc::clone(&blocks),
+                reader: Arc::clone(&reader),
+                done: done.clone(),
+            };
+            started += usize::from(thread::Builder::new().name("decode".into()).spawn(move || worker.work()).is_ok());
+        }
+        (started > 0).then(|| Self { ready, out_of_order: BTreeMap::new(), recycled: spent, current: None, next: 0 })
+    }
+
+    /// Hands on the lines of one block that start before `stop`. Returns the offset behind the last of them, or `None`
+    /// at the end of the file.
+    pub(super) fn lines(
+        &mut self,
+        stop: u64,
+        each: &mut dyn FnMut(&PrefetchedLine<'_>),
+    ) -> Result<Option<u64>, EntrySourceError> {
+        let (batch, from) = match self.current.take() {
+            Some(current) => current,
+            None => match self.receive() {
+                Some(batch) => (batch?, 0),
+                None => return Ok(None),
+            },
+        };
+        let (upto, reached) = batch.with_dependent(|block, lines| {
+            let mut upto = from;
+            for line in &lines[from..] {
+                each(line);
+                upto += 1;
+                if line.end >= stop && upto < lines.len() {
+                    return (upto, line.end);
+                }
+            }
+            (upto, block.end)
+        });
+        if upto < batch.borrow_dependent().len() {
+            self.current = Some((batch, upto));
+        } else {
+            // Nobody takes it when the file has been read.
+            let _ = self.recycled.send(RecycledBlock::Used(batch));
+        }
+        Ok(Some(reached))
+    }
+
+    /// The next block in order. `None` when there are no more.
+    fn receive(&mut self) -> Option<Result<ParsedBlock, EntrySourceError>> {
+        let found = loop {
+            if let Some(found) = self.out_of_order.remove(&self.next) {
+                break found;
+            }
+            let (number, batch) = self.ready.recv().ok()?;
+            self.out_of_order.insert(number, batch);
+        };
+        self.next += 1;
+        Some(found)
+    }
+}
+
+/// Where the threads are in the file.
+#[derive(Debug)]
+struct BlockReader {
+    offset: u64,
+    limit: u64,
+    /// Number of the next block.
+    number: u64,
+    /// Giant lines are wanted in short.
+    shorten_giant_lines: bool,
+    failed: bool,
+}
+
+impl BlockReader {
+    /// Fills `block` with the next whole lines, and says which block it is. `None` when there are no more.
+    fn fill(&mut self, core: &IndexedFile, block: &mut FileBlock) -> Option<(u64, Result<(), EntrySourceError>)> {
+        if self.failed || self.offset >= self.limit {
+            return None;
+        }
+        let number = self.number;
+        self.number += 1;
+        let result = self.read(core, block);
+        self.failed = result.is_err();
+        Some((number, result))
+    }
+
+    fn read(&mut self, core: &IndexedFile, block: &mut FileBlock) -> Result<(), EntrySourceError> {
+        (block.start, block.filled, block.is_shortened) = (self.offset, 0, false);
+        loop {
+            if self.shorten_giant_lines && block.filled >= GIANT {
+                return self.read_giant(core, block);
+            }
+            if block.bytes.len() < block.filled + BLOCK {
+                block.bytes.resize((block.filled * 2).max(BLOCK), 0);
+            }
+            let at = self.offset + block.filled as u64;
+            let spare = &mut block.bytes[block.filled..];
+            let wanted = usize::try_from(self.limit - at).map_or(spare.len(), |left| left.min(spare.len()));
+            let count = read_at(&core.file, at, &mut spare[..wanted]).map_err(|error| core.error(&error))?;
+            if count < wanted {
+                return Err(core.shrunk());
+            }
+            let fresh = block.filled;
+            block.filled += count;
+            if at + count as u64 == self.limit {
+                break;
+            }
+            // What is behind the last line is read again with the next block, which is cheaper than keeping it.
+            if let Some(newline) = memchr::memrchr(b'\n', &block.bytes[fresh..block.filled]) {
+                block.filled = fresh + newline + 1;
+                break;
+            }
+        }
+        self.offset += block.filled as u64;
+        block.end = self.offset;
+        Ok(())
+    }
+
+    /// Goes on with a line of which `block` holds the beginning, and leaves in it what is kept of the line.
+    fn read_giant(&mut self, core: &IndexedFile, block: &mut FileBlock) -> Result<(), EntrySourceError> {
+        let mut shortener = Shortener::default();
+        shortener.push(&block.bytes[..block.filled]);
+        block.end = self.offset + block.filled as u64;
+        block.bytes = vec![0; BLOCK];
+        while block.end < self.limit {
+            let room = usize::try_from(self.limit - block.end).map_or(BLOCK, |left| left.min(BLOCK));
+            let count = read_at(&core.file, block.end, &mut block.bytes[..room]).map_err(|error| core.error(&error))?;
+            if count == 0 {
+                return Err(core.shrunk());
+            }
+            let newline = shortener.push(&block.bytes[..count]);
+            block.end += newline.map_or(count, |at| at + 1) as u64;
+            if newline.is_some() {
+                break;
+            }
+        }
+        block.bytes = shortener.end();
+        (block.filled, block.is_shortened) = (block.bytes.len(), true);
+        self.offset = block.end;
+        Ok(())
+    }
+}
+
+/// One thread.
+struct ParseWorker {
+    core: Arc<IndexedFile>,
+    reading: LineParser,
+    blocks: Arc<Mutex<Receiver<RecycledBlock>>>,
+    reader: Arc<Mutex<BlockReader>>,
+    done: Sender<(u64, Result<ParsedBlock, EntrySourceError>)>,
+}
+
+impl ParseWorker {
+    /// Fills blocks until the file or whoever wants its lines is gone.
+    fn work(self) {
+        loop {
+            let spent = self.blocks.lock().unwrap_or_else(PoisonError::into_inner).recv();
+            let (mut block, lines) = match spent {
+                Ok(RecycledBlock::New) => (FileBlock::default(), Vec::new()),
+                Ok(RecycledBlock::Used(mut batch)) => {
+                    let lines = batch.with_dependent_mut(|_, lines| recycle_lines(mem::take(lines)));
+                    (batch.into_owner(), lines)
+                }
+                Err(_) => return,
+            };
+            if block.bytes.len() > MAX_RETAINED_BLOCK {
+                block = FileBlock::default();
+            }
+            let filled = self.reader.lock().unwrap_or_else(PoisonError::into_inner).fill(&self.core, &mut block);
+            let Some((number, result)) = filled else { return };
+            let batch = result.map(|()| ParsedBlock::new(block, |block| self.lines(block, recycle_lines(lines))));
+            if self.done.send((number, batch)).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Takes the lines of `block` apart, into `lines`, which is empty.
+    fn lines<'b>(&self, block: &'b FileBlock, mut lines: PrefetchedLines<'b>) -> PrefetchedLines<'b> {
+        let (mut rest, mut offset) = (&block.bytes[..block.filled], block.start);
+        while !rest.is_empty() {
+            let length = memchr::memchr(b'\n', rest).unwrap_or(rest.len());
+            let (line, after) = rest.split_at(length);
+            let end = if block.is_shortened { block.end } else { offset + (length + after.len().min(1)) as u64 };
+            rest = after.get(1..).unwrap_or_default();
+            if !is_blank(line) {
+                let mut parsed = self.reading.parse(line);
+                parsed.decode();
+                let kind = parsed.kind().unwrap_or_else(|| self.core.kind(line));
+                lines.push(PrefetchedLine { mark: LineMark::new(offset, kind, parsed.at.is_some()), parsed, end });
+            }
+            offset = end;
+        }
+        lines
+    }
+}
+
+/// The memory of lines that are not needed any more, for lines of another block.
+fn recycle_lines<'b>(lines: PrefetchedLines<'_>) -> PrefetchedLines<'b> {
+    // The standard library collects in place when nothing of the layout changes.
+    lines.into_iter().map_while(|_| None).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::super::file::FileSource;
+    use crate::{
+        run::{EntrySource as _, PollStatus},
+        tape::EntryBody,
+    };
+
+    /// Everything that a source hands out, polled for so many bytes at a time.
+    fn all(source: &mut FileSource, max_bytes: usize) -> Vec<(u64, u64, Vec<u8>, bool)> {
+        let mut found = Vec::new();
+        loop {
+            let progress = source.poll(max_bytes, &mut |arrived| {
+                let (EntryBody::Out(bytes) | EntryBody::In(bytes) | EntryBody::Note(bytes)) = arrived.body else {
+                    panic!("{:?}", arrived.body);
+                };
+                let same = arrived.decoded.is_none_or(|line| *line == crate::decode::decode_line(bytes));
+                found.push((arrived.seq.0, arrived.at.0, bytes.to_vec(), same));
+            });
+            if progress.unwrap() != PollStatus::More {
+                return found;
+            }
+        }
+    }
+
+    /// More than is read by one thread, with blank lines, giant lines, and no newline at the end.
+    fn file() -> tempfile::NamedTempFile {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        for number in 0..9000 {
+            let text = "x".repeat(if number % 2000 == 999 { 2_500_000 } else { number % 1500 });
+            let blank = if number % 7 == 0 { "\n  \n" } else { "" };
+            let minute = number % 60;
+            write!(
+                file,
+                "{{\"type\":\"user\",\"session_id\":\"s\",\"timestamp\":\"2026-01-01T00:{minute:02}:00Z\",\
+                 \"message\":{{\"content\":\"{text}\"}}}}\n{blank}"
+            )
+            .unwrap();
+        }
+        write!(file, "{{\"type\":\"user\",\"session_id\":\"s\"}}").unwrap();
+        file
+    }
+
+    #[test]
+    fn prefetching_keeps_entries_and_their_order() {
+        let file = file();
+        let mut serial = FileSource::open(file.path()).unwrap();
+        let expected = all(&mut serial, 100_000);
+        assert_eq!(expected.len(), 9001);
+        for max_bytes in [super::BLOCK, 700_001, 1 << 24] {
+            let mut bulk = FileSource::open(file.path()).unwrap();
+            assert!(bulk.poll(max_bytes, &mut |_| {}).is_ok_and(|progress| progress == PollStatus::More));
+            bulk.rewind(crate::tape::Seq(0)).unwrap();
+            assert!(all(&mut bulk, max_bytes) == expected, "{max_bytes}");
+            assert_eq!(bulk.position().0, file.path().metadata().unwrap().len());
+            // Every line can be found again, and what was passed in bulk can be passed again.
+            bulk.rewind(crate::tape::Seq(8000)).unwrap();
+            assert!(all(&mut bulk, 1) == expected[8000..]);
+        }
+    }
+
+    #[test]
+    fn giant_lines_are_shortened_on_every_path() {
+        const LENGTH: usize = 6 << 20;
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        let line = |text: &str| {
+            let result = format!(r#"{{"type":"tool_result","tool_use_id":"t","content":"{text}","is_error":true}}"#);
+            format!(r#"{{"type":"user","message":{{"content":[{result}]}},"session_id":"s","n":{}}}"#, text.len())
+        };
+        let giant = "lorem \\n ".repeat(LENGTH / 9);
+        let small = "small ".repeat(10_000);
+        for text in [&small, &giant, "two", &giant] {
+            writeln!(file, "{}", line(text)).unwrap();
+        }
+        file.write_all(line(&giant).as_bytes()).unwrap();
+        let length = file.path().metadata().unwrap().len();
+        let mut whole = FileSource::open(file.path()).unwrap();
+        let whole = all(&mut whole, 1);
+        for max_bytes in [1, 1 << 20, 1 << 30] {
+            let mut source = FileSource::open(file.path()).unwrap().with_shortened_lines();
+            let short = all(&mut source, max_bytes);
+            assert_eq!((short.len(), source.position().0), (5, length), "{max_bytes}");
+            for (short, whole) in short.iter().zip(&whole) {
+                if whole.2.len() < LENGTH {
+                    assert_eq!(short, whole);
+                    continue;
+                }
+                assert!(short.2.len() < 100 << 10 && short.3, "{} bytes", short.2.len());
+                let [short, whole] = [&short.2, &whole.2].map(|line| serde_json::from_slice::<serde_json::Value>(line));
+                let (short, whole) = (short.unwrap(), whole.unwrap());
+                assert_eq!((&short["session_id"], &short["n"]), (&whole["session_id"], &whole["n"]));
+                assert_eq!(short["message"]["content"][0]["is_error"], true);
+            }
+            let mut again = Vec::new();
+            assert!(source.read(crate::tape::Seq(1), &mut |arrived| again = arrived.body.bytes().to_vec()).unwrap());
+            assert_eq!(again, whole[1].2, "it is there when it is asked for");
+            source.rewind(crate::tape::Seq(2)).unwrap();
+            assert_eq!(all(&mut source, max_bytes), short[2..]);
+        }
+    }
+
+    #[test]
+    fn a_file_that_shrinks_meanwhile_is_an_error() {
+        let file = file();
+        let mut source = FileSource::open(file.path()).unwrap();
+        file.as_file().set_len(3_000_000).unwrap();
+        let failed = (0..100).map(|_| source.poll(1 << 20, &mut |_| {})).find_map(Result::err);
+        assert!(failed.unwrap().to_string().contains("shorter"));
+    }
+}

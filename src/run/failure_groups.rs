@@ -1,0 +1,156 @@
+//! Why units are not done: those with one cause and one error together, with what can be done about them. Pure.
+
+use std::borrow::Cow;
+
+use super::state::{RunState, UnitState, UnitStatus};
+use crate::{
+    tape::note::Cause,
+    units::error_groups::{UnitFailure, group_failures},
+};
+
+/// Units that failed for the same reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailureGroup {
+    /// The cause in words.
+    pub cause: String,
+    /// What the errors have in common.
+    pub pattern: String,
+    /// The error of the first of them, as it was.
+    pub example: String,
+    /// What a person can do.
+    pub remedy: Option<String>,
+    /// The units, by index, in plan order.
+    pub units: Vec<usize>,
+}
+
+/// Failures of the moment, those of most units first.
+pub fn failure_groups(state: &RunState) -> Vec<FailureGroup> {
+    let failed: Vec<(usize, &UnitState)> =
+        state.units.iter().enumerate().filter(|(_, unit)| unit.status.is_retryable()).collect();
+    let errors: Vec<Cow<'_, str>> = failed.iter().map(|(_, unit)| representative_error(state, unit)).collect();
+    let failures = failed.iter().zip(&errors).map(|((_, unit), error)| UnitFailure {
+        cause: cause(state, unit),
+        error,
+        unit: unit.planned.as_ref().map_or(&unit.key, |planned| planned.ktx_key()),
+    });
+    let heaps = group_failures(failures);
+    heaps
+        .into_iter()
+        .map(|heap| {
+            let first = heap.members.first().and_then(|member| failed.get(*member)).map(|(_, unit)| *unit);
+            FailureGroup {
+                cause: heap.cause,
+                pattern: heap.error,
+                example: first.map(|unit| representative_error(state, unit).into_owned()).unwrap_or_default(),
+                remedy: first.and_then(|unit| remedy(state, unit)).map(str::to_owned),
+                units: heap.members.iter().filter_map(|member| failed.get(*member)).map(|(unit, _)| *unit).collect(),
+            }
+        })
+        .collect()
+}
+
+fn cause<'a>(state: &'a RunState, unit: &'a UnitState) -> &'a str {
+    match state.verdict(unit) {
+        Some(verdict) => verdict.cause.label(),
+        None if unit.status == UnitStatus::Failed => "failed",
+        None => unit.status.as_str(),
+    }
+}
+
+/// The error that tells most: of failed calls the first one, since the verdict only counts them.
+pub fn representative_error<'a>(state: &'a RunState, unit: &'a UnitState) -> Cow<'a, str> {
+    let first_failure = || unit.latest().and_then(|attempt| attempt.first_failure.as_deref());
+    match (state.verdict(unit), unit.latest()) {
+        (_, Some(attempt)) if unit.status == UnitStatus::BudgetExhausted => {
+            Cow::Owned(attempt.turn_budget().to_string())
+        }
+        (Some(verdict), _) if verdict.cause == Cause::ToolFailures => first_failure().unwrap_or(&verdict.reason).into(),
+        (Some(verdict), _) => verdict.reason.as_str().into(),
+        (None, _) if unit.status == UnitStatus::Interrupted => "the record breaks off before its end".into(),
+        (None, _) if unit.status == UnitStatus::Stopped => "stopped before an attempt began".into(),
+        (None, _) => first_failure().unwrap_or("no reason is on record").into(),
+    }
+}
+
+fn remedy<'a>(state: &'a RunState, unit: &'a UnitState) -> Option<&'a str> {
+    match state.verdict(unit) {
+        Some(verdict) => verdict.remedy.as_deref(),
+        None if unit.status == UnitStatus::Stopped => Some("retry it when you are ready"),
+        None => Some("retry it; its attempt was never judged"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        run::state::{AttemptState, PriorPatch},
+        tape::note::{AttemptOutcome, PatchResult, StopReason, Verdict},
+    };
+
+    fn unit(key: &str, cause: Option<Cause>, reason: &str, failure: Option<&str>) -> UnitState {
+        let verdict = cause.map(|cause| Verdict {
+            outcome: AttemptOutcome::Failed,
+            stop: StopReason::Natural,
+            cause,
+            reason: reason.into(),
+            remedy: Some("look".into()),
+        });
+        let status = if verdict.is_some() { UnitStatus::Failed } else { UnitStatus::Interrupted };
+        let attempt = AttemptState { verdict, first_failure: failure.map(Into::into), ..AttemptState::default() };
+        UnitState {
+            key: key.into(),
+            planned: None,
+            status,
+            attempts: vec![attempt],
+            retry_at: None,
+            hold_mode: Default::default(),
+        }
+    }
+
+    #[test]
+    fn failed_calls_group_by_error_and_verdicts_by_cause() {
+        let calls = |key, failure| {
+            let reason = format!("1 tool call(s) failed during WorkUnit {key}");
+            unit(key, Some(Cause::ToolFailures), &reason, Some(failure))
+        };
+        let units = vec![
+            unit("ok", None, "", None),
+            calls("page-1", "wiki_write: page \"a\" has no title"),
+            calls("page-2", "read_raw_file: no file raw/x.md"),
+            calls("page-3", "wiki_write: page \"b\" has no title"),
+            unit("page-4", Some(Cause::UsageLimit { resets_at: Some(4) }), "usage limit until 4", None),
+            unit("page-5", Some(Cause::UsageLimit { resets_at: None }), "usage limit until 77", None),
+        ];
+        let state = RunState { units, ..RunState::default() };
+        let told: Vec<_> =
+            failure_groups(&state).into_iter().map(|heap| (heap.cause, heap.pattern, heap.units)).collect();
+        assert_eq!(
+            told,
+            [
+                ("tool failures".into(), "wiki_write: page \"…\" has no title".into(), vec![1, 3]),
+                ("usage limit".into(), "usage limit until #".into(), vec![4, 5]),
+                ("interrupted".into(), "the record breaks off before its end".into(), vec![0]),
+                ("tool failures".to_owned(), "read_raw_file: no file …".to_owned(), vec![2]),
+            ]
+        );
+        assert_eq!(failure_groups(&state)[0].example, "wiki_write: page \"a\" has no title");
+        assert_eq!(failure_groups(&RunState::default()), []);
+    }
+
+    #[test]
+    fn rejected_patch_of_prior_run_reports_its_reason() {
+        let mut lost = unit("juice", Some(Cause::Conflict), "textual conflict in terms.md", None);
+        let verdict = lost.attempts.remove(0).verdict.map(std::sync::Arc::new);
+        let mut state = RunState { units: vec![lost], ..RunState::default() };
+        let taken =
+            PriorPatch { result: PatchResult::TextualConflict, verdict, saved: false, shared: Default::default() };
+        state.prior_patches.insert("juice".into(), taken);
+        let told = failure_groups(&state);
+        assert_eq!((told[0].cause.as_str(), told[0].example.as_str()), ("conflict", "textual conflict in terms.md"));
+        assert_eq!(told[0].remedy.as_deref(), Some("look"));
+        // Another attempt is judged by itself.
+        state.units[0].attempts.push(AttemptState::default());
+        assert_eq!(representative_error(&state, &state.units[0]), "no reason is on record");
+    }
+}

@@ -1,0 +1,55 @@
+//! Counts of failed, denied and declined calls of an attempt.
+
+use std::borrow::Cow;
+
+use super::AttemptFold;
+use crate::{actions::label::short_name, run::state::RunView, units::error_groups::headline};
+
+impl AttemptFold {
+    /// Counts a failed call once, although several lines may report it.
+    pub(in crate::run::fold) fn count_failure(&mut self, story: &mut RunView, id: Option<&str>) {
+        if id.is_none_or(|id| self.call_outcomes.mark_failed(id)) {
+            self.attempt(story).failures += 1;
+        }
+    }
+
+    /// A person denied a call: it counts as denied, and the agent's error about it does not count as a failure.
+    pub(in crate::run::fold) fn record_refusal(&mut self, story: &mut RunView, id: &str) {
+        self.count_denial(story, id);
+        if self.call_outcomes.mark_failed(id) {
+            self.attempt(story).refused_by_person += 1;
+        }
+    }
+
+    /// Counts a call that its tool declined.
+    pub(in crate::run::fold) fn record_decline(&mut self, story: &mut RunView, id: Option<&str>) {
+        if id.is_none_or(|id| self.call_outcomes.mark_declined(id)) {
+            self.attempt(story).declined += 1;
+        }
+    }
+
+    /// Marks calls without a result as aborted, because the attempt is being ended.
+    pub(in crate::run::fold) fn abort_open_calls(&mut self) {
+        self.call_outcomes.mark_aborted();
+    }
+
+    /// Stores the text of the first failure.
+    pub(in crate::run::fold) fn record_first_failure<'a>(
+        &self,
+        story: &mut RunView,
+        tool: Option<&str>,
+        error: impl FnOnce() -> Cow<'a, str>,
+    ) {
+        const KEPT: usize = 300;
+        let attempt = self.attempt(story);
+        if attempt.first_failure.is_none() {
+            let error = error();
+            let line = match headline(&error) {
+                line if line.is_empty() => "no error text".into(),
+                line => line,
+            };
+            let tool = tool.map(|tool| format!("{}: ", short_name(tool))).unwrap_or_default();
+            attempt.first_failure = Some(tool.chars().chain(line.chars()).take(KEPT).collect::<String>().into());
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! What is left of a run, and what it will cost and take by what has finished so far. Pure.
+
+use std::collections::HashMap;
+
+use super::{
+    report::RECONCILE_KEY,
+    spending::UnitSpending,
+    state::{RunState, UnitState, UnitStatus},
+};
+use crate::{
+    tape::{Millis, UnitKey, note::AttemptOutcome},
+    units::forecast::{Estimate, FinishedUnit, Forecast, MIN_SAMPLES, RemainingUnit, forecast},
+};
+
+/// What is left, seen at one moment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RunForecast {
+    /// The moment.
+    pub at: Millis,
+    /// The forecast, its times counted from that moment.
+    pub forecast: Forecast,
+    /// Kinds of units, in order of appearance.
+    pub adapters: Vec<AdapterForecast>,
+    /// Units that may run at once, also as far as a limit that is near allows.
+    pub concurrency: u32,
+    /// True while a pass over what the units write may follow, which the forecast leaves out: nothing is known of it.
+    pub reconcile_follows: bool,
+}
+
+/// Units of one adapter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdapterForecast {
+    /// The adapter, empty where it is not known.
+    pub name: String,
+    /// Units that are done and that the forecast goes by.
+    pub finished: usize,
+    /// Units that are left.
+    pub remaining: usize,
+    /// The first of them.
+    pub first: Option<UnitKey>,
+}
+
+impl AdapterForecast {
+    /// True where too few have finished to forecast those that are left.
+    pub fn is_unknown(&self) -> bool {
+        self.remaining > 0 && self.finished < MIN_SAMPLES
+    }
+}
+
+impl RunForecast {
+    /// The outlook for all that is left of `state`, seen at `now`.
+    pub fn for_remaining(state: &RunState, now: Millis) -> Self {
+        let is_left = |unit: &&UnitState| !unit.status.is_finished();
+        let mut rest: Vec<&UnitState> = state.units.iter().filter(is_left).collect();
+        // What runs goes on first, then what was tried before, then the rest as planned.
+        rest.sort_by_key(|unit| match unit.status {
+            status if status.is_in_flight() => 0,
+            UnitStatus::Waiting => 1,
+            _ => 2,
+        });
+        let mut outlook = Self::compute(state, &rest, now);
+        // While the run waits for a limit, nothing goes on.
+        if let (Some(time), Some(until)) =
+            (&mut outlook.forecast.time, state.pause.as_ref().and_then(|pause| pause.until))
+        {
+            let wait = until.since(now).0;
+            *time = Estimate { p50: Millis(time.p50.0 + wait), p90: Millis(time.p90.0 + wait) };
+        }
+        outlook
+    }
+
+    /// The forecast for trying these units again.
+    pub fn for_retry(state: &RunState, units: &[usize]) -> Self {
+        let units: Vec<&UnitState> = units.iter().filter_map(|unit| state.units.get(*unit)).collect();
+        Self::compute(state, &units, state.last_entry_at)
+    }
+
+    fn compute(state: &RunState, rest: &[&UnitState], now: Millis) -> Self {
+        let mut kinds = AdapterForecasts::default();
+        let mut finished: Vec<Vec<FinishedUnit>> = Vec::new();
+        for unit in &state.units {
+            let kind = kinds.index_of(unit);
+            finished.resize_with(kinds.all.len(), Vec::new);
+            if let (Some(samples), Some(finished_sample)) = (finished.get_mut(kind), finished_sample(unit, now)) {
+                samples.push(finished_sample);
+                kinds.all[kind].finished += 1;
+            }
+        }
+        let left: Vec<RemainingUnit> = rest
+            .iter()
+            .map(|unit| {
+                let kind = kinds.index_of(unit);
+                kinds.all[kind].remaining += 1;
+                kinds.all[kind].first.get_or_insert_with(|| unit.key.clone());
+                let runs = unit.status.is_in_flight();
+                let started = unit.latest().filter(|_| runs).map(|attempt| attempt.started_at);
+                RemainingUnit { kind, running: started.map(|started| now.since(started)) }
+            })
+            .collect();
+        let slots = state.planned.as_ref().map_or(1, |plan| plan.concurrency);
+        let slots = state.throttling.as_ref().map_or(slots, |throttled| throttled.concurrency.min(slots)).max(1);
+        let at_once = usize::try_from(slots).unwrap_or(usize::MAX);
+        let forecast = forecast(&finished, &left, at_once);
+        Self { at: now, forecast, adapters: kinds.all, concurrency: slots, reconcile_follows: reconcile_follows(state) }
+    }
+
+    /// Time until the last unit ends, seen from `now`.
+    pub fn remaining_time(&self, now: Millis) -> Option<Estimate<Millis>> {
+        let passed = now.since(self.at);
+        self.forecast.time.map(|time| Estimate { p50: time.p50.since(passed), p90: time.p90.since(passed) })
+    }
+}
+
+/// Where attempts leave patches, one more unit may look at what they come to together.
+fn reconcile_follows(state: &RunState) -> bool {
+    let leaves_patch = |unit: &UnitState| unit.attempts.iter().any(|attempt| attempt.patch.is_some());
+    state.units.iter().any(leaves_patch) && !state.units.iter().any(|unit| unit.key.as_str() == RECONCILE_KEY)
+}
+
+/// A unit that ended by itself. What a person stopped, or a broken record, says nothing about others.
+fn finished_sample(unit: &UnitState, now: Millis) -> Option<FinishedUnit> {
+    let ended = matches!(unit.status, UnitStatus::Succeeded | UnitStatus::BudgetExhausted | UnitStatus::Failed);
+    let stopped = unit
+        .attempts
+        .iter()
+        .any(|attempt| attempt.verdict.as_ref().is_some_and(|verdict| verdict.outcome == AttemptOutcome::Stopped));
+    if !ended || stopped || unit.attempts.is_empty() {
+        return None;
+    }
+    let spent = UnitSpending::new(unit, now);
+    Some(FinishedUnit { cost: spent.complete_cost(), busy_time: spent.active_time })
+}
+
+/// Kinds by name.
+#[derive(Default)]
+struct AdapterForecasts<'a> {
+    all: Vec<AdapterForecast>,
+    index_by_name: HashMap<&'a str, usize>,
+}
+
+impl<'a> AdapterForecasts<'a> {
+    fn index_of(&mut self, unit: &'a UnitState) -> usize {
+        let name = match &unit.planned {
+            Some(planned) => planned.adapter.as_str(),
+            None => "",
+        };
+        let all = &mut self.all;
+        *self.index_by_name.entry(name).or_insert_with(|| {
+            all.push(AdapterForecast { name: name.to_owned(), finished: 0, remaining: 0, first: None });
+            all.len() - 1
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{
+        run::state::{AttemptId, AttemptState, HoldMode, RunPause, Throttling},
+        tape::note::{PlannedUnit, RunPlanned},
+    };
+
+    fn unit(lane: u32, adapter: &str, status: UnitStatus, seconds: u64) -> UnitState {
+        let planned = PlannedUnit { adapter: adapter.into(), ..PlannedUnit::default() };
+        let over = status.is_finished();
+        let attempt = AttemptState {
+            id: AttemptId(lane),
+            ended_at: over.then_some(Millis(seconds * 1000)),
+            cost_usd: over.then_some(0.5),
+            ..AttemptState::default()
+        };
+        let attempts = if status == UnitStatus::Queued { Vec::new() } else { vec![attempt] };
+        let key = format!("u{lane}").as_str().into();
+        UnitState { key, planned: Some(Arc::new(planned)), status, attempts, retry_at: None, hold_mode: HoldMode::Off }
+    }
+
+    fn state(units: Vec<UnitState>) -> RunState {
+        let planned = Some(Arc::new(RunPlanned { concurrency: 2, ..RunPlanned::default() }));
+        RunState { units, planned, last_entry_at: Millis(10_000), ..RunState::default() }
+    }
+
+    #[test]
+    fn remaining_units_are_forecast_by_adapter() {
+        let mut units: Vec<_> = (0..3).map(|lane| unit(lane, "dbt", UnitStatus::Succeeded, 20)).collect();
+        units.extend((3..5).map(|lane| unit(lane, "docs", UnitStatus::Failed, 1)));
+        units.push(unit(5, "dbt", UnitStatus::Running, 0));
+        units.push(unit(6, "dbt", UnitStatus::Queued, 0));
+        let mut state = state(units);
+        let outlook = RunForecast::for_remaining(&state, Millis(10_000));
+        assert_eq!(
+            outlook.adapters[0],
+            AdapterForecast { name: "dbt".into(), finished: 3, remaining: 2, first: Some("u5".into()) }
+        );
+        assert_eq!(
+            outlook.adapters[1],
+            AdapterForecast { name: "docs".into(), finished: 2, remaining: 0, first: None }
+        );
+        assert_eq!(outlook.forecast.cost, Some(Estimate { p50: 1.0, p90: 1.0 }));
+        assert_eq!(outlook.remaining_time(Millis(10_000)).map(|time| time.p90), Some(Millis(20_000)));
+        assert_eq!(outlook.remaining_time(Millis(14_000)).map(|time| time.p90), Some(Millis(16_000)));
+        state.pause = Some(RunPause { until: Some(Millis(40_000)), reason: "5h".into() });
+        let paused = RunForecast::for_remaining(&state, Millis(10_000));
+        assert_eq!(paused.forecast.time.map(|time| time.p50), Some(Millis(50_000)));
+        // A limit that is near leaves one slot to both.
+        state.throttling = Some(Throttling { concurrency: 1, reason: "5h".into() });
+        let throttled = RunForecast::for_remaining(&state, Millis(10_000));
+        assert_eq!((throttled.concurrency, outlook.concurrency), (1, 2));
+        assert!(throttled.forecast.time.map(|time| time.p50) > paused.forecast.time.map(|time| time.p50));
+        // Of the other kind, too little is known.
+        assert_eq!(RunForecast::for_retry(&state, &[3, 4]).forecast.cost, None);
+        assert_eq!(RunForecast::for_retry(&state, &[0, 99]).forecast.cost, Some(Estimate { p50: 0.5, p90: 0.5 }));
+    }
+
+    #[test]
+    fn reconcile_step_is_not_in_the_forecast() {
+        let mut state = state(vec![unit(0, "dbt", UnitStatus::Succeeded, 20), unit(1, "dbt", UnitStatus::Queued, 0)]);
+        let follows = |state: &RunState| RunForecast::for_remaining(state, Millis(0)).reconcile_follows;
+        assert!(!follows(&state));
+        state.units[0].attempts[0].patch = Some(Arc::default());
+        assert!(follows(&state));
+        state.units.push(UnitState { key: RECONCILE_KEY.into(), planned: None, ..unit(2, "", UnitStatus::Running, 0) });
+        assert!(!follows(&state), "it is there");
+    }
+
+    #[test]
+    fn finished_run_has_an_empty_forecast() {
+        let state = state(vec![unit(0, "dbt", UnitStatus::Succeeded, 20)]);
+        assert_eq!(RunForecast::for_remaining(&state, Millis(0)).forecast, Forecast::default());
+    }
+}

@@ -1,0 +1,60 @@
+//! Files that several units of a run wrote, and what came of that. Pure.
+
+use std::{collections::BTreeMap, fmt};
+
+use super::state::{RunState, UnitState};
+use crate::tape::{
+    UnitKey,
+    note::{PatchResult, SharedWrite},
+};
+
+/// A file that several units wrote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedFile {
+    /// Relative to the project.
+    pub path: String,
+    /// In the order in which their patches were taken.
+    pub units: Vec<UnitKey>,
+    /// git put different texts together; else all came to the same one.
+    pub was_merged: bool,
+}
+
+impl fmt::Display for SharedFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units: Vec<&str> = self.units.iter().map(UnitKey::as_str).collect();
+        write!(f, "{}: {} wrote it, and {}", self.path, units.join(", "), self.resolution())
+    }
+}
+
+impl SharedFile {
+    /// What came of it, as the end of a sentence.
+    pub fn resolution(&self) -> &'static str {
+        if self.was_merged { "git merged their texts; read the result" } else { "their texts agree" }
+    }
+}
+
+/// Such files, sorted by path. What was not taken shares nothing: a conflict has a verdict of its own.
+pub fn files(state: &RunState) -> Vec<SharedFile> {
+    let mut files: BTreeMap<&str, SharedFile> = BTreeMap::new();
+    for (unit, shared) in
+        state.units.iter().flat_map(|unit| shared_by_unit(state, unit).iter().map(move |shared| (unit, shared)))
+    {
+        let new = || SharedFile { path: shared.path.clone(), units: Vec::new(), was_merged: false };
+        let file = files.entry(&shared.path).or_insert_with(new);
+        file.was_merged |= shared.merged;
+        for writer in shared.units.iter().chain([&unit.key]) {
+            if !file.units.contains(writer) {
+                file.units.push(writer.clone());
+            }
+        }
+    }
+    files.into_values().collect()
+}
+
+fn shared_by_unit<'a>(state: &'a RunState, unit: &'a UnitState) -> &'a [SharedWrite] {
+    match unit.latest() {
+        Some(attempt) if attempt.integration.is_some_and(PatchResult::keeps_success) => &attempt.shared,
+        Some(_) => &[],
+        None => state.prior_patches.get(&unit.key).map_or(&[], |taken| &taken.shared),
+    }
+}

@@ -1,0 +1,219 @@
+//! What the index answers about the past: which files were processed, how units stood last, and what units of a kind
+//! took. Knows neither plans nor forecasts.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rusqlite::{Transaction, params};
+
+use super::{Db, DbError, DbFault, to_i64, to_u64};
+use crate::{
+    store::rows::FileRow,
+    tape::{Millis, RunId},
+};
+
+/// A file that some run processed or failed with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FileHistory {
+    /// SHA-256 of it when every unit that is made of it last succeeded; `None` if that never was, or it was gone since.
+    pub processed_sha256: Option<String>,
+    /// The newest run after that in which a unit that is made of it failed, ran out of turns or was stopped.
+    pub failed_run: Option<RunId>,
+    /// The run that processed it, or that found it gone.
+    pub processed_run: Option<RunId>,
+}
+
+/// Connection, adapter and path.
+pub type FileKey = (String, String, String);
+
+/// How a unit stood at the end of the last run that planned it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnitHistory {
+    /// Connection.
+    pub connection: String,
+    /// KTX's key.
+    pub unit_key: String,
+    /// [`UnitStatus::word`](crate::run::state::UnitStatus::as_str).
+    pub status: String,
+    /// It succeeded, and what it wrote never reached the project.
+    pub unsaved: bool,
+    /// Why it is not done, where it ran out of turns.
+    pub detail: Option<String>,
+    /// The run.
+    pub run: RunId,
+}
+
+/// What a finished unit took, all of its attempts together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UnitEffort {
+    /// Adapter.
+    pub adapter: String,
+    /// Dollars, if every attempt said its cost.
+    pub cost_usd: Option<f64>,
+    /// Time in which its attempts ran.
+    pub worked: Millis,
+}
+
+/// Newest finished units that are looked at, whatever their adapter.
+const MAX_EFFORTS: u32 = 2_000;
+
+/// Holds for a unit that was done, in that run or in an earlier one.
+const DONE_STATUSES: &str = "status IN ('succeeded', 'reused')";
+
+impl Db {
+    /// Every file that a run processed or failed with; with `before`, only runs that began before that one.
+    pub fn prior_files(&self, before: Option<RunId>) -> Result<BTreeMap<FileKey, FileHistory>, DbError> {
+        let read = || -> Result<BTreeMap<FileKey, FileHistory>, rusqlite::Error> {
+            let mut files: BTreeMap<FileKey, (FileHistory, String)> = BTreeMap::new();
+            let end = upper_bound(before);
+            // SQLite takes the other columns from the row that holds the maximum.
+            let mut newest = self.connection.prepare_cached(
+                "SELECT connection, adapter, path, max(run), sha256 FROM raw_files
+                 WHERE state IN ('processed', 'gone') AND run < ?1 GROUP BY connection, adapter, path",
+            )?;
+            let mut rows = newest.query([&end])?;
+            while let Some(row) = rows.next()? {
+                let run: String = row.get(3)?;
+                let file =
+                    FileHistory { processed_sha256: row.get(4)?, failed_run: None, processed_run: RunId::parse(&run) };
+                files.insert((row.get(0)?, row.get(1)?, row.get(2)?), (file, run));
+            }
+            let mut failed = self.connection.prepare_cached(
+                "SELECT connection, adapter, path, max(run) FROM raw_files
+                 WHERE state = 'failed' AND run < ?1 GROUP BY connection, adapter, path",
+            )?;
+            let mut rows = failed.query([&end])?;
+            while let Some(row) = rows.next()? {
+                let run: String = row.get(3)?;
+                let (file, since) = files.entry((row.get(0)?, row.get(1)?, row.get(2)?)).or_default();
+                file.failed_run = RunId::parse(&run).filter(|_| run > *since);
+            }
+            Ok(files.into_iter().map(|(key, (file, _))| (key, file)).collect())
+        };
+        read().map_err(|error| DbFault::from(error).into_db_error(&self.path))
+    }
+
+    /// Every unit in the run in which it last succeeded; with `before`, as above.
+    pub fn last_successes(&self, before: Option<RunId>) -> Result<Vec<UnitHistory>, DbError> {
+        self.query_units("status = 'succeeded' AND NOT unsaved AND run < ?1", before)
+    }
+
+    /// What open and failed files held in the runs in which units last succeeded; with `before`, as above.
+    pub fn open_files(&self, before: Option<RunId>) -> Result<Vec<(FileKey, RunId, String)>, DbError> {
+        let read = || -> Result<Vec<(FileKey, RunId, String)>, rusqlite::Error> {
+            let mut statement = self.connection.prepare_cached(
+                "WITH newest AS (SELECT connection, adapter, path, max(run), state FROM raw_files
+                                 WHERE run < ?1 GROUP BY connection, adapter, path),
+                      successes AS (SELECT max(run) AS run FROM units WHERE connection IS NOT NULL
+                                    AND status = 'succeeded' AND NOT unsaved AND run < ?1 GROUP BY connection, unit_key)
+                 SELECT connection, adapter, path, run, sha256 FROM raw_files JOIN newest USING (connection, adapter, path)
+                 WHERE newest.state IN ('open', 'failed') AND sha256 IS NOT NULL AND run IN (SELECT run FROM successes)",
+            )?;
+            let file = |row: &rusqlite::Row<'_>| {
+                let key = (row.get(0)?, row.get(1)?, row.get(2)?);
+                let (run, sha256): (String, String) = (row.get(3)?, row.get(4)?);
+                Ok(RunId::parse(&run).map(|run| (key, run, sha256)))
+            };
+            statement.query_map([upper_bound(before)], file)?.filter_map(Result::transpose).collect()
+        };
+        read().map_err(|error| DbFault::from(error).into_db_error(&self.path))
+    }
+
+    /// How every unit stood in the last run that planned it; with `before`, only runs that began before that one.
+    pub fn prior_units(&self, before: Option<RunId>) -> Result<Vec<UnitHistory>, DbError> {
+        self.query_units("run < ?1", before)
+    }
+
+    /// How every unit stood in the last run that did it, or took it over as done. Later runs may have planned it, and
+    /// never got to it.
+    pub fn prior_successes(&self) -> Result<Vec<UnitHistory>, DbError> {
+        self.query_units(&format!("{DONE_STATUSES} AND run < ?1"), None)
+    }
+
+    fn query_units(&self, which: &str, before: Option<RunId>) -> Result<Vec<UnitHistory>, DbError> {
+        let read = || -> Result<Vec<UnitHistory>, rusqlite::Error> {
+            let mut statement = self.connection.prepare_cached(&format!(
+                "SELECT connection, unit_key, status, max(run), unsaved, detail FROM units
+                 WHERE connection IS NOT NULL AND {which} GROUP BY connection, unit_key"
+            ))?;
+            let unit = |row: &rusqlite::Row<'_>| {
+                let Some(run) = RunId::parse(&row.get::<_, String>(3)?) else { return Ok(None) };
+                let (connection, unit_key, status, unsaved) = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(4)?);
+                Ok(Some(UnitHistory { connection, unit_key, status, unsaved, detail: row.get(5)?, run }))
+            };
+            statement.query_map([upper_bound(before)], unit)?.filter_map(Result::transpose).collect()
+        };
+        read().map_err(|error| DbFault::from(error).into_db_error(&self.path))
+    }
+
+    /// Runs on which rests what the other questions are answered with, costs and times apart.
+    pub fn required_runs(&self) -> Result<BTreeSet<RunId>, DbError> {
+        let read = || -> Result<BTreeSet<RunId>, rusqlite::Error> {
+            let mut statement = self.connection.prepare_cached(&format!(
+                "WITH good AS (SELECT connection, adapter, path, max(run) AS run FROM raw_files
+                               WHERE state IN ('processed', 'gone') GROUP BY connection, adapter, path),
+                      bad AS (SELECT connection, adapter, path, max(run) AS run FROM raw_files
+                              WHERE state = 'failed' GROUP BY connection, adapter, path),
+                      saved AS (SELECT connection, unit_key, max(run) AS run FROM units
+                                WHERE connection IS NOT NULL AND {DONE_STATUSES} AND NOT unsaved GROUP BY connection, unit_key)
+                 SELECT run FROM good
+                 UNION SELECT bad.run FROM bad LEFT JOIN good USING (connection, adapter, path)
+                       WHERE good.run IS NULL OR bad.run > good.run
+                 UNION SELECT max(run) FROM units WHERE connection IS NOT NULL GROUP BY connection, unit_key
+                 UNION SELECT units.run FROM units LEFT JOIN saved USING (connection, unit_key)
+                       WHERE units.connection IS NOT NULL AND units.unsaved AND (saved.run IS NULL OR units.run > saved.run)
+                 UNION SELECT max(run) FROM artifacts GROUP BY connection, path, target, target_connection, key"
+            ))?;
+            let runs = statement.query_map([], |row| row.get::<_, String>(0))?;
+            runs.filter_map(|run| run.map(|run| RunId::parse(&run)).transpose()).collect()
+        };
+        read().map_err(|error| DbFault::from(error).into_db_error(&self.path))
+    }
+
+    /// What the newest finished units took, oldest first. Units that a script played, or that a person stopped, say
+    /// nothing about others.
+    pub fn prior_efforts(&self) -> Result<Vec<UnitEffort>, DbError> {
+        let read = || -> Result<Vec<UnitEffort>, rusqlite::Error> {
+            let mut statement = self.connection.prepare_cached(
+                "SELECT units.adapter, sum(attempts.cost_usd), count(attempts.cost_usd) = count(*),
+                        sum(ended_ms - started_ms)
+                 FROM units JOIN runs USING (run) JOIN attempts USING (run, unit)
+                 WHERE NOT runs.scripted AND units.adapter IS NOT NULL AND units.status IN ('succeeded', 'budget', 'failed')
+                 GROUP BY run, unit
+                 HAVING count(ended_ms) = count(*) AND count(*) FILTER (WHERE attempts.outcome = 'stopped') = 0
+                 ORDER BY run DESC, position DESC LIMIT ?1",
+            )?;
+            let effort = |row: &rusqlite::Row<'_>| {
+                let cost: Option<f64> = row.get(1)?;
+                let whole: bool = row.get(2)?;
+                Ok(UnitEffort {
+                    adapter: row.get(0)?,
+                    cost_usd: cost.filter(|_| whole),
+                    worked: Millis(to_u64(row.get(3)?)),
+                })
+            };
+            let mut efforts: Vec<UnitEffort> = statement.query_map([MAX_EFFORTS], effort)?.collect::<Result<_, _>>()?;
+            efforts.reverse();
+            Ok(efforts)
+        };
+        read().map_err(|error| DbFault::from(error).into_db_error(&self.path))
+    }
+}
+
+/// Ids sort by the time that runs began, and as text before this letter.
+pub(super) fn upper_bound(before: Option<RunId>) -> String {
+    before.map_or_else(|| "g".into(), |run| run.to_string())
+}
+
+pub(super) fn write_file(transaction: &Transaction<'_>, run: &str, file: &FileRow) -> Result<(), rusqlite::Error> {
+    let sql = "INSERT OR REPLACE INTO raw_files VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    transaction.prepare_cached(sql)?.execute(params![
+        run,
+        file.connection,
+        file.adapter,
+        file.path,
+        file.sha256,
+        file.bytes.map(to_i64),
+        file.state.as_str(),
+    ])?;
+    Ok(())
+}

@@ -1,0 +1,60 @@
+//! Painting: everything is brought into range, what will be visible is read, then it is drawn.
+
+use ratatui::buffer::Buffer;
+
+use super::{App, RedrawPriority};
+use crate::tui::{
+    cache, load,
+    model::OverlayView,
+    view::{self, DrawContext},
+};
+
+impl App {
+    /// Paints a frame: brings everything into range, reads what will be visible, draws.
+    pub fn paint(&mut self, buf: &mut Buffer) {
+        self.model.size = (buf.area.width, buf.area.height);
+        self.model.refresh(self.timeline.view());
+        let wants = cache::cache_request(&self.model, self.timeline.view(), &self.cache);
+        load::load(&mut self.timeline, &mut self.cache, &wants);
+        self.has_unread = load::has_more(&self.timeline, &self.cache, &wants);
+        self.update_layout_facts(&wants);
+        if let Some(OverlayView::Compare(_)) = self.model.views.last() {
+            // What there is to show is known only now.
+            let wants = cache::cache_request(&self.model, self.timeline.view(), &self.cache);
+            load::load(&mut self.timeline, &mut self.cache, &wants);
+        }
+        let scene = DrawContext {
+            model: &self.model,
+            story: self.timeline.view(),
+            chronicle: self.timeline.activity(),
+            cache: &self.cache,
+            theme: &self.theme,
+            source: &self.shown,
+        };
+        view::draw(&scene, buf);
+        self.side_pane.keep_until_settled(self.clock.now, self.model.side_pane(self.timeline.view()), buf);
+    }
+
+    /// Tells the views how much of their documents there is.
+    fn update_layout_facts(&mut self, wants: &cache::CacheRequest) {
+        let document = self.cache.document().filter(|_| wants.document.is_some());
+        match self.model.views.last_mut() {
+            Some(OverlayView::Entry(view)) => view.lines = document.map_or(0, |document| document.lines.len()),
+            Some(OverlayView::Inspect(view)) => view.set_document(document, self.cache.is_complete()),
+            Some(OverlayView::Compare(view)) => {
+                let sides = wants.comparison.filter(|sides| self.cache.has_comparison(sides));
+                view.set_comparison(sides.and_then(|_| self.cache.comparison()));
+            }
+            _ => {}
+        }
+        self.model.refresh(self.timeline.view());
+    }
+
+    /// Reads a little more of what the views ask for and the first frame did not wait for.
+    pub(super) fn read_more(&mut self) {
+        let wants = cache::cache_request(&self.model, self.timeline.view(), &self.cache);
+        self.has_unread = load::load_more(&mut self.timeline, &mut self.cache, &wants);
+        // Whoever waits for the whole of it waits no longer than that.
+        self.limiter.mark(if self.has_unread { RedrawPriority::Soon } else { RedrawPriority::Now });
+    }
+}

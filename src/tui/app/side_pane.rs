@@ -1,0 +1,103 @@
+//! The pane beside a list: it shows what is selected there once the selection rests.
+//!
+//! Whoever runs down a list with a key held down reads the list. To paint another pane with every line would send ten
+//! times as much to the terminal, and over a slow line the list would lag behind the key. It must not know what panes
+//! show.
+
+use std::time::Duration;
+
+use ratatui::{buffer::Buffer, layout::Rect};
+
+use crate::tui::model::SidePane;
+
+/// Longer than a held key takes to come again, and shorter than what is felt as waiting.
+const SETTLE_DELAY: Duration = Duration::from_millis(60);
+
+/// What the pane beside a list showed last.
+#[derive(Debug, Default)]
+pub(super) struct SidePaneFollower {
+    shown: Option<(SidePane, Buffer)>,
+    /// Where the selection went, and until when it has to rest there.
+    pending_move: Option<(usize, Duration)>,
+}
+
+impl SidePaneFollower {
+    /// When the pane is to be painted; `None` while it shows what is selected.
+    pub(super) fn due(&self) -> Option<Duration> {
+        self.pending_move.map(|(_, until)| until)
+    }
+
+    /// Puts what the pane showed over what was painted of it, while the selection moves.
+    pub(super) fn keep_until_settled(&mut self, now: Duration, beside: Option<SidePane>, buf: &mut Buffer) {
+        let Some(beside) = beside else {
+            *self = Self::default();
+            return;
+        };
+        if let Some((before, cells)) = &self.shown
+            && beside.is_selection_move_from(before)
+        {
+            let known = self.pending_move.filter(|(selected, _)| *selected == beside.selected);
+            let (_, until) = *self.pending_move.insert(known.unwrap_or((beside.selected, now + SETTLE_DELAY)));
+            if now < until {
+                copy(cells, buf, beside.area);
+                return;
+            }
+        }
+        self.pending_move = None;
+        let mut cells = Buffer::empty(beside.area);
+        copy(buf, &mut cells, beside.area);
+        self.shown = Some((beside, cells));
+    }
+}
+
+fn copy(from: &Buffer, to: &mut Buffer, area: Rect) {
+    for position in area.positions() {
+        if let (Some(from), Some(to)) = (from.cell(position), to.cell_mut(position)) {
+            to.clone_from(from);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::state::AttemptId;
+
+    const AREA: Rect = Rect { x: 2, y: 0, width: 3, height: 1 };
+
+    fn beside(list: u32, selected: usize) -> Option<SidePane> {
+        Some(SidePane { list: Some(AttemptId(list)), selected, area: AREA })
+    }
+
+    /// What is on the screen when `text` was painted beside the list.
+    fn painted(follower: &mut SidePaneFollower, ms: u64, beside: Option<SidePane>, text: &str) -> String {
+        let mut buf = Buffer::with_lines([text]);
+        follower.keep_until_settled(Duration::from_millis(ms), beside, &mut buf);
+        buf.content().iter().map(ratatui::buffer::Cell::symbol).collect()
+    }
+
+    #[test]
+    fn side_pane_follows_a_settled_selection() {
+        let mut follower = SidePaneFollower::default();
+        assert_eq!(painted(&mut follower, 0, beside(1, 0), "1 one"), "1 one");
+        assert_eq!(painted(&mut follower, 10, beside(1, 1), "2 two"), "2 one", "the list is painted at once");
+        assert_eq!(painted(&mut follower, 50, beside(1, 2), "3 thr"), "3 one", "it moved on");
+        assert_eq!(follower.due(), Some(Duration::from_millis(110)));
+        assert_eq!(painted(&mut follower, 100, beside(1, 2), "3 thr"), "3 one", "a frame for another reason");
+        assert_eq!(painted(&mut follower, 110, beside(1, 2), "3 thr"), "3 thr");
+        assert_eq!(follower.due(), None);
+        assert_eq!(painted(&mut follower, 111, beside(1, 2), "3 new"), "3 new", "what is selected grows");
+    }
+
+    #[test]
+    fn other_changes_are_painted_immediately() {
+        let mut follower = SidePaneFollower::default();
+        painted(&mut follower, 0, beside(1, 0), "1 one");
+        assert_eq!(painted(&mut follower, 1, beside(2, 4), "5 fiv"), "5 fiv", "another list");
+        assert_eq!(painted(&mut follower, 2, None, "dialog"), "dialog");
+        assert_eq!(painted(&mut follower, 3, beside(2, 5), "6 six"), "6 six", "what was painted since is not known");
+        painted(&mut follower, 4, beside(2, 6), "7 sev");
+        assert_eq!(painted(&mut follower, 5, beside(2, 5), "6 six"), "6 six", "back where it was");
+        assert_eq!(follower.due(), None);
+    }
+}

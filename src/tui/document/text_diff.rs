@@ -1,0 +1,59 @@
+//! What a text became, line by line: what stayed is shown only beside what did not.
+
+use std::time::Duration;
+
+use similar::{Algorithm, ChangeTag, TextDiff};
+
+use super::{DocumentBlock, StyleRole};
+
+/// Longest text that is compared line by line, in bytes.
+const MAX_BYTES: usize = 512 * 1024;
+/// After this the comparison takes what it has, which is still right but may not be the shortest.
+const DIFF_TIMEOUT: Duration = Duration::from_millis(40);
+/// Lines around a change.
+const CONTEXT_LINES: usize = 3;
+
+/// The lines that differ between `old` and `new`.
+pub fn diff_blocks(old: &str, new: &str) -> Vec<DocumentBlock> {
+    if old.len().max(new.len()) > MAX_BYTES {
+        return vec![DocumentBlock::line(StyleRole::Warning, "too large to be compared line by line")];
+    }
+    let (old, new) = (ended(old), ended(new));
+    let diff = TextDiff::configure().algorithm(Algorithm::Myers).timeout(DIFF_TIMEOUT).diff_lines(&old, &new);
+    let mut pieces = Vec::new();
+    for (index, group) in diff.grouped_ops(CONTEXT_LINES).iter().enumerate() {
+        if index > 0 {
+            pieces.push(DocumentBlock::line(StyleRole::Dim, "  …"));
+        }
+        for change in group.iter().flat_map(|op| diff.iter_changes(op)) {
+            let (role, sign) = match change.tag() {
+                ChangeTag::Equal => (StyleRole::Dim, "  "),
+                ChangeTag::Delete => (StyleRole::Failed, "- "),
+                ChangeTag::Insert => (StyleRole::Succeeded, "+ "),
+            };
+            let line = change.value().trim_end_matches(['\n', '\r']);
+            pieces.push(DocumentBlock::Spans { indent: 0, hang: 2, runs: vec![(role, format!("{sign}{line}"))] });
+        }
+    }
+    if pieces.is_empty() {
+        pieces.push(DocumentBlock::line(StyleRole::Dim, "nothing differs"));
+    }
+    pieces
+}
+
+/// Lines that were added and removed.
+pub fn count(old: &str, new: &str) -> (usize, usize) {
+    if old.len().max(new.len()) > MAX_BYTES {
+        return (0, 0);
+    }
+    let (old, new) = (ended(old), ended(new));
+    let diff = TextDiff::configure().algorithm(Algorithm::Myers).timeout(DIFF_TIMEOUT).diff_lines(&old, &new);
+    let changed = |tag| diff.iter_all_changes().filter(|change| change.tag() == tag).count();
+    (changed(ChangeTag::Insert), changed(ChangeTag::Delete))
+}
+
+/// Whether the last line ends is no difference to a reader.
+fn ended(text: &str) -> String {
+    let text = text.trim_end_matches(['\n', '\r']);
+    if text.is_empty() { String::new() } else { format!("{text}\n") }
+}

@@ -1,0 +1,302 @@
+//! What a call that writes changed: the text before and after it, as far as the record knows both.
+//!
+//! The text before is what the attempt itself read or wrote last; nothing is read from the disk, which is of today.
+
+use serde_json::Value;
+
+use super::{bytes, entry_blocks::result_of, read};
+use crate::{
+    actions::label,
+    decode::{self, MessageBlock, RawJson, ToolUse},
+    run::{
+        Timeline,
+        state::{AttemptId, RowEnd, RowKind},
+    },
+    tui::{
+        document::{DocumentBlock, text_diff},
+        theme::StyleRole,
+    },
+};
+
+/// Rows before a call among which the text before it is looked for.
+const MAX_ROWS_BACK: usize = 2000;
+/// Bytes that are read for it at most.
+const READ: usize = 8 * 1024 * 1024;
+
+/// What a call writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct FileWrite {
+    /// Path or key.
+    pub(super) target: String,
+    effect: WriteEffect,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum WriteEffect {
+    /// The whole text.
+    FullText(String),
+    /// Places of it: the text before and after.
+    Replacements(Vec<(String, String)>),
+    /// It is gone.
+    Removed,
+}
+
+/// What a call writes, if it is one of the calls that are known to write.
+pub(super) fn write_of(call: &ToolUse<'_>) -> Option<FileWrite> {
+    let input = call.input?;
+    let text = |key: &str| input.get(key).and_then(RawJson::as_str).map(|text| text.into_owned());
+    let pairs = |list: RawJson<'_>, old: &'static str, new: &'static str| {
+        let pair = |item: RawJson<'_>| {
+            let [old, new] = item.pick([old, new]);
+            Some((old?.as_str()?.into_owned(), new?.as_str()?.into_owned()))
+        };
+        list.items().into_iter().filter_map(pair).collect::<Vec<_>>()
+    };
+    let deletes = input.get("delete").is_some_and(|delete| delete.0 == "true");
+    let path = || text("file_path").or_else(|| text("path")).or_else(|| text("notebook_path"));
+    let (to, effect) = match label::short_name(&call.name).to_ascii_lowercase().as_str() {
+        "wiki_write" => {
+            let effect = match (text("content"), input.get("replacements")) {
+                (Some(content), _) => WriteEffect::FullText(content),
+                (None, Some(places)) => WriteEffect::Replacements(pairs(places, "oldText", "newText")),
+                (None, None) => return None,
+            };
+            (text("key"), effect)
+        }
+        "wiki_remove" => (text("key"), WriteEffect::Removed),
+        "sl_write_source" if deletes => (source(input), WriteEffect::Removed),
+        "sl_write_source" => (source(input), WriteEffect::FullText(yaml(input.get("source")?))),
+        "sl_edit_source" if deletes => (source(input), WriteEffect::Removed),
+        "sl_edit_source" => {
+            (source(input), WriteEffect::Replacements(pairs(input.get("yaml_edits")?, "oldText", "newText")))
+        }
+        "write" => (path(), WriteEffect::FullText(text("content")?)),
+        "edit" => (path(), WriteEffect::Replacements(vec![(text("old_string")?, text("new_string")?)])),
+        "multiedit" => (path(), WriteEffect::Replacements(pairs(input.get("edits")?, "old_string", "new_string"))),
+        "notebookedit" => (path(), WriteEffect::FullText(text("new_source")?)),
+        _ => return None,
+    };
+    Some(FileWrite { target: to?, effect })
+}
+
+/// `connection/source`, or the source alone if its connection is not said.
+fn source(input: RawJson<'_>) -> Option<String> {
+    let [connection, name] = input.pick(["connectionId", "sourceName"]);
+    let name = name?.as_str()?;
+    Some(
+        connection
+            .and_then(RawJson::as_str)
+            .map_or_else(|| name.to_string(), |connection| format!("{connection}/{name}")),
+    )
+}
+
+/// A definition as the file has it.
+fn yaml(definition: RawJson<'_>) -> String {
+    let options = serde_saphyr::ser_options! { compact_list_indent: false, folded_wrap_chars: 1_000_000 };
+    serde_saphyr::to_string_with_options(&definition.value(), options).unwrap_or_else(|_| definition.0.to_owned())
+}
+
+/// How the arguments of a person differ from those of the model, one argument after the other.
+pub(super) fn arguments(model: &str, person: &str) -> Vec<DocumentBlock> {
+    let parsed = [model, person].map(|json| serde_json::from_str::<Value>(json).unwrap_or_default());
+    let [Value::Object(old), Value::Object(new)] = &parsed else { return text_diff::diff_blocks(model, person) };
+    let text = |value: Option<&Value>| match value {
+        None => String::new(),
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => serde_json::to_string_pretty(other).unwrap_or_default(),
+    };
+    let mut pieces = Vec::new();
+    for key in new.keys().chain(old.keys().filter(|key| !new.contains_key(*key))) {
+        let values = [old.get(key), new.get(key)];
+        if values[0] == values[1] {
+            continue;
+        }
+        let how = match values {
+            [None, _] => " (added)",
+            [_, None] => " (removed)",
+            _ => "",
+        };
+        pieces.push(DocumentBlock::line(StyleRole::Strong, format!("{key}{how}")));
+        pieces.extend(text_diff::diff_blocks(&text(values[0]), &text(values[1])));
+    }
+    if pieces.is_empty() {
+        pieces.push(DocumentBlock::line(StyleRole::Dim, "nothing differs"));
+    }
+    pieces
+}
+
+/// What a call changed, laid out. `original` is the text before it, where the result says so.
+pub(super) fn write_blocks(
+    timeline: &mut Timeline,
+    lane: AttemptId,
+    row: usize,
+    write: &FileWrite,
+    end: RowEnd,
+    original: Option<String>,
+) -> Vec<DocumentBlock> {
+    let title = match end {
+        RowEnd::Ok => "changed",
+        RowEnd::Open => "is to change",
+        RowEnd::Failed | RowEnd::Denied | RowEnd::Declined | RowEnd::Aborted => {
+            "would have changed; the call did not go through"
+        }
+    };
+    let mut facts = vec![(StyleRole::Text, write.target.clone())];
+    let mut pieces = Vec::new();
+    match &write.effect {
+        WriteEffect::Replacements(places) => {
+            for (index, (old, new)) in places.iter().enumerate() {
+                if index > 0 {
+                    pieces.push(DocumentBlock::line(StyleRole::Dim, "  …"));
+                }
+                pieces.extend(text_diff::diff_blocks(old, new));
+            }
+        }
+        WriteEffect::FullText(_) | WriteEffect::Removed => {
+            let before = original.or_else(|| text_before(timeline, lane, row, &write.target));
+            let after = if let WriteEffect::FullText(text) = &write.effect { text.as_str() } else { "" };
+            match &before {
+                Some(before) => {
+                    let (added, removed) = text_diff::count(before, after);
+                    facts.push((StyleRole::Succeeded, format!("+{added}")));
+                    facts.push((StyleRole::Failed, format!("-{removed}")));
+                }
+                None => facts.push((StyleRole::Dim, "what was there before is not on this record".to_owned())),
+            }
+            pieces.extend(text_diff::diff_blocks(before.as_deref().unwrap_or_default(), after));
+        }
+    }
+    pieces.insert(0, DocumentBlock::titled("change", title.to_owned(), facts, None));
+    pieces
+}
+
+/// The text that `to` had before a row: what the attempt read or wrote of it last.
+fn text_before(timeline: &mut Timeline, lane: AttemptId, row: usize, to: &str) -> Option<String> {
+    let entries = timeline.view().state.entries;
+    let rows = timeline.view().rows(lane);
+    let earlier: Vec<_> = rows[row.saturating_sub(MAX_ROWS_BACK)..row.min(rows.len())]
+        .iter()
+        .filter(|row| row.kind == RowKind::Tool && row.end(entries) == RowEnd::Ok)
+        .map(|row| (row.first(), row.block, row.last(entries)))
+        .collect();
+    // A source stands in the arguments without its connection.
+    let needle = memchr::memmem::Finder::new(to.rsplit('/').next().unwrap_or(to));
+    let (mut text, mut spent) = (None, 0);
+    for (first, block, last) in earlier {
+        if spent > READ {
+            return None;
+        }
+        let edited = super::edited(timeline, first, block);
+        let told = read(timeline, first, |arrived| {
+            let raw = bytes(&arrived.body);
+            spent += raw.len();
+            needle.find(edited.as_ref().map_or(raw, |edited| edited.as_bytes()))?;
+            let line = decode::decode_line(raw);
+            let Some(MessageBlock::ToolUse(call)) = super::blocks(&line).get(usize::from(block)) else { return None };
+            let call = &super::call_as_run(call, edited.as_deref());
+            Some(match write_of(call) {
+                Some(write) if write.target == to => KnownText::Written(write.effect),
+                Some(_) => return None,
+                None if reads(call, to) => KnownText::Read(call.id.clone().into_owned()),
+                None => return None,
+            })
+        });
+        match told.ok().flatten() {
+            None => {}
+            Some(KnownText::Written(WriteEffect::FullText(whole))) => text = Some(whole),
+            Some(KnownText::Written(WriteEffect::Removed)) => text = Some(String::new()),
+            Some(KnownText::Written(WriteEffect::Replacements(places))) => {
+                text = text.map(|text: String| {
+                    places.iter().fold(text, |text, (old, new)| text.replacen(old.as_str(), new, 1))
+                });
+            }
+            Some(KnownText::Read(id)) => {
+                let found = last.and_then(|last| {
+                    read(timeline, last, |arrived| {
+                        let raw = bytes(&arrived.body);
+                        spent += raw.len();
+                        let line = decode::decode_line(raw);
+                        result_of(&line, Some(&id)).map(|result| body(&result.text()).to_owned())
+                    })
+                    .ok()
+                    .flatten()
+                });
+                text = found.or(text);
+            }
+        }
+    }
+    text
+}
+
+enum KnownText {
+    Written(WriteEffect),
+    Read(String),
+}
+
+/// True for a call that answers with the whole text of `to`.
+fn reads(call: &ToolUse<'_>, to: &str) -> bool {
+    let Some(input) = call.input else { return false };
+    match label::short_name(&call.name) {
+        "wiki_read" => input.get("key").and_then(RawJson::as_str).as_deref() == Some(to),
+        // From a later line on it is not the whole text.
+        "sl_read_source" => input.get("startLine").is_none() && source(input).as_deref() == Some(to),
+        _ => false,
+    }
+}
+
+/// A page without its front matter, a definition without what is said around it.
+fn body(answer: &str) -> &str {
+    let page = answer.strip_prefix("---\n").and_then(|rest| rest.split_once("\n---\n"));
+    let definition = || answer.split_once("\n```yaml\n")?.1.rsplit_once("```").map(|(yaml, _)| yaml);
+    match page {
+        Some((_, body)) => body.trim_start_matches('\n'),
+        None if answer.starts_with("## Source: ") => definition().unwrap_or(answer),
+        None => answer,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(name: &str, input: &str) -> Option<FileWrite> {
+        write_of(&ToolUse { id: "t".into(), name: name.into(), input: Some(RawJson(input)) })
+    }
+
+    #[test]
+    fn the_calls_that_write_are_known() {
+        let whole =
+            |to: &str, text: &str| Some(FileWrite { target: to.into(), effect: WriteEffect::FullText(text.into()) });
+        assert_eq!(write("mcp__ktx__wiki_write", r#"{"key":"arr","content":"x"}"#), whole("arr", "x"));
+        assert_eq!(write("Write", r#"{"file_path":"/a","content":"y"}"#), whole("/a", "y"));
+        let places = WriteEffect::Replacements(vec![("a".into(), "b".into())]);
+        let edit = r#"{"file_path":"/a","old_string":"a","new_string":"b"}"#;
+        assert_eq!(write("Edit", edit), Some(FileWrite { target: "/a".into(), effect: places.clone() }));
+        let replace = r#"{"key":"arr","summary":"s","replacements":[{"oldText":"a","newText":"b"},{"bad":1}]}"#;
+        assert_eq!(write("mcp__ktx__wiki_write", replace), Some(FileWrite { target: "arr".into(), effect: places }));
+        let source = r#"{"connectionId":"wh","sourceName":"arr","source":{"name":"arr","grain":["day"]}}"#;
+        let made = write("mcp__ktx__sl_write_source", source).unwrap();
+        assert_eq!(made.target, "wh/arr");
+        assert!(matches!(made.effect, WriteEffect::FullText(text) if text.contains("name: arr")));
+        let gone = r#"{"connectionId":"wh","sourceName":"arr","delete":true}"#;
+        assert_eq!(write("mcp__ktx__sl_edit_source", gone).unwrap().effect, WriteEffect::Removed);
+        let places = WriteEffect::Replacements(vec![("a".into(), "b".into())]);
+        let edit = r#"{"sourceName":"s","yaml_edits":[{"oldText":"a","newText":"b"}]}"#;
+        assert_eq!(write("mcp__ktx__sl_edit_source", edit), Some(FileWrite { target: "s".into(), effect: places }));
+        for name in ["mcp__ktx__sl_write_source", "mcp__ktx__sl_edit_source"] {
+            let gone = Some(FileWrite { target: "s".into(), effect: WriteEffect::Removed });
+            assert_eq!(write(name, r#"{"sourceName":"s","delete":true}"#), gone);
+            assert_eq!(write(name, r#"{"sourceName":"s"}"#), None);
+        }
+        for (name, input) in [("Read", r#"{"file_path":"/a"}"#), ("Write", "[]"), ("Edit", r#"{"file_path":"/a"}"#)] {
+            assert_eq!(write(name, input), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_page_is_compared_without_its_front_matter() {
+        assert_eq!(body("---\nsummary: s\n---\n\n# A\n\nb\n"), "# A\n\nb\n");
+        assert_eq!(body("no front"), "no front");
+        assert_eq!(body("## Source: arr\n\n```yaml\nname: arr\n```\n\n[a note]"), "name: arr\n");
+    }
+}

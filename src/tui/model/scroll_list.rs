@@ -1,0 +1,103 @@
+//! A list that is scrolled row by row, and follows its end until somebody looks back.
+
+/// A list that is scrolled row by row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScrollList {
+    /// Selected row.
+    pub selected: usize,
+    /// First row on screen.
+    pub offset: usize,
+    /// Stay at the last row as rows arrive.
+    pub follow: bool,
+    /// Rows there were when following ended.
+    pub seen: usize,
+}
+
+impl ScrollList {
+    /// A list that stays at its end.
+    pub fn following() -> Self {
+        Self { follow: true, ..Self::default() }
+    }
+
+    /// Rows that arrived since following ended.
+    pub fn new_rows(&self, len: usize) -> usize {
+        if self.follow { 0 } else { len.saturating_sub(self.seen.max(1)) }
+    }
+
+    /// Selects a row. Following ends, unless it is a move to the end of a followed list.
+    pub fn select(&mut self, row: usize, len: usize) {
+        let row = row.min(len.saturating_sub(1));
+        if self.follow && row + 1 < len {
+            self.follow = false;
+            self.seen = len;
+        }
+        self.selected = row;
+    }
+
+    /// Moves the selection.
+    pub fn step(&mut self, by: isize, len: usize) {
+        self.select(self.selected.saturating_add_signed(by), len);
+    }
+
+    /// Selects the last row and follows.
+    pub fn end(&mut self, len: usize) {
+        self.follow = true;
+        self.selected = len.saturating_sub(1);
+    }
+
+    /// Brings selection and offset into range.
+    pub fn clamp(&mut self, len: usize, height: usize) {
+        if self.follow {
+            self.selected = len.saturating_sub(1);
+            self.seen = len;
+        }
+        self.seen = self.seen.min(len);
+        self.selected = self.selected.min(len.saturating_sub(1));
+        self.offset = scrolled(self.offset, self.selected, len, height);
+    }
+}
+
+/// The offset nearest to `offset` that shows `selected` and leaves no gap at the end.
+pub fn scrolled(offset: usize, selected: usize, len: usize, height: usize) -> usize {
+    let height = height.max(1);
+    offset.min(len.saturating_sub(height)).min(selected).max((selected + 1).saturating_sub(height))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn step_up_ends_following_and_counts_new_rows() {
+        let mut list = ScrollList::following();
+        list.clamp(10, 4);
+        assert_eq!((list.selected, list.offset, list.new_rows(10)), (9, 6, 0));
+        list.step(-1, 10);
+        list.clamp(47, 4);
+        assert_eq!((list.selected, list.offset, list.new_rows(47), list.follow), (8, 6, 37, false));
+        list.end(47);
+        list.clamp(47, 4);
+        assert_eq!((list.selected, list.new_rows(47), list.follow), (46, 0, true));
+    }
+
+    #[test]
+    fn a_step_down_at_the_end_keeps_following() {
+        let mut list = ScrollList::following();
+        list.clamp(3, 9);
+        list.step(1, 3);
+        assert!(list.follow);
+    }
+
+    proptest! {
+        #[test]
+        fn the_selection_is_always_on_screen(offset in 0..99_usize, selected in 0..99_usize, len in 0..99_usize, height in 0..20_usize) {
+            let mut list = ScrollList { selected, offset, follow: false, seen: 0 };
+            list.clamp(len, height);
+            prop_assert!(list.offset <= list.selected);
+            prop_assert!(list.selected < list.offset + height.max(1));
+            prop_assert!(len == 0 || list.selected < len);
+        }
+    }
+}

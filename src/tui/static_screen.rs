@@ -1,0 +1,129 @@
+//! A screen without a world: one picture of a story. For measurements and for pictures in documents.
+//!
+//! Draws through the same views as the live screen. It reads nothing: whoever wants a picture hands in the words of
+//! its rows.
+
+use ratatui::buffer::Buffer;
+
+use super::{
+    Options,
+    cache::{self, Cache, RowId, RowLine},
+    key::KeyPress,
+    model::ScreenModel,
+    msg::ScreenMessage,
+    theme::Theme,
+    update,
+    view::{self, DrawContext, SourceStatus},
+};
+use crate::{
+    run::{
+        ActivityIndex, SourceInfo,
+        state::{RunView, StreamRow},
+    },
+    tape::UnitKey,
+};
+
+/// A screen that shows one moment.
+#[derive(Debug)]
+pub struct StaticScreen {
+    model: ScreenModel,
+    cache: Cache,
+    theme: Theme,
+    source_status: SourceStatus,
+    chronicle: ActivityIndex,
+}
+
+impl StaticScreen {
+    /// A screen called `name` over no story yet.
+    pub fn new(name: &str, options: Options) -> Self {
+        let origin = SourceInfo {
+            name: name.to_owned(),
+            format: "tape",
+            header: None,
+            started_at: None,
+            has_times: true,
+            fallback_unit: UnitKey::from(name),
+        };
+        let shown =
+            SourceStatus { origin, known_entries: 0, position: (0, None), at_end: true, ended: true, read_error: None };
+        Self {
+            model: ScreenModel::new(options.keymap, false),
+            cache: Cache::default(),
+            theme: options.theme,
+            source_status: shown,
+            chronicle: ActivityIndex::default(),
+        }
+    }
+
+    /// Presses a key. What the key wants of the world is ignored.
+    pub fn press(&mut self, story: &RunView, key: KeyPress) {
+        let _ = update::update(&mut self.model, story, ScreenMessage::Key(key));
+    }
+
+    /// Paints a frame; `words` gives the words of rows that become visible.
+    pub fn draw(&mut self, story: &RunView, words: impl Fn(&StreamRow) -> RowLine, buf: &mut Buffer) {
+        buf.reset();
+        self.model.size = (buf.area.width, buf.area.height);
+        self.source_status.known_entries = story.state.entries;
+        self.model.refresh(story);
+        for row in cache::cache_request(&self.model, story, &self.cache).rows {
+            let id = RowId::new(&row, story);
+            if self.cache.row(id).is_none() {
+                self.cache.put_row(id, words(&row));
+            }
+        }
+        let Self { model, cache, theme, source_status: source, chronicle } = self;
+        view::draw(&DrawContext { model, story, chronicle, cache, theme, source }, buf);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::layout::Rect;
+
+    use super::*;
+    use crate::{
+        run::state::{
+            AttemptId, AttemptRows, AttemptState, HoldMode, RowEnd, RowKind, RunState, UnitState, UnitStatus,
+        },
+        tape::Seq,
+        tui::{UiPreferences, key},
+    };
+
+    #[test]
+    fn static_frame_loads_only_visible_rows() {
+        let rows = 1_000_000_u64;
+        let lane = AttemptRows {
+            rows: (0..rows).map(|seq| StreamRow::new(Seq(seq), 0, RowKind::Text, RowEnd::Ok, 0)).collect(),
+            entries: Vec::new(),
+        };
+        let attempt = AttemptState { number: 1, id: AttemptId(0), ..AttemptState::default() };
+        let unit = UnitState {
+            key: "big".into(),
+            planned: None,
+            status: UnitStatus::Running,
+            attempts: vec![attempt],
+            retry_at: None,
+            hold_mode: HoldMode::Off,
+        };
+        let state = RunState { units: vec![unit], entries: rows, ..RunState::default() };
+        let story = RunView::new(state, vec![lane], Vec::new());
+        let mut still = StaticScreen::new("big", Options::new(&UiPreferences::default(), |_| None).unwrap());
+        let mut buf = Buffer::empty(Rect::new(0, 0, 200, 60));
+        let asked = std::cell::Cell::new(0);
+        still.draw(
+            &story,
+            |row| {
+                asked.set(asked.get() + 1);
+                RowLine { label: format!("row {}", row.first()), ..RowLine::default() }
+            },
+            &mut buf,
+        );
+        assert!(asked.get() < 120, "{} rows were built", asked.get());
+        still.press(&story, key::parse("<tab>").unwrap()[0]);
+        still.press(&story, key::parse("<home>").unwrap()[0]);
+        still.draw(&story, |row| RowLine { label: format!("row {}", row.first()), ..RowLine::default() }, &mut buf);
+        let text: String = buf.content().iter().map(ratatui::buffer::Cell::symbol).collect();
+        assert!(text.contains("row 0 ") && text.contains("PAUSED"));
+    }
+}

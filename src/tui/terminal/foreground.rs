@@ -1,0 +1,239 @@
+//! A program that gets the whole terminal for a while: an editor, a pager. Job control as a shell does it.
+//!
+//! The program is a process group of its own, so that its Ctrl-C is not ours and what runs meanwhile hears nothing.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, IsTerminal as _, Write as _},
+    os::unix::process::CommandExt as _,
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use nix::{
+    sys::{
+        signal::{self, SigSet, SigmaskHow, Signal as Unix},
+        termios::{self, SetArg},
+        wait::{WaitPidFlag, WaitStatus, waitpid},
+    },
+    unistd::{self, Pid},
+};
+use tempfile::NamedTempFile;
+
+use super::TerminalSignals;
+use crate::{
+    file_limit, program_path,
+    tui::{
+        export::{Export, ExportTool},
+        host::HostInput,
+    },
+};
+
+/// Time that the program gets to leave when we are told to.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// The programs of a person, as the environment names them: words of a command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToolPrograms {
+    /// Value of `$VISUAL` or `$EDITOR`.
+    pub editor: Option<String>,
+    /// Value of `$PAGER`.
+    pub pager: Option<String>,
+}
+
+impl ToolPrograms {
+    /// As `variable` tells.
+    pub fn from_env(variable: impl Fn(&str) -> Option<String>) -> Self {
+        let set = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
+        Self { editor: set("VISUAL").or_else(|| set("EDITOR")), pager: set("PAGER") }
+    }
+
+    /// The command line of the pager, in words.
+    ///
+    /// # Errors
+    /// When `$PAGER` is not a valid command line.
+    pub fn pager_words(&self) -> Result<Vec<String>, String> {
+        self.command_words(ExportTool::Pager)
+    }
+
+    /// The words to start for a tool.
+    fn command_words(&self, tool: ExportTool) -> Result<Vec<String>, String> {
+        let (set, usual, names) = match tool {
+            ExportTool::Editor => (&self.editor, "vi", "VISUAL or EDITOR"),
+            ExportTool::Pager => (&self.pager, "less", "PAGER"),
+        };
+        let line = set.as_deref().unwrap_or(usual);
+        let words = shlex::split(line).filter(|words| !words.is_empty());
+        words.ok_or_else(|| format!("`{line}` is no command line; correct {names}"))
+    }
+}
+
+/// How it went.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum ForegroundEnd {
+    /// It ended with this code.
+    Exited(i32),
+    /// A signal ended it.
+    Killed(Unix),
+    /// We were told to end meanwhile.
+    Interrupted(HostInput),
+}
+
+/// A private copy of a handout.
+pub(super) fn write_private_copy(handout: &Export) -> io::Result<NamedTempFile> {
+    // Readable for its owner alone, gone when it is dropped.
+    let mut file = tempfile::Builder::new().prefix("ingestdeck-").suffix(handout.extension).tempfile()?;
+    file.write_all(&handout.bytes)?;
+    file.flush()?;
+    Ok(file)
+}
+
+/// The command that opens `file`.
+pub(super) fn command(programs: &ToolPrograms, handout: &Export, file: &NamedTempFile) -> Result<Command, String> {
+    let words = programs.command_words(handout.tool)?;
+    let (program, arguments) = words.split_first().ok_or("no program")?;
+    let mut command = Command::new(program);
+    command.args(arguments).env("PATH", program_path::search_path());
+    if let Some(line) = handout.line.filter(|line| *line > 1 && supports_start_line(program)) {
+        command.arg(format!("+{line}"));
+    }
+    command.arg(file.path());
+    file_limit::restore_in(&mut command);
+    Ok(command)
+}
+
+/// True for programs that start at a line with `+N`.
+fn supports_start_line(program: &str) -> bool {
+    let name = program.rsplit('/').next().unwrap_or(program);
+    matches!(
+        name,
+        "vi" | "vim" | "nvim" | "view" | "nano" | "emacs" | "emacsclient" | "micro" | "kak" | "less" | "more"
+    )
+}
+
+/// Runs `command` in the foreground until it ends, or until we are told to.
+pub(super) async fn foreground(mut command: Command, signals: &mut TerminalSignals) -> io::Result<ForegroundEnd> {
+    let terminal = OpenOptions::new().read(true).write(true).open("/dev/tty")?;
+    if !io::stdin().is_terminal() {
+        // What is piped into us is a record, not keys.
+        command.stdin(Stdio::from(terminal.try_clone()?));
+    }
+    let modes = termios::tcgetattr(&terminal).ok();
+    let child = command.process_group(0).spawn()?;
+    let pid = Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?);
+    resume_in_foreground(&terminal, pid);
+    let end = wait_in_foreground(pid, &terminal, signals).await;
+    set_foreground_group(&terminal, unistd::getpgrp());
+    if let Some(modes) = modes {
+        // Whatever the program left behind.
+        let _ = termios::tcsetattr(&terminal, SetArg::TCSADRAIN, &modes);
+    }
+    end
+}
+
+async fn wait_in_foreground(pid: Pid, terminal: &File, signals: &mut TerminalSignals) -> io::Result<ForegroundEnd> {
+    let mut told = None;
+    loop {
+        let waiting = tokio::task::spawn_blocking(move || waitpid(pid, Some(WaitPidFlag::WUNTRACED)));
+        tokio::pin!(waiting);
+        let status = loop {
+            tokio::select! {
+                status = &mut waiting => break status.map_err(io::Error::other)??,
+                input = signals.next() => if let HostInput::Signal(number) = input
+                    && number != super::INTERRUPT
+                {
+                    told = Some(HostInput::Signal(number));
+                    let _ = signal::killpg(pid, Unix::SIGTERM);
+                    let _ = signal::killpg(pid, Unix::SIGCONT);
+                },
+                () = tokio::time::sleep(GRACE), if told.is_some() => {
+                    let _ = signal::killpg(pid, Unix::SIGKILL);
+                }
+            }
+        };
+        match status {
+            // It asked for the terminal before it had it.
+            WaitStatus::Stopped(_, Unix::SIGTTIN | Unix::SIGTTOU) => resume_in_foreground(terminal, pid),
+            WaitStatus::Stopped(..) => {
+                // Ctrl-Z in it: all of us stop, and go on together.
+                set_foreground_group(terminal, unistd::getpgrp());
+                signals.stop_job().await?;
+                resume_in_foreground(terminal, pid);
+            }
+            WaitStatus::Exited(_, code) => {
+                return Ok(told.map_or(ForegroundEnd::Exited(code), ForegroundEnd::Interrupted));
+            }
+            WaitStatus::Signaled(_, signal, _) => {
+                return Ok(told.map_or(ForegroundEnd::Killed(signal), ForegroundEnd::Interrupted));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Puts a group into the foreground and lets it run.
+fn resume_in_foreground(terminal: &File, group: Pid) {
+    set_foreground_group(terminal, group);
+    let _ = signal::killpg(group, Unix::SIGCONT);
+}
+
+/// Hands the terminal to a group. Where there is no job control there is nothing to hand over.
+fn set_foreground_group(terminal: &File, group: Pid) {
+    // Whoever is not in the foreground would be stopped for this.
+    let mut stops = SigSet::empty();
+    stops.add(Unix::SIGTTOU);
+    if let Ok(before) = stops.thread_swap_mask(SigmaskHow::SIG_BLOCK) {
+        let _ = unistd::tcsetpgrp(terminal, group);
+        let _ = before.thread_set_mask();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn handout(line: Option<usize>) -> Export {
+        Export { tool: ExportTool::Editor, bytes: b"{}\xff\n".to_vec(), extension: ".jsonl", line, is_truncated: false }
+    }
+
+    fn programs(editor: &str) -> ToolPrograms {
+        ToolPrograms::from_env(|name| (name == "EDITOR").then(|| editor.to_owned()))
+    }
+
+    #[test]
+    fn private_copy_is_exact_and_removed_afterwards() {
+        let file = write_private_copy(&handout(None)).unwrap();
+        let path = file.path().to_owned();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(std::fs::read(&path).unwrap(), b"{}\xff\n");
+        drop(file);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn tool_command_has_arguments_and_start_line() {
+        let words = |editor: &str, line| {
+            let (handout, file) = (handout(line), write_private_copy(&handout(line)).unwrap());
+            let command = command(&programs(editor), &handout, &file).unwrap();
+            let words = std::iter::once(command.get_program()).chain(command.get_args());
+            let words: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
+            assert_eq!(words.last().unwrap(), &*file.path().to_string_lossy());
+            words[..words.len() - 1].to_vec()
+        };
+        assert_eq!(words("code --wait 'a b'", Some(7)), ["code", "--wait", "a b"]);
+        assert_eq!(words("/usr/bin/vim -R", Some(7)), ["/usr/bin/vim", "-R", "+7"]);
+        assert_eq!(words("vim", Some(1)), ["vim"]);
+        assert_eq!(words("  ", None), ["vi"]);
+    }
+
+    #[test]
+    fn the_visual_editor_comes_first() {
+        let both = ToolPrograms::from_env(|name| Some(name.to_ascii_lowercase()));
+        assert_eq!((both.editor.as_deref(), both.pager.as_deref()), (Some("visual"), Some("pager")));
+        assert!(
+            programs("vi 'open").command_words(ExportTool::Editor).unwrap_err().contains("correct VISUAL or EDITOR")
+        );
+    }
+}

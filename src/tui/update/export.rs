@@ -1,0 +1,129 @@
+//! Which part of the record is handed to an editor or a pager: what is selected, or opened.
+
+use super::run_commands;
+use crate::{
+    run::state::{AttemptId, RunView, UnitState},
+    tape::Seq,
+    tui::{
+        effect::ScreenEffect,
+        export::{ExportRequest, ExportTool, PagerContent},
+        model::{EntryPart, EntrySubject, EntryView, OverlayView, Pane, Panel, PartContent, ScreenModel, row_parts},
+    },
+};
+
+pub(super) fn export(model: &mut ScreenModel, story: &RunView, tool: ExportTool) -> Vec<ScreenEffect> {
+    let wish = match model.views.last() {
+        Some(OverlayView::Help(_)) => {
+            let text = model.keymap.markdown();
+            Some(ExportRequest {
+                tool,
+                what: "help".into(),
+                entries: Vec::new(),
+                pager_content: PagerContent::Text(text),
+                selected: None,
+            })
+        }
+        Some(OverlayView::Log(_)) => Some(log(story, tool)),
+        Some(OverlayView::Breakpoints(_)) => {
+            let lines = model.breakpoints.iter().map(|breakpoint| format!("{}\n", breakpoint.condition));
+            let text = lines.collect();
+            Some(ExportRequest {
+                tool,
+                what: "breakpoints".into(),
+                entries: Vec::new(),
+                pager_content: PagerContent::Text(text),
+                selected: None,
+            })
+        }
+        Some(OverlayView::Transcript(view)) => {
+            view.lane(story).map(|lane| attempt(story, lane, Some(view.list.selected), tool))
+        }
+        Some(OverlayView::Entry(view)) => Some(entry(view, tool)),
+        Some(OverlayView::FailureGroups(_) | OverlayView::Grid) => {
+            let latest = run_commands::target(model, story).and_then(UnitState::latest);
+            latest.map(|shown| attempt(story, shown.id, None, tool))
+        }
+        Some(OverlayView::Compare(view)) => super::compare::selected_row(view).and_then(|(side, index)| {
+            let lane = view.attempts(story)?[side].id;
+            row(story, lane, index, tool)
+        }),
+        Some(OverlayView::Inspect(view)) if view.panel == Panel::Actions => {
+            view.lane(story).and_then(|lane| row(story, lane, view.actions.selected, tool))
+        }
+        Some(OverlayView::Inspect(view)) => Some(ExportRequest {
+            tool,
+            what: view.panel.label().into(),
+            entries: Vec::new(),
+            pager_content: PagerContent::Document,
+            selected: Some(view.lines.selected),
+        }),
+        None if model.units_view.focus == Pane::Units => {
+            model.attempt(story).map(|(_, shown)| attempt(story, shown.id, None, tool))
+        }
+        None => model.units_view.attempt_id.and_then(|lane| row(story, lane, model.units_view.stream.selected, tool)),
+    };
+    match wish {
+        Some(wish) => vec![ScreenEffect::Export(wish)],
+        None => {
+            let Some(unit) = run_commands::target(model, story) else { return run_commands::no_unit_selected(model) };
+            let text = format!("{} has no transcript yet", unit.key);
+            model.show_message(text);
+            Vec::new()
+        }
+    }
+}
+
+/// A whole attempt: every line for an editor, what was said and done for a pager.
+fn attempt(story: &RunView, lane: AttemptId, at: Option<usize>, tool: ExportTool) -> ExportRequest {
+    let entries = story.entries(lane).iter().map(|seq| Seq(u64::from(*seq))).collect();
+    let rows = 0..if tool == ExportTool::Pager { story.rows(lane).len() } else { 0 };
+    let parts = rows.flat_map(|row| without_raw_lines(row_parts(story, lane, row))).collect();
+    ExportRequest { tool, what: "transcript".into(), entries, pager_content: PagerContent::Parts(parts), selected: at }
+}
+
+/// Without the raw lines that stand below what they say.
+fn without_raw_lines(mut parts: Vec<EntryPart>) -> Vec<EntryPart> {
+    if parts.iter().any(|part| part.content != PartContent::Line) {
+        parts.retain(|part| part.content != PartContent::Line);
+    }
+    parts
+}
+
+fn entry(view: &EntryView, tool: ExportTool) -> ExportRequest {
+    let what = match view.subject {
+        EntrySubject::Row(_) => "action",
+        EntrySubject::Entry(_) => "line",
+    };
+    of_parts(what, &view.parts, tool)
+}
+
+fn row(story: &RunView, lane: AttemptId, index: usize, tool: ExportTool) -> Option<ExportRequest> {
+    let parts = row_parts(story, lane, index);
+    (!parts.is_empty()).then(|| of_parts("action", &parts, tool))
+}
+
+pub(super) fn of_parts(what: &str, parts: &[EntryPart], tool: ExportTool) -> ExportRequest {
+    let lines = parts.iter().filter(|part| part.content == PartContent::Line);
+    ExportRequest {
+        tool,
+        what: what.to_owned(),
+        entries: lines.map(|part| part.seq).collect(),
+        pager_content: PagerContent::Parts(parts.to_vec()),
+        selected: None,
+    }
+}
+
+fn log(story: &RunView, tool: ExportTool) -> ExportRequest {
+    let line = |remark: &crate::run::state::LogMessage| {
+        let unit = remark.unit.as_ref().map(|unit| format!("{unit}: ")).unwrap_or_default();
+        format!("+{} {}{}\n", remark.at, unit, remark.text)
+    };
+    let text = story.messages().iter().map(line).collect();
+    ExportRequest {
+        tool,
+        what: "log".into(),
+        entries: Vec::new(),
+        pager_content: PagerContent::Text(text),
+        selected: None,
+    }
+}

@@ -1,0 +1,63 @@
+//! Failures by cause: from a line to its unit, and a whole heap of failures tried again.
+
+use super::run_commands;
+use crate::{
+    run::{run_forecast::RunForecast, state::RunView},
+    tape::UnitKey,
+    tui::{
+        effect::{RunCommand, ScreenEffect},
+        model::{FailureGroupLine, OverlayView, Pane, Question, ScreenModel},
+        update::find::nearest,
+        view::failure_groups::forecast_words,
+    },
+};
+
+/// Shows the unit of the selected line in the deck.
+pub(super) fn open(model: &mut ScreenModel, story: &RunView) {
+    let Some(OverlayView::FailureGroups(view)) = model.views.last() else { return };
+    if let Some(unit) = view.unit() {
+        reveal(model, story, unit);
+    }
+}
+
+/// Selects a unit in the deck, whatever hides it.
+pub(super) fn reveal(model: &mut ScreenModel, story: &RunView, unit: usize) {
+    model.views.clear();
+    model.units_view.follows_work = false;
+    (model.units_view.unit, model.units_view.attempt, model.units_view.focus) = (unit, None, Pane::Units);
+    if model.units_view.listing.row(unit).is_none() {
+        super::listing::clear(model, story);
+    }
+}
+
+/// The next cause, or the one before.
+pub(super) fn next(model: &mut ScreenModel, forward: bool) {
+    let Some(OverlayView::FailureGroups(view)) = model.views.last_mut() else { return };
+    let len = view.lines.len();
+    let hit = nearest(len, view.list.selected, forward, |line| matches!(view.lines[line], FailureGroupLine::Group(_)));
+    if let Some(hit) = hit {
+        view.list.select(hit, len);
+    }
+}
+
+/// New attempts at all units that failed like the selected one.
+pub(super) fn retry(model: &mut ScreenModel, story: &RunView) {
+    let Some(OverlayView::FailureGroups(view)) = model.views.last() else { return };
+    let Some(failures) = view.group() else { return };
+    let units: Vec<UnitKey> =
+        failures.units.iter().filter_map(|unit| story.state.units.get(*unit)).map(|unit| unit.key.clone()).collect();
+    if !model.accepts_commands() {
+        model.show_message(run_commands::read_only_reason(model));
+        return;
+    }
+    let mut details = vec![crate::tui::text::one_row(&failures.example, 200)];
+    details.push(forecast_words(&RunForecast::for_retry(&story.state, &failures.units)));
+    details.extend(run_commands::listed(&units));
+    let text = format!(
+        "Retry {} that failed for the same reason ({})?",
+        run_commands::plural(units.len(), "unit"),
+        failures.cause
+    );
+    model.question =
+        Some(Question { text, details, then: vec![ScreenEffect::Command(RunCommand::RetryFailed { units })] });
+}

@@ -1,0 +1,319 @@
+//! Orders to the run, leaving, and copying: what reaches beyond the screen, and the questions before it.
+
+use crate::{
+    run::{
+        run_forecast::RunForecast,
+        state::{AttemptId, RowKind, RunView, StreamRow, UnitState, UnitStatus},
+    },
+    tape::{Seq, UnitKey},
+    tui::{
+        action::UserAction,
+        effect::{RunCommand, ScreenEffect},
+        model::{
+            EntryView, OverlayView, Pane, PartContent, Question, ScreenModel, ToastTopic, TranscriptView, is_failure,
+        },
+        text::one_row,
+        view::{clock, failure_groups::forecast_words},
+    },
+    units::schedule::CONCURRENCY_RANGE,
+};
+
+/// The unit that an order is about.
+pub(super) fn target<'a>(model: &ScreenModel, story: &'a RunView) -> Option<&'a UnitState> {
+    match model.views.last() {
+        Some(OverlayView::Transcript(TranscriptView { unit, .. }) | OverlayView::Entry(EntryView { unit, .. })) => {
+            story.state.units.iter().find(|known| known.key == *unit)
+        }
+        Some(OverlayView::FailureGroups(view)) => story.state.units.get(view.unit()?),
+        Some(OverlayView::Inspect(view)) => view.unit(story),
+        Some(OverlayView::Compare(view)) => view.unit(story),
+        _ => model.unit(story),
+    }
+}
+
+const RECORDED: &str = "this is a record, so nothing runs; `ingestdeck run --only UNIT` runs a unit again";
+const WATCHING_MESSAGE: &str = "another process runs this and takes no orders from here; give them there";
+
+/// Why a run takes no orders from here.
+pub(super) fn read_only_reason(model: &ScreenModel) -> &'static str {
+    if model.is_watching { WATCHING_MESSAGE } else { RECORDED }
+}
+
+/// Orders are for the present. True, and said so, if `action` is one and another moment is shown.
+pub(super) fn refuse_in_past(model: &mut ScreenModel, action: UserAction) -> bool {
+    let orders = matches!(
+        action,
+        UserAction::Retry
+            | UserAction::RetryWith
+            | UserAction::RetryFailed
+            | UserAction::Stop
+            | UserAction::LiftLimit
+            | UserAction::More
+            | UserAction::Fewer
+    );
+    let late = orders && model.is_in_past() && !matches!(model.views.last(), Some(OverlayView::Breakpoints(_)));
+    if late {
+        let order = action.hint();
+        let key = model.keymap.first(UserAction::ToEnd).unwrap_or_else(|| ":live".to_owned());
+        let behind = clock(model.bounds.now.since(model.time));
+        model.show_message(format!("this is the past, {behind} behind live: {key} goes back to LIVE, then {order}"));
+    }
+    late
+}
+
+pub(super) fn retry(model: &mut ScreenModel, story: &RunView) -> Vec<ScreenEffect> {
+    model.units_view.follows_work = false;
+    let Some(unit) = target(model, story) else { return no_unit_selected(model) };
+    if let Some(refusal) = retry_refusal(model, story, unit) {
+        model.show_message(refusal);
+        return Vec::new();
+    }
+    let unit = unit.key.clone();
+    model.show_message(format!("new attempt at {unit}"));
+    vec![ScreenEffect::Command(RunCommand::Retry { unit, amendment: None })]
+}
+
+pub(super) fn no_unit_selected(model: &mut ScreenModel) -> Vec<ScreenEffect> {
+    model.show_message("no unit is selected");
+    Vec::new()
+}
+
+/// Why there can be no new attempt at a unit now.
+pub(super) fn retry_refusal(model: &ScreenModel, story: &RunView, unit: &UnitState) -> Option<String> {
+    match unit.status {
+        _ if !model.accepts_commands() => Some(read_only_reason(model).to_owned()),
+        UnitStatus::Running | UnitStatus::Silent | UnitStatus::Held => {
+            Some(format!("{} is {}; stop it first", unit.key, unit.status_text()))
+        }
+        UnitStatus::Queued if story.state.is_stopping => {
+            Some(format!("{} has no turn any more: the run is ending; retry it once it has ended", unit.key))
+        }
+        UnitStatus::Queued => Some(format!("{} is queued; it runs by itself", unit.key)),
+        UnitStatus::NotStarted
+        | UnitStatus::Waiting
+        | UnitStatus::Succeeded
+        | UnitStatus::BudgetExhausted
+        | UnitStatus::Failed
+        | UnitStatus::Stopped
+        | UnitStatus::Interrupted
+        | UnitStatus::Reused => None,
+    }
+}
+
+/// New attempts at whatever the schedule will retry: units that are not done, and after an end that was none of theirs, units without a
+/// turn. Where there are none, another try to save what the units wrote.
+pub(super) fn retry_failed(model: &mut ScreenModel, story: &RunView) -> Vec<ScreenEffect> {
+    if !model.accepts_commands() {
+        model.show_message(read_only_reason(model));
+        return Vec::new();
+    }
+    let state = &story.state;
+    let ended = state.ended.as_ref().map(|ended| ended.outcome.as_str());
+    let of = |wanted: fn(UnitStatus) -> bool| -> Vec<usize> {
+        (0..state.units.len()).filter(|unit| wanted(state.units[*unit].status)).collect()
+    };
+    let mut places = of(UnitStatus::is_retryable);
+    let failed = places.len();
+    if of(is_failure).is_empty() || matches!(ended, Some("limit" | "unusable")) {
+        places.extend(of(|status| status == UnitStatus::NotStarted));
+    }
+    let untried = places.len() - failed;
+    let all_failed = places.iter().take(failed).all(|unit| is_failure(state.units[*unit].status));
+    let what = if all_failed { "failed unit" } else { "unfinished unit" };
+    let units: Vec<UnitKey> = places.iter().map(|unit| state.units[*unit].key.clone()).collect();
+    let text = match (failed, untried) {
+        (0, 0) => return save_again(model, story),
+        (0, _) => format!("Run {}?", plural(untried, "untried unit")),
+        (_, 0) => format!("Retry {}?", plural(failed, what)),
+        _ => format!("Retry {}, and run {}?", plural(failed, what), plural(untried, "untried unit")),
+    };
+    let forecast = forecast_words(&RunForecast::for_retry(state, &places));
+    model.question = Some(Question {
+        text,
+        details: [forecast].into_iter().chain(listed(&units)).collect(),
+        then: vec![ScreenEffect::Command(RunCommand::RetryAll)],
+    });
+    Vec::new()
+}
+
+fn save_again(model: &mut ScreenModel, story: &RunView) -> Vec<ScreenEffect> {
+    let state = &story.state;
+    let unsaved: Vec<UnitKey> =
+        state.units.iter().filter(|unit| state.is_unsaved(unit)).map(|unit| unit.key.clone()).collect();
+    if state.ended.is_none() || unsaved.is_empty() {
+        model.show_message("no unit has failed");
+    } else {
+        let why = state.save_error.as_deref().unwrap_or("it was kept back");
+        model.question = Some(Question {
+            text: format!("Save what {} wrote?", plural(unsaved.len(), "unit")),
+            details: [one_row(why, 200)].into_iter().chain(listed(&unsaved)).collect(),
+            then: vec![ScreenEffect::Command(RunCommand::RetryAll)],
+        });
+    }
+    Vec::new()
+}
+
+/// Whoever knows better than the service does not wait for its limit.
+pub(super) fn lift_limit(model: &mut ScreenModel, story: &RunView) -> Vec<ScreenEffect> {
+    if model.is_watching {
+        model.show_message(WATCHING_MESSAGE);
+    } else if !model.is_live {
+        model.show_message("this is a record: nothing waits");
+    } else if story.state.pause.is_none() {
+        model.show_message("the run waits for no limit");
+    } else {
+        model.show_message("going on without waiting for the limit");
+        return vec![ScreenEffect::Command(RunCommand::LiftLimit)];
+    }
+    Vec::new()
+}
+
+/// Another number of units at once. The run decides; the note that comes back shows in the header.
+pub(super) fn adjust_concurrency(model: &mut ScreenModel, story: &RunView, by: i32) -> Vec<ScreenEffect> {
+    let now = story.state.planned.as_ref().map(|plan| plan.concurrency);
+    if model.is_watching {
+        model.show_message(WATCHING_MESSAGE);
+    } else if !model.is_live {
+        model.show_message("this is a record: what it ran at once is what it ran");
+    } else if by > 0 && now.is_some_and(|now| now >= *CONCURRENCY_RANGE.end()) {
+        model.show_message(format!("{} units at once is the most", CONCURRENCY_RANGE.end()));
+    } else if by < 0 && now.is_some_and(|now| now <= *CONCURRENCY_RANGE.start()) {
+        model.show_message("one unit at once is the least; drain or stop the run instead");
+    } else {
+        return vec![ScreenEffect::Command(RunCommand::AdjustConcurrency { by })];
+    }
+    Vec::new()
+}
+
+/// What a stop means for files.
+const STOPS_ATTEMPT: &str = "What the attempt wrote is dropped; its record stays.";
+const STOPS_SESSION: &str = "Files that it changed stay changed; it can be continued later.";
+
+pub(super) fn stop(model: &mut ScreenModel, story: &RunView) -> Vec<ScreenEffect> {
+    model.units_view.follows_work = false;
+    let Some(unit) = target(model, story) else { return no_unit_selected(model) };
+    let key = unit.key.clone();
+    if model.is_watching {
+        model.show_message(WATCHING_MESSAGE);
+    } else if !model.is_live {
+        model.show_message("this is a record: there is nothing to stop");
+    } else if unit.status.is_finished() {
+        model.show_message(format!("{key} is over: {}", unit.status_text()));
+    } else if unit.status == UnitStatus::Queued && story.state.is_stopping {
+        model.show_message(format!("{key} has no turn any more: the run is ending"));
+    } else {
+        model.question = Some(Question {
+            text: format!("Stop {key}?"),
+            details: vec![if model.is_session() { STOPS_SESSION } else { STOPS_ATTEMPT }.to_owned()],
+            then: vec![ScreenEffect::Command(RunCommand::Stop { unit: key })],
+        });
+    }
+    Vec::new()
+}
+
+pub(super) fn plural(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+pub(super) fn listed(units: &[UnitKey]) -> Vec<String> {
+    const MOST: usize = 5;
+    let mut lines: Vec<_> = units.iter().take(MOST).map(|unit| unit.as_str().to_owned()).collect();
+    if units.len() > MOST {
+        lines.push(format!("and {} more", units.len() - MOST));
+    }
+    lines
+}
+
+pub(super) fn quit(model: &mut ScreenModel) -> Vec<ScreenEffect> {
+    let active = model.bounds.present_totals.active_units();
+    if !model.accepts_commands() || active == 0 {
+        return vec![ScreenEffect::Quit];
+    }
+    model.question = Some(Question {
+        text: format!("{} still running. Stop and leave?", plural(active, "unit")),
+        details: vec!["What runs is stopped; what it did so far is on the tape.".to_owned()],
+        then: vec![ScreenEffect::Command(RunCommand::StopAll), ScreenEffect::Quit],
+    });
+    Vec::new()
+}
+
+pub(super) fn interrupt(model: &mut ScreenModel) -> Vec<ScreenEffect> {
+    let (active, queued) =
+        (model.bounds.present_totals.active_units(), model.bounds.present_totals.count(UnitStatus::Queued));
+    if !model.accepts_commands() || active + queued == 0 {
+        return vec![ScreenEffect::Quit];
+    }
+    model.question = None;
+    model.interrupts = model.interrupts.saturating_add(1);
+    match model.interrupts {
+        1 => {
+            let finishing = format!("{} finishing, nothing new starts; again to stop them", plural(active, "unit"));
+            model.show_message_about(ToastTopic::Ending, finishing);
+            vec![ScreenEffect::Command(RunCommand::Drain)]
+        }
+        2 => {
+            model.show_message_about(ToastTopic::Ending, "stopping all; again to kill and leave");
+            vec![ScreenEffect::Command(RunCommand::StopAll)]
+        }
+        _ => vec![ScreenEffect::Command(RunCommand::KillAll), ScreenEffect::Quit],
+    }
+}
+
+pub(super) fn copy(model: &ScreenModel, story: &RunView) -> Vec<ScreenEffect> {
+    match model.views.last() {
+        Some(OverlayView::Entry(view)) => {
+            let lines = view.parts.iter().filter(|part| part.content == PartContent::Line);
+            let seqs = lines.map(|part| part.seq).collect();
+            vec![ScreenEffect::CopyEntries { seqs, what: "entry".to_owned() }]
+        }
+        Some(OverlayView::Transcript(view)) => {
+            let Some(lane) = view.lane(story) else { return Vec::new() };
+            copy_entry(story, lane, view.list.selected)
+        }
+        Some(OverlayView::Log(list)) => story.messages().get(list.selected).map_or_else(Vec::new, |remark| {
+            vec![ScreenEffect::Copy { text: remark.text.clone(), what: "remark".to_owned() }]
+        }),
+        Some(OverlayView::FailureGroups(view)) => view.group().map_or_else(Vec::new, |failures| {
+            vec![ScreenEffect::Copy { text: failures.example.clone(), what: "error".to_owned() }]
+        }),
+        Some(OverlayView::Inspect(view)) => super::inspect::copy(view, story),
+        Some(OverlayView::Compare(view)) => super::compare::copy(view, story),
+        Some(OverlayView::Help(_) | OverlayView::Breakpoints(_)) => Vec::new(),
+        Some(OverlayView::Grid) => copy_name(model, story),
+        None if model.units_view.focus == Pane::Units => copy_name(model, story),
+        None => {
+            let Some(lane) = model.units_view.attempt_id else { return Vec::new() };
+            let Some(row) = story.rows(lane).get(model.units_view.stream.selected) else { return Vec::new() };
+            copy_row(story, row)
+        }
+    }
+}
+
+/// The lines behind a row.
+pub(super) fn copy_row(story: &RunView, row: &StreamRow) -> Vec<ScreenEffect> {
+    let mut seqs = vec![row.first()];
+    seqs.extend(row.last(story.state.entries).filter(|last| *last != row.first()));
+    let what = if row.kind == RowKind::Tool { "call and result" } else { "entry" };
+    vec![ScreenEffect::CopyEntries { seqs, what: what.to_owned() }]
+}
+
+fn copy_entry(story: &RunView, lane: AttemptId, index: usize) -> Vec<ScreenEffect> {
+    let Some(seq) = story.entries(lane).get(index) else { return Vec::new() };
+    let seqs = vec![Seq(u64::from(*seq))];
+    vec![ScreenEffect::CopyEntries { seqs, what: "entry".to_owned() }]
+}
+
+pub(super) fn copy_name(model: &ScreenModel, story: &RunView) -> Vec<ScreenEffect> {
+    let Some(unit) = target(model, story) else { return Vec::new() };
+    let session = match model.views.last() {
+        Some(OverlayView::Inspect(view)) => return super::inspect::copy_name(view, story),
+        Some(OverlayView::Transcript(view)) => view.attempt(story).and_then(|(_, attempt)| attempt.session.clone()),
+        _ => None,
+    };
+    match session {
+        Some(session) => {
+            vec![ScreenEffect::Copy { text: format!("claude --resume {session}"), what: "resume line".to_owned() }]
+        }
+        None => vec![ScreenEffect::Copy { text: unit.key.as_str().to_owned(), what: "unit key".to_owned() }],
+    }
+}

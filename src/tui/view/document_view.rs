@@ -1,0 +1,31 @@
+//! A laid-out document: the lines that are visible, the selected one and the match.
+
+use ratatui::{buffer::Buffer, layout::Rect};
+
+use super::{DrawContext, RowWriter};
+use crate::tui::{document::LaidOutDocument, theme::StyleRole};
+
+/// Paints the lines of `document` from `offset` on.
+pub fn draw(
+    scene: &DrawContext<'_>,
+    document: &LaidOutDocument,
+    offset: usize,
+    selected: Option<usize>,
+    hit: Option<usize>,
+    area: Rect,
+    buf: &mut Buffer,
+) {
+    for (y, (index, line)) in (area.y..area.bottom()).zip(document.lines.iter().enumerate().skip(offset)) {
+        let row = Rect { y, height: 1, ..area };
+        let mut pen = RowWriter::row(scene, buf, row);
+        for (role, text) in line {
+            pen.put(*role, text);
+        }
+        if selected == Some(index) {
+            buf.set_style(row, scene.theme.style(StyleRole::Selected));
+        }
+        if hit == Some(index) {
+            buf.set_style(row, scene.theme.style(StyleRole::Match));
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Writes safe text into one row, from the left and from the right, and never beyond it.
+
+use std::borrow::Cow;
+
+use ratatui::{
+    buffer::{Buffer, CellWidth as _},
+    layout::Rect,
+    style::Style,
+};
+
+use super::DrawContext;
+use crate::tui::{
+    text,
+    theme::{StyleRole, Theme},
+};
+
+/// Our own signs in ASCII; other people's text stays what it is.
+fn ascii(text: &str) -> String {
+    let sign = |char: char| match char {
+        '·' => '-',
+        '…' => '~',
+        '⏎' | '½' => '/',
+        '×' | '✗' => 'x',
+        '▲' | '↑' => '^',
+        '↓' => 'v',
+        '←' => '<',
+        '→' => '>',
+        '▏' => '_',
+        char => char,
+    };
+    text.chars().map(sign).collect()
+}
+
+/// Keys as people read them. Arrows are named where they cannot be drawn: as signs they would be other keys.
+pub(super) fn key_names<'a>(scene: &DrawContext<'_>, keys: &'a str) -> Cow<'a, str> {
+    const ARROWS: [(&str, &str); 4] = [("↑", "Up"), ("↓", "Down"), ("←", "Left"), ("→", "Right")];
+    if !scene.theme.glyphs.is_ascii() {
+        return Cow::Borrowed(keys);
+    }
+    ARROWS.iter().fold(Cow::Borrowed(keys), |keys, (sign, name)| {
+        if keys.contains(sign) { Cow::Owned(keys.replace(sign, name)) } else { keys }
+    })
+}
+
+/// A place in a row.
+#[derive(Debug)]
+pub struct RowWriter<'a> {
+    buf: &'a mut Buffer,
+    theme: &'a Theme,
+    x: u16,
+    end: u16,
+    y: u16,
+}
+
+impl<'a> RowWriter<'a> {
+    /// A pen at the beginning of the first row of `area`.
+    pub fn row(scene: &DrawContext<'a>, buf: &'a mut Buffer, area: Rect) -> Self {
+        let area = if area.height == 0 { Rect { width: 0, ..area } } else { area.intersection(buf.area) };
+        Self { theme: scene.theme, x: area.x, end: area.right(), y: area.y, buf }
+    }
+
+    /// Columns that are left.
+    pub fn room(&self) -> usize {
+        usize::from(self.end.saturating_sub(self.x))
+    }
+
+    /// Writes `text`, cut to what is left.
+    pub fn put(&mut self, role: StyleRole, text: &str) {
+        self.put_in(role, text, self.room());
+    }
+
+    /// Writes `text`, cut to `width` columns.
+    pub fn put_in(&mut self, role: StyleRole, text: &str, width: usize) {
+        let width = width.min(self.room());
+        if width > 0 && !text.is_empty() {
+            let plain = self.theme.glyphs.is_ascii().then(|| ascii(text));
+            let shown = text::fit(plain.as_deref().unwrap_or(text), width, self.theme.glyphs.cut);
+            self.write(self.theme.style(role), &shown, width);
+        }
+    }
+
+    /// What the buffer's own writer does, for text that is known to be safe.
+    fn write(&mut self, style: Style, safe: &str, width: usize) {
+        let end = self.x.saturating_add(u16::try_from(width).unwrap_or(u16::MAX)).min(self.end);
+        for grapheme in text::graphemes(safe) {
+            let wide = grapheme.cell_width();
+            if wide == 0 {
+                continue;
+            }
+            let next = self.x.saturating_add(wide);
+            if next > end {
+                return;
+            }
+            self.buf[(self.x, self.y)].set_symbol(grapheme).set_style(style);
+            for x in self.x + 1..next {
+                // Hidden behind the first one.
+                self.buf[(x, self.y)].reset();
+            }
+            self.x = next;
+        }
+    }
+
+    /// Writes `text` into exactly `width` columns.
+    pub fn cell(&mut self, role: StyleRole, text: &str, width: usize) {
+        let to = self.x.saturating_add(u16::try_from(width).unwrap_or(u16::MAX)).min(self.end);
+        self.put_in(role, text, width);
+        self.x = to;
+    }
+
+    /// Writes `text` at the right end of `width` columns.
+    pub fn cell_right(&mut self, role: StyleRole, text: &str, width: usize) {
+        let before = width.saturating_sub(text::width(text));
+        self.skip(before);
+        self.cell(role, text, width - before);
+    }
+
+    /// Leaves columns out.
+    pub fn skip(&mut self, width: usize) {
+        self.x = self.x.saturating_add(u16::try_from(width).unwrap_or(u16::MAX)).min(self.end);
+    }
+
+    /// Writes pieces at the right end of the row, if they leave some room, and ends the row before them.
+    pub fn end_with(&mut self, pieces: &[(StyleRole, &str)]) {
+        let width: usize = pieces.iter().map(|(_, text)| text::width(text)).sum();
+        if width == 0 || width + 1 > self.room() {
+            return;
+        }
+        let end = self.end;
+        let start = end - u16::try_from(width).unwrap_or(0);
+        let left = std::mem::replace(&mut self.x, start);
+        for (role, text) in pieces {
+            self.put(*role, text);
+        }
+        self.x = left;
+        self.end = start;
+    }
+}

@@ -1,0 +1,195 @@
+//! The whole run in one line: how much happened when, where the marks are, and which moment is shown.
+//!
+//! Costs its columns, however long the run is.
+
+use ratatui::{buffer::Buffer, layout::Rect};
+
+use super::{DrawContext, RowWriter, clock};
+use crate::{
+    run::{ActivityMark, activity_index::Bucket, state::UnitStatus},
+    tape::Millis,
+    tui::{
+        model::Playback,
+        text,
+        theme::{StyleRole, mark_role},
+        update::command::wall,
+    },
+};
+
+/// Paints the bar: the strip, and where there is room for it, what it says in words.
+pub fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
+    if area.height == 0 {
+        return;
+    }
+    strip(scene, Rect { height: 1, ..area }, buf);
+    if area.height > 1 {
+        legend(scene, Rect { y: area.y + 1, height: 1, ..area }, buf);
+    }
+}
+
+/// One cell for each stretch of time.
+fn strip(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
+    let (glyphs, chronicle) = (scene.theme.glyphs, scene.chronicle);
+    let width = usize::from(area.width);
+    let cells = chronicle.resample(width);
+    let most = cells.iter().map(|cell| cell.entries).max().unwrap_or_default();
+    let here = chronicle.cell_at(scene.model.time, width);
+    let mut pen = RowWriter::row(scene, buf, area);
+    for (place, cell) in cells.iter().enumerate() {
+        let (role, glyph) = match cell.marks.most_important() {
+            _ if place == here => (StyleRole::Key, glyphs.here),
+            Some(mark) => (mark_role(mark), glyphs.mark(mark)),
+            None if cell.entries == 0 => (StyleRole::Dim, " "),
+            None => (if place < here { StyleRole::Focus } else { StyleRole::Dim }, level(glyphs.levels, *cell, most)),
+        };
+        pen.put(role, glyph);
+    }
+}
+
+/// The glyph of how much happened: by the number of digits, so that a flood does not flatten the rest.
+fn level(levels: [&'static str; 8], cell: Bucket, most: u32) -> &'static str {
+    let bits = |number: u32| (u32::BITS - number.leading_zeros()) as usize;
+    let place = (bits(cell.entries) * 8).div_ceil(bits(most).max(1)).clamp(1, 8);
+    levels[place - 1]
+}
+
+/// A piece of the line, and how soon it goes when room is short (0 last).
+type BarSegment = (u8, StyleRole, String);
+
+fn legend(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
+    let room = usize::from(area.width).saturating_sub(2);
+    let (mut left, mut right) = (position(scene), marks(scene));
+    let width = |pieces: &[BarSegment]| pieces.iter().map(|(_, _, text)| text::width(text) + 2).sum::<usize>();
+    while width(&left) + width(&right) > room {
+        let last = |pieces: &[BarSegment]| pieces.iter().map(|(rank, ..)| *rank).max().unwrap_or_default();
+        let (from, rank) = if last(&right) >= last(&left) { (&mut right, 0) } else { (&mut left, 0) };
+        let most = from.iter().map(|(rank, ..)| *rank).max().unwrap_or(rank);
+        let Some(place) = from.iter().rposition(|(rank, ..)| *rank == most && *rank > 0) else { break };
+        from.remove(place);
+    }
+    let mut pen = RowWriter::row(scene, buf, area);
+    pen.skip(1);
+    let mut end = Vec::new();
+    for (_, role, text) in &right {
+        end.extend([(*role, text.as_str()), (StyleRole::Text, "  ")]);
+    }
+    end.pop();
+    end.push((StyleRole::Text, " "));
+    if !right.is_empty() {
+        pen.end_with(&end);
+    }
+    for (_, role, text) in &left {
+        pen.put(*role, text);
+        pen.skip(2);
+    }
+}
+
+/// Where in time the screen stands.
+fn position(scene: &DrawContext<'_>) -> Vec<BarSegment> {
+    let (model, state) = (scene.model, &scene.story.state);
+    let extent = &model.bounds;
+    let mut pieces = vec![playback_label(scene)];
+    if model.is_in_past() {
+        let behind = clock(extent.now.since(model.time));
+        pieces.push((0, StyleRole::Paused, format!("-{behind} behind live")));
+        pieces.extend(live_difference(scene));
+    }
+    let known = extent.known_entries.max(state.entries);
+    let more = if scene.source.at_end { "" } else { "+" };
+    if extent.has_times {
+        let tenths =
+            if model.playback == Playback::Paused { format!(".{}", model.time.0 % 1000 / 100) } else { String::new() };
+        let length = clock(extent.last_at);
+        pieces.push((1, StyleRole::Text, format!("{}{tenths} of {length}{more}", clock(model.time))));
+        if let Some(shown) = extent.started_at.and_then(|start| wall(start, model.time, &extent.zone)) {
+            pieces.push((5, StyleRole::Dim, format!("@{shown}")));
+        }
+    } else {
+        pieces.push((1, StyleRole::Dim, "no times: by entry".to_owned()));
+    }
+    pieces.push((2, StyleRole::Text, format!("{}/{known}{more}", state.entries)));
+    if extent.has_times && extent.last_at == Millis(0) && known > 1 {
+        pieces.push((5, StyleRole::Dim, "all at one moment".to_owned()));
+    }
+    pieces
+}
+
+/// What is otherwise at LIVE than at the moment that is shown.
+fn live_difference(scene: &DrawContext<'_>) -> Option<BarSegment> {
+    let (shown, live) = (&scene.model.totals, &scene.model.bounds.present_totals);
+    let told = [
+        UnitStatus::Held,
+        UnitStatus::Silent,
+        UnitStatus::Failed,
+        UnitStatus::Stopped,
+        UnitStatus::BudgetExhausted,
+        UnitStatus::Succeeded,
+    ];
+    let more = told.into_iter().filter_map(|status| {
+        let count = live.count(status).saturating_sub(shown.count(status));
+        (count > 0).then(|| format!("{} {count} {}", scene.theme.glyphs.status(status), status.as_str()))
+    });
+    let more: Vec<_> = more.collect();
+    let new = |status| live.count(status) > shown.count(status);
+    let role = match () {
+        () if new(UnitStatus::Failed) => StyleRole::Failed,
+        () if new(UnitStatus::Held) => StyleRole::Paused,
+        () if new(UnitStatus::Silent) => StyleRole::Warning,
+        () => StyleRole::Text,
+    };
+    (!more.is_empty()).then(|| (1, role, format!("LIVE: {}", more.join(", "))))
+}
+
+/// How time passes.
+fn playback_label(scene: &DrawContext<'_>) -> BarSegment {
+    let (model, glyphs) = (scene.model, scene.theme.glyphs);
+    if let Some(going) = &model.bounds.seeking_to {
+        return (0, StyleRole::Live, format!("{} {going}", glyphs.playing));
+    }
+    match model.playback {
+        Playback::Follow if model.is_live => (0, StyleRole::Live, format!("{} LIVE", glyphs.live)),
+        Playback::Follow if model.recording_failure.is_some() => {
+            (0, StyleRole::Failed, format!("{} BROKEN", glyphs.status(UnitStatus::Failed)))
+        }
+        Playback::Follow => (0, StyleRole::Live, "REPLAY".to_owned()),
+        Playback::Speed(speed) => (0, StyleRole::Live, format!("{} ×{speed}", glyphs.playing)),
+        Playback::Unthrottled => (0, StyleRole::Live, format!("{} as fast as possible", glyphs.playing)),
+        Playback::Paused => (0, StyleRole::Paused, format!("{} PAUSED", glyphs.paused)),
+    }
+}
+
+/// How many marks of each kind there are: the legend of the strip.
+fn marks(scene: &DrawContext<'_>) -> Vec<BarSegment> {
+    let glyphs = scene.theme.glyphs;
+    let mut pieces: Vec<BarSegment> = ActivityMark::ALL
+        .into_iter()
+        .filter_map(|mark| {
+            let count = scene.chronicle.count(mark);
+            let word = if count == 1 { mark.labels().0 } else { mark.labels().1 };
+            let rank = if mark == ActivityMark::Failure { 3 } else { 4 };
+            (count > 0).then(|| (rank, mark_role(mark), format!("{} {count} {word}", glyphs.mark(mark))))
+        })
+        .collect();
+    let on = scene.model.breakpoints.iter().filter(|breakpoint| breakpoint.is_enabled).count();
+    if on > 0 {
+        let word = if on == 1 { "breakpoint" } else { "breakpoints" };
+        pieces.push((3, StyleRole::Key, format!("{} {on} {word}", glyphs.breakpoint)));
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn activity_level_is_monotonic() {
+        let levels = ["1", "2", "3", "4", "5", "6", "7", "8"];
+        for most in [1, 2, 7, 100, 65_000, u32::MAX] {
+            let at = |entries| level(levels, Bucket { entries, ..Bucket::default() }, most);
+            assert_eq!(at(most), "8", "{most}");
+            let shown: Vec<_> = (0..64).map(|step| at((u64::from(most) * step / 63) as u32)).collect();
+            assert!(shown.is_sorted(), "{most}: {shown:?}");
+        }
+    }
+}

@@ -1,0 +1,514 @@
+//! Failure counting: every tool call that failed counts once, whoever reports it.
+//!
+//! One call may be reported by the hook, by the stream and by our own handler, in any order. The tally tells them
+//! apart by tool and call id alone. It must not know how a failure looks in a stream.
+//!
+//! A call that a person refused is kept apart: the agent reports it as failed, but it failed by a decision, not by a
+//! mistake of the model or of a tool.
+
+use std::collections::{HashMap, HashSet};
+
+use super::call_effect::{CallEffect, WriteSubject};
+
+/// Prefix under which the agent sees our tools.
+pub const MCP_TOOL_PREFIX: &str = "mcp__ktx__";
+
+/// Longest message that a tally keeps, in bytes. The tape has it in full.
+const MAX_MESSAGE_BYTES: usize = 4 * 1024;
+
+/// The tool's own name, without our server's prefix. Other names are left as they are.
+pub fn bare_name(tool: &str) -> &str {
+    tool.strip_prefix(MCP_TOOL_PREFIX).unwrap_or(tool)
+}
+
+/// Which failed calls fail a unit.
+///
+/// A refusal is an answer of one of our own tools that says how to go on: record the verification ledger first, use a flat
+/// key, correct a field. An agent that follows the refusal has worked as intended, so both rules accept a refusal that
+/// a later call settled. They differ in calls that no tool of ours has answered so, and in those that say nothing of their
+/// subject: unknown tools, denied calls, arguments that are no JSON, a path that is a number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum FailureRule {
+    /// All but the refusals that were [settled](Recovery::Settled).
+    #[default]
+    Strict,
+    /// Only those that no later call made good in any way.
+    Recoverable,
+}
+
+impl FailureRule {
+    /// Reads the setting's value.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "strict" => Some(Self::Strict),
+            "recoverable" => Some(Self::Recoverable),
+            _ => None,
+        }
+    }
+
+    /// The setting's value.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Strict => "strict",
+            Self::Recoverable => "recoverable",
+        }
+    }
+}
+
+/// Failed calls of one attempt.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FailureTally {
+    failed: Vec<FailedToolCall>,
+    /// Positions in `failed`, by tool and call id.
+    by_id: HashMap<(String, String), usize>,
+    refused: Vec<FailedToolCall>,
+    /// Ids of `refused`. An id alone is enough: a person decides over one call, whatever its reporters call its tool.
+    refused_ids: HashSet<String>,
+    /// Ids of calls that our own side has told about: it knows more of them than the stream.
+    reported_ids: HashSet<String>,
+}
+
+/// One failed call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedToolCall {
+    /// Tool without its server prefix.
+    pub tool: String,
+    /// What makes it good.
+    pub recovery_rule: RecoveryRule,
+    /// Id of the call, where known.
+    pub tool_use_id: Option<String>,
+    /// Error text, cut to 4 KiB.
+    pub message: String,
+    /// What later calls made of it.
+    pub recovery: Recovery,
+}
+
+/// Which later call makes a failed one good.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RecoveryRule {
+    /// Any success of the same tool: a rejected call has not been carried out. What it was about, where it said so.
+    SameTool(Option<WriteSubject>),
+    /// A write of the same subject by any tool.
+    Subject(WriteSubject),
+    /// None.
+    Never,
+}
+
+/// What later calls made of a failed one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Recovery {
+    /// Nothing.
+    #[default]
+    None,
+    /// Its tool succeeded with something.
+    SameTool,
+    /// It was a refusal of one of our tools, and its subject was written later or given up on record.
+    Settled,
+}
+
+impl FailureTally {
+    /// A person refused this call. Later reports of it are not counted as failures.
+    pub fn record_refusal(&mut self, tool: &str, tool_use_id: Option<&str>, reason: &str) {
+        let tool_use_id = tool_use_id.filter(|id| !id.is_empty());
+        if let Some(id) = tool_use_id
+            && !self.refused_ids.insert(id.to_owned())
+        {
+            return;
+        }
+        self.refused.push(new_failed_call(tool, RecoveryRule::Never, tool_use_id, reason));
+    }
+
+    /// Reports a failure (also a rejected call, or one that a rule denied) of a tool with or without its server prefix.
+    /// True if it was not counted yet; without an id it always counts.
+    pub fn record_failure(&mut self, tool: &str, tool_use_id: Option<&str>, message: &str) -> bool {
+        self.add_failure(tool, RecoveryRule::SameTool(None), tool_use_id, message)
+    }
+
+    /// Reports a success that the stream tells of. Of our own tools it knows less than [`answered`](Self::record_tool_reply).
+    pub fn record_success(&mut self, tool: &str, tool_use_id: Option<&str>) {
+        if !tool_use_id.is_some_and(|id| self.reported_ids.contains(id)) {
+            self.recover_same_tool(bare_name(tool), tool_use_id);
+        }
+    }
+
+    /// Reports how one of our own tools answered, with the error text if the call failed. True for a failure that was
+    /// not counted yet.
+    pub fn record_tool_reply(
+        &mut self,
+        tool: &str,
+        tool_use_id: Option<&str>,
+        effect: &CallEffect,
+        failure: Option<&str>,
+    ) -> bool {
+        let tool_use_id = tool_use_id.filter(|id| !id.is_empty());
+        self.reported_ids.extend(tool_use_id.map(str::to_owned));
+        match effect {
+            CallEffect::Wrote(subject) => {
+                self.mark_recovered(Recovery::Settled, |call| call.subject() == Some(subject))
+            }
+            CallEffect::Unmappable { table, is_recorded } => {
+                // KTX takes a call that was declined for one, too.
+                let recovery = if *is_recorded { Recovery::Settled } else { Recovery::SameTool };
+                self.settle_unmappable(table.as_deref(), recovery);
+            }
+            CallEffect::Neutral | CallEffect::Rejected(_) | CallEffect::ToolCrashed | CallEffect::Declined(_) => {}
+        }
+        let Some(message) = failure else {
+            if !matches!(effect, CallEffect::Declined(_)) {
+                self.recover_same_tool(bare_name(tool), tool_use_id);
+            }
+            return false;
+        };
+        let cure = match effect {
+            CallEffect::Declined(Some(subject)) => RecoveryRule::Subject(subject.clone()),
+            CallEffect::Rejected(subject) => RecoveryRule::SameTool(subject.clone()),
+            CallEffect::Neutral
+            | CallEffect::ToolCrashed
+            | CallEffect::Declined(None)
+            | CallEffect::Wrote(_)
+            | CallEffect::Unmappable { .. } => RecoveryRule::Never,
+        };
+        self.add_failure(tool, cure, tool_use_id, message)
+    }
+
+    /// Every failed call, in order of its first report.
+    pub fn calls(&self) -> &[FailedToolCall] {
+        &self.failed
+    }
+
+    /// Every call that a person refused, in order.
+    pub fn refusals(&self) -> &[FailedToolCall] {
+        &self.refused
+    }
+
+    /// How many calls fail the unit under `rule`.
+    pub fn count(&self, rule: FailureRule) -> usize {
+        self.counted(rule).count()
+    }
+
+    /// The failed calls that `rule` counts, in order.
+    pub fn counted(&self, rule: FailureRule) -> impl Iterator<Item = &FailedToolCall> {
+        self.failed.iter().filter(move |call| match rule {
+            FailureRule::Strict => call.recovery < Recovery::Settled,
+            FailureRule::Recoverable => call.recovery == Recovery::None,
+        })
+    }
+
+    /// True when there were failures and every one of them was made good later.
+    pub fn all_recovered(&self) -> bool {
+        !self.failed.is_empty() && self.count(FailureRule::Recoverable) == 0
+    }
+
+    fn add_failure(&mut self, tool: &str, cure: RecoveryRule, tool_use_id: Option<&str>, message: &str) -> bool {
+        let tool_use_id = tool_use_id.filter(|id| !id.is_empty());
+        if let Some(id) = tool_use_id {
+            if self.refused_ids.contains(id) {
+                return false;
+            }
+            let key = (bare_name(tool).to_owned(), id.to_owned());
+            if let Some(known) = self.by_id.get(&key).and_then(|at| self.failed.get_mut(*at)) {
+                known.merge_report(cure, message);
+                return false;
+            }
+            self.by_id.insert(key, self.failed.len());
+        }
+        self.failed.push(new_failed_call(tool, cure, tool_use_id, message));
+        true
+    }
+
+    fn mark_recovered(&mut self, recovery: Recovery, is_meant: impl Fn(&FailedToolCall) -> bool) {
+        for call in self.failed.iter_mut().filter(|call| is_meant(call)) {
+            call.recovery = call.recovery.max(recovery);
+        }
+    }
+
+    /// A call never makes itself good: some reporter says that it failed, and failures win.
+    fn recover_same_tool(&mut self, tool: &str, tool_use_id: Option<&str>) {
+        self.mark_recovered(Recovery::SameTool, |call| {
+            let same_call = tool_use_id.is_some() && call.tool_use_id.as_deref() == tool_use_id;
+            matches!(call.recovery_rule, RecoveryRule::SameTool(_)) && call.tool == tool && !same_call
+        });
+    }
+
+    /// Writes of the table's source need not succeed any more. Without a table, the only one that failed is meant.
+    fn settle_unmappable(&mut self, table: Option<&str>, recovery: Recovery) {
+        let pending = |call: &FailedToolCall| match &call.recovery_rule {
+            RecoveryRule::Subject(subject @ WriteSubject::Source { .. }) if call.recovery < recovery => {
+                Some(subject.clone())
+            }
+            _ => None,
+        };
+        let meant = |subject: &WriteSubject| match (subject, table) {
+            (WriteSubject::Source { name, .. }, Some(table)) => {
+                let last = table.rsplit('.').next().unwrap_or(table);
+                name.to_lowercase() == last.to_lowercase()
+            }
+            (WriteSubject::Source { .. }, None) => true,
+            (WriteSubject::Page(_), _) => false,
+        };
+        let given_up: HashSet<WriteSubject> = self.failed.iter().filter_map(pending).filter(meant).collect();
+        if table.is_some() || given_up.len() == 1 {
+            let is_given_up = |call: &FailedToolCall| matches!(&call.recovery_rule, RecoveryRule::Subject(subject) if given_up.contains(subject));
+            self.mark_recovered(recovery, is_given_up);
+        }
+    }
+}
+
+impl FailedToolCall {
+    /// What it was to write.
+    fn subject(&self) -> Option<&WriteSubject> {
+        match &self.recovery_rule {
+            RecoveryRule::SameTool(subject) => subject.as_ref(),
+            RecoveryRule::Subject(subject) => Some(subject),
+            RecoveryRule::Never => None,
+        }
+    }
+
+    /// A report that knows more than an earlier one of the same call completes it.
+    fn merge_report(&mut self, cure: RecoveryRule, message: &str) {
+        if self.recovery_rule == RecoveryRule::SameTool(None) && self.recovery == Recovery::None {
+            self.recovery_rule = cure;
+        }
+        if self.message.is_empty() {
+            self.message = truncate_message(message).to_owned();
+        }
+    }
+}
+
+fn new_failed_call(tool: &str, cure: RecoveryRule, tool_use_id: Option<&str>, message: &str) -> FailedToolCall {
+    FailedToolCall {
+        tool: bare_name(tool).to_owned(),
+        recovery_rule: cure,
+        tool_use_id: tool_use_id.map(str::to_owned),
+        message: truncate_message(message).to_owned(),
+        recovery: Recovery::None,
+    }
+}
+
+fn truncate_message(message: &str) -> &str {
+    let end = (0..=MAX_MESSAGE_BYTES).rev().find(|at| message.is_char_boundary(*at)).unwrap_or(0);
+    &message[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn page(key: &str) -> WriteSubject {
+        WriteSubject::Page(key.into())
+    }
+
+    fn source(name: &str) -> WriteSubject {
+        WriteSubject::Source { connection: "warehouse".into(), name: name.into() }
+    }
+
+    /// A write that our tool declined.
+    fn declined(tally: &mut FailureTally, tool: &str, subject: WriteSubject, id: &str) -> bool {
+        tally.record_tool_reply(tool, Some(id), &CallEffect::Declined(Some(subject)), Some("no"))
+    }
+
+    fn wrote(tally: &mut FailureTally, tool: &str, subject: WriteSubject, id: &str) {
+        assert!(!tally.record_tool_reply(tool, Some(id), &CallEffect::Wrote(subject), None));
+    }
+
+    #[test]
+    fn call_reported_by_three_sources_counts_once() {
+        let mut tally = FailureTally::default();
+        assert!(tally.record_failure("mcp__ktx__wiki_write", Some("t1"), ""));
+        assert!(!tally.record_failure("wiki_write", Some("t1"), "no such page"));
+        assert!(!declined(&mut tally, "wiki_write", page("orders"), "t1"));
+        let [call] = tally.calls() else { unreachable!("one call: {tally:?}") };
+        assert_eq!(
+            (&call.recovery_rule, call.message.as_str()),
+            (&RecoveryRule::Subject(page("orders")), "no such page")
+        );
+    }
+
+    #[test]
+    fn user_refusal_is_not_a_failure() {
+        let mut tally = FailureTally::default();
+        tally.record_refusal("mcp__ktx__wiki_write", Some("t1"), "not this page");
+        tally.record_refusal("wiki_write", Some("t1"), "again");
+        assert!(!tally.record_failure("wiki_write", Some("t1"), "denied"));
+        assert!(!tally.record_failure("?", Some("t1"), "permission denied"));
+        assert_eq!((tally.count(FailureRule::Strict), tally.refusals().len()), (0, 1));
+        assert_eq!(tally.refusals()[0].message, "not this page");
+        assert!(tally.record_failure("wiki_write", Some("t2"), "another call"));
+        assert_eq!(tally.count(FailureRule::Strict), 1);
+    }
+
+    #[test]
+    fn calls_without_an_id_always_count() {
+        let mut tally = FailureTally::default();
+        assert!(tally.record_failure("wiki_write", None, "x"));
+        assert!(tally.record_failure("wiki_write", None, "x"));
+        assert!(tally.record_failure("wiki_write", Some(""), "x"));
+        assert!(tally.record_failure("wiki_write", Some(""), "x"));
+        assert_eq!(tally.count(FailureRule::Strict), 4);
+    }
+
+    #[test]
+    fn the_same_id_of_another_tool_is_another_call() {
+        let mut tally = FailureTally::default();
+        assert!(tally.record_failure("wiki_write", Some("t1"), "x"));
+        assert!(tally.record_failure("wiki_read", Some("t1"), "x"));
+    }
+
+    #[test]
+    fn only_a_later_write_of_the_subject_recovers_a_failure() {
+        let mut tally = FailureTally::default();
+        wrote(&mut tally, "wiki_write", page("orders"), "t0");
+        assert!(declined(&mut tally, "wiki_write", page("orders"), "t1"));
+        assert_eq!(tally.count(FailureRule::Recoverable), 1, "an earlier success is no cure");
+        wrote(&mut tally, "wiki_write", page("refunds"), "t2");
+        tally.record_success("wiki_write", Some("t3"));
+        tally.record_tool_reply("wiki_read", Some("t4"), &CallEffect::Neutral, None);
+        tally.record_success("wiki_write", Some("t1"));
+        assert_eq!(tally.count(FailureRule::Recoverable), 1);
+        wrote(&mut tally, "mcp__ktx__wiki_remove", page("orders"), "t5");
+        assert_eq!((tally.count(FailureRule::Recoverable), tally.count(FailureRule::Strict)), (0, 0));
+        assert!(tally.all_recovered());
+    }
+
+    #[test]
+    fn settled_refusals_fail_a_unit_under_no_rule() {
+        let rejected = |tally: &mut FailureTally, tool: &str, subject: Option<WriteSubject>| {
+            tally.record_tool_reply(tool, Some("t1"), &CallEffect::Rejected(subject), Some("correct the arguments"))
+        };
+        // A field was missing, and the page was written with it.
+        let mut tally = FailureTally::default();
+        assert!(rejected(&mut tally, "wiki_write", Some(page("orders"))));
+        wrote(&mut tally, "wiki_write", page("refunds"), "t2");
+        assert_eq!((tally.count(FailureRule::Strict), tally.count(FailureRule::Recoverable)), (1, 0));
+        wrote(&mut tally, "wiki_write", page("orders"), "t3");
+        assert_eq!((tally.count(FailureRule::Strict), tally.calls().len()), (0, 1), "still one failed call on record");
+        // Without a subject nothing shows that it was done after all, nor of a call that we have not answered.
+        for is_ours in [true, false] {
+            let mut tally = FailureTally::default();
+            assert!(match is_ours {
+                true => rejected(&mut tally, "read_raw_span", None),
+                false => tally.record_failure("wiki_write", Some("t1"), "arguments that are no JSON"),
+            });
+            tally.record_tool_reply("read_raw_span", Some("t2"), &CallEffect::Neutral, None);
+            wrote(&mut tally, "wiki_write", page("orders"), "t3");
+            assert_eq!((tally.count(FailureRule::Strict), tally.count(FailureRule::Recoverable)), (1, 0), "{is_ours}");
+        }
+    }
+
+    #[test]
+    fn source_failure_is_recovered_within_its_connection() {
+        let mut tally = FailureTally::default();
+        declined(&mut tally, "sl_write_source", source("orders"), "t1");
+        declined(&mut tally, "sl_write_source", source("orders"), "t2");
+        let elsewhere = WriteSubject::Source { connection: "lake".into(), name: "orders".into() };
+        wrote(&mut tally, "sl_edit_source", elsewhere, "t3");
+        assert_eq!(tally.count(FailureRule::Recoverable), 2);
+        wrote(&mut tally, "sl_edit_source", source("orders"), "t4");
+        assert!(tally.all_recovered());
+        declined(&mut tally, "sl_write_source", source("orders"), "t5");
+        assert_eq!(tally.count(FailureRule::Recoverable), 1, "what failed after that counts again");
+    }
+
+    #[test]
+    fn unmappable_table_settles_its_source() {
+        let pending = |table: Option<&str>, names: &[&str]| {
+            let mut tally = FailureTally::default();
+            declined(&mut tally, "wiki_write", page("orders"), "page");
+            for name in names {
+                declined(&mut tally, "sl_write_source", source(name), name);
+            }
+            tally.record_tool_reply(
+                "emit_unmapped_fallback",
+                Some("e"),
+                &CallEffect::Unmappable { table: table.map(str::to_owned), is_recorded: true },
+                None,
+            );
+            assert_eq!(tally.count(FailureRule::Strict), tally.count(FailureRule::Recoverable));
+            tally.count(FailureRule::Recoverable) - 1
+        };
+        assert_eq!(pending(Some("db.public.ORDERS"), &["orders", "refunds"]), 1);
+        assert_eq!(pending(Some("db.public.plans"), &["orders", "refunds"]), 2);
+        assert_eq!(pending(None, &["orders"]), 0, "it can only mean that one");
+        assert_eq!(pending(None, &["orders", "refunds"]), 2, "it could mean either");
+        assert_eq!(pending(None, &[]), 0);
+    }
+
+    #[test]
+    fn unrecorded_unmappable_settles_nothing() {
+        let mut tally = FailureTally::default();
+        declined(&mut tally, "sl_write_source", source("orders"), "t1");
+        let mut give_up = |is_recorded| {
+            let effect = CallEffect::Unmappable { table: Some("orders".into()), is_recorded };
+            tally.record_tool_reply("emit_unmapped_fallback", Some("t2"), &effect, None);
+            [FailureRule::Strict, FailureRule::Recoverable].map(|rule| tally.count(rule))
+        };
+        assert_eq!(give_up(false), [1, 0], "KTX takes it for good");
+        assert_eq!(give_up(true), [0, 0]);
+    }
+
+    #[test]
+    fn tool_crash_is_never_recovered() {
+        let mut tally = FailureTally::default();
+        assert!(tally.record_tool_reply("wiki_write", Some("t1"), &CallEffect::ToolCrashed, Some("it broke down")));
+        wrote(&mut tally, "wiki_write", page("orders"), "t2");
+        assert_eq!(tally.count(FailureRule::Recoverable), 1);
+    }
+
+    #[test]
+    fn rejected_call_is_recovered_by_any_success_of_its_tool() {
+        let mut tally = FailureTally::default();
+        tally.record_failure("wiki_write", Some("t1"), "invalid arguments");
+        assert!(tally.record_tool_reply(
+            "wiki_write",
+            Some("t2"),
+            &CallEffect::Rejected(None),
+            Some("invalid arguments")
+        ));
+        // Declined without being a failure, as when the page was changed by others: no success either.
+        tally.record_tool_reply("wiki_write", Some("t3"), &CallEffect::Declined(Some(page("orders"))), None);
+        tally.record_success("wiki_write", Some("t3"));
+        assert_eq!(tally.count(FailureRule::Recoverable), 2);
+        wrote(&mut tally, "wiki_write", page("orders"), "t4");
+        assert!(tally.all_recovered());
+        assert!(!FailureTally::default().all_recovered());
+    }
+
+    #[test]
+    fn long_messages_are_cut_between_characters() {
+        let mut tally = FailureTally::default();
+        tally.record_failure("t", None, &"é".repeat(MAX_MESSAGE_BYTES));
+        assert!(tally.calls()[0].message.len() <= MAX_MESSAGE_BYTES);
+    }
+
+    #[test]
+    fn rules_read_and_write_their_setting() {
+        for rule in [FailureRule::Strict, FailureRule::Recoverable] {
+            assert_eq!(FailureRule::parse(rule.as_str()), Some(rule));
+        }
+        assert_eq!(FailureRule::parse("lenient"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn the_count_is_that_of_distinct_calls(
+            reports in prop::collection::vec((0..3u8, prop::option::of(0..4u8), any::<bool>()), 0..60),
+        ) {
+            let mut tally = FailureTally::default();
+            let mut seen = std::collections::HashSet::new();
+            let mut anonymous = 0;
+            for (tool, id, prefixed) in reports {
+                let name = format!("{}tool{tool}", if prefixed { MCP_TOOL_PREFIX } else { "" });
+                let id_text = id.map(|id| format!("t{id}"));
+                let counted = tally.record_failure(&name, id_text.as_deref(), "x");
+                let expected = match id {
+                    Some(id) => seen.insert((tool, id)),
+                    None => { anonymous += 1; true }
+                };
+                prop_assert_eq!(counted, expected);
+            }
+            prop_assert_eq!(tally.count(FailureRule::Strict), seen.len() + anonymous);
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Automatic retries of attempts whose tools have run.
+
+use super::*;
+
+fn session_ended(attempt: u32, verdict: Verdict, repeat: RetryMode) -> ScheduleEvent {
+    ScheduleEvent::AttemptEnded { unit: key(0), attempt, verdict, repeat }
+}
+
+fn resume() -> RetryMode {
+    RetryMode::ResumeSession("5e55".into())
+}
+
+/// Attempts that these inputs start, with what is otherwise than planned.
+fn starts(schedule: &mut Schedule, inputs: impl IntoIterator<Item = ScheduleEvent>) -> Vec<(u32, Option<Amendment>)> {
+    let orders = inputs.into_iter().flat_map(|input| schedule.handle(input));
+    let start = |order| match order {
+        ScheduleEffect::StartAttempt { attempt, amendment, .. } => Some((attempt, amendment.as_deref().cloned())),
+        _ => None,
+    };
+    orders.filter_map(start).collect()
+}
+
+fn continued() -> Option<Amendment> {
+    Some(Amendment { resume: Some("5e55".into()), ..Amendment::default() })
+}
+
+fn schedule(max_retries: u32) -> Schedule {
+    let retry = RetryPolicy { max_retries, ..RetryPolicy::default() };
+    Schedule::new(keys(1), ScheduleSettings { retry, ..ScheduleSettings::new(1, 1) })
+}
+
+#[test]
+fn retry_continues_the_session_whose_tools_have_run() {
+    let mut schedule = schedule(3);
+    let started = starts(
+        &mut schedule,
+        [
+            ScheduleEvent::RunStarted,
+            session_ended(1, transient_verdict(), RetryMode::FromStart),
+            ScheduleEvent::TimerFired(TimerId(0)),
+            session_ended(2, transient_verdict(), resume()),
+            ScheduleEvent::TimerFired(TimerId(1)),
+            // No tool ran in this attempt, but those of the attempt before did.
+            session_ended(3, transient_verdict(), RetryMode::FromStart),
+            ScheduleEvent::TimerFired(TimerId(2)),
+            session_ended(4, transient_verdict(), resume()),
+        ],
+    );
+    assert_eq!(started, [(1, None), (2, None), (3, continued()), (4, continued())]);
+    assert!(schedule.is_finished(), "three retries");
+    let asked = [ScheduleEvent::RetryRequested { unit: key(0), amendment: None }];
+    assert_eq!(starts(&mut schedule, asked), [(5, None)], "a person may begin again");
+}
+
+#[test]
+fn continued_session_keeps_model_and_turns_without_the_feedback() {
+    let mut schedule = schedule(1);
+    let asked = Amendment {
+        feedback: Some("Again.".into()),
+        model: Some("opus".into()),
+        step_budget: Some(7),
+        resume: Some("old".into()),
+    };
+    let inputs = [
+        ScheduleEvent::RunStarted,
+        session_ended(1, failed_verdict(), RetryMode::Never),
+        ScheduleEvent::RetryRequested { unit: key(0), amendment: Some(asked.clone()) },
+        session_ended(2, transient_verdict(), resume()),
+        ScheduleEvent::TimerFired(TimerId(0)),
+    ];
+    let expected = Amendment { feedback: None, resume: Some("5e55".into()), ..asked.clone() };
+    assert_eq!(starts(&mut schedule, inputs), [(1, None), (2, Some(asked)), (3, Some(expected))]);
+}
+
+#[test]
+fn session_without_an_id_is_not_retried_once_tools_have_run() {
+    for verdict in [transient_verdict(), usage_limit_verdict()] {
+        let mut schedule = schedule(3);
+        let inputs = [ScheduleEvent::RunStarted, session_ended(1, verdict, RetryMode::Never)];
+        let orders: Vec<ScheduleEffect> = inputs.into_iter().flat_map(|input| schedule.handle(input)).collect();
+        let said = orders.iter().find_map(|order| match order {
+            ScheduleEffect::RecordNote { note: Note::Message { level: Severity::Warning, text }, .. } => {
+                Some(text.as_str())
+            }
+            _ => None,
+        });
+        assert_eq!(said, Some("u0 is not retried: its tools have run, and its session id is unknown"));
+        assert!(
+            matches!(orders.last(), Some(ScheduleEffect::EndRun(attempt_ended)) if attempt_ended.failed == 1),
+            "{orders:?}"
+        );
+    }
+}
+
+#[test]
+fn usage_limit_costs_no_retry_and_continues_the_session() {
+    let mut schedule = schedule(0);
+    let inputs = [
+        ScheduleEvent::RunStarted,
+        rejected(0, Some(9_000)),
+        session_ended(1, usage_limit_verdict(), resume()),
+        ScheduleEvent::TimerFired(TimerId(0)),
+        session_ended(2, transient_verdict(), resume()),
+    ];
+    assert_eq!(starts(&mut schedule, inputs), [(1, None), (2, continued())]);
+    assert!(schedule.is_finished(), "no retries are configured");
+}

@@ -1,0 +1,273 @@
+//! Projects that are git repositories: what a run leaves in them, what it refuses, and what a kill leaves.
+
+use std::fs;
+
+use nix::sys::signal::Signal;
+
+use super::test_dir::{CommandOutput, TestDir, parse_json_events};
+use crate::support::git::git;
+
+/// Calls `wiki_write` for `key` with `text`, after the ledger that it needs.
+fn part(unit: &str, key: &str, text: &str, then: &str) -> String {
+    format!(
+        r#"
+[[part]]
+unit = "{unit}"
+steps = [
+  {{ call = {{ tool = "record_verification_ledger", with = {{ summary = "read", verifiedIdentifiers = [], unverifiedIdentifiers = [] }} }} }},
+  {{ call = {{ tool = "wiki_write", with = {{ key = "{key}", summary = "s", content = "{text}" }} }} }},
+  {then}
+]"#
+    )
+}
+
+/// Three units: the first two write the same page, the third one of its own.
+fn conflicting() -> String {
+    [("docs-one", "shared", "by one"), ("docs-two", "shared", "by two"), ("docs-three", "three", "by three")]
+        .map(|(unit, key, text)| part(unit, key, text, ""))
+        .concat()
+}
+
+/// A project with three notes and one commit, and the `claude` that plays `script` in it.
+fn repository(script: &str) -> (TestDir, String) {
+    let place = TestDir::new();
+    place.notes(&["one", "three", "two"]);
+    let claude = place.scripted_claude(script);
+    git(&place.path(""), &["init", "--quiet", "--initial-branch=main"]);
+    git(&place.path(""), &["add", "--all"]);
+    git(&place.path(""), &["commit", "--quiet", "-m", "first"]);
+    (place, claude.to_str().unwrap().to_owned())
+}
+
+fn assert_tidy(place: &TestDir) {
+    assert_eq!(git(&place.path(""), &["status", "--porcelain"]), "");
+    assert_eq!(git(&place.path(""), &["worktree", "list"]).lines().count(), 1);
+    assert_eq!(git(&place.path(""), &["branch", "--format=%(refname)"]), "refs/heads/main\n");
+    let left: Vec<_> =
+        fs::read_dir(place.path(".ktx/worktrees")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, [".gitignore"]);
+}
+
+fn runs(ran: CommandOutput, code: i32) -> CommandOutput {
+    assert_eq!(ran.code, Some(code), "{ran:?}");
+    ran
+}
+
+#[test]
+fn run_is_one_commit_and_conflict_fails_one_unit() {
+    let (place, claude) = repository(&conflicting());
+    let ran = runs(place.run(&["run", "--claude-bin", &claude]), 100);
+    assert!(ran.stdout.contains("✗ conflict: textual conflict in wiki/global/shared.md with docs-one"), "{ran:?}");
+    assert!(ran.stdout.contains("retry it: it will see what the others wrote"), "{ran:?}");
+    let commit = git(&place.path(""), &["rev-parse", "--short=8", "HEAD"]);
+    assert!(ran.stdout.contains(&format!("commit {} on main · 2 files changed", commit.trim())), "{ran:?}");
+    assert_eq!(git(&place.path(""), &["rev-list", "--count", "HEAD"]), "2\n");
+    let log = git(&place.path(""), &["log", "-1", "--format=%an <%ae>%n%s"]);
+    let (author, subject) = log.split_once('\n').unwrap();
+    assert_eq!(author, "ktx Local <local@ktx.local>");
+    assert!(subject.starts_with("ingest(docs): local-") && subject.contains(" syncId="), "{subject}");
+    assert!(subject.trim_end().ends_with(" diff=+3/~0/-0/=0; failed WUs: docs-two"), "{subject}");
+    let sync = subject.split_once("syncId=").and_then(|(_, rest)| rest.split(' ').next()).unwrap();
+    let raw = ["one", "three"].map(|note| format!("raw-sources/notes/docs/{sync}/{note}.md\n")).concat();
+    let written = "wiki/global/shared.md\nwiki/global/three.md\n";
+    assert_eq!(git(&place.path(""), &["show", "--format=", "--name-only", "HEAD"]), format!("{raw}{written}"));
+    assert!(fs::read_to_string(place.path("wiki/global/shared.md")).unwrap().contains("by one"));
+    assert_tidy(&place);
+
+    // The conflict is worth another try: the unit sees what the first one wrote.
+    let failed = place.run(&["plan", "--failed"]);
+    assert!(failed.expect_success().contains("docs-two"), "{failed:?}");
+    let shown = place.run(&["runs", "show", "latest"]);
+    assert!(shown.expect_success().contains(commit.trim()), "{shown:?}");
+    let replayed = place.run(&["replay", "latest", "--ui", "json"]);
+    parse_json_events(replayed.expect_success());
+    for word in
+        ["\"state\":\"integrating\"", "\"state\":\"integrated\"", "\"state\":\"conflict\"", "\"state\":\"saved\""]
+    {
+        assert!(replayed.stdout.contains(word), "{word} is missing: {replayed:?}");
+    }
+    let patches = walk(&place, ".ktx/ingest-patches");
+    assert_eq!(patches.len(), 3, "{patches:?}");
+    assert!(patches[0].ends_with("/0000-docs-one.patch"), "{patches:?}");
+}
+
+/// Each changes a paragraph of its own, and the third one comes to what the first one has.
+#[test]
+fn overwriting_unit_is_named() {
+    let (place, claude) = repository(&part("docs-one", "shared", "one\\n\\nb\\n\\nc\\n\\nd\\n\\ntwo", ""));
+    runs(place.run(&["run", "--claude-bin", &claude, "--no-reconcile", "--only", "docs-one"]), 0);
+    let again = |unit: &str, text: &str| {
+        part(unit, "shared", text, "").replacen(
+            "steps = [",
+            "steps = [{ call = { tool = \"wiki_read\", with = { key = \"shared\" } } },",
+            1,
+        )
+    };
+    let (first, last) = ("ONE\\n\\nb\\n\\nc\\n\\nd\\n\\ntwo", "one\\n\\nb\\n\\nc\\n\\nd\\n\\nTWO");
+    place.scripted_claude(&[again("docs-one", first), again("docs-three", first), again("docs-two", last)].concat());
+    for note in ["one", "three", "two"] {
+        place.write(&format!("notes/{note}.md"), "# other\n");
+    }
+    git(&place.path(""), &["commit", "--quiet", "--all", "-m", "second"]);
+    let ran = runs(place.run(&["run", "--claude-bin", &claude, "--no-reconcile"]), 0);
+    for sentence in [
+        "docs-three#1             · docs-one also wrote wiki/global/shared.md: the texts agree",
+        "docs-two#1               ▲ docs-one, docs-three also wrote wiki/global/shared.md: git merged the texts; read the",
+        "  ▲ wiki/global/shared.md: docs-one, docs-three, docs-two wrote it, and git merged their texts; read the result\n",
+    ] {
+        assert!(ran.stdout.contains(sentence), "{sentence}: {ran:?}");
+    }
+    assert!(fs::read_to_string(place.path("wiki/global/shared.md")).unwrap().contains("ONE\n\nb\n\nc\n\nd\n\nTWO"));
+    let replayed = place.run(&["replay", "latest", "--ui", "json"]);
+    assert!(
+        parse_json_events(replayed.expect_success()).iter().any(|line| line["event"]["shared"][0]["merged"] == true),
+        "{replayed:?}"
+    );
+    let md = "### Written by several units (1)\n\n* `wiki/global/shared.md`: `docs-one`, `docs-three`, `docs-two` – git merged";
+    for (format, words) in [("md", md), ("html", "Written by several units (1)"), ("json", "\"merged\":true")] {
+        let report = place.run(&["report", "latest", "--format", format]);
+        assert!(report.expect_success().contains(words), "{format}: {report:?}");
+    }
+}
+
+fn walk(place: &TestDir, folder: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(place.path(folder)).unwrap() {
+        let name = format!("{folder}/{}", entry.unwrap().file_name().into_string().unwrap());
+        if place.path(&name).is_dir() {
+            found.extend(walk(place, &name));
+        } else if !name.ends_with(".gitignore") {
+            found.push(name);
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn a_run_that_writes_nothing_commits_nothing() {
+    let (place, claude) = repository("[[part]]\nsteps = [{ say = \"nothing to do\" }]");
+    let ran = place.run(&["run", "--claude-bin", &claude]);
+    assert!(ran.expect_success().contains("nothing to save"), "{ran:?}");
+    assert_eq!(git(&place.path(""), &["rev-list", "--count", "HEAD"]), "1\n");
+    assert_tidy(&place);
+}
+
+#[test]
+fn unsuitable_repository_is_refused_before_the_run() {
+    let (place, _) = repository("");
+    let claude = place.claude("touch started; exit 1");
+    let refused = |remedy: &str| {
+        let ran = place.run(&["run", "--claude-bin", claude.to_str().unwrap()]);
+        assert!(ran.expect_refusal(2).contains(remedy), "{remedy}: {ran:?}");
+        assert!(!place.path("started").exists());
+        let plan = place.run(&["plan"]);
+        assert!(plan.stderr.contains(remedy), "{remedy}: {plan:?}");
+        let doctor = place.run(&["doctor", "--claude-bin", claude.to_str().unwrap()]);
+        assert!(doctor.stdout.contains("FAIL") && doctor.stdout.contains(remedy), "{remedy}: {doctor:?}");
+    };
+    place.write("wiki/global/mine.md", "mine");
+    refused("wiki/global/mine.md is not committed; commit or stash it");
+    git(&place.path(""), &["add", "--all"]);
+    refused("is not committed");
+    git(&place.path(""), &["commit", "--quiet", "-m", "mine"]);
+    place.write(".git/MERGE_HEAD", "0");
+    refused("a merge is not finished");
+    fs::remove_file(place.path(".git/MERGE_HEAD")).unwrap();
+    git(&place.path(""), &["checkout", "--quiet", "--orphan", "empty"]);
+    refused("has no commit yet");
+    fs::rename(place.path(".git"), place.path("../.git")).unwrap();
+    refused("lies inside the git repository");
+    place.write(".git", "gitdir: ../.git");
+    refused("is a linked worktree or a submodule");
+}
+
+#[test]
+fn project_without_git_explains_how_results_are_stored() {
+    let place = TestDir::new();
+    place.notes(&["one"]);
+    let sentence = "no git repository: what a unit writes goes into the project as soon as the unit has succeeded";
+    assert!(place.run(&["plan"]).expect_success().contains(sentence));
+    let claude = place.scripted_claude(&part("docs-one", "one", "x", ""));
+    let ran = place.run(&["run", "--claude-bin", claude.to_str().unwrap()]);
+    assert!(ran.stderr.contains(sentence) && ran.expect_success().contains("1 succeeded"), "{ran:?}");
+    assert!(place.path("wiki/global/one.md").exists());
+    assert!(!place.path(".ktx/worktrees").exists());
+}
+
+#[test]
+fn killed_run_keeps_branch_and_next_run_cleans_up() {
+    let script = part("docs-one", "one", "by one", "") + &part("docs-*", "rest", "rest", "\"hang\",");
+    let (place, claude) = repository(&script);
+    let mut running = place.start(place.command(&["run", "--claude-bin", &claude, "--concurrency", "1"]));
+    running.wait_for("stdout", "docs-three#1");
+    running.wait_for("stdout", "✓ wiki_write rest");
+    let second = place.run(&["run", "--claude-bin", &claude]);
+    let holder = format!("is being ingested by process {}", running.id());
+    assert!(second.expect_refusal(2).contains(&holder), "{second:?}");
+    running.signal(Signal::SIGKILL);
+    running.end();
+    place.wait_until_no_process_left();
+    assert_eq!(git(&place.path(""), &["status", "--porcelain"]), "");
+    assert_eq!(git(&place.path(""), &["worktree", "list"]).lines().count(), 2, "the one that was at work");
+    assert_eq!(git(&place.path(""), &["rev-list", "--count", "HEAD"]), "1\n");
+    let ran = place.run(&["run", "--claude-bin", &claude, "--only", "docs-one", "--no-reconcile"]);
+    assert!(ran.stderr.contains("an earlier run was killed; cleared away 1 worktree"), "{ran:?}");
+    assert!(ran.expect_success().contains("saved as commit"), "{ran:?}");
+    assert_tidy(&place);
+}
+
+/// A `PATH` with a git that does `body`.
+fn path_with_git(place: &TestDir, body: &str) -> String {
+    format!("{}:/usr/bin:/bin", place.script("git", body).parent().unwrap().display())
+}
+
+#[test]
+fn git_that_is_too_old_is_named_with_the_remedy() {
+    let (place, claude) = repository("");
+    let path = path_with_git(&place, "echo git version 2.25.1");
+    let ran = |args: &[&str]| {
+        let mut command = place.command(args);
+        command.env("PATH", &path);
+        place.ran(command)
+    };
+    let sentence = "git 2.31 or newer is needed, this is 2.25.1; update git";
+    let run = ran(&["run", "--claude-bin", &claude]);
+    assert!(run.expect_refusal(2).contains(sentence), "{run:?}");
+    let plan = ran(&["plan"]);
+    assert!(plan.stderr.contains(sentence), "{plan:?}");
+    let doctor = ran(&["doctor", "--claude-bin", &claude]);
+    let is_fault = |line: &str| line.contains("FAIL") && line.contains("git") && line.contains(sentence);
+    assert!(doctor.code != Some(0) && doctor.stdout.lines().any(is_fault), "{doctor:?}");
+}
+
+#[test]
+fn git_that_ignores_safety_config_is_refused() {
+    let (place, claude) = repository("");
+    let mut command = place.command(&["run", "--claude-bin", &claude]);
+    command.env("PATH", path_with_git(&place, "unset GIT_CONFIG_COUNT; exec /usr/bin/git \"$@\""));
+    let ran = place.ran(command);
+    assert!(ran.expect_refusal(2).contains("git ignores settings in its environment (GIT_CONFIG_COUNT)"), "{ran:?}");
+}
+
+#[test]
+fn run_starts_few_git_processes() {
+    let (place, claude) = repository(&part("docs-*", "page", "text", ""));
+    let log = place.path("../starts");
+    // The options before the subcommand are the same everywhere.
+    let body = format!(
+        "echo \"$*\" | sed 's/^--no-pager\\( -c [^ ]*\\)* *//' >> '{}'; exec /usr/bin/git \"$@\"",
+        log.display()
+    );
+    let path = path_with_git(&place, &body);
+    let mut command = place.command(&["run", "--claude-bin", &claude, "--no-reconcile", "--only", "docs-one"]);
+    command.env("PATH", path);
+    runs(place.ran(command), 0);
+    let starts = fs::read_to_string(log).unwrap();
+    let count = |word: &str| starts.lines().filter(|line| line.starts_with(word)).count();
+    assert_eq!(count("--version"), 1, "{starts}");
+    // Neither is needed for a worktree that is made and removed by the same process.
+    assert_eq!((count("show-ref"), count("log ")), (0, 0), "{starts}");
+    assert_eq!(count("worktree add"), count("update-ref --no-deref -d"), "{starts}");
+    assert_tidy(&place);
+}

@@ -1,0 +1,321 @@
+//! A private home and working directory for the program, children that cannot outstay their deadline, and the contract
+//! that every JSON stream keeps. Asserts nothing else.
+
+use std::{
+    collections::HashMap,
+    fs,
+    io::{PipeReader, Read},
+    path::{Path, PathBuf},
+    process::{Command, ExitStatus, Stdio},
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// No child may take longer, whatever goes wrong. Debug builds on a busy machine are slow.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// A directory of its own, with a home in it.
+#[derive(Debug)]
+pub(crate) struct TestDir {
+    root: TempDir,
+}
+
+/// How a child ended, and everything it said.
+#[derive(Debug)]
+pub(crate) struct CommandOutput {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl CommandOutput {
+    /// Its stderr, which must be one sentence, after it ended with `code` and printed nothing.
+    pub(crate) fn expect_refusal(&self, code: i32) -> &str {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        assert_eq!(self.stdout, "", "{self:?}");
+        let errors: Vec<&str> = self.stderr.lines().filter(|line| !line.contains("warning: ")).collect();
+        assert_eq!(errors.len(), 1, "one sentence: {self:?}");
+        assert!(errors[0].starts_with("ingestdeck: "), "{self:?}");
+        errors[0].trim_start_matches("ingestdeck: ")
+    }
+
+    /// Its stdout, after it succeeded.
+    pub(crate) fn expect_success(&self) -> &str {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        &self.stdout
+    }
+}
+
+impl TestDir {
+    pub(crate) fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        for name in ["home", "tmp", "work", "bin"] {
+            fs::create_dir(root.path().join(name)).unwrap();
+        }
+        Self { root }
+    }
+
+    /// A path below the directory that the program is started in.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.root.path().join("work").join(name)
+    }
+
+    /// The directory for temporary files of the program.
+    pub(crate) fn temporary(&self) -> PathBuf {
+        self.root.path().join("tmp")
+    }
+
+    /// Writes a file there.
+    pub(crate) fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    /// A shell script that can be executed.
+    pub(crate) fn script(&self, name: &str, body: &str) -> PathBuf {
+        use std::os::unix::fs::PermissionsExt as _;
+        let path = self.root.path().join("bin").join(name);
+        fs::write(&path, format!("#!/bin/sh\n{body}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    /// A `claude` of the newest release that is logged in and does `otherwise` when it is asked to work.
+    pub(crate) fn claude(&self, otherwise: &str) -> PathBuf {
+        let body = format!(
+            r#"case "$1" in
+--version) echo "2.1.330 (Claude Code)"; exit 0;;
+auth) echo '{{"loggedIn":true,"authMethod":"api_key"}}'; exit 0;;
+esac
+{otherwise}"#
+        );
+        self.script("claude-stub", &body)
+    }
+
+    /// A `claude` that is played by `script`.
+    pub(crate) fn scripted_claude(&self, script: &str) -> PathBuf {
+        let script = self.write("script.toml", script);
+        let exe = env!("CARGO_BIN_EXE_ingestdeck");
+        self.claude(&format!("exec '{exe}' scripted-agent --script '{}' -- \"$@\"", script.display()))
+    }
+
+    /// A project of one Markdown file a unit.
+    pub(crate) fn notes(&self, names: &[&str]) {
+        self.write(
+            "ktx.yaml",
+            "connections:\n  notes:\n    driver: docs\n    source_dir: notes\nllm:\n  provider:\n    backend: claude-code\n",
+        );
+        for name in names {
+            self.write(&format!("notes/{name}.md"), format!("# {name}\n"));
+        }
+    }
+
+    /// The program, with nothing of the developer's environment but the way to the shell's own programs.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ingestdeck"));
+        let root = self.root.path();
+        command.args(args).env_clear().current_dir(root.join("work")).stdin(Stdio::null());
+        command.env("HOME", root.join("home")).env("TMPDIR", root.join("tmp")).env("PATH", "/usr/bin:/bin");
+        command
+    }
+
+    /// Runs the program to its end.
+    pub(crate) fn run(&self, args: &[&str]) -> CommandOutput {
+        self.ran(self.command(args))
+    }
+
+    /// Runs `command` to its end.
+    pub(crate) fn ran(&self, command: Command) -> CommandOutput {
+        self.start(command).end()
+    }
+
+    /// Starts `command`.
+    pub(crate) fn start(&self, command: Command) -> RunningCommand {
+        let (stdout, writer) = std::io::pipe().unwrap();
+        RunningCommand::start(command, writer.into(), Some(stdout))
+    }
+
+    /// Starts `command` with a stdout of the caller's.
+    pub(crate) fn start_into(&self, command: Command, stdout: Stdio) -> RunningCommand {
+        RunningCommand::start(command, stdout, None)
+    }
+
+    /// Command lines of all processes that name this place, without `except`.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn processes(&self, except: u32) -> Vec<String> {
+        let root = self.root.path().to_str().unwrap();
+        let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        pids.filter(|pid| pid.parse::<u32>().is_ok_and(|pid| pid != except))
+            .filter_map(|pid| fs::read_to_string(format!("/proc/{pid}/cmdline")).ok())
+            .filter(|words| words.contains(root))
+            .collect()
+    }
+
+    /// Waits until no process names this place.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn wait_until_no_process_left(&self) {
+        let deadline = Instant::now() + DEADLINE;
+        while !self.processes(0).is_empty() {
+            assert!(Instant::now() < deadline, "still there: {:?}", self.processes(0));
+            thread::yield_now();
+        }
+    }
+}
+
+/// Something that a child did.
+#[derive(Debug)]
+enum OutputEvent {
+    Output(&'static str, Vec<u8>),
+    Closed(&'static str),
+    Ended(ExitStatus),
+}
+
+/// A child on its way. It dies with this value.
+#[derive(Debug)]
+pub(crate) struct RunningCommand {
+    pid: u32,
+    events: mpsc::Receiver<OutputEvent>,
+    open: Vec<&'static str>,
+    status: Option<ExitStatus>,
+    output: HashMap<&'static str, Vec<u8>>,
+    deadline: Instant,
+}
+
+impl RunningCommand {
+    fn start(mut command: Command, into: Stdio, stdout: Option<PipeReader>) -> Self {
+        let mut child = command.stdout(into).stderr(Stdio::piped()).spawn().unwrap();
+        // The command keeps our end of its stdout open.
+        drop(command);
+        let (tell, news) = mpsc::channel();
+        let stderr = child.stderr.take().unwrap();
+        let mut open = vec!["stderr"];
+        spawn_output_reader("stderr", stderr, tell.clone());
+        if let Some(stdout) = stdout {
+            spawn_output_reader("stdout", stdout, tell.clone());
+            open.push("stdout");
+        }
+        let pid = child.id();
+        thread::spawn(move || tell.send(OutputEvent::Ended(child.wait().unwrap())));
+        Self { pid, events: news, open, status: None, output: HashMap::new(), deadline: Instant::now() + DEADLINE }
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.pid
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.pid).unwrap());
+        kill(pid, signal).unwrap();
+    }
+
+    /// Waits until it has printed `text` to `stdout` or `stderr`.
+    pub(crate) fn wait_for(&mut self, stream: &str, text: &str) {
+        while !self.output_text(stream).contains(text) {
+            assert!(self.status.is_none(), "ended before {text}: {self:?}");
+            self.receive_event();
+        }
+    }
+
+    /// Waits until it has ended, and nobody holds its outputs any more.
+    pub(crate) fn end(mut self) -> CommandOutput {
+        loop {
+            match self.status {
+                Some(status) if self.open.is_empty() => {
+                    return CommandOutput {
+                        code: status.code(),
+                        stdout: self.output_text("stdout"),
+                        stderr: self.output_text("stderr"),
+                    };
+                }
+                _ => self.receive_event(),
+            }
+        }
+    }
+
+    fn receive_event(&mut self) {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        match self.events.recv_timeout(left) {
+            Ok(OutputEvent::Output(stream, bytes)) => self.output.entry(stream).or_default().extend(bytes),
+            Ok(OutputEvent::Closed(stream)) => self.open.retain(|open| *open != stream),
+            Ok(OutputEvent::Ended(status)) => self.status = Some(status),
+            Err(_) => panic!("hangs: {}{}", self.output_text("stdout"), self.output_text("stderr")),
+        }
+    }
+
+    fn output_text(&self, stream: &str) -> String {
+        // What was cut in the middle of a character comes whole with the next piece.
+        String::from_utf8_lossy(self.output.get(stream).map_or(&[], Vec::as_slice)).into_owned()
+    }
+}
+
+impl Drop for RunningCommand {
+    fn drop(&mut self) {
+        if self.status.is_none() {
+            // Gone by itself in the meantime, at worst.
+            let _ = kill(Pid::from_raw(i32::try_from(self.pid).unwrap_or(i32::MAX)), Signal::SIGKILL);
+        }
+    }
+}
+
+fn spawn_output_reader(name: &'static str, mut stream: impl Read + Send + 'static, tell: mpsc::Sender<OutputEvent>) {
+    thread::spawn(move || {
+        let mut buffer = [0; 8192];
+        // A test that failed listens no more.
+        while let Ok(count @ 1..) = stream.read(&mut buffer) {
+            let _ = tell.send(OutputEvent::Output(name, buffer[..count].to_vec()));
+        }
+        let _ = tell.send(OutputEvent::Closed(name));
+    });
+}
+
+/// The lines of a JSON stream, held to the contract.
+pub(crate) fn parse_json_events(stream: &str) -> Vec<Value> {
+    let lines: Vec<Value> = stream.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    let (last, _) = lines.split_last().expect("a summary at least");
+    let (mut times, mut completed) = (HashMap::<String, u64>::new(), HashMap::<String, usize>::new());
+    for (seq, line) in lines.iter().enumerate() {
+        assert_eq!((&line["v"], &line["seq"]), (&1.into(), &seq.into()), "{line}");
+        assert!(line.get("run").is_some_and(|run| *run == last["run"]), "one run: {line}");
+        let event = &line["event"];
+        let lane = line.get("unit").map(|unit| format!("{unit}#{}", line["try"]));
+        assert_eq!(lane.is_some(), line.get("try").is_some(), "{line}");
+        let at = line["at"].as_u64().expect("a time");
+        let before = times.insert(lane.clone().unwrap_or_default(), at).unwrap_or_default();
+        // The lines of a bare capture carry their writer's own times, which are not always in order.
+        assert!(before <= at || line["run"].is_null(), "time goes back: {line}");
+        let kind = event["type"].as_str().expect("a type");
+        match (kind, lane) {
+            ("run", None) => assert!(event["state"].is_string(), "{line}"),
+            ("unit", Some(_)) => assert!(event["state"].is_string(), "{line}"),
+            ("message", Some(_)) => assert!(event["level"].is_string() && event["text"].is_string(), "{line}"),
+            ("started" | "action" | "completed", Some(lane)) => {
+                assert_eq!(event["engine"], "claude", "{line}");
+                let count = completed.entry(lane).or_default();
+                assert_eq!(*count, 0, "after its completed: {line}");
+                *count += usize::from(kind == "completed");
+            }
+            _ => panic!("out of place: {line}"),
+        }
+    }
+    assert!(completed.values().all(|count| *count == 1), "not completed once: {completed:?}");
+    assert_eq!((&last["event"]["type"], &last["event"]["state"]), (&"run".into(), &"summary".into()), "{last}");
+    lines
+}
+
+/// The only tape of a project.
+pub(crate) fn tape(project: &Path) -> PathBuf {
+    let mut runs = fs::read_dir(project.join(".ktx/ingestdeck/runs")).unwrap();
+    let run = runs.next().expect("a run").unwrap().path();
+    assert!(runs.next().is_none(), "one run");
+    run.join("tape.jsonl")
+}

@@ -1,0 +1,146 @@
+//! Ends that are not a success, and what they cost: budgets, bad keys, deaths.
+
+use std::time::Duration;
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use serde_json::json;
+
+use super::{
+    all_gone,
+    test_project::{TestProject, UNITS, all_good, asked_by, good_turns, ktx},
+};
+use crate::support::api::{ApiFault, ApiRoute, ApiTurn};
+
+/// A model that never comes to an end.
+fn endless() -> ApiTurn {
+    ApiTurn::blocks([ktx("wiki_list_tags", json!({}))])
+}
+
+/// An API that accepts every request and answers none.
+fn silent() -> TestProject {
+    TestProject::new([ApiRoute::any([ApiTurn::says("").fault(ApiFault::Stall)])])
+}
+
+fn signal(pid: u32, signal: Signal) {
+    kill(Pid::from_raw(i32::try_from(pid).unwrap()), signal).unwrap();
+}
+
+/// Process ids of the agents, once as many have been started and have asked the model.
+fn pids(deck: &TestProject, count: usize) -> Vec<u32> {
+    deck.api.wait_for_requests(count, super::test_project::LIMIT);
+    deck.wait_for("the start of every agent", |deck| {
+        let pids: Vec<u32> = deck.started().iter().filter_map(|started| started.pid).collect();
+        (pids.len() == count).then_some(pids)
+    })
+}
+
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn spent_budget_is_reported_but_not_a_failure() {
+    let deck = TestProject::new([asked_by("docs-crates", [endless()])]);
+    let run = deck.run("docs-crates", &["--step-budget", "2"]);
+    assert_eq!(run.code, Some(0), "{run:#?}");
+    assert_eq!(run.states("docs-crates").last().map(String::as_str), Some("budget"));
+    assert_eq!(run.summary()["units"], json!({"budget": 1}));
+    let lines = deck.play(&["replay", "latest", "--ui", "lines"]);
+    assert!(lines.stdout.contains("budget"), "{lines:#?}");
+}
+
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn a_run_that_has_spent_its_budget_starts_nothing_more() {
+    let deck = TestProject::new(all_good());
+    let run = deck.run("docs-{crates,juice,seasons}", &["--concurrency", "1", "--max-run-budget-usd", "0.0000001"]);
+    assert_eq!(run.code, Some(102), "{run:#?}");
+    assert_eq!(run.summary()["units"], json!({"succeeded": 1, "untried": 2}), "{run:#?}");
+    assert_eq!(deck.started().len(), 1);
+    let lines = deck.play(&["replay", "latest", "--ui", "lines"]);
+    assert!(lines.stdout.contains("budget of $0.00 is spent"), "{lines:#?}");
+}
+
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn bad_api_key_fails_all_units_quickly_with_a_remedy() {
+    let deck = TestProject::new([ApiRoute::any([ApiTurn::unauthorized()])]);
+    let run = deck.run("docs-{crates,juice}", &[]);
+    assert_eq!(run.code, Some(96), "{run:#?}");
+    assert_eq!(run.summary()["units"], json!({"failed": 2}), "{run:#?}");
+    let ends = deck.entries().into_iter().map(|mut entry| entry["note"].take());
+    let ends: Vec<_> = ends.filter(|note| note["kind"] == "attempt_ended").collect();
+    assert_eq!(ends.len(), 2, "a bad key gets no better by trying again");
+    for end in ends {
+        assert_eq!(end["verdict"]["cause"], "auth", "{end}");
+        assert!(end["verdict"]["remedy"].as_str().is_some_and(|remedy| remedy.contains("/login")), "{end}");
+    }
+    assert!(run.duration < Duration::from_secs(60), "{:?}", run.duration);
+    let lines = deck.play(&["replay", "latest", "--ui", "lines"]);
+    assert!((lines.stdout + &lines.stderr).contains("/login"), "people are told as well");
+}
+
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn externally_killed_agent_is_a_crash_and_run_continues() {
+    let deck = TestProject::new([
+        asked_by("docs-crates", [ApiTurn::says("").fault(ApiFault::Stall)]),
+        asked_by("docs-juice", good_turns("docs-juice", "juice.md")),
+    ]);
+    let mut command = deck.command(["run", "--ui", "json", "--only", "docs-{crates,juice}", "--concurrency", "1"]);
+    let running = command.spawn().unwrap();
+    let victims = pids(&deck, 1);
+    signal(victims[0], Signal::SIGKILL);
+    let output = running.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(100));
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    let summary: serde_json::Value = serde_json::from_str(stdout.lines().last().unwrap()).unwrap();
+    assert_eq!(summary["event"]["units"], json!({"failed": 1, "succeeded": 1}), "{stdout}");
+    let reason = "Claude Code query returned no result message (ended by SIGKILL)";
+    assert_eq!(summary["event"]["failed"], json!([{"unit": "docs-crates", "reason": reason}]));
+    let crashed = deck.entries().iter().any(|entry| entry["note"]["verdict"]["cause"] == "crashed");
+    assert!(crashed, "{stdout}");
+    assert_eq!(deck.names("wiki/global"), ["page-docs-juice.md"]);
+}
+
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn killed_program_leaves_no_agent_and_a_readable_tape() {
+    let deck = silent();
+    let mut running = deck.command(["run", "--ui", "none", "--concurrency", "2"]).spawn().unwrap();
+    let agents = pids(&deck, 2);
+    running.kill().unwrap();
+    running.wait().unwrap();
+    all_gone(&deck, &agents);
+
+    let shown = deck.play(&["runs", "show"]);
+    assert!(shown.code == Some(0) && shown.stdout.contains("interrupted"), "{shown:#?}");
+    let listed = deck.play(&["runs", "list"]);
+    assert!(listed.stdout.contains("interrupted"), "{listed:#?}");
+    let replayed = deck.play(&["replay", "latest", "--ui", "json"]);
+    assert!(replayed.states("dbt-all").contains(&"running".to_owned()), "{replayed:#?}");
+    assert_eq!(deck.names("wiki/global"), [] as [&str; 0]);
+}
+
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn signals_end_the_run_and_are_recorded() {
+    for (sent, code) in [(Signal::SIGTERM, 143), (Signal::SIGHUP, 129)] {
+        let deck = silent();
+        let running = deck.command(["run", "--ui", "json", "--concurrency", "2"]).spawn().unwrap();
+        let agents = pids(&deck, 2);
+        signal(running.id(), sent);
+        let output = running.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{}", String::from_utf8_lossy(&output.stderr));
+        all_gone(&deck, &agents);
+        let stdout = String::from_utf8(output.stdout).unwrap();
+        let summary: serde_json::Value = serde_json::from_str(stdout.lines().last().unwrap()).unwrap();
+        assert_eq!(summary["event"]["outcome"], "stopped", "{stdout}");
+        let units = &summary["event"]["units"];
+        assert_eq!(units["stopped"], 2, "{units}");
+        assert_eq!(
+            units.as_object().unwrap().values().filter_map(serde_json::Value::as_u64).sum::<u64>(),
+            UNITS.len() as u64
+        );
+    }
+}

@@ -1,0 +1,160 @@
+//! Failures by cause and the forecast: keys, orders and pictures.
+
+use std::time::Duration;
+
+use ingestdeck::{
+    tape::{
+        Note,
+        note::{PlannedUnit, RunPlanned},
+    },
+    tui::{LiveHandle, RunCommand, host::HostInput},
+};
+use serde_json::json;
+use tokio::sync::{mpsc, watch};
+
+use super::{
+    scripted_host::{ScriptedHost, options, play},
+    tape::TapeFixture,
+};
+
+const SIZE: (u16, u16) = (120, 36);
+const SIZES: [(u16, u16); 3] = [(40, 12), (80, 24), SIZE];
+
+/// Ten units: five failed, of which three alike; two succeeded; one runs; two wait for their turn.
+fn failures() -> TapeFixture {
+    let mut tape = TapeFixture::new("orbit", false);
+    let units: Vec<String> = (0..10).map(|unit| format!("page-{unit}")).collect();
+    tape.plan(&units);
+    let mut failed = |unit: usize, tool: &str, error: &str| {
+        let unit = &units[unit];
+        tape.start(unit, 1).wait(900);
+        tape.call(unit, 1, &format!("t-{unit}"), tool, &json!({"key": unit})).wait(50);
+        tape.result(unit, 1, &format!("t-{unit}"), error, true).wait(1500).end(unit, 1, 1).wait(20);
+    };
+    failed(0, "wiki_write", "page \"arr\" has no title\nsecond line");
+    failed(1, "read_raw_file", "no file raw/b.md");
+    failed(2, "wiki_write", "page \"net churn\" has no title");
+    failed(3, "wiki_write", "page \"logo\" has no title");
+    failed(4, "wiki_write", "\u{1b}[31mpage\u{202e} is too large: 412 KB");
+    for unit in &units[5..7] {
+        tape.start(unit, 1).wait(4000).end(unit, 1, 0).wait(20);
+    }
+    tape.start(&units[7], 1).wait(500);
+    tape.say(&units[7], 1, "Reading.");
+    tape
+}
+
+fn live(tape: &TapeFixture, script: ScriptedHost) -> (ScriptedHost, Vec<RunCommand>) {
+    let growing = tape.growing();
+    let (commands, mut orders) = mpsc::channel(8);
+    let (_grows, changed) = watch::channel(0);
+    let script = script.after(Duration::from_secs(24));
+    let (script, _) = play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script);
+    (script, std::iter::from_fn(|| orders.try_recv().ok()).collect())
+}
+
+fn shown(keys: &str) -> String {
+    live(&failures(), ScriptedHost::new(keys, SIZE)).0.text()
+}
+
+/// Seven units of one kind at 0.04 each, five done, with so much to spend.
+fn budgeted(usd: f64) -> TapeFixture {
+    let mut tape = TapeFixture::new("orbit", false);
+    let units: Vec<String> = (0..7).map(|unit| format!("page-{unit}")).collect();
+    let planned = units.iter().map(|unit| PlannedUnit { unit: unit.as_str().into(), ..PlannedUnit::default() });
+    let plan = RunPlanned {
+        units: planned.collect(),
+        concurrency: 2,
+        run_budget_usd: Some(usd),
+        failure_mode: "continue".into(),
+        ..RunPlanned::default()
+    };
+    tape.note(None, &Note::RunPlanned(Box::new(plan)));
+    for unit in &units[..5] {
+        tape.start(unit, 1).wait(4000).end(unit, 1, 0);
+    }
+    tape.start(&units[5], 1);
+    tape
+}
+
+#[test]
+fn the_forecast_is_held_against_the_budget_of_the_run() {
+    let shown = |usd, keys: &str, size| live(&budgeted(usd), ScriptedHost::new(keys, size)).0.text();
+    let enough = shown(1.0, "C", SIZE);
+    assert!(enough.contains("budget: $0.21 spent, P90 $0.29 of $1.00 budget"), "{enough}");
+    assert!(enough.contains("$0.21+ of $1.00 budget") && !enough.contains('◆'), "{enough}");
+    for size in SIZES {
+        let little = shown(0.25, "", size);
+        assert!(little.contains("◆ will be exceeded") || size.0 < 80, "{little}");
+    }
+    let little = shown(0.25, "C", (80, 24));
+    assert!(little.contains("P90 $0.29 of $0.25 budget  ◆ will be exceeded"), "{little}");
+    assert!(shown(0.2, "", SIZE).contains("◆ spent"), "{}", shown(0.2, "", SIZE));
+}
+
+#[test]
+fn causes_at_every_size() {
+    for (width, height) in SIZES {
+        let script = live(&failures(), ScriptedHost::new("Cj", (width, height))).0;
+        insta::assert_snapshot!(format!("causes_{width}x{height}"), script.text());
+        let script = live(&failures(), ScriptedHost::new("Cr", (width, height))).0;
+        insta::assert_snapshot!(format!("causes_retry_{width}x{height}"), script.text());
+    }
+}
+
+#[test]
+fn failure_group_is_retried_as_one() {
+    let (script, orders) = live(&failures(), ScriptedHost::new("Cr", SIZE));
+    assert!(orders.is_empty() && script.text().contains("Retry 3 units that failed for the same reason"));
+    let units = |keys: &str| live(&failures(), ScriptedHost::new(keys, SIZE)).1;
+    let heap = |units: &[&str]| [RunCommand::RetryFailed { units: units.iter().map(|unit| (*unit).into()).collect() }];
+    assert_eq!(units("Cry"), heap(&["page-0", "page-2", "page-3"]));
+    assert_eq!(units("C]ry"), heap(&["page-1"]));
+    assert_eq!(units("CGry"), heap(&["page-4"]));
+    assert_eq!(units("Crn"), []);
+    let (script, _) = play(failures().timeline(), None, options(), ScriptedHost::new("Cr", SIZE));
+    assert!(script.text().contains("this is a record"), "{}", script.text());
+}
+
+#[test]
+fn cause_line_opens_its_unit() {
+    let selected = |keys: &str| live(&failures(), ScriptedHost::new(&format!("{keys}Y"), SIZE)).0.copied;
+    assert_eq!(selected("C<enter>"), ["page-0"]);
+    assert_eq!(selected("Cjjj<enter>"), ["page-2"]);
+    assert_eq!(selected("C/page-4<enter><enter>"), ["page-4"]);
+    // Also when a filter hides it.
+    assert_eq!(selected("fffC<down><down><down><down><enter>"), ["page-3"]);
+    assert_eq!(selected("C<esc>"), ["page-7"], "where the work is");
+    let script = ScriptedHost::new("C", SIZE).input(HostInput::Click(10, 8)).keys("<enter>Y");
+    assert_eq!(live(&failures(), script).0.copied, ["page-0"]);
+}
+
+#[test]
+fn remaining_work_is_shown_after_three_finished_units() {
+    let header = |keys: &str| shown(keys).lines().nth(1).unwrap_or_default().to_owned();
+    assert!(header("").contains("left $0.12 in "), "{}", header(""));
+    let mut tape = TapeFixture::new("orbit", false);
+    tape.plan(&["a", "b", "c", "d"]).start("a", 1).wait(1000).end("a", 1, 0).start("b", 1).wait(2000).end("b", 1, 0);
+    tape.start("c", 1);
+    let text = live(&tape, ScriptedHost::new("", SIZE)).0.text();
+    assert!(text.lines().nth(1).is_some_and(|line| line.contains("  left ?")), "{text}");
+    let text = live(&tape, ScriptedHost::new("C", SIZE)).0.text();
+    assert!(text.contains("not known before three of each kind have finished"), "{text}");
+    tape.wait(10).end("c", 1, 0).start("d", 1).wait(10).end("d", 1, 0).run_ended(4, 0);
+    let text = live(&tape, ScriptedHost::new("C", SIZE)).0.text();
+    assert!(!text.contains("left $") && text.contains("nothing is left to do"), "{text}");
+    assert!(text.contains("no unit has failed"), "{text}");
+}
+
+#[test]
+fn retrying_all_names_the_forecast() {
+    assert!(shown("R").contains("Forecast: $0.21"), "{}", shown("R"));
+}
+
+#[test]
+fn causes_view_renders_at_any_position() {
+    let (script, _) = play(failures().timeline(), None, options(), ScriptedHost::new("C0", SIZE));
+    assert!(script.text().contains("no unit has failed"), "{}", script.text());
+    let (script, _) = play(failures().timeline(), None, options(), ScriptedHost::new("C0$", SIZE));
+    assert!(script.text().contains("6 failed units of 4 kinds"), "{}", script.text());
+}

@@ -1,0 +1,146 @@
+//! What the screen answers to keys: said once it is so, gone once it is not so any more, and never an action unseen.
+
+use std::time::Duration;
+
+use ingestdeck::{
+    tape::{Note, note::RunEnded},
+    tui::{
+        LiveHandle, Options, RunCommand,
+        theme::{ColorLevel, Theme},
+    },
+};
+use serde_json::json;
+use tokio::sync::{mpsc, watch};
+
+use super::{
+    hold,
+    scripted_host::{ScriptedHost, options, play},
+    tape::{self, TapeFixture},
+};
+
+const SIZE: (u16, u16) = (120, 36);
+
+/// A live run that is `before` while keys are pressed, and `whole` afterwards.
+fn grown(before: &TapeFixture, whole: &TapeFixture, keys: &str, size: (u16, u16)) -> (String, Vec<RunCommand>) {
+    let growing = before.growing();
+    let (commands, mut orders) = mpsc::channel(8);
+    let (grows, changed) = watch::channel(0);
+    let more = growing.more(before, whole);
+    let script = ScriptedHost::new(keys, size).after(Duration::from_secs(20)).grows(more, grows);
+    let (script, _) = play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script);
+    (script.text(), std::iter::from_fn(|| orders.try_recv().ok()).collect())
+}
+
+fn live(keys: &str) -> (String, Vec<RunCommand>) {
+    grown(&tape::running(), &tape::running(), keys, SIZE)
+}
+
+#[test]
+fn queued_unit_shows_no_repeated_wait() {
+    let before = hold::running();
+    let (text, _) = grown(&before, &before, "<space>", SIZE);
+    assert!(text.contains("dbt-all will wait at its next tool call"), "{text}");
+    let (text, _) = grown(&before, &hold::held(), "<space>", (80, 24));
+    assert!(!text.contains("will wait at its next"), "{text}");
+    assert!(text.lines().last().is_some_and(|footer| footer.contains("s allow once")), "{text}");
+}
+
+#[test]
+fn stop_message_is_shown_until_the_run_ends() {
+    let (text, _) = live("<c-c><c-c>");
+    assert!(text.contains("stopping all; again to kill and leave") && !text.contains("nothing new starts"), "{text}");
+    let mut ended = tape::running();
+    ended.note(None, &Note::RunEnded(RunEnded { outcome: "stopped".into(), ..RunEnded::default() }));
+    for keys in ["<c-c>", "<c-c><c-c>"] {
+        let (text, _) = grown(&tape::running(), &ended, keys, SIZE);
+        assert!(text.contains("ENDED"), "{text}");
+        assert!(!text.contains("nothing new starts") && !text.contains("again to kill"), "{text}");
+    }
+}
+
+#[test]
+fn seek_beyond_the_end_keeps_the_position() {
+    for moment in ["99h", "#99999", "+99h"] {
+        let (text, _) = live(&format!(":{moment}<enter>"));
+        assert!(text.contains("that moment has not come yet"), "{moment}: {text}");
+        assert!(!text.contains("PAUSED") && !text.contains("PAST"), "{moment}: {text}");
+        let (text, _) = live(&format!(":2s<enter>:{moment}<enter>"));
+        assert!(text.contains("PAST -00:18"), "{moment}: {text}");
+    }
+    let (text, _) = live(":1:02:99<enter>");
+    assert!(text.contains("`1:02:99` is no time"), "{text}");
+    // Nothing was told for a while, but that moment has been.
+    let (text, _) = live(":19s<enter>");
+    assert!(text.contains("PAST -00:06") && !text.contains("not come yet"), "{text}");
+}
+
+#[test]
+fn hidden_units_are_not_affected_by_keys() {
+    let mut tape = TapeFixture::new("orbit", false);
+    tape.plan(&["dbt-all"]).start("dbt-all", 1).wait(1200);
+    tape.call("dbt-all", 1, "t1", "read_raw_file", &json!({"path": "policy.md"}));
+    for keys in ["fxy", "fry", "f<enter>", "Fnobody<enter>xy", "f<space>"] {
+        let (text, given) = grown(&tape, &tape, keys, SIZE);
+        assert!(given.is_empty(), "{keys}: {given:?}");
+        assert!(text.contains("no unit "), "{keys}: {text}");
+        assert!(!text.contains("dbt-all"), "{keys}: {text}");
+    }
+    let (text, _) = grown(&tape, &tape, "f<esc>x", SIZE);
+    assert!(text.contains("Stop dbt-all?"), "{text}");
+}
+
+#[test]
+fn concurrency_change_is_shown_on_a_narrow_screen() {
+    let before = tape::running();
+    let mut after = tape::running();
+    after.note(None, &Note::ConcurrencyChanged { slots: 5 });
+    let (text, given) = grown(&before, &after, "+", (80, 24));
+    assert_eq!(given, [RunCommand::AdjustConcurrency { by: 1 }]);
+    assert!(text.lines().last().is_some_and(|footer| footer.contains("5 at once")), "{text}");
+    after.note(None, &Note::ConcurrencyChanged { slots: 6 });
+    let (text, _) = grown(&before, &after, "++", (80, 24));
+    assert!(text.lines().last().is_some_and(|footer| footer.contains("6 at once")), "{text}");
+    assert!(!text.contains("5 at once"), "{text}");
+}
+
+#[test]
+fn arrows_have_names_where_they_cannot_be_drawn() {
+    let ascii = Options { theme: Theme::new("dark", ColorLevel::Attributes, true).unwrap(), ..options() };
+    let (script, _) = play(tape::running().timeline(), None, ascii, ScriptedHost::new("?", SIZE));
+    for keys in ["j  Down", "k  Up", "l  Right", "h  Left"] {
+        assert!(script.text().contains(keys), "{keys}: {}", script.text());
+    }
+    assert!(script.text().is_ascii(), "{}", script.text());
+}
+
+#[test]
+fn footer_in_the_past_lists_available_keys() {
+    for size in [SIZE, (80, 24)] {
+        let (text, _) = grown(&tape::running(), &tape::running(), ":2s<enter>", size);
+        let footer = text.lines().last().unwrap();
+        for hint in ["$ live", "Space play", ". step"] {
+            assert!(footer.contains(hint), "{hint}: {footer}");
+        }
+        for hint in ["x stop", "r retry", "+ more"] {
+            assert!(!footer.contains(hint), "{hint}: {footer}");
+        }
+    }
+    let (text, given) = live(":2s<enter>+");
+    assert!(given.is_empty() && text.contains("this is the past, 00:18 behind live"), "{text}");
+}
+
+#[test]
+fn initial_hint_is_shown_and_disappears() {
+    let told = "run a1b2c3 was cut off with 2 units done that are not saved; `ingestdeck run --resume-run a1b2c3` goes on with it";
+    let text = |size, last| {
+        let options = Options { startup_messages: vec![told.into()], ..options() };
+        play(tape::running().timeline(), None, options, ScriptedHost::new("j", size).keep_open_for(last)).0.text()
+    };
+    assert!(text((160, 36), Duration::from_secs(15)).contains(told));
+    let narrow = text((80, 24), Duration::from_secs(1));
+    assert!(
+        narrow.contains("run a1b2c3 was cut off with 2 units done") && narrow.contains("goes on with it"),
+        "{narrow}"
+    );
+    assert!(!text((160, 36), Duration::from_secs(25)).contains("not saved"));
+}

@@ -1,0 +1,191 @@
+//! What is told outside of the screen: title, progress, news, and what goes to an editor or a pager.
+
+use std::time::Duration;
+
+use ingestdeck::tui::{
+    ExitReason, LiveHandle,
+    export::{Export, ExportTool},
+    host::HostInput,
+    notification::{Notification, TerminalProgress},
+};
+use tokio::sync::{mpsc, watch};
+
+use super::{
+    hold,
+    scripted_host::{ScriptedHost, options, play},
+    tape::{self, TapeFixture},
+};
+
+const SIZE: (u16, u16) = (120, 36);
+
+/// A run that goes on while `script` plays; the record has `after` more once the screen is up.
+fn live(tape: &TapeFixture, script: ScriptedHost) -> ScriptedHost {
+    let growing = tape.growing();
+    let (commands, _orders) = mpsc::channel(8);
+    let (_grows, changed) = watch::channel(0);
+    play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script).0
+}
+
+/// As [`live`], but the screen comes up on `before` and the rest of `tape` arrives afterwards.
+fn growing(before: &TapeFixture, tape: &TapeFixture, script: ScriptedHost) -> ScriptedHost {
+    let growing = before.growing();
+    let (commands, _orders) = mpsc::channel(8);
+    let (grows, changed) = watch::channel(0);
+    let script = script.grows(growing.more(before, tape), grows);
+    play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script).0
+}
+
+fn texts(news: &[Notification]) -> Vec<&str> {
+    news.iter().map(|news| news.text.as_str()).collect()
+}
+
+/// A run with nothing but a start.
+fn started_run() -> TapeFixture {
+    let mut tape = TapeFixture::new("orbit", false);
+    tape.plan(&["a", "b"]).start("a", 1);
+    tape
+}
+
+fn failed() -> TapeFixture {
+    let mut tape = started_run();
+    tape.wait(10).end("a", 1, 2).start("b", 1).wait(10).end("b", 1, 3);
+    tape
+}
+
+fn ended() -> TapeFixture {
+    let mut tape = failed();
+    tape.run_ended(0, 2);
+    tape
+}
+
+/// Somebody looks at another window.
+fn unfocused_script() -> ScriptedHost {
+    ScriptedHost::new("", SIZE).input(HostInput::Focus(false))
+}
+
+#[test]
+fn unfocused_user_is_notified_of_first_failure_and_end() {
+    let script = growing(&started_run(), &ended(), unfocused_script().keep_open_for(Duration::from_secs(600)));
+    assert_eq!(
+        texts(&script.news),
+        ["a failed: 2 tool call(s) failed during WorkUnit a", "partial after 0s: 2 of 2 units failed"]
+    );
+    assert_eq!(script.news[0].title, "ingestdeck orbit");
+}
+
+#[test]
+fn focused_user_is_not_notified() {
+    let script = growing(&started_run(), &ended(), ScriptedHost::new("", SIZE).input(HostInput::Focus(true)));
+    assert_eq!(script.news, []);
+    // Nobody said where the focus is, but a key was pressed just now.
+    let script = growing(&started_run(), &ended(), ScriptedHost::new("j", SIZE));
+    assert_eq!(script.news, []);
+}
+
+#[test]
+fn events_before_startup_are_not_notified() {
+    let script = live(&ended(), unfocused_script().keep_open_for(Duration::from_secs(600)));
+    assert_eq!(script.news, []);
+}
+
+#[test]
+fn replay_sends_no_notifications_or_progress() {
+    let (script, _) = play(ended().timeline(), None, options(), unfocused_script());
+    assert_eq!((script.news.as_slice(), script.gauges.as_slice()), (&[][..], &[][..]));
+}
+
+#[test]
+fn silent_unit_and_held_call_are_notified_once() {
+    let script = live(&started_run(), unfocused_script().keep_open_for(Duration::from_secs(300)));
+    assert_eq!(texts(&script.news), ["a has been silent for 1m 00s"]);
+    let script = growing(&hold::running(), &hold::held(), unfocused_script().keep_open_for(Duration::from_secs(300)));
+    assert_eq!(texts(&script.news), ["dbt-all waits for you: wiki_write"]);
+}
+
+#[test]
+fn progress_follows_the_run_and_failure_is_marked() {
+    let share = |percent, failed| TerminalProgress::Percent { percent, failed };
+    assert_eq!(live(&started_run(), unfocused_script()).gauges, [share(0, false)]);
+    assert_eq!(live(&failed(), unfocused_script()).gauges, [share(100, true)]);
+    let mut fine = TapeFixture::new("orbit", false);
+    fine.plan(&["a"]).start("a", 1).end("a", 1, 0).run_ended(1, 0);
+    assert_eq!(live(&fine, unfocused_script()).gauges, []);
+    // After the terminal was away, it is told again.
+    let again = live(&started_run(), ScriptedHost::new("<c-z>", SIZE));
+    assert_eq!((again.gauges.len(), again.titles.len()), (2, 2));
+}
+
+#[test]
+fn hostile_names_are_escaped_in_titles_and_notifications() {
+    let mut before = TapeFixture::new("o\u{1b}]0;pwned\u{7}rbit\u{202e}", false);
+    let unit = "\u{1b}]52;c;aGk=\u{7}\u{9c}a\n;b";
+    before.plan(&[unit]).start(unit, 1);
+    let mut tape = TapeFixture::new("o\u{1b}]0;pwned\u{7}rbit\u{202e}", false);
+    tape.plan(&[unit]).start(unit, 1).end(unit, 1, 1);
+    let script = growing(&before, &tape, unfocused_script());
+    assert_eq!(script.news.len(), 1);
+    let told = script.titles.iter().chain(script.news.iter().flat_map(|news| [&news.title, &news.text]));
+    for text in told {
+        assert!(!text.chars().any(ingestdeck::tui::text::is_hidden), "{text:?}");
+    }
+}
+
+fn handed(keys: &str) -> Export {
+    let (mut script, _) = play(tape::running().timeline(), None, options(), ScriptedHost::new(keys, SIZE));
+    assert_eq!(script.handouts.len(), 1, "{}", script.text());
+    script.handouts.remove(0)
+}
+
+#[test]
+fn an_editor_gets_the_true_bytes_and_the_place() {
+    let whole = handed("E");
+    let lines: Vec<_> = std::str::from_utf8(&whole.bytes).unwrap().lines().collect();
+    assert_eq!((whole.tool, whole.extension, whole.line, lines.len()), (ExportTool::Editor, ".jsonl", None, 8));
+    for line in &lines {
+        serde_json::from_str::<serde_json::Value>(line).unwrap();
+    }
+    let transcript = handed("<enter>ggjjE");
+    assert_eq!((transcript.line, transcript.bytes == whole.bytes), (Some(3), true));
+    // A call is its two lines, from the stream as from its own view.
+    for keys in ["<tab>gg<down><down>E", "<tab>gg<down><down><enter>E"] {
+        let call = handed(keys);
+        let text = String::from_utf8(call.bytes).unwrap();
+        assert_eq!(text.lines().count(), 2, "{text}");
+        assert!(text.starts_with("{\"type\":\"assistant\"") && text.contains("tool_result"));
+    }
+}
+
+#[test]
+fn a_pager_gets_the_text_as_people_read_it() {
+    let text = String::from_utf8(handed("P").bytes).unwrap();
+    assert!(text.contains("call · mcp__ktx__wiki_write") && text.contains("front matter is missing a title"), "{text}");
+    assert!(!text.contains("tool_use_id"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 100));
+    assert!(String::from_utf8(handed("?P").bytes).unwrap().contains("| `P` |"));
+}
+
+#[test]
+fn position_is_kept_and_missing_program_is_reported() {
+    let keys = "<tab>gg<down><down><enter>";
+    let before = play(tape::running().timeline(), None, options(), ScriptedHost::new(keys, SIZE)).0;
+    let after = play(tape::running().timeline(), None, options(), ScriptedHost::new(&format!("{keys}E"), SIZE)).0;
+    assert_eq!(before.text(), after.text());
+    let mut script = ScriptedHost::new("E", SIZE);
+    script.opened = Err("there is no program `ed`; set VISUAL or EDITOR to one that is installed".into());
+    let (script, _) = play(tape::running().timeline(), None, options(), script);
+    assert!(script.text().contains("there is no program `ed`"), "{}", script.text());
+}
+
+#[test]
+fn signal_during_an_external_program_is_handled() {
+    let mut script = ScriptedHost::new("E", SIZE).keys("j");
+    script.opened = Ok(Some(HostInput::Signal(15)));
+    let (_, exit) = play(tape::running().timeline(), None, options(), script);
+    assert_eq!(exit.reason, ExitReason::Signal(15));
+}
+
+#[test]
+fn unit_without_transcript_shows_a_notice() {
+    let (script, _) = play(tape::running().timeline(), None, options(), ScriptedHost::new("GE", SIZE));
+    assert!(script.text().contains("lookml-dashboard-exec has no transcript yet"), "{}", script.text());
+}

@@ -1,0 +1,247 @@
+//! A world that plays a script of keys and keeps what is drawn.
+
+use std::{
+    collections::VecDeque,
+    io::{self, Write as _},
+    time::Duration,
+};
+
+use ingestdeck::{
+    run::Timeline,
+    tui::{
+        self, ColorLevel, Keymap, LiveHandle, NotifyMethod, Options, Overrides, Theme, ToolPrograms, TtyOptions,
+        export::Export,
+        host::{ClockReading, HostInput, ScreenHost},
+        key::{self},
+        notification::{Notification, TerminalProgress},
+    },
+};
+use jiff::Timestamp;
+use ratatui::{Terminal, backend::TestBackend, buffer::Buffer, style::Style};
+use tokio::{sync::watch, time::Instant};
+
+/// When every script begins: the tapes of these tests start at the same moment.
+pub(crate) const EPOCH: &str = "2026-11-22T10:00:00Z";
+
+/// A record that grows once all inputs are dealt with.
+struct AppendedEntries {
+    file: std::fs::File,
+    bytes: Vec<u8>,
+    told: watch::Sender<u64>,
+}
+
+/// The world of a test.
+pub(crate) struct ScriptedHost {
+    pub(crate) terminal: Terminal<TestBackend>,
+    inputs: VecDeque<HostInput>,
+    growth: Option<AppendedEntries>,
+    last: Duration,
+    started: Instant,
+    epoch: Timestamp,
+    /// What went to the clipboard.
+    pub(crate) copied: Vec<String>,
+    /// Frames drawn.
+    pub(crate) frames: usize,
+    pub(crate) suspended: usize,
+    pub(crate) titles: Vec<String>,
+    pub(crate) gauges: Vec<TerminalProgress>,
+    pub(crate) news: Vec<Notification>,
+    /// What went to an editor or a pager.
+    pub(crate) handouts: Vec<Export>,
+    /// What became of it there.
+    pub(crate) opened: Result<Option<HostInput>, String>,
+}
+
+impl ScriptedHost {
+    pub(crate) fn new(keys: &str, (width, height): (u16, u16)) -> Self {
+        let keys = if keys.is_empty() { Vec::new() } else { key::parse(keys).unwrap() };
+        Self {
+            terminal: Terminal::new(TestBackend::new(width, height)).unwrap(),
+            inputs: keys.into_iter().map(HostInput::Key).collect(),
+            growth: None,
+            last: Duration::from_millis(200),
+            started: Instant::now(),
+            epoch: EPOCH.parse().unwrap(),
+            copied: Vec::new(),
+            frames: 0,
+            suspended: 0,
+            titles: Vec::new(),
+            gauges: Vec::new(),
+            news: Vec::new(),
+            handouts: Vec::new(),
+            opened: Ok(None),
+        }
+    }
+
+    /// The run began so long ago.
+    pub(crate) fn after(mut self, passed: Duration) -> Self {
+        self.epoch = self.epoch.checked_add(jiff::SignedDuration::try_from(passed).unwrap()).unwrap();
+        self
+    }
+
+    /// After the last input, `bytes` are appended to `file`.
+    pub(crate) fn grows(mut self, (file, bytes): (std::fs::File, Vec<u8>), told: watch::Sender<u64>) -> Self {
+        self.growth = Some(AppendedEntries { file, bytes, told });
+        self
+    }
+
+    /// The terminal stays open so long after the last key.
+    pub(crate) fn keep_open_for(mut self, last: Duration) -> Self {
+        self.last = last;
+        self
+    }
+
+    /// The terminal stays open until the screen leaves by itself.
+    pub(crate) fn until_exit(self) -> Self {
+        self.keep_open_for(Duration::from_secs(3600))
+    }
+
+    pub(crate) fn input(mut self, input: HostInput) -> Self {
+        self.inputs.push_back(input);
+        self
+    }
+
+    pub(crate) fn keys(mut self, keys: &str) -> Self {
+        self.inputs.extend(key::parse(keys).unwrap().into_iter().map(HostInput::Key));
+        self
+    }
+
+    /// The screen as text.
+    pub(crate) fn text(&self) -> String {
+        let buffer = self.terminal.backend().buffer();
+        let lines = buffer.content().chunks(usize::from(buffer.area.width.max(1)));
+        let text = lines.map(|line| {
+            let mut skip = 0;
+            let line = line.iter().filter_map(|cell| {
+                let shown = skip == 0;
+                skip = if shown { unicode_width(cell.symbol()).saturating_sub(1) } else { skip - 1 };
+                shown.then(|| cell.symbol())
+            });
+            line.collect::<String>().trim_end().to_owned()
+        });
+        text.collect::<Vec<_>>().join("\n")
+    }
+
+    /// The style of the first cell of the first occurrence of `text`.
+    pub(crate) fn style_of(&self, text: &str) -> Style {
+        let buffer = self.terminal.backend().buffer();
+        let wanted: Vec<String> = text.chars().map(String::from).collect();
+        let cells = buffer.content();
+        let place = (0..cells.len()).find(|at| {
+            cells
+                .get(*at..at + wanted.len())
+                .is_some_and(|part| part.iter().zip(&wanted).all(|(cell, char)| cell.symbol() == char))
+        });
+        assert!(place.is_some(), "`{text}` is not on the screen:\n{}", self.text());
+        cells[place.unwrap_or_default()].style()
+    }
+}
+
+fn unicode_width(symbol: &str) -> usize {
+    ratatui::text::Span::raw(symbol).width()
+}
+
+impl ScreenHost for ScriptedHost {
+    fn clock(&self) -> ClockReading {
+        let now = self.started.elapsed();
+        ClockReading { now, wall: self.epoch.checked_add(jiff::SignedDuration::try_from(now).unwrap()).unwrap() }
+    }
+
+    async fn input(&mut self) -> HostInput {
+        // Time passes only when the loop has nothing left to do, so a key comes when the last one is dealt with.
+        if self.inputs.is_empty() {
+            if let Some(growth) = &mut self.growth
+                && !growth.bytes.is_empty()
+            {
+                tokio::time::sleep_until(self.started + Duration::from_millis(50)).await;
+                growth.file.write_all(&std::mem::take(&mut growth.bytes)).unwrap();
+                growth.told.send_modify(|grown| *grown += 1);
+            }
+            // Every call begins anew, so the end is counted from the beginning.
+            tokio::time::sleep_until(self.started + self.last).await;
+            return HostInput::Closed;
+        }
+        tokio::time::sleep_until(Instant::now() + Duration::from_millis(1)).await;
+        let input = self.inputs.pop_front().unwrap();
+        if self.inputs.is_empty() {
+            self.last += self.started.elapsed();
+        }
+        input
+    }
+
+    fn draw(&mut self, paint: &mut dyn FnMut(&mut Buffer)) -> io::Result<()> {
+        self.frames += 1;
+        self.terminal.draw(|frame| paint(frame.buffer_mut())).map(|_| ()).map_err(io::Error::other)
+    }
+
+    fn title(&mut self, title: &str) {
+        self.titles.push(title.to_owned());
+    }
+
+    fn progress(&mut self, gauge: TerminalProgress) {
+        self.gauges.push(gauge);
+    }
+
+    fn notify(&mut self, news: &Notification) -> Result<(), String> {
+        self.news.push(news.clone());
+        Ok(())
+    }
+
+    fn copy(&mut self, text: &str) {
+        self.copied.push(text.to_owned());
+    }
+
+    fn mouse(&mut self, _ours: bool) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn clear(&mut self) -> io::Result<()> {
+        self.terminal.clear().map_err(io::Error::other)
+    }
+
+    async fn open(&mut self, handout: &Export) -> Result<Option<HostInput>, String> {
+        self.handouts.push(handout.clone());
+        self.opened.clone()
+    }
+
+    async fn suspend(&mut self) -> io::Result<()> {
+        self.suspended += 1;
+        Ok(())
+    }
+}
+
+pub(crate) fn options() -> Options {
+    Options {
+        theme: Theme::new("dark", ColorLevel::Full, false).unwrap(),
+        keymap: Keymap::new(&Overrides::new()).unwrap(),
+        terminal: TtyOptions {
+            mouse: true,
+            notify: NotifyMethod::Bell,
+            progress: true,
+            tmux: false,
+            programs: ToolPrograms::from_env(|_| None),
+        },
+        fps: tui::FPS,
+        paused: false,
+        speed: None,
+        can_hold: true,
+        startup_messages: Vec::new(),
+        zone: jiff::tz::TimeZone::UTC,
+        exit_when: None,
+    }
+}
+
+/// Plays `script` on `timeline` and gives back the script and how the screen was left.
+pub(crate) fn play(
+    timeline: Timeline,
+    live: Option<LiveHandle>,
+    options: Options,
+    mut script: ScriptedHost,
+) -> (ScriptedHost, tui::TuiExit) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let exit = runtime.block_on(async {
+        script.started = Instant::now();
+        tui::run_event_loop(timeline, live, options, &mut script).await.unwrap()
+    });
+    (script, exit)
+}
