@@ -1,6 +1,6 @@
 //! The user guide: the pages of `assets/guide`, for `ingestdeck help TOPIC` and for the documentation of the crate.
 //!
-//! Knows nothing of commands. Add a page as a file and one line below; the README links every page, which a test checks.
+//! Knows no commands. To add a page, add a file and one line below; the README links every page, which a test checks.
 
 /// A page of the guide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! `help`: the help of a command, or a page of the guide in the user's pager.
+//! `help`: shows the help of a command, or a page of the guide in the user's pager.
 
 use std::{
     io::{self, Write as _},
@@ -8,7 +8,7 @@ use std::{
 use clap::{Command, CommandFactory as _};
 
 use super::{
-    args::{Cli, HelpArgs},
+    args::{Cli, HelpArgs, help_topics},
     exit::{CliError, Exit},
     output,
 };
@@ -18,10 +18,10 @@ use crate::{
     tui::ToolPrograms,
 };
 
-/// Shows the page of a topic or the help of a command; without arguments the help of the program.
+/// Shows the page of a topic or the help of a command; without arguments, the help of the program.
 ///
 /// # Errors
-/// When there is no such topic or command, or stdout cannot be written.
+/// If the topic or command does not exist, or stdout cannot be written.
 pub(super) fn help(args: &HelpArgs) -> Result<Exit, CliError> {
     if let [topic] = args.words.as_slice()
         && let Some(page) = guide::find(topic)
@@ -34,7 +34,9 @@ pub(super) fn help(args: &HelpArgs) -> Result<Exit, CliError> {
     for word in &args.words {
         command = find_subcommand(command, word).ok_or_else(|| unknown_topic(&args.words))?;
     }
-    write_stdout(&command.render_long_help().to_string())
+    let help = command.render_long_help().to_string();
+    let topics = if args.words.is_empty() { format!("\n{}\n", help_topics()) } else { String::new() };
+    write_stdout(&format!("{help}{topics}"))
 }
 
 fn find_subcommand<'a>(command: &'a mut Command, name: &str) -> Option<&'a mut Command> {
@@ -59,7 +61,7 @@ fn show_page(text: &str) -> Result<Exit, CliError> {
     let mut pager = Process::new(program);
     pager.args(arguments).env("PATH", program_path::search_path()).stdin(Stdio::piped());
     if std::env::var_os("LESS").is_none() {
-        // Short pages stay on the terminal.
+        // Short pages stay on the terminal after the pager ends.
         pager.env("LESS", "FRX");
     }
     let Ok(mut child) = pager.spawn() else { return write_stdout(text) };

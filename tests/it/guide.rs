@@ -1,4 +1,4 @@
-//! README and guide: every link leads somewhere, every page is found, and every command and flag exists.
+//! README and guide: every link resolves, every page is linked, and every command and flag exists.
 
 use std::{
     collections::BTreeSet,
@@ -9,7 +9,7 @@ use std::{
 use clap::{Command, CommandFactory as _};
 use ingestdeck::{cli::args::Cli, guide::PAGES};
 
-/// The most bytes of the README, so that it stays an overview.
+/// Largest size of the README in bytes, so that it remains an overview.
 const README_BYTES: usize = 12 * 1024;
 
 struct Document {
@@ -134,5 +134,27 @@ fn check_usage_finds_what_does_not_exist() {
     }
     for usage in ["runs list|missing", "run --missing", "missing"] {
         assert!(check_usage(&root, usage).is_err(), "{usage}");
+    }
+}
+
+fn run_help(words: &[&str]) -> (Option<i32>, String) {
+    let mut program = std::process::Command::new(env!("CARGO_BIN_EXE_ingestdeck"));
+    let output = program.arg("help").args(words).output().unwrap();
+    (output.status.code(), String::from_utf8(output.stdout).unwrap())
+}
+
+#[test]
+fn help_prints_pages_and_commands() {
+    for page in PAGES {
+        assert_eq!(run_help(&[page.topic]), (Some(0), page.text.to_owned()));
+    }
+    let (code, overview) = run_help(&[]);
+    assert_eq!(code, Some(0));
+    assert!(PAGES.iter().all(|page| overview.contains(page.title())), "{overview}");
+    let (code, export) = run_help(&["runs", "export"]);
+    assert_eq!(code, Some(0));
+    assert!(export.contains("Usage: ingestdeck runs export"), "{export}");
+    for unknown in [&["missing"][..], &["runs", "missing"], &["screenshot"], &["exit-codes", "run"]] {
+        assert_eq!(run_help(unknown).0, Some(4), "{unknown:?}");
     }
 }
