@@ -1,4 +1,4 @@
-//! `plan`: what would run, why, and what it is likely to take.
+//! `plan`: shows which units would run, why, and a forecast of cost and time.
 
 use std::{
     collections::HashSet,
@@ -32,15 +32,16 @@ use crate::{
     units::forecast::{Estimate, FinishedUnit, Forecast, RemainingUnit, forecast},
 };
 
-/// Paths of one connection that a table names.
+/// Maximum number of paths per connection in a table.
 const MAX_NAMED: usize = 10;
-/// Widest key of a table on a terminal, in columns. Elsewhere keys are whole: they are copied from there.
+/// Maximum width of a key in a table on a terminal, in columns. In other output keys are complete, so that they can be
+/// copied.
 const MAX_KEY_WIDTH: usize = 60;
 
 /// Prints the plan.
 ///
 /// # Errors
-/// When there is no project, or nothing in it that matches.
+/// If there is no project, or if nothing in it matches the selection.
 pub fn plan(global: &GlobalArgs, select: &SelectArgs) -> Result<Exit, CliError> {
     let project = project::open(global)?;
     let choice = ModelChoice::resolve(&project, ModelRole::CandidateExtraction, None);
@@ -69,7 +70,7 @@ pub fn plan(global: &GlobalArgs, select: &SelectArgs) -> Result<Exit, CliError> 
     if let Some(nothing) = nothing.as_ref().filter(|_| is_json) {
         show::print_stderr(&format!("ingestdeck: {nothing}"));
     }
-    // What the failure says need not be said twice.
+    // The error contains these sentences already.
     let all_told = unusable.is_some() && has_no_sources(&taken.planned);
     let fine = skipped_reasons(&taken.planned, |skipped| !skipped.fault && !all_told);
     let after = PlanFooter {
@@ -93,7 +94,7 @@ pub fn plan(global: &GlobalArgs, select: &SelectArgs) -> Result<Exit, CliError> 
     }
 }
 
-/// What to say when nothing is planned.
+/// The message for an empty plan.
 pub fn empty_plan_message(taken: &RunPlan) -> String {
     let planned = &taken.planned;
     if let Some(nothing) = &taken.empty_reason {
@@ -101,7 +102,7 @@ pub fn empty_plan_message(taken: &RunPlan) -> String {
     }
     if let Some(continues) = taken.continues.as_ref().filter(|_| !planned.units.is_empty()) {
         let (units, run) = (pluralize(planned.units.len(), "unit"), continues.run.short());
-        return format!("all {units} of run {run} stand: there is nothing to run");
+        return format!("all {units} of run {run} are reused: there is nothing to run");
     }
     match unchanged_message(planned) {
         Some(why) => format!("nothing to do: {why}"),
@@ -109,7 +110,7 @@ pub fn empty_plan_message(taken: &RunPlan) -> String {
     }
 }
 
-/// A plan that is empty because something is wrong with a connection, or because none gives units, is no success.
+/// An error for a plan that is empty because a connection has a fault, or because no connection has units.
 pub fn unusable_plan_error(taken: &RunPlan) -> Option<CliError> {
     let planned = &taken.planned;
     let whys = if has_no_sources(planned) { skipped_reasons(planned, |_| true) } else { connection_faults(planned) };
@@ -117,7 +118,7 @@ pub fn unusable_plan_error(taken: &RunPlan) -> Option<CliError> {
     is_empty.then(|| CliError::usage(format!("nothing is planned: {}", whys.join("; "))))
 }
 
-/// What somebody should mend about the connections.
+/// The faults of connections that a person should fix.
 fn connection_faults(planned: &IngestPlan) -> Vec<String> {
     skipped_reasons(planned, |skipped| skipped.fault)
 }
@@ -132,23 +133,21 @@ fn skipped_reasons(planned: &IngestPlan, is_told: impl Fn(&SkippedConnection) ->
         .collect()
 }
 
-/// True if no connection can be cut into units.
+/// True if no connection can be split into units.
 fn has_no_sources(planned: &IngestPlan) -> bool {
     planned.sources.is_empty()
 }
 
-/// Why no unit is planned, unless there is none.
+/// The sentence about unchanged units, if there are any.
 fn unchanged_message(planned: &IngestPlan) -> Option<String> {
     match planned.sources.iter().map(|source| source.unchanged_units).sum() {
         0 => None,
-        1 => Some("its one unit is unchanged since it last succeeded; --full plans it all the same".into()),
-        count => {
-            Some(format!("all {count} units are unchanged since they last succeeded; --full plans them all the same"))
-        }
+        1 => Some("its one unit is unchanged since it last succeeded; --full plans it anyway".into()),
+        count => Some(format!("all {count} units are unchanged since they last succeeded; --full plans them anyway")),
     }
 }
 
-/// What units took, by adapter.
+/// Efforts of earlier units, by adapter.
 struct PlanForecast {
     adapters: Vec<String>,
     finished: Vec<Vec<FinishedUnit>>,
@@ -175,12 +174,12 @@ impl PlanForecast {
         self.adapters.iter().position(|known| known == adapter)
     }
 
-    /// An adapter that never finished a unit is of a kind that has no past.
+    /// An adapter without finished units has no history to estimate from.
     fn remaining(&self, unit: &WorkUnit) -> RemainingUnit {
         RemainingUnit { kind: self.adapter_index(&unit.planned.adapter).unwrap_or(usize::MAX), running: None }
     }
 
-    /// What units cost that an earlier run did: nothing.
+    /// The forecast of reused units: zero.
     fn for_reused() -> Forecast {
         let nothing = Millis(0);
         Forecast {
@@ -199,7 +198,7 @@ impl PlanForecast {
         forecast(&self.finished, &left, self.concurrency)
     }
 
-    /// One forecast for each adapter: its units are all alike.
+    /// One forecast per adapter: its units are considered equal.
     fn by_adapter<'a>(&self, units: &'a [WorkUnit]) -> Vec<(&'a str, Forecast)> {
         let mut known: Vec<(&str, Forecast)> = Vec::new();
         for unit in units {
@@ -212,7 +211,8 @@ impl PlanForecast {
     }
 }
 
-/// Why `unit` might need more than its `turns`, if so. An agent may read several files in a turn, so it is no certainty.
+/// A warning if `unit` might need more than `turns`. It is only an estimate, because an agent may read several files in
+/// a turn.
 fn turn_warning(unit: &WorkUnit, turns: u32) -> Option<String> {
     let (planned, calls) = (&unit.planned, unit.min_read_calls());
     (calls > u64::from(turns)).then(|| {
@@ -227,7 +227,7 @@ fn turn_warning(unit: &WorkUnit, turns: u32) -> Option<String> {
     })
 }
 
-/// A warning for each of the first units that might need more than their turns, and how many more there are.
+/// Warnings for the first units that might need more turns than allowed, and the number of the others.
 fn turn_warnings(taken: &RunPlan, turns: u32) -> Vec<String> {
     let mut warnings: Vec<String> = taken.units_to_run().filter_map(|unit| turn_warning(unit, turns)).collect();
     let more = warnings.len().saturating_sub(MAX_NAMED);
@@ -275,6 +275,7 @@ fn write_json(taken: &RunPlan, choice: &ModelChoice, outlook: &PlanForecast, tur
         let names: Vec<&str> = due.sources.iter().map(|source| source.name.as_str()).collect();
         let object = json!({
             "connection": due.connection, "adapter": due.adapter, "projected": names,
+            "leftOut": due.skipped,
             "why": "written from semantic models before the units run",
         });
         writeln!(out, "{object}")?;
@@ -289,7 +290,7 @@ fn write_json(taken: &RunPlan, choice: &ModelChoice, outlook: &PlanForecast, tur
     Ok(())
 }
 
-/// P50 and P90; null where nothing can be said.
+/// P50 and P90; null without an estimate.
 fn forecast_json(forecast: &Forecast) -> Value {
     json!({
         "costUsd": forecast.cost.map(|cost| json!({"p50": cost.p50, "p90": cost.p90})),
@@ -297,14 +298,14 @@ fn forecast_json(forecast: &Forecast) -> Value {
     })
 }
 
-/// What comes after the units.
+/// The part of the output after the units.
 struct PlanFooter {
     sentences: Vec<String>,
-    /// It is run even if no unit is.
+    /// True if only the reconcile step runs.
     is_reconcile_only: bool,
     /// Why no unit is planned, if none is.
     empty_reason: Option<String>,
-    /// Connections that give no units, as they should.
+    /// Connections that have no units, without a fault.
     skipped: Vec<String>,
 }
 
@@ -343,7 +344,7 @@ fn write_table(
             limits.unwrap_or_default()
         )?;
     }
-    // Where nothing of an earlier run is left to do, the sources were compared with what was before that run.
+    // If a prior run leaves nothing to do, the sources were compared with the state before that run.
     for source in planned.sources.iter().filter(|_| taken.empty_reason.is_none()) {
         write_source(&mut out, source)?;
     }
@@ -373,7 +374,7 @@ fn write_table(
     }
     let count = reused.len();
     let reused = if count > 0 { format!(", {count} of them reused") } else { String::new() };
-    let pass = if after.is_reconcile_only { ", and the pass" } else { "" };
+    let pass = if after.is_reconcile_only { ", and the reconcile step" } else { "" };
     writeln!(out, "{} planned{reused}{pass}", pluralize(planned.units.len(), "unit"))?;
     for why in &after.skipped {
         writeln!(out, "{}", text::printable(why, 400))?;
@@ -381,7 +382,7 @@ fn write_table(
     Ok(())
 }
 
-/// Where the files of a connection are, if that is outside the project.
+/// The sentence about files of a connection that are outside the project.
 pub fn outside_project_message(source: &SourcePlan) -> Option<String> {
     let place = source.external_dir.as_ref()?.to_string_lossy();
     Some(format!("its files are outside the project, in `{}`, and are not committed", text::printable(&place, 400)))
@@ -413,7 +414,7 @@ fn write_source(out: &mut impl io::Write, source: &SourcePlan) -> io::Result<()>
     Ok(())
 }
 
-/// The sources that are written before the units run.
+/// Writes the sources that are generated before the units run.
 fn write_projection(out: &mut impl io::Write, due: &PendingProjection) -> io::Result<()> {
     let named: Vec<&str> = due.sources.iter().take(MAX_NAMED).map(|source| source.name.as_str()).collect();
     let more = due.sources.len().saturating_sub(MAX_NAMED);
@@ -433,8 +434,8 @@ fn write_projection(out: &mut impl io::Write, due: &PendingProjection) -> io::Re
     }
 }
 
-/// `$0.10–$0.30, 40s–2m 05s`: in half of all cases no more than the first, in nine of ten no more than the second. `+?`
-/// stands for units that nothing is known of.
+/// For example `$0.10–$0.30, 40s–2m 05s`: the median and the 90th percentile. A trailing `+?` means that some units
+/// have no estimate.
 fn forecast_text(forecast: &Forecast) -> String {
     let more = |whole| if whole { "" } else { " +?" };
     let cost = forecast.cost.map(|Estimate { p50: likely, p90: high }| {

@@ -1,7 +1,7 @@
-//! A run as a whole, for those who were not there: what every report and comparison of runs is made from. Pure.
+//! The data of reports and of comparisons of runs. Pure.
 //!
-//! Gathered in one pass over the entries. It must not know how it is written down. `connection` has the part that is about
-//! one connection.
+//! It is collected in one pass over the entries and must not depend on output formats. `connection` contains the part
+//! that selects one connection.
 
 mod connection;
 
@@ -23,6 +23,7 @@ use super::{
     state::{self, LossCounts, RunView, TokenCounts, UnitStatus},
 };
 use crate::{
+    actions::label::strip_error_tags,
     decode::content_text,
     tape::{
         Header, Millis, UnitKey,
@@ -35,114 +36,97 @@ use crate::{
     units::failure_tally::bare_name,
 };
 
-/// Failed calls of an attempt that are kept in words. All are counted.
+/// Maximum number of failed calls per attempt that are kept with their errors. All are counted.
 const NAMED_FAILURES: usize = 40;
 
-/// Characters of each.
+/// Maximum length of such an error in characters.
 const MAX_ERROR_CHARS: usize = 600;
 
-/// Key of the reconcile step.
+/// Unit key of the reconcile step.
 pub const RECONCILE_KEY: &str = "reconcile";
 
-/// Remarks that are kept.
+/// Maximum number of messages that are kept.
 const MAX_MESSAGES: usize = 200;
 
-/// A run.
+/// The data of a report about one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunReport {
     /// Run id, or the name of a capture.
     pub name: String,
-    /// What it was read from, in words.
+    /// Name of the source's format.
     pub format: &'static str,
-    /// Header of its tape.
     pub header: Option<Header>,
     /// Wall-clock time of its beginning.
     pub started_at: Option<Timestamp>,
-    /// False when the record has no times of its own.
+    /// False if the source has no times.
     pub has_times: bool,
-    /// Nothing is recorded.
+    /// True if the source has no entries.
     pub is_empty: bool,
-    /// Its outcome so far.
     pub outcome: RunOutcome,
     /// Time of the last entry.
     pub duration: Millis,
-    /// Its plan.
     pub planned: Option<Arc<RunPlanned>>,
-    /// Its units, in plan order.
     pub units: Vec<UnitReport>,
-    /// Why units failed, those of most units first.
+    /// Groups of failed units, largest first.
     pub failure_groups: Vec<FailureGroup>,
-    /// Sums over all attempts.
     pub totals: ReportTotals,
-    /// Warnings and errors of the run itself, and how many more there were.
+    /// Warnings and errors of the run itself, and the number of those beyond the limit.
     pub messages: (Vec<(Millis, String)>, usize),
-    /// Its sources, as it found them.
+    /// Its sources as they were when the run read them.
     pub sources: Vec<Arc<SourceRead>>,
-    /// Sources that were written before any unit ran.
+    /// Semantic-layer sources that were projected before any unit ran.
     pub projected: Vec<Arc<SourcesProjected>>,
-    /// The commit that has everything that was taken.
+    /// The commit that contains the integrated changes.
     pub saved: Option<Arc<RunSaved>>,
-    /// Why what was taken is not on the branch.
+    /// Why the integrated changes are not on the branch.
     pub save_error: Option<Arc<str>>,
-    /// What pages lost that spoke of sources that are gone.
+    /// References to removed sources that were deleted from pages.
     pub sl_ref_repairs: Vec<Arc<SlRefRepair>>,
-    /// Files that several units wrote.
     pub shared_files: Vec<SharedFile>,
-    /// What could not be read.
+    /// Entries and lines that could not be read.
     pub lost: LossCounts,
-    /// The reconcile step, in a report that has the units of one connection only.
+    /// The reconcile step, in a report that is limited to the units of one connection.
     reconcile_unit: Option<UnitReport>,
 }
 
-/// Sums.
+/// Sums over all attempts of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReportTotals {
-    /// Units of each status, in order of first appearance.
+    /// Number of units in each status, in order of first appearance.
     pub statuses: Vec<(UnitStatus, usize)>,
-    /// Dollars, of the attempts that said so.
+    /// In US dollars, over the attempts that reported a cost.
     pub cost: Option<f64>,
-    /// True when some attempt did not say what it cost.
+    /// True if some attempt did not report its cost.
     pub is_cost_partial: bool,
-    /// Tokens.
     pub tokens: TokenCounts,
-    /// Attempts.
     pub attempts: usize,
-    /// Attempts that were not the first.
     pub retries: usize,
-    /// Turns.
     pub turns: u64,
-    /// Tool calls.
     pub calls: u64,
-    /// Failed calls.
     pub failures: u64,
-    /// Denied calls.
     pub denials: u64,
 }
 
-/// A unit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UnitReport {
-    /// Key.
     pub key: UnitKey,
-    /// Its plan; `None` in captures.
+    /// Its part of the plan; `None` in captures.
     pub planned: Option<Arc<PlannedUnit>>,
-    /// Its state.
     pub status: UnitStatus,
     /// Why it is in that state, if a reason is known.
     pub reason: Option<String>,
-    /// What a person can do.
+    /// How a person can fix it, if known.
     pub remedy: Option<String>,
-    /// What decided, in words.
+    /// Label of the cause of its verdict.
     pub cause: Option<String>,
     /// Its attempts, oldest first.
     pub attempts: Vec<AttemptReport>,
-    /// What it took.
     pub spending: UnitSpending,
     /// True for a success whose changes are not in the project.
     pub is_unsaved: bool,
-    /// What an earlier run did whose patch this one puts on the branch.
+    /// Output of a prior run whose patch this run puts on the branch.
     pub prior_work: Option<Box<AttemptOutput>>,
-    /// What became of its patch, whichever run left it.
+    /// Result of integrating its patch, whichever run left the patch.
     pub integration: Option<PatchResult>,
 }
 
@@ -153,80 +137,65 @@ impl UnitReport {
     }
 }
 
-/// An attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttemptReport {
-    /// From 1.
     pub number: u32,
-    /// Since the run began.
+    /// Time since the beginning of the run.
     pub started: Millis,
-    /// How long it ran.
     pub duration: Millis,
-    /// How it ended; `None` while it runs or where the record breaks off.
+    /// Its verdict; `None` while it runs, or where the tape ends before the verdict.
     pub verdict: Option<Verdict>,
-    /// Session id.
     pub session: Option<Arc<str>>,
-    /// Model that answered, else the one that was asked for.
+    /// Model that answered, else the requested model.
     pub model: Option<Arc<str>>,
-    /// What a person wanted otherwise than planned.
+    /// How a person changed this attempt compared to the plan.
     pub amendment: Option<String>,
-    /// A script played the model.
+    /// True if a script plays the model.
     pub scripted: bool,
-    /// Skills that it was offered, where they are on record.
+    /// Skills that were offered to it, if they are recorded.
     pub skills: Vec<String>,
-    /// Turns allowed.
+    /// Maximum number of turns.
     pub step_budget: Option<u32>,
-    /// Turns.
     pub turns: u32,
-    /// Tool calls.
     pub calls: u32,
-    /// Failed calls.
     pub failures: u32,
-    /// Denied calls.
     pub denials: u32,
-    /// Calls that their tool did not carry out, which is no failure.
+    /// Calls that their tool declined, which are not failures.
     pub declined: u32,
-    /// Dollars.
     pub cost: Option<f64>,
-    /// Tokens.
     pub tokens: TokenCounts,
-    /// Calls of each tool.
+    /// Counts of calls by tool.
     pub tools: BTreeMap<String, ToolCallCounts>,
-    /// The first of the calls that failed or were denied.
+    /// The first calls that failed or were denied.
     pub failed_calls: Vec<FailedCallReport>,
-    /// Files that it got into the project.
+    /// Files that it published to the project.
     pub published: Vec<String>,
-    /// What it changed.
     pub actions: Vec<MemoryAction>,
-    /// What it recorded in addition to its changes.
+    /// Its decisions and other output besides the changes.
     pub work: Option<Arc<AttemptOutput>>,
-    /// Its tool transcript.
+    /// Path of its tool transcript.
     pub transcript: Option<String>,
-    /// Failed calls that nothing made good, where they were counted.
+    /// Number of failed calls without a later success, if they were counted.
     pub fatal_failures: Option<u32>,
-    /// The patch that it left.
     pub patch: Option<Arc<PatchWritten>>,
-    /// What became of that.
+    /// Result of integrating the patch.
     pub integration: Option<PatchResult>,
     /// True while its patch is not in the project.
     pub is_unsaved: bool,
 }
 
-/// Calls of one tool.
+/// Counts of the calls of one tool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ToolCallCounts {
-    /// All of them.
     pub total: u32,
-    /// Failed or denied.
     pub failed: u32,
-    /// Not carried out by their tool, which is no failure.
+    /// Declined by their tool, which is not a failure.
     pub declined: u32,
-    /// Without a result of their own: their attempt was ended, or its record breaks off.
+    /// Calls without a result, because their attempt was ended or the tape ends.
     pub aborted: u32,
 }
 
 impl ToolCallCounts {
-    /// Both together.
     fn add(&mut self, other: Self) {
         let Self { total: made, failed, declined, aborted: cut } = other;
         let sums = [(&mut self.total, made), (&mut self.failed, failed)];
@@ -235,20 +204,18 @@ impl ToolCallCounts {
     }
 }
 
-/// A call that failed or was denied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedCallReport {
-    /// When it ended.
+    /// Time of its end.
     pub at: Millis,
     /// Id of the call in the stream.
     pub id: String,
-    /// Tool without its server prefix.
+    /// Tool name without the prefix of its server.
     pub tool: String,
-    /// Its error, cut.
     pub error: String,
 }
 
-/// Collects what the state does not keep.
+/// Collects the details that the state does not contain.
 #[derive(Debug, Default)]
 pub struct ReportBuilder {
     attempts: HashMap<UnitKey, HashMap<u32, AttemptCalls>>,
@@ -258,7 +225,7 @@ pub struct ReportBuilder {
 struct AttemptCalls {
     tools: BTreeMap<String, ToolCallCounts>,
     failed: Vec<FailedCallReport>,
-    /// Tools of calls without a result, by id.
+    /// Tools of calls without a result, by call id.
     open: HashMap<String, String>,
 }
 
@@ -267,7 +234,7 @@ impl AttemptCalls {
         self.tools.entry(tool.to_owned()).or_default()
     }
 
-    /// No more results follow.
+    /// Handles the end of an attempt: open calls get no result.
     fn close(&mut self) {
         for tool in std::mem::take(&mut self.open).into_values() {
             self.calls(&tool).aborted += 1;
@@ -276,7 +243,7 @@ impl AttemptCalls {
 }
 
 impl ReportBuilder {
-    /// Takes in what an entry led to.
+    /// Processes an effect of an entry.
     pub fn observe(&mut self, emitted: &FoldEvent<'_>) {
         let FoldEvent::Event { at, unit, attempt, event: AgentEvent::Action(event), aside, .. } = emitted else {
             return;
@@ -300,7 +267,7 @@ impl ReportBuilder {
                 if gathered.failed.len() < NAMED_FAILURES {
                     let content = detail.result.as_ref().and_then(|result| result.content);
                     let error = content.map(content_text).or_else(|| event.message.clone()).unwrap_or_default();
-                    let error = error.chars().take(MAX_ERROR_CHARS).collect();
+                    let error = strip_error_tags(&error).chars().take(MAX_ERROR_CHARS).collect();
                     let (id, tool) = (id.to_owned(), tool.to_owned());
                     gathered.failed.push(FailedCallReport { at: *at, id, tool, error });
                 }
@@ -309,10 +276,10 @@ impl ReportBuilder {
         }
     }
 
-    /// The report, once everything was taken in. `live` while the run is active.
-    pub fn finish(mut self, origin: &SourceInfo, story: &RunView, live: bool) -> RunReport {
-        let state = &story.state;
-        let units: Vec<UnitReport> = state.units.iter().map(|unit| self.unit(story, unit, live)).collect();
+    /// Builds the report after the last entry. `live` is true while the run is active.
+    pub fn finish(mut self, origin: &SourceInfo, view: &RunView, live: bool) -> RunReport {
+        let state = &view.state;
+        let units: Vec<UnitReport> = state.units.iter().map(|unit| self.unit(view, unit, live)).collect();
         RunReport {
             name: origin.name.clone(),
             format: origin.format,
@@ -326,7 +293,7 @@ impl ReportBuilder {
             failure_groups: failure_groups::failure_groups(state),
             totals: totals(&units),
             units,
-            messages: warnings_and_errors(story),
+            messages: warnings_and_errors(view),
             sources: state.sources.clone(),
             projected: state.projected.clone(),
             saved: state.saved.clone(),
@@ -346,15 +313,15 @@ impl ReportBuilder {
         attempts.entry(attempt).or_default()
     }
 
-    fn unit(&mut self, story: &RunView, unit: &state::UnitState, live: bool) -> UnitReport {
-        let now = story.state.last_entry_at;
-        let state = &story.state;
+    fn unit(&mut self, view: &RunView, unit: &state::UnitState, live: bool) -> UnitReport {
+        let now = view.state.last_entry_at;
+        let state = &view.state;
         let verdict = state.verdict(unit);
         let reason = match (verdict, unit.status) {
             (Some(verdict), _) => Some(verdict.reason.clone()),
             (None, UnitStatus::Interrupted) => Some(failure_groups::representative_error(state, unit).into_owned()),
             (None, UnitStatus::Stopped) => Some("stopped before it began".to_owned()),
-            (None, UnitStatus::Reused) => reused(story, unit),
+            (None, UnitStatus::Reused) => reused(view, unit),
             (None, _) => None,
         };
         let mut gathered = self.attempts.remove(&unit.key).unwrap_or_default();
@@ -387,13 +354,13 @@ impl ReportBuilder {
     }
 }
 
-/// Where a unit was done that this run did not run again.
-fn reused(story: &RunView, unit: &state::UnitState) -> Option<String> {
-    let earlier = story.state.prior_unit_summary(&unit.key)?;
+/// Describes which prior run produced the result of a unit that this run reused.
+fn reused(view: &RunView, unit: &state::UnitState) -> Option<String> {
+    let earlier = view.state.prior_unit_summary(&unit.key)?;
     let reused = earlier.reused.as_ref()?;
-    let budget = if reused.budget { ", its budget spent" } else { "" };
+    let budget = if reused.budget { ", budget exhausted" } else { "" };
     Some(format!(
-        "done in run {} by attempt {}{budget}; nothing of it has changed",
+        "succeeded in run {} (attempt {}{budget}); its inputs have not changed",
         earlier.run.short(),
         reused.attempt
     ))
@@ -463,15 +430,15 @@ fn totals(units: &[UnitReport]) -> ReportTotals {
     totals
 }
 
-fn warnings_and_errors(story: &RunView) -> (Vec<(Millis, String)>, usize) {
-    let of_run = story.messages().iter().filter(|remark| remark.unit.is_none() && remark.level >= Severity::Warning);
-    let mut all = of_run.map(|remark| (remark.at, remark.text.clone()));
+fn warnings_and_errors(view: &RunView) -> (Vec<(Millis, String)>, usize) {
+    let of_run = view.messages().iter().filter(|message| message.unit.is_none() && message.level >= Severity::Warning);
+    let mut all = of_run.map(|message| (message.at, message.text.clone()));
     let first: Vec<_> = all.by_ref().take(MAX_MESSAGES).collect();
     (first, all.count())
 }
 
 impl UnitReport {
-    /// What a unit that counts recorded in addition to its changes.
+    /// The output of a successful unit besides its changes.
     pub fn work(&self) -> Option<&AttemptOutput> {
         match (&self.prior_work, self.latest()) {
             (Some(work), _) => Some(work),
@@ -480,44 +447,44 @@ impl UnitReport {
         }
     }
 
-    /// Raw files of a unit that counts which could not be mapped.
+    /// The raw files of a successful unit that could not be mapped.
     pub fn unmapped(&self) -> &[UnmappedFile] {
         self.work().map(|work| work.unmapped.as_slice()).unwrap_or_default()
     }
 
-    /// The decisions of a unit that counts, flagged conflicts first.
+    /// The decisions of a successful unit, flagged conflicts first.
     pub fn decisions(&self) -> Vec<RecordedDecision> {
         self.work().map(recorded_decisions).unwrap_or_default()
     }
 
-    /// The newest attempt.
     pub fn latest(&self) -> Option<&AttemptReport> {
         self.attempts.last()
     }
 
-    /// True when its work counts.
+    /// True if the unit succeeded, so that its work counts.
     pub fn is_successful(&self) -> bool {
         matches!(self.status, UnitStatus::Succeeded | UnitStatus::BudgetExhausted | UnitStatus::Reused)
     }
 
-    /// Connection, where there is a plan that names one.
+    /// The connection, if the plan names one.
     pub fn connection(&self) -> Option<&str> {
         self.planned.as_ref().map(|planned| planned.connection.as_str()).filter(|connection| !connection.is_empty())
     }
 
-    /// Adapter, likewise.
+    /// The adapter, if the plan names one.
     pub fn adapter(&self) -> Option<&str> {
         self.planned.as_ref().map(|planned| planned.adapter.as_str()).filter(|adapter| !adapter.is_empty())
     }
 
-    /// What it changed in the project, which may have held already what the unit put there.
+    /// Its changes in the project, even if the project already contained the same content.
     pub fn changes(&self) -> Vec<MemoryAction> {
         let left_none =
             self.latest().and_then(|attempt| attempt.patch.as_ref()).is_some_and(|patch| patch.path.is_none());
         if left_none || self.integration == Some(PatchResult::Noop) { Vec::new() } else { self.actions() }
     }
 
-    /// What this run put into the project of it. On a tape of an older program only paths are known of it.
+    /// The changes of the unit that this run put into the project. A tape of an older program contains only their
+    /// paths.
     pub fn actions(&self) -> Vec<MemoryAction> {
         if self.is_unsaved {
             return Vec::new();
@@ -534,7 +501,7 @@ impl UnitReport {
     }
 }
 
-/// The page or source at a path. The path does not show whether it is new.
+/// Returns the page or source at a path. The path does not show whether it is new.
 fn action_at(path: &str) -> Option<MemoryAction> {
     use crate::tape::note::attempt_output::{ArtifactChange, ArtifactTarget};
     let (target, key, connection) = if let Some(page) = path.strip_prefix("wiki/global/") {
@@ -558,29 +525,29 @@ fn action_at(path: &str) -> Option<MemoryAction> {
 }
 
 impl RunReport {
-    /// The plan's job, if there is one.
+    /// The id of the plan's job, if there is one.
     pub fn job(&self) -> Option<&str> {
         self.planned.as_ref().map(|planned| planned.job.as_str()).filter(|job| !job.is_empty())
     }
 
-    /// KTX's sync id, if there is a job: the time of the beginning, in UTC, and the job.
+    /// KTX's sync id, if there is a job: the start time in UTC and the job id.
     pub fn sync_id(&self) -> Option<String> {
         let date = self.started_at?.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d-%H%M%S").to_string();
         Some(format!("{date}-{}", self.job()?))
     }
 
-    /// When something happened, by the wall clock.
+    /// Converts a time of the run to wall-clock time.
     pub fn wall_clock(&self, at: Millis) -> Option<Timestamp> {
         at.to_timestamp(self.started_at?).filter(|_| self.has_times)
     }
 
-    /// The reconcile step, if it ran: a unit that no plan names.
+    /// The reconcile step, if it ran. No plan names this unit.
     pub fn reconcile_unit(&self) -> Option<&UnitReport> {
         let is_pass = |unit: &&UnitReport| unit.planned.is_none() && unit.key.as_str() == RECONCILE_KEY;
         self.units.iter().chain(&self.reconcile_unit).find(is_pass).filter(|_| self.planned.is_some())
     }
 
-    /// How a source was found.
+    /// Returns the source of a connection and an adapter as the run read it.
     pub fn source(&self, connection: Option<&str>, adapter: Option<&str>) -> Option<&SourceRead> {
         let is_of = |read: &&Arc<SourceRead>| {
             Some(read.connection.as_str()) == connection && Some(read.adapter.as_str()) == adapter
@@ -588,7 +555,7 @@ impl RunReport {
         self.sources.iter().rev().find(is_of).map(Arc::as_ref)
     }
 
-    /// Calls of each tool, by all attempts.
+    /// Counts of the calls of each tool, over all attempts.
     pub fn tools(&self) -> BTreeMap<&str, ToolCallCounts> {
         let mut tools: BTreeMap<&str, ToolCallCounts> = BTreeMap::new();
         for (tool, calls) in self.units.iter().flat_map(|unit| &unit.attempts).flat_map(|attempt| &attempt.tools) {
@@ -597,7 +564,7 @@ impl RunReport {
         tools
     }
 
-    /// A script played the model.
+    /// True if a script played the model in any attempt.
     pub fn is_scripted(&self) -> bool {
         self.units.iter().flat_map(|unit| &unit.attempts).any(|attempt| attempt.scripted)
     }

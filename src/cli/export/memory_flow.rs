@@ -1,6 +1,6 @@
-//! A run as KTX's memory-flow replay, one a connection. Pure.
+//! A run as KTX's memory-flow replays, one per connection. Pure.
 //!
-//! Times are those of the record. Stages of KTX that this program does not have are left out.
+//! Times are those of the record. Stages of KTX that this program does not have are omitted.
 
 use std::collections::HashMap;
 
@@ -23,15 +23,15 @@ use crate::{
     },
 };
 
-/// What happened while units ran, in order.
+/// The steps of units, in order.
 #[derive(Debug, Default)]
 pub(super) struct ReplaySteps(Vec<(Millis, ReplayStep)>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ReplayStep {
-    /// Of a unit.
+    /// A step of a unit.
     Unit(UnitKey, UnitStep),
-    /// All units wait for a limit until then.
+    /// All units wait for a limit until this time.
     Wait { until: Millis, limit: String },
 }
 
@@ -39,12 +39,12 @@ enum ReplayStep {
 enum UnitStep {
     Started,
     Call,
-    /// This attempt is over.
+    /// The attempt is over.
     AttemptFinished(u32),
 }
 
 impl ReplaySteps {
-    /// Takes in what an entry led to.
+    /// Processes the event of an entry.
     pub(super) fn observe(&mut self, emitted: &FoldEvent<'_>) {
         let of_unit = |unit: &str, step| ReplayStep::Unit(UnitKey::from(unit), step);
         let step = match emitted {
@@ -58,7 +58,7 @@ impl ReplaySteps {
             {
                 (*at, of_unit(unit, UnitStep::Call))
             }
-            // KTX knows no wait without an end.
+            // KTX has no wait without an end.
             FoldEvent::Run { at, change: RunChange::Paused { until: Some(until), limit } } => {
                 (*at, ReplayStep::Wait { until: *until, limit: (*limit).to_owned() })
             }
@@ -68,7 +68,7 @@ impl ReplaySteps {
             | FoldEvent::Message { .. }
             | FoldEvent::Run { .. } => return,
         };
-        // A held call resumes the same attempt; it did not start anew.
+        // A held call resumes the same attempt; it does not start again.
         self.0.push(step);
     }
 }
@@ -158,7 +158,7 @@ fn events(
     let places: HashMap<&UnitKey, usize> = units.iter().enumerate().map(|(place, unit)| (&unit.key, place)).collect();
     let mut calls = vec![0_u64; units.len()];
     let mut running = vec![false; units.len()];
-    // What becomes of a unit later does not finish its attempt once more.
+    // Later changes of a unit do not finish its attempt again.
     let mut ended = vec![0; units.len()];
     for (at, step) in &steps.0 {
         let (key, step) = match step {
@@ -211,7 +211,7 @@ fn events(
     events
 }
 
-/// The reconcile step, where it is none of `units`.
+/// The reconcile step, unless it is one of `units`.
 fn step<'a>(report: &'a RunReport, units: &[&UnitReport]) -> Option<&'a UnitReport> {
     report.reconcile_unit().filter(|step| units.iter().all(|unit| unit.key != step.key))
 }
@@ -250,7 +250,7 @@ fn push_source_events(
     events.into_iter().for_each(|event| push(Millis(0), event));
 }
 
-/// The wait of the whole run, where the record has times that KTX could count down to.
+/// The wait of the whole run, if the record has times for KTX's countdown.
 fn push_wait(report: &RunReport, at: Millis, until: Millis, limit: &str, push: &mut impl FnMut(Millis, Value)) {
     let Some(resume) = report.wall_clock(until) else { return };
     let wait = json!({
@@ -260,7 +260,7 @@ fn push_wait(report: &RunReport, at: Millis, until: Millis, limit: &str, push: &
     push(at, wait);
 }
 
-/// The last attempt of the reconcile step is over: what it settled because of the connection.
+/// The end of the last reconcile attempt: its changes in the connection.
 fn push_reconciliation(
     report: &RunReport,
     at: Millis,
@@ -269,15 +269,16 @@ fn push_reconciliation(
     connection: Option<&str>,
     push: &mut impl FnMut(Millis, Value),
 ) {
-    let Some(step) = report.reconcile_step_of(connection).filter(|step| step.key == *key) else { return };
+    let Some(step) = report.reconcile_unit().filter(|step| step.key == *key) else { return };
     if step.latest().is_none_or(|last| event != UnitStep::AttemptFinished(last.number)) {
         return;
     }
+    let Some(step) = report.reconcile_step_of(connection) else { return };
     let (conflicts, fallbacks) = step.work().map_or((0, 0), |work| (work.conflicts.len(), work.unmapped.len()));
     push(at, json!({"type": "reconciliation_finished", "conflictCount": conflicts, "fallbackCount": fallbacks}));
 }
 
-/// An attempt at the unit is over. The actions of the unit follow its last one.
+/// The end of an attempt at a unit. The actions of the unit follow its last attempt.
 fn push_unit_finished(at: Millis, unit: &UnitReport, attempt: u32, push: &mut impl FnMut(Millis, Value)) {
     let is_last = unit.latest().is_some_and(|latest| latest.number == attempt);
     let attempt = unit.attempts.iter().find(|known| known.number == attempt);

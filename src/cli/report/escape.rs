@@ -1,22 +1,22 @@
-//! Foreign text inside reports: shown, never obeyed. Pure.
+//! Escapes untrusted text inside reports. Pure.
 //!
-//! Everything goes through the same gate as on the screen first, so that no control or direction character reaches a
-//! file; then it is escaped for the format.
+//! All text is first made printable as on the screen, so that no control or direction character reaches a file. Then it
+//! is escaped for the format.
 
 use crate::tui::text;
 
-/// One line of at most `most` columns.
+/// Returns one line of at most `most` columns.
 pub(super) fn single_line(text: &str, most: usize) -> String {
     text::printable(&text::one_row(text, most.saturating_mul(4)), most).into_owned()
 }
 
-/// Text of several lines, each safe.
+/// Returns several lines, each printable.
 pub(super) fn safe_lines(text: &str) -> String {
     let safe = text.lines().map(|line| text::printable(line, usize::MAX));
     safe.collect::<Vec<_>>().join("\n")
 }
 
-/// Safe text as the content of an element or of a quoted attribute, in XML and in HTML.
+/// Printable text as the content of an element or of a quoted attribute, in XML and in HTML.
 pub(super) fn markup(safe: &str) -> String {
     let mut out = String::with_capacity(safe.len());
     for char in safe.chars() {
@@ -27,7 +27,7 @@ pub(super) fn markup(safe: &str) -> String {
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
             '\n' | '\t' => out.push(char),
-            // XML has no way to write these, escaped or not.
+            // XML cannot represent these characters, escaped or not.
             char if char.is_control() || matches!(char, '\u{fffe}' | '\u{ffff}') => out.push('\u{fffd}'),
             char => out.push(char),
         }
@@ -35,7 +35,7 @@ pub(super) fn markup(safe: &str) -> String {
     out
 }
 
-/// At most `most` columns of text as plain words of Markdown, also inside a table, without mentions and links.
+/// At most `most` columns of text as plain Markdown, also inside a table, without mentions and links.
 pub(super) fn markdown_text(text: &str, most: usize) -> String {
     let mut out = String::new();
     for char in single_line(text, most).chars() {
@@ -47,7 +47,7 @@ pub(super) fn markdown_text(text: &str, most: usize) -> String {
                 out.push('\\');
                 out.push(char);
             }
-            // A renderer then takes what follows for no mention, issue number or address.
+            // A renderer then does not turn the following text into a mention, issue number or address.
             '@' | '#' | ':' => {
                 out.push(char);
                 out.push_str("<!-- -->");
@@ -55,7 +55,7 @@ pub(super) fn markdown_text(text: &str, most: usize) -> String {
             char => out.push(char),
         }
     }
-    // A colon links only before slashes; everywhere else the mark would only be in the way.
+    // A colon makes a link only before slashes; elsewhere the mark would only be a nuisance.
     unmark_plain_colons(&out)
 }
 
@@ -73,7 +73,7 @@ fn unmark_plain_colons(marked: &str) -> String {
     out
 }
 
-/// At most `most` columns of text as code of Markdown, also inside a table.
+/// At most `most` columns of text as Markdown code, also inside a table.
 pub(super) fn markdown_code(text: &str, most: usize) -> String {
     let safe = single_line(text, most);
     if !safe.contains(['`', '|', '\\', '<']) && !safe.is_empty() && safe.trim() == safe {

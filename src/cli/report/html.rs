@@ -1,4 +1,4 @@
-//! A report as one page that needs nothing else: no script, nothing from outside. Pure.
+//! A report as one self-contained page without scripts and external resources. Pure.
 
 use std::fmt::Write as _;
 
@@ -16,17 +16,16 @@ use crate::{
     tape::{Millis, note::AttemptOutcome},
 };
 
-/// Longest name and longest sentence, in columns.
+/// Maximum widths of names and of sentences, in columns.
 const MAX_NAME_WIDTH: usize = 120;
 const MAX_SENTENCE_WIDTH: usize = 600;
 
-/// Colours follow the reader's setting. Marks carry their meaning in glyph and word; colour only repeats it.
+/// Colours follow the reader's setting. Glyphs and words carry the meaning; colour only repeats it.
 const STYLE: &str = include_str!("../../../assets/report.css");
 
-/// Nothing may be loaded, whatever got into the page.
+/// Prevents all loading, whatever the page contains.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
-/// Writes it.
 pub(super) fn render(report: &RunReport) -> String {
     let title = escape(&labels::title(report), MAX_NAME_WIDTH);
     let mut out = format!(
@@ -49,6 +48,7 @@ pub(super) fn render(report: &RunReport) -> String {
     timeline(&mut out, report);
     details(&mut out, report);
     saved(&mut out, report);
+    projected_sources(&mut out, report);
     decisions(&mut out, report);
     shared_files(&mut out, report);
     tools(&mut out, report);
@@ -84,7 +84,7 @@ fn saved_as(report: &RunReport) -> String {
         (None, Some((commit, branch))) => {
             format!("commit {commit}{}", branch.map(|branch| format!(" on {branch}")).unwrap_or_default())
         }
-        // Without a repository pages go into the project one by one.
+        // Without a repository, artifacts are published to the project one by one.
         (None, None) => match report.units.iter().map(|unit| unit.changes().len()).sum() {
             0 => "nothing".to_owned(),
             saved => format!("{}, in no commit", pluralize(saved, "change")),
@@ -115,7 +115,7 @@ fn failures(out: &mut String, report: &RunReport) {
     out.push_str("</ul>\n");
 }
 
-/// Units in the order of interest: what went wrong, what is not done, what ran out of budget, the rest.
+/// Units by importance: failed, unfinished, out of budget, others.
 fn by_interest(report: &RunReport) -> Vec<(usize, &UnitReport)> {
     let rank = |unit: &UnitReport| match unit.status {
         UnitStatus::Failed => 0,
@@ -245,7 +245,7 @@ fn attempt(out: &mut String, attempt: &AttemptReport) {
         Some(format!("tokens {}", labels::tokens(attempt.tokens))),
         Some(format!("model {}", attempt.model.as_deref().unwrap_or("?"))),
         Some(format!("session {}", attempt.session.as_deref().unwrap_or("?"))),
-        attempt.amendment.as_deref().map(|amendment| format!("asked for otherwise: {amendment}")),
+        attempt.amendment.as_deref().map(|amendment| format!("changed on request: {amendment}")),
         attempt.transcript.as_deref().map(|path| format!("transcript {path}")),
         attempt.patch.as_ref().and_then(|patch| patch.path.as_deref()).map(|path| format!("patch {path}")),
     ];
@@ -291,6 +291,17 @@ fn saved(out: &mut String, report: &RunReport) {
             key(unit),
             escape(&action.detail, MAX_SENTENCE_WIDTH)
         );
+    }
+    out.push_str("</ul>\n");
+}
+
+fn projected_sources(out: &mut String, report: &RunReport) {
+    if report.projected.is_empty() {
+        return;
+    }
+    out.push_str("<h2>Sources written without an agent</h2>\n<ul>\n");
+    for projected in &report.projected {
+        let _ = writeln!(out, "<li>{}</li>", escape(&projected.to_string(), MAX_SENTENCE_WIDTH));
     }
     out.push_str("</ul>\n");
 }
@@ -359,7 +370,7 @@ fn remarks(out: &mut String, report: &RunReport) {
     out.push_str("</ul>\n");
 }
 
-/// Class and word of an attempt.
+/// CSS class and label of an attempt.
 fn state(attempt: &AttemptReport) -> (&'static str, &'static str) {
     let Some(verdict) = &attempt.verdict else { return ("open", "no verdict") };
     match (verdict.outcome, verdict.stop) {

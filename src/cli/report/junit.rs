@@ -1,4 +1,4 @@
-//! A report for CI systems: a suite a connection, a test a unit. Pure.
+//! A report for CI systems: one suite per connection, one test per unit. Pure.
 
 use std::fmt::Write as _;
 
@@ -15,23 +15,22 @@ use crate::{
     tape::Millis,
 };
 
-/// Longest attribute, in columns.
+/// Maximum width of an attribute, in columns.
 const MAX_ATTRIBUTE_WIDTH: usize = 400;
 
-/// What a test came to.
+/// The result of a test.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum TestResult {
+enum JunitResult {
     Passed,
     Failed,
     Error,
     Skipped,
 }
 
-/// Writes it.
 pub(super) fn render(report: &RunReport) -> String {
     let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
     let mut all: Vec<&UnitReport> = report.units.iter().collect();
-    // A connection that only lost files has no unit of its own, but the reconcile step dealt with them.
+    // If a connection only lost files, it has no units, and the reconcile step handled the files.
     let step = report.reconcile_unit().filter(|_| all.is_empty());
     all.extend(step);
     let name = attribute(&labels::title(report));
@@ -49,7 +48,7 @@ pub(super) fn render(report: &RunReport) -> String {
     out
 }
 
-/// The name of the reconcile step, which no adapter planned, if `unit` is that.
+/// The name of the reconcile step, which belongs to no adapter, if `unit` is that.
 fn step_name<'a>(report: &RunReport, unit: &'a UnitReport) -> Option<&'a str> {
     report.reconcile_unit().is_some_and(|step| step.key == unit.key).then(|| unit.key.as_str())
 }
@@ -93,13 +92,13 @@ fn case(out: &mut String, report: &RunReport, connection: &str, unit: &UnitRepor
     let kind = if not_saved.is_some() { "not saved" } else { unit.cause.as_deref().unwrap_or(unit.status.as_str()) };
     let kind = attribute(kind);
     match test_result(unit, report.outcome) {
-        TestResult::Passed => {}
-        TestResult::Skipped => {
+        JunitResult::Passed => {}
+        JunitResult::Skipped => {
             let text = unit.reason.as_deref().unwrap_or(unit.status.as_str());
             let _ = writeln!(out, "      <skipped message=\"{}\"/>", attribute(text));
         }
-        verdict @ (TestResult::Failed | TestResult::Error) => {
-            let element = if verdict == TestResult::Failed { "failure" } else { "error" };
+        verdict @ (JunitResult::Failed | JunitResult::Error) => {
+            let element = if verdict == JunitResult::Failed { "failure" } else { "error" };
             let message = attribute(reason);
             let text = markup(&safe_lines(&failure_text(unit, reason)));
             let _ = writeln!(out, "      <{element} message=\"{message}\" type=\"{kind}\">{text}</{element}>");
@@ -115,13 +114,13 @@ fn case(out: &mut String, report: &RunReport, connection: &str, unit: &UnitRepor
     out.push_str("    </testcase>\n");
 }
 
-/// Why the changes of a good unit are not saved.
+/// Why the changes of a successful unit are not saved.
 fn not_saved(report: &RunReport, unit: &UnitReport) -> Option<String> {
     let why = report.save_error.as_deref().unwrap_or("the run ended before that");
-    (unit.is_successful() && unit.is_unsaved).then(|| format!("what it wrote was not saved: {why}"))
+    (unit.is_successful() && unit.is_unsaved).then(|| format!("its changes were not saved: {why}"))
 }
 
-/// The reason of a failure, its remedy, and the calls that failed.
+/// The reason of a failure, its remedy, and the failed calls.
 fn failure_text(unit: &UnitReport, reason: &str) -> String {
     let mut text = reason.to_owned();
     if let Some(remedy) = &unit.remedy {
@@ -148,24 +147,24 @@ fn attempt(attempt: &AttemptReport) -> String {
     )
 }
 
-/// Verdict of a unit. A success whose changes are missing in the project after the run is over must not be green.
-fn test_result(unit: &UnitReport, outcome: RunOutcome) -> TestResult {
+/// The result of a unit. A success whose changes are missing in the project after the run must not pass.
+fn test_result(unit: &UnitReport, outcome: RunOutcome) -> JunitResult {
     match unit.status {
         UnitStatus::Succeeded | UnitStatus::BudgetExhausted | UnitStatus::Reused
             if unit.is_unsaved && outcome != RunOutcome::Running =>
         {
-            TestResult::Error
+            JunitResult::Error
         }
-        UnitStatus::Succeeded | UnitStatus::BudgetExhausted | UnitStatus::Reused => TestResult::Passed,
-        UnitStatus::Failed => TestResult::Failed,
-        UnitStatus::Interrupted => TestResult::Error,
+        UnitStatus::Succeeded | UnitStatus::BudgetExhausted | UnitStatus::Reused => JunitResult::Passed,
+        UnitStatus::Failed => JunitResult::Failed,
+        UnitStatus::Interrupted => JunitResult::Error,
         UnitStatus::Queued
         | UnitStatus::NotStarted
         | UnitStatus::Running
         | UnitStatus::Silent
         | UnitStatus::Held
         | UnitStatus::Waiting
-        | UnitStatus::Stopped => TestResult::Skipped,
+        | UnitStatus::Stopped => JunitResult::Skipped,
     }
 }
 
@@ -174,9 +173,9 @@ fn suite_attributes(units: &[&UnitReport], outcome: RunOutcome, time: Millis) ->
     format!(
         "tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"{}\" time=\"{}\"",
         units.len(),
-        count(TestResult::Failed),
-        count(TestResult::Error),
-        count(TestResult::Skipped),
+        count(JunitResult::Failed),
+        count(JunitResult::Error),
+        count(JunitResult::Skipped),
         seconds(time)
     )
 }

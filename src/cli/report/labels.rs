@@ -1,4 +1,4 @@
-//! Figures and statuses as reports write them. Pure.
+//! Formats figures and statuses for reports. Pure.
 
 use crate::{
     cli::summary::{self, pluralize},
@@ -12,7 +12,7 @@ use crate::{
     tui::view,
 };
 
-/// Dollars; `?` where the cost is unknown.
+/// US dollars; `?` if the cost is unknown.
 pub(super) fn dollars(cost: Option<f64>, is_partial: bool) -> String {
     match cost {
         Some(_) if is_partial => format!("≥ {}", view::dollars(cost)),
@@ -20,7 +20,7 @@ pub(super) fn dollars(cost: Option<f64>, is_partial: bool) -> String {
     }
 }
 
-/// `12.3s`, `1m 01s`.
+/// For example `12.3s` or `1m 01s`.
 pub(super) fn time(span: Millis) -> String {
     view::latency(span)
 }
@@ -34,14 +34,14 @@ pub(super) fn tokens(tokens: TokenCounts) -> String {
     format!("{input} in, {output} out, {cache_read} cache read, {cache_write} cache written")
 }
 
-/// `: 3 succeeded, 1 failed`, behind the number of all.
+/// For example `: 3 succeeded, 1 failed`, to follow the total number.
 pub(super) fn statuses(totals: &ReportTotals) -> String {
     let counts: Vec<String> =
         totals.statuses.iter().map(|(status, count)| format!("{count} {}", status.as_str())).collect();
     if counts.is_empty() { String::new() } else { format!(": {}", counts.join(", ")) }
 }
 
-/// `orbit · run a1b2c3`, or the name of a capture.
+/// For example `orbit · run a1b2c3`, or the name of a capture.
 pub(super) fn title(report: &RunReport) -> String {
     match &report.header {
         Some(header) => format!("{} · run {}", header.project.as_deref().unwrap_or("ingest"), header.run.short()),
@@ -49,7 +49,8 @@ pub(super) fn title(report: &RunReport) -> String {
     }
 }
 
-/// `partial, 1 unit failed, 1 unit out of budget`: a spent budget is no failure, but must not be overlooked.
+/// For example `partial, 1 unit failed, 1 unit out of budget`: a spent budget does not count as a failure, but is
+/// mentioned.
 pub(super) fn outcome(report: &RunReport) -> String {
     if report.is_empty {
         return "empty".to_owned();
@@ -64,18 +65,18 @@ pub(super) fn outcome(report: &RunReport) -> String {
     words
 }
 
-/// The commit that has everything, as people write it, and its branch.
+/// The commit with the results, shortened, and its branch.
 pub(super) fn commit(report: &RunReport) -> Option<(&str, Option<&str>)> {
     let saved = report.saved.as_deref()?;
     Some((saved.short_commit()?, saved.branch.as_deref()))
 }
 
-/// When it began, to the second.
+/// When the run started, to the second.
 pub(super) fn started_at(report: &RunReport) -> Option<String> {
     report.started_at.map(|at| format!("{at:.0}"))
 }
 
-/// The sentence about a record that is not complete.
+/// The sentence about an incomplete record.
 pub(super) fn incomplete(report: &RunReport) -> Option<&'static str> {
     match report.outcome {
         _ if report.is_empty => Some("Nothing is recorded in it."),
@@ -85,7 +86,7 @@ pub(super) fn incomplete(report: &RunReport) -> Option<&'static str> {
     }
 }
 
-/// The command that resumes the run, if units are left and the run is one of a project's units.
+/// The command that resumes the run, if units remain and it is a run of a project's units.
 pub(super) fn resume_hint(report: &RunReport) -> Option<String> {
     let header = report.header.as_ref()?;
     let is_resumable = report.planned.as_ref().is_some_and(|plan| {
@@ -96,10 +97,10 @@ pub(super) fn resume_hint(report: &RunReport) -> Option<String> {
         .then(|| summary::resume_command(None, &header.run.short().to_string()))
 }
 
-/// The sentence about a script that played the model.
+/// The sentence about a scripted agent.
 pub(super) const SCRIPTED: &str = "A scripted agent played the model: costs, tokens and models are invented.";
 
-/// Turns, with how many were allowed.
+/// Turns, with the limit.
 pub(super) fn turns(unit: &UnitReport) -> String {
     let turns: u32 = unit.attempts.iter().map(|attempt| attempt.turns).sum();
     match unit.latest() {
@@ -122,7 +123,7 @@ pub(super) fn unit_state(unit: &UnitReport) -> &'static str {
     }
 }
 
-/// What the units and the reconcile step recorded: decisions about conflicts, evictions and merges, and raw files that
+/// Recorded decisions of the units and the reconcile step about conflicts, evictions and merges, and raw files that
 /// could not be mapped.
 pub(super) fn decisions(report: &RunReport) -> (Vec<RecordedDecision>, Vec<RecordedDecision>) {
     let step = report.reconcile_unit().filter(|step| !report.units.iter().any(|unit| unit.key == step.key));
@@ -130,12 +131,12 @@ pub(super) fn decisions(report: &RunReport) -> (Vec<RecordedDecision>, Vec<Recor
     all.partition(|decision| decision.kind != RecordedDecisionKind::Fallback)
 }
 
-/// The mark of a decision that a person should look at.
+/// The mark of a decision that a person should review.
 pub(super) fn flag(decision: &RecordedDecision) -> &'static str {
     if decision.is_flagged { "▲ flagged for a person: " } else { "" }
 }
 
-/// What of the record could not be read, if anything.
+/// The unreadable parts of the record, if any.
 pub(super) fn lost(report: &RunReport) -> Option<String> {
     let LossCounts { malformed, unknown, unknown_notes, corrupt_entries: torn } = report.lost;
     (malformed + unknown + unknown_notes + torn > 0).then(|| {
@@ -145,7 +146,7 @@ pub(super) fn lost(report: &RunReport) -> Option<String> {
     })
 }
 
-/// Columns of a table of tools, behind their names.
+/// Columns of a table of tools, after the name column.
 pub(super) const TOOL_HEADS: [&str; 4] = ["calls", "failed or denied", "declined", "cut short"];
 
 /// The cells of these columns.
@@ -153,7 +154,7 @@ pub(super) fn tool_cells(calls: ToolCallCounts) -> [u32; 4] {
     [calls.total, calls.failed, calls.declined, calls.aborted]
 }
 
-/// What calls came to that did not go through, behind their number.
+/// The outcomes of unsuccessful calls, to follow their total number.
 pub(super) fn call_outcomes(calls: ToolCallCounts) -> String {
     let ends =
         [(calls.failed, "✗", "failed or denied"), (calls.declined, "△", "declined"), (calls.aborted, "■", "cut short")];
@@ -163,7 +164,7 @@ pub(super) fn call_outcomes(calls: ToolCallCounts) -> String {
         .collect()
 }
 
-/// How many of all the attempts' calls were made and failed.
+/// Made and failed calls of all attempts.
 pub(super) fn calls(unit: &UnitReport) -> (u32, u32) {
     unit.attempts.iter().fold((0, 0), |(made, failed), attempt| {
         (made.saturating_add(attempt.calls), failed.saturating_add(attempt.failures))

@@ -1,4 +1,4 @@
-//! A report to paste into a pull request. Pure.
+//! A report for a pull request. Pure.
 
 use std::fmt::Write as _;
 
@@ -11,16 +11,14 @@ use crate::{
     run::{RunReport, report::UnitReport, state::UnitStatus},
 };
 
-/// Longest sentence, in columns.
+/// Maximum width of a sentence, in columns.
 const MAX_SENTENCE_WIDTH: usize = 400;
 
-/// Longest name.
 const MAX_NAME_WIDTH: usize = 120;
 
-/// Most names of one failure group, most saved changes, most messages: a pull request is not a log.
+/// Maximum number of names per failure group, of saved changes and of messages.
 const MAX_NAMED: usize = 30;
 
-/// Writes it.
 pub(super) fn render(report: &RunReport) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "## Ingest {}: {}\n", labels::outcome(report), plain(&labels::title(report), MAX_NAME_WIDTH));
@@ -102,7 +100,7 @@ fn failures(out: &mut String, report: &RunReport) {
     out.push('\n');
 }
 
-/// Units that count and still want to be looked at.
+/// Succeeded units with something to review.
 fn notable(out: &mut String, report: &RunReport) {
     let spent: Vec<&UnitReport> =
         report.units.iter().filter(|unit| unit.status == UnitStatus::BudgetExhausted).collect();

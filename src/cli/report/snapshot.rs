@@ -1,7 +1,7 @@
-//! A report in KTX's own shape, one snapshot a connection, as its validator accepts it. Pure.
+//! A report in KTX's format, one snapshot per connection, as its validator accepts it. Pure.
 //!
-//! Facts without a field in KTX's shape are under `body.ingestdeck`, which its reader passes through. Unknown values are
-//! absent or null; unknown names that the shape requires are `?`.
+//! Facts without a field in KTX's format are under `body.ingestdeck`, which its reader passes through. Unknown values
+//! are absent or null; unknown names that the format requires are `?`.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,8 @@ use crate::{
     },
 };
 
-/// Reasons that KTX's validator knows. Two that its own tool offers are missing there, and would cost the whole report.
+/// Reasons that KTX's validator accepts. Two reasons that KTX's tool offers are missing and would invalidate the
+/// whole report.
 pub(super) const VALID_REASONS: [&str; 8] = [
     "no_connection_mapping",
     "looker_template_unresolved",
@@ -109,7 +110,7 @@ fn snapshot(
     let conflicts = decided.into_iter().flat_map(|work| &work.conflicts);
     body.insert("conflictsResolved".into(), conflicts.map(|conflict| with_ktx_key(conflict, report)).collect());
     let evictions = decided.map(|work| in_connection(&work.evictions, connection)).unwrap_or_default();
-    // KTX lists evictions that removed something only; `evictionDecisions` has all of them.
+    // KTX lists only evictions that removed something; `evictionDecisions` has all of them.
     let removed: Vec<&Value> = evictions.iter().filter(|decision| decision["action"] == "removed").collect();
     body.insert("evictionsApplied".into(), json!(removed));
     body.insert("evictionDecisions".into(), json!(evictions));
@@ -172,7 +173,7 @@ fn failure<'a>(report: &'a RunReport, units: &[&'a UnitReport], aborted: bool) -
     })
 }
 
-/// What became of the patches, where attempts leave patches.
+/// The results of the patches, if attempts produce patches.
 fn isolated_diff(units: &[&UnitReport], projection: Option<&str>) -> Option<Value> {
     let patches = || units.iter().filter_map(|unit| unit.latest()?.patch.as_deref());
     let has_patch = |unit: &&UnitReport| unit.prior_work.is_some() || unit.integration.is_some();
@@ -192,20 +193,19 @@ fn isolated_diff(units: &[&UnitReport], projection: Option<&str>) -> Option<Valu
     if let Some(commit) = projection {
         isolated["projectionSha"] = commit.into();
     }
-    // Patches of an earlier run have a base of then.
+    // Patches of a prior run have the base of that run.
     if let Some(patch) = patches().next() {
         isolated["ingestionBaseSha"] = patch.base.as_str().into();
     }
     Some(isolated)
 }
 
-/// The moment that the report is of, which is that of the last entry: the same record gives the same report.
+/// The time of the last entry, so that the same record gives the same report.
 fn created(report: &RunReport) -> String {
     report.wall_clock(report.duration).or(report.started_at).map_or_else(|| "?".into(), |at| format!("{at:.3}"))
 }
 
-/// How the files stood against what earlier runs processed. Runs of older programs knew no earlier ones: to them, all was
-/// new.
+/// The comparison of the files with prior runs. Runs of older versions did not compare: all files were new to them.
 fn diff(source: Option<&SourceRead>, units: &[&UnitReport]) -> Value {
     if let Some(source) = source {
         let DiffCounts { added, modified, deleted, unchanged } = source.diff;
@@ -236,7 +236,7 @@ fn work_unit(unit: &UnitReport) -> Value {
     }
     if let Some(why) = unit.planned.as_ref().and_then(|planned| planned.sl_disallowed.as_deref()) {
         value["slDisallowed"] = true.into();
-        // The only reason that KTX's validator knows.
+        // The only reason that KTX's validator accepts.
         if why == "lookml_connection_mismatch" {
             value["slDisallowedReason"] = why.into();
         }
@@ -249,7 +249,7 @@ fn work_unit(unit: &UnitReport) -> Value {
     value
 }
 
-/// A conflict with KTX's key of its unit, which may be of an earlier run.
+/// A conflict with KTX's key of its unit, which may belong to a prior run.
 fn with_ktx_key(conflict: &Value, report: &RunReport) -> Value {
     let mut conflict = conflict.clone();
     let mut planned = report.planned.iter().flat_map(|plan| &plan.units);
@@ -260,12 +260,12 @@ fn with_ktx_key(conflict: &Value, report: &RunReport) -> Value {
     conflict
 }
 
-/// The path of `connection/path`, if it is of that connection.
+/// The path of `connection/path`, if it belongs to that connection.
 fn path_in<'a>(path: &'a str, connection: Option<&str>) -> Option<&'a str> {
     path.strip_prefix(connection?)?.strip_prefix('/')
 }
 
-/// Decisions of the reconcile step, with the paths that KTX has in the report of one connection.
+/// Decisions of the reconcile step, with the paths that KTX uses in the report of one connection.
 fn in_connection(decisions: &[Value], connection: Option<&str>) -> Vec<Value> {
     let shortened = |decision: &Value| {
         let mut decision = decision.clone();
@@ -289,13 +289,13 @@ fn sl_ref_repair(repair: &SlRefRepair) -> Value {
     value
 }
 
-/// KTX has success and failure only, so the reason says that a unit is not finished.
+/// KTX has success and failure only, so the reason states that a unit is not finished.
 fn reason(unit: &UnitReport) -> String {
     match (&unit.reason, unit.status) {
         (Some(reason), _) => reason.clone(),
         (None, UnitStatus::Queued | UnitStatus::NotStarted) => "it was not run".into(),
         (None, UnitStatus::Running | UnitStatus::Silent | UnitStatus::Held | UnitStatus::Waiting) => {
-            "it still runs".into()
+            "it is still running".into()
         }
         (None, status) => status.as_str().into(),
     }
@@ -310,14 +310,14 @@ fn unmapped_in_connection(files: &[UnmappedFile], connection: Option<&str>) -> V
     files.iter().map(shortened).collect()
 }
 
-/// Which raw files of a connection led to what, as KTX records it: what its units did, what the reconcile step did and
-/// merged, and files of good units that led to nothing.
+/// The provenance of a connection, as KTX records it: the results of its units' raw files, the changes and merges of
+/// the reconcile step, and files of successful units without results.
 pub(in crate::cli) fn provenance(
     units: &[&UnitReport],
     step: Option<&UnitReport>,
     connection: Option<&str>,
 ) -> Vec<Value> {
-    // The report of an earlier run has what that did, and no report has what is in no project.
+    // Prior runs have separate reports, and unpublished results belong to no report.
     let is_own = |unit: &UnitReport| {
         unit.is_successful() && !unit.is_unsaved && (unit.status != UnitStatus::Reused || unit.prior_work.is_some())
     };
@@ -347,7 +347,7 @@ pub(in crate::cli) fn provenance(
     rows
 }
 
-/// KTX has no word for what was removed: it records that as a change.
+/// KTX has no action for removals and records them as changes.
 fn action_row(path: &str, action: &MemoryAction, connection: Option<&str>) -> Value {
     let (kind, target) = match (action.target, action.change) {
         (ArtifactTarget::Wiki, _) => ("wiki_written", None),
@@ -384,7 +384,7 @@ fn transcript(unit: &UnitReport) -> Option<Value> {
     }))
 }
 
-/// What KTX has no field for.
+/// Facts without a field in KTX's format.
 fn extras(report: &RunReport, units: &[&UnitReport], unmapped: &[&UnmappedFile], outcome: &str) -> Value {
     let header = report.header.as_ref();
     let mut extras = json!({
@@ -428,7 +428,7 @@ pub(super) fn unit_extras(report: &RunReport, unit: &UnitReport) -> Value {
         "costUsd": unit.spending.cost,
         "attempts": unit.attempts.iter().map(|attempt| attempt_extras(report, attempt)).collect::<Vec<_>>(),
     });
-    // Other connections of the run may have the same key; `sharedFiles` names units by that of the run.
+    // Other connections of the run may have the same key; `sharedFiles` uses the keys of the run.
     if unit.ktx_key() != &unit.key {
         extras["unit"] = json!(unit.key);
     }
@@ -471,7 +471,7 @@ fn attempt_extras(report: &RunReport, attempt: &AttemptReport) -> Value {
     })
 }
 
-/// What is none is left out, but for failures.
+/// Counts of zero are omitted, except failures.
 fn tool_use(calls: ToolCallCounts) -> Value {
     let mut value = json!({"calls": calls.total, "failed": calls.failed});
     for (key, count) in [("declined", calls.declined), ("cutShort", calls.aborted)] {
@@ -482,7 +482,7 @@ fn tool_use(calls: ToolCallCounts) -> Value {
     value
 }
 
-/// Null if none were counted.
+/// Null if no tokens were counted.
 fn tokens(tokens: TokenCounts) -> Value {
     if tokens == TokenCounts::default() {
         return Value::Null;

@@ -40,7 +40,7 @@ fn report_of(path: &str) -> RunReport {
     fold_report(FileSource::open(&fixture(path)).unwrap(), false).unwrap()
 }
 
-/// Every format of the report, each checked for its shape.
+/// Every format of the report, each checked for its syntax.
 fn written(report: &RunReport) -> [String; 4] {
     let all = FORMATS.map(|format| render(report, format, true));
     for line in all[1].lines() {
@@ -222,7 +222,7 @@ fn reconcile_decisions_are_in_the_report_of_their_connection() {
     let one = filter_connection(report, "orchard-handbook").unwrap();
     let alone: Value = serde_json::from_str(&written(&one)[1]).unwrap();
     let snapshots: Vec<Value> = json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(snapshots.len(), 2, "the pass is of no connection");
+    assert_eq!(snapshots.len(), 2, "the reconcile step belongs to no connection");
     let of = |at: usize, key: &str| snapshots[at]["body"][key].clone();
     assert_eq!(
         (of(0, "reconciliationSkipped"), of(0, "reconciliationActions").as_array().unwrap().len()),
@@ -351,7 +351,7 @@ fn unsaved_units_are_not_reported_as_passed() {
     let [md, _, junit, html] = written(&report);
     let count = report.units.len();
     assert!(junit.contains(&format!("tests=\"{count}\" failures=\"0\" errors=\"{count}\"")), "{junit}");
-    assert!(junit.contains("<error message=\"what it wrote was not saved: no disk\" type=\"not saved\">"), "{junit}");
+    assert!(junit.contains("<error message=\"its changes were not saved: no disk\" type=\"not saved\">"), "{junit}");
     for text in [&md, &html] {
         assert!(text.contains("succeeded, not saved") && text.contains("--resume-run"), "{text}");
     }
@@ -376,13 +376,13 @@ fn html_and_markdown_have_the_same_sections() {
     }
     for text in [&md, &html] {
         assert!(
-            text.contains("3 torn") && text.contains("git merged their texts") && text.contains("conflict"),
+            text.contains("3 torn") && text.contains("git merged their versions") && text.contains("conflict"),
             "{text}"
         );
     }
 }
 
-/// A unit all of whose texts are `text`.
+/// A unit with `text` in every field.
 fn hostile(text: &str, saved: bool) -> UnitReport {
     let own = || text.to_owned();
     let verdict = Verdict {

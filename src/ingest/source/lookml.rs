@@ -1,8 +1,8 @@
-//! The `lookml` adapter: one unit per model with the views it owns, one for views that no model includes, and one per
-//! dashboard.
+//! The `lookml` adapter: one unit per model with the views that it owns, one for views that no model includes, and one
+//! per dashboard.
 //!
-//! A view belongs to the first model, by name, that includes it; other models that do may read it. It must not know how
-//! a file is read ([`scan`]).
+//! A view belongs to the first model, by name, that includes it; other models that include it may read it. This module
+//! must not parse LookML; [`scan`] does.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -18,13 +18,12 @@ mod scan;
 
 use scan::LookmlFacts;
 
-/// LookML projects.
 #[derive(Debug)]
 pub(crate) struct LookmlAdapter;
 
-/// Why a model may not write sources, in KTX's word.
+/// KTX's reason why a model may not write sources.
 const CONNECTION_MISMATCH: &str = "lookml_connection_mismatch";
-/// The unit of views that no model includes.
+/// Key of the unit with views that no model includes.
 const ORPHANS_UNIT: &str = "lookml-orphans";
 
 impl SourceAdapter for LookmlAdapter {
@@ -54,7 +53,7 @@ impl SourceAdapter for LookmlAdapter {
         Ok(ChunkedSource { units, warnings })
     }
 
-    /// A model is taken as a whole, as in KTX; what its views extend may be read beside it.
+    /// A model is ingested as a whole, as in KTX. Its agent may also read the files that its views extend.
     fn narrow_units(&self, mut units: Vec<UnitChunk>, touched: &BTreeSet<&str>) -> Vec<UnitChunk> {
         units.retain(|unit| unit.raw_files.iter().any(|path| touched.contains(path.as_str())));
         for unit in &mut units {
@@ -69,14 +68,14 @@ impl SourceAdapter for LookmlAdapter {
     }
 }
 
-/// What a file is, by its name.
+/// Kind of a file, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LookmlFileKind {
     Model,
     Dashboard,
-    /// Settings of the project; known by name, made into no unit.
+    /// Settings of the project. The file becomes part of no unit.
     Manifest,
-    /// A view, or anything else that models include.
+    /// A view, or any other file that models include.
     Includable,
 }
 
@@ -95,7 +94,7 @@ impl LookmlFileKind {
     }
 }
 
-/// `orders` of `orders.model.lkml`, where `kind` is `.model`.
+/// `orders` for `orders.model.lkml` and the `kind` `.model`.
 fn strip_kind<'a>(name: &'a str, kind: &str) -> Option<&'a str> {
     let stem = name.rsplit_once('.').map(|(stem, _)| stem)?;
     let cut = stem.len().checked_sub(kind.len())?;
@@ -106,14 +105,13 @@ fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// A project that was read.
 struct LookmlProject<'a> {
     /// Models with their names, in KTX's order.
     models: Vec<(&'a str, &'a str)>,
     dashboards: Vec<(&'a str, &'a str)>,
     includables: Vec<&'a str>,
     facts: BTreeMap<&'a str, LookmlFacts>,
-    /// Files that the includes of a file name.
+    /// Files that the includes of a file match, by file.
     included_files: BTreeMap<&'a str, Vec<&'a str>>,
     warnings: Vec<String>,
 }
@@ -139,7 +137,7 @@ impl<'a> LookmlProject<'a> {
                 LookmlFileKind::Includable => project.includables.push(path),
                 LookmlFileKind::Manifest => {}
             }
-            // Dashboards are YAML in a file of their own kind; they include nothing.
+            // Dashboards are YAML in separate files without includes.
             if matches!(LookmlFileKind::from_path(path), LookmlFileKind::Model | LookmlFileKind::Includable) {
                 match tree.read_text(path) {
                     Ok(text) => drop(project.facts.insert(path, scan::scan(&text))),
@@ -157,13 +155,13 @@ impl<'a> LookmlProject<'a> {
             let (files, missing) = includes.resolve(&paths);
             project.included_files.insert(path, files);
             project.warnings.extend(missing.into_iter().map(|pattern| {
-                format!("{} includes `{}`, which is no file here", visible_path(path), visible_path(pattern))
+                format!("{} includes `{}`, which matches no file", visible_path(path), visible_path(pattern))
             }));
         }
         project
     }
 
-    /// A warning for each model of another warehouse connection, as KTX has it in its fetch report.
+    /// A warning for each model with another warehouse connection, as in KTX's fetch report.
     fn mismatches(&self, expected: Option<&str>) -> Vec<String> {
         let warning = |(name, path): &(&str, &str)| {
             let facts = self.facts.get(*path);
@@ -180,8 +178,9 @@ impl<'a> LookmlProject<'a> {
         self.models.iter().filter_map(warning).collect()
     }
 
-    /// The owner of each part, as an index into the models. A model that includes a part itself comes before one that
-    /// gets it by way of other files, so that owners are KTX's wherever KTX has one.
+    /// The owner of each includable file, as an index into the models. A model that includes a file directly takes
+    /// precedence over one that includes it through other files, so that the owner is the same as in KTX where KTX has
+    /// one.
     fn owners(&self) -> BTreeMap<&'a str, usize> {
         let mut owners = BTreeMap::new();
         for (index, (_, model)) in self.models.iter().enumerate() {
@@ -197,8 +196,8 @@ impl<'a> LookmlProject<'a> {
         owners
     }
 
-    /// Everything that `model` includes, directly or by way of what it includes. Each file is visited once, so that a
-    /// circle of includes ends.
+    /// All files that `model` includes, directly or through other files. Each file is visited once, so cyclic includes
+    /// end.
     fn transitive_includes(&self, model: &'a str) -> BTreeSet<&'a str> {
         let mut seen = BTreeSet::new();
         let mut queue = VecDeque::from([model]);
@@ -213,7 +212,7 @@ impl<'a> LookmlProject<'a> {
         seen
     }
 
-    /// Files of the views that the views of `paths` extend, however far behind.
+    /// Files of the views that the views in `paths` extend, directly or indirectly.
     fn extended_files(&self, paths: &[String]) -> BTreeSet<&'a str> {
         let mut files: BTreeMap<&str, BTreeSet<&'a str>> = BTreeMap::new();
         let mut parents: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
@@ -239,11 +238,11 @@ impl<'a> LookmlProject<'a> {
     }
 }
 
-/// The includes of one file.
+/// The include patterns of one file.
 struct IncludePatterns<'a> {
     patterns: Vec<&'a str>,
     set: GlobSet,
-    /// Which pattern each glob of the set is of, and whether it starts in the folder of the file.
+    /// For each glob of the set, the index of its pattern, and whether it is relative to the folder of the file.
     pattern_of_glob: Vec<(usize, bool)>,
 }
 
@@ -267,36 +266,36 @@ impl<'a> IncludePatterns<'a> {
         }
     }
 
-    /// The files that they name, and the patterns that name none. Files below the folder of the including file come
-    /// before files below the root, which a relative pattern names only where it names nothing else.
+    /// The files that the patterns match, and the patterns that match none. Files below the folder of the including
+    /// file precede files below the root. A relative pattern matches files below the root only if it matches nothing
+    /// else.
     fn resolve<'p>(&self, paths: &[&'p str]) -> (Vec<&'p str>, Vec<&'a str>) {
-        let mut named = vec![[Vec::new(), Vec::new()]; self.patterns.len()];
-        if !self.pattern_of_glob.is_empty() {
-            for path in paths {
-                for (index, is_relative) in
-                    self.set.matches(path).into_iter().filter_map(|glob| self.pattern_of_glob.get(glob))
-                {
-                    let Some([relative, from_root]) = named.get_mut(*index) else { continue };
-                    if *is_relative { relative } else { from_root }.push(*path);
-                }
+        // Two passes, because a list of files per pattern would grow with the product of both.
+        let mut has_relative = vec![false; self.patterns.len()];
+        let mut has_any = vec![false; self.patterns.len()];
+        for path in paths {
+            for &(index, is_relative) in self.matches(path) {
+                has_any[index] = true;
+                has_relative[index] |= is_relative;
             }
         }
-        let mut files = BTreeSet::new();
-        let mut missing = Vec::new();
-        for (pattern, [relative, from_root]) in self.patterns.iter().zip(named) {
-            let found = if relative.is_empty() { from_root } else { relative };
-            if found.is_empty() {
-                missing.push(*pattern);
-            }
-            files.extend(found);
-        }
-        (files.into_iter().collect(), missing)
+        let is_meant =
+            |path: &&&str| self.matches(path).any(|&(index, is_relative)| is_relative == has_relative[index]);
+        let files: BTreeSet<&str> = paths.iter().filter(is_meant).copied().collect();
+        let missing = self.patterns.iter().zip(has_any).filter(|(_, has_any)| !has_any);
+        (files.into_iter().collect(), missing.map(|(pattern, _)| *pattern).collect())
+    }
+
+    /// The patterns that match a file, and whether they do so relative to the folder of the including file.
+    fn matches(&self, path: &str) -> impl Iterator<Item = &(usize, bool)> {
+        let globs = if self.pattern_of_glob.is_empty() { Vec::new() } else { self.set.matches(path) };
+        globs.into_iter().filter_map(|glob| self.pattern_of_glob.get(glob))
     }
 }
 
-/// What an include may mean, with or without the ending, and whether that is relative to the folder of its file. In
-/// Looker, a path with `/` at its start begins at the root of the project, any other in the folder of the file. KTX reads
-/// every path from the root, so that is the second choice for a relative one.
+/// The globs that an include may mean, with or without the extension, and whether each is relative to the folder of its
+/// file. In Looker, a path with a leading `/` is relative to the project root, any other to the folder of the file. KTX
+/// resolves every path from the root, so that is the second choice for a relative one.
 fn include_globs(folder: &str, pattern: &str) -> Vec<(String, bool)> {
     let mut paths = vec![(pattern.trim_start_matches('/').to_owned(), false)];
     if !pattern.starts_with('/') && !folder.is_empty() {
@@ -375,7 +374,7 @@ fn units(project: &LookmlProject<'_>, owners: &BTreeMap<&str, usize>, expected: 
     units
 }
 
-/// A model that names no connection is given the benefit of the doubt.
+/// A model without a connection counts as matching.
 fn has_connection_mismatch(facts: Option<&LookmlFacts>, expected: Option<&str>) -> bool {
     let declared = facts.and_then(|facts| facts.connection.as_deref()).filter(|name| !name.is_empty());
     matches!((declared, expected), (Some(declared), Some(expected)) if declared != expected)
@@ -392,7 +391,7 @@ fn model_notes(name: &str, facts: Option<&LookmlFacts>) -> String {
     }
 }
 
-/// The block that the skill of this adapter tells the agent to look for.
+/// The warning block that this adapter's skill refers to.
 fn warning_block(name: &str, notes: &str) -> String {
     let name = one_line(name);
     format!(

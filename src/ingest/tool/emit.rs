@@ -1,5 +1,5 @@
-//! `emit_conflict_resolution`, `emit_eviction_decision` and `emit_artifact_resolution`: decisions of the pass over what the
-//! units wrote, for the record.
+//! `emit_conflict_resolution`, `emit_eviction_decision` and `emit_artifact_resolution`: record decisions of the
+//! reconcile step about the changes of the units.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,15 +11,14 @@ use crate::{
     units::ToolReply,
 };
 
-/// A decision that was put on record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum ReconcileDecision {
-    /// About a conflict.
+    /// Resolution of a conflict between units.
     Conflict(ConflictResolution),
-    /// About a raw file that is gone.
+    /// Decision about an artifact whose raw file was deleted.
     Eviction(EvictionDecision),
-    /// About a page or source that another one took the place of.
+    /// A page or source that was replaced by another one.
     Artifact(ArtifactResolution),
 }
 
@@ -135,21 +134,21 @@ impl AgentTool for EmitConflictResolution {
     const READ_ONLY: bool = false;
     type Input = ConflictResolution;
 
-    fn is_offered(bench: &ToolContext) -> bool {
-        bench.stage_index().is_some()
+    fn is_offered(context: &ToolContext) -> bool {
+        context.stage_index().is_some()
     }
 
-    fn run(bench: &ToolContext, conflict: ConflictResolution) -> ToolReply {
+    fn run(context: &ToolContext, conflict: ConflictResolution) -> ToolReply {
         let unknown = conflict
             .unit_key
             .as_deref()
-            .filter(|key| bench.stage_index().is_none_or(|stage| stage.unit(key).is_none()));
+            .filter(|key| context.stage_index().is_none_or(|stage| stage.unit(key).is_none()));
         if let Some(key) = unknown {
             let text = format!("there is no unit `{}` here; stage_list names them", excerpt(key));
             return refusal(Self::NAME, text, json!({"reason": "unknown_unit", "unitKey": key}));
         }
         let about = conflict.artifact_key.clone();
-        record_decision(bench, ReconcileDecision::Conflict(conflict), &about)
+        record_decision(context, ReconcileDecision::Conflict(conflict), &about)
     }
 }
 
@@ -164,42 +163,43 @@ impl AgentTool for EmitEvictionDecision {
     const READ_ONLY: bool = false;
     type Input = EvictionDecision;
 
-    fn is_offered(bench: &ToolContext) -> bool {
-        bench.stage_index().is_some()
+    fn is_offered(context: &ToolContext) -> bool {
+        context.stage_index().is_some()
     }
 
-    fn run(bench: &ToolContext, eviction: EvictionDecision) -> ToolReply {
-        let mut evictions = bench.stage_index().map(|stage| stage.evictions.iter()).unwrap_or_default();
+    fn run(context: &ToolContext, eviction: EvictionDecision) -> ToolReply {
+        let mut evictions = context.stage_index().map(|stage| stage.evictions.iter()).unwrap_or_default();
         let Some(gone) = evictions.find(|gone| gone.raw_path == eviction.raw_path) else {
             let text = format!("`{}` is not in the eviction set; eviction_list shows it", excerpt(&eviction.raw_path));
             return refusal(Self::NAME, text, json!({"reason": "raw_path_not_allowed", "rawPath": eviction.raw_path}));
         };
-        if let Err((reason, text)) = is_about_artifact(bench, gone, &eviction) {
+        if let Err((reason, text)) = is_about_artifact(context, gone, &eviction) {
             let resting: Vec<String> = gone.artifacts.iter().map(reconcile::EvictionCandidate::name).collect();
             let detail = json!({"reason": reason, "artifactKey": eviction.artifact_key, "artifacts": resting});
             return refusal(Self::NAME, text, detail);
         }
         let about = eviction.artifact_key.clone();
-        record_decision(bench, ReconcileDecision::Eviction(eviction), &about)
+        record_decision(context, ReconcileDecision::Eviction(eviction), &about)
     }
 }
 
-/// KTX takes any key. Here a decision settles a gone file, so it must be about something that exists or rests on the file.
+/// KTX accepts any key. Here a decision resolves a deleted file, so it must refer to an artifact that exists or depends
+/// on the file.
 fn is_about_artifact(
-    bench: &ToolContext,
+    context: &ToolContext,
     gone: &reconcile::Eviction,
     of: &EvictionDecision,
 ) -> Result<(), (&'static str, String)> {
     let (kind, key) = (of.artifact_kind, of.artifact_key.as_str());
     let resting = || gone.artifacts.iter().filter(|artifact| artifact.is_named(kind.word(), key));
     let is_changed = || {
-        bench
+        context
             .records()
             .actions
             .iter()
             .any(|did| did.target.as_str() == kind.word() && (did.key == key || did.full_key() == key))
     };
-    if resting().next().is_none() && !exists(bench, kind, key) && !is_changed() {
+    if resting().next().is_none() && !exists(context, kind, key) && !is_changed() {
         let names: Vec<String> = gone.artifacts.iter().map(reconcile::EvictionCandidate::name).collect();
         let text = format!(
             "there is no {} `{}`, and none rested on `{}`; what rests on that file: {}",
@@ -210,8 +210,8 @@ fn is_about_artifact(
         );
         return Err(("artifact_not_found", text));
     }
-    let remains = resting().map(|artifact| artifact.provenance.key.as_str()).find(|key| exists(bench, kind, key));
-    let remains = remains.or_else(|| (resting().next().is_none() && exists(bench, kind, key)).then_some(key));
+    let remains = resting().map(|artifact| artifact.provenance.key.as_str()).find(|key| exists(context, kind, key));
+    let remains = remains.or_else(|| (resting().next().is_none() && exists(context, kind, key)).then_some(key));
     match remains.filter(|_| of.action == EvictionAction::Removed) {
         Some(key) => {
             let text = format!(
@@ -225,18 +225,19 @@ fn is_about_artifact(
     }
 }
 
-/// True for a page, or a source with or without its connection, that the workspace has.
-fn exists(bench: &ToolContext, kind: ArtifactKind, key: &str) -> bool {
+/// True if the workspace contains the page, or the source with or without its connection. What cannot be read, or is
+/// defined in several files, exists.
+fn exists(context: &ToolContext, kind: ArtifactKind, key: &str) -> bool {
     match kind {
         ArtifactKind::Wiki => {
-            wiki::is_page_key(key) && bench.workspace.peek(&wiki::page_path(key)).is_ok_and(|page| page.is_some())
+            wiki::is_page_key(key) && !matches!(context.workspace.peek(&wiki::page_path(key)), Ok(None))
         }
-        ArtifactKind::Sl => bench.scope.targets().any(|target| {
+        ArtifactKind::Sl => context.scope.targets().any(|target| {
             let own = key.strip_prefix(target.id.as_str()).and_then(|rest| rest.strip_prefix('/'));
             [own, Some(key)]
                 .into_iter()
                 .flatten()
-                .any(|name| matches!(bench.semantic_layer().find_source_file(&target.id, name), Ok(Some(_))))
+                .any(|name| !matches!(context.semantic_layer().find_source_file(&target.id, name), Ok(None)))
         }),
     }
 }
@@ -251,23 +252,23 @@ impl AgentTool for EmitArtifactResolution {
     const READ_ONLY: bool = false;
     type Input = ArtifactResolution;
 
-    fn is_offered(bench: &ToolContext) -> bool {
-        bench.stage_index().is_some()
+    fn is_offered(context: &ToolContext) -> bool {
+        context.stage_index().is_some()
     }
 
-    fn run(bench: &ToolContext, artifact: ArtifactResolution) -> ToolReply {
-        if !bench.unit.planned.raw_files.contains(&artifact.raw_path) {
+    fn run(context: &ToolContext, artifact: ArtifactResolution) -> ToolReply {
+        if !context.unit.planned.raw_files.contains(&artifact.raw_path) {
             let text =
                 format!("`{}` is not a raw file of this ingest; stage_list names them", excerpt(&artifact.raw_path));
             return refusal(Self::NAME, text, json!({"reason": "raw_path_not_allowed", "rawPath": artifact.raw_path}));
         }
         let about = artifact.artifact_key.clone();
-        record_decision(bench, ReconcileDecision::Artifact(artifact), &about)
+        record_decision(context, ReconcileDecision::Artifact(artifact), &about)
     }
 }
 
-fn record_decision(bench: &ToolContext, decision: ReconcileDecision, about: &str) -> ToolReply {
-    let mut kept = bench.records();
+fn record_decision(context: &ToolContext, decision: ReconcileDecision, about: &str) -> ToolReply {
+    let mut kept = context.records();
     kept.decisions.push(decision);
     ToolReply {
         markdown: format!("Recorded the decision about `{about}`."),

@@ -1,4 +1,4 @@
-//! Reports of runs with two connections: each has what belongs to it, and what belongs to none.
+//! Reports of runs with two connections: each has its own entries and those without a connection.
 
 use std::sync::Arc;
 
@@ -102,7 +102,7 @@ fn both() -> RunReport {
     report
 }
 
-/// What of `kinds` a text names: `dbt` or `handbook` or `any` behind each, once.
+/// The `kinds` that a text names with `suffix` (`dbt`, `handbook` or `any`), each once.
 fn named(text: &str, kinds: &[&str], suffix: &str) -> Vec<usize> {
     kinds.iter().map(|kind| text.matches(&format!("{kind}-{suffix}")).count()).collect()
 }
@@ -122,6 +122,8 @@ fn report_of_a_connection_has_its_decisions_only() {
         }
         assert_eq!(named(&md, &["projected"], own), [1], "{md}");
         assert_eq!(named(&md, &["projected"], other), [0], "{md}");
+        assert_eq!(named(&html, &["projected"], own), [1], "{html}");
+        assert_eq!(named(&html, &["projected"], other), [0], "{html}");
     }
     let [md, _, junit, html] = written(&both());
     for text in [&md, &html, &junit] {
@@ -173,7 +175,7 @@ fn snapshot_of_a_connection_has_its_own_records_once() {
     }
 }
 
-/// KTX has words for what was written and merged; what was removed counts as written or changed.
+/// KTX has words for written and merged artifacts; removed ones count as written or changed.
 #[test]
 fn provenance_rows_have_the_words_of_ktx() {
     let mut report = report_of("tapes/real.jsonl");
