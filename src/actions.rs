@@ -1,7 +1,7 @@
-//! Decoded lines → Takopi's three events: `started`, `action`, one `completed`.
+//! Translates decoded lines to Takopi's three events: `started`, `action`, one `completed`.
 //!
-//! Owns the event contract and the per-attempt translation state. Pure. It must not know tapes, units or screens;
-//! what a screen wants beyond the contract (display kind, label) is derived beside it, in [`label`].
+//! Owns the event contract and the translation state of an attempt. Pure. It must not depend on tapes, units or
+//! screens; values for screens that are not in the contract (display kind, label) are derived in [`label`].
 
 pub mod event;
 pub mod label;

@@ -1,7 +1,7 @@
-//! The Claude Code backend: starting `claude`, speaking with it, proving its isolation, ending it.
+//! The Claude Code backend: starts `claude`, exchanges messages with it, verifies its isolation, ends it.
 //!
-//! Owns every process of an attempt and everything that is written to or read from it. It must not know what a unit
-//! is about, where its tools come from, or who looks at the result: tools, recorder and gate come in as traits.
+//! Owns every process of an attempt and all of its input and output. It must not depend on the subject of a unit, the
+//! source of its tools or the use of the result: tools, recorder and approval gate are passed in as traits.
 
 pub mod agent_env;
 pub mod argv;

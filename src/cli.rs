@@ -58,13 +58,12 @@ use crate::{claude::scripted, group_guard, ingest};
 /// The hidden subcommand that plays the model in the demo and the tests.
 const SCRIPTED_AGENT: &str = "scripted-agent";
 
-/// Runs the program.
 pub fn main() -> ExitCode {
     let mut words = std::env::args_os();
     match words.nth(1) {
-        // Its arguments are those of `claude`, which are not ours to parse.
+        // The remaining arguments are those of `claude`; clap must not parse them.
         Some(word) if word == SCRIPTED_AGENT => scripted::run(words.map(|word| word.to_string_lossy().into_owned())),
-        // It limits itself before anything else runs.
+        // The worker sets its own resource limits before anything else runs.
         Some(word) if word == ingest::SQL_WORKER => ingest::run_sql_worker(),
         Some(word) if word == group_guard::GROUP_GUARD => group_guard::run(),
         _ => {

@@ -1,7 +1,7 @@
-//! Settings in layers: flag > environment > project > user file > default. Every value knows where it comes from.
+//! Settings in layers: flag > environment > user file > default. Every value knows its origin.
 //!
-//! One table ([`schema`]) names every key, its type, its default and who may set it; reading, checking, showing and
-//! the documentation follow from it. It must not know what a setting is used for.
+//! One table ([`schema`]) lists every key with its type and default. Reading, validation, output and documentation use
+//! it. The module must not know the meaning of a setting.
 
 pub mod file;
 pub mod paths;
@@ -28,37 +28,27 @@ pub use self::{
 /// The default settings as a commented file.
 pub const TEMPLATE: &str = include_str!("../assets/config.toml");
 
-/// Most warnings that are told one by one.
+/// Maximum number of warnings that are listed individually.
 const MAX_WARNINGS: usize = 20;
 
-/// Environment variables, as the composition root collected them.
+/// Environment variables, collected by the composition root.
 pub type EnvVars = BTreeMap<String, OsString>;
 
-/// Where a value comes from. Later ones win.
+/// The origin of a value. Later variants take precedence.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SettingOrigin {
-    /// Built in.
     Default,
     /// The user's settings file.
     User {
-        /// File.
         path: PathBuf,
-        /// Line, from 1.
+        /// Line number, counted from 1.
         line: usize,
     },
-    /// The project's settings.
-    Project {
-        /// File.
-        path: PathBuf,
-    },
-    /// An environment variable.
     Environment {
-        /// Its name.
         name: String,
     },
     /// A flag of the command line.
     Flag {
-        /// Its name.
         name: String,
     },
 }
@@ -68,18 +58,16 @@ impl SettingOrigin {
         match self {
             Self::Default => 0,
             Self::User { .. } => 1,
-            Self::Project { .. } => 2,
-            Self::Environment { .. } => 3,
-            Self::Flag { .. } => 4,
+            Self::Environment { .. } => 2,
+            Self::Flag { .. } => 3,
         }
     }
 
-    /// Where to look, for the head of a message.
+    /// The place of the value, for the head of a message.
     fn location(&self) -> String {
         match self {
             Self::Default => "default".to_owned(),
             Self::User { path, line } => format!("{}:{line}", path.display()),
-            Self::Project { path } => path.display().to_string(),
             Self::Environment { name } => format!("${name}"),
             Self::Flag { name } => name.clone(),
         }
@@ -91,7 +79,6 @@ impl fmt::Display for SettingOrigin {
         match self {
             Self::Default => f.write_str("default"),
             Self::User { path, line } => write!(f, "user {}:{line}", path.display()),
-            Self::Project { path } => write!(f, "project {}", path.display()),
             Self::Environment { name } => write!(f, "environment {name}"),
             Self::Flag { name } => write!(f, "flag {name}"),
         }
@@ -101,9 +88,7 @@ impl fmt::Display for SettingOrigin {
 /// A value and its origin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setting<T> {
-    /// Value.
     pub value: T,
-    /// Where it comes from.
     pub origin: SettingOrigin,
 }
 
@@ -115,151 +100,142 @@ impl<T> std::ops::Deref for Setting<T> {
     }
 }
 
-/// The settings in force.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// `[claude]`: plain sessions.
+    /// Section `[claude]`: plain sessions.
     pub claude: ClaudeSettings,
-    /// `[agent]`: sessions with the agent profile.
+    /// Section `[agent]`: sessions with the agent profile.
     pub agent: AgentSettings,
-    /// `[retry]`: retries that nobody asks for.
+    /// Section `[retry]`: automatic retries.
     pub retry: AutoRetrySettings,
-    /// `[ingest]`: work units.
+    /// Section `[ingest]`: work units.
     pub ingest: IngestSettings,
-    /// `[ui]`: the screen.
+    /// Section `[ui]`: the screen.
     pub ui: UiSettings,
-    /// `[keys]`: chords by action. Neither is checked here.
+    /// Section `[keys]`: chords by action. Actions and chords are not validated here.
     pub keys: BTreeMap<String, Setting<Vec<String>>>,
-    /// What was ignored or will have no effect, one sentence each.
+    /// Settings that are ignored or have no effect, one sentence each.
     pub warnings: Vec<String>,
     merged: BTreeMap<&'static str, Setting<SettingValue>>,
 }
 
-/// `[claude]`.
+/// Section `[claude]`: plain sessions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClaudeSettings {
     /// Model; Claude Code's own choice if unset.
     pub model: Setting<Option<String>>,
-    /// Tools that need no permission. Empty means that the flag is left out.
+    /// Tools that need no permission. If the list is empty, the flag is omitted.
     pub allowed_tools: Setting<Vec<String>>,
     /// Pass `--dangerously-skip-permissions`. Never for work units.
     pub dangerously_skip_permissions: Setting<bool>,
     /// Keep `ANTHROPIC_API_KEY` in the environment.
     pub use_api_billing: Setting<bool>,
-    /// What a resumed session with another id is.
+    /// How a resumed session with another id is reported.
     pub session_mismatch: Setting<MismatchPolicy>,
     /// Names of variables that the deny list would withhold.
     pub pass_env: Setting<Vec<String>>,
 }
 
-/// `[agent]`.
+/// Section `[agent]`: sessions with the agent profile.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AgentSettings {
-    /// Tools that it may call.
+    /// Tools that the agent may call.
     pub allowed_tools: Setting<Vec<String>>,
-    /// Turns, 1 to 100.
+    /// Maximum number of turns, 1 to 100.
     pub max_turns: Setting<u32>,
-    /// Model.
     pub model: Setting<String>,
-    /// System prompt, instead of Claude Code's.
+    /// System prompt that replaces Claude Code's own.
     pub system_prompt: Setting<Option<String>>,
-    /// 0 to 1. Checked, but Claude Code has no such option.
+    /// Between 0 and 1. Validated, but Claude Code has no such option.
     pub temperature: Setting<Option<f64>>,
 }
 
-/// `[retry]`.
+/// Section `[retry]`: automatic retries.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AutoRetrySettings {
-    /// Attempts after the first one.
+    /// Maximum number of attempts after the first one.
     pub max_retries: Setting<u32>,
-    /// First wait, in milliseconds.
+    /// First delay, in milliseconds.
     pub initial_delay_ms: Setting<u64>,
-    /// Growth from wait to wait, at least 1.
+    /// Factor between consecutive delays, at least 1.
     pub factor: Setting<f64>,
-    /// Longest wait, in milliseconds.
+    /// Maximum delay, in milliseconds.
     pub max_delay_ms: Setting<u64>,
 }
 
-/// `[ingest]`.
+/// Section `[ingest]`: work units.
 #[derive(Clone, Debug, PartialEq)]
 pub struct IngestSettings {
     /// Which failed tool calls fail a unit.
     pub tool_failures: Setting<ToolFailures>,
-    /// Ask for text while it is written.
+    /// Stream text while it is written.
     pub partial_messages: Setting<bool>,
     /// Send a one-turn request before a run.
     pub probe: Setting<bool>,
-    /// Put together what the units wrote, in a pass of its own after them.
+    /// Run the reconcile step after the units.
     pub reconcile: Setting<bool>,
     /// Time without output after which a unit is shown as silent.
     pub silence_after: Setting<Duration>,
     /// Time without output after which an attempt ends.
     pub silence_timeout: Setting<Option<Duration>>,
-    /// Time after which an attempt ends.
+    /// Maximum duration of an attempt.
     pub unit_timeout: Setting<Option<Duration>>,
     /// Paths outside a project that its connections may read: absolute, or below `~/`.
     pub allow_paths: Setting<Vec<String>>,
 }
 
-/// `[ui]`.
+/// Section `[ui]`: the screen.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UiSettings {
-    /// Name of a theme, or `auto`.
+    /// Name of a theme, path of a theme file, or `auto`.
     pub theme: Setting<String>,
-    /// Take the mouse.
     pub mouse: Setting<bool>,
-    /// Draw with ASCII only.
+    /// Draw with ASCII characters only.
     pub ascii: Setting<bool>,
-    /// Most frames a second that no key asked for.
+    /// Maximum number of frames per second, except frames after a key.
     pub fps: Setting<u32>,
-    /// How somebody is told who looks at another window.
+    /// How the user is notified while the terminal has no focus.
     pub notify: Setting<NotifyMode>,
-    /// Program and arguments that tell somebody; title and text are added.
+    /// Program and arguments for notifications; title and text are appended.
     pub notify_command: Setting<Vec<String>>,
-    /// Show progress in the terminal's own way.
+    /// Report progress with `OSC 9;4`.
     pub progress: Setting<ProgressMode>,
 }
 
-/// Settings that cannot be used: one sentence that names the place, the key and what is expected.
+/// Invalid settings: one sentence with the place, the key and the expected value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// A value does not fit its key.
+    /// The value does not fit its key.
     #[error("{place}: {key} must be {expected}, not {found}")]
     InvalidValue {
         /// File with line, variable or flag.
         place: String,
-        /// Dotted key.
         key: String,
-        /// In words.
+        /// Description of the expected value.
         expected: String,
-        /// In words.
+        /// Description of the actual value.
         found: String,
     },
-    /// The file is not TOML.
+    /// The file is not valid TOML.
     #[error("{place}: not valid TOML: {cause}; correct the line, or move the file away to use the defaults")]
     Syntax {
-        /// File with line.
         place: String,
-        /// The parser's words.
+        /// Message of the parser.
         cause: String,
     },
     /// The file cannot be read.
     #[error("cannot read the settings {}: {cause}; check the path and its permissions", path.display())]
     Unreadable {
-        /// File.
         path: PathBuf,
-        /// The system's words.
+        /// Message of the operating system.
         cause: String,
     },
-    /// The file is larger than any settings.
-    #[error("the settings {} are larger than {} bytes; is it another file?", path.display(), file::MAX_BYTES)]
-    TooLarge {
-        /// File.
-        path: PathBuf,
-    },
+    /// The file exceeds the size limit.
+    #[error("the settings {} are larger than {} bytes; check the path", path.display(), file::MAX_BYTES)]
+    TooLarge { path: PathBuf },
 }
 
-/// Collects layers. The order of the calls does not matter: the origin decides who wins.
+/// Collects layers. The call order does not matter: the origin determines the precedence.
 #[derive(Clone, Debug)]
 pub struct ConfigLayers {
     merged: BTreeMap<&'static str, Setting<SettingValue>>,
@@ -275,14 +251,14 @@ impl Default for ConfigLayers {
 }
 
 impl ConfigLayers {
-    /// The defaults alone.
+    /// Starts with the defaults.
     pub fn new() -> Self {
         let setting = |key: &SettingKey| Setting { value: key.default.value(), origin: SettingOrigin::Default };
         let merged = KEYS.iter().map(|key| (key.name, setting(key))).collect();
         Self { merged, keys: BTreeMap::new(), warnings: Vec::new(), suppressed_warnings: 0 }
     }
 
-    /// Adds the user's file. A missing file is no file, unless it was `asked_for` by name.
+    /// Adds the user's file. A missing file is ignored, unless `asked_for` is true because the user named it.
     pub fn user_file(mut self, path: &Path, asked_for: bool) -> Result<Self, ConfigError> {
         let Some(text) = file::read(path, asked_for)? else { return Ok(self) };
         let content = file::parse(path, &text)?;
@@ -300,24 +276,7 @@ impl ConfigLayers {
         Ok(self)
     }
 
-    /// Adds settings of a project. Only keys that a stranger's project may decide over are taken.
-    pub fn project(
-        mut self,
-        path: &Path,
-        values: impl IntoIterator<Item = (String, SettingValue)>,
-    ) -> Result<Self, ConfigError> {
-        for (name, value) in values {
-            let origin = SettingOrigin::Project { path: path.to_owned() };
-            if schema::find(&name).is_some_and(|key| !key.is_allowed_in_project) {
-                self.warn(|| format!("{}: {name} is the user's to set, so it is ignored here", path.display()));
-            } else {
-                self.set(&name, value, origin)?;
-            }
-        }
-        Ok(self)
-    }
-
-    /// Adds variables: `INGESTDECK_` and the key in capitals (`INGESTDECK_UI_FPS`). Empty ones count as unset.
+    /// Adds variables: `INGESTDECK_` and the key in capitals (`INGESTDECK_UI_FPS`). Empty variables count as unset.
     pub fn environment(mut self, vars: &EnvVars) -> Result<Self, ConfigError> {
         for key in KEYS {
             let name = key.variable();
@@ -341,7 +300,6 @@ impl ConfigLayers {
         Ok(self)
     }
 
-    /// The settings in force.
     pub fn finish(mut self) -> Config {
         let temperature = self.merged.get("agent.temperature").filter(|setting| setting.value != SettingValue::Unset);
         if let Some(origin) = temperature.map(|setting| setting.origin.clone()) {
@@ -374,7 +332,7 @@ impl ConfigLayers {
         Ok(())
     }
 
-    /// Says no more than a screen of warnings; the rest is counted.
+    /// Adds a warning, or counts it if there are too many.
     fn warn(&mut self, text: impl FnOnce() -> String) {
         if self.warnings.len() < MAX_WARNINGS {
             self.warnings.push(text());
@@ -385,8 +343,8 @@ impl ConfigLayers {
 }
 
 impl Config {
-    /// Every setting in the order of the table, then the chords, as lines of `key = value  # origin`. Lines are TOML:
-    /// what is not set is a comment.
+    /// Every setting in the order of the table, then the chords, as lines of `key = value  # origin`. The lines are
+    /// TOML; an unset key is a comment.
     pub fn lines(&self) -> Vec<String> {
         let line = |key: &SettingKey| {
             let setting = self.merged.get(key.name)?;
@@ -414,7 +372,7 @@ impl Config {
     ) -> Self {
         fn get<T: FromValue>(merged: &BTreeMap<&'static str, Setting<SettingValue>>, name: &str) -> Setting<T> {
             let setting = merged.get(name);
-            // The table fits the fields: a test reads every key. So the fallback is never seen.
+            // A test reads every key, so the fallback is never used.
             let value = setting.and_then(|setting| T::from_value(&setting.value)).unwrap_or_default();
             Setting { value, origin: setting.map_or(SettingOrigin::Default, |setting| setting.origin.clone()) }
         }

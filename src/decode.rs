@@ -1,7 +1,8 @@
-//! Bytes of the agent's streams → typed lines. Total: what it cannot read is a variant, never an error.
+//! Decodes the bytes of the agent's streams to typed lines. Total: a line that cannot be read is a variant, never an
+//! error.
 //!
-//! Owns the shapes of stream-json since 1.0.128, of Claude Code's session files, and of the two-way frames.
-//! Pure: no tokio, no files, no clock. It must not know what anybody does with a line.
+//! Owns the shapes of stream-json since 1.0.128, of Claude Code's session files, and of the two-way frames. Pure: no
+//! tokio, no files, no clock. It must not depend on how lines are used.
 
 pub mod lazy_text;
 pub mod line;

@@ -1,21 +1,22 @@
-//! The limit of open files that this program was started with, for the programs that it starts.
+//! The limit of open files at the start of this program, for its child processes.
 //!
-//! This program raises its own limit. An agent, an editor or a pager gets the limit of the user's shell: some close
-//! every possible descriptor, and `select` fails beyond 1,024. This module must not know which programs there are.
+//! This program raises its own limit. Agents, editors and pagers get the limit of the user's shell: some close every
+//! possible descriptor, and `select` fails beyond 1,024. This module must not know which programs are started.
 
 use std::{io, os::unix::process::CommandExt as _, process::Command, sync::OnceLock};
 
 use nix::sys::resource::{Resource, rlim_t, setrlimit};
 
-/// Soft and hard limit that this program was started with, if it has another one now.
+/// Original soft and hard limit, if this program changed it.
 static ORIGINAL: OnceLock<(rlim_t, rlim_t)> = OnceLock::new();
 
-/// Remembers the limit that [`restore_in`] gives to children. The first one is that of the user's shell.
+/// Records the limit that [`restore_in`] gives to children. Only the first call, with the limit of the user's shell,
+/// counts.
 pub fn remember(soft: rlim_t, hard: rlim_t) {
     let _ = ORIGINAL.set((soft, hard));
 }
 
-/// Starts `command` with the remembered limit, if there is one.
+/// Makes `command` start with the recorded limit, if there is one.
 pub fn restore_in(command: &mut Command) {
     set_in(command, ORIGINAL.get().copied());
 }

@@ -1,8 +1,9 @@
-//! A process that outlives this one by a moment: it ends the processes of agents and of git when this process is gone.
+//! A process that outlives this one briefly: it ends the processes of agents and of git when this process is gone.
 //!
-//! A parent-death signal reaches an agent, but not what the agent has started. Agents are ended as `members` describes. git
-//! gets SIGTERM only, so that it removes its lock files: they would keep the next run from the repository. The guard holds the other
-//! end of a pipe; the kernel closes ours however we end, also by SIGKILL. It must not know what the processes do.
+//! A parent-death signal reaches an agent, but not its child processes. Agents are ended as `members` describes. git
+//! gets only SIGTERM, so that it removes its lock files, which would block the next run. The guard holds the read end
+//! of a pipe; the kernel closes the write end however this process ends, also by SIGKILL. The guard must not know what
+//! the processes do.
 
 use std::{
     collections::BTreeMap,
@@ -29,44 +30,44 @@ mod process_table;
 /// The hidden subcommand that runs the guard.
 pub const GROUP_GUARD: &str = "group-guard";
 
-/// Starts the guard of this process with `exe`, this very program, unless it has one.
+/// Starts the guard of this process, unless it has one. `exe` is this program.
 ///
 /// # Errors
-/// When it cannot be started; agents are then ended as before, without what they have started.
+/// If it cannot be started. Agents are then ended by this process only, without the processes that they started.
 pub fn start(exe: &Path) -> io::Result<()> {
     let mut guard = guard();
     if guard.is_none() {
         let mut command = Command::new(exe);
         clear_environment(&mut command).arg(GROUP_GUARD).current_dir("/");
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        // Ctrl-C is for the foreground group, and the guard must be the last to go.
+        // Ctrl-C is sent to the foreground group, and the guard must end last.
         *guard = command.process_group(0).spawn()?.stdin;
     }
     Ok(())
 }
 
-/// Clears the environment of a helper of this program. It is not left empty: a process without an environment looks like one
-/// that is about to execute a program, and the end of every agent would wait for it to do so.
+/// Clears the environment of a helper process, except for one variable: a process with an empty environment looks like
+/// one that is about to execute a program, and the end of every agent would wait for it.
 pub(crate) fn clear_environment(command: &mut Command) -> &mut Command {
     command.env_clear().env(AGENT_MARK_VAR, "")
 }
 
-/// True while this process has a guard, as far as is known.
+/// True while this process has a guard, as far as it knows.
 pub(crate) fn is_running() -> bool {
     guard().is_some()
 }
 
-/// Starts to watch the processes of an agent.
+/// Makes the guard watch the processes of an agent.
 fn watch_agent(agent: &AgentProcesses) {
     send_line(&format!("+{} {}\n", agent.leader(), agent.mark()));
 }
 
-/// Starts to watch the group of a git process.
+/// Makes the guard watch the group of a git process.
 pub(crate) fn watch_git(leader: Pid) {
     send_line(&format!("~{leader}\n"));
 }
 
-/// Stops watching a group that is gone; its id may be used again by others.
+/// Stops watching a group that is gone; another process may reuse its id.
 pub(crate) fn unwatch(leader: Pid) {
     send_line(&format!("-{leader}\n"));
 }
@@ -81,26 +82,26 @@ fn send_line(line: &str) {
     }
 }
 
-/// Our end of the pipe. Each line is written whole, so a panic leaves nothing half-done.
+/// The write end of the pipe. Each line is written in one call, so a panic leaves no partial line.
 fn guard() -> MutexGuard<'static, Option<ChildStdin>> {
     static GUARD: Mutex<Option<ChildStdin>> = Mutex::new(None);
     GUARD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the guard watches.
+/// The kinds of groups that the guard watches.
 #[derive(Clone, Debug)]
 enum WatchedGroup {
     Agent(AgentProcesses),
     Git,
 }
 
-/// Runs the guard: reads groups from stdin, and ends those that remain at its end.
+/// Runs the guard: reads groups from stdin and, at its end, ends the remaining groups.
 pub fn run() -> ExitCode {
     let mut agents = Vec::new();
     for (leader, watched) in remaining_groups(io::stdin().lock()) {
         match watched {
             WatchedGroup::Agent(members) => agents.push(members),
-            // It may be gone already.
+            // The group may be gone already.
             WatchedGroup::Git => drop(killpg(leader, Signal::SIGTERM)),
         }
     }
@@ -108,13 +109,13 @@ pub fn run() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Groups that were announced and not taken back when `from` ended.
+/// Groups that were announced and not withdrawn when `from` ended.
 fn remaining_groups(from: impl BufRead) -> BTreeMap<Pid, WatchedGroup> {
     let mut groups = BTreeMap::new();
     for line in from.lines().map_while(Result::ok) {
         let Some((kind, rest)) = line.split_at_checked(1) else { continue };
         let (id, mark) = rest.split_once(' ').unwrap_or((rest, ""));
-        // Zero and one are our own group and everybody's.
+        // Ids 0 and 1 would signal the own group or all processes.
         let Some(leader) = id.parse().ok().filter(|id| *id > 1).map(Pid::from_raw) else { continue };
         match kind {
             "+" => groups.insert(leader, WatchedGroup::Agent(AgentProcesses::new(leader, mark.to_owned()))),

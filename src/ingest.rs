@@ -1,12 +1,13 @@
-//! The ingest stage: a project, its sources cut into units, and what one attempt at a unit may read, call and write.
+//! The ingest stage: a project, its sources cut into units, and the files and tools of one attempt at a unit.
 //!
-//! The way through it, in order: [`project`] finds and reads `ktx.yaml`; [`mod@plan`] cuts the sources of its connections
-//! into units with the adapters of [`source`]; [`instructions`] are what agents are told beside them; [`attempt`] gives a
-//! runner the prompt and the tools of one try, checks what it wrote and moves it into the project, whole or not at all. In
-//! a project with a [`repository`] an attempt works in a [`worktree`] and leaves a patch; [`mod@integrate`] makes one
-//! commit of them. [`standalone_tools`] has the same tools without an attempt.
+//! The steps, in order: [`project`] finds and reads `ktx.yaml`; [`mod@plan`] cuts the sources of its connections into
+//! units with the adapters of [`source`]; [`instructions`] are the prompts, skills and pins that agents get in addition
+//! to their unit; [`attempt`] provides the prompt and the tools of one attempt, checks the result and moves it into the
+//! project, completely or not at all. In a project with a [`repository`], an attempt works in a [`worktree`] and
+//! produces a patch; [`mod@integrate`] makes one commit of the patches. [`standalone_tools`] provides the same tools
+//! without an attempt.
 //!
-//! It must not know who runs the agent, nor that there is a tape or a screen.
+//! This module must not depend on how agents run, on the tape or on the screen.
 
 mod connection_scope;
 mod database;

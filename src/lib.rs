@@ -1,13 +1,14 @@
 //! `ingestdeck` runs ingest *work units* through the user's own Claude Code session and shows them live.
 //!
-//! This page is the map. One path leads from the stream to the screen:
+//! This page is an overview. Data follows one path from the stream to the screen:
 //!
 //! ```text
 //! live     claude process ─► Recorder ─► tape file ─┐
 //! replay   tape, capture, stdin ────────────────────┴► Source ─► Timeline ─► fold ─► RunState ─► tui | lines | json
 //! ```
 //!
-//! A live run is a tape that still grows; replay is a finished one. Nothing after [`run::entry_source::EntrySource`] can tell which.
+//! A live run is a tape that still grows; a replay reads a finished one. Modules after
+//! [`run::entry_source::EntrySource`] do not distinguish them.
 //!
 //! # Layers
 //!
@@ -20,14 +21,14 @@
 //! | 3 | [`claude`], [`ingest`], [`store`], [`replay`], [`tui`] | layers below, never each other |
 //! | 4 | [`cli`] | everything |
 //!
-//! `tests/it/architecture.rs` reads the `crate::` paths of every file and holds them to the table.
+//! `tests/it/architecture.rs` checks the `crate::` paths of every file against the table.
 //!
 //! # Invariants
 //!
 //! * Layers 1 and 2 are pure: no tokio, no files, no clock, no environment. They cannot fail, only report.
-//! * Decoding is total: [`decode::decode_line()`] has no error type; what it cannot read is a variant.
-//! * Lines of `claude` reach the tape before anyone interprets them ([`run::entry_source::Recorder`]).
-//! * The tape holds what arrived and what we decided, never our reading of it.
+//! * Decoding is total: [`decode::decode_line()`] has no error type; unreadable input is a variant of its result.
+//! * Lines of `claude` are written to the tape before they are interpreted ([`run::entry_source::Recorder`]).
+//! * The tape contains received data and our own decisions, never interpretations of the data.
 
 pub mod actions;
 pub mod claude;

@@ -1,4 +1,4 @@
-//! The program: hands everything to [`ingestdeck::cli`].
+//! The program: calls [`ingestdeck::cli`].
 
 use std::process::ExitCode;
 

@@ -1,8 +1,8 @@
-//! Lookup of other programs on the `PATH`, without the entries that depend on the current directory.
+//! Finds other programs on the `PATH`, without the entries that depend on the current directory.
 //!
-//! An empty entry, `.` and every other relative entry name a directory of whatever project is current, so a cloned
-//! project could choose what runs. Neither the lookup nor a child process sees them. This module must not know which
-//! programs there are.
+//! An empty entry, `.` and every other relative entry name a directory of the current project, so a cloned project
+//! could choose which program runs. Neither the lookup nor a child process uses them. This module must not know which
+//! programs exist.
 
 use std::{
     env,
@@ -10,18 +10,18 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Searched when no entry of the environment's `PATH` is usable. POSIX reads an empty `PATH` as the current directory.
+/// Used if the environment's `PATH` has no usable entry. POSIX reads an empty `PATH` as the current directory.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// Most entries that a sentence names.
+/// Maximum number of entries that a sentence names.
 const MAX_NAMED: usize = 3;
 
-/// The `PATH` for child processes: that of this process, absolute entries only.
+/// The `PATH` for child processes: the absolute entries of this process's `PATH`.
 pub fn search_path() -> OsString {
     absolute_entries(&env::var_os("PATH").unwrap_or_default())
 }
 
-/// The absolute entries of `path`, or a default where there are none.
+/// The absolute entries of `path`, or a default if there are none.
 pub(crate) fn absolute_entries(path: &OsStr) -> OsString {
     let entries = env::split_paths(path).filter(|entry| entry.is_absolute());
     match env::join_paths(entries) {
@@ -30,7 +30,7 @@ pub(crate) fn absolute_entries(path: &OsStr) -> OsString {
     }
 }
 
-/// One sentence about the entries of `PATH` that are not searched, with the remedy; `None` where there are none.
+/// One sentence about the entries of `PATH` that are not searched, with the remedy; `None` if there are none.
 pub fn skipped_entries() -> Option<String> {
     skipped_in(&env::var_os("PATH")?)
 }
@@ -60,17 +60,17 @@ fn skipped_in(path: &OsStr) -> Option<String> {
     })
 }
 
-/// The sentence of [`skipped_entries`] as the end of another one.
+/// The sentence of [`skipped_entries`] as the end of another sentence.
 pub fn skipped_note() -> String {
     skipped_entries().map(|sentence| format!(" ({sentence})")).unwrap_or_default()
 }
 
-/// Absolute path of the program `name`; `None` where no entry of the [`search_path`] has it.
+/// Absolute path of the program `name`; `None` if no entry of the [`search_path`] contains it.
 pub fn find(name: &str) -> Option<PathBuf> {
     env::split_paths(&search_path()).map(|directory| directory.join(name)).find(|candidate| is_program(candidate))
 }
 
-/// Whether `path` is a file that may be executed.
+/// True if `path` is an executable file.
 pub fn is_program(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt as _;
     path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)

@@ -1,9 +1,9 @@
-//! Opens any recorded transcript as a [`Source`](crate::run::EntrySource): our tapes, bare captures, session files, KTX's
+//! Opens any recorded transcript as a [`Source`](crate::run::EntrySource): tapes, bare captures, session files, KTX's
 //! own records, stdin.
 //!
-//! What a file is, its content decides and never its name. It must not know who shows the entries, nor how tapes come
-//! into being. Files are read in blocks (`pread`) and never mapped: a file that shrinks while it is open is an error,
-//! not a crash.
+//! The content of a file determines its format, its name does not. This module must not depend on how entries are
+//! displayed or how tapes are written. Files are read in blocks (`pread`) and never mapped: a file that shrinks while
+//! it is open causes an error and not a crash.
 
 pub mod detect;
 pub mod error;

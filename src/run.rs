@@ -1,6 +1,7 @@
-//! The one path: a source of entries, a timeline over it, a fold to the state that everything shows.
+//! Reads runs: a source of entries, a timeline over it, and a fold to the state that every screen and report shows.
 //!
-//! Pure: sources do their I/O behind a trait. Nothing here can tell a live run from a recorded one.
+//! Pure: sources do their I/O behind a trait. Nothing in this module distinguishes a live run from a recorded one.
+//! Start reading at `timeline` and `fold`.
 
 pub mod activity_index;
 pub mod attempt_signals;
@@ -20,7 +21,7 @@ pub mod state;
 pub mod timeline;
 pub mod trace;
 
-/// What [`FoldEvent`] carries, for layers that know the run and not how its events come about.
+/// The event types that [`FoldEvent`] carries, for layers that use runs and must not depend on `actions`.
 pub use crate::actions::event;
 pub use activity_index::{ActivityIndex, ActivityMark};
 pub use entry_source::{

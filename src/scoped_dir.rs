@@ -1,10 +1,10 @@
 //! Files below a directory, opened one path component at a time and never through a symbolic link.
 //!
-//! Everything in a cloned project is untrusted: any file, link, named pipe or directory may be where one of ours is
-//! expected. `ScopedDir` is the only way to reach the files of a project that the program owns (`.ktx`, `wiki`,
-//! `semantic-layer`, `raw-sources`, staged copies), so that neither a shipped link nor one made between a check and its
-//! use leads out of the directory. It must not know what the files mean. `cap-std` was considered: it confines links to
-//! the directory instead of refusing them, and a link within a project is as wrong here as one that leaves it.
+//! Everything in a cloned project is untrusted: any file, link, named pipe or directory may exist at a path that the
+//! program uses. `ScopedDir` is the only access to the files of a project that the program owns (`.ktx`, `wiki`,
+//! `semantic-layer`, `raw-sources`, staged copies), so that no link leads out of the directory, whether it was shipped
+//! or created between a check and its use. The module must not know what the files mean. `cap-std` is not used: it
+//! confines links to the directory instead of refusing them, but links within a project must be refused too.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -25,20 +25,20 @@ use uuid::Uuid;
 
 /// Mode of directories below `.ktx`.
 pub(crate) const PRIVATE_MODE: u32 = 0o700;
-/// Mode of directories that people share; the umask applies.
+/// Mode of shared directories; the umask applies.
 pub(crate) const SHARED_MODE: u32 = 0o777;
 
-/// Where the program keeps its own state, relative to the project.
+/// Directory of the program's own state, relative to the project.
 pub(crate) const STATE_DIR: &str = ".ktx/ingestdeck";
-/// How the names of files begin that are not finished.
+/// Prefix of the names of unfinished files.
 pub(crate) const TEMP_PREFIX: &str = ".draft-";
 /// A `.gitignore` that ignores its whole directory.
 const GITIGNORE_ALL: &[u8] = b"*\n";
 
-/// Directory levels that [`ScopedDir::remove_dir_all`] descends at most; each holds a file descriptor.
+/// Maximum depth of directories for [`ScopedDir::remove_dir_all`]; each level needs a file descriptor.
 const MAX_REMOVAL_DEPTH: usize = 128;
 
-/// What a directory entry is, without following links.
+/// The kind of a directory entry. Links are not followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FileKind {
     File,
@@ -60,7 +60,7 @@ impl FileKind {
         }
     }
 
-    /// What a listing says, which not every file system does.
+    /// The kind in a directory listing, which not every file system provides.
     fn from_dirent(kind: Type) -> Self {
         match kind {
             Type::File => Self::File,
@@ -80,14 +80,14 @@ pub(crate) struct ScopedDir(OwnedFd);
 pub(crate) struct FileLock(#[expect(dead_code, reason = "it holds the lock")] File);
 
 impl ScopedDir {
-    /// Opens `path`, following links on the way to it. Only for directories that the user named, such as the project
-    /// itself; use [`dir`](Self::dir) for everything below.
+    /// Opens `path` and follows links in it. Only for directories that the user named, such as the project itself; use
+    /// [`dir`](Self::dir) for everything below.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         Ok(Self(nix::fcntl::open(path, flags, Mode::empty())?))
     }
 
-    /// Opens the directory `name`, which must be a real one.
+    /// Opens the directory `name`, which must not be a link.
     fn child(&self, name: &str) -> io::Result<Self> {
         match openat(&self.0, name, OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty()) {
             Ok(fd) => Ok(Self(fd)),
@@ -105,7 +105,7 @@ impl ScopedDir {
         io::Error::new(io::ErrorKind::NotADirectory, format!("`{}` {what}", name.escape_debug()))
     }
 
-    /// Opens the directory `name`, made with `mode` if it is missing.
+    /// Opens the directory `name`, and creates it with `mode` if it is missing.
     fn child_or_create(&self, name: &str, mode: u32) -> io::Result<Self> {
         match self.child(name) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -118,7 +118,7 @@ impl ScopedDir {
         }
     }
 
-    /// The directory that holds `relative`, and its last name. With `make` missing directories are made.
+    /// The directory that contains `relative`, and the last name. With `make`, creates missing directories.
     fn parent_of<'a>(&self, relative: &'a str, make: Option<u32>) -> io::Result<(Self, &'a str)> {
         validate_relative_path(relative)?;
         let (parents, name) = relative.rsplit_once('/').unwrap_or(("", relative));
@@ -139,17 +139,17 @@ impl ScopedDir {
         Ok(dir)
     }
 
-    /// As [`dir`](Self::dir), with `None` where there is no such directory.
+    /// As [`dir`](Self::dir), but returns `None` if the directory does not exist.
     pub(crate) fn dir_if_exists(&self, relative: &str) -> io::Result<Option<Self>> {
         none_if_missing(self.dir(relative, None))
     }
 
-    /// Whether `relative` is a regular file that no link leads to.
+    /// True if `relative` is a regular file that is reached without links.
     pub(crate) fn is_file(&self, relative: &str) -> bool {
         self.kind(relative).is_ok_and(|kind| kind == Some(FileKind::File))
     }
 
-    /// What `relative` is; `None` where there is nothing.
+    /// The kind of `relative`; `None` if it does not exist.
     pub(crate) fn kind(&self, relative: &str) -> io::Result<Option<FileKind>> {
         match self.parent_of(relative, None) {
             Ok((dir, name)) => dir.entry_kind(OsStr::new(name)),
@@ -166,7 +166,7 @@ impl ScopedDir {
         }
     }
 
-    /// Names and kinds of what is in this directory, in no particular order.
+    /// Names and kinds of the entries of this directory, in no particular order.
     pub(crate) fn entries(&self) -> io::Result<Vec<(OsString, FileKind)>> {
         let mut listing = Dir::openat(&self.0, ".", OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
         let mut entries = Vec::new();
@@ -178,7 +178,7 @@ impl ScopedDir {
             }
             let kind = match entry.file_type() {
                 Some(kind) => Some(FileKind::from_dirent(kind)),
-                // An entry may vanish between the listing and the look at it.
+                // An entry may vanish between the listing and the query.
                 None => self.entry_kind(name)?,
             };
             if let Some(kind) = kind {
@@ -188,12 +188,12 @@ impl ScopedDir {
         Ok(entries)
     }
 
-    /// Size, times and identity of the entry `name` of this very directory, without following links.
+    /// Size, times and identity of the entry `name` in this directory itself. Links are not followed.
     pub(crate) fn entry_stat(&self, name: &str) -> io::Result<FileStat> {
         Ok(fstatat(&self.0, name, AtFlags::AT_SYMLINK_NOFOLLOW)?)
     }
 
-    /// Bytes of the regular file `relative`; refused above `limit` bytes.
+    /// Bytes of the regular file `relative`; an error above `limit` bytes.
     pub(crate) fn read(&self, relative: &str, limit: u64) -> io::Result<Vec<u8>> {
         let (file, size) = self.open_file(relative)?;
         if size > limit {
@@ -216,20 +216,20 @@ impl ScopedDir {
         dir.open_entry(name)
     }
 
-    /// As [`open_file`](Self::open_file), for the file `name` of this very directory.
+    /// As [`open_file`](Self::open_file), for the file `name` in this directory itself.
     pub(crate) fn open_entry(&self, name: &str) -> io::Result<(File, u64)> {
         self.open_regular(name, OFlag::O_RDONLY, 0)
     }
 
-    /// The regular file `relative`, open for reading and writing and created with mode 0600 if it is missing. Missing
-    /// directories are created for the owner alone. For lock files.
+    /// The regular file `relative`, open for reading and writing, created with mode 0600 if it is missing. Missing
+    /// directories are created with access for the owner only. For lock files.
     pub(crate) fn open_or_create(&self, relative: &str) -> io::Result<File> {
         let (dir, name) = self.parent_of(relative, Some(PRIVATE_MODE))?;
         Ok(dir.open_regular(name, OFlag::O_RDWR | OFlag::O_CREAT, 0o600)?.0)
     }
 
-    /// Whether [`open_or_create`](Self::open_or_create) would find or make the file `relative`, with its error. Changes
-    /// nothing, so a full disk is not noticed.
+    /// Checks whether [`open_or_create`](Self::open_or_create) would open or create the file `relative`. Changes
+    /// nothing, so it does not detect a full disk.
     pub(crate) fn check_open_or_create(&self, relative: &str) -> io::Result<()> {
         validate_relative_path(relative)?;
         let (parents, name) = relative.rsplit_once('/').unwrap_or(("", relative));
@@ -247,20 +247,21 @@ impl ScopedDir {
         }
     }
 
-    /// Whether entries can be made in this very directory. The superuser is refused by a read-only file system only.
+    /// Checks whether entries can be created in this directory itself. For the superuser, only a read-only file system
+    /// is an error.
     fn check_writable(&self) -> io::Result<()> {
         Ok(faccessat(&self.0, ".", AccessFlags::W_OK | AccessFlags::X_OK, AtFlags::AT_EACCESS)?)
     }
 
-    /// Locks the file `relative`, created as by [`open_or_create`](Self::open_or_create), once no other process has it
-    /// locked.
+    /// Locks the file `relative`, created as by [`open_or_create`](Self::open_or_create). Waits until no other process
+    /// holds the lock.
     pub(crate) fn lock(&self, relative: &str) -> io::Result<FileLock> {
         let file = self.open_or_create(relative)?;
         file.lock()?;
         Ok(FileLock(file))
     }
 
-    /// As [`lock`](Self::lock), with `None` while another process has it locked.
+    /// As [`lock`](Self::lock), but returns `None` while another process holds the lock.
     pub(crate) fn try_lock(&self, relative: &str) -> io::Result<Option<FileLock>> {
         let file = self.open_or_create(relative)?;
         match file.try_lock() {
@@ -270,8 +271,8 @@ impl ScopedDir {
         }
     }
 
-    /// Locks this very directory, which unlike a lock file cannot be deleted and made again unnoticed. `None` while
-    /// another process has it locked.
+    /// Locks this directory itself, which unlike a lock file cannot be deleted and recreated unnoticed. Returns `None`
+    /// while another process holds the lock.
     pub(crate) fn try_lock_dir(&self) -> io::Result<Option<FileLock>> {
         let file = File::from(self.0.try_clone()?);
         match file.try_lock() {
@@ -281,23 +282,23 @@ impl ScopedDir {
         }
     }
 
-    /// Creates the file `relative` with mode 0600, open for appending. Fails with `AlreadyExists` if there is one.
-    /// Missing directories are created for the owner alone.
+    /// Creates the file `relative` with mode 0600, open for appending. Fails with `AlreadyExists` if it exists. Missing
+    /// directories are created with access for the owner only.
     pub(crate) fn create_new(&self, relative: &str) -> io::Result<File> {
         let (dir, name) = self.parent_of(relative, Some(PRIVATE_MODE))?;
         let flags = OFlag::O_RDWR | OFlag::O_APPEND | OFlag::O_CREAT | OFlag::O_EXCL;
         Ok(dir.open_regular(name, flags, 0o600)?.0)
     }
 
-    /// The regular file `relative`, open for appending and created with mode 0600 if it is missing. Missing directories
-    /// are created for the owner alone.
+    /// The regular file `relative`, open for appending, created with mode 0600 if it is missing. Missing directories
+    /// are created with access for the owner only.
     pub(crate) fn append_to(&self, relative: &str) -> io::Result<File> {
         let (dir, name) = self.parent_of(relative, Some(PRIVATE_MODE))?;
         Ok(dir.open_regular(name, OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_CREAT, 0o600)?.0)
     }
 
     fn open_regular(&self, name: &str, flags: OFlag, mode: u32) -> io::Result<(File, u64)> {
-        // Without O_NONBLOCK a named pipe would block the caller for ever.
+        // Without O_NONBLOCK a named pipe would block the caller forever.
         let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
         let file = match openat(&self.0, name, flags, Mode::from_bits_truncate(mode as _)) {
             Ok(fd) => File::from(fd),
@@ -310,19 +311,19 @@ impl ScopedDir {
         if meta.is_file() { Ok((file, meta.len())) } else { Err(not_regular("it is not a regular file")) }
     }
 
-    /// Makes the file `name` of this very directory, which must not be there. It may be lost with the machine.
+    /// Creates the file `name` in this directory itself; it must not exist. The file is not synced to disk.
     pub(crate) fn create_entry(&self, name: &str, bytes: &[u8], mode: u32) -> io::Result<()> {
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         File::from(openat(&self.0, name, flags, Mode::from_bits_truncate(mode as _))?).write_all(bytes)
     }
 
-    /// As [`read`](Self::read), with `None` where there is no such file.
+    /// As [`read`](Self::read), but returns `None` if the file does not exist.
     pub(crate) fn read_if_exists(&self, relative: &str, limit: u64) -> io::Result<Option<Vec<u8>>> {
         none_if_missing(self.read(relative, limit))
     }
 
-    /// Replaces `relative` by `bytes` in one step; readers see the old file or the new one. Missing directories are
-    /// made with `directories`, the file gets `mode` (the umask applies).
+    /// Replaces `relative` by `bytes` atomically: readers see the old file or the new one. Missing directories are
+    /// created with mode `directories`, the file with `mode` (the umask applies).
     pub(crate) fn write(&self, relative: &str, bytes: &[u8], directories: u32, mode: u32) -> io::Result<()> {
         let (dir, name) = self.parent_of(relative, Some(directories))?;
         let (draft, mut file) = dir.create_temp_file(mode)?;
@@ -331,14 +332,14 @@ impl ScopedDir {
             .and_then(|()| file.sync_all())
             .and_then(|()| renameat(&dir.0, draft.as_str(), &dir.0, name).map_err(io::Error::from));
         if done.is_err() {
-            // The draft is of no use to anyone; the first error is the one to report.
+            // The unfinished file is useless; report the first error.
             let _ = unlinkat(&dir.0, draft.as_str(), UnlinkatFlags::NoRemoveDir);
         }
-        // A power cut may forget the rename on file systems that do not order it after the data.
+        // A power failure may undo the rename on file systems that do not order it after the data.
         done.and_then(|()| dir.sync())
     }
 
-    /// A new file in this very directory, under a name that no crashed writer has left and no clone can have brought.
+    /// A new file in this directory itself, under a name that neither a crashed writer nor a clone can have used.
     fn create_temp_file(&self, mode: u32) -> io::Result<(String, File)> {
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         loop {
@@ -351,7 +352,7 @@ impl ScopedDir {
         }
     }
 
-    /// Moves the file `from` of this directory to `to` below `target`, replacing what is there.
+    /// Moves the file `from` of this directory to `to` below `target`, and replaces an existing file.
     pub(crate) fn rename(&self, from: &str, target: &Self, to: &str, directories: u32) -> io::Result<()> {
         let (source, from) = self.parent_of(from, None)?;
         let (target, to) = target.parent_of(to, Some(directories))?;
@@ -359,7 +360,7 @@ impl ScopedDir {
         target.sync()
     }
 
-    /// Removes the file `relative`. True if there was one.
+    /// Removes the file `relative`. Returns true if it existed.
     pub(crate) fn remove(&self, relative: &str) -> io::Result<bool> {
         let Some((dir, name)) = none_if_missing(self.parent_of(relative, None))? else { return Ok(false) };
         match unlinkat(&dir.0, name, UnlinkatFlags::NoRemoveDir) {
@@ -369,8 +370,8 @@ impl ScopedDir {
         }
     }
 
-    /// Removes `relative`, and everything in it if it is a directory. A link is removed, never followed. True if there
-    /// was one.
+    /// Removes `relative`, with its contents if it is a directory. A link is removed, never followed. Returns true if
+    /// it existed.
     pub(crate) fn remove_dir_all(&self, relative: &str) -> io::Result<bool> {
         let Some((dir, name)) = none_if_missing(self.parent_of(relative, None))? else { return Ok(false) };
         let was_there = dir.remove_tree(OsStr::new(name), MAX_REMOVAL_DEPTH)?;
@@ -398,12 +399,13 @@ impl ScopedDir {
         Ok(true)
     }
 
-    /// The number by which the file system knows this directory. A copy has another one.
+    /// The inode number of this directory. A copy has another one.
     pub(crate) fn inode(&self) -> io::Result<u64> {
         Ok(fstat(&self.0)?.st_ino)
     }
 
-    /// The directory `relative`, created for the owner alone, with a `.gitignore` that ignores everything in it.
+    /// The directory `relative`, created with access for the owner only, with a `.gitignore` that ignores everything in
+    /// it.
     fn ignored_dir(&self, relative: &str) -> io::Result<Self> {
         let dir = self.dir(relative, Some(PRIVATE_MODE))?;
         let is_current = |found: &Vec<u8>| found == GITIGNORE_ALL;
@@ -431,8 +433,8 @@ fn not_regular(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, why)
 }
 
-/// Makes `path`, which lies below the directory `root`, and its missing parents, for the owner alone. Existing
-/// directories stay as they are; a link among them is an error.
+/// Creates `path`, which is below the directory `root`, and its missing parents, with access for the owner only.
+/// Existing directories are not changed; a link among them is an error.
 pub(crate) fn create_private_dir(root: &Path, path: &Path) -> io::Result<()> {
     let stray =
         || io::Error::new(io::ErrorKind::InvalidInput, format!("{} is not below {}", path.display(), root.display()));
@@ -441,21 +443,21 @@ pub(crate) fn create_private_dir(root: &Path, path: &Path) -> io::Result<()> {
     ScopedDir::open(root)?.dir(relative, Some(PRIVATE_MODE)).map(drop)
 }
 
-/// As [`create_private_dir`], and keeps what is in it out of git: transcripts, traces and raw files hold secrets, and a cloned
-/// project must not decide that they are committed.
+/// As [`create_private_dir`], but also keeps the contents out of git: transcripts, traces and raw files contain
+/// secrets, and a cloned project must not be able to have them committed.
 pub(crate) fn create_ignored_dir(root: &Path, path: &Path) -> io::Result<()> {
     create_private_dir(root, path)?;
     let relative = path.strip_prefix(root).ok().and_then(Path::to_str).unwrap_or_default();
     ScopedDir::open(root)?.ignored_dir(relative).map(drop)
 }
 
-/// Opens the directory that holds the program's own state in the project `root`, created for the owner alone and kept out
-/// of git.
+/// Opens the directory with the program's own state in the project `root`, created with access for the owner only and
+/// kept out of git.
 pub(crate) fn state_dir(root: &Path) -> io::Result<ScopedDir> {
     ScopedDir::open(root)?.ignored_dir(STATE_DIR)
 }
 
-/// What helps against `error`, which writing a file ended with, after a semicolon; empty where that is not known.
+/// The remedy for an `error` of writing a file, after a semicolon; empty if none is known.
 pub(crate) fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => "; make the directory writable",
@@ -465,7 +467,7 @@ pub(crate) fn remedy(error: &io::Error) -> &'static str {
     }
 }
 
-/// True if the process or the system has no file descriptors left, whatever the error says it was for.
+/// True if the process or the system has no file descriptors left, whatever the error message names.
 pub(crate) fn is_out_of_files(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -473,7 +475,7 @@ pub(crate) fn is_out_of_files(error: &(dyn std::error::Error + 'static)) -> bool
         if let Some(Errno::EMFILE | Errno::ENFILE) = cause.and_then(io::Error::raw_os_error).map(Errno::from_raw) {
             return true;
         }
-        // The source of an error that wraps another one is the source of that one.
+        // The source of an error that wraps another one is the source of the wrapped error.
         next = match cause.and_then(io::Error::get_ref) {
             Some(inner) => Some(inner),
             None => error.source(),
@@ -482,7 +484,7 @@ pub(crate) fn is_out_of_files(error: &(dyn std::error::Error + 'static)) -> bool
     false
 }
 
-/// Refuses what is not a plain path of names: absolute, empty, climbing or with a NUL.
+/// Accepts only plain paths of names: not absolute, not empty, without `..` and NUL.
 pub(crate) fn validate_relative_path(relative: &str) -> io::Result<()> {
     let plain = |part: &str| !matches!(part, "" | "." | "..") && !part.contains('\0');
     if relative.split('/').all(plain) {
@@ -517,7 +519,7 @@ mod tests {
         assert!(!folder.remove("no/such").unwrap());
     }
 
-    /// Process ids repeat, above all in containers, and a clone can ship files of any name.
+    /// Process ids repeat, especially in containers, and a clone can contain files of any name.
     #[test]
     fn write_ignores_foreign_temp_files() {
         let dir = tempfile::tempdir().unwrap();
@@ -543,7 +545,7 @@ mod tests {
         assert!(folder.read("link/secret", 10).is_err());
         assert!(folder.read("leaf", 10).is_err());
         assert!(folder.write("link/new", b"x", PRIVATE_MODE, 0o600).is_err());
-        // A write over a link replaces the link, never its target.
+        // A write to a link replaces the link, never its target.
         folder.write("leaf", b"mine", PRIVATE_MODE, 0o600).unwrap();
         assert_eq!(fs::read(outside.path().join("secret")).unwrap(), b"s");
         assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);

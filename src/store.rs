@@ -1,7 +1,7 @@
-//! What is kept on disk: tapes, run directories, and the index over them.
+//! Storage on disk: tapes, run directories, and the index over them.
 //!
-//! The tape is the only truth. Everything else here can be deleted and is built again from the tapes. It must not
-//! know how a tape is read back ([`crate::run::EntrySource`] comes in from outside) or what is drawn from it.
+//! Tapes are the source of truth; everything else here can be deleted and rebuilt from them. The module must not know
+//! how a tape is read back (callers pass [`crate::run::EntrySource`]) or what is drawn from it.
 
 pub mod db;
 pub mod refresh;

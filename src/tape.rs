@@ -1,7 +1,7 @@
-//! The vocabulary of a run's record: header, entries, notes, ids and times.
+//! The format of a run's record: header, entries, notes, ids and times.
 //!
-//! Owns the text form of tape format 1 and nothing else: it reads and writes byte slices, never files.
-//! It must not know what a `claude` line means.
+//! Owns the text form of tape format 1 only: it reads and writes byte slices, never files. It must not know the meaning
+//! of a `claude` line.
 
 pub mod entry;
 pub mod header;

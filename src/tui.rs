@@ -1,10 +1,13 @@
-//! The screen: a run that grows or a record, shown live, walked through, acted on.
+//! The terminal screen: shows a live run or a recorded one, navigates through its timeline and sends commands to a live
+//! run.
 //!
-//! Owns the terminal while it is up. It shows a [`Timeline`] and nothing else, so it cannot tell whether what it shows is
-//! live; orders go out as [`RunCommand`]s to whoever runs units. It must not know how units are run or where records lie.
+//! Owns the terminal while the screen is open. Its only input is a [`Timeline`], so it does not know whether the data
+//! is live. User actions are sent as [`RunCommand`]s to the run. This module must not know how units are executed or
+//! where tapes are stored.
 //!
-//! Shape: [`host`] hands in an event, [`update`] decides and returns [`effect`]s as data, [`app`] executes them, [`view`]
-//! paints a pure function of [`model`], story and [`cache`]. What is visible is read before the draw ([`load`]).
+//! Structure: [`host`] delivers an input, [`update`] decides and returns [`effect`]s as data, [`app`] executes them,
+//! and [`view`] renders a pure function of [`model`], run view and [`cache`]. [`load`] reads visible content before the
+//! draw.
 
 pub mod action;
 pub mod app;
@@ -50,90 +53,87 @@ use msg::ScreenMessage;
 
 use crate::run::Timeline;
 
-/// Frames a second that suit any terminal.
+/// Default limit of frames per second, suitable for any terminal.
 pub const FPS: u32 = 30;
 
-/// Inputs that are taken before the next frame.
+/// Maximum number of inputs processed before the next frame.
 const MAX_INPUTS_PER_FRAME: usize = 256;
 
-/// The way to a run that is going on.
+/// Connection to a running run.
 #[derive(Debug)]
 pub struct LiveHandle {
-    /// Where orders go; `None` where the run belongs to another process and is only looked at.
+    /// Receiver of commands; `None` if the run belongs to another process and is only watched.
     pub commands: Option<mpsc::Sender<RunCommand>>,
-    /// Changes whenever the record grows.
+    /// Changes whenever the tape grows.
     pub changed: watch::Receiver<u64>,
-    /// Says why the run broke off, if it does: it is not on the record, as that is what cannot be written. Dropped, it
-    /// says that the record will not grow any more.
+    /// Delivers the reason why recording failed. The tape cannot contain it, since writing failed. A dropped sender
+    /// means that the tape will not grow further.
     pub failed: Option<oneshot::Receiver<String>>,
 }
 
 impl LiveHandle {
-    /// The way to a run that does not break off.
+    /// Connects to a run of this process that does not report recording failures.
     pub fn new(commands: mpsc::Sender<RunCommand>, changed: watch::Receiver<u64>) -> Self {
         Self { commands: Some(commands), changed, failed: None }
     }
 
-    /// The way to a run of another process.
+    /// Connects to a run of another process, without commands.
     pub fn watching(changed: watch::Receiver<u64>, broken: oneshot::Receiver<String>) -> Self {
         Self { commands: None, changed, failed: Some(broken) }
     }
 }
 
-/// How the screen looks and starts.
+/// Appearance, keys and start state of the screen.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Colours and glyphs.
     pub theme: Theme,
-    /// Keys.
     pub keymap: Keymap,
-    /// What surrounds the screen.
+    /// Capabilities and settings of the terminal.
     pub terminal: TtyOptions,
-    /// Most frames a second that no key asked for.
+    /// Maximum frames per second for redraws that no key caused.
     pub fps: u32,
-    /// Start at entry 0 and stand there.
+    /// Start paused at entry 0.
     pub paused: bool,
-    /// Play by the record's own times, so many times as fast; infinity for as fast as possible.
+    /// Playback speed relative to the recorded times; infinity plays as fast as possible.
     pub speed: Option<f64>,
-    /// Tool calls of the run can be held.
+    /// True if tool calls of the run can be held.
     pub can_hold: bool,
-    /// Sentences for whoever begins to look.
+    /// Messages shown when the screen opens.
     pub startup_messages: Vec<String>,
-    /// Where the wall clock hangs.
+    /// Time zone of wall clock times.
     pub zone: TimeZone,
-    /// Leave by itself.
+    /// Condition that closes the screen automatically.
     pub exit_when: Option<ExitCondition>,
 }
 
-/// What a user chose about looks and keys.
+/// The user's choices for appearance and keys.
 #[derive(Clone, Debug, Default)]
 pub struct UiPreferences<'a> {
-    /// Theme; `None` for the dark one.
+    /// Theme name; `None` for the dark theme.
     pub theme: Option<&'a str>,
-    /// Colour.
     pub color: ColorChoice,
-    /// ASCII only; `None` to let the locale decide.
+    /// ASCII only; `None` to decide by the locale.
     pub ascii: Option<bool>,
     /// `[keys]` of the config.
     pub keys: Overrides,
 }
 
-/// A look that cannot be used.
+/// Invalid appearance or key settings.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UiPreferencesError {
-    /// The theme.
     #[error(transparent)]
     Theme(#[from] ThemeError),
-    /// The keys, every problem of them.
+    /// All problems of the keymap.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Keys(Vec<KeymapError>),
 }
 
 impl Options {
-    /// Options for a look, in an environment that `variable` reads.
+    /// Resolves the preferences into screen options; `variable` reads environment variables.
     ///
     /// # Errors
-    /// When the theme is unknown, or keys conflict.
+    ///
+    /// If the theme is unknown or keys conflict.
     pub fn new(
         look: &UiPreferences<'_>,
         variable: impl Fn(&str) -> Option<String>,
@@ -160,53 +160,50 @@ impl Options {
     }
 }
 
-/// When the screen leaves by itself: for measurements.
+/// When the screen closes automatically; used for measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExitCondition {
-    /// After the first frame.
     FirstFrame,
-    /// After the frame that shows how many entries there are.
+    /// After the frame that shows the number of entries.
     Indexed,
-    /// After the frame that shows the end, at whatever pace it is reached.
+    /// After the frame that shows the end, at any playback speed.
     End,
 }
 
-/// How the screen was left.
+/// Result of a closed screen.
 #[derive(Debug)]
 pub struct TuiExit {
-    /// Why.
     pub reason: ExitReason,
-    /// The timeline, for a summary. It may stand at a moment in the past.
+    /// The timeline, for a summary. Its cursor may be at an earlier moment.
     pub timeline: Timeline,
-    /// Somebody pressed Ctrl-C, or sent that signal, while units ran.
+    /// True if Ctrl-C or SIGINT arrived while units ran.
     pub interrupted: bool,
 }
 
-/// Why the screen was left.
+/// Why the screen closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExitReason {
-    /// Somebody left.
     Quit,
-    /// [`Options::exit_when`] was reached.
+    /// The condition [`Options::exit_when`] was met.
     ConditionMet,
-    /// A signal asked for it.
+    /// A signal requested termination.
     Signal(i32),
-    /// The terminal is gone.
+    /// The terminal was closed.
     Closed,
 }
 
-/// The screen cannot go on.
+/// Fatal error of the screen.
 #[derive(Debug, thiserror::Error)]
 pub enum TuiError {
-    /// The terminal does not take what is drawn.
+    /// Writing to the terminal failed.
     #[error("cannot use the terminal: {0}; `--ui lines` works without one")]
     Terminal(#[from] io::Error),
 }
 
-/// Shows `timeline` on the terminal until somebody leaves.
+/// Shows `timeline` on the terminal until the screen closes.
 pub async fn run(timeline: Timeline, live: Option<LiveHandle>, options: Options) -> Result<TuiExit, TuiError> {
-    let mut world = terminal::Terminal::enter(options.terminal.clone())?;
-    run_event_loop(timeline, live, options, &mut world).await
+    let mut host = terminal::Terminal::enter(options.terminal.clone())?;
+    run_event_loop(timeline, live, options, &mut host).await
 }
 
 enum LoopEvent {
@@ -217,12 +214,12 @@ enum LoopEvent {
     Timer,
 }
 
-/// The loop: one event, a synchronous decision, its effects, a slice of work, a frame if one is due.
+/// Runs the event loop: one event, a synchronous decision, its effects, a slice of work, and a frame if one is due.
 pub async fn run_event_loop<W: ScreenHost>(
     timeline: Timeline,
     live: Option<LiveHandle>,
     options: Options,
-    world: &mut W,
+    host: &mut W,
 ) -> Result<TuiExit, TuiError> {
     let until = options.exit_when;
     let (part, mut changed, mut broken) = match live {
@@ -232,12 +229,12 @@ pub async fn run_event_loop<W: ScreenHost>(
             (RunAccess::Control(commands), Some(changed), broken)
         }
     };
-    let mut app = App::new(timeline, part, options, world.clock());
+    let mut app = App::new(timeline, part, options, host.clock());
     loop {
-        app.tick(world.clock());
+        app.tick(host.clock());
         if app.is_due() {
-            update_terminal_status(&mut app, world);
-            world.draw(&mut |buf| app.paint(buf))?;
+            update_terminal_status(&mut app, host);
+            host.draw(&mut |buf| app.paint(buf))?;
             app.frame_drawn();
             let reached = match until {
                 None => false,
@@ -250,11 +247,11 @@ pub async fn run_event_loop<W: ScreenHost>(
             }
         }
         let busy = app.is_busy();
-        // Work comes before timers: a timer that is due already would win every time.
-        let wait = app.next_wakeup().filter(|_| !busy).map(|at| at.saturating_sub(world.clock().now));
+        // Work has priority over timers: a timer that is already due would always win.
+        let wait = app.next_wakeup().filter(|_| !busy).map(|at| at.saturating_sub(host.clock().now));
         let event = tokio::select! {
             biased;
-            input = world.input() => LoopEvent::Input(input),
+            input = host.input() => LoopEvent::Input(input),
             why = recording_failure(&mut broken), if broken.is_some() => LoopEvent::RecordingFailed(why),
             grew = tape_grew(&mut changed), if changed.is_some() && app.accepts_growth() => {
                 if !grew {
@@ -273,20 +270,20 @@ pub async fn run_event_loop<W: ScreenHost>(
                     None => app.tape_finished(),
                 }
             }
-            LoopEvent::TapeGrew => app.tape_grew(world.clock().now),
+            LoopEvent::TapeGrew => app.tape_grew(host.clock().now),
             LoopEvent::Work => app.work(),
-            LoopEvent::Timer => app.timer_fired(world.clock().now),
+            LoopEvent::Timer => app.timer_fired(host.clock().now),
             LoopEvent::Input(first) => {
                 let mut next = Some(first);
                 for _ in 0..MAX_INPUTS_PER_FRAME {
                     let Some(input) = next else { break };
-                    if let Some(how) = handle_input(&mut app, world, input).await? {
+                    if let Some(how) = handle_input(&mut app, host, input).await? {
                         return Ok(app.leave(how));
                     }
-                    next = world.input().now_or_never();
+                    next = host.input().now_or_never();
                 }
                 if let Some(input) = next
-                    && let Some(how) = handle_input(&mut app, world, input).await?
+                    && let Some(how) = handle_input(&mut app, host, input).await?
                 {
                     return Ok(app.leave(how));
                 }
@@ -295,7 +292,7 @@ pub async fn run_event_loop<W: ScreenHost>(
     }
 }
 
-/// Why the run broke off; `None` when nobody will tell any more.
+/// Returns why recording failed, or `None` if the sender was dropped.
 async fn recording_failure(broken: &mut Option<oneshot::Receiver<String>>) -> Option<String> {
     match broken {
         Some(broken) => broken.await.ok(),
@@ -303,7 +300,7 @@ async fn recording_failure(broken: &mut Option<oneshot::Receiver<String>>) -> Op
     }
 }
 
-/// True when the record grew, false when nobody will tell any more.
+/// Returns true if the tape grew, and false if the sender was dropped.
 async fn tape_grew(changed: &mut Option<watch::Receiver<u64>>) -> bool {
     match changed {
         Some(changed) => changed.changed().await.is_ok(),
@@ -311,17 +308,17 @@ async fn tape_grew(changed: &mut Option<watch::Receiver<u64>>) -> bool {
     }
 }
 
-/// What is told outside of the screen goes out with the frame.
-fn update_terminal_status<W: ScreenHost>(app: &mut App, world: &mut W) {
+/// Updates title, progress and notifications together with the frame.
+fn update_terminal_status<W: ScreenHost>(app: &mut App, host: &mut W) {
     let outside = app.terminal_status();
     if let Some(title) = outside.title {
-        world.title(&title);
+        host.title(&title);
     }
     if let Some(gauge) = outside.progress {
-        world.progress(gauge);
+        host.progress(gauge);
     }
-    for news in outside.notifications {
-        if let Err(why) = world.notify(&news) {
+    for notification in outside.notifications {
+        if let Err(why) = host.notify(&notification) {
             app.show_message(why);
         }
     }
@@ -329,10 +326,10 @@ fn update_terminal_status<W: ScreenHost>(app: &mut App, world: &mut W) {
 
 async fn handle_input<W: ScreenHost>(
     app: &mut App,
-    world: &mut W,
+    host: &mut W,
     input: HostInput,
 ) -> Result<Option<ExitReason>, TuiError> {
-    app.tick(world.clock());
+    app.tick(host.clock());
     let msg = match input {
         HostInput::Key(key) => ScreenMessage::Key(key),
         HostInput::Paste(text) => ScreenMessage::Paste(text),
@@ -345,7 +342,7 @@ async fn handle_input<W: ScreenHost>(
             return Ok(None);
         }
         HostInput::Resumed => {
-            world.clear()?;
+            host.clear()?;
             app.redraw();
             return Ok(None);
         }
@@ -361,13 +358,13 @@ async fn handle_input<W: ScreenHost>(
         match act {
             HostRequest::Quit => return Ok(Some(ExitReason::Quit)),
             HostRequest::Suspend => {
-                world.suspend().await?;
+                host.suspend().await?;
                 app.redraw();
             }
-            HostRequest::Copy(text) => world.copy(&text),
-            HostRequest::OpenExport(handout) => {
-                let end = world.open(&handout).await;
-                app.tick(world.clock());
+            HostRequest::Copy(text) => host.copy(&text),
+            HostRequest::OpenExport(export) => {
+                let end = host.open(&export).await;
+                app.tick(host.clock());
                 app.redraw();
                 match end {
                     Ok(Some(HostInput::Signal(signal))) => return Ok(Some(ExitReason::Signal(signal))),
@@ -375,9 +372,9 @@ async fn handle_input<W: ScreenHost>(
                     Err(why) => app.show_message(why),
                 }
             }
-            HostRequest::Mouse(ours) => world.mouse(ours)?,
+            HostRequest::Mouse(ours) => host.mouse(ours)?,
             HostRequest::Clear => {
-                world.clear()?;
+                host.clear()?;
                 app.redraw();
             }
         }

@@ -1,7 +1,7 @@
-//! Policy of work units: what to start, when to retry, what counts as failure, how an attempt ended.
+//! Policy of work units: what to start, when to retry, what counts as a failure, how an attempt ended.
 //!
-//! Pure functions and state machines over plain data; timers and processes are orders that others carry out.
-//! It must not know streams, files or clocks.
+//! Pure functions and state machines over plain data. They return effects, such as timers and processes, that their
+//! callers perform. The module must not depend on streams, files or clocks.
 
 pub mod call_effect;
 pub mod error_groups;

@@ -1,6 +1,7 @@
-//! What the translator remembers of calls: open ones in full, finished ones only as far as a repeated result needs.
+//! The calls that the translator keeps: open ones completely, finished ones only as far as a repeated result needs
+//! them.
 //!
-//! A clone is cheap: finished calls are sealed into shared segments, open ones hold shared texts.
+//! Cloning is cheap: finished calls are sealed into shared segments, open ones contain shared texts.
 
 use std::{
     borrow::Cow,
@@ -11,20 +12,19 @@ use std::{
 
 use super::event::ActionKind;
 
-/// Arguments longer than this are not remembered for the later events of a call.
+/// Maximum length of the arguments that are kept for later events of a call.
 const MAX_INPUT_BYTES: usize = 64 << 10;
 
-/// Bytes of arguments that all open calls together may hold. A stream has a few open calls; only a broken or hostile
+/// Maximum size of the arguments of all open calls together. A stream has a few open calls; only a broken or hostile
 /// one reaches this.
 const MAX_OPEN_INPUT_BYTES: usize = 4 << 20;
 
 /// Finished calls in one sealed segment.
 const SEGMENT_ROWS: usize = 1024;
 
-/// Bytes of names and titles after which a segment is sealed too, so that a clone never copies much.
+/// Size of names and titles after which a segment is sealed, which limits the bytes that a clone copies.
 const SEGMENT_TEXT_BYTES: usize = 256 << 10;
 
-/// An open call.
 #[derive(Clone, Debug)]
 pub(super) struct OngoingCall {
     pub(super) kind: ActionKind,
@@ -38,7 +38,7 @@ pub(super) struct OngoingCall {
 }
 
 impl OngoingCall {
-    /// A call that holds no arguments yet.
+    /// Creates a call without arguments.
     pub(super) fn new(kind: ActionKind, name: &str, title: &str) -> Self {
         let name: Arc<str> = name.into();
         let title = if *name == *title { Arc::clone(&name) } else { title.into() };
@@ -46,7 +46,7 @@ impl OngoingCall {
     }
 }
 
-/// What is left of a finished call.
+/// The kept parts of a finished call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FinishedCall<'s> {
     pub(super) kind: ActionKind,
@@ -84,7 +84,7 @@ impl CallHistory {
         self.open.len()
     }
 
-    /// Takes an open call out and keeps its name and title.
+    /// Removes an open call and keeps its name and title.
     pub(super) fn finish(&mut self, id: &str) -> Option<OngoingCall> {
         let call = self.open.remove(id)?;
         self.input_bytes -= input_len(&call);
@@ -97,7 +97,6 @@ impl CallHistory {
         Some(call)
     }
 
-    /// A finished call.
     pub(super) fn finished(&self, id: &str) -> Option<FinishedCall<'_>> {
         let id = hash_id(id);
         let fresh = self.unsealed.rows.iter().rev().find(|row| row.id_hash == id).map(|row| self.unsealed.row(row));
@@ -109,7 +108,7 @@ impl CallHistory {
         })
     }
 
-    /// Takes every open call, in the order in which they were opened.
+    /// Removes all open calls, in the order in which they were opened.
     pub(super) fn drain(&mut self) -> Vec<(Arc<str>, OngoingCall)> {
         let mut calls: Vec<_> = self.open.drain().collect();
         calls.sort_unstable_by_key(|(_, call)| call.order);
@@ -122,7 +121,7 @@ fn input_len(call: &OngoingCall) -> usize {
     call.input.as_deref().map_or(0, str::len)
 }
 
-/// Finished calls, packed: a capture has hundreds of thousands.
+/// Finished calls in compact form: a capture has hundreds of thousands.
 #[derive(Clone, Debug, Default)]
 struct FinishedCalls {
     rows: Vec<FinishedCallRow>,
@@ -133,7 +132,7 @@ struct FinishedCalls {
 struct FinishedCallRow {
     /// Hash of the call's id.
     id_hash: u64,
-    /// Where its name starts in the words.
+    /// Offset of its name in the text of the segment.
     start: u32,
     name_len: u32,
     /// Length of the title that follows the name; zero if the name is the title.
@@ -166,14 +165,14 @@ impl FinishedCalls {
     }
 }
 
-/// Ids are compared by hash: a wrong match only costs an orphan result a better title.
+/// Ids are compared by hash: a collision only gives an orphan result a wrong title.
 fn hash_id(id: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     id.hash(&mut hasher);
     hasher.finish()
 }
 
-/// A remembered text as part of an event.
+/// Copies a stored text for an event.
 pub(super) fn shared_to_cow<'a>(text: &str) -> Cow<'a, str> {
     Cow::Owned(text.to_owned())
 }

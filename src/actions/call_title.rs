@@ -1,16 +1,16 @@
-//! Tool name and arguments → kind and title of an action, by the contract's table. Names are matched to the letter.
+//! Derives kind and title of an action from tool name and arguments, by the contract's table. Names are case-sensitive.
 
 use std::borrow::Cow;
 
 use super::event::ActionKind;
 use crate::decode::RawJson;
 
-/// What a call is called.
+/// Kind and title of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CallTitle<'a> {
     pub(super) kind: ActionKind,
     pub(super) title: Cow<'a, str>,
-    /// `update` or `add` when `title` is the path of a file that changes.
+    /// `update` or `add` if `title` is the path of a changed file.
     pub(super) change: Option<&'static str>,
 }
 
@@ -40,12 +40,12 @@ pub(super) fn call_title<'a>(name: &Cow<'a, str>, input: Option<RawJson<'a>>) ->
     }
 }
 
-/// The path of a file tool, under whichever of its names.
+/// The path argument of a file tool, under any of its names.
 pub(super) fn path_argument(input: Option<RawJson<'_>>) -> Option<Cow<'_, str>> {
     first_text_argument(input, ["file_path", "path", "notebook_path"])
 }
 
-/// The first of these arguments that is a text and not empty.
+/// The first of these arguments that is a non-empty text.
 pub(super) fn first_text_argument<'a, const N: usize>(
     input: Option<RawJson<'a>>,
     keys: [&str; N],

@@ -1,12 +1,12 @@
-//! How a run ends: with a result, without one, or as a session file does.
+//! How a run of the agent ends: with a result, without one, or with the end of a session file.
 //!
-//! Owns the texts of failures. It must not know events.
+//! Owns the texts of failures. It must not depend on events.
 
 use std::{borrow::Cow, sync::Arc};
 
 use crate::decode::{ChatLine, ResultLine};
 
-/// How a run ended, remembered.
+/// The stored end of an agent run.
 #[derive(Clone, Debug)]
 pub(super) struct CompletionResult {
     pub(super) ok: bool,
@@ -15,7 +15,7 @@ pub(super) struct CompletionResult {
     pub(super) usage: Option<Arc<str>>,
 }
 
-/// Session files have no result line; how their last message stopped says how the run ended.
+/// Session files have no result line; the stop reason of their last message determines how the run ended.
 #[derive(Clone, Debug, Default)]
 pub(super) enum SessionFileState {
     /// The lines are a stream.
@@ -23,27 +23,24 @@ pub(super) enum SessionFileState {
     NotASessionFile,
     /// The last message stopped by itself.
     Stopped,
-    /// The agent has yet to answer.
+    /// The agent has not answered yet.
     InProgress,
     /// The last message reports a failure.
     Failed,
 }
 
-/// How the stream ended, as far as its owner knows.
+/// The end of the stream as far as the caller knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StreamEnd {
-    /// Exit code.
     pub exit_code: Option<i32>,
-    /// Signal that killed the process.
     pub signal: Option<i32>,
-    /// Last line of stderr.
     pub stderr: Option<String>,
-    /// Why no process was started, if none was.
+    /// The error, if no process was started.
     pub not_started: Option<String>,
 }
 
 impl CompletionResult {
-    /// What a result line says. `text` answers when it does not.
+    /// Converts a result line. `text` is the answer if the result has none.
     pub(super) fn from_result(result: &ResultLine<'_>, text: &str) -> Self {
         let ok = !result.failed();
         let answer = result.result.as_deref().filter(|answer| !answer.is_empty()).unwrap_or(text);
@@ -55,12 +52,12 @@ impl CompletionResult {
         }
     }
 
-    /// A failure of the run itself.
+    /// A failure that is not reported by a result.
     pub(super) fn failure(error: String, text: &str) -> Self {
         Self { ok: false, answer: text.to_owned(), error: Some(error), usage: None }
     }
 
-    /// What the end of a stream without a result means.
+    /// Interprets the end of a stream without a result.
     pub(super) fn without_result(identified: bool, file: &SessionFileState, text: &str) -> Self {
         let error = match (identified, file) {
             (false, _) => "claude finished but no session_id was captured",
@@ -78,7 +75,7 @@ impl CompletionResult {
 }
 
 impl SessionFileState {
-    /// After a message of a session file.
+    /// The state after a message of a session file.
     pub(super) fn after_message(chat: &ChatLine<'_>, of_model: bool) -> Self {
         match (of_model, chat.error.is_some() || chat.aborted, chat.stop_reason.as_deref()) {
             (true, true, _) => Self::Failed,
@@ -89,22 +86,22 @@ impl SessionFileState {
 }
 
 impl StreamEnd {
-    /// One sentence on a process that failed.
+    /// Describes a failed process in one sentence.
     pub(super) fn failure_message(&self) -> Option<String> {
         let how = match (self.signal, self.exit_code) {
             (Some(signal), _) => format!("killed by signal {signal}"),
             (None, Some(code)) if code != 0 => format!("rc={code}"),
             (None, _) => return None,
         };
-        let said = self.stderr.as_deref().map(str::trim).filter(|said| !said.is_empty());
-        Some(match said {
-            Some(said) => format!("claude failed ({how}). {said}"),
+        let stderr = self.stderr.as_deref().map(str::trim).filter(|stderr| !stderr.is_empty());
+        Some(match stderr {
+            Some(stderr) => format!("claude failed ({how}). {stderr}"),
             None => format!("claude failed ({how})."),
         })
     }
 }
 
-/// Why a result failed: its error, its errors, its text, at last its subtype.
+/// The reason of a failed result: its error, its errors, its text, or else its subtype.
 pub fn error_text(result: &ResultLine<'_>) -> String {
     let text = |text: &Option<Cow<'_, str>>| text.as_deref().filter(|text| !text.is_empty()).map(str::to_owned);
     let errors = || (!result.errors.is_empty()).then(|| result.errors.join("; "));

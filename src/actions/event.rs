@@ -1,65 +1,56 @@
-//! The event contract, serialised exactly as Takopi's shapes. Borrowed from the line where possible.
+//! The event contract, serialised exactly as Takopi's shapes. Values are borrowed from the line where possible.
 //!
-//! How it becomes JSON is described once, in `json`. It must not know how events come about.
+//! The JSON is described in `event_json`. This module must not depend on how events are created.
 
 use std::{borrow::Cow, sync::Arc};
 
 use crate::decode::{LazyText, RawJson};
 
-/// The only engine.
+/// The value of `engine`, always the same.
 pub const ENGINE: &str = "claude";
 
-/// One event.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AgentEvent<'a> {
     /// The session is known.
     Started(StartedEvent<'a>),
-    /// Something the agent did.
+    /// The agent did something.
     Action(Box<ActionEvent<'a>>),
-    /// The run of the agent is over. Exactly one, always last.
+    /// The run of the agent is over. There is exactly one, always the last event.
     Completed(Box<CompletedEvent<'a>>),
 }
 
-/// `started`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StartedEvent<'a> {
-    /// Session id.
     pub resume: Cow<'a, str>,
-    /// Model, or the configured one, or `claude`.
+    /// Resolved model, else the configured one, else `claude`.
     pub title: Cow<'a, str>,
-    /// Facts of `init` that are not null: cwd, tools, permissionMode, output_style, apiKeySource, mcp_servers.
+    /// Non-null values of `init`: cwd, tools, permissionMode, output_style, apiKeySource, mcp_servers.
     pub meta: Option<Box<StartedMeta<'a>>>,
 }
 
-/// Meta of `started`: facts of `init`, left out where it does not say them.
+/// Values of `init` in the `started` event; absent values are omitted.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StartedMeta<'a> {
-    /// Working directory.
     pub cwd: Option<Cow<'a, str>>,
-    /// Tools, as they came.
+    /// Raw value of `tools`.
     pub tools: Option<RawJson<'a>>,
-    /// `permissionMode`.
     pub permission_mode: Option<Cow<'a, str>>,
-    /// `output_style`.
     pub output_style: Option<Cow<'a, str>>,
-    /// `apiKeySource`: where the key came from.
+    /// `apiKeySource`: the source of the API key.
     pub api_key_source: Option<Cow<'a, str>>,
-    /// Servers, as they came.
+    /// Raw value of `mcp_servers`.
     pub mcp_servers: Option<RawJson<'a>>,
 }
 
-/// `action` with its phase.
+/// An `action` event with its phase.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ActionEvent<'a> {
-    /// What.
     pub action: AgentAction<'a>,
-    /// Where it stands.
     pub phase: ActionPhase,
     /// Success of a completed action.
     pub ok: Option<bool>,
-    /// A word to people.
+    /// A message for people.
     pub message: Option<Cow<'a, str>>,
-    /// Severity.
     pub level: Option<EventLevel>,
 }
 
@@ -68,52 +59,42 @@ pub struct ActionEvent<'a> {
 pub struct AgentAction<'a> {
     /// Stable and unique in its attempt.
     pub id: Cow<'a, str>,
-    /// Kind.
     pub kind: ActionKind,
-    /// One line for people; raw, so whoever draws it must escape it.
+    /// One line for people. It is not escaped, so the caller must escape it for display.
     pub title: Cow<'a, str>,
-    /// The rest, in the contract's keys.
+    /// Further values with the contract's keys.
     pub detail: ActionDetail<'a>,
 }
 
-/// Detail of an action, by what it came from. Serialises as one flat object.
+/// Detail of an action, by its origin. Serialises as one flat object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ActionDetail<'a> {
-    /// Nothing to add: `{}`.
+    /// No details; serialises as `{}`.
     Empty,
-    /// A call, and its result once there is one.
+    /// A call, with its result once there is one.
     Tool(Box<ToolDetail<'a>>),
-    /// Thinking in full.
     Thinking {
-        /// Text.
         text: LazyText<'a>,
-        /// Of a sub-agent.
+        /// Set for thinking of a sub-agent.
         parent_tool_use_id: Option<Cow<'a, str>>,
     },
-    /// A denial.
     Denial {
-        /// Tool.
         tool_name: Option<Cow<'a, str>>,
-        /// Call.
         tool_use_id: Option<Cow<'a, str>>,
-        /// Arguments.
         tool_input: Option<JsonRef<'a>>,
     },
     /// A line that is not JSON, cut to 1 KiB.
     MalformedLine(Cow<'a, str>),
 }
 
-/// A JSON value of this line, or one that was remembered from an earlier line.
+/// A JSON value of this line, or one that was kept from an earlier line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JsonRef<'a> {
-    /// Of this line.
     Line(RawJson<'a>),
-    /// Of an earlier one.
     Shared(Arc<str>),
 }
 
 impl JsonRef<'_> {
-    /// Its text.
     pub fn raw(&self) -> RawJson<'_> {
         match self {
             Self::Line(raw) => *raw,
@@ -131,95 +112,76 @@ impl<'a> From<RawJson<'a>> for JsonRef<'a> {
 /// Detail of a tool call.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ToolDetail<'a> {
-    /// `tool_name` (alias `name`).
+    /// Field `tool_name` (alias `name`).
     pub tool_name: Option<Cow<'a, str>>,
     /// `tool_input` (alias `input`). Later events of a call repeat it while it is at most 64 KiB.
     pub tool_input: Option<JsonRef<'a>>,
     /// `message_id` of the call.
     pub message_id: Option<Cow<'a, str>>,
-    /// `parent_tool_use_id`.
     pub parent_tool_use_id: Option<Cow<'a, str>>,
     /// `changes: [{path, kind}]` of a file change.
     pub changes: Option<(Cow<'a, str>, &'static str)>,
     /// `elapsed_seconds`, set while it runs.
     pub elapsed_seconds: Option<f64>,
-    /// Set on results.
     pub result: Option<ResultDetail<'a>>,
 }
 
-/// What a result adds.
+/// The fields that a result adds to its call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResultDetail<'a> {
-    /// `tool_use_id`.
     pub tool_use_id: Cow<'a, str>,
-    /// `content`, raw, while it is at most 64 KiB.
+    /// Raw value of `content`, up to 64 KiB.
     pub content: Option<RawJson<'a>>,
     /// `result_len`: length of the raw content in bytes.
     pub result_len: usize,
-    /// `truncated`: content was longer and is left out.
+    /// `truncated`: the content was longer and is omitted.
     pub truncated: bool,
-    /// `is_error`.
     pub is_error: bool,
 }
 
-/// Kinds, in Takopi's words.
+/// Action kinds with Takopi's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ActionKind {
-    /// Shell.
     Command,
-    /// Any tool.
     Tool,
     /// A file was written.
     FileChange,
     /// The web was searched.
     WebSearch,
-    /// A sub-agent.
     Subagent,
-    /// A remark or a thought.
+    /// A message or a thought.
     Note,
-    /// A turn.
     Turn,
-    /// Something to look at.
     Warning,
-    /// Numbers.
     Telemetry,
 }
 
-/// Where an action stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ActionPhase {
-    /// It runs.
     Started,
-    /// It says something.
     Updated,
-    /// It is over.
     Completed,
 }
 
-/// Severity, in Takopi's words.
+/// Severity levels with Takopi's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventLevel {
-    /// For the curious.
     Debug,
-    /// Normal.
     Info,
-    /// Look at it.
     Warning,
-    /// It went wrong.
     Error,
 }
 
-/// `completed`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CompletedEvent<'a> {
-    /// `!is_error`, to the letter.
+    /// Exactly `!is_error`, whatever else the result contains.
     pub ok: bool,
     /// Final text, else the last text of the model.
     pub answer: Cow<'a, str>,
     /// Session id, if any was seen.
     pub resume: Option<Cow<'a, str>>,
-    /// Set only when not ok.
+    /// Set only if `ok` is false.
     pub error: Option<Cow<'a, str>>,
-    /// `result.usage`, untouched.
+    /// Raw value of `result.usage`.
     pub usage: Option<JsonRef<'a>>,
 }

@@ -1,7 +1,8 @@
 //! The contract's JSON: one description of every shape, written by two writers.
 //!
-//! [`AgentEvent::write_json`] is the fast one, for whole captures; the `Serialize` implementation is for everything else.
-//! Both walk the same [`JsonObject`], and a test holds them equal byte for byte. It must not decide what an event holds.
+//! [`AgentEvent::write_json`] is the fast one, for whole captures; the `Serialize` implementation is for everything
+//! else. Both use the same [`JsonObject`], and a test verifies that their output is identical. This module must not
+//! decide which values an event contains.
 
 use std::{borrow::Cow, io::Write};
 
@@ -32,16 +33,16 @@ impl Serialize for AgentEvent<'_> {
     }
 }
 
-/// An object, told field by field.
+/// An object that writes its fields one by one.
 trait JsonObject {
     fn fields<F: FieldWriter>(&self, to: &mut F);
 }
 
-/// Takes the fields of one object.
+/// Receives the fields of one object.
 trait FieldWriter {
     fn text(&mut self, key: &'static str, value: &str);
     fn prose(&mut self, key: &'static str, value: &LazyText<'_>);
-    /// A text of ours, in which nothing needs to be escaped.
+    /// Writes a constant text in which nothing needs to be escaped.
     fn ascii(&mut self, key: &'static str, value: &'static str);
     fn boolean(&mut self, key: &'static str, value: bool);
     fn count(&mut self, key: &'static str, value: usize);
@@ -207,7 +208,7 @@ impl JsonObject for CompletedEvent<'_> {
 }
 
 impl ActionKind {
-    /// The word for it in JSON.
+    /// Its text in the contract's JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Command => "command",
@@ -224,7 +225,7 @@ impl ActionKind {
 }
 
 impl ActionPhase {
-    /// The word for it in JSON.
+    /// Its text in the contract's JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Started => "started",
@@ -235,7 +236,7 @@ impl ActionPhase {
 }
 
 impl EventLevel {
-    /// The word for it in JSON.
+    /// Its text in the contract's JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Debug => "debug",
@@ -246,7 +247,7 @@ impl EventLevel {
     }
 }
 
-/// The fast writer.
+/// Writes JSON directly to a buffer.
 struct FastWriter<'o> {
     out: &'o mut Vec<u8>,
     first: bool,
@@ -331,13 +332,13 @@ impl FieldWriter for FastWriter<'_> {
     }
 }
 
-/// Appends a JSON string. Escapes only what JSON demands.
+/// Appends a JSON string. Only the escapes that JSON requires are used.
 fn write_text(text: &str, out: &mut Vec<u8>) {
     let bytes = text.as_bytes();
     out.reserve(bytes.len() + 2);
     out.push(b'"');
     let is_special = |byte: u8| byte < 0x20 || byte == b'"' || byte == b'\\';
-    // Most texts are ids and words. Looking at all of their bytes is faster than stopping early.
+    // Most texts are short. Checking all of their bytes is faster than stopping early.
     if bytes.len() < BLOCK && !bytes.iter().fold(false, |any, byte| any | is_special(*byte)) {
         out.extend_from_slice(bytes);
         out.push(b'"');
@@ -362,7 +363,7 @@ fn write_text(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// The letter that stands for a byte after a backslash; zero if there is none.
+/// The letter of the short escape of a byte; zero if there is none.
 const ESCAPE_LETTERS: [u8; 256] = {
     let (bytes, letters, mut table, mut index) = (b"\"\\\n\r\t\x08\x0C", b"\"\\nrtbf", [0; 256], 0);
     while index < bytes.len() {
@@ -372,14 +373,14 @@ const ESCAPE_LETTERS: [u8; 256] = {
     table
 };
 
-/// A byte without a letter.
+/// Writes the escape of one special byte.
 #[cold]
 fn write_escape(byte: u8, out: &mut Vec<u8>) {
     // Writing into a Vec cannot fail.
     let _ = write!(out, "\\u{byte:04x}");
 }
 
-/// A shape for serde.
+/// Serialises an object with serde.
 struct SerdeObject<'s, T>(&'s T);
 
 impl<T: JsonObject> Serialize for SerdeObject<'_, T> {
@@ -403,7 +404,7 @@ impl<T: JsonObject> Serialize for SerdeList<'_, T> {
     }
 }
 
-/// The writer for serde. Keeps the first error, as [`FieldWriter`] has none.
+/// The serde writer. It keeps the first error, because [`FieldWriter`] returns none.
 struct SerdeFieldWriter<M: SerializeMap> {
     map: M,
     result: Result<(), M::Error>,

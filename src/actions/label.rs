@@ -1,6 +1,7 @@
-//! What a screen says about an action beside the contract: a kind that knows more tools, and one short line.
+//! Display values of an action that are not in the contract: a kind that distinguishes more tools, and a one-line
+//! label.
 //!
-//! Pure text: one line, not cut, not escaped. It must not know widths, colours or widgets.
+//! Plain text: one line, not cut, not escaped. It must not depend on widths, colours or widgets.
 
 use std::{borrow::Cow, fmt};
 
@@ -10,7 +11,7 @@ use super::{
 };
 use crate::decode::{RawJson, content_text};
 
-/// Arguments that tell one call of a tool from another, most telling first.
+/// Arguments that distinguish calls of the same tool, the most specific first.
 const IDENTIFYING_ARGUMENTS: [&str; 14] = [
     "path",
     "file_path",
@@ -28,12 +29,12 @@ const IDENTIFYING_ARGUMENTS: [&str; 14] = [
     "connectionId",
 ];
 
-/// One line about an action.
+/// A one-line label of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActionLabel {
-    /// Kind for the glyph.
+    /// Kind that selects the glyph.
     pub kind: ActionKind,
-    /// The line, with white space folded.
+    /// The line, with white space collapsed.
     pub text: String,
 }
 
@@ -43,7 +44,6 @@ impl fmt::Display for ActionLabel {
     }
 }
 
-/// The label of an action.
 pub fn action_label(action: &AgentAction<'_>) -> ActionLabel {
     match &action.detail {
         ActionDetail::Tool(tool) => match tool.tool_name.as_deref() {
@@ -57,7 +57,7 @@ pub fn action_label(action: &AgentAction<'_>) -> ActionLabel {
     }
 }
 
-/// The label of a tool call. Names are matched in any case; paths and commands lose the prefix `cwd`.
+/// The label of a tool call. Names are case-insensitive; the prefix `cwd` is removed from paths and commands.
 pub fn call_label(name: &str, input: Option<RawJson<'_>>, cwd: Option<&str>) -> ActionLabel {
     let text = |keys: [&'static str; 1]| call_title::first_text_argument(input, keys);
     let relative = |path: Cow<'_, str>| match cwd {
@@ -97,7 +97,7 @@ pub fn call_label(name: &str, input: Option<RawJson<'_>>, cwd: Option<&str>) -> 
     ActionLabel { kind, text: fold_whitespace(&text.unwrap_or_else(|| name.to_owned())) }
 }
 
-/// `mcp__ktx__read_raw_file` → `read_raw_file`; other names as they are.
+/// `mcp__ktx__read_raw_file` → `read_raw_file`; other names are unchanged.
 pub fn short_name(name: &str) -> &str {
     let server_and_tool = name.strip_prefix("mcp__").and_then(|rest| rest.split_once("__"));
     match server_and_tool {
@@ -106,7 +106,7 @@ pub fn short_name(name: &str) -> &str {
     }
 }
 
-/// How much a result brought: its lines when it is small, its size when it is not, its pictures, or `empty`.
+/// Summarizes a result: the number of lines if it is small, the size if it is large, the number of images, or `empty`.
 pub fn result_summary(content: Option<RawJson<'_>>) -> String {
     let Some(content) = content else { return "empty".into() };
     let text = content_text(content);
@@ -121,11 +121,11 @@ pub fn result_summary(content: Option<RawJson<'_>>) -> String {
     }
 }
 
-/// A number of bytes for people: `812 B`, `15.7 KB`, `1.2 MB`.
+/// Formats a number of bytes: `812 B`, `15.7 KB`, `1.2 MB`.
 pub fn format_bytes(bytes: usize) -> String {
     let (mut value, mut unit) = (bytes as f64, "B");
     for larger in ["KB", "MB", "GB"] {
-        // What would be shown as 1024.0 is one of the next unit.
+        // A value that would be shown as 1024.0 uses the next unit.
         if value < 1023.95 {
             break;
         }
@@ -165,7 +165,7 @@ fn verb_with_argument(verb: &str, argument: Option<String>) -> String {
     }
 }
 
-/// A command without the directory in front of its paths.
+/// Removes the working directory from the paths in a command.
 fn strip_cwd(command: &str, cwd: Option<&str>) -> String {
     match cwd.map(|cwd| cwd.trim_end_matches('/')).filter(|cwd| !cwd.is_empty()) {
         Some(cwd) => command.replace(&format!("{cwd}/"), ""),
@@ -183,8 +183,8 @@ fn fold_whitespace(text: &str) -> String {
     }
     line
 }
-/// An error of a session in words for people. What the agent writes about the insides of its loop when it is cut short
-/// says nothing to anybody; why it was, the verdict says.
+/// Makes an error of a session readable. Text about the agent's internal loop, written after an interrupt, is removed;
+/// the verdict contains the reason.
 pub fn readable_error(text: &str) -> &str {
     match text.strip_prefix("[ede_diagnostic]") {
         Some(inside) if inside.contains("last_content_type=none") => "the API answered without content",
@@ -193,7 +193,7 @@ pub fn readable_error(text: &str) -> &str {
     }
 }
 
-/// A tool's error in its own words: without the tags and the name of the hook that the agent puts around it.
+/// The error of a tool without the tags and the hook name that the agent adds.
 pub fn tool_error_reason(text: &str) -> Cow<'_, str> {
     let text = text.trim();
     let refused = text.strip_prefix("PreToolUse:").and_then(|rest| rest.split_once(" hook error: "));
@@ -214,7 +214,7 @@ pub fn tool_error_reason(text: &str) -> Cow<'_, str> {
     Cow::Borrowed(strip_error_tags(text))
 }
 
-/// A tool's error without the tags that the agent puts around it.
+/// The error of a tool without the tags that the agent adds.
 pub fn strip_error_tags(text: &str) -> &str {
     let inside = text.strip_prefix("<tool_use_error>");
     inside.map_or(text, |rest| rest.strip_suffix("</tool_use_error>").unwrap_or(rest))

@@ -1,34 +1,32 @@
-//! Which session an attempt works in, and whether it is the one that was asked for.
+//! The session of an attempt, and the check that it is the requested one.
 
 use std::sync::Arc;
 
 use crate::decode::{AgentLine, LineBody};
 
-/// What the session id of a line means.
+/// The meaning of a line's session id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionCheck {
-    /// Nothing new.
     Unchanged,
-    /// The agent says that there is no such session; its result gives the reason.
+    /// The agent reports that the session does not exist; its result contains the reason.
     UnknownSession,
-    /// Another session answers, which is tolerated. The sentence about it, once.
+    /// Another session answers, which is tolerated. Contains the message, which is returned only once.
     Tolerated(String),
-    /// Another session answers, by which the attempt is over. The sentence about it.
+    /// Another session answers, which ends the attempt. Contains the message.
     Mismatch(String),
 }
 
-/// The session of one attempt.
 #[derive(Clone, Debug, Default)]
 pub struct SessionIdentity {
     expected: Option<Arc<str>>,
     tolerant: bool,
     observed: Option<Arc<str>>,
-    /// The sentence about another session that answered.
+    /// The message about a session that answered instead of the requested one.
     mismatch: Option<Arc<str>>,
 }
 
 impl SessionIdentity {
-    /// The attempt must continue `session`. If `tolerant`, another session gives a warning and is followed.
+    /// The attempt must continue `session`. If `tolerant`, another session only causes a warning and replaces it.
     pub fn resuming(session: &str, tolerant: bool) -> Self {
         Self { expected: Some(session.into()), tolerant, ..Self::default() }
     }
@@ -38,12 +36,12 @@ impl SessionIdentity {
         self.observed.as_deref()
     }
 
-    /// The sentence about another session that answered than the one that was asked for.
+    /// The message about a session that answered instead of the requested one.
     pub fn mismatch(&self) -> Option<&str> {
         self.mismatch.as_deref()
     }
 
-    /// The session that answered, or the one that was asked for.
+    /// The session that answered, or else the requested one.
     pub fn session(&self) -> Option<&str> {
         self.observed.as_deref().or(self.expected.as_deref())
     }
@@ -53,7 +51,7 @@ impl SessionIdentity {
         !self.tolerant && self.mismatching_id(line).is_some() && !self.is_unknown_session_result(line)
     }
 
-    /// Takes in the next line.
+    /// Processes the next line.
     pub fn push(&mut self, line: &AgentLine<'_>) -> SessionCheck {
         let sighting = match self.mismatching_id(line) {
             None => SessionCheck::Unchanged,
@@ -74,13 +72,13 @@ impl SessionIdentity {
         sighting
     }
 
-    /// The id of a line that is not the one that was asked for, and that one.
+    /// Returns the id of a line that differs from the requested one, and the requested one.
     fn mismatching_id<'l>(&self, line: &'l AgentLine<'_>) -> Option<(&'l str, Arc<str>)> {
         let (id, expected) = (line.session_id.as_deref()?, self.expected.as_ref()?);
         (**expected != *id).then(|| (id, Arc::clone(expected)))
     }
 
-    /// A failed result as the first sign of life: the agent makes up an id for a session that does not exist.
+    /// True if the first line is a failed result: the agent invents an id for a session that does not exist.
     fn is_unknown_session_result(&self, line: &AgentLine<'_>) -> bool {
         matches!(&line.body, LineBody::Result(result) if self.observed.is_none() && result.failed())
     }

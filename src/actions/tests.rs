@@ -1,4 +1,4 @@
-//! The contract, rule by rule.
+//! Tests the rules of the contract one by one.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ mod completed;
 mod labels;
 mod properties;
 
-/// Events of these lines as JSON, each written both ways.
+/// Returns the events of these lines as JSON. Each event is written by both writers.
 fn push(translator: &mut Translator, lines: &[&str]) -> Vec<Value> {
     let mut events = Vec::new();
     for line in lines {
@@ -35,19 +35,19 @@ fn to_json(event: &AgentEvent<'_>) -> Value {
     RawJson(&direct).value()
 }
 
-/// The translator of a process that is given one prompt.
+/// The translator of a process with one prompt.
 fn one_prompt() -> Translator {
     Translator::new(TurnTracker::for_one_prompt())
 }
 
-/// The same, for a session that is resumed.
+/// The translator of a process that resumes a session.
 fn resuming(session: &str, tolerant: bool) -> Translator {
     let mut translator = one_prompt();
     translator.set_identity(SessionIdentity::resuming(session, tolerant));
     translator
 }
 
-/// Events of a whole stream that ends in order.
+/// Returns the events of a whole stream that ends regularly.
 fn run(lines: &[&str]) -> Vec<Value> {
     run_with(one_prompt(), lines)
 }
@@ -58,7 +58,7 @@ fn run_with(mut translator: Translator, lines: &[&str]) -> Vec<Value> {
     events
 }
 
-/// One word an event: `started`, the phase of an action with its id, `completed`.
+/// Summarizes each event in one word: `started`, the phase of an action with its id, `completed`.
 fn outline(events: &[Value]) -> Vec<String> {
     events
         .iter()
@@ -189,7 +189,7 @@ fn started_waits_for_init_while_only_system_lines_came() {
         let started = outline(&events).iter().filter(|event| *event == "started").count();
         assert_eq!(started, 1);
     }
-    // Nothing but system lines: at the end it is said that there was a session.
+    // With `system` lines only, `started` is emitted at the end.
     assert_eq!(outline(&run(&[hook])), ["started", "completed"]);
 }
 
@@ -199,10 +199,10 @@ fn title_is_the_model_or_the_agent() {
     let bare = r#"{"type":"system","subtype":"init","session_id":"s"}"#;
     assert_eq!(titled(INIT), "m");
     assert_eq!(titled(bare), "claude");
-    let said = r#"{"type":"assistant","session_id":"s","message":{"model":"big","content":[]}}"#;
-    assert_eq!(titled(said), "big");
-    assert_eq!(titled(&said.replace("big", "<synthetic>")), "claude");
-    // An init without a session id still knows the model.
+    let line = r#"{"type":"assistant","session_id":"s","message":{"model":"big","content":[]}}"#;
+    assert_eq!(titled(line), "big");
+    assert_eq!(titled(&line.replace("big", "<synthetic>")), "claude");
+    // An `init` without a session id still determines the model.
     let events = run(&[r#"{"type":"system","subtype":"init","model":"m"}"#, &text("x")]);
     assert_eq!(events[0]["title"], "m");
 }
@@ -303,7 +303,7 @@ fn thinking_is_a_note() {
     assert_eq!(events[2]["action"]["detail"]["text"], long);
     let silent = run_with(one_prompt().without_thinking(), &[&thought("x"), OK]);
     assert_eq!(outline(&silent), ["started", "completed"]);
-    // What a user line holds was not thought by the model.
+    // A thinking block in a user line is not from the model.
     let events = run(&[&thought("x").replace("assistant", "user"), OK]);
     assert_eq!(outline(&events), ["started", "completed"]);
 }

@@ -1,7 +1,7 @@
-//! The translator of one attempt: lines in, events out, in the order of the stream.
+//! The translator of one attempt: it converts lines to events, in the order of the stream.
 //!
-//! Owns the rules of the contract: one `started`, stable ids, warnings before the one `completed`, nothing after it.
-//! It must not know where lines come from; what a process did at its end it is told by [`StreamEnd`].
+//! Owns the rules of the contract: one `started`, stable ids, warnings before the one `completed`, nothing after it. It
+//! must not depend on the source of lines; the caller reports the end of the process as [`StreamEnd`].
 
 use std::{borrow::Cow, collections::HashSet, sync::Arc};
 
@@ -21,26 +21,26 @@ use crate::decode::{
     line::{InitLine, PermissionDenial, SystemLine},
 };
 
-/// Longest content of a result that is handed on, in bytes of its JSON.
+/// Maximum size of a result's content in an event, in bytes of its JSON.
 const MAX_CONTENT_BYTES: usize = 64 << 10;
 
-/// Longest title of a thought, in characters.
+/// Maximum length of a thought's title in characters.
 const MAX_THOUGHT_TITLE_CHARS: usize = 300;
 
-/// Longest piece of a malformed line that is shown, in bytes.
+/// Maximum number of bytes of a malformed line that are shown.
 const MAX_MALFORMED_LINE_BYTES: usize = 1024;
 
-/// Model name of messages that the CLI wrote itself.
+/// Model name in messages that the CLI wrote itself.
 const SYNTHETIC_MODEL: &str = "<synthetic>";
 
 type EmitEvent<'e, 'a> = &'e mut dyn FnMut(AgentEvent<'a>);
 
-/// State of one attempt's translation. Cheap to clone: what it remembers is shared or small.
+/// State of one attempt's translation. Cheap to clone: its parts are shared or small.
 #[derive(Clone, Debug, Default)]
 pub struct Translator {
     identity: SessionIdentity,
     turns: TurnTracker,
-    /// The last result, which completes if no other turn follows.
+    /// The last result. It becomes `completed` if no other turn follows.
     outcome: Option<CompletionResult>,
     omits_thinking: bool,
     /// Model of an `init` that had no session id.
@@ -51,7 +51,7 @@ pub struct Translator {
     thought_count: u32,
     unnamed_call_count: u32,
     calls: CallHistory,
-    /// Ids of denials that were told, without their prefix.
+    /// Ids of reported denials, without their prefix.
     reported_denials: Arc<HashSet<Box<str>>>,
     text: Arc<LazyText<'static>>,
     nested_text: Arc<LazyText<'static>>,
@@ -59,53 +59,50 @@ pub struct Translator {
 }
 
 impl Translator {
-    /// A translator of an attempt that takes `turns`.
     pub fn new(turns: TurnTracker) -> Self {
         Self { turns, ..Self::default() }
     }
 
-    /// The attempt continues an earlier session. To be called before the first line.
+    /// The attempt continues an earlier session. Must be called before the first line.
     pub fn set_identity(&mut self, identity: SessionIdentity) {
         self.identity = identity;
     }
 
-    /// Thinking gives no notes.
+    /// Disables the notes for thinking.
     pub fn without_thinking(mut self) -> Self {
         self.omits_thinking = true;
         self
     }
 
-    /// The session that answered, or the one that was asked for.
+    /// The session that answered, or else the requested one.
     pub fn session(&self) -> Option<&str> {
         self.identity.session()
     }
 
-    /// Last text of the model, of the main loop if it said any; empty before the first.
+    /// Last text of the model, of the main loop if there is any; empty before the first.
     pub fn last_text(&self) -> Cow<'_, str> {
         if self.text.is_empty() { self.nested_text.text() } else { self.text.text() }
     }
 
-    /// Calls without a result.
+    /// Number of calls without a result.
     pub fn open_calls(&self) -> usize {
         self.calls.open_count()
     }
 
-    /// The session that answered.
     pub fn observed_session(&self) -> Option<&str> {
         self.identity.observed()
     }
 
-    /// The sentence about another session that answered than the one that was asked for.
+    /// The message about a session that answered instead of the requested one.
     pub fn mismatch(&self) -> Option<&str> {
         self.identity.mismatch()
     }
 
-    /// True for a line by whose session the run is over: nothing it says belongs to the run.
+    /// True for a line whose session ends the run: its content does not belong to the run.
     pub fn is_mismatch(&self, line: &AgentLine<'_>) -> bool {
         self.identity.is_mismatch(line)
     }
 
-    /// True after `completed`.
     pub fn is_complete(&self) -> bool {
         self.is_complete
     }
@@ -122,7 +119,7 @@ impl Translator {
                 self.chat(line, chat, true, emit);
             }
             LineBody::User(chat) => {
-                // Session files begin with the prompt, which knows no model yet.
+                // Session files begin with the prompt, before the model is known.
                 if !line.is_session_file {
                     self.emit_started(None, emit);
                 }
@@ -143,13 +140,13 @@ impl Translator {
         }
     }
 
-    /// The stream is over. Emits what is missing: open actions closed, and the one `completed`.
+    /// Handles the end of the stream: closes open actions and emits the one `completed`.
     pub fn finish<'a>(&mut self, ended: &StreamEnd, emit: &mut dyn FnMut(AgentEvent<'a>)) {
         if self.is_complete {
             return;
         }
         self.emit_started(None, emit);
-        // A turn that was cut off has no result, whatever came of those before it.
+        // A turn that was cut off has no result, regardless of the turns before it.
         let last = self.outcome.take().filter(|_| !self.turns.is_in_turn());
         let outcome = match (last, ended.failure_message()) {
             (Some(outcome), _) => outcome,
@@ -169,7 +166,8 @@ impl Translator {
         self.complete(outcome, emit);
     }
 
-    /// Learns the session of a line. False if the line must not be translated, because the run is over by it.
+    /// Determines the session of a line. Returns false if the line must not be translated, because its session ends the
+    /// run.
     fn identify<'a>(&mut self, line: &AgentLine<'a>, emit: EmitEvent<'_, 'a>) -> bool {
         let outcome = match (self.identity.push(line), &line.body) {
             (SessionCheck::UnknownSession, LineBody::Result(result)) => {
@@ -323,7 +321,7 @@ impl Translator {
         emit(action_event(action, ActionPhase::Completed, Some(!is_error), None, None));
     }
 
-    /// The id of a call, or one made up for a call without one.
+    /// Returns the id of a call, or a generated one for a call without an id.
     fn call_id_or_new<'a>(&mut self, id: &Cow<'a, str>) -> Cow<'a, str> {
         if !id.is_empty() {
             return id.clone();
@@ -345,7 +343,7 @@ impl Translator {
         emit(action_event(action, ActionPhase::Updated, None, Some(message), None));
     }
 
-    /// Warns of a denial, unless its call was told before. `index` numbers one that names no call.
+    /// Emits a warning about a denial, unless its call already reported it. `index` numbers denials without a call id.
     fn emit_denial<'a>(
         &mut self,
         tool_name: Option<Cow<'a, str>>,
@@ -440,9 +438,9 @@ impl Translator {
     }
 }
 
-/// The first line of a thought, as far as it fits into a title; `None` if it is blank.
+/// Returns the first line of a thought, cut to the length of a title; `None` if it is blank.
 fn thought_title(thought: &LazyText<'_>) -> Option<String> {
-    // Most begin with a short line. A longer start is looked at only if this one ends before a title would.
+    // Most thoughts begin with a short line. A longer prefix is used only if this one ends before a full title.
     let (start, whole) = thought.prefix(2 * MAX_THOUGHT_TITLE_CHARS);
     let title = |text: &str| {
         let first = text.lines().map(str::trim).find(|line| !line.is_empty())?;
@@ -454,7 +452,7 @@ fn thought_title(thought: &LazyText<'_>) -> Option<String> {
     if whole || found.as_ref().is_some_and(is_sure) { found } else { title(&thought.text()) }
 }
 
-/// The detail of a call, as far as it is remembered.
+/// Returns the detail of a call from its stored parts.
 fn call_detail<'a>(call: &OngoingCall) -> ToolDetail<'a> {
     ToolDetail {
         tool_name: Some(shared_to_cow(&call.name)),
@@ -476,7 +474,7 @@ fn action_event<'a>(
     AgentEvent::Action(Box::new(ActionEvent { action, phase, ok, message, level }))
 }
 
-/// The first `longest` bytes as text, without a torn character at the end.
+/// Converts the first `longest` bytes to text, without a partial character at the end.
 fn truncate_lossy(bytes: &[u8], longest: usize) -> Cow<'_, str> {
     let Some(start) = bytes.get(..longest) else { return String::from_utf8_lossy(bytes) };
     let torn = match std::str::from_utf8(start) {

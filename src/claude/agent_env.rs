@@ -1,6 +1,7 @@
-//! What a unit's `claude` inherits. Pure: from one environment to another, with the names of what changed.
+//! The environment of a unit's `claude`. Pure functions: they derive one environment from another and list the names of
+//! changed variables.
 //!
-//! Values never leave this module except into the child.
+//! Values are only passed to the child.
 
 use std::{
     collections::BTreeMap,
@@ -13,33 +14,33 @@ const ISOLATION_VARS: [(&str, &str); 6] = [
     // Either of the two keeps MEMORY.md out of the request; the second also CLAUDE.md and rules.
     ("CLAUDE_CODE_DISABLE_AUTO_MEMORY", "1"),
     ("CLAUDE_CODE_DISABLE_CLAUDE_MDS", "1"),
-    // Without it the request carries a placeholder tool.
+    // Without it, the request contains a placeholder tool.
     ("ENABLE_TOOL_SEARCH", "false"),
     ("CLAUDE_AGENT_SDK_DISABLE_BUILTIN_AGENTS", "1"),
     ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
     ("DISABLE_TELEMETRY", "1"),
 ];
 
-/// Where the agent puts temporary files.
+/// Directory for the agent's temporary files.
 const TMPDIR: &str = "TMPDIR";
 
-/// Variables that bound silence. Named in `pass_env`, the user's own value wins.
+/// Variables that limit silence. A user's own value takes precedence if `pass_env` names the variable.
 const TIMEOUT_VARS: [(&str, &str); 6] = [
-    // The default of ten means three minutes until a bad key is reported.
+    // The default of ten takes three minutes to report a bad key.
     ("CLAUDE_CODE_MAX_RETRIES", "3"),
-    // A server that accepts and never answers: by default six minutes of silence.
+    // For a server that accepts and never answers: the default is six minutes of silence.
     ("API_TIMEOUT_MS", "240000"),
-    // A stream that stalls midway: by default five minutes of silence.
+    // For a stream that stalls midway: the default is five minutes of silence.
     ("CLAUDE_ENABLE_BYTE_WATCHDOG", "1"),
     ("CLAUDE_BYTE_STREAM_IDLE_TIMEOUT_MS", "120000"),
     ("MCP_TIMEOUT", "10000"),
     ("MCP_TOOL_TIMEOUT", "600000"),
 ];
 
-/// Variables that every agent gets as they are. Everything else of the parent is withheld: a shell holds secrets and
-/// switches by any name.
+/// Variables that every agent inherits unchanged. All others are withheld, because a shell has secrets and switches
+/// under any name.
 const INHERITED_VARS: [&str; 28] = [
-    // Who and where the user is.
+    // User and home directory.
     "HOME",
     "USER",
     "LOGNAME",
@@ -54,7 +55,7 @@ const INHERITED_VARS: [&str; 28] = [
     "TZDIR",
     "TERM",
     "COLORTERM",
-    // The way to the service, where a network has its own.
+    // Network path to the service.
     "HTTP_PROXY",
     "HTTPS_PROXY",
     "ALL_PROXY",
@@ -66,7 +67,7 @@ const INHERITED_VARS: [&str; 28] = [
     "NODE_EXTRA_CA_CERTS",
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
-    // The login.
+    // Login.
     "CLAUDE_CONFIG_DIR",
     "CLAUDE_CODE_OAUTH_TOKEN",
     // macOS keeps the login in the keychain of a session.
@@ -74,7 +75,7 @@ const INHERITED_VARS: [&str; 28] = [
     "__CF_USER_TEXT_ENCODING",
 ];
 
-/// Withheld variables that are reported: they would choose the account, the service, the model or the code that runs.
+/// Withheld variables that are reported: they would select the account, the service, the model or the code that runs.
 const REPORTED_VARS: [&str; 22] = [
     "ANTHROPIC_*",
     "AWS_*",
@@ -92,7 +93,8 @@ const REPORTED_VARS: [&str; 22] = [
     "DYLD_*",
     "LD_LIBRARY_PATH",
     "LD_PRELOAD",
-    // Where version managers and Nix keep programs and libraries: a `claude` of theirs may not start without.
+    // Version managers and Nix store programs and libraries there; a `claude` installed by them may not start
+    // otherwise.
     "ASDF_*",
     "FNM_*",
     "MISE_*",
@@ -101,31 +103,31 @@ const REPORTED_VARS: [&str; 22] = [
     "VOLTA_HOME",
 ];
 
-/// The environment of a child, and what was done to the parent's. Names are sorted.
+/// The environment of a child, and the changes from the parent's. Names are sorted.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct AgentEnvironment {
-    /// Every variable of the child.
+    /// All variables of the child.
     pub vars: Vec<(OsString, OsString)>,
     /// Names that were set or changed.
     pub set: Vec<String>,
-    /// Names that were withheld and would have changed what runs or who pays. Of other names nothing is known.
+    /// Names that were withheld and would have changed what runs or who pays. Other withheld names are not listed.
     pub stripped: Vec<String>,
-    /// Names that a setting passed although they would have been withheld or replaced.
+    /// Names that a setting passed, although they would have been withheld or replaced.
     pub passed: Vec<String>,
 }
 
 impl AgentEnvironment {
-    /// Names of the variables that the child gets as the parent has them, and nobody decided about. Sorted.
+    /// Names of the variables that the child inherits unchanged without a setting. Sorted.
     pub fn inherited(&self) -> Vec<String> {
         let names = self.vars.iter().map(|(name, _)| name.to_string_lossy().into_owned());
         names.filter(|name| !self.set.contains(name) && !self.passed.contains(name)).collect()
     }
 }
 
-/// Values may be secrets: only names are shown.
+/// Shows names only, because values may be secrets.
 impl std::fmt::Debug for AgentEnvironment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Environment")
+        f.debug_struct("AgentEnvironment")
             .field("vars", &self.vars.iter().map(|(name, _)| name).collect::<Vec<_>>())
             .field("set", &self.set)
             .field("stripped", &self.stripped)
@@ -134,8 +136,8 @@ impl std::fmt::Debug for AgentEnvironment {
     }
 }
 
-/// The environment of a unit's agent. `pass` names variables, as themselves or as `PREFIX_*`, that it gets as well; `tmp`
-/// is its private directory for temporary files.
+/// The environment of a unit's agent. `pass` has additional variables to inherit, as a name or `PREFIX_*`; `tmp` is the
+/// agent's private directory for temporary files.
 pub fn unit_environment(
     parent: impl IntoIterator<Item = (OsString, OsString)>,
     pass: &[String],
@@ -179,7 +181,7 @@ pub fn unit_environment(
     done
 }
 
-/// True if `name` is one of `patterns`, or begins as one that ends in `*`.
+/// True if `name` equals one of `patterns`, or matches one that ends in `*`.
 fn matches_any(patterns: &[impl AsRef<str>], name: &str) -> bool {
     patterns.iter().any(|pattern| match pattern.as_ref().strip_suffix('*') {
         Some(prefix) => name.starts_with(prefix),
@@ -187,7 +189,7 @@ fn matches_any(patterns: &[impl AsRef<str>], name: &str) -> bool {
     })
 }
 
-/// True if no setting changes the variable.
+/// True if no setting can change the variable.
 fn is_isolation_var(name: &str) -> bool {
     name == TMPDIR || ISOLATION_VARS.iter().any(|(fixed, _)| *fixed == name)
 }
@@ -196,7 +198,7 @@ fn is_isolation_var(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Reported, and of those that shells hold beside them.
+    /// Reported variables, and secrets that shells often have.
     const WITHHELD: [&str; 22] = [
         "ANTHROPIC_API_KEY",
         "ANTHROPIC_AUTH_TOKEN",

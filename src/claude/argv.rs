@@ -1,15 +1,15 @@
-//! The command line of a unit's `claude`. Pure: builds a list, touches nothing.
+//! The command line of a unit's `claude`. Pure: builds a list of arguments.
 //!
-//! `--allowedTools` and `--disallowedTools` take any number of values and would swallow a value that follows, so each
-//! is followed by another flag. Values that come from outside are glued to their flag with `=`, so that none of them
-//! can pose as a flag.
+//! `--allowedTools` and `--disallowedTools` take any number of values and would consume a positional argument, so
+//! another flag follows each. External values are attached to their flag with `=`, so that none of them is parsed as a
+//! flag.
 
 use std::{
     ffi::{OsStr, OsString},
     path::Path,
 };
 
-/// Built-in tools that are refused by name, beside being switched off altogether.
+/// Built-in tools that are denied by name, in addition to being disabled.
 pub const DENIED_BUILT_INS: [&str; 12] = [
     "Agent",
     "Task",
@@ -25,35 +25,33 @@ pub const DENIED_BUILT_INS: [&str; 12] = [
     "TodoWrite",
 ];
 
-/// What varies from one unit to the next.
+/// Arguments that differ between units.
 #[derive(Clone, Copy, Debug)]
 pub struct UnitArgs<'a> {
-    /// Full tool ids (`mcp__ktx__…`), the only ones that may run.
+    /// Full tool ids (`mcp__ktx__…`); no other tool may run.
     pub tool_ids: &'a [String],
-    /// File that holds the system prompt.
+    /// File with the system prompt.
     pub system_prompt: &'a Path,
-    /// Model, if one is asked for.
+    /// Requested model, if any.
     pub model: Option<&'a str>,
-    /// API round trips allowed.
+    /// Maximum number of API round trips.
     pub max_turns: u32,
-    /// Spending allowed, in dollars.
+    /// Cost limit, in US dollars.
     pub max_budget_usd: Option<f64>,
-    /// Stream partial messages.
     pub partial_messages: bool,
-    /// The session.
     pub session: SessionChoice<'a>,
 }
 
-/// Which session the process works in.
+/// The session that the process works in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionChoice<'a> {
-    /// A new one, with this id (a UUID).
+    /// A new session with this id (a UUID).
     New(&'a str),
-    /// An earlier one goes on, under its own id.
+    /// Continues an earlier session under its own id.
     Resume(&'a str),
 }
 
-/// Arguments after the program (and its prefix).
+/// Arguments after the program and its prefix.
 pub fn unit_argv(args: &UnitArgs<'_>) -> Vec<OsString> {
     let mut argv: Vec<OsString> = [
         "-p",
@@ -100,7 +98,7 @@ pub fn unit_argv(args: &UnitArgs<'_>) -> Vec<OsString> {
     argv
 }
 
-/// A command line as text, for the record. Bytes that are not UTF-8 are replaced.
+/// Converts a command line to text for the tape. Replaces bytes that are not UTF-8.
 pub fn argv_to_strings<'a>(words: impl IntoIterator<Item = &'a OsStr>) -> Vec<String> {
     words.into_iter().map(|word| word.to_string_lossy().into_owned()).collect()
 }

@@ -1,7 +1,7 @@
-//! The course of one attempt, as a state machine without I/O: what happened goes in, [`AttemptEffect`]s come out.
+//! The state machine of one attempt, without I/O: events go in, [`AttemptEffect`]s come out.
 //!
-//! Opening, proving the isolation, working, over. Timers are steps too. It must not know processes, pipes or clocks;
-//! `unit` carries the steps out.
+//! Its phases are: initialize, verify the isolation, work, finished. Timers are effects, too. The module must not
+//! depend on processes, pipes or clocks; `unit` performs the effects.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::{
     units::verdict::{AttemptFacts, IsolationStatus, TimeLimit},
 };
 
-/// Characters of a tool's answer that a note of ours keeps.
+/// Maximum length of a tool reply in a note, in characters.
 const MAX_DECLINED_CHARS: usize = 300;
 
 use super::{
@@ -35,72 +35,65 @@ use super::{
     unit::{StopCommand, deadlines::WaitReason},
 };
 
-/// Something to do.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum AttemptEffect {
-    /// Write a line to the agent.
     WriteFrame(ControlFrame),
-    /// Close its stdin: there will be no more work.
+    /// Close its stdin: no more work follows.
     CloseStdin,
-    /// Hand a message to the tool server.
+    /// Pass a message to the tool server.
     ForwardToServer(Value),
-    /// Ask the gate about a call.
+    /// Ask the approval gate about a call.
     RequestApproval(String, ApprovalRequest),
-    /// The agent no longer waits for the gate.
+    /// The agent no longer waits for the decision.
     CancelApproval(String),
-    /// Signal the process group.
     SignalGroup(Signal),
-    /// Put a fact of ours on the tape.
     RecordNote(Note),
-    /// Start-up is over.
     StartupFinished,
-    /// Come back with this alarm, unless another is set before.
+    /// Set this timer. It replaces the previous one.
     SetTimer(AttemptTimer),
-    /// Do not wait for the process any longer.
+    /// Stop waiting for the process.
     StopWaiting,
 }
 
-/// Why to come back.
+/// Purpose of a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AttemptTimer {
-    /// The agent did not begin: the conversation, or the turn that it was asked for.
-    StartupTimeout,
-    /// The agent did not say which settings it has read, at the start or later.
-    SettingsTimeout,
-    /// It had time to end by itself.
-    ExitTimeout,
-    /// The last step of the ladder did not help.
-    EscalationTimeout,
-    /// The pipes of the dead process had time to close.
-    DrainTimeout,
+    /// The agent did not start the conversation, or the requested turn.
+    Startup,
+    /// The agent did not report its settings, at the start or later.
+    Settings,
+    /// The time for a normal exit is over.
+    Exit,
+    /// The last escalation step had no effect.
+    Escalation,
+    /// The time for the pipes of the dead process to close is over.
+    Drain,
 }
 
 impl AttemptTimer {
-    /// How long to wait for what it is about.
-    pub(super) fn duration(self, patience: &ProcessTimeouts) -> Duration {
+    /// How long to wait.
+    pub(super) fn duration(self, timeouts: &ProcessTimeouts) -> Duration {
         match self {
-            Self::StartupTimeout => patience.startup,
-            Self::SettingsTimeout => patience.reply,
-            Self::ExitTimeout => patience.exit,
-            Self::EscalationTimeout => patience.escalation_step,
-            Self::DrainTimeout => patience.pipe_drain,
+            Self::Startup => timeouts.startup,
+            Self::Settings => timeouts.reply,
+            Self::Exit => timeouts.exit,
+            Self::Escalation => timeouts.escalation_step,
+            Self::Drain => timeouts.pipe_drain,
         }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AttemptPhase {
-    /// We wait for the answer to our first request.
+    /// Waiting for the reply to the first request.
     Initializing,
-    /// We wait to hear which settings were read; nothing was asked of the model yet.
+    /// Waiting for the report of the settings; the prompt was not sent yet.
     VerifyingIsolation,
-    /// The model works.
     Working,
-    /// There is a result, or there will be none.
+    /// There is a result, or none will follow.
     Finished,
 }
 
-/// Where an attempt stands.
 #[derive(Debug)]
 pub(super) struct AttemptMachine {
     stats: AttemptStats,
@@ -111,27 +104,27 @@ pub(super) struct AttemptMachine {
     prompt: String,
     identity: SessionIdentity,
     has_tools: bool,
-    /// Calls that the gate decides over: request id, tool, call id.
+    /// Calls that wait for a decision: request id, tool, call id.
     pending_approvals: Vec<(String, String, Option<String>)>,
     phase: AttemptPhase,
-    /// It has announced a turn.
+    /// The agent has announced a turn.
     has_announced_turn: bool,
     timeouts: ProcessTimeouts,
-    /// The firmest thing done to end it.
+    /// The firmest escalation step so far.
     escalation: Option<EscalationStep>,
-    /// The process is gone.
+    /// The process has exited.
     has_exited: bool,
 }
 
 impl AttemptMachine {
-    /// An attempt that may use what is `allowed` and is given `prompt`, in the session `resume` if there is one.
+    /// An attempt that may use the `allowed` tools, gets `prompt`, and continues the session `resume` if it is set.
     pub(super) fn new(
         facts: AttemptFacts,
         allowed: AllowedTools,
         with_tools: bool,
         prompt: String,
         resume: Option<String>,
-        patience: ProcessTimeouts,
+        timeouts: ProcessTimeouts,
     ) -> Self {
         Self {
             stats: AttemptStats::new(AttemptFacts { isolation: IsolationStatus::Unverified, ..facts }),
@@ -145,29 +138,27 @@ impl AttemptMachine {
             pending_approvals: Vec::new(),
             phase: AttemptPhase::Initializing,
             has_announced_turn: false,
-            timeouts: patience,
+            timeouts,
             escalation: None,
             has_exited: false,
         }
     }
 
-    /// What is known of it.
     pub(super) fn into_facts(self) -> AttemptFacts {
         self.stats.into_facts()
     }
 
-    /// The process runs.
     pub(super) fn start(&mut self) -> Vec<AttemptEffect> {
         let ask = self.control.start_request(ControlRequest::Initialize { tools: self.has_tools });
-        vec![AttemptEffect::WriteFrame(ask), AttemptEffect::SetTimer(AttemptTimer::StartupTimeout)]
+        vec![AttemptEffect::WriteFrame(ask), AttemptEffect::SetTimer(AttemptTimer::Startup)]
     }
 
-    /// A line of its stdout.
+    /// Handles a line of stdout.
     pub(super) fn handle_line(&mut self, line: &AgentLine<'_>) -> Vec<AttemptEffect> {
         if !self.stats.is_complete()
             && let SessionCheck::Mismatch(sentence) = self.identity.push(line)
         {
-            // Whatever the person answered to is not there.
+            // The session that the person continued is not there.
             self.stats.facts.session_mismatch = Some(sentence);
             return self.escalate_to(EscalationStep::Interrupt);
         }
@@ -192,7 +183,8 @@ impl AttemptMachine {
                 let sentence = isolation::permission_mode_breach(permission_mode.as_deref());
                 sentence.map(|sentence| self.record_breach(sentence)).unwrap_or_default()
             }
-            // Its last turn is not proved yet. The question has its alarm, and its answer goes on from here.
+            // The isolation of the last turn is not verified yet. The pending request has its timer, and its reply
+            // continues from here.
             LineBody::Result(_) if self.is_awaiting_settings() => {
                 self.phase = AttemptPhase::Finished;
                 Vec::new()
@@ -202,7 +194,7 @@ impl AttemptMachine {
         }
     }
 
-    /// It wrote a line longer than `limit` bytes, and a piece of it is on the tape.
+    /// Handles a line longer than `limit` bytes, of which a piece is on the tape.
     pub(super) fn handle_oversized_line(&mut self, limit: usize) -> Vec<AttemptEffect> {
         if self.stats.facts.oversized_line.replace(limit).is_some() {
             return Vec::new();
@@ -213,7 +205,7 @@ impl AttemptMachine {
         steps
     }
 
-    /// A time limit ran out. An attempt that is ending anyway is not affected.
+    /// Handles a time limit. An attempt that is ending anyway is not affected.
     pub(super) fn handle_time_limit(&mut self, limit: TimeLimit) -> Vec<AttemptEffect> {
         if self.phase == AttemptPhase::Finished || self.escalation.is_some() {
             return Vec::new();
@@ -231,33 +223,32 @@ impl AttemptMachine {
         }
     }
 
-    /// More than `limit` bytes wait for it to read them: it would not read an interrupt either.
+    /// Handles an agent with more than `limit` unread bytes on its stdin: it would not read an interrupt either.
     pub(super) fn handle_unread_input(&mut self, limit: usize) -> Vec<AttemptEffect> {
         self.stats.facts.unread_stdin.get_or_insert(limit);
         self.escalate_to(EscalationStep::Terminate)
     }
 
-    /// A line of its stderr.
     pub(super) fn handle_stderr_line(&mut self, line: &str) {
         self.stats.push_stderr_line(line);
     }
 
-    /// It closed its stdout: there will be no result any more.
+    /// Handles the end of stdout: no result can follow.
     pub(super) fn handle_stdout_closed(&mut self) -> Vec<AttemptEffect> {
         let mut steps = self.fail_missing_settings();
         steps.extend(self.finish());
         steps
     }
 
-    /// No answer can come any more: a turn that ended without one is not proved.
+    /// No reply can follow: a turn without a settings reply is not verified.
     fn fail_missing_settings(&mut self) -> Vec<AttemptEffect> {
         let is_unproved = self.stats.has_result() && self.is_awaiting_settings();
         if is_unproved { self.handle_settings(None) } else { Vec::new() }
     }
 
-    /// The tool server said something, or ended.
-    pub(super) fn handle_server_event(&mut self, said: Option<ServerEvent>) -> Vec<AttemptEffect> {
-        match said {
+    /// Handles an event or the end of the tool server.
+    pub(super) fn handle_server_event(&mut self, event: Option<ServerEvent>) -> Vec<AttemptEffect> {
+        match event {
             Some(ServerEvent::Message(message)) => {
                 self.control.handle_server_message(message).map(AttemptEffect::WriteFrame).into_iter().collect()
             }
@@ -278,7 +269,7 @@ impl AttemptMachine {
         }
     }
 
-    /// The gate decided over a call.
+    /// Handles a decision of the approval gate.
     pub(super) fn handle_decision(&mut self, request_id: &str, decision: ApprovalDecision) -> Vec<AttemptEffect> {
         let held = self
             .pending_approvals
@@ -286,50 +277,45 @@ impl AttemptMachine {
             .position(|(held, ..)| held == request_id)
             .map(|at| self.pending_approvals.swap_remove(at));
         if let (Some((_, tool, id)), ApprovalDecision::Deny(reason)) = (held, &decision) {
-            // Before the agent reads it: from then on it reports the call as failed.
+            // Recorded before the agent reads the decision, because it then reports the call as failed.
             self.stats.facts.tally.record_refusal(&tool, id.as_deref(), reason);
         }
         self.control.resolve_approval(request_id, decision).map(AttemptEffect::WriteFrame).into_iter().collect()
     }
 
-    /// Somebody wants it to end. After its result it only ends faster; the result stands.
+    /// Handles a stop request. After the result, the request only speeds up the exit; the result stays valid.
     pub(super) fn handle_stop_command(&mut self, command: StopCommand) -> Vec<AttemptEffect> {
-        let (how, rung) = match command {
+        let (how, step) = match command {
             StopCommand::Interrupt => (StopMode::Stop, EscalationStep::Interrupt),
-            // SIGKILL follows; before it the agent ends what it has started.
+            // SIGKILL follows; before that, the agent can end its child processes.
             StopCommand::Kill => (StopMode::Kill, EscalationStep::Terminate),
         };
         if self.phase == AttemptPhase::Finished && self.stats.facts.stopped.is_none() {
-            return self.escalate_to(rung.max(EscalationStep::Terminate));
+            return self.escalate_to(step.max(EscalationStep::Terminate));
         }
         self.stats.facts.stopped = Some(how);
-        self.escalate_to(rung)
+        self.escalate_to(step)
     }
 
-    /// The tape cannot be written: nothing that happens from now on would be kept.
+    /// Handles a tape that cannot be written: ends the attempt, because nothing more could be recorded.
     pub(super) fn handle_record_error(&mut self, error: String) -> Vec<AttemptEffect> {
         self.stats.facts.record_error.get_or_insert(error);
         self.escalate_to(EscalationStep::Terminate)
     }
 
-    /// An alarm went off.
     pub(super) fn handle_timer(&mut self, alarm: AttemptTimer) -> Vec<AttemptEffect> {
         match alarm {
-            AttemptTimer::StartupTimeout if self.has_announced_turn || self.phase == AttemptPhase::Finished => {
-                Vec::new()
-            }
-            AttemptTimer::StartupTimeout => self.handle_startup_timeout(),
-            AttemptTimer::SettingsTimeout
-                if self.phase == AttemptPhase::VerifyingIsolation || self.is_awaiting_settings() =>
-            {
+            AttemptTimer::Startup if self.has_announced_turn || self.phase == AttemptPhase::Finished => Vec::new(),
+            AttemptTimer::Startup => self.handle_startup_timeout(),
+            AttemptTimer::Settings if self.phase == AttemptPhase::VerifyingIsolation || self.is_awaiting_settings() => {
                 self.handle_settings(None)
             }
-            AttemptTimer::SettingsTimeout => Vec::new(),
-            AttemptTimer::ExitTimeout => self.escalate_to(EscalationStep::Terminate),
-            AttemptTimer::EscalationTimeout => {
+            AttemptTimer::Settings => Vec::new(),
+            AttemptTimer::Exit => self.escalate_to(EscalationStep::Terminate),
+            AttemptTimer::Escalation => {
                 self.escalate_to(self.escalation.map_or(EscalationStep::Interrupt, EscalationStep::next_step))
             }
-            AttemptTimer::DrainTimeout => {
+            AttemptTimer::Drain => {
                 let mut steps = self.fail_missing_settings();
                 steps.push(AttemptEffect::StopWaiting);
                 steps
@@ -337,14 +323,14 @@ impl AttemptMachine {
         }
     }
 
-    /// The process ended; its pipes may still hold something.
+    /// Handles the exit of the process. Its pipes may still contain data.
     pub(super) fn handle_exit(&mut self, ended: ProcessExit) -> Vec<AttemptEffect> {
         self.stats.facts.exit_code = ended.code;
         self.stats.facts.signal = ended.signal;
         self.stats.facts.terminated_by_us = self.escalation >= Some(EscalationStep::Terminate);
         self.phase = AttemptPhase::Finished;
         self.has_exited = true;
-        vec![AttemptEffect::SetTimer(AttemptTimer::DrainTimeout)]
+        vec![AttemptEffect::SetTimer(AttemptTimer::Drain)]
     }
 
     fn apply_control_effect(&mut self, effect: ControlEffect) -> Vec<AttemptEffect> {
@@ -383,25 +369,27 @@ impl AttemptMachine {
         }
     }
 
-    /// Why the agent is not served. Before it is proved to be alone it may connect, but not call.
+    /// Why a request of the agent is refused. Before its isolation is verified, it may connect but not call tools.
     fn refusal_reason(&self, is_call: bool) -> Option<&'static str> {
         match self.stats.facts.isolation {
             IsolationStatus::Breached(_) => Some("the attempt is being stopped"),
-            IsolationStatus::Unverified if is_call => Some("no call is taken before the agent has said what it offers"),
+            IsolationStatus::Unverified if is_call => {
+                Some("no call is accepted before the agent has announced its tools")
+            }
             IsolationStatus::NotRequired | IsolationStatus::Unverified | IsolationStatus::Verified => None,
         }
     }
 
     fn handle_reply(&mut self, ask: ControlRequest, answer: Result<Value, String>) -> Vec<AttemptEffect> {
         match (ask, answer) {
-            // A ladder that is being climbed has its alarm, and there is only one.
+            // A running escalation has its own timer, and there is only one timer.
             (ControlRequest::Initialize { .. }, Ok(_))
                 if self.phase == AttemptPhase::Initializing && self.escalation.is_none() =>
             {
                 self.phase = AttemptPhase::VerifyingIsolation;
                 vec![
                     AttemptEffect::WriteFrame(self.control.start_request(ControlRequest::Settings)),
-                    AttemptEffect::SetTimer(AttemptTimer::SettingsTimeout),
+                    AttemptEffect::SetTimer(AttemptTimer::Settings),
                 ]
             }
             (ControlRequest::Initialize { .. }, Err(error)) => {
@@ -421,7 +409,7 @@ impl AttemptMachine {
         }
     }
 
-    /// The agent said which settings it has read, or that it will not say.
+    /// Handles the reply about settings; `None` if the agent does not report them.
     fn handle_settings(&mut self, sources: Option<Vec<String>>) -> Vec<AttemptEffect> {
         if let Some(sentence) = isolation::settings_breach(sources.as_deref()) {
             self.settings_sources = sources;
@@ -441,10 +429,7 @@ impl AttemptMachine {
             return Vec::new();
         }
         self.phase = AttemptPhase::Working;
-        vec![
-            AttemptEffect::WriteFrame(prompt_frame(&self.prompt)),
-            AttemptEffect::SetTimer(AttemptTimer::StartupTimeout),
-        ]
+        vec![AttemptEffect::WriteFrame(prompt_frame(&self.prompt)), AttemptEffect::SetTimer(AttemptTimer::Startup)]
     }
 
     fn handle_startup_timeout(&mut self) -> Vec<AttemptEffect> {
@@ -454,7 +439,7 @@ impl AttemptMachine {
         self.escalate_to(EscalationStep::Interrupt)
     }
 
-    /// A turn begins, and the agent said what it offers.
+    /// Handles the start of a turn, with the tools that the agent announces.
     fn handle_init(&mut self, init: &InitLine<'_>) -> Vec<AttemptEffect> {
         if let Some(sentence) = self.allowed.init_breach(init) {
             return self.record_breach(sentence);
@@ -467,19 +452,19 @@ impl AttemptMachine {
         } else if !self.control.is_request_pending(ControlRequest::Settings) {
             steps.push(AttemptEffect::WriteFrame(self.control.start_request(ControlRequest::Settings)));
             if self.escalation.is_none() {
-                steps.push(AttemptEffect::SetTimer(AttemptTimer::SettingsTimeout));
+                steps.push(AttemptEffect::SetTimer(AttemptTimer::Settings));
             }
         }
         steps
     }
 
-    /// A later turn has begun, and it is open which settings were read for it.
+    /// True if a later turn has started and its settings are not reported yet.
     fn is_awaiting_settings(&self) -> bool {
         let is_later = self.has_announced_turn && self.settings_sources.is_some();
         is_later && self.control.is_request_pending(ControlRequest::Settings) && self.escalation.is_none()
     }
 
-    /// Once it has said what it offers and which settings it has read, and nothing was wrong with either.
+    /// Marks the isolation as verified once the agent has reported its tools and settings without a breach.
     fn update_isolation(&mut self) {
         let isolation = &mut self.stats.facts.isolation;
         if *isolation == IsolationStatus::Unverified && self.has_announced_turn && self.settings_sources.is_some() {
@@ -489,7 +474,7 @@ impl AttemptMachine {
 
     fn record_breach(&mut self, sentence: String) -> Vec<AttemptEffect> {
         let mut steps = vec![self.isolation_note(Some(sentence.clone()))];
-        // The first one stands.
+        // Keep the first breach.
         if self.stats.facts.isolation_breach().is_none() {
             self.stats.facts.isolation = IsolationStatus::Breached(sentence);
         }
@@ -504,44 +489,44 @@ impl AttemptMachine {
         }))
     }
 
-    /// There is nothing left to do: the process may end by itself.
+    /// No more work follows: lets the process exit by itself.
     fn finish(&mut self) -> Vec<AttemptEffect> {
         self.phase = AttemptPhase::Finished;
         let mut steps = vec![AttemptEffect::CloseStdin];
-        // A ladder that is being climbed has its own, shorter patience.
+        // A running escalation has its own, shorter timeout.
         if self.escalation.is_none() && !self.has_exited {
-            steps.push(AttemptEffect::SetTimer(AttemptTimer::ExitTimeout));
+            steps.push(AttemptEffect::SetTimer(AttemptTimer::Exit));
         }
         steps
     }
 
-    /// Takes a step of the ladder, unless it was taken already.
-    fn escalate_to(&mut self, rung: EscalationStep) -> Vec<AttemptEffect> {
-        if self.has_exited || self.escalation.is_some_and(|taken| taken >= rung) {
+    /// Performs an escalation step, unless it or a firmer one was performed.
+    fn escalate_to(&mut self, step: EscalationStep) -> Vec<AttemptEffect> {
+        if self.has_exited || self.escalation.is_some_and(|taken| taken >= step) {
             return Vec::new();
         }
-        self.escalation = Some(rung);
+        self.escalation = Some(step);
         self.stats.mark_interrupted();
-        let step = match rung {
+        let effect = match step {
             EscalationStep::Interrupt if self.phase == AttemptPhase::Working => {
                 AttemptEffect::WriteFrame(self.control.start_request(ControlRequest::Interrupt))
             }
-            // No turn runs that an interrupt could end.
+            // No turn is running that an interrupt could end.
             EscalationStep::Interrupt => AttemptEffect::CloseStdin,
             EscalationStep::Terminate => AttemptEffect::SignalGroup(Signal::SIGTERM),
             EscalationStep::Kill => AttemptEffect::SignalGroup(Signal::SIGKILL),
             EscalationStep::GiveUp => return vec![AttemptEffect::StopWaiting],
         };
-        vec![step, AttemptEffect::SetTimer(AttemptTimer::EscalationTimeout)]
+        vec![effect, AttemptEffect::SetTimer(AttemptTimer::Escalation)]
     }
 }
 
-/// A message that has a tool work.
+/// True for a message that runs a tool.
 fn is_tool_call(message: &Value) -> bool {
     message.get("method").and_then(Value::as_str) == Some("tools/call")
 }
 
-/// The beginning of a tool's answer; the whole of it is in the stream.
+/// Truncates a tool reply; the stream has all of it.
 fn truncate_declined_message(mut text: String) -> String {
     if let Some((end, _)) = text.char_indices().nth(MAX_DECLINED_CHARS) {
         text.truncate(end);

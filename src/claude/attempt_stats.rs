@@ -1,6 +1,6 @@
-//! What the stream says about an attempt, boiled down to the facts that a verdict needs. Pure: lines in, facts out.
+//! Reduces the stream of an attempt to the facts that a verdict needs. Pure: lines in, facts out.
 //!
-//! It must not judge: which failure counts and what a result means is decided in `units`.
+//! The module must not judge: `units` decides which failures count and what a result means.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -13,33 +13,32 @@ use crate::{
     units::verdict::AttemptFacts,
 };
 
-/// Lines of stderr that a verdict keeps.
+/// Number of stderr lines that are kept.
 const STDERR_TAIL_LINES: usize = 20;
-/// Characters of each.
 const STDERR_TAIL_LINE_CHARS: usize = 2_000;
-/// Longest arguments of a failed call that are kept as they are, in bytes. Of longer ones the beginning is kept, as text.
+/// Maximum length of stored arguments of a failed call, in bytes. Longer ones are truncated and stored as text.
 const MAX_INPUT_BYTES: usize = 64 * 1024;
 
 /// Collects the facts of one attempt.
 #[derive(Debug)]
 pub struct AttemptStats {
-    /// What is known so far, but for what [`AttemptStats::into_facts`] adds.
+    /// Facts so far, without those that [`AttemptStats::into_facts`] adds.
     pub facts: AttemptFacts,
     reported: AttemptSignals,
-    /// What the model said last.
+    /// Last text of the model.
     last_text: LazyText<'static>,
-    /// Tool of each call, by its id.
+    /// Tool of each call, by call id.
     tool_names: HashMap<String, String>,
-    /// Arguments of the calls that have not succeeded, as JSON, by id.
+    /// Arguments of the calls that have not succeeded, as JSON, by call id.
     pending_inputs: BTreeMap<String, String>,
-    /// We have ended it: what its open calls come to says nothing about them.
+    /// We have ended the attempt, so the results of open calls are meaningless.
     was_interrupted: bool,
-    /// Calls that this cut short.
+    /// Calls that this interrupted.
     interrupted_calls: HashSet<String>,
 }
 
 impl AttemptStats {
-    /// Goes on from what is known before the start.
+    /// Starts with the facts from before the process start.
     pub fn new(facts: AttemptFacts) -> Self {
         Self {
             facts,
@@ -52,17 +51,16 @@ impl AttemptStats {
         }
     }
 
-    /// True once the turn that ran last has its result.
+    /// True once the last turn has its result.
     pub fn has_result(&self) -> bool {
         self.reported.result().is_some()
     }
 
-    /// True once nothing that comes belongs to the attempt.
+    /// True once no more lines belong to the attempt.
     pub fn is_complete(&self) -> bool {
         self.reported.turns().is_closed()
     }
 
-    /// Everything that is known.
     pub fn into_facts(mut self) -> AttemptFacts {
         let tally = &self.facts.tally;
         let ids = tally.calls().iter().chain(tally.refusals()).filter_map(|call| call.tool_use_id.as_deref());
@@ -71,12 +69,12 @@ impl AttemptStats {
         self.reported.fill_facts(facts, &self.last_text.text())
     }
 
-    /// We end the attempt: a call that fails from now on was cut short.
+    /// Marks the attempt as ended by us: calls that fail from now on were interrupted.
     pub fn mark_interrupted(&mut self) {
         self.was_interrupted = true;
     }
 
-    /// The agent says that a call failed.
+    /// Records a failure that the agent reports.
     pub fn record_failure(&mut self, tool: &str, tool_use_id: Option<&str>, message: &str) {
         if !self.was_interrupted {
             self.facts.tally.record_failure(tool, tool_use_id, message);
@@ -85,7 +83,7 @@ impl AttemptStats {
         }
     }
 
-    /// Takes in a line of stdout. What follows the last result is no part of the attempt.
+    /// Handles a line of stdout. Lines after the last result do not belong to the attempt.
     pub fn push_line(&mut self, line: &AgentLine<'_>) {
         if self.reported.push(line) == LineRole::Trailing {
             return;
@@ -102,7 +100,6 @@ impl AttemptStats {
         }
     }
 
-    /// Takes in a line of stderr.
     pub fn push_stderr_line(&mut self, line: &str) {
         let tail = &mut self.facts.stderr_tail;
         if tail.len() == STDERR_TAIL_LINES {
@@ -158,7 +155,7 @@ impl AttemptStats {
     }
 }
 
-/// The beginning of some JSON, whole where it is not too long.
+/// Truncates JSON that is too long.
 fn truncate_json(json: &str) -> &str {
     if json.len() <= MAX_INPUT_BYTES {
         return json;
@@ -167,12 +164,12 @@ fn truncate_json(json: &str) -> &str {
     json.get(..end).unwrap_or_default()
 }
 
-/// Arguments from their JSON, or their beginning as text.
+/// Parses arguments. Truncated ones become text.
 fn parse_input(json: String) -> Value {
     serde_json::from_str(&json).unwrap_or(Value::String(json))
 }
 
-/// The text of a tool result: the string, or the texts of its blocks, or the JSON as it is.
+/// The text of a tool result: the string, the joined texts of its blocks, or the raw JSON.
 fn result_text(content: RawJson<'_>) -> String {
     match content.value() {
         Value::String(text) => text,
@@ -203,13 +200,13 @@ mod tests {
         LineBody::User(ChatLine { blocks: vec![MessageBlock::ToolResult(block)], refused, ..ChatLine::default() })
     }
 
-    fn take(gather: &mut AttemptStats, body: LineBody<'_>) {
+    fn take(stats: &mut AttemptStats, body: LineBody<'_>) {
         let (session_id, parent_tool_use_id, timestamp) = (None, None, None);
-        gather.push_line(&AgentLine { session_id, parent_tool_use_id, timestamp, is_session_file: false, body });
+        stats.push_line(&AgentLine { session_id, parent_tool_use_id, timestamp, is_session_file: false, body });
     }
 
-    fn failures(gather: &AttemptStats) -> Vec<(&str, &str, bool)> {
-        gather
+    fn failures(stats: &AttemptStats) -> Vec<(&str, &str, bool)> {
+        stats
             .facts
             .tally
             .calls()
@@ -220,7 +217,7 @@ mod tests {
 
     #[test]
     fn failed_refused_and_recovered_calls() {
-        let mut gather = AttemptStats::new(AttemptFacts::default());
+        let mut stats = AttemptStats::new(AttemptFacts::default());
         for line in [
             call("a", "mcp__ktx__wiki_write"),
             result("a", r#""no such page""#, true, false),
@@ -230,17 +227,17 @@ mod tests {
             result("c", r#"[{"type":"text","text":"one"},{"type":"text","text":"two"}]"#, false, true),
             result("never announced", "null", true, false),
         ] {
-            take(&mut gather, line);
+            take(&mut stats, line);
         }
         assert_eq!(
-            failures(&gather),
+            failures(&stats),
             [("wiki_write", "no such page", true), ("Bash", "one\ntwo", false), ("?", "null", false)]
         );
     }
 
     #[test]
     fn failed_calls_keep_their_arguments() {
-        let mut gather = AttemptStats::new(AttemptFacts::default());
+        let mut stats = AttemptStats::new(AttemptFacts::default());
         let long = format!(r#"{{"content":"{}"}}"#, "é".repeat(MAX_INPUT_BYTES));
         let announced = |id: &'static str, name: &'static str, input| {
             let block =
@@ -256,11 +253,11 @@ mod tests {
             announced("c", "mcp__ktx__wiki_read", r#"{"key":"a"}"#),
             result("c", r#""text""#, false, false),
         ] {
-            take(&mut gather, line);
+            take(&mut stats, line);
         }
-        take(&mut gather, announced("d", "mcp__ktx__wiki_write", Box::leak(long.into_boxed_str())));
-        gather.facts.tally.record_refusal("wiki_write", Some("d"), "not this page");
-        let facts = gather.into_facts();
+        take(&mut stats, announced("d", "mcp__ktx__wiki_write", Box::leak(long.into_boxed_str())));
+        stats.facts.tally.record_refusal("wiki_write", Some("d"), "not this page");
+        let facts = stats.into_facts();
         assert_eq!(facts.tally.calls()[0].message, "No such tool available: Bash");
         let inputs: Vec<_> = facts.failed_inputs.into_iter().collect();
         assert_eq!(inputs[0], ("a".into(), serde_json::json!({"command": "ls"})));
@@ -271,50 +268,50 @@ mod tests {
 
     #[test]
     fn repeated_denial_counts_once() {
-        let mut gather = AttemptStats::new(AttemptFacts::default());
-        take(&mut gather, call("a", "Bash"));
+        let mut stats = AttemptStats::new(AttemptFacts::default());
+        take(&mut stats, call("a", "Bash"));
         take(
-            &mut gather,
+            &mut stats,
             LineBody::System(SystemLine::PermissionDenied {
                 tool_name: "Bash".into(),
                 tool_use_id: "a".into(),
                 message: Some("not allowed".into()),
             }),
         );
-        take(&mut gather, result("a", r#""not allowed""#, true, true));
+        take(&mut stats, result("a", r#""not allowed""#, true, true));
         let denial =
             PermissionDenial { tool_name: Some("Bash".into()), tool_use_id: Some("a".into()), tool_input: None };
-        take(&mut gather, LineBody::Result(Box::new(ResultLine { denials: vec![denial], ..ResultLine::default() })));
-        assert_eq!(failures(&gather), [("Bash", "not allowed", false)]);
+        take(&mut stats, LineBody::Result(Box::new(ResultLine { denials: vec![denial], ..ResultLine::default() })));
+        assert_eq!(failures(&stats), [("Bash", "not allowed", false)]);
     }
 
     #[test]
     fn interrupted_call_is_not_counted_as_failure() {
-        let mut gather = AttemptStats::new(AttemptFacts::default());
+        let mut stats = AttemptStats::new(AttemptFacts::default());
         for line in [call("a", "Bash"), result("a", r#""no""#, true, true), call("b", "mcp__ktx__wiki_read")] {
-            take(&mut gather, line);
+            take(&mut stats, line);
         }
-        gather.mark_interrupted();
-        take(&mut gather, result("b", r#""The user doesn't want to proceed""#, true, true));
-        gather.record_failure("mcp__ktx__wiki_read", Some("c"), "interrupted");
+        stats.mark_interrupted();
+        take(&mut stats, result("b", r#""The user doesn't want to proceed""#, true, true));
+        stats.record_failure("mcp__ktx__wiki_read", Some("c"), "interrupted");
         let denied = |id: &'static str| PermissionDenial {
             tool_name: Some("wiki_read".into()),
             tool_use_id: Some(id.into()),
             tool_input: None,
         };
         let denials = vec![denied("b"), denied("c")];
-        take(&mut gather, LineBody::Result(Box::new(ResultLine { denials, ..ResultLine::default() })));
-        assert_eq!(failures(&gather), [("Bash", "no", false)]);
+        take(&mut stats, LineBody::Result(Box::new(ResultLine { denials, ..ResultLine::default() })));
+        assert_eq!(failures(&stats), [("Bash", "no", false)]);
     }
 
     #[test]
     fn the_tail_of_stderr_is_bounded() {
-        let mut gather = AttemptStats::new(AttemptFacts::default());
+        let mut stats = AttemptStats::new(AttemptFacts::default());
         for line in 0..50 {
-            gather.push_stderr_line(&format!("{line} {}", "é".repeat(5_000)));
+            stats.push_stderr_line(&format!("{line} {}", "é".repeat(5_000)));
         }
-        assert_eq!(gather.facts.stderr_tail.len(), STDERR_TAIL_LINES);
-        assert!(gather.facts.stderr_tail[0].starts_with("30 "));
-        assert!(gather.facts.stderr_tail.iter().all(|line| line.chars().count() == STDERR_TAIL_LINE_CHARS));
+        assert_eq!(stats.facts.stderr_tail.len(), STDERR_TAIL_LINES);
+        assert!(stats.facts.stderr_tail[0].starts_with("30 "));
+        assert!(stats.facts.stderr_tail.iter().all(|line| line.chars().count() == STDERR_TAIL_LINE_CHARS));
     }
 }

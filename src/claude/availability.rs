@@ -1,5 +1,5 @@
-//! Whether there is a usable `claude`: its version, whether it is logged in, and, only when asked, whether an answer
-//! comes back. Owns the processes of these questions. It must not know where the answer is shown.
+//! Checks whether `claude` is usable: its version, its login, and, on request, whether the service answers. Owns the
+//! processes of these checks. It must not depend on where results are shown.
 
 use std::{
     ffi::OsString,
@@ -31,68 +31,61 @@ use crate::{
     },
 };
 
-/// First release with `auth status`; older ones take it for a prompt and hang.
+/// First release with `auth status`. Older ones treat it as a prompt and hang.
 const FIRST_AUTH_STATUS: ClaudeVersion = ClaudeVersion(2, 1, 40);
-/// Limit of the cheap questions. A first start with a cold cache takes two seconds.
+/// Timeout of the checks without the service. A first start with a cold cache takes two seconds.
 const QUICK_CHECK_TIMEOUT: Duration = Duration::from_secs(10);
-/// Limit of the probe, which waits for a model.
+/// Timeout of the probe, which waits for a model.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Most that an answer may have, in bytes: of its stdout, and of its stderr.
+/// Maximum size of stdout and of stderr, in bytes each.
 const MAX_OUTPUT_BYTES: usize = 4 * 1024 * 1024;
-/// Longest piece of the program's own words in a sentence, in characters.
+/// Maximum length of quoted program output, in characters.
 const MAX_QUOTE_CHARS: usize = 300;
 
-/// How to ask `claude`.
+/// How to start `claude`.
 #[derive(Clone, Debug)]
 pub struct ClaudeInvocation {
-    /// The program.
     pub program: AgentProgram,
-    /// Working directory.
     pub cwd: PathBuf,
-    /// Whole environment. Give it what the runs get: a key that is withheld from them must not count here.
+    /// The whole environment. Use the environment of the runs: a key that is withheld from them must not count here.
     pub env: Vec<(OsString, OsString)>,
 }
 
-/// What is known without any request to the service.
+/// Results of the checks that send no request to the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AvailabilityReport {
-    /// The program.
     pub installation: Installation,
-    /// The login.
     pub login: LoginStatus,
 }
 
-/// Whether the program is there.
+/// Whether the program is installed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Installation {
-    /// It cannot be started; one sentence with the remedy.
+    /// It cannot be started; a message with the remedy.
     NotStarted(String),
-    /// A script plays it.
+    /// A script plays the model.
     Scripted,
-    /// It is.
     Version(ClaudeVersion),
-    /// Something was started that does not say its version; what it said.
+    /// The program started, but reported no version; its output.
     UnknownVersion(String),
 }
 
-/// Whether somebody is logged in. Presence only: an expired login still counts as one.
+/// Whether a login exists. It is not verified: an expired login counts, too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoginStatus {
-    /// Yes, and how.
     LoggedIn {
         /// `claude.ai`, `api_key`, `oauth_token`, …
         method: String,
-        /// Subscription, key source or account, if said.
+        /// Subscription, key source or account, if reported.
         detail: Option<String>,
     },
-    /// No.
     LoggedOut,
-    /// Could not be found out; one sentence.
+    /// The check failed; the message.
     Unknown(String),
 }
 
 impl LoginStatus {
-    /// One sentence with the remedy, unless somebody is logged in.
+    /// A message with the remedy, unless a login exists.
     pub fn problem_message(&self) -> Option<String> {
         match self {
             Self::LoggedIn { .. } => None,
@@ -102,39 +95,38 @@ impl LoginStatus {
     }
 }
 
-/// What came of one real turn.
+/// Result of one real turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProbeResult {
-    /// An answer came back.
     Usable,
-    /// None came back.
     Unusable {
-        /// Why. Limits, credit and models are causes of their own, and not a failed login.
+        /// Limits, credit and models have separate causes; they are not a failed login.
         cause: Cause,
-        /// One sentence or two, with the remedy.
+        /// One or two sentences, with the remedy.
         text: String,
     },
 }
 
-/// Asks for the version.
 pub async fn check_installation(asked: &ClaudeInvocation) -> Installation {
     match asked.run(&["--version"], QUICK_CHECK_TIMEOUT).await {
         Err(why) => Installation::NotStarted(why),
-        Ok(said) => parse_version_output(&said),
+        Ok(output) => parse_version_output(&output),
     }
 }
 
-/// Asks for version and login. Takes seconds at most.
+/// Checks version and login. Takes a few seconds at most.
 pub async fn check_availability(asked: &ClaudeInvocation) -> AvailabilityReport {
     let installed = check_installation(asked).await;
     let login = match &installed {
-        Installation::NotStarted(_) => LoginStatus::Unknown("there is no claude to ask for its login".into()),
+        Installation::NotStarted(_) => {
+            LoginStatus::Unknown("the login was not checked, because claude could not be started".into())
+        }
         Installation::Version(version) if *version < FIRST_AUTH_STATUS => {
-            LoginStatus::Unknown(format!("claude {version} cannot say whether it is logged in; update it"))
+            LoginStatus::Unknown(format!("claude {version} cannot report its login; update it"))
         }
         Installation::Scripted | Installation::Version(_) | Installation::UnknownVersion(_) => {
             match asked.run(&["auth", "status"], QUICK_CHECK_TIMEOUT).await {
-                Ok(said) => parse_login_output(&said.stdout),
+                Ok(output) => parse_login_output(&output.stdout),
                 Err(why) => LoginStatus::Unknown(why),
             }
         }
@@ -142,7 +134,7 @@ pub async fn check_availability(asked: &ClaudeInvocation) -> AvailabilityReport 
     AvailabilityReport { installation: installed, login }
 }
 
-/// Has the model answer one word. Costs a request, so it only runs when a person asks for it.
+/// Requests a one-word answer from the model. This costs a request, so it only runs when a person asks for it.
 pub async fn probe(asked: &ClaudeInvocation, model: Option<&str>) -> ProbeResult {
     let built_ins = DENIED_BUILT_INS.join(",");
     let mut args =
@@ -152,16 +144,16 @@ pub async fn probe(asked: &ClaudeInvocation, model: Option<&str>) -> ProbeResult
     args.extend(model.iter().flat_map(|model| ["--model", model]));
     args.extend(["--", "Reply with exactly: ok"]);
     let mut asked = asked.clone();
-    // A bad key would otherwise be tried again for minutes.
+    // Otherwise a bad key is retried for minutes.
     asked.env.retain(|(name, _)| name != "CLAUDE_CODE_MAX_RETRIES");
     asked.env.push(("CLAUDE_CODE_MAX_RETRIES".into(), "0".into()));
     match asked.run(&args, PROBE_TIMEOUT).await {
-        Ok(said) => probe_result_from_facts(said.to_facts()),
+        Ok(output) => probe_result_from_facts(output.to_facts()),
         Err(why) => ProbeResult::Unusable { cause: Cause::Internal, text: why },
     }
 }
 
-/// What a process said, and how it ended.
+/// Output and exit of a process.
 #[derive(Debug, Default)]
 struct CheckOutput {
     stdout: Vec<u8>,
@@ -171,17 +163,17 @@ struct CheckOutput {
 
 impl CheckOutput {
     fn to_facts(&self) -> AttemptFacts {
-        let mut gather = AttemptStats::new(AttemptFacts::default());
+        let mut stats = AttemptStats::new(AttemptFacts::default());
         for line in self.stdout.split(|byte| *byte == b'\n') {
-            gather.push_line(&decode::decode_line(line));
+            stats.push_line(&decode::decode_line(line));
         }
-        String::from_utf8_lossy(&self.stderr).lines().for_each(|line| gather.push_stderr_line(line));
-        AttemptFacts { exit_code: self.exit.code, signal: self.exit.signal, ..gather.into_facts() }
+        String::from_utf8_lossy(&self.stderr).lines().for_each(|line| stats.push_stderr_line(line));
+        AttemptFacts { exit_code: self.exit.code, signal: self.exit.signal, ..stats.into_facts() }
     }
 }
 
 impl ClaudeInvocation {
-    /// Runs the program with nothing on stdin. The error is a sentence.
+    /// Runs the program with an empty stdin. The error is a message for people.
     async fn run(&self, args: &[&str], limit: Duration) -> Result<CheckOutput, String> {
         let exe = self.program.exe.display();
         let words = self.program.prefix.iter().cloned().chain(args.iter().map(OsString::from));
@@ -204,7 +196,7 @@ impl ClaudeInvocation {
             Ok(CheckOutput { stdout, stderr, exit: ended })
         };
         let why = match tokio::time::timeout(limit, listening).await {
-            Ok(Ok(said)) => return Ok(said),
+            Ok(Ok(output)) => return Ok(output),
             Ok(Err(OutputTooLarge)) => format!("answered with more than {} MiB", MAX_OUTPUT_BYTES / 1024 / 1024),
             Err(_) => format!("did not answer within {} s", limit.as_secs()),
         };
@@ -214,12 +206,12 @@ impl ClaudeInvocation {
     }
 }
 
-/// Everything that comes out of a pipe, line by line, so that a child that is killed loses nothing.
+/// Reads all output of a pipe by lines, so that nothing is lost when the child is killed.
 async fn read_bounded(pipe: impl tokio::io::AsyncRead + Unpin) -> Result<Vec<u8>, OutputTooLarge> {
     let mut reader = LineReader::with_limit(pipe, MAX_OUTPUT_BYTES);
     let mut bytes = Vec::new();
     while !reader.is_finished() {
-        // An error ends the pipe; what came before it is taken all the same.
+        // An error ends the pipe; the data before it is used.
         let _ = reader.fill().await;
         let batch = reader.take_lines();
         if batch.is_piece() || bytes.len() + batch.size() > MAX_OUTPUT_BYTES {
@@ -233,7 +225,7 @@ async fn read_bounded(pipe: impl tokio::io::AsyncRead + Unpin) -> Result<Vec<u8>
     Ok(bytes)
 }
 
-/// More than an answer may have.
+/// The output exceeds the limit.
 struct OutputTooLarge;
 
 fn describe_start_failure(exe: &Path, cwd: &Path, error: &std::io::Error) -> String {
@@ -254,13 +246,13 @@ fn describe_start_failure(exe: &Path, cwd: &Path, error: &std::io::Error) -> Str
     }
 }
 
-fn parse_version_output(said: &CheckOutput) -> Installation {
-    let text = String::from_utf8_lossy(&said.stdout);
+fn parse_version_output(output: &CheckOutput) -> Installation {
+    let text = String::from_utf8_lossy(&output.stdout);
     match ClaudeVersion::parse(&text) {
         _ if text.trim_end().ends_with("(scripted)") => Installation::Scripted,
         Some(version) => Installation::Version(version),
         None => {
-            let words = if text.trim().is_empty() { String::from_utf8_lossy(&said.stderr) } else { text };
+            let words = if text.trim().is_empty() { String::from_utf8_lossy(&output.stderr) } else { text };
             Installation::UnknownVersion(quote_output(&words))
         }
     }
@@ -287,38 +279,36 @@ fn parse_login_output(stdout: &[u8]) -> LoginStatus {
             }
         }
         Err(_) => {
-            let said = quote_output(&String::from_utf8_lossy(stdout));
-            LoginStatus::Unknown(format!("claude auth status gave no JSON: {said}; update claude"))
+            let output = quote_output(&String::from_utf8_lossy(stdout));
+            LoginStatus::Unknown(format!("claude auth status did not return JSON: {output}; update claude"))
         }
     }
 }
 
 fn probe_result_from_facts(mut facts: AttemptFacts) -> ProbeResult {
-    // The probe has no tools; a model that calls one all the same has answered.
+    // The probe has no tools; a model that calls one anyway has answered.
     facts.tally = Default::default();
     let verdict = judge_attempt(&UnitKey::from("probe"), &facts, FailureRule::Strict);
     if verdict.outcome == AttemptOutcome::Succeeded {
         return ProbeResult::Usable;
     }
     let text = facts.result.as_ref().and_then(|result| result.errors.clone().or_else(|| result.text.clone()));
-    let said = text.map(|text| quote_output(&text)).filter(|text| !text.is_empty());
-    let said = said.unwrap_or(verdict.reason);
+    let output = text.map(|text| quote_output(&text)).filter(|text| !text.is_empty());
+    let output = output.unwrap_or(verdict.reason);
     let problem = match &verdict.cause {
         Cause::Auth => "Claude Code authentication is not usable",
         Cause::UsageLimit { .. } => "Claude Code is logged in, but its usage limit is reached",
-        Cause::RateLimited | Cause::Transient => {
-            "Claude Code is logged in, but the service turns requests away just now"
-        }
+        Cause::RateLimited | Cause::Transient => "Claude Code is logged in, but the service is rejecting requests",
         Cause::Credit => "Claude Code is logged in, but its account has no credit",
         Cause::Model => "Claude Code is logged in, but may not use this model",
         Cause::Network => "Claude Code cannot reach its service",
         _ => "Claude Code did not answer",
     };
     let remedy = verdict.remedy.map(|remedy| format!("; {remedy}")).unwrap_or_default();
-    ProbeResult::Unusable { cause: verdict.cause, text: format!("{problem}: {said}{remedy}") }
+    ProbeResult::Unusable { cause: verdict.cause, text: format!("{problem}: {output}{remedy}") }
 }
 
-/// Foreign text inside a sentence of ours: on one line, bounded.
+/// Quotes program output inside a message: on one line, with limited length.
 fn quote_output(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(MAX_QUOTE_CHARS).collect()
 }
@@ -335,7 +325,7 @@ mod tests {
         }
     }
 
-    /// A program that answers both questions. The first argument of the question is `$0`.
+    /// A program that answers both checks. `$0` is the first argument of the check.
     fn answers(version: &str, status: &str) -> ClaudeInvocation {
         shell(&format!("case $0 in --version) echo '{version}';; auth) echo '{status}';; *) exit 3;; esac"))
     }
@@ -420,10 +410,10 @@ mod tests {
             ("model_not_found", "", "No such model", "Claude Code is logged in, but may not use"),
         ];
         for (class, more, text, start) in cases {
-            let ProbeResult::Unusable { text: said, .. } = judged(&failed(class, more, text)) else {
+            let ProbeResult::Unusable { text: output, .. } = judged(&failed(class, more, text)) else {
                 panic!("{class}")
             };
-            assert!(said.starts_with(start) && said.contains(&format!(": {text}; ")), "{class}: {said}");
+            assert!(output.starts_with(start) && output.contains(&format!(": {text}; ")), "{class}: {output}");
         }
         let ok =
             r#"{"type":"result","subtype":"success","is_error":false,"result":"ok","terminal_reason":"completed"}"#;

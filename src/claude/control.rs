@@ -1,7 +1,7 @@
-//! Frames of the two-way protocol: what we ask, what we are asked, who still waits for whom.
+//! Frames of the two-way protocol: our requests, the agent's requests, and which of them are open.
 //!
-//! A state machine without I/O: frames go in, [`ControlEffect`]s come out, and somebody else carries them out. It must not
-//! know processes, tapes or tools.
+//! A state machine without I/O: frames go in, [`ControlEffect`]s come out, and the caller performs them. It must not
+//! depend on processes, tapes or tools.
 
 use std::{borrow::Cow, collections::HashMap};
 
@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use super::mcp;
 use crate::units::failure_tally::bare_name;
 
-/// Seconds that the agent waits for us at a hook. Without it a hold would end after ten minutes.
+/// Hook timeout of the agent, in seconds. Without it, a hold would end after ten minutes.
 const HOOK_TIMEOUT_SECONDS: u32 = 86_400;
 
-/// Requests of the agent that may wait for us at a time. A message of the model makes some dozens of calls at most.
+/// Maximum number of open requests of the agent. A message of the model makes some dozens of calls at most.
 const MAX_OPEN_REQUESTS: usize = 256;
-/// Answer to requests beyond the bound.
+/// Reply to requests above this maximum.
 const TOO_MANY_REQUESTS_MESSAGE: &str = "too many calls are open; wait for their results";
 
 const PRE_TOOL_USE: &str = "pre_tool_use";
@@ -33,8 +33,8 @@ impl From<Value> for ControlFrame {
     }
 }
 
-/// The message that starts the work. The agent takes a text that begins with a slash as a command of its own and never
-/// shows it to the model; a newline in front prevents that.
+/// The message that starts the work. The agent would run a text that begins with a slash as a command and not send it
+/// to the model; a leading newline prevents that.
 pub fn prompt_frame(prompt: &str) -> ControlFrame {
     let content = if prompt.starts_with('/') { Cow::Owned(format!("\n{prompt}")) } else { Cow::Borrowed(prompt) };
     json!({
@@ -46,10 +46,9 @@ pub fn prompt_frame(prompt: &str) -> ControlFrame {
     .into()
 }
 
-/// What we may ask the agent.
+/// A request to the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ControlRequest {
-    /// Open the conversation.
     Initialize {
         /// Announce our tool server.
         tools: bool,
@@ -58,7 +57,7 @@ pub enum ControlRequest {
     Interrupt,
     /// Which settings it has read.
     Settings,
-    /// What its tool servers are.
+    /// State of its tool servers.
     McpStatus,
 }
 
@@ -88,66 +87,59 @@ impl ControlRequest {
 /// A call that the agent holds until we decide.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ApprovalRequest {
-    /// Tool without its server prefix.
+    /// Tool name without the server prefix.
     pub tool: String,
-    /// Id of the call.
     pub tool_use_id: Option<String>,
-    /// Its arguments.
     pub input: Value,
-    /// Calls of the attempt that had failed before it was made.
+    /// Number of calls of the attempt that failed before this one.
     pub earlier_failures: usize,
 }
 
-/// What to do with a held call.
+/// Decision about a held call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ApprovalDecision {
-    /// Let it go on.
     Allow,
-    /// Let it go on with other arguments.
+    /// Allow the call with other arguments.
     AllowEdited(Value),
-    /// A person refuses it; the model reads the reason.
+    /// A person refuses the call; the model reads the reason.
     Deny(String),
-    /// It cannot be made, whatever a person thinks; the model reads why.
+    /// The call is not possible, regardless of a person's decision; the model reads why.
     DenyByPolicy(String),
 }
 
-/// What a frame leads to.
+/// Effect of a frame.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ControlEffect {
-    /// Write this.
     Write(ControlFrame),
-    /// Give this message to the tool server.
+    /// Pass this message to the tool server.
     ForwardToServer(Value),
-    /// Somebody must decide over a call, and [`ControlProtocol::resolve_approval`] with this request id.
+    /// A call needs a decision: call [`ControlProtocol::resolve_approval`] with this request id.
     ApprovalNeeded {
-        /// Id of the request.
         request_id: String,
-        /// Tool with its server prefix.
+        /// Tool name with the server prefix.
         tool_id: String,
-        /// The permission mode that the agent is in, if it says so.
+        /// Permission mode of the agent, if it reports it.
         permission_mode: Option<String>,
         call: ApprovalRequest,
     },
-    /// The agent no longer waits for an answer to this request.
+    /// The agent no longer waits for a reply to this request.
     ApprovalCancelled(String),
-    /// The agent says that a call failed.
+    /// The agent reports that a call failed.
     ToolFailed {
-        /// Tool without its server prefix.
+        /// Tool name without the server prefix.
         tool: String,
-        /// Id of the call.
         tool_use_id: Option<String>,
-        /// Error text.
         message: String,
     },
-    /// It answered our question: the body of the answer, or its error text.
+    /// The agent replied to our request: the body of the reply, or its error text.
     ReplyReceived(ControlRequest, Result<Value, String>),
 }
 
-/// The conversation's open ends.
+/// State of the conversation: the open requests of both sides.
 #[derive(Debug, Default)]
 pub struct ControlProtocol {
     request_count: u64,
-    /// Our questions without an answer, by request id.
+    /// Our unanswered requests, by request id.
     pending_requests: HashMap<String, ControlRequest>,
     /// Requests of the agent to the tool server: JSON-RPC id → request ids, oldest first.
     pending_tool_calls: HashMap<String, Vec<String>>,
@@ -166,7 +158,6 @@ struct ControlReply {
 }
 
 impl ControlProtocol {
-    /// Asks the agent something.
     pub fn start_request(&mut self, ask: ControlRequest) -> ControlFrame {
         self.request_count += 1;
         let id = format!("deck-{}", self.request_count);
@@ -175,17 +166,17 @@ impl ControlProtocol {
         frame.into()
     }
 
-    /// True while a question of this kind is open.
+    /// True while a request of this kind is open.
     pub fn is_request_pending(&self, ask: ControlRequest) -> bool {
         self.pending_requests.values().any(|open| *open == ask)
     }
 
-    /// True while the agent waits for a decision or for a tool of ours.
+    /// True while the agent waits for a decision or for one of our tools.
     pub fn has_pending_agent_requests(&self) -> bool {
         !self.pending_tool_calls.is_empty() || !self.pending_approvals.is_empty()
     }
 
-    /// Takes in a frame of the agent. `kind` is its type, `body` its `request` or `response`.
+    /// Handles a frame of the agent. `kind` is its type, `body` its `request` or `response`.
     pub fn handle_frame(&mut self, kind: &str, request_id: &str, body: Value) -> Vec<ControlEffect> {
         match kind {
             "control_request" => self.handle_request(request_id, body),
@@ -195,7 +186,7 @@ impl ControlProtocol {
         }
     }
 
-    /// Wraps a message of the tool server. `None` if the agent waits for no such message.
+    /// Wraps a message of the tool server. Returns `None` if the agent does not wait for it.
     pub fn handle_server_message(&mut self, message: Value) -> Option<ControlFrame> {
         let key = message.get("id")?.to_string();
         let waiting = self.pending_tool_calls.get_mut(&key)?;
@@ -206,14 +197,14 @@ impl ControlProtocol {
         Some(success_frame(&request_id, json!({"mcp_response": message})))
     }
 
-    /// The tool server is gone: whoever waits for it is told.
+    /// Handles the end of the tool server: sends errors to its open requests.
     pub fn handle_server_exit(&mut self) -> Vec<ControlFrame> {
         let open = std::mem::take(&mut self.pending_tool_calls);
         let ids = open.into_values().flatten();
         ids.map(|request_id| error_frame(&request_id, "the tool server has ended")).collect()
     }
 
-    /// Answers a held call. `None` if the agent no longer waits.
+    /// Answers a held call. Returns `None` if the agent no longer waits.
     pub fn resolve_approval(&mut self, request_id: &str, decision: ApprovalDecision) -> Option<ControlFrame> {
         let at = self.pending_approvals.iter().position(|held| held == request_id)?;
         self.pending_approvals.swap_remove(at);
@@ -260,7 +251,7 @@ impl ControlProtocol {
             self.pending_tool_calls.entry(id.to_string()).or_default().push(request_id.to_owned());
             return vec![ControlEffect::ForwardToServer(message)];
         }
-        // A notification has no answer, but its frame wants one.
+        // A notification has no reply, but its frame needs one.
         let empty = json!({"mcp_response": {"jsonrpc": "2.0", "result": {}}});
         let mut effects = vec![ControlEffect::Write(success_frame(request_id, empty))];
         effects.extend(self.answer_cancelled_call(&message));
@@ -268,7 +259,7 @@ impl ControlProtocol {
         effects
     }
 
-    /// The tool server gives no answer to a call that was cancelled, so we do.
+    /// The tool server does not reply to a cancelled call, so we do.
     fn answer_cancelled_call(&mut self, message: &Value) -> Vec<ControlEffect> {
         let cancelled = message.get("method").and_then(Value::as_str) == Some("notifications/cancelled");
         let id = message.pointer("/params/requestId").filter(|_| cancelled).map(Value::to_string);
@@ -285,7 +276,7 @@ impl ControlProtocol {
         let tool_id = text("/input/tool_name").unwrap_or_default();
         let tool = bare_name(&tool_id).to_owned();
         let tool_use_id = text("/input/tool_use_id").or_else(|| text("/tool_use_id"));
-        let go_on = ControlEffect::Write(success_frame(request_id, json!({})));
+        let should_continue = ControlEffect::Write(success_frame(request_id, json!({})));
         match callback.as_str() {
             PRE_TOOL_USE => {
                 let permission_mode = text("/input/permission_mode");
@@ -308,9 +299,9 @@ impl ControlProtocol {
             }
             POST_TOOL_USE_FAILURE => {
                 let message = text("/input/error").unwrap_or_default();
-                vec![go_on, ControlEffect::ToolFailed { tool, tool_use_id, message }]
+                vec![should_continue, ControlEffect::ToolFailed { tool, tool_use_id, message }]
             }
-            _ => vec![go_on],
+            _ => vec![should_continue],
         }
     }
 

@@ -1,4 +1,5 @@
-//! The proof that an agent has what it was given and nothing else. Pure: compares what it says with what is allowed.
+//! The proof that an agent has exactly the tools and settings of its unit. Pure: compares its reports with what is
+//! allowed.
 
 use std::{
     borrow::Cow,
@@ -9,11 +10,11 @@ use serde_json::Value;
 
 use crate::decode::{ChatLine, LineBody, MessageBlock, line::InitLine};
 
-/// How every sentence about a breach begins.
+/// Prefix of every message about a breach.
 const BREACH_PREFIX: &str = "Claude Code runtime isolation failed";
-/// The permission mode that units ask for. Every release that may be used reports it back.
+/// The permission mode that units request. Every supported release reports it back.
 const PERMISSION_MODE: &str = "dontAsk";
-/// The output style without a file behind it.
+/// The built-in output style, which needs no file.
 const DEFAULT_OUTPUT_STYLE: &str = "default";
 /// Types of blocks about a call that the service has carried out itself.
 const SERVICE_CALL_BLOCKS: [&str; 2] = ["server_tool_use", "mcp_tool_use"];
@@ -26,7 +27,7 @@ pub struct AllowedTools {
 }
 
 impl AllowedTools {
-    /// Exactly these tools (full ids), from exactly these servers.
+    /// Allows exactly these tools (full ids) and these servers.
     pub fn new(
         tools: impl IntoIterator<Item = impl Into<String>>,
         servers: impl IntoIterator<Item = impl Into<String>>,
@@ -37,8 +38,8 @@ impl AllowedTools {
         }
     }
 
-    /// The sentence of the breach, if what `init` announces differs in any way. Skills, commands and agents that a
-    /// host lists are harmless without the tools to use them, and are not looked at.
+    /// Returns a breach message if the announcement `init` differs from what is allowed. Announced skills, commands and
+    /// agents are not checked: they are harmless without tools.
     pub fn init_breach(&self, init: &InitLine<'_>) -> Option<String> {
         let tools: BTreeSet<&str> = init.tools.iter().map(AsRef::as_ref).collect();
         let servers: BTreeSet<&str> = init.mcp_servers.iter().map(|(name, _)| name.as_ref()).collect();
@@ -75,8 +76,8 @@ impl AllowedTools {
         Some(format!("{BREACH_PREFIX}: {}{}", parts.join(" "), modes.collect::<String>()))
     }
 
-    /// The sentence of the breach, if a hook asks about a call that cannot be: the agent asks only about tools that it
-    /// has, and denies the others by itself.
+    /// Returns a breach message if a hook asks about an impossible call: the agent asks only about tools that it has,
+    /// and denies all others itself.
     pub fn call_breach(&self, tool: &str, permission_mode: Option<&str>) -> Option<String> {
         if !self.tools.contains(tool) {
             return Some(format!("{BREACH_PREFIX}: it has the tool `{tool}`, which it was not given"));
@@ -85,27 +86,27 @@ impl AllowedTools {
     }
 }
 
-/// The sentence of the breach, if a permission mode is reported that was not asked for.
+/// Returns a breach message if the reported permission mode is not the requested one.
 pub fn permission_mode_breach(mode: Option<&str>) -> Option<String> {
     let mode = mode.filter(|mode| *mode != PERMISSION_MODE)?;
     Some(format!("{BREACH_PREFIX}: permission_mode={mode}"))
 }
 
-/// Follows calls of tools that were not offered. A model may ask for any name, and the agent then answers with an error:
-/// that is a failed call. One that does not fail is a breach.
+/// Tracks calls of tools that were not offered. A model may call any name, and the agent then replies with an error,
+/// which is a failed call. A call that does not fail is a breach.
 #[derive(Debug, Default)]
 pub struct ForeignCalls {
-    /// Tool of each such call without a result, by its id.
+    /// Tool of each such call without a result, by call id.
     open_calls: BTreeMap<String, String>,
 }
 
 impl ForeignCalls {
-    /// The sentence of the breach that a line shows, with what is `allowed`.
+    /// Returns a breach message if a line shows a breach of `allowed`.
     pub fn line_breach(&mut self, allowed: &AllowedTools, line: &LineBody<'_>) -> Option<String> {
         match line {
             LineBody::Assistant(chat) => self.record_calls(allowed, chat),
             LineBody::User(chat) => self.check_results(chat),
-            // A turn that ended well has no call without an answer.
+            // All calls of a successful turn were answered.
             LineBody::Result(result) if result.is_error == Some(false) => {
                 self.open_calls.first_key_value().map(|(_, tool)| foreign_call_message(tool))
             }
@@ -157,7 +158,7 @@ fn is_empty_json(value: &Value) -> bool {
     }
 }
 
-/// Names of the settings sources in a reply to `get_settings`; `None` if it does not say.
+/// Names of the settings sources in a reply to `get_settings`; `None` if it has none.
 pub fn settings_sources(reply: &Value) -> Option<Vec<String>> {
     let sources = reply.get("sources")?.as_array()?;
     let name = |source: &Value| match source {
@@ -171,10 +172,10 @@ pub fn settings_sources(reply: &Value) -> Option<Vec<String>> {
     Some(sources.iter().map(name).collect())
 }
 
-/// The sentence of the breach, if any settings were read, or if it does not say: every release that may be used can.
+/// Returns a breach message if settings were read, or if the reply does not list them: every supported release can.
 pub fn settings_breach(sources: Option<&[String]>) -> Option<String> {
     let Some(sources) = sources else {
-        return Some(format!("{BREACH_PREFIX}: it does not say which settings it has read"));
+        return Some(format!("{BREACH_PREFIX}: it does not report which settings it has read"));
     };
     join_names(sources.iter().map(String::as_str)).map(|sources| format!("{BREACH_PREFIX}: setting_sources={sources}"))
 }
@@ -224,13 +225,13 @@ mod tests {
         let hostile = init(
             &["Bash", TOOLS[0], "mcp__evil__x"],
             &[("evil", "connected"), ("ktx", "failed")],
-            &[("cc-plugin-privacy", "builtin"), ("stranger", "/home/dev/.claude/plugins/stranger")],
+            &[("cc-plugin-privacy", "builtin"), ("foreign", "/home/dev/.claude/plugins/foreign")],
         );
         assert_eq!(
             breach(&hostile).as_deref(),
             Some(
                 "Claude Code runtime isolation failed: tools=Bash,mcp__evil__x missing_tools=mcp__ktx__wiki_write \
-                 mcp_servers=evil missing_mcp_servers=ktx plugins=stranger"
+                 mcp_servers=evil missing_mcp_servers=ktx plugins=foreign"
             )
         );
     }
@@ -286,7 +287,7 @@ mod tests {
         }
     }
 
-    /// The first breach that `lines` show.
+    /// The first breach in `lines`.
     fn foreign_breach(lines: &[&str]) -> Option<String> {
         let (allowed, mut calls) = (AllowedTools::new(TOOLS, ["ktx"]), ForeignCalls::default());
         lines.iter().find_map(|line| calls.line_breach(&allowed, &crate::decode::decode_line(line.as_bytes()).body))
@@ -343,7 +344,7 @@ mod tests {
         }
     }
 
-    /// The first `system/init` line of a recorded run.
+    /// The first `system/init` line of a capture.
     fn recorded(capture: &str) -> Vec<u8> {
         let path = format!("{}/tests/fixtures/captures/{capture}", env!("CARGO_MANIFEST_DIR"));
         let text = std::fs::read(path).unwrap();
@@ -388,7 +389,8 @@ mod tests {
         }
         assert_eq!(settings_breach(Some(&[])), None);
         assert!(
-            settings_breach(None).is_some_and(|sentence| sentence.ends_with("does not say which settings it has read"))
+            settings_breach(None)
+                .is_some_and(|sentence| sentence.ends_with("does not report which settings it has read"))
         );
         assert_eq!(
             settings_breach(Some(&["user".into(), "project".into()])).as_deref(),

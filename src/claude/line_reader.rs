@@ -1,7 +1,7 @@
-//! Lines out of a pipe: nothing lost, whatever the sizes in which the bytes arrive.
+//! Reads lines from a pipe without losing bytes, for any chunk sizes.
 //!
-//! A line that exceeds the limit is handed out in pieces, so that memory is bounded by the limit and not by the child.
-//! It must not know what a line means: it looks for newlines, and whether a line is JSON.
+//! A line above the limit is returned in pieces, so memory is bounded by the limit and not by the child. The module
+//! must not depend on the meaning of a line: it only looks for newlines, and checks whether a line is JSON.
 
 use std::io;
 
@@ -12,15 +12,15 @@ use crate::{
     tape::{EntryBody, entry::stdout_body},
 };
 
-/// Asked of the pipe in one read.
+/// Bytes requested per read.
 const READ_SIZE: usize = 64 * 1024;
-/// A buffer that a huge line has grown beyond this is given back once the line is gone.
+/// A buffer that grew beyond this size is freed once its line is consumed, in bytes.
 const MAX_RETAINED_BUFFER: usize = 1024 * 1024;
-/// Longest line that is kept whole, in bytes. The longest lines of a working agent have tens of MB.
+/// Maximum length of a line that is kept whole, in bytes. The longest lines of a working agent have tens of MB.
 pub const MAX_LINE_BYTES: usize = 64 * 1024 * 1024;
-/// Pieces that a line of the limit is cut into.
+/// Number of pieces for a line of the maximum length.
 const PIECES_PER_LINE: usize = 8;
-/// Shortest piece, in bytes: it must have room for a character.
+/// Minimum length of a piece, in bytes; it must fit one character.
 const MIN_PIECE_BYTES: usize = 16;
 
 /// Splits a stream into lines. The buffer grows with the longest line, up to the limit.
@@ -28,15 +28,15 @@ const MIN_PIECE_BYTES: usize = 16;
 pub struct LineReader<R> {
     source: R,
     buffer: Vec<u8>,
-    /// Bytes without a newline from which on a line is handed out in pieces.
+    /// Maximum length of a line that is returned whole, in bytes.
     max_line: usize,
-    /// The next bytes continue a line of which a piece was handed out.
+    /// The next bytes continue a line of which a piece was returned.
     in_pieces: bool,
-    /// Bytes at the front that were handed out already.
+    /// Bytes at the front of the buffer that were returned already.
     consumed: usize,
-    /// Bytes from the front in which every newline is known.
+    /// Bytes from the front that were searched for newlines.
     scanned: usize,
-    /// End of the last whole line.
+    /// End of the last complete line.
     complete_end: usize,
     at_eof: bool,
 }
@@ -47,7 +47,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         Self::with_limit(from, MAX_LINE_BYTES)
     }
 
-    /// Reads from `from`. Of a line longer than `longest` bytes, give or take one read, come pieces.
+    /// Reads from `from`. A line longer than `longest` bytes (plus up to one read) is returned in pieces.
     pub fn with_limit(from: R, longest: usize) -> Self {
         let (buffer, in_pieces) = (Vec::new(), false);
         Self {
@@ -62,18 +62,17 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         }
     }
 
-    /// Where the bytes come from.
     pub fn source(&mut self) -> &mut R {
         &mut self.source
     }
 
-    /// True once the stream is over and every line was taken.
+    /// True once the stream has ended and every line was taken.
     pub fn is_finished(&self) -> bool {
         self.at_eof && self.consumed == self.buffer.len()
     }
 
-    /// Waits until there is at least one line or piece to take, or the stream is over. May be dropped and called again
-    /// without losing a byte. An error ends the stream; what came before it can still be taken.
+    /// Waits until a line or piece is available, or the stream ends. Cancel-safe: no byte is lost. An error ends the
+    /// stream; the data before it can still be taken.
     pub async fn fill(&mut self) -> io::Result<()> {
         self.compact();
         while self.complete_end <= self.consumed && !self.has_piece() && !self.at_eof {
@@ -91,8 +90,8 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         Ok(())
     }
 
-    /// Takes every whole line that is there, without newlines; after the end of the stream also a last line that
-    /// has none. Of a line beyond the limit it takes one piece.
+    /// Takes every complete line in the buffer, without newlines; after the end of the stream also an unterminated last
+    /// line. Takes one piece of a line above the limit.
     pub fn take_lines(&mut self) -> LineBatch<'_> {
         let from = self.consumed;
         if self.in_pieces || (self.complete_end <= from && self.has_piece()) {
@@ -103,7 +102,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         LineBatch { bytes: &self.buffer[from..self.consumed], is_piece: false }
     }
 
-    /// True if so much of a line is there that it is handed out before its end.
+    /// True if a piece of an incomplete line has to be returned.
     fn has_piece(&self) -> bool {
         let limit = if self.in_pieces { self.piece_size() } else { self.max_line };
         self.buffer.len() - self.consumed > limit
@@ -113,7 +112,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         (self.max_line / PIECES_PER_LINE).max(MIN_PIECE_BYTES)
     }
 
-    /// Takes a piece, and its newline if it is the last one. Returns where it ends.
+    /// Takes a piece, with its newline if it is the last one. Returns its end.
     fn take_piece(&mut self) -> usize {
         let rest = &self.buffer[self.consumed..];
         let piece = &rest[..rest.len().min(self.piece_size())];
@@ -131,7 +130,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         end
     }
 
-    /// Makes room for one read: doubles the buffer, but not beyond what a line of the limit needs.
+    /// Makes room for one read: doubles the buffer, up to the size that a line of the maximum length needs.
     fn grow(&mut self) {
         let used = self.buffer.len();
         if self.buffer.capacity() - used < READ_SIZE {
@@ -168,7 +167,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
     }
 }
 
-/// Length of `bytes` without a character at their end that is cut, if it is.
+/// Length of `bytes` without an incomplete character at the end.
 fn complete_chars_len(bytes: &[u8]) -> usize {
     let last = bytes.len().saturating_sub(3);
     for (at, byte) in bytes.iter().enumerate().skip(last).rev() {
@@ -184,7 +183,7 @@ fn complete_chars_len(bytes: &[u8]) -> usize {
     bytes.len()
 }
 
-/// Lines that arrived together, or a piece of one.
+/// Lines that arrived together, or a piece of one line.
 #[derive(Clone, Copy, Debug)]
 pub struct LineBatch<'a> {
     bytes: &'a [u8],
@@ -192,17 +191,17 @@ pub struct LineBatch<'a> {
 }
 
 impl<'a> LineBatch<'a> {
-    /// Bytes of all of them.
+    /// Bytes of all lines.
     pub fn size(self) -> usize {
         self.bytes.len()
     }
 
-    /// True for a piece of a line that exceeds the limit.
+    /// True for a piece of a line above the limit.
     pub fn is_piece(self) -> bool {
         self.is_piece
     }
 
-    /// The lines as a tape takes them.
+    /// The lines as entry bodies for the tape.
     pub fn bodies(self) -> impl Iterator<Item = EntryBody<'a>> {
         self.lines().map(move |line| stdout_body(line, !self.is_piece && decode::is_json(line)))
     }
@@ -234,7 +233,7 @@ mod tests {
 
     use super::*;
 
-    /// Gives out `chunks` one read at a time, being pending once before each.
+    /// Returns `chunks` one read at a time, and is pending once before each.
     struct ChunkedReader {
         chunks: std::vec::IntoIter<Vec<u8>>,
         rest: Vec<u8>,
@@ -266,7 +265,7 @@ mod tests {
         }
     }
 
-    /// Every line, with each wait given up once before it is finished.
+    /// All lines; each wait is cancelled once before it completes.
     fn lines_of(chunks: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
@@ -316,7 +315,7 @@ mod tests {
         });
     }
 
-    /// Bytes of every batch, and whether it was a piece; the most that the buffer ever held.
+    /// Bytes of every batch, whether it was a piece, and the maximum buffer size.
     fn batches(text: &[u8], longest: usize) -> (Vec<(Vec<u8>, bool)>, usize) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {

@@ -1,6 +1,6 @@
-//! Settings that an organisation has installed for every user of a machine. They apply to every agent whatever its
-//! flags are, so the isolation of a unit cannot be proven beside them. Finds them before anything starts; the proof of
-//! each attempt holds without it.
+//! Detects settings that an organization installs for all users of a machine. They apply to every agent regardless of
+//! its flags, so a unit cannot prove its isolation with them. This check runs before anything starts; the proof of each
+//! attempt does not depend on it.
 
 use std::{
     ffi::OsStr,
@@ -11,14 +11,15 @@ use std::{
 
 use serde_json::Value;
 
-/// Where Claude Code looks for them. Only an administrator writes there, and nothing in a project can change the path.
+/// Directory in which Claude Code looks for them. Only an administrator can write there, and a project cannot change
+/// the path.
 pub const MANAGED_SETTINGS_DIR: &str =
     if cfg!(target_os = "macos") { "/Library/Application Support/ClaudeCode" } else { "/etc/claude-code" };
 
-/// Most bytes of a file that are read.
+/// Maximum number of bytes read of a file.
 const MAX_FILE_BYTES: u64 = 4 * 1024 * 1024;
 
-/// One sentence with the remedy, if settings in `directory` prevent units from running.
+/// Returns a message with the remedy if settings in `directory` prevent units from running.
 pub fn managed_settings_problem(directory: &Path) -> Option<String> {
     let files = find_managed_files(directory);
     let named: Vec<String> = files.iter().map(|path| format!("`{}`", path.display())).collect();
@@ -32,7 +33,8 @@ pub fn managed_settings_problem(directory: &Path) -> Option<String> {
     })
 }
 
-/// Files in `directory` that change agents, as observed with release 2.1.330. A file that cannot be read counts as missing.
+/// Files in `directory` that change agents, as observed with release 2.1.330. A file that cannot be read counts as
+/// missing.
 fn find_managed_files(directory: &Path) -> Vec<PathBuf> {
     let mut drop_ins: Vec<PathBuf> = fs::read_dir(directory.join("managed-settings.d"))
         .map(|entries| entries.filter_map(|entry| Some(entry.ok()?.path())).collect())
@@ -47,13 +49,13 @@ fn find_managed_files(directory: &Path) -> Vec<PathBuf> {
     settings.chain([directory.join("managed-mcp.json")].into_iter().filter(|path| has_mcp_servers(path))).collect()
 }
 
-/// Whether the file holds settings, or keeps Claude Code from starting because it is not an object.
+/// True if the file has settings, or prevents Claude Code from starting because it is not an object.
 fn has_settings(path: &Path) -> bool {
     let Some(text) = read_bounded_file(path).filter(|text| !text.trim_ascii().is_empty()) else { return false };
     !matches!(serde_json::from_slice(&text), Ok(Value::Object(fields)) if fields.is_empty())
 }
 
-/// Whether the file makes Claude Code refuse `--strict-mcp-config`: even one without servers does.
+/// True if the file makes Claude Code refuse `--strict-mcp-config`, which even a file without servers does.
 fn has_mcp_servers(path: &Path) -> bool {
     let parsed = read_bounded_file(path).and_then(|text| serde_json::from_slice::<Value>(&text).ok());
     parsed.is_some_and(|parsed| parsed.get("mcpServers").is_some_and(Value::is_object))

@@ -1,9 +1,9 @@
-//! The tools of an attempt as an MCP server, spoken to through frames rather than a pipe of its own; and the same
-//! server on a transport of its own, for any other client ([`serve`]).
+//! The tools of an attempt as an MCP server over frames instead of a pipe; and the same server on a separate transport
+//! for any other client ([`serve`]).
 //!
-//! rmcp is the server; for an attempt its transport is a pair of channels. Messages of the agent go in with
-//! [`ToolServer::send_message`], answers come out of [`ToolServer::next_event`]. It must not know frames or request ids of the two-way
-//! protocol.
+//! rmcp implements the server; for an attempt its transport is a pair of channels. Messages of the agent go in with
+//! [`ToolServer::send_message`], replies come out of [`ToolServer::next_event`]. The module must not depend on frames
+//! or request ids of the two-way protocol.
 
 use std::{borrow::Cow, collections::BTreeSet, convert::Infallible, sync::Arc, time::Duration};
 
@@ -30,15 +30,14 @@ use crate::units::{
     failure_tally::MCP_TOOL_PREFIX,
 };
 
-/// Name of the server.
 pub const SERVER_NAME: &str = "ktx";
-/// Where the agent says which call of the stream it is.
+/// Metadata key of the call's id in the stream.
 const TOOL_USE_ID_META_KEY: &str = "claudecode/toolUseId";
-/// Answers up to this many characters stay in the conversation instead of being swapped for a file that the model
+/// Replies up to this many characters stay in the conversation instead of being replaced by a file that the model
 /// cannot open.
 const MAX_INLINE_RESULT_CHARS: u32 = 500_000;
 
-/// Full ids of the tools, as the agent and the model name them.
+/// Full ids of the tools, as the agent and the model use them.
 pub fn tool_ids(specs: &[ToolSpec]) -> Vec<String> {
     specs.iter().map(|spec| format!("{MCP_TOOL_PREFIX}{}", spec.name)).collect()
 }
@@ -46,18 +45,18 @@ pub fn tool_ids(specs: &[ToolSpec]) -> Vec<String> {
 /// A tool that cannot be offered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidTool {
-    /// The agent would drop the server.
+    /// The agent would ignore the server.
     #[error("tool {0} cannot be offered: its input schema must have the type object")]
     InvalidSchema(String),
-    /// The service refuses such names.
+    /// The service rejects such names.
     #[error("tool {0:?} cannot be offered: a name has 1 to 64 letters, digits, - or _")]
     InvalidName(String),
-    /// One of them would never be called.
+    /// One of the two would never be called.
     #[error("tool {0} cannot be offered twice")]
     DuplicateName(String),
 }
 
-/// Checks what the agent and the service would only fail on later.
+/// Checks tools for problems that the agent or the service would only report later.
 pub fn validate_tools(specs: &[ToolSpec]) -> Result<(), InvalidTool> {
     let mut seen = BTreeSet::new();
     for spec in specs {
@@ -76,38 +75,36 @@ pub fn validate_tools(specs: &[ToolSpec]) -> Result<(), InvalidTool> {
     Ok(())
 }
 
-/// What the server has to say.
+/// Output of the server.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ServerEvent {
     /// A JSON-RPC message for the agent.
     Message(Value),
-    /// A call is done. Comes before its message.
+    /// A call is finished. Sent before its message.
     CallFinished {
-        /// Tool without prefix.
         tool: String,
-        /// Id of the call in the stream, where the agent passed it on.
+        /// Id of the call in the stream, if the agent provided it.
         tool_use_id: Option<String>,
-        /// What it means for the failures before it.
+        /// Effect of the call on earlier failures.
         effect: CallEffect,
-        /// Error text, if it failed.
+        /// Error text, if the call failed.
         failure: Option<String>,
-        /// What the tool said to a call that it did not carry out, where that is no failure.
+        /// Reply of the tool to a call that it declined, if this is not a failure.
         declined: Option<String>,
     },
 }
 
-/// A running server.
 #[derive(Debug)]
 pub struct ToolServer {
     incoming: UnboundedSender<ClientJsonRpcMessage>,
     outgoing: UnboundedReceiver<ServerEvent>,
-    /// Every call in progress holds a sender of this channel.
+    /// Every running call holds a sender of this channel.
     in_flight: mpsc::Receiver<Infallible>,
     task: JoinHandle<()>,
 }
 
 impl ToolServer {
-    /// Starts a server over `tools` on the current runtime. Call [`validate_tools`] first.
+    /// Starts a server for `tools` on the current runtime. Call [`validate_tools`] first.
     pub fn start(tools: Arc<dyn Toolset>) -> Self {
         let (incoming, inbox) = mpsc::unbounded_channel();
         let (outbox, outgoing) = mpsc::unbounded_channel();
@@ -126,7 +123,8 @@ impl ToolServer {
         Self { incoming, outgoing, in_flight: calls, task }
     }
 
-    /// Hands over a message of the agent. A message that is not one comes back as the answer to give, if it wants one.
+    /// Passes a message of the agent to the server. For an invalid message, the error has the reply to send, if it
+    /// needs one.
     pub fn send_message(&self, message: Value) -> Result<(), Option<Value>> {
         let id = message.get("id").cloned();
         let refusal = |code: i32, why: String| {
@@ -138,18 +136,18 @@ impl ToolServer {
         }
     }
 
-    /// The next thing it says; `None` once it has ended. May be dropped and called again.
+    /// The next output; `None` once the server has ended. Cancel-safe.
     pub async fn next_event(&mut self) -> Option<ServerEvent> {
         self.outgoing.recv().await
     }
 
-    /// Waits until no call is in progress, but not longer than `patience`. False if one still is: it cannot be
-    /// stopped, only left behind.
-    pub async fn drain(self, patience: Duration) -> bool {
+    /// Waits until no call is running, for at most `timeout`. Returns false if one still is: it cannot be stopped,
+    /// only abandoned.
+    pub async fn drain(self, timeout: Duration) -> bool {
         let Self { incoming, in_flight: mut calls, outgoing: _outgoing, task } = self;
         drop(incoming);
         task.abort();
-        tokio::time::timeout(patience, calls.recv()).await.is_ok()
+        tokio::time::timeout(timeout, calls.recv()).await.is_ok()
     }
 }
 
@@ -163,7 +161,7 @@ impl Transport<RoleServer> for ChannelTransport {
 
     fn send(&mut self, item: ServerJsonRpcMessage) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
         let sent = serde_json::to_value(item).map(|message| {
-            // Nobody listens any more: the attempt is over.
+            // The receiver is gone: the attempt is over.
             let _ = self.outbox.send(ServerEvent::Message(message));
         });
         std::future::ready(sent)
@@ -179,13 +177,13 @@ impl Transport<RoleServer> for ChannelTransport {
     }
 }
 
-/// Why a client was not served.
+/// Why a client could not be served.
 #[derive(Debug, thiserror::Error)]
-#[error("the client does not speak MCP as it should: {0}")]
+#[error("the client violated the MCP protocol: {0}")]
 pub struct ServeError(String);
 
-/// Serves `tools` on `transport` until the client leaves; calls that are in progress then have some seconds to answer.
-/// Call [`validate_tools`] first.
+/// Serves `tools` on `transport` until the client disconnects; running calls then have some seconds to finish. Call
+/// [`validate_tools`] first.
 pub async fn serve<T, E, A>(tools: Arc<dyn Toolset>, transport: T) -> Result<(), ServeError>
 where
     T: IntoTransport<RoleServer, E, A>,
@@ -193,7 +191,7 @@ where
 {
     let running = match rmcp::serve_server(ToolServerHandler { tools, observer: None }, transport).await {
         Ok(running) => running,
-        // It left before it said anything.
+        // The client disconnected before it sent anything.
         Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
         Err(error) => return Err(ServeError(error.to_string())),
     };
@@ -206,7 +204,7 @@ struct ToolServerHandler {
     observer: Option<CallObserver>,
 }
 
-/// Who is told of calls beside the client.
+/// Observer of the calls, in addition to the client.
 #[derive(Clone, Debug)]
 struct CallObserver {
     events: UnboundedSender<ServerEvent>,
@@ -252,10 +250,10 @@ impl ServerHandler for ToolServerHandler {
             let text = format!("{tool} broke down; this is a defect of ingestdeck, not of the call");
             (ToolReply::error(text), CallEffect::ToolCrashed)
         });
-        let said = |is_meant: bool| is_meant.then(|| reply.markdown.clone());
-        let (failure, declined) = (said(reply.is_error), said(reply.declined && !reply.is_error));
+        let reply_text = |is_meant: bool| is_meant.then(|| reply.markdown.clone());
+        let (failure, declined) = (reply_text(reply.is_error), reply_text(reply.declined && !reply.is_error));
         if let Some(watch) = &self.observer {
-            // Nobody listens any more: the attempt is over.
+            // The receiver is gone: the attempt is over.
             let _ = watch.events.send(ServerEvent::CallFinished { tool, tool_use_id, effect, failure, declined });
         }
         let content = vec![ContentBlock::text(reply.markdown)];
@@ -278,7 +276,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// `echo` answers with its arguments, `fail` fails, `stick` waits until it is let go, `break` panics.
+    /// `echo` returns its arguments, `fail` fails, `stick` waits until it is released, `break` panics.
     #[derive(Debug, Default)]
     pub(crate) struct FakeTools {
         pub(crate) calls: Mutex<Vec<ToolCall>>,

@@ -1,7 +1,7 @@
-//! Work that may panic without harm: its answer says so, and everything around it goes on.
+//! Runs work that may panic without ending the program: the caller gets the panic as an error.
 //!
-//! The hook of a panic runs before anybody can catch it, and ends every agent of the program. It asks here first
-//! whether it has to. It must not know what the work is.
+//! The panic hook runs before the panic can be caught, and ends all agents of the program. It checks here first whether
+//! it has to. The module must not depend on the kind of work.
 
 use std::cell::Cell;
 
@@ -11,26 +11,26 @@ thread_local! {
     static IS_GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Does `work`, whose panic the caller catches.
+/// Runs `work`; the caller catches its panic.
 pub fn with_panic_guard<T>(work: impl FnOnce() -> T) -> T {
     let _mark = GuardScope(IS_GUARDED.replace(true));
     work()
 }
 
-/// Does `work` in a thread where it may block. An error is its panic, or the end of the runtime.
+/// Runs `work` on a thread where it may block. The error is its panic, or the end of the runtime.
 pub async fn spawn_blocking_guarded<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, JoinError> {
     task::spawn_blocking(move || with_panic_guard(work)).await
 }
 
-/// True in a thread that does such work, while it panics as well.
+/// True on a thread that runs such work, also while it panics.
 pub fn is_panic_guarded() -> bool {
-    // A thread that is ending does none.
+    // A thread that is exiting runs no such work.
     IS_GUARDED.try_with(Cell::get).unwrap_or(false)
 }
 
-/// Ends the mark however the work ends: threads are used again. Holds what was before.
+/// Restores the previous mark when the work ends, because threads are reused.
 struct GuardScope(bool);
 
 impl Drop for GuardScope {
@@ -51,7 +51,7 @@ mod tests {
         with_panic_guard(|| {
             assert!(is_panic_guarded());
             with_panic_guard(|| ());
-            assert!(is_panic_guarded(), "the outer work goes on");
+            assert!(is_panic_guarded(), "the outer work is still guarded");
             assert!(!std::thread::spawn(is_panic_guarded).join().unwrap(), "another thread is not part of it");
         });
         assert!(!is_panic_guarded());

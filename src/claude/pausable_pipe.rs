@@ -1,7 +1,7 @@
-//! The reading end of a pipe that can be left alone: while nobody reads, nobody is woken for what arrives.
+//! The reading end of a pipe that can be paused: while it is paused, writes to it do not wake the runtime.
 //!
-//! The pipes of the runtime wake their thread for every write of the other side, wanted or not. It must not know what
-//! is in the pipe.
+//! The pipes of the runtime wake their thread for every write, even if its data is not wanted yet. The module must not
+//! depend on the content of the pipe.
 
 use std::{
     io,
@@ -17,29 +17,27 @@ use tokio::{
     process::ChildStdout,
 };
 
-/// Asked of a pipe that was left alone before it is watched again: all that it holds. What stayed in it would have come
-/// unnoticed, however much it is.
+/// Bytes read from a paused pipe before it is registered again: its full capacity. The runtime would not report data
+/// that was left in it.
 const PIPE_CAPACITY: usize = 64 * 1024;
 
-/// A pipe to read from.
 #[derive(Debug)]
 pub struct PausablePipe(PipeState);
 
 #[derive(Debug)]
 enum PipeState {
-    /// The runtime is told when something arrives.
+    /// The runtime is notified when data arrives.
     Registered(Receiver),
-    /// Nobody is told.
     Paused(OwnedFd),
-    /// The runtime could not watch it.
+    /// The runtime could not register the pipe.
     Failed,
 }
 
 impl PausablePipe {
-    /// Reads what a process says.
+    /// Reads the stdout of a process.
     ///
     /// # Errors
-    /// When the runtime cannot watch the pipe.
+    /// If the runtime cannot register the pipe.
     pub fn from_stdout(stdout: ChildStdout) -> io::Result<Self> {
         Self::new(stdout.into_owned_fd()?)
     }
@@ -48,7 +46,7 @@ impl PausablePipe {
         Ok(Self(PipeState::Registered(Receiver::from_owned_fd(end)?)))
     }
 
-    /// Nothing of it is wanted until it is read again.
+    /// Pauses the pipe until the next read.
     pub fn pause(&mut self) {
         self.0 = match std::mem::replace(&mut self.0, PipeState::Failed) {
             PipeState::Registered(watched) => {
@@ -59,7 +57,7 @@ impl PausablePipe {
     }
 }
 
-/// What is there at once.
+/// Reads what is available without waiting.
 fn read_available(end: &OwnedFd, out: &mut ReadBuf<'_>) -> Result<(), Errno> {
     let room = out.remaining().min(PIPE_CAPACITY);
     let count = unistd::read(end, out.initialize_unfilled_to(room))?;

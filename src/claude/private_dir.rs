@@ -1,7 +1,8 @@
-//! Private temporary directories, and what remains of those whose process was killed.
+//! Private temporary directories, and the cleanup of those whose process was killed.
 //!
-//! Each holds a marker file that its process keeps locked. The kernel releases the lock with the process, however that
-//! ends, so a directory whose marker can be locked has no owner any more. It must not know what the directories are for.
+//! Each has a marker file that its process keeps locked. The kernel releases the lock when the process ends for any
+//! reason, so a directory whose marker can be locked has no owner. The module must not depend on the use of the
+//! directories.
 
 use std::{
     fs::{File, Permissions},
@@ -14,17 +15,17 @@ use tempfile::TempDir;
 
 use crate::scoped_dir::{FileKind, PRIVATE_MODE, ScopedDir};
 
-/// How the names begin of the directories that attempts get.
+/// Name prefix of the directories of attempts.
 pub const ATTEMPT_PREFIX: &str = "deck-";
-/// How the names begin of the projects of demos.
+/// Name prefix of the projects of demos.
 pub const DEMO_PREFIX: &str = "ingestdeck-demo-";
 
 /// The file that is locked while the directory is in use.
 const MARKER_FILE: &str = ".ingestdeck-owner";
-/// Its name until it is locked.
+/// Name of the file until it is locked.
 const UNLOCKED_MARKER_FILE: &str = ".ingestdeck-owner-new";
 
-/// A directory with mode 0700 that is deleted with this value.
+/// A directory with mode 0700 that is deleted when this value is dropped.
 #[derive(Debug)]
 pub struct PrivateDir {
     // Deleted before the lock is released.
@@ -33,10 +34,10 @@ pub struct PrivateDir {
 }
 
 impl PrivateDir {
-    /// Creates one whose name begins with `prefix`, where temporary files go.
+    /// Creates a directory with the name prefix `prefix` in the system's directory for temporary files.
     ///
     /// # Errors
-    /// When there is no place for it.
+    /// If the directory cannot be created.
     pub fn new(prefix: &str) -> io::Result<Self> {
         Self::new_in(&std::env::temp_dir(), prefix)
     }
@@ -58,7 +59,7 @@ impl PrivateDir {
     }
 }
 
-/// Deletes the directories of processes that ended without doing so. Returns how many.
+/// Deletes the directories of processes that ended without deleting them. Returns their number.
 pub fn remove_abandoned_dirs() -> usize {
     remove_abandoned_dirs_in(&std::env::temp_dir())
 }
@@ -72,17 +73,17 @@ fn remove_abandoned_dirs_in(parent: &Path) -> usize {
     let swept = ours.filter(|name| match remove_if_abandoned(&scoped, parent, name) {
         Ok(is_removed) => is_removed,
         Err(error) => {
-            tracing::debug!(%error, name, "a temporary directory stays");
+            tracing::debug!(%error, name, "cannot remove a temporary directory");
             false
         }
     });
     swept.count()
 }
 
-/// Deletes the directory `name`, if it is one of ours and its process is gone.
+/// Deletes the directory `name` if this program created it and its process is gone.
 fn remove_if_abandoned(scoped: &ScopedDir, parent: &Path, name: &str) -> io::Result<bool> {
     let us = nix::unistd::geteuid().as_raw();
-    // The marker is read through the opened directory, so nothing can be put in its place between the two looks.
+    // The marker is opened through the opened directory, so it cannot be replaced between the two checks.
     let (marker, _) = scoped.dir(name, None)?.open_entry(MARKER_FILE)?;
     let is_ours = marker.metadata()?.uid() == us && std::fs::symlink_metadata(parent.join(name))?.uid() == us;
     Ok(is_ours && marker.try_lock().is_ok() && scoped.remove_dir_all(name)?)
@@ -107,7 +108,7 @@ mod tests {
     fn sweep_removes_only_abandoned_directories() {
         let (parent, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let live = PrivateDir::new_in(parent.path(), ATTEMPT_PREFIX).unwrap();
-        // As a process leaves it that is killed.
+        // Left behind by a process that was killed.
         for name in ["deck-dead", "ingestdeck-demo-dead", "other-dead"] {
             fs::create_dir_all(parent.path().join(name).join("deep")).unwrap();
             fs::write(parent.path().join(name).join(MARKER_FILE), "").unwrap();

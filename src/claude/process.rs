@@ -1,10 +1,10 @@
-//! Child processes in groups of their own, and how they end. No child outlives this program, nor what it has started.
+//! Child processes in separate process groups, and how they end. No child and no descendant outlives this program.
 //!
-//! Every child carries a mark in its environment, by which processes that leave its group are found on Linux
-//! ([`group_guard`]). An end is SIGTERM to the group, so that the child ends what it has started, and SIGKILL to whatever is
-//! left two seconds later. Dropping a [`Child`] begins that; [`kill_all`] does it for every child and waits, from a panic hook
-//! or a signal's path; the guard does it when this program is killed, in which case the kernel sends the first signal
-//! on Linux. It must not know what the child says.
+//! Every child has a mark in its environment, which finds processes that leave its group on Linux ([`group_guard`]).
+//! Ending a child means SIGTERM to the group, so that the child can end its descendants, and SIGKILL to the remaining
+//! processes two seconds later. Dropping a [`Child`] starts this; [`kill_all`] does it for all children and waits, from
+//! a panic hook or a signal handler; the guard does it when this program is killed, in which case the kernel sends the
+//! first signal on Linux. The module must not depend on the child's output.
 
 use std::{
     ffi::OsString,
@@ -50,34 +50,29 @@ const LOGGED_VALUE_FLAGS: &[&str] = &[
     "--unit",
 ];
 
-/// What to start.
 #[derive(Clone, Debug)]
 pub struct SpawnRequest {
-    /// Program.
     pub exe: PathBuf,
-    /// Its arguments.
     pub args: Vec<OsString>,
-    /// Working directory.
     pub cwd: PathBuf,
-    /// Its whole environment.
     pub env: Vec<(OsString, OsString)>,
-    /// Give it a pipe as stdin; else stdin is empty.
+    /// Connect stdin to a pipe; otherwise stdin is empty.
     pub stdin: bool,
 }
 
-/// How long we wait before the next step. Times of the design; tests shorten them.
+/// Timeouts of a process. Tests shorten them.
 #[derive(Clone, Copy, Debug)]
 pub struct ProcessTimeouts {
-    /// Between the steps of the kill ladder.
+    /// Between two escalation steps.
     pub escalation_step: Duration,
-    /// For a process to end by itself once it has nothing left to do.
+    /// For a process to exit by itself once it has nothing to do.
     pub exit: Duration,
     /// For the pipes of a dead process to close.
     pub pipe_drain: Duration,
-    /// For an answer to a question.
+    /// For the reply to a request.
     pub reply: Duration,
-    /// For a process that was started to open the conversation, and for one that has its prompt to begin with it. A
-    /// machine that is starting many at once takes its time.
+    /// For a started process to open the conversation, and then to begin its prompt. A machine that starts many
+    /// processes concurrently is slow.
     pub startup: Duration,
 }
 
@@ -93,16 +88,16 @@ impl Default for ProcessTimeouts {
     }
 }
 
-/// How much of what passes between us and a process is kept in memory, in bytes. Tests lower them.
+/// Memory limits for the data between us and a process, in bytes. Tests lower them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamLimits {
-    /// Longest line of its stdout; a longer one ends the attempt.
+    /// Maximum length of a stdout line; a longer one ends the attempt.
     pub line: usize,
-    /// Longest line of its stderr; a longer one is recorded in pieces.
+    /// Maximum length of a stderr line; a longer one is recorded in pieces.
     pub stderr_line: usize,
-    /// What is recorded of its stderr; the rest is counted.
+    /// Maximum size of the recorded stderr; the rest is counted.
     pub stderr: usize,
-    /// What may wait until it reads; more ends the attempt.
+    /// Maximum size of unread stdin; more ends the attempt.
     pub unread_stdin: usize,
 }
 
@@ -117,16 +112,14 @@ impl Default for StreamLimits {
     }
 }
 
-/// The steps that end a process, mildest first.
+/// Escalation steps that end a process, mildest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EscalationStep {
     /// Ask it to stop: a request in the two-way protocol, SIGINT otherwise.
     Interrupt,
-    /// SIGTERM.
     Terminate,
-    /// SIGKILL.
     Kill,
-    /// Nothing more can be done; it is left to the kernel.
+    /// Give up waiting for the process.
     GiveUp,
 }
 
@@ -154,26 +147,23 @@ impl EscalationStep {
 /// How a process ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessExit {
-    /// Exit code.
     pub code: Option<i32>,
     /// Signal that ended it.
     pub signal: Option<i32>,
 }
 
-/// A running process, leader of a group. Dropping it ends the group and what has left it.
+/// A running process, leader of a group. Dropping it ends the group and the descendants that have left it.
 #[derive(Debug)]
 pub struct Child {
     process: tokio::process::Child,
     guard: AgentGuard,
     pid: u32,
     exit: Option<ProcessExit>,
-    /// Resolves once nothing is found that the process has started.
+    /// Resolves once no descendants of the process are found.
     cleanup: Option<oneshot::Receiver<()>>,
-    /// Pipe to its stdin, if asked for.
+    /// Pipe to its stdin, if requested.
     pub stdin: Option<ChildStdin>,
-    /// Pipe from its stdout.
     pub stdout: Option<ChildStdout>,
-    /// Pipe from its stderr.
     pub stderr: Option<ChildStderr>,
 }
 
@@ -183,14 +173,15 @@ impl Child {
         self.pid
     }
 
-    /// Sends `signal` to the whole group, and SIGKILL also to what has left it. A group that is gone is no error.
+    /// Sends `signal` to the whole group, and SIGKILL also to descendants that have left it. A missing group is not an
+    /// error.
     ///
-    /// SIGTERM and SIGKILL are sent by another thread, which looks first for what has left the group.
+    /// Another thread sends SIGTERM and SIGKILL; it first searches for descendants that have left the group.
     pub fn signal(&self, signal: Signal) {
         self.guard.signal(signal);
     }
 
-    /// Waits for its end, then ends whatever it has left behind. May be dropped and called again.
+    /// Waits for the exit, then ends the remaining descendants. Cancel-safe.
     pub async fn wait(&mut self) -> ProcessExit {
         let ended = match self.exit {
             Some(ended) => ended,
@@ -205,39 +196,40 @@ impl Child {
             }
         };
         if let Some(swept) = &mut self.cleanup {
-            // A thread that is gone has nothing left to do.
+            // If the thread has ended, its work is done.
             let _ = swept.await;
             self.cleanup = None;
         }
         ended
     }
 
-    /// Climbs the ladder from `rung` until it has ended. `None` if even SIGKILL did not help.
-    pub async fn escalate_from(&mut self, mut rung: EscalationStep, patience: ProcessTimeouts) -> Option<ProcessExit> {
-        while let Some(signal) = rung.signal() {
+    /// Performs the escalation steps from `rung` on until the process has ended. Returns `None` if even SIGKILL had no
+    /// effect.
+    pub async fn escalate_from(&mut self, mut step: EscalationStep, timeouts: ProcessTimeouts) -> Option<ProcessExit> {
+        while let Some(signal) = step.signal() {
             self.signal(signal);
-            if let Ok(ended) = tokio::time::timeout(patience.escalation_step, self.wait()).await {
+            if let Ok(ended) = tokio::time::timeout(timeouts.escalation_step, self.wait()).await {
                 return Some(ended);
             }
-            rung = rung.next_step();
+            step = step.next_step();
         }
         None
     }
 }
 
-/// Starts a process in a group of its own, with pipes for stdout and stderr. Must be called inside a tokio runtime.
+/// Starts a process in a separate group, with pipes for stdout and stderr. Must be called inside a tokio runtime.
 ///
-/// The kernel's parent-death signal fires when the *thread* that started the child ends, so every child is started
-/// by one thread that lives as long as the program.
+/// The kernel sends the parent-death signal when the *thread* that started the child ends, so one thread that lives as
+/// long as the program starts all children.
 pub async fn spawn(order: SpawnRequest) -> io::Result<Child> {
     let (reply, answer) = oneshot::channel();
     let job = SpawnJob { request: order, runtime: Handle::current(), reply };
     spawner_queue()?.send(job).map_err(|_| io::Error::other("the thread that starts processes is gone"))?;
-    answer.await.map_err(|_| io::Error::other("the thread that starts processes gave no answer"))?
+    answer.await.map_err(|_| io::Error::other("the thread that starts processes did not answer"))?
 }
 
-/// Ends everything that is still there, and waits for it: up to three seconds. Safe to call at any time, from any thread,
-/// more than once.
+/// Ends all remaining children and waits for them, for up to three seconds. Safe to call at any time, from any thread,
+/// repeatedly.
 pub fn kill_all() {
     group_guard::end_all_agents();
 }
@@ -256,15 +248,15 @@ fn spawner_queue() -> io::Result<mpsc::Sender<SpawnJob>> {
     let (jobs, orders) = mpsc::channel::<SpawnJob>();
     std::thread::Builder::new().name("spawner".into()).spawn(move || {
         for SpawnJob { request: order, runtime, reply } in orders {
-            // A runtime that shuts down makes this panic; the thread must survive that, or its children die.
+            // This panics while the runtime shuts down; the thread must survive, or its children die.
             let started = AssertUnwindSafe(|| with_panic_guard(|| spawn_in_runtime(order, &runtime)));
             let started = catch_unwind(started);
             let started = started.unwrap_or_else(|_| Err(io::Error::other("the runtime is shutting down")));
-            // If nobody waits any more, the child comes back and is dropped, which kills it.
+            // If the caller no longer waits, the child is returned and dropped, which kills it.
             drop(reply.send(started));
         }
     })?;
-    // Two first callers may race; the loser's thread ends when its sender is dropped, before it started anything.
+    // Two first callers may race; the loser's thread ends when its sender is dropped, before it starts anything.
     Ok(SPAWNER.get_or_init(|| jobs).clone())
 }
 
@@ -293,7 +285,7 @@ fn spawn_in_runtime(order: SpawnRequest, runtime: &Handle) -> io::Result<Child> 
     Ok(Child { process, guard: agent, pid, exit: None, cleanup: None, stdin, stdout, stderr })
 }
 
-/// The arguments for a log: flags as they are, values only of flags that hold none of the user's text.
+/// Formats arguments for a log: flags unchanged, values only of flags without user text.
 fn redact_args(args: &[OsString]) -> String {
     let mut words: Vec<String> = Vec::new();
     let (mut is_plain, mut is_text) = (true, false);
@@ -321,13 +313,13 @@ fn redact_args(args: &[OsString]) -> String {
     words.join(" ")
 }
 
-/// `PATH` without entries that name a place in whatever directory is current. Other variables are as they are.
+/// Removes entries from `PATH` that are relative to the current directory. Other variables are unchanged.
 fn absolute_path_var((name, value): (OsString, OsString)) -> (OsString, OsString) {
     let value = if name == "PATH" { program_path::absolute_entries(&value) } else { value };
     (name, value)
 }
 
-/// Lets the child die with us, where the system can, and gives it the limit of open files of the user's shell.
+/// Ends the child with us, if the system supports it, and sets the limit of open files of the user's shell.
 fn configure_command(command: &mut Command) {
     file_limit::restore_in(command.as_std_mut());
     #[cfg(target_os = "linux")]
@@ -337,7 +329,7 @@ fn configure_command(command: &mut Command) {
 #[cfg(target_os = "linux")]
 fn set_parent_death_signal(command: &mut Command) {
     let us = nix::unistd::getpid();
-    // The guard ends what ignores SIGTERM.
+    // The guard ends processes that ignore SIGTERM.
     let last_signal = if group_guard::is_running() { Signal::SIGTERM } else { Signal::SIGKILL };
     let before_exec = move || {
         nix::sys::prctl::set_pdeathsig(last_signal)?;
@@ -396,7 +388,7 @@ mod tests {
         String::from_utf8(lines.take_lines().lines().next().unwrap().to_vec()).unwrap()
     }
 
-    /// Running, and not a zombie that nobody has collected yet.
+    /// True for a running process, false for a zombie.
     fn is_alive(pid: &str) -> bool {
         let stat = std::fs::read_to_string(Path::new("/proc").join(pid).join("stat"));
         stat.is_ok_and(|stat| !stat.contains(") Z "))

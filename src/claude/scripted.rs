@@ -1,8 +1,8 @@
-//! The scripted agent: plays a script over the protocol of `claude -p`, calling the host's real tools on the way.
+//! The scripted agent: plays a script over the protocol of `claude -p` and calls the host's real tools.
 //!
-//! It is the model of the demo and the stand-in of the tests: no account, no network. It always shows as scripted:
-//! model `scripted`, version `0.0.0 (scripted)`. It must not know who drives it: everything goes through stdin, stdout
-//! and signals, as with the real program. [`script`] documents the format.
+//! It replaces the model in the demo and in tests, so that they need no account and no network. It always identifies
+//! itself as scripted: model `scripted`, version `0.0.0 (scripted)`. The module must not depend on its host: all input
+//! and output uses stdin, stdout and signals, as in the real program. [`script`] documents the format.
 //!
 //! ```text
 //! ingestdeck scripted-agent --script FILE [--attempt N] [--unit KEY] [--speed F] [claude's own arguments…]
@@ -32,16 +32,16 @@ mod output;
 pub mod script;
 mod turn;
 
-/// A signal that the process got.
+/// A signal that the process received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AgentSignal {
-    /// SIGINT: say how far it got, then exit with 0.
+    /// SIGINT: report the progress, then exit with 0.
     Interrupt,
-    /// SIGTERM: exit with 143 at once.
+    /// SIGTERM: exit with 143 immediately.
     Terminate,
 }
 
-/// The subcommand: reads `words` (the arguments after its name), plays on the process's own streams.
+/// The subcommand: parses `words` (the arguments after its name) and plays on the process's own streams.
 pub fn run(words: impl IntoIterator<Item = String>) -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -52,7 +52,7 @@ pub fn run(words: impl IntoIterator<Item = String>) -> ExitCode {
         Err(error) => return print_error(&error.to_string()),
     };
     let code = runtime.block_on(play_on_process_streams(args));
-    // A thread that still reads stdin would otherwise keep the process.
+    // A thread that still reads stdin would otherwise keep the process alive.
     runtime.shutdown_background();
     code
 }
@@ -84,20 +84,19 @@ async fn play_on_process_streams(args: ScriptedAgentArgs) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Who plays what, and how fast.
+/// Identity and speed of the agent.
 #[derive(Clone, Debug)]
 pub struct PlayOptions {
-    /// Number of the attempt.
     pub attempt: u32,
-    /// Unit key; else the prompt's heading says.
+    /// Unit key; by default from the heading of the prompt.
     pub unit: Option<String>,
-    /// Times are divided by this.
+    /// All times are divided by this.
     pub speed: f64,
-    /// What the command line of `claude` asks.
+    /// Flags from the command line of `claude`.
     pub run: RunFlags,
 }
 
-/// Plays `script` on any streams and gives the exit code. `stdin` is read only in two-way mode.
+/// Plays `script` on any streams and returns the exit code. `stdin` is read only in two-way mode.
 pub async fn play_script(
     script: AgentScript,
     casting: PlayOptions,
@@ -107,12 +106,12 @@ pub async fn play_script(
     mut signals: mpsc::Receiver<AgentSignal>,
 ) -> u8 {
     let PlayOptions { attempt, unit, speed, run } = casting;
-    let wire = Arc::new(OutputLines::new(stdout, stderr));
-    let cues = Arc::new(TurnControl::default());
-    // Unbounded, so that a queue of prompts never keeps back the reply that a running call waits for.
+    let lines = Arc::new(OutputLines::new(stdout, stderr));
+    let turn_control = Arc::new(TurnControl::default());
+    // Unbounded, so that queued prompts never block the reply that a running call waits for.
     let (sender, prompts) = mpsc::unbounded_channel();
-    let host = run.stream_input.then(|| Arc::new(HostConnection::new(Arc::clone(&wire), Arc::clone(&cues))));
-    // Dropped with this function, and the reader with it: else its half of the streams would stay open.
+    let host = run.stream_input.then(|| Arc::new(HostConnection::new(Arc::clone(&lines), Arc::clone(&turn_control))));
+    // Dropped with this function, and the reader with it; otherwise its half of the streams would stay open.
     let mut reader = JoinSet::new();
     if let Some(host) = host.clone() {
         reader.spawn(host.listen(stdin, sender));
@@ -124,21 +123,21 @@ pub async fn play_script(
         unit,
         speed,
         run,
-        output: wire,
+        output: lines,
         host: host.clone(),
-        turn_control: Arc::clone(&cues),
+        turn_control: Arc::clone(&turn_control),
         totals,
     };
     let mut performance = std::pin::pin!(actor.run(prompts));
     let code = loop {
         tokio::select! {
             code = &mut performance => break code,
-            () = cues.exit_now.cancelled() => break 1,
+            () = turn_control.exit_now.cancelled() => break 1,
             Some(signal) = signals.recv() => match signal {
-                AgentSignal::Terminate if !cues.ignores(IgnoredEvent::Sigterm) => break 128 + 15,
-                AgentSignal::Interrupt if !cues.ignores(IgnoredEvent::Sigint) => {
-                    cues.exit_after_turn.cancel();
-                    cues.interrupt();
+                AgentSignal::Terminate if !turn_control.ignores(IgnoredEvent::Sigterm) => break 128 + 15,
+                AgentSignal::Interrupt if !turn_control.ignores(IgnoredEvent::Sigint) => {
+                    turn_control.exit_after_turn.cancel();
+                    turn_control.interrupt();
                 }
                 AgentSignal::Terminate | AgentSignal::Interrupt => {}
             },

@@ -1,7 +1,7 @@
 //! Plain sessions, by Takopi's contract: one prompt, one `claude -p`, one stream on the tape.
 //!
-//! Owns the process of a session, its lock, and the rule that a resumed session keeps its id. It must not judge how the
-//! session went: it returns facts.
+//! Owns the process of a session, its lock, and the rule that a resumed session keeps its id. It must not judge the
+//! session: it returns facts.
 
 use std::{ffi::OsString, path::PathBuf, sync::Arc};
 
@@ -13,7 +13,7 @@ use tokio::{
 use super::{
     argv::argv_to_strings,
     process::{self, Child, ProcessTimeouts, SpawnRequest, StreamLimits},
-    session_lock::{LockError, SessionLock, SessionLocks},
+    session_lock::{SessionLock, SessionLockError, SessionLocks},
     start_error::StartError,
     unit::{AgentProgram, StopCommand},
 };
@@ -44,49 +44,45 @@ pub use resume::resume_line;
 /// Everything that a session needs.
 #[derive(Clone, Debug)]
 pub struct SessionLaunch {
-    /// The agent.
     pub program: AgentProgram,
-    /// Its working directory.
     pub cwd: PathBuf,
-    /// Name of its lane on the tape.
+    /// Name of the session on the tape.
     pub unit: UnitKey,
     /// Number of the attempt, from 1.
     pub attempt: u32,
-    /// Prompt. Resume lines in it are taken out; the last one counts unless `args` names a session.
+    /// Prompt. Resume lines in it are removed; the last one selects the session unless `args` does.
     pub prompt: String,
-    /// Flags.
     pub args: ClaudeSessionArgs,
-    /// Leave `ANTHROPIC_API_KEY` in the environment.
+    /// Keep `ANTHROPIC_API_KEY` in the environment.
     pub use_api_billing: bool,
-    /// What a resumed session with another id is.
+    /// How to handle a resumed session that reports another id.
     pub mismatch: MismatchPolicy,
-    /// Where sessions are locked.
+    /// Locks of the sessions.
     pub locks: SessionLocks,
-    /// How much of its lines is kept in memory.
+    /// Memory limits for its lines.
     pub limits: StreamLimits,
-    /// The tape.
     pub recorder: Arc<dyn Recorder>,
-    /// What a person wanted otherwise than asked for at first, for the tape: the fields above have it already.
+    /// Changes that a person requested, for the tape. The fields above include them already.
     pub amendment: Option<Amendment>,
 }
 
-/// What is known of a session when it is over.
+/// Facts about a finished session.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SessionEnd {
-    /// Its id, to go on with; see [`resume_line`].
+    /// Id for continuing the session; see [`resume_line`].
     pub session: Option<String>,
     /// The session that it was forked from.
     pub forked_from: Option<String>,
-    /// The sentence of a mismatch of ids, if that ended it.
+    /// Message of an id mismatch, if that ended the session.
     pub mismatch: Option<String>,
-    /// Tools may have run, so its prompt must not be sent again.
+    /// Tools may have run, so the prompt must not be sent again.
     pub tools_ran: bool,
-    /// What a verdict needs. Failed tool calls are left out: in a plain session they are the model's own business.
+    /// Facts for the verdict, without failed tool calls: they do not fail a plain session.
     pub facts: AttemptFacts,
 }
 
 impl SessionEnd {
-    /// How the session ended. A mismatch of ids comes before everything else.
+    /// How the session ended. An id mismatch takes precedence.
     pub fn verdict(&self, unit: &UnitKey) -> Verdict {
         if let Some(reason) = &self.mismatch {
             return Verdict {
@@ -94,19 +90,19 @@ impl SessionEnd {
                 stop: StopReason::Error,
                 cause: Cause::LoopError,
                 reason: reason.clone(),
-                remedy: Some("set session_mismatch = \"warn\" in [claude] to go on with the new session".into()),
+                remedy: Some("set session_mismatch = \"warn\" in [claude] to continue with the new session".into()),
             };
         }
         let verdict = judge_attempt(unit, &self.facts, FailureRule::default());
         Verdict { remedy: session_remedy(&verdict.cause, verdict.remedy), ..verdict }
     }
 
-    /// The session that can be continued. Claude Code answers to an unknown id that there is none.
+    /// The session that can be continued; `None` if Claude Code does not know it.
     pub fn resumable(&self) -> Option<&str> {
         self.session.as_deref().filter(|_| !self.facts.is_unknown_session())
     }
 
-    /// How an automatic retry may go about it: whatever the tools did in the working directory remains.
+    /// How an automatic retry may proceed: the effects of tools on the working directory remain.
     pub fn retry_mode(&self) -> RetryMode {
         match self.resumable() {
             _ if !self.tools_ran => RetryMode::FromStart,
@@ -118,9 +114,8 @@ impl SessionEnd {
 
 /// Runs a session to its end. The environment is derived from our own.
 ///
-/// Whatever arrives is on the tape before anything looks at it. A session that somebody else uses is waited for.
-/// `ready` fires when the process runs; it is dropped unused if there is none. Dropping the future kills the process
-/// group.
+/// Every line is on the tape before it is evaluated. Waits for a session that is in use. `ready` fires when the process
+/// runs; it is dropped unused if no process starts. Dropping the future kills the process group.
 pub async fn run_session(
     launch: SessionLaunch,
     commands: mpsc::Receiver<StopCommand>,
@@ -129,10 +124,10 @@ pub async fn run_session(
     run_session_with_env(std::env::vars_os().collect(), ProcessTimeouts::default(), launch, commands, ready).await
 }
 
-/// As [`run_session`], with the environment and the patience given.
+/// Like [`run_session`], with the given environment and timeouts.
 pub async fn run_session_with_env(
     environment: Vec<(OsString, OsString)>,
-    patience: ProcessTimeouts,
+    timeouts: ProcessTimeouts,
     mut launch: SessionLaunch,
     mut commands: mpsc::Receiver<StopCommand>,
     ready: oneshot::Sender<()>,
@@ -142,19 +137,19 @@ pub async fn run_session_with_env(
     launch.args.fork &= launch.args.resume.is_some();
     let tape =
         SessionRecorder { recorder: Arc::clone(&launch.recorder), unit: launch.unit.clone(), attempt: launch.attempt };
-    let goes_on = launch.args.resume.clone().filter(|_| !launch.args.fork);
+    let resumed = launch.args.resume.clone().filter(|_| !launch.args.fork);
     let mut end = SessionEnd {
-        session: goes_on.clone(),
+        session: resumed.clone(),
         forked_from: launch.args.resume.clone().filter(|_| launch.args.fork),
         mismatch: None,
         tools_ran: false,
-        // The limit on prompts is one of units; a session may be told anything.
+        // The limit on prompts only applies to units.
         facts: AttemptFacts::default(),
     };
 
-    // A resumed session is ours before the process starts; a new one as soon as its id is known.
+    // A resumed session is locked before the process starts; a new one as soon as its id is known.
     let mut lock = None;
-    if let Some(session) = &goes_on {
+    if let Some(session) = &resumed {
         tokio::select! {
             taken = acquire_lock(&launch.locks, session, &tape) => match taken {
                 Ok(taken) => lock = Some(taken),
@@ -178,7 +173,7 @@ pub async fn run_session_with_env(
         step_budget: launch.args.max_turns.unwrap_or_default(),
         scripted: launch.program.scripted,
         amendment: launch.amendment.clone(),
-        tolerates_mismatch: goes_on.is_some() && launch.mismatch == MismatchPolicy::Warn,
+        tolerates_mismatch: resumed.is_some() && launch.mismatch == MismatchPolicy::Warn,
         ..AttemptStarted::default()
     };
     let begun = start_process(&launch, environment, &prompt, &mut started).await;
@@ -192,34 +187,38 @@ pub async fn run_session_with_env(
             end.facts.start_fault = why.fault;
         }
         Ok(child) => {
-            // Nobody may be interested.
+            // The receiver is optional.
             let _ = ready.send(());
-            let watch = SessionMonitor::new(goes_on, launch.mismatch, launch.args.permission_mode());
-            let talk = SessionDriver::new(tape, child, watch, end.facts, patience, launch.limits, (launch.locks, lock));
+            let watch = SessionMonitor::new(resumed, launch.mismatch, launch.args.permission_mode());
+            let talk = SessionDriver::new(tape, child, watch, end.facts, timeouts, launch.limits, (launch.locks, lock));
             let (watch, facts) = talk.run(commands).await;
             end.session = watch.session().map(str::to_owned);
             end.mismatch = watch.mismatch().map(str::to_owned);
             end.tools_ran = watch.tools_ran();
             let isolation =
                 watch.breach().map_or(facts.isolation, |breach| IsolationStatus::Breached(breach.to_owned()));
-            // A failed call is the model's own business here; only a unit is judged by it.
+            // Failed calls do not fail a plain session; they only count for units.
             end.facts = AttemptFacts { tally: FailureTally::default(), isolation, ..facts };
         }
     }
     end
 }
 
-async fn acquire_lock(locks: &SessionLocks, session: &str, tape: &SessionRecorder) -> Result<SessionLock, LockError> {
-    let told = |holder: Option<u32>| {
+async fn acquire_lock(
+    locks: &SessionLocks,
+    session: &str,
+    tape: &SessionRecorder,
+) -> Result<SessionLock, SessionLockError> {
+    let report_wait = |holder: Option<u32>| {
         let by = holder.map_or_else(String::new, |pid| format!(" by process {pid}"));
         let text = format!("session {session} is in use{by}; waiting for it");
-        // A tape that cannot be written shows at the next note, which counts.
+        // An error of the tape is detected at the next note.
         let _ = tape.note(&Note::Message { level: Severity::Info, text });
     };
-    locks.lock(session, told).await
+    locks.lock(session, report_wait).await
 }
 
-/// Starts the process and hands it the prompt. Fills in `started` as far as it comes.
+/// Starts the process and sends the prompt. Sets the fields of `started` as it proceeds.
 async fn start_process(
     launch: &SessionLaunch,
     environment: Vec<(OsString, OsString)>,
@@ -243,8 +242,8 @@ async fn start_process(
     started.pid = Some(child.pid());
     if let Some(mut stdin) = child.stdin.take() {
         let line = launch_args::user_message_line(prompt);
-        // In a task of its own: a program that does not read must not keep us from reading what it says. If it goes
-        // away before it has read everything, its exit tells.
+        // In a separate task, because a program that does not read its stdin must not block reading its output. If it
+        // exits before it has read everything, its exit reports that.
         tokio::spawn(async move {
             let _ = stdin.write_all(&line).await;
         });
@@ -252,7 +251,7 @@ async fn start_process(
     Ok(child)
 }
 
-/// The tape, as this session sees it.
+/// The tape of this session.
 #[derive(Debug)]
 struct SessionRecorder {
     recorder: Arc<dyn Recorder>,
@@ -262,8 +261,8 @@ struct SessionRecorder {
 
 impl SessionRecorder {
     fn record<'a>(&'a self, bodies: impl Iterator<Item = EntryBody<'a>>) -> Result<(), RecordError> {
-        let lane = Some((&self.unit, self.attempt));
-        let items: Vec<NewEntry<'a>> = bodies.map(|body| NewEntry { attempt: lane, body }).collect();
+        let attempt = Some((&self.unit, self.attempt));
+        let items: Vec<NewEntry<'a>> = bodies.map(|body| NewEntry { attempt, body }).collect();
         if items.is_empty() { Ok(()) } else { self.recorder.record(&items) }
     }
 

@@ -1,7 +1,8 @@
-//! One writer per session: a lock on `claude:<id>`, within this program and across all of its processes.
+//! One writer per session: a lock on `claude:<id>`, within this program and across its processes.
 //!
-//! Two resumes of one session would split its history without a word. The lock is the kernel's, on a file in the locks
-//! directory, so a crash frees it. The file goes with the lock: sessions are many. It must not know what a session does.
+//! Two concurrent resumes would split the history of a session without an error. The kernel holds the lock on a file in
+//! the locks directory, so a crash releases it. The file is deleted with the lock, because there are many sessions. The
+//! module must not depend on what a session does.
 
 use std::{
     fs::{self, File, Metadata, TryLockError},
@@ -15,23 +16,22 @@ use sha2::{Digest as _, Sha256};
 
 use crate::scoped_dir::{self, PRIVATE_MODE, STATE_DIR, ScopedDir};
 
-/// How often a session that is in use is tried again.
+/// Interval between attempts to lock a session that is in use.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
-/// Readable part of a file name, in characters.
+/// Maximum length of the readable part of a file name, in characters.
 const MAX_READABLE_CHARS: usize = 40;
-/// Longest text of a lock file that is read, in bytes: a process id.
+/// Maximum size of a lock file that is read, in bytes: a process id.
 const MAX_PID_BYTES: u64 = 20;
 
-/// The locks directory.
 #[derive(Clone, Debug)]
 pub struct SessionLocks {
     /// A directory of the user.
     base_dir: PathBuf,
-    /// The directory below it, which is never reached through a link; empty for `base` itself.
+    /// Directory below `base_dir`, never reached through a link; empty for `base_dir` itself.
     subdir: String,
 }
 
-/// A session that is ours until this value is dropped.
+/// A session that is locked until this value is dropped.
 #[derive(Debug)]
 pub struct SessionLock {
     session: String,
@@ -41,7 +41,6 @@ pub struct SessionLock {
 }
 
 impl SessionLock {
-    /// Its id.
     pub fn session(&self) -> &str {
         &self.session
     }
@@ -49,7 +48,7 @@ impl SessionLock {
 
 impl Drop for SessionLock {
     fn drop(&mut self) {
-        // While it is still ours. A file that stays behind is in nobody's way.
+        // Removed while the lock is held. A file that remains is harmless.
         let _ = self.dir.remove(&self.name);
     }
 }
@@ -57,28 +56,27 @@ impl Drop for SessionLock {
 /// Why a session cannot be locked.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot lock a session: {}: {cause}{}", path.display(), scoped_dir::remedy(cause))]
-pub struct LockError {
+pub struct SessionLockError {
     path: PathBuf,
     #[source]
     cause: io::Error,
 }
 
-/// The answer of one try.
+/// Result of one attempt to lock.
 #[derive(Debug)]
 pub enum TryLockOutcome {
-    /// It is ours.
     Acquired(SessionLock),
-    /// Somebody else has it: the process, if it says so.
+    /// Another holder has the lock; its process id, if recorded.
     HeldByOther(Option<u32>),
 }
 
 impl SessionLocks {
-    /// Locks live in the user's directory `dir`, which is made when it is needed.
+    /// Stores locks in the user's directory `dir`, which is created when needed.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self { base_dir: dir.into(), subdir: String::new() }
     }
 
-    /// Locks live among the program's own files in the project `root`.
+    /// Stores locks among the program's files in the project `root`.
     pub fn in_project(root: impl Into<PathBuf>) -> Self {
         Self { base_dir: root.into(), subdir: format!("{STATE_DIR}/locks") }
     }
@@ -90,19 +88,20 @@ impl SessionLocks {
         ScopedDir::open(&self.base_dir)?.dir(&self.subdir, Some(PRIVATE_MODE))
     }
 
-    /// Takes the lock if it is free.
-    pub fn try_lock(&self, session: &str) -> Result<TryLockOutcome, LockError> {
+    /// Acquires the lock if it is free.
+    pub fn try_lock(&self, session: &str) -> Result<TryLockOutcome, SessionLockError> {
         let place = self.base_dir.join(&self.subdir);
-        let dir = self.open_dir().map_err(|cause| LockError { path: place.clone(), cause })?;
+        let dir = self.open_dir().map_err(|cause| SessionLockError { path: place.clone(), cause })?;
         let name = lock_file_name(session);
-        let failed = |cause| LockError { path: place.join(&name), cause };
+        let failed = |cause| SessionLockError { path: place.join(&name), cause };
         loop {
             let mut file = dir.open_or_create(&name).map_err(failed)?;
             match file.try_lock() {
-                // The holder before us took the file away after we had opened it: nobody else would find our lock.
+                // The previous holder removed the file after we had opened it, so other processes would not find our
+                // lock.
                 Ok(()) if !is_same_file(&file, &dir, &name) => {}
                 Ok(()) => {
-                    // For people and for the message of whoever has to wait; the lock holds without it.
+                    // For the message of a process that waits; the lock is valid without it.
                     let _ = write_pid(&mut file);
                     return Ok(TryLockOutcome::Acquired(SessionLock {
                         session: session.to_owned(),
@@ -117,8 +116,8 @@ impl SessionLocks {
         }
     }
 
-    /// Waits until the lock is ours. `waits` hears once, with the holder, that there is somebody to wait for.
-    pub async fn lock(&self, session: &str, waits: impl FnOnce(Option<u32>)) -> Result<SessionLock, LockError> {
+    /// Waits for the lock. `waits` is called once, with the holder, if the session is in use.
+    pub async fn lock(&self, session: &str, waits: impl FnOnce(Option<u32>)) -> Result<SessionLock, SessionLockError> {
         let mut waits = Some(waits);
         loop {
             match self.try_lock(session)? {
@@ -152,8 +151,8 @@ fn read_holder_pid(dir: &ScopedDir, name: &str) -> Option<u32> {
     std::str::from_utf8(&text).ok()?.trim().parse().ok()
 }
 
-/// Ids are opaque: they may hold slashes, be longer than a file name may be, or differ in case only. The hash tells
-/// them apart, the rest is for people.
+/// Ids are opaque: they may contain slashes, exceed the length of a file name, or differ in case only. The hash makes
+/// names unique, the rest makes them readable.
 fn lock_file_name(session: &str) -> String {
     let readable: String = session
         .chars()

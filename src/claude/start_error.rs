@@ -1,4 +1,4 @@
-//! Why a program could not be started, from the error of the system and from what is on the disk. Judges nothing else.
+//! Why a program could not be started, from the system's error and the files on disk.
 
 use std::{fs::File, io, io::Read as _, path::Path};
 
@@ -6,21 +6,20 @@ use nix::errno::Errno;
 
 use crate::{scoped_dir::is_out_of_files, units::verdict::StartFault};
 
-/// Bytes of a script among which the end of its first line is looked for.
+/// Maximum length of the first line of a script, in bytes.
 const MAX_SHEBANG_BYTES: u64 = 512;
 
-/// Why there is no process.
+/// Why the process could not be started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StartError {
-    /// What kind of fault it is.
+    /// Kind of the failure.
     pub(super) fault: StartFault,
-    /// One sentence.
     pub(super) message: String,
 }
 
 impl StartError {
-    /// What `error` means, with which starting `exe` in `cwd` failed. The system says "not found" of a missing program, of
-    /// a missing directory and of a missing interpreter alike.
+    /// Explains `error`, with which starting `exe` in `cwd` failed. The system reports "not found" for a missing
+    /// program, a missing directory and a missing interpreter.
     pub(super) fn from_io_error(exe: &Path, cwd: &Path, error: &io::Error) -> Self {
         let (name, missing) = (exe.display(), StartFault::ProgramMissing);
         let (fault, sentence) = if is_out_of_files(error) {
@@ -40,7 +39,7 @@ impl StartError {
     }
 }
 
-/// An update that is in progress may have written the file only in part, or not have made it executable yet.
+/// An update in progress may have written the file partially, or not made it executable yet.
 fn is_incomplete_executable(error: &io::Error) -> bool {
     let code = error.raw_os_error().map(Errno::from_raw);
     matches!(code, Some(Errno::ETXTBSY | Errno::ENOEXEC | Errno::EACCES))

@@ -1,7 +1,7 @@
-//! How much of an agent's stderr is recorded. An agent that repeats an error for hours would fill the disk with it.
+//! Limits the recorded stderr of an agent. An agent that repeats an error for hours would fill the disk.
 //!
-//! Everything up to a limit is kept as it came. What is dropped behind it is counted, and the counts are on the tape. The
-//! verdict has the last lines whatever was dropped.
+//! Lines up to the limit are recorded unchanged. Later lines are counted, and the tape has the counts. The verdict
+//! always has the last lines.
 
 use crate::tape::{Note, note::Severity};
 
@@ -20,7 +20,7 @@ impl StderrLimit {
         Self { limit, recorded: 0, dropped_lines: 0, dropped_bytes: 0 }
     }
 
-    /// True if the next line, which is `bytes` long, is to be recorded. Once one is not, none is.
+    /// Returns whether to record the next line, of `bytes` bytes. After the first dropped line, all lines are dropped.
     pub(super) fn admits(&mut self, bytes: usize) -> bool {
         if self.dropped_lines == 0 && self.recorded + bytes <= self.limit {
             self.recorded += bytes;
@@ -31,7 +31,7 @@ impl StderrLimit {
         false
     }
 
-    /// The note for the tape once the first line is dropped; `None` before that and after `had_dropped` lines were.
+    /// The note about the first dropped line; `None` before it, or if `had_dropped` is true.
     pub(super) fn limit_reached_note(&self, had_dropped: bool) -> Option<Note> {
         let text = format!("stderr exceeds {} bytes; the lines after this are not recorded", self.limit);
         (!had_dropped && self.has_dropped()).then_some(Note::Message { level: Severity::Warning, text })

@@ -1,8 +1,7 @@
-//! One attempt at a unit, from the first byte to the last: the shell that carries out what `course`
-//! decides.
+//! Runs one attempt at a unit and performs the effects that `attempt_machine` decides on.
 //!
-//! Owns the process, its pipes, the tool server and the private directory of the attempt. Whatever arrives is recorded
-//! before anything looks at it. It must not judge the attempt: it returns facts.
+//! Owns the process, its pipes, the tool server and the private directory of the attempt. Every line is recorded before
+//! it is evaluated. The module must not judge the attempt: it returns facts.
 
 use std::{borrow::Cow, collections::HashMap, ffi::OsString, fmt::Debug, io, path::PathBuf, sync::Arc};
 
@@ -32,10 +31,10 @@ use crate::{
 
 use self::{
     deadlines::Deadlines,
-    frame_queue::FrameQueue,
+    frame_queue::ControlFrameQueue,
     read_coalescer::ReadCoalescer,
     recorder::AttemptRecorder,
-    start::{BeginError, StartedProcess, start_process},
+    start::{AttemptStartError, StartedProcess, start_process},
 };
 pub use super::control::{ApprovalDecision, ApprovalRequest};
 use super::{
@@ -57,10 +56,8 @@ mod read_coalescer;
 mod recorder;
 mod start;
 
-/// The agent's program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentProgram {
-    /// Executable.
     pub exe: PathBuf,
     /// Arguments before those of the protocol.
     pub prefix: Vec<OsString>,
@@ -71,71 +68,61 @@ pub struct AgentProgram {
 /// Everything that an attempt needs.
 #[derive(Clone, Debug)]
 pub struct UnitLaunch {
-    /// The agent.
     pub program: AgentProgram,
-    /// Its working directory.
     pub cwd: PathBuf,
-    /// The unit.
     pub unit: UnitKey,
     /// Number of the attempt, from 1.
     pub attempt: u32,
-    /// System prompt; replaces the agent's own.
+    /// System prompt that replaces the agent's own.
     pub system_prompt: String,
-    /// Prompt.
     pub prompt: String,
-    /// Id of its session unless one is gone on with: a UUID.
+    /// Id of a new session (a UUID), unless one is continued.
     pub new_session: String,
-    /// Model, or the agent's default.
+    /// Model; by default the agent's.
     pub model: Option<String>,
-    /// API round trips allowed.
+    /// Maximum number of API round trips.
     pub step_budget: u32,
-    /// Spending allowed, in dollars.
+    /// Cost limit, in US dollars.
     pub max_budget_usd: Option<f64>,
-    /// Stream partial messages.
     pub partial_messages: bool,
-    /// Variables that reach the agent beside those that it always gets, by name or as `PREFIX_*`.
+    /// Additional variables that the agent inherits, by name or as `PREFIX_*`.
     pub pass_env: Vec<String>,
-    /// How long it may take, and how long it may write nothing.
+    /// Limits on its duration and on its silence.
     pub timeouts: AttemptTimeouts,
-    /// How much of its lines and of our answers is kept in memory.
+    /// Memory limits for its lines and our replies.
     pub limits: StreamLimits,
-    /// What it may call.
     pub tools: Arc<dyn Toolset>,
-    /// The tape.
     pub recorder: Arc<dyn Recorder>,
-    /// Who decides over each call.
+    /// Decides about each call.
     pub gate: Arc<dyn ApprovalGate>,
-    /// What a person wanted otherwise than planned, for the tape. Prompt, model and budget above have it already; its
-    /// session is gone on with.
+    /// Changes to the plan that a person requested, for the tape. Prompt, model and budget above include them already;
+    /// its session is continued.
     pub amendment: Option<Amendment>,
-    /// What the unit is made of, for the record.
+    /// Digests of the unit's inputs, for the tape.
     pub content: Option<ContentDigests>,
 }
 
 impl UnitLaunch {
-    /// Session to go on with, instead of a new one.
+    /// Session to continue, instead of a new one.
     pub fn resume(&self) -> Option<&str> {
         self.amendment.as_ref()?.resume.as_deref()
     }
 }
 
-/// What may be asked of a running attempt.
+/// A request to a running attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopCommand {
-    /// End it, giving it time to say so.
+    /// End it, with time to report its state.
     Interrupt,
-    /// End it now.
     Kill,
 }
 
-/// Decides over every tool call before it is made. The call waits for as long as the decision takes; the future is
-/// dropped when the agent no longer waits for it.
+/// Decides about every tool call before it runs. The call waits for the decision; the future is dropped when the agent
+/// no longer waits for it.
 pub trait ApprovalGate: Send + Sync + Debug {
-    /// What to do with `call`.
     fn decide(&self, call: ApprovalRequest) -> BoxFuture<'_, ApprovalDecision>;
 }
 
-/// Lets every call pass.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AllowAllGate;
 
@@ -145,11 +132,11 @@ impl ApprovalGate for AllowAllGate {
     }
 }
 
-/// Runs one attempt to its end and returns what is known of it. The agent's environment is derived from our own.
+/// Runs one attempt to its end and returns its facts. The agent's environment is derived from our own.
 ///
-/// `ready` fires when start-up is over; it is dropped unused when the attempt ends before. Everything that arrives, is
-/// written or is decided here goes to the recorder, except the verdict. Returns within seconds of a [`StopCommand`], even
-/// if the process, a tool or the gate is stuck. Dropping the future kills the process group.
+/// `ready` fires when start-up is over; it is dropped unused if the attempt ends before. The recorder gets everything
+/// that is read, written or decided, except the verdict. Returns within seconds of a [`StopCommand`], even if the
+/// process, a tool or the gate is stuck. Dropping the future kills the process group.
 pub async fn run_unit(
     launch: UnitLaunch,
     commands: mpsc::Receiver<StopCommand>,
@@ -158,10 +145,10 @@ pub async fn run_unit(
     run_unit_with_env(std::env::vars_os().collect(), ProcessTimeouts::default(), launch, commands, ready).await
 }
 
-/// As [`run_unit`], with the environment and the patience given.
+/// Like [`run_unit`], with the given environment and timeouts.
 pub async fn run_unit_with_env(
     environment: Vec<(OsString, OsString)>,
-    patience: ProcessTimeouts,
+    timeouts: ProcessTimeouts,
     launch: UnitLaunch,
     commands: mpsc::Receiver<StopCommand>,
     ready: oneshot::Sender<()>,
@@ -188,19 +175,21 @@ pub async fn run_unit_with_env(
         return facts;
     }
     match begun {
-        Ok(begun) => drive_attempt(begun, &launch, facts, tape, patience, commands, ready).await,
-        Err(BeginError::PromptTooLarge) => facts,
-        Err(BeginError::Start(why)) => AttemptFacts { start_error: Some(why.message), start_fault: why.fault, ..facts },
+        Ok(begun) => drive_attempt(begun, &launch, facts, tape, timeouts, commands, ready).await,
+        Err(AttemptStartError::PromptTooLarge) => facts,
+        Err(AttemptStartError::Start(why)) => {
+            AttemptFacts { start_error: Some(why.message), start_fault: why.fault, ..facts }
+        }
     }
 }
 
 type ApprovalFuture = Abortable<BoxFuture<'static, (String, ApprovalDecision)>>;
 
-/// What the machine's steps act upon.
+/// The resources that the effects of the machine act on.
 struct AttemptRunner {
     tape: AttemptRecorder,
     child: Child,
-    frame_queue: Option<FrameQueue>,
+    frame_queue: Option<ControlFrameQueue>,
     server: ToolServer,
     gate: Arc<dyn ApprovalGate>,
     approvals: FuturesUnordered<ApprovalFuture>,
@@ -229,7 +218,7 @@ async fn drive_attempt(
     launch: &UnitLaunch,
     facts: AttemptFacts,
     tape: AttemptRecorder,
-    patience: ProcessTimeouts,
+    timeouts: ProcessTimeouts,
     mut commands: mpsc::Receiver<StopCommand>,
     ready: oneshot::Sender<()>,
 ) -> AttemptFacts {
@@ -240,16 +229,16 @@ async fn drive_attempt(
     };
     let stdout = match PausablePipe::from_stdout(stdout) {
         Ok(pipe) => pipe,
-        Err(error) => return AttemptFacts { start_error: Some(format!("cannot read what it says: {error}")), ..facts },
+        Err(error) => return AttemptFacts { start_error: Some(format!("cannot read its output: {error}")), ..facts },
     };
     let limits = launch.limits;
     let mut stdout = LineReader::with_limit(stdout, limits.line);
     let mut stderr = LineReader::with_limit(stderr, limits.stderr_line);
-    let (to_child, writer) = FrameQueue::start(stdin, limits.unread_stdin);
+    let (to_child, writer) = ControlFrameQueue::start(stdin, limits.unread_stdin);
     let with_tools = !tool_ids.is_empty();
     let allowed = AllowedTools::new(tool_ids, with_tools.then_some(mcp::SERVER_NAME));
     let resume = launch.resume().map(str::to_owned);
-    let mut course = AttemptMachine::new(facts, allowed, with_tools, launch.prompt.clone(), resume, patience);
+    let mut machine = AttemptMachine::new(facts, allowed, with_tools, launch.prompt.clone(), resume, timeouts);
     let mut shell = AttemptRunner {
         tape,
         child,
@@ -259,147 +248,147 @@ async fn drive_attempt(
         approvals: FuturesUnordered::new(),
         approval_handles: HashMap::new(),
         timer: None,
-        timeouts: patience,
+        timeouts,
         limits,
         stderr: StderrLimit::new(limits.stderr),
         ready: Some(ready),
         is_done: false,
     };
     let (mut commanded, mut served, mut running, mut speaking) = (true, true, true, true);
-    let mut lull = ReadCoalescer::default();
+    let mut coalescer = ReadCoalescer::default();
     let mut deadlines = Deadlines::new(launch.timeouts, Instant::now());
-    let steps = course.start();
-    shell.apply_effects(&mut course, steps);
+    let effects = machine.start();
+    shell.apply_effects(&mut machine, effects);
 
     while !shell.is_done && (running || speaking || !stderr.is_finished()) {
         let (alarm, timeout) = (shell.timer, deadlines.next_deadline());
         let event = tokio::select! {
-            filled = lull.wait_then(stdout.fill()), if speaking => AttemptEvent::StdoutReady(filled),
+            filled = coalescer.wait_then(stdout.fill()), if speaking => AttemptEvent::StdoutReady(filled),
             filled = stderr.fill(), if !stderr.is_finished() => AttemptEvent::StderrReady(filled),
-            said = shell.server.next_event(), if served => AttemptEvent::Server(said),
+            server_event = shell.server.next_event(), if served => AttemptEvent::Server(server_event),
             Some(decided) = shell.approvals.next() => AttemptEvent::Decided(decided),
             command = commands.recv(), if commanded => AttemptEvent::Command(command),
             ended = shell.child.wait(), if running => AttemptEvent::Exited(ended),
             alarm = wait_for_timer(alarm), if alarm.is_some() => AttemptEvent::TimerFired(alarm),
             limit = wait_for_timer(timeout), if timeout.is_some() => AttemptEvent::TimedOut(limit),
         };
-        lull = lull.cancel_pause();
+        coalescer = coalescer.cancel_pause();
         if matches!(event, AttemptEvent::StdoutReady(_) | AttemptEvent::StderrReady(_)) {
             deadlines.record_output(Instant::now());
         }
-        let steps = match event {
+        let effects = match event {
             AttemptEvent::StdoutReady(filled) => {
                 log_read_error(filled, "stdout");
                 let batch = stdout.take_lines();
                 match shell.tape.record(batch.bodies()) {
                     Ok(()) if batch.is_piece() => {
-                        let steps = course.handle_oversized_line(limits.line);
-                        shell.apply_effects(&mut course, steps);
+                        let effects = machine.handle_oversized_line(limits.line);
+                        shell.apply_effects(&mut machine, effects);
                     }
                     Ok(()) => {
                         let lines: Vec<_> = batch.lines().map(decode::decode_line).collect();
-                        lull = lull.observe(lines.iter().map(|line| &line.body), batch.size());
+                        coalescer = coalescer.observe(lines.iter().map(|line| &line.body), batch.size());
                         for line in &lines {
-                            let steps = course.handle_line(line);
-                            shell.apply_effects(&mut course, steps);
+                            let effects = machine.handle_line(line);
+                            shell.apply_effects(&mut machine, effects);
                         }
                     }
                     Err(error) => {
-                        let steps = course.handle_record_error(error.to_string());
-                        shell.apply_effects(&mut course, steps);
+                        let effects = machine.handle_record_error(error.to_string());
+                        shell.apply_effects(&mut machine, effects);
                     }
                 }
-                if lull.is_paused() {
+                if coalescer.is_paused() {
                     stdout.source().pause();
                 }
                 speaking = !stdout.is_finished();
-                if speaking { Vec::new() } else { course.handle_stdout_closed() }
+                if speaking { Vec::new() } else { machine.handle_stdout_closed() }
             }
             AttemptEvent::StderrReady(filled) => {
                 log_read_error(filled, "stderr");
                 let mut lines: Vec<Cow<'_, str>> = stderr.take_lines().lines().map(String::from_utf8_lossy).collect();
-                lines.iter().for_each(|line| course.handle_stderr_line(line));
+                lines.iter().for_each(|line| machine.handle_stderr_line(line));
                 let had_dropped = shell.stderr.has_dropped();
                 lines.retain(|line| shell.stderr.admits(line.len()));
                 let recorded = shell.tape.record(lines.into_iter().map(EntryBody::Err));
                 let dropped = shell.stderr.limit_reached_note(had_dropped);
                 let recorded = recorded.and_then(|()| dropped.map_or(Ok(()), |note| shell.tape.note(&note)));
-                recorded.map_or_else(|error| course.handle_record_error(error.to_string()), |()| Vec::new())
+                recorded.map_or_else(|error| machine.handle_record_error(error.to_string()), |()| Vec::new())
             }
-            AttemptEvent::Server(said) => {
-                served = said.is_some();
-                course.handle_server_event(said)
+            AttemptEvent::Server(server_event) => {
+                served = server_event.is_some();
+                machine.handle_server_event(server_event)
             }
             AttemptEvent::Decided(Ok((request_id, decision))) => {
                 shell.approval_handles.remove(&request_id);
-                course.handle_decision(&request_id, decision)
+                machine.handle_decision(&request_id, decision)
             }
             AttemptEvent::Decided(Err(Aborted)) => Vec::new(),
-            AttemptEvent::Command(Some(command)) => course.handle_stop_command(command),
+            AttemptEvent::Command(Some(command)) => machine.handle_stop_command(command),
             AttemptEvent::Command(None) => {
                 commanded = false;
                 Vec::new()
             }
             AttemptEvent::Exited(ended) => {
                 running = false;
-                course.handle_exit(ended)
+                machine.handle_exit(ended)
             }
             AttemptEvent::TimerFired(alarm) => {
                 shell.timer = None;
-                course.handle_timer(alarm)
+                machine.handle_timer(alarm)
             }
             AttemptEvent::TimedOut(limit) => {
                 deadlines.clear();
-                course.handle_time_limit(limit)
+                machine.handle_time_limit(limit)
             }
         };
-        shell.apply_effects(&mut course, steps);
-        deadlines.update(Instant::now(), course.waits_for());
+        shell.apply_effects(&mut machine, effects);
+        deadlines.update(Instant::now(), machine.waits_for());
     }
     drop(writer);
     shell.shut_down().await;
     drop(private);
-    course.into_facts()
+    machine.into_facts()
 }
 
 impl AttemptRunner {
-    fn apply_effects(&mut self, course: &mut AttemptMachine, steps: Vec<AttemptEffect>) {
-        for step in steps {
-            let done = match step {
-                AttemptEffect::WriteFrame(frame) => self.write_frame(course, frame),
+    fn apply_effects(&mut self, machine: &mut AttemptMachine, effects: Vec<AttemptEffect>) {
+        for effect in effects {
+            let done = match effect {
+                AttemptEffect::WriteFrame(frame) => self.write_frame(machine, frame),
                 AttemptEffect::RecordNote(note) => self.tape.note(&note),
                 other => {
-                    self.apply_effect(course, other);
+                    self.apply_effect(machine, other);
                     Ok(())
                 }
             };
             if let Err(error) = done {
-                let steps = course.handle_record_error(error.to_string());
-                self.apply_effects(course, steps);
+                let effects = machine.handle_record_error(error.to_string());
+                self.apply_effects(machine, effects);
             }
         }
     }
 
-    fn write_frame(&mut self, course: &mut AttemptMachine, frame: ControlFrame) -> Result<(), RecordError> {
+    fn write_frame(&mut self, machine: &mut AttemptMachine, frame: ControlFrame) -> Result<(), RecordError> {
         let Some(to_child) = &self.frame_queue else { return Ok(()) };
         if to_child.has_capacity_for(&frame) {
             self.tape.record(std::iter::once(EntryBody::In(&frame.0)))?;
             to_child.send(frame);
         } else {
-            let steps = course.handle_unread_input(self.limits.unread_stdin);
-            self.apply_effects(course, steps);
+            let effects = machine.handle_unread_input(self.limits.unread_stdin);
+            self.apply_effects(machine, effects);
         }
         Ok(())
     }
 
-    fn apply_effect(&mut self, course: &mut AttemptMachine, step: AttemptEffect) {
-        match step {
+    fn apply_effect(&mut self, machine: &mut AttemptMachine, effect: AttemptEffect) {
+        match effect {
             AttemptEffect::WriteFrame(_) | AttemptEffect::RecordNote(_) => {}
             AttemptEffect::CloseStdin => self.frame_queue = None,
             AttemptEffect::ForwardToServer(message) => {
                 if let Err(Some(answer)) = self.server.send_message(message) {
-                    let steps = course.handle_server_event(Some(ServerEvent::Message(answer)));
-                    self.apply_effects(course, steps);
+                    let effects = machine.handle_server_event(Some(ServerEvent::Message(answer)));
+                    self.apply_effects(machine, effects);
                 }
             }
             AttemptEffect::RequestApproval(request_id, call) => self.request_approval(request_id, call),
@@ -411,7 +400,7 @@ impl AttemptRunner {
             AttemptEffect::SignalGroup(signal) => self.child.signal(signal),
             AttemptEffect::StartupFinished => {
                 if let Some(ready) = self.ready.take() {
-                    // Nobody may be interested.
+                    // The receiver is optional.
                     let _ = ready.send(());
                 }
             }
@@ -430,17 +419,17 @@ impl AttemptRunner {
         self.approvals.push(Abortable::new(decided, registration));
     }
 
-    /// Tools of an attempt that is over must not go on writing behind its back.
+    /// Ends the tool server: tools must not write after the end of the attempt.
     async fn shut_down(self) {
-        let Self { mut tape, child, server, timeouts: patience, stderr, .. } = self;
+        let Self { mut tape, child, server, timeouts, stderr, .. } = self;
         drop(child);
         if let Some(note) = stderr.summary_note() {
-            // The tape may be what ended it.
+            // A broken tape may have ended the attempt.
             let _ = tape.note(&note);
         }
-        if !server.drain(patience.pipe_drain).await {
-            let text = "a tool call was still running when the attempt ended, and was left behind".to_owned();
-            // The tape may be what ended it.
+        if !server.drain(timeouts.pipe_drain).await {
+            let text = "a tool call was still running when the attempt ended, and was abandoned".to_owned();
+            // A broken tape may have ended the attempt.
             let _ = tape.note(&Note::Message { level: Severity::Warning, text });
         }
     }

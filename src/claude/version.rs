@@ -1,14 +1,13 @@
-//! Which releases of `claude` this program works with. Pure: reads the text of `claude --version`.
+//! The releases of `claude` that this program supports. Pure: parses the output of `claude --version`.
 
 use std::fmt;
 
-/// A release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClaudeVersion(pub u32, pub u32, pub u32);
 
-/// Below it a held call runs when the hold times out, and user settings may leak in.
+/// Before this release, a held call runs when the hold times out, and user settings may leak in.
 pub const OLDEST_SUPPORTED: ClaudeVersion = ClaudeVersion(2, 1, 160);
-/// First release with everything that tells failures apart.
+/// First release with all fields that distinguish failures.
 pub const RECOMMENDED: ClaudeVersion = ClaudeVersion(2, 1, 223);
 /// Newest release that was tested.
 pub const NEWEST_TESTED: ClaudeVersion = ClaudeVersion(2, 1, 330);
@@ -20,7 +19,7 @@ impl fmt::Display for ClaudeVersion {
 }
 
 impl ClaudeVersion {
-    /// Reads `X.Y.Z (Claude Code)`; anything after the number is ignored. `None` if there is no such number.
+    /// Parses `X.Y.Z (Claude Code)`; text after the number is ignored. Returns `None` without such a number.
     pub fn parse(text: &str) -> Option<Self> {
         let word = text.split_whitespace().next()?;
         let word = word.split_once(['-', '+']).map_or(word, |(number, _)| number);
@@ -43,28 +42,28 @@ impl ClaudeVersion {
     }
 }
 
-/// What this program says to a release.
+/// How well a release is supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReleaseSupport {
     /// Units do not run on it.
     Unsupported,
-    /// Works, but failures are told apart less well.
+    /// It works, but some failures cannot be distinguished.
     Degraded,
     /// In the tested range.
     Tested,
-    /// Newer than any that was tested; works as far as we know.
+    /// Newer than the tested releases; probably works.
     Untested,
 }
 
 impl ReleaseSupport {
-    /// One sentence with the remedy, unless all is well.
+    /// A message with the remedy, unless the release was tested.
     pub fn message(self, version: ClaudeVersion) -> Option<String> {
         match self {
             Self::Unsupported => Some(format!(
-                "claude {version} is too old: a held tool call may run by itself; update it to {RECOMMENDED} or newer"
+                "claude {version} is too old: a held tool call may run without approval; update it to {RECOMMENDED} or newer"
             )),
             Self::Degraded => Some(format!(
-                "claude {version} works, but reports denials and API errors less exactly; {RECOMMENDED} or newer is better"
+                "claude {version} works, but reports denials and API errors with less detail; {RECOMMENDED} or newer is recommended"
             )),
             Self::Tested => None,
             Self::Untested => {

@@ -1,7 +1,7 @@
-//! Holding units: tool calls that wait for a person, and what a person says about them.
+//! Approval of tool calls: held units, the calls that wait for a person, and the person's decisions.
 //!
-//! One [`ApprovalQueue`] serves every attempt of a run. Whatever is asked and decided is on the tape before it takes effect. It
-//! must not know how calls reach it or who decides.
+//! One [`ApprovalQueue`] serves every attempt of a run. Requests and decisions are recorded on the tape before they
+//! take effect. The module must not know how calls reach it or who decides.
 
 use std::{
     collections::HashMap,
@@ -24,18 +24,18 @@ use crate::{
 
 mod run_until;
 
-/// What a person says about a call that waits.
+/// A person's decision about a waiting call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UserDecision {
-    /// It may be made; the next one waits again.
+    /// The call may be made; the unit stays held.
     Allow,
-    /// It may be made with these arguments.
+    /// The call may be made with these arguments.
     Edit(Map<String, Value>),
-    /// It may not be made; the model reads why.
+    /// The call may not be made; the model gets this reason.
     Deny(String),
 }
 
-/// Which units of a run are held, and which of their calls wait.
+/// The held units of a run and their waiting calls.
 #[derive(Debug)]
 pub struct ApprovalQueue {
     recorder: Arc<dyn Recorder>,
@@ -46,14 +46,14 @@ pub struct ApprovalQueue {
 #[derive(Default)]
 struct UnitApprovals {
     is_held: bool,
-    /// Calls pass although the unit is held, until one of them meets this.
+    /// Calls of the held unit pass until one of them meets this condition.
     until: Option<RunUntil>,
-    /// Calls of the attempt that had failed when it last made one.
+    /// Failed calls of the attempt when it last made a call.
     failed_calls: usize,
-    /// The attempt that runs or ran last; 0 before the first.
+    /// Number of the current or most recent attempt; 0 before the first.
     attempt: u32,
     queued: Vec<QueuedCall>,
-    /// Number of the next call that waits.
+    /// Number of the next waiting call.
     next_number: u64,
 }
 
@@ -75,10 +75,10 @@ struct QueuedCall {
     reply: oneshot::Sender<WaitOutcome>,
 }
 
-/// A call that has begun to wait.
+/// A call that was added to the queue.
 struct QueueTicket {
     number: u64,
-    /// The condition that it met, if the unit ran until one.
+    /// The condition that the call met, if the unit was running until one.
     met_condition: Option<String>,
     outcome: oneshot::Receiver<WaitOutcome>,
 }
@@ -89,12 +89,12 @@ enum WaitOutcome {
 }
 
 impl ApprovalQueue {
-    /// Nothing is held; notes go to `recorder`, and `meter` knows what the run has cost.
+    /// Starts without held units. Notes are written to `recorder`; `meter` provides the cost of the run.
     pub fn new(recorder: Arc<dyn Recorder>, meter: Arc<CostMeter>) -> Self {
         Self { recorder, meter, units: Mutex::default() }
     }
 
-    /// The gate of an attempt.
+    /// Returns the gate of an attempt.
     pub fn gate(self: &Arc<Self>, unit: &UnitKey, attempt: u32) -> Arc<dyn ApprovalGate> {
         let mut units = self.units();
         let hold = units.entry(unit.clone()).or_default();
@@ -116,8 +116,9 @@ impl ApprovalQueue {
         }
     }
 
-    /// Lets `unit` run until a call meets one of `conditions`; that one waits. The call `from` is where it stands, and
-    /// passes. What waits beside it passes as well, unless it is such a call: then the unit is there already.
+    /// Lets `unit` run until a call meets one of `conditions` and waits. The current call `from` passes even if it
+    /// meets one. Other waiting calls pass too, unless one of them meets a condition; then the unit stops there
+    /// immediately.
     pub fn run_until(&self, unit: &UnitKey, from: Option<&str>, conditions: Vec<Condition>) {
         let mut units = self.units();
         let hold = units.entry(unit.clone()).or_default();
@@ -134,24 +135,24 @@ impl ApprovalQueue {
             hold.until = Some(until);
         }
         for waiting in gone {
-            // A closed end means that nobody waits any more.
+            // A closed channel means that the attempt no longer waits.
             let _ = waiting.reply.send(WaitOutcome::Decided(UserDecision::Allow));
         }
     }
 
-    /// No longer holds `unit`: calls that wait go on as they are.
+    /// Stops holding `unit`; its waiting calls are made unchanged.
     pub fn release(&self, unit: &UnitKey) {
         let mut units = self.units();
         let Some(hold) = units.get_mut(unit).filter(|hold| hold.is_held) else { return };
         (hold.is_held, hold.until) = (false, None);
         self.note_or_log(unit, hold.attempt, &Note::HoldReleased);
         for waiting in hold.queued.drain(..) {
-            // A closed end means that nobody waits any more.
+            // A closed channel means that the attempt no longer waits.
             let _ = waiting.reply.send(WaitOutcome::Released);
         }
     }
 
-    /// Rules over the call of that id. False if it waits no longer: the ruling then has no effect.
+    /// Decides the call with this id. Returns false if the call no longer waits; the ruling then has no effect.
     pub fn decide_call(&self, unit: &UnitKey, tool_use_id: Option<&str>, ruling: UserDecision) -> bool {
         let mut units = self.units();
         let Some(hold) = units.get_mut(unit) else { return false };
@@ -159,7 +160,7 @@ impl ApprovalQueue {
         place.is_some_and(|place| hold.queued.remove(place).reply.send(WaitOutcome::Decided(ruling)).is_ok())
     }
 
-    /// Queues a call of a held unit. `None` if it may pass.
+    /// Queues a call of a held unit. Returns `None` if the call may pass.
     fn enqueue(&self, unit: &UnitKey, call: &ApprovalRequest) -> Option<QueueTicket> {
         let mut units = self.units();
         let hold = units.get_mut(unit)?;
@@ -185,7 +186,7 @@ impl ApprovalQueue {
         }
     }
 
-    /// A thread that panicked while it held the lock left a list that is still a list.
+    /// The map stays valid if a thread panics while it holds the lock.
     fn units(&self) -> MutexGuard<'_, HashMap<UnitKey, UnitApprovals>> {
         self.units.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -195,7 +196,7 @@ impl ApprovalQueue {
         self.recorder.record(&[NewEntry { attempt: Some((unit, attempt)), body: EntryBody::Note(&json) }])
     }
 
-    /// A note that cannot be written ends the attempt soon: its next record fails the same way.
+    /// A failed write only needs a log entry: the next record of the attempt fails in the same way and ends it.
     fn note_or_log(&self, unit: &UnitKey, attempt: u32, note: &Note) {
         if let Err(error) = self.record_note(unit, attempt, note) {
             tracing::error!(%error, "a note is lost");
@@ -230,7 +231,7 @@ impl HeldUnit {
             wait.is_decided = true;
             return ApprovalDecision::DenyByPolicy(format!("the call cannot be held: {error}"));
         }
-        // The other end is dropped only with an answer, or with the whole run.
+        // The sender is dropped only after an answer, or with the whole run.
         let Ok(said) = said.await else { return ApprovalDecision::DenyByPolicy("the run is over".into()) };
         let (decision, outcome) = match said {
             WaitOutcome::Released => (CallDecision::Released, ApprovalDecision::Allow),
@@ -247,7 +248,7 @@ impl HeldUnit {
     }
 }
 
-/// A call that waits. Dropped without a decision, it leaves the queue and says so on the tape.
+/// A waiting call. If it is dropped without a decision, it leaves the queue and a note on the tape records that.
 struct PendingApproval<'a> {
     gate: &'a HeldUnit,
     number: u64,
@@ -314,7 +315,7 @@ mod tests {
     }
 
     impl NoteTape {
-        /// Kinds of notes, with what was decided.
+        /// Kinds of notes with their decisions.
         fn words(&self) -> Vec<String> {
             let notes = self.0.lock().unwrap();
             let word = |note: &Note| match note {
@@ -350,7 +351,7 @@ mod tests {
         "u".into()
     }
 
-    /// A call that is asked about beside the test.
+    /// Asks the gate about a call in a separate task.
     fn ask(gate: &Arc<dyn ApprovalGate>, id: &str) -> tokio::task::JoinHandle<ApprovalDecision> {
         let (gate, call) = (Arc::clone(gate), call(id));
         tokio::spawn(async move { gate.decide(call).await })
@@ -413,7 +414,7 @@ mod tests {
         until(&tape, "held wiki_write").await;
         let path = Condition::Path(NamePattern::new("*.sql").unwrap());
         holds.run_until(&unit(), Some("a"), vec![tool("sl_*"), path]);
-        assert_eq!(first.await.unwrap(), ApprovalDecision::Allow, "where it stands passes");
+        assert_eq!(first.await.unwrap(), ApprovalDecision::Allow, "the current call passes");
         for passes in [called("b", "wiki_write", json!({}), 0), called("c", "read", json!({"path": "a.yml"}), 3)] {
             assert_eq!(gate.decide(passes).await, ApprovalDecision::Allow);
         }
@@ -423,7 +424,7 @@ mod tests {
             async move { gate.decide(met).await }
         });
         until(&tape, "held read at path *.sql").await;
-        // From here on it is held at every call again.
+        // From here on the unit is held at every call again.
         assert!(holds.decide_call(&unit(), Some("d"), UserDecision::Deny("no".into())));
         assert_eq!(waits.await.unwrap(), ApprovalDecision::Deny("no".into()));
         let next = ask(&gate, "e");
@@ -449,7 +450,7 @@ mod tests {
         assert_eq!(gate.decide(called("a", "read", json!({}), 2)).await, ApprovalDecision::Allow);
         holds.run_until(&unit(), None, vec![Condition::Failure]);
         assert_eq!(gate.decide(called("b", "read", json!({}), 2)).await, ApprovalDecision::Allow);
-        // The next attempt begins without any.
+        // The next attempt starts without failed calls.
         let gate = holds.gate(&unit(), 2);
         assert_eq!(gate.decide(called("c", "read", json!({}), 0)).await, ApprovalDecision::Allow);
         let waits = tokio::spawn(async move { gate.decide(called("d", "read", json!({}), 1)).await });
@@ -495,7 +496,7 @@ mod tests {
         assert!(!tape.words().iter().any(|word| word.contains("until")), "it is there already: {:?}", tape.words());
         assert!(holds.decide_call(&unit(), Some("c"), UserDecision::Allow), "it still waits");
         c.await.unwrap();
-        // The call that it stands at passes even if it is of that kind.
+        // The current call passes even if it meets the condition.
         let d = ask(&gate, "d");
         until(&tape, "allowed c").await;
         last(&tape, "held wiki_write").await;

@@ -149,7 +149,8 @@ pub struct HelpArgs {
     pub words: Vec<String>,
 }
 
-fn help_topics() -> String {
+/// The pages of the guide, one per line.
+pub(super) fn help_topics() -> String {
     let width = PAGES.iter().map(|page| page.topic.len()).max().unwrap_or_default();
     let topics: Vec<String> = PAGES.iter().map(|page| format!("  {:width$}  {}", page.topic, page.title())).collect();
     format!("Topics:\n{}", topics.join("\n"))

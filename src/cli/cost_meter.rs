@@ -1,7 +1,7 @@
-//! What a run has cost so far, read off the lines as they are recorded.
+//! The cost of a run so far, read from the lines while they are recorded.
 //!
-//! It counts as the fold does, without folding: the schedule and the gates ask while lines arrive. What an attempt costs
-//! is known with its results and not before.
+//! Counts like the fold, but without folding, because the schedule and the gates need the cost while lines arrive. The
+//! cost of an attempt is known only from its results.
 
 use std::{
     collections::HashMap,
@@ -16,10 +16,10 @@ use crate::{
     tape::UnitKey,
 };
 
-/// Bytes of a line in which it shows what it is. The type of a result comes last, its cost early.
+/// Bytes at the beginning of a line that identify it. In a result, the type comes last and the cost early.
 const HEAD_BYTES: usize = 512;
 
-/// What a line that matters here has in its head.
+/// Markers in the head of the lines that the meter decodes.
 const MARKERS: [&[u8]; 3] = [b"\"total_cost_usd\"", b"\"result\"", b"\"init\""];
 
 /// The costs of a run's attempts.
@@ -28,7 +28,7 @@ pub struct CostMeter {
     attempts: Mutex<HashMap<UnitKey, Vec<MeteredAttempt>>>,
 }
 
-/// What an attempt cost.
+/// The cost of an attempt.
 #[derive(Debug)]
 struct MeteredAttempt {
     attempt: u32,
@@ -37,7 +37,7 @@ struct MeteredAttempt {
 }
 
 impl CostMeter {
-    /// An attempt begins, in the session `resumed` if it goes on with one.
+    /// Starts an attempt. `resumed` is the session that it continues.
     pub fn start_attempt(&self, lane: (&UnitKey, u32), resumed: Option<&str>) {
         let mut all = self.attempts();
         let attempts = all.entry(lane.0.clone()).or_default();
@@ -49,7 +49,7 @@ impl CostMeter {
         attempts.push(MeteredAttempt { attempt: lane.1, session: None, bill });
     }
 
-    /// A line of an attempt was recorded. What the run has cost by now, if the line changed it.
+    /// Observes a recorded line of an attempt. Returns the cost of the run if the line changed it.
     pub fn observe_line(&self, lane: (&UnitKey, u32), line: &[u8]) -> Option<f64> {
         let head = line.get(..line.len().min(HEAD_BYTES))?;
         if MARKERS.iter().all(|sign| memmem::find(head, sign).is_none()) {
@@ -73,12 +73,12 @@ impl CostMeter {
         }
     }
 
-    /// What the run has cost so far, in US dollars, as far as it is known.
+    /// The known cost of the run so far, in US dollars.
     pub fn total_usd(&self) -> f64 {
         sum(&self.attempts())
     }
 
-    /// A thread that panicked while it held the lock left bills that are still bills.
+    /// The map stays valid if a thread panics while it holds the lock.
     fn attempts(&self) -> MutexGuard<'_, HashMap<UnitKey, Vec<MeteredAttempt>>> {
         self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -115,14 +115,14 @@ mod tests {
         assert_eq!(told(&meter, "a", 1, &json!({"type": "assistant", "message": {"content": []}})), None);
         assert_eq!(told(&meter, "a", 1, &result(&json!(0.5))), Some(0.5));
         assert_eq!(told(&meter, "b", 1, &result(&json!(0.25))), Some(0.75));
-        // A later result of the same attempt has the whole of it.
+        // A later result of the same attempt contains its total cost.
         assert_eq!(told(&meter, "b", 1, &result(&json!(0.5))), Some(1.0));
         assert_eq!(told(&meter, "b", 1, &result(&json!(null))), None);
         assert_eq!(told(&meter, "from nowhere", 1, &result(&json!(9))), None);
         assert!((meter.total_usd() - 1.0).abs() < 1e-9);
     }
 
-    /// The line of a real agent, whose type stands behind whatever it has to say.
+    /// A line of a real agent has its type after all other members.
     #[test]
     fn meter_recognises_result_with_type_at_the_end() {
         let capture = include_str!("../../tests/fixtures/captures/success_tools.jsonl");

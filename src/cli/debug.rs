@@ -1,4 +1,4 @@
-//! What is told when the program itself fails: a short sentence, and a log only when it is asked for.
+//! Reports of failures of the program itself: a short sentence, and a log with `--debug`.
 
 use std::{
     fs::{File, OpenOptions, Permissions},
@@ -19,20 +19,20 @@ use crate::{
     tui::terminal,
 };
 
-/// Where `--debug` writes. In the current directory, because whoever asks for it stands there and looks for it.
+/// The log file of `--debug`, in the current directory, where the user finds it.
 pub const LOG_FILE: &str = "ingestdeck-debug.log";
 
-/// Installs the hooks of a process that is about to run, and with `debug` its log.
+/// Installs the panic hooks of a process and, with `debug`, its log.
 ///
 /// # Errors
-/// When the log cannot be written.
+/// If the log cannot be written.
 pub fn install(debug: bool) -> Result<(), CliError> {
     let (panics, errors) = HookBuilder::default()
         .display_env_section(debug)
         .theme(Theme::new())
-        .panic_section("this is a bug of ingestdeck; what was recorded is safe, and --debug writes more about it")
+        .panic_section("this is a bug of ingestdeck; the records are safe, and --debug writes a log with details")
         .into_hooks();
-    // An error hook may be there already in a test process; the first one serves as well.
+    // In a test process an error hook may be installed already; the first one is sufficient.
     let _ = errors.install();
     std::panic::set_hook(Box::new(move |panic| {
         if panic_guard::is_panic_guarded() {
@@ -40,37 +40,39 @@ pub fn install(debug: bool) -> Result<(), CliError> {
             return;
         }
         terminal::restore();
-        // Agents of a program that is falling apart must not run on.
+        // The agents of a panicking program must not continue.
         process::kill_all();
-        // It may quote whatever was being worked on.
+        // A panic message may quote untrusted data.
         output::print_stderr(&panics.panic_report(panic).to_string());
     }));
     if debug { start_log(Path::new(LOG_FILE)) } else { Ok(()) }
 }
 
-/// Logs how an attempt ended, without the words of the agent.
+/// Logs the outcome of an attempt, without the agent's text.
 pub fn log_verdict(unit: &UnitKey, attempt: u32, verdict: &Verdict, exit_code: Option<i32>, signal: Option<i32>) {
     let (unit, outcome, cause) = (unit.as_str(), verdict.outcome, verdict.cause.label());
     tracing::debug!(unit, attempt, ?outcome, cause, ?exit_code, ?signal, "verdict");
 }
 
-/// Starts the log: versions, git calls, started agents, verdicts and warnings. Secrets of known kinds are masked, and as
-/// there may be others, only the user may read it.
+/// Starts the log: versions, git calls, started agents, verdicts and warnings. Secrets of known kinds are masked. Only
+/// the user may read the file, because it may contain other secrets.
 fn start_log(path: &Path) -> Result<(), CliError> {
     let file = open_private(path).map_err(|error| {
         let path = path.display();
-        CliError::usage(format!("cannot write `{path}`: {error}; remove it, leave out --debug, or go elsewhere"))
+        CliError::usage(format!(
+            "cannot write `{path}`: {error}; remove it, leave out --debug, or change to another directory"
+        ))
     })?;
     let filter = EnvFilter::try_from_env("INGESTDECK_LOG").unwrap_or_else(|_| EnvFilter::new("ingestdeck=debug"));
     let project = std::env::current_dir().ok();
     let masked = MaskingWriter { file, mask: export::SecretMask::new(project.as_deref()) };
-    // Only the first subscriber of a process counts.
+    // Only the first subscriber of a process takes effect.
     let _ =
         tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(Mutex::new(masked)).try_init();
     Ok(())
 }
 
-/// Masks secrets in each event, which arrives in one write.
+/// Masks the secrets in each event. An event is one write.
 struct MaskingWriter<W> {
     file: W,
     mask: export::SecretMask,
@@ -89,8 +91,8 @@ impl<W: io::Write> io::Write for MaskingWriter<W> {
     }
 }
 
-/// Opens a file of this user to append to it, made if there is none. A cloned project may have put anything in its place:
-/// a link would lead the log into another file.
+/// Opens a private file of this user for appending and creates it if necessary. Refuses anything else that a cloned
+/// project may have put at the path, such as a link to another file.
 fn open_private(path: &Path) -> io::Result<File> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     let mut options = OpenOptions::new();
@@ -108,7 +110,7 @@ fn open_private(path: &Path) -> io::Result<File> {
         return Err(io::Error::other("it belongs to another user"));
     }
     if metadata.nlink() > 1 {
-        return Err(io::Error::other("it is another file as well, by a hard link"));
+        return Err(io::Error::other("it has another name, by a hard link"));
     }
     file.set_permissions(Permissions::from_mode(0o600))?;
     Ok(file)
@@ -150,7 +152,7 @@ mod tests {
         assert_eq!(refused(), "it is a symbolic link");
         fs::remove_file(&path).unwrap();
         fs::hard_link(&target, &path).unwrap();
-        assert_eq!(refused(), "it is another file as well, by a hard link");
+        assert_eq!(refused(), "it has another name, by a hard link");
         fs::remove_file(&path).unwrap();
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
         assert_eq!(refused(), "it is not a regular file");

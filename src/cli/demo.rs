@@ -1,4 +1,4 @@
-//! `demo`: the bundled project, played by a scripted agent through the very path that a real run takes.
+//! `demo`: a bundled project, run with a scripted agent through the same code path as a real run.
 
 use std::{
     fs, io,
@@ -22,7 +22,6 @@ use crate::{
     units::failure_tally::FailureRule,
 };
 
-/// The project's files.
 const FILES: &[(&str, &str)] = &[
     ("ktx.yaml", include_str!("../../assets/demo/project/ktx.yaml")),
     ("sources/dbt/dbt_project.yml", include_str!("../../assets/demo/project/sources/dbt/dbt_project.yml")),
@@ -74,19 +73,19 @@ const FILES: &[(&str, &str)] = &[
     ("wiki/global/lantern-glossary.md", include_str!("../../assets/demo/project/wiki/global/lantern-glossary.md")),
 ];
 
-/// What the agent does.
+/// The script of the agent.
 const SCRIPT: &str = include_str!("../../assets/demo/script.toml");
 
-/// Units that the story lets fail, so that there is something to retry.
+/// Units that fail on purpose, so that there is something to retry.
 const EXPECTED_FAILURES: &[&str] = &["docs-bean-contracts"];
 
-/// Plays the demo.
+/// Runs the demo.
 ///
 /// # Errors
-/// When the project cannot be written or the run cannot be recorded.
+/// If the project cannot be written or the run cannot be recorded.
 pub fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<Exit, CliError> {
     if !(args.speed.is_finite() && args.speed > 0.0) {
-        return Err(CliError::usage(format!("--speed {} is no pace; give a number above 0, such as 2", args.speed)));
+        return Err(CliError::usage(format!("invalid --speed `{}`; expected a number above 0, such as 2", args.speed)));
     }
     let config = settings::load(global)?;
     let temporary = match &args.keep {
@@ -95,7 +94,7 @@ pub fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<Exit, CliError> {
     };
     let root = match (&args.keep, &temporary) {
         (Some(keep), _) => prepare_keep_dir(keep)?,
-        // A name of its own, because it is shown.
+        // The directory name is shown on the screen.
         (None, Some(temporary)) => temporary.path().join("lantern"),
         (None, None) => PathBuf::from("lantern"),
     };
@@ -103,7 +102,7 @@ pub fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<Exit, CliError> {
     let script = root.join(".ktx/ingestdeck/demo-script.toml");
     write_file(&script, SCRIPT).map_err(|error| write_failure(&error))?;
     let exe = std::env::current_exe()
-        .map_err(|error| CliError::internal(format!("cannot tell where this program is: {error}")))?;
+        .map_err(|error| CliError::internal(format!("cannot determine the path of this program: {error}")))?;
     let project = project::read(&root).map_err(CliError::internal)?;
     let planned = project::plan_units(&project, &Selection::default(), &Baseline::default())?;
     let terms = AttemptOptions {
@@ -123,7 +122,7 @@ pub fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<Exit, CliError> {
         Some(keep) => RecordLocation::InProject { flag: Some(keep.clone()) },
         None => RecordLocation::Temporary,
     };
-    // The same on every machine, with git or without, and inside of whatever repository `--keep` may lead to.
+    // An overlay works with or without git, in any repository that may contain the `--keep` directory.
     let ground = PreparedProject::with_overlay(&project.root)?;
     let outcome = launch::launch(
         global,
@@ -145,8 +144,8 @@ pub fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<Exit, CliError> {
     Ok(demo_exit(&outcome))
 }
 
-/// The exit code of the story. A signal is the user's word and stays; a unit that was meant to fail is no failure of the
-/// demo, but units that somebody stopped were not played.
+/// The exit code of the demo. A signal is the user's request and keeps its code. Units that fail on purpose do not
+/// count as failures; stopped units do.
 fn demo_exit(outcome: &RunResult) -> Exit {
     let as_scripted = outcome.summary.unfinished.iter().all(|unit| EXPECTED_FAILURES.contains(&unit.as_str()));
     match outcome.exit {
@@ -155,7 +154,7 @@ fn demo_exit(outcome: &RunResult) -> Exit {
     }
 }
 
-/// The directory to keep, which must be new or empty: nothing of the user's is overwritten.
+/// The `--keep` directory, which must be new or empty: existing files are never overwritten.
 fn prepare_keep_dir(keep: &Path) -> Result<PathBuf, CliError> {
     let is_free = match fs::read_dir(keep) {
         Ok(mut entries) => entries.next().is_none(),

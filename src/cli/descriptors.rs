@@ -1,4 +1,4 @@
-//! File descriptors of this process: how many it may have, and whether there are enough for one more attempt.
+//! File descriptors of this process: the limit, and whether enough are free for another attempt.
 
 use std::{fs, io};
 
@@ -6,15 +6,14 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::{file_limit, scoped_dir};
 
-/// Most descriptors that are asked for: more only makes programs slow that close all of them.
+/// Highest limit that is requested: a larger one slows down programs that close every possible descriptor.
 const MAX_DESCRIPTORS: u64 = if cfg!(target_os = "macos") { 10_240 } else { 1 << 20 };
 
-/// Descriptors that an attempt needs at most: its pipes, lock, transcript and worktree, git, and calls of its tools.
+/// Upper bound on the descriptors of an attempt: its pipes, lock, transcript and worktree, git, and tool calls.
 const DESCRIPTORS_PER_ATTEMPT: usize = 24;
 
-/// Raises the soft limit to the hard one, as far as that is reasonable. Agents, editors, pagers
-/// and notification commands run with the limit that was there before.
-/// A limit that cannot be raised stays.
+/// Raises the soft limit to the hard limit, up to [`MAX_DESCRIPTORS`]. Agents, editors, pagers and notification
+/// commands run with the original limit. A limit that cannot be raised is kept.
 pub fn raise_limit() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && soft < hard.min(MAX_DESCRIPTORS)
@@ -24,17 +23,17 @@ pub fn raise_limit() {
     }
 }
 
-/// True if one more attempt would find the descriptors that it needs.
+/// True if enough descriptors are free for another attempt.
 pub fn has_room_for_attempt() -> bool {
     let Ok((limit, _)) = getrlimit(Resource::RLIMIT_NOFILE) else { return true };
     match open_descriptors() {
         Ok(open) => u64::try_from(open + DESCRIPTORS_PER_ATTEMPT).is_ok_and(|needed| needed <= limit),
-        // Where they cannot be counted, an attempt finds out by itself.
+        // If they cannot be counted, the attempt reports the error itself.
         Err(error) => !scoped_dir::is_out_of_files(&error),
     }
 }
 
-/// Descriptors that are open, and the one that counting them takes.
+/// Number of open descriptors, including the one that is used for counting.
 fn open_descriptors() -> io::Result<usize> {
     Ok(fs::read_dir("/dev/fd")?.count())
 }

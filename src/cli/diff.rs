@@ -1,4 +1,4 @@
-//! `diff`: two runs side by side, for people and for programs.
+//! `diff`: compares two runs, for people and for programs.
 
 use std::{fmt::Write as _, io::Write as _};
 
@@ -18,13 +18,13 @@ use crate::{
     tui::{text, view::dollars},
 };
 
-/// Widest key, in columns.
+/// Maximum width of a key, in columns.
 const MAX_KEY_WIDTH: usize = 60;
 
-/// Compares the runs.
+/// Compares two runs.
 ///
 /// # Errors
-/// When there is no such run, or it cannot be read.
+/// If a run does not exist or cannot be read.
 pub fn diff(global: &GlobalArgs, args: &DiffArgs) -> Result<Exit, CliError> {
     let before = report::gather_report(global, &args.before)?;
     let after = report::gather_report(global, args.after.as_deref().unwrap_or("latest"))?;
@@ -44,16 +44,16 @@ pub fn diff(global: &GlobalArgs, args: &DiffArgs) -> Result<Exit, CliError> {
     Ok(Exit::Ok)
 }
 
-/// Why the newest run is not compared with itself, where nobody asked for that.
+/// Returns an error if both sides are the newest run because the user named only one.
 fn same_run_failure(global: &GlobalArgs, before: &RunReport, after: &RunReport) -> Result<Option<CliError>, CliError> {
     let run = |report: &RunReport| report.header.as_ref().map(|header| header.run);
     let Some(run) = run(after).filter(|after| run(before) == Some(*after)) else { return Ok(None) };
     let run = run.short();
     Ok(Some(match runs::resolve_store(global)?.list().map_err(CliError::internal)?.len() {
         1 => CliError::not_found(format!(
-            "there is only one run, {run}: nothing is recorded that it can be compared with; name a file as the second"
+            "there is only one run, {run}, and no other run to compare it with; name a file as the second"
         )),
-        _ => CliError::usage(format!("run {run} is the newest one; name an earlier one, which it is compared with")),
+        _ => CliError::usage(format!("run {run} is the newest one; name an earlier run to compare it with")),
     }))
 }
 
@@ -120,7 +120,7 @@ fn facts(unit: &UnitDiff) -> String {
     }
 }
 
-/// What is saved now and was not, with a plus, and what is not any more, with a minus.
+/// Items that only the second run saved, with a plus, and items that only the first run saved, with a minus.
 fn saved(before: &UnitSnapshot, after: &UnitSnapshot) -> String {
     let more = after.saved.iter().filter(|key| !before.saved.contains(key)).map(|key| format!("+{key}"));
     let less = before.saved.iter().filter(|key| !after.saved.contains(key)).map(|key| format!("-{key}"));
@@ -148,7 +148,7 @@ fn title(report: &RunReport) -> String {
     text::printable(&title, MAX_KEY_WIDTH * 2).into_owned()
 }
 
-/// One object a unit, then one about the runs.
+/// Writes one object per unit and then one about the runs.
 fn render_json(before: &RunReport, after: &RunReport, diff: &RunDiff) -> String {
     let mut out = String::new();
     for unit in &diff.units {

@@ -1,7 +1,8 @@
-//! `doctor`: whether everything a run needs is there.
+//! `doctor`: checks whether everything that a run needs is available.
 //!
-//! As JSON, one object a check: `{"v":1,"check":…,"result":…,"text":…}`, where `check` is `check_git`, `project`, `connection`,
-//! `repository`, `runs`, `environment`, `program`, `release`, `login` or `request`, and `result` is `ok`, `note` (nothing to do) or `fail`.
+//! The JSON output has one object per check: `{"v":1,"check":…,"result":…,"text":…}`, where `check` is `check_git`,
+//! `project`, `connection`, `repository`, `runs`, `environment`, `program`, `release`, `login` or `request`, and
+//! `result` is `ok`, `note` (nothing to do) or `fail`.
 
 mod project;
 
@@ -28,7 +29,7 @@ use crate::{
     program_path,
 };
 
-/// What was looked at.
+/// The subject of a check.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum DoctorCheck {
@@ -44,7 +45,6 @@ enum DoctorCheck {
     Request,
 }
 
-/// How it stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum CheckResult {
@@ -53,7 +53,6 @@ enum CheckResult {
     Fail,
 }
 
-/// One finding.
 #[derive(Debug, Serialize)]
 struct Finding {
     check: DoctorCheck,
@@ -90,15 +89,15 @@ impl Finding {
             CheckResult::Note => "note",
             CheckResult::Fail => "FAIL",
         };
-        // A second line of a text must not pass for a finding.
+        // The second line of a text must not look like a finding.
         writeln!(out, "{mark}  {}", self.text.replace('\n', "\n      "))
     }
 }
 
-/// Looks at everything and says what is wrong with it.
+/// Runs all checks and prints the findings.
 ///
 /// # Errors
-/// When the settings cannot be read or stdout cannot be written.
+/// If the settings cannot be read or stdout cannot be written.
 pub fn doctor(global: &GlobalArgs, args: &DoctorArgs) -> Result<Exit, CliError> {
     let config = settings::load(global)?;
     let mut findings = vec![check_git()];
@@ -126,10 +125,10 @@ pub fn doctor(global: &GlobalArgs, args: &DoctorArgs) -> Result<Exit, CliError> 
     Ok(if failed { Exit::Setup } else { Exit::Ok })
 }
 
-/// What must hold before units run: a release that can be trusted with them, and a login.
+/// Checks the requirements of units: a release that is safe for them, and a login.
 ///
 /// # Errors
-/// When one of them is missing, in one sentence with the remedy.
+/// If one of them is missing, with the remedy.
 pub fn preflight(exe: &Path, pass: &[String], probe: bool, model: Option<&str>) -> Result<(), CliError> {
     let setup = |text: String| CliError::new(Exit::Setup, text);
     let asked = claude_invocation(
@@ -154,10 +153,10 @@ pub fn preflight(exe: &Path, pass: &[String], probe: bool, model: Option<&str>) 
     Ok(())
 }
 
-/// What must hold before a session runs: a release that can be trusted with it. The login is the session's own business.
+/// Checks the requirement of a session: a release that is safe for it. The session checks the login itself.
 ///
 /// # Errors
-/// When it is missing, in one sentence with the remedy.
+/// If it is not met, with the remedy.
 pub fn check_release(exe: &Path, environment: AgentEnvironment) -> Result<(), CliError> {
     let asked =
         claude_invocation(AgentProgram { exe: exe.to_owned(), prefix: Vec::new(), scripted: false }, environment)?;
@@ -179,7 +178,7 @@ fn accept_release(asked: &ClaudeInvocation, installed: &Installation) -> Result<
     Ok(())
 }
 
-/// What a unit's agent would get, because only that counts.
+/// The environment that the agent of a unit would get; doctor's own environment is irrelevant.
 fn environment(pass: &[String]) -> AgentEnvironment {
     agent_env::unit_environment(std::env::vars_os(), pass, &std::env::temp_dir())
 }
@@ -189,7 +188,7 @@ fn claude_invocation(program: AgentProgram, environment: AgentEnvironment) -> Re
     Ok(ClaudeInvocation { program, cwd, env: environment.vars })
 }
 
-/// Names only: values may be secrets.
+/// Lists names only: values may be secrets.
 fn environment_findings(environment: &AgentEnvironment) -> Vec<Finding> {
     let list =
         |names: &[String]| names.iter().map(|name| name.escape_debug().to_string()).collect::<Vec<_>>().join(", ");
@@ -234,7 +233,7 @@ async fn check_claude(asked: &ClaudeInvocation, probe: bool, model: Option<&str>
     match &report.login {
         LoginStatus::LoggedIn { method, detail } => {
             let detail = detail.as_deref().map(|detail| format!(" ({detail})")).unwrap_or_default();
-            let text = format!("logged in by {method}{detail}; only --probe tells whether it still works");
+            let text = format!("logged in by {method}{detail}; only --probe checks whether it still works");
             findings.push(Finding::ok(DoctorCheck::Login, text));
         }
         login => findings.extend(login.problem_message().map(|text| Finding::fail(DoctorCheck::Login, text))),
@@ -247,10 +246,10 @@ async fn check_claude(asked: &ClaudeInvocation, probe: bool, model: Option<&str>
     }
 }
 
-/// For a program that is something else than Claude Code.
-fn unrecognized_version(asked: &ClaudeInvocation, said: &str) -> String {
-    let (exe, said) = (asked.program.exe.display(), if said.is_empty() { "nothing" } else { said });
-    format!("{exe} --version names no release of Claude Code; it said: {said}; name another with --claude-bin")
+/// The error for a program that is not Claude Code.
+fn unrecognized_version(asked: &ClaudeInvocation, output: &str) -> String {
+    let (exe, output) = (asked.program.exe.display(), if output.is_empty() { "nothing" } else { output });
+    format!("{exe} --version printed no release of Claude Code: {output}; name another program with --claude-bin")
 }
 
 fn check_git() -> Finding {

@@ -1,6 +1,7 @@
-//! The shell around [`units::schedule`](crate::units::schedule): carries out its orders and tells it what happened.
+//! The I/O driver of [`units::schedule`](crate::units::schedule): performs its effects and feeds the results back as
+//! events.
 //!
-//! Decides nothing. Every order becomes a task, a timer or a note; every end of one becomes an input.
+//! Decides nothing. Every effect becomes a task, a timer or a note; the end of each becomes an event.
 
 use std::{
     collections::HashMap,
@@ -30,29 +31,28 @@ use crate::{
     },
 };
 
-/// How often a long wait looks at the clock on the wall. The one that timers go by stands still while the machine sleeps.
+/// How often a long wait checks the wall clock. Timers of tokio do not advance while the machine is suspended.
 const WALL_CLOCK_POLL: Duration = Duration::from_secs(30);
 
-/// How an attempt ended.
+/// The result of an attempt.
 #[derive(Clone, Debug)]
 pub struct AttemptEnd {
-    /// Its verdict.
     pub verdict: Verdict,
-    /// How it may be made again without anybody asking.
+    /// How the attempt may be retried automatically.
     pub repeat: RetryMode,
 }
 
-/// An attempt of which nothing remains.
+/// The result of an attempt that left nothing behind.
 impl From<Verdict> for AttemptEnd {
     fn from(verdict: Verdict) -> Self {
         Self { verdict, repeat: RetryMode::FromStart }
     }
 }
 
-/// Runs attempts. One process each in the program; a script in tests.
+/// Runs attempts: with one process each in the program, from a script in tests.
 pub trait Executor: Send + Sync + 'static {
-    /// Runs an attempt to its verdict, which it has put on the tape: as planned but for the `amendment`. Fires `ready`
-    /// when start-up is over, and ends soon after `stop` says so.
+    /// Runs an attempt, as planned except for `amendment`, and returns its verdict after recording it. Fires `ready`
+    /// when start-up is over, and ends soon after `stop` receives a request.
     fn run(
         &self,
         unit: UnitKey,
@@ -62,38 +62,39 @@ pub trait Executor: Send + Sync + 'static {
         ready: oneshot::Sender<()>,
     ) -> impl Future<Output = AttemptEnd> + Send;
 
-    /// Writes the sources that units build on, and on the tape how that went. Only ordered where there are any.
+    /// Writes the sources that units build on, and records the result. Called only if there are such sources.
     fn project(&self) -> impl Future<Output = ()> + Send {
         std::future::ready(())
     }
 
-    /// Puts the patches of these attempts together, in this order, and what became of each on the tape. Only ordered
-    /// where attempts leave patches.
+    /// Integrates the patches of these attempts in this order, and records the result of each. Called only if attempts
+    /// produce patches.
     fn integrate(&self, units: Vec<(UnitKey, u32)>) -> impl Future<Output = IntegrationReport> + Send {
         let taken = |(unit, attempt)| IntegratedUnit { unit, attempt, verdict: None, has_changes: true };
         std::future::ready(IntegrationReport { results: units.into_iter().map(taken).collect(), ok: true })
     }
 
-    /// Puts what was taken on the project's branch, and on the tape how that went. True if it is there.
+    /// Puts the integrated patches on the project's branch, and records the result. Returns true if they are on the
+    /// branch.
     fn save(&self, _failed: Vec<UnitKey>) -> impl Future<Output = bool> + Send {
         std::future::ready(true)
     }
 }
 
-/// Why a run broke off, and what to do.
+/// Why a run was aborted, with the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DriverError {
     /// The tape cannot be written.
     #[error("{}", fail_fast_recorder::describe_record_error(.0))]
     TapeWrite(#[from] RecordError),
-    /// A task of ours died, which none does by itself.
+    /// An internal task panicked.
     #[error(
-        "the run broke down ({0}), which is a defect of ingestdeck; what ran was ended, and what it did is recorded. Run what is left again, with --debug to learn more"
+        "the run was aborted by an internal error: {0}. This is a bug of ingestdeck. Running units were ended and their results are recorded; run the remaining units again, with --debug for a log"
     )]
     TaskPanicked(String),
 }
 
-/// A run on its way.
+/// A run in progress.
 #[derive(Debug)]
 pub struct ScheduleDriver<E> {
     schedule: Schedule,
@@ -108,7 +109,7 @@ pub struct ScheduleDriver<E> {
 }
 
 impl<E: Executor> ScheduleDriver<E> {
-    /// A run of `schedule`, with notes on `recorder`.
+    /// Drives `schedule` and writes notes to `recorder`.
     pub fn new(schedule: Schedule, executor: Arc<E>, recorder: Arc<dyn Recorder>) -> Self {
         Self {
             schedule,
@@ -123,11 +124,11 @@ impl<E: Executor> ScheduleDriver<E> {
         }
     }
 
-    /// Runs until nothing is left to do. With `stay`, a person may still ask for more then, so it returns only once
-    /// `inputs` is closed as well. `blown` tells when the tape can be written no more.
+    /// Runs until no work remains. With `stay`, a person may still request more, so it returns only after `inputs` is
+    /// closed as well. `blown` reports that the tape cannot be written.
     ///
     /// # Errors
-    /// When the tape cannot be written, or an attempt broke down: everything that runs has been ended by then.
+    /// If the tape cannot be written or an attempt panicked. All running attempts have been ended by then.
     pub async fn run(
         mut self,
         inputs: mpsc::Receiver<ScheduleEvent>,
@@ -136,7 +137,7 @@ impl<E: Executor> ScheduleDriver<E> {
     ) -> Result<RunEnded, DriverError> {
         let ended = self.run_loop(inputs, stay, blown).await;
         if ended.is_err() {
-            // Nothing that goes on would be kept, or told to anybody. Dropping an attempt kills its process group.
+            // Further results could not be recorded. Dropping an attempt kills its process group.
             self.attempts.shutdown().await;
         }
         ended
@@ -160,7 +161,8 @@ impl<E: Executor> ScheduleDriver<E> {
                 return Ok(ended.clone());
             }
             next = tokio::select! {
-                // A tape that is full comes first, then a person: under a flood of ends a stop must not wait.
+                // Check for a failed tape first and then for user input: a stop must not wait behind many finished
+                // attempts.
                 biased;
                 error = first_record_error(&mut blown), if open || !self.attempts.is_empty() || !self.timers.is_empty() => {
                     return Err(error.into());
@@ -194,7 +196,7 @@ impl<E: Executor> ScheduleDriver<E> {
         Ok(())
     }
 
-    /// The reset that a verdict names. Early releases say it in their last words only.
+    /// The reset time that a verdict contains. Early releases report it only in their last message.
     fn limit_from_verdict(&self, verdict: &Verdict) -> Option<LimitObservation> {
         let Cause::UsageLimit { resets_at: Some(at) } = verdict.cause else { return None };
         Some(LimitObservation {
@@ -211,7 +213,7 @@ impl<E: Executor> ScheduleDriver<E> {
             ScheduleEffect::StartAttempt { unit, attempt, amendment } => self.start_attempt(unit, attempt, amendment),
             ScheduleEffect::StopAttempt { unit, attempt, how } => {
                 if let Some(stop) = self.stop_senders.get(&(unit, attempt)) {
-                    // Full means that stops are waiting already; closed, that it is over.
+                    // A full channel already holds stop requests; a closed one means that the attempt is over.
                     let _ = stop.try_send(how);
                 }
             }
@@ -267,7 +269,8 @@ impl<E: Executor> ScheduleDriver<E> {
     }
 }
 
-/// Waits until `after` from now, by the `clock` on the wall as well: a limit lasts no longer because the machine slept.
+/// Waits for `after`, and also follows the wall `clock`: a limit does not last longer because the machine was
+/// suspended.
 async fn sleep_by_wall_clock(after: Duration, clock: impl Fn() -> SystemTime) {
     let (began, until) = (tokio::time::Instant::now(), clock().checked_add(after));
     loop {
@@ -279,7 +282,7 @@ async fn sleep_by_wall_clock(after: Duration, clock: impl Fn() -> SystemTime) {
     }
 }
 
-/// The first failure to record; never, where nobody would tell.
+/// The first failure to record; pending forever if the sender is gone.
 async fn first_record_error(blown: &mut watch::Receiver<Option<RecordError>>) -> RecordError {
     let error = blown.wait_for(Option::is_some).await.ok().and_then(|error| error.clone());
     match error {
@@ -288,7 +291,7 @@ async fn first_record_error(blown: &mut watch::Receiver<Option<RecordError>>) ->
     }
 }
 
-/// The verdict of an attempt that could not even be prepared.
+/// The verdict of an attempt that could not be prepared.
 pub fn preparation_failed(reason: impl Into<String>) -> Verdict {
     Verdict {
         outcome: AttemptOutcome::Failed,
@@ -323,10 +326,10 @@ mod tests {
         }
     }
 
-    /// Attempts of `name-fails` fail, those of `name-waits` end when they are stopped.
+    /// Attempts of `name-fails` fail; those of `name-waits` end when they are stopped.
     #[derive(Debug, Default)]
     struct ScriptedExecutor {
-        /// Attempts that are over, however that came.
+        /// Number of finished attempts, including cancelled ones.
         dropped: Arc<AtomicUsize>,
     }
 
@@ -400,7 +403,7 @@ mod tests {
         let wall = SystemTime::UNIX_EPOCH;
         let took = |slept: Duration| async move {
             let began = tokio::time::Instant::now();
-            // The machine falls asleep as soon as anybody waits, for that long.
+            // The first wait suspends the machine for the whole time.
             let looks = std::cell::Cell::new(0);
             let clock = || {
                 let looked = looks.replace(looks.get() + 1);
@@ -412,7 +415,7 @@ mod tests {
         assert_eq!(took(Duration::ZERO).await, hours(5));
         assert!(took(hours(4)).await <= hours(1) + WALL_CLOCK_POLL);
         assert_eq!(took(hours(6)).await, Duration::ZERO);
-        // A clock that stands still, or is set back, delays nothing.
+        // A clock that does not advance, or is set back, delays nothing.
         let began = tokio::time::Instant::now();
         sleep_by_wall_clock(hours(5), || wall).await;
         assert_eq!(began.elapsed(), hours(5));
@@ -439,7 +442,7 @@ mod tests {
         let error = RecordError::new("tape.jsonl", &std::io::ErrorKind::StorageFull.into());
         blown.send_replace(Some(error.clone()));
         assert_eq!(run.await.unwrap(), Err(error.into()));
-        assert!(notes.0.lock().unwrap().is_empty(), "nobody tries to write about it");
+        assert!(notes.0.lock().unwrap().is_empty(), "no note is written about it");
     }
 
     #[tokio::test(start_paused = true)]

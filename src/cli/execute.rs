@@ -1,4 +1,4 @@
-//! One attempt, from its workspace to its verdict: the place where the ingest stage and the Claude backend meet.
+//! One attempt, from its workspace to its verdict; connects the ingest stage with the Claude backend.
 
 mod integration;
 mod projection;
@@ -61,24 +61,22 @@ use crate::{
     },
 };
 
-/// Who plays the model.
+/// The program that plays the model.
 #[derive(Clone, Debug)]
 pub enum AgentBackend {
     /// The user's Claude Code.
     Claude(PathBuf),
-    /// A script.
+    /// A script for demos and tests.
     Scripted {
-        /// This program.
+        /// Path of this program, which plays the script.
         exe: PathBuf,
-        /// The script file.
         script: PathBuf,
-        /// Times as fast.
+        /// Speed factor; 1 is real time.
         speed: f64,
     },
 }
 
 impl AgentBackend {
-    /// True for a script.
     pub fn is_scripted(&self) -> bool {
         matches!(self, Self::Scripted { .. })
     }
@@ -97,35 +95,36 @@ impl AgentBackend {
     }
 }
 
-/// What is the same for every attempt of a run.
+/// Options that all attempts of a run share.
 #[derive(Clone, Debug)]
 pub struct AttemptOptions {
-    /// Model, or the agent's default.
+    /// Model; `None` means the agent's default.
     pub model: Option<String>,
-    /// Turns of an attempt.
+    /// Maximum number of turns of an attempt.
     pub step_budget: u32,
-    /// Cost of an attempt.
+    /// Cost limit of an attempt, in US dollars.
     pub max_budget_usd: Option<f64>,
-    /// Cost of all attempts together.
+    /// Cost limit of all attempts together, in US dollars.
     pub run_budget_usd: Option<f64>,
     /// Time without output after which an attempt is shown as silent.
     pub silence_after: Duration,
     /// Time limits of an attempt.
     pub timeouts: AttemptTimeouts,
-    /// Stream text while it is written.
+    /// Whether text is streamed while it is written.
     pub partial_messages: bool,
-    /// Variables kept although they would be withheld.
+    /// Variables that the agent inherits although they would be withheld by default.
     pub pass_env: Vec<String>,
-    /// Which failed calls fail a unit.
+    /// The rule by which failed calls fail a unit.
     pub rule: FailureRule,
 }
 
 /// Where the attempts of a run write.
 #[derive(Clone, Debug)]
 pub enum OutputTarget {
-    /// Over the project, each in a directory of its own below this one; what a good one wrote is published at once.
+    /// To overlays of the project, each in a separate directory below this one. Results of successful attempts are
+    /// published immediately.
     Overlay(PathBuf),
-    /// In worktrees; what the good ones wrote becomes one commit.
+    /// To worktrees. The results of successful attempts become one commit.
     Worktrees(Arc<Worktrees>),
 }
 
@@ -133,9 +132,9 @@ pub enum OutputTarget {
 #[derive(Debug)]
 pub struct AttemptExecutor {
     project: Arc<Project>,
-    /// With their places in the plan.
+    /// The units with their positions in the plan.
     units: Arc<HashMap<UnitKey, (usize, WorkUnit)>>,
-    /// What changed in their sources, as KTX writes it.
+    /// The changes of their sources, in KTX's format.
     diff: String,
     job: KtxJob,
     output_target: OutputTarget,
@@ -146,9 +145,9 @@ pub struct AttemptExecutor {
     approvals: Arc<ApprovalQueue>,
     locks: SessionLocks,
     published_units: Mutex<HashSet<UnitKey>>,
-    /// Attempts that run now.
+    /// Reference-counted: each running attempt holds a clone.
     attempt_counter: Arc<()>,
-    /// Held by the attempt whose work is checked and published: nothing may change in between.
+    /// Held while an attempt's work is checked and published, because the project must not change in between.
     publish_lock: Arc<Mutex<()>>,
     reconcile: Option<ReconcileOptions>,
     projections: Vec<PendingProjection>,
@@ -156,9 +155,9 @@ pub struct AttemptExecutor {
 
 /// Why an attempt could not be prepared.
 enum PrepareError {
-    /// There are too many open files; what was to be opened.
+    /// Too many open files; names what was to be opened.
     TooManyOpenFiles(String),
-    /// One sentence, and what to do about it where that is known.
+    /// The reason, and the remedy if one is known.
     Failed(String, Option<String>),
 }
 
@@ -182,7 +181,7 @@ impl PrepareError {
 }
 
 impl AttemptExecutor {
-    /// Attempts at `units`, on `ground`.
+    /// Prepares to run attempts at `units`, which write to `ground`.
     #[expect(clippy::too_many_arguments, reason = "the parts of a run, each named once")]
     pub fn new(
         project: Arc<Project>,
@@ -229,7 +228,7 @@ impl AttemptExecutor {
         ready: oneshot::Sender<()>,
     ) -> (Verdict, AttemptFacts, AttemptOutput) {
         let running = Arc::clone(&self.attempt_counter);
-        // What runs must not fail for want of descriptors that a newcomer takes. Alone, an attempt takes what there is.
+        // Running attempts must not fail because a new one uses the last descriptors. A single attempt always starts.
         if Arc::strong_count(&running) > 2 && !descriptors::has_room_for_attempt() {
             return (
                 verdict::open_files_verdict("no room for one more unit"),
@@ -237,7 +236,7 @@ impl AttemptExecutor {
                 AttemptOutput::default(),
             );
         }
-        // Known before anything starts, so that it is ours from its first word on.
+        // The session id is chosen before the agent starts, so that the lock is held from its first line.
         let session = amendment.resume.clone().unwrap_or_else(|| Uuid::new_v4().to_string());
         let prepared = self.prepare(unit, attempt, amendment, &session).await;
         if let Ok(how) = stop.try_recv() {
@@ -269,7 +268,7 @@ impl AttemptExecutor {
         let (verdict, delivered, facts) = match closed.await {
             Ok(closed) => closed,
             Err(error) => (
-                preparation_failed(format!("checking what {unit} wrote failed: {error}")),
+                preparation_failed(format!("cannot check the changes of {unit}: {error}")),
                 None,
                 AttemptFacts::default(),
             ),
@@ -300,7 +299,7 @@ impl AttemptExecutor {
         (verdict, facts, work)
     }
 
-    /// KTX's key of `unit`, which is in the reasons of verdicts.
+    /// KTX's key of `unit`, which occurs in the reasons of verdicts.
     fn ktx_key<'a>(&'a self, unit: &'a UnitKey) -> &'a UnitKey {
         self.units.get(unit).map_or(unit, |(_, planned)| planned.planned.ktx_key())
     }
@@ -316,7 +315,7 @@ impl AttemptExecutor {
         Ok((lock, self.open_attempt(unit, attempt, amendment).await?))
     }
 
-    /// A session is ours alone: two writers would split its history.
+    /// Locks a session: two writers would split its history.
     fn lock_session(&self, session: &str) -> Result<SessionLock, PrepareError> {
         match self.locks.try_lock(session).map_err(|error| PrepareError::from_error(&error))? {
             TryLockOutcome::Acquired(lock) => Ok(lock),
@@ -328,7 +327,7 @@ impl AttemptExecutor {
         }
     }
 
-    /// The attempt, and what its unit is made of. Files that cannot be read are the agent's business, not ours.
+    /// Opens the attempt and collects the inputs of its unit. The agent reports files that it cannot read.
     async fn open_attempt(
         &self,
         unit: &UnitKey,
@@ -349,7 +348,7 @@ impl AttemptExecutor {
             }
         };
         let (amendment, files_kept) = (amendment.clone(), self.published_units().contains(unit));
-        // What a person wants otherwise of one attempt makes no other unit of it.
+        // Amendments of one attempt do not change the identity of its unit.
         let model = self.options.model.clone();
         panic_guard::spawn_blocking_guarded(move || {
             let amended = prompt_amendment(&amendment, files_kept);
@@ -362,12 +361,13 @@ impl AttemptExecutor {
         .map_err(|error| PrepareError::from_error(&error))
     }
 
-    /// Patches, and what is being made of them. A thread that panicked left a state that the next round replaces.
+    /// Locks the patches and their integration state. If a thread panicked, the next integration replaces the state.
     fn integration_queue(&self) -> MutexGuard<'_, IntegrationQueue> {
         self.integration_queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Units whose last attempt was moved into the project. A thread that panicked left a set that is still a set.
+    /// Units whose last attempt was published to the project. The set stays valid if a thread panics while it holds the
+    /// lock.
     fn published_units(&self) -> MutexGuard<'_, HashSet<UnitKey>> {
         self.published_units.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -404,7 +404,7 @@ impl AttemptExecutor {
         }
     }
 
-    /// A note that cannot be written is no verdict's business: the next record of the attempt fails the same way.
+    /// A failed write does not change the verdict: the next record of the attempt fails in the same way.
     fn record_note(&self, unit: &UnitKey, attempt: u32, note: &Note) {
         let json = note.to_json();
         let item = NewEntry { attempt: Some((unit, attempt)), body: EntryBody::Note(&json) };
@@ -463,7 +463,7 @@ impl Executor for AttemptExecutor {
     }
 }
 
-/// What a person adds to the prompt.
+/// The additions of a person to the prompt.
 fn prompt_amendment(amendment: &Amendment, files_kept: bool) -> PromptAmendment<'_> {
     match (&amendment.resume, amendment.feedback.as_deref()) {
         (Some(_), feedback) => PromptAmendment::Resumed { feedback, files_kept },
@@ -472,7 +472,7 @@ fn prompt_amendment(amendment: &Amendment, files_kept: bool) -> PromptAmendment<
     }
 }
 
-/// Passes orders to stop on to an agent. A drain is none: what runs may end.
+/// Forwards stop requests to an agent. A drain is not forwarded, because running attempts may finish.
 pub async fn forward_stops(mut stop: mpsc::Receiver<StopMode>, commands: mpsc::Sender<StopCommand>) {
     while let Some(how) = stop.recv().await {
         let command = match how {
@@ -486,7 +486,7 @@ pub async fn forward_stops(mut stop: mpsc::Receiver<StopMode>, commands: mpsc::S
     }
 }
 
-/// Judges; checks and delivers what a good attempt wrote, and throws away what another one did.
+/// Determines the verdict. Checks and delivers the work of a successful attempt; discards that of any other.
 fn finish_attempt(
     attempt: &UnitAttempt,
     unit: &UnitKey,
@@ -519,7 +519,7 @@ fn finish_attempt(
     (verdict, delivered)
 }
 
-/// What the attempt leaves on record. A failed one has saved nothing, whatever it wrote.
+/// The recorded output of the attempt. A failed attempt has saved nothing, whatever it wrote.
 fn attempt_output(attempt: &UnitAttempt, verdict: &Verdict, facts: &AttemptFacts) -> AttemptOutput {
     let fatal = facts.tally.count(FailureRule::Recoverable);
     let done = if verdict.outcome == AttemptOutcome::Succeeded { attempt.work() } else { AttemptOutput::default() };
@@ -530,7 +530,7 @@ fn attempt_output(attempt: &UnitAttempt, verdict: &Verdict, facts: &AttemptFacts
     }
 }
 
-/// Puts calls that failed before they reached the tools on the transcript, each once.
+/// Adds calls that failed before they reached the tools to the transcript, each once.
 fn record_rejected_calls(attempt: &UnitAttempt, facts: &AttemptFacts) {
     for call in facts.tally.calls().iter().chain(facts.tally.refusals()) {
         let input = call.tool_use_id.as_ref().and_then(|id| facts.failed_inputs.get(id));
@@ -544,7 +544,7 @@ fn record_rejected_calls(attempt: &UnitAttempt, facts: &AttemptFacts) {
     }
 }
 
-/// A directory name for a unit: readable where the key is, one component, and different for different keys.
+/// A directory name for a unit: one component, readable if the key is, and unique per key.
 fn folder_name(unit: &UnitKey) -> String {
     let name: String =
         unit.chars().take(80).map(|c| if c.is_ascii_alphanumeric() || "-_".contains(c) { c } else { '_' }).collect();

@@ -11,22 +11,22 @@ pub enum Exit {
     Ok,
     /// The program itself failed.
     Internal,
-    /// Bad usage or configuration.
+    /// Invalid usage or configuration.
     Usage,
-    /// No such unit, run or file.
+    /// The unit, run or file does not exist.
     NotFound,
     /// Doctor or set-up failed: no `claude`, not logged in.
     Setup,
-    /// Some unit failed.
+    /// At least one unit failed.
     UnitFailed,
-    /// Stopped by a limit; can be resumed.
+    /// Stopped by a limit; the run can be resumed.
     Limit,
-    /// Ended by a signal.
+    /// Ended by this signal.
     Signal(u8),
 }
 
 impl Exit {
-    /// How the program ends when `cause` keeps Claude Code from being used at all.
+    /// The exit for a `cause` that prevents any use of Claude Code.
     pub fn from_cause(cause: &Cause) -> Self {
         match cause {
             Cause::UsageLimit { .. } | Cause::RateLimited | Cause::Transient => Self::Limit,
@@ -35,7 +35,6 @@ impl Exit {
         }
     }
 
-    /// Its number.
     pub fn code(self) -> u8 {
         match self {
             Self::Ok => 0,
@@ -56,27 +55,24 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// An error on its way to the user: one sentence that names the thing and the remedy, and the exit code.
+/// An error for the user: one sentence with the subject and the remedy, and the exit code.
 #[derive(Debug)]
 pub struct CliError {
-    /// How the program ends.
     pub exit: Exit,
-    /// The sentence.
     pub message: String,
 }
 
 impl CliError {
-    /// A failure with its sentence.
     pub fn new(exit: Exit, message: impl Into<String>) -> Self {
         Self { exit, message: message.into() }
     }
 
-    /// Bad usage or configuration.
+    /// Invalid usage or configuration.
     pub fn usage(message: impl Into<String>) -> Self {
         Self::new(Exit::Usage, message)
     }
 
-    /// No such unit, run or file.
+    /// The unit, run or file does not exist.
     pub fn not_found(message: impl Into<String>) -> Self {
         Self::new(Exit::NotFound, message)
     }

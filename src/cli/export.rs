@@ -1,7 +1,7 @@
-//! `runs export`: a run for others to look at, with the secrets of known kinds masked.
+//! `runs export`: a run for sharing, with secrets of known kinds masked.
 //!
-//! A tape stays a tape, which replays anywhere; the other formats are KTX's. What was masked is counted on stderr. What
-//! a secret is and where it is looked for is in `redact`.
+//! An exported tape can be replayed anywhere; the other formats are KTX's. The number of masked values is printed to
+//! stderr. The module `redact` finds the secrets.
 
 use std::{
     borrow::Cow,
@@ -29,22 +29,22 @@ mod memory_flow;
 pub(super) mod out_file;
 mod redact;
 
-/// Longest line of a tape that is exported, in bytes: that of an agent, with every byte escaped.
+/// Longest line of an exported tape, in bytes: the longest line of an agent with every byte escaped.
 const LONGEST_LINE: u64 = 6 * (64 << 20) + (1 << 20);
 
-/// Bytes folded at a time.
+/// Bytes that are folded at a time.
 const SLICE: usize = 1 << 20;
 
 /// Exports the run.
 ///
 /// # Errors
-/// When there is no such run, it cannot be read, or the export cannot be written.
+/// If the run does not exist or cannot be read, or if the export cannot be written.
 pub fn export(global: &GlobalArgs, args: &ExportArgs) -> Result<Exit, CliError> {
     let project = project::resolve_directory(global).ok();
     let mut redactor = Redactor::new(KnownValues::gather(std::env::vars_os(), project.as_deref()));
     match out_file::target_path(args.out.as_deref()) {
         Some(path) => {
-            // Without such a run, the file stays as it is.
+            // Fail before the output file is changed.
             runs::resolve_tape(global, &args.run)?;
             let failed = |error: io::Error| cannot_write(path, &error);
             let mut out = BufWriter::new(out_file::create(path, project.as_deref()).map_err(failed)?);
@@ -60,12 +60,12 @@ pub fn export(global: &GlobalArgs, args: &ExportArgs) -> Result<Exit, CliError> 
     }
     let (values, were) = (pluralize(redactor.masked, "value"), if redactor.masked == 1 { "was" } else { "were" });
     show::print_stderr(&format!(
-        "ingestdeck: {values} of known kinds {were} masked; other secrets may be left, so look it over before you share it"
+        "ingestdeck: {values} of known kinds {were} masked; other secrets may remain, so review it before you share it"
     ));
     Ok(Exit::Ok)
 }
 
-/// Masks secrets of known kinds, those of the environment and those of a project's settings.
+/// Masks secrets of known kinds, of the environment and of the project's settings.
 pub(super) struct SecretMask(Redactor);
 
 impl SecretMask {
@@ -73,20 +73,20 @@ impl SecretMask {
         Self(Redactor::new(KnownValues::gather(std::env::vars_os(), project)))
     }
 
-    /// `text` without secrets.
+    /// Returns `text` without secrets.
     pub(super) fn text<'a>(&mut self, text: &'a str) -> Cow<'a, str> {
         self.0.text(text)
     }
 }
 
-/// `text` without secrets of known kinds, and how many places were masked.
+/// Returns `text` without secrets of known kinds, and the number of masked places.
 pub(super) fn mask_secrets(text: &str, project: Option<&Path>) -> (String, usize) {
     let mut redactor = Redactor::new(KnownValues::gather(std::env::vars_os(), project));
     let text = redactor.text(text).into_owned();
     (text, redactor.masked)
 }
 
-/// The failure to write the file that `--out` names.
+/// The error for a file of `--out` that cannot be written.
 pub(super) fn cannot_write(path: &Path, error: &io::Error) -> CliError {
     CliError::internal(format!("cannot write {}: {error}; name another file with --out", path.display()))
 }
@@ -100,7 +100,7 @@ fn write(
 ) -> Result<(), CliError> {
     match args.format {
         ExportFormat::Tape => {
-            // Copied byte for byte, but not to a terminal, which obeys what an agent wrote.
+            // Copied byte for byte, but not to a terminal, which would interpret escape sequences of an agent.
             let is_shown = out_file::target_path(args.out.as_deref()).is_none() && output::raw_stdout().is_terminal();
             for_each_redacted_line(global, &args.run, redactor, &mut |line| {
                 let line = if is_shown { output::escape_json(line) } else { line.into() };
@@ -109,7 +109,7 @@ fn write(
         }
         ExportFormat::Trace => {
             let mut trace: Option<TraceWriter> = None;
-            // What a trace shortens is masked before, as a whole.
+            // Secrets are masked before a trace shortens its texts.
             for_each_redacted_line(global, &args.run, redactor, &mut |line| {
                 let mut traced = Vec::new();
                 match (&mut trace, Header::parse(line), TapeEntry::parse(line)) {
@@ -139,7 +139,7 @@ fn write(
     }
 }
 
-/// Hands over the lines of the run's tape without their secrets and their newlines.
+/// Passes each line of the run's tape to the callback, without secrets and newline.
 fn for_each_redacted_line(
     global: &GlobalArgs,
     run: &str,
@@ -148,7 +148,7 @@ fn for_each_redacted_line(
 ) -> Result<(), CliError> {
     let (found, tape) = runs::resolve_tape(global, run)?;
     let failed = |error: io::Error| CliError::internal(format!("cannot read {}: {error}", found.tape.display()));
-    // A tape that grows is read to where it ends now: both passes must see the same.
+    // A growing tape is read up to its current end: both passes must see the same lines.
     let length = tape.metadata().map_err(failed)?.len();
     let open = || {
         let mut tape = &tape;
@@ -158,7 +158,7 @@ fn for_each_redacted_line(
     redact_in_two_passes(redactor, open, failed, take)
 }
 
-/// Masks the lines of a tape that `open` opens, in two passes.
+/// Masks the lines of a tape in two passes; `open` opens the tape.
 fn redact_in_two_passes<R: io::BufRead>(
     redactor: &mut Redactor,
     open: impl Fn() -> Result<R, CliError>,

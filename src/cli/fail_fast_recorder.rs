@@ -1,5 +1,5 @@
-//! A recorder that says when it can write no more. A run whose tape cannot be written must end at once, whatever its
-//! agents are about: nothing that they still do would be kept.
+//! A recorder that reports its first write failure. A run whose tape cannot be written must end immediately, because
+//! the further work of its agents could not be recorded.
 
 use std::{io::ErrorKind, sync::Arc};
 
@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use crate::run::{NewEntry, Recorder, entry_source::RecordError};
 
-/// Records, and remembers the first failure.
+/// Records, and keeps the first failure.
 #[derive(Debug)]
 pub struct FailFastRecorder {
     inner: Arc<dyn Recorder>,
@@ -15,12 +15,11 @@ pub struct FailFastRecorder {
 }
 
 impl FailFastRecorder {
-    /// Watches what goes to `inner`.
     pub fn new(inner: Arc<dyn Recorder>) -> Self {
         Self { inner, first_error: watch::channel(None).0 }
     }
 
-    /// The first failure, once there is one.
+    /// A channel with the first failure, once there is one.
     pub fn first_error(&self) -> watch::Receiver<Option<RecordError>> {
         self.first_error.subscribe()
     }
@@ -40,7 +39,7 @@ impl Recorder for FailFastRecorder {
     }
 }
 
-/// What happened and what to do, the cause first: paths are long.
+/// The message with cause and remedy. The cause comes first because paths are long.
 pub fn describe_record_error(error: &RecordError) -> String {
     let RecordError { path, cause, kind } = error;
     let remedy = match kind {
@@ -49,5 +48,5 @@ pub fn describe_record_error(error: &RecordError) -> String {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "Free some space",
         _ => "Free some space or correct the permissions",
     };
-    format!("{cause}: cannot write {path}; what ran was ended. {remedy}, then run what is left again")
+    format!("{cause}: cannot write {path}; running units were ended. {remedy}, then run the remaining units again")
 }

@@ -1,4 +1,4 @@
-//! `init`: a first `ktx.yaml`, from what lies in a directory.
+//! `init`: writes a first `ktx.yaml` based on the files of a directory.
 
 use std::{
     fs::OpenOptions,
@@ -22,27 +22,28 @@ use crate::{
     tui::text,
 };
 
-/// Writes a `ktx.yaml` with the connections that the files of a directory suggest. Never writes over one.
+/// Writes a `ktx.yaml` with the connections that the files of a directory suggest. Never overwrites one.
 ///
 /// # Errors
-/// When there is one already, nothing was found, or it cannot be written.
+/// If a file exists already, nothing was found, or the file cannot be written.
 pub fn init(global: &GlobalArgs, args: &InitArgs) -> Result<Exit, CliError> {
     let root = match (&args.dir, &global.project_dir) {
         (Some(dir), _) | (None, Some(dir)) => dir.clone(),
-        (None, None) => std::env::current_dir()
-            .map_err(|error| CliError::usage(format!("cannot tell the current directory: {error}; change to one")))?,
+        (None, None) => std::env::current_dir().map_err(|error| {
+            CliError::usage(format!("cannot determine the current directory: {error}; change to an existing directory"))
+        })?,
     };
     let file = root.join("ktx.yaml");
     if file.symlink_metadata().is_ok() {
         return Err(exists(&file));
     }
     let tree = SourceTree::walk(&root, &|_| true)
-        .map_err(|error| CliError::usage(format!("cannot look into {}: {error}; name a directory", root.display())))?;
+        .map_err(|error| CliError::usage(format!("cannot read {}: {error}; name another directory", root.display())))?;
     let proposals = init::propose_connections(&tree);
     if proposals.is_empty() {
         return Err(CliError::usage(format!(
             "{} holds no dbt project, no LookML, no semantic models of MetricFlow, no folder of Markdown files and no SQLite \
-             database; go to where they are, or write a ktx.yaml yourself: `connections: {{notes: {{driver: docs, source_dir: PATH}}}}`",
+             database; change to their directory, or write a ktx.yaml yourself: `connections: {{notes: {{driver: docs, source_dir: PATH}}}}`",
             root.display()
         )));
     }
@@ -51,18 +52,18 @@ pub fn init(global: &GlobalArgs, args: &InitArgs) -> Result<Exit, CliError> {
     Ok(Exit::Ok)
 }
 
-/// True where units describe tables of a warehouse that has no connection.
+/// True if units describe tables of a warehouse that has no connection.
 fn is_without_warehouse(proposals: &[ProposedConnection]) -> bool {
     let is = |driver: &str| proposals.iter().any(|proposal| proposal.driver == driver);
     ["dbt", "lookml", "metricflow"].into_iter().any(is) && !is("sqlite")
 }
 
 fn exists(file: &Path) -> CliError {
-    CliError::usage(format!("{} is there already; edit it, or look at it with `ingestdeck plan`", file.display()))
+    CliError::usage(format!("{} already exists; edit it, or check it with `ingestdeck plan`", file.display()))
 }
 
 fn write(file: &Path, text: &str) -> Result<(), CliError> {
-    // Somebody may have made one meanwhile, which must not be lost.
+    // Another process may have created the file meanwhile; it must not be overwritten.
     let made = OpenOptions::new().write(true).create_new(true).open(file);
     made.and_then(|mut made| made.write_all(text.as_bytes())).map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => exists(file),

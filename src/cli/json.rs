@@ -1,4 +1,4 @@
-//! `--ui json`: one object a line. The contract with programs; see the README for its shapes.
+//! `--ui json`: one object per line. The contract with programs; the README describes the objects.
 
 use std::io::{self, Write};
 
@@ -11,7 +11,7 @@ use crate::{
     tape::Millis,
 };
 
-/// Bytes that are gathered before they are written, unless the source has nothing more just now.
+/// Bytes that are buffered before they are written, unless the source has no more entries at the moment.
 const BUFFER_BYTES: usize = 256 << 10;
 
 /// Writes events as JSON lines.
@@ -20,7 +20,7 @@ pub struct JsonWriter<W> {
     out: W,
     buffer: Vec<u8>,
     run: Vec<u8>,
-    /// The attempt that was told last, and how it is written.
+    /// The attempt of the last event, with its serialized form.
     lane: (String, u32, Vec<u8>),
     seq: u64,
     result: io::Result<()>,
@@ -34,7 +34,7 @@ impl<W: Write> JsonWriter<W> {
         Self { out, buffer, run: run.into_bytes(), lane: Default::default(), seq: 0, result: Ok(()) }
     }
 
-    /// Writes what one entry led to.
+    /// Writes the events of one entry.
     pub fn write_event(&mut self, emitted: &FoldEvent<'_>) {
         match emitted {
             FoldEvent::Event { at, unit, attempt, event, aside, .. } => {
@@ -79,7 +79,7 @@ impl<W: Write> JsonWriter<W> {
         }
     }
 
-    /// Hands everything gathered to the system.
+    /// Passes all buffered bytes to the system.
     pub fn flush(&mut self) {
         if self.result.is_ok() && !self.buffer.is_empty() {
             self.result = self.out.write_all(&output::escape_json(&self.buffer)).and_then(|()| self.out.flush());
@@ -87,12 +87,12 @@ impl<W: Write> JsonWriter<W> {
         self.buffer.clear();
     }
 
-    /// True once nobody reads any more: going on would be for nothing.
+    /// True once the reader closed the pipe; further output is pointless.
     pub fn is_closed(&self) -> bool {
         self.result.is_err()
     }
 
-    /// Writes the summary, always the last line.
+    /// Writes the summary, which is always the last line.
     pub fn finish(mut self, state: &RunState, summary: &Summary) -> io::Result<()> {
         self.stamp(state.last_entry_at, None);
         self.value(&summary.to_json());
@@ -111,12 +111,12 @@ impl<W: Write> JsonWriter<W> {
         self.buffer.extend_from_slice(&self.run);
         if let Some((unit, attempt)) = lane {
             let (last_unit, last_attempt, written) = &mut self.lane;
-            // Most events follow one of their own attempt.
+            // Consecutive events mostly belong to the same attempt.
             if written.is_empty() || *last_attempt != attempt || last_unit != unit {
                 (*last_unit, *last_attempt) = (unit.to_owned(), attempt);
                 written.clear();
                 written.extend_from_slice(b",\"unit\":");
-                // Writing into a Vec cannot fail.
+                // Writing to a `Vec` cannot fail.
                 let _ = serde_json::to_writer(&mut *written, unit);
                 let _ = write!(written, ",\"try\":{attempt}");
             }

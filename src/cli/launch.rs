@@ -1,4 +1,4 @@
-//! A run, from its plan to its exit code: the tape, the schedule, the agents, and whatever shows them.
+//! Runs a plan until its exit code: creates the tape, drives the schedule with its agents, and shows the run.
 
 use std::{
     collections::HashSet,
@@ -57,47 +57,43 @@ use crate::{
     },
 };
 
-/// Inputs of a person, of signals and of the service that may wait for the schedule.
+/// Capacity of the queue of events from the user, from signals and from the service.
 const INPUT_QUEUE_CAPACITY: usize = 256;
 
-/// How long the runtime waits for what cannot be stopped.
+/// How long the runtime waits for tasks that cannot be stopped.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// What is to be run, and how.
+/// What to run, and how.
 #[derive(Debug)]
 pub struct Launch {
-    /// The project.
     pub project: Project,
-    /// Its units.
+    /// The planned units of the project.
     pub planned: IngestPlan,
-    /// The earlier run that it goes on with.
+    /// The prior run that this run continues.
     pub continues: Option<ContinuedRun>,
-    /// Who plays the model.
+    /// The program that plays the model.
     pub agent: AgentBackend,
-    /// What holds for every attempt.
+    /// The options of all attempts.
     pub terms: AttemptOptions,
-    /// Units at once.
+    /// Number of units that run at the same time.
     pub concurrency: u32,
-    /// Settings in force.
     pub config: Config,
-    /// What becomes of the record.
+    /// What happens to the record after the run.
     pub record_location: RecordLocation,
     /// Units that are held from the beginning.
     pub initially_held: Vec<UnitKey>,
-    /// Where it writes.
+    /// Where the attempts write.
     pub prepared: PreparedProject,
-    /// The pass over what the units wrote, where one is wanted and the ground can have one.
+    /// The reconcile step, if it is wanted and the project supports it.
     pub reconcile: Option<ReconcileOptions>,
-    /// Sentences for whoever begins to look.
+    /// Sentences that are shown when the run starts.
     pub notices: Vec<String>,
 }
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Debug)]
 pub struct RunResult {
-    /// Exit code.
     pub exit: Exit,
-    /// Totals.
     pub summary: Summary,
 }
 
@@ -144,14 +140,14 @@ impl Launch {
             selection: Some(self.planned.selection.clone()),
         }));
         let read = self.planned.sources.iter().map(|source| Note::SourceRead(Box::new(source.to_note())));
-        // Who reads the record later has to know of files that were left out.
+        // The record must mention files that were left out.
         let left_out = self.planned.warnings.iter();
         let left_out = left_out.map(|text| Note::Message { level: Severity::Warning, text: text.clone() });
         std::iter::once(plan).chain(read).chain(left_out).collect()
     }
 }
 
-/// The jitter differs from run to run; its seed is all that does.
+/// The jitter must differ between runs; only its seed varies.
 fn throttle_policy(limits: &RateLimitSettings) -> ThrottlePolicy {
     let seed = || Timestamp::now().as_nanosecond().unsigned_abs() as u64;
     ThrottlePolicy {
@@ -166,10 +162,10 @@ fn throttle_policy(limits: &RateLimitSettings) -> ThrottlePolicy {
     }
 }
 
-/// Runs it.
+/// Runs the plan.
 ///
 /// # Errors
-/// When the run cannot be recorded or shown. What runs has been ended by then.
+/// If the run cannot be recorded or shown. Running attempts have been ended by then.
 pub fn launch(global: &GlobalArgs, mut launch: Launch) -> Result<RunResult, CliError> {
     let stage = RunHarness {
         global,
@@ -210,7 +206,7 @@ pub fn launch(global: &GlobalArgs, mut launch: Launch) -> Result<RunResult, CliE
     })
 }
 
-/// Automatic retries, as the settings want them.
+/// The automatic retries of the settings.
 pub fn retry_policy(config: &Config) -> RetryPolicy {
     let retry = &config.retry;
     RetryPolicy {
@@ -221,54 +217,53 @@ pub fn retry_policy(config: &Config) -> RetryPolicy {
     }
 }
 
-/// From now on child processes end with this one, also when it is killed.
+/// Makes child processes end with this process, even if it is killed.
 pub fn guard_children() {
     let guarded = std::env::current_exe().and_then(|exe| group_guard::start(&exe));
     if let Err(error) = guarded {
-        tracing::warn!(%error, "what agents and git have started is not ended if this process is killed");
+        tracing::warn!(%error, "child processes of agents and git will not be ended if this process is killed");
     }
 }
 
-/// What becomes of a record.
+/// What happens to the record after the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordLocation {
-    /// Commands of the project find it.
+    /// Commands of the project can find it by its run id.
     InProject {
-        /// Value of `--project-dir` that leads there, unless the way is known.
+        /// Value of `--project-dir` for commands, if it is needed.
         flag: Option<PathBuf>,
     },
-    /// Only its path finds it.
+    /// It can be found by its path only.
     PathOnly,
-    /// It goes with its directory.
+    /// It is deleted with its directory.
     Temporary,
 }
 
-/// Where and how a run is recorded and shown, whatever its attempts are.
+/// Where and how a run is recorded and shown, regardless of its attempts.
 #[derive(Debug)]
 pub struct RunHarness<'a> {
-    /// Flags.
     pub global: &'a GlobalArgs,
-    /// Settings in force.
     pub config: &'a Config,
-    /// Where its record goes.
+    /// The store for the record.
     pub runs: RunStore,
-    /// Name for people.
+    /// Project name for display.
     pub project_name: Option<String>,
-    /// A script plays the model.
+    /// Whether a script plays the model.
     pub scripted: bool,
-    /// What becomes of the record.
+    /// What happens to the record after the run.
     pub record_location: RecordLocation,
-    /// Units that are held from the beginning; `None` where calls cannot be held.
+    /// Units that are held from the beginning; `None` if calls cannot be held.
     pub initially_held: Option<Vec<UnitKey>>,
-    /// Sentences for whoever begins to look at the screen.
+    /// Sentences that are shown when the screen starts.
     pub notices: Vec<String>,
 }
 
 impl RunHarness<'_> {
-    /// Runs `schedule` with the executor that `make` builds around the recorder, the holds and the run's directory.
+    /// Runs `schedule` with the executor that `make` builds from the recorder, the approval queue and the run's
+    /// directory.
     ///
     /// # Errors
-    /// When the run cannot be recorded or shown. What runs has been ended by then.
+    /// If the run cannot be recorded or shown. Running attempts have been ended by then.
     pub fn run_schedule<E: Executor>(
         &self,
         now: Timestamp,
@@ -278,22 +273,24 @@ impl RunHarness<'_> {
     ) -> Result<RunResult, CliError> {
         private_dir::remove_abandoned_dirs();
         guard_children();
-        // One beside the caller's: two would wake each other up for every line, which costs more than it brings.
+        // One worker thread in addition to the caller: two would wake each other for every line, which costs more than
+        // it gains.
         let runtime = screen::runtime(1)?;
         let result = runtime.block_on(self.run(now, schedule, plan, make));
-        // Nobody may outlive us, whatever went wrong. A tool that never returns would hold the runtime for ever.
+        // No child process may outlive this process, whatever failed. A tool that never returns would block the runtime
+        // forever.
         process::kill_all();
         runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
         result
     }
 
-    /// The newest run that the new one has to come after.
+    /// The newest run; the id of the new run must be later.
     fn newest_run(&self, now: Timestamp) -> Option<RunId> {
         const DAY_MS: u64 = 86_400_000;
         let latest = u64::try_from(now.as_millisecond()).unwrap_or_default().saturating_add(DAY_MS);
         let project = self.runs.root().ancestors().nth(2);
         let is_ours = |id: RunId| project.is_some_and(|project| ingest::is_run_marked(project, id));
-        // Without a list, `latest` means nothing either.
+        // Without a list of runs, `latest` has no meaning.
         self.runs.newest(latest, is_ours).ok()?
     }
 
@@ -330,7 +327,7 @@ impl RunHarness<'_> {
         if let Some(project) = self.runs.root().ancestors().nth(2)
             && let Err(error) = ingest::mark_run(project, id)
         {
-            tracing::warn!(%error, "the record is not marked as written here; later plans will say so");
+            tracing::warn!(%error, "the record is not marked as written by this installation; later plans will warn about it");
         }
         let (tape, lock) = new.into_parts();
         let tape = Arc::new(tape);
@@ -366,10 +363,10 @@ impl RunHarness<'_> {
             && matches!(ui, Ui::Json | Ui::None)
             && matches!(self.record_location, RecordLocation::InProject { .. })
         {
-            // Whoever reads no text is told as well, where it does not disturb.
+            // These formats do not show the text, so print it to stderr.
             let flag = self.global.project_dir.as_deref();
             show::print_stderr(&format!(
-                "ingestdeck: stopped by a limit; `{}` goes on",
+                "ingestdeck: stopped by a limit; `{}` resumes the run",
                 summary::resume_command(flag, &id.short())
             ));
         }
@@ -378,7 +375,7 @@ impl RunHarness<'_> {
         {
             tracing::warn!(%error, "the trace is not complete");
         }
-        // Empty unless something could not be cleared away, which then is worth keeping.
+        // The directory is empty unless something could not be deleted; then it is kept.
         let _ = std::fs::remove_dir(directory.join(retention::WORK_DIR));
         drop(lock);
         runs::try_update_index(&self.runs);
@@ -387,25 +384,25 @@ impl RunHarness<'_> {
 }
 
 impl RunHarness<'_> {
-    /// KTX's trace beside the record of a project's run. Nothing depends on it.
+    /// Starts KTX's trace of a project's run. Nothing depends on it.
     fn start_trace(&self, tape: &TapeWriter) -> Option<TraceTask> {
         let project = self.runs.root().parent().and_then(Path::parent)?;
         let traced = TraceTask::follow(tape.path(), project, tape.subscribe());
         traced.inspect_err(|error| tracing::warn!(%error, "the run is not traced")).ok()
     }
 
-    /// Whoever stopped reading must know that the run did not stop.
+    /// Adds to an error of the output that the run continued and where it is recorded.
     fn with_record_hint(&self, failure: CliError, tape: &Path) -> CliError {
         match (failure.exit, &self.record_location) {
             (Exit::Signal(show::SIGPIPE), RecordLocation::InProject { .. } | RecordLocation::PathOnly) => CliError {
-                message: format!("{}; the run went on, and is recorded in {}", failure.message, tape.display()),
+                message: format!("{}; the run continued, and is recorded in {}", failure.message, tape.display()),
                 ..failure
             },
             _ => failure,
         }
     }
 
-    /// Advice, not a result: how the run ended must not depend on whether anybody takes it.
+    /// Prints advice. The exit code must not depend on whether it can be printed.
     fn print_next_steps(&self, summary: &Summary, tape: &Path, run: &str) {
         let next = match &self.record_location {
             RecordLocation::Temporary => NextSteps::Temporary,
@@ -422,13 +419,13 @@ struct LiveTimeline {
     timeline: Timeline,
     changed: watch::Receiver<u64>,
     finish: FollowHandle,
-    /// What is wanted of it from the beginning.
+    /// The shutdown state at the start.
     shutdown: ShutdownState,
 }
 
 type DriverResult = Result<RunEnded, DriverError>;
 
-/// The run and the screen side by side. Leaving the screen ends the run.
+/// Runs the schedule and the screen concurrently. Leaving the screen ends the run.
 async fn run_on_screen(
     options: tui::Options,
     view: LiveTimeline,
@@ -441,32 +438,32 @@ async fn run_on_screen(
     let driving = tokio::spawn(async move {
         let ended = drive.await;
         if let Err(error) = &ended {
-            // What is on the tape is all there will be. The screen may be gone, and knows then.
+            // The tape is complete. The screen may have ended already.
             finish.finish();
             let _ = tell.send(error.to_string());
         }
         (ended, finish)
     });
-    // Beside the agents and not in the thread that waits for all this: waking that one for each frame costs more.
+    // In a separate task: waking the waiting thread for each frame costs more.
     let shown = tokio::spawn(screen::show_live(options, timeline, inputs.clone(), holds, changed, broken)).await;
     let left = shown.map_err(CliError::internal).flatten();
-    // A screen that broke must not leave agents running behind nobody's back.
+    // If the screen failed, agents must not continue without the user noticing.
     let (last, will) = match &left {
         Ok(left) if left.reason == tui::ExitReason::Quit => {
             (ScheduleEvent::StopAllRequested, ShutdownState::stopping())
         }
         _ => (ScheduleEvent::KillAllRequested, ShutdownState::killing()),
     };
-    // The screen listened until now, and nobody does after it.
+    // The screen handled signals until now; from here on, this listener does.
     let signals = SignalListener::listen()?;
     report_stopping(&left);
     let ending = async {
-        // Nobody listens once the run is over.
+        // The receiver is gone once the run is over.
         let _ = inputs.send(last).await;
         drop(inputs);
         driving.await
     };
-    // The run takes no orders any more.
+    // The run is over and accepts no more events.
     let (ended, heard) = signals.wait_for(will, ending, async |_| process::kill_all()).await?;
     let (ended, finish) = ended.map_err(CliError::internal)?;
     finish.finish();
@@ -477,17 +474,17 @@ async fn run_on_screen(
     Ok(RunResult { exit: signals::exit_for_signal(heard, exit), summary })
 }
 
-/// Whoever leaves while units run would otherwise wait for nothing in sight.
+/// Shows the user who quit the screen while units run what the program waits for.
 fn report_stopping(left: &Result<tui::TuiExit, CliError>) {
     let Ok(left) = left else { return };
     let units = left.timeline.latest_state().units.iter();
     let running = units.filter(|unit| unit.status.is_in_flight()).count();
     if running > 0 && left.reason == tui::ExitReason::Quit {
-        show::print_stderr(&format!("stopping {}; Ctrl-C kills what runs", summary::pluralize(running, "unit")));
+        show::print_stderr(&format!("stopping {}; Ctrl-C kills running units", summary::pluralize(running, "unit")));
     }
 }
 
-/// The run, with lines, JSON or nothing about it.
+/// Runs the schedule with lines, JSON or no output.
 async fn run_plain(
     global: &GlobalArgs,
     ui: Ui,
@@ -501,20 +498,20 @@ async fn run_plain(
     let driving = tokio::spawn(async move {
         let ended = drive.await;
         finish.finish();
-        // Nobody listens when stdout was closed before.
+        // The receiver is gone if stdout was closed before.
         let _ = complete.send(());
         ended
     });
     let origin = timeline.source().info().clone();
     let mut sink = EventSink::new(ui, global, &origin);
-    // Beside the agents and not in the thread that waits for all this: waking that one for each line costs more.
+    // In a separate task: waking the waiting thread for each line costs more.
     let showing = tokio::spawn(async move {
         let shown = show::follow(&mut timeline, &mut sink, changed, is_complete).await;
         (timeline, sink, shown)
     });
-    // Nobody may be reading any more, but the run goes on: its record is what counts.
+    // The run continues without a reader, because its record matters.
     let ending = async { (showing.await, driving.await) };
-    // Nobody listens any more once the run is over.
+    // The receiver is gone once the run is over.
     let order = async |input| drop(inputs.send(input).await);
     let ((shown, ended), heard) = signals.wait_for(will, ending, order).await?;
     let (mut timeline, sink, shown) = shown.map_err(CliError::internal)?;
@@ -536,14 +533,14 @@ fn record_note(recorder: &TapeWriter, note: &Note) -> Result<(), RecordError> {
     recorder.record(&[NewEntry { attempt: None, body: EntryBody::Note(&json) }])
 }
 
-/// The step that finds the agent of a run.
+/// Finds the agent of a run.
 ///
 /// # Errors
-/// When there is no such program.
+/// If there is no such program.
 pub fn find_claude(global: &GlobalArgs) -> Result<std::path::PathBuf, CliError> {
     const INSTALL: &str = "install it with `npm install -g @anthropic-ai/claude-code` and run `claude` once to sign in, or name it with --claude-bin";
     if let Some(given) = &global.claude_bin {
-        // A bare name would be looked up in the PATH, and a relative path where the agent works.
+        // A bare name would be searched in the PATH, and a relative path would be resolved in the agent's directory.
         let given = std::path::absolute(given).map_err(CliError::internal)?;
         let given_is = given.display();
         return match (program_path::is_program(&given), given.symlink_metadata().is_ok()) {

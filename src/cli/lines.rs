@@ -1,4 +1,4 @@
-//! `--ui lines`: one line an event, for logs and pipes. Everything that was not written by us is escaped.
+//! `--ui lines`: one line per event, for logs and pipes. All text from outside the program is escaped.
 
 use std::{
     borrow::Cow,
@@ -23,10 +23,10 @@ use crate::{
     tui::text,
 };
 
-/// Longest text of a line, in columns; the whole is in the tape.
+/// Maximum width of a text, in columns; the tape has the complete text.
 const MAX_TEXT_WIDTH: usize = 160;
 
-/// Columns of the lane: no fewer, so that short records look alike, and no more, so that texts have room.
+/// Width of the attempt column: the minimum aligns short records, the maximum leaves room for texts.
 const LANE_WIDTH_RANGE: std::ops::RangeInclusive<usize> = 24..=40;
 
 /// Writes events as lines.
@@ -35,13 +35,12 @@ pub struct LinesWriter<W> {
     out: EscapingWriter<W>,
     color: bool,
     lane_width: usize,
-    /// When each open action began, by unit, attempt and id.
+    /// Start time of each open action, by unit, attempt and id.
     open: HashMap<(String, u32, String), Millis>,
     result: io::Result<()>,
 }
 
 impl<W: Write> LinesWriter<W> {
-    /// A writer.
     pub fn new(out: W, color: bool) -> Self {
         Self {
             out: EscapingWriter::text(out),
@@ -52,7 +51,7 @@ impl<W: Write> LinesWriter<W> {
         }
     }
 
-    /// Writes what one entry led to.
+    /// Writes the events of one entry.
     pub fn write_event(&mut self, emitted: &FoldEvent<'_>) {
         match emitted {
             FoldEvent::Event { at, unit, attempt, event, aside, .. } => self.event(*at, unit, *attempt, event, *aside),
@@ -61,7 +60,7 @@ impl<W: Write> LinesWriter<W> {
                     return;
                 }
                 let mut text = status.as_str().to_owned();
-                // A success gives no reason that its word does not give.
+                // The reason of a success adds nothing to its status.
                 if let Some(reason) = reason.filter(|_| *status != UnitStatus::Succeeded) {
                     let _ = write!(text, ": {reason}");
                 }
@@ -87,17 +86,17 @@ impl<W: Write> LinesWriter<W> {
         }
     }
 
-    /// True once nobody reads any more.
+    /// True once the reader closed the pipe.
     pub fn is_closed(&self) -> bool {
         self.result.is_err()
     }
 
-    /// Writes `text` and ends.
+    /// Writes `text` and flushes.
     pub fn finish(mut self, text: &str) -> io::Result<()> {
         self.result.and_then(|()| self.out.write_all(text.as_bytes())).and_then(|()| self.out.flush())
     }
 
-    /// Hands everything to the system.
+    /// Passes everything to the system.
     pub fn flush(&mut self) {
         if self.result.is_ok() {
             self.result = self.out.flush();
@@ -184,13 +183,13 @@ impl<W: Write> LinesWriter<W> {
                 let continues = planned.continues.as_ref();
                 let continues = continues.map(|before| format!(", continues run {}", before.run.short()));
                 let continues = continues.unwrap_or_default();
-                ('●', format!("{units} planned, {} at once{scripted}{continues}", planned.concurrency))
+                ('●', format!("{units} planned, concurrency {}{scripted}{continues}", planned.concurrency))
             }
             RunChange::Paused { until, limit } => {
                 let wait = until.map(|until| format!(" for {}", until.since(at))).unwrap_or_default();
                 ('▲', format!("paused{wait}: {limit}"))
             }
-            RunChange::Integrating(0) => ('●', "nothing to integrate but what the pass makes".to_owned()),
+            RunChange::Integrating(0) => ('●', "no patches to integrate before the reconcile step".to_owned()),
             RunChange::Integrating(units) => ('●', format!("integrating {}", pluralize(*units, "unit"))),
             RunChange::Saved(saved) => match saved.short_commit() {
                 Some(commit) => ('●', format!("saved as commit {commit}: {}", saved.subject)),
@@ -229,7 +228,7 @@ fn message_glyph(level: Severity) -> char {
     if level >= Severity::Warning { '▲' } else { '·' }
 }
 
-/// A session id is told by its first eight characters; other keys are shown whole.
+/// Session ids are shortened to eight characters; other keys are shown completely.
 fn attempt_label(unit: &str, attempt: u32) -> String {
     let is_uuid = unit.len() == 36 && uuid::Uuid::try_parse(unit).is_ok();
     let name = if is_uuid { unit.get(..8).unwrap_or(unit) } else { unit };
@@ -241,7 +240,7 @@ fn seconds(millis: Millis) -> f64 {
     millis.0 as f64 / 1000.0
 }
 
-/// Glyph of a status, as on the screen; its word stands beside it.
+/// The glyph of a status, as on the screen; it is followed by the status word.
 pub(super) fn status_glyph(status: UnitStatus) -> char {
     match status {
         UnitStatus::Queued | UnitStatus::NotStarted => '○',
@@ -258,7 +257,7 @@ pub(super) fn status_glyph(status: UnitStatus) -> char {
     }
 }
 
-/// What the tool said.
+/// The text of a tool result.
 fn tool_result_text<'a>(event: &ActionEvent<'a>) -> Option<Cow<'a, str>> {
     match &event.action.detail {
         ActionDetail::Tool(detail) => detail.result.as_ref()?.content.map(content_text),
@@ -266,8 +265,8 @@ fn tool_result_text<'a>(event: &ActionEvent<'a>) -> Option<Cow<'a, str>> {
     }
 }
 
-/// One line, nothing in it that a terminal would obey.
+/// Reduces a text to one line without control characters.
 fn single_line(text: &str) -> String {
-    // More than fits, because the squeezing counts bytes.
+    // More than fits, because shortening counts bytes.
     text::printable(&text::one_row(text, MAX_TEXT_WIDTH * 4), MAX_TEXT_WIDTH).into_owned()
 }

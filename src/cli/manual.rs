@@ -1,5 +1,5 @@
-//! What a package puts beside the program: completions for shells, and manual pages. Both come from the table of
-//! commands, so they cannot say anything else than `--help`.
+//! Shell completions and manual pages for packages. Both are generated from the table of commands, so they always match
+//! `--help`.
 
 use std::{
     fs,
@@ -19,20 +19,20 @@ use super::{
 /// Prints the completions for a shell.
 ///
 /// # Errors
-/// When stdout cannot be written.
+/// If stdout cannot be written.
 pub fn completions(args: &CompletionsArgs) -> Result<Exit, CliError> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "ingestdeck", &mut script);
     print(&script)
 }
 
-/// Prints the manual page, or writes those of all commands into a directory.
+/// Prints the manual page, or writes the pages of all commands to a directory.
 ///
 /// # Errors
-/// When stdout or a file cannot be written.
+/// If stdout or a file cannot be written.
 pub fn man(args: &ManArgs) -> Result<Exit, CliError> {
     let mut root = Cli::command();
-    // Fills in the options of every command for each of them.
+    // Propagates the global options to every command.
     root.build();
     match &args.out {
         None => print(&page(root).map_err(CliError::internal)?),
@@ -66,7 +66,7 @@ fn page(command: Command) -> io::Result<Vec<u8>> {
 
 fn print(text: &[u8]) -> Result<Exit, CliError> {
     match output::raw_stdout().write_all(text) {
-        // Whoever reads the head of it has read enough.
+        // A closed pipe is not an error: the reader has enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Ok),
         Err(error) => Err(CliError::internal(format!("cannot write to stdout: {error}"))),
         Ok(()) => Ok(Exit::Ok),

@@ -15,8 +15,7 @@ use crate::{
 /// Serves until stdin ends.
 ///
 /// # Errors
-/// When there is no project, no such unit or connection, or the workspace cannot be used; when the client does not
-/// speak MCP.
+/// If the project, unit or connection does not exist, the workspace cannot be used, or the client does not speak MCP.
 pub fn mcp(global: &GlobalArgs, args: &McpArgs) -> Result<Exit, CliError> {
     let project = project::open(global)?;
     let units = units(&project, args)?;
@@ -32,7 +31,7 @@ pub fn mcp(global: &GlobalArgs, args: &McpArgs) -> Result<Exit, CliError> {
         .build()
         .map_err(|error| CliError::new(Exit::Internal, format!("cannot start: {error}")))?;
     let served = runtime.block_on(mcp::serve(tools, rmcp::transport::stdio()));
-    // A call that is stuck, and the reader of stdin, are left behind.
+    // Do not wait for a blocked call or for the reader of stdin.
     runtime.shutdown_background();
     served.map(|()| Exit::Ok).map_err(|error| CliError::usage(error.to_string()))
 }

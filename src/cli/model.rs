@@ -1,20 +1,21 @@
-//! Which model plays a role, and who chose it: a flag, the project, or Claude Code itself; and what the project tells it.
+//! The model of a role and the origin of that choice: a flag, the project, or Claude Code; and the project's
+//! instructions.
 
 use crate::ingest::project::{ModelRole, PROJECT_FILE, Project};
 
-/// A model and where the choice comes from.
+/// A model and the origin of the choice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelChoice {
-    /// Alias or full id; `None` leaves it to Claude Code.
+    /// Alias or full id; `None` leaves the choice to Claude Code.
     pub model: Option<String>,
-    /// `--model`, `llm.models.default, ktx.yaml line 9`, …
+    /// For example `--model` or `llm.models.default, ktx.yaml line 9`.
     pub origin: String,
-    /// Prompts, skills and pins that the project brings itself, one phrase each.
+    /// The project's own prompts, skills and pins, one phrase each.
     pub instructions: Vec<String>,
 }
 
 impl ModelChoice {
-    /// The model of `role` in `project`, unless a flag names another.
+    /// The model of `role` in `project`, unless a flag overrides it.
     pub fn resolve(project: &Project, role: ModelRole, flag: Option<&str>) -> Self {
         let (model, origin) = match (flag, project.settings.model_with_role(role)) {
             (Some(model), _) => (Some(model), "--model".to_owned()),
@@ -29,12 +30,12 @@ impl ModelChoice {
         Self { model: model.map(str::to_owned), origin, instructions }
     }
 
-    /// The sentence about the model, then what the project brings itself.
+    /// The sentence about the model, then the project's instructions.
     pub fn lines(&self) -> impl Iterator<Item = String> + '_ {
         [self.summary()].into_iter().chain(self.instructions.iter().cloned())
     }
 
-    /// `model opus (--model)`.
+    /// For example `model opus (--model)`.
     pub fn summary(&self) -> String {
         match &self.model {
             Some(model) => format!("model {model} ({})", self.origin),

@@ -1,5 +1,5 @@
-//! A recorder that also listens: usage limits reach the schedule as soon as the service speaks of them, because the
-//! attempt that hears of one may run on for an hour; and an attempt that nears its turn limit is warned about once.
+//! A recorder that also observes the lines. It passes usage limits to the schedule immediately, because the attempt
+//! that reports one may continue for an hour, and it warns once when an attempt approaches its turn limit.
 
 use std::{
     collections::HashMap,
@@ -23,16 +23,16 @@ use crate::{
     },
 };
 
-/// Bytes of a line in which its type stands, when it is a line of the model.
+/// Bytes at the beginning of a model line that contain its type.
 const TYPE_HEAD_BYTES: usize = 128;
 
-/// How the note about the start of an attempt begins.
+/// The beginning of the note about the start of an attempt.
 const ATTEMPT_STARTED_PREFIX: &[u8] = br#"{"kind":"attempt_started""#;
 
-/// How nearly every line begins while a model speaks. None of them says anything that matters here.
+/// The beginning of most lines while a model streams. None of them matters here.
 const STREAM_EVENT_PREFIX: &[u8] = br#"{"type":"stream_event","#;
 
-/// Records, then tells.
+/// Records first and then sends events.
 #[derive(Debug)]
 pub struct ObservingRecorder {
     inner: Arc<dyn Recorder>,
@@ -43,12 +43,13 @@ pub struct ObservingRecorder {
 }
 
 impl ObservingRecorder {
-    /// Listens to what goes to `inner`. Hearing does not keep a run open: only people do.
+    /// Observes the lines that are written to `inner`. The weak sender does not keep a run open: only the user
+    /// interface does.
     pub fn new(inner: Arc<dyn Recorder>, heard: mpsc::WeakSender<ScheduleEvent>, meter: Arc<CostMeter>) -> Self {
         Self { inner, inputs: heard, began: Instant::now(), turn_limiters: Mutex::default(), meter }
     }
 
-    /// Learns how many turns an attempt has, which a person may have changed.
+    /// Reads the turn limit of an attempt, which a person may have changed.
     fn observe_attempt_start(&self, lane: (&UnitKey, u32), note: &[u8]) {
         if !note.starts_with(ATTEMPT_STARTED_PREFIX) {
             return;
@@ -64,9 +65,9 @@ impl ObservingRecorder {
         self.turn_limiters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The warning that this line of the model makes due.
+    /// The warning that this line of the model causes.
     fn turn_limit_warning(&self, lane: (&UnitKey, u32), line: &[u8]) -> Option<Note> {
-        // Two searches of the head spare nearly every line the decoder.
+        // Two searches of the head avoid decoding nearly every line.
         let head = line.get(..line.len().min(TYPE_HEAD_BYTES))?;
         memmem::find(head, b"\"assistant\"")?;
         let line = decode::decode_line(line);
@@ -78,13 +79,13 @@ impl ObservingRecorder {
             event @ TurnEvent::Approaching { .. } => {
                 Some(Note::Message { level: Severity::Warning, text: event.to_string() })
             }
-            // The agent says so itself, in its result.
+            // The agent reports this in its result.
             TurnEvent::Reached { .. } => None,
         }
     }
 
     fn limit_observation(&self, line: &[u8]) -> Option<LimitObservation> {
-        // Most lines are long and none of these: the searches are far cheaper than the decoder.
+        // Most lines are long and irrelevant: the searches are much cheaper than decoding.
         if memmem::find(line, b"\"rate_limit_event\"").is_none() && memmem::find(line, b"\"api_retry\"").is_none() {
             return None;
         }
@@ -127,7 +128,7 @@ impl Recorder for ObservingRecorder {
             if let Some(observed) = self.limit_observation(line)
                 && let Some(heard) = self.inputs.upgrade()
             {
-                // A full queue means that the schedule has plenty to think about already; the next line says it again.
+                // If the queue is full, the next line repeats the observation.
                 if heard.try_send(ScheduleEvent::LimitObserved(observed)).is_err() {
                     tracing::warn!("a usage window was not passed on");
                 }
@@ -137,7 +138,7 @@ impl Recorder for ObservingRecorder {
                 && let Some(heard) = self.inputs.upgrade()
                 && heard.try_send(ScheduleEvent::CostUpdated { usd }).is_err()
             {
-                tracing::warn!("what the run has cost was not passed on");
+                tracing::warn!("the cost of the run was not passed on");
             }
             if let Some(lane) = item.attempt
                 && let Some(note) = self.turn_limit_warning(lane, line)

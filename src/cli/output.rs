@@ -1,8 +1,9 @@
-//! The only way to stdout and stderr for the commands. Text for people passes the escaping of the screen line by line,
-//! so that nothing in it is obeyed by a terminal; JSON keeps its value and loses what a terminal would obey.
+//! The only access to stdout and stderr for the commands. Text for people is escaped line by line like on the screen,
+//! so that a terminal interprets nothing in it. JSON keeps its values but not the characters that a terminal would
+//! interpret.
 //!
-//! Colours and links are methods of the writer: a text cannot bring its own. It must not know what is written.
-//! `tests/it/architecture.rs` holds the other files to it.
+//! Colours and links are methods of the writer, so a text cannot contain its own. The module must not know what is
+//! written. `tests/it/architecture.rs` checks that other files do not write directly.
 
 mod hyperlink;
 
@@ -21,13 +22,9 @@ use crate::tui::text;
 /// Colours of plain output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnsiColor {
-    /// Something went well.
     Green,
-    /// Something failed.
     Red,
-    /// Something needs attention.
     Yellow,
-    /// Something happened.
     Cyan,
 }
 
@@ -56,7 +53,6 @@ pub struct EscapingWriter<W> {
 }
 
 impl<W: Write> EscapingWriter<W> {
-    /// A writer of text for people.
     pub fn text(out: W) -> Self {
         Self { out, kind: EscapeMode::Text }
     }
@@ -69,7 +65,7 @@ impl<W: Write> EscapingWriter<W> {
         self.out.write_all(b"\x1b[0m")
     }
 
-    /// Writes `text` with every mention of `path` made a link, if stdout is a terminal that knows links.
+    /// Writes `text` with a link at every mention of `path`, if stdout is a terminal that supports links.
     pub fn write_linked(&mut self, text: &str, path: &Path) -> io::Result<()> {
         self.out.write_all(hyperlink::with_hyperlinks(&escape_text(text), path).as_bytes())
     }
@@ -93,13 +89,13 @@ pub fn stdout() -> EscapingWriter<StdoutLock<'static>> {
     EscapingWriter::text(io::stdout().lock())
 }
 
-/// Stdout for what `ui` asks for: JSON or text.
+/// Stdout in the format of `ui`: JSON or text.
 pub fn stdout_for(ui: Ui) -> EscapingWriter<StdoutLock<'static>> {
     let kind = if ui == Ui::Json { EscapeMode::Json } else { EscapeMode::Text };
     EscapingWriter { out: io::stdout().lock(), kind }
 }
 
-/// Stdout without escaping, for what is not shown: exports, completions, and writers that escape by themselves.
+/// Stdout without escaping, for exports, completions, and writers that escape their output themselves.
 pub fn raw_stdout() -> Stdout {
     io::stdout()
 }
@@ -109,23 +105,23 @@ pub fn is_terminal() -> bool {
     io::stdout().is_terminal()
 }
 
-/// Writes a line to stderr. A stderr that its reader closed is no reason to panic.
+/// Writes a line to stderr. Ignores a closed stderr, because `eprintln!` would panic.
 pub fn print_stderr(text: &str) {
     let _ = writeln!(EscapingWriter::text(io::stderr()), "{text}");
 }
 
-/// The arguments of the program, or what to print instead. Errors quote arguments, and help quotes variables: where one of
-/// them has something to escape, the answer has no styles, so that everything in it can be escaped.
+/// The arguments of the program, or the help or error to print. Errors quote arguments and help quotes variables. If
+/// one of these needs escaping, the output has no styles, so that all of it can be escaped.
 pub fn parse_arguments() -> Result<ArgMatches, clap::Error> {
     let command = Cli::command();
     if has_hidden_arguments() { command.styles(Styles::plain()) } else { command }.try_get_matches()
 }
 
-/// Prints what [`parse_arguments`] answered: usage errors to stderr, help and version to stdout.
+/// Prints the error of [`parse_arguments`]: usage errors to stderr, help and version to stdout.
 pub fn print_usage(error: &clap::Error) {
-    // Without styles of its own, whatever is obeyed in it was quoted.
+    // Without styles, every control sequence in the text comes from a quoted value.
     let shown = error.render().ansi().to_string();
-    // A closed stdout is no failure of a program that was asked for help.
+    // A closed stdout is not an error when help is printed.
     let _ = match (has_hidden_arguments(), error.use_stderr()) {
         (false, _) => error.print(),
         (true, true) => EscapingWriter::text(io::stderr()).write_all(shown.as_bytes()),
@@ -133,13 +129,13 @@ pub fn print_usage(error: &clap::Error) {
     };
 }
 
-/// True if an argument, or a variable that stands for one, has a character to escape.
+/// True if an argument, or a variable that replaces one, has a character to escape.
 fn has_hidden_arguments() -> bool {
     let mut words = std::env::args_os().chain(std::env::var_os(CLAUDE_BIN));
     words.any(|word| word.to_string_lossy().chars().any(text::is_hidden))
 }
 
-/// `text` with its newlines, and nothing else that a terminal obeys.
+/// Returns `text` with its newlines and without other control characters.
 fn escape_text(text: &str) -> Cow<'_, str> {
     let Some((first, rest)) = text.split_once('\n') else { return text::printable(text, usize::MAX) };
     let mut escaped = text::printable(first, usize::MAX).into_owned();
@@ -150,9 +146,9 @@ fn escape_text(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// Lines of JSON with the same values, without anything that a terminal obeys, and with U+FFFD for each surrogate that
-/// has no partner: agents write them, and strict readers refuse them. All JSON here is written from strings, so
-/// it is UTF-8; checking that again would take as long as everything else in this function.
+/// Returns lines of JSON with the same values, without characters that a terminal interprets, and with U+FFFD for each
+/// unpaired surrogate: agents write these, and strict readers reject them. All JSON here is written from strings, so it
+/// is UTF-8; a second check would double the run time of this function.
 pub fn escape_json(json: &[u8]) -> Cow<'_, [u8]> {
     match replace_surrogates(json) {
         Cow::Borrowed(json) => escape_hidden(json),
@@ -160,7 +156,7 @@ pub fn escape_json(json: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// Replaces the escapes of surrogates that are not in pairs.
+/// Replaces the escapes of unpaired surrogates.
 fn replace_surrogates(json: &[u8]) -> Cow<'_, [u8]> {
     let mut replaced = Cow::Borrowed(json);
     if memmem::find(json, br"\ud").is_none() && memmem::find(json, br"\uD").is_none() {
@@ -181,10 +177,10 @@ fn replace_surrogates(json: &[u8]) -> Cow<'_, [u8]> {
     replaced
 }
 
-/// The code unit that `json` begins with, if that is a `\u` escape.
+/// The code unit at the beginning of `json`, if that is a `\u` escape.
 fn utf16(json: &[u8]) -> Option<u16> {
     let digits = json.strip_prefix(br"\u")?.get(..4)?;
-    // A sign is no digit, though the parser takes one.
+    // The integer parser accepts a sign, which is not a hex digit.
     let digits =
         std::str::from_utf8(digits).ok().filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
     u16::from_str_radix(digits, 16).ok()
@@ -219,7 +215,7 @@ fn escape_hidden(json: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(escaped)
 }
 
-/// The character that `bytes` begin with, if they are UTF-8.
+/// The first character of `bytes`, if they are UTF-8.
 fn first_char(bytes: &[u8]) -> Option<char> {
     let length = match bytes.first()? {
         ..0x80 => 1,
@@ -230,16 +226,16 @@ fn first_char(bytes: &[u8]) -> Option<char> {
     std::str::from_utf8(bytes.get(..length)?).ok()?.chars().next()
 }
 
-/// True for control characters and for bytes that begin a character which [`text::is_hidden`] may know. Without
-/// branches, so that many bytes are looked at together.
+/// True for control characters and for first bytes of characters that [`text::is_hidden`] may report. Has no branches,
+/// so that the compiler can vectorise the search.
 fn is_suspect(byte: u8) -> bool {
     let control = (byte < 0x20) & (byte != b'\n');
     let lead = (byte == 0xc2) | (byte == 0xcd) | (byte == 0xd8) | (0xe1..=0xe3).contains(&byte);
     control | (byte == 0x7f) | lead | (byte == 0xef) | (byte >= 0xf0)
 }
 
-/// Where the first suspect of `bytes` is. Nearly all records are plain, so whole blocks are looked at, the larger the
-/// longer nothing is found: suspects that are close to each other cost no more than what is between them.
+/// The position of the first suspect byte. Nearly all records are plain, so it searches blocks that grow while nothing
+/// is found; dense suspects cost no more than the bytes between them.
 fn first_suspect(bytes: &[u8]) -> Option<usize> {
     let (mut from, mut size) = (0, 32);
     while from < bytes.len() {
@@ -253,7 +249,7 @@ fn first_suspect(bytes: &[u8]) -> Option<usize> {
     None
 }
 
-/// Most bytes that are looked at together.
+/// Maximum size of a block.
 const LARGEST_BLOCK: usize = 4096;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Where a run writes: over the project, or on worktrees of its repository. Settles what an earlier run left half done,
-//! and refuses what nobody should commit to.
+//! Prepares where a run writes: the project directly, or worktrees of its repository. Recovers from interrupted runs
+//! and refuses repositories that must not be committed to.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -18,26 +18,26 @@ use crate::{
     store::RunStore,
 };
 
-/// What is said of a project without a repository.
+/// The sentence about a project without a repository.
 pub const NO_REPOSITORY: &str =
-    "no git repository: what a unit writes goes into the project as soon as the unit has succeeded";
+    "no git repository: the changes of a unit are published to the project when it succeeds";
 
-/// What is said of a repository where the program of a run died while it updated the branch.
-const UNFINISHED_BRANCH_UPDATE: &str = "git repository: an earlier run died while it put its commit on the branch; the next \
-    `ingestdeck run` settles that before it starts";
+/// The sentence about a repository where a run crashed during the branch update.
+const UNFINISHED_BRANCH_UPDATE: &str = "git repository: an earlier run was killed during its branch update; the next \
+    `ingestdeck run` recovers from that before it starts";
 
-/// Most programs that a sentence names.
+/// Maximum number of programs that a sentence names.
 const MAX_NAMED: usize = 8;
 
-/// How the project keeps what the units of `planned` write, in one sentence.
+/// Describes in one sentence how the project stores the results of the units of `planned`.
 ///
 /// # Errors
-/// When it is a repository that must not be committed to.
+/// If it is a repository that must not be committed to.
 pub fn describe_repository(project: &Project, planned: Option<&IngestPlan>) -> Result<String, RepositoryError> {
     inspect_repository(project, planned).0
 }
 
-/// As [`describe_repository`], and what of the repository's configuration is not used, if anything.
+/// As [`describe_repository`], with the unused programs of the repository's configuration.
 pub fn inspect_repository(
     project: &Project,
     planned: Option<&IngestPlan>,
@@ -77,7 +77,7 @@ fn repository_state(repository: &Repository, new: &[String]) -> Result<String, R
         ready => ready?,
     };
     let branch = head.branch.map_or_else(|| "the detached HEAD".to_owned(), |branch| format!("branch {branch}"));
-    Ok(format!("git repository: what the units of a run write becomes one commit on {branch}"))
+    Ok(format!("git repository: the changes of a run become one commit on {branch}"))
 }
 
 fn disabled_programs_message(repository: &Repository) -> Option<String> {
@@ -91,21 +91,21 @@ fn disabled_programs_message(repository: &Repository) -> Option<String> {
     (!programs.is_empty()).then(|| format!("programs of the git repository that a run does not start: {named}{more}"))
 }
 
-/// True for a project that is a repository: only there what units write is put together, and looked at by the pass.
+/// True if the project is a repository. Only then patches are integrated and reconciled.
 pub fn is_repository(root: &Path) -> bool {
     Repository::exists_at(root)
 }
 
-/// A project that is ours for a run, with everything settled that an earlier run left half done.
+/// A project that is locked for a run and recovered from interrupted runs.
 #[derive(Debug)]
 pub struct PreparedProject {
-    /// Held until the run is over: another run would clear away what this one works on.
+    /// Held until the run is over, because another run would delete its work directories.
     pub lock: ProjectRunLocks,
-    /// The repository that the run commits to, and where its branch stands; `None` without one.
+    /// The repository that the run commits to, with the head of its branch; `None` without one.
     pub branch: Option<(Repository, BranchHead)>,
 }
 
-/// What keeps other runs away.
+/// The locks that exclude other runs.
 #[derive(Debug)]
 pub struct ProjectRunLocks {
     _project: ProjectLock,
@@ -113,10 +113,10 @@ pub struct ProjectRunLocks {
 }
 
 impl PreparedProject {
-    /// A run of `planned`, which commits if the project is a repository.
+    /// Prepares a run of `planned`, which commits if the project is a repository.
     ///
     /// # Errors
-    /// When somebody else ingests it, when it must not be committed to, or when something cannot be settled.
+    /// If another process runs units of the project, the repository must not be committed to, or recovery fails.
     pub fn new(project: &Project, planned: &IngestPlan) -> Result<Self, CliError> {
         let root = &project.root;
         let refused = |error: RepositoryError| CliError::usage(error.to_string());
@@ -128,7 +128,7 @@ impl PreparedProject {
             return Ok(Self { lock: ProjectRunLocks { _project: lock, _repository: None }, branch: None });
         };
         let lock = ProjectRunLocks { _project: lock, _repository: Some(repository.lock().map_err(refused)?) };
-        // Links among them are refused before anything is undone or cleared away.
+        // Symbolic links among these paths are refused before anything is changed or deleted.
         repository
             .ignore_state_dirs()
             .map_err(|error| CliError::internal(format!("cannot write below .ktx: {error}")))?;
@@ -140,10 +140,10 @@ impl PreparedProject {
         Ok(Self { lock, branch: Some((repository, head)) })
     }
 
-    /// A run that writes into the project itself, whether or not it is a repository.
+    /// Prepares a run that writes to the project directly, whether or not it is a repository.
     ///
     /// # Errors
-    /// When somebody else ingests it, or when something cannot be settled.
+    /// If another process runs units of the project, or recovery fails.
     pub fn with_overlay(root: &Path) -> Result<Self, CliError> {
         launch::guard_children();
         let lock = ProjectRunLocks { _project: lock_project(root)?, _repository: None };
@@ -153,16 +153,16 @@ impl PreparedProject {
     }
 }
 
-/// Whether a run could lock the project at `root` and record itself in it, with the words of its refusal. Changes nothing.
+/// Checks whether a run could lock the project at `root` and record itself. Changes nothing.
 ///
 /// # Errors
-/// When a directory or a file that a run writes cannot be written.
+/// If a directory or a file that a run writes is not writable.
 pub fn check_writable(root: &Path) -> Result<(), CliError> {
     lock::check_lock_file(root).map_err(|error| lock_error(&error))?;
     RunStore::new(root).check_create().map_err(CliError::internal)?;
     match Repository::find(root) {
         Ok(Some(repository)) => repository.check_lock().map_err(|error| CliError::usage(error.to_string())),
-        // A repository that cannot be used is reported for itself.
+        // An unusable repository is reported by a separate check.
         Ok(None) | Err(_) => Ok(()),
     }
 }
@@ -179,7 +179,7 @@ fn lock_error(error: &ProjectLockError) -> CliError {
 }
 
 fn recovery_error(error: &PublishError) -> CliError {
-    CliError::internal(format!("cannot undo what a crash left half done: {error}"))
+    CliError::internal(format!("cannot undo an interrupted publication: {error}"))
 }
 
 fn recover_publication(root: &Path) -> Result<(), CliError> {
@@ -200,12 +200,12 @@ fn refuse_tracked_journal(repository: &Repository) -> Result<(), CliError> {
 
 fn recover_branch_update(repository: &Repository) -> Result<(), CliError> {
     let settled = branch_update::recover(repository)
-        .map_err(|error| CliError::internal(format!("cannot settle what a crash left half done: {error}")))?;
+        .map_err(|error| CliError::internal(format!("cannot recover an interrupted branch update: {error}")))?;
     project::print_warnings(&branch_recovery_messages(&settled));
     Ok(())
 }
 
-/// Removes what the attempts of killed runs wrote beside their records: only of runs that this installation recorded.
+/// Removes the work directories of killed runs, but only of runs that this installation recorded.
 fn remove_stale_work_dirs(root: &Path) {
     let runs = RunStore::new(root);
     let found = runs.list().unwrap_or_default().into_iter().filter(|found| ingest::is_run_marked(root, found.id));
@@ -226,17 +226,17 @@ fn remove_stale_work_dirs(root: &Path) {
 
 fn remove_stale_worktrees(repository: &Repository) -> Result<(), CliError> {
     let swept = worktree::remove_leftovers(repository)
-        .map_err(|error| CliError::internal(format!("cannot clear away the worktrees of an earlier run: {error}")))?;
+        .map_err(|error| CliError::internal(format!("cannot remove the worktrees of an earlier run: {error}")))?;
     let mut sentences: Vec<String> = swept.skipped.iter().map(ToString::to_string).collect();
     if swept.removed_worktrees > 0 {
         let what = pluralize(swept.removed_worktrees, "worktree");
-        sentences.insert(0, format!("an earlier run was killed; cleared away {what} that it had left"));
+        sentences.insert(0, format!("an earlier run was killed; removed {what} that it had left"));
     }
     project::print_warnings(&sentences);
     Ok(())
 }
 
-/// Paths in a sentence.
+/// Joins paths for a sentence.
 fn join_paths(paths: &[String]) -> String {
     paths.iter().map(|path| path.escape_debug().to_string()).collect::<Vec<_>>().join(", ")
 }
@@ -245,9 +245,9 @@ fn branch_recovery_messages(settled: &branch_update::RecoveredUpdate) -> Vec<Str
     let Some(commit) = &settled.commit else { return Vec::new() };
     let short = commit.as_str().get(..8).unwrap_or_default();
     let mut sentences =
-        vec![format!("an earlier run died while it put its commit on the branch; the project is at {short}, whole")];
+        vec![format!("an earlier run was killed during its branch update; the project is now at commit {short}")];
     if !settled.kept_paths.is_empty() {
-        sentences.push(format!("changed since then, so left as they are: {}", join_paths(&settled.kept_paths)));
+        sentences.push(format!("changed since then and therefore kept: {}", join_paths(&settled.kept_paths)));
     }
     sentences
 }
@@ -256,11 +256,13 @@ fn publication_recovery_messages(recovered: &workspace::RecoveredPublication) ->
     let mut sentences = Vec::new();
     if !recovered.restored_paths.is_empty() {
         let paths = join_paths(&recovered.restored_paths);
-        sentences.push(format!("an earlier run died while it published; put back as they were: {paths}"));
+        sentences.push(format!("an earlier run was killed while it published changes; restored: {paths}"));
     }
     if !recovered.kept_paths.is_empty() {
         let paths = join_paths(&recovered.kept_paths);
-        sentences.push(format!("changed since an earlier run died while it published, so left as they are: {paths}"));
+        sentences.push(format!(
+            "changed since an earlier run was killed while it published changes, and therefore kept: {paths}"
+        ));
     }
     sentences
 }

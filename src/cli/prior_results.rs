@@ -1,6 +1,6 @@
-//! What the next plan of a project needs of earlier runs: what was processed, and what units of a kind took.
+//! What the next plan needs from prior runs: the processed files, and the effort of units by adapter.
 //!
-//! Reads the index, and KTX's database for runs of KTX. Neither the plan nor these two know each other.
+//! Reads the index, and KTX's database for runs of KTX. The plan and these two sources do not depend on each other.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -26,25 +26,24 @@ use crate::{
     units::reuse::SpentBudget,
 };
 
-/// What earlier runs processed, wrote and left.
+/// The results of prior runs.
 #[derive(Clone, Debug, Default)]
 pub struct PriorResults {
-    /// What was processed.
     pub baseline: Baseline,
-    /// What finished units took, oldest first.
+    /// Efforts of finished units, oldest first.
     pub efforts: Vec<UnitEffort>,
-    /// The newest run with units that are done and not saved.
+    /// The newest run with unsaved units.
     pub unsaved_run: Option<UnsavedRun>,
-    /// By connection and raw file.
+    /// Artifacts by connection and raw file.
     artifacts: HashMap<(String, String), Vec<WrittenArtifact>>,
 }
 
-/// The last thing that an earlier run did to an artifact because of a raw file.
+/// The last change of an artifact by a prior run because of a raw file.
 #[derive(Clone, Debug)]
 struct WrittenArtifact {
-    /// When the run began, or KTX's completed, in milliseconds since 1970.
+    /// When the run started, or when KTX's job completed, in milliseconds since 1970.
     began_ms: u64,
-    /// Short id of the run, or KTX's job.
+    /// Short id of the run, or of KTX's job.
     run: String,
     row: ArtifactRow,
 }
@@ -52,18 +51,18 @@ struct WrittenArtifact {
 /// Target, its connection and key.
 type ArtifactId<'a> = (&'a str, &'a str, &'a str);
 
-/// What became of an artifact, over all raw files.
+/// The state of an artifact over all raw files.
 #[derive(Clone, Debug, Default)]
 struct ArtifactState {
     began_ms: u64,
     is_removed: bool,
-    /// Raw files that it rests on and that are there, as `connection/path`.
+    /// Existing raw files that it is based on, as `connection/path`.
     supporting_files: BTreeSet<String>,
 }
 
 impl PriorResults {
-    /// Adds to each unit of `planned` what was written from its raw files before, and to each source what rests on its
-    /// files that are gone.
+    /// Adds to each unit of `planned` the artifacts of its raw files, and to each source the artifacts of its deleted
+    /// files.
     pub fn annotate(&self, planned: &mut IngestPlan) {
         for unit in &mut planned.units {
             let connection = &unit.planned.connection;
@@ -87,7 +86,7 @@ impl PriorResults {
         }
     }
 
-    /// Adds an artifact of another record, unless a newer one is known.
+    /// Adds an artifact of another record, unless a newer change is known.
     fn add_artifact(&mut self, artifact: WrittenArtifact) {
         let known = self.artifacts.entry((artifact.row.connection.clone(), artifact.row.path.clone())).or_default();
         match known.iter_mut().find(|known| known.id() == artifact.id()) {
@@ -97,7 +96,7 @@ impl PriorResults {
         }
     }
 
-    /// Every artifact that an earlier run wrote, without support from files that are `gone`.
+    /// All artifacts of prior runs, without support from files that are `gone`.
     fn artifact_states(&self, gone: &HashSet<(String, String)>) -> HashMap<ArtifactId<'_>, ArtifactState> {
         let mut states: HashMap<ArtifactId<'_>, ArtifactState> = HashMap::new();
         for (file @ (connection, path), found) in &self.artifacts {
@@ -107,7 +106,7 @@ impl PriorResults {
                 if written.began_ms > state.began_ms {
                     (state.began_ms, state.is_removed) = (written.began_ms, written.is_removal());
                 } else if written.began_ms == state.began_ms {
-                    // The reconcile step may remove what a unit of the same run wrote.
+                    // The reconcile step may remove an artifact that a unit of the same run wrote.
                     state.is_removed |= written.is_removal();
                 }
                 if is_there && !written.is_removal() {
@@ -184,10 +183,10 @@ impl WrittenArtifact {
     }
 }
 
-/// The records of a project that its next plan rests on.
+/// The records of a project that its next plan is based on.
 #[derive(Debug)]
 pub struct ProjectHistory {
-    /// What cannot be read of them, one sentence each.
+    /// Unreadable records, one sentence each.
     pub warnings: Vec<String>,
     own: Option<OwnHistory>,
     ktx: KtxHistory,
@@ -202,10 +201,10 @@ struct OwnHistory {
 }
 
 impl ProjectHistory {
-    /// Opens the records of `project`. A project that never ran has none, and gets no index.
+    /// Opens the records of `project`. If the project has no runs, no index is created.
     ///
     /// # Errors
-    /// When the index cannot be used: a plan without it would take everything for new.
+    /// If the index cannot be used: a plan without it would consider every file new.
     pub fn open(project: &Project) -> Result<Self, CliError> {
         let mut warnings = Vec::new();
         let ktx = ingest::ktx_history(project).unwrap_or_else(|error| {
@@ -221,7 +220,8 @@ impl ProjectHistory {
         if recorded.is_empty() {
             return Ok(Self { warnings, own: None, ktx });
         }
-        // A shipped index may name runs that have no tape, so only runs with a mark count as written here.
+        // A copied index may name runs that have no tape, so only runs with a mark count as written by this
+        // installation.
         let marked = recorded.iter().map(|found| found.id).filter(|run| ingest::is_run_marked(&project.root, *run));
         let marked: HashSet<RunId> = marked.collect();
         let (db, unreadable) = runs::open_updated_index(&runs).map_err(CliError::internal)?;
@@ -229,10 +229,10 @@ impl ProjectHistory {
         Ok(Self { warnings, own: Some(OwnHistory { runs, db, marked }), ktx })
     }
 
-    /// The past. What was processed is limited to runs `before` that one.
+    /// Reads the prior results. Only runs earlier than `before` count as processing.
     ///
     /// # Errors
-    /// When the index cannot be read.
+    /// If the index cannot be read.
     pub fn past(&self, before: Option<RunId>) -> Result<PriorResults, CliError> {
         let (mut past, files) = self.own.as_ref().map(|own| own.prior_results(before)).transpose()?.unwrap_or_default();
         // A time in the future would outrank every later run.
@@ -253,7 +253,7 @@ impl ProjectHistory {
 }
 
 impl OwnHistory {
-    /// The past according to the index, and the files that the index knows.
+    /// The prior results in the index, and the files that the index knows.
     fn prior_results(&self, before: Option<RunId>) -> Result<(PriorResults, BTreeMap<FileKey, FileHistory>), CliError> {
         let Self { runs, db, marked } = self;
         let mut baseline = Baseline::default();
@@ -282,7 +282,7 @@ impl OwnHistory {
     }
 }
 
-/// What is missing in the history of KTX, one sentence each.
+/// Gaps in the history of KTX, one sentence each.
 fn ktx_gaps(ktx: &KtxHistory) -> impl Iterator<Item = String> {
     let DamagedRows { count, example } = &ktx.damaged;
     let damaged = example.as_ref().map(|example| {
@@ -308,7 +308,7 @@ fn file_prior(file: &FileHistory, marked: &HashSet<RunId>) -> diff::PriorFile {
     }
 }
 
-/// What KTX recorded about a file, unless a run of this program recorded the same or is newer.
+/// KTX's record about a file, unless a run of this program recorded the same or a newer state.
 fn ktx_prior(file: &KtxFile, own: Option<&FileHistory>) -> Option<diff::PriorFile> {
     let processed = file.sha256.as_deref().and_then(Fingerprint::parse);
     let is_newer = |run: Option<RunId>| run.is_some_and(|run| run.started_at_ms() > file.completed_ms);
@@ -440,13 +440,13 @@ mod tests {
         assert_eq!(failed(Some(&own("", None, 20))), None, "gone since");
         assert_eq!(failed(Some(&own("other", None, 5))), Some(false));
         assert_eq!(failed(Some(&own("other", None, 15))), None);
-        assert_eq!(failed(Some(&own(HASH, None, 5))), None, "our own record is as good");
+        assert_eq!(failed(Some(&own(HASH, None, 5))), None, "the record of ingestdeck has the same state");
         assert_eq!(failed(Some(&own("other", Some(8), 5))), Some(false), "KTX made good");
         assert_eq!(failed(Some(&FileHistory { failed_run: Some(run(12)), ..FileHistory::default() })), Some(true));
         let gone = KtxFile { sha256: None, ..by_ktx.clone() };
         let processed = |own: Option<&FileHistory>| ktx_prior(&gone, own).map(|prior| prior.processed);
         assert_eq!(processed(None), Some(None));
-        assert_eq!(processed(Some(&own(HASH, None, 5))), Some(None), "KTX dealt with it after us");
+        assert_eq!(processed(Some(&own(HASH, None, 5))), Some(None), "KTX processed it later");
         assert_eq!(processed(Some(&own(HASH, None, 15))), None, "it came back since");
     }
 }

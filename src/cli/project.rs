@@ -1,4 +1,4 @@
-//! The project that a command is about, and what is odd about it.
+//! The project of a command, and warnings about it.
 
 use std::path::{Path, PathBuf};
 
@@ -14,13 +14,14 @@ use crate::ingest::{
     project::{self, ModelRole, Project, ProjectError, ProjectLookup},
 };
 
-/// Where the project is, whether or not there is one.
+/// The directory of the project, whether or not it exists.
 ///
 /// # Errors
-/// When `KTX_PROJECT_DIR` is empty or the current directory is gone.
+/// If `KTX_PROJECT_DIR` is empty or the current directory was deleted.
 pub fn resolve_directory(global: &GlobalArgs) -> Result<PathBuf, CliError> {
-    let cwd = std::env::current_dir()
-        .map_err(|error| CliError::usage(format!("cannot tell the current directory: {error}; change to one")))?;
+    let cwd = std::env::current_dir().map_err(|error| {
+        CliError::usage(format!("cannot determine the current directory: {error}; change to an existing directory"))
+    })?;
     let env = std::env::var_os("KTX_PROJECT_DIR");
     let inputs = ProjectLookup { flag: global.project_dir.as_deref(), env: env.as_deref(), cwd: &cwd };
     project::find_project_dir(inputs).map_err(|error| project_error(&error))
@@ -29,7 +30,7 @@ pub fn resolve_directory(global: &GlobalArgs) -> Result<PathBuf, CliError> {
 /// Reads the project at `resolve_directory`. Its databases are read by child processes of this program.
 pub(super) fn read(directory: &Path) -> Result<Project, ProjectError> {
     let mut project = Project::open(directory)?;
-    // The link is the running program even after an update replaced or removed its file.
+    // The link refers to the running program even after an update replaced or removed its file.
     let program = match cfg!(target_os = "linux") {
         true => PathBuf::from("/proc/self/exe"),
         false => std::env::current_exe().unwrap_or_default(),
@@ -38,10 +39,10 @@ pub(super) fn read(directory: &Path) -> Result<Project, ProjectError> {
     Ok(project)
 }
 
-/// Opens the project and says what is odd about it.
+/// Opens the project and prints its warnings.
 ///
 /// # Errors
-/// When there is none, or its `ktx.yaml` cannot be used.
+/// If there is no project, or its `ktx.yaml` cannot be used.
 pub fn open(global: &GlobalArgs) -> Result<Project, CliError> {
     let project = read(&resolve_directory(global)?).map_err(|error| project_error(&error))?;
     print_warnings(&project.warnings);
@@ -50,10 +51,10 @@ pub fn open(global: &GlobalArgs) -> Result<Project, CliError> {
     Ok(project.with_allowed_paths(paths.allowed, &paths.file))
 }
 
-/// The project, unless there is none: being nowhere near one is no fault where none is needed.
+/// The project; `None` outside of projects, for commands that do not need one.
 ///
 /// # Errors
-/// When its `ktx.yaml` cannot be used.
+/// If its `ktx.yaml` cannot be used.
 pub fn find(global: &GlobalArgs) -> Result<Option<Project>, CliError> {
     match read(&resolve_directory(global)?) {
         Ok(project) => {
@@ -65,26 +66,27 @@ pub fn find(global: &GlobalArgs) -> Result<Option<Project>, CliError> {
     }
 }
 
-/// Plans what `selection` asks for, against what earlier runs processed.
+/// Plans the units of `selection`, compared with the processed files in `baseline`.
 ///
 /// # Errors
-/// When it asks for something that does not exist or cannot be ingested.
+/// If the selection names something that does not exist or cannot be ingested.
 pub fn plan_units(project: &Project, selection: &Selection, baseline: &Baseline) -> Result<IngestPlan, CliError> {
     plan::plan_against(project, selection, baseline).map_err(|error| plan_error(&error))
 }
 
-/// What flags select.
+/// The selection of the flags.
 pub fn selection(select: &SelectArgs) -> Selection {
     Selection { connections: select.connections.clone(), only: select.only.clone(), full: select.full }
 }
 
-/// Why there is no plan, with its exit code.
+/// The error for a failed plan, with its exit code.
 pub fn plan_error(error: &PlanError) -> CliError {
     let exit = if error.is_not_found() { Exit::NotFound } else { Exit::Usage };
     CliError::new(exit, error.to_string())
 }
 
-/// What is in force of `ktx.yaml`, as lines of `key = value  # origin`. Lines are TOML, as those of the settings are.
+/// The effective settings of `ktx.yaml`, as lines of `key = value  # origin`. Lines are TOML, like those of the
+/// settings.
 pub fn effective_settings(project: &Project) -> Vec<String> {
     let settings = &project.settings;
     let (units, limits, retry) = (&settings.work_units, &settings.rate_limit, &settings.rate_limit.retry);
@@ -122,10 +124,10 @@ pub fn effective_settings(project: &Project) -> Vec<String> {
     models.chain(values).chain(brought).collect()
 }
 
-/// The sentence about pages of the project that refer to what is not there: KTX refuses to ingest beside them.
+/// The sentence about pages of the project with broken references, which prevent KTX from ingesting.
 pub fn stale_pages_message(project: &Project) -> Option<String> {
     const NAMED: usize = 5;
-    // A wiki that cannot be listed is an error where it is read.
+    // A wiki that cannot be listed is an error when it is read.
     let stale = check::blocking_references(&project.root, &project.target_ids(None)).unwrap_or_default();
     let named = stale.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join("; ");
     let more = match stale.len().saturating_sub(NAMED) {
@@ -134,13 +136,13 @@ pub fn stale_pages_message(project: &Project) -> Option<String> {
     };
     (!stale.is_empty()).then(|| {
         format!(
-            "wiki pages refer to what is not there ({named}{more}): runs here leave them as they are, but KTX refuses its \
-             next ingest that changes a source or removes a page; correct these references, or write what they name"
+            "wiki pages have broken references ({named}{more}): runs here do not change them, but KTX refuses its \
+             next ingest that changes a source or removes a page; correct these references, or create their targets"
         )
     })
 }
 
-/// Says each warning on stderr.
+/// Prints each warning to stderr.
 pub fn print_warnings(warnings: &[String]) {
     for warning in warnings {
         show::print_stderr(&format!("ingestdeck: warning: {warning}"));

@@ -1,4 +1,4 @@
-//! `runs prune`: room on the disk, without forgetting what the sources were when their units last succeeded.
+//! `runs prune`: frees disk space without deleting runs that incremental planning needs.
 
 use std::io::Write as _;
 
@@ -19,19 +19,19 @@ use crate::{
     tui::text,
 };
 
-/// Removes the records that `args` names, and says of each that it is gone.
+/// Removes the records that `args` selects, and prints each.
 ///
 /// # Errors
-/// When the age means nothing, the index is not up to date, or a record cannot be removed.
+/// If the age is invalid, the index is not up to date, or a record cannot be removed.
 pub(super) fn prune(global: &GlobalArgs, runs: &RunStore, args: &PruneArgs) -> Result<Exit, CliError> {
     let before = args.older_than.map(|age| cutoff_ms(Timestamp::now(), age)).transpose()?;
     if runs.list().map_err(CliError::internal)?.is_empty() {
         return if global.ui == Ui::Json { Ok(Exit::Ok) } else { runs::print_no_runs().map(|()| Exit::Ok) };
     }
     let failed = |error: PruneError| CliError::internal(error.to_string());
-    // Without an index nobody can tell which runs are needed.
+    // The index is required to determine which runs are needed.
     let (db, left_out) = runs::open_updated_index(runs).map_err(CliError::internal)?;
-    left_out.iter().for_each(|sentence| show::print_stderr(&format!("ingestdeck: warning: {sentence}; it stays")));
+    left_out.iter().for_each(|sentence| show::print_stderr(&format!("ingestdeck: warning: {sentence}; it is kept")));
     if !args.dry_run {
         runs.finish_removals().map_err(failed)?;
     }
@@ -61,21 +61,21 @@ pub(super) fn prune(global: &GlobalArgs, runs: &RunStore, args: &PruneArgs) -> R
     }
     if global.ui != Ui::Json {
         let verb = if args.dry_run { "would remove" } else { "removed" };
-        let stays = fates.len() - gone;
-        let said = writeln!(out, "{verb} {}, {}; {stays} stay", pluralize(gone, "run"), text::size(bytes));
+        let kept = fates.len() - gone;
+        let said = writeln!(out, "{verb} {}, {}; {kept} kept", pluralize(gone, "run"), text::size(bytes));
         said.and_then(|()| out.write_all(kept_reasons(&fates).as_bytes()))
             .map_err(|error| show::stdout_failed(&error))?;
     }
     Ok(Exit::Ok)
 }
 
-/// Why old runs stay, in a line each.
+/// Why old runs are kept, in a line each.
 fn kept_reasons(fates: &[(crate::store::RecordedRun, RetentionDecision)]) -> String {
     let count = |fate: RetentionDecision| fates.iter().filter(|(_, of_run)| *of_run == fate).count();
     let reasons = [
-        (RetentionDecision::KeepNeeded, "of them: what is known of the sources, of units or of pages rests on it"),
-        (RetentionDecision::KeepRunning, "of them: it still goes on"),
-        (RetentionDecision::KeepUnreadable, "of them: its tape cannot be read"),
+        (RetentionDecision::KeepNeeded, "kept: needed for incremental planning"),
+        (RetentionDecision::KeepRunning, "kept: still running"),
+        (RetentionDecision::KeepUnreadable, "kept: the tape cannot be read"),
     ];
     let told = reasons.iter().map(|(fate, why)| (count(*fate), why)).filter(|(count, _)| *count > 0);
     told.map(|(count, why)| format!("  {count} {why}\n")).collect()
@@ -83,7 +83,8 @@ fn kept_reasons(fates: &[(crate::store::RecordedRun, RetentionDecision)]) -> Str
 
 /// The time `age` before `now`, in milliseconds since 1970.
 fn cutoff_ms(now: Timestamp, age: jiff::Span) -> Result<u64, CliError> {
-    let wrong = || CliError::usage(format!("--older-than {age:#} is no age; give one like 30d, 12h or \"2 weeks\""));
+    let wrong =
+        || CliError::usage(format!("invalid --older-than `{age:#}`; expected an age such as 30d, 12h or \"2 weeks\""));
     if !age.is_positive() {
         return Err(wrong());
     }
@@ -103,7 +104,7 @@ mod tests {
         assert_eq!(then("30d"), expected("2026-10-23T10:00:00Z"));
         assert_eq!(then("12h"), expected("2026-11-21T22:00:00Z"));
         assert_eq!(then("2 weeks"), expected("2026-11-08T10:00:00Z"));
-        assert!(then("-3d").unwrap_err().contains("is no age; give one like 30d"));
-        assert_eq!(then("9000 years"), Ok(0), "nothing is so old");
+        assert!(then("-3d").unwrap_err().contains("expected an age such as 30d"));
+        assert_eq!(then("9000 years"), Ok(0), "an age before 1970 means 1970");
     }
 }

@@ -1,4 +1,4 @@
-//! What a plan leaves for the pass after the units, and what is said of that. It must not run anything.
+//! The backlog of a plan for the reconcile step, and the messages about it. Must not run anything.
 
 use super::{args::SelectArgs, execute::ReconcileOptions, resume::RunPlan, summary::pluralize};
 use crate::{
@@ -6,19 +6,19 @@ use crate::{
     tape::note::FilesEvicted,
 };
 
-/// Whether a run has a pass, and if not, why.
+/// Whether a run has a reconcile step, and if not, why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReconcilePolicy {
-    /// It has.
+    /// The run has a reconcile step.
     Enabled,
-    /// Somebody wants none.
+    /// It is disabled by a flag or setting.
     Disabled,
     /// The project has no repository.
     NoRepository,
 }
 
 impl ReconcilePolicy {
-    /// What becomes of a pass that is `wanted`, or not, in a project that is a repository, or not.
+    /// Combines whether the step is `wanted` with whether the project is a repository.
     pub fn new(wanted: bool, has_history: bool) -> Self {
         match (has_history, wanted) {
             (true, true) => Self::Enabled,
@@ -27,7 +27,7 @@ impl ReconcilePolicy {
         }
     }
 
-    /// What it has to look at besides what the units write; no model is chosen yet.
+    /// The backlog of the reconcile step; no model is chosen yet.
     pub fn options(self, taken: &RunPlan) -> Option<ReconcileOptions> {
         (self == Self::Enabled).then(|| {
             let unreconciled = taken.continues.as_ref().map(|continues| continues.unreconciled.clone());
@@ -45,13 +45,13 @@ impl ReconcilePolicy {
         })
     }
 
-    /// True where that is worth a run without any unit. Whoever asks for certain units asks for no more.
+    /// True if the backlog justifies a run without any unit. A selection of units excludes such a run.
     pub fn justifies_a_run(self, taken: &RunPlan, select: &SelectArgs) -> bool {
         let everything = select.only.is_empty() && select.resume.failed.is_none();
         self.options(taken).is_some_and(|pass| !pass.unreconciled.is_empty() || (everything && pass.is_due()))
     }
 
-    /// A sentence on that for each reason; none where there is nothing beyond what the units write.
+    /// One sentence per kind of backlog; none without backlog.
     pub fn messages(self, taken: &RunPlan) -> Vec<String> {
         let gone = taken.planned.sources.iter().map(|source| source.diff.deleted.len()).sum();
         let unseen = taken.continues.as_ref().map_or(0, |continues| continues.unreconciled.len());
@@ -59,18 +59,18 @@ impl ReconcilePolicy {
         if gone > 0 {
             let gone = format!("{} gone", count_with_verb(gone, "file"));
             sentences.push(match self {
-                Self::Enabled => format!("{gone}: the pass after the units looks after what was made of that"),
-                Self::Disabled => format!("{gone}: what was made of that stays until a run has its pass again"),
+                Self::Enabled => format!("{gone}: the reconcile step reviews the artifacts that came from there"),
+                Self::Disabled => format!("{gone}: the artifacts that came from there are kept until a run has a reconcile step"),
                 Self::NoRepository => {
                     format!(
-                        "{gone}: what was made of that stays, for only a git project has a pass that looks after it"
+                        "{gone}: the artifacts that came from there are kept, because only a git project has a reconcile step"
                     )
                 }
             });
         }
         if unseen > 0 && self == Self::Enabled {
             sentences.push(format!(
-                "{} saved without a pass: it looks at that now",
+                "{} saved without a reconcile step: this run reviews them",
                 if unseen == 1 { "1 patch was".to_owned() } else { format!("{unseen} patches were") }
             ));
         }

@@ -1,4 +1,4 @@
-//! `replay`: any record, through the same path as a live run.
+//! `replay`: any record, through the same code path as a live run.
 
 use std::path::Path;
 
@@ -15,32 +15,37 @@ use crate::{
 /// Replays a file, a run or stdin.
 ///
 /// # Errors
-/// When it cannot be found or is nothing that can be replayed.
+/// If the record cannot be found or cannot be replayed.
 pub fn replay(global: &GlobalArgs, args: &ReplayArgs) -> Result<Exit, CliError> {
     let speed = args.speed.as_deref().map(parse_speed).transpose()?;
     let ui = show::resolve_ui(global.ui);
     let source = for_ui(open(global, &args.what)?, ui);
-    let goes_on = super::runs::find_running(global, &args.what, &source)?.is_some();
+    let is_active = super::runs::find_running(global, &args.what, &source)?.is_some();
     if ui != Ui::Tui && args.paused {
         return Err(CliError::usage("--paused needs the screen; add --ui tui, or leave it out"));
     }
     if ui == Ui::Tui {
-        return super::screen::show_record(global, args, speed, Timeline::new(Box::new(source)).with_open_end(goes_on));
+        return super::screen::show_record(
+            global,
+            args,
+            speed,
+            Timeline::new(Box::new(source)).with_open_end(is_active),
+        );
     }
     replay_plain(
         global,
         ui,
-        Timeline::new_forward_only(Box::new(source)).with_open_end(goes_on),
+        Timeline::new_forward_only(Box::new(source)).with_open_end(is_active),
         speed.filter(|speed| speed.is_finite()),
     )
 }
 
-/// Reads a pace: a number above 0, or `max`, which is infinity.
+/// Parses a speed: a number above 0, or `max`, which is infinity.
 fn parse_speed(text: &str) -> Result<f64, CliError> {
     match text.trim_start_matches(['x', '×']) {
         "max" => Ok(f64::INFINITY),
         number => number.parse().ok().filter(|speed: &f64| speed.is_finite() && *speed > 0.0).ok_or_else(|| {
-            CliError::usage(format!("--speed {text} is no pace; give a number above 0, such as 4, or max"))
+            CliError::usage(format!("invalid --speed `{text}`; expected a number above 0, such as 4, or max"))
         }),
     }
 }
@@ -53,15 +58,15 @@ fn replay_plain(global: &GlobalArgs, ui: Ui, mut timeline: Timeline, speed: Opti
     Ok(Exit::Ok)
 }
 
-/// What `ui` needs of a source: only programs get every byte.
+/// Configures a source for `ui`: only JSON output needs the complete lines.
 pub fn for_ui(source: FileSource, ui: Ui) -> FileSource {
     if ui == Ui::Json { source } else { source.with_shortened_lines() }
 }
 
-/// Opens what the user named: stdin, a file, or a recorded run of the project.
+/// Opens the record that the user named: stdin, a file, or a recorded run of the project.
 ///
 /// # Errors
-/// When there is no such thing, or it cannot be replayed.
+/// If it does not exist or cannot be replayed.
 pub fn open(global: &GlobalArgs, what: &str) -> Result<FileSource, CliError> {
     if what == "-" {
         return replay::open_stdin().map_err(|error| open_error(&error));
@@ -72,7 +77,7 @@ pub fn open(global: &GlobalArgs, what: &str) -> Result<FileSource, CliError> {
         return FileSource::open(path).map_err(|error| open_error(&error));
     }
     let (found, tape) = super::runs::resolve_tape(global, what).map_err(|failure| match failure.exit {
-        // Whoever named a file by a bare name must not be told about runs alone.
+        // The name may be meant as a file, so the error mentions files too.
         Exit::NotFound if what != "latest" => {
             CliError { message: format!("there is no file {what}, and {}", failure.message), ..failure }
         }
@@ -81,7 +86,7 @@ pub fn open(global: &GlobalArgs, what: &str) -> Result<FileSource, CliError> {
     FileSource::from_file(&found.tape, tape).map_err(|error| open_error(&error))
 }
 
-/// Sorts a refusal into exit codes.
+/// Maps an error to an exit code.
 pub fn open_error(error: &OpenError) -> CliError {
     let exit = match error {
         OpenError::NotFound { .. } => Exit::NotFound,

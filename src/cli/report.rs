@@ -1,7 +1,7 @@
 //! `report`: a run as a file for people, CI systems and KTX.
 //!
-//! Owns which record is meant and where the report goes. [`crate::run::report`] folds its content, and the
-//! pure functions below write it.
+//! Chooses the record and the output file. [`crate::run::report`] folds the content, and the pure modules below write
+//! it.
 
 use std::io::Write as _;
 
@@ -28,13 +28,13 @@ mod snapshot;
 
 pub(super) use snapshot::provenance;
 
-/// Bytes folded at a time.
+/// Bytes that are folded at a time.
 const SLICE: usize = 1 << 20;
 
 /// Writes the report.
 ///
 /// # Errors
-/// When there is no such run, it cannot be read, or the file cannot be written.
+/// If the run does not exist or cannot be read, or if the file cannot be written.
 pub fn report(global: &GlobalArgs, args: &ReportArgs) -> Result<Exit, CliError> {
     let mut report = gather_report(global, &args.run)?;
     if let Some(connection) = &args.connection {
@@ -50,7 +50,7 @@ pub fn report(global: &GlobalArgs, args: &ReportArgs) -> Result<Exit, CliError> 
     let (text, masked) = export::mask_secrets(&render(&report, format, traced), project.as_deref());
     if masked > 0 {
         show::print_stderr(&format!(
-            "ingestdeck: {} of known kinds masked; other secrets may be left, so look it over before you share it",
+            "ingestdeck: {} of known kinds masked; other secrets may remain, so review it before you share it",
             pluralize(masked, "value")
         ));
     }
@@ -69,7 +69,7 @@ pub fn report(global: &GlobalArgs, args: &ReportArgs) -> Result<Exit, CliError> 
     Ok(Exit::Ok)
 }
 
-/// The report in a format; `traced` if KTX's trace of the run is there. Pure.
+/// Renders the report in a format; `traced` if KTX's trace of the run exists. Pure.
 pub fn render(report: &RunReport, format: ReportFormat, traced: bool) -> String {
     match format {
         ReportFormat::Md => markdown::render(report),
@@ -81,23 +81,23 @@ pub fn render(report: &RunReport, format: ReportFormat, traced: bool) -> String 
     }
 }
 
-/// Folds the record that `what` means, as far as it goes.
+/// Folds the record that `what` names, up to its current end.
 ///
 /// # Errors
-/// When there is no such record, or it cannot be read.
+/// If the record does not exist or cannot be read.
 pub fn gather_report(global: &GlobalArgs, what: &str) -> Result<RunReport, CliError> {
     let (source, live) = open_record(global, what)?;
     fold_report(source, live)
 }
 
-/// Folds a source as far as it goes.
+/// Folds a source up to its current end.
 ///
 /// # Errors
-/// When it cannot be read.
+/// If it cannot be read.
 pub fn fold_report(source: FileSource, live: bool) -> Result<RunReport, CliError> {
     let mut timeline = Timeline::new_forward_only(Box::new(source));
     let mut gathering = ReportBuilder::default();
-    // A live run has nothing more just now; a pipe may only be slow.
+    // A live run without new entries ends the loop; a pipe may only be slow.
     loop {
         match timeline.advance(SLICE, &mut |emitted| gathering.observe(&emitted)).map_err(CliError::internal)? {
             PollStatus::More => {}
@@ -108,19 +108,19 @@ pub fn fold_report(source: FileSource, live: bool) -> Result<RunReport, CliError
     Ok(gathering.finish(timeline.source().info(), timeline.view(), live))
 }
 
-/// The record, and whether its run is still active: its end is then not the end of the run.
+/// The record, and whether its run is still active. If so, the end of the record is not the end of the run.
 ///
 /// # Errors
-/// When there is no such record, or it cannot be read.
+/// If the record does not exist or cannot be read.
 pub fn open_record(global: &GlobalArgs, what: &str) -> Result<(FileSource, bool), CliError> {
-    // What a report shows of a string is a small part of the longest one.
+    // A report shows only a small part of the longest strings.
     let source = replay::open(global, what)?.with_shortened_lines();
     let Some(found) = runs::find_running(global, what, &source)? else { return Ok((source, false)) };
     let (source, _) = runs::follow(&runs::resolve_store(global)?, &found)?;
     Ok((source.with_shortened_lines(), true))
 }
 
-/// The part of the report that is about one connection.
+/// The part of the report about one connection.
 fn filter_connection(report: RunReport, connection: &str) -> Result<RunReport, CliError> {
     report.into_connection(connection).map_err(|known| {
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };

@@ -1,6 +1,6 @@
-//! What a run takes over from an earlier one: `--resume-run` and `--failed`.
+//! Plans a run that continues a prior run: `--resume-run` and `--failed`.
 //!
-//! Reads the record of the earlier run and holds it against the plan of now. It must not start anything.
+//! Compares the record of the prior run with the current plan. Must not start anything.
 
 mod deleted_files;
 mod unreconciled;
@@ -37,62 +37,62 @@ use crate::{
     units::reuse::{PriorOutcome as Stood, PriorUnit, ReuseDecision, decide_reuse},
 };
 
-/// Bytes of a record that are folded at once.
+/// Bytes of a record that are folded at a time.
 const SLICE: usize = 4 << 20;
 
-/// Units that a sentence names at most.
+/// Maximum number of units that a sentence names.
 const MAX_NAMED: usize = 6;
 
-/// A plan, and what it takes over.
+/// A plan, with the results that it reuses.
 #[derive(Debug)]
 pub struct RunPlan {
-    /// The units of the run, reused ones among them.
+    /// The units of the run, including reused ones.
     pub planned: IngestPlan,
     /// The run that is continued.
     pub continues: Option<ContinuedRun>,
-    /// What units took in earlier runs, oldest first.
+    /// Efforts of units in prior runs, oldest first.
     pub efforts: Vec<UnitEffort>,
-    /// A run that has something to be gone on with, and is not.
+    /// An unsaved run that this plan does not continue.
     pub unsaved_run: Option<UnsavedRun>,
-    /// Why no unit is planned, where the earlier run tells.
+    /// Why no unit is planned, if the prior run is the reason.
     pub empty_reason: Option<String>,
 }
 
 impl RunPlan {
-    /// Units that an earlier run did.
+    /// Units that are reused from a prior run.
     pub fn reused_units(&self) -> impl Iterator<Item = &UnitKey> {
         reused_units(self.continues.as_ref())
     }
 
-    /// Units that the run has to do itself.
+    /// Units that this run must execute.
     pub fn units_to_run(&self) -> impl Iterator<Item = &WorkUnit> {
         let reused: HashSet<&UnitKey> = self.reused_units().collect();
         self.planned.units.iter().filter(move |unit| !reused.contains(&unit.planned.unit))
     }
 
-    /// True when no unit is left to be run, and nothing to be put on the branch. There may be something for the pass.
+    /// True if no unit has to run and no patch has to be integrated. The reconcile step may still have work.
     pub fn is_done(&self) -> bool {
         self.reused_units().count() == self.planned.units.len()
             && pending_patches(self.continues.as_ref()).next().is_none()
     }
 }
 
-/// Units that stand in what is continued.
+/// Units that are reused from the continued run.
 pub fn reused_units(continues: Option<&ContinuedRun>) -> impl Iterator<Item = &UnitKey> {
     let units = continues.into_iter().flat_map(|continues| &continues.units);
     units.filter(|(_, earlier)| earlier.reused.is_some()).map(|(unit, _)| unit)
 }
 
-/// Patches of those units that are not on the branch yet, relative to the project.
+/// Patches of these units that are not on the branch yet, relative to the project.
 pub fn pending_patches(continues: Option<&ContinuedRun>) -> impl Iterator<Item = (&UnitKey, &str)> {
     let units = continues.into_iter().flat_map(|continues| &continues.units);
     units.filter_map(|(unit, earlier)| Some((unit, earlier.reused.as_ref()?.patch.as_deref()?)))
 }
 
-/// Plans what `select` asks for, `model` being what units would be run with.
+/// Plans the units of `select` for the given `model`.
 ///
 /// # Errors
-/// When it asks for something that does not exist, that cannot be ingested, or that still runs.
+/// If the selection names something that does not exist, cannot be ingested, or is still running.
 pub fn plan_run(
     global: &GlobalArgs,
     project: &Project,
@@ -110,7 +110,7 @@ pub fn plan_run(
         return Ok(RunPlan { planned, continues: None, efforts: past.efforts, unsaved_run: left, empty_reason: None });
     };
     let chain = RunChain::load(&runs, find_resumable(global, &runs, what)?)?;
-    // Units must be chosen and cut as they were then, or nothing of them could be compared.
+    // Units must be chosen and split as in the prior run, otherwise they cannot be compared.
     let history = open_history(project)?;
     let past = history.past(Some(chain.oldest()))?;
     let then = chain.state().planned.as_ref().and_then(|plan| plan.selection.clone());
@@ -123,7 +123,7 @@ pub fn plan_run(
     planned.reuse_unit_keys(chain.units());
     unreconciled::drop_settled_evictions(&history, &mut planned)?;
     let others = planned.narrow(project, &asked).map_err(|error| match error {
-        // `--failed RUN` reads like `--resume-run RUN`, but its value needs an equals sign.
+        // `--failed RUN` looks like `--resume-run RUN`, but its value needs an equals sign.
         PlanError::NoSuchConnection(name, _) if of_failed.is_some() && runs.resolve(&name).is_ok() => {
             CliError::usage(format!("ktx.yaml has no connection `{name}`; to name the run, write `--failed={name}`"))
         }
@@ -141,24 +141,25 @@ pub fn plan_run(
     Ok(RunPlan { efforts: past.efforts, unsaved_run: left, ..taken })
 }
 
-/// The records of earlier runs, with a warning about what cannot be read of them.
+/// The records of prior runs, with a warning about unreadable ones.
 fn open_history(project: &Project) -> Result<ProjectHistory, CliError> {
     let history = ProjectHistory::open(project)?;
     project::print_warnings(&history.warnings);
     Ok(history)
 }
 
-/// What of it the project still has: neither a plan of a part nor one of what changed tells.
+/// Keeps the unsaved units that the project still has. This needs a full plan: a partial or incremental plan does not
+/// list all units.
 fn still_planned(project: &Project, left: Option<UnsavedRun>) -> Result<Option<UnsavedRun>, CliError> {
     let Some(left) = left else { return Ok(None) };
     let whole = plan(project, &Selection::default()).map_err(|error| project::plan_error(&error))?;
     Ok(left.still_planned(&whole.units))
 }
 
-/// Leaves out the patches that a later run put on the branch: put there twice, what somebody undid since would come back.
+/// Removes patches that a later run integrated: applying them again would restore content that was reverted since.
 ///
 /// # Errors
-/// When runs that went on with `run` took on all that it left.
+/// If later runs took over everything that `run` left.
 fn drop_saved_patches(runs: &RunStore, run: RunId, taken: &mut RunPlan) -> Result<(), CliError> {
     let Some(continues) = &mut taken.continues else { return Ok(()) };
     let of = |unit: &UnitKey| Some((unit.clone(), continues.units.get(unit)?.run));
@@ -172,7 +173,7 @@ fn drop_saved_patches(runs: &RunStore, run: RunId, taken: &mut RunPlan) -> Resul
     let mut open: HashSet<UnitKey> = keys.filter(|unit| !standing.contains(unit)).cloned().collect();
     let (mut saved, mut newest) = (HashSet::new(), None);
     for found in runs.list().map_err(CliError::internal)?.into_iter().take_while(|found| found.id != run) {
-        // A record that nobody can read saved nothing that anybody knows of.
+        // An unreadable record proves no saved unit.
         let Ok(state) = fold(runs, &found) else { continue };
         let of_it: HashSet<UnitKey> =
             waiting.iter().filter(|waiting| has_saved(&state, *waiting)).map(|(unit, _)| unit.clone()).collect();
@@ -188,25 +189,25 @@ fn drop_saved_patches(runs: &RunStore, run: RunId, taken: &mut RunPlan) -> Resul
     if let Some(later) = newest.filter(|_| waiting.is_empty() && open.is_empty()) {
         let (run, later) = (run.short(), later.short());
         return Err(CliError::usage(format!(
-            "run {later} went on with run {run} and saved what it had left; resume that: `--resume-run {later}`"
+            "run {later} continued run {run} and saved its remaining units; resume the later run with `--resume-run {later}`"
         )));
     }
     for (_, earlier) in continues.units.iter_mut().filter(|(unit, _)| saved.contains(*unit)) {
         if let Some(reused) = &mut earlier.reused {
-            // As for every unit that is on the branch.
+            // The same state as for every unit that is on the branch.
             (reused.patch, reused.work) = (None, AttemptOutput::default());
         }
     }
     Ok(())
 }
 
-/// True for a run that took over what `unit` had left in run `of`, and saved it.
+/// True if this run reused the result of `unit` from run `of` and saved it.
 fn has_saved(state: &RunState, (unit, of): (&UnitKey, &RunId)) -> bool {
     let took = state.prior_unit_summary(unit).is_some_and(|earlier| earlier.run == *of && earlier.reused.is_some());
     took && state.prior_patches.get(unit).is_some_and(|taken| taken.saved)
 }
 
-/// A run, and those that it continues, one after the other; newest first.
+/// A run and the chain of runs that it continues, newest first.
 #[derive(Debug)]
 struct RunChain {
     last: (RunId, RunState),
@@ -242,20 +243,20 @@ impl RunChain {
         self.before.last().unwrap_or(&self.last).0
     }
 
-    /// The units of all of them, those of the newest run first.
+    /// The units of all runs, those of the newest run first.
     fn units(&self) -> impl Iterator<Item = &PlannedUnit> {
         let all = std::iter::once(&self.last).chain(&self.before);
         all.flat_map(|(_, state)| planned_units(state)).filter_map(|unit| unit.planned.as_deref())
     }
 
-    /// The runs from `run` on, newest first; none if it is not among them.
+    /// The runs from `run` on, newest first; empty if it is not in the chain.
     fn since(&self, run: RunId) -> Vec<&RunState> {
         let all: Vec<_> = std::iter::once(&self.last).chain(&self.before).collect();
         let count = all.iter().position(|(id, _)| *id == run).map_or(0, |at| at + 1);
         all.into_iter().take(count).map(|(_, state)| state).collect()
     }
 
-    /// How `unit` stood in the last of the runs that planned it.
+    /// The state of `unit` in the last run that planned it.
     fn prior_unit(&self, unit: &str) -> Option<PriorUnit<'_>> {
         let mut all = std::iter::once(&self.last).chain(&self.before);
         all.find_map(|(run, state)| {
@@ -265,7 +266,7 @@ impl RunChain {
     }
 }
 
-/// What a plan is held against.
+/// The inputs for the comparison of a plan.
 #[derive(Clone, Copy, Debug)]
 struct ResumeBasis<'a> {
     project: &'a Project,
@@ -278,7 +279,7 @@ impl<'a> ResumeBasis<'a> {
         PriorRunView::new(self.chain.state(), self.chain.id())
     }
 
-    /// What is to be done about a unit that stood like this.
+    /// Decides whether a unit with this prior result is reused.
     fn reuse_decision(&self, unit: &WorkUnit, past: &PriorUnit<'_>) -> ReuseDecision {
         let now = match past.outcome {
             Stood::Succeeded => content_digest::digest_unit(self.project, unit, self.model).ok(),
@@ -287,7 +288,7 @@ impl<'a> ResumeBasis<'a> {
         decide_reuse(past, now.as_ref())
     }
 
-    /// Leaves out of `plan_run` what is no part of the run, but for what stands already; returns the rest.
+    /// Removes excluded units from `plan_run`, except reused ones, and returns the rest.
     fn exclude_units(&self, planned: &mut IngestPlan, units: Vec<WorkUnit>) -> Vec<WorkUnit> {
         let stands = |unit: &WorkUnit| {
             let Some(past) = self.chain.prior_unit(unit.planned.unit.as_str()) else { return false };
@@ -299,7 +300,7 @@ impl<'a> ResumeBasis<'a> {
         left
     }
 
-    /// The units of an earlier run: those whose success stands as reused, and the others to be run.
+    /// The units of a prior run: successful ones as reused, the others to run.
     fn resume(&self, mut planned: IngestPlan, others: Vec<WorkUnit>) -> Result<RunPlan, CliError> {
         let before = self.before();
         let mut continues = before.continues();
@@ -308,7 +309,7 @@ impl<'a> ResumeBasis<'a> {
         let (units, new): (Vec<_>, Vec<_>) = std::mem::take(&mut planned.units)
             .into_iter()
             .partition(|unit| known.contains_key(unit.planned.unit.as_str()));
-        // A run for nothing but files that are gone had no units to begin with.
+        // A run that handled only deleted files has no units.
         if units.is_empty() && !known.is_empty() {
             return Err(no_units_left(continues.run));
         }
@@ -329,7 +330,7 @@ impl<'a> ResumeBasis<'a> {
                     if let Some(earlier) = &mut earlier {
                         (earlier.run, earlier.reused) = (past.run, Some(*reused));
                     }
-                    let stands = format!("succeeded in run {} with the same content", past.run.short());
+                    let reason = format!("succeeded in run {} with the same content", past.run.short());
                     let since = self.chain.since(past.run);
                     match deleted_files::message(&deleted_files::deleted_since(
                         &self.project.root,
@@ -337,10 +338,10 @@ impl<'a> ResumeBasis<'a> {
                         &then.key,
                         past.attempt,
                     )) {
-                        None => stands,
+                        None => reason,
                         Some(gone) => {
                             gone_since.push(format!("{} ({gone})", unit.planned.unit));
-                            format!("{stands}, but {gone}")
+                            format!("{reason}, but {gone}")
                         }
                     }
                 }
@@ -355,7 +356,7 @@ impl<'a> ResumeBasis<'a> {
         Ok(RunPlan { planned, continues: Some(continues), efforts: Vec::new(), unsaved_run: None, empty_reason: None })
     }
 
-    /// The units that failed, ran out of turns or were stopped in an earlier run.
+    /// The units of a prior run that failed, ran out of turns or were stopped.
     fn retry_failed(&self, mut planned: IngestPlan, others: Vec<WorkUnit>) -> Result<RunPlan, CliError> {
         let before = self.before();
         let mut continues = before.continues();
@@ -399,7 +400,7 @@ impl<'a> ResumeBasis<'a> {
     }
 }
 
-/// That nothing failed does not say that everything is done.
+/// A run without failures may still have unfinished or unsaved units.
 fn no_failures_message(run: RunId, state: &RunState) -> String {
     let run = run.short();
     let unsaved = planned_units(state).filter(|unit| state.is_unsaved(unit)).count();
@@ -413,7 +414,7 @@ fn no_failures_message(run: RunId, state: &RunState) -> String {
             format!("{} of it {} not done, {unsaved} {} not saved", pluralize(open, "unit"), are(open), are(unsaved))
         }
     };
-    format!("no unit failed in run {run}, but {what}; `--resume-run {run}` goes on with it")
+    format!("no unit failed in run {run}, but {what}; `--resume-run {run}` resumes it")
 }
 
 fn no_units_left(run: RunId) -> CliError {
@@ -421,12 +422,12 @@ fn no_units_left(run: RunId) -> CliError {
     CliError::not_found(format!("no unit of run {run} is left in the plan; `ingestdeck plan` shows it"))
 }
 
-/// Units that were planned, not those that only appear on the record.
+/// Units that were planned, without those that only appear in the record.
 fn planned_units(state: &RunState) -> impl Iterator<Item = &UnitState> {
     state.units.iter().filter(|unit| unit.planned.is_some())
 }
 
-/// What is not part of the run although somebody may expect it.
+/// Warns about units that are not part of the run.
 fn warn_excluded_units(
     continues: &ContinuedRun,
     known: &HashMap<&str, &UnitState>,
@@ -440,24 +441,27 @@ fn warn_excluded_units(
     let mut sentences = Vec::new();
     if !gone.is_empty() {
         let what = pluralize(gone.len(), "unit");
-        sentences.push(format!("{what} of run {run} left out, being no part of this plan: {}", join_names(&gone)));
+        sentences.push(format!(
+            "{what} of run {run} left out because the plan does not contain them: {}",
+            join_names(&gone)
+        ));
     }
     if !new.is_empty() {
         let names: Vec<&str> = new.iter().map(|unit| unit.planned.unit.as_str()).collect();
         let what = pluralize(new.len(), "unit");
-        sentences.push(format!("{what} left out, being no part of run {run}: {}", join_names(&names)));
+        sentences.push(format!("{what} left out because run {run} does not contain them: {}", join_names(&names)));
     }
     project::print_warnings(&sentences);
 }
 
-/// What was deleted may be meant to be: it is written anew only for those who ask.
+/// Files may have been deleted on purpose, so they are only written again on request.
 fn warn_deleted_files(units: &[String]) {
     if units.is_empty() {
         return;
     }
     let names: Vec<&str> = units.iter().map(String::as_str).collect();
     project::print_warnings(&[format!(
-        "what reused units wrote was deleted: {}; `run --full --only UNIT` writes it anew",
+        "files of reused units were deleted: {}; `run --full --only UNIT` writes them again",
         join_names(&names)
     )]);
 }
@@ -467,7 +471,7 @@ fn join_names(names: &[&str]) -> String {
     names.iter().take(MAX_NAMED).copied().collect::<Vec<_>>().join(", ") + more
 }
 
-/// The run of units that `what` means, and how it ended.
+/// The run of units that `what` names, and its final state.
 fn find_resumable(global: &GlobalArgs, runs: &RunStore, what: &str) -> Result<(RecordedRun, RunState), CliError> {
     if what != "latest" {
         let found = runs.resolve(what).map_err(|error| runs::lookup_error(&error))?;
@@ -477,7 +481,7 @@ fn find_resumable(global: &GlobalArgs, runs: &RunStore, what: &str) -> Result<(R
             Some(why) => Err(CliError::usage(format!("run {} {why}", found.id.short()))),
         };
     }
-    // Plain sessions are recorded beside the runs, and one of them may be alive.
+    // Plain sessions are recorded in the same store, and one of them may be running.
     for found in runs.list().map_err(CliError::internal)? {
         let over = ensure_finished(runs, &found);
         let state = fold(runs, &found)?;
@@ -491,17 +495,17 @@ fn find_resumable(global: &GlobalArgs, runs: &RunStore, what: &str) -> Result<(R
     )))
 }
 
-/// Why a run cannot be gone on with.
+/// Why a run cannot be resumed.
 pub fn not_resumable_reason(state: &RunState) -> Option<&'static str> {
     match &state.planned {
-        Some(plan) if plan.scripted => Some("was played by a script; there is nothing to go on with"),
+        Some(plan) if plan.scripted => Some("was played by a script and cannot be resumed"),
         Some(plan) if plan.units.iter().any(|unit| !unit.connection.is_empty()) => None,
         Some(_) if !state.sources.is_empty() => None,
-        _ => Some("is no run of work units; `ingestdeck runs list` shows the recorded runs"),
+        _ => Some("is not a run of work units; `ingestdeck runs list` shows the recorded runs"),
     }
 }
 
-/// The end of a run that is over.
+/// The final state of a finished run.
 fn fold_finished(runs: &RunStore, found: &RecordedRun) -> Result<RunState, CliError> {
     ensure_finished(runs, found)?;
     fold(runs, found)
@@ -515,11 +519,11 @@ fn ensure_finished(runs: &RunStore, found: &RecordedRun) -> Result<(), CliError>
     let holder = runs.lock_holder_pid(found.id).map(|pid| format!(" in process {pid}")).unwrap_or_default();
     Err(CliError::new(
         Exit::Usage,
-        format!("run {run} still runs{holder}; look on with `ingestdeck watch {run}`, or end it first"),
+        format!("run {run} is still running{holder}; watch it with `ingestdeck watch {run}`, or end it first"),
     ))
 }
 
-/// What the record of a run says so far.
+/// The recorded state of a run.
 fn fold(runs: &RunStore, found: &RecordedRun) -> Result<RunState, CliError> {
     let source = runs::open_source(runs, found)?.with_shortened_lines();
     let mut timeline = Timeline::new_forward_only(Box::new(source));
@@ -527,7 +531,7 @@ fn fold(runs: &RunStore, found: &RecordedRun) -> Result<RunState, CliError> {
     Ok(timeline.view().state.clone())
 }
 
-/// True for a unit that another try would make sense for.
+/// True for a unit that should be tried again.
 pub fn needs_retry(status: UnitStatus) -> bool {
     !matches!(status, UnitStatus::Succeeded | UnitStatus::Reused)
 }

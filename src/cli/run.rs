@@ -1,4 +1,4 @@
-//! `run`: the work units of a project, through the user's own Claude Code.
+//! `run`: runs the work units of a project with the user's own Claude Code.
 
 use super::{
     args::{AttemptArgs, GlobalArgs, RunArgs, SelectArgs, Ui},
@@ -22,27 +22,27 @@ use crate::{
     units::failure_tally::FailureRule,
 };
 
-/// Runs what was asked for.
+/// Runs the selected units.
 ///
 /// # Errors
-/// When the project, the settings or the agent cannot be used, or the run cannot be recorded.
+/// If the project, the settings or the agent cannot be used, or if the run cannot be recorded.
 pub fn run(global: &GlobalArgs, args: &RunArgs) -> Result<Exit, CliError> {
     let want = RunOverrides { concurrency: args.concurrency, held: Vec::new(), reconcile: !args.no_reconcile };
     start_run(global, &args.select, &args.attempt, want)
 }
 
-/// What else is asked of a run.
+/// Further options of a run.
 #[derive(Clone, Debug, Default)]
 pub struct RunOverrides {
-    /// Units at once, instead of the project's.
+    /// Number of units that run at the same time, instead of the project's setting.
     pub concurrency: Option<u32>,
     /// Units that are held from the beginning, by their keys in the run or in KTX.
     pub held: Vec<UnitKey>,
-    /// Put together what the units wrote, unless a setting says otherwise.
+    /// Run the reconcile step, unless a setting disables it.
     pub reconcile: bool,
 }
 
-/// Runs what `select` names.
+/// Runs the units of `select`.
 ///
 /// # Errors
 /// As [`run`].
@@ -60,7 +60,7 @@ pub fn start_run(
     }
     let model = ModelChoice::resolve(&project, ModelRole::CandidateExtraction, args.model.as_deref()).model;
     let taken = resume::plan_run(global, &project, select, model.as_deref())?;
-    // The lines of the run tell them, as they are on its record.
+    // In line output, these sentences appear as messages of the run.
     let in_lines = show::resolve_ui(global.ui) == Ui::Lines;
     let left_out = match global.ui {
         Ui::Json => taken.planned.warnings.clone(),
@@ -147,7 +147,7 @@ pub fn start_run(
 fn budget(flag: &str, value: Option<f64>) -> Result<Option<f64>, CliError> {
     match value {
         Some(budget) if !(budget.is_finite() && budget > 0.0) => {
-            Err(CliError::usage(format!("{flag} {budget} is no budget; give a number above 0")))
+            Err(CliError::usage(format!("invalid {flag} `{budget}`; expected a number above 0")))
         }
         value => Ok(value),
     }

@@ -1,4 +1,4 @@
-//! `runs`: what was recorded in the project.
+//! `runs`: the recorded runs of the project.
 
 use std::{
     fs::{self, File},
@@ -23,15 +23,15 @@ use crate::{
     tui::{text, view::dollars},
 };
 
-/// Widest unit key of a table, in columns.
+/// Maximum width of a unit key in a table, in columns.
 const MAX_KEY_WIDTH: usize = 60;
-/// Longest decision, in columns.
+/// Maximum width of a decision, in columns.
 const MAX_DECISION_WIDTH: usize = 300;
 
-/// Carries out a `runs` command.
+/// Executes a `runs` command.
 ///
 /// # Errors
-/// When there is no such run, or the records cannot be read.
+/// If the run does not exist, or if the records cannot be read.
 pub fn runs(global: &GlobalArgs, command: &RunsCommand) -> Result<Exit, CliError> {
     let runs = resolve_store(global)?;
     match command {
@@ -43,15 +43,17 @@ pub fn runs(global: &GlobalArgs, command: &RunsCommand) -> Result<Exit, CliError
     }
 }
 
-/// Where runs are recorded: in the project, and outside of any in the user's state directory, where plain sessions are.
+/// The store of the project; outside of projects the user's state directory, which also holds plain sessions.
 ///
 /// # Errors
-/// When the given directory does not exist, or there is neither a project nor a home.
+/// If the given directory does not exist, or there is neither a project nor a home directory.
 pub fn resolve_store(global: &GlobalArgs) -> Result<RunStore, CliError> {
     let directory = project::resolve_directory(global)?;
     if global.project_dir.is_some() && !directory.is_dir() {
         let given = directory.display();
-        return Err(CliError::usage(format!("{given} is no directory; name your project's with --project-dir")));
+        return Err(CliError::usage(format!(
+            "{given} is not a directory; name your project's directory with --project-dir"
+        )));
     }
     let here = RunStore::new(&directory);
     if global.project_dir.is_some() || directory.join("ktx.yaml").is_file() || here.root().is_dir() {
@@ -60,11 +62,11 @@ pub fn resolve_store(global: &GlobalArgs) -> Result<RunStore, CliError> {
     UserDirs::from_environment()
         .state
         .map(|state| RunStore::new(&state))
-        .ok_or_else(|| CliError::usage("there is no place for records; set HOME, or go to a project"))
+        .ok_or_else(|| CliError::usage("there is no directory for records; set HOME, or change to a project"))
 }
 
-/// Where sessions are locked: they belong to the user, in whatever project they go on. Those of a script are nobody's but
-/// the project's.
+/// The directory of session locks: sessions belong to the user, whatever project they run in. Locks of scripted
+/// sessions are in the project.
 pub fn session_locks(runs: &RunStore, scripted: bool) -> SessionLocks {
     let of_user = UserDirs::from_environment().locks().filter(|_| !scripted);
     // The runs of a project are in `.ktx/ingestdeck` below it.
@@ -72,11 +74,11 @@ pub fn session_locks(runs: &RunStore, scripted: bool) -> SessionLocks {
     of_user.map_or_else(project, SessionLocks::new)
 }
 
-/// The run that `what` means, and its tape, open for reading. No link leads to the tape, whatever happens to its path
-/// meanwhile.
+/// The run that `what` names, with its tape open for reading. The tape is opened without following links, even if its
+/// path changes meanwhile.
 ///
 /// # Errors
-/// When no run matches, several do, or the tape cannot be opened.
+/// If no run matches, several match, or the tape cannot be opened.
 pub fn resolve_tape(global: &GlobalArgs, what: &str) -> Result<(RecordedRun, File), CliError> {
     let runs = resolve_store(global)?;
     let found = runs.resolve(what).map_err(|error| lookup_error(&error))?;
@@ -89,15 +91,15 @@ fn open_tape_file(runs: &RunStore, found: &RecordedRun) -> Result<File, CliError
     runs.open_tape(found).map_err(failed)
 }
 
-/// The record of `found` as it is now, opened without following links.
+/// The current record of `found`, opened without following links.
 ///
 /// # Errors
-/// When the tape cannot be opened or read.
+/// If the tape cannot be opened or read.
 pub fn open_source(runs: &RunStore, found: &RecordedRun) -> Result<FileSource, CliError> {
     FileSource::from_file(&found.tape, open_tape_file(runs, found)?).map_err(|error| replay::open_error(&error))
 }
 
-/// As [`open_source`], for a record that is still written.
+/// As [`open_source`], for a record that is still being written.
 ///
 /// # Errors
 /// As [`open_source`].
@@ -105,10 +107,10 @@ pub fn follow(runs: &RunStore, found: &RecordedRun) -> Result<(FileSource, Follo
     FileSource::follow_file(&found.tape, open_tape_file(runs, found)?).map_err(|error| replay::open_error(&error))
 }
 
-/// The run of this place whose record `source` is, if it goes on. `what` is how a person named it.
+/// The run in this store whose record is `source`, if it is running. `what` is the name that the user gave.
 ///
 /// # Errors
-/// When the runs cannot be read.
+/// If the runs cannot be read.
 pub fn find_running(global: &GlobalArgs, what: &str, source: &FileSource) -> Result<Option<RecordedRun>, CliError> {
     let Some(run) = source.info().header.as_ref().map(|header| header.run) else { return Ok(None) };
     let Ok(runs) = resolve_store(global) else { return Ok(None) };
@@ -126,17 +128,17 @@ fn same_file(tape: &Path, what: &str) -> bool {
     }
 }
 
-/// Brings the index up to date. It can be built again at any time, so a failure is only logged.
+/// Updates the index. A failure is only logged, because the index can be rebuilt at any time.
 pub fn try_update_index(runs: &RunStore) {
     if let Err(error) = open_updated_index(runs) {
-        tracing::warn!(%error, "the index is behind; `ingestdeck runs reindex` builds it anew");
+        tracing::warn!(%error, "the index is out of date; `ingestdeck runs reindex` rebuilds it");
     }
 }
 
-/// Opens the index, up to date, and tells in a sentence each which runs cannot be read.
+/// Opens the updated index, and returns one sentence per unreadable run.
 ///
 /// # Errors
-/// When the index cannot be used.
+/// If the index cannot be used.
 pub fn open_updated_index(runs: &RunStore) -> Result<(Db, Vec<String>), RefreshError> {
     let mut db = runs.open_database()?;
     let left_out = unreadable_messages(&runs.refresh(&mut db, &open_tape)?);
@@ -183,7 +185,7 @@ pub(super) fn print_no_runs() -> Result<(), CliError> {
 }
 
 fn format_run(run: &RecordedRun, standing: RunStatus, known: Option<&crate::store::db::IndexedRun>) -> String {
-    // How a run ended says more than that it did.
+    // The outcome of a finished run is more specific than its status.
     let outcome = known.and_then(|known| known.outcome.as_deref()).filter(|_| standing == RunStatus::Finished);
     let word = text::printable(outcome.unwrap_or(standing.as_str()), 11);
     let mut line = format!("{}  {word:<11}", run.id.short());
@@ -205,7 +207,7 @@ fn format_run(run: &RecordedRun, standing: RunStatus, known: Option<&crate::stor
 fn show_one(global: &GlobalArgs, runs: &RunStore, what: &str) -> Result<Exit, CliError> {
     let found = runs.resolve(what).map_err(|error| lookup_error(&error))?;
     let standing = runs.status(&found).map_err(CliError::internal)?;
-    // Somebody still writes to the tape of a run that is on: its end is not the end of the run.
+    // The tape of an active run still grows: its end is not the end of the run.
     let source = match standing {
         RunStatus::Running => follow(runs, &found).map(|(source, _)| source),
         _ => open_source(runs, &found),
@@ -238,7 +240,7 @@ fn show_one(global: &GlobalArgs, runs: &RunStore, what: &str) -> Result<Exit, Cl
                 let pad = widest.saturating_sub(text::width(&unit.key));
                 let key = text::printable(&unit.key, MAX_KEY_WIDTH);
                 let attempts = pluralize(unit.attempts.len(), "attempt");
-                // What a run that goes on has done is on its way.
+                // Results of an active run are not unsaved yet.
                 let is_unsaved = standing != RunStatus::Running && state.is_unsaved(unit);
                 let saved = if is_unsaved { ", not saved" } else { "" };
                 writeln!(out, "  {:<11} {key}{:pad$}  {attempts}{saved}", unit.status.as_str(), "")?;
@@ -274,7 +276,7 @@ fn reindex(runs: &RunStore) -> Result<Exit, CliError> {
     Ok(Exit::Ok)
 }
 
-/// Sorts a refusal into exit codes.
+/// Maps a lookup error to an exit code.
 pub fn lookup_error(error: &RunStoreError) -> CliError {
     let exit = match error {
         RunStoreError::NotFound(_) | RunStoreError::Empty => Exit::NotFound,

@@ -1,4 +1,4 @@
-//! The screen, for records and for runs that go on.
+//! Shows records and live runs on the screen.
 
 use std::sync::Arc;
 
@@ -19,13 +19,13 @@ use crate::{
     units::schedule::ScheduleEvent,
 };
 
-/// Orders of a person that may wait to be carried out.
+/// Capacity of the queue of commands from the user.
 const COMMAND_QUEUE_CAPACITY: usize = 64;
 
 /// Shows a record.
 ///
 /// # Errors
-/// When the terminal cannot be used.
+/// If the terminal cannot be used.
 pub fn show_record(
     global: &GlobalArgs,
     args: &ReplayArgs,
@@ -43,7 +43,7 @@ pub fn show_record(
     });
     let runtime = runtime(1)?;
     let left = runtime.block_on(tui::run(timeline, None, options));
-    // A reader of a terminal that is gone may never come back.
+    // The reader of a closed terminal may block forever.
     runtime.shutdown_background();
     let left = left.map_err(|error| terminal_error(&error))?;
     let exit = exit_after(&left.reason, Exit::Ok);
@@ -53,10 +53,10 @@ pub fn show_record(
     Ok(exit)
 }
 
-/// Shows a run while it goes on. Returns how the screen was left, and the timeline for a summary.
+/// Shows a live run. Returns how the user left the screen, and the timeline for a summary.
 ///
 /// # Errors
-/// When the terminal cannot be used.
+/// If the terminal cannot be used.
 pub async fn show_live(
     options: tui::Options,
     timeline: Timeline,
@@ -79,12 +79,12 @@ pub async fn show_live(
         tui::run(timeline, Some(LiveHandle { commands: Some(commands), changed, failed: Some(broken) }), options)
             .await
             .map_err(|error| terminal_error(&error));
-    // The screen's end of the channel is gone, so what it said last is passed on before this returns.
+    // The screen's sender is gone, so this forwards its last command before returning.
     let _ = translating.await;
     left
 }
 
-/// Carries out what is about held calls; the rest is for the schedule.
+/// Executes commands about held calls; converts the others to events of the schedule.
 fn to_schedule_inputs(command: RunCommand, holds: &ApprovalQueue) -> Vec<ScheduleEvent> {
     let rule = |unit, call: Option<Arc<str>>, ruling| {
         if !holds.decide_call(&unit, call.as_deref(), ruling) {
@@ -127,20 +127,19 @@ pub fn exit_after(how: &ExitReason, run: Exit) -> Exit {
     match how {
         ExitReason::Quit | ExitReason::ConditionMet => run,
         ExitReason::Signal(number) => Exit::Signal(u8::try_from(*number).unwrap_or(0)),
-        // As if the terminal had hung up, which it has.
+        // A closed terminal counts as a hang-up.
         ExitReason::Closed => Exit::Signal(signals::SIGHUP),
     }
 }
 
-/// A terminal that hangs up may be noticed by a frame before its signal comes.
+/// A failed frame may report a hang-up before the signal arrives.
 pub fn terminal_error(error: &tui::TuiError) -> CliError {
     let tui::TuiError::Terminal(cause) = error;
     let gone = cause.raw_os_error() == Some(Errno::EIO as i32);
     CliError::new(if gone { Exit::Signal(signals::SIGHUP) } else { Exit::Internal }, error.to_string())
 }
 
-/// Leaves a summary of a record that somebody looked at: of all that was read. Nothing more is read for it, as a record may
-/// be larger than anybody wants to wait for.
+/// Prints a summary of the entries that were read so far. Reads nothing more, because the record may be large.
 fn print_partial_summary(timeline: Timeline) -> Result<(), CliError> {
     use std::io::Write as _;
     if timeline.is_fully_read() {
@@ -149,15 +148,18 @@ fn print_partial_summary(timeline: Timeline) -> Result<(), CliError> {
     let state = timeline.latest_state();
     let summary = Summary::from_state(state).with_open_end(timeline.is_open_ended());
     let mut text = summary.to_text(timeline.source().info(), state);
-    text.push_str(&format!("left before all of it was read; this is about its first {} entries\n", state.entries));
+    text.push_str(&format!(
+        "the record was not read completely; this summary covers its first {} entries\n",
+        state.entries
+    ));
     let _ = output::stdout().write_all(text.as_bytes());
     Ok(())
 }
 
-/// Leaves a summary of the whole record in the scrollback.
+/// Prints a summary of the whole record to the scrollback.
 ///
 /// # Errors
-/// When the record cannot be read.
+/// If the record cannot be read.
 pub fn print_summary(mut timeline: Timeline) -> Result<(Summary, Timeline), CliError> {
     use std::io::Write as _;
     timeline.seek(u64::MAX).map_err(CliError::internal)?;
@@ -165,15 +167,15 @@ pub fn print_summary(mut timeline: Timeline) -> Result<(Summary, Timeline), CliE
     let mut summary = Summary::from_state(state);
     summary.is_open = timeline.is_open_ended() || !timeline.is_fully_read();
     let text = summary.to_text(timeline.source().info(), state);
-    // A terminal that hung up takes no last words. How the screen was left says so already.
+    // A closed terminal cannot show the summary; the exit reason already reports that.
     let _ = output::stdout().write_all(text.as_bytes());
     Ok((summary, timeline))
 }
 
-/// A runtime with that many threads beside the caller's.
+/// A runtime with this number of worker threads in addition to the caller's thread.
 ///
 /// # Errors
-/// When the system gives no threads.
+/// If the system provides no threads.
 pub fn runtime(workers: usize) -> Result<tokio::runtime::Runtime, CliError> {
     unit::start_tick_clock();
     tokio::runtime::Builder::new_multi_thread()

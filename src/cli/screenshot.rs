@@ -1,4 +1,4 @@
-//! `screenshot`: a record drawn through the screen's own path, as an SVG. How the pictures of the README are made.
+//! `screenshot`: renders a record through the code path of the screen as an SVG, for the pictures of the README.
 
 use std::{collections::VecDeque, fmt::Write as _, future, io, path::PathBuf, time::Duration};
 
@@ -32,18 +32,18 @@ const CELL_SIZE: (f32, f32) = (8.4, 17.0);
 /// Time that the screen gets after the last key and the last frame.
 const SETTLE_DELAY: Duration = Duration::from_millis(200);
 
-/// Room around the screen.
+/// Margin around the screen, in SVG units.
 const MARGIN: f32 = 10.0;
 
-/// Draws a record after some keys.
+/// Draws a record after a sequence of keys.
 ///
 /// # Errors
-/// When the record cannot be opened or the picture cannot be written.
+/// If the record cannot be opened or the picture cannot be written.
 pub fn screenshot(global: &GlobalArgs, args: &ScreenshotArgs) -> Result<Exit, CliError> {
     let size = size(&args.size)?;
     let config = settings::load(global)?;
     let mut options = settings::screen_options(global, &config)?;
-    // A picture shows the same times wherever it is drawn.
+    // A picture must show the same times wherever it is drawn.
     options.zone = jiff::tz::TimeZone::UTC;
     options.theme =
         Theme::new(&args.theme, ColorLevel::Full, global.ascii).map_err(|error| CliError::usage(error.to_string()))?;
@@ -51,7 +51,7 @@ pub fn screenshot(global: &GlobalArgs, args: &ScreenshotArgs) -> Result<Exit, Cl
     let runtime = screen::runtime(1)?;
     let buffer = runtime.block_on(async {
         let timeline = Timeline::new(Box::new(replay::open(global, &args.what)?));
-        // First everything is read, without a key; then the keys fall on the whole story.
+        // Read the whole record without keys first, so that the keys apply to the complete run.
         let mut reading = OffscreenHost::new(size, VecDeque::new(), false);
         let read = tui::Options { exit_when: Some(tui::ExitCondition::End), ..options.clone() };
         let left = tui::run_event_loop(timeline, None, read, &mut reading).await.map_err(CliError::internal)?;
@@ -60,7 +60,7 @@ pub fn screenshot(global: &GlobalArgs, args: &ScreenshotArgs) -> Result<Exit, Cl
         match left.reason {
             ExitReason::Closed | ExitReason::Quit => Ok(picture.buffer),
             ExitReason::ConditionMet | ExitReason::Signal(_) => {
-                Err(CliError::internal("the screen was left before it was drawn"))
+                Err(CliError::internal("the screen ended before it was drawn"))
             }
         }
     })?;
@@ -71,7 +71,7 @@ pub fn screenshot(global: &GlobalArgs, args: &ScreenshotArgs) -> Result<Exit, Cl
 
 fn size(text: &str) -> Result<(u16, u16), CliError> {
     let parsed = text.split_once('x').and_then(|(width, height)| Some((width.parse().ok()?, height.parse().ok()?)));
-    parsed.ok_or_else(|| CliError::usage(format!("--size {text} is no size; write columns and rows, such as 120x36")))
+    parsed.ok_or_else(|| CliError::usage(format!("invalid --size `{text}`; expected columns and rows, such as 120x36")))
 }
 
 fn keys(text: &str) -> Result<VecDeque<KeyPress>, CliError> {
@@ -81,12 +81,12 @@ fn keys(text: &str) -> Result<VecDeque<KeyPress>, CliError> {
     tui::key::parse(text).map(Into::into).map_err(|error| CliError::usage(format!("--keys {text}: {error}")))
 }
 
-/// A world that is a sheet of paper: keys come from a list, frames stay where they are drawn.
+/// An offscreen host: keys come from a list, and frames are kept in memory.
 struct OffscreenHost {
     buffer: Buffer,
     keys: VecDeque<KeyPress>,
     started: Instant,
-    /// When it is left: some time after the last frame, so that whatever the keys set in motion is done.
+    /// When the screen is left: some time after the last frame, so that the effects of the keys are complete.
     quits_at: Instant,
     quits_when_idle: bool,
 }
@@ -224,7 +224,7 @@ fn color(color: Color, unset: &str) -> String {
         Color::LightMagenta => "#e09bf5".into(),
         Color::LightCyan => "#7fe0ec".into(),
         Color::White => "#ffffff".into(),
-        // The 6x6x6 cube and the greys, as every terminal has them.
+        // The 6x6x6 cube and the greys of the standard palette.
         Color::Indexed(index @ 16..=231) => {
             let level = |step: u8| if step == 0 { 0 } else { 55 + 40 * step };
             let index = index - 16;

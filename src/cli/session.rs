@@ -29,13 +29,13 @@ use crate::{
     units::schedule::{Schedule, ScheduleSettings},
 };
 
-/// The unit that a session is on its tape.
+/// The unit key of a session on its tape.
 const SESSION_UNIT: &str = "session";
 
 /// Runs a session.
 ///
 /// # Errors
-/// When the prompt cannot be sent, there is no `claude`, or the session cannot be recorded.
+/// If the prompt cannot be sent, there is no `claude`, or the session cannot be recorded.
 pub fn session(global: &GlobalArgs, args: &SessionArgs) -> Result<Exit, CliError> {
     let config = settings::load(global)?;
     let prompt = args.prompt.join(" ");
@@ -47,7 +47,7 @@ pub fn session(global: &GlobalArgs, args: &SessionArgs) -> Result<Exit, CliError
         runs: runs::resolve_store(global)?,
         project_name: Some(SESSION_UNIT.into()),
         scripted: false,
-        // A plain session asks nobody before its calls.
+        // Calls of a plain session do not wait for approval.
         initially_held: None,
         record_location: RecordLocation::PathOnly,
         notices: Vec::new(),
@@ -88,7 +88,7 @@ pub fn session(global: &GlobalArgs, args: &SessionArgs) -> Result<Exit, CliError
     {
         use std::io::Write as _;
         let written = writeln!(output::stdout(), "{}", resume_line(session));
-        // A terminal that hung up takes no resume line; the exit code names the signal.
+        // A closed terminal cannot show the resume line; the exit code names the signal.
         if !matches!(outcome.exit, Exit::Signal(_)) {
             written.map_err(|error| show::stdout_failed(&error))?;
         }
@@ -120,7 +120,7 @@ fn session_args(config: &Config, args: &SessionArgs) -> session::ClaudeSessionAr
     }
 }
 
-/// Stands in until the run has a tape.
+/// A placeholder until the run has a tape.
 #[derive(Debug)]
 struct NullRecorder;
 
@@ -133,12 +133,12 @@ impl Recorder for NullRecorder {
 #[derive(Debug)]
 struct SessionExecutor {
     launch: SessionLaunch,
-    /// The session that can be continued after the last attempt.
+    /// The session that the next attempt can continue.
     resumable: Arc<Mutex<Option<String>>>,
 }
 
 impl SessionExecutor {
-    /// The session as it was asked for, but for what a person wants otherwise.
+    /// The requested session with the amendments of a person.
     fn amended_launch(&self, amendment: Option<&Amendment>) -> SessionLaunch {
         let mut launch = self.launch.clone();
         let Some(amendment) = amendment else { return launch };

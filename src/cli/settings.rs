@@ -1,4 +1,4 @@
-//! The settings in force, and the screen's options that follow from them.
+//! The effective settings, and the options of the screen that follow from them.
 
 use std::{
     io::{self, Read as _},
@@ -18,14 +18,14 @@ use super::{
     output, project, show,
 };
 
-/// Reads every layer and says what was ignored.
+/// Reads every layer and prints warnings about ignored settings.
 ///
 /// # Errors
-/// When a layer cannot be read or holds something that does not fit.
+/// If a layer cannot be read or has an invalid value.
 pub fn load(global: &GlobalArgs) -> Result<Config, CliError> {
     let config = load_layers(global)?.finish();
     project::print_warnings(&config.warnings);
-    // A theme or a key that does not exist is as wrong where there is no screen: the next command may have one.
+    // Invalid themes and keys are reported by every command, not only by those with a screen.
     screen_options(global, &config)?;
     Ok(config)
 }
@@ -33,9 +33,8 @@ pub fn load(global: &GlobalArgs) -> Result<Config, CliError> {
 /// Paths outside a project that the user allows its connections to read.
 #[derive(Debug, Default)]
 pub struct AllowedPaths {
-    /// The paths.
     pub allowed: Vec<PathBuf>,
-    /// The user's settings file, with `~` for the home directory; empty if there is no place for one.
+    /// The user's settings file, with `~` for the home directory; empty if its path is unknown.
     pub file: String,
     /// Entries without effect, one sentence each.
     pub warnings: Vec<String>,
@@ -44,7 +43,7 @@ pub struct AllowedPaths {
 /// Paths outside a project that the user allows its connections to read.
 ///
 /// # Errors
-/// When a layer cannot be read or holds something that does not fit.
+/// If a layer cannot be read or has an invalid value.
 pub fn allowed_paths(global: &GlobalArgs) -> Result<AllowedPaths, CliError> {
     let setting = load_layers(global)?.finish().ingest.allow_paths;
     let home = std::env::var("HOME").ok();
@@ -69,13 +68,13 @@ fn ineffective_reason(path: &Path) -> Option<String> {
     Some(format!("`{}` {what}", path.display().to_string().escape_debug()))
 }
 
-/// The file of the user's settings, whether or not it exists.
+/// The path of the user's settings file, whether or not it exists.
 fn settings_file(global: &GlobalArgs, dirs: &UserDirs) -> Option<PathBuf> {
     let given = global.config.as_ref().map(|file| std::path::absolute(file).unwrap_or_else(|_| file.clone()));
     given.or_else(|| dirs.config_file())
 }
 
-/// `path` with `~` for the home directory.
+/// Returns `path` with `~` for the home directory.
 fn with_tilde(path: &Path, home: Option<&str>) -> String {
     let below = home.filter(|home| home.len() > 1).and_then(|home| path.strip_prefix(home).ok());
     below.map_or_else(|| path.display().to_string(), |below| format!("~/{}", below.display()))
@@ -100,10 +99,10 @@ fn load_layers(global: &GlobalArgs) -> Result<ConfigLayers, CliError> {
     Ok(layers)
 }
 
-/// How the screen looks.
+/// The display options of the screen.
 ///
 /// # Errors
-/// When the theme or a key binding does not exist.
+/// If the theme does not exist or a key binding is invalid.
 pub fn screen_options(global: &GlobalArgs, config: &Config) -> Result<tui::Options, CliError> {
     let variable = |name: &str| std::env::var(name).ok();
     let choice = match global.color {
@@ -133,17 +132,17 @@ pub fn screen_options(global: &GlobalArgs, config: &Config) -> Result<tui::Optio
     })
 }
 
-/// A sentence about keys, headed by the lines of the settings that it is about.
+/// A sentence about keys, preceded by the lines of the settings that it refers to.
 fn with_location(config: &Config, error: &tui::KeymapError) -> String {
     let places = error.actions().into_iter().filter_map(|action| config.keys.get(action));
     let places: Vec<String> = places.map(|setting| setting.origin.to_string()).collect();
     if places.is_empty() { error.to_string() } else { format!("{error} ({})", places.join(", ")) }
 }
 
-/// Most bytes of a theme file.
+/// Maximum size of a theme file, in bytes.
 const THEME_BYTES: u64 = 64 * 1024;
 
-/// A theme by its name, or from the file that is named by its path.
+/// A built-in theme by its name, or a theme file by its path.
 fn theme(
     set: &Setting<String>,
     color: tui::ColorLevel,
@@ -166,7 +165,7 @@ fn theme(
     tui::Theme::parse(name, &text, color, ascii).map_err(|error| wrong(error.to_string()))
 }
 
-/// `~/` is the home directory; other relative paths of a settings file start beside it.
+/// Resolves `~/` to the home directory, and other relative paths to the directory of the settings file.
 fn resolve_user_path(name: &str, origin: &SettingOrigin, home: Option<String>) -> PathBuf {
     match (name.strip_prefix("~/"), home, origin) {
         (Some(rest), Some(home), _) => Path::new(&home).join(rest),
@@ -199,7 +198,7 @@ fn terminal_options(config: &Config, variable: impl Fn(&str) -> Option<String>) 
     Ok(tui::TtyOptions { mouse: *ui.mouse, notify, progress, tmux, programs: tui::ToolPrograms::from_env(variable) })
 }
 
-/// `auto` follows the background that some terminals announce as `foreground;background` colour numbers.
+/// `auto` follows the background that some terminals report as `foreground;background` colour numbers.
 fn theme_name(set: &str, variable: impl Fn(&str) -> Option<String>) -> &str {
     let is_light = || {
         let colors = variable("COLORFGBG").unwrap_or_default();
@@ -212,10 +211,10 @@ fn theme_name(set: &str, variable: impl Fn(&str) -> Option<String>) -> &str {
     }
 }
 
-/// `config show`: every value with its origin, and what is in force of the project, if there is one.
+/// `config show`: every value with its origin, and the effective settings of the project, if there is one.
 ///
 /// # Errors
-/// When the settings cannot be read.
+/// If the settings cannot be read.
 pub fn show(global: &GlobalArgs) -> Result<Exit, CliError> {
     use std::io::Write as _;
     let config = load(global)?;

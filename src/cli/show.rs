@@ -1,4 +1,4 @@
-//! Plain showing: a timeline played into lines, JSON or nothing. The screen is in `tui`.
+//! Plain output: plays a timeline into lines, JSON or nothing. The screen is in `tui`.
 
 use std::{
     io::{self, BufWriter, Stdout, Write},
@@ -25,35 +25,32 @@ use crate::{
     tape::Millis,
 };
 
-/// Bytes folded before anything else gets a turn.
+/// Bytes that are folded before other tasks get a turn.
 const SLICE: usize = 1 << 20;
 
-/// How long a growing record is left alone after it was looked at: waking up for each line costs more than it does.
+/// Delay after each read of a growing record: waking for each line costs more than the reading.
 const COALESCE_DELAY: Duration = Duration::from_millis(50);
 
-/// How long a source that tells nobody when it grows is left alone.
+/// Poll interval for a source that does not report its growth.
 pub const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Exit number of a program whose reader went away, as shells report it.
+/// Signal number of a closed pipe, for the exit code that shells report.
 pub const SIGPIPE: u8 = 13;
 
 /// A plain sink on stdout.
 #[derive(Debug)]
 pub enum EventSink {
-    /// `--ui lines`.
     Lines(LinesWriter<BufWriter<BlockingWriter>>),
-    /// `--ui json`.
     Json(JsonWriter<BlockingWriter>),
-    /// `--ui none`.
     None,
 }
 
-/// Stdout, whose reader may take a break. It is not to be one of the agents, whose lines are read by the same threads;
-/// and to make sure of that costs more than most looks at a record, so it is done only where there is something to say.
+/// Stdout that may block without stopping the agents, whose lines the same threads read. The protection costs more than
+/// reading most entries, so it is used only if there is output.
 #[derive(Debug)]
 pub struct BlockingWriter {
     out: Stdout,
-    /// Something may not have reached the system yet.
+    /// True if some output may not have reached the system yet.
     is_unflushed: bool,
 }
 
@@ -77,7 +74,7 @@ impl Write for BlockingWriter {
     }
 }
 
-/// What `--ui` means here and now.
+/// Resolves `--ui` for the current environment.
 pub fn resolve_ui(ui: Ui) -> Ui {
     match ui {
         Ui::Auto if output::is_terminal() && !is_dumb() => Ui::Tui,
@@ -86,7 +83,7 @@ pub fn resolve_ui(ui: Ui) -> Ui {
     }
 }
 
-/// The terminal says that it can only be written to, line by line.
+/// True for a terminal that supports only plain lines.
 fn is_dumb() -> bool {
     std::env::var_os("TERM").is_some_and(|term| term == "dumb")
 }
@@ -115,7 +112,7 @@ impl EventSink {
         }
     }
 
-    /// Shows what one entry led to.
+    /// Shows the events of one entry.
     pub(super) fn write_event(&mut self, emitted: &FoldEvent<'_>) {
         match self {
             Self::Lines(lines) => lines.write_event(emitted),
@@ -124,7 +121,7 @@ impl EventSink {
         }
     }
 
-    /// Hands everything to the system.
+    /// Passes everything to the system.
     pub(super) fn flush(&mut self) {
         match self {
             Self::Lines(lines) => lines.flush(),
@@ -133,7 +130,7 @@ impl EventSink {
         }
     }
 
-    /// True once nobody reads any more.
+    /// True once the reader closed the pipe.
     pub(super) fn is_closed(&self) -> bool {
         match self {
             Self::Lines(lines) => lines.is_closed(),
@@ -142,12 +139,12 @@ impl EventSink {
         }
     }
 
-    /// Prints what is left to say at the end of a record, which `goes_on` or not.
+    /// Prints the end of the output for a record, whose run is active if `is_active`.
     ///
     /// # Errors
-    /// When stdout was closed by its reader, or cannot be written.
-    pub fn finish(self, origin: &SourceInfo, state: &RunState, goes_on: bool) -> Result<(), CliError> {
-        let summary = Summary::from_state(state).with_open_end(goes_on);
+    /// If stdout was closed by its reader, or cannot be written.
+    pub fn finish(self, origin: &SourceInfo, state: &RunState, is_active: bool) -> Result<(), CliError> {
+        let summary = Summary::from_state(state).with_open_end(is_active);
         let result = match self {
             Self::Lines(lines) => lines.finish(&summary.to_text(origin, state)),
             Self::Json(json) => json.finish(state, &summary),
@@ -157,7 +154,7 @@ impl EventSink {
     }
 }
 
-/// What to say when stdout cannot be written.
+/// The error for a failed write to stdout.
 pub fn stdout_failed(error: &io::Error) -> CliError {
     if error.kind() == io::ErrorKind::BrokenPipe {
         CliError::new(Exit::Signal(SIGPIPE), "stdout was closed by its reader, so the rest was not printed")
@@ -166,16 +163,16 @@ pub fn stdout_failed(error: &io::Error) -> CliError {
     }
 }
 
-/// Plays a source to its end, as fast as it comes or at `speed` times its own pace.
+/// Plays a source to its end, as fast as possible or at `speed` times its recorded speed.
 ///
 /// # Errors
-/// When the source cannot be read.
+/// If the source cannot be read.
 pub fn play(timeline: &mut Timeline, sink: &mut EventSink, speed: Option<f64>) -> Result<(), CliError> {
     let mut clock = speed.map(|speed| PlaybackClock { began: Instant::now(), speed });
     loop {
         let progress = match &mut clock {
             None => timeline.advance(SLICE, &mut |emitted| sink.write_event(&emitted)),
-            // One entry at a time, so that each can be waited for.
+            // One entry at a time, so that each can be delayed.
             Some(clock) => {
                 let progress = timeline.advance(1, &mut |emitted| {
                     clock.wait_for(event_time(&emitted));
@@ -197,11 +194,11 @@ pub fn play(timeline: &mut Timeline, sink: &mut EventSink, speed: Option<f64>) -
     }
 }
 
-/// Follows a tape that still grows. Returns when it ends, or when nobody reads any more. `ended` fires once the tape is
-/// complete: the end of a tape changes nothing in it, so nothing else would tell.
+/// Follows a growing tape. Returns when it ends, or when the reader closed the pipe. `ended` fires once the tape is
+/// complete, because the end of a tape does not change the file.
 ///
 /// # Errors
-/// When the tape cannot be read.
+/// If the tape cannot be read.
 pub async fn follow(
     timeline: &mut Timeline,
     sink: &mut EventSink,
@@ -218,12 +215,12 @@ pub async fn follow(
         }
         match progress {
             _ if sink.is_closed() => return Ok(()),
-            // The agents have a turn, too.
+            // Let the agents' tasks run, too.
             PollStatus::More => task::yield_now().await,
             PollStatus::End => return Ok(()),
             PollStatus::Waiting => {
                 let silence = time_until_silence(timeline);
-                // Once it is complete, the next look finds the end.
+                // Once the tape is complete, the next poll finds its end.
                 tokio::select! {
                     _ = &mut ended, if open => open = false,
                     changed = changed.changed(), if open => {
@@ -244,13 +241,13 @@ pub async fn follow(
     }
 }
 
-/// The time of a run that goes on, by the clock on the wall.
+/// The time of a live run, from the wall clock.
 fn run_time(timeline: &Timeline) -> Option<Millis> {
     let passed = Timestamp::now().duration_since(timeline.source().info().started_at?);
     u64::try_from(passed.as_millis()).ok().map(Millis)
 }
 
-/// Milliseconds after which what an agent wrote has been read.
+/// Delay after which the output of an agent has certainly been read.
 const DELIVERY_GRACE: Millis = Millis(250);
 
 /// How long to wait until a unit may be silent.

@@ -1,5 +1,5 @@
-//! Signals, as orders of a person: the first Ctrl-C drains, the second stops, the third kills, and whoever asks once more
-//! does not even wait for that; being told to go means going at once, without leaving anybody behind.
+//! Signals as requests to stop: the first Ctrl-C drains, the second stops, the third kills, and the fourth exits
+//! without waiting. SIGTERM and SIGHUP kill immediately, without leaving child processes behind.
 
 use std::{io, pin::pin, sync::Arc};
 
@@ -12,22 +12,20 @@ use super::{
 };
 use crate::{tui::terminal::TerminationSignals, units::schedule::ScheduleEvent};
 
-/// Number of a hang-up.
 pub const SIGHUP: u8 = 1;
-/// Number of Ctrl-C.
 pub const SIGINT: u8 = 2;
 
-/// Lets a write beyond the file size limit fail (`EFBIG`) instead of ending the program without a word.
+/// Makes a write beyond the file size limit fail with `EFBIG` instead of killing the program.
 ///
 /// # Errors
-/// When the system does not allow it.
+/// If the system does not allow it.
 pub fn ignore_sigxfsz() -> Result<(), CliError> {
-    // Whoever writes sees the error, so nobody looks at the flag. Programs that are started get the default back.
+    // Writers see the error, so the flag is never read. Child processes get the default handler back.
     let registered = signal_hook::flag::register(Unix::SIGXFSZ as i32, Arc::default());
     registered.map(drop).map_err(|error| CliError::internal(format!("cannot handle signals: {error}")))
 }
 
-/// The signals that ask a program to end. Once somebody listens, they end it no longer by themselves.
+/// The signals that end a program by default. While a listener exists, they do not.
 #[derive(Debug)]
 pub struct SignalListener {
     interrupts: Signal,
@@ -36,10 +34,10 @@ pub struct SignalListener {
 }
 
 impl SignalListener {
-    /// Listens from now on.
+    /// Starts listening.
     ///
     /// # Errors
-    /// When the system does not let us.
+    /// If the system does not allow it.
     pub fn listen() -> Result<Self, CliError> {
         let listen = || -> io::Result<Self> {
             Ok(Self {
@@ -59,11 +57,11 @@ impl SignalListener {
         }
     }
 
-    /// Waits until something has `ended`, and hands on what its person wants meanwhile. Returns the exit code that a
-    /// signal asked for, if one did.
+    /// Waits for `ended`, and passes requests of the user on meanwhile. Returns the exit code that a signal requires,
+    /// if one arrived.
     ///
     /// # Errors
-    /// When somebody does not want to wait for it.
+    /// If the user does not want to wait any longer.
     pub async fn wait_for<T>(
         mut self,
         mut will: ShutdownState,
@@ -84,7 +82,10 @@ impl SignalListener {
                 }
                 SignalAction::ExitNow => {
                     let exit = Exit::Signal(heard);
-                    return Err(CliError::new(exit, "left before what runs had ended; what it did so far is recorded"));
+                    return Err(CliError::new(
+                        exit,
+                        "exited before all running units had ended; their progress so far is recorded",
+                    ));
                 }
                 SignalAction::Ignore => {}
             }
@@ -92,7 +93,7 @@ impl SignalListener {
     }
 }
 
-/// What somebody wants to become of what runs.
+/// The current stage of a shutdown, and the exit code of its signal.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ShutdownState {
     level: ShutdownLevel,
@@ -110,34 +111,33 @@ enum ShutdownLevel {
 
 #[derive(Clone, Debug, PartialEq)]
 enum SignalAction {
-    /// Wanted of the run, and what is said about it.
+    /// Sends an event to the run and prints a message about it.
     Send(ScheduleEvent, &'static str),
-    /// It is not waited for.
     ExitNow,
     Ignore,
 }
 
 impl ShutdownState {
-    /// There is nothing that could start yet, so that not starting it would be no answer.
+    /// Skips the drain stage: a session has no queued units, so a drain would have no effect.
     pub fn without_drain() -> Self {
         Self { level: ShutdownLevel::Draining, exit: None }
     }
 
-    /// It has been told to stop, and may take its time.
+    /// The run was asked to stop and may take its time.
     pub fn stopping() -> Self {
         Self { level: ShutdownLevel::Stopping, exit: None }
     }
 
-    /// It has been killed.
+    /// The run was killed.
     pub fn killing() -> Self {
         Self { level: ShutdownLevel::Killing, exit: None }
     }
 
     fn on_signal(&mut self, signal: u8) -> SignalAction {
-        const KILLING: &str = "killing what runs; Ctrl-C again leaves at once";
+        const KILLING: &str = "killing running units; Ctrl-C again exits immediately";
         let before = self.level;
         self.exit = match (self.exit, signal) {
-            // Who was told to go was told so, whatever else is asked.
+            // A termination signal keeps its exit code, even if Ctrl-C follows.
             (Some(exit), SIGINT) => Some(exit),
             (_, signal) => Some(Exit::Signal(signal)),
         };
@@ -147,23 +147,24 @@ impl ShutdownState {
             _ => ShutdownLevel::Killing,
         };
         match self.level {
-            // A terminal that goes, and a system that shuts down, hang up beside everything else: nobody insists.
+            // A closing terminal or a shutdown sends SIGHUP in addition to other signals, so it does not count as
+            // impatience.
             ShutdownLevel::Killing if before == ShutdownLevel::Killing && signal == SIGHUP => SignalAction::Ignore,
             ShutdownLevel::Killing if before == ShutdownLevel::Killing => SignalAction::ExitNow,
             ShutdownLevel::Killing => SignalAction::Send(ScheduleEvent::KillAllRequested, KILLING),
             ShutdownLevel::Stopping => {
-                SignalAction::Send(ScheduleEvent::StopAllRequested, "stopping what runs; Ctrl-C again kills it")
+                SignalAction::Send(ScheduleEvent::StopAllRequested, "stopping running units; Ctrl-C again kills them")
             }
             ShutdownLevel::Running | ShutdownLevel::Draining => SignalAction::Send(
                 ScheduleEvent::DrainRequested,
-                "draining: nothing new starts; Ctrl-C again stops what runs",
+                "draining: nothing new starts; Ctrl-C again stops running units",
             ),
         }
     }
 }
 
-/// The exit code of a run during which a signal asked for `heard`, or none did. What an interrupt makes of it depends on
-/// whether it cut anything short.
+/// The exit code of a run during which a signal required `heard`, if one did. An interrupt changes the exit code only
+/// if it cut something short.
 pub fn exit_for_signal(heard: Option<Exit>, interrupted: impl FnOnce(bool) -> Exit) -> Exit {
     match heard {
         Some(Exit::Signal(SIGINT)) => interrupted(true),

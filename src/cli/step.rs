@@ -11,7 +11,7 @@ use super::{
 /// Runs the unit on the screen.
 ///
 /// # Errors
-/// Without a terminal; when there is no such unit; as [`run::run`].
+/// Without a terminal, if there is no such unit, or as [`run::run`].
 pub fn step(global: &GlobalArgs, args: &StepArgs) -> Result<Exit, CliError> {
     if show::resolve_ui(global.ui) != Ui::Tui || !io::stdin().is_terminal() || !output::is_terminal() {
         return Err(CliError::usage(

@@ -1,4 +1,4 @@
-//! What is left to say when a run or a replay is over: counts, failed units, and the next command.
+//! The summary at the end of a run or a replay: counts, failed units, and the next command.
 
 use std::{fmt::Write as _, path::Path};
 
@@ -17,83 +17,77 @@ use crate::{
     tui::{text, view::dollars},
 };
 
-/// Longest sentence about a unit, in columns. The tape has the rest.
+/// Maximum width of a sentence about a unit, in columns. The tape has the complete text.
 const MAX_SENTENCE_WIDTH: usize = 300;
 
-/// Most files of several units that are named.
+/// Maximum number of shared files that are named.
 const MAX_SHARED_FILES: usize = 5;
 
-/// `1 unit`, `2 units`.
+/// For example `1 unit` or `2 units`.
 pub fn pluralize(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
-/// What can be done with a record once its run is over.
+/// The next commands for a record once its run is over.
 #[derive(Clone, Copy, Debug)]
 pub enum NextSteps<'a> {
-    /// It is gone with its directory.
+    /// The record was deleted with its directory.
     Temporary,
-    /// It is no run of a project's units, or of none that another try would make sense for.
+    /// The record is not a run of a project's units, or no unit can be tried again.
     Replay(&'a Path),
-    /// It is a run of a project: the flag that finds the project again, if one was given, and its short id.
+    /// The record is a run of a project.
     Project {
-        /// The tape.
         tape: &'a Path,
-        /// Value of `--project-dir`.
         flag: Option<&'a Path>,
-        /// Short run id.
         run: &'a str,
-        /// Whether `run` can try units again.
+        /// True if `run` can try units again.
         retry: bool,
     },
 }
 
-/// What there is to say about a unit.
+/// The summary of a unit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UnitSummary {
-    /// Key.
     pub unit: String,
     /// The sentence of its verdict.
     pub reason: String,
-    /// The first call that failed, where the sentence only counts them.
+    /// The first failed call, if the sentence only counts them.
     pub call: Option<String>,
-    /// What a person can do.
+    /// The remedy for a person.
     pub remedy: Option<String>,
 }
 
 /// Totals of a run at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
-    /// Units by status.
     pub counts: Vec<(UnitStatus, usize)>,
-    /// Cost of all attempts that said one.
+    /// Sum of the known costs of all attempts, in US dollars.
     pub cost_usd: Option<f64>,
     /// Turns of all attempts.
     pub turns: u64,
     /// Tool calls of all attempts.
     pub calls: u64,
-    /// Failed units.
     pub failed: Vec<UnitSummary>,
-    /// Units whose budget ran out, likewise: no failure, but not to be overlooked.
+    /// Units whose budget ran out. They do not count as failed.
     pub budget: Vec<UnitSummary>,
     /// Session ids in order of their attempts.
     pub sessions: Vec<String>,
-    /// Units that neither succeeded nor spent their budget, in plan order: those keep a run from ending well.
+    /// Units that neither succeeded nor spent their budget, in plan order; they prevent a successful exit code.
     pub unfinished: Vec<String>,
-    /// Its record may still grow.
+    /// True if the record may still grow.
     pub is_open: bool,
     outcome: Option<String>,
     lost: [u64; 4],
     hit_limit: bool,
-    /// What is on the project's branch: short commit, branch, and how many files it changes.
+    /// Result on the project's branch: short commit, branch, and number of changed files.
     saved_commit: Option<(String, Option<String>, usize)>,
-    /// Why what units wrote is not there.
+    /// Why the results are not saved.
     save_error: Option<String>,
     /// Files that several units wrote and git merged.
     shared: Vec<SharedFile>,
     /// Conflicts that the reconcile step flagged for a person.
     flagged: Vec<RecordedDecision>,
-    /// What kept every unit from running.
+    /// The cause that kept every unit from running.
     blocking_cause: Option<Cause>,
 }
 
@@ -144,10 +138,10 @@ impl Summary {
         }
     }
 
-    /// The totals of a record that may still grow, if it `goes_on`.
+    /// The totals of a record that may still grow, if it `is_active`.
     #[must_use]
-    pub fn with_open_end(mut self, goes_on: bool) -> Self {
-        self.is_open = goes_on;
+    pub fn with_open_end(mut self, is_active: bool) -> Self {
+        self.is_open = is_active;
         self
     }
 
@@ -155,15 +149,15 @@ impl Summary {
         self.counts.iter().find(|(known, _)| *known == status).map_or(0, |(_, count)| *count)
     }
 
-    /// The exit code of a run that ended so after somebody `interrupted` it, or did not. An interrupt that came when
-    /// everything was on its way, and let it end, changed nothing.
+    /// The exit code of a finished run after the user `interrupted` it, or did not. An interrupt that cut nothing short
+    /// does not change the exit code.
     pub fn exit_after_interrupt(&self, interrupted: bool) -> Exit {
         let over = [UnitStatus::Succeeded, UnitStatus::BudgetExhausted, UnitStatus::Failed, UnitStatus::Reused];
         let cut_short = self.counts.iter().any(|(status, count)| *count > 0 && !over.contains(status));
         if interrupted && cut_short { Exit::Signal(signals::SIGINT) } else { self.exit() }
     }
 
-    /// The exit code of a run that ended so.
+    /// The exit code of a finished run.
     pub fn exit(&self) -> Exit {
         if self.hit_limit {
             Exit::Limit
@@ -172,7 +166,7 @@ impl Summary {
         } else if self.count(UnitStatus::Failed) + self.count(UnitStatus::Stopped) > 0 || self.save_error.is_some() {
             Exit::UnitFailed
         } else if !self.unfinished.is_empty() {
-            // Somebody drained the run: nothing failed, but not everything was done either.
+            // The run was drained: no unit failed, but some did not run.
             Exit::Signal(signals::SIGINT)
         } else {
             Exit::Ok
@@ -233,7 +227,7 @@ impl Summary {
         }
         if let Some(why) = &self.save_error {
             let _ = writeln!(text, "  ✗ {}", text::printable(&format!("not saved: {why}"), MAX_SENTENCE_WIDTH));
-            let _ = writeln!(text, "    what the units wrote is kept in .ktx/ingest-patches/");
+            let _ = writeln!(text, "    the patches of the units are kept in .ktx/ingest-patches/");
         }
         let failed = self.failed.iter().map(|unit| ('✗', unit));
         let budget = self.budget.iter().map(|unit| ('◆', unit));
@@ -263,7 +257,7 @@ impl Summary {
         text
     }
 
-    /// Lines that say where the record is, and the commands that go on from here.
+    /// Lines with the location of the record and the next commands.
     pub fn next_steps(&self, next: NextSteps<'_>) -> String {
         match next {
             NextSteps::Temporary => {
@@ -285,10 +279,10 @@ impl Summary {
         }
     }
 
-    /// How the run ended; for a record without an end, how it stands or broke off.
+    /// How the run ended; for a record without an end, whether it is running or was interrupted.
     fn outcome_label(&self, state: &RunState) -> &str {
-        let goes_on = |unit: &UnitState| unit.status.is_in_flight() || unit.status == UnitStatus::Waiting;
-        match (&self.outcome, RunOutcome::from_state(state, self.is_open || state.units.iter().any(goes_on))) {
+        let is_active = |unit: &UnitState| unit.status.is_in_flight() || unit.status == UnitStatus::Waiting;
+        match (&self.outcome, RunOutcome::from_state(state, self.is_open || state.units.iter().any(is_active))) {
             (Some(outcome), _) => outcome,
             (None, RunOutcome::Running) => "still running",
             (None, RunOutcome::Interrupted) => "interrupted",
@@ -297,7 +291,7 @@ impl Summary {
     }
 }
 
-/// The command that goes on with `run`.
+/// The command that resumes `run`.
 pub fn resume_command(project: Option<&Path>, run: &str) -> String {
     format!("ingestdeck run{} --resume-run {run}", project_dir_flag(project))
 }
@@ -306,7 +300,7 @@ fn project_dir_flag(project: Option<&Path>) -> String {
     project.map(|project| format!(" --project-dir {}", shell_quote(&project.display().to_string()))).unwrap_or_default()
 }
 
-/// `text` as one word of a shell.
+/// Quotes `text` as one word of a shell.
 fn shell_quote(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./@%+=:,".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
@@ -316,7 +310,7 @@ fn shell_quote(text: &str) -> String {
     }
 }
 
-/// What kept every unit of `state` from running, if its run ended so.
+/// The cause that kept every unit of `state` from running, if its run ended for that reason.
 fn blocking_cause(state: &RunState) -> Option<Cause> {
     state.ended.as_ref().filter(|ended| ended.outcome == "unusable")?;
     let causes = state.units.iter().filter_map(|unit| Some(&unit.latest()?.verdict.as_ref()?.cause));
@@ -327,18 +321,18 @@ fn blocking_cause(state: &RunState) -> Option<Cause> {
     causes.next().cloned()
 }
 
-/// True for a unit that left nothing. One that ran out of turns is not done, but what it wrote counts.
+/// True for a unit without a result. A unit that ran out of turns is unfinished, but its changes count.
 fn has_no_result(status: UnitStatus) -> bool {
     needs_retry(status) && status != UnitStatus::BudgetExhausted
 }
 
-/// The pass, where what is saved waits for it although it never ran.
+/// The reconcile step, if saved patches wait for it although it never ran.
 fn pending_reconcile_step(state: &RunState) -> Option<String> {
     let is_shown = state.units.iter().any(|unit| unit.key.as_str() == RECONCILE && has_no_result(unit.status));
     (state.ended.is_some() && !is_shown && !state.unreconciled.is_empty()).then(|| RECONCILE.to_owned())
 }
 
-/// What there is to say about the units of a status.
+/// The summaries of all units with a status.
 fn units_with_status(state: &RunState, status: UnitStatus) -> Vec<UnitSummary> {
     state.units.iter().filter(|unit| unit.status == status).map(|unit| UnitSummary::from_unit(state, unit)).collect()
 }

@@ -1,5 +1,5 @@
-//! KTX's trace of a run, written beside its tape while that grows. Whoever runs and whoever shows the run knows nothing
-//! of it: a trace that is slow or cannot be written costs them nothing.
+//! KTX's trace of a run, written while its tape grows. The run and its display do not depend on the trace: a slow or
+//! failed trace does not affect them.
 
 mod line_splitter;
 
@@ -24,19 +24,19 @@ use crate::{
     tape::{Header, TapeEntry},
 };
 
-/// KTX's place for traces, relative to the project.
+/// KTX's directory for traces, relative to the project.
 const TRACES_DIR: &str = ".ktx/ingest-traces";
 
-/// The variable that says how much is traced.
+/// The variable with the trace level.
 const LEVEL_VAR: &str = "KTX_INGEST_TRACE_LEVEL";
 
-/// How long entries are gathered before they are traced: nobody watches a trace, and waking up costs more than it does.
+/// How long entries are collected before they are traced: traces need no low latency, and each wake-up has a cost.
 const COALESCE_DELAY: Duration = Duration::from_secs(1);
 
-/// Bytes read at once.
+/// Bytes that are read at a time.
 const READ_BLOCK_BYTES: usize = 256 << 10;
 
-/// Longest line that is traced. Whatever is longer is a tool's result, and those are in no trace.
+/// Longest line that is traced. Longer lines are tool results, which no trace contains.
 const MAX_LINE_BYTES: usize = 64 << 20;
 
 /// A trace that is being written.
@@ -47,10 +47,10 @@ pub struct TraceTask {
 }
 
 impl TraceTask {
-    /// Follows the tape at `tape`, which `changed` tells of, into the traces of `project`. Needs a runtime.
+    /// Follows the tape at `tape`, which `changed` reports on, and writes the traces of `project`. Needs a runtime.
     ///
     /// # Errors
-    /// When the tape cannot be read.
+    /// If the tape cannot be read.
     pub fn follow(tape: &Path, project: &Path, changed: watch::Receiver<u64>) -> io::Result<Self> {
         let level = TraceLevel::parse(&std::env::var(LEVEL_VAR).unwrap_or_default());
         let follower = TraceFollower::open(tape, project, level)?;
@@ -58,12 +58,12 @@ impl TraceTask {
         Ok(Self { complete, writer: tokio::spawn(run_follower(follower, changed, is_complete)) })
     }
 
-    /// The tape is complete: writes what is left of the trace.
+    /// Writes the rest of the trace once the tape is complete.
     ///
     /// # Errors
-    /// When the trace could not be written.
+    /// If the trace could not be written.
     pub async fn finish(self) -> io::Result<()> {
-        // Nobody listens once the trace could not be written.
+        // The receiver is gone if the trace could not be written.
         let _ = self.complete.send(());
         self.writer.await.map_err(io::Error::other)?
     }
@@ -85,19 +85,19 @@ async fn run_follower(
         tokio::select! {
             _ = &mut is_complete => last = true,
             changed = changed.changed() => match changed {
-                // Entries are taken together, but the end of the run does not wait for more of them.
+                // Entries are collected, but the end of the run does not wait for more of them.
                 Ok(()) => tokio::select! {
                     () = tokio::time::sleep(COALESCE_DELAY) => {}
                     _ = &mut is_complete => last = true,
                 },
-                // Its writer is gone, so this was all.
+                // The writer is gone, so the tape is complete.
                 Err(_) => last = true,
             },
         }
     }
 }
 
-/// Reads the lines of a tape as they come.
+/// Reads the lines of a growing tape.
 #[derive(Debug)]
 struct TraceFollower {
     tape: File,
@@ -124,7 +124,7 @@ impl TraceFollower {
         })
     }
 
-    /// Traces everything that is on the tape by now.
+    /// Traces all lines that are on the tape.
     fn advance(&mut self) -> io::Result<()> {
         let mut block = vec![0; READ_BLOCK_BYTES];
         loop {
@@ -160,15 +160,15 @@ impl TraceFollower {
     }
 }
 
-/// Where the trace of a job is, relative to the project.
+/// The path of a job's trace, relative to the project.
 pub fn path(job: &str) -> String {
     format!("{TRACES_DIR}/{job}/trace.jsonl")
 }
 
-/// Transcripts and traces hold secrets: private files, and nobody commits them by accident.
+/// Creates private files that git ignores, because transcripts and traces contain secrets.
 fn create(project: &Path, job: &str) -> io::Result<File> {
     if job.contains(['/', '\\']) || job.starts_with('.') {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("the job {job:?} is no folder's name")));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("the job {job:?} is not a valid file name")));
     }
     scoped_dir::create_ignored_dir(project, &project.join(TRACES_DIR))?;
     ScopedDir::open(project)?.append_to(&path(job))

@@ -1,4 +1,4 @@
-//! `watch`: a run of another process, as it goes on. Only looked at: whoever runs it is not disturbed, nor told.
+//! `watch`: shows a run of another process while it runs. It only reads: the other process is not affected.
 
 use std::{
     fs,
@@ -21,22 +21,22 @@ use crate::{
     tui::{self, LiveHandle},
 };
 
-/// Bytes folded before anything else gets a turn.
+/// Bytes that are folded before other tasks get a turn.
 const SLICE: usize = 1 << 20;
 
-/// How often the tape is looked at: nobody tells when another process writes.
+/// Poll interval of the tape: the writing process sends no notification.
 const TAPE_POLL_INTERVAL: Duration = Duration::from_millis(150);
 
-/// How often it is asked whether the process still lives.
+/// How often the program checks whether the process is alive.
 const LIVENESS_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What is said of a record without an end that nobody writes to any more.
-const WRITER_GONE: &str = "writer gone: the process that ran this is no more, and its record breaks off here";
+/// The message about a record without an end whose writer is gone.
+const WRITER_GONE: &str = "writer gone: the process of this run has ended, and its record breaks off here";
 
 /// Follows a run until it ends.
 ///
 /// # Errors
-/// When there is no such run, or its tape cannot be read.
+/// If the run does not exist, or its tape cannot be read.
 pub fn watch(global: &GlobalArgs, args: &WatchArgs) -> Result<Exit, CliError> {
     let runs = runs::resolve_store(global)?;
     let found = runs.resolve(&args.run).map_err(|error| runs::lookup_error(&error))?;
@@ -50,7 +50,7 @@ pub fn watch(global: &GlobalArgs, args: &WatchArgs) -> Result<Exit, CliError> {
     }
 }
 
-/// Who writes the tape.
+/// The run that another process writes.
 #[derive(Clone, Debug)]
 struct WatchedRun {
     runs: RunStore,
@@ -58,7 +58,7 @@ struct WatchedRun {
 }
 
 impl WatchedRun {
-    /// What cannot be asked is taken for alive: a lock that cannot be read says nothing.
+    /// An unreadable lock counts as alive, because it does not prove that the process ended.
     fn is_alive(&self) -> bool {
         self.runs.is_alive(self.found.id).unwrap_or(true)
     }
@@ -67,7 +67,7 @@ impl WatchedRun {
         self.runs.status(&self.found).is_ok_and(|standing| standing == RunStatus::Interrupted)
     }
 
-    /// Wakes `grown` whenever the tape has grown. Returns once nobody writes to it any more.
+    /// Wakes `grown` whenever the tape has grown. Returns once the writer is gone.
     async fn poll_tape(self, finish: FollowHandle, grown: watch::Sender<u64>, gone: oneshot::Sender<String>) {
         let mut asked = Instant::now();
         loop {
@@ -81,7 +81,7 @@ impl WatchedRun {
             if !self.is_alive() {
                 finish.finish();
                 if self.was_interrupted() {
-                    // Whoever has left does not need to hear it.
+                    // The receiver is gone if the user left the screen.
                     let _ = gone.send(WRITER_GONE.to_owned());
                 }
                 return;
@@ -104,13 +104,13 @@ fn watch_on_screen(
         tokio::spawn(writer.clone().poll_tape(finish, grown, gone));
         tui::run(timeline, Some(LiveHandle::watching(changed, broken)), options).await
     });
-    // A reader of a terminal that is gone may never come back.
+    // The reader of a closed terminal may block forever.
     runtime.shutdown_background();
     let left = left.map_err(|error| screen::terminal_error(&error))?;
     let (summary, timeline) = screen::print_summary(left.timeline)?;
-    // Whoever leaves a run that goes on says nothing about it.
-    let goes_on = timeline.view().state.ended.is_none() && writer.is_alive();
-    Ok(screen::exit_after(&left.reason, if goes_on { Exit::Ok } else { summary.exit() }))
+    // Leaving an active run prints nothing about it.
+    let is_active = timeline.view().state.ended.is_none() && writer.is_alive();
+    Ok(screen::exit_after(&left.reason, if is_active { Exit::Ok } else { summary.exit() }))
 }
 
 fn watch_plain(
@@ -132,7 +132,7 @@ fn watch_plain(
             PollStatus::Waiting => {
                 show::emit_silence(&mut timeline, &mut sink);
                 sink.flush();
-                // A run that has ended may be opened again by its person; whoever waits for its end waits no longer.
+                // An ended run may be continued on its screen, but a watcher does not wait for that.
                 if timeline.view().state.ended.is_some() || !writer.is_alive() {
                     finish.finish();
                 } else {
@@ -153,7 +153,7 @@ fn watch_plain(
     Ok(summary.exit())
 }
 
-/// Advice, not a result: nothing depends on whether anybody takes it.
+/// Prints advice. The exit code must not depend on whether it can be printed.
 fn print_next_steps(global: &GlobalArgs, writer: &WatchedRun, state: &RunState, summary: &Summary) {
     let next = NextSteps::Project {
         tape: &writer.found.tape,

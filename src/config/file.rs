@@ -1,4 +1,4 @@
-//! The settings file: reads it, with bounds, and flattens its TOML into keys with their lines. Checks no value.
+//! Reads the settings file with a size limit, and flattens its TOML into keys with line numbers. Validates no value.
 
 use std::{
     fs::File,
@@ -17,41 +17,39 @@ use super::{
     value::{SettingValue, escape_excerpt},
 };
 
-/// Largest file that is read.
+/// Maximum size of the file, in bytes.
 pub const MAX_BYTES: u64 = 1024 * 1024;
 
-/// A file's content.
+/// The parsed content of a settings file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SettingsFileContent {
     /// Settings in the order of the file.
     pub entries: Vec<FileSetting>,
-    /// Chords by action.
+    /// Chords with their actions.
     pub chords: Vec<(String, ActionChords)>,
-    /// Sections that are not known.
+    /// Warnings about unknown sections.
     pub warnings: Vec<String>,
 }
 
 /// A setting of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FileSetting {
-    /// Dotted key.
     pub key: String,
-    /// Value.
     pub value: SettingValue,
-    /// Line, from 1.
+    /// Line number, counted from 1.
     pub line: usize,
 }
 
 /// Chords of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActionChords {
-    /// In the order of the file; empty unbinds the action.
+    /// In the order of the file; an empty list unbinds the action.
     pub chords: Vec<String>,
-    /// Line, from 1.
+    /// Line number, counted from 1.
     pub line: usize,
 }
 
-/// The text of a file. `None` if there is no such file and nobody asked for it by name.
+/// Reads the text of a file. Returns `None` if it does not exist, unless `asked_for` is true because the user named it.
 pub fn read(path: &Path, asked_for: bool) -> Result<Option<String>, ConfigError> {
     let unreadable = |cause: String| ConfigError::Unreadable { path: path.to_owned(), cause };
     let file = match File::open(path) {
@@ -67,9 +65,9 @@ pub fn read(path: &Path, asked_for: bool) -> Result<Option<String>, ConfigError>
     String::from_utf8(bytes).map(Some).map_err(|_| unreadable("it is not UTF-8 text".to_owned()))
 }
 
-/// Flattens a file. `path` is for messages only.
+/// Flattens a file. `path` is used in messages only.
 pub fn parse(path: &Path, text: &str) -> Result<SettingsFileContent, ConfigError> {
-    // Where the lines end, once: a hostile file has a key on each of many.
+    // Find the line ends once: a hostile file may have many lines with a key on each.
     let ends: Vec<usize> = text.match_indices('\n').map(|(at, _)| at).collect();
     let line_of = |offset: usize| ends.partition_point(|end| *end < offset) + 1;
     let place = |line: usize| format!("{}:{line}", path.display());
@@ -92,7 +90,7 @@ pub fn parse(path: &Path, text: &str) -> Result<SettingsFileContent, ConfigError
             continue;
         }
         let DeValue::Table(table) = value.get_ref() else {
-            return Err(invalid_value(place(line), section, "a section of its own", value.get_ref()));
+            return Err(invalid_value(place(line), section, "a section", value.get_ref()));
         };
         for (name, value) in by_position(table) {
             let line = line_of(name.span().start);
@@ -151,7 +149,9 @@ fn flatten(value: &DeValue<'_>) -> SettingValue {
         DeValue::Boolean(value) => SettingValue::Bool(*value),
         DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
             .map_or(SettingValue::Other("a number beyond 64 bits"), SettingValue::Integer),
-        DeValue::Float(number) => number.as_str().parse().map_or(SettingValue::Other("no number"), SettingValue::Float),
+        DeValue::Float(number) => {
+            number.as_str().parse().map_or(SettingValue::Other("not a number"), SettingValue::Float)
+        }
         DeValue::Array(_) => texts(value).map_or(SettingValue::Other("a list of other things"), SettingValue::List),
         DeValue::Datetime(_) => SettingValue::Other("a date"),
         DeValue::Table(_) => SettingValue::Other("a section"),

@@ -1,25 +1,25 @@
-//! Where files live: the user's directories, and the folder of a project that is ours. Creates and reads no files.
+//! File locations: the user's directories, and the program's directory in a project. Creates and reads no files.
 
 use std::path::{Path, PathBuf};
 
 use super::EnvVars;
 
-/// Our name in the user's directories.
+/// Name of the program's directories.
 const PROGRAM: &str = "ingestdeck";
 
-/// The user's directories. `None` where neither the variable nor `HOME` says.
+/// The user's directories. `None` if neither the variable nor `HOME` is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UserDirs {
-    /// Settings.
+    /// Directory of the settings.
     pub config: Option<PathBuf>,
-    /// What should survive: locks over sessions, history.
+    /// Directory of persistent state: session locks and history.
     pub state: Option<PathBuf>,
-    /// What can be made again.
+    /// Directory of data that can be recreated.
     pub cache: Option<PathBuf>,
 }
 
 impl UserDirs {
-    /// As the XDG specification has it; relative values are ignored as it demands.
+    /// Follows the XDG specification, which requires that relative values are ignored.
     pub fn from_vars(vars: &EnvVars) -> Self {
         let absolute = |name: &str| vars.get(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let home = absolute("HOME");
@@ -34,46 +34,45 @@ impl UserDirs {
         }
     }
 
-    /// As this process's environment has it.
+    /// Reads the variables of this process.
     pub fn from_environment() -> Self {
         let vars = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
         Self::from_vars(&vars.collect())
     }
 
-    /// Locks over sessions, which belong to the user and not to a project.
+    /// Session locks, which belong to the user and not to a project.
     pub fn locks(&self) -> Option<PathBuf> {
         self.state.as_ref().map(|dir| dir.join("locks"))
     }
 
-    /// The settings file.
+    /// Path of the settings file.
     pub fn config_file(&self) -> Option<PathBuf> {
         self.config.as_ref().map(|dir| dir.join("config.toml"))
     }
 }
 
-/// Our folder in a project: `<project>/.ktx/ingestdeck`.
+/// The program's directory in a project: `<project>/.ktx/ingestdeck`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProjectDirs {
     root: PathBuf,
 }
 
 impl ProjectDirs {
-    /// The folder of the project at `project`.
+    /// The directory in the project at `project`.
     pub fn new(project: &Path) -> Self {
         Self { root: project.join(".ktx").join(PROGRAM) }
     }
 
-    /// The folder itself.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// All runs, one directory each.
+    /// Directory of all runs, with one subdirectory each.
     pub fn runs(&self) -> PathBuf {
         self.root.join("runs")
     }
 
-    /// One run. `run` is its full id, which is never a path.
+    /// Directory of one run. `run` is its full id, which is never a path.
     pub fn run(&self, run: &str) -> PathBuf {
         self.runs().join(run)
     }
@@ -88,7 +87,7 @@ impl ProjectDirs {
         self.root.join("db.sqlite")
     }
 
-    /// Locks between processes.
+    /// Directory of locks between processes.
     pub fn locks(&self) -> PathBuf {
         self.root.join("locks")
     }

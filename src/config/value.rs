@@ -1,51 +1,45 @@
-//! Values of settings and the types that they must fit. Knows no key.
+//! Values of settings, and the types that they must fit. Knows no key.
 
 use std::time::Duration;
 
-/// A value, of whatever origin.
+/// A value from any layer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SettingValue {
-    /// Not set, and that is fine.
+    /// Not set, which is valid.
     Unset,
-    /// True or false.
     Bool(bool),
-    /// Text.
     Text(String),
-    /// A whole number.
     Integer(i64),
-    /// A number.
     Float(f64),
-    /// Texts.
     List(Vec<String>),
-    /// Something that fits no key, in words.
+    /// A description of a value that fits no key.
     Other(&'static str),
 }
 
-/// What a key takes.
+/// The type of a key.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SettingKind {
-    /// True or false, literally.
     Bool,
     /// Text that is not empty.
     Text,
     /// One of these words.
     OneOf(&'static [&'static str]),
-    /// A whole number in this range, ends included.
+    /// A whole number in this inclusive range.
     Integer(i64, i64),
-    /// A number in this range, ends included.
+    /// A number in this inclusive range.
     Float(f64, f64),
-    /// A time: `90s`, `10m`, `1h 30m`.
+    /// A duration, such as `90s`, `10m` or `1h 30m`.
     Duration,
-    /// Texts. A single text is taken as a list of one.
+    /// A list of texts. A single text becomes a list of one.
     List,
-    /// Names of environment variables, or `PREFIX_*` for all that begin so.
+    /// Names of environment variables, or `PREFIX_*` for all names with this prefix.
     EnvVarNames,
     /// Absolute paths, and paths below `~/`.
     Paths,
 }
 
 impl SettingValue {
-    /// As TOML on one line; `None` if there is nothing to write.
+    /// Formats the value as TOML on one line; `None` if there is no value.
     pub fn to_toml(&self) -> Option<String> {
         Some(match self {
             Self::Unset | Self::Other(_) => return None,
@@ -59,7 +53,7 @@ impl SettingValue {
         })
     }
 
-    /// What it is, in words.
+    /// Describes the value for a message.
     fn describe(&self) -> String {
         match self {
             Self::Unset => "nothing".to_owned(),
@@ -78,7 +72,7 @@ impl SettingValue {
 }
 
 impl SettingKind {
-    /// What is expected, in words that follow "must be".
+    /// Describes valid values; the text follows "must be".
     pub fn expected(self) -> String {
         match self {
             Self::Bool => "true or false".to_owned(),
@@ -96,7 +90,7 @@ impl SettingKind {
         }
     }
 
-    /// The value if it fits, else what it is, in words.
+    /// Returns the value if it is valid, else its description.
     pub fn validate(self, value: SettingValue) -> Result<SettingValue, String> {
         let found = value.describe();
         let admitted = match (self, value) {
@@ -130,7 +124,8 @@ impl SettingKind {
         admitted.ok_or(found)
     }
 
-    /// Reads a variable's text. `None` if it cannot be of this kind; [`admit`](Self::validate) checks the rest.
+    /// Parses the text of a variable. Returns `None` if the text does not fit the type; [`validate`](Self::validate)
+    /// checks the rest.
     pub fn parse(self, text: &str) -> Option<SettingValue> {
         match self {
             Self::Bool => text.parse().ok().map(SettingValue::Bool),
@@ -159,9 +154,9 @@ fn is_variable_name(text: &str) -> bool {
     starts_well && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// A type that a value can be taken as.
+/// A type that can be read from a value.
 pub trait FromValue: Default {
-    /// `None` if the value is of another kind.
+    /// Returns `None` if the value has another type.
     fn from_value(value: &SettingValue) -> Option<Self>;
 }
 
@@ -213,17 +208,17 @@ impl<T: FromValue> FromValue for Option<T> {
     }
 }
 
-/// What a duration is, in words.
+/// The description of valid durations.
 pub const DURATION_SYNTAX: &str = "time of at least one second, as in 90s, 10m or \"1h 30m\"";
 
-/// Reads a duration of a second or more, and of a year or less.
+/// Parses a duration between one second and one year.
 pub fn parse_duration(text: &str) -> Option<Duration> {
     const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
     let time = Duration::try_from(text.parse::<jiff::SignedDuration>().ok()?).ok()?;
     (Duration::from_secs(1)..=LONGEST).contains(&time).then_some(time)
 }
 
-/// Foreign text for a message: bounded, and nothing in it obeyed.
+/// Untrusted text for a message: shortened and escaped.
 pub fn escape_excerpt(text: &str) -> String {
     const CAP: usize = 60;
     let mut shown: String = text.chars().take(CAP).flat_map(char::escape_debug).collect();
@@ -238,12 +233,12 @@ pub fn quote(text: &str) -> String {
     format!("\"{}\"", escape_excerpt(text))
 }
 
-/// Text in TOML's basic quotes, where the `toml` crate might choose several lines. JSON's quotes differ in one character.
+/// Text in TOML's basic quotes; the `toml` crate might use several lines. JSON escapes differ in one character.
 fn toml_text(text: &str) -> String {
     serde_json::Value::String(text.to_owned()).to_string().replace('\u{7f}', "\\u007f")
 }
 
-/// A key as TOML writes it: bare where it can be.
+/// A key in TOML: without quotes if possible.
 pub fn toml_key(key: &str) -> String {
     let bare = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
     if bare { key.to_owned() } else { toml_text(key) }

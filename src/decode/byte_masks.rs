@@ -1,28 +1,25 @@
-//! Text in blocks of 64 bytes: which bytes of a block mean something to JSON strings, as bit masks.
+//! Bit masks of the bytes in a 64-byte block that are special in JSON strings.
 //!
-//! The only place that knows vector instructions. It must not know what a string is good for.
+//! The only module with vector instructions. It must not depend on how strings are used.
 
 use wide::u8x16;
 
-/// Bytes in a block.
 pub(crate) const BLOCK: usize = 64;
 
-/// Bytes that one vector instruction takes.
+/// Number of bytes that one vector instruction processes.
 pub(crate) const LANE: usize = 16;
 
-/// What one block holds: bit `n` speaks of byte `n`.
+/// Masks of one block: bit `n` describes byte `n`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ByteMasks {
     pub(crate) quotes: u64,
     pub(crate) backslashes: u64,
-    /// Bytes below 0x20.
     pub(crate) controls: u64,
-    /// The letter `n`.
     newlines: u64,
 }
 
 impl ByteMasks {
-    /// Bits of the block that starts at `at`. Beyond the end of `bytes` there is nothing.
+    /// Masks of the block that starts at `at`. Bits beyond the end of `bytes` are zero.
     #[inline(always)]
     pub(crate) fn from_bytes_at(bytes: &[u8], at: usize) -> Self {
         let rest = bytes.get(at..).unwrap_or_default();
@@ -32,7 +29,7 @@ impl ByteMasks {
         }
     }
 
-    /// Of fewer bytes than a block has.
+    /// Masks of a block with fewer than [`BLOCK`] bytes.
     #[inline(never)]
     fn from_partial_block(rest: &[u8]) -> Self {
         let mut block = [b' '; BLOCK];
@@ -54,7 +51,7 @@ impl ByteMasks {
         bits
     }
 
-    /// Bits of 16 bytes: enough for most keys and words.
+    /// Masks of 16 bytes: enough for most keys and values.
     #[inline(always)]
     pub(crate) fn from_lane(lane: &[u8; LANE]) -> Self {
         let lane = u8x16::new(*lane);
@@ -66,14 +63,14 @@ impl ByteMasks {
         }
     }
 
-    /// Bytes that a backslash may escape, and almost always does: quotes, backslashes and the `n` of a newline.
+    /// The bytes that backslashes escape most often: quotes, backslashes and the `n` of a newline.
     #[inline]
     pub(crate) fn common_escapes(self) -> u64 {
         self.quotes | self.backslashes | self.newlines
     }
 
-    /// The bytes that a backslash escapes. `carry` says whether the block before ended in an open escape, and is set
-    /// for the block after.
+    /// The bytes that a backslash escapes. `carry` is true if the previous block ended in an open escape; it is set for
+    /// the next block.
     #[inline]
     pub(crate) fn escaped(self, carry: &mut bool) -> u64 {
         const EVEN: u64 = 0x5555_5555_5555_5555;
@@ -82,8 +79,9 @@ impl ByteMasks {
             *carry = false;
             return first;
         }
-        // A run of backslashes escapes the byte after it if it is of odd length. Adding the runs that start at odd
-        // places to themselves carries a bit out of the end of each; comparing that with even places tells the parity.
+        // A run of backslashes escapes the byte after it if its length is odd. Adding the runs that start at odd
+        // positions to themselves carries a bit out of the end of each; comparing that with even positions yields the
+        // parity.
         let backslashes = self.backslashes & !first;
         let follows = backslashes << 1 | first;
         let odd_starts = backslashes & !EVEN & !follows;

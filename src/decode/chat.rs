@@ -1,4 +1,4 @@
-//! `assistant` and `user` lines: the message, its blocks, and what stands beside it.
+//! Decodes `assistant` and `user` lines: the message, its blocks, and the fields next to the message.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use super::{
     read::{LineHead, error_text},
 };
 
-/// Where the blocks of a line are.
+/// Location of the blocks of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BlockPlacement {
     /// In `message.content`, or in a top-level `content`.
@@ -64,7 +64,7 @@ pub(super) fn read<'a>(
     Ok(chat)
 }
 
-/// `message`: an object, or just its text.
+/// Reads `message`: an object, or only its text.
 fn message<'a>(scan: &mut JsonScanner<'a>, chat: &mut ChatLine<'a>) -> ScanResult<()> {
     if scan.peek()? != b'{' {
         return blocks(scan, &mut chat.blocks);
@@ -84,13 +84,13 @@ fn message<'a>(scan: &mut JsonScanner<'a>, chat: &mut ChatLine<'a>) -> ScanResul
 }
 
 impl Usage {
-    /// The counts of a `usage` that was kept as it came.
+    /// Parses the counts of a raw `usage`.
     pub fn from_raw(usage: RawJson<'_>) -> Self {
         counts(&mut JsonScanner::from_text(usage.0)).ok().flatten().unwrap_or_default()
     }
 }
 
-/// `usage`; `None` if it is no object.
+/// Reads `usage`; `None` if it is not an object.
 fn counts(scan: &mut JsonScanner<'_>) -> ScanResult<Option<Usage>> {
     let mut usage = Usage::default();
     let found = scan.object(|scan, key| {
@@ -106,7 +106,7 @@ fn counts(scan: &mut JsonScanner<'_>) -> ScanResult<Option<Usage>> {
     Ok(found.then_some(usage))
 }
 
-/// An array of blocks, one block, or one text.
+/// Reads an array of blocks, one block, or one text.
 fn blocks<'a>(scan: &mut JsonScanner<'a>, blocks: &mut Vec<MessageBlock<'a>>) -> ScanResult<()> {
     blocks.clear();
     match scan.peek()? {
@@ -147,7 +147,7 @@ struct BlockFields<'a> {
 }
 
 impl<'a> BlockFields<'a> {
-    /// Takes a field of a block. False, and nothing consumed, if blocks have no such field.
+    /// Reads a field of a block. Returns false and consumes nothing if no block has this field.
     fn read_field(&mut self, scan: &mut JsonScanner<'a>, key: &[u8]) -> ScanResult<bool> {
         match key {
             b"type" => self.kind = scan.text()?,
@@ -171,7 +171,7 @@ impl<'a> BlockFields<'a> {
         Ok(true)
     }
 
-    /// `None` for a block without a type.
+    /// Returns `None` for a block without a type.
     fn into_block(self) -> Option<MessageBlock<'a>> {
         let kind = self.kind?;
         Some(match &*kind {
@@ -193,7 +193,7 @@ impl<'a> BlockFields<'a> {
     }
 }
 
-/// The id of a call that an entry of `tool_result_meta` calls refused.
+/// Reads the id of a call that an entry of `tool_result_meta` marks as refused.
 fn refused<'a>(scan: &mut JsonScanner<'a>) -> ScanResult<Option<Cow<'a, str>>> {
     let (mut id, mut refused) = (None, false);
     scan.object(|scan, key| {
@@ -208,7 +208,7 @@ fn refused<'a>(scan: &mut JsonScanner<'a>) -> ScanResult<Option<Cow<'a, str>>> {
     Ok(id.filter(|_| refused))
 }
 
-/// `{"decision":"reject",…}`, or just the word.
+/// Reads `{"decision":"reject",…}`, or only the string `reject`.
 fn is_reject(scan: &mut JsonScanner<'_>) -> ScanResult<bool> {
     if scan.peek()? != b'{' {
         return Ok(scan.text()?.as_deref() == Some("reject"));

@@ -1,9 +1,9 @@
 //! A structural scanner over the bytes of one JSON text.
 //!
-//! It walks a line once and looks into nothing that nobody asked for: strings are skipped from quote to quote, nesting
-//! is a bit per level, so depth costs no stack. It knows JSON and nothing of Claude's shapes.
+//! It scans a line once and skips values that the caller does not request: strings are skipped from quote to quote, and
+//! nesting takes one bit per level, so depth uses no stack. It depends on JSON only and not on Claude's shapes.
 //!
-//! Grammar is checked everywhere; the inside of a string only where its text is handed on.
+//! Grammar is checked everywhere; the content of a string only if its text is returned.
 
 use std::borrow::Cow;
 
@@ -13,44 +13,42 @@ use super::{
     text,
 };
 
-/// The bytes are not one JSON text. The whole line is then malformed.
+/// The bytes are not one JSON text, so the whole line is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct InvalidJson;
 
-/// Longest line whose text is checked before it is read.
+/// Maximum length of a line whose UTF-8 is checked before it is read.
 const MAX_EAGER_UTF8_CHECK: usize = 4096;
 
 pub(super) type ScanResult<T> = Result<T, InvalidJson>;
 
-/// A position in a JSON text.
 #[derive(Clone, Debug)]
 pub(super) struct JsonScanner<'a> {
     bytes: &'a [u8],
-    /// The same bytes, if they are known to be text: then no part of them needs to be checked again.
+    /// The same bytes, if they are known to be UTF-8. Then parts of them need no further check.
     text: Option<&'a str>,
     at: usize,
 }
 
 impl<'a> JsonScanner<'a> {
-    /// Over bytes of which most will not be looked at: strings are checked one by one.
+    /// For bytes that are mostly skipped: strings are checked one by one.
     pub(super) fn new(bytes: &'a [u8]) -> Self {
         Self { bytes: bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes), text: None, at: 0 }
     }
 
-    /// Over a line that is read throughout. A short one is checked at once, which is faster than string by string;
-    /// most of a long one is a copy that need not be checked at all.
+    /// For a line that is read completely. Checking a short line as a whole is faster than checking each string; most
+    /// of a long line is a copy that needs no check.
     pub(super) fn with_text_check(bytes: &'a [u8]) -> Self {
         let scan = Self::new(bytes);
         let text = if bytes.len() <= MAX_EAGER_UTF8_CHECK { simdutf8::basic::from_utf8(scan.bytes).ok() } else { None };
         Self { text, ..scan }
     }
 
-    /// Over text.
     pub(super) fn from_text(text: &'a str) -> Self {
         Self { bytes: text.as_bytes(), text: Some(text), at: 0 }
     }
 
-    /// The next byte that is not white space, not consumed.
+    /// Returns the next byte that is not white space, without consuming it.
     #[inline(always)]
     pub(super) fn peek(&mut self) -> ScanResult<u8> {
         loop {
@@ -62,7 +60,7 @@ impl<'a> JsonScanner<'a> {
         }
     }
 
-    /// What is left is one value, valid in all of its strings too.
+    /// True if the remaining bytes are one value whose strings are all valid.
     pub(super) fn is_whole_json(&mut self) -> bool {
         let start = self.at;
         self.skip_value::<true>() == Ok(true)
@@ -70,7 +68,7 @@ impl<'a> JsonScanner<'a> {
             && (self.text.is_some() || simdutf8::basic::from_utf8(&self.bytes[start..]).is_ok())
     }
 
-    /// Nothing but white space is left.
+    /// Checks that only white space remains.
     pub(super) fn end(&mut self) -> ScanResult<()> {
         match self.peek() {
             Err(InvalidJson) => Ok(()),
@@ -78,8 +76,8 @@ impl<'a> JsonScanner<'a> {
         }
     }
 
-    /// Hands every field of the next value to `field`, which must consume the field's value. A value that is not an
-    /// object is skipped; false then.
+    /// Passes every field of the next value to `field`, which must consume the field's value. A value that is not an
+    /// object is skipped, and the result is false.
     pub(super) fn object(&mut self, mut field: impl FnMut(&mut Self, &[u8]) -> ScanResult<()>) -> ScanResult<bool> {
         if self.peek()? != b'{' {
             self.skip()?;
@@ -104,8 +102,8 @@ impl<'a> JsonScanner<'a> {
         }
     }
 
-    /// Calls `item` at every element of the next value, which it must consume. A value that is not an array is
-    /// skipped.
+    /// Calls `item` at every element of the next value; `item` must consume the element. A value that is not an array
+    /// is skipped.
     pub(super) fn array(&mut self, mut item: impl FnMut(&mut Self) -> ScanResult<()>) -> ScanResult<()> {
         if self.peek()? != b'[' {
             return self.skip();
@@ -128,7 +126,7 @@ impl<'a> JsonScanner<'a> {
         }
     }
 
-    /// Moves to the value of the first field called `name` of the object that starts here. False if it has none.
+    /// Moves to the value of the first field `name` of the object that starts here. Returns false if there is none.
     pub(super) fn seek(&mut self, name: &[u8]) -> ScanResult<bool> {
         if self.peek()? != b'{' {
             return Ok(false);
@@ -150,7 +148,7 @@ impl<'a> JsonScanner<'a> {
         }
     }
 
-    /// The next value as text; `None` for any other type.
+    /// Reads the next value as text; `None` for any other type.
     pub(super) fn text(&mut self) -> ScanResult<Option<Cow<'a, str>>> {
         if self.peek()? != b'"' {
             self.skip()?;
@@ -160,7 +158,7 @@ impl<'a> JsonScanner<'a> {
         Ok(Some(self.unescape(inside)))
     }
 
-    /// The next value as text that is not read yet; `None` for any other type.
+    /// Reads the next value as text without unescaping it; `None` for any other type.
     pub(super) fn prose(&mut self) -> ScanResult<Option<LazyText<'a>>> {
         if self.peek()? != b'"' {
             self.skip()?;
@@ -170,12 +168,12 @@ impl<'a> JsonScanner<'a> {
         Ok(Some(LazyText::new(self.escaped_text(inside), inside.is_escaped)))
     }
 
-    /// The next value as text, the empty text counting as none.
+    /// Reads the next value as text; `None` for an empty text and for any other type.
     pub(super) fn non_empty_text(&mut self) -> ScanResult<Option<Cow<'a, str>>> {
         Ok(self.text()?.filter(|text| !text.is_empty()))
     }
 
-    /// The next value as a boolean; `None` for any other type.
+    /// Reads the next value as a boolean; `None` for any other type.
     pub(super) fn boolean(&mut self) -> ScanResult<Option<bool>> {
         let first = self.peek()?;
         self.skip()?;
@@ -186,7 +184,7 @@ impl<'a> JsonScanner<'a> {
         })
     }
 
-    /// The next value as a number; `None` for any other type.
+    /// Reads the next value as a number; `None` for any other type.
     pub(super) fn float(&mut self) -> ScanResult<Option<f64>> {
         if !matches!(self.peek()?, b'-' | b'0'..=b'9') {
             self.skip()?;
@@ -196,7 +194,7 @@ impl<'a> JsonScanner<'a> {
         Ok(digits.parse().ok().filter(|number: &f64| number.is_finite()))
     }
 
-    /// The next value as a count. Fractions are cut, negative numbers and other types are `None`.
+    /// Reads the next value as a count. Fractions are cut; negative numbers and other types yield `None`.
     pub(super) fn count(&mut self) -> ScanResult<Option<u64>> {
         if !matches!(self.peek()?, b'-' | b'0'..=b'9') {
             self.skip()?;
@@ -211,8 +209,8 @@ impl<'a> JsonScanner<'a> {
         Ok(whole.or_else(|| digits.parse::<f64>().ok().filter(|number| (0.0..1e18).contains(number)).map(|n| n as u64)))
     }
 
-    /// The next value as its text, checked throughout; `None` for null. A value that is JSON in its structure but not
-    /// in the inside of its strings gives [`RawJson::UNREADABLE`].
+    /// Reads the next value as raw JSON, completely checked; `None` for null. A value with valid structure but invalid
+    /// string contents yields [`RawJson::UNREADABLE`].
     pub(super) fn raw(&mut self) -> ScanResult<Option<RawJson<'a>>> {
         self.peek()?;
         let start = self.at;
@@ -228,12 +226,11 @@ impl<'a> JsonScanner<'a> {
         Ok(Some(text.filter(|_| clean).map_or(RawJson::UNREADABLE, RawJson)))
     }
 
-    /// Skips the next value.
     pub(super) fn skip(&mut self) -> ScanResult<()> {
         self.skip_value::<false>().map(drop)
     }
 
-    /// Walks over the next value. With `CHECK`, says whether the inside of every string is valid too.
+    /// Skips the next value. With `CHECK`, returns whether the contents of all its strings are valid, too.
     fn skip_value<const CHECK: bool>(&mut self) -> ScanResult<bool> {
         let mut clean = true;
         let mut nest = NestingStack::default();
@@ -287,7 +284,7 @@ impl<'a> JsonScanner<'a> {
         }
     }
 
-    /// A key with its colon.
+    /// Reads a key and its colon.
     #[inline(always)]
     fn key(&mut self) -> ScanResult<Cow<'a, [u8]>> {
         if self.peek()? != b'"' {
@@ -320,14 +317,14 @@ impl<'a> JsonScanner<'a> {
         Ok(())
     }
 
-    /// The text of a string.
+    /// Returns the text of a string.
     #[inline]
     fn unescape(&self, inside: StringContent<'a>) -> Cow<'a, str> {
         let plain = self.escaped_text(inside);
         if inside.is_escaped { text::unescape(plain) } else { plain }
     }
 
-    /// What stands between its quotes.
+    /// Returns the text between the quotes, still escaped.
     #[inline]
     fn escaped_text(&self, inside: StringContent<'a>) -> Cow<'a, str> {
         match self.text.and_then(|text| text.get(inside.start..inside.start + inside.bytes.len())) {
@@ -336,7 +333,7 @@ impl<'a> JsonScanner<'a> {
         }
     }
 
-    /// The string whose quote is at the current position. With `CHECK`, its inside is checked too.
+    /// Reads the string whose quote is at the current position. With `CHECK`, its content is checked, too.
     #[inline(always)]
     fn string<const CHECK: bool>(&mut self) -> ScanResult<StringContent<'a>> {
         let start = self.at + 1;
@@ -361,7 +358,7 @@ impl<'a> JsonScanner<'a> {
             let escaped = bits.escaped(&mut carry);
             is_escaped |= bits.backslashes != 0;
             let quotes = bits.quotes & !escaped;
-            // All bits below the closing quote, or all.
+            // All bits below the closing quote; all bits without one.
             let inside = (quotes & quotes.wrapping_neg()).wrapping_sub(1);
             if CHECK {
                 clean = clean
@@ -378,7 +375,7 @@ impl<'a> JsonScanner<'a> {
         Err(InvalidJson)
     }
 
-    /// Whether the characters at these bits of the block, each after a backslash, are ones that JSON knows.
+    /// Whether the characters at these bits of the block, each after a backslash, are valid JSON escapes.
     #[inline]
     fn are_escapes(&self, block: usize, mut escaped: u64) -> bool {
         let mut valid = true;
@@ -396,11 +393,11 @@ impl<'a> JsonScanner<'a> {
         digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
     }
 
-    /// Skips the next value, most likely a copy of `twin`. Comparing is much faster than walking.
+    /// Skips the next value, which is most likely a copy of `twin`. Comparing is much faster than scanning.
     pub(super) fn skip_copy(&mut self, twin: Option<RawJson<'_>>) -> ScanResult<()> {
         self.peek()?;
         match twin {
-            // A number could go on after the copy; these cannot.
+            // A number could continue after the copy; values with closing delimiters cannot.
             Some(RawJson(twin))
                 if twin.starts_with(['"', '[', '{']) && self.bytes[self.at..].starts_with(twin.as_bytes()) =>
             {
@@ -419,7 +416,7 @@ impl<'a> JsonScanner<'a> {
         Ok(())
     }
 
-    /// A number, by JSON's grammar.
+    /// Reads a number by JSON's grammar.
     fn number(&mut self) -> ScanResult<&'a [u8]> {
         let start = self.at;
         self.consume_any(b"-");
@@ -451,7 +448,7 @@ impl<'a> JsonScanner<'a> {
     }
 }
 
-/// Letters that may follow a backslash by themselves.
+/// Letters that form a complete escape with a backslash.
 const SIMPLE_ESCAPES: [bool; 256] = {
     let (letters, mut table, mut index) = (b"\"\\/bfnrt", [false; 256], 0);
     while index < letters.len() {
@@ -461,7 +458,8 @@ const SIMPLE_ESCAPES: [bool; 256] = {
     table
 };
 
-/// What encloses a position: a bit per level, set for objects. The innermost 64 levels cost no allocation.
+/// The containers that enclose a position: one bit per level, set for objects. The innermost 64 levels need no
+/// allocation.
 #[derive(Debug, Default)]
 struct NestingStack {
     depth: usize,
@@ -491,14 +489,14 @@ impl NestingStack {
     }
 }
 
-/// What stands between the quotes of a string.
+/// The content between the quotes of a string.
 #[derive(Clone, Copy, Debug)]
 struct StringContent<'a> {
     bytes: &'a [u8],
-    /// Where it starts.
+    /// Offset of the first byte.
     start: usize,
-    /// There may be escapes.
+    /// True if it may contain escapes.
     is_escaped: bool,
-    /// No control characters and no unknown escapes, if that was checked. UTF-8 is checked elsewhere.
+    /// True without control characters and unknown escapes, if that was checked. UTF-8 is checked elsewhere.
     is_valid: bool,
 }

@@ -1,4 +1,4 @@
-//! A text as it stands in its line: most are passed on or counted, and unescaped only if somebody reads them.
+//! Text in the escaped form of its line. Most texts are passed on or counted, so they are unescaped only on demand.
 
 use std::borrow::Cow;
 
@@ -10,9 +10,9 @@ use super::{
 /// A text of the model or the user.
 #[derive(Clone, Debug, Default)]
 pub struct LazyText<'a> {
-    /// What stands between the quotes.
+    /// The bytes between the quotes.
     escaped: Cow<'a, str>,
-    /// There may be escapes in it.
+    /// True if it may contain escapes.
     is_escaped: bool,
 }
 
@@ -21,13 +21,13 @@ impl<'a> LazyText<'a> {
         Self { escaped: inside, is_escaped }
     }
 
-    /// The text.
+    /// Returns the unescaped text.
     pub fn text(&self) -> Cow<'_, str> {
         let inside = Cow::Borrowed(&*self.escaped);
         if self.is_escaped { text::unescape(inside) } else { inside }
     }
 
-    /// The beginning of the text, made of its first `most` bytes as they stand in the line, and whether that is all.
+    /// Returns the beginning of the text, from its first `most` escaped bytes, and whether this is the whole text.
     pub(crate) fn prefix(&self, most: usize) -> (Cow<'_, str>, bool) {
         if self.escaped.len() <= most {
             return (self.text(), true);
@@ -36,18 +36,17 @@ impl<'a> LazyText<'a> {
         (if self.is_escaped { text::unescape(Cow::Borrowed(start)) } else { Cow::Borrowed(start) }, false)
     }
 
-    /// True if there is nothing.
     pub fn is_empty(&self) -> bool {
         self.escaped.is_empty()
     }
 
-    /// True if there is nothing but white space.
+    /// True if the text is empty or only white space.
     pub fn is_blank(&self) -> bool {
         let rest = self.escaped.trim_start();
         rest.is_empty() || self.is_escaped && rest.starts_with('\\') && self.text().trim_start().is_empty()
     }
 
-    /// What stands between the quotes, if that is how it would be written again.
+    /// Returns the escaped text, if a JSON writer would produce exactly this form.
     pub(crate) fn canonical_escaped(&self) -> Option<&str> {
         let bytes = self.escaped.as_bytes();
         let mut carry = false;
@@ -67,14 +66,14 @@ impl<'a> LazyText<'a> {
         (usual && !carry).then_some(&self.escaped)
     }
 
-    /// The same, for as long as this lives.
+    /// Returns a copy that borrows from this text.
     pub fn borrowed(&self) -> LazyText<'_> {
         LazyText { escaped: Cow::Borrowed(&self.escaped), is_escaped: self.is_escaped }
     }
 }
 
 impl LazyText<'static> {
-    /// Becomes `other`, in the memory that it has.
+    /// Replaces the text by `other` and reuses the allocation.
     pub(crate) fn assign(&mut self, other: &LazyText<'_>) {
         let mut inside = std::mem::take(&mut self.escaped).into_owned();
         inside.clear();
@@ -95,7 +94,7 @@ impl From<String> for LazyText<'_> {
     }
 }
 
-/// Two are the same if they read the same.
+/// Compares the unescaped texts.
 impl PartialEq for LazyText<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.text() == other.text()
@@ -115,7 +114,7 @@ mod tests {
     use super::*;
     use crate::decode::{LineBody, MessageBlock, decode_line};
 
-    /// The text of a message whose text stands as `inside` in its line.
+    /// Calls `look` with the text of a message whose escaped form is `inside`.
     fn prose<T>(inside: &str, look: impl FnOnce(&LazyText<'_>) -> T) -> T {
         let json = format!(r#"{{"type":"assistant","message":{{"content":[{{"type":"text","text":"{inside}"}}]}}}}"#);
         let line = decode_line(json.as_bytes());

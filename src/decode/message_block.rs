@@ -1,27 +1,23 @@
-//! Content blocks of a message. One unknown block never costs its siblings.
+//! Content blocks of a message. An unknown block does not affect the other blocks.
 
 use std::borrow::Cow;
 
 use super::{LazyText, RawJson};
 
-/// One content block.
 #[derive(Clone, Debug, PartialEq)]
 pub enum MessageBlock<'a> {
     /// Text of the model or the user.
     Text(LazyText<'a>),
-    /// Thinking of the model; may be empty when it was withheld.
+    /// Thinking of the model; empty if it was withheld.
     Thinking(LazyText<'a>),
-    /// A call.
     ToolUse(ToolUse<'a>),
-    /// Its result.
     ToolResult(ToolResult<'a>),
-    /// An image, with its media type if it says so.
+    /// An image, with its media type if known.
     Image(Option<Cow<'a, str>>),
-    /// Any other block, by its type.
+    /// Any other block, with its type.
     Unknown(Cow<'a, str>),
 }
 
-/// A tool call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolUse<'a> {
     /// Id, or empty if the block has none.
@@ -32,26 +28,24 @@ pub struct ToolUse<'a> {
     pub input: Option<RawJson<'a>>,
 }
 
-/// A tool result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolResult<'a> {
-    /// Id of the call.
     pub tool_use_id: Cow<'a, str>,
-    /// Content as it came: string, array, object; `None` when absent or null.
+    /// Raw content: string, array or object; `None` when absent or null.
     pub content: Option<RawJson<'a>>,
     /// `is_error`, when it is a boolean.
     pub is_error: Option<bool>,
 }
 
 impl ToolResult<'_> {
-    /// The content as people read it, see [`content_text`].
+    /// The content as text, see [`content_text`].
     pub fn text(&self) -> Cow<'_, str> {
         self.content.map(content_text).unwrap_or_default()
     }
 }
 
-/// The content of a result as text: a string as it is, the texts of an array joined by newlines with other blocks as
-/// `[image]` or whatever their type is, anything else as its JSON.
+/// Converts the content of a result to text: a string is unchanged, the texts of an array are joined by newlines with
+/// other blocks as `[image]` or the name of their type, and anything else is shown as JSON.
 pub fn content_text(content: RawJson<'_>) -> Cow<'_, str> {
     if let Some(text) = content.as_str() {
         return text;

@@ -1,4 +1,4 @@
-//! A JSON value that nobody has looked into yet: its text, borrowed from the line.
+//! An unparsed JSON value: its text, borrowed from the line.
 
 use std::borrow::Cow;
 
@@ -7,33 +7,34 @@ use serde_json::{Value, value::RawValue};
 
 use super::{json_scanner::JsonScanner, text};
 
-/// Text of one valid JSON value.
+/// The text of one valid JSON value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawJson<'a>(pub &'a str);
 
 impl<'a> RawJson<'a> {
-    /// Stands where a value was that is no valid JSON inside: control characters, bad UTF-8 or bad escapes.
+    /// Replaces a value with invalid string contents: control characters, bad UTF-8 or bad escapes.
     pub const UNREADABLE: Self = Self("\"[unreadable: not valid JSON text]\"");
 
-    /// Parses it. Lone surrogates become replacement characters. `Null` when it nests deeper than 128 levels.
+    /// Parses the value. Lone surrogates become replacement characters. Returns `Null` if it nests deeper than 128
+    /// levels.
     pub fn value(self) -> Value {
         serde_json::from_str(self.0)
             .or_else(|_| serde_json::from_str(&text::replace_lone_surrogates(self.0)))
             .unwrap_or(Value::Null)
     }
 
-    /// The text of a string, `None` for any other type.
+    /// Returns the text of a string, `None` for any other type.
     pub fn as_str(self) -> Option<Cow<'a, str>> {
         JsonScanner::from_text(self.0).text().ok().flatten()
     }
 
-    /// A count; `None` for any other type and for negative numbers.
+    /// Returns a count; `None` for any other type and for negative numbers.
     pub fn as_u64(self) -> Option<u64> {
         JsonScanner::from_text(self.0).count().ok().flatten()
     }
 
-    /// The values of the fields of these names of an object, in one pass; `None` for absent ones and nulls. Of
-    /// several fields with one name the last counts.
+    /// Returns the values of the named fields of an object, in one scan; `None` for absent ones and nulls. If a name
+    /// occurs several times, the last value counts.
     pub fn pick<const N: usize>(self, names: [&str; N]) -> [Option<Self>; N] {
         let mut found = [None; N];
         let mut scan = JsonScanner::from_text(self.0);
@@ -44,17 +45,17 @@ impl<'a> RawJson<'a> {
             }
             Ok(())
         });
-        // A value that is valid was walked to its end.
+        // A valid value is always scanned to its end.
         if walked.is_ok() { found } else { [None; N] }
     }
 
-    /// The value of one field of an object.
+    /// Returns the value of one field of an object.
     pub fn get(self, name: &str) -> Option<Self> {
         let [found] = self.pick([name]);
         found
     }
 
-    /// The elements of an array; none for any other type. Nulls are left out.
+    /// Returns the elements of an array without nulls; none for any other type.
     pub fn items(self) -> Vec<Self> {
         let mut items = Vec::new();
         let walked = JsonScanner::from_text(self.0).array(|scan| {
@@ -64,7 +65,7 @@ impl<'a> RawJson<'a> {
         if walked.is_ok() { items } else { Vec::new() }
     }
 
-    /// Length of the text in bytes.
+    /// Length of the JSON text in bytes.
     pub fn len(self) -> usize {
         self.0.len()
     }
@@ -74,7 +75,7 @@ impl<'a> RawJson<'a> {
         self.0 == "null"
     }
 
-    /// True when there is no text at all, which no valid value has.
+    /// True if the text is empty, which is not the case for any valid value.
     pub fn is_empty(self) -> bool {
         self.0.is_empty()
     }

@@ -1,7 +1,7 @@
-//! One line of bytes → [`AgentLine`]: finds out what it is, then reads it in one pass.
+//! Decodes one line to [`AgentLine`]: determines its type, then reads it in one scan.
 //!
-//! Leniency is per field: a field of the wrong type counts as absent and costs nothing else. Only bytes that are not
-//! one JSON object with a text `type` are malformed as a whole.
+//! Errors are tolerated per field: a field of the wrong type counts as absent and affects nothing else. A line is
+//! malformed as a whole only if its bytes are not one JSON object with a string `type`.
 
 use std::borrow::Cow;
 
@@ -13,10 +13,10 @@ use super::{
     system,
 };
 
-/// Decodes one line, with or without its newline. Never fails, never panics, allocates little: long values are
-/// borrowed. A blank line is [`LineBody::Malformed`]; callers that read files skip blank lines before they come here.
+/// Decodes one line, with or without its newline. It never fails or panics and allocates little: long values are
+/// borrowed. A blank line is [`LineBody::Malformed`]; callers that read files skip blank lines.
 ///
-/// Of several fields with one name the last counts, but the first `type` decides what the line is.
+/// If a field occurs several times, the last value counts, but the first `type` determines the kind of the line.
 pub fn decode_line(bytes: &[u8]) -> AgentLine<'_> {
     read(bytes).unwrap_or(AgentLine {
         session_id: None,
@@ -27,16 +27,17 @@ pub fn decode_line(bytes: &[u8]) -> AgentLine<'_> {
     })
 }
 
-/// True for one JSON value in UTF-8, checked throughout, with nothing but white space around it.
+/// True if the bytes are one JSON value in valid UTF-8, surrounded by nothing but white space.
 pub fn is_json(bytes: &[u8]) -> bool {
-    // A mark of the byte order, which decoding forgives, is no JSON.
+    // A byte order mark is accepted by decoding, but is not part of JSON.
     !bytes.starts_with(b"\xEF\xBB\xBF") && JsonScanner::with_text_check(bytes).is_whole_json()
 }
 
-/// Guesses the kind of a line from its first bytes, for an index. `None` when they do not tell, or when the line is
-/// malformed before its type: then decode the whole line. A line that breaks after the prefix is guessed too.
+/// Guesses the kind of a line from its first bytes, for an index. Returns `None` if they do not determine it, or if the
+/// line is malformed before its type; the caller then decodes the whole line. A line that is malformed after the prefix
+/// still gets a guess.
 pub fn guess_kind(prefix: &[u8]) -> Option<LineKind> {
-    // How nearly all lines of a capture begin.
+    // Nearly all lines of a capture begin with one of these prefixes.
     if prefix.starts_with(b"{\"type\":\"user\",") {
         return Some(LineKind::User);
     }
@@ -65,7 +66,7 @@ pub fn guess_kind(prefix: &[u8]) -> Option<LineKind> {
     Some(kind)
 }
 
-/// Fields that every line may have, and how far they were read.
+/// Fields that every line may have, and the reading position.
 #[derive(Debug, Default)]
 pub(super) struct LineHead<'a> {
     session_id: Option<Cow<'a, str>>,
@@ -75,7 +76,7 @@ pub(super) struct LineHead<'a> {
 }
 
 impl<'a> LineHead<'a> {
-    /// Takes a field that the reader of a body has no use for.
+    /// Reads a field that the reader of the body does not use.
     pub(super) fn read_field(&mut self, scan: &mut JsonScanner<'a>, key: &[u8]) -> ScanResult<()> {
         match key {
             b"session_id" => self.session_id = scan.non_empty_text()?,
@@ -167,12 +168,12 @@ fn tool_progress<'a>(scan: &mut JsonScanner<'a>, head: &mut LineHead<'a>) -> Sca
         Ok(())
     })?;
     let tool_use_id = without_heartbeat(id);
-    // A heartbeat names its own call as its parent; only a real parent is worth keeping.
+    // A heartbeat names its own call as its parent; only a different parent is kept.
     head.parent_tool_use_id = head.parent_tool_use_id.take().filter(|parent| *parent != tool_use_id);
     Ok(LineBody::ToolProgress { tool_use_id, elapsed_seconds })
 }
 
-/// `"<id>-heartbeat-<n>"` → the id.
+/// Removes the suffix of `"<id>-heartbeat-<n>"`.
 fn without_heartbeat(id: Cow<'_, str>) -> Cow<'_, str> {
     let Some((plain, number)) = id.rsplit_once("-heartbeat-") else { return id };
     if plain.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -208,7 +209,7 @@ fn rate_limit<'a>(scan: &mut JsonScanner<'a>, head: &mut LineHead<'a>) -> ScanRe
     Ok(limit)
 }
 
-/// Seconds, from seconds or milliseconds: no reset lies beyond the year 5138.
+/// Converts seconds or milliseconds to seconds. Values beyond the year 5138 are milliseconds.
 fn unix_seconds(time: u64) -> Option<i64> {
     let seconds = if time >= 100_000_000_000 { time / 1000 } else { time };
     i64::try_from(seconds).ok()
@@ -277,7 +278,7 @@ fn result<'a>(scan: &mut JsonScanner<'a>, head: &mut LineHead<'a>) -> ScanResult
     Ok(line)
 }
 
-/// The `costUSD` of every model, added up. `None` if one of them says none.
+/// Sums the `costUSD` of all models. `None` if one model has none.
 fn costs(scan: &mut JsonScanner<'_>) -> ScanResult<Option<f64>> {
     let mut total = Some(0.0);
     let is_object = scan.object(|scan, _| {
@@ -295,7 +296,7 @@ fn costs(scan: &mut JsonScanner<'_>) -> ScanResult<Option<f64>> {
     Ok(total.filter(|_| is_object))
 }
 
-/// A string, or the `message` (else `error`) of an object.
+/// Reads a string, or the `message` (else `error`) of an object.
 pub(super) fn error_text<'a>(scan: &mut JsonScanner<'a>) -> ScanResult<Option<Cow<'a, str>>> {
     if scan.peek()? != b'{' {
         return scan.non_empty_text();
@@ -312,7 +313,7 @@ pub(super) fn error_text<'a>(scan: &mut JsonScanner<'a>) -> ScanResult<Option<Co
     Ok(message.or(error))
 }
 
-/// An object, or the legacy form: the tool's name. Anything else is no denial.
+/// Reads an object, or the legacy form: the tool's name. Any other value yields `None`.
 fn denial<'a>(scan: &mut JsonScanner<'a>) -> ScanResult<Option<PermissionDenial<'a>>> {
     if scan.peek()? != b'{' {
         let name = scan.non_empty_text()?;

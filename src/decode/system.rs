@@ -1,4 +1,4 @@
-//! `system` lines, told apart by their subtype.
+//! Decodes `system` lines by their subtype.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use super::{
     read::LineHead,
 };
 
-/// Every field that some subtype has. The subtype may come last, so all are taken before it is looked at.
+/// The fields of all subtypes. The subtype may come last, so all fields are read before it is evaluated.
 #[derive(Debug, Default)]
 struct SystemFields<'a> {
     subtype: Option<Cow<'a, str>>,
@@ -36,7 +36,7 @@ struct SystemFields<'a> {
     lost: Vec<Cow<'a, str>>,
 }
 
-/// Subtypes of which nothing is shown: bookkeeping, or what another line says as well. Sorted.
+/// Subtypes that are not shown: bookkeeping, or copies of other lines. Sorted for binary search.
 const IGNORED_SUBTYPES: &[&str] = &[
     "agents_killed",
     "away_summary",
@@ -94,7 +94,7 @@ const IGNORED_SUBTYPES: &[&str] = &[
     "worker_shutting_down",
 ];
 
-/// `auth_status`, a line of its own type.
+/// Reads `auth_status`, which has its own line type.
 pub(super) fn auth_status<'a>(scan: &mut JsonScanner<'a>, head: &mut LineHead<'a>) -> ScanResult<SystemLine<'a>> {
     let mut error = None;
     scan.object(|scan, key| {
@@ -103,7 +103,7 @@ pub(super) fn auth_status<'a>(scan: &mut JsonScanner<'a>, head: &mut LineHead<'a
     Ok(SystemLine::AuthStatus { error })
 }
 
-/// `conversation_reset`, likewise.
+/// Reads `conversation_reset`, which has its own line type.
 pub(super) fn conversation_reset<'a>(
     scan: &mut JsonScanner<'a>,
     head: &mut LineHead<'a>,
@@ -126,11 +126,11 @@ pub(super) fn read<'a>(scan: &mut JsonScanner<'a>, head: &mut LineHead<'a>) -> S
 }
 
 impl<'a> SystemFields<'a> {
-    /// Takes a field. False, and nothing consumed, if no subtype has such a field.
+    /// Reads a field. Returns false and consumes nothing if no subtype has this field.
     fn read_field(&mut self, scan: &mut JsonScanner<'a>, key: &[u8]) -> ScanResult<bool> {
         let init = &mut self.init;
         match key {
-            // As with the type, the first one decides.
+            // Like the type, the first subtype decides.
             b"subtype" if self.subtype.is_none() => self.subtype = scan.text()?,
             b"cwd" => init.cwd = scan.non_empty_text()?,
             b"model" => init.model = scan.non_empty_text()?,
@@ -178,7 +178,7 @@ impl<'a> SystemFields<'a> {
         Ok(true)
     }
 
-    /// A word, or in session files an object with the status and a readable text.
+    /// Reads a string, or in session files an object with the status and a readable text.
     fn error(&mut self, scan: &mut JsonScanner<'a>) -> ScanResult<()> {
         if scan.peek()? != b'{' {
             self.error = scan.non_empty_text()?;
@@ -210,7 +210,7 @@ impl<'a> SystemFields<'a> {
         .map(drop)
     }
 
-    /// `task_updated` says the status here.
+    /// Reads the status of `task_updated`.
     fn patch(&mut self, scan: &mut JsonScanner<'a>) -> ScanResult<()> {
         scan.object(|scan, key| {
             match key {
@@ -254,7 +254,7 @@ impl<'a> SystemFields<'a> {
             "informational" | "notification" => {
                 SystemLine::Notice { text: self.content.unwrap_or_default(), level: self.level }
             }
-            // Panes and notices of its own screen.
+            // Panes and notices of the agent's own screen.
             known if known.starts_with("ui_") || IGNORED_SUBTYPES.binary_search(&known).is_ok() => {
                 SystemLine::Other(subtype)
             }
@@ -263,7 +263,7 @@ impl<'a> SystemFields<'a> {
     }
 }
 
-/// An array of strings; anything else in it is left out.
+/// Reads an array of strings and skips other elements.
 fn names<'a>(scan: &mut JsonScanner<'a>, names: &mut Vec<Cow<'a, str>>) -> ScanResult<()> {
     names.clear();
     scan.array(|scan| {
@@ -272,7 +272,7 @@ fn names<'a>(scan: &mut JsonScanner<'a>, names: &mut Vec<Cow<'a, str>>) -> ScanR
     })
 }
 
-/// An array of objects, of each the name and one more field. Without a name an object is left out.
+/// Reads an array of objects: the name and one more field of each. Objects without a name are skipped.
 fn pairs<'a>(
     scan: &mut JsonScanner<'a>,
     second: &[u8],

@@ -1,4 +1,4 @@
-//! What the decoder makes of good, odd and hostile lines.
+//! Tests the decoder with valid, unusual and hostile lines.
 
 use std::borrow::Cow;
 

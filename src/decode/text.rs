@@ -1,4 +1,4 @@
-//! The inside of JSON strings → text, and back to strict JSON. Repairs instead of failing.
+//! Unescapes the content of JSON strings, and converts text to strict JSON. It repairs invalid text instead of failing.
 
 use std::borrow::Cow;
 
@@ -6,8 +6,8 @@ use memchr::memchr;
 
 use super::byte_masks::{BLOCK, ByteMasks};
 
-/// Text of a string, given what stands between its quotes. Kept when nothing is escaped. What is no text (lone
-/// surrogates, unknown escapes) becomes U+FFFD.
+/// Returns the text of a string, given the bytes between its quotes. Without escapes it is borrowed. Lone surrogates
+/// and unknown escapes become U+FFFD.
 pub(super) fn unescape(plain: Cow<'_, str>) -> Cow<'_, str> {
     let bytes = plain.as_bytes();
     let (mut out, mut done) = (String::new(), 0);
@@ -16,7 +16,7 @@ pub(super) fn unescape(plain: Cow<'_, str>) -> Cow<'_, str> {
         while backslashes != 0 {
             let at = block + backslashes.trailing_zeros() as usize;
             backslashes &= backslashes - 1;
-            // The second half of an escape is no escape itself.
+            // The second half of an escape is not an escape itself.
             if at < done {
                 continue;
             }
@@ -40,7 +40,7 @@ pub(super) fn unescape(plain: Cow<'_, str>) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// The least length, of at least `most` bytes or a few less, at which `inside` can be cut without tearing an escape.
+/// Returns a position near `most` bytes at which `inside` can be cut without splitting an escape.
 pub(super) fn escape_boundary(inside: &str, most: usize) -> usize {
     let end = (0..=most.min(inside.len())).rev().find(|end| inside.is_char_boundary(*end)).unwrap_or(0);
     let mut at = 0;
@@ -51,7 +51,7 @@ pub(super) fn escape_boundary(inside: &str, most: usize) -> usize {
     at.max(end)
 }
 
-/// Bytes as text. Broken UTF-8 becomes U+FFFD.
+/// Converts bytes to text. Invalid UTF-8 becomes U+FFFD.
 pub(super) fn decode_utf8_lossy(inside: &[u8]) -> Cow<'_, str> {
     match simdutf8::basic::from_utf8(inside) {
         Ok(text) => Cow::Borrowed(text),
@@ -59,7 +59,7 @@ pub(super) fn decode_utf8_lossy(inside: &[u8]) -> Cow<'_, str> {
     }
 }
 
-/// What a letter after a backslash stands for; zero if that takes a closer look.
+/// The byte for each letter after a backslash; zero for letters that need further parsing.
 const SIMPLE_ESCAPE_BYTES: [u8; 256] = {
     let (letters, meant, mut table, mut index) = (b"\"\\/bfnrt", b"\"\\/\x08\x0C\n\r\t", [0; 256], 0);
     while index < letters.len() {
@@ -69,7 +69,7 @@ const SIMPLE_ESCAPE_BYTES: [u8; 256] = {
     table
 };
 
-/// The character of an escape, and its length after the backslash.
+/// Returns the character of an escape, and its length after the backslash.
 fn escape(rest: &str) -> (char, usize) {
     match rest.as_bytes().first() {
         Some(b'u') => unicode(&rest[1..]),
@@ -80,7 +80,7 @@ fn escape(rest: &str) -> (char, usize) {
     }
 }
 
-/// The character of `\u`, which may take the next escape as its second half.
+/// Returns the character of `\u`, which may use the next escape as its second half.
 fn unicode(rest: &str) -> (char, usize) {
     let Some(first) = hex(rest) else { return (char::REPLACEMENT_CHARACTER, 1) };
     if let Some(character) = char::from_u32(first) {
@@ -101,7 +101,7 @@ fn hex(rest: &str) -> Option<u32> {
     u32::from_str_radix(digits, 16).ok()
 }
 
-/// A JSON text with its lone surrogates replaced, for parsers that refuse them.
+/// Replaces the lone surrogates in a JSON text, for parsers that reject them.
 pub(super) fn replace_lone_surrogates(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     let mut done = 0;

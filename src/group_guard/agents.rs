@@ -1,8 +1,8 @@
 //! The agents of this process: a registry, and one thread that signals and ends them.
 //!
-//! Reading the process table takes milliseconds and ending stubborn processes takes seconds, so no caller waits for
+//! Reading the process table takes milliseconds and ending stubborn processes takes seconds, so callers do not wait for
 //! either: the thread reads one table for all agents that are to be signalled or ended. An agent stays registered, here
-//! and with the guard, until its end is confirmed. What ends agents, and how, is in [`super::members`].
+//! and with the guard, until its end is confirmed. [`super::members`] defines how agents are ended.
 
 use std::{
     io,
@@ -20,7 +20,7 @@ use super::{
     unwatch, watch_agent,
 };
 
-/// An agent's processes, which end with this value.
+/// The processes of an agent, which are ended when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct AgentGuard {
     /// Mark of its processes, until their end begins.
@@ -36,11 +36,11 @@ impl AgentGuard {
         Self { mark: Some(mark) }
     }
 
-    /// Sends `signal` to the group, and SIGKILL also to what has left it. A group that is gone is no error.
+    /// Sends `signal` to the group, and SIGKILL also to processes that left it. A missing group is ignored.
     pub(crate) fn signal(&self, signal: Signal) {
         let Some(members) = self.mark.as_deref().and_then(find_members) else { return };
         match signal {
-            // Those who are there before it have to be found first.
+            // Members outside the group must be found before the signal.
             Signal::SIGTERM | Signal::SIGKILL => {
                 if !send_job(GuardJob::Signal(members.mark().to_owned(), signal)) {
                     members.signal_group(signal);
@@ -50,12 +50,13 @@ impl AgentGuard {
         }
     }
 
-    /// Ends what is left. Resolves, also with an error, once nothing is found. `None` if that has begun already.
+    /// Ends the remaining processes. Resolves, also after an error, once none is found. Returns `None` if the end has
+    /// begun already.
     pub(crate) fn begin_end(&mut self) -> Option<oneshot::Receiver<()>> {
         let mark = self.mark.take()?;
         let (ended, end) = oneshot::channel();
-        if !send_job(GuardJob::End(PendingEnd { mark, ended: Some(ended) })) {
-            tracing::warn!("what an agent has left behind is ended with this program only");
+        if !send_job(GuardJob::End(EndingAgent { mark, ended: Some(ended) })) {
+            tracing::warn!("remaining processes of an agent are ended only together with this program");
         }
         Some(end)
     }
@@ -67,7 +68,7 @@ impl Drop for AgentGuard {
     }
 }
 
-/// Ends all agents that are registered and waits for it: up to three seconds. Safe to call from any thread.
+/// Ends all registered agents and waits up to three seconds for it. Safe to call from any thread.
 pub(crate) fn end_all_agents() {
     let all = registry().clone();
     let marks: Vec<String> = all.iter().map(|members| members.mark().to_owned()).collect();
@@ -75,23 +76,23 @@ pub(crate) fn end_all_agents() {
     marks.iter().for_each(|mark| remove_members(mark));
 }
 
-/// What the thread has to do.
+/// Jobs of the thread.
 #[derive(Debug)]
 enum GuardJob {
     /// Send a signal to the agent with this mark.
     Signal(String, Signal),
-    End(PendingEnd),
+    End(EndingAgent),
 }
 
 /// An agent whose end has begun.
 #[derive(Debug)]
-struct PendingEnd {
+struct EndingAgent {
     mark: String,
     /// Resolves the caller's wait.
     ended: Option<oneshot::Sender<()>>,
 }
 
-/// Hands a job to the thread. False if there is no thread.
+/// Sends a job to the thread. Returns false if there is no thread.
 fn send_job(job: GuardJob) -> bool {
     let sent = job_thread().and_then(|jobs| jobs.send(job).map_err(|_| io::Error::other("its thread is gone")));
     if let Err(error) = &sent {
@@ -107,13 +108,13 @@ fn job_thread() -> io::Result<mpsc::Sender<GuardJob>> {
     }
     let (sender, jobs) = mpsc::channel();
     thread::Builder::new().name("agent-end".into()).spawn(move || process_jobs(&jobs))?;
-    // Two first callers may race; the loser's thread ends when its sender is dropped, before it got a job.
+    // Two first callers may race; the loser's thread ends without a job when its sender is dropped.
     Ok(JOBS.get_or_init(|| sender).clone())
 }
 
 fn process_jobs(jobs: &mpsc::Receiver<GuardJob>) {
     let mut scanner = ProcScanner::new();
-    let mut ending: Vec<PendingEnd> = Vec::new();
+    let mut ending: Vec<EndingAgent> = Vec::new();
     let (mut pauses, mut is_any_running) = (ScanBackoff::new(), false);
     loop {
         let first = if ending.is_empty() {
@@ -152,7 +153,7 @@ fn process_jobs(jobs: &mpsc::Receiver<GuardJob>) {
                 return true;
             }
             if let Some(ended) = agent.ended.take() {
-                // Nobody waits for an agent that was dropped.
+                // The receiver is gone if the agent was dropped.
                 let _ = ended.send(());
             }
             if progress == Some(EndProgress::Over) {
@@ -182,13 +183,13 @@ fn remove_members(mark: &str) {
     let mut registry = registry();
     let Some(index) = registry.iter().position(|members| members.mark() == mark) else { return };
     let leader = registry.swap_remove(index).leader();
-    // The id may belong to a newer agent by now.
+    // A newer agent may have the same id.
     if registry.iter().all(|members| members.leader() != leader) {
         unwatch(leader);
     }
 }
 
-/// The agents that are not gone. The lock is held for a list operation only, and never across a panic.
+/// The remaining agents. The lock is held for list operations only, and never across a panic.
 fn registry() -> MutexGuard<'static, Vec<AgentProcesses>> {
     static REGISTRY: Mutex<Vec<AgentProcesses>> = Mutex::new(Vec::new());
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)

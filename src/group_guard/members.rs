@@ -1,8 +1,9 @@
 //! The processes of an agent, and their end: SIGTERM, a grace period, SIGKILL.
 //!
 //! The members of an agent are its process group and, on Linux, the processes that left the group (`setsid`, double
-//! fork): those that carry its mark in their environment and those that were seen below a member. A process that clears its
-//! environment and detaches from its parents before the agent ends is not found. Elsewhere the group is all there is.
+//! fork): those that carry its mark in their environment and those that were seen as descendants of a member. A process
+//! that clears its environment and detaches from its parents before the agent ends is not found. On other systems only
+//! the group is known.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,46 +23,45 @@ use super::process_table::{ProcScanner, ProcessTable, StartTime};
 pub(crate) const AGENT_MARK_VAR: &str = "INGESTDECK_AGENT";
 /// Time from SIGTERM to SIGKILL.
 const SIGTERM_GRACE: Duration = Duration::from_secs(2);
-/// How long SIGKILL is repeated. What is still there then cannot be killed.
+/// How long SIGKILL is repeated. Processes that remain after that cannot be killed.
 const SIGKILL_RETRY_TIME: Duration = Duration::from_millis(700);
-/// A process can be missing from one table while it forks, so this many in a row must be empty.
+/// A process can be missing from one table while it forks, so this number of consecutive tables must be empty.
 const EMPTY_SCANS: u8 = 3;
-/// Shortest time between two empty tables that count.
+/// Minimum time between two empty tables that count.
 const MIN_CONFIRM_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How far the end of an agent is.
+/// The progress of the end of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EndProgress {
     /// Processes run, or may run.
     Running,
-    /// None was found, which has to be confirmed.
+    /// No process was found, which must be confirmed.
     Unconfirmed,
-    /// Nothing is left, or what is left cannot be killed.
+    /// No process is left, or the remaining ones cannot be killed.
     Over,
 }
 
-/// An agent's processes.
+/// The processes of one agent.
 #[derive(Clone, Debug)]
 pub(crate) struct AgentProcesses {
     leader: Pid,
-    /// Value of [`AGENT_MARK_VAR`].
     mark: String,
-    /// Nothing that is older belongs to the agent.
+    /// Older processes do not belong to the agent.
     started: StartTime,
-    /// Processes that belong to the agent. Their parents may be gone by now.
+    /// Processes that belong to the agent. Their parents may have ended.
     seen: BTreeMap<Pid, StartTime>,
-    /// Members that got SIGTERM one by one.
+    /// Members that received SIGTERM individually.
     terminated: BTreeSet<Pid>,
     /// When SIGKILL is due.
     deadline: Option<Instant>,
-    /// The group is gone, so its id may be the id of another group.
+    /// The group is gone, so its id may belong to another group.
     group_is_gone: bool,
-    /// Empty tables in a row that count, and when the last of them was read.
+    /// Number of consecutive empty tables that count, and the time of the last one.
     empty_scans: (u8, Option<Instant>),
 }
 
 impl AgentProcesses {
-    /// The processes of the agent that leads the group `leader` and was started with `mark`.
+    /// Creates the members of an agent that leads the group `leader` and was started with `mark`.
     pub(crate) fn new(leader: Pid, mark: String) -> Self {
         Self::with_start(leader, mark, ProcScanner::new().start_time(leader))
     }
@@ -91,7 +91,7 @@ impl AgentProcesses {
         self.started
     }
 
-    /// Sends `signal_process` to the group; SIGKILL also to the members outside. Remembers who was there before it.
+    /// Sends `signal` to the group; SIGKILL also to the members outside. Records the members that existed before it.
     pub(super) fn signal(&mut self, signal: Signal, table: Option<&ProcessTable>, now: Instant) {
         let alive = self.alive(table);
         match signal {
@@ -107,15 +107,15 @@ impl AgentProcesses {
         }
     }
 
-    /// Sends `signal_process` to the group, if it is there.
+    /// Sends `signal` to the group, if it exists.
     pub(super) fn signal_group(&self, signal: Signal) {
         if !self.group_is_gone {
-            // It may be gone already.
+            // The group may be gone already.
             let _ = killpg(self.leader, signal);
         }
     }
 
-    /// Takes the next step of the end.
+    /// Performs the next step of the end.
     pub(super) fn advance_end(&mut self, table: Option<&ProcessTable>, now: Instant) -> EndProgress {
         let alive = self.alive(table);
         let deadline = *self.deadline.get_or_insert(now + SIGTERM_GRACE);
@@ -129,7 +129,7 @@ impl AgentProcesses {
         } else if !self.group_is_gone && !self.terminated.contains(&self.leader) {
             self.terminate_group();
         } else if !alive.contains(&self.leader) {
-            // The leader had its chance to end them in its own way.
+            // The leader had time to end them itself.
             for pid in alive {
                 if self.terminated.insert(pid) {
                     signal_process(pid, Signal::SIGTERM);
@@ -139,7 +139,7 @@ impl AgentProcesses {
         if now > deadline + SIGKILL_RETRY_TIME { EndProgress::Over } else { EndProgress::Running }
     }
 
-    /// Counts an empty table. Without a table the kernel has answered for the whole group.
+    /// Counts an empty table. Without a table, the kernel has answered for the whole group.
     fn confirm(&mut self, table: Option<&ProcessTable>, now: Instant) -> EndProgress {
         let (count, last) = &mut self.empty_scans;
         if last.is_none_or(|last| now >= last + MIN_CONFIRM_INTERVAL) {
@@ -159,9 +159,9 @@ impl AgentProcesses {
         self.signal_group(Signal::SIGTERM);
     }
 
-    /// Members that run. A zombie does not. Without a table the leader stands for the group.
+    /// Running members, without zombies. Without a table, the leader represents the group.
     fn alive(&mut self, table: Option<&ProcessTable>) -> BTreeSet<Pid> {
-        // The kernel gives the id of a group to no other process until its last process, also a zombie, is gone.
+        // The kernel does not reuse the id of a group until its last process, including zombies, is gone.
         let reused = table.and_then(|table| table.find(self.leader));
         let reused = reused.is_some_and(|process| self.started != 0 && process.started != self.started);
         let exists = killpg(self.leader, None);
@@ -187,7 +187,7 @@ impl AgentProcesses {
     }
 }
 
-/// Pauses between two tables: short at first, longer while processes take their time to end.
+/// Pauses between two tables: short at first, then longer while processes end slowly.
 #[derive(Debug)]
 pub(super) struct ScanBackoff(Duration);
 
@@ -199,7 +199,7 @@ impl ScanBackoff {
         Self(Self::SHORTEST)
     }
 
-    /// The next pause, where `is_any_running` says whether any agent is [`EndProgress::Running`].
+    /// Returns the next pause. `is_any_running` is true if any agent is [`EndProgress::Running`].
     pub(super) fn next(&mut self, is_any_running: bool) -> Duration {
         if !is_any_running {
             return MIN_CONFIRM_INTERVAL;
@@ -210,13 +210,13 @@ impl ScanBackoff {
     }
 }
 
-/// Ends all of them at the same time and returns when none is left: within three seconds.
+/// Ends all agents at the same time. Returns when none is left, within three seconds.
 pub(crate) fn end_agents(all: Vec<AgentProcesses>) {
     let mut scanner = ProcScanner::new();
     end_agents_with(all, |since| (scanner.scan(since), Instant::now()), thread::sleep);
 }
 
-/// Ends all of them with tables and their times from `scan`, with a `pause` between two.
+/// Ends all agents, with tables and times from `scan` and a `pause` between two tables.
 fn end_agents_with(
     mut all: Vec<AgentProcesses>,
     mut scan: impl FnMut(StartTime) -> (Option<ProcessTable>, Instant),
@@ -238,7 +238,7 @@ fn end_agents_with(
 }
 
 fn signal_process(pid: Pid, signal: Signal) {
-    // It may be gone already.
+    // The process may be gone already.
     let _ = kill(pid, signal);
 }
 
@@ -256,7 +256,7 @@ mod tests {
 
     use super::{super::process_table::fake::FakeProc, *};
 
-    /// A shell in a group of its own that runs `script`, and the process ids that it prints, one a line.
+    /// A shell in a separate group that runs `script`, and the process ids that it prints, one per line.
     fn agent(script: &str, lines: usize) -> (Child, AgentProcesses, Vec<Pid>) {
         let (child, members, output) = agent_with_output(script);
         let printed = BufReader::new(output).lines().take(lines);
@@ -289,7 +289,7 @@ mod tests {
         pids.iter().copied().filter(|pid| is_running(*pid)).collect()
     }
 
-    /// Where no process has an id, so that no process gets a signal: ids are below 4,194,304.
+    /// Above all possible ids (below 4,194,304), so that no process gets a signal.
     const UNUSED_PID: i32 = 5_000_000;
 
     /// An agent in a [`FakeProc`], whose group is gone.
@@ -368,7 +368,7 @@ mod tests {
             }
             end_agents(agents.iter().map(|(_, members, _)| members.clone()).collect());
             for (.., output) in agents {
-                // The daemon has the other end of the pipe.
+                // The daemon holds the other end of the pipe.
                 let mut polled = [PollFd::new(output.as_fd(), PollFlags::POLLIN)];
                 assert_eq!(poll(&mut polled, PollTimeout::ZERO), Ok(1), "a daemon survived");
             }

@@ -1,7 +1,6 @@
 //! The process table of Linux, read from `/proc` once for any number of agents.
 //!
-//! There is no table where `/proc` is missing or belongs to another PID namespace: its process ids name other processes
-//! there.
+//! There is no table if `/proc` is missing or belongs to another PID namespace, where process ids name other processes.
 
 use std::{
     collections::HashMap,
@@ -19,16 +18,16 @@ use nix::{
 
 use super::members::AGENT_MARK_VAR;
 
-/// Start time of a process, in the kernel's ticks. With the process id it names a process uniquely.
+/// Start time of a process, in the kernel's ticks. Together with the process id it identifies a process uniquely.
 pub(super) type StartTime = u64;
 
-/// How often an environment that is empty or cannot be read whole is read again. A process that executes a program looks
-/// like one that was started with an empty environment.
+/// How often an environment is read again if it is empty or incomplete. A process that executes a program looks like
+/// one that was started with an empty environment.
 const MAX_ENVIRONMENT_READS: u8 = 25;
-/// Flag of threads of the kernel, which have no environment.
+/// Flag of kernel threads, which have no environment.
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
-/// A process as its `stat` describes it.
+/// A process as described by its `stat`.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ProcessStat {
     pub(super) pid: Pid,
@@ -37,7 +36,7 @@ pub(super) struct ProcessStat {
     pub(super) started: StartTime,
     is_zombie: bool,
     is_kernel_thread: bool,
-    /// Bytes of its environment; 0 while it executes a program, and if this user may not know.
+    /// Size of its environment in bytes; 0 while it executes a program, or if this user has no access.
     environment_size: usize,
 }
 
@@ -45,7 +44,7 @@ pub(super) struct ProcessStat {
 #[derive(Debug, Default)]
 pub(super) struct ProcessTable {
     processes: HashMap<Pid, ProcessStat>,
-    /// Processes that run, by their parent, their group and the marks in their environment.
+    /// Running processes, by their parent, their group and the marks in their environment.
     children: HashMap<Pid, Vec<Pid>>,
     groups: HashMap<Pid, Vec<Pid>>,
     marked: HashMap<String, Vec<Pid>>,
@@ -54,7 +53,7 @@ pub(super) struct ProcessTable {
 }
 
 impl ProcessTable {
-    /// A process, also a zombie.
+    /// A process or a zombie.
     pub(super) fn find(&self, pid: Pid) -> Option<&ProcessStat> {
         self.processes.get(&pid)
     }
@@ -75,7 +74,7 @@ impl ProcessTable {
         self.marked.get(mark).map_or(&[], Vec::as_slice)
     }
 
-    /// True if a process that did not start before `since` may carry a mark that is not known yet.
+    /// True if a process that started at or after `since` may carry an unknown mark.
     pub(super) fn is_undecided(&self, since: StartTime) -> bool {
         self.undecided >= Some(since)
     }
@@ -92,16 +91,16 @@ impl ProcessTable {
     }
 }
 
-/// What is known of a process's environment.
+/// The state of reading a process's environment.
 #[derive(Clone, Debug)]
 enum ProcessEnvironment {
-    /// It had its marks when it was read.
+    /// The marks that the environment contained.
     Read(Vec<String>),
-    /// It could not be read so many times.
+    /// The environment could not be read this number of times.
     Undecided(u8),
 }
 
-/// Reads process tables. It reads the environment of a process once.
+/// Reads process tables. Reads the environment of each process once.
 #[derive(Debug)]
 pub(super) struct ProcScanner {
     root: PathBuf,
@@ -114,7 +113,7 @@ impl ProcScanner {
         Self::from_root("/proc".into(), getpid())
     }
 
-    /// Reads `root` instead of `/proc`, in which this process has the id `us`.
+    /// Reads `root` instead of `/proc`; this process has the id `us` in it.
     pub(super) fn from_root(root: PathBuf, us: Pid) -> Self {
         Self { root, own_pid: us, environments: HashMap::new() }
     }
@@ -127,7 +126,8 @@ impl ProcScanner {
         self.stat(pid).map_or(0, |process| process.started)
     }
 
-    /// All processes but this one, with the marks of those that did not start before `since`. `None` if there is no table.
+    /// All processes except this one, with the marks of those that started at or after `since`. `None` if there is no
+    /// table.
     pub(super) fn scan(&mut self, since: StartTime) -> Option<ProcessTable> {
         if !self.is_own_namespace() {
             return None;
@@ -141,7 +141,7 @@ impl ProcScanner {
             let mut known = known.map(|(_, environment)| environment.clone());
             if process.started >= since && !process.is_zombie && !matches!(known, Some(ProcessEnvironment::Read(_))) {
                 known = self.environment(&process, known.as_ref());
-                // It is gone.
+                // The process is gone.
                 if known.is_none() {
                     continue;
                 }
@@ -156,7 +156,7 @@ impl ProcScanner {
             };
             let (started, is_new_child) = (process.started, process.parent == self.own_pid && marks.is_empty());
             table.add(process, marks);
-            // Until a child of this process executes its program, it has our environment.
+            // Until a child of this process executes its program, it has the environment of this process.
             if let Some(known) = known.filter(|_| !is_new_child) {
                 environments.insert(pid, (started, known));
             }
@@ -182,7 +182,7 @@ impl ProcScanner {
     fn environment(&self, process: &ProcessStat, known: Option<&ProcessEnvironment>) -> Option<ProcessEnvironment> {
         let nothing = ProcessEnvironment::Read(Vec::new());
         match fs::read(self.path(process.pid, "environ")) {
-            // A process that executes a program in the meantime can cut off what is read.
+            // A process that executes a program meanwhile can truncate the result.
             Ok(bytes) if !bytes.is_empty() && bytes.len() == process.environment_size => {
                 return Some(ProcessEnvironment::Read(parse_marks(&bytes)));
             }
@@ -218,7 +218,7 @@ fn parse_marks(environment: &[u8]) -> Vec<String> {
     environment.split(|byte| *byte == 0).filter_map(mark).collect()
 }
 
-/// Reads a `stat` line: `pid (name) state parent group …`. The name may hold anything, also parentheses.
+/// Parses a `stat` line: `pid (name) state parent group …`. The name may contain anything, also parentheses.
 fn parse_stat(stat: &str) -> Option<ProcessStat> {
     let (head, tail) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = tail.split_whitespace().collect();
@@ -279,7 +279,7 @@ pub(super) mod fake {
         group: i32,
         environment: usize,
     ) -> Vec<u8> {
-        // Fields 23 to 49, then where the environment begins and ends.
+        // Fields 23 to 49, then the beginning and end of the environment.
         let zeros = "0 ".repeat(27);
         let end = 77 + environment;
         let tail =

@@ -1,6 +1,7 @@
-//! One try at a unit, from the ingest side: prompt and tools for whoever runs it, then check, publish or discard.
+//! One attempt at a unit, from the ingest side: provides prompt and tools to the runner, then checks, publishes or
+//! discards the result.
 //!
-//! It must not know how the agent runs, nor decide whether the attempt was good.
+//! It must not know how the agent runs, nor decide whether the attempt succeeded.
 
 use crate::scoped_dir::{PRIVATE_MODE, ScopedDir};
 use std::{io, path::PathBuf, sync::Arc};
@@ -30,17 +31,17 @@ use crate::{
     units::Toolset,
 };
 
-/// Names of a run in KTX's places.
+/// The ids of a run in KTX's directories.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KtxJob {
-    /// Job id: folder of the transcripts.
+    /// Job id: name of the transcript directory.
     pub id: String,
     /// Sync id: `YYYY-MM-DD-HHMMSS-<job id>`, in UTC.
     pub sync_id: String,
 }
 
 impl KtxJob {
-    /// The job that starts at `now`.
+    /// Creates the job of a run that starts at `now`.
     pub fn new(now: Timestamp) -> Self {
         let id = format!("local-{}", base36(now.as_millisecond().unsigned_abs()));
         let date = now.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d-%H%M%S");
@@ -48,76 +49,74 @@ impl KtxJob {
     }
 }
 
-/// Where an attempt works.
+/// Kind and location of an attempt's workspace.
 #[derive(Clone, Debug)]
 pub enum WorkspaceSpec {
-    /// Over the project, in a directory that lies below it and must not exist yet. What it writes is published.
+    /// An overlay over the project, in a directory below it that must not exist yet. Its changes are published.
     Overlay(PathBuf),
-    /// In a worktree. What it writes becomes a patch.
+    /// A worktree. Its changes become a patch.
     Worktree {
-        /// Those of the run.
         worktrees: Arc<Worktrees>,
-        /// The unit's place in the plan, from 0.
+        /// Index of the unit in the plan, from 0.
         unit_index: usize,
     },
 }
 
-/// What became of the files of a successful attempt.
+/// How the files of a successful attempt were delivered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeliveredArtifact {
-    /// They are in the project.
+    /// The files are in the project.
     Published {
-        /// Project-relative paths, sorted.
+        /// Relative to the project, sorted.
         paths: Vec<String>,
-        /// What other pages lost that spoke of sources that are gone.
+        /// Changes to `sl_refs` of other pages that referred to removed sources.
         repairs: Vec<SlRefRepair>,
     },
-    /// They are in a patch.
+    /// The files are in a patch.
     Patch {
-        /// The commit that it applies to.
+        /// The commit that the patch applies to.
         base: String,
-        /// Its file, relative to the project; `None` if nothing was changed.
+        /// Path of the patch, relative to the project; `None` if the attempt changed nothing.
         path: Option<String>,
         /// Changed paths, project-relative and sorted.
         paths: Vec<String>,
     },
 }
 
-/// The files of a successful attempt could not be kept.
+/// The files of a successful attempt could not be delivered.
 #[derive(Debug, thiserror::Error)]
 pub enum DeliverError {
-    /// They did not reach the project.
+    /// Publishing into the project failed.
     #[error(transparent)]
     Publish(#[from] PublishError),
-    /// git cannot make a patch of them.
+    /// git cannot create the patch.
     #[error(transparent)]
     Git(#[from] GitError),
-    /// The patch cannot be written.
+    /// The patch file cannot be written.
     #[error("cannot write the patch {path}: {cause}")]
     Patch {
         /// Relative to the project.
         path: String,
-        /// Why.
         cause: io::Error,
     },
 }
 
-/// One try at a unit. Dropped without [`deliver`](Self::deliver) it leaves nothing behind but its transcript.
+/// One attempt at a unit. If it is dropped before [`deliver`](Self::deliver), only its transcript remains.
 #[derive(Debug)]
 pub struct UnitAttempt {
     prompt: Prompt,
     instructions: Arc<Instructions>,
-    /// Those that the prompt lists.
+    /// The skills that the prompt lists.
     skills: Vec<Arc<Skill>>,
     tool_context: Arc<ToolContext>,
     tools: Arc<AttemptTools>,
     transcript: Arc<ToolTranscript>,
     root: PathBuf,
-    /// The patch file that it may leave, relative to the project.
+    /// Path for the patch, relative to the project; `None` without a worktree.
     patch_path: Option<String>,
 }
 
-/// An attempt cannot start.
+/// The attempt cannot be prepared.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot prepare {part}: {cause}")]
 pub struct AttemptError {
@@ -127,7 +126,7 @@ pub struct AttemptError {
 }
 
 impl UnitAttempt {
-    /// Prepares try number `attempt` (from 1) at `unit`, with what a person adds to its prompt.
+    /// Prepares attempt number `attempt` (from 1) at `unit`. `amended` is the user's addition to the prompt.
     pub fn open(
         project: &Project,
         unit: &WorkUnit,
@@ -145,23 +144,24 @@ impl UnitAttempt {
         let transcript = Arc::new(transcript.map_err(failed("the transcript"))?);
         let extra = source::find_adapter(&unit.planned.adapter).map_or(&[][..], |adapter| adapter.skills());
         let skills = project.instructions.skills_for_unit(extra);
-        // What is put together is of no connection in particular.
+        // The reconcile step does not belong to a single connection.
         let own = unit.stage_index.is_none().then_some(unit.planned.connection.as_str());
-        let reach = ConnectionScope::new(project, own);
-        // The index is the attempt's first look at every page and source: what changes after it, it has not seen.
-        let around = project_context::read_context(&reach, &workspace, unit.stage_index.as_deref())
+        let scope = ConnectionScope::new(project, own);
+        // The index counts as the attempt's first read of every page and source: later changes conflict with its
+        // writes.
+        let around = project_context::read_context(&scope, &workspace, unit.stage_index.as_deref())
             .map_err(failed("the prompt"))?;
         let prompt = prompt::build_prompt(unit, job, &project.instructions, &skills, &around, amended);
         let loadable = project.instructions.loadable_skills();
-        let bench = ToolContext {
+        let context = ToolContext {
             unit: unit.clone(),
             workspace,
-            scope: reach,
+            scope,
             loadable_skills: loadable,
             records: Default::default(),
         };
-        let bench = Arc::new(bench);
-        let tools = Arc::new(AttemptTools::new(Arc::clone(&bench), Some(Arc::clone(&transcript))));
+        let context = Arc::new(context);
+        let tools = Arc::new(AttemptTools::new(Arc::clone(&context), Some(Arc::clone(&transcript))));
         let instructions = Arc::clone(&project.instructions);
         let patch = match place {
             WorkspaceSpec::Overlay(_) => None,
@@ -173,7 +173,7 @@ impl UnitAttempt {
             prompt,
             instructions,
             skills,
-            tool_context: bench,
+            tool_context: context,
             tools,
             transcript,
             root: project.root.clone(),
@@ -181,17 +181,15 @@ impl UnitAttempt {
         })
     }
 
-    /// What the agent is told.
     pub fn prompt(&self) -> &Prompt {
         &self.prompt
     }
 
-    /// What the agent may call.
     pub fn tools(&self) -> Arc<dyn Toolset> {
         Arc::clone(&self.tools) as _
     }
 
-    /// What the unit is made of, with `model` planned for it. Reads its files.
+    /// Digests of the unit's content, with `model` planned for it. Reads its files.
     ///
     /// # Errors
     /// When one of its files cannot be read.
@@ -205,12 +203,12 @@ impl UnitAttempt {
         )
     }
 
-    /// The transcript, for calls that failed before they reached the tools.
+    /// The transcript, for recording calls that failed before they reached the tools.
     pub fn transcript(&self) -> &Arc<ToolTranscript> {
         &self.transcript
     }
 
-    /// What must hold of what was written so far.
+    /// Validates the changes made so far.
     pub fn check(&self) -> CheckReport {
         check::check_changes(&self.tool_context.workspace, &self.tool_context.scope.target_ids())
     }
@@ -220,12 +218,12 @@ impl UnitAttempt {
         self.tool_context.workspace.changes().into_keys().collect()
     }
 
-    /// Ledger and fallbacks so far.
+    /// Verification ledger and fallbacks so far.
     pub fn records(&self) -> AttemptRecords {
         self.tool_context.records().clone()
     }
 
-    /// What the agent changed and could not map so far.
+    /// Actions, unmapped items and reconcile decisions so far.
     pub fn work(&self) -> AttemptOutput {
         let kept = self.tool_context.records();
         let (actions, unmapped) = (kept.actions.clone(), kept.unmapped.clone());
@@ -241,11 +239,11 @@ impl UnitAttempt {
         work
     }
 
-    /// Moves what was written into the project or into a patch, whole or not at all. Blocks while another attempt
-    /// publishes. Late tool calls find the workspace closed.
+    /// Moves the changes into the project or into a patch, completely or not at all. Blocks while another attempt
+    /// publishes. Tool calls after this fail because the workspace is closed.
     pub fn deliver(&self) -> Result<DeliveredArtifact, DeliverError> {
         let workspace = &self.tool_context.workspace;
-        let (Some(path), Some(WorktreePatch { base, patch, paths })) = (&self.patch_path, workspace.into_patch()?)
+        let (Some(path), Some(WorktreePatch { base, patch, paths })) = (&self.patch_path, workspace.create_patch()?)
         else {
             let repairs = self.repair();
             return Ok(DeliveredArtifact::Published { paths: workspace.publish()?, repairs });
@@ -260,10 +258,10 @@ impl UnitAttempt {
         Ok(DeliveredArtifact::Patch { base, path: Some(path.clone()), paths })
     }
 
-    /// Repairs the `sl_refs` of pages in projects without git, where no integration does.
+    /// Repairs the `sl_refs` of pages in projects without git, which have no integration to do it.
     fn repair(&self) -> Vec<SlRefRepair> {
-        let ToolContext { workspace, scope: reach, .. } = &*self.tool_context;
-        let repaired = sl_ref_repair::repair_sl_refs(workspace, &reach.target_ids()).unwrap_or_default().into_iter();
+        let ToolContext { workspace, scope, .. } = &*self.tool_context;
+        let repaired = sl_ref_repair::repair_sl_refs(workspace, &scope.target_ids()).unwrap_or_default().into_iter();
         let written = repaired.filter_map(|page| {
             let written = workspace
                 .read(&page.path)
@@ -280,13 +278,12 @@ impl UnitAttempt {
         written.collect()
     }
 
-    /// Throws away what was written.
     pub fn discard(&self) {
         self.tool_context.workspace.discard();
     }
 }
 
-/// Whoever still holds the tools finds the workspace closed.
+/// Closes the workspace for tools that are still in use.
 impl Drop for UnitAttempt {
     fn drop(&mut self) {
         self.discard();
@@ -305,7 +302,7 @@ fn workspace(project: &Project, unit: &WorkUnit, place: &WorkspaceSpec) -> io::R
     }
 }
 
-/// KTX's name for the patch of a unit. Later attempts have files of their own, so that none is lost.
+/// KTX's name for the patch of a unit. Later attempts get a suffix so that they do not overwrite it.
 fn patch_path(job: &str, index: usize, unit: &str, attempt: u32) -> String {
     let again = if attempt > 1 { format!(".try{attempt}") } else { String::new() };
     format!("{PATCHES_DIR}/{}/{index:04}-{}{again}.patch", safe_name(job), safe_name(unit))

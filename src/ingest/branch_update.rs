@@ -1,9 +1,9 @@
-//! Updating the branch of a project to a commit, files and index included: wholly or not at all, also when the machine
-//! dies in between.
+//! Updates the branch of a project to a commit, including files and index: completely or not at all, even across a
+//! crash.
 //!
 //! A journal exists from before the first file changes until after the branch has moved. It is in the repository's own
-//! directory, which no clone brings along. The branch decides: the next run brings the files that the journal is about,
-//! and their index, to the commit that the branch is at. This module must not know what is committed.
+//! directory, which a clone does not copy. The branch decides: the next run restores the files listed in the journal,
+//! and their index entries, to the commit that the branch points to. This module must not know what is committed.
 
 use crate::scoped_dir::{self, FileKind, PRIVATE_MODE, ScopedDir};
 use std::{collections::BTreeMap, io, thread, time::Duration};
@@ -18,10 +18,10 @@ use super::{
 
 /// Relative to the project.
 const JOURNAL_FILE: &str = ".git/ingestdeck/branch-update.json";
-/// What to do about a journal that is not followed.
-const JOURNAL_REMEDY: &str = "look at `git status` and put back with `git restore` what is not as it should be";
+/// Advice for a journal that is rejected.
+const JOURNAL_REMEDY: &str = "check `git status` and restore damaged files with `git restore`";
 
-/// What a commit of a run may hold.
+/// Directories that a commit of a run may change.
 const COMMITTED_DIRS: [&str; 3] = ["wiki/", "semantic-layer/", "raw-sources/"];
 
 /// Largest journal in bytes.
@@ -29,26 +29,26 @@ const MAX_JOURNAL_BYTES: u64 = 64 * 1024;
 /// Largest file that is compared, in bytes.
 const MAX_COMPARED_BYTES: u64 = 64 * 1024 * 1024;
 
-/// How often, and how long in between, an index that another program uses is tried again.
+/// Attempts to get an index that another program has locked, and the delay between them.
 const INDEX_LOCK_TRIES: u32 = 40;
 const INDEX_LOCK_DELAY: Duration = Duration::from_millis(50);
 
-/// A commit did not get onto the branch. The project is as it was, unless the sentence says otherwise.
+/// The branch was not updated. The project is unchanged unless the message states otherwise.
 #[derive(Debug, thiserror::Error)]
 pub enum BranchUpdateError {
-    /// Somebody else moved the branch.
+    /// Another process moved the branch.
     #[error("the branch moved")]
     BranchMoved,
-    /// A file in the way.
-    #[error("files in the project are in the way ({reason}); commit or stash them, then try again")]
+    /// Files in the working tree would be overwritten.
+    #[error("files in the project block the update ({reason}); commit or stash them, then try again")]
     WouldOverwrite { reason: String },
-    /// The commit changes what a run never writes.
+    /// The commit changes a file that a run never writes.
     #[error("the commit changes `{}`, which a run never writes", path.escape_debug())]
     ForbiddenPath {
         /// Relative to the project.
         path: String,
     },
-    /// There is a journal that is not followed.
+    /// A journal exists that cannot be trusted.
     #[error(transparent)]
     RejectedJournal(#[from] RejectedJournal),
     #[error(transparent)]
@@ -59,21 +59,23 @@ pub enum BranchUpdateError {
         path: String,
         cause: io::Error,
     },
-    /// It failed half-way and so did putting things back.
-    #[error("it failed half-way ({cause}) and could not be undone ({rollback_error}); the next run will do that")]
+    /// The update failed half-way and the rollback failed too.
+    #[error(
+        "the update failed ({cause}) and could not be rolled back ({rollback_error}); the next run will roll it back"
+    )]
     RollbackFailed {
         cause: String,
-        /// Why it could not be undone.
+        /// Why the rollback failed.
         rollback_error: String,
     },
 }
 
-/// An update that was found half done and settled.
+/// Result of recovering an interrupted update.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveredUpdate {
-    /// The commit that files and index were brought to, where there was something to settle.
+    /// The commit that files and index were restored to; `None` if there was nothing to recover.
     pub commit: Option<CommitId>,
-    /// Paths that somebody changed since, and that were left as they are.
+    /// Paths that changed since the update and were therefore kept.
     pub kept_paths: Vec<String>,
 }
 
@@ -84,7 +86,7 @@ struct BranchUpdateJournal {
     new: CommitId,
 }
 
-/// Brings the project from the commit `old`, at which its branch must be, to `new`.
+/// Updates the project from the commit `old`, which its branch must point to, to `new`.
 pub(super) fn update_branch(
     repository: &Repository,
     old: &CommitId,
@@ -94,7 +96,7 @@ pub(super) fn update_branch(
     let journal = BranchUpdateJournal { old: old.clone(), new: new.clone() };
     let repository = &repository.reopen()?;
     let changes = changes(repository, &journal)?;
-    // What is refused here has not begun: a crash must never find edits of a person beside a journal.
+    // Check before the journal is written: a crash must not leave a journal while the user's edits are uncommitted.
     check_update(repository, &journal, &changes)?;
     let before = hashes(repository, &changes)?;
     write(repository, &journal)?;
@@ -114,16 +116,17 @@ pub(super) fn update_branch(
     }
 }
 
-/// Whether files and index could be brought to the commit `new`. Changes none of them.
+/// Checks whether files and index can be updated to the commit `new`. Changes neither of them.
 fn check_update(
     repository: &Repository,
     BranchUpdateJournal { old, new, .. }: &BranchUpdateJournal,
     changes: &[CommitChange],
 ) -> Result<(), BranchUpdateError> {
     let git = &repository.git;
-    // Files that were touched but not changed must not look changed. That some are changed is for the next step to say.
+    // Refresh the index so that touched but unchanged files do not count as changed. The next step reports changed
+    // files.
     retry_while_index_locked(|| git.try_run(&["update-index", "-q", "--refresh"]))?;
-    // A page that somebody deleted would be written anew without a word.
+    // Without this check, a page that the user deleted would be restored silently.
     let deleted = git.run(&["ls-files", "--deleted", "-z"])?;
     let deleted = String::from_utf8_lossy(&deleted);
     let rewritten =
@@ -136,7 +139,7 @@ fn check_update(
     })?)
 }
 
-/// Brings files and index to the commit `new`. Where it fails, the index is as it was.
+/// Updates files and index to the commit `new`. On failure, the index is unchanged.
 fn checkout_commit(
     repository: &Repository,
     BranchUpdateJournal { old, new, .. }: &BranchUpdateJournal,
@@ -155,14 +158,14 @@ fn check_read_tree(answer: &GitOutput) -> Result<(), BranchUpdateError> {
     }
 }
 
-/// True for git's words about files that it would have to overwrite or remove.
+/// True if git refused because it would overwrite or remove files.
 fn is_overwrite_refusal(stderr: &str) -> bool {
     ["not uptodate", "would be overwritten", "would be removed", "would lose"]
         .iter()
         .any(|words| stderr.contains(words))
 }
 
-/// Lets the branch point to the commit `new`.
+/// Moves the branch to the commit `new`.
 fn move_branch(
     repository: &Repository,
     BranchUpdateJournal { old, new, .. }: &BranchUpdateJournal,
@@ -177,7 +180,7 @@ fn move_branch(
     }
 }
 
-/// Repeats a call while another program holds the index.
+/// Retries a call while another program locks the index.
 fn retry_while_index_locked(call: impl Fn() -> Result<GitOutput, GitError>) -> Result<GitOutput, GitError> {
     for _ in 1..INDEX_LOCK_TRIES {
         let answer = call()?;
@@ -189,10 +192,10 @@ fn retry_while_index_locked(call: impl Fn() -> Result<GitOutput, GitError>) -> R
     call()
 }
 
-/// Settles what a crash left half done. To be called when a run starts; harmless at any time.
+/// Recovers from an interrupted update. Call it when a run starts; it is harmless at any other time.
 ///
 /// # Errors
-/// When there is a journal that this version did not write here, among others. Nothing is changed then.
+/// Among others, when there is a journal that this version did not write in this project. Nothing is changed then.
 pub fn recover(repository: &Repository) -> Result<RecoveredUpdate, BranchUpdateError> {
     let Some(changes) = interrupted_changes(repository)? else { return Ok(RecoveredUpdate::default()) };
     let settled = RecoveredUpdate {
@@ -203,14 +206,14 @@ pub fn recover(repository: &Repository) -> Result<RecoveredUpdate, BranchUpdateE
     Ok(settled)
 }
 
-/// Paths, relative to the project, that a crash may have left between two commits and that [`recover`] settles; none where
-/// it would refuse to. Changes nothing.
+/// Paths, relative to the project, that an interrupted update may have left inconsistent and that [`recover`] would
+/// restore; empty if it would refuse to. Changes nothing.
 pub fn unrecovered_paths(repository: &Repository) -> Vec<String> {
     let changes = interrupted_changes(repository).ok().flatten().unwrap_or_default();
     changes.into_iter().map(|change| change.path).collect()
 }
 
-/// What the journal of an update that was cut off is about; `None` without one.
+/// Files listed in the journal of an interrupted update; `None` without a journal.
 fn interrupted_changes(repository: &Repository) -> Result<Option<Vec<CommitChange>>, BranchUpdateError> {
     let project = open_project(repository)?;
     let refused = |why| RejectedJournal { path: JOURNAL_FILE, reason: why, remedy: JOURNAL_REMEDY };
@@ -248,24 +251,24 @@ fn delete_journal(repository: &Repository) -> Result<(), BranchUpdateError> {
 /// A file that differs between the two commits of a journal.
 struct CommitChange {
     path: String,
-    /// Its blob where the branch is.
+    /// Blob of the file in the commit that the branch points to.
     head_blob: Option<String>,
-    /// Its blobs in the two commits.
+    /// Blobs of the file in the two commits of the journal.
     commit_blobs: [Option<String>; 2],
 }
 
-/// What is known of an update that failed.
+/// Which files a failed update may have left changed.
 enum UndoScope {
-    /// Nothing: its program died.
+    /// Nothing is known because the process died.
     Unknown,
-    /// The index is as it was. So is every file that has the blob it had; `None` for one that is not there.
+    /// The index is unchanged, and so is every file that still has this blob; `None` for a missing file.
     FilesOnly(BTreeMap<String, String>),
-    /// Index and files are at the new commit, but for files that have the blob they had.
+    /// Index and files are at the new commit, except files that still have this blob.
     FilesAndIndex(BTreeMap<String, String>),
 }
 
 impl UndoScope {
-    /// Whether the file at `path`, the blob of which is `held`, is as it was before.
+    /// Whether the file at `path`, whose current blob is `held`, was not changed by the update.
     fn is_untouched(&self, path: &str, held: Option<&String>) -> bool {
         match self {
             Self::Unknown => false,
@@ -274,7 +277,7 @@ impl UndoScope {
     }
 }
 
-/// What differs between the two commits of a journal.
+/// Files that differ between the two commits of a journal.
 fn changes(
     repository: &Repository,
     BranchUpdateJournal { old, new }: &BranchUpdateJournal,
@@ -293,8 +296,8 @@ fn may_be_committed(path: &str) -> bool {
         && COMMITTED_DIRS.iter().any(|directory| path.starts_with(directory))
 }
 
-/// Brings index and files of `changes` to where the branch is: one of the two commits, or wherever somebody took it.
-/// Paths that somebody changed since, or that the update never touched, stay.
+/// Restores index and files of `changes` to the commit that the branch points to, which may be neither of the two
+/// commits. Keeps paths that changed since the update or that the update never touched.
 fn restore_to_head(
     repository: &Repository,
     mut changes: Vec<CommitChange>,
@@ -342,17 +345,17 @@ fn restore_to_head(
     Ok(kept)
 }
 
-/// Path and blob of an entry of `ls-tree -z`.
+/// Parses path and blob of an entry of `ls-tree -z`.
 fn parse_tree_entry(entry: &str) -> Option<(&str, &str)> {
     let (meta, path) = entry.split_once('\t')?;
     Some((path, meta.split(' ').nth(2)?))
 }
 
-/// The blobs that the files of `changes` would be, as far as they are there.
+/// Blob ids of the existing files of `changes`.
 fn hashes(repository: &Repository, changes: &[CommitChange]) -> Result<BTreeMap<String, String>, BranchUpdateError> {
     let project = open_project(repository)?;
     let is_file = |path: &str| project.kind(path).is_ok_and(|kind| kind == Some(FileKind::File));
-    // Names with line ends cannot be listed; ours never have any.
+    // The input format has no way to quote line breaks; names written by a run never contain any.
     let listed = |change: &&CommitChange| is_file(&change.path) && !change.path.contains('\n');
     let there: Vec<&CommitChange> = changes.iter().filter(listed).collect();
     if there.is_empty() {
@@ -364,7 +367,7 @@ fn hashes(repository: &Repository, changes: &[CommitChange]) -> Result<BTreeMap<
     Ok(there.iter().zip(hashes.lines()).map(|(change, hash)| (change.path.clone(), hash.to_owned())).collect())
 }
 
-/// True when the file is the beginning of one of its two versions: its writer died.
+/// True if the file is a prefix of one of its two versions: its writer died.
 fn is_partially_written(repository: &Repository, change: &CommitChange) -> Result<bool, BranchUpdateError> {
     let Ok(held) = open_project(repository)?.read(&change.path, MAX_COMPARED_BYTES) else { return Ok(false) };
     for blob in change.commit_blobs.iter().flatten() {
@@ -375,7 +378,7 @@ fn is_partially_written(repository: &Repository, change: &CommitChange) -> Resul
     Ok(false)
 }
 
-/// Entries of `diff-tree --raw -z old new`.
+/// Parses entries of `diff-tree --raw -z old new`.
 fn parse_raw_diff(raw: &str) -> Vec<CommitChange> {
     let mut fields = raw.split('\0');
     let mut changes = Vec::new();

@@ -1,7 +1,8 @@
-//! What must hold of what an attempt leaves: pages can be read and their references lead somewhere, sources are whole
-//! and their joins lead to sources.
+//! Validates the result of an attempt: pages must be readable and their references must resolve; sources must be valid
+//! and their joins must resolve.
 //!
-//! Checked at the end, not at each write, as a page may refer to one that is written later. It must not judge attempts.
+//! Runs at the end, not at each write, because a page may refer to one that is written later. It must not judge
+//! attempts.
 
 use std::{collections::BTreeSet, io, path::Path};
 
@@ -12,26 +13,24 @@ use super::{
     workspace::{Workspace, WorkspaceChange},
 };
 
-/// What was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckReport {
-    /// References without a page, as `page -> missing`.
+    /// Unresolved references between pages, as `page -> missing`.
     pub dangling_links: Vec<String>,
-    /// Pages and sources that do not hold, one sentence each.
+    /// Invalid pages and sources, one sentence each.
     pub invalid: Vec<String>,
 }
 
-/// What was found in the semantic layer of a connection.
+/// Result of checking the semantic layer of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SemanticLayerReport {
-    /// How many sources there are.
+    /// Number of sources checked.
     pub(crate) sources: usize,
-    /// What was found.
     pub(crate) findings: SourceFindings,
 }
 
-/// Checks the sources of `connection`: those that the attempt touched and the joins of others to them; all of them if
-/// it touched none. What was broken before is not this attempt's doing.
+/// Checks the sources of `connection`: those that the attempt changed and the joins of others to them; all of them if
+/// it changed none. Problems that existed before the attempt are not reported.
 pub(crate) fn check_connection_sources(workspace: &Workspace, connection: &str) -> io::Result<SemanticLayerReport> {
     let sources = SemanticLayer(workspace).sources(connection)?;
     let changes = workspace.changes();
@@ -60,8 +59,8 @@ pub(crate) fn check_connection_sources(workspace: &Workspace, connection: &str) 
     Ok(SemanticLayerReport { sources: sources.by_name.len(), findings })
 }
 
-/// Checks what the attempt touched, and what refers to what it removed or changed. Pages may speak of the sources of
-/// `targets` without naming the connection.
+/// Checks what the attempt changed, and what refers to anything that it removed or changed. Pages may refer to the
+/// sources of `targets` without naming the connection.
 pub(crate) fn check_changes(workspace: &Workspace, targets: &[String]) -> CheckReport {
     let mut checked = CheckReport::default();
     check_changed_sources(workspace, &mut checked);
@@ -80,8 +79,8 @@ pub(crate) fn check_changes(workspace: &Workspace, targets: &[String]) -> CheckR
     checked
 }
 
-/// Checks the references of the pages that the attempt touched, and of the others those that led somewhere before it.
-/// What `sl_refs` of the others lose is repaired when everything is saved.
+/// Checks the references of changed pages, and those references of other pages that resolved before the attempt.
+/// Entries of `sl_refs` that broke in other pages are repaired on save.
 pub(crate) fn check_references(workspace: &Workspace, targets: &[String]) -> io::Result<CheckReport> {
     let mut checked = CheckReport::default();
     let now = ReferenceCatalog::new(workspace, targets, CatalogVersion::Current)?;
@@ -102,48 +101,48 @@ pub(crate) fn check_references(workspace: &Workspace, targets: &[String]) -> io:
     for key in others {
         let Some(page) = read_page(workspace, key) else { continue };
         let mut lost = now.broken_references(key, &page);
-        let is_new_refusal = |astray: &BrokenReference| matches!(astray, BrokenReference::SlRef(entry, _) if now.is_rejected_by_gate(entry) && !before.is_rejected_by_gate(entry));
-        lost.retain(|astray| !is_repairable(&now, astray) && !is_new_refusal(astray));
+        let is_new_refusal = |broken: &BrokenReference| matches!(broken, BrokenReference::SlRef(entry, _) if now.is_rejected_by_gate(entry) && !before.is_rejected_by_gate(entry));
+        lost.retain(|broken| !is_repairable(&now, broken) && !is_new_refusal(broken));
         if !lost.is_empty() {
             let stale = before.broken_references(key, &page);
-            lost.retain(|astray| !stale.contains(astray));
+            lost.retain(|broken| !stale.contains(broken));
         }
         checked.add_broken_references(key, lost);
     }
     Ok(checked)
 }
 
-/// The pages of the project in `root`, wherever they come from, that KTX refuses to ingest beside, and why: one text for
-/// each reference that leads nowhere. It looks at all pages as soon as a source was changed or a page removed, but mends
-/// their `sl_refs` itself.
+/// Pages of the project in `root` whose references make KTX refuse an ingest, regardless of who wrote them: one text
+/// for each broken reference. KTX checks all pages once a source changed or a page was removed, but repairs their
+/// `sl_refs` itself.
 pub(crate) fn blocking_references(root: &Path, connections: &[String]) -> io::Result<Vec<String>> {
     let workspace = Workspace::read_only(root);
     let catalog = ReferenceCatalog::new(&workspace, connections, CatalogVersion::Current)?;
     let mut checked = CheckReport::default();
     for key in catalog.page_keys() {
         let Some(page) = read_page(&workspace, key) else { continue };
-        let mut astray = catalog.broken_references(key, &page);
-        astray.retain(|astray| !is_repairable(&catalog, astray));
-        checked.add_broken_references(key, astray);
+        let mut broken = catalog.broken_references(key, &page);
+        broken.retain(|broken| !is_repairable(&catalog, broken));
+        checked.add_broken_references(key, broken);
     }
     Ok(checked.dangling_links.into_iter().chain(checked.invalid).collect())
 }
 
-/// Whether the repair of `sl_refs` takes it out.
-fn is_repairable(catalog: &ReferenceCatalog<'_>, astray: &BrokenReference) -> bool {
-    matches!(astray, BrokenReference::SlRef(entry, _) if !catalog.is_kept_by_repair(entry))
+/// Whether the repair of `sl_refs` removes the reference.
+fn is_repairable(catalog: &ReferenceCatalog<'_>, broken: &BrokenReference) -> bool {
+    matches!(broken, BrokenReference::SlRef(entry, _) if !catalog.is_kept_by_repair(entry))
 }
 
-/// The page `key`, unless it cannot be read: that is another fault than a reference that leads nowhere.
+/// The page `key`; `None` if it cannot be read, which is reported elsewhere.
 fn read_page(workspace: &Workspace, key: &str) -> Option<WikiPage> {
     WikiPage::parse(&workspace.peek(&wiki::page_path(key)).ok()??).ok()
 }
 
 impl CheckReport {
-    /// References of the page `key` lead nowhere.
-    fn add_broken_references(&mut self, key: &str, astray: Vec<BrokenReference>) {
-        for astray in astray {
-            match astray {
+    /// Adds the broken references of the page `key`.
+    fn add_broken_references(&mut self, key: &str, broken: Vec<BrokenReference>) {
+        for broken in broken {
+            match broken {
                 BrokenReference::Page(missing) => self.dangling_links.push(format!("{key} -> {missing}")),
                 BrokenReference::SlRef(_, why) | BrokenReference::BodyMention(why) => {
                     self.invalid.push(format!("wiki page {key}: {why}"))
@@ -261,9 +260,9 @@ mod tests {
         assert_eq!(check_changes(&space, &targets).invalid, [lost]);
         let repaired = crate::ingest::sl_ref_repair::repair_sl_refs(&space, &targets).unwrap();
         assert_eq!(repaired.iter().map(|page| &page.repair.removed_refs[..]).collect::<Vec<_>>(), [["s.m"]]);
-        let standing = blocking_references(dir.path(), &targets).unwrap();
+        let blocking = blocking_references(dir.path(), &targets).unwrap();
         assert_eq!(
-            standing,
+            blocking,
             ["fan -> nowhere", "wiki page fan: `s.never`: source s has no measure, segment or column `never`"]
         );
     }

@@ -1,4 +1,4 @@
-//! Which connections an attempt may read, write and query.
+//! The connections that an attempt may read, write and query.
 //!
 //! It must not open any of them.
 
@@ -10,62 +10,60 @@ use super::{
     source,
 };
 
-/// The connections of a project, from the point of view of one of them.
+/// The connections of a project, as seen from one of them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConnectionScope {
     /// In the order of `ktx.yaml`.
     pub(crate) connections: Vec<ScopedConnection>,
-    /// What reads their databases.
+    /// Workers that query the databases.
     pub(crate) sql_workers: SqlWorkers,
 }
 
-/// One connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ScopedConnection {
-    /// Its id.
     pub(crate) id: String,
-    /// Its driver, for people.
+    /// Driver name for display.
     pub(crate) driver: Option<String>,
-    /// Sources may be written for it.
+    /// Whether sources may be written for this connection.
     pub(crate) is_target: bool,
-    /// The SQLite file that it is, where there is one.
+    /// Path of the database if it is a SQLite file.
     pub(crate) database: Option<PathBuf>,
 }
 
 impl ConnectionScope {
-    /// What an attempt at a unit of connection `own` reaches. Sources belong to a database or to the connection that
-    /// the unit comes from; without one, to any.
+    /// The scope of an attempt at a unit of connection `own`. Sources may be written for databases and for the unit's
+    /// own connection; without `own`, for any connection.
     pub(crate) fn new(project: &Project, own: Option<&str>) -> Self {
-        let reached = |connection: &Connection| ScopedConnection {
+        let scoped = |connection: &Connection| ScopedConnection {
             id: connection.id.clone(),
             driver: connection.driver.clone(),
             is_target: is_target(connection, own),
             database: resolve_database(project, connection).and_then(Result::ok),
         };
-        let connections = project.settings.connections.iter().map(reached).collect();
+        let connections = project.settings.connections.iter().map(scoped).collect();
         Self { connections, sql_workers: project.sql_workers.clone() }
     }
 
-    /// Those that sources may be written for, in the order of `ktx.yaml`.
+    /// Connections that sources may be written for, in the order of `ktx.yaml`.
     pub(crate) fn targets(&self) -> impl Iterator<Item = &ScopedConnection> {
         self.connections.iter().filter(|connection| connection.is_target)
     }
 
-    /// Ids of the connections whose sources its pages may speak of, sorted.
+    /// Ids of the connections whose sources pages may refer to, sorted.
     pub(crate) fn target_ids(&self) -> Vec<String> {
         let mut ids: Vec<String> = self.targets().map(|connection| connection.id.clone()).collect();
         ids.sort_unstable();
         ids
     }
 
-    /// The connection `id`.
     pub(crate) fn get(&self, id: &str) -> Option<&ScopedConnection> {
         self.connections.iter().find(|connection| connection.id == id)
     }
 }
 
 impl Project {
-    /// Ids of the connections that a unit of connection `own` may write sources for, sorted; of all without one.
+    /// Ids of the connections that a unit of connection `own` may write sources for, sorted; without `own`, all of
+    /// them.
     pub fn target_ids(&self, own: Option<&str>) -> Vec<String> {
         let targets = self.settings.connections.iter().filter(|connection| is_target(connection, own));
         let mut ids: Vec<String> = targets.map(|connection| connection.id.clone()).collect();
@@ -79,7 +77,7 @@ fn is_target(connection: &Connection, own: Option<&str>) -> bool {
     is_own || connection.driver.as_deref().is_some_and(|driver| !source::is_context_driver(driver))
 }
 
-/// The SQLite file of `connection`, absolute and without links, or why it may not be queried. `None` if there is none.
+/// The SQLite file of `connection`, absolute and without links, or why it must not be queried. `None` if there is none.
 pub(crate) fn resolve_database(project: &Project, connection: &Connection) -> Option<Result<PathBuf, PathRefusal>> {
     let path = database::database_path(&project.root, connection)?.canonicalize().ok()?;
     match project.path_policy.check(&project.root, &path) {
@@ -121,11 +119,11 @@ mod tests {
                         own: {driver: sqlite, path: own.db}\n  hid: {driver: sqlite, path: .hidden.db}\n";
         fs::write(root.join("project/ktx.yaml"), settings).unwrap();
         let project = Project::open(&root.join("project")).unwrap();
-        let reached = |project: &Project| {
-            let reach = ConnectionScope::new(project, None).connections.into_iter();
-            reach.filter(|reached| reached.database.is_some()).map(|reached| reached.id).collect::<Vec<_>>()
+        let scoped = |project: &Project| {
+            let scope = ConnectionScope::new(project, None).connections.into_iter();
+            scope.filter(|scoped| scoped.database.is_some()).map(|scoped| scoped.id).collect::<Vec<_>>()
         };
-        assert_eq!(reached(&project), ["own"]);
-        assert_eq!(reached(&project.with_allowed_paths([root.join("cookies.db")], "")), ["out", "link", "own"]);
+        assert_eq!(scoped(&project), ["own"]);
+        assert_eq!(scoped(&project.with_allowed_paths([root.join("cookies.db")], "")), ["out", "link", "own"]);
     }
 }

@@ -1,7 +1,7 @@
-//! What a unit is made of, as digests: by them a later run tells whether a success still stands.
+//! Digests of a unit's inputs, by which a later run decides whether an earlier success can be reused.
 //!
-//! Counted are the bytes of its files, the prompt without what the project says at the moment, the skills, the tools and
-//! the model. It must not know what the digests are compared with.
+//! The digests cover the bytes of its files, the prompt without the current state of the project, the skills, the tools
+//! and the model. This module must not know what the digests are compared with.
 
 use crate::scoped_dir::ScopedDir;
 use std::{
@@ -29,34 +29,34 @@ use crate::{
     units::{ToolSpec, Toolset as _},
 };
 
-/// Version of the way units are asked and digests are made. A release that changes neither keeps it.
+/// Version of the prompts and of the digest format. Increase it in a release that changes either.
 const DIGEST_VERSION: u32 = 1;
 
-/// Bytes of a file that are read at once.
+/// Size of the read buffer.
 const READ_BUFFER_BYTES: usize = 64 << 10;
 
-/// What `unit` is made of now, with `model` planned for it. Reads its files.
+/// Current digests of `unit`, with `model` planned for it. Reads its files.
 ///
 /// # Errors
 /// When one of its files cannot be read.
 pub fn digest_unit(project: &Project, unit: &WorkUnit, model: Option<&str>) -> io::Result<ContentDigests> {
     let extra = source::find_adapter(&unit.planned.adapter).map_or(&[][..], |adapter| adapter.skills());
     let skills = project.instructions.skills_for_unit(extra);
-    let bench = ToolContext {
+    let context = ToolContext {
         unit: unit.clone(),
         workspace: Workspace::read_only(&project.root),
         scope: ConnectionScope::new(project, Some(&unit.planned.connection)),
         loadable_skills: project.instructions.loadable_skills(),
         records: Default::default(),
     };
-    let tools = AttemptTools::new(Arc::new(bench), None);
+    let tools = AttemptTools::new(Arc::new(context), None);
     digest_unit_with(unit, &project.instructions, &skills, &tools.specs(), model)
 }
 
-/// What `unit` is made of with these skills and tools.
+/// Digests of `unit` with these skills and tools.
 pub(crate) fn digest_unit_with(
     unit: &WorkUnit,
-    told: &Instructions,
+    instructions: &Instructions,
     skills: &[Arc<Skill>],
     tools: &[ToolSpec],
     model: Option<&str>,
@@ -66,7 +66,7 @@ pub(crate) fn digest_unit_with(
         key: String::new(),
         raw: files(&unit.source_root, &planned.raw_files)?,
         dependencies: files(&unit.source_root, &planned.dependency_paths)?,
-        prompt: digest_prompt(unit, told, skills),
+        prompt: digest_prompt(unit, instructions, skills),
         tools: digest_tools(tools),
         model: model.map(str::to_owned),
         program: DIGEST_VERSION,
@@ -75,13 +75,13 @@ pub(crate) fn digest_unit_with(
     let mut key = PartsDigest::default();
     key.add(DIGEST_VERSION.to_string()).add(planned.unit.as_str()).add(&planned.connection).add(&planned.adapter);
     key.add(&content.raw).add(&content.dependencies).add(&content.prompt).add(&content.tools);
-    // No model is not a model without a name.
+    // An absent model must differ from a model with an empty name.
     key.add(if model.is_some() { "model" } else { "default" }).add(model.unwrap_or_default());
     content.key = key.digest();
     Ok(content)
 }
 
-/// Names and bytes of `paths` below `root`.
+/// Digest of names and bytes of `paths` below `root`.
 fn files(root: &Path, paths: &[String]) -> io::Result<String> {
     let mut parts = PartsDigest::default();
     if paths.is_empty() {
@@ -103,13 +103,13 @@ fn files(root: &Path, paths: &[String]) -> io::Result<String> {
     Ok(parts.digest())
 }
 
-/// What the agent is told whatever the project says at the moment: the index of pages and sources grows while a run goes
-/// on, and the names of other files are no content of this unit.
-fn digest_prompt(unit: &WorkUnit, told: &Instructions, skills: &[Arc<Skill>]) -> String {
+/// Digest of the prompt without the current state of the project: the index of pages and sources changes during a run,
+/// and the names of other files are not inputs of this unit.
+fn digest_prompt(unit: &WorkUnit, instructions: &Instructions, skills: &[Arc<Skill>]) -> String {
     let unit = WorkUnit { peer_file_index: Vec::new(), prior_provenance: Vec::new(), ..unit.clone() };
     let job = KtxJob { id: String::new(), sync_id: String::new() };
     let prompt =
-        prompt::build_prompt(&unit, &job, told, skills, &ProjectContext::default(), PromptAmendment::Unchanged);
+        prompt::build_prompt(&unit, &job, instructions, skills, &ProjectContext::default(), PromptAmendment::Unchanged);
     let mut parts = PartsDigest::default();
     parts.add(prompt.system).add(prompt.user);
     for skill in skills {
@@ -121,13 +121,13 @@ fn digest_prompt(unit: &WorkUnit, told: &Instructions, skills: &[Arc<Skill>]) ->
 fn digest_tools(tools: &[ToolSpec]) -> String {
     let mut parts = PartsDigest::default();
     for tool in tools {
-        // A schema is a tree of strings and numbers, which has a JSON form.
+        // A schema is a tree of strings and numbers, so it always serializes to JSON.
         parts.add(tool.name).add(&tool.description).add(serde_json::to_vec(&tool.input_schema).unwrap_or_default());
     }
     parts.digest()
 }
 
-/// A digest over parts that cannot run into each other.
+/// A digest over length-delimited parts, so that shifting bytes between parts changes it.
 #[derive(Default)]
 struct PartsDigest(Sha256);
 
@@ -185,8 +185,9 @@ mod tests {
                 input_schema: serde_json::Map::default(),
                 read_only: true,
             };
-            let told = Instructions::default();
-            digest_unit_with(&self.unit, &told, &told.skills_for_unit(&[]), &[tool], Some(model)).unwrap()
+            let instructions = Instructions::default();
+            digest_unit_with(&self.unit, &instructions, &instructions.skills_for_unit(&[]), &[tool], Some(model))
+                .unwrap()
         }
     }
 
@@ -207,7 +208,7 @@ mod tests {
         let source = ContentFixture::new();
         let then = source.content();
         let raw = {
-            // The same bytes, cut at another place.
+            // The same bytes, split at a different position.
             fs::write(source.dir.path().join("a.md"), "ab").unwrap();
             fs::write(source.dir.path().join("b.md"), "").unwrap();
             let now = source.content();

@@ -42,16 +42,16 @@ pub(crate) enum QueryError {
     /// The statement would do more than read.
     #[error("not allowed: only reading is; send one SELECT or WITH statement")]
     NotReadOnly,
-    /// There is more than one statement.
+    /// The text contains more than one statement.
     #[error("it holds more than one statement; send one SELECT or WITH statement")]
     MultipleStatements,
-    /// There is no statement.
+    /// The text contains no statement.
     #[error("it holds no statement; send one SELECT or WITH statement")]
     EmptyStatement,
-    /// It ran longer than this many seconds.
+    /// The statement ran longer than this many seconds.
     #[error("stopped after {0} s; ask for less, with a WHERE or a smaller table")]
     TimedOut(u64),
-    /// It needed more memory than this many MiB.
+    /// The statement needed more memory than this many MiB.
     #[error("stopped because it needs more than {0} MiB of memory; ask for less, with a WHERE or a smaller table")]
     OutOfMemory(u64),
     /// A value is larger than this many bytes.
@@ -66,18 +66,18 @@ pub(crate) enum QueryError {
     /// The file cannot be opened, or must not be.
     #[error("unable to open the database file: {0}")]
     Unreadable(String),
-    /// An error of SQLite, in its words.
+    /// An error of SQLite, with its own message.
     #[error("{0}")]
     Sqlite(String),
-    /// The queue is full, or its turn did not come in time.
+    /// The queue is full, or the statement waited longer than the limit.
     #[error("too many statements are waiting for the databases; send fewer at a time, then send this one again")]
     QueueFull,
-    /// The child process did not answer.
+    /// The worker process did not start or did not answer. The text continues the sentence `the SQL worker process …`.
     #[error("the SQL worker process {0}")]
     WorkerFailed(String),
 }
 
-/// Where the file of `connection` should be; `None` if it is none.
+/// Path of the database file of `connection`; `None` if the connection does not name a file. The file may not exist.
 pub(crate) fn database_path(project: &Path, connection: &Connection) -> Option<PathBuf> {
     if connection.driver.as_deref() != Some(DRIVER) {
         return None;
@@ -89,7 +89,7 @@ pub(crate) fn database_path(project: &Path, connection: &Connection) -> Option<P
     (!path.is_empty()).then(|| project.join(path))
 }
 
-/// What KTX's own ingests of `project` processed and wrote; `None` if there were none.
+/// Reads what KTX's own ingests of `project` processed and wrote; `None` if KTX never ingested anything.
 pub(crate) fn ktx_history(project: &Project) -> Result<Option<KtxHistory>, QueryError> {
     let unreadable = |cause: std::io::Error| QueryError::Unreadable(cause.to_string());
     let found = ScopedDir::open(&project.root).and_then(|root| root.kind(KTX_DATABASE)).map_err(unreadable)?;

@@ -1,7 +1,7 @@
-//! What changed in a source since its units last succeeded, and why a unit runs for it. Pure.
+//! Changes of a source since its units last succeeded, and the reason why a unit runs. Pure.
 //!
-//! The baseline is what earlier runs processed: files of units that failed are not in it, so they come back. It must not
-//! know where the baseline is kept.
+//! The baseline contains what earlier runs processed. Files of failed units are not in it, so these units run again.
+//! This module must not know where the baseline is stored.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -15,25 +15,24 @@ pub struct Baseline {
     units: HashMap<(String, String), LastUnitOutcome>,
     /// The run in which a unit last succeeded.
     successes: HashMap<(String, String), RunId>,
-    /// What files that are open or failed held in such runs, by connection, adapter and path.
+    /// Content, in these runs, of files that are unprocessed or failed now, by connection, adapter and path.
     reads: HashMap<(String, String, String), Vec<(RunId, Fingerprint)>>,
 }
 
-/// What is known of a file.
+/// What earlier runs recorded about a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PriorFile {
-    /// What it held when a unit that is made of it last succeeded; `None` if none did, or if the file was gone since.
+    /// Content when a unit that contains the file last succeeded; `None` if none did, or if the file was deleted since.
     pub processed: Option<Fingerprint>,
-    /// A unit that is made of it failed after that.
+    /// A unit that contains the file failed after that.
     pub failed: bool,
-    /// Who wrote the record that says so.
+    /// Which installation wrote the record.
     pub origin: RecordOrigin,
 }
 
-/// Who wrote a record of an earlier run.
+/// Which installation wrote a record of an earlier run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RecordOrigin {
-    /// A run of this installation recorded it.
     #[default]
     Own,
     /// Another installation of this program.
@@ -42,28 +41,25 @@ pub enum RecordOrigin {
     Ktx,
 }
 
-/// How a unit stood when a run last tried it.
+/// Outcome of a unit in the last run that planned it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LastUnitOutcome {
-    /// It succeeded.
     Succeeded,
-    /// It failed.
     Failed,
-    /// It succeeded, and what it wrote never reached the project.
+    /// The unit succeeded, but its result never reached the project.
     Unsaved,
-    /// It ran out of turns or was stopped; the sentence.
+    /// The unit ran out of turns or was stopped; contains the reason as a sentence.
     Interrupted(String),
-    /// It was planned, and neither succeeded nor failed.
+    /// The unit was planned, and neither succeeded nor failed.
     Unfinished,
 }
 
 impl Baseline {
-    /// Adds what is known of a file.
     pub fn add_file(&mut self, connection: &str, adapter: &str, path: String, prior: PriorFile) {
         self.sources.entry((connection.into(), adapter.into())).or_default().insert(path, prior);
     }
 
-    /// Adds how a unit stood, by KTX's key.
+    /// Adds the last outcome of a unit, by KTX's key.
     pub fn add_unit(&mut self, connection: String, unit: String, standing: LastUnitOutcome) {
         self.units.insert((connection, unit), standing);
     }
@@ -73,12 +69,12 @@ impl Baseline {
         self.successes.insert(unit, run);
     }
 
-    /// Adds what a file, by connection, adapter and path, held in a run.
+    /// Adds the content that a file, by connection, adapter and path, had in a run.
     pub fn add_read(&mut self, file: (String, String, String), run: RunId, held: Option<Fingerprint>) {
         self.reads.entry(file).or_default().extend(held.map(|held| (run, held)));
     }
 
-    /// True if the unit last succeeded in a run in which the file held `now`.
+    /// True if the file had the content `now` in the run in which the unit last succeeded.
     pub(super) fn has_read(
         &self,
         (connection, adapter, unit): (&str, &str, &str),
@@ -95,56 +91,55 @@ impl Baseline {
         self.sources.get(&(connection.to_owned(), adapter.to_owned()))
     }
 
-    /// Which program recorded that a unit succeeded with the file; `None` if none did.
+    /// Which installation recorded that a unit succeeded with the file; `None` if none did.
     pub(super) fn origin(&self, connection: &str, adapter: &str, path: &str) -> Option<RecordOrigin> {
         let known = self.source_files(connection, adapter)?.get(path)?;
         known.processed.map(|_| known.origin)
     }
 
-    /// True for a file that a unit succeeded with, unless it was gone since and that was dealt with.
+    /// True if a unit succeeded with the file, unless the file was deleted since and the deletion was processed.
     pub fn is_processed(&self, connection: &str, adapter: &str, path: &str) -> bool {
         let known = self.source_files(connection, adapter).and_then(|source| source.get(path));
         known.is_some_and(|prior| prior.processed.is_some())
     }
 
-    /// As [`is_processed`](Self::is_processed), whatever adapter read the file.
+    /// Like [`is_processed`](Self::is_processed), for any adapter.
     pub fn is_processed_by_any_adapter(&self, connection: &str, path: &str) -> bool {
         let mut sources = self.sources.iter().filter(|((of, _), _)| of == connection);
         sources.any(|(_, files)| files.get(path).is_some_and(|prior| prior.processed.is_some()))
     }
 
-    /// How a unit stood.
     pub(super) fn unit_outcome(&self, connection: &str, unit: &str) -> Option<&LastUnitOutcome> {
         self.units.get(&(connection.to_owned(), unit.to_owned()))
     }
 }
 
-/// How a file stands against the baseline.
+/// State of a file compared with the baseline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BaselineStatus {
-    /// No unit that is made of it has succeeded yet.
+    /// No unit that contains the file has succeeded yet.
     Added,
-    /// It held something else, or its unit failed since.
+    /// The content changed, or a unit that contains the file failed since.
     Modified,
-    /// It holds what it held.
+    /// The content is the same.
     Unchanged,
 }
 
-/// A source against its baseline. Paths are sorted.
+/// Differences between a source and its baseline. Paths are sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DiffSet {
-    /// Files that no unit has succeeded with yet.
+    /// Files that no unit has processed successfully yet.
     pub added: Vec<String>,
-    /// Files that hold something else than when their unit last succeeded, or whose unit failed since.
+    /// Files whose content changed since their unit last succeeded, or whose unit failed since.
     pub modified: Vec<String>,
-    /// Files that were processed and are gone.
+    /// Files that were processed and no longer exist.
     pub deleted: Vec<String>,
-    /// The others.
+    /// Files with the content of the baseline.
     pub unchanged: Vec<String>,
 }
 
 impl DiffSet {
-    /// Compares `tree`, every file of which was read, with the baseline of its source.
+    /// Compares `tree`, of which every file has a fingerprint, with the baseline of its source.
     pub fn from_tree(tree: &SourceTree, prior: Option<&BTreeMap<String, PriorFile>>) -> Self {
         let mut diff = Self::default();
         for file in &tree.files {
@@ -188,18 +183,18 @@ fn compare_file(now: Option<Fingerprint>, known: Option<&PriorFile>) -> Baseline
     }
 }
 
-/// Why a unit runs that runs anyway.
+/// Why a unit runs although nothing of it changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ForceReason {
-    /// Somebody named it.
+    /// The user named the unit.
     ByName,
-    /// Somebody wants everything.
+    /// The user requested a full run.
     FullRun,
 }
 
-/// Why `unit`, as it was before it was cut down to its changes, runs.
+/// The reason why `unit` runs. `unit` must not be narrowed to its changed files yet.
 ///
-/// It is not told of neighbours that it `has_read` as they are.
+/// Ignores files around the unit that it `has_read` with their current content.
 pub(super) fn run_reason(
     unit: &UnitChunk,
     diff: &DiffSet,
@@ -209,7 +204,7 @@ pub(super) fn run_reason(
 ) -> String {
     let within = |list: &[String]| unit.raw_files.iter().filter(|path| contains_path(list, path)).count();
     let (modified, added) = (within(&diff.modified), within(&diff.added));
-    // A unit may name hundreds of others; most are told for what is their own.
+    // Computed on demand: a unit may name hundreds of other files, and most units run because of files they contain.
     let around = || touched_around(unit, diff).filter(|path| !has_read(path)).count();
     let changes = || {
         let parts = [(modified, "modified"), (added, "added")].into_iter().filter(|(count, _)| *count > 0);
@@ -231,15 +226,15 @@ pub(super) fn run_reason(
     }
 }
 
-/// Files around `unit` that are new or changed, or whose own unit failed.
+/// New or changed files around `unit`, and files around it whose own unit failed.
 fn touched_around<'a>(unit: &'a UnitChunk, diff: &'a DiffSet) -> impl Iterator<Item = &'a str> {
     let dependencies = unit.dependency_paths.iter().map(String::as_str);
     let neighbours = dependencies.chain(unit.peer_file_index.iter().map(|path| &**path));
     neighbours.filter(|path| diff.is_changed(path))
 }
 
-/// True for a unit that only files around it call for, all of which it `has_read` as they are. KTX runs it again, because
-/// files of a failed unit count as changed there; it would read the same again.
+/// True if only files around `unit` changed and it `has_read` all of them with their current content. KTX runs such a
+/// unit again, because it counts the files of a failed unit as changed; the unit would read the same content again.
 pub(super) fn is_up_to_date(
     unit: &UnitChunk,
     diff: &DiffSet,
@@ -282,13 +277,13 @@ mod tests {
         let diff = DiffSet::from_tree(&tree, Some(&known));
         assert_eq!(diff.added, ["back", "new"]);
         assert_eq!(diff.modified, ["failed", "other"]);
-        assert_eq!(diff.deleted, ["gone"], "what cannot be looked at is not gone");
+        assert_eq!(diff.deleted, ["gone"], "an unreadable file is not deleted");
         assert_eq!(diff.unchanged, ["same"]);
         assert_eq!(DiffSet::from_tree(&tree, None).added.len(), 5);
     }
 
     #[test]
-    fn a_unit_says_why_it_runs() {
+    fn run_reason_names_the_changes() {
         let unit = |files: &[&str]| UnitChunk {
             raw_files: files.iter().map(|path| (*path).to_owned()).collect(),
             dependency_paths: vec!["d".into()],

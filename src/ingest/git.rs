@@ -1,7 +1,7 @@
-//! git, called as a program: told nothing by the environment, led nowhere by a repository's configuration, and bounded
-//! in time.
+//! Calls git as a subprocess, with a clean environment, without programs of the repository's configuration, and with
+//! limits on time and output.
 //!
-//! It must not know what a project is. Whoever calls it knows the directory and the arguments.
+//! It must not know what a project is. The caller chooses the directory and the arguments.
 
 mod commit;
 mod programs;
@@ -27,32 +27,32 @@ pub use self::{
 };
 use crate::{group_guard, program_path};
 
-/// The first release that reads `GIT_CONFIG_COUNT`, by which the programs of a configuration are disabled.
+/// The first release that reads `GIT_CONFIG_COUNT`, which disables the programs of a configuration.
 const MIN_VERSION: (u32, u32) = (2, 31);
 
-/// How much time and output one call may take.
+/// Limits of one call.
 #[derive(Clone, Copy, Debug)]
 struct CallLimits {
     time: Duration,
-    /// Bytes on stdout, and on stderr.
+    /// Most bytes on stdout, and on stderr.
     output: u64,
 }
 
 const LIMITS: CallLimits = CallLimits { time: Duration::from_secs(120), output: 256 << 20 };
 
-/// Limits of reading the configuration, which is the first call in every directory.
+/// Limits for reading the configuration, which is the first call in every directory.
 const CONFIG_LIMITS: CallLimits = CallLimits { time: Duration::from_secs(10), output: 4 << 20 };
 
-/// How long a git that took too long may take to remove its lock files.
+/// Time that git has to remove its lock files after a timeout, before it is killed.
 const TERMINATE_GRACE: Duration = Duration::from_secs(2);
-/// How often it is looked at meanwhile.
+/// How often the process is polled during that time.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Bytes of stderr that an error tells.
+/// Most bytes of stderr that an error contains.
 const MAX_STDERR_BYTES: usize = 400;
 
-/// Settings that hold whatever the user's or the repository's configuration says. Nothing may run, ask, sign, clean up
-/// behind our back or change bytes on their way.
+/// Settings that override the configuration of the user and of the repository. They prevent programs, prompts, signing,
+/// background maintenance and conversions of file contents.
 const FORCED_SETTINGS: &[&str] = &[
     "commit.gpgsign=false",
     "core.hooksPath=/dev/null",
@@ -84,73 +84,61 @@ const FORCED_SETTINGS: &[&str] = &[
     "advice.mergeConflict=false",
 ];
 
-/// Settings of a working tree that is checked out in part.
+/// Settings of a sparse worktree.
 const SPARSE_SETTINGS: &[&str] = &["core.sparseCheckout=true", "core.sparseCheckoutCone=false"];
 
-/// Variables of the environment that choose programs, beside those that begin with `GIT_`.
+/// Environment variables that choose programs, in addition to those that begin with `GIT_`.
 const PROGRAM_VARIABLES: &[&str] = &["EDITOR", "VISUAL", "PAGER", "SSH_ASKPASS", "LESS", "LV", "PREFIX", "LANGUAGE"];
 
-/// Who commits.
 const COMMITTER_NAME: &str = "ktx Local";
 pub(super) const COMMITTER_EMAIL: &str = "local@ktx.local";
 
-/// git did not do what it was asked.
+/// A git call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum GitError {
-    /// There is none.
+    /// git is not installed.
     #[error(
         "git is not on the PATH, and this project is a git repository; install git{}",
         program_path::skipped_note()
     )]
     Missing,
-    /// It does not know what it is asked.
+    /// git is too old for this program.
     #[error("git {}.{} or newer is needed, this is {found}; update git", MIN_VERSION.0, MIN_VERSION.1)]
     TooOld {
-        /// Its version, escaped.
+        /// Version of the installed git, escaped.
         found: String,
     },
-    /// It does not start, or breaks off.
+    /// git cannot be started, or its pipes fail.
     #[error("git {subcommand} cannot run: {cause}")]
     Io {
-        /// Its subcommand.
         subcommand: String,
         #[source]
         cause: io::Error,
     },
-    /// It said no.
+    /// git exited with an error.
     #[error("git {subcommand} failed{}", stderr_suffix(stderr))]
     Failed {
-        /// Its subcommand.
         subcommand: String,
-        /// The end of what it said.
+        /// The end of stderr, on one line.
         stderr: String,
     },
-    /// It took too long and was ended.
-    #[error("git {subcommand} did not end within {} s; look for what holds up the disk, then try again", limit.as_secs())]
-    TimedOut {
-        /// Its subcommand.
-        subcommand: String,
-        /// How long it had.
-        limit: Duration,
-    },
-    /// The configuration could not be read in time.
+    /// The call exceeded its time limit and was ended.
+    #[error("git {subcommand} did not end within {} s; check for a slow or blocked disk, then try again", limit.as_secs())]
+    TimedOut { subcommand: String, limit: Duration },
+    /// Reading the configuration exceeded its time limit.
     #[error(
         "git did not read its configuration within {} s; look for an `include.path` that names a pipe or a file on an \
          unreachable disk, in `.git/config` and in your own configuration", limit.as_secs()
     )]
-    ConfigTimedOut {
-        /// How long it had.
-        limit: Duration,
-    },
-    /// It printed too much and was ended.
+    ConfigTimedOut { limit: Duration },
+    /// The output exceeded its limit and the call was ended.
     #[error(
         "git {subcommand} printed more than {} MiB; remove very large or very many files from the repository",
         limit >> 20
     )]
     OutputTooLarge {
-        /// Its subcommand.
         subcommand: String,
-        /// Bytes that it may print.
+        /// Most bytes of output.
         limit: u64,
     },
     /// The configuration is too large.
@@ -159,16 +147,16 @@ pub enum GitError {
          that it includes", limit >> 20
     )]
     ConfigTooLarge {
-        /// Bytes that it may have.
+        /// Most bytes of the configuration.
         limit: u64,
     },
-    /// It does not get the settings that disable programs.
+    /// git ignores the environment variables that disable programs.
     #[error(
         "git ignores settings in its environment (GIT_CONFIG_COUNT), so programs of the repository could not be \
          disabled; put git itself first on the PATH instead of a wrapper that changes its environment: {}", program.display()
     )]
     OverridesIgnored {
-        /// The git that was found.
+        /// Path of the installed git.
         program: PathBuf,
     },
     /// The configuration names more programs than can be disabled.
@@ -177,20 +165,16 @@ pub enum GitError {
          not needed from `.git/config`"
     )]
     TooManyPrograms,
-    /// It answered with something else than a commit.
-    #[error("git {subcommand} named no commit: {cause}")]
-    NotACommitId {
-        /// Its subcommand.
-        subcommand: String,
-        cause: InvalidCommitId,
-    },
+    /// The output is not a commit id.
+    #[error("git {subcommand} printed no valid commit id: {cause}")]
+    NotACommitId { subcommand: String, cause: InvalidCommitId },
 }
 
 fn stderr_suffix(stderr: &str) -> String {
     if stderr.is_empty() { String::new() } else { format!(": {stderr}") }
 }
 
-/// What a call answered.
+/// Result of a call that ran to its end.
 #[derive(Debug)]
 pub(crate) struct GitOutput {
     /// True for exit code 0.
@@ -207,38 +191,38 @@ pub(crate) struct GitOutput {
 pub(crate) struct Git {
     program: &'static Path,
     dir: PathBuf,
-    /// What the configuration names, to be disabled.
+    /// Programs of the configuration, which every call disables.
     configured_programs: Arc<ConfiguredPrograms>,
-    /// What holds in this directory beside [`FORCED_SETTINGS`].
+    /// Settings of this directory in addition to [`FORCED_SETTINGS`].
     extra_settings: &'static [&'static str],
     limits: CallLimits,
 }
 
-/// The git that is installed, found once.
+/// Path of the installed git, looked up once.
 fn program() -> Result<&'static Path, GitError> {
     static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
     PROGRAM.get_or_init(|| program_path::find("git")).as_deref().ok_or(GitError::Missing)
 }
 
-/// What the installed git says of its version, which must be one that can be used. Asked once.
+/// Version text of the installed git, queried once.
 ///
 /// # Errors
-/// When there is none, and when it is too old.
+/// When git is missing or too old.
 pub fn version() -> Result<&'static str, GitError> {
     static VERSION: OnceLock<String> = OnceLock::new();
-    let said = match VERSION.get() {
-        Some(said) => said,
+    let text = match VERSION.get() {
+        Some(text) => text,
         None => {
-            let said = Git::open_unchecked(Path::new("/"), LIMITS)?.run_for_line(&["--version"])?;
-            VERSION.get_or_init(|| said)
+            let text = Git::open_unchecked(Path::new("/"), LIMITS)?.run_for_line(&["--version"])?;
+            VERSION.get_or_init(|| text)
         }
     };
-    check_version(said).map(|()| said.as_str())
+    check_version(text).map(|()| text.as_str())
 }
 
-/// Accepts what does not look like a version: a distribution may choose the text.
-fn check_version(said: &str) -> Result<(), GitError> {
-    let found = said.strip_prefix("git version ").and_then(|rest| rest.split_whitespace().next()).unwrap_or_default();
+/// Accepts a text without a version number, because distributions may change it.
+fn check_version(text: &str) -> Result<(), GitError> {
+    let found = text.strip_prefix("git version ").and_then(|rest| rest.split_whitespace().next()).unwrap_or_default();
     let mut numbers = found.split('.').map(|number| number.parse::<u32>().ok());
     match (numbers.next().flatten(), numbers.next().flatten()) {
         (Some(major), Some(minor)) if (major, minor) < MIN_VERSION => {
@@ -249,8 +233,8 @@ fn check_version(said: &str) -> Result<(), GitError> {
 }
 
 impl Git {
-    /// git in `dir`, which is the top of a working tree. Looks up which programs the configuration names, so that none
-    /// of them runs.
+    /// Opens git in `dir`, the top of a working tree. Reads which programs the configuration names, so that calls can
+    /// disable them.
     pub(crate) fn open(dir: &Path) -> Result<Self, GitError> {
         version()?;
         Self::open_with(program()?, dir, CONFIG_LIMITS)
@@ -284,39 +268,39 @@ impl Git {
         })
     }
 
-    /// git in `dir`, which is the top of a working tree that holds only what its list of patterns names.
+    /// Opens git in `dir`, the top of a sparse working tree.
     pub(crate) fn open_sparse(dir: &Path) -> Result<Self, GitError> {
         Ok(Self { extra_settings: SPARSE_SETTINGS, ..Self::open(dir)? })
     }
 
-    /// Programs that the repository configures and that are not run, sorted.
+    /// Programs that the repository configures and that calls disable, sorted.
     pub(crate) fn disabled_programs(&self) -> impl Iterator<Item = &DisabledProgram> {
         self.configured_programs.repository_programs.iter()
     }
 
-    /// Whether git would start hooks of `.git/hooks` if hooks were not disabled.
+    /// Whether git would run the hooks of `.git/hooks` if hooks were not disabled.
     pub(crate) fn has_own_hooks(&self) -> bool {
         !self.configured_programs.replaces_hooks
     }
 
-    /// The commit that a call names, which has to succeed.
+    /// The commit id that a call prints. Fails unless the call succeeds.
     pub(crate) fn run_for_commit(&self, args: &[&str]) -> Result<CommitId, GitError> {
         CommitId::parse(&self.run_for_line(args)?)
             .map_err(|cause| GitError::NotACommitId { subcommand: what(args), cause })
     }
 
-    /// Stdout of a call that has to succeed.
+    /// Stdout of a call. Fails unless the call succeeds.
     pub(crate) fn run(&self, args: &[&str]) -> Result<Vec<u8>, GitError> {
         self.run_with_input(args, &[])
     }
 
-    /// The first line of stdout of a call that has to succeed.
+    /// The first line of stdout of a call. Fails unless the call succeeds.
     pub(crate) fn run_for_line(&self, args: &[&str]) -> Result<String, GitError> {
         let stdout = self.run(args)?;
         Ok(String::from_utf8_lossy(&stdout).lines().next().unwrap_or_default().to_owned())
     }
 
-    /// Stdout of a call that reads `input` and has to succeed.
+    /// Stdout of a call that reads `input`. Fails unless the call succeeds.
     pub(crate) fn run_with_input(&self, args: &[&str], input: &[u8]) -> Result<Vec<u8>, GitError> {
         let answer = self.try_run_with_input(args, input)?;
         if answer.success {
@@ -325,17 +309,17 @@ impl Git {
         Err(GitError::Failed { subcommand: what(args), stderr: answer.stderr })
     }
 
-    /// A call that may say no.
+    /// Result of a call that may exit with an error.
     pub(crate) fn try_run(&self, args: &[&str]) -> Result<GitOutput, GitError> {
         self.try_run_with_input(args, &[])
     }
 
-    /// A call that reads `input` and may say no.
+    /// Result of a call that reads `input` and may exit with an error.
     pub(crate) fn try_run_with_input(&self, args: &[&str], input: &[u8]) -> Result<GitOutput, GitError> {
         let started = Instant::now();
         let answer = self.answer(args, input);
         let ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        // Only the subcommand: messages, paths and branches are not for a log.
+        // Log only the subcommand: messages, paths and branches may be confidential.
         match &answer {
             Ok(answer) => tracing::debug!(command = what(args), ms, code = answer.code, "git ended"),
             Err(error) => tracing::debug!(command = what(args), ms, %error, "git failed"),
@@ -376,13 +360,13 @@ impl Git {
             }
         }
         command
-            // Messages are read by people and by us.
+            // Messages must be in English, because this module parses some of them.
             .env("LC_ALL", "C.UTF-8")
             .env("PATH", program_path::search_path())
             .env("GIT_TERMINAL_PROMPT", "0")
             .env("GIT_EDITOR", "false")
-            // A partial clone would fetch what it misses, with programs that its configuration names. Releases before
-            // 2.44 do not know the first of the two.
+            // Without these, a partial clone would fetch missing objects with programs that its configuration names.
+            // Releases before 2.44 ignore the first of the two.
             .env("GIT_NO_LAZY_FETCH", "1")
             .env("GIT_ALLOW_PROTOCOL", "none")
             .env("GIT_OPTIONAL_LOCKS", "0")
@@ -391,11 +375,11 @@ impl Git {
             .env("GIT_AUTHOR_EMAIL", COMMITTER_EMAIL)
             .env("GIT_COMMITTER_NAME", COMMITTER_NAME)
             .env("GIT_COMMITTER_EMAIL", COMMITTER_EMAIL);
-        // A repository above is not this project's.
+        // Do not use a repository of a parent directory.
         if let Some(parent) = self.dir.parent() {
             command.env("GIT_CEILING_DIRECTORIES", parent);
         }
-        // The command line cannot name keys that hold a `=`.
+        // The command line cannot express keys that contain a `=`.
         let overrides = &self.configured_programs.overrides;
         for (index, (key, value)) in overrides.iter().enumerate() {
             command.env(format!("GIT_CONFIG_KEY_{index}"), key).env(format!("GIT_CONFIG_VALUE_{index}"), value);
@@ -403,13 +387,13 @@ impl Git {
         command.env("GIT_CONFIG_COUNT", overrides.len().to_string());
         let stdin = if has_input { Stdio::piped() } else { Stdio::null() };
         command.current_dir(&self.dir).stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // Ctrl-C on the terminal is for us: git ends what it began.
+        // Ctrl-C on the terminal must not interrupt git, which has to finish what it started.
         command.process_group(0);
         command
     }
 }
 
-/// The group of a call, which is ended with this program until the value is dropped.
+/// The process group of a call. It is ended together with this program until the value is dropped.
 struct GitProcessGroup(Option<Pid>);
 
 impl GitProcessGroup {
@@ -426,13 +410,13 @@ impl Drop for GitProcessGroup {
     }
 }
 
-/// What became of both outputs of a call.
+/// How reading the outputs of a call ended.
 enum PumpOutcome {
     Complete {
         stdout: Vec<u8>,
         stderr: Vec<u8>,
     },
-    /// One of them is longer than it may be.
+    /// One of the outputs exceeds its limit.
     TooLarge,
     TimedOut,
 }
@@ -443,12 +427,12 @@ fn pump(child: &mut Child, input: &[u8], limits: CallLimits) -> io::Result<PumpO
     let (stdout, stderr, stdin) = (child.stdout.take(), child.stderr.take(), child.stdin.take());
     let (out, outs) = mpsc::channel();
     let (err, errs) = mpsc::channel();
-    // The threads end with the pipes: at the latest when the process group is killed.
+    // The threads end when the pipes close: at the latest when the process group is killed.
     thread::Builder::new().spawn(move || drop(out.send(read_to_limit(stdout, limits.output))))?;
     thread::Builder::new().spawn(move || drop(err.send(read_to_limit(stderr, limits.output))))?;
     if let Some(mut stdin) = stdin {
         let input = input.to_vec();
-        // Whoever does not read to the end says why on stderr.
+        // Ignore errors: a process that stops reading reports the reason on stderr.
         thread::Builder::new().spawn(move || drop(stdin.write_all(&input)))?;
     }
     let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
@@ -459,7 +443,7 @@ fn pump(child: &mut Child, input: &[u8], limits: CallLimits) -> io::Result<PumpO
     Ok(PumpOutcome::Complete { stdout, stderr })
 }
 
-/// The bytes of `pipe`; `None` if there are more than `limit`.
+/// Reads all bytes of `pipe`; `None` if there are more than `limit`.
 fn read_to_limit(pipe: Option<impl Read>, limit: u64) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     if let Some(pipe) = pipe {
@@ -468,9 +452,9 @@ fn read_to_limit(pipe: Option<impl Read>, limit: u64) -> io::Result<Option<Vec<u
     Ok((bytes.len() as u64 <= limit).then_some(bytes))
 }
 
-/// Asks the group of `child` to end, so that git removes its lock files, and kills it if it does not.
+/// Terminates the process group of `child`, so that git removes its lock files, and kills it after [`TERMINATE_GRACE`].
 fn end(child: &mut Child) {
-    // It leads a group of its own; gone already is as good.
+    // The child leads its own process group. Signals to a group that has ended are harmless.
     let group = i32::try_from(child.id()).ok().map(Pid::from_raw);
     let signal = |signal| {
         if let Some(group) = group {
@@ -491,7 +475,7 @@ fn what(args: &[&str]) -> String {
     args.iter().take_while(|arg| !arg.starts_with('-')).take(2).copied().collect::<Vec<_>>().join(" ")
 }
 
-/// The end of what was said, on one line.
+/// The end of stderr, on one line.
 fn stderr_tail(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr);
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();

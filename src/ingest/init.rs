@@ -1,4 +1,4 @@
-//! The first `ktx.yaml` of a directory: which connections its files suggest.
+//! Proposes the first `ktx.yaml` of a directory: the connections that its files suggest.
 //!
 //! It must not write anything.
 
@@ -7,24 +7,23 @@ use std::{collections::BTreeSet, fmt::Write as _, io::Read as _};
 use super::source::{self, RawFile, SourceTree, docs::DEPENDENCY_DIRS, metricflow, slug::slugify};
 use crate::scoped_dir::ScopedDir;
 
-/// Folders that are not looked at, beside those of [`DEPENDENCY_DIRS`]: packages, and what runs write themselves.
+/// Directories that are skipped in addition to [`DEPENDENCY_DIRS`]: packages, and the output of runs.
 const IGNORED_DIRS: [&str; 5] = ["dbt_packages", "raw-sources", "semantic-layer", "site-packages", "wiki"];
 
-/// Folders that a LookML project keeps its files in.
+/// Directories of a LookML project.
 const LOOKML_DIRS: [&str; 4] = ["dashboards", "explores", "models", "views"];
 
 /// A connection that the files suggest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProposedConnection {
-    /// Its id, unique among them.
+    /// Unique among the proposals.
     pub id: String,
-    /// Its driver.
     pub driver: &'static str,
-    /// Its directory, or the file of a database, relative and with `/`; `.` is the whole tree.
+    /// Directory, or file of a database, relative and with `/`; `.` is the whole tree.
     pub location: String,
 }
 
-/// The connections that the files of `tree` suggest, in the order of their drivers.
+/// Proposes connections for the files of `tree`, in the order of their drivers.
 pub fn propose_connections(tree: &SourceTree) -> Vec<ProposedConnection> {
     let files: Vec<&RawFile> = tree.files.iter().filter(|file| is_considered(&file.path)).collect();
     let mut found: Vec<(&'static str, &str)> = Vec::new();
@@ -53,12 +52,12 @@ pub fn propose_connections(tree: &SourceTree) -> Vec<ProposedConnection> {
     assign_ids(&found)
 }
 
-/// The text of a `ktx.yaml` with these connections.
+/// Renders a `ktx.yaml` with these connections.
 pub fn render_ktx_yaml(proposals: &[ProposedConnection]) -> String {
     let mut text = String::from("connections:\n");
     for ProposedConnection { id, driver, location: place } in proposals {
         let key = if *driver == "sqlite" { "path" } else { "source_dir" };
-        // Every JSON string is a YAML string, whatever is in it.
+        // Every JSON string is also a valid YAML string.
         let place = serde_json::Value::from(place.as_str());
         let _ = write!(text, "  {id}:\n    driver: {driver}\n    {key}: {place}\n");
     }
@@ -71,7 +70,7 @@ fn is_considered(path: &str) -> bool {
     !path.split('/').any(|part| IGNORED_DIRS.contains(&part) || DEPENDENCY_DIRS.contains(&part))
 }
 
-/// Folder (empty for the root) and name.
+/// Splits a path into folder (empty for the root) and name.
 fn split(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or(("", path))
 }
@@ -89,7 +88,7 @@ fn has_extension(path: &str, extensions: &[&str]) -> bool {
     extension.is_some_and(|extension| extensions.contains(&extension.as_str()))
 }
 
-/// The deepest folder that holds all of `paths`, empty for the root; `None` without any.
+/// The deepest folder that contains all of `paths`, empty for the root; `None` for no paths.
 fn common_folder<'a>(paths: &[&'a str]) -> Option<&'a str> {
     let mut common = split(paths.first()?).0;
     while !paths.iter().all(|path| is_below(path, common)) {
@@ -98,8 +97,8 @@ fn common_folder<'a>(paths: &[&'a str]) -> Option<&'a str> {
     Some(common)
 }
 
-/// The LookML projects that `paths` belong to. Includes lead from any folder of a project to any other, so files are one
-/// project unless each folder at the top has a manifest, which Looker wants at the top of a project.
+/// The LookML projects that `paths` belong to. A project may include files of any of its folders, so all files are one
+/// project unless each top-level folder has a manifest, which Looker expects at the top of a project.
 fn lookml_projects<'a>(paths: &[&'a str]) -> BTreeSet<&'a str> {
     let Some(mut common) = common_folder(paths) else { return BTreeSet::new() };
     let tops: BTreeSet<&str> = paths.iter().map(|path| path.split_once('/').map_or("", |(top, _)| top)).collect();
@@ -113,8 +112,8 @@ fn lookml_projects<'a>(paths: &[&'a str]) -> BTreeSet<&'a str> {
     BTreeSet::from([common])
 }
 
-/// The directories with semantic models of MetricFlow: those of the dbt projects in `found` that have some, and the one
-/// that holds all others.
+/// Directories with MetricFlow semantic models: the dbt projects in `found` that have some, and the common folder of
+/// all others.
 fn semantic_models<'a>(
     tree: &SourceTree,
     files: &[&'a RawFile],
@@ -135,8 +134,8 @@ fn semantic_models<'a>(
     places
 }
 
-/// Folders with pages, without those below another one. The root is none of them, nor is a folder for its README alone: code has
-/// those, too.
+/// Folders with pages, without those below another one. Excludes the root and folders whose only page is a README,
+/// because folders of code have those too.
 fn page_dirs<'a>(files: &[&'a RawFile]) -> Vec<&'a str> {
     let is_page = |path: &str| has_extension(path, &["md"]) && !split(path).1.eq_ignore_ascii_case("README.md");
     let pages = files.iter().map(|file| file.path.as_str()).filter(|path| is_page(path));
@@ -150,11 +149,11 @@ fn page_dirs<'a>(files: &[&'a RawFile]) -> Vec<&'a str> {
     folders
 }
 
-/// Names of pages that are about a folder, and not what it is there for.
+/// File names of pages that describe their folder.
 const README_NAMES: [&str; 8] =
     ["AGENTS", "CHANGELOG", "CLAUDE", "CODE_OF_CONDUCT", "CONTRIBUTING", "LICENSE", "README", "SECURITY"];
 
-/// True if pages lie in the root, and nothing that reads like one lies anywhere else: all of that would become units.
+/// True if all pages are in the root and nothing else looks like documentation: then every file would become a unit.
 fn has_root_pages_only(tree: &SourceTree) -> bool {
     let written = |path: &str| ["raw-sources", "semantic-layer", "wiki"].iter().any(|folder| is_below(path, folder));
     let mut texts =
@@ -170,7 +169,7 @@ fn is_text(path: &str) -> bool {
     source::find_adapter("docs").is_some_and(|docs| docs.accepts_file(path))
 }
 
-/// What a file is called proves nothing; how it begins does.
+/// Detects a database by its first bytes, not by its name.
 fn is_database(tree: &SourceTree, path: &str) -> bool {
     let mut head = [0; 16];
     has_extension(path, &["db", "sqlite", "sqlite3"])

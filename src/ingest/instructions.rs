@@ -1,8 +1,8 @@
-//! What the agents of a project are told beside their unit: prompts, skills and canonical pins. The project's own files
-//! win over those that come with the program.
+//! Instructions that agents get in addition to their unit: prompts, skills and canonical pins. Files of the project
+//! override the bundled ones.
 //!
-//! Owns the places and the bounds of these files. They are read once, when the project is opened, so that a broken one is
-//! told before anything runs. It must not know units, nor how a prompt is put together.
+//! Owns the paths and the limits of these files. They are read once, when the project is opened, so that an invalid one
+//! is reported before anything runs. It must not know units, nor how a prompt is assembled.
 
 use crate::scoped_dir::ScopedDir;
 use std::{
@@ -18,30 +18,29 @@ use super::{
     yaml::{self, YamlValue},
 };
 
-/// Directory of the prompts of a project.
+/// Directory with the prompts of a project.
 pub const PROMPTS_DIR: &str = ".ktx/prompts";
-/// Directory of its skills, one directory each.
+/// Directory with its skills, one directory each.
 pub const SKILLS_DIR: &str = ".ktx/skills";
-/// Its canonical pins: a map from contested keys to the artifacts that stand for them.
+/// Its canonical pins: a map from contested keys to canonical artifacts.
 pub const PINS_FILE: &str = ".ktx/canonical-pins.yaml";
 
-/// Largest prompt, skill or file of pins, in bytes.
+/// Largest prompt, skill or pins file, in bytes.
 const MAX_FILE_BYTES: u64 = 64 << 10;
 /// Most skills of a project.
 const MAX_SKILLS: usize = 100;
-/// Most pins.
 const MAX_PINS: usize = 500;
 /// Longest name of a skill, and longest key of a pin, in characters.
 const MAX_NAME_CHARS: usize = 120;
 
-/// A prompt that a project may write anew.
+/// A prompt that a project may replace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum PromptKind {
-    /// How the agent of a work unit goes about it.
+    /// Instructions for the agent of a work unit.
     WorkUnit,
-    /// How the agent of the pass over what the units wrote goes about it.
+    /// Instructions for the agent of the reconcile step.
     Reconcile,
-    /// What either records before it writes.
+    /// The part of both that requires verification before a write.
     Verification,
 }
 
@@ -66,14 +65,14 @@ impl PromptKind {
     }
 }
 
-/// What a project brings itself.
+/// An instruction file of the project.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstructionOverride {
-    /// `prompt work_unit`, `skill dbt_ingest`, `2 canonical pins`.
+    /// Text such as `prompt work_unit`, `skill dbt_ingest` or `2 canonical pins`.
     pub label: String,
-    /// Its file, relative to the project.
+    /// Path of the file, relative to the project.
     pub path: String,
-    /// There is one of this name in the program, which it replaces.
+    /// Whether it replaces a bundled instruction of the same name.
     pub replaces_bundled: bool,
 }
 
@@ -84,31 +83,30 @@ impl std::fmt::Display for InstructionOverride {
     }
 }
 
-/// Everything that agents of a project are told beside their unit.
+/// All instructions of a project.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instructions {
     prompts: BTreeMap<PromptKind, String>,
     skills: Vec<Arc<Skill>>,
-    /// Names of skills that every unit is offered because the project brought them.
+    /// Names of the project's own skills, which every unit is offered.
     project_skill_names: Vec<String>,
-    /// Contested keys and the artifacts that stand for them.
+    /// Contested keys and their canonical artifacts.
     pub(crate) pins: Vec<(String, String)>,
-    /// What the project brings, in the order of prompts, skills, pins.
+    /// Files of the project that are in use, in the order of prompts, skills, pins.
     pub overrides: Vec<InstructionOverride>,
 }
 
-/// A file of the project that cannot be used.
+/// An instruction file of the project is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{path} {problem}")]
 pub struct InvalidInstruction {
     /// Relative to the project.
     pub path: String,
-    /// End of the sentence, with the remedy.
+    /// End of the sentence that begins with the path, including the remedy.
     pub problem: String,
 }
 
 impl Default for Instructions {
-    /// Those that come with the program.
     fn default() -> Self {
         Self {
             prompts: BTreeMap::new(),
@@ -121,11 +119,12 @@ impl Default for Instructions {
 }
 
 impl Instructions {
-    /// Those of the project at `root`; the second part are files that have no effect, one sentence each.
+    /// Loads the instructions of the project at `root`. The second part lists files that have no effect, one sentence
+    /// each.
     pub(crate) fn load(root: &Path) -> Result<(Self, Vec<String>), InvalidInstruction> {
         let mut found = (Self::default(), Vec::new());
         let Ok(folder) = ScopedDir::open(root) else { return Ok(found) };
-        // A file in the place of the directory is reported by whatever wants to write there.
+        // A file in place of the directory is reported by the code that writes to the directory.
         if folder.is_file(".ktx") {
             return Ok(found);
         }
@@ -135,12 +134,11 @@ impl Instructions {
         Ok(found)
     }
 
-    /// The text of a prompt.
     pub(crate) fn prompt(&self, text: PromptKind) -> &str {
         self.prompts.get(&text).map_or_else(|| text.bundled_text(), String::as_str).trim_end()
     }
 
-    /// The skills of a unit: the common ones, those that its adapter names in `extra`, and the project's own.
+    /// The skills for a unit: the common ones, those that its adapter names in `extra`, and the project's own.
     pub(crate) fn skills_for_unit(&self, extra: &[&str]) -> Vec<Arc<Skill>> {
         let wanted = |skill: &&Arc<Skill>| {
             let name = skill.name.as_str();
@@ -150,7 +148,7 @@ impl Instructions {
         self.skills.iter().filter(wanted).map(Arc::clone).collect()
     }
 
-    /// Every skill that units may load, whatever their adapter.
+    /// Every skill that units may load, regardless of their adapter.
     pub(crate) fn loadable_skills(&self) -> Vec<Arc<Skill>> {
         self.skills.iter().filter(|skill| skill.is_for_units).map(Arc::clone).collect()
     }
@@ -164,7 +162,7 @@ impl Instructions {
                 let names: Vec<_> = known.iter().map(|name| format!("{name}.md")).collect();
                 let hint =
                     nearest_name(stem, &known).map(|name| format!("; did you mean {name}.md?")).unwrap_or_default();
-                idle.push(format!("{path} replaces no prompt: those are {}{hint}", names.join(", ")));
+                idle.push(format!("{path} is ignored: only these prompts can be replaced: {}{hint}", names.join(", ")));
                 continue;
             };
             let content = read(folder, &path)?;
@@ -187,7 +185,7 @@ impl Instructions {
             let path = format!("{SKILLS_DIR}/{name}/SKILL.md");
             let content = match read(folder, &path) {
                 Err(error) if error.problem == MISSING => {
-                    idle.push(format!("{SKILLS_DIR}/{name} is no skill: it holds no SKILL.md"));
+                    idle.push(format!("{SKILLS_DIR}/{name} is ignored: it contains no SKILL.md"));
                     continue;
                 }
                 content => content?,
@@ -218,7 +216,7 @@ impl Instructions {
     }
 
     fn read_pins(&mut self, folder: &ScopedDir) -> Result<(), InvalidInstruction> {
-        const PINS_FORMAT: &str = "must be a map from contested keys to the artifacts that stand for them, such as \
+        const PINS_FORMAT: &str = "must be a map from contested keys to canonical artifacts, such as \
                              `arr: annual-recurring-revenue`";
         let content = match read(folder, PINS_FILE) {
             Err(error) if error.problem == MISSING => return Ok(()),
@@ -261,7 +259,7 @@ impl Instructions {
     }
 }
 
-/// What [`read`] says of a file that is not there.
+/// The problem that [`read`] reports for a missing file.
 const MISSING: &str = "does not exist";
 
 fn invalid(path: &str, problem: &str) -> InvalidInstruction {
@@ -276,11 +274,11 @@ fn read(folder: &ScopedDir, path: &str) -> Result<String, InvalidInstruction> {
     String::from_utf8(bytes).map_err(|_| invalid(path, "is not UTF-8 text; save it as UTF-8"))
 }
 
-/// Sorted names in `relative`; none if it is missing.
+/// Sorted names in `relative`; empty if it is missing.
 fn list(folder: &ScopedDir, relative: &str) -> Result<Vec<String>, InvalidInstruction> {
     let entries = folder.dir_if_exists(relative).and_then(|dir| dir.map_or(Ok(Vec::new()), |dir| dir.entries()));
     let entries = entries.map_err(|error| invalid(relative, &read_problem(&error)))?;
-    // An instruction has a name in UTF-8.
+    // Skip names that are not UTF-8: they cannot name an instruction.
     let mut names: Vec<String> = entries.into_iter().filter_map(|(name, _)| name.into_string().ok()).collect();
     names.sort_unstable();
     Ok(names)
@@ -288,9 +286,9 @@ fn list(folder: &ScopedDir, relative: &str) -> Result<Vec<String>, InvalidInstru
 
 fn read_problem(error: &io::Error) -> String {
     match error.kind() {
-        // Whatever is in the way is named, with its remedy.
+        // These errors already name the path and the remedy.
         ErrorKind::NotADirectory | ErrorKind::InvalidInput => format!("cannot be read: {error}"),
-        _ => format!("cannot be read: {error}; mend it or remove it"),
+        _ => format!("cannot be read: {error}; fix it or remove it"),
     }
 }
 

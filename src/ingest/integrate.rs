@@ -1,7 +1,7 @@
-//! Patches of the units, put together: in plan order, each judged by itself, in a worktree of the run's own.
+//! Integrates the patches of the units: in plan order, each checked separately, in a worktree of the run.
 //!
-//! A patch that does not fit costs its unit only. What all of them make together becomes one commit on the project's
-//! branch. It must not know how the patches came about.
+//! A patch that does not apply fails only its own unit. The accepted patches become one commit on the project's branch.
+//! This module must not know how the patches were produced.
 
 use crate::scoped_dir::{self, PRIVATE_MODE, ScopedDir};
 use std::{
@@ -27,170 +27,159 @@ use crate::tape::{
 
 mod raw_copies;
 
-/// The one mode that a file of a patch may have.
+/// The only file mode that a patch may set.
 const REGULAR_FILE_MODE: &str = "100644";
 
-/// Folders that a patch may change.
+/// A directory that only some patches may change.
 const SEMANTIC_LAYER_DIR: &str = "semantic-layer/";
 const WIKI_DIR: &str = "wiki/";
 
 /// Largest patch in bytes.
 const MAX_PATCH_BYTES: u64 = 256 * 1024 * 1024;
 
-/// How often a branch that moves is followed.
+/// Most attempts to save when the branch keeps moving.
 const MAX_SAVE_TRIES: usize = 5;
 
-/// What a unit wrote.
+/// The patch of a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnitPatch {
-    /// Whose.
     pub unit: UnitKey,
     /// The patch file; `None` if the unit wrote nothing.
     pub file: Option<PathBuf>,
     /// Whether it may change the semantic layer.
     pub may_change_semantic_layer: bool,
-    /// Ids of the connections whose sources its pages may speak of, sorted.
+    /// Ids of the connections whose sources its pages may refer to, sorted.
     pub targets: Vec<String>,
 }
 
-/// What became of a patch.
+/// Result of integrating a patch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PatchOutcome {
-    /// It is in.
+    /// The patch was applied and committed.
     Accepted {
         /// Its commit in the run's worktree.
         commit: String,
-        /// Project-relative paths, sorted.
+        /// Relative to the project, sorted.
         paths: Vec<String>,
-        /// What others wrote before.
+        /// Changed paths that other units had changed before.
         shared_writes: Vec<SharedWrite>,
     },
-    /// It changes nothing that was not changed so already.
+    /// The patch changes nothing because earlier patches made the same changes.
     Noop {
-        /// What others wrote before.
+        /// Paths that other units had changed before.
         shared_writes: Vec<SharedWrite>,
     },
-    /// Others changed the same lines.
+    /// Other units changed the same lines.
     TextualConflict {
-        /// Where.
+        /// The paths that could not be merged.
         paths: Vec<String>,
-        /// The units that did, as far as they are of this run.
+        /// Units of this run that changed these paths.
         others: Vec<UnitKey>,
     },
-    /// It fits, but the result does not hold.
+    /// The patch applies, but the result is invalid.
     SemanticConflict {
-        /// One sentence each.
+        /// One sentence for each problem.
         findings: Vec<String>,
         /// The units that changed the same files.
         others: Vec<UnitKey>,
     },
-    /// It changes what it may not.
+    /// The patch changes something that is not permitted.
     PolicyViolation {
-        /// What, as the end of a sentence about the patch.
+        /// The forbidden change, as the end of a sentence about the patch.
         reason: String,
     },
-    /// Its file is gone, or cannot be read.
+    /// The patch file is missing or cannot be read.
     Unreadable {
-        /// Why, as the end of a sentence about the patch.
+        /// The cause, as the end of a sentence about the patch.
         reason: String,
     },
 }
 
-/// The integration cannot go on. What was written is in the patches.
+/// The integration failed. The changes of the units are kept in their patches.
 #[derive(Debug, thiserror::Error)]
 pub enum IntegrationError {
-    /// Its worktree cannot be made.
+    /// The worktree cannot be created.
     #[error(transparent)]
     Worktree(#[from] WorktreeError),
-    /// git says no.
+    /// A git call failed.
     #[error(transparent)]
     Git(#[from] GitError),
     /// A file cannot be read.
     #[error("cannot read {}: {cause}", path.display())]
-    Io {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        cause: io::Error,
-    },
+    Io { path: PathBuf, cause: io::Error },
     /// A file of the result goes through a git filter.
-    #[error("{0}; resume the run then: what the units wrote is in their patches")]
+    #[error("{0}; then resume the run: the changes of the units are kept in their patches")]
     FilteredFile(FilteredFile),
-    /// The result cannot be put on the branch.
+    /// The branch cannot be updated to the result.
     #[error(transparent)]
     BranchUpdate(#[from] BranchUpdateError),
-    /// The branch moved, and what it is now does not go with what the units wrote.
+    /// The branch moved, and the changes of the units conflict with its new state.
     #[error(
-        "the branch moved meanwhile, and not all that the units wrote fits any more ({conflicts}); resume the run: what still \
-         fits is saved then, without running again"
+        "the branch moved, and changes of the units conflict with it ({conflicts}); resume the run to save the changes that \
+         still apply, without running their units again"
     )]
-    ConflictsWithBranch {
-        /// What does not fit.
-        conflicts: String,
-    },
-    /// The branch does not stand still.
-    #[error("the branch moves faster than it can be followed; stop what commits to it, then try again")]
+    ConflictsWithBranch { conflicts: String },
+    /// The branch moved during every attempt to save.
+    #[error("the branch kept changing while saving; stop other commits, then try again")]
     BranchMovedRepeatedly,
 }
 
-/// A raw file that stands beside what was made of it, in the same commit.
+/// A raw file that is copied into the commit with the artifacts made from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawCopy {
-    /// The file, absolute.
+    /// Absolute path of the file.
     pub source: PathBuf,
-    /// Its place, relative to the project.
+    /// Path of the copy, relative to the project.
     pub destination: String,
 }
 
-/// What was put on the branch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SavedIntegration {
-    /// The commit; `None` if there was nothing to save.
+    /// Id of the commit; `None` if there was nothing to save.
     pub commit: Option<String>,
-    /// The branch; `None` when it is detached.
+    /// Name of the branch; `None` if the HEAD is detached.
     pub branch: Option<String>,
-    /// Changed paths, sorted.
     pub paths: Vec<String>,
-    /// Places of raw files that git does not take: they are not in the commit.
+    /// Destinations of raw files that git does not accept and that are not in the commit.
     pub skipped_raw_files: Vec<String>,
-    /// What pages lost that spoke of sources that are gone.
+    /// Changes to `sl_refs` of pages that referred to removed sources.
     pub sl_ref_repairs: Vec<SlRefRepair>,
 }
 
-/// The patches of a run, as far as they are put together.
+/// The integration of a run's patches.
 #[derive(Debug)]
 pub struct PatchIntegrator {
     worktree: Worktree,
-    /// The commit that it builds on.
+    /// The commit that the integration is based on.
     base: CommitId,
-    /// Who changed what.
+    /// The units that changed each path.
     writers_by_path: BTreeMap<String, Vec<UnitKey>>,
-    /// What the changed files held before.
+    /// Contents of the changed files before the integration.
     originals: Originals,
     /// Ids of the connections that the run writes sources for, sorted.
     connections: Vec<String>,
 }
 
 impl PatchIntegrator {
-    /// Begins on top of the project's branch as it is now. `connections` are those that the run
-    /// writes sources for, sorted.
+    /// Starts from the current commit of the project's branch. `connections` are those that the run writes sources for,
+    /// sorted.
     pub fn open(trees: &Arc<Worktrees>, connections: Vec<String>) -> Result<Self, IntegrationError> {
         let onto = trees.repository.head()?;
         let worktree = trees.open(None, &onto)?;
         Ok(Self { worktree, base: onto, writers_by_path: BTreeMap::new(), originals: Originals::new(), connections })
     }
 
-    /// The commit that it builds on.
+    /// The commit that the integration is based on.
     pub fn base(&self) -> &CommitId {
         &self.base
     }
 
-    /// The commit that holds everything taken so far.
+    /// The commit with all accepted patches.
     pub fn head(&self) -> Result<CommitId, IntegrationError> {
         Ok(self.worktree.git.run_for_commit(&["rev-parse", "--verify", "--end-of-options", "HEAD"])?)
     }
 
-    /// Takes `patches` in their order, and tells what became of each as soon as it is known.
+    /// Integrates `patches` in their order, and reports each result as soon as it is known.
     pub fn integrate_all(
         &mut self,
         patches: &[UnitPatch],
@@ -203,7 +192,7 @@ impl PatchIntegrator {
         Ok(())
     }
 
-    /// Takes one patch, or leaves everything as it was.
+    /// Applies one patch, or leaves everything unchanged.
     fn accept(&mut self, patch: &UnitPatch) -> Result<PatchOutcome, IntegrationError> {
         let Some(file) = &patch.file else { return Ok(PatchOutcome::Noop { shared_writes: Vec::new() }) };
         let bytes = match self.read(file) {
@@ -251,7 +240,8 @@ impl PatchIntegrator {
         }
     }
 
-    /// What a patch file holds. The record of an earlier run names it, and a clone may bring such a record.
+    /// Reads a patch file. Its path comes from a tape, which may come from a clone, so it must be below
+    /// [`PATCHES_DIR`].
     fn read(&self, file: &Path) -> io::Result<Vec<u8>> {
         let root = self.worktree.worktrees().repository.root();
         let below = file.strip_prefix(root.join(PATCHES_DIR)).ok().and_then(Path::to_str);
@@ -259,7 +249,7 @@ impl PatchIntegrator {
         ScopedDir::open(root)?.read(&format!("{PATCHES_DIR}/{below}"), MAX_PATCH_BYTES)
     }
 
-    /// The paths of a patch, or why it may not be applied.
+    /// The paths that a patch changes, or why it is not permitted.
     fn patch_paths(&self, patch: &[u8], semantic_layer: bool) -> Result<Result<Vec<String>, String>, GitError> {
         let answer = self.worktree.git.try_run_with_input(&["apply", "--numstat", "-z", "-"], patch)?;
         if !answer.success {
@@ -283,20 +273,20 @@ impl PatchIntegrator {
         Ok(Ok(paths))
     }
 
-    /// What these files hold, or which of them nobody can look at.
+    /// Current contents of these files, or the problems of those that cannot be read.
     fn originals(&self, paths: &[String]) -> Result<Result<Originals, Vec<String>>, IntegrationError> {
         let folder = self.worktree.open_dir().map_err(|cause| self.io_error(cause))?;
         let (mut originals, mut unfit) = (Originals::new(), Vec::new());
         for path in paths {
             match folder.read_if_exists(path, MAX_FILE_BYTES) {
                 Ok(bytes) => drop(originals.insert(path.clone(), bytes)),
-                Err(cause) => unfit.push(format!("{} cannot be looked at: {cause}", path.escape_debug())),
+                Err(cause) => unfit.push(format!("{} cannot be read: {cause}", path.escape_debug())),
             }
         }
         Ok(if unfit.is_empty() { Ok(originals) } else { Err(unfit) })
     }
 
-    /// Applies `patch`, which touches `paths`, and whose pages speak of the sources of `targets`.
+    /// Applies `patch`, which changes `paths` and whose pages may refer to the sources of `targets`.
     fn apply(
         &self,
         patch: &[u8],
@@ -338,8 +328,8 @@ impl PatchIntegrator {
         })
     }
 
-    /// Which of the new files `created` differ from another file in the case of letters only. Some file systems keep one
-    /// of the two, and KTX takes their pages for the same.
+    /// Findings about new files in `created` whose names differ from another file only in case. Some file systems keep
+    /// only one of the two, and KTX treats their pages as the same page.
     fn case_clashes<'a>(&self, created: impl Iterator<Item = &'a String>) -> Result<Vec<String>, GitError> {
         let created: Vec<&String> = created.collect();
         if created.is_empty() {
@@ -356,7 +346,7 @@ impl PatchIntegrator {
         Ok(created.iter().filter_map(clash).collect())
     }
 
-    /// What does not hold once the files of `originals` are what they are now.
+    /// Problems of the result after the files of `originals` changed.
     fn findings(&self, originals: Originals, targets: &[String]) -> Result<Vec<String>, IntegrationError> {
         let result = Workspace::with_originals(self.worktree.dir(), originals).map_err(|cause| self.io_error(cause))?;
         let checked = check::check_changes(&result, targets);
@@ -365,7 +355,7 @@ impl PatchIntegrator {
         Ok(dangling.chain(checked.invalid).collect())
     }
 
-    /// Stages the pages whose `sl_refs` name what the accepted patches took away, without what they name.
+    /// Removes entries of `sl_refs` that broke through the accepted patches, and stages the repaired pages.
     fn repair(&self) -> Result<Vec<SlRefRepair>, IntegrationError> {
         let failed = |cause| self.io_error(cause);
         let result = Workspace::with_originals(self.worktree.dir(), self.originals.clone()).map_err(failed)?;
@@ -382,7 +372,7 @@ impl PatchIntegrator {
         IntegrationError::Io { path: self.worktree.dir().to_path_buf(), cause }
     }
 
-    /// Those of `paths` that others wrote before, now that `changed` have changed.
+    /// Those of `paths` that other units changed before; `changed` are the paths that this patch really changed.
     fn shared(&self, paths: &[String], changed: &[String]) -> Vec<SharedWrite> {
         let shared = |path: &String| {
             let (path, units) = (path.clone(), self.writers_by_path.get(path)?.clone());
@@ -403,9 +393,9 @@ impl PatchIntegrator {
         Ok(())
     }
 
-    /// Puts everything accepted on the project's branch as one commit: there it is wholly or not at all. A branch that
-    /// moved meanwhile is followed, if everything still fits. Attempts that follow start from there. Where anything
-    /// changed, `raw_copies` goes with it.
+    /// Updates the project's branch with one commit of all accepted patches, completely or not at all. If the branch
+    /// moved, rebases onto it, provided that everything still applies. Later attempts start from the result. `raw` is
+    /// added to the commit if anything changed.
     pub fn save(&mut self, message: &str, raw: &[RawCopy]) -> Result<SavedIntegration, IntegrationError> {
         let trees = Arc::clone(self.worktree.worktrees());
         let repository = &trees.repository;
@@ -439,7 +429,7 @@ impl PatchIntegrator {
                 return Err(IntegrationError::FilteredFile(filtered));
             }
             let tree = git.run_for_line(&["write-tree"])?;
-            // Options of this command have to come first.
+            // Options of `commit-tree` must precede this separator.
             let commit = ["commit-tree", "-p", self.base.as_str(), "-m", message, "--end-of-options", &tree];
             let commit = git.run_for_commit(&commit)?;
             let subject = message.lines().next().unwrap_or_default();
@@ -463,7 +453,7 @@ impl PatchIntegrator {
         Err(IntegrationError::BranchMovedRepeatedly)
     }
 
-    /// Builds everything accepted so far anew on `head`.
+    /// Rebuilds everything accepted so far on `head`.
     fn rebase_onto(&mut self, head: &CommitId) -> Result<(), IntegrationError> {
         let patch = self.worktree.patch(&self.base)?;
         self.worktree.restart_from(head)?;
@@ -490,15 +480,15 @@ impl PatchIntegrator {
     }
 }
 
-/// What became of the worktree.
+/// Result of applying a patch to the worktree.
 enum ApplyOutcome {
-    /// These paths changed, and everything holds; what the files of the patch held before.
+    /// The changed paths and the previous contents of the patched files. The result is valid.
     Clean(Vec<String>, Originals),
-    /// These paths could not be merged.
+    /// Paths that could not be merged.
     Conflict(Vec<String>),
-    /// The result does not hold.
+    /// Problems that make the result invalid.
     InvalidResult(Vec<String>),
-    /// It is something that may not be.
+    /// Description of a change that is not permitted.
     ForbiddenChange(String),
 }
 
@@ -506,7 +496,7 @@ fn split(names: &[u8]) -> Vec<String> {
     String::from_utf8_lossy(names).split('\0').filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
-/// Why a patch may not touch `path`.
+/// Why a patch must not change `path`; `None` if it may.
 fn forbidden_reason(path: &str, semantic_layer: bool) -> Option<String> {
     let shown = path.escape_debug();
     if scoped_dir::validate_relative_path(path).is_err()
@@ -520,7 +510,7 @@ fn forbidden_reason(path: &str, semantic_layer: bool) -> Option<String> {
     None
 }
 
-/// The changed paths of `diff-index --raw -z`, or why one of them may not be.
+/// The changed paths in the output of `diff-index --raw -z`, or why one of them is not permitted.
 fn parse_staged_paths(raw: &str, semantic_layer: bool) -> Result<Vec<String>, String> {
     let mut fields = raw.split('\0');
     let mut paths = Vec::new();

@@ -1,11 +1,11 @@
 //! Records that make a run change or remove things: journals of unfinished work, the ledger of worktrees, and the marks
 //! of the runs that this installation recorded.
 //!
-//! Such a file is only followed where it was written. A clone, an archive or a copy can bring along a file in the same
-//! place, so every record is bound to the user's installation and to the very directory of the project. The installation
-//! has a random id in the user's state directory: unlike the names of machines and containers it lasts. The number of the
-//! device is not part of that: it may differ after a restart, which is when records are needed. This module must not know
-//! what the records say.
+//! Such a file is only trusted where it was written. A clone, an archive or a copy can contain a file at the same path,
+//! so every record is bound to the user's installation and to the directory of the project. The installation has a
+//! random id in the user's state directory, which is stable, unlike the names of machines and containers. The device
+//! number is not included because it may change after a restart, which is when records are needed. This module must not
+//! know the content of records.
 
 use std::{
     io,
@@ -24,15 +24,15 @@ use crate::{
     tape::RunId,
 };
 
-/// Version of what is written. Version 1 was not bound to anything.
+/// Version of the format. Version 1 was not bound to anything.
 const RECORD_VERSION: u32 = 2;
 
-/// The id of the installation, in the user's state directory.
+/// File with the id of the installation, in the user's state directory.
 const INSTALLATION_ID: &str = "installation-id";
-/// Held while it is created.
+/// Lock that is held while the id is created.
 const INSTALLATION_LOCK: &str = "installation-id.lock";
 
-/// The mark of a run, in the directory of its record.
+/// The mark of a run, in the directory of its tape.
 const RUN_MARK_FILE: &str = "written-here";
 /// Largest mark that is read, in bytes.
 const MAX_MARK_BYTES: u64 = 128;
@@ -42,49 +42,49 @@ const MAX_MARK_BYTES: u64 = 128;
 #[serde(deny_unknown_fields)]
 struct StoredRecord<T> {
     version: u32,
-    /// Where it is valid.
+    /// Identity of the installation and project in which the record is valid.
     project: String,
     content: T,
 }
 
-/// Why a record is not followed.
+/// Why a record is not trusted.
 #[derive(Debug, thiserror::Error)]
 pub enum UntrustedRecord {
-    /// It is none of this version.
+    /// The record has no version or another one.
     #[error("this version did not write it; an earlier one did, or it came with the project")]
     UnknownVersion,
-    /// It belongs elsewhere.
+    /// The record is bound to another installation or directory.
     #[error("it was written by another user, on another machine or in another copy of the project")]
     OtherLocation,
-    /// It is part of the repository.
+    /// The file is tracked by the repository.
     #[error("git tracks it, so it came with the project")]
     TrackedByGit,
-    /// It names something that the program does not change.
+    /// The record names a path that the program never changes.
     #[error("it names `{}`, which a run never writes", .0.escape_debug())]
     ForbiddenPath(String),
-    /// Its commits are missing.
+    /// The commits of the record are missing.
     #[error("its commits cannot be compared ({0})")]
     MissingCommits(String),
 }
 
-/// A journal that is not followed, with the way out.
+/// A journal that is not trusted, with a remedy.
 #[derive(Debug, thiserror::Error)]
-#[error("`{path}` is not followed: {reason}; {remedy}, then delete it")]
+#[error("`{path}` is not trusted: {reason}; {remedy}, then delete it")]
 pub struct RejectedJournal {
     /// Relative to the project.
     pub(super) path: &'static str,
     pub(super) reason: UntrustedRecord,
-    /// What to do before it is deleted.
+    /// Advice for the step before deleting it.
     pub(super) remedy: &'static str,
 }
 
-/// `content` as a record of the project in `project`.
+/// Encodes `content` as a record of the project in `project`.
 pub(super) fn encode<T: Serialize>(project: &ScopedDir, content: T) -> io::Result<Vec<u8>> {
     let stored = StoredRecord { version: RECORD_VERSION, project: identity(project)?, content };
     Ok(serde_json::to_vec(&stored)?)
 }
 
-/// What a record of the project in `project` says.
+/// Decodes a record of the project in `project`.
 pub(super) fn decode<T: DeserializeOwned>(project: &ScopedDir, bytes: &[u8]) -> Result<T, UntrustedRecord> {
     let stored: StoredRecord<T> = serde_json::from_slice(bytes).map_err(|_| UntrustedRecord::UnknownVersion)?;
     if stored.version != RECORD_VERSION {
@@ -96,7 +96,8 @@ pub(super) fn decode<T: DeserializeOwned>(project: &ScopedDir, bytes: &[u8]) -> 
     }
 }
 
-/// What no other directory has, on this machine or another one. A hash, because others are not to learn the machine's id.
+/// Identity of this installation and directory, which differs for every other directory and machine. Hashed so that it
+/// does not disclose the machine's id.
 fn identity(project: &ScopedDir) -> io::Result<String> {
     let mut hash = Sha256::new();
     hash.update(b"ingestdeck project\0");
@@ -105,7 +106,7 @@ fn identity(project: &ScopedDir) -> io::Result<String> {
     Ok(HexHash(Some(hash.finalize().into())).to_string())
 }
 
-/// Marks the record of `run` as written by this installation, in the project at `root`.
+/// Marks the tape of `run` as written by this installation, in the project at `root`.
 ///
 /// # Errors
 /// When the directory of the run is missing or cannot be written to.
@@ -115,8 +116,8 @@ pub fn mark_run(root: &Path, run: RunId) -> io::Result<()> {
     project.dir(&run_dir(run), None)?.write(RUN_MARK_FILE, mark.as_bytes(), PRIVATE_MODE, 0o600)
 }
 
-/// Whether this installation wrote the record of `run` in the project at `root`. A record that a clone, an archive or a
-/// copy brought along has no mark, or one that is valid elsewhere.
+/// Whether this installation wrote the tape of `run` in the project at `root`. A tape from a clone, an archive or a
+/// copy has no mark, or one that is valid elsewhere.
 pub fn is_run_marked(root: &Path, run: RunId) -> bool {
     let is_marked = || {
         let project = ScopedDir::open(root)?;
@@ -126,7 +127,7 @@ pub fn is_run_marked(root: &Path, run: RunId) -> bool {
     is_marked().unwrap_or(false)
 }
 
-/// Another one for each run, so that the mark of one does not vouch for another record.
+/// The mark differs for each run, so that it cannot be copied to another tape.
 fn run_mark(project: &ScopedDir, run: RunId) -> io::Result<String> {
     let mut hash = Sha256::new();
     hash.update(b"ingestdeck run\0");
@@ -140,10 +141,10 @@ fn run_dir(run: RunId) -> String {
     format!("{STATE_DIR}/runs/{run}")
 }
 
-/// The id of the user's installation, found once; where there cannot be one, that of the machine.
+/// Id of the user's installation, looked up once; falls back to the id of the machine.
 fn installation() -> &'static [u8] {
     static ID: OnceLock<Vec<u8>> = OnceLock::new();
-    // Unit tests leave the home of whoever runs them as it is.
+    // Unit tests must not change the user's home.
     let state = || if cfg!(test) { None } else { UserDirs::from_environment().state };
     ID.get_or_init(|| installation_key_in(state()))
 }
@@ -159,14 +160,14 @@ fn installation_key_in(state: Option<PathBuf>) -> Vec<u8> {
     )
 }
 
-/// The id that is stored in `state`; a new one where there is none that can be read as such.
+/// Reads the id that is stored in `state`; creates a new one if there is no valid one.
 fn installation_id(state: &Path) -> io::Result<Uuid> {
     let dir = make(state)?;
     if let Some(id) = stored_id(&dir)? {
         return Ok(id);
     }
     let _lock = dir.lock(INSTALLATION_LOCK)?;
-    // Another process may have been first.
+    // Another process may have created it meanwhile.
     if let Some(id) = stored_id(&dir)? {
         return Ok(id);
     }
@@ -183,7 +184,7 @@ fn stored_id(dir: &ScopedDir) -> io::Result<Option<Uuid>> {
     }
 }
 
-/// Opens the directory `path`, and makes what is missing of it for the user alone.
+/// Opens the directory `path`. Creates missing directories, accessible to the user only.
 fn make(path: &Path) -> io::Result<ScopedDir> {
     match (ScopedDir::open(path), path.parent(), path.file_name().and_then(|name| name.to_str())) {
         (Err(error), Some(parent), Some(name)) if error.kind() == io::ErrorKind::NotFound => {
@@ -193,7 +194,7 @@ fn make(path: &Path) -> io::Result<ScopedDir> {
     }
 }
 
-/// The machine's id where it has one (Linux), else its name.
+/// The machine's id where available (Linux), else its host name.
 fn machine() -> Vec<u8> {
     let id = ScopedDir::open(Path::new("/etc")).and_then(|etc| etc.read("machine-id", 4096)).unwrap_or_default();
     if id.trim_ascii().is_empty() {

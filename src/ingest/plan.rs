@@ -1,6 +1,6 @@
 //! The plan: which units a run has, why each of them runs, and which connections it leaves out.
 //!
-//! Reads the sources and decides nothing about running. It writes nothing but what helps it to read less the next time.
+//! Reads the sources and does not start runs. It writes nothing except caches that make the next plan faster.
 
 mod chunking;
 mod partial_plan;
@@ -36,53 +36,54 @@ use crate::{
     },
 };
 
-/// Units in plan order, and everything that is worth saying about what is not among them.
+/// Units in plan order, and the reasons why other units and files are not included.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IngestPlan {
     /// The units, by connection in the order of `ktx.yaml`, then by path.
     pub units: Vec<WorkUnit>,
-    /// Connections that give no units. Each sentence names connection and reason.
+    /// Connections without units. Each sentence names the connection and the reason.
     pub skipped: Vec<SkippedConnection>,
-    /// Connections to databases that KTX reads and that have no files: units write sources for them.
+    /// Connections to databases that KTX reads and that have no files. Units write sources for them.
     pub targets: Vec<SkippedConnection>,
-    /// Files that were left out, and units that are skipped because of a record of unknown origin; one sentence each.
+    /// Skipped files, and units that are skipped because of a record of unknown origin; one sentence each.
     pub warnings: Vec<String>,
-    /// Symbolic links that were left out, each with a warning: connection and path in its source.
+    /// Skipped symbolic links, each with a warning: connection and path in its source.
     pub skipped_links: Vec<(String, String)>,
     /// The connections that were cut into units.
     pub sources: Vec<SourcePlan>,
-    /// What they were chosen by.
+    /// The selection that the plan was made for.
     pub selection: Selection,
 }
 
-/// A unit with all that an attempt at it needs.
+/// A unit with all inputs of an attempt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkUnit {
-    /// What the tape keeps of it.
+    /// The part that is written to the tape.
     pub planned: PlannedUnit,
-    /// Names it is told but may not read.
+    /// Files that the prompt lists but the agent may not read.
     pub peer_file_index: Vec<Arc<str>>,
-    /// What the adapter wants the agent to know.
+    /// Notes of the adapter for the agent.
     pub notes: Option<String>,
-    /// Directory that the paths are relative to, absolute.
+    /// Absolute directory that the paths are relative to.
     pub source_root: PathBuf,
-    /// The paths are outside the project, so its repository keeps no copies of the files.
+    /// The source is outside the project, so the project's repository contains no copies of its files.
     pub is_external: bool,
     /// What earlier runs wrote from its raw files.
     pub prior_provenance: Vec<PriorProvenance>,
-    /// What the other units wrote, where putting that together is what this one is for.
+    /// Changes of the other units, for the reconcile step.
     pub stage_index: Option<Arc<StageIndex>>,
 }
 
 impl WorkUnit {
-    /// Calls that it takes to read its raw files once: one each, and one for every further answer that a long one fills.
+    /// Fewest tool calls that read its raw files completely: one per file, and one for each further page of a long
+    /// file.
     pub fn min_read_calls(&self) -> u64 {
         let further = self.planned.bytes.unwrap_or_default() / tool::MAX_ANSWER_CHARS as u64;
         self.planned.raw_files.len() as u64 + further
     }
 
-    /// Its raw files, and where the commit of the sync `sync` has copies of them, in KTX's place; none of what is outside
-    /// the project: a push would publish it.
+    /// Its raw files, each with the path of its copy in the commit of `sync`, where KTX stores it. Empty for an
+    /// external source, because a push would publish its files.
     pub fn raw_copies(&self, sync: &str) -> impl Iterator<Item = (&str, String)> {
         let PlannedUnit { connection, adapter, raw_files, .. } = &self.planned;
         let place = format!("raw-sources/{connection}/{adapter}/{sync}");
@@ -91,14 +92,14 @@ impl WorkUnit {
     }
 }
 
-/// What an earlier run wrote from a raw file.
+/// An artifact that an earlier run wrote from a raw file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PriorProvenance {
-    /// Raw file.
+    /// Path of the raw file.
     pub path: String,
     /// Short id of the run.
     pub run: String,
-    /// `wiki` or `sl`.
+    /// Artifact kind, `wiki` or `sl`.
     pub kind: String,
     /// Page key, or connection and name of a source.
     pub key: String,
@@ -106,48 +107,48 @@ pub struct PriorProvenance {
     pub action: String,
 }
 
-/// A connection as the plan found it.
+/// A connection and its changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourcePlan {
-    /// Its id.
+    /// Connection id in `ktx.yaml`.
     pub connection: String,
-    /// What cuts it.
+    /// Name of the adapter that cuts it into units.
     pub adapter: String,
-    /// The directory of its files, where that is outside the project.
+    /// Directory of its files, if it is outside the project.
     pub external_dir: Option<PathBuf>,
-    /// Why its files may not be those of the branch that `ktx.yaml` names, as a sentence about it.
+    /// Why its files may belong to another branch than `ktx.yaml` names, as a sentence about the connection.
     pub branch_mismatch: Option<String>,
-    /// Its files against what earlier runs processed.
+    /// Differences between its files and the baseline.
     pub diff: DiffSet,
-    /// Files that are new or changed, or that a planned unit is made of: what they hold, and their size in bytes.
+    /// New and changed files and all files of planned units, with their fingerprint and size in bytes.
     pub files: BTreeMap<String, (Fingerprint, u64)>,
-    /// Units that were asked for and are not planned, as nothing of them changed.
+    /// Number of requested units that are not planned because they are unchanged.
     pub unchanged_units: usize,
-    /// Those of them that are unchanged only according to a record that another installation wrote.
+    /// How many of them are unchanged only according to a record of another installation.
     pub foreign_units: usize,
-    /// Those of them that are unchanged only according to KTX's record.
+    /// How many of them are unchanged only according to KTX's record.
     pub ktx_units: usize,
-    /// Every unit that the changes call for is planned, or was done before.
+    /// Every unit that the changes affect is planned, or succeeded in a prior run.
     pub is_complete: bool,
-    /// Some unit that the changes call for is not planned.
+    /// At least one unit that the changes affect is not planned.
     pub is_partial: bool,
-    /// Files that are new or changed and call for a unit that is not planned.
+    /// New and changed files whose unit is not planned.
     pub pending_files: BTreeSet<String>,
-    /// Where the copies are that the units read, relative to the project.
+    /// Directory of the copies that the units read, relative to the project.
     pub staging_dir: Option<String>,
-    /// How long copying took, in milliseconds.
+    /// Duration of the copying in milliseconds.
     pub staging_ms: Option<u64>,
-    /// The sources that its files give without any unit.
+    /// Sources that follow from its files without an agent.
     pub projection: Projection,
-    /// What rests on files that are gone, by their paths.
+    /// Artifacts that depend on deleted files, by the path of the file.
     pub eviction_candidates: BTreeMap<String, Vec<EvictionCandidate>>,
 }
 
-/// Most links that a sentence names.
+/// Most links that one warning names.
 const MAX_LISTED_LINKS: usize = 3;
 
 impl IngestPlan {
-    /// The warnings, with one for all links of a connection.
+    /// The warnings, with all links of a connection folded into one.
     pub fn folded_warnings(&self) -> Vec<String> {
         let mut links: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for (connection, path) in &self.skipped_links {
@@ -178,7 +179,7 @@ fn prefix_connection(id: &str, warning: &str) -> String {
 }
 
 impl SourcePlan {
-    /// Takes the copies of its files for the truth.
+    /// Uses the fingerprints of the staged copies instead of the original files.
     pub(super) fn use_staged_copies(
         &mut self,
         prints: &BTreeMap<String, (Fingerprint, u64)>,
@@ -194,7 +195,7 @@ impl SourcePlan {
         self.staging_ms = u64::try_from(took.as_millis()).ok();
     }
 
-    /// What changed, in numbers.
+    /// Number of files by kind of change.
     pub fn diff_counts(&self) -> DiffCounts {
         let [added, modified, deleted, unchanged] =
             [&self.diff.added, &self.diff.modified, &self.diff.deleted, &self.diff.unchanged]
@@ -202,7 +203,7 @@ impl SourcePlan {
         DiffCounts { added, modified, deleted, unchanged }
     }
 
-    /// What the tape keeps of it.
+    /// The entry for the tape.
     pub fn to_note(&self) -> SourceRead {
         SourceRead {
             connection: self.connection.clone(),
@@ -222,7 +223,7 @@ impl SourcePlan {
     }
 }
 
-/// There is nothing to plan.
+/// Why nothing can be planned.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
     /// The project has no sources.
@@ -231,38 +232,38 @@ pub enum PlanError {
         .0.display()
     )]
     NoConnections(PathBuf),
-    /// A connection was named that does not exist.
+    /// `ktx.yaml` has no connection of the given name.
     #[error("ktx.yaml has no connection `{0}`; it has {1}")]
     NoSuchConnection(String, String),
-    /// A connection was named that cannot be ingested.
+    /// The selected connection cannot be ingested.
     #[error("{0}")]
     UnusableConnection(String),
-    /// A glob cannot be read.
+    /// A glob pattern is invalid.
     #[error("`{0}` is not a valid pattern: {1}")]
     InvalidPattern(String, String),
-    /// No unit matches.
+    /// No unit matches the patterns.
     #[error("no unit matches `{patterns}`; the units are {units}")]
     NoSuchUnit {
-        /// The globs.
+        /// The patterns, separated by commas.
         patterns: String,
-        /// Some keys that exist.
+        /// Some existing unit keys.
         units: String,
     },
 }
 
 impl PlanError {
-    /// True if something named does not exist (exit code 4); otherwise it is a matter of configuration (2).
+    /// True if a named connection or unit does not exist (exit code 4). Other errors concern the configuration (2).
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::NoSuchUnit { .. } | Self::NoSuchConnection(..))
     }
 }
 
-/// Plans a run over `project` in which nothing was processed before.
+/// Plans a run over `project` with an empty baseline.
 pub fn plan(project: &Project, selection: &Selection) -> Result<IngestPlan, PlanError> {
     plan_against(project, selection, &Baseline::default())
 }
 
-/// Plans a run over `project` for what changed against `baseline`.
+/// Plans a run over `project` for the changes against `baseline`.
 pub fn plan_against(project: &Project, selection: &Selection, baseline: &Baseline) -> Result<IngestPlan, PlanError> {
     let connections = &project.settings.connections;
     if connections.is_empty() {
@@ -307,7 +308,7 @@ pub fn plan_against(project: &Project, selection: &Selection, baseline: &Baselin
     Ok(planned)
 }
 
-/// KTX's database is a file of the project like any other, so the plan says when it relies on it.
+/// The warning about units that are skipped because of KTX's database. Anyone who can write the project can write it.
 fn skipped_by_ktx_records(units: usize) -> Option<String> {
     let (units, are) = match units {
         0 => return None,
@@ -320,10 +321,11 @@ fn skipped_by_ktx_records(units: usize) -> Option<String> {
     ))
 }
 
-/// Records of other installations count, because a project may be copied, restored or mounted elsewhere (CI restores
-/// `.ktx` into a fresh machine), and running every unit again costs money. A clone can ship such a record to have changed
-/// files skipped, though, so the plan says when it relies on one. What a team shares through git is not affected: the
-/// copies in `raw-sources/` are never read as a baseline, only the records below `.ktx/ingestdeck` are.
+/// The warning about units that are skipped because of records of other installations. Such records count, because a
+/// project may be copied, restored or mounted elsewhere (CI restores `.ktx` on a new machine), and running every unit
+/// again costs money. But a clone may contain such a record to hide changed files, so the plan names it. Sharing
+/// through git is not affected: copies in `raw-sources/` are never read as a baseline, only the records below
+/// `.ktx/ingestdeck` are.
 fn skipped_by_foreign_records(units: usize) -> Option<String> {
     let (units, are) = match units {
         0 => return None,
@@ -344,7 +346,7 @@ fn check_connections_exist(project: &Project, connections: &[String]) -> Result<
     }
 }
 
-/// Adds the units of one connection that run to `planned`.
+/// Selects the units of one connection that run and adds them to `planned`.
 fn select_units(
     cut: ChunkedConnection<'_>,
     keys: &RunUnitKeys,
@@ -363,7 +365,7 @@ fn select_units(
     let takes = |chunk: &UnitChunk| wanted.selects((&*chunk.key, keys.run_key(&chunk.key)));
     let names = |chunk: &UnitChunk| wanted.selects_by_name((&*chunk.key, keys.run_key(&chunk.key)));
     let asked_for = chunks.iter().filter(|chunk| takes(chunk)).count();
-    // Tapes of older programs know a unit that shares its key by its name in the run alone.
+    // Older tapes identify a unit with a shared key only by its key in the run.
     let standing = |key: &str| {
         baseline.unit_outcome(id, key).or_else(|| baseline.unit_outcome(id, &unit_names::qualified_key(key, id)))
     };
@@ -393,9 +395,9 @@ fn select_units(
             .collect()
     };
     let (mut foreign, mut ktx) = (relying_on(RecordOrigin::Foreign), relying_on(RecordOrigin::Ktx));
-    // It read files of KTX's record itself.
+    // A unit that succeeded here has read these files, so it does not depend on KTX's record.
     ktx.retain(|key| standing(key) != Some(&LastUnitOutcome::Succeeded));
-    // Where nothing was processed before, everything is as new as it can be.
+    // Without a baseline every unit is new and is not narrowed.
     let by_name: Vec<UnitChunk> = chunks.iter().filter(|chunk| names(chunk)).cloned().collect();
     let everything = wanted.is_full.then(|| chunks.clone());
     let mut changed = match prior {
@@ -442,8 +444,9 @@ fn select_units(
     }));
 }
 
-/// Takes files off that only KTX knows and that are not gone: those that the adapter does not read, and those that are
-/// still there. Where none of KTX's files is there, its paths are relative to another directory, and nothing is gone.
+/// Removes files from the deletions that only KTX recorded and that are not deleted: files that the adapter does not
+/// read, and files that still exist. If none of KTX's files exist, its paths are relative to another directory, and no
+/// file counts as deleted.
 fn retain_deleted(
     diff: &mut DiffSet,
     tree: &SourceTree,
@@ -492,7 +495,7 @@ fn work_unit(
     }
 }
 
-/// Which units are asked for, by their keys.
+/// The units that the user selected, by key.
 struct UnitSelector<'a> {
     only: Option<GlobSet>,
     patterns: &'a [String],
@@ -504,12 +507,12 @@ impl<'a> UnitSelector<'a> {
         Ok(Self { only: globs(&selection.only)?, patterns: &selection.only, is_full: selection.full })
     }
 
-    /// Whether a unit is asked for, by KTX's key or by that of the run.
+    /// Whether the unit is selected, by KTX's key or by its key in the run.
     fn selects(&self, (key, in_run): (&str, &str)) -> bool {
         self.only.as_ref().is_none_or(|only| only.is_match(key) || only.is_match(in_run))
     }
 
-    /// True if a key was given in full, which selects that unit also if it has not changed.
+    /// True if the key was given in full, which selects the unit even if it is unchanged.
     fn selects_by_name(&self, (key, in_run): (&str, &str)) -> bool {
         let is = |pattern: &String, key: &str| pattern == key || *pattern == globset::escape(key);
         self.patterns.iter().any(|pattern| is(pattern, key) || is(pattern, in_run))
@@ -529,7 +532,7 @@ fn globs(patterns: &[String]) -> Result<Option<GlobSet>, PlanError> {
     set.build().map(Some).map_err(|error| bad(&patterns.join(", "), &error))
 }
 
-/// The first few names, and how many more there are.
+/// The first names, and the number of the others.
 fn abbreviated_list<'a>(names: impl Iterator<Item = &'a str>) -> String {
     const MAX_LISTED_NAMES: usize = 12;
     let names: Vec<_> = names.collect();

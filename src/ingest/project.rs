@@ -1,7 +1,7 @@
-//! The project: where it is, and what its `ktx.yaml` says.
+//! The project: its directory and its `ktx.yaml`.
 //!
-//! Owns the search for the directory and the bounds of the file. What the keys mean is in [`settings`]. It must not
-//! read the environment itself: what it needs of it is passed in.
+//! Finds the project directory and limits the size of the file. [`settings`] defines the meaning of the keys. This
+//! module must not read the environment; callers pass in what it needs.
 
 use std::{
     ffi::OsStr,
@@ -40,81 +40,67 @@ const MAX_FILE_BYTES: u64 = 1024 * 1024;
 pub struct Project {
     /// Absolute path of the directory.
     pub root: PathBuf,
-    /// What `ktx.yaml` says.
     pub settings: ProjectSettings,
-    /// Which paths its connections may read.
+    /// Paths that its connections may read.
     pub path_policy: PathPolicy,
-    /// What its agents are told beside their unit.
+    /// Prompts, skills and pins that the agents get in addition to their unit.
     pub instructions: Arc<Instructions>,
-    /// What is odd about `ktx.yaml` or the instructions without being wrong, one sentence each.
+    /// Oddities of `ktx.yaml` or the instructions that are not errors, one sentence each.
     pub warnings: Vec<String>,
-    /// What reads the databases of its connections. Without a program, until the caller gives one, nothing does.
+    /// Worker processes that read the databases of its connections. Until the caller sets a program, every read fails.
     pub sql_workers: SqlWorkers,
 }
 
-/// What decides where the project is.
+/// Inputs that determine the project directory.
 #[derive(Clone, Copy, Debug)]
 pub struct ProjectLookup<'a> {
-    /// `--project-dir`, if given.
     pub flag: Option<&'a Path>,
-    /// `KTX_PROJECT_DIR`, if set.
     pub env: Option<&'a OsStr>,
-    /// Current directory, absolute.
+    /// Absolute path of the current directory.
     pub cwd: &'a Path,
 }
 
-/// The project cannot be used. Always a matter of configuration.
+/// Why a project cannot be used. Always a configuration error.
 #[derive(Debug, thiserror::Error)]
 pub enum ProjectError {
-    /// `KTX_PROJECT_DIR` is set to nothing.
+    /// `KTX_PROJECT_DIR` is set to an empty value.
     #[error("KTX_PROJECT_DIR is set but empty; unset it, or set it to the directory of your ktx.yaml")]
     EmptyVariable,
-    /// There is no project.
+    /// The directory has no `ktx.yaml`.
     #[error(
         "{} has no ktx.yaml; go to your project, name it with --project-dir, or let `ingestdeck init` write one",
         .0.display()
     )]
     NotFound(PathBuf),
-    /// The file is there and cannot be read.
+    /// The file exists and cannot be read.
     #[error("cannot read {}: {cause}", path.display())]
     Unreadable {
-        /// The file.
         path: PathBuf,
-        /// The system's words.
+        /// Error of the system call.
         cause: String,
     },
-    /// The file is not what it should be.
+    /// The content of the file is invalid.
     #[error("{}{} {problem}", path.display(), line.map_or_else(String::new, |line| format!(" line {line}:")))]
     Invalid {
-        /// The file.
         path: PathBuf,
-        /// Where, if known.
+        /// Line of the problem; `None` if it is unknown.
         line: Option<u64>,
-        /// What is wrong and how to mend it.
+        /// The problem and how to fix it.
         problem: String,
     },
-    /// A prompt, a skill or the pins cannot be used.
+    /// A prompt, a skill or the pins are invalid.
     #[error(transparent)]
     InvalidInstruction(#[from] InvalidInstruction),
-    /// The project asks for something that does not run here.
+    /// `ktx.yaml` selects a backend that this program does not support.
     #[error(
         "{} line {line}: {key} is `{backend}`, and units run only through Claude Code here; set it to `claude-code`",
         path.display()
     )]
-    UnsupportedBackend {
-        /// The file.
-        path: PathBuf,
-        /// Where.
-        line: u64,
-        /// Which key.
-        key: &'static str,
-        /// What it says.
-        backend: String,
-    },
+    UnsupportedBackend { path: PathBuf, line: u64, key: &'static str, backend: String },
 }
 
 /// Finds the project directory as KTX does: the flag, `KTX_PROJECT_DIR`, the nearest directory at or above the current
-/// one that holds a `ktx.yaml`, the current one. The result is absolute but need not exist.
+/// one that contains a `ktx.yaml`, the current directory. The result is absolute but may not exist.
 pub fn find_project_dir(inputs: ProjectLookup<'_>) -> Result<PathBuf, ProjectError> {
     if let Some(flag) = inputs.flag {
         return Ok(inputs.cwd.join(flag));
@@ -127,7 +113,7 @@ pub fn find_project_dir(inputs: ProjectLookup<'_>) -> Result<PathBuf, ProjectErr
 }
 
 impl Project {
-    /// Reads the project at `root`. Its connections may read nothing outside of it.
+    /// Reads the project at `root`. Its connections may not read anything outside of it.
     pub fn open(root: &Path) -> Result<Self, ProjectError> {
         let path = root.join(PROJECT_FILE);
         let text = read(root, &path)?;
@@ -156,15 +142,15 @@ impl Project {
         })
     }
 
-    /// The project, with connections that may also read `paths`, which the user allows in `settings_file`. Only the user
-    /// may decide that, never the project.
+    /// Returns the project with connections that may also read `paths`, which the user allows in `settings_file`. Only
+    /// the user may allow paths, never the project.
     #[must_use]
     pub fn with_allowed_paths(mut self, paths: impl IntoIterator<Item = PathBuf>, settings_file: &str) -> Self {
         self.path_policy.allow(&self.root, paths, settings_file);
         self
     }
 
-    /// An error if the project asks for a backend that does not run here. Planning is allowed, running is not.
+    /// Fails if `ktx.yaml` selects an unsupported backend. Planning does not need this check, running does.
     pub fn check_backend(&self) -> Result<(), ProjectError> {
         match &self.settings.backend {
             Backend::ClaudeCode => Ok(()),
@@ -177,7 +163,7 @@ impl Project {
         }
     }
 
-    /// The folder of what belongs to this program: `.ktx/ingestdeck`.
+    /// Directory of this program's files: `.ktx/ingestdeck`.
     pub fn state_dir(&self) -> PathBuf {
         self.root.join(".ktx").join("ingestdeck")
     }
@@ -207,7 +193,7 @@ fn read(root: &Path, path: &Path) -> Result<String, ProjectError> {
     })
 }
 
-/// Refuses linked output directories before the run; otherwise every unit would fail on them.
+/// Rejects linked output directories before the run; otherwise every unit would fail on them.
 fn check_output_dirs(root: &Path) -> Result<(), ProjectError> {
     let dir = ScopedDir::open(root).map_err(|cause| unreadable(root, &cause))?;
     let is_link = |name: &&&str| dir.kind(name).is_ok_and(|kind| kind == Some(FileKind::Symlink));
@@ -257,7 +243,7 @@ mod tests {
         fs::write(dir.path().join(PROJECT_FILE), "").unwrap();
         assert_eq!(at(None, None).unwrap(), dir.path());
         fs::create_dir(deep.join(PROJECT_FILE)).unwrap();
-        assert_eq!(at(None, None).unwrap(), dir.path(), "a directory of that name is no project");
+        assert_eq!(at(None, None).unwrap(), dir.path(), "a directory named ktx.yaml does not make a project");
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! The part of a prompt that describes the project: the wiki index, the sources of each connection that it may write to, and for
-//! the reconcile step what the units changed.
+//! The part of a prompt that describes the project: the wiki index, the sources of each connection that the agent may
+//! write to, and for the reconcile step the changes of the units.
 //!
-//! Reads pages and sources. It must not know how a prompt is written.
+//! It reads pages and sources. It must not know how a prompt is formatted.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,7 +18,8 @@ use super::{
     workspace::Workspace,
 };
 
-/// Reads the state of `workspace` for the prompt of an attempt. The attempt has seen every page and source of it from now on.
+/// Reads the state of `workspace` for the prompt of an attempt, and marks every page and source in it as seen by the
+/// attempt.
 pub(super) fn read_context(
     reach: &ConnectionScope,
     workspace: &Workspace,
@@ -49,7 +50,7 @@ fn pages(workspace: &Workspace) -> io::Result<Vec<(String, String)>> {
     Ok(pages)
 }
 
-/// Summary or description of each page and source that units changed and that is there, by path.
+/// Summary or description of each existing page and source that units changed, by path.
 fn details(stage: &StageIndex, workspace: &Workspace) -> BTreeMap<String, String> {
     let changes = stage.units.iter().flat_map(|unit| &unit.changes);
     let there = changes.filter(|change| change.kind != ChangeKind::Removed);
@@ -67,8 +68,8 @@ fn change_summary(path: &str, workspace: &Workspace) -> Option<String> {
     semantic_layer::first_description(&doc).map(str::to_owned)
 }
 
-/// One sentence for each index of the project that a prompt cannot list as a whole. What cannot be read is not reported
-/// here: the attempts do that.
+/// One warning for each index of the project that is too long for a prompt. Unreadable files are not reported here,
+/// because the attempts report them.
 pub fn truncated_index_warnings(project: &Project) -> Vec<String> {
     let around = read_context(&ConnectionScope::new(project, None), &Workspace::read_only(&project.root), None)
         .unwrap_or_default();

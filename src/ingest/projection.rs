@@ -1,8 +1,8 @@
-//! Sources of the semantic layer that follow from raw files alone, written before any unit runs, so that units build on
-//! them. KTX calls it deterministic projection.
+//! Semantic-layer sources that follow from raw files without an agent. They are written before any unit runs, so that
+//! units can use them. KTX calls this deterministic projection.
 //!
-//! They pass the checks of what units write; what does not is left to the units. In a repository they are a commit of
-//! their own. This module must not know how sources are made of files.
+//! The sources pass the same checks as those that units write; invalid ones are left to the units. In a repository they
+//! become a separate commit. This module must not know how adapters derive sources from files.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -34,23 +34,23 @@ use crate::{
     },
 };
 
-/// What the patch is called, in place of a unit.
+/// Name of the patch, in place of a unit key.
 const PATCH_NAME: &str = "projection";
 
-/// What is to be written for one connection.
+/// The projection of one connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PendingProjection {
-    /// The connection, which is that of the sources too.
+    /// Id of the connection, which also contains the sources.
     pub connection: String,
     /// Adapter of the connection.
     pub adapter: String,
-    /// Sources to be written, in the order of their files.
+    /// Sources to write, in the order of their files.
     pub sources: Vec<ProjectedSource>,
-    /// What cannot become a source, one sentence each.
+    /// Definitions that cannot become a source, one sentence each.
     pub skipped: Vec<String>,
 }
 
-/// Why a projection was not written. The project is as it was.
+/// Why a projection was not written. The project is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum ProjectionError {
     /// A file of the semantic layer cannot be read or written.
@@ -64,27 +64,27 @@ pub enum ProjectionError {
         /// Error of the system call.
         cause: io::Error,
     },
-    /// The worktree cannot be made.
+    /// The worktree cannot be created.
     #[error(transparent)]
     Worktree(#[from] WorktreeError),
-    /// A call of git failed.
+    /// A git command failed.
     #[error(transparent)]
     Git(#[from] GitError),
-    /// They did not reach the project.
+    /// The sources could not be published to the project.
     #[error(transparent)]
     Publish(#[from] PublishError),
-    /// They did not get onto the branch.
+    /// The sources could not be integrated into the branch.
     #[error(transparent)]
     Integrate(#[from] IntegrationError),
-    /// They may not be written, or what is in the project does not go with them.
+    /// The sources must not be written, or they conflict with the project.
     #[error("{0}")]
     Rejected(String),
 }
 
 impl IngestPlan {
-    /// What is to be written before the units that are not `done` run: the sources that the raw files of these units
-    /// define. KTX writes all sources of the connection each time. A source that no raw file of a unit defines was
-    /// projected by an earlier run, and may have been edited since, also where a unit depends on its file.
+    /// The sources to write before the units that are not `done` run: those that the raw files of these units define.
+    /// KTX writes all sources of the connection each time. Other sources were projected by an earlier run and may have
+    /// been edited since, even if a unit depends on their file.
     pub fn pending_projections(&self, done: impl Fn(&UnitKey) -> bool) -> Vec<PendingProjection> {
         let due = self.sources.iter().map(|source| {
             let units = self.units.iter().map(|unit| &unit.planned);
@@ -104,11 +104,11 @@ impl IngestPlan {
     }
 }
 
-/// Writes what is `due` of one connection into the project below `root`, wholly or not at all. In a repository, attempts
-/// start from it then. `targets` are the ids of the connections whose sources pages may speak of, sorted.
+/// Writes the sources of `due` into the project below `root`, either all of them or none. In a repository, attempts
+/// then start from this state. `targets` are the sorted ids of the connections whose sources pages may reference.
 ///
 /// # Errors
-/// When it cannot be written; the project is as it was.
+/// Fails when the sources cannot be written; the project is unchanged then.
 pub fn write_projections(
     root: &Path,
     place: &WorkspaceSpec,
@@ -133,7 +133,7 @@ pub fn write_projections(
     written
 }
 
-/// Writes the sources that hold, and checks what comes of them.
+/// Writes the valid sources and checks the result.
 fn write(
     workspace: &Workspace,
     due: &PendingProjection,
@@ -175,7 +175,7 @@ fn write(
     }
 }
 
-/// The sources that hold among those that the connection has already.
+/// The valid sources, given the existing sources of the connection.
 fn valid_sources<'a>(
     due: &'a PendingProjection,
     known: &SemanticSources,
@@ -184,7 +184,7 @@ fn valid_sources<'a>(
     let fitted = |source: &'a ProjectedSource| {
         let mut doc = source.doc.clone();
         if known.scanned_tables.contains_key(&source.name) {
-            // The scan knows the table better: its columns stay, and the rest is laid over it.
+            // The scan is more accurate for the table: its columns remain, and the other fields become an overlay.
             doc.retain(|key, _| !matches!(key.as_str(), "table" | "grain" | "columns"));
         }
         (source.name.as_str(), doc)
@@ -213,8 +213,8 @@ fn valid_sources<'a>(
     }
 }
 
-/// Writes one source, which is in the file at `paths` if it is there. `None` where that is the same already; the inner
-/// error is why it is not written.
+/// Writes one source to its file at `paths`, or to a new file. Returns `None` if the file has the same content already;
+/// the inner error is the reason why the source is not written.
 fn write_source(
     workspace: &Workspace,
     connection: &str,
@@ -246,7 +246,7 @@ fn write_source(
     }
 }
 
-/// Puts what is in the worktree on the branch, as KTX names it.
+/// Commits the content of the worktree to the branch, with KTX's message.
 fn commit(
     root: &Path,
     workspace: &Workspace,
@@ -255,7 +255,7 @@ fn commit(
     targets: &[String],
     written: SourcesProjected,
 ) -> Result<SourcesProjected, ProjectionError> {
-    let Some(difference) = workspace.into_patch()?.filter(|difference| !difference.patch.is_empty()) else {
+    let Some(difference) = workspace.create_patch()?.filter(|difference| !difference.patch.is_empty()) else {
         return Ok(written);
     };
     let path = format!("{PATCHES_DIR}/{}/{PATCH_NAME}-{}.patch", safe_name(&job.id), safe_name(&due.connection));

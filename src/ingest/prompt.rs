@@ -1,8 +1,8 @@
-//! The two prompts of an attempt, in KTX's structure. Contents of files are never inlined.
+//! The system and user prompt of an attempt, in KTX's structure. Contents of files are never inlined.
 //!
-//! Owns the order, the wording and the size of the parts; the longer texts are among the
-//! [`instructions`](super::instructions). Whatever grows with the project has a share of the limit, so that a large project
-//! cannot make a small unit too large. It must not read files.
+//! Owns the order, the wording and the size of the parts; the longer texts are in
+//! [`instructions`](super::instructions). Each part that grows with the project has a share of the limit, so that a
+//! large project cannot make the prompt of a small unit too large. It must not read files.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -36,63 +36,59 @@ const MAX_PRIOR_CHARS: usize = MAX_PROMPT_CHARS / 12;
 const MAX_NOTES_CHARS: usize = MAX_PROMPT_CHARS / 12;
 /// Most characters of `peerFileIndex`.
 const MAX_PEERS_CHARS: usize = MAX_PROMPT_CHARS / 24;
-/// Room for the line that counts what is left out, in characters.
+/// Space for the line that counts omitted entries, in characters.
 const OMITTED_LINE_CHARS: usize = 80;
-/// What a connection without sources lists.
+/// Text for a connection without sources.
 const NO_SOURCES_TEXT: &str = "(no sources yet)";
 
-/// What an attempt is told.
+/// The prompts of an attempt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prompt {
-    /// System prompt.
     pub system: String,
-    /// User prompt.
     pub user: String,
 }
 
 impl Prompt {
-    /// Characters of both, which the limit on prompts counts.
+    /// Number of characters of both prompts, which the limit applies to.
     pub fn chars(&self) -> usize {
         self.system.chars().count() + self.user.chars().count()
     }
 }
 
-/// What a person adds to the prompt.
+/// The user's addition to a prompt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PromptAmendment<'a> {
-    /// Nothing.
     #[default]
     Unchanged,
-    /// Words for an attempt that begins anew.
+    /// Feedback for an attempt in a new session.
     Feedback(&'a str),
-    /// The session goes on: it has read the prompt already.
+    /// The session is resumed: it already contains the prompt.
     Resumed {
-        /// Words of the person, if any.
+        /// Feedback of the user, if any.
         feedback: Option<&'a str>,
-        /// What the session wrote so far is in the project.
+        /// Whether the changes that the session made so far are in the project.
         files_kept: bool,
     },
 }
 
-/// What is known of the project when an attempt starts.
+/// State of the project when an attempt starts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProjectContext {
     /// Key and summary of every wiki page.
     pub(crate) wiki_pages: Vec<(String, String)>,
-    /// Each connection that sources may be written for, and the others that have sources.
+    /// Every connection that sources may be written for, and the others that have sources.
     pub(crate) semantic_layer: Vec<ConnectionSources>,
-    /// Summaries and descriptions of what the units of the run changed, by project-relative path.
+    /// Summaries and descriptions of the artifacts that the units of the run changed, by project-relative path.
     pub(crate) change_summaries: BTreeMap<String, String>,
 }
 
 /// The sources of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ConnectionSources {
-    /// Its id.
     pub(crate) connection: String,
-    /// Sources may be written for it.
+    /// Whether sources may be written for the connection.
     pub(crate) is_target: bool,
-    /// Names of its sources, sorted.
+    /// Names of the sources, sorted.
     pub(crate) names: Vec<String>,
 }
 
@@ -103,25 +99,26 @@ impl ConnectionSources {
 }
 
 impl ProjectContext {
-    /// Whether a prompt lists only a part of the pages.
+    /// Whether the prompt lists only some of the pages.
     pub(crate) fn is_wiki_truncated(&self) -> bool {
         joined_chars(&wiki_lines(&self.wiki_pages)) > MAX_WIKI_CHARS
     }
 
-    /// Whether a prompt lists only a part of the sources.
+    /// Whether the prompt lists only some of the sources.
     pub(crate) fn is_layer_truncated(&self) -> bool {
         whole_layer(&self.semantic_layer).is_none()
     }
 }
 
-/// What a session that goes on has to know about its files: its own writes are in its memory, not in the workspace.
+/// Notice for a resumed session whose writes were not kept: the session remembers them, but the workspace does not
+/// contain them.
 const FILES_RESET_NOTICE: &str = "Your files are back as they stand in the project: what you wrote before was not kept. Write again what should stand.";
 
-/// Writes the prompts for `unit`.
+/// Builds the prompts for `unit`.
 pub(crate) fn build_prompt(
     unit: &WorkUnit,
     job: &KtxJob,
-    told: &Instructions,
+    instructions: &Instructions,
     skills: &[Arc<Skill>],
     around: &ProjectContext,
     amended: PromptAmendment<'_>,
@@ -135,7 +132,7 @@ pub(crate) fn build_prompt(
         PromptAmendment::Feedback(feedback) => format!("{}\n\n### feedback\n{}", task(), feedback.trim()),
         PromptAmendment::Resumed { feedback, files_kept } => resume_message(feedback, files_kept),
     };
-    Prompt { system: system(unit, job, told, skills), user }
+    Prompt { system: system(unit, job, instructions, skills), user }
 }
 
 fn resume_message(feedback: Option<&str>, files_kept: bool) -> String {
@@ -146,15 +143,15 @@ fn resume_message(feedback: Option<&str>, files_kept: bool) -> String {
     if files_kept { text } else { format!("{text}\n\n{FILES_RESET_NOTICE}") }
 }
 
-fn system(unit: &WorkUnit, job: &KtxJob, told: &Instructions, skills: &[Arc<Skill>]) -> String {
+fn system(unit: &WorkUnit, job: &KtxJob, instructions: &Instructions, skills: &[Arc<Skill>]) -> String {
     let skills: Vec<_> = skills.iter().map(|skill| format!("- {}: {}", skill.name, skill.description)).collect();
     let task = if unit.stage_index.is_some() { PromptKind::Reconcile } else { PromptKind::WorkUnit };
     let mut parts = vec![
-        told.prompt(task).to_owned(),
-        told.prompt(PromptKind::Verification).to_owned(),
+        instructions.prompt(task).to_owned(),
+        instructions.prompt(PromptKind::Verification).to_owned(),
         format!("## Skills\nLoad a body with load_skill when it fits.\n{}", skills.join("\n")),
     ];
-    parts.extend(pins(&told.pins));
+    parts.extend(pins(&instructions.pins));
     parts.push(format!(
         "<context>\nsyncId: {}\nsource: {}\nconnection: {}\n</context>",
         job.sync_id, unit.planned.adapter, unit.planned.connection
@@ -162,7 +159,7 @@ fn system(unit: &WorkUnit, job: &KtxJob, told: &Instructions, skills: &[Arc<Skil
     parts.join("\n")
 }
 
-/// What was contested once and is settled.
+/// The section with the canonical pins; `None` without any.
 fn pins(pins: &[(String, String)]) -> Option<String> {
     let lines: Vec<_> = pins.iter().map(|(contested, canonical)| format!("- {contested} -> {canonical}")).collect();
     (!lines.is_empty()).then(|| {
@@ -195,7 +192,7 @@ fn wiki_lines(pages: &[(String, String)]) -> Vec<String> {
     pages.iter().map(|(key, summary)| format!("- {key}: {}", short_summary(&one_line(summary)))).collect()
 }
 
-/// Every page, or those that fit: first the pages that earlier runs made of the unit's files.
+/// All pages, or as many as fit. Pages that earlier runs made from the unit's files come first.
 fn wiki_index(prior: &[PriorProvenance], pages: &[(String, String)]) -> String {
     let lines = wiki_lines(pages);
     if joined_chars(&lines) <= MAX_WIKI_CHARS {
@@ -214,14 +211,15 @@ fn layer_section(prior: &[PriorProvenance], around: &ProjectContext) -> String {
     format!("# Semantic Layer Sources\n{}", or_empty(&layer_index(prior, &around.semantic_layer)))
 }
 
-/// Every connection with its sources, if that fits.
+/// All connections with their sources, if they fit.
 fn whole_layer(layer: &[ConnectionSources]) -> Option<String> {
     let part = |of: &ConnectionSources| format!("{}\n{}", of.heading(), bullets_or(&of.names, NO_SOURCES_TEXT));
     let text = layer.iter().map(part).collect::<Vec<_>>().join("\n");
     (text.chars().count() <= MAX_LAYER_CHARS).then_some(text)
 }
 
-/// Every connection with its sources, or those that fit: first those that earlier runs made of the unit's files.
+/// All connections with their sources, or as many as fit. Those that earlier runs made from the unit's files come
+/// first.
 fn layer_index(prior: &[PriorProvenance], layer: &[ConnectionSources]) -> String {
     if let Some(text) = whole_layer(layer) {
         return text;
@@ -238,7 +236,7 @@ fn layer_index(prior: &[PriorProvenance], layer: &[ConnectionSources]) -> String
         room = rest.unwrap_or(room);
         rest.is_some()
     };
-    // Sources are found by a search; a connection that is not named is one that the unit cannot write to.
+    // Omitted sources can be found by a search; the unit cannot write to omitted connections.
     for of in layer {
         if fits(of.heading().chars().count() + "\n\n".len() + NO_SOURCES_TEXT.len()) {
             headed.insert(of.connection.as_str());
@@ -266,7 +264,7 @@ fn layer_index(prior: &[PriorProvenance], layer: &[ConnectionSources]) -> String
     text
 }
 
-/// The notes of the adapter, cut where they are too long.
+/// The notes of the adapter, truncated if they are too long.
 fn notes(notes: Option<&str>) -> String {
     let notes = notes.map_or("(none)", str::trim);
     match notes.char_indices().nth(MAX_NOTES_CHARS - OMITTED_LINE_CHARS) {
@@ -278,7 +276,8 @@ fn notes(notes: Option<&str>) -> String {
     }
 }
 
-/// All `lines` if they fit into `share` characters; else those that do, in their order, and a line about the others.
+/// All `lines` if they fit into `share` characters; else as many as fit, in their order, and a line about the omitted
+/// ones.
 pub(super) fn fit_lines(lines: Vec<String>, share: usize, omitted: impl Fn(usize) -> String) -> Vec<String> {
     if joined_chars(&lines) <= share {
         return lines;
@@ -299,7 +298,8 @@ pub(super) fn joined_chars(lines: &[String]) -> usize {
     lines.iter().map(|line| line.chars().count() + 1).sum::<usize>().saturating_sub(1)
 }
 
-/// What earlier runs made of the unit's files, so that it is brought up to date instead of written twice.
+/// Artifacts that earlier runs made from the unit's files, so that the agent updates them instead of writing them
+/// again.
 fn provenance_section(prior: &[PriorProvenance]) -> String {
     let line = |prior: &PriorProvenance| {
         let PriorProvenance { path, run, kind, key, action } = prior;
@@ -309,7 +309,7 @@ fn provenance_section(prior: &[PriorProvenance]) -> String {
     bounded_bullets(lines, prior.len(), MAX_PRIOR_CHARS, "artifacts")
 }
 
-/// Why two tools are missing, so that nobody looks for a way around it.
+/// Explains why two tools are missing, so that the agent does not look for a workaround.
 fn sources_disallowed_section(reason: &str) -> String {
     let why = match reason {
         "lookml_connection_mismatch" => {
@@ -329,7 +329,7 @@ fn peers(peers: &[Arc<str>]) -> String {
     bounded_bullets(lines, peers.len(), MAX_PEERS_CHARS, "peer files")
 }
 
-/// Bullets of the first of `count` names, as many as fit into `share` characters, and how many there are beyond.
+/// Bullets of the first `count` names, as many as fit into `share` characters, and the number of omitted ones.
 fn bounded_bullets(names: Vec<String>, count: usize, share: usize, what: &str) -> String {
     let mut room = share - OMITTED_LINE_CHARS;
     let mut fits = |name: &String| {
@@ -359,17 +359,18 @@ fn or_empty(text: &str) -> String {
     if text.is_empty() { "(empty)".into() } else { text.into() }
 }
 
-/// What ends a line, for some reader.
+/// Characters that some reader treats as the end of a line.
 const LINE_BREAKS: [char; 7] = ['\n', '\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}'];
 
-/// Foreign text must not be able to open a section of its own. Space inside file names counts, so only breaks go.
+/// Replaces line breaks, so that untrusted text cannot open a section. Keeps spaces, which are significant in file
+/// names.
 pub(super) fn one_line(text: &str) -> String {
     escape_unpresentable(
         &text.split(LINE_BREAKS).map(str::trim).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" "),
     )
 }
 
-/// The first [`MAX_SUMMARY_CHARS`] characters.
+/// Truncates to [`MAX_SUMMARY_CHARS`] characters.
 pub(super) fn short_summary(text: &str) -> String {
     match text.char_indices().nth(MAX_SUMMARY_CHARS) {
         Some((cut, _)) => format!("{}…", text.get(..cut).unwrap_or_default()),

@@ -1,6 +1,6 @@
-//! The pass after the units: what they wrote, as the material of a unit of its own.
+//! The reconcile step: its material, the changes of the units, and its work unit.
 //!
-//! It must not know how the units ran, nor when the pass is due.
+//! It must not know how the units ran, nor when the step runs.
 
 use crate::scoped_dir::ScopedDir;
 use std::{
@@ -24,70 +24,65 @@ use crate::{
     units::verdict::MAX_PROMPT_CHARS,
 };
 
-/// Key of the pass, and its adapter's name.
+/// Key of the reconcile step, and the name of its adapter.
 pub const RECONCILE: &str = "reconcile";
 
-/// Largest patch that is looked at, in bytes.
+/// Largest patch that is parsed, in bytes.
 const MAX_PATCH_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Most characters of the list of units and their changes in the prompt.
 const MAX_UNITS_CHARS: usize = MAX_PROMPT_CHARS / 2;
-/// Most characters of the list of raw files that are gone.
+/// Most characters of the list of deleted raw files.
 const MAX_EVICTIONS_CHARS: usize = MAX_PROMPT_CHARS / 8;
-/// Most raw files that are named as further support of a page or source.
+/// Most raw files that are named as further support of an artifact.
 const MAX_SUPPORT: usize = 3;
 
-/// Turns of the pass.
+/// Turn budget of the reconcile step.
 pub const STEP_BUDGET: u32 = 60;
 
-/// What the units of a run wrote.
+/// The material of the reconcile step: the changes of all units of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StageIndex {
     /// The units in plan order.
     pub units: Vec<StagedUnit>,
-    /// Raw files that an earlier run knew and that are gone.
+    /// Raw files that an earlier run ingested and that were deleted.
     pub evictions: Vec<Eviction>,
-    /// Where the raw files of each connection are.
+    /// Directory of the raw files of each connection.
     pub source_dirs: BTreeMap<String, PathBuf>,
 }
 
-/// A unit and what it wrote.
+/// A unit and its changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StagedUnit {
-    /// Its key.
+    /// Key of the unit.
     pub unit: String,
     /// `success`, or `failed` with the reason.
     pub status: String,
     /// Its raw files, as `connection/path`.
     pub raw_files: Vec<String>,
-    /// What it changed.
     pub changes: Vec<StagedChange>,
 }
 
 /// A file that a unit changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StagedChange {
-    /// Project-relative path.
+    /// Relative to the project.
     pub path: String,
-    /// How.
     pub kind: ChangeKind,
-    /// The lines, as a patch has them.
+    /// The changed lines in patch format.
     pub diff: String,
 }
 
-/// How a file was changed.
+/// Kind of a change to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
-    /// It is new.
     Created,
-    /// It was there before.
     Updated,
-    /// It is gone.
     Removed,
 }
 
 impl ChangeKind {
-    /// KTX's word for it.
+    /// KTX's term for the change.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Created => "created",
@@ -97,7 +92,7 @@ impl ChangeKind {
     }
 }
 
-/// A wiki page or a source, as KTX names it: `wiki net-revenue created`.
+/// Writes the artifact with KTX's terms: `wiki net-revenue created`.
 impl fmt::Display for StagedChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = self.kind.as_str();
@@ -111,25 +106,24 @@ impl fmt::Display for StagedChange {
     }
 }
 
-/// A raw file that is gone.
+/// A deleted raw file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Eviction {
-    /// As `connection/path`.
     pub raw_path: String,
-    /// Pages and sources that earlier runs wrote from it and that no later run removed.
+    /// Artifacts that earlier runs made from the file and that no later run removed.
     pub artifacts: Vec<EvictionCandidate>,
 }
 
-/// A page or source that rests on a raw file that is gone.
+/// An artifact that was made from a deleted raw file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EvictionCandidate {
-    /// The last thing that a run did to it because of that file.
+    /// The last change by a run because of that file.
     pub provenance: PriorProvenance,
-    /// Raw files that it also rests on and that are still there, as `connection/path`, sorted.
+    /// Existing raw files that it was also made from, as `connection/path`, sorted.
     pub supporting_files: Vec<String>,
 }
 
-/// `- notes/gone.md`, and below it a line for each page and source.
+/// Writes `- notes/gone.md`, followed by one line for each artifact.
 impl fmt::Display for Eviction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "- {}", one_line(&self.raw_path))?;
@@ -141,19 +135,19 @@ impl fmt::Display for Eviction {
 }
 
 impl EvictionCandidate {
-    /// How a sentence names it: `wiki growers`, `sl shop/orders`.
+    /// Name for use in a sentence: `wiki growers`, `sl shop/orders`.
     pub fn name(&self) -> String {
         one_line(&format!("{} {}", self.provenance.kind, self.provenance.key))
     }
 
-    /// True if `kind` and `key` name it. As in KTX, the key of a source may come without its connection.
+    /// True if `kind` and `key` identify this artifact. As in KTX, the key of a source may omit the connection.
     pub(crate) fn is_named(&self, kind: &str, key: &str) -> bool {
         let own = self.provenance.key.as_str();
         let is_source = kind == "sl" && own.split_once('/').is_some_and(|(_, name)| name == key);
         self.provenance.kind == kind && (own == key || is_source)
     }
 
-    /// True if `work` has an eviction decision about it for the gone file `raw_path`, or changed it.
+    /// True if `work` has an eviction decision about this artifact for the deleted file `raw_path`, or changed it.
     pub(crate) fn is_decided(&self, raw_path: &str, work: &AttemptOutput) -> bool {
         let text = |decision: &Value, key: &str| decision[key].as_str().unwrap_or_default().to_owned();
         let is_decision = |decision: &Value| {
@@ -165,7 +159,7 @@ impl EvictionCandidate {
     }
 }
 
-/// `wiki growers (created in run a1b2c3), also rests on notes/crates.md`.
+/// Writes `wiki growers (created in run a1b2c3), also rests on notes/crates.md`.
 impl fmt::Display for EvictionCandidate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let PriorProvenance { kind, key, action, run, .. } = &self.provenance;
@@ -183,12 +177,12 @@ impl fmt::Display for EvictionCandidate {
 }
 
 impl StageIndex {
-    /// True when there is nothing to look at.
+    /// True if there are neither changes nor evictions to review.
     pub fn is_empty(&self) -> bool {
         self.evictions.is_empty() && self.units.iter().all(|unit| unit.changes.is_empty())
     }
 
-    /// The pass as a unit. Its agent reads the raw files of all.
+    /// Creates the work unit of the reconcile step. Its agent may read the raw files of all units.
     pub fn into_unit(self) -> WorkUnit {
         let mut raw_files: Vec<String> = self.units.iter().flat_map(|unit| unit.raw_files.iter().cloned()).collect();
         raw_files.sort_unstable();
@@ -198,24 +192,24 @@ impl StageIndex {
             adapter: RECONCILE.into(),
             label: Some("Reconciliation".into()),
             raw_files,
-            why: "after the units: one pass over what they wrote".into(),
+            why: "runs after the units and reviews their changes".into(),
             ..PlannedUnit::default()
         };
         WorkUnit { planned, stage_index: Some(Arc::new(self)), ..WorkUnit::default() }
     }
 
-    /// The unit of that key.
     pub(crate) fn unit(&self, key: &str) -> Option<&StagedUnit> {
         self.units.iter().find(|unit| unit.unit == key)
     }
 
-    /// Where the file `connection/path` is: the directory, and its path in there.
+    /// Resolves `connection/path` to a directory and the path below it.
     pub(crate) fn resolve_raw_path<'a>(&self, path: &'a str) -> Option<(&Path, &'a str)> {
         let (connection, path) = path.split_once('/')?;
         Some((self.source_dirs.get(connection)?, path))
     }
 
-    /// The prompt of the reconcile step, with the summaries and descriptions in `details`, by path, if they fit.
+    /// Renders the prompt of the reconcile step. `details` contains summaries and descriptions by path; they are
+    /// included if they fit.
     pub(crate) fn prompt(&self, details: &BTreeMap<String, String>) -> String {
         let change = |change: &StagedChange, is_detailed: bool| {
             let detail =
@@ -244,18 +238,18 @@ impl StageIndex {
     }
 }
 
-/// The name of a raw file in the pass.
+/// Name of a raw file in the reconcile step.
 pub fn staged_path(connection: &str, path: &str) -> String {
     format!("{connection}/{path}")
 }
 
-/// What the patch in the file `path` below `root` changes. Nothing for a patch that is gone or cannot be read.
+/// Parses the changes of the patch in the file `path` below `root`. Empty if the patch is missing or cannot be read.
 pub fn read_patch_changes(root: &Path, path: &str) -> Vec<StagedChange> {
     let bytes = ScopedDir::open(root).and_then(|folder| folder.read(path, MAX_PATCH_BYTES)).unwrap_or_default();
     changes(&String::from_utf8_lossy(&bytes))
 }
 
-/// Cuts a patch into files. A line of content never begins like a header.
+/// Splits a patch into files. A line of content cannot look like a header, because it begins with a marker.
 fn changes(patch: &str) -> Vec<StagedChange> {
     let mut found: Vec<StagedChange> = Vec::new();
     for line in patch.split_inclusive('\n') {
@@ -269,7 +263,7 @@ fn changes(patch: &str) -> Vec<StagedChange> {
             _ if line.starts_with("new file mode ") => change.kind = ChangeKind::Created,
             _ if line.starts_with("deleted file mode ") => change.kind = ChangeKind::Removed,
             _ if line.starts_with("@@") || !change.diff.is_empty() => change.diff.push_str(line),
-            // Modes, object names and paths say nothing that the change does not say.
+            // Ignore modes, object names and paths, which repeat the other lines.
             _ => {}
         }
     }
@@ -299,7 +293,7 @@ index 0..1
 +new file mode 100644
 ";
 
-    /// Two units, one of which failed, over the files of one connection.
+    /// Two units over the files of one connection; one of them failed.
     pub(crate) fn stage(root: &Path) -> StageIndex {
         let unit = |name: &str, status: &str, changes: Vec<StagedChange>| StagedUnit {
             unit: format!("docs-{name}"),

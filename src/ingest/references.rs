@@ -1,8 +1,8 @@
-//! What wiki pages refer to, and what of it leads nowhere, judged as KTX judges it.
+//! References of wiki pages, and detection of broken ones, with KTX's rules.
 //!
-//! A page refers to other pages by `refs` and by `[[page]]`, to sources by `sl_refs` and by `` `source:x` ``,
-//! `` `table:x` `` and `` `source.measure` `` in its body. This module must not decide what a reference that leads
-//! nowhere costs.
+//! A page refers to other pages by `refs` and by `[[page]]`, to sources by `sl_refs` and by `` `source:x` ``, ``
+//! `table:x` `` and `` `source.measure` `` in its body. This module must not decide the consequences of a broken
+//! reference.
 
 use std::{
     cell::RefCell,
@@ -22,21 +22,21 @@ use super::{
     workspace::Workspace,
 };
 
-/// Most connections that a sentence names.
+/// Most connections that a message lists.
 const MAX_LISTED: usize = 5;
 
-/// A reference that leads nowhere.
+/// A reference that cannot be resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BrokenReference {
-    /// To the page of this key.
+    /// A reference to the page with this key.
     Page(String),
-    /// An entry of `sl_refs`, and a sentence about it.
+    /// An entry of `sl_refs`, and a sentence about the problem.
     SlRef(String, String),
-    /// A mention in the body; a sentence about it.
+    /// A mention in the body: a sentence about the problem.
     BodyMention(String),
 }
 
-/// Keys of the pages that `page` refers to. A text that can be no key refers to nothing.
+/// Keys of the pages that `page` refers to. Ignores texts that are not valid keys.
 pub(crate) fn page_links(page: &WikiPage) -> BTreeSet<&str> {
     static INLINE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\[\[([^\]\n]+)\]\]").ok());
     let found = INLINE.as_ref().into_iter().flat_map(|inline| inline.captures_iter(&page.body));
@@ -44,18 +44,18 @@ pub(crate) fn page_links(page: &WikiPage) -> BTreeSet<&str> {
     page.frontmatter.refs.iter().flatten().map(String::as_str).chain(inline).filter(|text| is_link(text)).collect()
 }
 
-/// KTX's rule for a reference to a page. Keys with capital letters are keys, but nothing refers to them.
+/// KTX's rule for a reference to a page. Keys may contain capital letters, but references may not.
 fn is_link(text: &str) -> bool {
     let is_first = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     text.bytes().next().is_some_and(is_first) && text.bytes().all(|byte| is_first(byte) || b"_-".contains(&byte))
 }
 
-/// Something of the semantic layer that a body mentions.
+/// A mention of a source, table or entity in a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mention<'a> {
     /// The text in the page, unchanged.
     token: &'a str,
-    /// The connection that it names.
+    /// The connection in the mention.
     connection: Option<&'a str>,
     target: MentionTarget<'a>,
 }
@@ -64,11 +64,11 @@ struct Mention<'a> {
 enum MentionTarget<'a> {
     Source(&'a str),
     Table(&'a str),
-    /// A measure, segment or column, if the first name is that of a source; else anything.
+    /// A measure, segment or column if the first name is that of a source; otherwise unrelated text.
     Entity(&'a str, &'a str),
 }
 
-/// What inline code of `body` mentions. Fenced code says nothing.
+/// Mentions in the inline code of `body`. Ignores fenced code.
 fn mentions(body: &str) -> Vec<Mention<'_>> {
     let mut is_fenced = false;
     let mut found = Vec::new();
@@ -82,7 +82,7 @@ fn mentions(body: &str) -> Vec<Mention<'_>> {
     found
 }
 
-/// The texts between two backticks of `line`.
+/// The texts between pairs of backticks in `line`.
 fn inline_code(line: &str) -> impl Iterator<Item = &str> {
     let mut rest = line;
     std::iter::from_fn(move || {
@@ -120,38 +120,37 @@ fn is_identifier(text: &str) -> bool {
     text.bytes().next().is_some_and(is_first) && text.bytes().all(|byte| is_first(byte) || byte.is_ascii_digit())
 }
 
-/// The state of a workspace that pages are judged by.
+/// The state of a workspace that references are resolved against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CatalogVersion {
-    /// With what was changed in it.
+    /// Including the changes of the workspace.
     Current,
-    /// Without what was changed in it.
+    /// Without the changes of the workspace.
     Original,
 }
 
-/// What is there of a source and a part of it.
+/// Result of looking up a source and one of its entities.
 enum EntityLookup {
     Match,
-    /// The source without that part.
+    /// The source exists, but not the entity.
     SourceOnly,
     Missing,
 }
 
-/// What pages can refer to.
+/// The pages and sources that references can resolve to.
 #[derive(Debug)]
 pub(crate) struct ReferenceCatalog<'a> {
     workspace: &'a Workspace,
-    /// Connections whose sources need not be named with their connection, sorted.
+    /// Connections whose sources may be referred to without naming the connection, sorted.
     targets: &'a [String],
     version: CatalogVersion,
-    /// Keys of all pages.
     page_keys: BTreeSet<String>,
-    /// Sources by connection, as far as they were asked for.
+    /// Sources by connection, loaded on first use.
     sources_cache: RefCell<BTreeMap<String, Rc<SemanticSources>>>,
 }
 
 impl<'a> ReferenceCatalog<'a> {
-    /// What there is in `workspace`, for pages that speak of the sources of `targets`.
+    /// The catalog of `workspace`, for pages that may refer to the sources of `targets`.
     pub(crate) fn new(workspace: &'a Workspace, targets: &'a [String], when: CatalogVersion) -> io::Result<Self> {
         let mut keys: BTreeSet<String> = Wiki(workspace).keys()?.into_iter().collect();
         if when == CatalogVersion::Original {
@@ -168,22 +167,22 @@ impl<'a> ReferenceCatalog<'a> {
         &self.page_keys
     }
 
-    /// What of the references of `page`, whose key is `key`, leads nowhere.
+    /// The references of `page`, whose key is `key`, that cannot be resolved.
     pub(crate) fn broken_references(&self, key: &str, page: &WikiPage) -> Vec<BrokenReference> {
         let links = page_links(page).into_iter().filter(|link| *link != key && !self.page_keys.contains(*link));
-        let mut astray: Vec<BrokenReference> = links.map(|link| BrokenReference::Page(link.to_owned())).collect();
+        let mut broken: Vec<BrokenReference> = links.map(|link| BrokenReference::Page(link.to_owned())).collect();
         let entries = page.frontmatter.sl_refs.iter().flatten();
-        astray.extend(entries.filter_map(|entry| Some(BrokenReference::SlRef(entry.clone(), self.entry(entry)?))));
-        astray.extend(
+        broken.extend(entries.filter_map(|entry| Some(BrokenReference::SlRef(entry.clone(), self.entry(entry)?))));
+        broken.extend(
             mentions(&page.body)
                 .into_iter()
                 .filter_map(|mention| self.mention(mention))
                 .map(BrokenReference::BodyMention),
         );
-        astray
+        broken
     }
 
-    /// What is wrong with an entry of `sl_refs`: `source` or `source.entity`, and a target before it if need be.
+    /// The problem of an entry of `sl_refs`: `source` or `source.entity`, optionally preceded by a connection.
     fn entry(&self, entry: &str) -> Option<String> {
         let (connection, name) = match entry.split_once('/') {
             Some(("", name)) => (None, name),
@@ -223,7 +222,8 @@ impl<'a> ReferenceCatalog<'a> {
                 EntityLookup::Match | EntityLookup::SourceOnly => None,
                 EntityLookup::Missing => nowhere("source"),
             },
-            // Files, schemas and much else look like it: only what is said of a source that is there can be wrong.
+            // File names, schemas and other texts look the same, so only an entity of an existing source can be
+            // reported as missing.
             MentionTarget::Entity(name, entity) => match self.find(connection, name, Some(entity)) {
                 EntityLookup::SourceOnly => {
                     Some(format!("`{}`: {}", excerpt(token), missing_entity_text(name, entity)))
@@ -233,7 +233,7 @@ impl<'a> ReferenceCatalog<'a> {
         }
     }
 
-    /// Whether `entry` stays in `sl_refs` when KTX repairs them: it is exactly a source, or a measure or segment of one.
+    /// Whether KTX's repair keeps `entry` in `sl_refs`: it names exactly a source, or a measure or segment of one.
     pub(crate) fn is_kept_by_repair(&self, entry: &str) -> bool {
         let is_meant = |source: &SemanticSource| {
             let Some(rest) = entry.strip_prefix(&source.name) else { return false };
@@ -244,17 +244,18 @@ impl<'a> ReferenceCatalog<'a> {
         self.targets.iter().any(|connection| self.sources(connection).by_name.values().any(is_meant))
     }
 
-    /// Whether KTX's repair keeps `entry` and its gate refuses it: the first source of that name lacks what another has.
+    /// Whether KTX's repair keeps `entry` but its gate refuses it: the first source with that name lacks the entity,
+    /// and a later one has it.
     pub(crate) fn is_rejected_by_gate(&self, entry: &str) -> bool {
         self.is_kept_by_repair(entry) && self.entry(entry).is_some()
     }
 
-    /// Where a reference is looked up.
+    /// Connections in which a reference is looked up.
     fn connections<'b>(&'b self, named: Option<&'b str>) -> Vec<&'b str> {
         named.map_or_else(|| self.targets.iter().map(String::as_str).collect(), |named| vec![named])
     }
 
-    /// Looks for `entity` in the first source of that name.
+    /// Looks up `entity` in the first source with that name.
     fn find(&self, connection: Option<&str>, name: &str, entity: Option<&str>) -> EntityLookup {
         for connection in self.connections(connection) {
             if let Some(SemanticSource { doc, .. }) = self.sources(connection).by_name.get(name) {
@@ -267,7 +268,7 @@ impl<'a> ReferenceCatalog<'a> {
         EntityLookup::Missing
     }
 
-    /// The sources of `connection`, which may be a text out of a page; none where nothing can be read.
+    /// The sources of `connection`, which may be arbitrary text from a page; empty if they cannot be read.
     fn sources(&self, connection: &str) -> Rc<SemanticSources> {
         if let Some(read) = self.sources_cache.borrow().get(connection) {
             return Rc::clone(read);
@@ -282,7 +283,7 @@ impl<'a> ReferenceCatalog<'a> {
         sources
     }
 
-    /// The end of a sentence about something that is not found.
+    /// The end of a sentence that names where something was not found.
     fn scope_suffix(&self, connection: Option<&str>) -> String {
         match self.connections(connection)[..] {
             [] => String::new(),
@@ -295,7 +296,7 @@ impl<'a> ReferenceCatalog<'a> {
     }
 }
 
-/// The sources of `connection` without what was changed in `workspace`. Scans are never changed there.
+/// The sources of `connection` without the changes of `workspace`. Scans are never changed there.
 fn original_sources(workspace: &Workspace, connection: &str) -> io::Result<SemanticSources> {
     let now = SemanticLayer(workspace).sources(connection)?;
     let mut sources = SemanticSources { scanned_tables: now.scanned_tables, ..SemanticSources::default() };
@@ -326,7 +327,7 @@ fn missing_entity_text(source: &str, entity: &str) -> String {
     format!("source {} has no measure, segment or column `{}`", excerpt(source), excerpt(entity))
 }
 
-/// True if `table`, as written in a page or a call, names `source` or its table.
+/// True if `table`, as written in a page or a call, is the name of `source` or of its table.
 pub(super) fn names_table(source: &SemanticSource, table: &str) -> bool {
     let plain = |text: &str| text.trim().replace(['"', '`', '[', ']'], "").to_lowercase();
     let wanted = plain(table);
@@ -403,11 +404,11 @@ mod tests {
             &["other"],
             &["gone", "old/gone", "orders.none", "bi/orders", ""],
         );
-        let told = catalog.broken_references("own", &bad).into_iter().map(|astray| match astray {
+        let problems = catalog.broken_references("own", &bad).into_iter().map(|broken| match broken {
             BrokenReference::Page(key) => format!("page {key}"),
             BrokenReference::SlRef(_, why) | BrokenReference::BodyMention(why) => why,
         });
-        insta::assert_snapshot!(told.collect::<Vec<_>>().join("\n"), @r"
+        insta::assert_snapshot!(problems.collect::<Vec<_>>().join("\n"), @r"
         page gone
         page other
         `gone` in sl_refs is no source of the connections orbit, wh

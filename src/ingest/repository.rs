@@ -1,6 +1,6 @@
-//! The git repository of a project: whether it is ours to commit to, and where its branch stands.
+//! The git repository of a project: whether a run may commit to it, and the current commit of its branch.
 //!
-//! It must not know units. Without a repository a project is written to directly.
+//! It must not know units. A project without a repository is written to directly.
 
 mod filtered_files;
 mod unsafe_entries;
@@ -19,7 +19,7 @@ pub use self::filtered_files::{FilteredFile, PATH_PLACEHOLDER};
 use self::unsafe_entries::UnsafeEntry;
 use super::git::{CommitId, DisabledProgram, Git, GitError, ProgramKind};
 
-/// Files and folders of a repository that stand for an operation somebody has not finished.
+/// Files and directories of a repository that exist during an unfinished operation.
 const OPERATION_MARKERS: &[(&str, &str)] = &[
     ("MERGE_HEAD", "a merge"),
     ("CHERRY_PICK_HEAD", "a cherry-pick"),
@@ -28,33 +28,33 @@ const OPERATION_MARKERS: &[(&str, &str)] = &[
     ("rebase-apply", "a rebase"),
 ];
 
-/// Held by the one run that uses the repository. Unlike the lock of the project it survives `git clean`.
+/// Lock of the run that uses the repository. Unlike the lock of the project it survives `git clean`.
 const LOCK_FILE: &str = ".git/ingestdeck/lock";
 
-/// Folders of `.ktx` that hold what a repository is not to keep.
+/// Directories below `.ktx` that must not be committed.
 const STATE_DIRS: &[&str] =
     &[".ktx/ingestdeck", WORKTREES_DIR, PATCHES_DIR, ".ktx/ingest-transcripts", ".ktx/ingest-traces"];
 
-/// Where worktrees lie.
+/// Directory of the worktrees, relative to the project.
 pub(super) const WORKTREES_DIR: &str = ".ktx/worktrees";
-/// Where patches lie.
+/// Directory of the patches, relative to the project.
 pub(super) const PATCHES_DIR: &str = ".ktx/ingest-patches";
 
-/// Most paths that a sentence names.
+/// Most paths that a message lists.
 const MAX_LISTED: usize = 3;
 
-/// A repository that units cannot be committed to. The sentence has the remedy.
+/// The repository cannot be used by a run. The message includes the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum RepositoryError {
-    /// It belongs to something larger.
+    /// The project is inside a larger repository.
     #[error(
-        "{} lies inside the git repository {top}, and a run commits only to a repository of the project's own; make one \
+        "{} is inside the git repository {top}, and a run commits only to a repository of the project's own; make one \
          with `git init && git add -A && git commit -m start` in the project ({top} keeps tracking its files), or move \
          the project out of it", project.display(), top = top.display()
     )]
     EnclosingRepository {
         project: PathBuf,
-        /// The repository above.
+        /// Top directory of the larger repository.
         top: PathBuf,
     },
     /// `.git` is a file.
@@ -64,13 +64,13 @@ pub enum RepositoryError {
         project.display(), shell_word(project)
     )]
     LinkedWorktree { project: PathBuf },
-    /// Its configuration leads elsewhere.
+    /// The configuration redirects the repository to other directories.
     #[error(
         "the git repository of {} has its files elsewhere; unset core.worktree and core.bare in it, and delete \
          `.git/commondir`", project.display()
     )]
     ExternalFiles { project: PathBuf },
-    /// git would follow it.
+    /// A symbolic link in a place where git would follow it.
     #[error(
         "`{}` is a symbolic link, and git would follow it; replace it with what it points to, then try again",
         path.escape_debug()
@@ -79,60 +79,52 @@ pub enum RepositoryError {
         /// Relative to the project.
         path: String,
     },
-    /// As `core.preferSymlinkRefs` makes it.
+    /// HEAD is a symbolic link, as created by `core.preferSymlinkRefs`.
     #[error(
         "`.git/HEAD` is a symbolic link; run `git config core.preferSymlinkRefs false` and `git symbolic-ref HEAD \
          \"$(git symbolic-ref HEAD)\"`, then try again"
     )]
     SymlinkedHead,
-    /// git would wait for it for ever.
+    /// A named pipe or device on which git would block.
     #[error("`{}` is not a regular file, and git would wait for it; remove it, then try again", path.escape_debug())]
     NamedPipe {
         /// Relative to the project.
         path: String,
     },
-    /// Another run uses it.
+    /// Another run holds the lock.
     #[error("another run uses the git repository of {}; wait for it or stop it, then try again", project.display())]
     InUse { project: PathBuf },
-    /// It has no commit.
+    /// The repository has no commit.
     #[error(
         "the git repository of {} has no commit yet; make the first one with `git add -A && git commit`",
         project.display()
     )]
     Unborn { project: PathBuf },
-    /// Somebody is in the middle of something.
+    /// A merge, rebase or similar operation is not finished.
     #[error("{operation} is not finished in {}; finish or abort it, then try again", project.display())]
-    OperationInProgress {
-        project: PathBuf,
-        /// What.
-        operation: &'static str,
-    },
-    /// The places that units write to hold changes that no commit has.
+    OperationInProgress { project: PathBuf, operation: &'static str },
+    /// The directories that units write to contain uncommitted changes.
     #[error(
         "{} not committed; commit or stash {}, then try again",
         join_paths(paths), if paths.len() == 1 { "it" } else { "them" }
     )]
     Dirty {
-        /// Project-relative paths.
+        /// Relative to the project.
         paths: Vec<String>,
     },
-    /// A file that a run writes goes through a filter. A run starts none, so it would commit the file's bytes where, for
-    /// instance, a pointer of Git LFS belongs.
+    /// A file that a run writes has a git filter. A run disables filters, so it would commit the file's bytes instead
+    /// of, for example, a Git LFS pointer.
     #[error("{0}")]
     FilteredFile(FilteredFile),
-    /// git itself.
+    /// A git call failed.
     #[error(transparent)]
     Git(#[from] GitError),
-    /// The system refuses.
+    /// A system call failed.
     #[error("cannot use the git repository of {}: {cause}{}", project.display(), scoped_dir::remedy(cause))]
-    Io {
-        project: PathBuf,
-        /// Why.
-        cause: io::Error,
-    },
+    Io { project: PathBuf, cause: io::Error },
 }
 
-/// A path as a word of a command line.
+/// Quotes a path for use in a shell command.
 fn shell_word(path: &Path) -> String {
     let path = path.display().to_string();
     shlex::try_quote(&path).map(|word| word.into_owned()).unwrap_or(path)
@@ -148,16 +140,15 @@ fn join_paths(paths: &[String]) -> String {
     format!("{}{more} {verb}", shown.join(", "))
 }
 
-/// Where a branch stands.
+/// The commit and branch that HEAD points to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BranchHead {
-    /// Commit.
     pub commit: CommitId,
-    /// Its branch; `None` when it is detached.
+    /// Name of the branch; `None` if the HEAD is detached.
     pub branch: Option<String>,
 }
 
-/// The repository of a project, and git in its top directory.
+/// The repository of a project. git runs in its top directory.
 #[derive(Clone, Debug)]
 pub struct Repository {
     root: PathBuf,
@@ -165,7 +156,7 @@ pub struct Repository {
 }
 
 impl Repository {
-    /// The repository of the project at `root`. `None` where there is none, neither its own nor one above.
+    /// Opens the repository of the project at `root`. `None` if neither the project nor a parent directory has one.
     pub fn find(root: &Path) -> Result<Option<Self>, RepositoryError> {
         let project = || root.to_path_buf();
         let failed = |cause| RepositoryError::Io { project: project(), cause };
@@ -203,12 +194,12 @@ impl Repository {
         }
     }
 
-    /// Whether the project at `root` has a repository of its own, usable or not.
+    /// Whether the project at `root` has its own repository, usable or not.
     pub fn exists_at(root: &Path) -> bool {
         ScopedDir::open(root).and_then(|root| root.kind(".git")).is_ok_and(|kind| kind == Some(FileKind::Directory))
     }
 
-    /// Keeps other runs from using the repository until the lock is dropped.
+    /// Locks the repository against other runs until the lock is dropped.
     pub(crate) fn lock(&self) -> Result<FileLock, RepositoryError> {
         let project = || self.root.clone();
         let lock = ScopedDir::open(&self.root).and_then(|root| root.try_lock(LOCK_FILE));
@@ -216,7 +207,7 @@ impl Repository {
         lock.ok_or_else(|| RepositoryError::InUse { project: project() })
     }
 
-    /// Whether [`lock`](Self::lock) can open its file, with its error. Changes nothing.
+    /// Checks whether [`lock`](Self::lock) can open its file. Changes nothing.
     pub(crate) fn check_lock(&self) -> Result<(), RepositoryError> {
         let checked = ScopedDir::open(&self.root).and_then(|root| root.check_open_or_create(LOCK_FILE));
         checked.map_err(|cause| RepositoryError::Io { project: self.root.clone(), cause })
@@ -227,7 +218,7 @@ impl Repository {
         Ok(self.git.try_run(&["--literal-pathspecs", "ls-files", "--error-unmatch", "--", path])?.success)
     }
 
-    /// Programs that the repository would have git run, and that are not run, sorted.
+    /// Programs that the repository configures and that calls disable, sorted.
     pub fn disabled_programs(&self) -> BTreeSet<DisabledProgram> {
         let hooks = ScopedDir::open(&self.root).and_then(|root| root.dir(".git/hooks", None)?.entries());
         let hooks = hooks.unwrap_or_default().into_iter().map(|(name, _)| name).filter(|_| self.git.has_own_hooks());
@@ -236,18 +227,18 @@ impl Repository {
         hooks.chain(self.git.disabled_programs().cloned()).collect()
     }
 
-    /// The project's directory.
+    /// Top directory of the project.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// The same repository with its configuration as it is now: it may hold for some branches alone.
+    /// Reopens the repository with its current configuration, parts of which may apply to some branches only.
     pub(super) fn reopen(&self) -> Result<Self, GitError> {
         Ok(Self { root: self.root.clone(), git: Git::open(&self.root)? })
     }
 
-    /// Where the branch stands, once nothing speaks against writing to it. `new` are files that the run may add; a
-    /// [`PATH_PLACEHOLDER`] in them stands for what is not known yet.
+    /// Checks that a run may write to the repository, and returns its head. `new` are files that the run may add; a
+    /// [`PATH_PLACEHOLDER`] in them replaces a name that is not known yet.
     pub fn check_ready(&self, new: &[String]) -> Result<BranchHead, RepositoryError> {
         let failed = |cause| RepositoryError::Io { project: self.root.clone(), cause };
         let root = ScopedDir::open(&self.root).map_err(failed)?;
@@ -266,7 +257,7 @@ impl Repository {
             "-z",
             "--untracked-files=all",
             "--no-renames",
-            // A submodule has a configuration of its own, which git would obey. No setting can be relied upon here.
+            // A submodule has its own configuration, which git would apply. Settings cannot override it reliably.
             "--ignore-submodules=all",
             "--",
             "wiki",
@@ -275,7 +266,7 @@ impl Repository {
         let (head, mut paths) = parse_status(&String::from_utf8_lossy(&status));
         let head = head.ok_or_else(|| RepositoryError::Unborn { project: self.root.clone() })?;
         if paths.iter().any(|path| !filtered_files::is_writable_by_run(path)) {
-            // Without its filter, git takes a file that was touched for changed. A run leaves it as it is.
+            // Without its filter, git reports a touched file as changed. A run does not modify such files.
             let listed: Vec<u8> = paths.iter().flat_map(|path| [path.as_bytes(), b"\0"].concat()).collect();
             let filtered = filtered_files::list_filtered(&self.git, &listed)?;
             paths.retain(|path| {
@@ -285,25 +276,25 @@ impl Repository {
         if paths.is_empty() { Ok(head) } else { Err(RepositoryError::Dirty { paths }) }
     }
 
-    /// The commit that the project stands at.
+    /// The commit that HEAD points to.
     pub(super) fn head(&self) -> Result<CommitId, GitError> {
         self.git.run_for_commit(&["rev-parse", "--verify", "--end-of-options", "HEAD"])
     }
 
-    /// The branch that the project stands at; `None` when it is detached.
+    /// The branch that HEAD points to; `None` if it is detached.
     pub(super) fn branch(&self) -> Result<Option<String>, GitError> {
         let answer = self.git.try_run(&["symbolic-ref", "--quiet", "--short", "HEAD"])?;
         Ok(answer.success.then(|| String::from_utf8_lossy(&answer.stdout).trim_end().to_owned()))
     }
 
-    /// Makes our folders below `.ktx`, each of which tells git by itself that it is not to be kept: the project's own
-    /// `.gitignore` is left as it is.
+    /// Creates the state directories below `.ktx`. Each contains its own `.gitignore`, so the project's `.gitignore`
+    /// stays unchanged.
     pub fn ignore_state_dirs(&self) -> io::Result<()> {
         STATE_DIRS.iter().try_for_each(|folder| scoped_dir::create_ignored_dir(&self.root, &self.root.join(folder)))
     }
 }
 
-/// The directory above `root` that is the top of a repository.
+/// The nearest directory above `root` that is the top of a repository.
 fn enclosing_repository(root: &Path) -> Option<PathBuf> {
     let is_top = |dir: &&Path| {
         ScopedDir::open(dir).is_ok_and(|dir| match dir.kind(".git") {
@@ -316,7 +307,7 @@ fn enclosing_repository(root: &Path) -> Option<PathBuf> {
     root.ancestors().skip(1).find(is_top).map(Path::to_path_buf)
 }
 
-/// Head and changed paths from porcelain version 2 with NULs.
+/// Parses head and changed paths from porcelain version 2 with NUL separators.
 fn parse_status(status: &str) -> (Option<BranchHead>, Vec<String>) {
     let (mut commit, mut branch, mut paths) = (None, None, Vec::new());
     for entry in status.split('\0') {
@@ -325,7 +316,7 @@ fn parse_status(status: &str) -> (Option<BranchHead>, Vec<String>) {
         } else if let Some(name) = entry.strip_prefix("# branch.head ") {
             branch = (name != "(detached)").then(|| name.to_owned());
         } else {
-            // The path is the last field; how many come before it depends on the kind of the entry.
+            // The path is the last field; the number of fields before it depends on the kind of the entry.
             let fields = match entry.as_bytes().first() {
                 Some(b'1') => 9,
                 Some(b'u') => 11,

@@ -1,7 +1,7 @@
-//! JSON schemas of tool arguments and of semantic layer sources, and values held against them.
+//! JSON schemas of tool arguments and of semantic layer sources, and validation against them.
 //!
-//! The agent's program passes arguments on unchecked, so this is the only check there is. What the model was told and
-//! what is checked are one document. It must not know any tool.
+//! Claude Code passes arguments without validation, so this is the only check. The same schema is sent to the model and
+//! used for validation. It must not know any tool.
 
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::{Map, Value};
@@ -11,7 +11,7 @@ use super::project::nearest_name;
 /// A schema of type object.
 pub(crate) type Schema = Map<String, Value>;
 
-/// The schema of `T`, with everything in place rather than by reference.
+/// The schema of `T`, with all references inlined.
 pub(crate) fn schema_for<T: JsonSchema>() -> Schema {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.inline_subschemas = true;
@@ -23,13 +23,14 @@ pub(crate) fn schema_for<T: JsonSchema>() -> Schema {
         Value::Object(schema) => schema,
         _ => Schema::new(),
     };
-    // The tool's own description says it better than that of its type.
+    // The tool has its own description, which is more specific than that of the type.
     schema.shift_remove("description");
     schema.entry("properties").or_insert_with(|| Value::Object(Map::new()));
     schema
 }
 
-/// Drops what no model needs: titles, number formats, and `null` beside the type of an optional field.
+/// Removes parts that a model does not need: titles, number formats, and `null` as an alternative type of an optional
+/// field.
 fn simplify(schema: &mut Value) {
     match schema {
         Value::Object(map) => {
@@ -50,7 +51,7 @@ fn simplify(schema: &mut Value) {
             }
             for (key, value) in map.iter_mut() {
                 match value {
-                    // Names of fields are not keywords: a field may well be called `title`.
+                    // Names of fields are not keywords: a field may be called `title`.
                     Value::Object(fields) if key == "properties" => fields.values_mut().for_each(simplify),
                     other => simplify(other),
                 }
@@ -61,9 +62,9 @@ fn simplify(schema: &mut Value) {
     }
 }
 
-/// `value` as the tool may take it, or every way in which it breaks `schema`, each naming its field.
+/// Validates `value` and returns it without absent fields. The error lists every violation of `schema` with its field.
 pub(crate) fn validate(schema: &Schema, value: &Value) -> Result<Value, Vec<String>> {
-    // Some programs send nothing at all for a tool without required fields, and null for fields that are left out.
+    // Some clients send nothing for a tool without required fields, and null for omitted fields.
     let mut value = if value.is_null() { Value::Object(Map::new()) } else { value.clone() };
     if let Value::Object(fields) = &mut value {
         fields.retain(|_, value| !value.is_null());
@@ -126,7 +127,7 @@ fn object(schema: &Schema, fields: &Map<String, Value>, at: &str, problems: &mut
     for name in required.iter().filter(|name| !fields.contains_key(**name)) {
         problems.push(format!("`{prefix}{name}` is missing"));
     }
-    // Null stands for a field that is left out.
+    // Null means that the field is omitted.
     let given = fields.iter().filter(|(name, value)| !value.is_null() || required.contains(&name.as_str()));
     for (name, value) in given {
         match properties.and_then(|properties| properties.get(name)) {
@@ -146,7 +147,7 @@ fn object(schema: &Schema, fields: &Map<String, Value>, at: &str, problems: &mut
     }
 }
 
-/// The fields of a schema in words: `key (text, required), limit (whole number)`.
+/// Describes the fields of a schema as text: `key (text, required), limit (whole number)`.
 pub(crate) fn describe_fields(schema: &Schema) -> String {
     let required = required(schema);
     let properties = schema.get("properties").and_then(Value::as_object);
@@ -208,7 +209,7 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// Foreign text, short and on one line.
+/// Shortens untrusted text and puts it on one line.
 pub(crate) fn excerpt(text: &str) -> String {
     text.chars().take(80).collect::<String>().escape_debug().to_string()
 }

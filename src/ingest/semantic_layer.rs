@@ -1,8 +1,8 @@
-//! The semantic layer as one attempt sees it: the sources of a connection, each a YAML file of its own, over the tables
-//! that a scan of the database left below `_schema/`.
+//! The semantic layer of one attempt: the sources of a connection, one YAML file each, merged with the tables that a
+//! database scan stored below `_schema/`.
 //!
-//! A source is what the `name:` inside its file says; the file's own name is only derived from it, so people may rename
-//! files freely. It must not know about tools or prompts.
+//! The `name:` inside a file identifies its source; the file name is only derived from it, so users may rename files.
+//! This module must not know about tools or prompts.
 
 use std::{collections::BTreeMap, io};
 
@@ -28,18 +28,17 @@ pub(crate) use validate::{SourceFindings, dangling_joins, validate_source};
 
 /// Folder of the semantic layer.
 const LAYER_DIR: &str = "semantic-layer";
-/// Folder of a connection that holds what a scan found.
+/// Folder with the scan results of a connection.
 const SCAN_DIR: &str = "_schema";
 
-/// A source as YAML holds it.
+/// Content of a source file.
 pub(crate) type SourceDoc = Map<String, Value>;
 
-/// What a source is made of.
+/// How a source is defined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SourceKind {
-    /// A table or view.
+    /// A table or view of the database.
     Table,
-    /// A query.
     Sql,
     /// Additions to a scanned table.
     Overlay,
@@ -60,43 +59,41 @@ impl SourceKind {
 /// A file of the semantic layer.
 #[derive(Clone, Debug)]
 pub(crate) struct SourceFile {
-    /// Project-relative path.
+    /// Path relative to the project.
     pub(crate) path: String,
     /// Name of its source.
     pub(crate) name: String,
-    /// What is in it, or why it cannot be read.
+    /// Its content, or the reason why it cannot be read.
     pub(crate) doc: Result<SourceDoc, String>,
 }
 
-/// A source that can be queried: a file, a scanned table, or both.
+/// A source that can be queried, from a file, a scanned table, or both.
 #[derive(Clone, Debug)]
 pub(crate) struct SemanticSource {
-    /// Its name.
     pub(crate) name: String,
-    /// Everything known about it; an overlay is merged with its table.
+    /// All fields; an overlay is merged with its table.
     pub(crate) doc: SourceDoc,
 }
 
 /// The sources of one connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SemanticSources {
-    /// By name.
     pub(crate) by_name: BTreeMap<String, SemanticSource>,
-    /// Tables that a scan found, by name.
+    /// Scanned tables by name.
     pub(crate) scanned_tables: BTreeMap<String, SourceDoc>,
     /// The files, sorted by path.
     pub(crate) files: Vec<SourceFile>,
-    /// Paths that hold no source, or one too many, and why.
+    /// Paths of files that define no source or a duplicate one, with the reason.
     pub(crate) broken_files: Vec<(String, String)>,
 }
 
-/// A file cannot be found by the name of its source.
+/// Why the file of a source cannot be found by name.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FindSourceError {
-    /// More than one file says that it is the source.
+    /// Several files declare the same source.
     #[error("several files declare it: {}; keep one of them", .0.join(", "))]
     Ambiguous(Vec<String>),
-    /// The system refuses.
+    /// Error of the system call.
     #[error("the semantic layer cannot be read: {0}")]
     Io(#[from] io::Error),
 }
@@ -179,7 +176,7 @@ impl SemanticSources {
     }
 }
 
-/// The connection and the file name of a path of the semantic layer, scans left out.
+/// The connection and file name of a path in the semantic layer; `None` for scan results.
 pub(crate) fn split_source_path(path: &str) -> Option<(&str, &str)> {
     let (connection, file) = path.strip_prefix(LAYER_DIR)?.strip_prefix('/')?.split_once('/')?;
     let is_yaml = file.ends_with(".yaml") || file.ends_with(".yml");
@@ -191,8 +188,8 @@ fn connection_dir(connection: &str) -> String {
     format!("{LAYER_DIR}/{connection}")
 }
 
-/// Project-relative path that a new source gets: `<name>.yaml` where the name is plain, else a slug and eight digits
-/// of a hash, so that names that differ by case or by signs never share a file.
+/// Project-relative path of a new source: `<name>.yaml` if the name is plain, else a slug and eight digits of a hash,
+/// so that names that differ only in case or punctuation never share a file.
 pub(crate) fn new_source_path(connection: &str, name: &str) -> String {
     const MAX_SLUG_BYTES: usize = 64;
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
@@ -220,7 +217,7 @@ pub(crate) fn parse_source(text: &str) -> Result<SourceDoc, String> {
     }
 }
 
-/// Writes a source as text, in the style of KTX: a reader of YAML 1.1 (where `on` is true) and one of 1.2 see the same.
+/// Formats a source as YAML in KTX's style: readers of YAML 1.1 (where `on` is true) and of 1.2 get the same values.
 pub(crate) fn render_source(doc: &SourceDoc) -> Result<String, String> {
     let value = Value::Object(doc.clone());
     let mut texts = [QuotingStyle::Yaml11, QuotingStyle::All].into_iter().map(|quoting| yaml::render(&value, quoting));
@@ -228,14 +225,14 @@ pub(crate) fn render_source(doc: &SourceDoc) -> Result<String, String> {
     text.ok_or_else(|| "it cannot be written as YAML".into())
 }
 
-/// Name of the source that `text`, the content of `path`, defines: the one that it declares, else that of the file.
+/// Name of the source that `text`, the content of `path`, defines: the declared name, else the file name.
 pub(crate) fn source_name(text: &str, path: &str) -> String {
     let stem =
         || path.rsplit('/').next().and_then(|name| name.rsplit_once('.')).map_or("", |(stem, _)| stem).to_owned();
     declared_name(text).unwrap_or_else(stem)
 }
 
-/// The `name:` that a text declares, even if what comes after it is broken.
+/// The `name:` that a text declares, even if the text after it is invalid YAML.
 fn declared_name(text: &str) -> Option<String> {
     let name =
         |doc: SourceDoc| doc.get("name").and_then(Value::as_str).filter(|name| !name.is_empty()).map(str::to_owned);

@@ -1,7 +1,7 @@
-//! Skills: instructions that an agent loads when it needs them, shipped with the program or brought by the project.
+//! Skills: instructions that an agent loads when it needs them, bundled with the program or provided by the project.
 //!
-//! The prompt lists names and descriptions; bodies come through `load_skill` only. It must not know about units, nor
-//! where a project keeps its own.
+//! The prompt lists names and descriptions; bodies are available through `load_skill` only. This module must not know
+//! about units, nor where a project keeps its own skills.
 
 use std::sync::{Arc, LazyLock};
 
@@ -9,17 +9,16 @@ use serde::Deserialize;
 
 use super::yaml;
 
-/// One skill.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Skill {
     pub(crate) name: String,
     pub(crate) description: String,
     pub(crate) body: String,
-    /// Agents of work units may load it.
+    /// Whether agents of work units may load the skill.
     pub(crate) is_for_units: bool,
 }
 
-/// Offered to every unit, whatever its adapter.
+/// Skills that are offered to every unit, regardless of its adapter.
 pub(crate) const COMMON_SKILLS: [&str; 3] = ["ingest_triage", "sl_capture", "wiki_capture"];
 
 /// KTX's name for the agent of a work unit.
@@ -28,7 +27,7 @@ const WORK_UNIT_CALLER: &str = "memory_agent";
 /// KTX's names of agents.
 const KNOWN_CALLERS: [&str; 2] = [WORK_UNIT_CALLER, "research"];
 
-/// Longest description, in characters: every unit's prompt has it.
+/// Longest description, in characters. Descriptions are part of every unit's prompt.
 const MAX_DESCRIPTION_CHARS: usize = 500;
 
 const BUNDLED_FILES: [&str; 8] = [
@@ -42,14 +41,14 @@ const BUNDLED_FILES: [&str; 8] = [
     include_str!("../../assets/skills/notion_synthesize/SKILL.md"),
 ];
 
-/// The skills that come with the program, in the order of their files.
+/// The bundled skills, in the order of their files.
 pub(crate) fn bundled_skills() -> &'static [Arc<Skill>] {
     static ALL: LazyLock<Vec<Arc<Skill>>> =
         LazyLock::new(|| BUNDLED_FILES.iter().filter_map(|text| parse(text).ok()).map(Arc::new).collect());
     &ALL
 }
 
-/// Reads a `SKILL.md`. The error reads as the end of a sentence about the file, with its remedy.
+/// Parses a `SKILL.md`. The error is the end of a sentence about the file, including the remedy.
 pub(crate) fn parse(text: &str) -> Result<Skill, String> {
     #[derive(Deserialize)]
     struct SkillFrontmatter {
@@ -59,7 +58,7 @@ pub(crate) fn parse(text: &str) -> Result<Skill, String> {
     }
     const MISSING_FRONTMATTER: &str =
         "does not start with frontmatter; begin it with `---`, name, description and `---`";
-    // Files that come from Windows end their lines in two characters.
+    // Accept line endings of Windows.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text).replace("\r\n", "\n");
     let (front, body) =
         text.strip_prefix("---\n").and_then(|rest| rest.split_once("\n---\n")).ok_or(MISSING_FRONTMATTER)?;
@@ -117,8 +116,8 @@ mod tests {
             ("---\nname: a\ndescription: d\ncallers: memory_agent\n---\nbody", "frontmatter that cannot be read"),
         ];
         for (text, start) in cases {
-            let said = parse(text).unwrap_err();
-            assert!(said.contains(start), "{said}");
+            let problem = parse(text).unwrap_err();
+            assert!(problem.contains(start), "{problem}");
         }
         let skill =
             parse("\u{feff}---\r\nname: on\r\ndescription: \"a\\n b\"\r\ncallers: [research]\r\n---\r\nbody\r\n")

@@ -1,7 +1,6 @@
-//! Entries of `repair_sl_refs` that lead nowhere any more, and their pages without them, as KTX leaves them out before it
-//! commits.
+//! Repairs `sl_refs` that no longer resolve, by removing them from their pages, as KTX does before a commit.
 //!
-//! Pages that nothing was done to keep what led nowhere before. This module must not write.
+//! In unchanged pages, entries that were already broken are kept. This module must not write.
 
 use std::io;
 
@@ -12,22 +11,22 @@ use super::{
 };
 use crate::tape::note::SlRefRepair;
 
-/// Folder of the pages that are of one person each, a folder for everyone.
+/// Directory of personal pages, with one subdirectory for each user.
 const PERSONAL_PAGES_DIR: &str = "wiki/user";
 
-/// A page without the entries that lead nowhere.
+/// A page without its broken entries.
 pub(crate) struct RepairedPage {
-    /// Path of the page, relative to the project.
+    /// Relative to the project.
     pub(crate) path: String,
-    /// Text of the whole page after the repair.
+    /// The whole text of the repaired page.
     pub(crate) text: String,
-    /// What became of it.
+    /// Description of the repair.
     pub(crate) repair: SlRefRepair,
 }
 
-/// The pages whose `repair_sl_refs` name what is not there, now that the files of `workspace` are changed: all entries of
-/// changed pages, and of the others those that led somewhere before. So are entries that the repair would have to keep and
-/// KTX's gate would refuse only now. A page that cannot be read or written is left alone.
+/// Repairs the pages whose `sl_refs` no longer resolve after the changes of `workspace`. In changed pages, removes all
+/// broken entries; in others, those that resolved before. Also removes entries that KTX's repair would keep but that
+/// KTX's gate refuses since the changes. Skips pages that cannot be read or rendered.
 pub(crate) fn repair_sl_refs(workspace: &Workspace, connections: &[String]) -> io::Result<Vec<RepairedPage>> {
     let changes = workspace.changes();
     if changes.is_empty() {
@@ -60,7 +59,7 @@ pub(crate) fn repair_sl_refs(workspace: &Workspace, connections: &[String]) -> i
     Ok(repaired)
 }
 
-/// Pages that are of one person: whose, key and path.
+/// Personal pages: user, key and path.
 fn personal_pages(workspace: &Workspace) -> impl Iterator<Item = (Option<String>, String, String)> {
     let people = workspace.names(PERSONAL_PAGES_DIR, "").unwrap_or_default();
     people.into_iter().flat_map(|person| {
@@ -103,8 +102,8 @@ mod tests {
         space.read("wiki/global/b.md").unwrap();
         space.write("wiki/global/b.md", page.replace("text", "new").as_bytes()).unwrap();
         let repaired = repair_sl_refs(&space, &["wh".to_owned()]).unwrap();
-        let told: Vec<String> = repaired.iter().map(|page| page.repair.to_string()).collect();
-        insta::assert_snapshot!(told.join("\n"), @r"
+        let repairs: Vec<String> = repaired.iter().map(|page| page.repair.to_string()).collect();
+        insta::assert_snapshot!(repairs.join("\n"), @r"
         page a no longer has sl_refs to s, s.m
         page b no longer has sl_refs to s, never, s.m, s.id
         page own no longer has sl_refs to s, s.m (a page of user maya)
@@ -115,7 +114,7 @@ mod tests {
         assert_eq!((kept.body.as_str(), kept.frontmatter.other_fields["owner"].as_str()), ("text", Some("maya")));
     }
 
-    /// KTX's repair looks for an entry in every connection, and its gate in the first source of that name.
+    /// KTX's repair looks for an entry in every connection; its gate checks only the first source with that name.
     #[test]
     fn repair_removes_sl_refs_the_gate_rejects() {
         let dir = tempfile::tempdir().unwrap();
@@ -128,7 +127,7 @@ mod tests {
         let space = Workspace::create(dir.path(), &dir.path().join("work")).unwrap();
         space.write("semantic-layer/wh/t.yaml", b"name: t\nmeasures: [{name: n}]\n").unwrap();
         let repaired = repair_sl_refs(&space, &["orbit".to_owned(), "wh".to_owned()]).unwrap();
-        let told: Vec<String> = repaired.iter().map(|page| page.repair.to_string()).collect();
-        assert_eq!(told, ["page a no longer has sl_refs to t.n"]);
+        let repairs: Vec<String> = repaired.iter().map(|page| page.repair.to_string()).collect();
+        assert_eq!(repairs, ["page a no longer has sl_refs to t.n"]);
     }
 }

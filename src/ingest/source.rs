@@ -1,7 +1,7 @@
-//! Sources: where the raw files of a connection are, and the adapters that cut them into units.
+//! Sources: the directory of a connection's raw files, and the adapters that cut the files into units.
 //!
-//! Owns the trait, the list of adapters, and the way from a connection to its directory. It must not know how units
-//! run, nor which of them were asked for.
+//! Owns the trait, the list of adapters, and the resolution of a connection to its directory. It must not know how
+//! units run or which units the user selected.
 
 use std::{
     collections::BTreeSet,
@@ -33,24 +33,22 @@ pub use tree::{RawFile, SourceTree};
 #[cfg(test)]
 pub(super) use tests::tree_of;
 
-/// A connection and the project that it is of.
+/// A connection and its project.
 #[derive(Clone, Copy, Debug)]
 pub struct ProjectConnection<'a> {
     /// Directory of the project.
     pub project: &'a Path,
-    /// Which paths it may read.
+    /// Paths that the connection may read.
     pub policy: &'a PathPolicy,
-    /// The connection.
     pub connection: &'a Connection,
 }
 
 impl<'a> ProjectConnection<'a> {
-    /// `connection` of `project`.
     pub fn new(project: &'a Project, connection: &'a Connection) -> Self {
         Self { project: &project.root, policy: &project.path_policy, connection }
     }
 
-    /// `path` without links, if the connection may read it. The inner error is the system's.
+    /// `path` without symbolic links, if the connection may read it. The outer error is that of the system call.
     fn resolve(self, path: &Path) -> io::Result<Result<PathBuf, PathRefusal>> {
         let real = path.canonicalize()?;
         Ok(self.policy.check(self.project, &real).map(|()| real))
@@ -59,18 +57,19 @@ impl<'a> ProjectConnection<'a> {
 
 /// Cuts the raw files of one kind of source into units.
 pub trait SourceAdapter: Sync + std::fmt::Debug {
-    /// Its name: the `driver` of a connection and the entry of `ingest.adapters`.
+    /// Name of the adapter: the `driver` of a connection and the entry of `ingest.adapters`.
     fn name(&self) -> &'static str;
 
     /// Whether the file at `path` is a raw file of such a source.
     fn accepts_file(&self, path: &str) -> bool;
 
-    /// Whether files of such a source may be in the folder at `path`.
+    /// Whether the folder at `path` may contain raw files of such a source.
     fn accepts_dir(&self, _path: &str) -> bool {
         true
     }
 
-    /// The raw files of a connection, or why there are none, as the end of a sentence about it.
+    /// The raw files of a connection. The error is the reason why there are none, as the end of a sentence about the
+    /// connection.
     fn list_files(&self, origin: ProjectConnection<'_>) -> Result<SourceTree, String> {
         let root = source_dir(origin).map_err(|why| why.to_string())?;
         let ours = run_output_dirs(origin.project, &root);
@@ -82,71 +81,70 @@ pub trait SourceAdapter: Sync + std::fmt::Debug {
             .map_err(|cause| format!("cannot read {}: {cause}", display_path(&root)))
     }
 
-    /// What is missing for `tree` to be a source of this kind, as the end of a sentence about its directory.
+    /// Checks that `tree` is a source of this kind. The error names what is missing, as the end of a sentence about the
+    /// directory.
     fn detect(&self, tree: &SourceTree) -> Result<(), String>;
 
-    /// The units, in an order that depends on the files alone; or what is wrong with what the source says about itself,
-    /// as the end of a sentence about the connection. Keys are unique within the result. Every file of `tree` can be
-    /// given to an agent.
+    /// The units, in an order that depends only on the files. Keys are unique within the result. Every file of `tree`
+    /// can be given to an agent. The error describes invalid metadata of the source, as the end of a sentence about the
+    /// connection.
     fn chunk(&self, tree: &SourceTree, origin: ProjectConnection<'_>) -> Result<ChunkedSource, String>;
 
-    /// What is left of `units` when only the files in `touched` are new or changed since they last succeeded.
+    /// Narrows `units` when only the files in `touched` are new or changed since the units last succeeded.
     fn narrow_units(&self, units: Vec<UnitChunk>, touched: &BTreeSet<&str>) -> Vec<UnitChunk> {
         units.into_iter().filter_map(|unit| narrow_unit(unit, touched)).collect()
     }
 
-    /// What is written to the semantic layer before any unit runs, as it follows from `tree` alone.
+    /// The semantic-layer sources that follow from `tree` without an agent. They are written before any unit runs.
     fn project_sources(&self, _tree: &SourceTree) -> Projection {
         Projection::default()
     }
 
-    /// Names of the skills that its units are offered beside the common ones.
+    /// Names of the skills that its units get in addition to the common ones.
     fn skills(&self) -> &'static [&'static str];
 }
 
-/// What an adapter made of a source.
+/// Result of cutting a source into units.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChunkedSource {
-    /// The units.
     pub units: Vec<UnitChunk>,
-    /// Files that are in no unit although one might expect it, one sentence each.
+    /// Files that unexpectedly are not in a unit, one sentence each.
     pub warnings: Vec<String>,
 }
 
-/// One unit as an adapter cuts it. Paths are relative to the source, with `/`.
+/// One unit as cut by an adapter. Paths are relative to the source, with `/`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnitChunk {
-    /// Key.
     pub key: String,
-    /// Name for people, where it says more than the key.
+    /// Display name, if it is more descriptive than the key.
     pub label: Option<String>,
-    /// Files it is made of.
+    /// Files that the unit ingests.
     pub raw_files: Vec<String>,
-    /// Files it may read beside its own.
+    /// Files that the agent may read in addition to the raw files.
     pub dependency_paths: Vec<String>,
-    /// Names it is told but may not read.
+    /// Files that the prompt lists but the agent may not read.
     pub peer_file_index: Vec<Arc<str>>,
-    /// What the agent should know about it.
+    /// Notes for the agent.
     pub notes: Option<String>,
-    /// Why it may not write sources of the semantic layer, in one word; `None` where it may.
+    /// KTX's one-word reason why the unit may not write semantic-layer sources; `None` if it may.
     pub sl_disallowed: Option<String>,
-    /// Files that its own build upon, which it may read too once it runs for a change alone.
+    /// Files that the raw files depend on. The agent may read them too when the unit is narrowed to its changes.
     pub upstream_files: Vec<String>,
 }
 
-/// Folders below `root` that runs of `project` write: what they wrote is not what they are to read.
+/// Folders below `root` that runs of `project` write. Their content is output, so it is not read as a source.
 fn run_output_dirs(project: &Path, root: &Path) -> Vec<String> {
     let Ok(inside) = project.strip_prefix(root) else { return Vec::new() };
     let folders = ["raw-sources", "semantic-layer", "wiki"].into_iter();
     folders.filter_map(|folder| inside.join(folder).to_str().map(str::to_owned)).collect()
 }
 
-/// Whether the file at `path` holds the settings of a project, and with them passwords.
+/// Whether the file at `path` contains the settings of a project, which may include passwords.
 fn is_project_file(path: &str) -> bool {
     path.rsplit('/').next().is_some_and(|name| name.eq_ignore_ascii_case(PROJECT_FILE))
 }
 
-/// The usual way to cut a unit down to what changed: unchanged raw files become dependencies.
+/// Default narrowing of a unit to its changes: unchanged raw files become dependencies.
 fn narrow_unit(mut unit: UnitChunk, touched: &BTreeSet<&str>) -> Option<UnitChunk> {
     let (changed, unchanged): (Vec<_>, Vec<_>) =
         unit.raw_files.into_iter().partition(|path| touched.contains(path.as_str()));
@@ -158,7 +156,7 @@ fn narrow_unit(mut unit: UnitChunk, touched: &BTreeSet<&str>) -> Option<UnitChun
     Some(unit)
 }
 
-/// Adds dependencies, sorted and each once; raw files are none.
+/// Adds dependencies, sorted and without duplicates. Raw files are skipped.
 fn add_dependencies(unit: &mut UnitChunk, paths: impl IntoIterator<Item = String>) {
     unit.dependency_paths.extend(paths);
     unit.dependency_paths.sort_unstable();
@@ -166,15 +164,15 @@ fn add_dependencies(unit: &mut UnitChunk, paths: impl IntoIterator<Item = String
     unit.dependency_paths.retain(|path| !unit.raw_files.contains(path));
 }
 
-/// Most names of a peer index.
+/// Most entries of a peer file index.
 const MAX_PEERS: usize = 200;
 
-/// The first names among `all` that are not in `own`.
+/// The first [`MAX_PEERS`] names of `all` that are not in `own`.
 fn peers<'a>(all: impl IntoIterator<Item = &'a Arc<str>>, own: &BTreeSet<&str>) -> Vec<Arc<str>> {
     all.into_iter().filter(|path| !own.contains(&***path)).take(MAX_PEERS).cloned().collect()
 }
 
-/// Names to share between units, as each unit names nearly all files of the others.
+/// Names that units share, because each unit lists nearly all files of the others.
 fn shared_names<'a>(paths: impl IntoIterator<Item = &'a str>) -> Vec<Arc<str>> {
     paths.into_iter().map(Arc::from).collect()
 }
@@ -189,16 +187,15 @@ const ADAPTERS: [&dyn SourceAdapter; 7] = [
     &fake::FakeAdapter,
 ];
 
-/// Names of all adapters.
 pub fn adapter_names() -> impl Iterator<Item = &'static str> {
     ADAPTERS.iter().map(|adapter| adapter.name())
 }
 
-/// Drivers of KTX whose connections hold context about data, not data, and that have no adapter here.
+/// Drivers of KTX whose connections contain context about data instead of data, and that have no adapter here.
 const CONTEXT_DRIVERS: [&str; 8] =
     ["confluence", "gdrive", "jira", "looker", "metabase", "sharepoint", "sigma", "tableau"];
 
-/// Drivers of KTX that have no adapter here, those of databases among them.
+/// Drivers of KTX that have no adapter here, including those of databases.
 pub(crate) const UNSUPPORTED_DRIVERS: &[&str] = &[
     "athena",
     "bigquery",
@@ -227,40 +224,37 @@ pub(crate) const UNSUPPORTED_DRIVERS: &[&str] = &[
     "trino",
 ];
 
-/// Whether connections with this `driver` hold context about data that lies elsewhere.
+/// Whether connections with this `driver` contain context about data that is stored elsewhere.
 pub(crate) fn is_context_driver(driver: &str) -> bool {
     CONTEXT_DRIVERS.contains(&driver) || find_adapter(driver).is_some()
 }
 
-/// The adapter for connections with this `driver`.
 pub fn find_adapter(driver: &str) -> Option<&'static dyn SourceAdapter> {
     ADAPTERS.into_iter().find(|adapter| adapter.name() == driver)
 }
 
-/// Why a connection has no usable directory. Reads as the end of a sentence about the connection.
+/// Why a connection has no usable directory. Continues a sentence about the connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SourceDirError {
-    /// Nothing says where.
+    /// The connection has no `source_dir` and no repository URL.
     #[error("it names no files; give it a source_dir")]
     NotConfigured,
-    /// The URL is not of a local directory.
+    /// The URL does not name a local directory.
     #[error("its repository `{}` is not on this machine; clone it and set source_dir to the clone", tree::visible_path(.0))]
     RemoteUrl(String),
-    /// The directory is not there.
     #[error("its directory {} does not exist; correct source_dir in ktx.yaml{}", display_path(.0), shell_syntax_hint(.0))]
     NotFound(PathBuf),
-    /// It is something else.
+    /// The path is a file or something else.
     #[error("{} is not a directory; correct source_dir in ktx.yaml", display_path(.0))]
     NotADirectory(PathBuf),
-    /// Nothing allows to read it.
+    /// Neither the project nor the settings allow the path.
     #[error(transparent)]
     NotAllowed(#[from] PathRefusal),
-    /// The system refuses.
+    /// A system call failed.
     #[error("cannot read {}: {cause}", display_path(path))]
     Unreadable {
-        /// The directory.
         path: PathBuf,
-        /// The system's words.
+        /// Error of the system call.
         cause: String,
     },
 }
@@ -269,27 +263,27 @@ fn display_path(path: &Path) -> String {
     tree::visible_path(&path.to_string_lossy())
 }
 
-/// What to say of a path that somebody wrote for a shell.
+/// A hint for a path with shell syntax, else an empty text.
 fn shell_syntax_hint(path: &Path) -> &'static str {
     let is_for_a_shell =
         |part: Component<'_>| part.as_os_str().as_encoded_bytes().first().is_some_and(|byte| b"~$".contains(byte));
-    if path.components().any(is_for_a_shell) { ": `~` and variables mean nothing there" } else { "" }
+    if path.components().any(is_for_a_shell) { ": `~` and variables are not expanded" } else { "" }
 }
 
-/// The directory of a connection, absolute and without links: its source, or the part of it that is meant.
+/// The directory of a connection, absolute and without symbolic links, including its `path`.
 pub fn source_dir(origin: ProjectConnection<'_>) -> Result<PathBuf, SourceDirError> {
     resolve_dir(origin, origin.connection.subdir.as_deref())
 }
 
-/// The source of a connection, whatever its `path` is.
+/// The directory of a connection without its `path`.
 fn source_root_dir(origin: ProjectConnection<'_>) -> Result<PathBuf, SourceDirError> {
     resolve_dir(origin, None)
 }
 
-/// Why the files of a connection may not be those of its `branch`, as a sentence about it. KTX clones that branch; here a
-/// local repository is read as it is checked out.
+/// Why the files of a connection may not be from its `branch`, as a sentence about the connection. KTX clones that
+/// branch; this program reads a local repository as it is checked out.
 pub fn branch_mismatch(origin: ProjectConnection<'_>) -> Option<String> {
-    /// Bytes of a `.git/HEAD`.
+    /// Largest `.git/HEAD` that is read, in bytes.
     const MAX_HEAD_BYTES: u64 = 4096;
     let (Some(SourceLocation::Url(_)), Some(branch)) = (&origin.connection.source, &origin.connection.branch) else {
         return None;
@@ -300,13 +294,13 @@ pub fn branch_mismatch(origin: ProjectConnection<'_>) -> Option<String> {
     let head = head.map(|head| String::from_utf8_lossy(&head).trim().to_owned());
     let found = match head.as_deref().map(|head| head.strip_prefix("ref: refs/heads/")) {
         Some(Some(current)) if current == branch => return None,
-        Some(Some(current)) => format!(", which is branch `{}`", tree::visible_path(current)),
-        Some(None) => ", which is no branch".to_owned(),
+        Some(Some(current)) => format!(", on branch `{}`", tree::visible_path(current)),
+        Some(None) => ", with a detached HEAD".to_owned(),
         None => String::new(),
     };
     let branch = tree::visible_path(branch);
     Some(format!(
-        "branch `{branch}` is not looked for: a local repository is read as it is checked out{found}; check out \
+        "branch `{branch}` has no effect: a local repository is read as it is checked out{found}; check out \
          `{branch}` there"
     ))
 }
@@ -341,7 +335,7 @@ fn local_path(url: &str) -> Option<String> {
     (!path.is_empty() && (!rest.starts_with("//") || path.starts_with('/'))).then(|| percent_decoded(path))
 }
 
-/// Decodes `%20` and its kind; what is no valid escape or no UTF-8 stays as it is.
+/// Decodes escapes such as `%20`. Invalid escapes and invalid UTF-8 remain unchanged.
 fn percent_decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -366,12 +360,12 @@ mod tests {
 
     static NOWHERE: std::sync::LazyLock<(PathPolicy, Connection)> = std::sync::LazyLock::new(Default::default);
 
-    /// A connection that says nothing.
+    /// A connection without settings.
     pub(super) fn anywhere() -> ProjectConnection<'static> {
         ProjectConnection { project: Path::new("/"), policy: &NOWHERE.0, connection: &NOWHERE.1 }
     }
 
-    /// A directory with these files, and the tree of it after every file was read.
+    /// A directory with these files, and its tree with the fingerprints of all files.
     pub(in crate::ingest) fn tree_of(files: &[(&str, &str)]) -> (tempfile::TempDir, SourceTree) {
         let dir = tempfile::tempdir().unwrap();
         for (path, text) in files {
@@ -417,10 +411,10 @@ mod tests {
         let url = || SourceLocation::Url("file:bi".into());
         assert_eq!(told(Some("ref: refs/heads/dev\n"), url()), None);
         let other = told(Some("ref: refs/heads/main\n"), url()).unwrap();
-        assert!(other.contains("branch `dev`") && other.contains("which is branch `main`"), "{other}");
-        assert!(told(Some("0123456789\n"), url()).unwrap().contains("which is no branch"));
+        assert!(other.contains("branch `dev`") && other.contains("on branch `main`"), "{other}");
+        assert!(told(Some("0123456789\n"), url()).unwrap().contains("with a detached HEAD"));
         assert!(told(None, url()).unwrap().contains("as it is checked out; check out `dev` there"));
-        assert_eq!(told(None, SourceLocation::Dir("bi".into())), None, "KTX reads a directory as it is, too");
+        assert_eq!(told(None, SourceLocation::Dir("bi".into())), None, "KTX also reads a directory as it is");
     }
 
     #[test]
@@ -461,7 +455,7 @@ mod tests {
             paths in prop::collection::btree_set("(models/)?([abA_.é-]{1,3}/)?[abA_.é -]{1,3}\\.(yml|md|txt)", 1..40),
             touched in prop::collection::vec(any::<prop::sample::Index>(), 0..4),
         ) {
-            // A dot in front hides a file from every adapter.
+            // A leading dot hides a file from every adapter.
             let paths: Vec<&str> =
                 paths.iter().map(String::as_str).filter(|path| !path.split('/').any(|part| part.starts_with('.'))).collect();
             let files: Vec<(&str, &str)> = paths.iter().map(|path| (*path, "text: 1")).collect();
@@ -482,7 +476,7 @@ mod tests {
                 if adapter.name() == "docs" {
                     prop_assert_eq!(all, tree.files.len());
                 }
-                // A re-sync shows the changed files to somebody, and gives no unit a file twice.
+                // A re-sync gives every changed file to a unit, and no file to two units.
                 let changed: BTreeSet<&str> =
                     touched.iter().map(|index| index.get(&tree.files).path.as_str()).collect();
                 let in_units: BTreeSet<String> = raw.into_iter().cloned().collect();

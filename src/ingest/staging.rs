@@ -1,7 +1,7 @@
-//! Copies of raw files: what the units of a run read, whatever becomes of the source meanwhile.
+//! Copies of raw files, so that units read a fixed state even if the source changes during the run.
 //!
-//! Owns `.ktx/cache/local-ingest/<job>`, KTX's place for it, and clears away copies that nobody needs any more; those of
-//! KTX itself it leaves alone. It must not decide which units run.
+//! Owns `.ktx/cache/local-ingest/<job>`, which KTX uses for the same purpose, and deletes old copies; copies made by
+//! KTX itself are left unchanged. This module must not decide which units run.
 
 use crate::scoped_dir::{self, PRIVATE_MODE, ScopedDir};
 use std::{
@@ -22,40 +22,33 @@ use super::{
     },
 };
 
-/// Where KTX stages, relative to the project.
+/// KTX's staging directory, relative to the project.
 const STAGING_DIR: &str = ".ktx/cache/local-ingest";
-/// The file that says that a job is ours; locked while its run lives.
+/// The file that marks a directory as created by this program; locked while its run is active.
 const MARK_FILE: &str = ".ingestdeck";
-/// Copies of ended runs that are kept.
+/// Number of copies of ended runs to keep.
 const KEPT_COPIES: usize = 3;
 
-/// The copies of one run. They stay when it is dropped, but may be cleared away by a later run from then on.
+/// The copies of one run. They are not deleted on drop, but a later run may delete them from then on.
 #[derive(Debug)]
 pub struct StagedCopies {
     _lock: File,
 }
 
-/// The raw files cannot be copied. Nothing has run yet.
+/// The raw files cannot be copied. No unit has started.
 #[derive(Debug, thiserror::Error)]
 pub enum StagingError {
-    /// The place for copies cannot be made.
+    /// The directory for copies cannot be created.
     #[error("cannot make {path} for copies of the raw files: {cause}{}", scoped_dir::remedy(cause))]
-    Directory {
-        /// The directory.
-        path: PathBuf,
-        /// The system's words.
-        cause: io::Error,
-    },
+    Directory { path: PathBuf, cause: io::Error },
     /// A file cannot be copied.
     #[error("cannot copy {path} of connection {connection}: {cause}; {remedy}")]
     File {
-        /// Path relative to the source.
+        /// Relative to the source.
         path: String,
-        /// The connection.
+        /// Id of the connection.
         connection: String,
-        /// Why.
         cause: String,
-        /// What to do.
         remedy: String,
     },
 }
@@ -68,8 +61,8 @@ impl StagingError {
     }
 }
 
-/// Copies every file that a unit of `planned` may read, and lets the units read the copies. What the copies hold is what
-/// counts from here on.
+/// Copies every file that a unit of `planned` may read, and redirects the units to the copies. Updates the plan to the
+/// content of the copies.
 pub fn stage_raw_files(project: &Path, job: &KtxJob, planned: &mut IngestPlan) -> Result<StagedCopies, StagingError> {
     let failed = |cause| StagingError::Directory { path: project.join(STAGING_DIR).join(&job.id), cause };
     let jobs = open(project).map_err(failed)?;
@@ -77,13 +70,13 @@ pub fn stage_raw_files(project: &Path, job: &KtxJob, planned: &mut IngestPlan) -
     remove_old_copies(&jobs, &job.id);
     let copied = copy_all(project, job, planned);
     if copied.is_err() {
-        // The first error is the one to report.
+        // Report the first error, not one of the cleanup.
         let _ = jobs.remove_dir_all(&job.id);
     }
     copied.map(|()| staged)
 }
 
-/// The directory that holds one directory per job.
+/// Opens the directory that contains one directory for each job.
 fn open(project: &Path) -> io::Result<ScopedDir> {
     scoped_dir::create_ignored_dir(project, &project.join(STAGING_DIR))?;
     ScopedDir::open(project)?.dir(STAGING_DIR, None)
@@ -121,7 +114,7 @@ fn copy_all(project: &Path, job: &KtxJob, planned: &mut IngestPlan) -> Result<()
     Ok(())
 }
 
-/// Copies `paths` from `root` to `relative`, and tells what the copies hold.
+/// Copies `paths` from `root` to `relative`, and returns digests of the copies.
 fn copy(
     project: &Path,
     connection: &str,
@@ -168,7 +161,7 @@ fn copy_one(from: &ScopedDir, to: &ScopedDir, name: &str, buffer: &mut Vec<u8>) 
     Ok((Fingerprint::from_bytes(buffer), bytes))
 }
 
-/// Clears away copies of ended runs, but for the newest. Whatever goes wrong is tried again by the next run.
+/// Deletes copies of ended runs except the newest. Errors are ignored because the next run tries again.
 fn remove_old_copies(jobs: &ScopedDir, current: &str) {
     let marked = |name: OsString| {
         let name = name.into_string().ok().filter(|name| name != current)?;
@@ -180,7 +173,7 @@ fn remove_old_copies(jobs: &ScopedDir, current: &str) {
     ended.sort();
     ended.reverse();
     for (_, name) in ended.into_iter().skip(KEPT_COPIES) {
-        // A run that lives holds the lock, here or in another process.
+        // An active run holds this lock, in this or another process.
         let mark = jobs.open_file(&format!("{name}/{MARK_FILE}"));
         if mark.is_ok_and(|(mark, _)| mark.try_lock().is_ok()) {
             let _ = jobs.remove_dir_all(&name);

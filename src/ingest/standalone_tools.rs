@@ -1,6 +1,6 @@
-//! The tools without an attempt: the same set, for whoever wants to call them.
+//! The tools without an attempt, for use by any client.
 //!
-//! It must not know who that is. There is no prompt and no transcript, and nothing is published.
+//! This module must not know the client. There is no prompt and no transcript, and nothing is published.
 
 use std::{io, path::Path, sync::Arc};
 
@@ -21,8 +21,8 @@ pub struct StandaloneToolsError {
     cause: io::Error,
 }
 
-/// The tools over `project`. They read the raw files of `units`, which are of one connection, and write below
-/// `workspace`, where it stays; without one they write nothing.
+/// Opens the tools for `project`. They read the raw files of `units`, which must belong to one connection, and write to
+/// `workspace`, which is kept; without one they are read-only.
 pub fn open_tools(
     project: &Project,
     units: &[WorkUnit],
@@ -35,18 +35,18 @@ pub fn open_tools(
     };
     let unit = merge_units(units);
     let own = (!units.is_empty()).then_some(unit.planned.connection.as_str());
-    let reach = ConnectionScope::new(project, own);
-    let bench = ToolContext {
-        scope: reach,
+    let scope = ConnectionScope::new(project, own);
+    let context = ToolContext {
+        scope,
         workspace,
         loadable_skills: project.instructions.loadable_skills(),
         unit,
         records: Default::default(),
     };
-    Ok(Arc::new(AttemptTools::new(Arc::new(bench), None)))
+    Ok(Arc::new(AttemptTools::new(Arc::new(context), None)))
 }
 
-/// One unit with the files of all.
+/// Merges `units` into one unit with the files of all.
 fn merge_units(units: &[WorkUnit]) -> WorkUnit {
     let Some((first, more)) = units.split_first() else { return WorkUnit::default() };
     let mut all = first.clone();

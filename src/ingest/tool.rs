@@ -1,7 +1,7 @@
 //! The tools of an attempt, with KTX's names, limits and answers.
 //!
-//! Owns the way of every call: look-up, arguments against the schema, verification ledger, the tool, the size of its
-//! answer, the transcript. What the single tools do is in the files below. It must not know who calls.
+//! Owns the handling of every call: lookup, validation of the arguments, verification ledger, execution, size limit of
+//! the answer, transcript. The modules below implement the tools. This module must not know the caller.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -46,33 +46,33 @@ mod wiki_read;
 pub use emit::ReconcileDecision;
 pub use verification_ledger::LedgerEntry;
 
-/// Longest answer in characters; the agent's program cuts above 50,000.
+/// Longest answer in characters. The agent program truncates answers above 50,000.
 pub(super) const MAX_ANSWER_CHARS: usize = 45_000;
 
-/// Why a write is declined that would go over the work of somebody else.
+/// Reason of a declined write that would overwrite a concurrent change.
 const PAGE_CHANGED: &str = "page_changed";
 
-/// What the tools of one attempt work on.
+/// State that the tools of one attempt share.
 #[derive(Debug)]
 pub(crate) struct ToolContext {
     pub(crate) unit: WorkUnit,
     pub(crate) workspace: Workspace,
     pub(crate) scope: ConnectionScope,
-    /// Those that can be loaded; the prompt lists the ones that fit the unit.
+    /// Skills that can be loaded. The prompt lists those that fit the unit.
     pub(crate) loadable_skills: Vec<Arc<Skill>>,
     pub(crate) records: Mutex<AttemptRecords>,
 }
 
-/// What the agent put on record beside its writes.
+/// Records of the agent in addition to its files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AttemptRecords {
     /// Entries of the verification ledger.
     pub ledger: Vec<LedgerEntry>,
-    /// Raw files that could not be mapped.
+    /// Raw files that the agent could not map.
     pub unmapped: Vec<UnmappedFile>,
-    /// Decisions about what other units wrote.
+    /// Decisions about changes of other units.
     pub decisions: Vec<ReconcileDecision>,
-    /// What its writes come to.
+    /// Resulting changes of pages and sources.
     pub actions: Vec<MemoryAction>,
 }
 
@@ -81,8 +81,8 @@ impl ToolContext {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a change may name `raw_paths` as what it rests on, or why not: they are raw files of the unit. The pass
-    /// acts on those that are gone as well.
+    /// Checks that a change may name `raw_paths` as its basis: they must be raw files of the unit. The reconcile step
+    /// may also name deleted files.
     fn check_raw_paths(&self, raw_paths: Option<&[String]>) -> Result<(), String> {
         let stage = self.unit.stage_index.as_deref();
         let is_gone =
@@ -101,29 +101,26 @@ impl ToolContext {
     }
 }
 
-/// One tool.
 trait AgentTool {
-    /// Name without server prefix.
+    /// Name without the prefix of the server.
     const NAME: &'static str;
-    /// What the model is told.
+    /// Description for the model.
     const DESCRIPTION: &'static str;
-    /// Calls may run side by side.
+    /// Whether calls may run concurrently.
     const READ_ONLY: bool;
-    /// Locked until the verification ledger has an entry.
+    /// Whether calls are rejected until the verification ledger has an entry.
     const NEEDS_LEDGER: bool = false;
-    /// Its arguments.
     type Input: DeserializeOwned + JsonSchema;
 
-    /// Whether it is of any use at this bench.
-    fn is_offered(_bench: &ToolContext) -> bool {
+    /// Whether this attempt can use the tool.
+    fn is_offered(_context: &ToolContext) -> bool {
         true
     }
 
-    /// Does the work.
-    fn run(bench: &ToolContext, input: Self::Input) -> ToolReply;
+    fn run(context: &ToolContext, input: Self::Input) -> ToolReply;
 }
 
-/// A tool whose type is forgotten.
+/// An [`AgentTool`] with its type erased.
 #[derive(Debug)]
 struct ToolEntry {
     name: &'static str,
@@ -143,8 +140,8 @@ const fn entry<T: AgentTool>() -> ToolEntry {
         needs_ledger: T::NEEDS_LEDGER,
         is_offered: T::is_offered,
         schema: schema::schema_for::<T::Input>,
-        run: |bench, arguments| match serde_json::from_value(arguments) {
-            Ok(input) => T::run(bench, input),
+        run: |context, arguments| match serde_json::from_value(arguments) {
+            Ok(input) => T::run(context, input),
             Err(error) => ToolReply::error(format!("{} was not called: {error}", T::NAME)),
         },
     }
@@ -184,16 +181,16 @@ pub(crate) struct AttemptTools {
     context: Arc<ToolContext>,
     transcript: Option<Arc<ToolTranscript>>,
     offered_tools: Vec<(&'static ToolEntry, schema::Schema)>,
-    /// Held by the one call that may change something: edits read before they write.
+    /// Held by a call that may change something, because edits read before they write.
     write_lock: Mutex<()>,
 }
 
 impl AttemptTools {
-    /// The tools of `bench`; calls are put on the transcript, if there is one.
-    pub(crate) fn new(bench: Arc<ToolContext>, transcript: Option<Arc<ToolTranscript>>) -> Self {
-        let useful = TOOLS.iter().filter(|tool| (tool.is_offered)(&bench));
+    /// Creates the tools for `context`. Calls are recorded in the transcript, if there is one.
+    pub(crate) fn new(context: Arc<ToolContext>, transcript: Option<Arc<ToolTranscript>>) -> Self {
+        let useful = TOOLS.iter().filter(|tool| (tool.is_offered)(&context));
         let offer = useful.map(|tool| (tool, (tool.schema)())).collect();
-        Self { context: bench, transcript, offered_tools: offer, write_lock: Mutex::default() }
+        Self { context, transcript, offered_tools: offer, write_lock: Mutex::default() }
     }
 
     fn answer(&self, call: &ToolCall) -> ToolReply {
@@ -253,10 +250,10 @@ impl Toolset for AttemptTools {
     }
 }
 
-/// The tool understood the call and declines it: `structured.success` is false, as KTX has it.
+/// A declined call: the tool understood it and declines it. `structured.success` is false, as in KTX.
 ///
-/// KTX counts that as a failed call for writes and removals of pages and for writes of sources only, so only there is it
-/// an error. That others changed the file meanwhile is nobody's failure.
+/// KTX counts this as a failed call only for writes and removals of pages and for writes of sources, so only those are
+/// errors. A concurrent change of the file is never an error.
 fn refusal(tool: &str, text: String, mut detail: Value) -> ToolReply {
     if let Some(detail) = detail.as_object_mut() {
         detail.shift_insert(0, "success".into(), false.into());
@@ -265,7 +262,7 @@ fn refusal(tool: &str, text: String, mut detail: Value) -> ToolReply {
     ToolReply { markdown: text, structured: Some(detail), is_error: counts, declined: true }
 }
 
-/// The word that a refusal gives as its reason.
+/// Machine-readable reason of a declined call.
 fn decline_reason(error: &WriteError) -> &'static str {
     match error {
         WriteError::ForbiddenPath(_) => "path_not_allowed",
@@ -278,12 +275,12 @@ fn decline_reason(error: &WriteError) -> &'static str {
     }
 }
 
-/// What a read tool answers when there is nothing to read: a text, not a failed call, as KTX has it.
+/// Answer of a read tool when there is nothing to read: a text instead of an error, as in KTX.
 fn not_found_reply(text: impl std::fmt::Display) -> ToolReply {
     ToolReply::declined(format!("Error: {text}"))
 }
 
-/// Declares an answer large that no tool has paged.
+/// Truncates a long answer that its tool did not split into pages.
 fn mark_oversized(mut reply: ToolReply) -> ToolReply {
     if let Some((cut, _)) = reply.markdown.char_indices().nth(MAX_ANSWER_CHARS) {
         let all = reply.markdown.chars().count();

@@ -1,6 +1,7 @@
 //! KTX's tool transcripts: one JSON line per call, in `.ktx/ingest-transcripts/<job>/<unit>.jsonl`.
 //!
-//! Owns the line's shape and the file. Failures are written once, whoever reports them. It must not know what tools do.
+//! Owns the line format and the file. Each failure is written once, even if several components report it. This module
+//! must not know the tools.
 
 use std::{
     collections::BTreeSet,
@@ -22,14 +23,14 @@ use crate::{
     units::{ToolCall, ToolReply},
 };
 
-/// KTX's place for transcripts, relative to the project.
+/// KTX's directory for transcripts, relative to the project.
 const TRANSCRIPTS_DIR: &str = ".ktx/ingest-transcripts";
 
-/// The transcript of one attempt. Calls may come from several threads.
+/// The transcript of one attempt. Safe to use from several threads.
 #[derive(Debug)]
 pub struct ToolTranscript {
     path: PathBuf,
-    /// The path below the project.
+    /// Path relative to the project.
     relative_path: Option<String>,
     unit: UnitKey,
     attempt: u32,
@@ -39,23 +40,21 @@ pub struct ToolTranscript {
 #[derive(Debug)]
 struct TranscriptState {
     file: File,
-    /// `unit:tool:toolCallId` of every failure on file.
+    /// `unit:tool:toolCallId` of every failure that was written.
     recorded_failures: BTreeSet<String>,
     lost_lines: u64,
 }
 
-/// A tool call that failed before it reached us.
+/// A tool call that failed before it reached the tools.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RejectedCall<'a> {
-    /// Tool without its server prefix.
+    /// Tool name without the server prefix.
     pub tool: &'a str,
-    /// Id of the call, where known.
+    /// Id of the call, if known.
     pub tool_use_id: Option<&'a str>,
-    /// Its arguments, as far as known.
+    /// Arguments, as far as they are known.
     pub input: &'a Value,
-    /// Why it failed.
     pub message: &'a str,
-    /// How long it took, in milliseconds.
     pub duration_ms: u64,
 }
 
@@ -91,7 +90,7 @@ struct TranscriptFailure<'a> {
 }
 
 impl ToolTranscript {
-    /// Opens the transcript of an attempt below `project`, which appends to those of earlier attempts at the unit.
+    /// Opens the transcript of an attempt below `project`, appending to those of earlier attempts at the unit.
     pub fn open(project: &Path, job: &str, unit: &UnitKey, attempt: u32) -> io::Result<Self> {
         scoped_dir::create_ignored_dir(project, &project.join(TRANSCRIPTS_DIR))?;
         let name = format!("{TRANSCRIPTS_DIR}/{}/{}.jsonl", path_component(job), path_component(unit));
@@ -101,22 +100,21 @@ impl ToolTranscript {
         Ok(Self { path, relative_path: name, unit: unit.clone(), attempt, state })
     }
 
-    /// The file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The file, relative to the project. `None` if its name is no text.
+    /// Path relative to the project; `None` if it is not UTF-8.
     pub fn relative_path(&self) -> Option<&str> {
         self.relative_path.as_deref()
     }
 
-    /// Lines that could not be written (a full disk, for one).
+    /// Number of lines that could not be written, for example because the disk was full.
     pub fn lost_lines(&self) -> u64 {
         self.state().lost_lines
     }
 
-    /// Writes a call that reached us. A failure is an `error` unless the tool itself explained it in `structured`.
+    /// Writes a call that reached the tools. A failure has kind `error` unless the tool explained it in `structured`.
     pub(crate) fn record(&self, call: &ToolCall, began: Timestamp, took: Duration, reply: &ToolReply) {
         let failed = reply.is_error && reply.structured.is_none();
         let mut state = self.state();
@@ -134,8 +132,8 @@ impl ToolTranscript {
         }
     }
 
-    /// Writes a call that was denied, unknown or unreadable, as another side reports it. False if that failure is on
-    /// file already.
+    /// Writes a call that was denied, unknown or unreadable, as reported by another component. False if that failure
+    /// was written before.
     pub fn record_failure(&self, rejected: &RejectedCall<'_>) -> bool {
         let mut state = self.state();
         if !state.is_new(&self.unit, rejected.tool, rejected.tool_use_id) {
@@ -177,12 +175,12 @@ impl ToolTranscript {
 }
 
 impl TranscriptState {
-    /// Notes a failure. True if it was not noted before; without an id it is always new.
+    /// Registers a failure. True if it is new; a failure without an id is always new.
     fn is_new(&mut self, unit: &str, tool: &str, id: Option<&str>) -> bool {
         id.is_none_or(|id| self.recorded_failures.insert(format!("{unit}:{tool}:{id}")))
     }
 
-    /// One line, one write: lines of several processes never mix.
+    /// Writes each line with one call, so that lines of several processes do not mix.
     fn append(&mut self, line: &TranscriptLine<'_>) {
         let written = serde_json::to_vec(line).map_err(io::Error::from).and_then(|mut bytes| {
             bytes.push(b'\n');
@@ -199,14 +197,14 @@ fn millis(took: Duration) -> u64 {
     u64::try_from(took.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// `name` as one component of a path. Keys of our own adapters come out as they are.
+/// Converts `name` to one component of a path. Keys of bundled adapters are unchanged.
 fn path_component(name: &str) -> String {
     const MAX_COMPONENT_BYTES: usize = 200;
     let safe: String = name.chars().map(|c| if c.is_control() || matches!(c, '/' | '\\') { '_' } else { c }).collect();
     if safe == name && safe.len() <= MAX_COMPONENT_BYTES && !matches!(name, "" | "." | "..") {
         return safe;
     }
-    // Whatever was changed gets a hash, so that two keys never share a file.
+    // A changed name gets a hash, so that different keys never share a file.
     let short: String = safe.trim_start_matches('.').chars().take(MAX_COMPONENT_BYTES / 4).collect();
     format!("{short}-{}", slug::short_hash(name, 8))
 }
@@ -264,13 +262,13 @@ mod tests {
             duration_ms: 0,
         };
         transcript.record(&call(Some("t1")), Timestamp::UNIX_EPOCH, Duration::ZERO, &ToolReply::error("bad"));
-        assert!(!transcript.record_failure(&rejected(Some("t1"))), "our own handler told it");
+        assert!(!transcript.record_failure(&rejected(Some("t1"))), "already recorded by the tools");
         assert!(transcript.record_failure(&rejected(Some("t2"))));
         assert!(!transcript.record_failure(&rejected(Some("t2"))));
         transcript.record(&call(Some("t2")), Timestamp::UNIX_EPOCH, Duration::ZERO, &ToolReply::error("bad"));
         assert!(transcript.record_failure(&rejected(None)));
         assert!(transcript.record_failure(&rejected(None)), "without an id nothing is the same");
-        // A call that we answered well and the other side then gave up on is a failure of its own.
+        // A call that succeeded here but failed on the client's side is a separate failure.
         transcript.record(&call(Some("t3")), Timestamp::UNIX_EPOCH, Duration::ZERO, &ToolReply::text("late"));
         assert!(transcript.record_failure(&rejected(Some("t3"))));
         assert_eq!(lines(&transcript).len(), 6);

@@ -1,7 +1,7 @@
-//! Wiki pages: their keys, their text form, and the wiki as one attempt sees it.
+//! Wiki pages: their keys, their text format, and the wiki as seen by one attempt.
 //!
-//! A page is YAML between `---` lines and a Markdown body, field for field as KTX writes it; fields that we do not know
-//! survive. It must not know about tools or prompts.
+//! A page consists of YAML between `---` lines and a Markdown body, with the fields that KTX writes; unknown fields are
+//! preserved. This module must not know about tools or prompts.
 
 use std::{io, sync::LazyLock};
 
@@ -15,21 +15,20 @@ use super::{
     yaml::{self, QuotingStyle},
 };
 
-/// Folder of the pages that everybody shares.
+/// Directory of the shared pages.
 const SHARED_PAGES_DIR: &str = "wiki/global";
 /// Longest summary in characters.
 pub(crate) const MAX_SUMMARY_CHARS: usize = 200;
 /// Longest key in characters.
 pub(crate) const MAX_KEY_CHARS: usize = 120;
 
-/// A page.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct WikiPage {
     pub(crate) frontmatter: Frontmatter,
     pub(crate) body: String,
 }
 
-/// The fields before the body, in KTX's order. A list that is not there is not written; one that is there may be empty.
+/// The frontmatter, with fields in KTX's order. A list that is `None` is not written; an empty list is written.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Frontmatter {
@@ -56,12 +55,12 @@ pub(crate) struct Frontmatter {
     pub(crate) usage: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) fingerprints: Option<Vec<String>>,
-    /// Whatever else people or other programs keep there, in their order.
+    /// Unknown fields, in their order.
     #[serde(flatten)]
     pub(crate) other_fields: Map<String, Value>,
 }
 
-/// A page cannot be read or written as text.
+/// The text of a page cannot be parsed or rendered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PageError {
     #[error("it is not UTF-8 text")]
@@ -74,31 +73,31 @@ pub(crate) enum PageError {
     Unreadable(String),
 }
 
-/// Whether `key` can name a page: letters, digits, `-` and `_`, no folders.
+/// Whether `key` is a valid page key: letters, digits, `-` and `_`, no folders.
 pub(crate) fn is_page_key(key: &str) -> bool {
     static PATTERN: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new("^[a-zA-Z0-9][a-zA-Z0-9_-]*$").ok());
     key.len() <= MAX_KEY_CHARS && PATTERN.as_ref().is_some_and(|pattern| pattern.is_match(key))
 }
 
-/// Project-relative path of the page `key`.
+/// Path of the page `key`, relative to the project.
 pub(crate) fn page_path(key: &str) -> String {
     format!("{SHARED_PAGES_DIR}/{key}.md")
 }
 
-/// Key of the page at `path`, if it is one.
+/// Key of the page at `path`; `None` if it is not the path of a page.
 pub(crate) fn page_key(path: &str) -> Option<&str> {
     path.strip_prefix(SHARED_PAGES_DIR)?.strip_prefix('/')?.strip_suffix(".md")
 }
 
 impl WikiPage {
-    /// Reads the text of a page. A page without frontmatter is all body.
+    /// Parses a page. Without frontmatter, the whole text is the body.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, PageError> {
         let text = std::str::from_utf8(bytes).map_err(|_| PageError::NotText)?;
         let text = text.strip_prefix('\u{feff}').unwrap_or(text).replace("\r\n", "\n");
         let Some(rest) = text.strip_prefix("---\n") else {
             return Ok(Self { frontmatter: Frontmatter::default(), body: text.trim().to_owned() });
         };
-        // `---` directly after the opening line closes an empty frontmatter.
+        // A `---` directly after the opening line closes an empty frontmatter.
         let rest = format!("\n{rest}\n");
         let (front, body) = rest.split_once("\n---\n").ok_or(PageError::UnclosedFrontmatter)?;
         let front = match front.trim() {
@@ -108,12 +107,12 @@ impl WikiPage {
         Ok(Self { frontmatter: front, body: body.trim().to_owned() })
     }
 
-    /// The text of the page, in the style of KTX.
+    /// Renders the page in the style of KTX.
     pub(crate) fn render(&self) -> Result<String, PageError> {
         let front = serde_json::to_value(&self.frontmatter)
             .map_err(|error| PageError::InvalidFrontmatter(error.to_string()))?;
         let text = |quoting| format!("---\n{}---\n\n{}\n", yaml::render(&front, quoting), self.body.trim());
-        // KTX quotes too little for some readers of YAML, ours among them.
+        // KTX quotes too little for some YAML parsers, including the one used here.
         for quoting in [QuotingStyle::Yaml12, QuotingStyle::Yaml11] {
             let text = text(quoting);
             if Self::parse(text.as_bytes()).is_ok_and(|page| page.frontmatter == self.frontmatter) {
@@ -129,7 +128,7 @@ impl WikiPage {
     }
 }
 
-/// The wiki as one attempt sees it.
+/// The wiki as seen by one attempt.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wiki<'a>(pub(crate) &'a Workspace);
 
@@ -145,7 +144,7 @@ impl Wiki<'_> {
             .collect())
     }
 
-    /// Why the new page `key` would not be a file of its own on every system.
+    /// Why the new page `key` would not be a separate file on every system; `None` if it would.
     pub(crate) fn key_conflict(self, key: &str) -> io::Result<Option<String>> {
         if slug::is_device_name(key) {
             return Ok(Some("some systems keep that name for a device; choose another key".into()));
@@ -155,12 +154,12 @@ impl Wiki<'_> {
             .map(|other| format!("it differs from the page `{other}` only in case; use that key, or choose another")))
     }
 
-    /// The text of the page `key`, which the attempt knows from now on.
+    /// The text of the page `key`. Records that the attempt has seen it.
     pub(crate) fn read_text(self, key: &str) -> io::Result<Option<Vec<u8>>> {
         self.0.read(&page_path(key))
     }
 
-    /// All pages that can be read, by key. What cannot be read is left out: it is no reason to show nothing.
+    /// All readable pages by key. Skips unreadable ones instead of failing.
     pub(crate) fn pages(self) -> io::Result<Vec<(String, WikiPage)>> {
         let read = |key: String| {
             let page = self.0.peek(&page_path(&key)).ok()??;

@@ -1,8 +1,8 @@
-//! What one attempt writes, kept apart from the project until it is published.
+//! The changes of one attempt, kept apart from the project until they are published.
 //!
-//! Where a worktree is to be had, the attempt reads and writes that, and every write is a commit. Else reads fall
-//! through to the project, and writes land in a directory of the attempt's own. Only `wiki/` and `semantic-layer/`
-//! can be written, and no symbolic link is followed on the way. It must not know what the files mean.
+//! In a worktree, the attempt reads and writes there, and every write is a commit. Otherwise reads fall through to the
+//! project, and writes go to a directory of the attempt. Only `wiki/` and `semantic-layer/` can be written, and
+//! symbolic links on the path are not followed. This module must not know the content of the files.
 
 use crate::scoped_dir::{self, FileLock, PRIVATE_MODE, ScopedDir};
 use std::{
@@ -27,16 +27,16 @@ pub use publish::{PublishError, RecoveredPublication, recover_publication};
 /// Largest file that is read or written, in bytes.
 pub(crate) const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
-/// Directory of the attempt that mirrors the project.
+/// Subdirectory of the workspace that mirrors the project.
 const TREE_DIR: &str = "tree";
 
-/// Folders of the project that an attempt may change.
+/// Directories of the project that an attempt may change.
 const WRITABLE_DIRS: [&str; 2] = ["wiki/", "semantic-layer/"];
 
-/// SHA-256 of a file; `None` where there is none.
+/// SHA-256 of a file; `None` for a missing file.
 pub(crate) type FileHash = Option<[u8; 32]>;
 
-/// The files of one attempt over those of the project. Calls may come from several threads.
+/// The files of one attempt, layered over those of the project. Safe to use from several threads.
 #[derive(Debug)]
 pub(crate) struct Workspace {
     project: PathBuf,
@@ -44,104 +44,100 @@ pub(crate) struct Workspace {
     state: Mutex<WorkspaceState>,
 }
 
-/// Where files are written, and what becomes of them.
+/// Location of the changes, and their lifetime.
 #[derive(Debug)]
 enum Lifetime {
-    /// In a directory that is removed with the attempt. Relative to the project.
+    /// A directory that is removed with the attempt. Relative to the project.
     Temporary(String),
-    /// In a directory that is kept, and locked meanwhile.
+    /// A directory that is kept, and locked while it is in use.
     Persistent { tree: ScopedDir, _lock: FileLock },
-    /// In a worktree, which is removed with the attempt. It stands for the project as well.
+    /// A worktree, which is removed with the attempt and takes the place of the project.
     Worktree {
         worktree: Worktree,
-        /// The commit that it started from.
+        /// The commit that the worktree started from.
         base: CommitId,
     },
-    /// Nowhere.
+    /// No location: writes are refused.
     ReadOnly,
 }
 
 #[derive(Debug, Default)]
 struct WorkspaceState {
-    /// Set once the attempt is over; late writes are refused.
+    /// Set when the attempt has ended, so that later writes are refused.
     is_closed: bool,
     changes: BTreeMap<String, WorkspaceChange>,
-    /// What the project held when the attempt last looked.
+    /// Hashes of the project's files when the attempt last read them.
     seen_hashes: BTreeMap<String, FileHash>,
-    /// What changed files of a worktree held before.
+    /// Previous contents of changed files in a worktree.
     originals: Originals,
 }
 
-/// What files held, by path; nothing for those that were not there.
+/// Contents of files by path; `None` for missing files.
 pub(crate) type Originals = BTreeMap<String, Option<Vec<u8>>>;
 
-/// One changed file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WorkspaceChange {
-    /// What the project held when the attempt first changed it.
+    /// Hash of the project's file when the attempt first changed it.
     pub(crate) base_hash: FileHash,
-    /// What the attempt left; `None` if it removed the file.
+    /// Hash of the new content; `None` if the attempt removed the file.
     pub(crate) new_hash: FileHash,
 }
 
-/// What an attempt changed in its worktree.
+/// The changes of an attempt in its worktree.
 #[derive(Debug)]
 pub(crate) struct WorktreePatch {
-    /// The commit that it began from.
+    /// The commit that the worktree started from.
     pub(crate) base: String,
-    /// As `git apply` reads it; empty if nothing changed.
+    /// In the format of `git apply`; empty if nothing changed.
     pub(crate) patch: Vec<u8>,
-    /// Changed paths, sorted.
     pub(crate) paths: Vec<String>,
 }
 
-/// What is left of a file whose changes were given up.
+/// State of a file after its changes were reverted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RevertOutcome {
-    /// The project's version.
+    /// The file has the project's version.
     Restored,
-    /// Nothing: the project has none.
+    /// The file does not exist, because the project has none.
     Removed,
 }
 
-/// A write that did not happen.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WriteError {
-    /// Not below a writable folder.
+    /// The path is not below a writable directory.
     #[error("`{0}` may not be written; only files below wiki/ and semantic-layer/ may")]
     ForbiddenPath(String),
-    /// It would be no text.
+    /// The content would not be text.
     #[error("`{0}` would hold a NUL character, which makes it a binary file; write it without")]
     Binary(String),
-    /// Nobody could read it any more.
+    /// The file would exceed the size limit for reading.
     #[error("`{path}` would have {bytes} bytes, and at most {MAX_FILE_BYTES} may be; split it, or say less")]
     TooLarge {
-        /// Relative path.
+        /// Relative to the project.
         path: String,
-        /// How large it would be.
+        /// Size in bytes after the write.
         bytes: usize,
     },
-    /// Somebody else changed it after the attempt read it.
+    /// The file changed in the project after the attempt read it.
     #[error("`{0}` is new or changed in the project since you last read it; read it, then write what holds of both")]
     ChangedSinceRead(String),
-    /// The attempt is over.
+    /// The workspace is closed.
     #[error("the attempt is over; nothing can be written any more")]
     Closed,
-    /// Nobody said where to write.
+    /// The workspace is read-only.
     #[error("nothing can be written here: these tools were started without a workspace")]
     ReadOnly,
-    /// The system refuses.
+    /// A system call failed.
     #[error("cannot write `{path}`: {cause}")]
     Io {
-        /// Relative path.
+        /// Relative to the project.
         path: String,
-        /// Why.
         cause: io::Error,
     },
 }
 
 impl Workspace {
-    /// Makes an empty workspace in `dir`, which lies below `project` and must not exist yet.
+    /// Creates an empty workspace in `dir`, which must be below `project` and not exist yet.
     pub(crate) fn create(project: &Path, dir: &Path) -> io::Result<Self> {
         let below = dir.strip_prefix(project).ok().and_then(Path::to_str);
         let below = below.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "it is not below the project"))?;
@@ -154,21 +150,21 @@ impl Workspace {
         Ok(Self { project: project.to_path_buf(), lifetime, state: Mutex::default() })
     }
 
-    /// Opens or makes a workspace in `dir` that stays when it is closed, with what is written there already. It may not
-    /// be the project itself, nor a part of what it would mirror.
+    /// Opens or creates a workspace in `dir` that is kept when it is closed, including earlier changes in it. It must
+    /// be neither the project itself nor one of the mirrored directories.
     pub(crate) fn open_persistent(project: &Path, dir: &Path) -> io::Result<Self> {
         let (tree, lock, changes) = persistent::open(project, dir)?;
         let state = Mutex::new(WorkspaceState { changes, ..WorkspaceState::default() });
         Ok(Self { project: project.to_path_buf(), lifetime: Lifetime::Persistent { tree, _lock: lock }, state })
     }
 
-    /// A worktree that starts from the commit `base`.
+    /// Creates a workspace in a worktree that started from the commit `base`.
     pub(crate) fn from_worktree(worktree: Worktree, base: CommitId) -> Self {
         let project = worktree.dir().to_path_buf();
         Self { project, lifetime: Lifetime::Worktree { worktree, base }, state: Mutex::default() }
     }
 
-    /// A look at the tree in `dir`, in which the files of `originals` are changed and held that before.
+    /// Opens the tree in `dir` for reading, treating the files of `originals` as changed from the contents given there.
     pub(crate) fn with_originals(dir: &Path, originals: Originals) -> io::Result<Self> {
         let (tree, mut changes) = (ScopedDir::open(dir)?, BTreeMap::new());
         for (path, before) in &originals {
@@ -182,12 +178,12 @@ impl Workspace {
         Ok(Self { project: dir.to_path_buf(), lifetime: Lifetime::ReadOnly, state })
     }
 
-    /// A look at `project` that writes nothing.
+    /// Opens `project` for reading.
     pub(crate) fn read_only(project: &Path) -> Self {
         Self { project: project.to_path_buf(), lifetime: Lifetime::ReadOnly, state: Mutex::default() }
     }
 
-    /// Opens the project, or the worktree that stands for it.
+    /// Opens the project, or the worktree that takes its place.
     fn open_project(&self) -> io::Result<ScopedDir> {
         match &self.lifetime {
             Lifetime::Worktree { worktree, .. } => worktree.open_dir(),
@@ -195,7 +191,7 @@ impl Workspace {
         }
     }
 
-    /// Opens the directory that mirrors the project, as far as something was written.
+    /// Opens the directory that mirrors the project.
     fn open_tree(&self) -> io::Result<ScopedDir> {
         match &self.lifetime {
             Lifetime::Temporary(dir) => ScopedDir::open(&self.project)?.dir(&format!("{dir}/{TREE_DIR}"), None),
@@ -205,11 +201,11 @@ impl Workspace {
     }
 
     fn state(&self) -> MutexGuard<'_, WorkspaceState> {
-        // A panic of another call leaves maps that are still whole.
+        // After a panic of another call the maps are still consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The file as the attempt sees it: its own version, else the project's. From now on the attempt knows it.
+    /// Reads the attempt's version of the file, or else the project's. Records that the attempt has seen it.
     pub(crate) fn read(&self, path: &str) -> io::Result<Option<Vec<u8>>> {
         let mut state = self.state();
         let bytes = self.read_current(&state, path)?;
@@ -219,7 +215,7 @@ impl Workspace {
         Ok(bytes)
     }
 
-    /// As [`read`](Self::read), for a look that does not show the attempt what is in the file.
+    /// Like [`read`](Self::read), but does not record that the attempt has seen the content.
     pub(crate) fn peek(&self, path: &str) -> io::Result<Option<Vec<u8>>> {
         self.read_current(&self.state(), path)
     }
@@ -232,18 +228,18 @@ impl Workspace {
         }
     }
 
-    /// Writes `path` for this attempt.
+    /// Writes `path` in the attempt.
     pub(crate) fn write(&self, path: &str, bytes: &[u8]) -> Result<(), WriteError> {
         self.write_then(path, bytes, |tree, before| self.commit(tree, path, "Write", before))
     }
 
-    /// Writes `path` for this attempt, which is no part of its patch before [`commit_staged`](Self::commit_staged): one
-    /// commit for many files is much faster than one each.
+    /// Writes `path` in the attempt without a commit; it becomes part of the patch on
+    /// [`commit_staged`](Self::commit_staged). One commit for many files is much faster than one each.
     pub(crate) fn stage(&self, path: &str, bytes: &[u8]) -> Result<(), WriteError> {
         self.write_then(path, bytes, |_, _| Ok(()))
     }
 
-    /// Commits everything staged, where attempts have a worktree.
+    /// Commits everything staged. Does nothing without a worktree.
     pub(crate) fn commit_staged(&self, message: &str) -> Result<(), GitError> {
         let Lifetime::Worktree { worktree, .. } = &self.lifetime else { return Ok(()) };
         let changes = self.changes();
@@ -279,7 +275,7 @@ impl Workspace {
         if was_removed { self.record_removals(&state, path) } else { Ok(()) }
     }
 
-    /// Removes `path` for this attempt. False if there was no such file.
+    /// Removes `path` in the attempt. False if the file does not exist.
     pub(crate) fn remove(&self, path: &str) -> Result<bool, WriteError> {
         let mut state = self.state();
         let base = self.base(&mut state, path)?;
@@ -291,7 +287,7 @@ impl Workspace {
             self.commit(&tree, path, "Remove", before)?;
         }
         match base {
-            // Made and removed by the same attempt: nothing happened.
+            // The same attempt created and removed the file: there is no change.
             None => state.changes.remove(path),
             Some(_) => state.changes.insert(path.to_owned(), WorkspaceChange { base_hash: base, new_hash: None }),
         };
@@ -299,7 +295,7 @@ impl Workspace {
         Ok(is_there)
     }
 
-    /// Checks that `path` may be changed, and tells what the project holds there.
+    /// Checks that `path` may be changed, and returns the hash of the project's version.
     fn base(&self, state: &mut WorkspaceState, path: &str) -> Result<FileHash, WriteError> {
         if matches!(self.lifetime, Lifetime::ReadOnly) {
             return Err(WriteError::ReadOnly);
@@ -316,7 +312,7 @@ impl Workspace {
         let bytes = self.open_project().and_then(|project| project.read_if_exists(path, MAX_FILE_BYTES));
         let bytes = bytes.map_err(|cause| io_error(path, cause))?;
         let held = bytes.as_deref().map(hash_bytes);
-        // What it never read it takes to be absent: nothing is overwritten unseen.
+        // A path that was never read is assumed to be missing, so that no unseen file is overwritten.
         if state.seen_hashes.get(path).copied().flatten() != held {
             return Err(WriteError::ChangedSinceRead(path.to_owned()));
         }
@@ -326,7 +322,7 @@ impl Workspace {
         Ok(held)
     }
 
-    /// Commits a change of `path`, or takes it back.
+    /// Commits a change of `path`, or undoes it if that fails.
     fn commit(&self, tree: &ScopedDir, path: &str, verb: &str, before: Option<Vec<u8>>) -> Result<(), WriteError> {
         let Lifetime::Worktree { worktree, .. } = &self.lifetime else { return Ok(()) };
         let Err(error) = worktree.commit(path, &format!("{verb} {path}")) else { return Ok(()) };
@@ -341,12 +337,12 @@ impl Workspace {
         Err(io_error(path, cause))
     }
 
-    /// What `path` holds in the attempt and in the project, as far as it is there.
+    /// Existing versions of `path`: the attempt's and the project's.
     pub(crate) fn versions(&self, path: &str) -> io::Result<Vec<Vec<u8>>> {
         Ok(self.peek(path)?.into_iter().chain(self.original(path)?).collect())
     }
 
-    /// What `path` held before the attempt changed it.
+    /// Content of `path` before the attempt changed it.
     pub(crate) fn original(&self, path: &str) -> io::Result<Option<Vec<u8>>> {
         match self.state().originals.get(path) {
             Some(bytes) => Ok(bytes.clone()),
@@ -354,7 +350,7 @@ impl Workspace {
         }
     }
 
-    /// Forgets what the attempt did to `path`.
+    /// Undoes the changes of the attempt to `path`.
     pub(crate) fn revert(&self, path: &str) -> Result<RevertOutcome, WriteError> {
         let mut state = self.state();
         let base = self.base(&mut state, path)?;
@@ -373,7 +369,7 @@ impl Workspace {
         Ok(if base.is_some() { RevertOutcome::Restored } else { RevertOutcome::Removed })
     }
 
-    /// Names of the files in the folder `folder` that end with `suffix`, as the attempt sees them, sorted.
+    /// Names of the files in `folder` that end with `suffix`, as seen by the attempt, sorted.
     pub(crate) fn names(&self, folder: &str, suffix: &str) -> io::Result<Vec<String>> {
         let state = self.state();
         let changed = |name: &String| state.changes.get(&format!("{folder}/{name}"));
@@ -398,8 +394,8 @@ impl Workspace {
         self.state().changes.clone()
     }
 
-    /// Moves the changes into the project, whole or not at all, and removes the workspace. Sorted project-relative
-    /// paths. The workspace takes no writes from here on, whatever happens.
+    /// Moves the changes into the project, completely or not at all, and removes the workspace. Returns sorted
+    /// project-relative paths. The workspace refuses writes afterwards, even on failure.
     pub(crate) fn publish(&self) -> Result<Vec<String>, PublishError> {
         let changes = {
             let mut state = self.state();
@@ -412,8 +408,8 @@ impl Workspace {
         Ok(changes.into_keys().collect())
     }
 
-    /// Closes the worktree, and tells what the attempt changed in it. `None` where there is no worktree.
-    pub(crate) fn into_patch(&self) -> Result<Option<WorktreePatch>, GitError> {
+    /// Closes the worktree and returns its changes. `None` for other workspaces.
+    pub(crate) fn create_patch(&self) -> Result<Option<WorktreePatch>, GitError> {
         let Lifetime::Worktree { worktree, base } = &self.lifetime else { return Ok(None) };
         let mut state = self.state();
         state.is_closed = true;
@@ -423,7 +419,7 @@ impl Workspace {
         Ok(Some(WorktreePatch { base: base.to_string(), patch, paths }))
     }
 
-    /// Closes the workspace, and removes it with what is in it unless it is to stay.
+    /// Closes the workspace, and removes it with its content unless it is persistent.
     pub(crate) fn discard(&self) {
         let mut state = self.state();
         state.is_closed = true;
@@ -438,7 +434,7 @@ impl Workspace {
         }
     }
 
-    /// Keeps on record what was removed, where that has to outlast us.
+    /// Stores the list of removed files if the workspace is persistent.
     fn record_removals(&self, state: &WorkspaceState, path: &str) -> Result<(), WriteError> {
         match &self.lifetime {
             Lifetime::Persistent { tree, .. } => {
@@ -449,14 +445,14 @@ impl Workspace {
     }
 }
 
-/// An attempt that nobody published leaves nothing behind.
+/// Discards the changes of an attempt that was not published.
 impl Drop for Workspace {
     fn drop(&mut self) {
         self.discard();
     }
 }
 
-/// Hexadecimal form of a print; `-` for none.
+/// Writes a hash in hexadecimal; `-` for `None`.
 pub(crate) struct HexHash(pub(crate) FileHash);
 
 impl fmt::Display for HexHash {
@@ -472,7 +468,7 @@ pub(crate) fn hash_bytes(bytes: &[u8]) -> [u8; 32] {
     Sha256::digest(bytes).into()
 }
 
-/// Print of the file `path` below `root`.
+/// Hash of the file `path` below `root`.
 fn hash_file(root: &ScopedDir, path: &str) -> io::Result<FileHash> {
     Ok(root.read_if_exists(path, MAX_FILE_BYTES)?.as_deref().map(hash_bytes))
 }
@@ -485,7 +481,7 @@ fn io_error(path: &str, cause: io::Error) -> WriteError {
     WriteError::Io { path: path.to_owned(), cause }
 }
 
-/// Names in `folder`; none if it does not exist. Names that are not UTF-8 are not ours.
+/// Names in `folder`; empty if it does not exist. Skips names that are not UTF-8, which a run never writes.
 fn list_names(project: &ScopedDir, folder: &str) -> io::Result<Vec<String>> {
     let Some(folder) = project.dir_if_exists(folder)? else { return Ok(Vec::new()) };
     Ok(folder.entries()?.into_iter().filter_map(|(name, _)| name.into_string().ok()).collect())
@@ -524,8 +520,8 @@ mod tests {
 
     #[test]
     fn writes_stay_in_the_workspace_until_published() {
-        let bench = WorkspaceFixture::new();
-        let space = bench.open("a");
+        let fixture = WorkspaceFixture::new();
+        let space = fixture.open("a");
         space.write("wiki/global/new.md", b"new").unwrap();
         assert_eq!(space.read("wiki/global/new.md").unwrap().unwrap(), b"new");
         assert_eq!(space.read("wiki/global/old.md").unwrap().unwrap(), b"old");
@@ -533,26 +529,26 @@ mod tests {
         assert_eq!(space.read("wiki/global/old.md").unwrap(), None);
         assert_eq!(space.peek("wiki/global/new.md").unwrap().unwrap(), b"new");
         assert_eq!(space.names("wiki/global", ".md").unwrap(), ["new.md"]);
-        assert!(!bench.project().join("wiki/global/new.md").exists());
+        assert!(!fixture.project().join("wiki/global/new.md").exists());
         assert_eq!(space.publish().unwrap(), ["wiki/global/new.md", "wiki/global/old.md"]);
-        assert_eq!(fs::read(bench.project().join("wiki/global/new.md")).unwrap(), b"new");
-        assert!(!bench.project().join("wiki/global/old.md").exists());
-        assert!(!bench.work("a").exists());
+        assert_eq!(fs::read(fixture.project().join("wiki/global/new.md")).unwrap(), b"new");
+        assert!(!fixture.project().join("wiki/global/old.md").exists());
+        assert!(!fixture.work("a").exists());
         assert!(matches!(space.write("wiki/global/late.md", b"x"), Err(WriteError::Closed)));
     }
 
     #[test]
     fn a_dropped_attempt_leaves_nothing() {
-        let bench = WorkspaceFixture::new();
-        bench.open("a").write("wiki/global/new.md", b"new").unwrap();
-        assert!(!bench.work("a").exists());
-        assert_eq!(fs::read_dir(bench.project().join("wiki/global")).unwrap().count(), 1);
+        let fixture = WorkspaceFixture::new();
+        fixture.open("a").write("wiki/global/new.md", b"new").unwrap();
+        assert!(!fixture.work("a").exists());
+        assert_eq!(fs::read_dir(fixture.project().join("wiki/global")).unwrap().count(), 1);
     }
 
     #[test]
     fn created_and_removed_file_is_not_a_change() {
-        let bench = WorkspaceFixture::new();
-        let space = bench.open("a");
+        let fixture = WorkspaceFixture::new();
+        let space = fixture.open("a");
         space.write("wiki/global/new.md", b"new").unwrap();
         assert!(space.remove("wiki/global/new.md").unwrap());
         assert!(!space.remove("wiki/global/new.md").unwrap());
@@ -561,8 +557,8 @@ mod tests {
 
     #[test]
     fn writes_outside_writable_dirs_are_rejected() {
-        let bench = WorkspaceFixture::new();
-        let space = bench.open("a");
+        let fixture = WorkspaceFixture::new();
+        let space = fixture.open("a");
         for path in
             ["ktx.yaml", ".ktx/x", "wiki", "wiki/../ktx.yaml", "/etc/passwd", "wiki//x", "", "semantic-layer/./x"]
         {
@@ -572,41 +568,41 @@ mod tests {
 
     #[test]
     fn links_created_later_are_not_followed() {
-        let bench = WorkspaceFixture::new();
+        let fixture = WorkspaceFixture::new();
         let outside = tempfile::tempdir().unwrap();
-        let space = bench.open("a");
-        symlink(outside.path(), bench.work("a").join("tree/wiki")).unwrap();
+        let space = fixture.open("a");
+        symlink(outside.path(), fixture.work("a").join("tree/wiki")).unwrap();
         assert!(space.write("wiki/global/x.md", b"x").is_err());
-        fs::remove_file(bench.work("a").join("tree/wiki")).unwrap();
+        fs::remove_file(fixture.work("a").join("tree/wiki")).unwrap();
         space.write("wiki/global/x.md", b"x").unwrap();
-        // The project's folder becomes a link between the write and the publication.
-        fs::rename(bench.project().join("wiki"), bench.project().join("moved")).unwrap();
-        symlink(outside.path(), bench.project().join("wiki")).unwrap();
+        // The project's directory is replaced by a link between the write and the publication.
+        fs::rename(fixture.project().join("wiki"), fixture.project().join("moved")).unwrap();
+        symlink(outside.path(), fixture.project().join("wiki")).unwrap();
         assert!(space.publish().is_err());
         assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
     }
 
     #[test]
     fn file_changed_since_it_was_read_is_not_overwritten() {
-        let bench = WorkspaceFixture::new();
-        let space = bench.open("a");
+        let fixture = WorkspaceFixture::new();
+        let space = fixture.open("a");
         space.peek("wiki/global/old.md").unwrap();
         assert!(matches!(space.write("wiki/global/old.md", b"unseen"), Err(WriteError::ChangedSinceRead(_))));
         space.read("wiki/global/old.md").unwrap();
-        fs::write(bench.project().join("wiki/global/old.md"), "theirs").unwrap();
+        fs::write(fixture.project().join("wiki/global/old.md"), "theirs").unwrap();
         assert!(matches!(space.write("wiki/global/old.md", b"mine"), Err(WriteError::ChangedSinceRead(_))));
         space.read("wiki/global/old.md").unwrap();
         space.write("wiki/global/old.md", b"merged").unwrap();
-        fs::write(bench.project().join("wiki/global/old.md"), "theirs again").unwrap();
+        fs::write(fixture.project().join("wiki/global/old.md"), "theirs again").unwrap();
         let error = space.publish().unwrap_err();
         assert!(matches!(&error, PublishError::Conflict { paths } if paths == &["wiki/global/old.md"]), "{error}");
-        assert_eq!(fs::read(bench.project().join("wiki/global/old.md")).unwrap(), b"theirs again");
+        assert_eq!(fs::read(fixture.project().join("wiki/global/old.md")).unwrap(), b"theirs again");
     }
 
     #[test]
     fn existing_directory_is_not_reused() {
-        let bench = WorkspaceFixture::new();
-        let _first = bench.open("a");
-        assert!(Workspace::create(&bench.project(), &bench.work("a")).is_err());
+        let fixture = WorkspaceFixture::new();
+        let _first = fixture.open("a");
+        assert!(Workspace::create(&fixture.project(), &fixture.work("a")).is_err());
     }
 }

@@ -1,7 +1,8 @@
-//! Worktrees of a run: one per attempt, at a common base, on a branch of its own, and gone when the attempt is.
+//! Worktrees of a run: one per attempt, starting from a common base, each on its own branch, and removed with the
+//! attempt.
 //!
-//! Only `wiki/` and `semantic-layer/` are checked out. The `ledger` has every worktree from before it is made until
-//! after it is gone, so that the next run can clear away what a killed one left. This module must not know what is
+//! Only `wiki/` and `semantic-layer/` are checked out. The `ledger` contains every worktree from before it is created
+//! until after it is removed, so that the next run can delete those of a killed run. This module must not know what is
 //! written.
 
 mod ledger;
@@ -24,27 +25,26 @@ use super::{
 };
 use crate::scoped_dir::{PRIVATE_MODE, SHARED_MODE, ScopedDir};
 
-/// What is checked out.
+/// Paths that are checked out.
 const SPARSE_PATTERNS: &[u8] = b"/wiki/\n/semantic-layer/\n";
 
 /// Longest readable part of a name, in characters.
 const MAX_READABLE_CHARS: usize = 80;
 
-/// A worktree cannot be made or removed.
+/// A worktree cannot be created or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum WorktreeError {
-    /// git says no.
+    /// A git call failed.
     #[error(transparent)]
     Git(#[from] GitError),
-    /// The system refuses.
+    /// A system call failed.
     #[error("cannot make or remove the worktree {}: {cause}", path.display())]
     Io {
-        /// Where.
         path: PathBuf,
         #[source]
         cause: io::Error,
     },
-    /// The list of worktrees cannot be read.
+    /// The ledger cannot be read.
     #[error("cannot read `{path}`: {cause}")]
     Ledger {
         /// Relative to the project.
@@ -53,25 +53,25 @@ pub enum WorktreeError {
     },
 }
 
-/// Makes the worktrees of one run.
+/// Creates the worktrees of one run.
 #[derive(Debug)]
 pub struct Worktrees {
     pub(super) repository: Repository,
     job: String,
-    /// What attempts start from.
+    /// The commit that attempts start from.
     base: Mutex<CommitId>,
-    /// git locks what `worktree add` and `remove` share, and does not wait.
+    /// Serializes `worktree add` and `remove`, because git locks shared files without waiting.
     git_lock: Arc<Mutex<()>>,
 }
 
 impl Worktrees {
-    /// Worktrees of `job`, at `base`.
+    /// Creates the worktrees of `job`, based on `base`.
     pub fn new(repository: Repository, job: &str, base: &CommitId) -> Arc<Self> {
         let (base, turn) = (Mutex::new(base.clone()), Arc::default());
         Arc::new(Self { repository, job: safe_name(job), base, git_lock: turn })
     }
 
-    /// Those of the same run that start from `commit`.
+    /// The same worktrees, based on `commit`.
     pub fn with_base(&self, commit: &CommitId) -> Arc<Self> {
         let (base, turn) = (Mutex::new(commit.clone()), Arc::clone(&self.git_lock));
         Arc::new(Self { repository: self.repository.clone(), job: self.job.clone(), base, git_lock: turn })
@@ -82,7 +82,7 @@ impl Worktrees {
         self.base.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Lets the attempts that follow start from `commit`.
+    /// Changes the commit that later attempts start from.
     pub(super) fn set_base(&self, commit: &CommitId) {
         self.base.lock().unwrap_or_else(PoisonError::into_inner).clone_from(commit);
     }
@@ -91,7 +91,7 @@ impl Worktrees {
         self.git_lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A worktree at `commit` named after `unit`; that of the run itself without one.
+    /// Creates a worktree at `commit` named after `unit`; without a unit, that of the run itself.
     pub(super) fn open(self: &Arc<Self>, unit: Option<&str>, commit: &CommitId) -> Result<Worktree, WorktreeError> {
         let root = self.repository.root();
         let unit = unit.map(|unit| format!("-{}", safe_name(unit))).unwrap_or_default();
@@ -115,14 +115,15 @@ impl Worktrees {
         let (trees, gone) = (Arc::clone(self), AtomicBool::new(false));
         let mut worktree = Worktree { worktrees: trees, name, dir, git, is_removed: gone };
         let filled = worktree.checkout_files(&project);
-        // One that could not be filled is removed right here, which needs a turn of its own.
+        // A worktree that could not be filled is removed on drop, which acquires this lock again.
         drop(turn);
         filled.map(|()| worktree)
     }
 
-    /// Enters the worktree `name` and adds it, without files. False if its directory or its branch is somebody else's.
+    /// Records the worktree `name` in the ledger and adds it, without files. False if its directory or its branch
+    /// already exists.
     fn add(&self, project: &ScopedDir, name: &str, commit: &CommitId) -> Result<bool, WorktreeError> {
-        // Relative to the project: a path that is not UTF-8 would become another one.
+        // Use a relative path, because a path that is not UTF-8 would be changed.
         let (directory, branch) = (ledger::worktree_dir(name), ledger::worktree_branch(name));
         let failed = |cause| WorktreeError::Io { path: self.repository.root().join(&directory), cause };
         if project.kind(&directory).map_err(failed)?.is_some() {
@@ -133,14 +134,15 @@ impl Worktrees {
         let answer = self.repository.git.try_run(&add);
         match answer {
             Ok(answer) if answer.success => return Ok(true),
-            // Older releases begin it with a capital letter.
+            // Older releases begin the message with a capital letter.
             Ok(answer) if answer.stderr.contains(&format!("branch named '{branch}' already exists")) => {
                 ledger::delete_entry(project, name).map_err(failed)?;
                 return Ok(false);
             }
             _ => {}
         }
-        // Whether it made the branch is not known, so this looks at its commits. What stays is in the ledger.
+        // It is unknown whether git created the branch, so this checks its commits. The ledger keeps what cannot be
+        // removed.
         if let Err(error) = ledger::remove_leftover(&self.repository, name, commit) {
             tracing::warn!(%error, "cannot remove a worktree that was not finished");
         }
@@ -148,7 +150,7 @@ impl Worktrees {
     }
 }
 
-/// A worktree that is ours until it is dropped.
+/// A worktree, removed on drop.
 #[derive(Debug)]
 pub(crate) struct Worktree {
     worktrees: Arc<Worktrees>,
@@ -160,21 +162,21 @@ pub(crate) struct Worktree {
 
 impl Worktree {
     fn checkout_files(&mut self, project: &ScopedDir) -> Result<(), WorktreeError> {
-        // A configuration may hold for this directory or this branch alone. Nothing is checked out yet.
+        // Parts of the configuration may apply to this directory or branch only. Nothing is checked out yet.
         self.git = Git::open_sparse(&self.dir)?;
         self.write_sparse_patterns(project).map_err(|cause| WorktreeError::Io { path: self.dir.clone(), cause })?;
         self.git.run(&["read-tree", "-m", "-u", "--end-of-options", "HEAD"])?;
         Ok(())
     }
 
-    /// Writes what is to be checked out.
+    /// Writes the list of paths to check out.
     fn write_sparse_patterns(&self, project: &ScopedDir) -> io::Result<()> {
         const LIST: &str = "sparse-checkout";
         let known = ledger::git_registration(&self.worktrees.repository, project, &self.name)?;
         let known = known.ok_or_else(|| io::Error::other("git does not list it"))?;
         let info = project.dir(&format!(".git/worktrees/{known}/info"), Some(SHARED_MODE))?;
         match info.create_entry(LIST, SPARSE_PATTERNS, 0o666) {
-            // git copies the list of the main working tree, if that has one.
+            // git copies the list of the main working tree if there is one.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 info.write(LIST, SPARSE_PATTERNS, SHARED_MODE, 0o666)
             }
@@ -186,12 +188,12 @@ impl Worktree {
         ScopedDir::open(self.worktrees.repository.root())?.dir(&ledger::worktree_dir(&self.name), None)
     }
 
-    /// Gives up what it has and starts anew from `commit`.
+    /// Discards all changes and restarts from `commit`.
     pub(super) fn restart_from(&mut self, commit: &CommitId) -> Result<(), WorktreeError> {
         let failed = |cause| WorktreeError::Io { path: self.dir.clone(), cause };
         let project = ScopedDir::open(self.worktrees.repository.root()).map_err(failed)?;
         ledger::record_worktree(&project, &self.name, commit).map_err(failed)?;
-        // Releases before 2.43 know no `--end-of-options` here.
+        // Releases before 2.43 do not accept `--end-of-options` here.
         self.git.run(&["reset", "--quiet", "--hard", commit.as_str(), "--"])?;
         Ok(())
     }
@@ -204,13 +206,13 @@ impl Worktree {
         &self.worktrees
     }
 
-    /// Commits what became of `path`.
+    /// Commits the change of `path`.
     pub(super) fn commit(&self, path: &str, message: &str) -> Result<(), GitError> {
         self.stage(&[path])?;
         self.commit_staged(message)
     }
 
-    /// Stages `paths`, also those that are gone or that git is to ignore.
+    /// Stages `paths`, including removed and ignored ones.
     pub(super) fn stage(&self, paths: &[&str]) -> Result<(), GitError> {
         const MOST: usize = 500;
         for some in paths.chunks(MOST) {
@@ -219,17 +221,17 @@ impl Worktree {
         Ok(())
     }
 
-    /// Commits what is staged.
+    /// Commits the staged changes.
     pub(super) fn commit_staged(&self, message: &str) -> Result<(), GitError> {
         self.git.run(&["commit", "--quiet", "--no-verify", "--allow-empty", "--cleanup=verbatim", "-m", message])?;
         Ok(())
     }
 
-    /// Everything between `base` and its last commit, as a patch that any git can apply.
+    /// All changes between `base` and the last commit, as a patch that any git release can apply.
     pub(super) fn patch(&self, base: &CommitId) -> Result<Vec<u8>, GitError> {
         self.git.run(&[
             "diff",
-            // Pages are text, whatever attributes say: what holds a NUL is refused when it is written.
+            // Pages are always text, regardless of attributes: content with a NUL is refused on write.
             "--text",
             "--binary",
             "--no-renames",
@@ -247,7 +249,7 @@ impl Worktree {
         ])
     }
 
-    /// Removes it and its branch. Whatever stays behind is in the ledger, for the next start.
+    /// Removes the worktree and its branch. The ledger keeps what cannot be removed, for the next start.
     pub(super) fn remove(&self) {
         if self.is_removed.swap(true, Ordering::SeqCst) {
             return;
@@ -267,7 +269,7 @@ impl Drop for Worktree {
     }
 }
 
-/// `key` as one name of a path and of a branch: readable where it can be, and different for different keys.
+/// Converts `key` to a name for a path and a branch: readable where possible, and unique for each key.
 pub(super) fn safe_name(key: &str) -> String {
     let name: String = key
         .chars()

@@ -1,6 +1,6 @@
-//! YAML of strangers, read within bounds: a tree that knows the line of every value.
+//! Parses untrusted YAML with size limits into a tree with the line of every value.
 //!
-//! Owns the limits and the wording of syntax errors. It must not know which keys mean what.
+//! Owns the limits and the messages of syntax errors. It must not know the meaning of keys.
 
 mod diagnosis;
 mod emitter;
@@ -23,7 +23,7 @@ pub(crate) struct YamlNode {
     pub(crate) value: YamlValue,
 }
 
-/// What a node holds.
+/// Value of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum YamlValue {
     Null,
@@ -44,7 +44,7 @@ pub(crate) struct YamlEntry {
 }
 
 impl YamlValue {
-    /// What it is, in words.
+    /// Type of the value for messages.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Null => "empty",
@@ -61,15 +61,15 @@ impl YamlValue {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{message}", line.map_or_else(String::new, |line| format!("line {line}: ")))]
 pub(crate) struct YamlError {
-    /// Where, if known.
+    /// Line from 1, if it is known.
     pub(crate) line: Option<u64>,
-    /// Where in it, from 1 on.
+    /// Column from 1, if it is known.
     pub(crate) column: Option<u64>,
-    /// What, in the parser's words.
+    /// The message of the parser.
     pub(crate) message: String,
 }
 
-/// Reads one document. An empty one is [`YamlValue::Null`].
+/// Parses one document. An empty one is [`YamlValue::Null`].
 pub(crate) fn parse_tree(text: &str) -> Result<YamlNode, YamlError> {
     if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
         return Ok(YamlNode { line: 1, value: YamlValue::Null });
@@ -77,7 +77,7 @@ pub(crate) fn parse_tree(text: &str) -> Result<YamlNode, YamlError> {
     from_str::<Spanned<YamlValue>>(text).map(YamlNode::from)
 }
 
-/// Reads one document into `T`, with the same limits.
+/// Parses one document into `T`, with the same limits.
 pub(crate) fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, YamlError> {
     serde_saphyr::from_str_with_options(text, parser_options()).map_err(|error| YamlError {
         line: error.location().map(|location| location.line()),
@@ -86,8 +86,8 @@ pub(crate) fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, YamlError> 
     })
 }
 
-/// Far above any honest configuration, far below what hurts: aliases may not multiply a document.
-/// `on`, `no` and `y` are words, as YAML 1.2 and KTX have it.
+/// Limits far above any real configuration, so that aliases cannot multiply a document beyond memory.
+/// `on`, `no` and `y` are strings, as in YAML 1.2 and KTX.
 fn parser_options() -> serde_saphyr::Options {
     serde_saphyr::options! {
         strict_booleans: true,
@@ -107,7 +107,7 @@ fn parser_options() -> serde_saphyr::Options {
     }
 }
 
-/// The first line of the parser's message, without the position that we say ourselves.
+/// The first line of the parser's message, without its position, which [`YamlError`] contains.
 fn first_line(message: &str) -> String {
     let first = message.lines().next().unwrap_or_default().trim();
     let cut = first.find(" at line ").unwrap_or(first.len());

@@ -1,4 +1,4 @@
-//! What a transcript is, judged by its first bytes. Pure; the file name is not even a parameter.
+//! Detects the format of a transcript from its first bytes. Pure; the file name is not a parameter.
 
 use memchr::memmem;
 use serde::{Deserialize, de::IgnoredAny};
@@ -10,13 +10,13 @@ use crate::{
     tape::{Header, HeaderError},
 };
 
-/// What `replay` can open, for the sentence that refuses everything else.
+/// The formats that `replay` opens, for the error about other files.
 const ACCEPTED_INPUTS: &str = "replay opens tapes, stream-json captures, Claude Code session files and KTX's records";
 
-/// What the entries of a file look like.
+/// The format of a file's entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputFormat {
-    /// Our own tape.
+    /// A tape of `ingestdeck`.
     Tape,
     /// Stdout of `claude --output-format stream-json`.
     Capture,
@@ -26,18 +26,17 @@ pub enum InputFormat {
     TwoWay,
     /// KTX's tool transcript, one call per line.
     KtxTranscript,
-    /// KTX's memory-flow replay, in its wrapper or bare.
+    /// KTX's memory-flow replay, with or without its wrapper.
     MemoryFlow,
-    /// Some other JSON, one value per line, of a stream that may still become a transcript.
+    /// Other JSON, one value per line, of a stream that may still become a transcript.
     JsonLines,
     /// One line of a transcript, written over several lines; read as a single entry.
     Document,
-    /// No bytes at all.
     Empty,
 }
 
 impl InputFormat {
-    /// True for records that are rewritten as a tape when they are opened.
+    /// True for formats that are converted to a tape when they are opened.
     pub(super) fn is_rewritten(self) -> bool {
         matches!(self, Self::KtxTranscript | Self::MemoryFlow)
     }
@@ -58,12 +57,11 @@ impl InputFormat {
     }
 }
 
-/// What the first bytes tell.
+/// The result of detecting a format.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DetectedInput {
-    /// The format.
     pub format: InputFormat,
-    /// Header of a tape.
+    /// The header, if the file is a tape.
     pub header: Option<Header>,
     /// Offset of the first entry: after a tape's header, or after a byte order mark.
     pub first_entry: u64,
@@ -74,46 +72,45 @@ pub struct DetectedInput {
 /// Readable, but not a transcript.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnsupportedInput {
-    /// A tape that this program cannot read.
+    /// A tape that this version cannot read.
     #[error("{0}")]
     Tape(String),
-    /// Compressed; the name of the tool that unpacks it.
+    /// A compressed file, with the name of the tool that unpacks it.
     #[error("it is compressed and cannot be read directly; unpack it with `{0} FILE | ingestdeck replay -`")]
     Compressed(&'static str),
-    /// Not text.
+    /// A file that contains no text.
     #[error("it is a binary file; {ACCEPTED_INPUTS}")]
     Binary,
-    /// More of it than is read at once.
-    #[error("it is a {what} of more than {most} MB, which is more than is read of one")]
+    /// A document beyond the size that is read as a whole.
+    #[error("the {what} is larger than the limit of {most} MB")]
     TooLarge {
-        /// Its format.
+        /// Name of its format.
         what: &'static str,
-        /// The limit, in megabytes.
+        /// The limit in MB.
         most: u64,
     },
     /// JSON, but not a transcript.
-    #[error("it is JSON, but no line of it belongs to a transcript; {ACCEPTED_INPUTS}")]
+    #[error("it is JSON, but none of its lines belongs to a transcript; {ACCEPTED_INPUTS}")]
     NotATranscript,
     /// A list of messages.
-    #[error("it is one JSON list; turn it into lines with `jq -c '.[]' FILE | ingestdeck replay -`")]
+    #[error("it is a single JSON list; convert it to lines with `jq -c '.[]' FILE | ingestdeck replay -`")]
     MessageList,
     /// Text, but not JSON.
-    #[error("it holds no line of JSON, its first line is {0:?}; {ACCEPTED_INPUTS}")]
+    #[error("it contains no line of JSON; its first line is {0:?}; {ACCEPTED_INPUTS}")]
     NotJson(String),
 }
 
-/// How much of a file is known when it is judged.
+/// The part of the file that is available for detection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadExtent {
-    /// Everything.
     Whole,
-    /// The file goes on.
+    /// The beginning of a longer file.
     Head,
-    /// Nobody knows yet what follows: be patient.
+    /// The beginning of a stream that may still grow, so detection may have to wait.
     Growing,
 }
 
-/// Judges a file by its head. Of a partial head only complete lines count.
+/// Detects the format of a file from its head. Only complete lines of a partial head count.
 pub fn detect(head: &[u8], extent: HeadExtent) -> Result<DetectedInput, UnsupportedInput> {
     if let Some(tool) = compression(head) {
         return Err(UnsupportedInput::Compressed(tool));
@@ -151,7 +148,7 @@ pub fn detect(head: &[u8], extent: HeadExtent) -> Result<DetectedInput, Unsuppor
     if looks_binary(text) {
         return Err(UnsupportedInput::Binary);
     }
-    // Not one complete line of JSON: a line longer than the head, or text.
+    // The head contains no complete line of JSON: it is a line longer than the head, or text.
     let first = first_line(text);
     match classify_line(first, false) {
         Some((format, _)) => found(format),
@@ -160,7 +157,7 @@ pub fn detect(head: &[u8], extent: HeadExtent) -> Result<DetectedInput, Unsuppor
     }
 }
 
-/// The refusal of JSON that is nothing else.
+/// The error for JSON in an unsupported format.
 fn not_a_transcript(text: &[u8]) -> UnsupportedInput {
     if text.trim_ascii_start().starts_with(b"[") {
         UnsupportedInput::MessageList
@@ -169,7 +166,7 @@ fn not_a_transcript(text: &[u8]) -> UnsupportedInput {
     }
 }
 
-/// True when the head may be the beginning of one JSON value over several lines.
+/// True if the head may be the beginning of one JSON value over several lines.
 pub(super) fn may_be_document(head: &[u8]) -> bool {
     let first = first_line(head);
     matches!(first.first(), Some(b'{' | b'['))
@@ -212,7 +209,7 @@ fn complete_lines(text: &[u8], extent: HeadExtent) -> impl Iterator<Item = &[u8]
     text[..end].split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty())
 }
 
-/// What one line looks like, and how sure that is.
+/// Detects the format of one line, with the confidence of the result.
 fn classify_line(line: &[u8], complete: bool) -> Option<(InputFormat, Confidence)> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -248,7 +245,7 @@ fn classify_line(line: &[u8], complete: bool) -> Option<(InputFormat, Confidence
     })
 }
 
-/// How much a line says about its file.
+/// How reliably a line determines the format of its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Confidence {
     Weak,
@@ -256,7 +253,7 @@ enum Confidence {
     Certain,
 }
 
-/// For a first line that is longer than the head.
+/// Detects the format of a first line that is longer than the head.
 fn classify_truncated_line(line: &[u8]) -> (InputFormat, Confidence) {
     let has = |key: &[u8]| memmem::find(line, key).is_some();
     if has(b"\"sessionId\":") && !has(b"\"session_id\":") {
@@ -268,7 +265,7 @@ fn classify_truncated_line(line: &[u8]) -> (InputFormat, Confidence) {
     }
 }
 
-/// Text may hold a stray NUL or a broken character; a binary file is full of them.
+/// Text may contain a stray NUL or an invalid character; a binary file contains many.
 fn looks_binary(text: &[u8]) -> bool {
     let sample = &text[..text.len().min(8192)];
     let controls = sample.iter().filter(|byte| byte.is_ascii_control() && !byte.is_ascii_whitespace()).count();

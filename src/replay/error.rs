@@ -1,11 +1,11 @@
-//! Why something cannot be replayed, in sentences for people. Decides nothing.
+//! Errors of opening a file for replay, as messages for people. Contains no decisions.
 
 use super::detect::UnsupportedInput;
 
 /// A file that cannot be opened as a source.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// There is no such file.
+    /// The file does not exist.
     #[error("there is no file {name}; `ingestdeck runs list` shows the recorded runs")]
     NotFound {
         /// As the user wrote it.
@@ -17,26 +17,26 @@ pub enum OpenError {
         /// As the user wrote it.
         name: String,
     },
-    /// The system does not let us read it.
+    /// The system refuses access.
     #[error("cannot read {name}: {cause}")]
     Unreadable {
         /// As the user wrote it.
         name: String,
-        /// The system's words.
+        /// The system's error message.
         cause: String,
     },
-    /// It is readable, but nothing that can be replayed.
+    /// The file is readable, but its format is not supported.
     #[error("cannot replay {name}: {refusal}")]
     Unsupported {
         /// As the user wrote it.
         name: String,
-        /// What it is instead.
+        /// The detected kind of file.
         refusal: UnsupportedInput,
     },
 }
 
 impl OpenError {
-    /// Sorts an error of the system.
+    /// Converts an I/O error.
     pub(super) fn from_io(name: &str, error: &std::io::Error) -> Self {
         let name = name.to_owned();
         match error.kind() {

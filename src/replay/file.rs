@@ -1,6 +1,6 @@
-//! A file as a [`EntrySource`]: finished or growing, of any [`InputFormat`].
+//! A file as an [`EntrySource`]: finished or growing, of any [`InputFormat`].
 //!
-//! Owns opening, the cursor and the times of entries. It must not know what the lines mean.
+//! Owns opening, the cursor and the times of entries. It must not depend on the meaning of lines.
 
 use std::{
     fs::{self, File},
@@ -29,47 +29,46 @@ use crate::{
     tape::{Millis, Seq, UnitKey},
 };
 
-/// Bytes of the file that are looked at before anything else.
+/// Bytes of the file that are read to detect its format.
 const HEAD_BYTES: usize = 64 << 10;
 
-/// A first line may be longer than the head; up to here it is read in full.
+/// Maximum length of a first line that is read in full although it exceeds the head.
 const MAX_FIRST_LINE: usize = 16 << 20;
 
-/// Pace of entries of a file that has no times.
+/// Time between the entries of a file that has no times.
 const SYNTHETIC_INTERVAL: Millis = Millis(100);
 
-/// Polls that ask for so many bytes read in bulk.
+/// A poll of at least this many bytes uses the prefetcher.
 const BULK_POLL_BYTES: usize = 512 << 10;
 
-/// Bytes to read in bulk for which starting threads is worth its while.
+/// Minimum number of remaining bytes for which starting threads is faster.
 const MIN_PREFETCH_BYTES: u64 = 4 << 20;
 
-/// Longest stamp of an entry before its body, and how much of the end of a long line is looked at for its time.
+/// Maximum size of the stamp before an entry's body, and of the end of a long line that is searched for its time.
 const MAX_STAMP_BYTES: usize = 1024;
 const TAIL_BYTES: usize = 4096;
 
-/// Line starts that a poll keeps to itself before it shares them.
+/// Number of line starts that a poll collects before it adds them to the shared index.
 const MARK_BATCH: usize = 1024;
 
-/// A file of entries.
 #[derive(Debug)]
 pub struct FileSource {
     core: Arc<IndexedFile>,
-    /// What the file was recognised as; a rewritten one is read as a tape.
+    /// The detected format; a converted file is read as a tape.
     format: InputFormat,
     origin: SourceInfo,
     parser: LineParser,
     lines: FileLines,
-    /// Reads on other threads while a finished file is read in bulk; `lines` then only says how far it was handed out.
+    /// Reads on other threads while a finished file is read in bulk; then `lines` only contains the position.
     prefetcher: Option<LinePrefetcher>,
     cursor: Cursor,
-    /// Where a followed file was found, to notice when it is replaced.
+    /// Path of a followed file, to detect that it was replaced.
     followed: Option<PathBuf>,
-    /// Where the reader of a stream puts its last words.
+    /// The error of the thread that reads the stream.
     stream_error: Option<spool::StreamError>,
 }
 
-/// Where polls stand.
+/// The position of polls.
 #[derive(Debug)]
 struct Cursor {
     /// The entry that the next poll starts with.
@@ -79,18 +78,16 @@ struct Cursor {
     has_times: bool,
 }
 
-/// What is read of a huge line.
+/// The first and last bytes of a huge line.
 struct LineEnds {
-    /// Its first bytes.
     head: Vec<u8>,
-    /// Its last bytes.
     tail: Vec<u8>,
-    /// How many it has.
+    /// Length of the line in bytes.
     length: u64,
 }
 
 impl Cursor {
-    /// Hands out the next entry.
+    /// Emits the next entry.
     fn emit_next(&mut self, parsed: &ParsedLine<'_>, sink: &mut dyn FnMut(EntryRef<'_>)) {
         self.at = if self.has_times { parsed.at.unwrap_or(self.at) } else { synthetic_time(self.next) };
         parsed.emit(self.next, self.at, sink);
@@ -103,20 +100,20 @@ impl Cursor {
 pub struct FollowHandle(Arc<AtomicBool>);
 
 impl FollowHandle {
-    /// What is in the file now is all there will be.
+    /// Declares the current content of the file complete.
     pub fn finish(&self) {
         self.0.store(true, Ordering::Release);
     }
 }
 
 impl FileSource {
-    /// Opens a finished file. What is appended to it afterwards is not seen. A pipe is read like stdin.
+    /// Opens a finished file. Data that is appended later is ignored. A pipe is read like stdin.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
         let (_, file) = open_file(path)?;
         Self::from_file(path, file)
     }
 
-    /// As [`open`](Self::open), for a file that the caller has opened. Its `path` only names it.
+    /// Like [`open`](Self::open), for a file that the caller has opened. `path` is only used as its name.
     pub fn from_file(path: &Path, file: File) -> Result<Self, OpenError> {
         let name = path.display().to_string();
         let failed = |error: std::io::Error| OpenError::from_io(&name, &error);
@@ -137,14 +134,14 @@ impl FileSource {
         Ok(Self::new(Arc::new(file), name, &stem(path), detected, FileGrowth::Fixed(length)))
     }
 
-    /// Opens a file that is still written to. It ends when the handle says so.
+    /// Opens a file that is still being written. It ends when [`FollowHandle::finish`] is called.
     pub fn follow(path: &Path) -> Result<(Self, FollowHandle), OpenError> {
         let (_, file) = open_file(path)?;
         Self::follow_file(path, file)
     }
 
-    /// As [`follow`](Self::follow), for a file that the caller has opened. The file that `path` names is only compared
-    /// with it, to notice when it is replaced.
+    /// Like [`follow`](Self::follow), for a file that the caller has opened. `path` is only used to detect that the
+    /// file was replaced.
     pub fn follow_file(path: &Path, file: File) -> Result<(Self, FollowHandle), OpenError> {
         let name = path.display().to_string();
         let failed = |error: std::io::Error| OpenError::from_io(&name, &error);
@@ -188,7 +185,7 @@ impl FileSource {
         }
     }
 
-    /// The source is the tape that a record of another format was rewritten as.
+    /// Sets the original format of a record that was converted to this tape.
     pub(super) fn with_rewritten_format(mut self, format: InputFormat, times: RewrittenTimes) -> Self {
         self.format = format;
         self.origin.format = format.description();
@@ -202,25 +199,25 @@ impl FileSource {
         self
     }
 
-    /// For whoever only looks: of a giant line, entries hold what is left of it when its long strings are cut, so that
-    /// none is ever held whole. To read one again gives it whole as before.
+    /// For callers that only display entries: entries of giant lines contain the line with shortened strings, so that
+    /// giant lines are never in memory as a whole. Reading one again still returns the whole line.
     #[must_use]
     pub fn with_shortened_lines(mut self) -> Self {
         self.lines.enable_shortening();
         self
     }
 
-    /// What the file was recognised as.
+    /// The detected format of the file.
     pub fn format(&self) -> InputFormat {
         self.format
     }
 
-    /// The index of its lines, to look ahead of the fold and to search.
+    /// The index of its lines, for scanning ahead of the fold and for searching.
     pub fn index(&self) -> LineIndex {
         LineIndex { file: Arc::clone(&self.core) }
     }
 
-    /// Bytes that are still to be read and known not to change.
+    /// Number of unread bytes that are known not to change.
     fn remaining_bytes(&self) -> u64 {
         match (&self.core.growth, self.core.split) {
             (FileGrowth::Fixed(length), EntrySplit::Lines) => length.saturating_sub(self.lines.offset()),
@@ -228,7 +225,7 @@ impl FileSource {
         }
     }
 
-    /// [`EntrySource::poll`], from what other threads have read and decoded.
+    /// [`EntrySource::poll`] from lines that other threads have read and decoded.
     fn poll_prefetched(
         &mut self,
         max_bytes: usize,
@@ -245,7 +242,11 @@ impl FileSource {
             })?;
             let Some(reached) = reached else {
                 let is_whole = self.remaining_bytes() == 0;
-                return if is_whole { Ok(PollStatus::End) } else { Err(self.core.error(&"its reader stopped")) };
+                return if is_whole {
+                    Ok(PollStatus::End)
+                } else {
+                    Err(self.core.error(&"the reading thread stopped"))
+                };
             };
             self.core.merge(first.0, &marks, reached);
             self.lines.seek(reached);
@@ -254,7 +255,7 @@ impl FileSource {
         Ok(PollStatus::More)
     }
 
-    /// Time of an entry without one: that of the entry before it.
+    /// Time of an entry without a time: that of the entry before it.
     fn time_before(&self, seq: Seq) -> Result<Millis, EntrySourceError> {
         if !self.parser.has_times() {
             return Ok(synthetic_time(seq));
@@ -272,7 +273,6 @@ impl FileSource {
         Ok(line.and_then(|line| self.parser.parse(&line).at).unwrap_or_default())
     }
 
-    /// Reads one line again.
     fn line(&self, seq: Seq) -> Result<Option<Vec<u8>>, EntrySourceError> {
         let Some((start, length)) = self.core.line_span(seq) else { return Ok(None) };
         let Some(length) = length.and_then(|length| usize::try_from(length).ok()) else { return Ok(None) };
@@ -281,13 +281,13 @@ impl FileSource {
             return Err(self.core.shrunk());
         }
         if self.core.split == EntrySplit::Lines {
-            // Blank lines may stand between this entry and the next.
+            // Blank lines may follow before the next entry.
             bytes.truncate(memchr::memchr(b'\n', &bytes).unwrap_or(length));
         }
         Ok(Some(bytes))
     }
 
-    /// The ends of the line of an entry; `None` if it has hardly more than `most` bytes.
+    /// Reads both ends of an entry's line; `None` if it is hardly longer than `most` bytes.
     fn line_ends(&self, seq: Seq, most: usize) -> Result<Option<LineEnds>, EntrySourceError> {
         let Some((start, Some(length))) = self.core.line_span(seq) else { return Ok(None) };
         let most = most.saturating_add(MAX_STAMP_BYTES);
@@ -299,11 +299,11 @@ impl FileSource {
         if head.len() < most || tail.len() < TAIL_BYTES {
             return Err(self.core.shrunk());
         }
-        // Blank lines may be what is long.
+        // Most of the length may be blank lines.
         Ok(memchr::memchr(b'\n', &head).is_none().then_some(LineEnds { head, tail, length }))
     }
 
-    /// Notices that a followed file is not the file of that name any more.
+    /// Detects that the path of a followed file now names another file.
     fn check_followed(&self, limit: u64) -> Result<(), EntrySourceError> {
         if limit < self.lines.offset() {
             return Err(self.core.shrunk());
@@ -312,7 +312,7 @@ impl FileSource {
         let ours = self.core.file.metadata().map_err(|error| self.core.error(&error))?;
         match fs::metadata(path) {
             Ok(theirs) if (theirs.dev(), theirs.ino()) == (ours.dev(), ours.ino()) => Ok(()),
-            Ok(_) => Err(self.core.error(&"another file took its place; open it again")),
+            Ok(_) => Err(self.core.error(&"it was replaced by another file; open it again")),
             Err(error) => Err(self.core.error(&error)),
         }
     }
@@ -361,7 +361,7 @@ impl EntrySource for FileSource {
         };
         self.core.merge(first.0, &marks, self.lines.offset());
         match result {
-            // A file that has just grown is the one that is written.
+            // A file that has just grown is the current one.
             Ok(PollStatus::Waiting) if self.cursor.next > begun => Ok(PollStatus::Waiting),
             Ok(PollStatus::Waiting) => self.check_followed(limit).map(|()| PollStatus::Waiting),
             Ok(PollStatus::End) => match self.stream_error.as_ref().and_then(spool::StreamError::cause) {
@@ -415,12 +415,12 @@ impl EntrySource for FileSource {
                 Some(at) if self.parser.has_times() => at,
                 _ => self.time_before(seq)?,
             };
-            parsed.emit(seq, at, &mut |arrived| sink(arrived, size));
+            parsed.emit(seq, at, &mut |entry| sink(entry, size));
             return Ok(true);
         }
-        self.read(seq, &mut |arrived| {
-            let size = arrived.body.bytes().len() as u64;
-            sink(arrived, size);
+        self.read(seq, &mut |entry| {
+            let size = entry.body.bytes().len() as u64;
+            sink(entry, size);
         })
     }
 
@@ -445,7 +445,7 @@ fn synthetic_time(seq: Seq) -> Millis {
     Millis(seq.0.saturating_mul(SYNTHETIC_INTERVAL.0))
 }
 
-/// A JSON document on one line. Inside strings JSON allows no newline, so all of them are mere layout.
+/// Puts a JSON document on one line. JSON strings contain no newlines, so all newlines are layout.
 fn collapse_to_line(document: &[u8]) -> Vec<u8> {
     document.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }).collect()
 }
@@ -461,7 +461,7 @@ fn stem(path: &Path) -> String {
     path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
-/// Reads as much of the head as it takes to tell what a finished file is.
+/// Reads the part of the head that is needed to detect the format of a finished file.
 fn detect_file(file: &File, length: u64) -> std::io::Result<Result<DetectedInput, detect::UnsupportedInput>> {
     let head = read_range(file, 0, HEAD_BYTES)?;
     let is_cut = |head: &[u8]| (head.len() as u64) < length;

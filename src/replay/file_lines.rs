@@ -1,33 +1,31 @@
-//! Lines of a file, in order, through one reusable buffer. Knows offsets and newlines, nothing else.
+//! Reads the lines of a file in order through one reusable buffer. It depends on offsets and newlines only.
 
 use std::{fs::File, io, os::unix::fs::FileExt as _, sync::Arc};
 
 use super::line_shortener::{GIANT, Shortener};
 
-/// Bytes read at once. Large enough that the system call costs nothing, small enough to stay in the cache.
+/// Bytes per read: large enough that the cost of the system call does not matter, small enough for the cache.
 const BLOCK: usize = 256 << 10;
 
-/// How a file falls into entries.
+/// How a file is split into entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EntrySplit {
-    /// At newlines.
     Lines,
-    /// Not at all: the file is one entry.
+    /// The whole file is one entry.
     Whole,
 }
 
-/// Where a pass over the lines stands.
+/// The result of reading the next line.
 #[derive(Debug)]
 pub(super) enum NextLine<'a> {
     /// A line without its newline, and the offset where it starts.
     Line(u64, &'a [u8]),
-    /// No complete line up to the limit.
+    /// No complete line before the limit.
     Pending,
-    /// The file is shorter than it was.
+    /// The file is shorter than before.
     Shrunk,
 }
 
-/// A reader of lines.
 #[derive(Debug)]
 pub(super) struct FileLines {
     file: Arc<File>,
@@ -35,17 +33,17 @@ pub(super) struct FileLines {
     buffer: Vec<u8>,
     /// File offset of `buffer[0]`.
     start: u64,
-    /// Bytes of `buffer` that hold data.
+    /// Number of valid bytes in `buffer`.
     filled: usize,
-    /// Where the next line starts in `buffer`.
+    /// Position of the next line in `buffer`.
     next: usize,
-    /// No newline between `next` and here.
+    /// No newline occurs between `next` and this position.
     searched: usize,
-    /// Giant lines are wanted in short.
+    /// True if giant lines are shortened.
     shorten_giant_lines: bool,
-    /// A giant line that is being read: where it begins, and what is kept of it. `start` is how far it was read.
+    /// The giant line that is being read: its offset and the kept part. `start` is the offset up to which it was read.
     giant: Option<(u64, Shortener)>,
-    /// The last one.
+    /// The most recent shortened line.
     shortened_line: Vec<u8>,
 }
 
@@ -65,12 +63,12 @@ impl FileLines {
         }
     }
 
-    /// From now on a giant line is handed out with its long strings cut, and never held whole.
+    /// From now on, the long strings of giant lines are cut, and such lines are never in memory as a whole.
     pub(super) fn enable_shortening(&mut self) {
         self.shorten_giant_lines = self.split == EntrySplit::Lines;
     }
 
-    /// True if giant lines are handed out in short.
+    /// True if giant lines are shortened.
     pub(super) fn is_shortening(&self) -> bool {
         self.shorten_giant_lines
     }
@@ -92,7 +90,8 @@ impl FileLines {
         self.searched = self.next;
     }
 
-    /// The next line that ends before `limit`. The rest before `limit` counts as a line if the file is `finished`.
+    /// Returns the next line that ends before `limit`. The rest before `limit` counts as a line if the file is
+    /// `finished`.
     pub(super) fn next(&mut self, limit: u64, finished: bool) -> io::Result<NextLine<'_>> {
         self.shortened_line = Vec::new();
         loop {
@@ -123,7 +122,7 @@ impl FileLines {
         }
     }
 
-    /// Goes on with a giant line.
+    /// Continues reading a giant line.
     fn next_giant_line(&mut self, limit: u64, finished: bool) -> io::Result<NextLine<'_>> {
         let Some((begun, mut shortener)) = self.giant.take() else { return Ok(NextLine::Pending) };
         let mut block = vec![0; BLOCK];
@@ -151,7 +150,7 @@ impl FileLines {
         Ok(NextLine::Pending)
     }
 
-    /// Goes on at `offset` with nothing read yet.
+    /// Continues at `offset` with an empty buffer.
     fn reset_to(&mut self, offset: u64) {
         self.start = offset;
         (self.filled, self.next, self.searched) = (0, 0, 0);
@@ -174,14 +173,14 @@ impl FileLines {
         NextLine::Line(self.start + line.start as u64, &self.buffer[line])
     }
 
-    /// Once a giant line has passed, its memory need not stay.
+    /// Releases the memory of a giant line once the line has been processed.
     fn release_memory(&mut self) {
         if self.next == self.filled && self.buffer.len() > BLOCK {
             self.reset_to(self.start + self.filled as u64);
         }
     }
 
-    /// Reads more behind what is there; moves an unfinished line to the front first.
+    /// Reads more data after the buffered bytes; moves an unfinished line to the front first.
     fn fill(&mut self, wanted: u64) -> io::Result<usize> {
         self.buffer.copy_within(self.next..self.filled, 0);
         self.start += self.next as u64;
@@ -195,7 +194,7 @@ impl FileLines {
         }
         let mut room = self.buffer.len() - self.filled;
         if self.shorten_giant_lines {
-            // Else it would depend on what came before whether a line counts as giant.
+            // Otherwise the preceding lines would influence whether a line counts as giant.
             room = room.min(GIANT.saturating_sub(self.filled).max(1));
         }
         let room = usize::try_from(wanted).map_or(room, |wanted| wanted.min(room));
@@ -211,7 +210,7 @@ impl FileLines {
     }
 }
 
-/// Fills `buffer` from offset `start`, or as much of it as the file holds.
+/// Fills `buffer` from offset `start`, up to the end of the file.
 pub(super) fn read_at(file: &File, start: u64, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {

@@ -1,5 +1,5 @@
-//! Where the lines of a file start and of what kind they are: eight bytes a line, shared between the reader that
-//! folds and one that only looks ahead. Owns the pass over the file that builds it. Decodes nothing.
+//! Offsets and kinds of the lines of a file: eight bytes per line, shared between the reader that folds and one that
+//! only scans ahead. Owns the scan that builds it. It decodes nothing.
 
 use std::{
     fs::File,
@@ -19,13 +19,13 @@ use crate::{
     tape::Seq,
 };
 
-/// Bytes to look ahead for which a second thread is worth its while.
+/// Minimum number of bytes for which a second scanning thread is started.
 const MIN_SECOND_THREAD_BYTES: u64 = 32 << 20;
 
-/// Bytes that the second thread looks at before it tells what it found.
+/// Bytes after which the second thread reports its results.
 const SCAN_CHUNK: u64 = 1 << 20;
 
-/// How long a look ahead waits for the second thread.
+/// Maximum time for which a scan waits for the second thread.
 const SCAN_WAIT: Duration = Duration::from_millis(1);
 
 /// The line index of one open file. Clones share it and may be used from any thread.
@@ -34,11 +34,11 @@ pub struct LineIndex {
     pub(super) file: Arc<IndexedFile>,
 }
 
-/// An open file and what is known about its lines.
+/// An open file and the known facts about its lines.
 #[derive(Debug)]
 pub(super) struct IndexedFile {
     pub(super) file: Arc<File>,
-    /// For error texts.
+    /// File name for error messages.
     pub(super) name: String,
     pub(super) split: EntrySplit,
     /// True if lines carry a tape's stamp before the line itself.
@@ -50,12 +50,12 @@ pub(super) struct IndexedFile {
     scan_passes: Mutex<ScanPasses>,
 }
 
-/// How far a file reaches.
+/// The end of a file.
 #[derive(Debug)]
 pub(super) enum FileGrowth {
-    /// It ended here when it was opened.
+    /// Fixed at this offset when the file was opened.
     Fixed(u64),
-    /// It grows until the flag is set.
+    /// The file grows until the flag is set.
     Until(Arc<AtomicBool>),
 }
 
@@ -67,7 +67,7 @@ struct LineTable {
     scanned_to: u64,
 }
 
-/// Start, kind and one flag of a line in eight bytes: offset in the low 56 bits, then the kind, then the flag.
+/// A line in eight bytes: offset in the low 56 bits, then the kind, then one flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LineMark(u64);
 
@@ -108,7 +108,7 @@ impl LineMark {
     }
 }
 
-/// Lines for whoever needs no more of a giant one than tells its kind.
+/// A line reader for scans, which need only the beginning of a giant line.
 fn scanning_lines(file: &Arc<File>, split: EntrySplit, offset: u64) -> FileLines {
     let mut lines = FileLines::new(Arc::clone(file), split, offset);
     lines.enable_shortening();
@@ -132,12 +132,12 @@ impl IndexedFile {
         Self { file, name, split, stamped, first_entry: first, growth, table, scan_passes: ahead }
     }
 
-    /// Offset up to which lines may be read now, and whether that is final.
+    /// Returns the offset up to which lines may be read now, and whether it is final.
     pub(super) fn readable_end(&self) -> Result<(u64, bool), EntrySourceError> {
         match &self.growth {
             FileGrowth::Fixed(length) => Ok((*length, true)),
             FileGrowth::Until(finished) => {
-                // The flag first: what was written before it was set is then inside the length.
+                // The flag is read first, so that the length includes everything that was written before it was set.
                 let finished = finished.load(Ordering::Acquire);
                 let length = self.file.metadata().map_err(|error| self.error(&error))?.len();
                 Ok((length, finished))
@@ -150,7 +150,7 @@ impl IndexedFile {
     }
 
     pub(super) fn shrunk(&self) -> EntrySourceError {
-        self.error(&"it became shorter while it was open; open it again")
+        self.error(&"it shrank while it was open; open it again")
     }
 
     /// Kind of a line, guessed from its beginning.
@@ -158,7 +158,7 @@ impl IndexedFile {
         kind(line, self.stamped)
     }
 
-    /// Adds `marks`, of which the first belongs to entry `first`, and which reach to offset `covered`.
+    /// Adds `marks`; the first belongs to entry `first`, and they cover the file up to offset `covered`.
     pub(super) fn merge(&self, first: u64, marks: &[LineMark], covered: u64) {
         let mut table = self.write();
         let known = usize::try_from(first).map_or(0, |first| table.marks.len().saturating_sub(first));
@@ -166,10 +166,10 @@ impl IndexedFile {
         let (old, new) = marks.split_at(known);
         let first = usize::try_from(first).unwrap_or(usize::MAX);
         for (position, mark) in old.iter().enumerate() {
-            // The pass that looks ahead does not look for times.
+            // The scan ahead does not determine times.
             table.marks[first + position].0 |= mark.0 & TIMED;
         }
-        // As for all that grows with the lines, no more than a quarter is spare.
+        // Like all data that grows with the lines, its spare capacity is at most a quarter.
         if table.marks.capacity() - table.marks.len() < new.len() {
             let spare = (table.marks.len() / 4).max(new.len());
             table.marks.reserve_exact(spare);
@@ -178,7 +178,7 @@ impl IndexedFile {
         table.scanned_to = table.scanned_to.max(covered);
     }
 
-    /// Where entry `seq` starts, and at most how long its line is.
+    /// Returns the start of entry `seq`, and the maximum length of its line.
     pub(super) fn line_span(&self, seq: Seq) -> Option<(u64, Option<u64>)> {
         let table = self.read();
         let position = usize::try_from(seq.0).ok()?;
@@ -187,20 +187,20 @@ impl IndexedFile {
         Some((start, end.checked_sub(start).filter(|length| *length > 0)))
     }
 
-    /// Where entry `seq` will start once it is there, if it is the first that is not known.
+    /// Returns the future start of entry `seq`, if it is the first unknown entry.
     pub(super) fn next_offset(&self, seq: Seq) -> Option<u64> {
         let table = self.read();
         (seq.0 == table.marks.len() as u64).then_some(table.scanned_to)
     }
 
-    /// The newest entry at or before `seq` that has a time of its own.
+    /// Returns the newest entry at or before `seq` that has its own time.
     pub(super) fn timed_before(&self, seq: Seq) -> Option<Seq> {
         let table = self.read();
         let end = usize::try_from(seq.0).map_or(table.marks.len(), |seq| table.marks.len().min(seq.saturating_add(1)));
         table.marks[..end].iter().rposition(|mark| mark.is_timed()).map(|position| Seq(position as u64))
     }
 
-    /// The entry whose line holds `offset`, if the index reaches so far.
+    /// Returns the entry whose line contains `offset`, if the index reaches it.
     pub(super) fn entry_at(&self, offset: u64) -> Option<Seq> {
         let table = self.read();
         let after = table.marks.partition_point(|mark| mark.offset() <= offset);
@@ -217,7 +217,7 @@ impl IndexedFile {
 }
 
 impl LineIndex {
-    /// Entries known so far.
+    /// Number of entries known so far.
     pub fn len(&self) -> u64 {
         self.file.read().marks.len() as u64
     }
@@ -227,19 +227,19 @@ impl LineIndex {
         self.len() == 0
     }
 
-    /// Bytes of the file whose lines are known.
+    /// Number of bytes whose lines are known.
     pub fn scanned_bytes(&self) -> u64 {
         self.file.read().scanned_to
     }
 
-    /// Kind of an entry, as its beginning tells. Exact for the lines of every known release.
+    /// Kind of an entry, guessed from its beginning. Exact for the lines of every known release.
     pub fn kind(&self, seq: Seq) -> Option<LineKind> {
         self.file.read().marks.get(usize::try_from(seq.0).ok()?).map(|mark| mark.kind())
     }
 
-    /// Looks ahead over about `max_bytes` more of the file. Independent of what has been folded, and fast enough to
-    /// run before anybody notices: it searches newlines and reads the first bytes of each line. Of a large file a
-    /// second thread looks at the second half meanwhile.
+    /// Scans about `max_bytes` more of the file. It is independent of the fold and fast, because it only searches
+    /// newlines and reads the first bytes of each line. In a large file, a second thread scans the second half
+    /// concurrently.
     pub fn advance(&self, max_bytes: usize) -> Result<PollStatus, EntrySourceError> {
         let core = &*self.file;
         let mut passes = core.scan_passes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -261,13 +261,14 @@ impl LineIndex {
             if covered >= *middle {
                 match found.recv_timeout(SCAN_WAIT) {
                     Ok((marks, reached)) => {
-                        // The fold may have passed here already.
+                        // The fold may already have passed this position.
                         let known = marks.partition_point(|mark| mark.offset() < covered);
                         core.merge(first, &marks[known..], reached);
                         return Ok(if reached >= limit { PollStatus::End } else { PollStatus::More });
                     }
                     Err(RecvTimeoutError::Timeout) => return Ok(PollStatus::More),
-                    // It is through, or it failed: what is left is looked at here, and whatever is wrong found again.
+                    // The second thread has finished or failed: the rest is scanned here, and an error will occur
+                    // again.
                     Err(RecvTimeoutError::Disconnected) => *far = SecondHalfScan::Done,
                 }
                 stop = covered.saturating_add(max_bytes.max(1) as u64);
@@ -284,25 +285,24 @@ impl LineIndex {
     }
 }
 
-/// Passes over the lines that nobody has folded yet.
+/// Scans the lines that have not been folded yet.
 #[derive(Debug)]
 struct ScanPasses {
     first_half: FileLines,
     second_half: SecondHalfScan,
 }
 
-/// The pass over the second half of a large file.
+/// The scan of the second half of a large file.
 #[derive(Debug)]
 enum SecondHalfScan {
     NotStarted,
-    /// From the first line behind this offset; what it found, piece by piece, each with the offset behind it.
+    /// Starts at the first line after this offset; receives its results in chunks, each with the offset after it.
     Running(u64, Receiver<(Vec<LineMark>, u64)>),
-    /// There is none.
     Done,
 }
 
 impl IndexedFile {
-    /// Starts a second thread in the middle between `covered` and the end, if that is worth its while.
+    /// Starts a second thread in the middle between `covered` and the end, if the rest is large enough.
     fn start_second_scan(&self, covered: u64, limit: u64) -> SecondHalfScan {
         let is_fixed = matches!(self.growth, FileGrowth::Fixed(_)) && self.split == EntrySplit::Lines;
         if !is_fixed || limit.saturating_sub(covered) < MIN_SECOND_THREAD_BYTES {
@@ -332,18 +332,18 @@ impl IndexedFile {
     }
 }
 
-/// How a scan came to its end.
+/// Why a scan ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ScanEnd {
-    /// At the offset where it was to stop.
+    /// At the requested offset.
     Stopped,
-    /// Behind the last line.
+    /// After the last line.
     Ended,
-    /// The file is shorter than it was.
+    /// The file is shorter than before.
     Shrunk,
 }
 
-/// Marks of the lines from where `lines` stands up to the first that starts at or behind `stop`.
+/// Marks the lines from the position of `lines` up to the first that starts at or after `stop`.
 fn scan(
     lines: &mut FileLines,
     stop: u64,
@@ -363,18 +363,18 @@ fn scan(
     Ok((marks, ScanEnd::Stopped))
 }
 
-/// Kind of a line, guessed from its beginning. A `stamped` one carries a tape's stamp before the line itself.
+/// Kind of a line, guessed from its beginning. A `stamped` line carries a tape's stamp before the line itself.
 fn kind(line: &[u8], stamped: bool) -> LineKind {
     let guess = |line| decode::guess_kind(line).unwrap_or(LineKind::Malformed);
     if !stamped {
         return guess(line);
     }
-    // The stamp is short and its keys stand in order, so the body starts near.
+    // The stamp is short and its keys have a fixed order, so the body starts near the beginning.
     let near = &line[..line.len().min(512)];
     memchr::memmem::find(near, b",\"out\":{").map_or(LineKind::Other, |at| guess(&line[at + 7..]))
 }
 
-/// Blank lines are not entries. Almost every line is told by its first byte.
+/// Blank lines are not entries. The first byte decides for almost every line.
 pub(super) fn is_blank(line: &[u8]) -> bool {
     line.iter().all(u8::is_ascii_whitespace)
 }

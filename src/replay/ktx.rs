@@ -1,7 +1,7 @@
-//! KTX's own records as sources: tool transcripts and memory-flow replays, rewritten as a tape.
+//! KTX's own records as sources: tool transcripts and memory-flow replays, converted to a tape.
 //!
-//! They are rewritten once, when they are opened, into a file without a name that vanishes with the process; from there on
-//! they are read, searched and stepped through like any other tape. What KTX does not record is not made up.
+//! They are converted once, when they are opened, to an unnamed temporary file; from there on they are read, searched
+//! and stepped through like any other tape. Facts that KTX does not record are not invented.
 
 use std::{
     fs::File,
@@ -24,13 +24,14 @@ mod transcript;
 
 pub(super) use memory_flow::is_replay;
 
-/// Largest memory-flow replay that is read; KTX's own have some kilobytes.
+/// Maximum size of a memory-flow replay; those of KTX have some kilobytes.
 const LARGEST: u64 = 64 << 20;
 
-/// Rewrites the KTX record in the first `length` bytes of `file`.
+/// Converts the KTX record in the first `length` bytes of `file`.
 ///
 /// # Errors
-/// When it cannot be read, or is none after all.
+///
+/// If it cannot be read, or turns out not to be a KTX record.
 pub(super) fn open(
     file: &File,
     length: u64,
@@ -54,14 +55,13 @@ pub(super) fn open(
     Ok(source.with_rewritten_format(detected.format, times))
 }
 
-/// When the entries of a record happened.
+/// The times of a record's entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct RewrittenTimes {
-    /// Wall-clock time of the first one, where the record has times.
+    /// Wall-clock time of the first entry, if the record has times.
     pub(super) began: Option<Timestamp>,
 }
 
-/// A tape that is being written.
 #[derive(Debug)]
 struct TapeBuilder {
     out: BufWriter<File>,
@@ -75,21 +75,27 @@ impl TapeBuilder {
         Self { out: BufWriter::new(file), next: Seq(0), written: 0, line: Vec::new() }
     }
 
-    fn entry(&mut self, at: Millis, lane: Option<(&str, u32)>, body: EntryBody<'_>) -> io::Result<()> {
+    fn entry(&mut self, at: Millis, attempt_key: Option<(&str, u32)>, body: EntryBody<'_>) -> io::Result<()> {
         self.line.clear();
-        let lane = lane.map(|(unit, attempt)| (unit.into(), attempt));
-        TapeEntry { seq: self.next, at, attempt: lane, body }.write(&mut self.line);
+        let attempt_key = attempt_key.map(|(unit, attempt)| (unit.into(), attempt));
+        TapeEntry { seq: self.next, at, attempt: attempt_key, body }.write(&mut self.line);
         self.next.0 += 1;
         self.written += self.line.len() as u64;
         self.out.write_all(&self.line)
     }
 
-    fn note(&mut self, at: Millis, lane: Option<(&str, u32)>, note: &Note) -> io::Result<()> {
-        self.entry(at, lane, EntryBody::Note(&note.to_json()))
+    fn note(&mut self, at: Millis, attempt_key: Option<(&str, u32)>, note: &Note) -> io::Result<()> {
+        self.entry(at, attempt_key, EntryBody::Note(&note.to_json()))
     }
 
-    fn message(&mut self, at: Millis, lane: Option<(&str, u32)>, level: Severity, text: String) -> io::Result<()> {
-        self.note(at, lane, &Note::Message { level, text })
+    fn message(
+        &mut self,
+        at: Millis,
+        attempt_key: Option<(&str, u32)>,
+        level: Severity,
+        text: String,
+    ) -> io::Result<()> {
+        self.note(at, attempt_key, &Note::Message { level, text })
     }
 
     fn end(self) -> io::Result<(File, u64)> {

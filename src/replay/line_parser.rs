@@ -1,4 +1,4 @@
-//! One line of any format, taken apart as far as an entry needs: time, lane, body. Never fails.
+//! Parses one line of any format as far as an entry requires: time, attempt, body. It never fails.
 
 use std::borrow::Cow;
 
@@ -12,15 +12,15 @@ use crate::{
     tape::{EntryBody, Millis, Seq, TapeEntry},
 };
 
-/// What a line says by itself.
+/// The parsed parts of a line.
 #[derive(Debug)]
 pub(super) struct ParsedLine<'a> {
-    /// Its own time, if it has one.
+    /// Time in the line, if there is one.
     pub(super) at: Option<Millis>,
     scope: OwnedEntryScope<'a>,
     body: EntryBody<'a>,
     is_well_formed: bool,
-    /// What the line of a capture says, which is where its time stands.
+    /// The decoded line of a capture, which contains the time.
     line: Option<AgentLine<'a>>,
 }
 
@@ -31,17 +31,15 @@ enum OwnedEntryScope<'a> {
     BySession,
 }
 
-/// How the lines of one file are read.
+/// How the lines of one file are parsed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LineParser {
-    /// Its format.
     pub(super) format: InputFormat,
     /// Time 0 in milliseconds since 1970, for formats with wall-clock times; `None` if the file has no times.
     pub(super) epoch: Option<i64>,
 }
 
 impl LineParser {
-    /// Takes `line` apart.
     pub(super) fn parse<'a>(&self, line: &'a [u8]) -> ParsedLine<'a> {
         match self.format {
             InputFormat::Tape => tape(line),
@@ -63,8 +61,8 @@ impl LineParser {
         }
     }
 
-    /// Takes apart a line of `length` bytes of which only the first and the last are there. Gives the size of its body
-    /// too. `None` if all of the line is needed for that.
+    /// Parses a line of `length` bytes of which only the beginning and the end are available. Also returns the size of
+    /// its body. `None` if this requires the whole line.
     pub(super) fn parse_head<'a>(&self, head: &'a [u8], tail: &[u8], length: u64) -> Option<(ParsedLine<'a>, u64)> {
         let blank = (tail.len() - tail.trim_ascii_end().len()) as u64;
         if blank == tail.len() as u64 {
@@ -73,11 +71,11 @@ impl LineParser {
         match self.format {
             InputFormat::Tape => {
                 let (entry, before) = TapeEntry::parse_head(head)?;
-                let lane =
+                let scope =
                     entry.attempt.map_or(OwnedEntryScope::Run, |(unit, number)| OwnedEntryScope::Attempt(unit, number));
                 let at = Some(entry.at);
                 let size = length.checked_sub(blank + before as u64 + 1)?;
-                Some((ParsedLine { at, scope: lane, body: entry.body, is_well_formed: true, line: None }, size))
+                Some((ParsedLine { at, scope, body: entry.body, is_well_formed: true, line: None }, size))
             }
             InputFormat::Capture | InputFormat::SessionFile | InputFormat::JsonLines => {
                 let body = stdout(head);
@@ -101,28 +99,28 @@ impl LineParser {
         }
     }
 
-    /// True if entries have times of their own.
+    /// True if entries have their own times.
     pub(super) fn has_times(&self) -> bool {
         matches!(self.format, InputFormat::Tape | InputFormat::TwoWay) || self.epoch.is_some()
     }
 }
 
 impl<'a> ParsedLine<'a> {
-    /// Decodes its stdout line too, if that was not needed so far: whoever folds it is then spared the work.
+    /// Decodes the stdout line if it is not decoded yet, so that the fold does not have to.
     pub(super) fn decode(&mut self) {
         if let (None, EntryBody::Out(bytes), true) = (&self.line, &self.body, self.is_well_formed) {
             self.line = Some(decode::decode_line(bytes));
         }
     }
 
-    /// What its stdout line is, if it was decoded.
+    /// Kind of the stdout line, if it is decoded.
     pub(super) fn kind(&self) -> Option<LineKind> {
         self.line.as_ref().map(|line| line.body.kind())
     }
 
-    /// Hands it on as entry `seq` at time `at`.
+    /// Passes it to `sink` as entry `seq` at time `at`.
     pub(super) fn emit(&self, seq: Seq, at: Millis, sink: &mut dyn FnMut(EntryRef<'_>)) {
-        let lane = match &self.scope {
+        let scope = match &self.scope {
             OwnedEntryScope::Run => EntryScope::Run,
             OwnedEntryScope::Attempt(unit, number) => EntryScope::Attempt(unit, *number),
             OwnedEntryScope::BySession => EntryScope::BySession,
@@ -130,7 +128,7 @@ impl<'a> ParsedLine<'a> {
         sink(EntryRef {
             seq,
             at,
-            scope: lane,
+            scope,
             body: self.body.clone(),
             is_well_formed: self.is_well_formed,
             decoded: self.line.as_ref(),
@@ -138,7 +136,7 @@ impl<'a> ParsedLine<'a> {
     }
 }
 
-/// The decoder is total, so a body need not be valid to count as one; only what cannot be JSON at all is text.
+/// Any body that may be JSON counts as a line, because the decoder accepts all bytes; other bodies are text.
 fn stdout(line: &[u8]) -> EntryBody<'_> {
     let line = line.trim_ascii();
     if line.starts_with(b"{") { EntryBody::Out(line) } else { EntryBody::Raw(Cow::Borrowed(line)) }

@@ -1,19 +1,19 @@
-//! A line that is too long to be held: its long strings are cut while it is read, and what is left is the same line
-//! with less in it.
+//! Shortens a line that is too long for memory: its long strings are cut while it is read, and the rest of the line is
+//! kept.
 //!
-//! It must not know where the bytes come from, or what the line means.
+//! It must not depend on the source of the bytes or the meaning of the line.
 
-/// Bytes from which on a line is shortened, if that is wanted.
+/// Minimum length in bytes of a line that is shortened.
 pub(super) const GIANT: usize = 4 << 20;
 
-/// Bytes that are kept of a string of such a line, and of a line that is no JSON.
+/// Bytes that are kept of a string in such a line, and of a line that is not JSON.
 const MAX_KEPT_STRING: usize = 64 << 10;
 
-/// Bytes that are kept of such a line: one that has still more is a line of a million small things. What is left of
-/// that is not JSON.
+/// Bytes that are kept of such a line. Only a line with very many small values exceeds this, and its kept part is not
+/// valid JSON.
 const MAX_KEPT_LINE: usize = 64 << 20;
 
-/// A line on its way.
+/// State of shortening one line.
 #[derive(Debug)]
 pub(super) struct Shortener {
     kept: Vec<u8>,
@@ -22,28 +22,26 @@ pub(super) struct Shortener {
     max_string: usize,
 }
 
-/// Where the next byte stands.
+/// The position of the next byte.
 #[derive(Clone, Copy, Debug)]
 enum ShortenerState {
-    /// Nothing but blanks came yet.
+    /// Only blanks so far.
     Start,
-    /// The line is no object: only its beginning matters.
+    /// The line is not an object, so only its beginning is kept.
     Text,
-    /// Between strings.
     BetweenStrings,
     InString(StringState),
-    /// Behind a backslash.
     Escaped(StringState),
 }
 
-/// A place in a string.
+/// A position in a string.
 #[derive(Clone, Copy, Debug, Default)]
 struct StringState {
     /// Bytes of the string that were kept.
     kept_bytes: usize,
-    /// Bytes that have to be kept, as they belong to the last one.
+    /// Bytes that must be kept because they belong to the last character.
     pending_bytes: usize,
-    /// The rest of the string is left out.
+    /// The rest of the string is dropped.
     is_truncated: bool,
 }
 
@@ -58,7 +56,8 @@ impl Shortener {
         Self { kept: Vec::new(), state: ShortenerState::Start, max_string: most }
     }
 
-    /// Goes on with the next bytes of the line, and says where in them it ends, if it does: at the newline.
+    /// Continues with the next bytes of the line. Returns the position of the newline, if they contain the end of the
+    /// line.
     pub(super) fn push(&mut self, all: &[u8]) -> Option<usize> {
         let mut bytes = all;
         while let Some(first) = bytes.first() {
@@ -105,13 +104,13 @@ impl Shortener {
         None
     }
 
-    /// Goes on with a string to its next special byte, and says how far that was.
+    /// Continues a string to its next special byte and returns the number of consumed bytes.
     fn push_string(&mut self, mut inside: StringState, bytes: &[u8]) -> usize {
         let special = memchr::memchr3(b'"', b'\\', b'\n', bytes);
         let plain = &bytes[..special.unwrap_or(bytes.len())];
         if !inside.is_truncated {
             let least = self.max_string.saturating_sub(inside.kept_bytes).max(inside.pending_bytes).min(plain.len());
-            // A character is kept whole.
+            // A character is always kept completely.
             let more = plain[least..].iter().take_while(|byte| matches!(byte, 0x80..=0xbf)).count();
             let (kept, rest) = plain.split_at(least + more);
             self.keep(kept);
@@ -141,7 +140,7 @@ impl Shortener {
         special.map_or(bytes.len(), |at| at + 1)
     }
 
-    /// True behind the first of two escapes that stand for one character.
+    /// True after the first of two escapes that form one character.
     fn ends_after_high_surrogate(&self) -> bool {
         let escape = self.kept.last_chunk::<6>();
         escape.is_some_and(|[slash, u, first, second, ..]| {
@@ -156,7 +155,7 @@ impl Shortener {
         self.kept.extend_from_slice(&bytes[..room]);
     }
 
-    /// What is left of the line.
+    /// Returns the shortened line.
     pub(super) fn end(self) -> Vec<u8> {
         self.kept
     }
@@ -182,7 +181,7 @@ mod tests {
         shortener.end()
     }
 
-    /// True if `short` is `long` with nothing but the ends of strings missing, and no string longer than it may be.
+    /// True if `short` differs from `long` only in shortened strings, and no string exceeds the limit.
     fn is_shortened_form(short: &Value, long: &Value, most: usize) -> bool {
         match (short, long) {
             (Value::String(short), Value::String(long)) => {

@@ -1,4 +1,4 @@
-//! The time of a captured line, found without parsing the line. Knows no files and no clock.
+//! Finds the time of a captured line without parsing the line. It depends on neither files nor a clock.
 
 use std::{ops::Range, sync::LazyLock};
 
@@ -7,19 +7,20 @@ use memchr::memmem::Finder;
 
 static KEY: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"timestamp\":\""));
 
-/// Keys that stand next to a line's own `timestamp`, and not next to one inside a tool's input or result.
+/// Keys next to a line's own `timestamp` that do not occur next to one inside a tool's input or result.
 static SIBLING_KEYS: LazyLock<[Finder<'static>; 5]> = LazyLock::new(|| {
     [&b"\"uuid\":"[..], b"\"session_id\":", b"\"sessionId\":", b"\"tool_use_result\":", b"\"toolUseResult\":"]
         .map(Finder::new)
 });
 
-/// How far a sibling may be away. Ids and times are short.
+/// Maximum distance of a sibling key. Ids and times are short.
 const MAX_SIBLING_DISTANCE: usize = 96;
 
-/// Where the time stands in nearly every line: near an end, or in the middle, between a tool's result and its copy.
+/// Size of the windows with the time in nearly every line: near an end, or in the middle, between a tool's result and
+/// its copy.
 const WINDOW: usize = 512;
 
-/// The line's own `timestamp` in milliseconds since 1970, in lines that nobody decodes.
+/// Returns the line's own `timestamp` in milliseconds since 1970, for lines that are not decoded.
 pub(super) fn line_timestamp(line: &[u8]) -> Option<i64> {
     if line.len() > 8 * WINDOW {
         let middle = line.len() / 2;
@@ -31,7 +32,7 @@ pub(super) fn line_timestamp(line: &[u8]) -> Option<i64> {
     timestamp_in(line, 0..line.len())
 }
 
-/// The first time whose key starts in `window`.
+/// Returns the first time whose key starts in `window`.
 fn timestamp_in(line: &[u8], window: Range<usize>) -> Option<i64> {
     let start = window.start;
     KEY.find_iter(&line[window]).find_map(|found| {
@@ -45,12 +46,12 @@ fn timestamp_in(line: &[u8], window: Range<usize>) -> Option<i64> {
     })
 }
 
-/// A time in milliseconds since 1970.
+/// Parses a time to milliseconds since 1970.
 pub(super) fn parse_timestamp(text: &str) -> Option<i64> {
     parse_common_form(text.as_bytes()).or_else(|| text.parse().ok()).map(Timestamp::as_millisecond)
 }
 
-/// `2026-01-31T23:59:59.250Z`, as everybody writes it. Every line has one, so it is not left to a general parser.
+/// Parses `2026-01-31T23:59:59.250Z`, the usual form. Every line has one, and the general parser is slower.
 fn parse_common_form(text: &[u8]) -> Option<Timestamp> {
     let [y0, y1, y2, y3, b'-', m0, m1, b'-', d0, d1, b'T', h0, h1, b':', n0, n1, b':', s0, s1, b'.', f0, f1, f2, b'Z'] =
         text

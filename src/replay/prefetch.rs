@@ -1,7 +1,7 @@
-//! Lines of a finished file, read and decoded ahead of whoever folds them: block by block, on threads of their own,
-//! handed out in order.
+//! Reads and decodes the lines of a finished file ahead of the fold: block by block, on separate threads, returned in
+//! order.
 //!
-//! Owns the threads and the blocks, of which there is a fixed number. It must not know what a line means.
+//! Owns the threads and a fixed number of blocks. It must not depend on the meaning of a line.
 
 use std::{
     collections::BTreeMap,
@@ -24,31 +24,31 @@ use super::{
 };
 use crate::run::entry_source::EntrySourceError;
 
-/// Bytes of a block: small enough that what one thread wrote is still in the cache when another one reads it.
+/// Size of a block: small enough to remain in the cache between the thread that writes it and the thread that reads it.
 const BLOCK: usize = 128 << 10;
 
-/// Blocks that go round, for each thread: lines differ so much that some blocks take far longer than others.
+/// Blocks per thread. Lines differ so much that some blocks take far longer than others.
 const BLOCKS_PER_THREAD: usize = 3;
 
-/// A block that grew beyond this for the sake of a giant line does not keep its memory.
+/// A block that grew beyond this size for a giant line releases its memory.
 const MAX_RETAINED_BLOCK: usize = 2 << 20;
 
-/// More threads would only wait for the one that folds.
+/// More threads would only wait for the fold.
 const MAX_THREADS: usize = 4;
 
-/// A line, taken apart.
+/// A parsed line of a block.
 #[derive(Debug)]
 pub(super) struct PrefetchedLine<'b> {
     pub(super) mark: LineMark,
     pub(super) parsed: ParsedLine<'b>,
-    /// Offset behind it.
+    /// Offset after the line.
     end: u64,
 }
 
 type PrefetchedLines<'b> = Vec<PrefetchedLine<'b>>;
 
 self_cell!(
-    /// A block and the lines in it.
+    /// A block and its parsed lines.
     struct ParsedBlock {
         owner: FileBlock,
         #[covariant]
@@ -56,28 +56,28 @@ self_cell!(
     }
 );
 
-/// A piece of the file: whole lines.
+/// A part of the file that consists of whole lines.
 #[derive(Debug, Default)]
 struct FileBlock {
     bytes: Vec<u8>,
-    /// Bytes that hold data.
+    /// Number of valid bytes.
     filled: usize,
-    /// Offset of the first.
+    /// Offset of the first byte.
     start: u64,
-    /// Offset behind the last.
+    /// Offset after the last byte.
     end: u64,
-    /// They are what is left of one giant line.
+    /// The bytes are the shortened form of one giant line.
     is_shortened: bool,
 }
 
-/// Lines that are read ahead.
+/// The lines that the threads read ahead.
 pub(super) struct LinePrefetcher {
     ready: Receiver<(u64, Result<ParsedBlock, EntrySourceError>)>,
-    /// Blocks that came too early, by number.
+    /// Blocks that arrived out of order, by number.
     out_of_order: BTreeMap<u64, Result<ParsedBlock, EntrySourceError>>,
-    /// Where blocks go to be used again. Once it is gone, the threads end.
+    /// Returns blocks for reuse. The threads end when it is dropped.
     recycled: Sender<RecycledBlock>,
-    /// The block that is being handed out, and how many of its lines were.
+    /// The current block, and how many of its lines were returned.
     current: Option<(ParsedBlock, usize)>,
     /// Number of the block after it.
     next: u64,
@@ -91,12 +91,13 @@ enum RecycledBlock {
 
 impl std::fmt::Debug for LinePrefetcher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Ahead").field("next", &self.next).finish_non_exhaustive()
+        f.debug_struct("LinePrefetcher").field("next", &self.next).finish_non_exhaustive()
     }
 }
 
 impl LinePrefetcher {
-    /// Starts to read at `offset`, where a line must start; `shortens` giant ones. `None` if the system gives no threads.
+    /// Starts to read at `offset`, where a line must start; `shortens` giant lines. `None` if the system cannot create
+    /// threads.
     pub(super) fn new(core: &Arc<IndexedFile>, reading: LineParser, offset: u64, shortens: bool) -> Option<Self> {
         let threads = thread::available_parallelism().map_or(1, NonZero::get).min(MAX_THREADS);
         let (spent, blocks) = mpsc::channel();
@@ -114,7 +115,7 @@ impl LinePrefetcher {
             failed: false,
         }));
         for _ in 0..threads * BLOCKS_PER_THREAD {
-            // The receiver is still here.
+            // The receiver still exists.
             let _ = spent.send(RecycledBlock::New);
         }
         let mut started = 0;
@@ -131,7 +132,7 @@ impl LinePrefetcher {
         (started > 0).then(|| Self { ready, out_of_order: BTreeMap::new(), recycled: spent, current: None, next: 0 })
     }
 
-    /// Hands on the lines of one block that start before `stop`. Returns the offset behind the last of them, or `None`
+    /// Passes on the lines of one block that start before `stop`. Returns the offset after the last of them, or `None`
     /// at the end of the file.
     pub(super) fn lines(
         &mut self,
@@ -159,13 +160,13 @@ impl LinePrefetcher {
         if upto < batch.borrow_dependent().len() {
             self.current = Some((batch, upto));
         } else {
-            // Nobody takes it when the file has been read.
+            // The receiver is gone once the file has been read.
             let _ = self.recycled.send(RecycledBlock::Used(batch));
         }
         Ok(Some(reached))
     }
 
-    /// The next block in order. `None` when there are no more.
+    /// Returns the next block in order, or `None` after the last one.
     fn receive(&mut self) -> Option<Result<ParsedBlock, EntrySourceError>> {
         let found = loop {
             if let Some(found) = self.out_of_order.remove(&self.next) {
@@ -179,20 +180,20 @@ impl LinePrefetcher {
     }
 }
 
-/// Where the threads are in the file.
+/// The position of the threads in the file.
 #[derive(Debug)]
 struct BlockReader {
     offset: u64,
     limit: u64,
     /// Number of the next block.
     number: u64,
-    /// Giant lines are wanted in short.
+    /// True if giant lines are shortened.
     shorten_giant_lines: bool,
     failed: bool,
 }
 
 impl BlockReader {
-    /// Fills `block` with the next whole lines, and says which block it is. `None` when there are no more.
+    /// Fills `block` with the next whole lines and returns its number, or `None` at the end.
     fn fill(&mut self, core: &IndexedFile, block: &mut FileBlock) -> Option<(u64, Result<(), EntrySourceError>)> {
         if self.failed || self.offset >= self.limit {
             return None;
@@ -225,7 +226,7 @@ impl BlockReader {
             if at + count as u64 == self.limit {
                 break;
             }
-            // What is behind the last line is read again with the next block, which is cheaper than keeping it.
+            // The bytes after the last newline are read again with the next block, which is cheaper than keeping them.
             if let Some(newline) = memchr::memrchr(b'\n', &block.bytes[fresh..block.filled]) {
                 block.filled = fresh + newline + 1;
                 break;
@@ -236,7 +237,7 @@ impl BlockReader {
         Ok(())
     }
 
-    /// Goes on with a line of which `block` holds the beginning, and leaves in it what is kept of the line.
+    /// Continues the line that begins in `block`, and replaces the content of `block` by the shortened line.
     fn read_giant(&mut self, core: &IndexedFile, block: &mut FileBlock) -> Result<(), EntrySourceError> {
         let mut shortener = Shortener::default();
         shortener.push(&block.bytes[..block.filled]);
@@ -261,7 +262,7 @@ impl BlockReader {
     }
 }
 
-/// One thread.
+/// The work of one thread.
 struct ParseWorker {
     core: Arc<IndexedFile>,
     reading: LineParser,
@@ -271,7 +272,7 @@ struct ParseWorker {
 }
 
 impl ParseWorker {
-    /// Fills blocks until the file or whoever wants its lines is gone.
+    /// Fills blocks until the file ends or the prefetcher is dropped.
     fn work(self) {
         loop {
             let spent = self.blocks.lock().unwrap_or_else(PoisonError::into_inner).recv();
@@ -295,7 +296,7 @@ impl ParseWorker {
         }
     }
 
-    /// Takes the lines of `block` apart, into `lines`, which is empty.
+    /// Parses the lines of `block` into `lines`, which is empty.
     fn lines<'b>(&self, block: &'b FileBlock, mut lines: PrefetchedLines<'b>) -> PrefetchedLines<'b> {
         let (mut rest, mut offset) = (&block.bytes[..block.filled], block.start);
         while !rest.is_empty() {
@@ -315,9 +316,9 @@ impl ParseWorker {
     }
 }
 
-/// The memory of lines that are not needed any more, for lines of another block.
+/// Reuses the memory of processed lines for the lines of another block.
 fn recycle_lines<'b>(lines: PrefetchedLines<'_>) -> PrefetchedLines<'b> {
-    // The standard library collects in place when nothing of the layout changes.
+    // The standard library collects in place because the layout is the same.
     lines.into_iter().map_while(|_| None).collect()
 }
 
@@ -331,16 +332,16 @@ mod tests {
         tape::EntryBody,
     };
 
-    /// Everything that a source hands out, polled for so many bytes at a time.
+    /// Returns all entries of a source, polled with this number of bytes at a time.
     fn all(source: &mut FileSource, max_bytes: usize) -> Vec<(u64, u64, Vec<u8>, bool)> {
         let mut found = Vec::new();
         loop {
-            let progress = source.poll(max_bytes, &mut |arrived| {
-                let (EntryBody::Out(bytes) | EntryBody::In(bytes) | EntryBody::Note(bytes)) = arrived.body else {
-                    panic!("{:?}", arrived.body);
+            let progress = source.poll(max_bytes, &mut |entry| {
+                let (EntryBody::Out(bytes) | EntryBody::In(bytes) | EntryBody::Note(bytes)) = entry.body else {
+                    panic!("{:?}", entry.body);
                 };
-                let same = arrived.decoded.is_none_or(|line| *line == crate::decode::decode_line(bytes));
-                found.push((arrived.seq.0, arrived.at.0, bytes.to_vec(), same));
+                let same = entry.decoded.is_none_or(|line| *line == crate::decode::decode_line(bytes));
+                found.push((entry.seq.0, entry.at.0, bytes.to_vec(), same));
             });
             if progress.unwrap() != PollStatus::More {
                 return found;
@@ -348,7 +349,7 @@ mod tests {
         }
     }
 
-    /// More than is read by one thread, with blank lines, giant lines, and no newline at the end.
+    /// A file that needs several threads, with blank lines, giant lines, and no newline at the end.
     fn file() -> tempfile::NamedTempFile {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         for number in 0..9000 {
@@ -378,7 +379,7 @@ mod tests {
             bulk.rewind(crate::tape::Seq(0)).unwrap();
             assert!(all(&mut bulk, max_bytes) == expected, "{max_bytes}");
             assert_eq!(bulk.position().0, file.path().metadata().unwrap().len());
-            // Every line can be found again, and what was passed in bulk can be passed again.
+            // Every line can be read again, and bulk reading can be repeated after a rewind.
             bulk.rewind(crate::tape::Seq(8000)).unwrap();
             assert!(all(&mut bulk, 1) == expected[8000..]);
         }
@@ -417,8 +418,8 @@ mod tests {
                 assert_eq!(short["message"]["content"][0]["is_error"], true);
             }
             let mut again = Vec::new();
-            assert!(source.read(crate::tape::Seq(1), &mut |arrived| again = arrived.body.bytes().to_vec()).unwrap());
-            assert_eq!(again, whole[1].2, "it is there when it is asked for");
+            assert!(source.read(crate::tape::Seq(1), &mut |entry| again = entry.body.bytes().to_vec()).unwrap());
+            assert_eq!(again, whole[1].2, "the whole line is returned on request");
             source.rewind(crate::tape::Seq(2)).unwrap();
             assert_eq!(all(&mut source, max_bytes), short[2..]);
         }
@@ -430,6 +431,6 @@ mod tests {
         let mut source = FileSource::open(file.path()).unwrap();
         file.as_file().set_len(3_000_000).unwrap();
         let failed = (0..100).map(|_| source.poll(1 << 20, &mut |_| {})).find_map(Result::err);
-        assert!(failed.unwrap().to_string().contains("shorter"));
+        assert!(failed.unwrap().to_string().contains("shrank"));
     }
 }

@@ -1,4 +1,4 @@
-//! Full text search over the raw bytes of a file. Decodes nothing; a hit is an entry.
+//! Full text search over the raw bytes of a file. It decodes nothing; its results are entry numbers.
 
 use memchr::memmem::Finder;
 
@@ -8,19 +8,17 @@ use crate::{
     tape::Seq,
 };
 
-/// Bytes searched at once.
+/// Bytes that are searched per block.
 const BLOCK: u64 = 1 << 20;
 
-/// Which way to search.
+/// The direction of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// Towards the end.
     Forward,
-    /// Towards the beginning.
     Backward,
 }
 
-/// A text to search for, in every form that JSON gives it.
+/// A search text in every form in which JSON may escape it.
 #[derive(Clone, Debug)]
 pub struct EscapedNeedle {
     forms: Vec<Finder<'static>>,
@@ -28,7 +26,7 @@ pub struct EscapedNeedle {
 }
 
 impl EscapedNeedle {
-    /// `None` for an empty text. The text is matched as it is written, with its case.
+    /// Returns `None` for an empty text. The search is literal and case-sensitive.
     pub fn new(text: &str) -> Option<Self> {
         let escaped = serde_json::to_string(text).ok()?;
         let escaped = escaped[1..escaped.len() - 1].to_owned();
@@ -50,7 +48,7 @@ impl EscapedNeedle {
     }
 }
 
-/// As writers put it that escape everything beyond ASCII.
+/// The form of writers that escape all non-ASCII characters.
 fn ascii(escaped: &str) -> String {
     let mut units = [0; 2];
     let mut text = String::with_capacity(escaped.len());
@@ -65,25 +63,25 @@ fn ascii(escaped: &str) -> String {
 }
 
 impl LineIndex {
-    /// The nearest entry at or after `from` (backward: before `from`) that holds `needle`. `go_on` is asked between
-    /// blocks; when it says no, the answer is `None`.
+    /// Finds the nearest entry at or after `from` (backward: before `from`) that contains `needle`. `should_continue` is called
+    /// between blocks; if it returns false, the result is `None`.
     pub fn find(
         &self,
         needle: &EscapedNeedle,
         from: Seq,
         direction: Direction,
-        go_on: &dyn Fn() -> bool,
+        should_continue: &dyn Fn() -> bool,
     ) -> Result<Option<Seq>, EntrySourceError> {
         let (end, _) = self.file.readable_end()?;
         let Some(from) = self.offset_of(from)? else {
             return match direction {
                 Direction::Forward => Ok(None),
-                Direction::Backward => self.backward(needle, end, go_on),
+                Direction::Backward => self.backward(needle, end, should_continue),
             };
         };
         match direction {
-            Direction::Forward => self.forward(needle, from, end, go_on),
-            Direction::Backward => self.backward(needle, from, go_on),
+            Direction::Forward => self.forward(needle, from, end, should_continue),
+            Direction::Backward => self.backward(needle, from, should_continue),
         }
     }
 
@@ -92,10 +90,10 @@ impl LineIndex {
         needle: &EscapedNeedle,
         mut from: u64,
         end: u64,
-        go_on: &dyn Fn() -> bool,
+        should_continue: &dyn Fn() -> bool,
     ) -> Result<Option<Seq>, EntrySourceError> {
         let mut buffer = Vec::new();
-        while from < end && go_on() {
+        while from < end && should_continue() {
             let bytes = self.block(&mut buffer, from, (from + BLOCK + needle.longest_form).min(end))?;
             if let Some(hit) = needle.first(bytes) {
                 return self.entry_of(from + hit as u64);
@@ -109,13 +107,13 @@ impl LineIndex {
         &self,
         needle: &EscapedNeedle,
         mut end: u64,
-        go_on: &dyn Fn() -> bool,
+        should_continue: &dyn Fn() -> bool,
     ) -> Result<Option<Seq>, EntrySourceError> {
         let first = self.file.first_entry;
-        // A match may start in one block and end in the next, but never reaches beyond where the search began.
+        // A match may start in one block and end in the next, but never crosses the start of the search.
         let limit = end;
         let mut buffer = Vec::new();
-        while end > first && go_on() {
+        while end > first && should_continue() {
             let start = end.saturating_sub(BLOCK).max(first);
             let bytes = self.block(&mut buffer, start, (end + needle.longest_form).min(limit))?;
             if let Some(hit) = needle.last(bytes) {
@@ -126,14 +124,14 @@ impl LineIndex {
         Ok(None)
     }
 
-    /// Bytes from `start` to `end`, in a buffer that every block of a search shares.
+    /// Reads the bytes from `start` to `end` into a buffer that every block of a search shares.
     fn block<'b>(&self, buffer: &'b mut Vec<u8>, start: u64, end: u64) -> Result<&'b [u8], EntrySourceError> {
         buffer.resize(usize::try_from(end - start).unwrap_or(usize::MAX), 0);
         let count = read_at(&self.file.file, start, buffer).map_err(|error| self.file.error(&error))?;
         Ok(&buffer[..count])
     }
 
-    /// Where `seq` starts; looks ahead as far as needed. `None` if there is no such entry.
+    /// Returns the start of `seq`; scans ahead as far as needed. `None` if there is no such entry.
     fn offset_of(&self, seq: Seq) -> Result<Option<u64>, EntrySourceError> {
         self.scan_until(|index| index.file.line_span(seq).map(|(start, _)| start))
     }

@@ -1,6 +1,8 @@
-//! A stream as a file: stdin, pipes and packed files are spooled to a file without a name, so that they can be read again.
+//! Streams as files: stdin, pipes and packed files are copied to an unnamed temporary file, so that they can be read
+//! again.
 //!
-//! The file vanishes with the process, however it ends. It must not know what the bytes mean.
+//! The system deletes the file when the process ends, however it ends. This module must not depend on the meaning of
+//! the bytes.
 
 use std::{
     fs::File,
@@ -24,16 +26,16 @@ use super::{
     unpack::{self, ZstdReader},
 };
 
-/// A pipe holds 64 KiB; more per read gains nothing.
+/// Size of a read: the capacity of a pipe is 64 KiB, so larger reads are not faster.
 const CHUNK: usize = 64 << 10;
 
-/// Bytes after which it is asked whether there is space for more.
+/// Bytes after which the free space is checked again.
 const SPACE_CHECK_INTERVAL: u64 = 16 << 20;
 
-/// Bytes of the file system that are left to others, or a twentieth of a small one.
+/// Minimum free space of the file system in bytes, or a twentieth of a small file system.
 const RESERVED_BYTES: u64 = 256 << 20;
 
-/// Why a stream broke off, if it did.
+/// The error that ended the stream, if there was one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StreamError(Arc<Mutex<Option<String>>>);
 
@@ -47,7 +49,7 @@ impl StreamError {
     }
 }
 
-/// Opens stdin as a growing source. Waits for its first line, to see what it is.
+/// Opens stdin as a growing source. Waits for the first line, to detect the format.
 pub fn open_stdin() -> Result<FileSource, OpenError> {
     open_stream("stdin".into(), "stdin".into(), io::stdin())
 }
@@ -65,7 +67,7 @@ pub(super) fn open_stream(
     let broken = StreamError::default();
     let mut head = Vec::new();
     let mut chunk = vec![0; CHUNK];
-    // A document over several lines is only known for what it is when all of it is there.
+    // A document over several lines can only be detected when it is complete.
     let is_open = |head: &[u8]| memchr::memchr(b'\n', head).is_none() || detect::may_be_document(head);
     while is_open(&head) && head.len() < (16 << 20) {
         let count = read(&mut input, &mut chunk).map_err(failed)?;
@@ -81,7 +83,7 @@ pub(super) fn open_stream(
     let detected = detected.map_err(|refusal| OpenError::Unsupported { name: name.clone(), refusal })?;
     spooled.write_all(&head).map_err(failed)?;
     if detected.format.is_rewritten() {
-        // The whole of it is needed: calls are put into the order in which they began.
+        // The whole stream is needed, because calls are sorted by their start times.
         if !ended {
             copy_all(&mut input, &spooled, head.len() as u64, &mut chunk).map_err(failed)?;
         }
@@ -105,7 +107,7 @@ pub(super) fn open_stream(
     Ok(source)
 }
 
-/// What the stream says, whether it is packed or not.
+/// Returns the unpacked content of the stream.
 fn decompress_if_packed(mut input: impl Read + Send + 'static) -> io::Result<Box<dyn Read + Send>> {
     let mut head = Vec::with_capacity(unpack::ZSTD_MAGIC.len());
     input.by_ref().take(unpack::ZSTD_MAGIC.len() as u64).read_to_end(&mut head)?;
@@ -130,7 +132,7 @@ fn copy_all(input: &mut impl Read, file: &File, mut offset: u64, chunk: &mut [u8
     }
 }
 
-/// Refuses to fill the file system of temporary files, which may be memory, and which other programs need.
+/// Fails before the file system of temporary files is full: it may be in memory, and other programs need it.
 #[allow(clippy::useless_conversion, reason = "the widths of these numbers differ between systems")]
 fn check_space(file: &File) -> io::Result<()> {
     let system = fstatvfs(file)?;
@@ -139,7 +141,7 @@ fn check_space(file: &File) -> io::Result<()> {
     if has_enough_space(bytes(system.blocks_available().into()), bytes(system.blocks().into())) {
         return Ok(());
     }
-    let why = "it needs more space than there is for temporary files; free some, or set TMPDIR to a larger directory";
+    let why = "not enough space for temporary files; free some, or set TMPDIR to a larger directory";
     Err(io::Error::new(io::ErrorKind::StorageFull, why))
 }
 

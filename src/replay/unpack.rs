@@ -1,6 +1,7 @@
-//! Records that were packed with zstd, read as if they were not.
+//! Reads records that are packed with zstd like unpacked ones.
 //!
-//! A few bytes can unpack to more than any disk holds: there is a bound. It must not know what the bytes mean.
+//! A few bytes can unpack to more than any disk can store, so the size is limited. This module must not depend on the
+//! meaning of the bytes.
 
 use std::{
     io::{self, BufReader, Read},
@@ -12,23 +13,23 @@ use std::{
 
 use zstd::stream::read::Decoder;
 
-/// How a packed record begins.
+/// Magic number at the start of a packed record.
 pub(super) const ZSTD_MAGIC: &[u8] = b"\x28\xb5\x2f\xfd";
 
-/// Bytes that any record may unpack to, and how many times its own size a larger one may. Real records stay below a
-/// hundred times.
+/// Unpacked size that any record may have, and maximum compression ratio of larger ones. Real records stay below a
+/// ratio of one hundred.
 const BASE_LIMIT: u64 = 1 << 30;
 const MAX_RATIO: u64 = 200;
 
-/// Largest window of a frame, as a power of two: what `zstd` itself takes unless it is told to take more.
+/// Maximum window of a frame as a power of two: the default limit of the `zstd` tool.
 const WINDOW: u32 = 27;
 
-/// The bytes of a packed stream.
+/// Reads the unpacked bytes of a packed stream.
 pub(super) struct ZstdReader<R: Read> {
     decoder: Decoder<'static, BufReader<CountingReader<R>>>,
     packed: Arc<AtomicU64>,
     unpacked: u64,
-    /// Bytes that it may have unpacked to, however small it is.
+    /// Unpacked size that is allowed for a packed stream of any size.
     base_limit: u64,
 }
 
@@ -48,7 +49,7 @@ impl<R: Read> ZstdReader<R> {
 impl<R: Read> Read for ZstdReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = match self.decoder.read(buffer) {
-            // Like a torn last line: what is there is shown, and that its record breaks off.
+            // Like a truncated last line: the available entries are shown, and the record counts as interrupted.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && self.unpacked > 0 => 0,
             result => result?,
         };
@@ -63,7 +64,7 @@ impl<R: Read> Read for ZstdReader<R> {
     }
 }
 
-/// Counts what was read.
+/// Counts the bytes that were read.
 struct CountingReader<R> {
     from: R,
     count: Arc<AtomicU64>,

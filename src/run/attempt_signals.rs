@@ -1,7 +1,7 @@
-//! What the lines of an attempt say about its end. The running agent and the fold read it from here, so that the
-//! verdict of a live attempt and that of a record cannot differ.
+//! The reports in an attempt's lines that determine its verdict. The attempt machine and the fold both use this module,
+//! so that the verdict of a live attempt and that of a recorded one cannot differ.
 //!
-//! Which result counts is decided by [`TurnTracker`], what it means by [`verdict`](crate::units::verdict).
+//! [`TurnTracker`] decides which result counts, [`verdict`](crate::units::verdict) what it means.
 
 use crate::{
     actions::{LineRole, TurnTracker, error_text},
@@ -9,10 +9,10 @@ use crate::{
     units::verdict::{AttemptFacts, ResultFacts},
 };
 
-/// Model name of lines that the agent writes itself.
+/// Model name in lines that the agent writes without calling the model.
 const SYNTHETIC_MODEL: &str = "<synthetic>";
 
-/// What one attempt has reported so far.
+/// The values that an attempt has reported so far.
 #[derive(Clone, Debug, Default)]
 pub struct AttemptSignals {
     turns: TurnTracker,
@@ -30,18 +30,17 @@ struct SignalValues {
 }
 
 impl AttemptSignals {
-    /// Of an attempt that takes `turns`.
     pub fn new(turns: TurnTracker) -> Self {
         Self { turns, values: Box::default() }
     }
 
-    /// Takes in the next line, and says what it is to the attempt.
+    /// Processes the next line and returns its role in the attempt.
     pub fn push(&mut self, line: &AgentLine<'_>) -> LineRole {
         let part = self.turns.push(line);
         match (part, &line.body) {
             (_, LineBody::RateLimit(limit)) => self.limit(limit),
             (LineRole::InTurn, LineBody::Init(_)) => {
-                // Another turn begins: what the last one came to says nothing about it.
+                // Another turn begins, so the values of the previous turn do not apply to it.
                 let resets_at = self.values.resets_at;
                 *self.values = SignalValues { resets_at, ..SignalValues::default() };
             }
@@ -52,27 +51,26 @@ impl AttemptSignals {
         part
     }
 
-    /// The result that decides, if no turn follows.
+    /// Returns the decisive result, unless another turn follows.
     pub fn result(&self) -> Option<&ResultFacts> {
         self.values.result.as_ref()
     }
 
-    /// The turns of the attempt.
     pub fn turns(&self) -> &TurnTracker {
         &self.turns
     }
 
-    /// Adds what was reported to `facts`. `last_text` is what the model said last.
+    /// Adds the reported values to `facts`. `last_text` is the last text of the model.
     pub fn fill_facts(&self, facts: AttemptFacts, last_text: &str) -> AttemptFacts {
-        let said = (*self.values).clone();
-        let last_text = said.error_text.or_else(|| (!last_text.is_empty()).then(|| last_text.to_owned()));
+        let values = (*self.values).clone();
+        let last_text = values.error_text.or_else(|| (!last_text.is_empty()).then(|| last_text.to_owned()));
         AttemptFacts {
-            result: said.result,
-            error_class: said.error_class,
-            api_error: said.api_error,
-            api_status: said.api_status,
+            result: values.result,
+            error_class: values.error_class,
+            api_error: values.api_error,
+            api_status: values.api_status,
             last_text,
-            limit_resets_at: said.resets_at,
+            limit_resets_at: values.resets_at,
             ..facts
         }
     }
@@ -100,7 +98,7 @@ impl AttemptSignals {
     }
 }
 
-/// The facts of a result line.
+/// Extracts the facts of a result line.
 pub fn result_facts(result: &ResultLine<'_>) -> ResultFacts {
     let owned = |text: &Option<std::borrow::Cow<'_, str>>| text.as_deref().map(str::to_owned);
     let has_errors = result.error.as_deref().is_some_and(|error| !error.is_empty()) || !result.errors.is_empty();
@@ -125,14 +123,14 @@ mod tests {
         for line in lines {
             reported.push(&decode::decode_line(line.as_bytes()));
         }
-        reported.fill_facts(AttemptFacts::default(), "said last")
+        reported.fill_facts(AttemptFacts::default(), "the last text")
     }
 
     #[test]
     fn error_line_is_kept_against_later_text() {
         let limit = r#"{"type":"assistant","error":"rate_limit","api_error":"usage_limit_reached","api_error_status":429,"message":{"content":[{"type":"text","text":"You've hit your limit"}]}}"#;
         let later = r#"{"type":"assistant","message":{"content":[{"type":"text","text":"more"}]}}"#;
-        assert_eq!(reported(&[later]).last_text.as_deref(), Some("said last"));
+        assert_eq!(reported(&[later]).last_text.as_deref(), Some("the last text"));
         let facts = reported(&[later, limit, later]);
         assert_eq!(facts.last_text.as_deref(), Some("You've hit your limit"));
         assert_eq!(facts.error_class.as_deref(), Some("rate_limit"));

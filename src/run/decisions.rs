@@ -1,33 +1,31 @@
-//! Decisions that an attempt recorded in addition to its changes, as people read them: conflicts, evictions, merged
-//! artifacts, and raw files that could not be mapped. Pure. It must not know where they are shown.
+//! Decisions that an attempt recorded in addition to its changes, as text for people: conflicts, evictions, merged
+//! artifacts, and raw files that could not be mapped. Pure. It must not depend on where they are displayed.
 
 use serde_json::Value;
 
 use super::{report::RECONCILE_KEY, state::RunState};
 use crate::tape::note::{AttemptOutput, attempt_output::UnmappedFile};
 
-/// Flagged decisions that one sentence names.
+/// Maximum number of subjects that the summary names.
 const MAX_NAMED_SUBJECTS: usize = 5;
 
-/// A decision that an agent recorded. Its texts are the agent's.
+/// A decision that an agent recorded. Its texts are written by the agent, so they are untrusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedDecision {
-    /// What it is about.
     pub kind: RecordedDecisionKind,
-    /// The page, source or raw file that it is about.
+    /// The page, source or raw file that the decision concerns.
     pub about: String,
-    /// What was decided, and why.
+    /// The decision and its reason.
     pub text: String,
-    /// A person should look at it.
+    /// True if a person should review it.
     pub is_flagged: bool,
 }
 
-/// What a decision is about.
+/// The subject of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordedDecisionKind {
-    /// A conflict between units.
     Conflict,
-    /// A raw file that is gone.
+    /// A raw file that was deleted.
     Eviction,
     /// A page or source that was merged into another one, or replaced by it.
     Resolution,
@@ -36,7 +34,7 @@ pub enum RecordedDecisionKind {
 }
 
 impl RecordedDecisionKind {
-    /// The word for it in reports.
+    /// Its label in reports.
     pub fn label(self) -> &'static str {
         match self {
             Self::Conflict => "conflict",
@@ -65,7 +63,7 @@ impl RecordedDecision {
         Self {
             kind: RecordedDecisionKind::Eviction,
             about: artifact(value),
-            text: format!("{action}, because {path} is gone: {}", field(value, "reason")),
+            text: format!("{action}, because {path} was deleted: {}", field(value, "reason")),
             is_flagged: false,
         }
     }
@@ -91,7 +89,7 @@ impl RecordedDecision {
     }
 }
 
-/// `crates – near duplicate: merged`.
+/// Formats it as `crates – near duplicate: merged`.
 impl std::fmt::Display for RecordedDecision {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let flag = if self.is_flagged { " [flagged for a person]" } else { "" };
@@ -116,19 +114,19 @@ pub fn flagged_conflicts(state: &RunState) -> Vec<RecordedDecision> {
     step.and_then(|step| state.work(step)).map(flagged_conflicts_of).unwrap_or_default()
 }
 
-/// The conflicts of `work` that are flagged for a person.
+/// Conflicts in `work` that are flagged for a person.
 fn flagged_conflicts_of(work: &AttemptOutput) -> Vec<RecordedDecision> {
     let is_wanted =
         |decision: &RecordedDecision| decision.kind == RecordedDecisionKind::Conflict && decision.is_flagged;
     recorded_decisions(work).into_iter().filter(is_wanted).collect()
 }
 
-/// `2 conflicts are flagged for a person: crates, terms`; `None` where none is.
+/// Returns `2 conflicts are flagged for a person: crates, terms`, or `None` without flagged conflicts.
 pub fn flagged_conflicts_summary(work: &AttemptOutput) -> Option<String> {
     conflicts_summary(&flagged_conflicts_of(work))
 }
 
-/// The same for decisions that are all flagged.
+/// Like [`flagged_conflicts_summary`], for decisions that are all flagged.
 pub fn conflicts_summary(flagged: &[RecordedDecision]) -> Option<String> {
     let count = match flagged.len() {
         0 => return None,
@@ -147,7 +145,7 @@ fn artifact(value: &Value) -> String {
     format!("{} {}", field(value, "artifactKind"), field(value, "artifactKey"))
 }
 
-/// Tapes of other programs may lack it.
+/// Returns an empty text for a missing field: tapes of other programs may lack it.
 fn field<'a>(value: &'a Value, name: &str) -> &'a str {
     value[name].as_str().unwrap_or("?")
 }
@@ -188,7 +186,7 @@ mod tests {
         conflict: wiki churn – definitional contradiction about churn: both named [flagged for a person]
         conflict: crates – near duplicate (unit docs-a): merged
         conflict: ? – ?: ?
-        eviction: wiki b – removed, because kb/b.md is gone: nothing else supports it
+        eviction: wiki b – removed, because kb/b.md was deleted: nothing else supports it
         merge: sl orders – merged (kb/a.md): into sales
         not mapped: a.yml – parse_error → wiki_only – Jinja
         ");

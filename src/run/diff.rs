@@ -1,4 +1,4 @@
-//! Two runs compared, unit by unit. Pure.
+//! Compares two runs, unit by unit. Pure.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,60 +8,51 @@ use super::{
 };
 use crate::tape::{Millis, UnitKey};
 
-/// What became otherwise from one run to another.
+/// The differences between two runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunDiff {
-    /// Units in the order of the later run; those that it does not have follow.
+    /// Units in the order of the later run, followed by units that only the earlier run has.
     pub units: Vec<UnitDiff>,
 }
 
 /// One unit in both runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UnitDiff {
-    /// Key.
     pub key: UnitKey,
-    /// In the earlier run.
     pub before: Option<UnitSnapshot>,
-    /// In the later run.
     pub after: Option<UnitSnapshot>,
 }
 
-/// A unit in one of them.
+/// The values of a unit in one run that are compared.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UnitSnapshot {
-    /// Where it stands.
     pub status: UnitStatus,
-    /// What decided, if it was judged.
+    /// The cause of its verdict, if it has one.
     pub cause: Option<String>,
-    /// Attempts.
     pub attempts: usize,
-    /// Tool calls.
     pub calls: u64,
-    /// Failed calls.
     pub failures: u64,
-    /// Dollars, if all of it is known.
+    /// In US dollars; `None` if the cost of some attempt is unknown.
     pub cost: Option<f64>,
-    /// Time in which it ran.
+    /// Time in which an attempt of the unit ran.
     pub active_time: Millis,
     /// Pages and sources that it saved, sorted.
     pub saved: Vec<String>,
 }
 
-/// How a unit differs.
+/// How a unit differs between the two runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum UnitChange {
-    /// Only the later run has it.
     New,
-    /// Only the earlier run has it.
     Removed,
-    /// It ended otherwise, by other means, or saved something else.
+    /// Its status, cause, calls, failures, attempts or saved files differ.
     Changed,
-    /// Only cost and time differ, which always do.
+    /// At most cost and time differ; they differ in every run.
     Same,
 }
 
 impl UnitChange {
-    /// The word for it.
+    /// Its text in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::New => "new",
@@ -95,14 +86,13 @@ impl RunDiff {
         Self { units }
     }
 
-    /// How many units differ so.
+    /// Returns the number of units with this change.
     pub fn count(&self, change: UnitChange) -> usize {
         self.units.iter().filter(|unit| unit.change() == change).count()
     }
 }
 
 impl UnitDiff {
-    /// How it differs.
     pub fn change(&self) -> UnitChange {
         match (&self.before, &self.after) {
             (None, _) => UnitChange::New,

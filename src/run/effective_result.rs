@@ -1,12 +1,12 @@
-//! What of a unit counts at a moment, whichever run did it: its verdict, what it left on record, and whether what it wrote
-//! is in the project. Pure.
+//! The effective result of a unit at a moment, whether this run or a prior run produced it: its verdict, its output,
+//! and whether its changes are in the project. Pure.
 
 use super::state::{AttemptState, RunState, UnitState, UnitStatus};
 use crate::tape::note::{AttemptOutput, ReusedSuccess, Verdict};
 
 impl RunState {
-    /// The verdict that holds for a unit: of its newest attempt, or of the patch that an earlier run left. `None` before
-    /// there is one.
+    /// Returns the verdict that applies to a unit: that of its newest attempt, or of the patch of a prior run. `None`
+    /// before the first verdict.
     pub fn verdict<'a>(&'a self, unit: &'a UnitState) -> Option<&'a Verdict> {
         match unit.latest() {
             Some(attempt) => attempt.verdict.as_ref(),
@@ -14,8 +14,8 @@ impl RunState {
         }
     }
 
-    /// What a unit that succeeded left on record, if this run has to put it into the project: its own attempt's, or that of
-    /// an earlier run's patch. Whatever else was done earlier stands in the report of then.
+    /// Returns the output of a unit that succeeded, if this run must put it into the project: the output of the unit's
+    /// own attempt, or of a prior run's patch. Other work of prior runs is in the reports of those runs.
     pub fn work<'a>(&'a self, unit: &'a UnitState) -> Option<&'a AttemptOutput> {
         match unit.status {
             UnitStatus::Succeeded | UnitStatus::BudgetExhausted => unit.latest()?.work.as_deref(),
@@ -24,8 +24,7 @@ impl RunState {
         }
     }
 
-    /// True for a unit that succeeded, here or in the run that this one continues, while what it wrote never reached the
-    /// project.
+    /// True for a unit that succeeded, here or in the prior run, and whose changes are not in the project.
     pub fn is_unsaved(&self, unit: &UnitState) -> bool {
         match unit.status {
             UnitStatus::Succeeded | UnitStatus::BudgetExhausted => unit.latest().is_some_and(AttemptState::is_unsaved),
@@ -37,7 +36,7 @@ impl RunState {
         }
     }
 
-    /// The success of an earlier run whose patch is still to be put on the branch.
+    /// Returns the success of a prior run whose patch is not on the branch yet.
     fn prior_success(&self, unit: &UnitState) -> Option<&ReusedSuccess> {
         self.prior_unit_summary(&unit.key)?.reused.as_ref().filter(|reused| reused.patch.is_some())
     }

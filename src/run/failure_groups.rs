@@ -1,4 +1,4 @@
-//! Why units are not done: those with one cause and one error together, with what can be done about them. Pure.
+//! Groups the units that are not done by cause and error, each group with a remedy. Pure.
 
 use std::borrow::Cow;
 
@@ -11,19 +11,19 @@ use crate::{
 /// Units that failed for the same reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailureGroup {
-    /// The cause in words.
+    /// Label of the cause.
     pub cause: String,
-    /// What the errors have in common.
+    /// The common part of their errors.
     pub pattern: String,
-    /// The error of the first of them, as it was.
+    /// The unchanged error of the first unit.
     pub example: String,
-    /// What a person can do.
+    /// How a person can fix it, if known.
     pub remedy: Option<String>,
-    /// The units, by index, in plan order.
+    /// Unit indices in plan order.
     pub units: Vec<usize>,
 }
 
-/// Failures of the moment, those of most units first.
+/// Returns the current failures, largest group first.
 pub fn failure_groups(state: &RunState) -> Vec<FailureGroup> {
     let failed: Vec<(usize, &UnitState)> =
         state.units.iter().enumerate().filter(|(_, unit)| unit.status.is_retryable()).collect();
@@ -36,14 +36,14 @@ pub fn failure_groups(state: &RunState) -> Vec<FailureGroup> {
     let heaps = group_failures(failures);
     heaps
         .into_iter()
-        .map(|heap| {
-            let first = heap.members.first().and_then(|member| failed.get(*member)).map(|(_, unit)| *unit);
+        .map(|group| {
+            let first = group.members.first().and_then(|member| failed.get(*member)).map(|(_, unit)| *unit);
             FailureGroup {
-                cause: heap.cause,
-                pattern: heap.error,
+                cause: group.cause,
+                pattern: group.error,
                 example: first.map(|unit| representative_error(state, unit).into_owned()).unwrap_or_default(),
                 remedy: first.and_then(|unit| remedy(state, unit)).map(str::to_owned),
-                units: heap.members.iter().filter_map(|member| failed.get(*member)).map(|(unit, _)| *unit).collect(),
+                units: group.members.iter().filter_map(|member| failed.get(*member)).map(|(unit, _)| *unit).collect(),
             }
         })
         .collect()
@@ -57,7 +57,7 @@ fn cause<'a>(state: &'a RunState, unit: &'a UnitState) -> &'a str {
     }
 }
 
-/// The error that tells most: of failed calls the first one, since the verdict only counts them.
+/// Returns the most specific error: for failed calls the first one, because the verdict only counts them.
 pub fn representative_error<'a>(state: &'a RunState, unit: &'a UnitState) -> Cow<'a, str> {
     let first_failure = || unit.latest().and_then(|attempt| attempt.first_failure.as_deref());
     match (state.verdict(unit), unit.latest()) {
@@ -66,8 +66,8 @@ pub fn representative_error<'a>(state: &'a RunState, unit: &'a UnitState) -> Cow
         }
         (Some(verdict), _) if verdict.cause == Cause::ToolFailures => first_failure().unwrap_or(&verdict.reason).into(),
         (Some(verdict), _) => verdict.reason.as_str().into(),
-        (None, _) if unit.status == UnitStatus::Interrupted => "the record breaks off before its end".into(),
-        (None, _) if unit.status == UnitStatus::Stopped => "stopped before an attempt began".into(),
+        (None, _) if unit.status == UnitStatus::Interrupted => "interrupted before it had a verdict".into(),
+        (None, _) if unit.status == UnitStatus::Stopped => "stopped before the first attempt".into(),
         (None, _) => first_failure().unwrap_or("no reason is on record").into(),
     }
 }
@@ -76,7 +76,7 @@ fn remedy<'a>(state: &'a RunState, unit: &'a UnitState) -> Option<&'a str> {
     match state.verdict(unit) {
         Some(verdict) => verdict.remedy.as_deref(),
         None if unit.status == UnitStatus::Stopped => Some("retry it when you are ready"),
-        None => Some("retry it; its attempt was never judged"),
+        None => Some("retry it; its attempt has no verdict"),
     }
 }
 
@@ -84,7 +84,7 @@ fn remedy<'a>(state: &'a RunState, unit: &'a UnitState) -> Option<&'a str> {
 mod tests {
     use super::*;
     use crate::{
-        run::state::{AttemptState, PriorPatch},
+        run::state::{AttemptState, PriorPatchIntegration},
         tape::note::{AttemptOutcome, PatchResult, StopReason, Verdict},
     };
 
@@ -123,14 +123,14 @@ mod tests {
             unit("page-5", Some(Cause::UsageLimit { resets_at: None }), "usage limit until 77", None),
         ];
         let state = RunState { units, ..RunState::default() };
-        let told: Vec<_> =
-            failure_groups(&state).into_iter().map(|heap| (heap.cause, heap.pattern, heap.units)).collect();
+        let groups: Vec<_> =
+            failure_groups(&state).into_iter().map(|group| (group.cause, group.pattern, group.units)).collect();
         assert_eq!(
-            told,
+            groups,
             [
                 ("tool failures".into(), "wiki_write: page \"…\" has no title".into(), vec![1, 3]),
                 ("usage limit".into(), "usage limit until #".into(), vec![4, 5]),
-                ("interrupted".into(), "the record breaks off before its end".into(), vec![0]),
+                ("interrupted".into(), "interrupted before it had a verdict".into(), vec![0]),
                 ("tool failures".to_owned(), "read_raw_file: no file …".to_owned(), vec![2]),
             ]
         );
@@ -143,13 +143,20 @@ mod tests {
         let mut lost = unit("juice", Some(Cause::Conflict), "textual conflict in terms.md", None);
         let verdict = lost.attempts.remove(0).verdict.map(std::sync::Arc::new);
         let mut state = RunState { units: vec![lost], ..RunState::default() };
-        let taken =
-            PriorPatch { result: PatchResult::TextualConflict, verdict, saved: false, shared: Default::default() };
+        let taken = PriorPatchIntegration {
+            result: PatchResult::TextualConflict,
+            verdict,
+            saved: false,
+            shared: Default::default(),
+        };
         state.prior_patches.insert("juice".into(), taken);
-        let told = failure_groups(&state);
-        assert_eq!((told[0].cause.as_str(), told[0].example.as_str()), ("conflict", "textual conflict in terms.md"));
-        assert_eq!(told[0].remedy.as_deref(), Some("look"));
-        // Another attempt is judged by itself.
+        let groups = failure_groups(&state);
+        assert_eq!(
+            (groups[0].cause.as_str(), groups[0].example.as_str()),
+            ("conflict", "textual conflict in terms.md")
+        );
+        assert_eq!(groups[0].remedy.as_deref(), Some("look"));
+        // The earlier attempt does not affect the verdict of another attempt.
         state.units[0].attempts.push(AttemptState::default());
         assert_eq!(representative_error(&state, &state.units[0]), "no reason is on record");
     }

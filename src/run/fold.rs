@@ -1,7 +1,7 @@
-//! Entries → state. One entry at a time, in order; never fails.
+//! Folds entries into a run view, one entry at a time and in order. It never fails.
 //!
-//! Folding the same entries again over a story that already has their rows is harmless: rows are found by number and
-//! the first end of a row stays. That is what makes going back a matter of folding from a checkpoint.
+//! Folding the same entries again into a view that already has their rows changes nothing: rows are found by number,
+//! and the first end of a row is kept. Seeking back therefore only folds again from a checkpoint.
 
 mod attempt;
 mod call_outcomes;
@@ -34,108 +34,89 @@ use crate::{
     },
 };
 
-/// Attempts of a record that are folded, all units together. Each takes some two KiB however short its lines are.
+/// Maximum number of attempts that are folded, over all units. Each takes about two KiB however short its lines are.
 const MAX_ATTEMPTS: usize = 100_000;
 
-/// The fold and what it must remember between entries.
+/// The fold and the state that it keeps between entries.
 #[derive(Clone, Debug)]
 pub struct Fold {
     fallback_unit: UnitKey,
-    /// Shared with checkpoints: what an attempt did not touch since the last one is not copied for the next.
+    /// Shared with checkpoints: attempts that did not change since the last checkpoint are not copied for the next one.
     attempts: Vec<Arc<AttemptFold>>,
-    /// Lanes by unit and attempt: an untrusted record may hold any number of either.
+    /// Attempts by unit key and attempt number: an untrusted file may have any number of either.
     attempts_by_unit: HashMap<UnitKey, BTreeMap<u32, AttemptId>>,
-    /// Positions of the units in the state: a stranger's file may name a million of them.
+    /// Positions of the units in the state: an untrusted file may name a million of them.
     units: HashMap<UnitKey, usize>,
     message_count: usize,
     silence_tracker: SilenceTracker,
-    /// Lane of the last entry: most entries follow one of their own.
+    /// Attempt of the last entry. Most entries belong to the same attempt as the entry before them.
     last_attempt: Option<AttemptId>,
-    /// There were more than [`MAX_ATTEMPTS`].
+    /// The source has more than [`MAX_ATTEMPTS`] attempts.
     attempts_overflowed: bool,
 }
 
-/// What one entry led to, for sinks that print a stream rather than a state.
+/// An effect of one entry, for sinks that print a stream of events instead of a state.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FoldEvent<'a> {
     /// An event of an attempt.
     Event {
-        /// Entry it comes from.
+        /// Number of the entry that caused it.
         entry: Seq,
-        /// When.
         at: Millis,
-        /// Whose.
         unit: &'a str,
-        /// Which attempt.
         attempt: u32,
-        /// What.
         event: AgentEvent<'a>,
-        /// What we know of a finished call, or of the end, that the event cannot say.
+        /// Detail about a finished call or the end that the event lacks.
         aside: Option<OutcomeDetail>,
     },
     /// A unit changed its status.
     Unit {
-        /// When.
         at: Millis,
-        /// Whose.
         unit: &'a str,
-        /// Which attempt it is at; 0 before the first.
+        /// Current attempt; 0 before the first.
         attempt: u32,
-        /// To what.
         status: UnitStatus,
-        /// The verdict's sentence, or the reason of a wait.
+        /// The reason in the verdict, or the reason of a wait.
         reason: Option<&'a str>,
     },
-    /// The patch of an attempt was taken, or not.
+    /// The patch of an attempt was integrated or rejected.
     Patch {
-        /// When.
         at: Millis,
-        /// Whose.
         unit: &'a str,
-        /// Which attempt.
         attempt: u32,
-        /// What became of it.
         result: PatchResult,
-        /// Why it was not taken.
+        /// Why it was rejected.
         reason: Option<&'a str>,
-        /// What units before it wrote too.
+        /// Files of it that units integrated before it also wrote.
         shared: &'a [SharedWrite],
     },
-    /// A message about a unit or an attempt of it.
     Message {
-        /// When.
         at: Millis,
-        /// Whose.
         unit: &'a str,
-        /// Which attempt it is about; 0 before the first.
+        /// The attempt that it concerns; 0 before the first.
         attempt: u32,
-        /// Severity.
         level: Severity,
-        /// One sentence.
         text: &'a str,
     },
-    /// The run changed its state.
     Run {
-        /// When.
         at: Millis,
-        /// How.
         change: RunChange<'a>,
     },
 }
 
-/// What a call or an attempt came to, where its event tells people less, or something else.
+/// Refines the outcome of a call or an attempt where its event lacks it or differs from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutcomeDetail {
-    /// Its tool did not do what it asks for, and the result is no error.
+    /// The tool did not carry out the request, and the result is not an error.
     Declined,
-    /// We ended the attempt before it had a result of its own, or the record breaks off.
+    /// The attempt was ended before the result arrived, or the tape ends before it.
     Aborted,
-    /// Its turns or its money were spent, which is no failure.
+    /// The turn or cost budget ran out, which is not a failure.
     BudgetExhausted,
 }
 
 impl OutcomeDetail {
-    /// Its word.
+    /// Its text in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Declined => "declined",
@@ -148,36 +129,31 @@ impl OutcomeDetail {
 /// A change of the run as a whole.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RunChange<'a> {
-    /// The plan is known.
     Planned(&'a RunPlanned),
     /// The whole run waits for a limit.
     Paused {
-        /// Until when, if known.
+        /// End of the wait, if known.
         until: Option<Millis>,
-        /// In the service's words.
+        /// Name of the limit as the service reports it.
         limit: &'a str,
     },
-    /// The wait is over.
     Resumed,
-    /// The patches of that many units are being put together.
+    /// The patches of this number of units are being integrated.
     Integrating(usize),
-    /// What was taken is on the project's branch.
+    /// The integrated changes are on the project's branch.
     Saved(&'a RunSaved),
-    /// What was taken is not on the branch, and why.
+    /// The integrated changes could not be put on the branch, with the reason.
     SaveFailed(&'a str),
-    /// A remark.
     Message {
-        /// Severity.
         level: Severity,
-        /// One sentence.
         text: &'a str,
     },
-    /// It ended in order.
+    /// The run ended regularly.
     Ended(&'a RunEnded),
 }
 
 impl Fold {
-    /// A fold over nothing yet. Lines that name no session belong to `fallback`.
+    /// Creates a fold without entries. Lines that name no session belong to `fallback`.
     pub fn new(fallback: UnitKey) -> Self {
         let (by_unit, units, silences) = Default::default();
         Self {
@@ -192,67 +168,67 @@ impl Fold {
         }
     }
 
-    /// Folds one entry into `story`.
-    pub fn apply(&mut self, story: &mut RunView, arrived: &EntryRef<'_>, emit: &mut dyn FnMut(FoldEvent<'_>)) {
-        self.advance_clock(story, arrived.at, emit);
-        story.last_change = LastChange::default();
-        story.state.entries = arrived.seq.0 + 1;
-        story.state.last_entry_at = story.state.last_entry_at.max(arrived.at);
-        story.state.clock = story.state.last_entry_at;
-        if !arrived.is_well_formed {
-            story.state.loss_counts.corrupt_entries += 1;
+    /// Folds one entry into `view`.
+    pub fn apply(&mut self, view: &mut RunView, entry: &EntryRef<'_>, emit: &mut dyn FnMut(FoldEvent<'_>)) {
+        self.advance_clock(view, entry.at, emit);
+        view.last_change = LastChange::default();
+        view.state.entries = entry.seq.0 + 1;
+        view.state.last_entry_at = view.state.last_entry_at.max(entry.at);
+        view.state.clock = view.state.last_entry_at;
+        if !entry.is_well_formed {
+            view.state.loss_counts.corrupt_entries += 1;
             return;
         }
-        match &arrived.body {
-            EntryBody::Out(bytes) => self.line(story, arrived, bytes, emit),
-            EntryBody::Raw(bytes) => self.line(story, arrived, bytes, emit),
-            EntryBody::Note(json) => self.note(story, arrived, &Note::parse(json), emit),
+        match &entry.body {
+            EntryBody::Out(bytes) => self.line(view, entry, bytes, emit),
+            EntryBody::Raw(bytes) => self.line(view, entry, bytes, emit),
+            EntryBody::Note(json) => self.note(view, entry, &Note::parse(json), emit),
             EntryBody::Err(_) => {
-                let Some(lane) = self.resolve_attempt(story, arrived, None, emit) else { return };
-                self.enter(story, lane, arrived);
-                self.break_silence(story, lane, arrived, emit);
-                self.record_output(story, lane, arrived, None);
-                self.attempt_fold(lane).stderr(story, arrived.seq);
+                let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
+                self.enter(view, attempt_id, entry);
+                self.break_silence(view, attempt_id, entry, emit);
+                self.record_output(view, attempt_id, entry, None);
+                self.attempt_fold(attempt_id).stderr(view, entry.seq);
             }
             EntryBody::In(bytes) => {
-                let Some(lane) = self.resolve_attempt(story, arrived, None, emit) else { return };
-                self.enter(story, lane, arrived);
-                self.record_input(story, lane, arrived.at, bytes);
+                let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
+                self.enter(view, attempt_id, entry);
+                self.record_input(view, attempt_id, entry.at, bytes);
                 if is_interrupt(bytes) {
-                    self.attempt_fold(lane).abort_open_calls();
+                    self.attempt_fold(attempt_id).abort_open_calls();
                 }
             }
         }
     }
 
-    /// The source has ended and will not grow: closes what is open, and calls what was running interrupted.
-    pub fn finish(&mut self, story: &mut RunView, emit: &mut dyn FnMut(FoldEvent<'_>)) {
-        let last = Seq(story.state.entries.saturating_sub(1));
-        for lane in 0..self.attempts.len() {
-            let lane = AttemptId(u32::try_from(lane).unwrap_or(u32::MAX));
-            let fold = self.attempt_fold(lane);
-            if fold.is_unidentified && fold.mark_running(story) {
-                fold.emit_status(story.state.last_entry_at, UnitStatus::Running, None, emit);
+    /// Handles the end of a source that does not grow: closes what is open and marks running attempts as interrupted.
+    pub fn finish(&mut self, view: &mut RunView, emit: &mut dyn FnMut(FoldEvent<'_>)) {
+        let last = Seq(view.state.entries.saturating_sub(1));
+        for attempt_id in 0..self.attempts.len() {
+            let attempt_id = AttemptId(u32::try_from(attempt_id).unwrap_or(u32::MAX));
+            let fold = self.attempt_fold(attempt_id);
+            if fold.is_unidentified && fold.mark_running(view) {
+                fold.emit_status(view.state.last_entry_at, UnitStatus::Running, None, emit);
             }
             if fold.is_between_turns() {
-                fold.conclude_capture(story, emit);
-            } else if fold.attempt(story).verdict.is_none() {
-                if fold.attempt(story).start_note.is_some() {
-                    // What its open calls came to, nobody recorded.
+                fold.conclude_capture(view, emit);
+            } else if fold.attempt(view).verdict.is_none() {
+                if fold.attempt(view).start_note.is_some() {
+                    // The outcome of its open calls was not recorded.
                     fold.abort_open_calls();
                 }
-                fold.end(story, last, &StreamEnd::default(), emit);
-                self.interrupt(story, lane, emit);
+                fold.end(view, last, &StreamEnd::default(), emit);
+                self.interrupt(view, attempt_id, emit);
             }
         }
-        self.interrupt_waiting_units(story, emit);
+        self.interrupt_waiting_units(view, emit);
     }
 
-    /// An attempt without a verdict when its record breaks off. Session files hold no result, so there the
-    /// translator's judgement counts; on a tape only a verdict does.
-    fn interrupt(&self, story: &mut RunView, lane: AttemptId, emit: &mut dyn FnMut(FoldEvent<'_>)) {
-        let (now, fold) = (story.state.last_entry_at, &self.attempts[lane.0 as usize]);
-        let attempt = fold.attempt(story);
+    /// Ends an attempt that has no verdict when its tape or capture ends. Session files contain no result, so the
+    /// translator's judgement counts there; on a tape only a verdict counts.
+    fn interrupt(&self, view: &mut RunView, attempt_id: AttemptId, emit: &mut dyn FnMut(FoldEvent<'_>)) {
+        let (now, fold) = (view.state.last_entry_at, &self.attempts[attempt_id.0 as usize]);
+        let attempt = fold.attempt(view);
         attempt.pid = None;
         attempt.held_calls.clear();
         let ended_well = attempt.completed == Some(true) && attempt.start_note.is_none();
@@ -260,58 +236,58 @@ impl Fold {
             attempt.ended_at = Some(now);
         }
         let status = if ended_well { UnitStatus::Succeeded } else { UnitStatus::Interrupted };
-        let unit = fold.unit(story);
-        if unit.status.is_in_flight() && unit.latest().is_some_and(|latest| latest.id == lane) {
+        let unit = fold.unit(view);
+        if unit.status.is_in_flight() && unit.latest().is_some_and(|latest| latest.id == attempt_id) {
             unit.status = status;
             fold.emit_status(now, status, None, emit);
         }
     }
 
-    fn attempt_fold(&mut self, lane: AttemptId) -> &mut AttemptFold {
-        Arc::make_mut(&mut self.attempts[lane.0 as usize])
+    fn attempt_fold(&mut self, attempt_id: AttemptId) -> &mut AttemptFold {
+        Arc::make_mut(&mut self.attempts[attempt_id.0 as usize])
     }
 
-    fn line(&mut self, story: &mut RunView, arrived: &EntryRef<'_>, bytes: &[u8], emit: &mut dyn FnMut(FoldEvent<'_>)) {
+    fn line(&mut self, view: &mut RunView, entry: &EntryRef<'_>, bytes: &[u8], emit: &mut dyn FnMut(FoldEvent<'_>)) {
         let decoded;
-        let line = match arrived.decoded {
+        let line = match entry.decoded {
             Some(line) => line,
             None => {
                 decoded = decode::decode_line(bytes);
                 &decoded
             }
         };
-        let Some(lane) = self.resolve_attempt(story, arrived, Some(line), emit) else { return };
-        self.enter(story, lane, arrived);
-        self.break_silence(story, lane, arrived, emit);
-        let by_session = arrived.scope == Address::BySession;
-        self.attempt_fold(lane).line(story, arrived, line, bytes, by_session, emit);
-        self.record_output(story, lane, arrived, Some(line));
+        let Some(attempt_id) = self.resolve_attempt(view, entry, Some(line), emit) else { return };
+        self.enter(view, attempt_id, entry);
+        self.break_silence(view, attempt_id, entry, emit);
+        let by_session = entry.scope == Address::BySession;
+        self.attempt_fold(attempt_id).line(view, entry, line, bytes, by_session, emit);
+        self.record_output(view, attempt_id, entry, Some(line));
     }
 
-    /// Files the entry under its lane.
-    fn enter(&mut self, story: &mut RunView, lane: AttemptId, arrived: &EntryRef<'_>) {
-        let at = arrived.at;
-        let fold = self.attempt_fold(lane);
-        let entries = &mut story.attempts[lane.0 as usize].entries;
+    /// Adds the entry to the entries of its attempt.
+    fn enter(&mut self, view: &mut RunView, attempt_id: AttemptId, entry: &EntryRef<'_>) {
+        let at = entry.at;
+        let fold = self.attempt_fold(attempt_id);
+        let entries = &mut view.attempts[attempt_id.0 as usize].entries;
         if fold.entries == entries.len() {
-            push_compact(entries, u32::try_from(arrived.seq.0).unwrap_or(u32::MAX));
+            push_compact(entries, u32::try_from(entry.seq.0).unwrap_or(u32::MAX));
         }
         fold.entries += 1;
-        let attempt = fold.attempt(story);
+        let attempt = fold.attempt(view);
         let silence = at.since(attempt.last_at);
         attempt.last_at = attempt.last_at.max(at);
-        (story.last_change.attempt, story.last_change.silence) = (Some(lane), silence);
+        (view.last_change.attempt, view.last_change.silence) = (Some(attempt_id), silence);
     }
 
-    /// The lane of an entry, made if it is new. `None` for entries of the run itself.
+    /// Returns the attempt of an entry and creates it if it is new. `None` for entries of the run itself.
     fn resolve_attempt(
         &mut self,
-        story: &mut RunView,
-        arrived: &EntryRef<'_>,
+        view: &mut RunView,
+        entry: &EntryRef<'_>,
         line: Option<&AgentLine<'_>>,
         emit: &mut dyn FnMut(FoldEvent<'_>),
     ) -> Option<AttemptId> {
-        match arrived.scope {
+        match entry.scope {
             Address::Run => None,
             Address::Attempt(unit, number) => {
                 if let Some(recent) = self.last_attempt {
@@ -320,147 +296,145 @@ impl Fold {
                         return Some(recent);
                     }
                 }
-                let known = self.attempts_by_unit.get(unit).and_then(|lanes| lanes.get(&number)).copied();
-                let lane = match known {
-                    Some(lane) => lane,
-                    None => self.open_attempt_within_limit(story, arrived, UnitKey::from(unit), number, emit)?,
+                let known = self.attempts_by_unit.get(unit).and_then(|attempts| attempts.get(&number)).copied();
+                let attempt_id = match known {
+                    Some(attempt_id) => attempt_id,
+                    None => self.open_attempt_within_limit(view, entry, UnitKey::from(unit), number, emit)?,
                 };
-                self.last_attempt = Some(lane);
-                Some(lane)
+                self.last_attempt = Some(attempt_id);
+                Some(attempt_id)
             }
-            Address::BySession => self.by_session(story, arrived, line, emit),
+            Address::BySession => self.by_session(view, entry, line, emit),
         }
     }
 
     fn by_session(
         &mut self,
-        story: &mut RunView,
-        arrived: &EntryRef<'_>,
+        view: &mut RunView,
+        entry: &EntryRef<'_>,
         line: Option<&AgentLine<'_>>,
         emit: &mut dyn FnMut(FoldEvent<'_>),
     ) -> Option<AttemptId> {
         let session = line.and_then(|line| line.session_id.as_deref()).filter(|id| !id.is_empty());
-        let lane = match (session, self.last_attempt) {
+        let attempt_id = match (session, self.last_attempt) {
             (None, Some(recent)) => recent,
             (None, None) => {
                 let fallback = self.fallback_unit.clone();
-                self.open(story, fallback, 1, arrived)
+                self.open(view, fallback, 1, entry)
             }
             (Some(id), Some(recent)) if self.is_attempt_of_session(recent, id, line) => recent,
             (Some(id), recent) => {
-                let newest = self.attempts_by_unit.get(id).and_then(|lanes| lanes.values().next_back()).copied();
+                let newest = self.attempts_by_unit.get(id).and_then(|attempts| attempts.values().next_back()).copied();
                 if let Some(found) = newest.filter(|newest| self.is_attempt_of_session(*newest, id, line)) {
                     found
                 } else if let Some(newest) = newest {
-                    // The session was resumed after others had begun: a further attempt of it.
+                    // The session was resumed after others had begun, so this is a further attempt of it.
                     let number = self.attempts[newest.0 as usize].number.saturating_add(1);
-                    let lane = self.open_attempt_within_limit(story, arrived, UnitKey::from(id), number, emit)?;
-                    let fold = self.attempt_fold(lane);
-                    fold.resume(story, id);
-                    fold.unit(story).status = UnitStatus::Running;
-                    fold.emit_status(arrived.at, UnitStatus::Running, None, emit);
-                    lane
+                    let attempt_id = self.open_attempt_within_limit(view, entry, UnitKey::from(id), number, emit)?;
+                    let fold = self.attempt_fold(attempt_id);
+                    fold.resume(view, id);
+                    fold.unit(view).status = UnitStatus::Running;
+                    fold.emit_status(entry.at, UnitStatus::Running, None, emit);
+                    attempt_id
                 } else if self.attempts.len() == 1 && self.attempts[0].is_unidentified {
                     // Frames before the first session id belong to the session that follows.
                     let position = self.units.remove(&self.attempts[0].key).unwrap_or(0);
                     self.units.insert(UnitKey::from(id), position);
-                    self.attempt_fold(AttemptId(0)).adopt_session_key(story, UnitKey::from(id));
+                    self.attempt_fold(AttemptId(0)).adopt_session_key(view, UnitKey::from(id));
                     self.attempts_by_unit = HashMap::from([(UnitKey::from(id), BTreeMap::from([(1, AttemptId(0))]))]);
                     AttemptId(0)
                 } else {
-                    // One record after the other: the session before this one is over.
+                    // The file contains several sessions one after the other, so the session before this one is over.
                     if let Some(recent) = recent.filter(|recent| self.attempts[recent.0 as usize].is_between_turns()) {
-                        self.attempt_fold(recent).conclude_capture(story, emit);
+                        self.attempt_fold(recent).conclude_capture(view, emit);
                     }
-                    self.open_attempt_within_limit(story, arrived, UnitKey::from(id), 1, emit)?
+                    self.open_attempt_within_limit(view, entry, UnitKey::from(id), 1, emit)?
                 }
             }
         };
-        let fold = self.attempt_fold(lane);
+        let fold = self.attempt_fold(attempt_id);
         if session.is_some() {
             fold.is_unidentified = false;
         } else if fold.entries == 0 {
             fold.is_unidentified = true;
         }
-        self.last_attempt = Some(lane);
-        let fold = self.attempt_fold(lane);
-        if !fold.is_unidentified && fold.mark_running(story) {
-            fold.emit_status(arrived.at, UnitStatus::Running, None, emit);
+        self.last_attempt = Some(attempt_id);
+        let fold = self.attempt_fold(attempt_id);
+        if !fold.is_unidentified && fold.mark_running(view) {
+            fold.emit_status(entry.at, UnitStatus::Running, None, emit);
         }
-        Some(lane)
+        Some(attempt_id)
     }
 
-    /// True for the lane of session `id`, unless `line` begins a turn after the lane was concluded.
-    fn is_attempt_of_session(&self, lane: AttemptId, id: &str, line: Option<&AgentLine<'_>>) -> bool {
-        let fold = &self.attempts[lane.0 as usize];
+    /// True for the attempt of session `id`, unless `line` begins a turn after the attempt was concluded.
+    fn is_attempt_of_session(&self, attempt_id: AttemptId, id: &str, line: Option<&AgentLine<'_>>) -> bool {
+        let fold = &self.attempts[attempt_id.0 as usize];
         let begins = || line.is_some_and(|line| matches!(line.body, decode::LineBody::Init(_)));
         fold.key.as_str() == id && !(fold.is_complete() && begins())
     }
 
-    /// As [`open`](Self::open), unless there are too many lanes already: then the entry is lost, which is said once.
+    /// Like [`open`](Self::open), unless the maximum number of attempts is reached. Then the entry is dropped, and one
+    /// message reports this.
     fn open_attempt_within_limit(
         &mut self,
-        story: &mut RunView,
-        arrived: &EntryRef<'_>,
+        view: &mut RunView,
+        entry: &EntryRef<'_>,
         key: UnitKey,
         number: u32,
         emit: &mut dyn FnMut(FoldEvent<'_>),
     ) -> Option<AttemptId> {
         if self.attempts.len() < MAX_ATTEMPTS {
-            return Some(self.open(story, key, number, arrived));
+            return Some(self.open(view, key, number, entry));
         }
-        story.state.loss_counts.unknown += 1;
+        view.state.loss_counts.unknown += 1;
         if !std::mem::replace(&mut self.attempts_overflowed, true) {
-            let text = format!("the record has more than {MAX_ATTEMPTS} attempts; the others are not shown");
-            emit(FoldEvent::Run {
-                at: arrived.at,
-                change: RunChange::Message { level: Severity::Warning, text: &text },
-            });
-            self.report_message(story, arrived, Severity::Warning, text);
+            let text = format!("too many attempts: only the first {MAX_ATTEMPTS} are shown");
+            emit(FoldEvent::Run { at: entry.at, change: RunChange::Message { level: Severity::Warning, text: &text } });
+            self.report_message(view, entry, Severity::Warning, text);
         }
         None
     }
 
-    /// Makes the lane, and the unit if it was not planned.
-    fn open(&mut self, story: &mut RunView, key: UnitKey, number: u32, arrived: &EntryRef<'_>) -> AttemptId {
-        let lane = AttemptId(u32::try_from(self.attempts.len()).unwrap_or(u32::MAX));
-        let unit = self.unit_index(story, &key);
-        self.attempts_by_unit.entry(key.clone()).or_default().insert(number, lane);
-        // Our own attempts are given one prompt; what a capture is of, nobody knows.
+    /// Creates the attempt, and the unit if it was not planned.
+    fn open(&mut self, view: &mut RunView, key: UnitKey, number: u32, entry: &EntryRef<'_>) -> AttemptId {
+        let attempt_id = AttemptId(u32::try_from(self.attempts.len()).unwrap_or(u32::MAX));
+        let unit = self.unit_index(view, &key);
+        self.attempts_by_unit.entry(key.clone()).or_default().insert(number, attempt_id);
+        // A recorded attempt receives exactly one prompt; the number of prompts in a capture is unknown.
         let turns =
-            if arrived.scope == Address::BySession { TurnTracker::default() } else { TurnTracker::for_one_prompt() };
-        let attempt = story.state.units[unit].attempts.len();
-        self.attempts.push(Arc::new(AttemptFold::new(key, number, turns, unit, attempt, lane)));
-        let at = arrived.at;
-        let attempt = AttemptState { number, id: lane, started_at: at, last_at: at, ..AttemptState::default() };
-        push_compact(&mut story.state.units[unit].attempts, attempt);
-        if story.attempts.len() < self.attempts.len() {
-            story.attempts.push(AttemptRows::default());
+            if entry.scope == Address::BySession { TurnTracker::default() } else { TurnTracker::for_one_prompt() };
+        let attempt = view.state.units[unit].attempts.len();
+        self.attempts.push(Arc::new(AttemptFold::new(key, number, turns, unit, attempt, attempt_id)));
+        let at = entry.at;
+        let attempt = AttemptState { number, id: attempt_id, started_at: at, last_at: at, ..AttemptState::default() };
+        push_compact(&mut view.state.units[unit].attempts, attempt);
+        if view.attempts.len() < self.attempts.len() {
+            view.attempts.push(AttemptRows::default());
         }
-        lane
+        attempt_id
     }
 
-    fn report_message(&mut self, story: &mut RunView, arrived: &EntryRef<'_>, level: Severity, text: String) {
-        let unit = match arrived.scope {
+    fn report_message(&mut self, view: &mut RunView, entry: &EntryRef<'_>, level: Severity, text: String) {
+        let unit = match entry.scope {
             Address::Attempt(unit, _) => Some(UnitKey::from(unit)),
             Address::Run | Address::BySession => None,
         };
-        self.push_message(story, LogMessage { seq: arrived.seq, at: arrived.at, level, unit, text });
+        self.push_message(view, LogMessage { seq: entry.seq, at: entry.at, level, unit, text });
     }
 
-    fn push_message(&mut self, story: &mut RunView, remark: LogMessage) {
-        if self.message_count == story.messages.len() {
-            story.messages.push(remark);
+    fn push_message(&mut self, view: &mut RunView, message: LogMessage) {
+        if self.message_count == view.messages.len() {
+            view.messages.push(message);
         }
         self.message_count += 1;
     }
 
-    /// The unit of that key, made if it is new.
-    fn unit_index(&mut self, story: &mut RunView, key: &UnitKey) -> usize {
+    /// Returns the index of the unit with this key and creates the unit if it is new.
+    fn unit_index(&mut self, view: &mut RunView, key: &UnitKey) -> usize {
         if let Some(known) = self.units.get(key) {
             return *known;
         }
-        let units = &mut story.state.units;
+        let units = &mut view.state.units;
         units.push(UnitState {
             key: key.clone(),
             planned: None,
@@ -474,9 +448,9 @@ impl Fold {
     }
 }
 
-/// True for our request that the agent end its turn.
+/// True for an `interrupt` control request that was written to the agent.
 fn is_interrupt(written: &[u8]) -> bool {
-    /// It says nothing else; results of tools are longer, and not worth a look.
+    /// An interrupt is short. Tool results are longer and are skipped without parsing.
     const LONGEST: usize = 512;
     let control = || decode::decode_line(written).body;
     written.len() < LONGEST

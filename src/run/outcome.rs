@@ -1,39 +1,35 @@
-//! How a run as a whole stands, in one word that every summary, list and report agrees on. Pure.
+//! The outcome of a run as one word that all summaries, lists and reports share. Pure.
 
 use super::state::{RunState, UnitState, UnitStatus};
 
-/// How a run stands or ended.
+/// The current or final outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RunOutcome {
-    /// It goes on.
     Running,
-    /// Every unit is done.
     Done,
-    /// Some are, and others failed.
+    /// Some units are done, and others failed.
     Partial,
-    /// Nothing is done, or a failure ended it.
+    /// No unit is done, or a failure ended the run.
     Error,
-    /// Nothing but Claude Code itself was in the way.
+    /// The only obstacle was Claude Code itself, such as a missing login.
     AgentUnusable,
-    /// A limit ended it.
     Limit,
-    /// A person ended it.
     Stopped,
-    /// Its record breaks off.
+    /// The tape ends without the end of the run.
     Interrupted,
 }
 
 impl RunOutcome {
-    /// Reads `state`, which is that of a `live` run or of a record that will not grow.
+    /// Derives the outcome from `state`; `live` is true for an active run and false for a source that does not grow.
     pub fn from_state(state: &RunState, live: bool) -> Self {
         let ended = state.ended.as_ref().map(|ended| ended.outcome.as_str());
-        if let Some(said) = ended {
-            return Self::parse(said).unwrap_or_else(|| Self::from_units(state));
+        if let Some(outcome) = ended {
+            return Self::parse(outcome).unwrap_or_else(|| Self::from_units(state));
         }
         if live {
             return Self::Running;
         }
-        // What was not on the branch when the record broke off is in no project.
+        // Changes that were not on the branch when the tape ended are in no project.
         let is_left =
             |unit: &UnitState| !unit.status.is_finished() || is_interrupted(unit.status) || state.is_unsaved(unit);
         if state.is_integrating || state.units.iter().any(is_left) {
@@ -42,7 +38,7 @@ impl RunOutcome {
         Self::from_units(state)
     }
 
-    /// The word for it.
+    /// Its text in JSON and on screens.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -92,7 +88,7 @@ mod tests {
     use std::{collections::BTreeMap, sync::Arc};
 
     use crate::{
-        run::state::{AttemptState, PriorPatch},
+        run::state::{AttemptState, PriorPatchIntegration},
         tape::{
             RunId,
             note::{ContinuedRun, PatchResult, PatchWritten, PriorUnitSummary, ReusedSuccess, RunEnded, RunPlanned},
@@ -167,7 +163,8 @@ mod tests {
         assert_eq!(word(&reused(None)), "done");
         let mut left = reused(Some("0000-u.patch"));
         assert_eq!(word(&left), "interrupted");
-        let taken = PriorPatch { result: PatchResult::Accepted, verdict: None, saved: true, shared: Arc::default() };
+        let taken =
+            PriorPatchIntegration { result: PatchResult::Accepted, verdict: None, saved: true, shared: Arc::default() };
         left.prior_patches.insert("u".into(), taken);
         assert_eq!(word(&left), "done");
     }

@@ -1,4 +1,5 @@
-//! A run as the past of another one: how each of its units stood, and what it had taken over itself. Pure.
+//! Summarizes a run as the prior run of another one: the state of each unit, and the results that it reused itself.
+//! Pure.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,7 +12,7 @@ use crate::{
     units::reuse::{self, PriorOutcome, PriorUnit, SpentBudget},
 };
 
-/// Tells what `state` means for a run that goes on with it.
+/// Interprets `state` for a run that continues it.
 #[derive(Clone, Copy, Debug)]
 pub struct PriorRunView<'a> {
     state: &'a RunState,
@@ -19,12 +20,12 @@ pub struct PriorRunView<'a> {
 }
 
 impl<'a> PriorRunView<'a> {
-    /// The past that is `state`, of run `run`.
+    /// Creates the view of `state`, which belongs to the run `run`.
     pub fn new(state: &'a RunState, run: RunId) -> Self {
         Self { state, run }
     }
 
-    /// What is said of the run as a whole; nothing of its units yet.
+    /// Returns the facts about the run as a whole; `reused` has no units yet.
     pub fn continues(&self) -> ContinuedRun {
         let costs = self.state.units.iter().flat_map(|unit| &unit.attempts).filter_map(|attempt| attempt.cost_usd);
         let outcome = self.state.ended.as_ref().map(|ended| ended.outcome.clone());
@@ -37,7 +38,7 @@ impl<'a> PriorRunView<'a> {
         }
     }
 
-    /// Patches that are saved without a pass over them.
+    /// Patches that were saved without a reconcile step.
     fn unreconciled_patches(&self) -> BTreeMap<UnitKey, String> {
         if self.state.unreconciled.is_empty() {
             return BTreeMap::new();
@@ -54,7 +55,8 @@ impl<'a> PriorRunView<'a> {
         keys.filter_map(|key| Some((key.clone(), patch(key)?))).collect()
     }
 
-    /// What this run and those before it did about `unit`. Nothing is reused yet. `None` if it was never tried.
+    /// Summarizes what this run and those before it did for `unit`. `reused` is empty. `None` if the unit was never
+    /// tried.
     pub fn prior_unit_summary(&self, unit: &UnitState) -> Option<PriorUnitSummary> {
         let before = self.prior_success(unit);
         let attempts = u32::try_from(unit.attempts.len()).unwrap_or(u32::MAX);
@@ -68,14 +70,15 @@ impl<'a> PriorRunView<'a> {
         }
     }
 
-    /// How `unit` stood, to be judged. What this run had taken over stands as it did where it was done.
+    /// Returns the state of `unit` for planning. A unit that this run reused keeps the result of the run that produced
+    /// it.
     pub fn prior_unit<'b>(&self, unit: &'b UnitState) -> PriorUnit<'b>
     where
         'a: 'b,
     {
         let taken = self.prior_success(unit).and_then(|earlier| Some((earlier.run, earlier.reused.as_ref()?)));
         if let (UnitStatus::Reused, Some((run, reused))) = (unit.status, taken) {
-            // Older programs reused units that had run out of turns.
+            // Older programs also reused units whose turn budget was exhausted.
             let standing =
                 if reused.budget { PriorOutcome::OutOfBudget(SpentBudget::default()) } else { PriorOutcome::Succeeded };
             let is_saved = self.state.prior_patches.get(&unit.key).is_some_and(|taken| taken.saved);
@@ -96,7 +99,7 @@ impl<'a> PriorRunView<'a> {
                 PriorOutcome::OutOfBudget(latest.map(AttemptState::turn_budget).unwrap_or_default())
             }
             (UnitStatus::Failed, reason) => PriorOutcome::Failed(reason.unwrap_or("no reason is on record")),
-            // It was to be tried again, which never came.
+            // It was waiting for a retry that never started.
             (UnitStatus::Waiting | UnitStatus::Interrupted, Some(reason)) => PriorOutcome::Failed(reason),
             (UnitStatus::Stopped, _) => PriorOutcome::Stopped,
             (UnitStatus::Running | UnitStatus::Silent | UnitStatus::Held | UnitStatus::Interrupted, _) => {
@@ -107,7 +110,7 @@ impl<'a> PriorRunView<'a> {
             }
         };
         let content = latest.and_then(|attempt| attempt.content.as_deref());
-        // What never got onto the branch is in its patch.
+        // Changes that never reached the branch are in the patch.
         let unsaved = latest.filter(|attempt| attempt.is_unsaved()).and_then(|attempt| attempt.patch.as_ref());
         let patch = unsaved.and_then(|patch| patch.path.as_deref());
         let work = latest.and_then(|attempt| attempt.work.as_deref());
@@ -132,7 +135,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        run::state::{AttemptState, PriorPatch},
+        run::state::{AttemptState, PriorPatchIntegration},
         tape::note::{
             AttemptOutcome, AttemptOutput, Cause, ContentDigests, PatchResult, PatchWritten, ReusedSuccess, RunPlanned,
             StopReason, Verdict,
@@ -166,7 +169,7 @@ mod tests {
         UnitState { key: key.into(), planned: None, status, attempts, retry_at: None, hold_mode: Default::default() }
     }
 
-    /// Run 2, which took over `old` from run 1, where `again` had failed twice for half a dollar.
+    /// Run 2, which reused `old` from run 1, where `again` had failed twice and cost half a dollar.
     fn state() -> RunState {
         let reused = ReusedSuccess {
             attempt: 3,
@@ -196,7 +199,7 @@ mod tests {
     fn reused_unit_refers_to_the_run_that_did_it() {
         let state = state();
         let before = PriorRunView::new(&state, id(2));
-        assert_eq!(before.continues().cost_usd, Some(1.25), "what run 1 cost is not what run 2 cost");
+        assert_eq!(before.continues().cost_usd, Some(1.25), "the cost of run 1 is not part of run 2");
         let past: Vec<_> = state.units.iter().map(|unit| before.prior_unit(unit)).collect();
         assert_eq!((past[0].run, past[0].attempt), (id(1), 3));
         assert_eq!((past[1].run, past[1].attempt), (id(2), 2));
@@ -221,11 +224,12 @@ mod tests {
             (patch(&state.units[0]), patch(&state.units[1]))
         };
         assert_eq!(patches(&state), (patch("1"), patch("2")));
-        let taken = PriorPatch { result: PatchResult::Accepted, verdict: None, saved: true, shared: Arc::default() };
+        let taken =
+            PriorPatchIntegration { result: PatchResult::Accepted, verdict: None, saved: true, shared: Arc::default() };
         state.prior_patches.insert("old".into(), taken.clone());
         state.units[1].attempts[1].saved = true;
         assert_eq!(patches(&state), (None, None));
-        // It was not taken: the unit is to be run again.
+        // The patch was rejected, so the unit must run again.
         let verdict = Verdict {
             outcome: AttemptOutcome::Failed,
             stop: StopReason::Natural,
@@ -233,7 +237,7 @@ mod tests {
             reason: "conflict".into(),
             remedy: None,
         };
-        let lost = PriorPatch {
+        let lost = PriorPatchIntegration {
             result: PatchResult::TextualConflict,
             verdict: Some(Arc::new(verdict)),
             saved: false,

@@ -1,4 +1,4 @@
-//! What is left of a run, and what it will cost and take by what has finished so far. Pure.
+//! Forecasts the remaining work of a run from the units that have finished. Pure.
 
 use std::collections::HashMap;
 
@@ -12,54 +12,52 @@ use crate::{
     units::forecast::{Estimate, FinishedUnit, Forecast, MIN_SAMPLES, RemainingUnit, forecast},
 };
 
-/// What is left, seen at one moment.
+/// The forecast for the remaining units at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunForecast {
-    /// The moment.
     pub at: Millis,
-    /// The forecast, its times counted from that moment.
+    /// The forecast; its times are relative to `at`.
     pub forecast: Forecast,
-    /// Kinds of units, in order of appearance.
+    /// Adapters in order of appearance.
     pub adapters: Vec<AdapterForecast>,
-    /// Units that may run at once, also as far as a limit that is near allows.
+    /// Number of units that may run concurrently, after throttling.
     pub concurrency: u32,
-    /// True while a pass over what the units write may follow, which the forecast leaves out: nothing is known of it.
+    /// True if a reconcile step may follow. The forecast does not include it, because its cost cannot be estimated.
     pub reconcile_follows: bool,
 }
 
-/// Units of one adapter.
+/// Counts of the units of one adapter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdapterForecast {
-    /// The adapter, empty where it is not known.
+    /// Name of the adapter, empty if unknown.
     pub name: String,
-    /// Units that are done and that the forecast goes by.
+    /// Finished units that the forecast is based on.
     pub finished: usize,
-    /// Units that are left.
     pub remaining: usize,
-    /// The first of them.
+    /// Key of the first remaining unit.
     pub first: Option<UnitKey>,
 }
 
 impl AdapterForecast {
-    /// True where too few have finished to forecast those that are left.
+    /// True if too few units have finished to forecast the remaining ones.
     pub fn is_unknown(&self) -> bool {
         self.remaining > 0 && self.finished < MIN_SAMPLES
     }
 }
 
 impl RunForecast {
-    /// The outlook for all that is left of `state`, seen at `now`.
+    /// Forecasts all remaining units of `state`, at the time `now`.
     pub fn for_remaining(state: &RunState, now: Millis) -> Self {
         let is_left = |unit: &&UnitState| !unit.status.is_finished();
         let mut rest: Vec<&UnitState> = state.units.iter().filter(is_left).collect();
-        // What runs goes on first, then what was tried before, then the rest as planned.
+        // Order: running units, then units that were tried before, then the rest in plan order.
         rest.sort_by_key(|unit| match unit.status {
             status if status.is_in_flight() => 0,
             UnitStatus::Waiting => 1,
             _ => 2,
         });
         let mut outlook = Self::compute(state, &rest, now);
-        // While the run waits for a limit, nothing goes on.
+        // No unit makes progress while the run waits for a limit.
         if let (Some(time), Some(until)) =
             (&mut outlook.forecast.time, state.pause.as_ref().and_then(|pause| pause.until))
         {
@@ -69,7 +67,7 @@ impl RunForecast {
         outlook
     }
 
-    /// The forecast for trying these units again.
+    /// Forecasts another attempt of these units.
     pub fn for_retry(state: &RunState, units: &[usize]) -> Self {
         let units: Vec<&UnitState> = units.iter().filter_map(|unit| state.units.get(*unit)).collect();
         Self::compute(state, &units, state.last_entry_at)
@@ -104,20 +102,20 @@ impl RunForecast {
         Self { at: now, forecast, adapters: kinds.all, concurrency: slots, reconcile_follows: reconcile_follows(state) }
     }
 
-    /// Time until the last unit ends, seen from `now`.
+    /// Time from `now` until the last unit ends.
     pub fn remaining_time(&self, now: Millis) -> Option<Estimate<Millis>> {
         let passed = now.since(self.at);
         self.forecast.time.map(|time| Estimate { p50: time.p50.since(passed), p90: time.p90.since(passed) })
     }
 }
 
-/// Where attempts leave patches, one more unit may look at what they come to together.
+/// A run whose attempts leave patches may end with a reconcile step.
 fn reconcile_follows(state: &RunState) -> bool {
     let leaves_patch = |unit: &UnitState| unit.attempts.iter().any(|attempt| attempt.patch.is_some());
     state.units.iter().any(leaves_patch) && !state.units.iter().any(|unit| unit.key.as_str() == RECONCILE_KEY)
 }
 
-/// A unit that ended by itself. What a person stopped, or a broken record, says nothing about others.
+/// Returns the sample of a unit that ended by itself. A stopped or interrupted unit is not representative of others.
 fn finished_sample(unit: &UnitState, now: Millis) -> Option<FinishedUnit> {
     let ended = matches!(unit.status, UnitStatus::Succeeded | UnitStatus::BudgetExhausted | UnitStatus::Failed);
     let stopped = unit
@@ -131,7 +129,7 @@ fn finished_sample(unit: &UnitState, now: Millis) -> Option<FinishedUnit> {
     Some(FinishedUnit { cost: spent.complete_cost(), busy_time: spent.active_time })
 }
 
-/// Kinds by name.
+/// Samples and remaining units by adapter.
 #[derive(Default)]
 struct AdapterForecasts<'a> {
     all: Vec<AdapterForecast>,
@@ -162,17 +160,17 @@ mod tests {
         tape::note::{PlannedUnit, RunPlanned},
     };
 
-    fn unit(lane: u32, adapter: &str, status: UnitStatus, seconds: u64) -> UnitState {
+    fn unit(index: u32, adapter: &str, status: UnitStatus, seconds: u64) -> UnitState {
         let planned = PlannedUnit { adapter: adapter.into(), ..PlannedUnit::default() };
         let over = status.is_finished();
         let attempt = AttemptState {
-            id: AttemptId(lane),
+            id: AttemptId(index),
             ended_at: over.then_some(Millis(seconds * 1000)),
             cost_usd: over.then_some(0.5),
             ..AttemptState::default()
         };
         let attempts = if status == UnitStatus::Queued { Vec::new() } else { vec![attempt] };
-        let key = format!("u{lane}").as_str().into();
+        let key = format!("u{index}").as_str().into();
         UnitState { key, planned: Some(Arc::new(planned)), status, attempts, retry_at: None, hold_mode: HoldMode::Off }
     }
 
@@ -183,8 +181,8 @@ mod tests {
 
     #[test]
     fn remaining_units_are_forecast_by_adapter() {
-        let mut units: Vec<_> = (0..3).map(|lane| unit(lane, "dbt", UnitStatus::Succeeded, 20)).collect();
-        units.extend((3..5).map(|lane| unit(lane, "docs", UnitStatus::Failed, 1)));
+        let mut units: Vec<_> = (0..3).map(|index| unit(index, "dbt", UnitStatus::Succeeded, 20)).collect();
+        units.extend((3..5).map(|index| unit(index, "docs", UnitStatus::Failed, 1)));
         units.push(unit(5, "dbt", UnitStatus::Running, 0));
         units.push(unit(6, "dbt", UnitStatus::Queued, 0));
         let mut state = state(units);
@@ -203,12 +201,12 @@ mod tests {
         state.pause = Some(RunPause { until: Some(Millis(40_000)), reason: "5h".into() });
         let paused = RunForecast::for_remaining(&state, Millis(10_000));
         assert_eq!(paused.forecast.time.map(|time| time.p50), Some(Millis(50_000)));
-        // A limit that is near leaves one slot to both.
+        // Throttling limits the concurrency to one for both adapters.
         state.throttling = Some(Throttling { concurrency: 1, reason: "5h".into() });
         let throttled = RunForecast::for_remaining(&state, Millis(10_000));
         assert_eq!((throttled.concurrency, outlook.concurrency), (1, 2));
         assert!(throttled.forecast.time.map(|time| time.p50) > paused.forecast.time.map(|time| time.p50));
-        // Of the other kind, too little is known.
+        // Too few units of the other adapter have finished.
         assert_eq!(RunForecast::for_retry(&state, &[3, 4]).forecast.cost, None);
         assert_eq!(RunForecast::for_retry(&state, &[0, 99]).forecast.cost, Some(Estimate { p50: 0.5, p90: 0.5 }));
     }

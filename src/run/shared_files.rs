@@ -1,4 +1,4 @@
-//! Files that several units of a run wrote, and what came of that. Pure.
+//! Files that several units of a run wrote, and how the versions were combined. Pure.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -8,32 +8,30 @@ use crate::tape::{
     note::{PatchResult, SharedWrite},
 };
 
-/// A file that several units wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedFile {
-    /// Relative to the project.
+    /// Path relative to the project.
     pub path: String,
-    /// In the order in which their patches were taken.
     pub units: Vec<UnitKey>,
-    /// git put different texts together; else all came to the same one.
+    /// True if git merged different texts; false if all units wrote the same text.
     pub was_merged: bool,
 }
 
 impl fmt::Display for SharedFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let units: Vec<&str> = self.units.iter().map(UnitKey::as_str).collect();
-        write!(f, "{}: {} wrote it, and {}", self.path, units.join(", "), self.resolution())
+        write!(f, "{}: written by {}; {}", self.path, units.join(", "), self.resolution())
     }
 }
 
 impl SharedFile {
-    /// What came of it, as the end of a sentence.
+    /// The resolution as the end of a sentence.
     pub fn resolution(&self) -> &'static str {
-        if self.was_merged { "git merged their texts; read the result" } else { "their texts agree" }
+        if self.was_merged { "git merged their versions, so review the result" } else { "their versions are identical" }
     }
 }
 
-/// Such files, sorted by path. What was not taken shares nothing: a conflict has a verdict of its own.
+/// Returns the shared files, sorted by path. A rejected patch shares no files: its conflict has its own verdict.
 pub fn files(state: &RunState) -> Vec<SharedFile> {
     let mut files: BTreeMap<&str, SharedFile> = BTreeMap::new();
     for (unit, shared) in

@@ -1,21 +1,21 @@
-//! What an attempt costs, and what a unit took so far over all of its attempts. Pure.
+//! The cost of an attempt, and the cost and time of a unit over all its attempts. Pure.
 
 use super::state::{AttemptState, UnitState};
 use crate::{decode::ResultLine, tape::Millis};
 
-/// What a unit took.
+/// Cost and active time of a unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct UnitSpending {
-    /// Dollars of the attempts that said so; `None` when none did.
+    /// US dollars of the attempts that reported a cost; `None` if none did.
     pub cost: Option<f64>,
-    /// True when some attempt did not say what it cost.
+    /// True if some attempt did not report its cost.
     pub partial: bool,
     /// Time in which an attempt ran.
     pub active_time: Millis,
 }
 
 impl UnitSpending {
-    /// What `unit` took until `now`.
+    /// Sums the attempts of `unit` until `now`.
     pub fn new(unit: &UnitState, now: Millis) -> Self {
         let mut spent = Self::default();
         for attempt in &unit.attempts {
@@ -28,71 +28,71 @@ impl UnitSpending {
         spent
     }
 
-    /// Its cost, if all of it is known.
+    /// The cost, if it is known for all attempts.
     pub fn complete_cost(&self) -> Option<f64> {
         self.cost.filter(|_| !self.partial)
     }
 }
 
-/// How long an attempt of `unit` ran until `now`. An attempt that broke off ran until its last entry.
+/// Duration of an attempt of `unit` until `now`. An interrupted attempt ran until its last entry.
 pub fn attempt_duration(unit: &UnitState, attempt: &AttemptState, now: Millis) -> Millis {
     let broke_off = unit.status.is_finished() || unit.latest().is_some_and(|latest| latest.id != attempt.id);
     let end = attempt.ended_at.unwrap_or(if broke_off { attempt.last_at } else { now });
     end.since(attempt.started_at)
 }
 
-/// What one attempt costs, read off its results.
+/// The cost of one attempt, computed from its results.
 ///
-/// Newer releases say what each turn cost. Others only give a total: of the process, and from 2.1.277 on of the session
-/// that it continues, too. There, what was paid before is taken off; where that is not known, nor is the cost.
+/// Newer releases report the cost of each turn. Others report only a total: that of the process, and from 2.1.277 on
+/// that of the resumed session as well. In this case the prior cost of the session is subtracted; if the prior cost is
+/// unknown, the cost of the attempt is unknown.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AttemptCost {
-    /// The attempt continues a session.
+    /// The attempt resumes a session.
     is_resumed: bool,
-    /// What that session had cost before, as far as this run knows.
+    /// Cost of that session before the attempt, as far as this run knows it.
     prior_cost: Option<f64>,
-    /// The totals of the agent's release begin with that; `None` while the release is unknown.
+    /// True if the totals of the agent's release include the prior cost; `None` while the release is unknown.
     total_includes_prior: Option<bool>,
-    /// Turns that said what they cost.
+    /// Sum over the turns that reported their cost.
     turns: Option<f64>,
-    /// Totals of processes before the one that reports now.
+    /// Sum of the totals of earlier processes.
     finished_total: f64,
-    /// The last total.
+    /// The last total that the process reported.
     total: Option<f64>,
 }
 
 impl AttemptCost {
-    /// The attempt continues a session for which `session_cost` was spent before; `None` where that is not known.
+    /// The attempt resumes a session that cost `paid` before; `None` if its cost is unknown.
     pub fn resume(&mut self, paid: Option<f64>) {
         (self.is_resumed, self.prior_cost) = (true, paid);
     }
 
-    /// The agent says which release it is.
+    /// Handles the release that the agent reports.
     pub fn release(&mut self, version: Option<&str>) {
         self.total_includes_prior = version.and_then(total_includes_prior).or(self.total_includes_prior);
     }
 
-    /// A result came.
     pub fn result(&mut self, result: &ResultLine<'_>) {
         if let Some(cost) = result.cost_since_last_result.filter(|cost| *cost >= 0.0) {
             self.turns = Some(self.turns.unwrap_or_default() + cost);
         }
         let Some(total) = result.total_cost_usd.filter(|cost| cost.is_finite() && *cost >= 0.0) else { return };
         if let Some(last) = self.total.filter(|last| *last > total) {
-            // Another process reports, whose total begins afresh.
+            // The total decreased, so another process reports a total that starts at zero.
             self.finished_total += last - self.total_offset().unwrap_or_default();
             self.is_resumed = false;
         }
         self.total = Some(total);
     }
 
-    /// What the attempt has cost so far; `None` where that is not known.
+    /// The cost of the attempt so far; `None` if it is unknown.
     pub fn cost(&self) -> Option<f64> {
         let of_totals = || Some(self.finished_total + (self.total? - self.total_offset()?).max(0.0));
         self.turns.or_else(of_totals)
     }
 
-    /// What the totals begin with.
+    /// The part of a process's total that was spent before the attempt.
     fn total_offset(&self) -> Option<f64> {
         match self.total_includes_prior {
             _ if !self.is_resumed => Some(0.0),
@@ -102,12 +102,12 @@ impl AttemptCost {
     }
 }
 
-/// What was paid for a session by attempts that worked in it. `None` if there are none, or one does not say.
+/// Sums the costs of the attempts in a session. `None` without attempts, or if the cost of one is unknown.
 pub fn session_cost(costs: impl IntoIterator<Item = Option<f64>>) -> Option<f64> {
     costs.into_iter().try_fold(None, |sum, cost| Some(Some(sum.unwrap_or_default() + cost?))).flatten()
 }
 
-/// Whether the total of a resumed session begins with what it had cost before; `None` for a version of another form.
+/// Whether the total of a resumed session includes its prior cost; `None` if the version has an unknown format.
 fn total_includes_prior(version: &str) -> Option<bool> {
     const SINCE: [u32; 3] = [2, 1, 277];
     let number = version.split_whitespace().next().unwrap_or_default();
@@ -120,9 +120,9 @@ mod tests {
     use super::*;
     use crate::run::state::{AttemptId, HoldMode, UnitStatus};
 
-    fn attempt(lane: u32, started: u64, ended: Option<u64>, cost: Option<f64>) -> AttemptState {
+    fn attempt(index: u32, started: u64, ended: Option<u64>, cost: Option<f64>) -> AttemptState {
         AttemptState {
-            id: AttemptId(lane),
+            id: AttemptId(index),
             started_at: Millis(started),
             last_at: Millis(started + 5),
             ended_at: ended.map(Millis),
@@ -165,17 +165,17 @@ mod tests {
 
     #[test]
     fn resumed_session_is_billed_for_its_own_turns_only() {
-        // Told by the release.
+        // The release reports the cost of each turn.
         assert_eq!(bill(Some(None), "2.1.330", &[(3.0, Some(1.0))]), Some(1.0));
         assert_eq!(bill(Some(Some(9.0)), "2.1.330", &[(3.0, Some(1.0)), (3.5, Some(0.5))]), Some(1.5));
         assert_eq!(bill(None, "2.1.330", &[(3.0, Some(3.0)), (3.0, Some(0.0))]), Some(3.0));
-        // The total has it all.
+        // The total includes the prior cost.
         assert_eq!(bill(Some(Some(2.0)), "2.1.300", &[(3.0, None)]), Some(1.0));
         assert_eq!(bill(Some(None), "2.1.300", &[(3.0, None)]), None);
         // The total is that of the process.
         assert_eq!(bill(Some(None), "2.1.223", &[(1.0, None)]), Some(1.0));
         assert_eq!(bill(None, "2.1.300", &[(1.0, None), (1.5, None)]), Some(1.5));
-        // Two processes in one record.
+        // A capture of two processes.
         assert_eq!(bill(None, "2.1.223", &[(1.0, None), (0.5, None)]), Some(1.5));
     }
 

@@ -1,8 +1,8 @@
-//! What a run looks like at one moment: the one thing that every screen, line, report and summary shows.
+//! The state of a run at one moment, from which every screen, line, report and summary is made.
 //!
-//! [`RunState`] holds counts and facts and is cheap to clone for checkpoints. [`RunView`] adds the rows of every
-//! attempt, which only ever grow; a moment in the past is the same rows seen up to a cutoff. Bodies stay where they
-//! are: a row holds positions, and whoever shows it reads the line again.
+//! [`RunState`] contains counts and facts and is cheap to clone for checkpoints. [`RunView`] adds the rows of every
+//! attempt, which only grow; an earlier moment shows the same rows up to a cutoff. Bodies are not copied: a row
+//! contains positions, and the caller reads the entry again to display it.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -19,176 +19,168 @@ use crate::{
     units::reuse::SpentBudget,
 };
 
-/// A moment of a run.
+/// The counts and facts of a run at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunState {
     /// The plan, if the source has one.
     pub planned: Option<Arc<RunPlanned>>,
-    /// What the run read, connection by connection.
+    /// The sources that the run read, one per connection.
     pub sources: Vec<Arc<SourceRead>>,
-    /// Files that are gone and dealt with.
+    /// Deleted files that the run has handled.
     pub evicted: Vec<Arc<FilesEvicted>>,
-    /// Sources that were written before any unit ran.
+    /// Semantic-layer sources that were projected before any unit ran.
     pub projected: Vec<Arc<SourcesProjected>>,
-    /// Units: in plan order, then in order of appearance.
+    /// In plan order, then in order of appearance.
     pub units: Vec<UnitState>,
-    /// Entries folded so far. The state shows everything before this position.
+    /// Number of folded entries. The state shows everything before this position.
     pub entries: u64,
-    /// Time of the last entry folded.
+    /// Time of the last folded entry.
     pub last_entry_at: Millis,
-    /// The moment itself: that of the last entry, or a later one that no entry has come since.
+    /// The displayed moment: the time of the last entry, or a later time without new entries.
     pub clock: Millis,
-    /// Units that are silent.
+    /// Number of silent units.
     pub silent: u32,
-    /// What could not be used.
+    /// Counts of entries and lines that could not be used.
     pub loss_counts: LossCounts,
-    /// Cost of all attempts that said one, in US dollars.
+    /// US dollars, over all attempts that reported a cost.
     pub spent_usd: f64,
-    /// Variables that reached an agent only because a setting passed them on, sorted.
+    /// Environment variables that reached an agent only because a setting passes them on, sorted.
     pub env_passed: Arc<[Arc<str>]>,
-    /// The usage window that the service last spoke of.
+    /// The usage window that the service reported last.
     pub usage_window: Option<UsageWindow>,
     /// Set while the whole run waits for a limit.
     pub pause: Option<RunPause>,
-    /// Slots that the run does without, because a limit is near.
+    /// Set while the concurrency is lower because a limit is near.
     pub throttling: Option<Throttling>,
-    /// Set once somebody asked to drain or stop the run.
+    /// True after a request to drain or stop the run.
     pub is_stopping: bool,
-    /// Set while the patches of the units are put together and on the branch.
+    /// True while patches are being integrated and saved on the branch.
     pub is_integrating: bool,
-    /// What was put on the project's branch last.
+    /// The last changes that were saved on the project's branch.
     pub saved: Option<Arc<RunSaved>>,
-    /// Why what was taken last is not on the branch.
+    /// Why the last integrated changes are not on the branch.
     pub save_error: Option<Arc<str>>,
-    /// Units whose changes are on the branch although the pass that was to look at them has not.
+    /// Units whose changes are on the branch although no reconcile step has reviewed them.
     pub unreconciled: Arc<[UnitKey]>,
-    /// What pages lost that spoke of sources that are gone.
+    /// References to removed sources that were deleted from pages.
     pub sl_ref_repairs: Vec<Arc<SlRefRepair>>,
-    /// What became of patches that an earlier run left.
-    pub prior_patches: BTreeMap<UnitKey, PriorPatch>,
-    /// The end, if it is on the tape.
+    /// Results of patches that a prior run left.
+    pub prior_patches: BTreeMap<UnitKey, PriorPatchIntegration>,
+    /// The end of the run, if the tape contains it.
     pub ended: Option<RunEnded>,
 }
 
-/// The patch of a unit that an earlier run did.
+/// The patch of a unit that succeeded in a prior run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct PriorPatch {
-    /// What became of it.
+pub struct PriorPatchIntegration {
     pub result: PatchResult,
-    /// The verdict that holds for the unit from then on, if it was not taken.
+    /// The verdict of the unit after its patch was rejected.
     pub verdict: Option<Arc<Verdict>>,
-    /// It is on the branch.
+    /// True if it is on the branch.
     pub saved: bool,
-    /// What of it units before it wrote too.
+    /// Files of the patch that units integrated before it also wrote.
     pub shared: Arc<[SharedWrite]>,
 }
 
-/// What tells two states of one record apart: entries, units, and silent units.
+/// Distinguishes two states of one source: numbers of entries, units, and silent units.
 pub type StateVersion = (u64, usize, u32);
 
 impl RunState {
-    /// Which state of its record it is.
     pub fn version(&self) -> StateVersion {
         (self.entries, self.units.len(), self.silent)
     }
 
-    /// What earlier runs did about a unit.
+    /// Results of prior runs for a unit.
     pub fn prior_unit_summary(&self, unit: &UnitKey) -> Option<&PriorUnitSummary> {
         self.planned.as_ref()?.continues.as_ref()?.units.get(unit)
     }
 }
 
-/// What a run lost or could not read. All zero in a healthy run.
+/// Counts of lost or unreadable data. All are zero in a healthy run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LossCounts {
     /// Stdout lines that are not JSON objects with a type.
     pub malformed: u64,
-    /// Lines of a type that we do not know.
+    /// Lines of an unknown type.
     pub unknown: u64,
-    /// Notes of a kind that we do not know.
+    /// Notes of an unknown kind.
     pub unknown_notes: u64,
     /// Lines of the tape that are not entries.
     pub corrupt_entries: u64,
 }
 
-/// A usage window.
+/// A usage window as the service reports it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UsageWindow {
-    /// `five_hour`, …
+    /// Name of the window: `five_hour`, …
     pub name: String,
-    /// `allowed`, `allowed_warning`, `rejected`.
+    /// `allowed`, `allowed_warning` or `rejected`.
     pub status: String,
-    /// 0 to 1, if said.
+    /// From 0 to 1, if reported.
     pub utilization: Option<f64>,
-    /// Unix seconds, if said.
+    /// Unix seconds, if reported.
     pub resets_at: Option<i64>,
 }
 
 /// A pause of the whole run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunPause {
-    /// Until when, if known.
+    /// End of the pause, if known.
     pub until: Option<Millis>,
-    /// Why, in the service's words.
+    /// Name of the limit as the service reports it.
     pub reason: String,
 }
 
-/// Fewer units at once than were asked for.
+/// A lower concurrency than requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Throttling {
-    /// Units at once.
+    /// Maximum number of units that run at the same time.
     pub concurrency: u32,
-    /// Why, in the service's words.
+    /// Name of the limit as the service reports it.
     pub reason: String,
 }
 
-/// A unit at that moment.
+/// A unit at one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UnitState {
-    /// Key.
     pub key: UnitKey,
-    /// Its plan, unless it only appeared in a capture.
+    /// Its part of the plan; `None` for a unit that only appears in a capture.
     pub planned: Option<Arc<PlannedUnit>>,
-    /// Where it stands.
     pub status: UnitStatus,
-    /// Every attempt, oldest first. Never overwritten.
+    /// Every attempt, oldest first. Attempts are never removed.
     pub attempts: Vec<AttemptState>,
-    /// When the next attempt starts by itself.
+    /// Time of the next automatic attempt.
     pub retry_at: Option<Millis>,
-    /// What a person wants of its tool calls.
     pub hold_mode: HoldMode,
 }
 
-/// What a person wants of the tool calls of a unit.
+/// Which tool calls of a unit wait for an approval.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum HoldMode {
-    /// They pass.
     #[default]
     Off,
-    /// Each waits.
     EachCall,
-    /// They pass until one meets this condition.
+    /// Calls run until one meets this condition.
     Until(Arc<str>),
 }
 
 impl UnitState {
-    /// The newest attempt.
     pub fn latest(&self) -> Option<&AttemptState> {
         self.attempts.last()
     }
 
-    /// True when each of its tool calls waits for a person.
+    /// True if each of its tool calls waits for an approval.
     pub fn is_held(&self) -> bool {
         self.hold_mode == HoldMode::EachCall
     }
 
-    /// True if it failed because its patch was not taken.
+    /// True if it failed because its patch was rejected.
     pub fn has_conflict(&self) -> bool {
         self.status == UnitStatus::Failed
             && self.latest().and_then(|attempt| attempt.integration).is_some_and(|patch| !patch.keeps_success())
     }
 
-    /// Where it stands, in a word: that of its status, or of its patch once that says more.
+    /// The text of its status, or of its patch once the patch has a more specific one.
     pub fn status_text(&self) -> &'static str {
         match (self.status, self.latest().and_then(|attempt| attempt.integration)) {
             (UnitStatus::Succeeded, Some(patch @ PatchResult::Accepted)) => patch.label(),
@@ -197,43 +189,38 @@ impl UnitState {
         }
     }
 
-    /// The call that has waited longest for a person.
+    /// The call that has waited longest for an approval.
     pub fn oldest_held_call(&self) -> Option<&HeldCallState> {
         self.latest()?.held_calls.first()
     }
 }
 
-/// Where a unit stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum UnitStatus {
-    /// Planned, not started.
     Queued,
-    /// Planned, and its run ended or was cut off before its turn came: nothing happens until a person asks.
+    /// Planned, but the run ended before the unit started. It starts only on request.
     NotStarted,
-    /// An attempt runs.
     Running,
-    /// An attempt runs, and its agent has written nothing for a while although it does not wait for us.
+    /// An attempt runs, and its agent has written nothing for a while although it does not wait for `ingestdeck`.
     Silent,
-    /// An attempt runs, and a tool call of it waits for a person.
+    /// An attempt runs, and one of its tool calls waits for an approval.
     Held,
-    /// An attempt failed and another one will start by itself.
+    /// An attempt failed, and another one will start automatically.
     Waiting,
-    /// Its last attempt succeeded.
     Succeeded,
     /// Succeeded, but its turn or cost budget ran out.
     BudgetExhausted,
-    /// Its last attempt failed.
     Failed,
     /// A person stopped it.
     Stopped,
-    /// Its attempt was running when the record breaks off.
+    /// Its attempt was running when the tape ended.
     Interrupted,
-    /// An earlier run did it, and nothing that it is made of has changed.
+    /// It succeeded in a prior run with the same inputs.
     Reused,
 }
 
 impl UnitStatus {
-    /// The word for it, on screens and in JSON.
+    /// Its text on screens and in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Queued => "queued",
@@ -251,12 +238,12 @@ impl UnitStatus {
         }
     }
 
-    /// True when nothing more happens by itself.
+    /// True if nothing more happens automatically.
     pub fn is_finished(self) -> bool {
         !(self.is_in_flight() || matches!(self, Self::Queued | Self::Waiting))
     }
 
-    /// True when it ended without being done: another attempt may help.
+    /// True if it ended without success, so that another attempt may help.
     pub fn is_retryable(self) -> bool {
         matches!(self, Self::Failed | Self::Interrupted | Self::BudgetExhausted | Self::Stopped)
     }
@@ -267,114 +254,107 @@ impl UnitStatus {
     }
 }
 
-/// One attempt at that moment. A number that is not known is `None`, never 0.
+/// One attempt at one moment. An unknown number is `None`, never 0.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AttemptState {
-    /// 1 for the first.
     pub number: u32,
-    /// Where its rows are, see [`RunView::attempt_rows`].
+    /// Index of its rows, see [`RunView::attempt_rows`].
     pub id: AttemptId,
-    /// First entry.
+    /// Time of the first entry.
     pub started_at: Millis,
-    /// Last entry so far.
+    /// Time of the last entry so far.
     pub last_at: Millis,
-    /// Since when the agent has written nothing although it does not wait for us; `None` while it does, and where there is
-    /// no process of ours.
+    /// Time since which the agent has written nothing although it does not wait for `ingestdeck`. `None` while it
+    /// waits, and without a child process.
     pub silent_since: Option<Millis>,
     /// Set with the verdict, or with `completed` in captures.
     pub ended_at: Option<Millis>,
-    /// Session id.
     pub session: Option<Arc<str>>,
-    /// Resolved model.
     pub model: Option<Arc<str>>,
-    /// Model that was asked for.
     pub requested_model: Option<Arc<str>>,
-    /// What a person wanted otherwise than planned.
+    /// How a person changed this attempt compared to the plan.
     pub amendment: Option<Arc<Amendment>>,
-    /// What the unit was made of, if that is on record.
+    /// Digests of the unit's inputs, if they are recorded.
     pub content: Option<Arc<ContentDigests>>,
-    /// Turns allowed.
+    /// Maximum number of turns.
     pub step_budget: Option<u32>,
     /// API messages of the main loop, by distinct id.
     pub turns: u32,
-    /// Tool calls seen.
     pub calls: u32,
-    /// Calls without a result yet.
+    /// Calls without a result so far.
     pub open_calls: u32,
-    /// Failed calls, each once.
+    /// Failed calls, each counted once.
     pub failures: u32,
-    /// Denied calls, each once.
+    /// Denied calls, each counted once.
     pub denials: u32,
-    /// Those of them that a person refused, which are no failures.
+    /// Calls among `denials` that a person denied; these are not failures.
     pub refused_by_person: u32,
-    /// Calls that their tool did not carry out although they did not fail, each once.
+    /// Calls that their tool declined without an error, each counted once.
     pub declined: u32,
-    /// The call that failed first and its error, `tool: error`.
+    /// The first failed call and its error, `tool: error`.
     pub first_failure: Option<Arc<str>>,
-    /// Cost, once the agent said it.
+    /// US dollars, once the agent reported the cost.
     pub cost_usd: Option<f64>,
-    /// Tokens.
     pub tokens: TokenCounts,
     /// Takopi's `completed.ok`, once there is one.
     pub completed: Option<bool>,
-    /// The verdict, once there is one.
     pub verdict: Option<Verdict>,
     /// The isolation breach, if there was one.
     pub breach: Option<Arc<str>>,
-    /// True when the isolation proof held.
+    /// True if the isolation was verified.
     pub isolation_proven: bool,
-    /// The `attempt_started` note, if there is one.
+    /// Entry of the `attempt_started` note, if there is one.
     pub start_note: Option<Seq>,
-    /// True when a scripted agent plays the model.
+    /// True if a script plays the model.
     pub is_scripted: bool,
     /// Process id while it runs.
     pub pid: Option<u32>,
-    /// Tail of the text that the model is writing just now (partial messages), at most 2 KiB.
+    /// The end of the text that the model is writing (partial messages), at most 2 KiB.
     pub live_text: String,
-    /// Tail of what it is thinking just now, likewise.
+    /// The end of the thinking that the model is writing, at most 2 KiB.
     pub live_thinking: String,
-    /// What it wrote and got into the project.
+    /// Files that it published to the project.
     pub published: Vec<String>,
-    /// The patch that it left, where attempts leave patches.
+    /// The patch of the attempt, in a git project.
     pub patch: Option<Arc<PatchWritten>>,
-    /// What became of the patch.
+    /// Result of integrating the patch.
     pub integration: Option<PatchResult>,
-    /// What of the patch units before it wrote too.
+    /// Files of the patch that units integrated before it also wrote.
     pub shared: Arc<[SharedWrite]>,
-    /// True once everything in the patch is in the project.
+    /// True once the whole patch is in the project.
     pub saved: bool,
-    /// What it left on record with its verdict.
+    /// The output that was recorded with its verdict.
     pub work: Option<Arc<AttemptOutput>>,
-    /// Calls that wait for a person, oldest first.
+    /// Calls that wait for an approval, oldest first.
     pub held_calls: Vec<HeldCallState>,
 }
 
 impl AttemptState {
-    /// Its turns, and those that it was allowed.
+    /// Turns used and turns allowed.
     pub fn turn_budget(&self) -> SpentBudget {
         SpentBudget { turns: self.turns, allowed: self.step_budget }
     }
 
-    /// True when it left a patch that nobody has put into the project.
+    /// True if its patch is not in the project.
     pub fn is_unsaved(&self) -> bool {
         !self.saved && self.patch.as_ref().is_some_and(|patch| patch.path.is_some())
     }
 
-    /// What was being written is complete, or never will be.
+    /// Clears the partial text: the message is complete, or will not be completed.
     pub(super) fn clear_live_text(&mut self) {
         self.live_text.clear();
         self.live_thinking.clear();
     }
 }
 
-/// A tool call that waits for a person.
+/// A tool call that waits for an approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldCallState {
-    /// Since when.
+    /// Time at which the wait began.
     pub since: Millis,
-    /// Tool without its server prefix.
+    /// Tool name without the prefix of its server.
     pub tool: Arc<str>,
-    /// Id of the call, where known.
+    /// Id of the call, if known.
     pub tool_use_id: Option<Arc<str>>,
     /// Its arguments as JSON on one line.
     pub input: Arc<str>,
@@ -382,12 +362,11 @@ pub struct HeldCallState {
     pub reached: Option<Arc<str>>,
 }
 
-/// Tokens of an attempt: highest value per message while it runs, the result's totals afterwards.
+/// Tokens of an attempt: the highest value per message while it runs, the result's totals afterwards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TokenCounts {
-    /// Fresh input.
+    /// Input tokens that were not cached.
     pub input: u64,
-    /// Output.
     pub output: u64,
     /// Read from the cache.
     pub cache_read: u64,
@@ -396,7 +375,6 @@ pub struct TokenCounts {
 }
 
 impl TokenCounts {
-    /// Both together.
     pub fn plus(self, other: Self) -> Self {
         Self {
             input: self.input.saturating_add(other.input),
@@ -406,7 +384,6 @@ impl TokenCounts {
         }
     }
 
-    /// All of them.
     pub fn total(&self) -> u64 {
         [self.output, self.cache_read, self.cache_write].into_iter().fold(self.input, u64::saturating_add)
     }
@@ -416,59 +393,57 @@ impl TokenCounts {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AttemptId(pub u32);
 
-/// One row of an attempt: something that was said or done, paired with its end.
+/// One visible line of an attempt: a message or an action together with its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamRow {
-    /// Entry that began it.
+    /// Entry with which the row begins.
     first: u32,
-    /// Entry that ended it; `u32::MAX` while it is open.
+    /// Entry with which the row ends; `u32::MAX` while it is open.
     last: u32,
-    /// Index of the block inside the line of `first`; of a session's end, 1 where [`StreamRow::is_redundant`].
+    /// Index of the block in the line of `first`. For the end of a session, 1 where [`StreamRow::is_redundant`].
     pub block: u8,
-    /// What it is.
     pub kind: RowKind,
-    /// How it ended.
     end: RowEnd,
-    /// 1 for rows of a sub-agent.
+    /// 1 for rows of a sub-agent, else 0.
     pub depth: u8,
 }
 
 const OPEN_ENTRY: u32 = u32::MAX;
 
 impl StreamRow {
-    /// A row that is over with its first entry, unless it is a call.
+    /// Creates a row that ends with its first entry, unless it is a call.
     pub fn new(first: Seq, block: u8, kind: RowKind, end: RowEnd, depth: u8) -> Self {
         let first = u32::try_from(first.0).unwrap_or(OPEN_ENTRY - 1);
         let last = if end == RowEnd::Open { OPEN_ENTRY } else { first };
         Self { first, last, block, kind, end, depth }
     }
 
-    /// True for the end of a session that has nothing to say beyond what the rows above it said.
+    /// True for the end of a session that contains nothing beyond the rows above it.
     pub fn is_redundant(&self) -> bool {
         self.kind == RowKind::Completed && self.block > 0
     }
 
-    /// True for the end of a session whose failure a row above it is marked with already.
+    /// True for the end of a session whose failure is already marked on a row above it.
     pub fn is_already_marked(&self) -> bool {
         self.kind == RowKind::Completed && self.block > 1
     }
 
-    /// The entry that began it.
+    /// The entry with which it begins.
     pub fn first(&self) -> Seq {
         Seq(u64::from(self.first))
     }
 
-    /// The entry that ended it, seen from a moment after `entries` entries.
+    /// The entry with which it ended, at the moment after `entries` entries.
     pub fn last(&self, entries: u64) -> Option<Seq> {
         (self.last != OPEN_ENTRY && u64::from(self.last) < entries).then(|| Seq(u64::from(self.last)))
     }
 
-    /// How it stands, seen from a moment after `entries` entries.
+    /// How it ended, at the moment after `entries` entries.
     pub fn end(&self, entries: u64) -> RowEnd {
         if u64::from(self.last) < entries { self.end } else { RowEnd::Open }
     }
 
-    /// Ends an open row. The first end stays.
+    /// Ends an open row. An existing end is kept.
     pub fn close(&mut self, last: Seq, end: RowEnd) {
         if self.last == OPEN_ENTRY {
             self.last = u32::try_from(last.0).unwrap_or(OPEN_ENTRY - 1);
@@ -477,7 +452,6 @@ impl StreamRow {
     }
 }
 
-/// What a row is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RowKind {
     /// A tool call with its result.
@@ -486,38 +460,31 @@ pub enum RowKind {
     Text,
     /// Thinking of the model.
     Thinking,
-    /// A permission denial.
     Denial,
-    /// A line that is not JSON, an unknown line, stderr.
+    /// A line that is not JSON, an unknown line, or stderr output.
     Warning,
-    /// An API retry, a fallback, a compaction, a notice, a usage window.
+    /// An API retry, a fallback, a compaction, a notice, or a usage window.
     Notice,
-    /// The session began.
     Started,
-    /// The session completed.
     Completed,
-    /// A note of ours.
     Note,
 }
 
-/// How a row ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RowEnd {
-    /// It has not.
     Open,
-    /// Well, or nothing can fail about it.
+    /// It succeeded, or it cannot fail.
     Ok,
-    /// Badly.
     Failed,
-    /// It was refused, by a rule or a person.
+    /// A rule or a person denied it.
     Denied,
-    /// Its tool did not do what it asks for, which is no failure.
+    /// The tool declined the call, which is not a failure.
     Declined,
-    /// We ended the attempt before it had a result of its own, its budget was spent, or the record breaks off.
+    /// The attempt was ended before the result, the budget ran out, or the tape ends.
     Aborted,
 }
 
-/// Adds to a list of which there may be very many: no more than a quarter of it is spare.
+/// Appends to a list that may become very long, and limits its spare capacity to a quarter.
 pub(super) fn push_compact<T>(list: &mut Vec<T>, item: T) {
     if list.len() == list.capacity() {
         list.reserve_exact((list.len() / 4).max(1));
@@ -525,59 +492,54 @@ pub(super) fn push_compact<T>(list: &mut Vec<T>, item: T) {
     list.push(item);
 }
 
-/// Rows and entries of one attempt. Grows only.
+/// Rows and entries of one attempt. Both only grow.
 #[derive(Clone, Debug, Default)]
 pub struct AttemptRows {
-    /// Rows in order of their first entry.
+    /// In the order of their first entries.
     pub rows: Vec<StreamRow>,
     /// Every entry of the attempt, for the raw transcript.
     pub entries: Vec<u32>,
 }
 
 impl AttemptRows {
-    /// Rows that have begun at a moment after `entries` entries.
+    /// Rows that began before the moment after `entries` entries.
     pub fn rows_at(&self, entries: u64) -> &[StreamRow] {
         let end = self.rows.partition_point(|row| u64::from(row.first) < entries);
         &self.rows[..end]
     }
 
-    /// Entries of the attempt at that moment.
+    /// Entries of the attempt at the moment after `entries` entries.
     pub fn entries_at(&self, entries: u64) -> &[u32] {
         let end = self.entries.partition_point(|seq| u64::from(*seq) < entries);
         &self.entries[..end]
     }
 }
 
-/// A remark for the run's log.
+/// A message in the run's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogMessage {
     /// Entry that it comes from.
     pub seq: Seq,
-    /// When.
     pub at: Millis,
-    /// Severity.
     pub level: Severity,
-    /// Whose.
     pub unit: Option<UnitKey>,
-    /// One sentence.
     pub text: String,
 }
 
-/// What an entry did that people look for in a long record.
+/// The effects of the last folded entry that the activity index records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LastChange {
     /// Attempt that it belongs to; `None` for entries of the run itself.
     pub attempt: Option<AttemptId>,
-    /// How long that attempt had said nothing.
+    /// Time for which that attempt had written nothing.
     pub silence: Millis,
-    /// True when a row began.
+    /// True if a row began.
     pub row_began: bool,
-    /// What it is marked with.
     pub marks: ActivityMarks,
 }
 
 impl LastChange {
-    /// A row began or ended so.
+    /// Adds the mark for the end of a row.
     pub(crate) fn add_row_end(&mut self, end: RowEnd) {
         match end {
             RowEnd::Failed => self.marks.add(ActivityMark::Failure),
@@ -587,40 +549,37 @@ impl LastChange {
     }
 }
 
-/// The state at a moment, and the rows that led to it.
+/// The state at a moment, and the rows up to it.
 #[derive(Clone, Debug, Default)]
 pub struct RunView {
-    /// The moment.
     pub state: RunState,
-    /// What the entry that was folded last did.
     pub last_change: LastChange,
-    /// Rows by [`AttemptId`].
     pub(crate) attempts: Vec<AttemptRows>,
-    /// The run's log. Grows only.
+    /// The run's log. It only grows.
     pub(crate) messages: Vec<LogMessage>,
-    /// Calls that ran with arguments of a person, by the place of the call: the entry that has the arguments. Grows only.
+    /// Calls that ran with arguments edited by a person: entry and block of the call, mapped to the entry with the
+    /// arguments. It only grows.
     pub(crate) argument_edits: BTreeMap<(u32, u8), u32>,
 }
 
 impl RunView {
-    /// A story told by hand: for measurements and pictures.
-    pub fn new(state: RunState, lanes: Vec<AttemptRows>, remarks: Vec<LogMessage>) -> Self {
-        Self { state, attempts: lanes, messages: remarks, ..Self::default() }
+    /// Creates a view from its parts, for benchmarks and examples.
+    pub fn new(state: RunState, attempts: Vec<AttemptRows>, messages: Vec<LogMessage>) -> Self {
+        Self { state, attempts, messages, ..Self::default() }
     }
 
-    /// The entry with the arguments that a person put in place of those of the model, for the call in block `block` of the entry
-    /// `first`.
+    /// Returns the entry with the edited arguments of the call in block `block` of the entry `first`.
     pub fn edited_arguments_entry(&self, first: Seq, block: u8) -> Option<Seq> {
         let note = self.argument_edits.get(&(u32::try_from(first.0).ok()?, block))?;
         Some(Seq(u64::from(*note))).filter(|note| note.0 < self.state.entries)
     }
 
-    /// The entries of all calls that ran with arguments of a person, each with the entry that has them.
+    /// Returns the entries of all calls that ran with edited arguments, each with the entry of the arguments.
     pub fn all_argument_edits(&self) -> Vec<(Seq, Seq)> {
         self.argument_edits.iter().map(|((first, _), note)| (Seq(u64::from(*first)), Seq(u64::from(*note)))).collect()
     }
 
-    /// The rows of an attempt.
+    /// All rows of an attempt.
     pub fn attempt_rows(&self, id: AttemptId) -> &AttemptRows {
         const EMPTY: &AttemptRows = &AttemptRows { rows: Vec::new(), entries: Vec::new() };
         self.attempts.get(id.0 as usize).unwrap_or(EMPTY)
@@ -638,14 +597,14 @@ impl RunView {
 
     /// The log at the moment of `state`.
     pub fn messages(&self) -> &[LogMessage] {
-        let end = self.messages.partition_point(|remark| remark.seq.0 < self.state.entries);
-        let mut remarks = &self.messages[..end];
-        // A silence begins between two entries.
-        while let [earlier @ .., last] = remarks
+        let end = self.messages.partition_point(|message| message.seq.0 < self.state.entries);
+        let mut messages = &self.messages[..end];
+        // A silence may begin between two entries, so the time decides as well.
+        while let [earlier @ .., last] = messages
             && last.at > self.state.clock
         {
-            remarks = earlier;
+            messages = earlier;
         }
-        remarks
+        messages
     }
 }

@@ -1,7 +1,7 @@
-//! A source, folded up to a cursor that moves both ways.
+//! Folds a source up to a cursor that moves forward and back.
 //!
-//! Going back restores the nearest checkpoint and folds forward again: there is no undo anywhere. Checkpoints hold
-//! counts only; rows stay where they are and are seen up to the cursor.
+//! Seeking back restores the nearest checkpoint and folds forward from it; nothing is undone. Checkpoints contain
+//! counts only; rows are kept and shown up to the cursor.
 
 use super::{
     EntryRef, EntrySource, EntrySourceError, Fold, FoldEvent, PollStatus,
@@ -10,19 +10,19 @@ use super::{
 };
 use crate::tape::{Millis, Seq};
 
-/// Bytes between the first checkpoints. Doubled whenever there are more than [`MAX_CHECKPOINTS`].
+/// Initial number of bytes between checkpoints. It is doubled whenever there are more than [`MAX_CHECKPOINTS`].
 const INITIAL_CHECKPOINT_SPACING: u64 = 4 << 20;
 
-/// Keeps a long tape's checkpoints within a few MiB.
+/// Limits the checkpoints of a long tape to a few MiB.
 const MAX_CHECKPOINTS: usize = 48;
 
-/// What a unit or an attempt takes in a checkpoint at most, in bytes.
+/// Maximum size of a unit or an attempt in a checkpoint, in bytes.
 const PART_BYTES: u64 = 1 << 10;
 
-/// Bytes folded at a time while seeking.
+/// Number of bytes that are folded per step while seeking.
 const SEEK_SLICE: usize = 256 << 10;
 
-/// A source and the story it tells up to the cursor.
+/// A source and its run view at the cursor.
 pub struct Timeline {
     source: Box<dyn EntrySource>,
     fold: Fold,
@@ -31,16 +31,16 @@ pub struct Timeline {
     known_entries: u64,
     ended: bool,
     finished: bool,
-    /// The record goes on after the end of the source, so nothing that is open there is closed.
+    /// The source is a prefix of a longer tape, so open rows at its end are not closed.
     is_open_ended: bool,
     checkpoints: Vec<Checkpoint>,
     spacing: u64,
-    /// The last moment that was read, where reading goes on, while the cursor stands before it.
+    /// The latest moment that was read, where reading continues. Set while the cursor is before it.
     frontier: Option<Box<Frontier>>,
     source_position: SourcePosition,
 }
 
-/// Where the source stands.
+/// The position of the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SourcePosition {
     Cursor,
@@ -54,23 +54,23 @@ struct Checkpoint {
     position: u64,
 }
 
-/// The last moment that was folded, while an earlier one is shown.
+/// The latest moment that was folded, while an earlier one is shown.
 struct Frontier {
     state: RunState,
     fold: Fold,
 }
 
-/// A moment of a record.
+/// A moment of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeekTarget {
-    /// After so many entries.
+    /// After this number of entries.
     Entries(u64),
-    /// After everything that happened up to a time.
+    /// After all entries up to this time.
     Time(Millis),
 }
 
 impl SeekTarget {
-    /// True if all of `state` happened up to the moment.
+    /// True if the whole of `state` happened up to the moment.
     fn includes_state(self, state: &RunState) -> bool {
         match self {
             Self::Entries(entries) => state.entries <= entries,
@@ -79,40 +79,39 @@ impl SeekTarget {
     }
 
     /// True if the entry happened up to the moment.
-    pub fn includes_entry(self, arrived: &EntryRef<'_>) -> bool {
+    pub fn includes_entry(self, entry: &EntryRef<'_>) -> bool {
         match self {
-            Self::Entries(entries) => arrived.seq.0 < entries,
-            Self::Time(at) => arrived.at <= at,
+            Self::Entries(entries) => entry.seq.0 < entries,
+            Self::Time(at) => entry.at <= at,
         }
     }
 }
 
-/// Looks at entries while they are folded, and says where to stop.
+/// Inspects entries while they are folded and decides where to stop.
 pub trait StopCondition {
-    /// True for an entry that is not to be folded any more.
-    fn stops_before(&mut self, _arrived: &EntryRef<'_>) -> bool {
+    /// True to stop before this entry, which is then not folded.
+    fn stops_before(&mut self, _entry: &EntryRef<'_>) -> bool {
         false
     }
 
-    /// What an entry led to.
+    /// Receives each effect of a folded entry.
     fn observe(&mut self, _emitted: &FoldEvent<'_>) {}
 
-    /// True if time stops behind the entry that has just been folded into `story`.
-    fn stops_after(&mut self, _arrived: &EntryRef<'_>, _story: &RunView) -> bool {
+    /// True to stop after the entry that was just folded into `view`.
+    fn stops_after(&mut self, _entry: &EntryRef<'_>, _view: &RunView) -> bool {
         false
     }
 }
 
-/// How far a guided advance went.
+/// The result of [`Timeline::advance_until`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdvanceStatus {
-    /// As far as it may at once.
+    /// The byte limit was reached; more can be read immediately.
     More,
-    /// The guide stopped it; the time of the entry that it must not fold, if there is one.
+    /// The condition stopped it, with the time of the entry that must not be folded, if there is one.
     Stopped(Option<Millis>),
-    /// There is nothing more now.
+    /// No more entries now; the source may grow.
     Waiting,
-    /// There will be nothing more.
     End,
 }
 
@@ -123,7 +122,7 @@ impl std::fmt::Debug for Timeline {
 }
 
 impl Timeline {
-    /// A timeline at the beginning of `source`.
+    /// Creates a timeline with the cursor at the beginning of `source`.
     pub fn new(source: Box<dyn EntrySource>) -> Self {
         let fold = Fold::new(source.info().fallback_unit.clone());
         let start = Checkpoint { state: RunState::default(), fold: fold.clone(), position: 0 };
@@ -143,44 +142,45 @@ impl Timeline {
         }
     }
 
-    /// For a source that is only played forward: keeps no checkpoints, so that going back folds from the beginning.
+    /// Creates a timeline that is usually only played forward. It keeps no checkpoints, so seeking back folds from the
+    /// beginning.
     pub fn new_forward_only(source: Box<dyn EntrySource>) -> Self {
         Self { spacing: u64::MAX, ..Self::new(source) }
     }
 
-    /// For the record of a run that goes on: what is open at its end stays open.
+    /// Sets whether the run continues after the end of the source; then open rows at the end stay open.
     #[must_use]
-    pub fn with_open_end(mut self, goes_on: bool) -> Self {
-        self.is_open_ended = goes_on;
+    pub fn with_open_end(mut self, is_active: bool) -> Self {
+        self.is_open_ended = is_active;
         self
     }
 
-    /// True if the record goes on after the end of the source.
+    /// True if the run continues after the end of the source.
     pub fn is_open_ended(&self) -> bool {
         self.is_open_ended
     }
 
-    /// The story at the cursor.
+    /// The run view at the cursor.
     pub fn view(&self) -> &RunView {
         &self.view
     }
 
-    /// What happened when, as far as it has been read.
+    /// The activity index of everything that has been read.
     pub fn activity(&self) -> &ActivityIndex {
         &self.activity
     }
 
-    /// The state at the last moment that has been read: that of the cursor, unless it stands in the past.
+    /// The state at the latest moment that has been read. It differs from that of the cursor while the cursor is in the
+    /// past.
     pub fn latest_state(&self) -> &RunState {
         self.frontier.as_ref().map_or(&self.view.state, |frontier| &frontier.state)
     }
 
-    /// The source.
     pub fn source(&self) -> &dyn EntrySource {
         self.source.as_ref()
     }
 
-    /// Entries that have been read so far, at or after the cursor.
+    /// Number of entries that are known so far, on both sides of the cursor.
     pub fn known_entries(&self) -> u64 {
         self.known_entries
     }
@@ -190,17 +190,17 @@ impl Timeline {
         self.source.scan_ahead(max_bytes)
     }
 
-    /// True when all of the source has been read, wherever the cursor stands.
+    /// True if the whole source has been read, wherever the cursor is.
     pub fn is_fully_read(&self) -> bool {
         self.ended
     }
 
-    /// True when the source has ended and the cursor stands at its end.
+    /// True if the source has ended and the cursor is at its end.
     pub fn is_at_end(&self) -> bool {
         self.finished
     }
 
-    /// True when everything up to `moment` has been read, so that seeking it takes a moment only.
+    /// True if everything up to `moment` has been read, so that seeking to it is fast.
     pub fn has_read(&self, moment: SeekTarget) -> bool {
         self.ended
             || match moment {
@@ -209,7 +209,7 @@ impl Timeline {
             }
     }
 
-    /// Folds about `max_bytes` more of the source. At its end, what is still open is closed.
+    /// Folds about `max_bytes` more of the source. At its end, open rows are closed.
     pub fn advance(
         &mut self,
         max_bytes: usize,
@@ -219,10 +219,10 @@ impl Timeline {
             return Ok(PollStatus::End);
         }
         self.rewind_to_cursor()?;
-        let (fold, story, chronicle) = (&mut self.fold, &mut self.view, &mut self.activity);
-        let progress = self.source.poll(max_bytes, &mut |arrived: EntryRef<'_>| {
-            fold.apply(story, &arrived, emit);
-            chronicle.record(arrived.seq, story.state.last_entry_at, story.last_change);
+        let (fold, view, activity) = (&mut self.fold, &mut self.view, &mut self.activity);
+        let progress = self.source.poll(max_bytes, &mut |entry: EntryRef<'_>| {
+            fold.apply(view, &entry, emit);
+            activity.record(entry.seq, view.state.last_entry_at, view.last_change);
         });
         self.after_advance();
         let progress = progress?;
@@ -235,27 +235,27 @@ impl Timeline {
         Ok(progress)
     }
 
-    /// As [`advance`](Self::advance), as far as `guide` lets it.
+    /// Like [`advance`](Self::advance), until `condition` stops it.
     pub fn advance_until(
         &mut self,
         max_bytes: usize,
-        guide: &mut dyn StopCondition,
+        condition: &mut dyn StopCondition,
     ) -> Result<AdvanceStatus, EntrySourceError> {
         if self.finished {
             return Ok(AdvanceStatus::End);
         }
         self.rewind_to_cursor()?;
-        let (fold, story, chronicle) = (&mut self.fold, &mut self.view, &mut self.activity);
+        let (fold, view, activity) = (&mut self.fold, &mut self.view, &mut self.activity);
         let (mut stopped, mut overshot) = (None, false);
-        let progress = self.source.poll(max_bytes, &mut |arrived: EntryRef<'_>| {
+        let progress = self.source.poll(max_bytes, &mut |entry: EntryRef<'_>| {
             if stopped.is_some() {
                 overshot = true;
-            } else if guide.stops_before(&arrived) {
-                (stopped, overshot) = (Some(Some(arrived.at)), true);
+            } else if condition.stops_before(&entry) {
+                (stopped, overshot) = (Some(Some(entry.at)), true);
             } else {
-                fold.apply(story, &arrived, &mut |emitted| guide.observe(&emitted));
-                chronicle.record(arrived.seq, story.state.last_entry_at, story.last_change);
-                if guide.stops_after(&arrived, story) {
+                fold.apply(view, &entry, &mut |emitted| condition.observe(&emitted));
+                activity.record(entry.seq, view.state.last_entry_at, view.last_change);
+                if condition.stops_after(&entry, view) {
                     stopped = Some(None);
                 }
             }
@@ -281,8 +281,8 @@ impl Timeline {
         })
     }
 
-    /// Lets time pass while no entry comes, or goes back in such a time: to `shown` where the cursor stands, and to
-    /// `present` at the last moment that has been read. True if that changed a unit.
+    /// Advances the clock while no entry arrives, or moves it back: to `shown` at the cursor, and to `present` at the
+    /// latest moment that has been read. Returns true if a unit changed.
     pub fn advance_clock(&mut self, shown: Millis, present: Millis, emit: &mut dyn FnMut(FoldEvent<'_>)) -> bool {
         let mut changed = self.fold.advance_clock(&mut self.view, shown, emit);
         if self.frontier.is_some() {
@@ -293,19 +293,19 @@ impl Timeline {
         changed
     }
 
-    /// When the next unit becomes silent at the earliest, unless an entry comes.
+    /// Returns the earliest time at which another unit becomes silent, unless an entry arrives.
     pub fn next_silence_at(&self) -> Option<Millis> {
         self.fold.next_silence_at()
     }
 
-    /// Reads about `max_bytes` beyond what is known, and leaves the cursor where it stands: what happened when is soon
-    /// told, and any moment soon found, while an early one is shown.
+    /// Reads about `max_bytes` beyond the known entries without moving the cursor, so that the activity index is
+    /// complete and any moment is found quickly while an early one is shown.
     pub fn prefetch(&mut self, max_bytes: usize) -> Result<PollStatus, EntrySourceError> {
         if self.ended {
             return Ok(PollStatus::End);
         }
         if self.frontier.is_none() && self.view.state.entries < self.known_entries {
-            // Going back from there leaves the frontier behind.
+            // Moving back to the cursor stores the frontier.
             let here = self.view.state.entries;
             self.seek(self.known_entries)?;
             self.seek(here)?;
@@ -320,10 +320,10 @@ impl Timeline {
         }
         let touch = self.view.last_change;
         self.swap_with_frontier();
-        let (fold, story, chronicle) = (&mut self.fold, &mut self.view, &mut self.activity);
-        let progress = self.source.poll(max_bytes, &mut |arrived: EntryRef<'_>| {
-            fold.apply(story, &arrived, &mut |_| {});
-            chronicle.record(arrived.seq, story.state.last_entry_at, story.last_change);
+        let (fold, view, activity) = (&mut self.fold, &mut self.view, &mut self.activity);
+        let progress = self.source.poll(max_bytes, &mut |entry: EntryRef<'_>| {
+            fold.apply(view, &entry, &mut |_| {});
+            activity.record(entry.seq, view.state.last_entry_at, view.last_change);
         });
         self.known_entries = self.known_entries.max(self.view.state.entries);
         self.save_checkpoint();
@@ -335,7 +335,7 @@ impl Timeline {
         progress
     }
 
-    /// Exchanges the moment of the cursor for that of the frontier, and back. Rows are shared by both.
+    /// Swaps the moment at the cursor with the frontier. Both share the rows.
     fn swap_with_frontier(&mut self) {
         if let Some(frontier) = &mut self.frontier {
             std::mem::swap(&mut self.view.state, &mut frontier.state);
@@ -343,7 +343,7 @@ impl Timeline {
         }
     }
 
-    /// Brings the source back to the cursor.
+    /// Moves the source back to the cursor.
     fn rewind_to_cursor(&mut self) -> Result<(), EntrySourceError> {
         if self.source_position != SourcePosition::Cursor {
             self.source.rewind(Seq(self.view.state.entries))?;
@@ -352,7 +352,7 @@ impl Timeline {
         Ok(())
     }
 
-    /// The cursor has moved on.
+    /// Updates checkpoints and activity after the cursor has moved forward.
     fn after_advance(&mut self) {
         self.known_entries = self.known_entries.max(self.view.state.entries);
         if self.view.state.entries >= self.known_entries {
@@ -360,12 +360,12 @@ impl Timeline {
         }
     }
 
-    /// Moves the cursor so that exactly `entries` entries are folded, or as many as there are.
+    /// Moves the cursor so that exactly `entries` entries are folded, or all entries if there are fewer.
     pub fn seek(&mut self, entries: u64) -> Result<(), EntrySourceError> {
         self.seek_to(SeekTarget::Entries(entries))
     }
 
-    /// Moves the cursor to `moment`, or as far as there is anything.
+    /// Moves the cursor to `moment`, or to the end of the source if it is earlier.
     pub fn seek_to(&mut self, moment: SeekTarget) -> Result<(), EntrySourceError> {
         let current = self.view.state.entries;
         let nearest =
@@ -386,13 +386,13 @@ impl Timeline {
         let mut last = None;
         while moment != SeekTarget::Entries(self.view.state.entries) {
             self.rewind_to_cursor()?;
-            let (fold, story, chronicle) = (&mut self.fold, &mut self.view, &mut self.activity);
+            let (fold, view, activity) = (&mut self.fold, &mut self.view, &mut self.activity);
             let mut overshot = false;
-            let progress = self.source.poll(SEEK_SLICE, &mut |arrived: EntryRef<'_>| {
-                overshot |= !moment.includes_entry(&arrived);
+            let progress = self.source.poll(SEEK_SLICE, &mut |entry: EntryRef<'_>| {
+                overshot |= !moment.includes_entry(&entry);
                 if !overshot {
-                    fold.apply(story, &arrived, &mut |_| {});
-                    chronicle.record(arrived.seq, story.state.last_entry_at, story.last_change);
+                    fold.apply(view, &entry, &mut |_| {});
+                    activity.record(entry.seq, view.state.last_entry_at, view.last_change);
                 }
             });
             self.after_advance();
@@ -415,8 +415,8 @@ impl Timeline {
         Ok(())
     }
 
-    /// Moves the cursor back to the last moment that is kept at which `is_early` holds: from there on, later ones are found
-    /// by going forward, a slice at a time. Folds nothing.
+    /// Moves the cursor back to the latest checkpoint for which `is_early` returns true. It folds nothing; the caller
+    /// advances from there in slices.
     pub fn seek_to_checkpoint(&mut self, is_early: impl Fn(&RunState) -> bool) -> Result<(), EntrySourceError> {
         let here = self.view.state.entries;
         let early = |kept: &Checkpoint| kept.state.entries <= here && is_early(&kept.state);
@@ -452,7 +452,7 @@ impl Timeline {
         let position = self.source.position().0;
         let Some(last) = self.checkpoints.last() else { return };
         let parts = self.view.state.units.len() + self.view.attempts.len();
-        // Checkpoints never take more memory than the record has bytes.
+        // Checkpoints must not use more memory than the source has bytes.
         let spacing = self.spacing.max(PART_BYTES.saturating_mul(parts as u64));
         if position < last.position.saturating_add(spacing) || self.view.state.entries <= last.state.entries {
             return;

@@ -1,6 +1,6 @@
-//! A run as KTX's ingest trace: entries of a tape in, trace lines out, with KTX's schema and event names. Pure.
+//! Converts the entries of a tape to KTX's ingest trace, with KTX's schema and event names. Pure.
 //!
-//! Reads notes, results and usage windows; everything else it passes over without decoding it.
+//! It reads notes, results and usage windows, and skips everything else without decoding it.
 
 mod steps;
 mod throttling;
@@ -25,21 +25,19 @@ use crate::{
     },
 };
 
-/// How much a trace tells.
+/// The detail level of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TraceLevel {
-    /// What went wrong.
     Error,
-    /// And what the run as a whole did.
+    /// Also events of the run.
     Info,
-    /// And what its units did.
+    /// Also events of its units.
     Debug,
-    /// And everything else.
     Trace,
 }
 
 impl TraceLevel {
-    /// Reads KTX's setting. Anything else is its default.
+    /// Parses KTX's setting. An unknown value selects KTX's default.
     pub fn parse(text: &str) -> Self {
         let all = [Self::Error, Self::Info, Self::Debug, Self::Trace];
         all.into_iter().find(|level| level.as_str() == text).unwrap_or(Self::Debug)
@@ -55,7 +53,7 @@ impl TraceLevel {
     }
 }
 
-/// Makes trace lines from entries.
+/// Converts entries to trace lines.
 #[derive(Debug)]
 pub struct TraceWriter {
     header: Header,
@@ -63,30 +61,29 @@ pub struct TraceWriter {
     plan: Arc<RunPlanned>,
     /// Positions in the plan.
     units: HashMap<UnitKey, usize>,
-    /// Sources that were read.
     sources: Vec<Source>,
     open_attempts: HashMap<(UnitKey, u32), OpenAttempt>,
     limits: LimitTracker,
-    /// End of the last step between the units and the commit; the next step began then.
+    /// End of the last step between the units and the commit, which is the start of the next step.
     last_step_end: Option<Millis>,
     /// The reconcile step ran since the last commit.
     reconciled: bool,
     /// Hash of the last commit that the run saved.
     commit: Option<String>,
-    /// Units whose last attempt, or its patch, was not good.
+    /// Units whose last attempt failed, or whose patch was rejected.
     failed: BTreeSet<UnitKey>,
 }
 
-/// A source that was read.
+/// A source that the run read.
 #[derive(Debug)]
 struct Source {
     connection: String,
     adapter: String,
-    /// The reconcile step looks at what it left.
+    /// The reconcile step concerns this source.
     is_concerned: bool,
 }
 
-/// What is known of an attempt that has not ended.
+/// The recorded facts of an attempt that has not ended.
 #[derive(Debug, Default)]
 struct OpenAttempt {
     started: Millis,
@@ -94,12 +91,12 @@ struct OpenAttempt {
     result: Option<Millis>,
     steps: Option<u64>,
     tokens: Option<TokenCounts>,
-    /// What it left, which is traced after its end.
+    /// Its patch, which is traced after its end.
     patch: Option<PatchWritten>,
     published: Option<Vec<String>>,
 }
 
-/// One event, before it is known of which connections it is.
+/// An event, before its connections are determined.
 struct TraceEvent<'a> {
     level: TraceLevel,
     phase: &'static str,
@@ -116,9 +113,9 @@ impl<'a> TraceEvent<'a> {
 }
 
 impl TraceWriter {
-    /// The trace of the run that `header` begins.
+    /// Creates the trace of the run with this tape header.
     pub fn new(header: Header, level: TraceLevel) -> Self {
-        let (plan, units, sources, going, pace) = Default::default();
+        let (plan, units, sources, open_attempt, pace) = Default::default();
         let (stepped, reconciled, commit, failed) = Default::default();
         Self {
             header,
@@ -126,7 +123,7 @@ impl TraceWriter {
             plan,
             units,
             sources,
-            open_attempts: going,
+            open_attempts: open_attempt,
             limits: pace,
             last_step_end: stepped,
             reconciled,
@@ -135,46 +132,46 @@ impl TraceWriter {
         }
     }
 
-    /// The job, once the plan was seen. A run without one has no trace.
+    /// The job id, once the plan has been read. A run without a job has no trace.
     pub fn job(&self) -> Option<&str> {
         Some(self.plan.job.as_str()).filter(|job| !job.is_empty())
     }
 
-    /// Appends the lines of an entry to `out`.
+    /// Appends the trace lines of an entry to `out`.
     pub fn write_entry(&mut self, entry: &TapeEntry<'_>, out: &mut Vec<u8>) {
-        let lane = entry.attempt.as_ref().map(|(unit, attempt)| (UnitKey::from(unit.as_ref()), *attempt));
-        match (&entry.body, &lane) {
-            (EntryBody::Note(json), _) => self.note(entry.at, lane.as_ref(), &Note::parse(json), out),
-            (EntryBody::Out(line), Some(lane)) => self.line(entry.at, lane, line, out),
+        let attempt_key = entry.attempt.as_ref().map(|(unit, attempt)| (UnitKey::from(unit.as_ref()), *attempt));
+        match (&entry.body, &attempt_key) {
+            (EntryBody::Note(json), _) => self.note(entry.at, attempt_key.as_ref(), &Note::parse(json), out),
+            (EntryBody::Out(line), Some(attempt_key)) => self.line(entry.at, attempt_key, line, out),
             (EntryBody::Out(_) | EntryBody::Raw(_) | EntryBody::In(_) | EntryBody::Err(_), _) => {}
         }
     }
 
-    fn line(&mut self, at: Millis, lane: &(UnitKey, u32), line: &[u8], out: &mut Vec<u8>) {
+    fn line(&mut self, at: Millis, attempt_key: &(UnitKey, u32), line: &[u8], out: &mut Vec<u8>) {
         match decode::guess_kind(line) {
             Some(LineKind::Result) => {
                 let decode::LineBody::Result(result) = decode::decode_line(line).body else { return };
-                let going = self.open_attempts.entry(lane.clone()).or_default();
-                going.result = Some(at);
-                going.steps = result.num_turns.or(going.steps);
-                going.tokens = result.usage.map(|usage| tokens(Usage::from_raw(usage))).or(going.tokens);
+                let open_attempt = self.open_attempts.entry(attempt_key.clone()).or_default();
+                open_attempt.result = Some(at);
+                open_attempt.steps = result.num_turns.or(open_attempt.steps);
+                open_attempt.tokens = result.usage.map(|usage| tokens(Usage::from_raw(usage))).or(open_attempt.tokens);
             }
             Some(LineKind::RateLimit) => {
                 let decode::LineBody::RateLimit(limit) = decode::decode_line(line).body else { return };
                 let data = json!({
-                    "unitKey": self.key(&lane.0), "provider": "claude-subscription", "status": limit.status,
+                    "unitKey": self.key(&attempt_key.0), "provider": "claude-subscription", "status": limit.status,
                     "rateLimitType": limit.limit, "utilization": limit.utilization,
                     "resetAtMs": limit.resets_at.map(|at| at.saturating_mul(1000)),
                 });
                 let event = TraceEvent::new(TraceLevel::Debug, "rate_limit", "rate_limit_observed", data);
-                self.write_unit_event(at, &lane.0, &event, out);
+                self.write_unit_event(at, &attempt_key.0, &event, out);
             }
             _ => {}
         }
     }
 
-    fn note(&mut self, at: Millis, lane: Option<&(UnitKey, u32)>, note: &Note, out: &mut Vec<u8>) {
-        match (note, lane) {
+    fn note(&mut self, at: Millis, attempt_key: Option<&(UnitKey, u32)>, note: &Note, out: &mut Vec<u8>) {
+        match (note, attempt_key) {
             (Note::RunPlanned(planned), _) => self.planned(at, planned, out),
             (Note::SourceRead(read), _) => self.source_read(at, read, out),
             (Note::SourcesProjected(projected), _) => self.projected(at, projected, out),
@@ -202,16 +199,16 @@ impl TraceWriter {
                     json!({"unitKey": self.key(unit), "attempt": next, "delayMs": delay_ms, "cause": cause.label()});
                 self.write_unit_event(at, unit, &work_event(TraceLevel::Info, "work_unit_retry_scheduled", data), out);
             }
-            // Both are on the tape before the end of their attempt, and in KTX's traces after it.
-            (Note::Published { paths }, Some(lane)) => {
-                self.open_attempts.entry(lane.clone()).or_default().published = Some(paths.clone());
+            // Both notes precede the end of their attempt on the tape, and follow it in KTX's traces.
+            (Note::Published { paths }, Some(attempt_key)) => {
+                self.open_attempts.entry(attempt_key.clone()).or_default().published = Some(paths.clone());
             }
-            (Note::PatchWritten(patch), Some(lane)) => {
-                self.open_attempts.entry(lane.clone()).or_default().patch = Some(patch.clone());
+            (Note::PatchWritten(patch), Some(attempt_key)) => {
+                self.open_attempts.entry(attempt_key.clone()).or_default().patch = Some(patch.clone());
             }
             (Note::IntegrationStarted(integrating), _) => {
                 self.last_step_end = Some(at);
-                // The patch of the step goes on top of what is put together already.
+                // The patch of the reconcile step is applied on top of the integrated patches.
                 if matches!(&*integrating.units, [unit] if is_reconcile_step(unit)) {
                     return;
                 }
@@ -281,7 +278,7 @@ impl TraceWriter {
 
     fn ended(&mut self, at: Millis, ended: &RunEnded, out: &mut Vec<u8>) {
         let RunEnded { outcome, succeeded, budget, failed, stopped, not_run, unsaved, reused } = ended;
-        // Nothing but Claude Code itself in the way is no better.
+        // `unusable` is reported as an error, too.
         let (level, name, status) = if matches!(outcome.as_str(), "error" | "unusable") {
             (TraceLevel::Error, "ingest_failed", "failed")
         } else {
@@ -304,10 +301,10 @@ impl TraceWriter {
     }
 
     fn attempt_ended(&mut self, at: Millis, unit: &UnitKey, attempt: u32, ended: &AttemptEnded, out: &mut Vec<u8>) {
-        let going = self.open_attempts.remove(&(unit.clone(), attempt));
+        let open_attempt = self.open_attempts.remove(&(unit.clone(), attempt));
         let verdict = &ended.verdict;
         let good = verdict.outcome == AttemptOutcome::Succeeded;
-        if going.is_none() && verdict.cause == Cause::Internal {
+        if open_attempt.is_none() && verdict.cause == Cause::Internal {
             let mut event = work_event(
                 TraceLevel::Error,
                 "work_unit_child_failed",
@@ -316,8 +313,8 @@ impl TraceWriter {
             event.error = Some(("Error", &verdict.reason));
             self.write_unit_event(at, unit, &event, out);
         }
-        let took = going.as_ref().map(|going| at.since(going.started));
-        let figures = attempt_metrics(going.as_ref(), took);
+        let took = open_attempt.as_ref().map(|open_attempt| at.since(open_attempt.started));
+        let figures = attempt_metrics(open_attempt.as_ref(), took);
         if is_reconcile_step(unit) {
             return self.reconcile_ended(at, ended, took, figures, out);
         }
@@ -340,7 +337,8 @@ impl TraceWriter {
             let data = json!({"unitKey": self.key(unit), "reason": verdict.reason, "attempt": attempt});
             self.write_unit_event(at, unit, &work_event(TraceLevel::Error, "work_unit_failed_before_patch", data), out);
         }
-        let (patch, published) = going.map(|going| (going.patch, going.published)).unwrap_or_default();
+        let (patch, published) =
+            open_attempt.map(|open_attempt| (open_attempt.patch, open_attempt.published)).unwrap_or_default();
         if let Some(patch) = patch.filter(|_| good) {
             let data = json!({"unitKey": self.key(unit), "patchPath": patch.path, "touchedPaths": patch.paths});
             self.write_unit_event(at, unit, &work_event(TraceLevel::Debug, "work_unit_patch_collected", data), out);
@@ -358,8 +356,8 @@ impl TraceWriter {
         self.write_unit_event(at, unit, &work_event(TraceLevel::Trace, "work_unit_child_cleanup", data), out);
     }
 
-    /// Connections and adapters of the plan, and those that only the reconcile step looks at. KTX has a job for each; what
-    /// is of the run is of all of them.
+    /// Connections and adapters of the plan, and those that only the reconcile step concerns. KTX has one job for each;
+    /// events of the run belong to all of them.
     fn connections(&self) -> Vec<(String, String)> {
         let of_units = self.plan.units.iter().map(|unit| (&unit.connection, &unit.adapter));
         let of_step = self.sources.iter().filter(|source| source.is_concerned);
@@ -368,7 +366,8 @@ impl TraceWriter {
         all.filter(|of| seen.insert(*of)).map(|(connection, adapter)| (connection.clone(), adapter.clone())).collect()
     }
 
-    /// Writes an event of the run for each connection. Its duration is written once: KTX's profile adds them up.
+    /// Writes an event of the run for each connection. Its duration is written only once, because KTX's profile sums
+    /// the durations.
     fn write_run_event(&self, at: Millis, event: &TraceEvent<'_>, out: &mut Vec<u8>) {
         for (index, (connection, adapter)) in self.connections().into_iter().enumerate() {
             let took = event.took.filter(|_| index == 0);
@@ -383,7 +382,7 @@ impl TraceWriter {
 
     fn write_unit_event(&self, at: Millis, unit: &UnitKey, event: &TraceEvent<'_>, out: &mut Vec<u8>) {
         if is_reconcile_step(unit) {
-            // KTX takes whatever names a unit for a work unit.
+            // KTX treats every event with a unit key as a work unit.
             let mut data = event.data.clone();
             if let Some(data) = data.as_object_mut() {
                 data.shift_remove("unitKey");
@@ -430,22 +429,22 @@ impl TraceWriter {
     }
 }
 
-/// True for the step that reconciles what the units wrote; no plan names it.
+/// True for the reconcile step, which no plan names.
 fn is_reconcile_step(unit: &UnitKey) -> bool {
     unit.as_str() == RECONCILE_KEY
 }
 
-/// What KTX's profile makes of an attempt. The loop of the agent ends with its last result.
-fn attempt_metrics(going: Option<&OpenAttempt>, took: Option<Millis>) -> Map<String, Value> {
+/// Values of an attempt for KTX's profile. The agent loop ends with its last result.
+fn attempt_metrics(open_attempt: Option<&OpenAttempt>, took: Option<Millis>) -> Map<String, Value> {
     let mut figures = Map::new();
-    let Some(going) = going else { return figures };
-    if let Some(looped) = going.result.map(|result| result.since(going.started)).or(took) {
+    let Some(open_attempt) = open_attempt else { return figures };
+    if let Some(looped) = open_attempt.result.map(|result| result.since(open_attempt.started)).or(took) {
         figures.insert("agentLoopMs".into(), looped.0.into());
     }
-    if let Some(steps) = going.steps {
+    if let Some(steps) = open_attempt.steps {
         figures.insert("stepCount".into(), steps.into());
     }
-    if let Some(tokens) = going.tokens {
+    if let Some(tokens) = open_attempt.tokens {
         figures.insert("inputTokens".into(), tokens.input.into());
         figures.insert("outputTokens".into(), tokens.output.into());
         figures.insert("cacheReadTokens".into(), tokens.cache_read.into());
@@ -497,7 +496,7 @@ mod tests {
             assert!(line["durationMs"].is_null() || line["durationMs"].is_u64());
             assert!(line["error"].is_null() || line["error"]["message"].is_string());
             let at = line["at"].as_str().unwrap().to_owned();
-            assert!(at >= last, "times go on");
+            assert!(at >= last, "times do not decrease");
             last = at;
         }
         let of = |event: &str| lines.iter().filter(|line| line["event"] == event).collect::<Vec<_>>();
@@ -555,7 +554,11 @@ mod tests {
         );
         let wait = |resume: Option<i64>, remaining: Option<u64>| json!({"provider": "claude-subscription", "rateLimitType": "five_hour", "resumeAtMs": resume, "remainingMs": remaining});
         assert_eq!(of("wait_started"), [wait(Some(began + 11_000), Some(5_000)), wait(None, None)]);
-        assert_eq!(of("wait_finished"), [wait(Some(began + 11_000), Some(4_000))], "somebody did not wait");
+        assert_eq!(
+            of("wait_finished"),
+            [wait(Some(began + 11_000), Some(4_000))],
+            "a waiting unit has no wait_finished"
+        );
         let last = lines.last().unwrap();
         assert_eq!((&last["event"], &last["level"]), (&json!("ingest_failed"), &json!("error")));
     }

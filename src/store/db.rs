@@ -1,6 +1,6 @@
-//! The index over the tapes in SQLite: what lists, reports and audits ask, without folding every tape again.
+//! The SQLite index over the tapes, for lists, reports and audits without folding every tape again.
 //!
-//! Never the truth: a broken index is thrown away and built again. It must not know how a tape is read.
+//! Never the source of truth: a broken index is deleted and rebuilt. It must not know how a tape is read.
 
 use std::{
     ffi::OsStr,
@@ -21,7 +21,7 @@ mod prior_runs;
 pub use artifacts::ArtifactHistory;
 pub use prior_runs::{FileHistory, FileKey, UnitEffort, UnitHistory};
 
-/// Migrations in order; `user_version` counts those that were applied.
+/// Migrations in order; `user_version` is the number of applied migrations.
 const MIGRATIONS: [&str; 7] = [
     include_str!("../../assets/migrations/0001_index.sql"),
     include_str!("../../assets/migrations/0002_budget.sql"),
@@ -32,50 +32,48 @@ const MIGRATIONS: [&str; 7] = [
     include_str!("../../assets/migrations/0007_reconciled.sql"),
 ];
 
-/// How long to wait for another process that writes.
+/// Maximum wait for another process that writes to the index.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Tables, children first.
+/// All tables, children before their parents.
 const TABLES: [&str; 6] = ["artifacts", "raw_files", "tool_calls", "attempts", "units", "runs"];
 
-/// The index.
 #[derive(Debug)]
 pub struct Db {
     connection: Connection,
     path: PathBuf,
 }
 
-/// The index cannot be used. It can always be built again.
+/// Why the index cannot be used. It can always be rebuilt.
 #[derive(Debug, thiserror::Error)]
 pub enum DbError {
-    /// Another process holds it.
+    /// Another process holds the write lock.
     #[error("{0} is busy: another ingestdeck writes to it; try again in a moment")]
     Busy(PathBuf),
-    /// It was made by a later program.
+    /// A newer version of the program created it.
     #[error(
         "{path} was made by a newer ingestdeck (version {found}, this one knows {known}); `ingestdeck runs reindex` builds it again"
     )]
     NewerSchema {
-        /// The index.
+        /// Path of the index.
         path: PathBuf,
-        /// Its version.
+        /// Schema version of the index.
         found: usize,
-        /// Ours.
+        /// Newest schema version that this program supports.
         known: usize,
     },
-    /// It holds tables that the index does not have.
+    /// It contains schema objects that the migrations do not create.
     #[error("cannot use `{}` as the index: it belongs to another program (it holds `{name}`); move it away, then run `ingestdeck runs reindex`", path.display())]
     Foreign {
         path: PathBuf,
-        /// A table, view, index or trigger that is not ours.
+        /// Name of the foreign table, view, index or trigger.
         name: String,
     },
-    /// The system or SQLite says no.
+    /// SQLite or the file system reported an error.
     #[error("cannot use {path}: {cause}")]
     Failed {
-        /// The index.
+        /// Path of the index.
         path: PathBuf,
-        /// Their words.
         cause: String,
     },
 }
@@ -83,31 +81,26 @@ pub enum DbError {
 /// A run in the list.
 #[derive(Clone, Debug, PartialEq)]
 pub struct IndexedRun {
-    /// Identity.
     pub id: RunId,
-    /// RFC 3339.
+    /// Start time, RFC 3339.
     pub started_at: String,
-    /// Project.
     pub project: Option<String>,
-    /// A scripted agent played the model.
+    /// True if a scripted agent replaced the model.
     pub scripted: bool,
-    /// Outcome, if it ended in order.
+    /// Outcome, if the run ended in order.
     pub outcome: Option<String>,
-    /// Milliseconds.
+    /// Duration of the run in milliseconds.
     pub duration_ms: u64,
-    /// Units.
     pub units: u64,
-    /// Units that succeeded.
     pub succeeded: u64,
-    /// Units whose budget was spent.
+    /// Units that spent their budget.
     pub budget: u64,
-    /// Units that an earlier run had done.
+    /// Units reused from a prior run.
     pub reused: u64,
-    /// Units that failed.
     pub failed: u64,
-    /// Cost, if known.
+    /// Cost in US dollars, if known.
     pub cost_usd: Option<f64>,
-    /// Length of the tape that these figures are of: if the tape is longer now, index it again.
+    /// Length in bytes of the tape when it was indexed. A longer tape must be indexed again.
     pub tape_bytes: u64,
 }
 
@@ -118,8 +111,7 @@ impl DbError {
 }
 
 impl Db {
-    /// Opens or creates the index, which must not lie behind a symbolic link. One that is damaged is replaced by an
-    /// empty one.
+    /// Opens or creates the index; symbolic links in its path are refused. A damaged index is replaced by an empty one.
     pub(super) fn open(path: &Path) -> Result<Self, DbError> {
         Self::open_with_timeout(path, BUSY_TIMEOUT)
     }
@@ -135,24 +127,24 @@ impl Db {
     }
 
     fn connect(path: &Path, patience: Duration) -> Result<Self, DbFault> {
-        // SQLite refuses a path with a link in any of its components.
+        // SQLite refuses a path with a symbolic link in any component.
         let flags = OpenFlags::default() | OpenFlags::SQLITE_OPEN_NOFOLLOW;
         let mut connection = Connection::open_with_flags(path, flags)?;
         connection.busy_timeout(patience)?;
-        // A shipped file may call functions from its schema.
+        // A database from elsewhere could call functions from its schema.
         connection.pragma_update(None, "trusted_schema", false)?;
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
-        // Before anything is written to it, the journal mode included.
+        // Verify before the first write, which includes the journal mode.
         verify_schema(&connection)?;
         connection.pragma_update(None, "journal_mode", "wal")?;
-        // With commits in groups, full durability costs nothing that anyone would notice.
+        // With grouped commits, the cost of full durability is negligible.
         connection.pragma_update(None, "synchronous", "full")?;
         connection.pragma_update(None, "foreign_keys", true)?;
         migrate(&mut connection)?;
         Ok(Self { connection, path: path.to_owned() })
     }
 
-    /// Replaces everything about these runs, in one commit.
+    /// Replaces all rows of these runs in one commit.
     pub fn put(&mut self, runs: &[RunRows]) -> Result<(), DbError> {
         if runs.is_empty() {
             return Ok(());
@@ -162,7 +154,7 @@ impl Db {
             .map_err(|fault| fault.into_db_error(&path))
     }
 
-    /// Forgets everything that is not about `keep`, in one commit.
+    /// Deletes the rows of all runs except `keep`, in one commit.
     pub fn retain(&mut self, keep: &[RunId]) -> Result<(), DbError> {
         let path = self.path.clone();
         self.commit(|transaction| {
@@ -176,7 +168,7 @@ impl Db {
         .map_err(|fault| fault.into_db_error(&path))
     }
 
-    /// Every indexed run, newest first.
+    /// All indexed runs, newest first.
     pub fn list(&self) -> Result<Vec<IndexedRun>, DbError> {
         let read = || -> Result<Vec<IndexedRun>, rusqlite::Error> {
             let mut statement = self.connection.prepare_cached(
@@ -190,7 +182,7 @@ impl Db {
         read().map_err(|error| DbFault::from(error).into_db_error(&self.path))
     }
 
-    /// Everything that is stored, as text, one line a row, in a fixed order. Two indexes of the same tapes agree.
+    /// Dumps all rows as text in a fixed order, one line per row. Indexes of the same tapes have equal dumps.
     pub fn dump(&self) -> Result<String, DbError> {
         let read = || -> Result<String, rusqlite::Error> {
             let mut text = String::new();
@@ -212,14 +204,14 @@ impl Db {
     }
 
     fn commit(&mut self, work: impl FnOnce(&Transaction<'_>) -> Result<(), rusqlite::Error>) -> Result<(), DbFault> {
-        // Immediate: a writer that must wait does so here, where the busy handler helps.
+        // Immediate, so that a writer waits here, where the busy handler applies.
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         work(&transaction)?;
         Ok(transaction.commit()?)
     }
 }
 
-/// What went wrong, before it is put into words.
+/// Internal cause of a [`DbError`].
 #[derive(Debug)]
 enum DbFault {
     Damaged(String),
@@ -254,10 +246,10 @@ impl From<rusqlite::Error> for DbFault {
     }
 }
 
-/// Everything in the file must be what the migrations make, to the letter: a shipped table with a known name could bring
-/// checks or generated columns that run with every row.
+/// Compares the schema with the result of the migrations, exactly: a foreign table with a known name could have checks
+/// or generated columns that run with every row.
 fn verify_schema(connection: &Connection) -> Result<(), DbFault> {
-    // One snapshot for both, since another process may be creating the index at this moment.
+    // One snapshot for both, since another process may be creating the index.
     let connection = &connection.unchecked_transaction()?;
     let version = version(connection)?;
     let Some(applied) = MIGRATIONS.get(..version) else { return Err(DbFault::Newer(version)) };
@@ -272,18 +264,18 @@ fn verify_schema(connection: &Connection) -> Result<(), DbFault> {
         return Err(DbFault::Foreign(object.name.escape_debug().to_string()));
     }
     if found.len() < expected.len() {
-        return Err(DbFault::Damaged("a table or index of it is missing".to_owned()));
+        return Err(DbFault::Damaged("a table or index is missing".to_owned()));
     }
     Ok(())
 }
 
-/// A table, index, view or trigger, as SQLite keeps it.
+/// A table, index, view or trigger in the schema of SQLite.
 #[derive(Debug, PartialEq, Eq)]
 struct SchemaObject {
     kind: String,
     name: String,
     table: String,
-    /// `None` for the indexes that SQLite makes for keys.
+    /// `None` for indexes that SQLite creates for keys.
     sql: Option<String>,
 }
 
@@ -295,12 +287,12 @@ fn schema(connection: &Connection) -> Result<Vec<SchemaObject>, rusqlite::Error>
 }
 
 fn migrate(connection: &mut Connection) -> Result<(), DbFault> {
-    // Nearly always, and then nothing is written.
+    // The usual case, which needs no write transaction.
     if version(connection)? == MIGRATIONS.len() {
         return Ok(());
     }
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    // Another process may have been faster.
+    // Another process may have migrated meanwhile.
     let version = version(&transaction)?;
     let Some(missing) = MIGRATIONS.get(version..) else { return Err(DbFault::Newer(version)) };
     for migration in missing {
@@ -310,13 +302,13 @@ fn migrate(connection: &mut Connection) -> Result<(), DbFault> {
     Ok(transaction.commit()?)
 }
 
-/// How many migrations were applied.
+/// Number of applied migrations.
 fn version(connection: &Connection) -> Result<usize, DbFault> {
     let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
     Ok(usize::try_from(version).unwrap_or(usize::MAX))
 }
 
-/// `None` for a row that is not a run of ours.
+/// Returns `None` if the id of the row is not a valid run id.
 fn read_indexed_run(row: &Row<'_>) -> Result<Option<IndexedRun>, rusqlite::Error> {
     let Some(id) = RunId::parse(&row.get::<_, String>(0)?) else { return Ok(None) };
     Ok(Some(IndexedRun {
@@ -453,12 +445,12 @@ fn write_call(transaction: &Transaction<'_>, run: &str, call: &CallRow) -> Resul
     Ok(())
 }
 
-/// The name that a value has on the tape.
+/// The name of a value on the tape.
 fn serde_name(value: &impl Serialize) -> String {
     serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
-/// SQLite's integers are signed; what does not fit is as large as it gets.
+/// SQLite integers are signed; larger values are saturated.
 fn to_i64(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
@@ -467,7 +459,7 @@ fn to_u64(value: i64) -> u64 {
     u64::try_from(value).unwrap_or(0)
 }
 
-/// Removes a damaged index. Its file is made anew before SQLite opens it, so that it stays private.
+/// Removes a damaged index. The caller creates the new file before SQLite opens it, so that it is private.
 fn remove(path: &Path) -> io::Result<()> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name().and_then(OsStr::to_str)) else {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -485,7 +477,7 @@ mod tests {
     fn damaged_index_is_replaced_but_newer_index_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("db.sqlite");
-        std::fs::write(&path, "this was never a database, whatever its name says".repeat(100)).unwrap();
+        std::fs::write(&path, "this file is not a database, despite its name".repeat(100)).unwrap();
         let db = Db::open(&path).unwrap();
         assert_eq!(db.list().unwrap(), []);
         db.connection.pragma_update(None, "user_version", 99).unwrap();
@@ -576,7 +568,7 @@ mod tests {
         let mut holder = Db::open(&path).unwrap();
         let held = holder.connection.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
         let mut other = Db::open_with_timeout(&path, Duration::from_millis(1)).unwrap();
-        assert_eq!(other.list().unwrap(), [], "who only reads is not kept waiting");
+        assert_eq!(other.list().unwrap(), [], "a reader does not wait for the writer");
         let error = other.retain(&[]).unwrap_err();
         assert!(matches!(error, DbError::Busy(_)), "{error}");
         held.rollback().unwrap();
@@ -588,7 +580,7 @@ mod tests {
         use std::os::unix::fs::PermissionsExt as _;
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("db.sqlite");
-        std::fs::write(&path, "this was never a database, whatever its name says".repeat(100)).unwrap();
+        std::fs::write(&path, "this file is not a database, despite its name".repeat(100)).unwrap();
         Db::open(&path).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }

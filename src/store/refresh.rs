@@ -9,35 +9,34 @@ use super::{
 };
 use crate::{run::EntrySource, tape::RunId};
 
-/// Runs that are written in one commit, and calls after which fewer are.
+/// Maximum runs per commit, and number of calls after which a commit ends earlier.
 const COMMIT_LIMITS: (usize, usize) = (16, 20_000);
 
-/// Opens a tape as a source, or says in a sentence why it cannot. Reading tapes is not this layer's business.
+/// Opens a tape as a source; the error is a message for the user. Reading tapes is not the responsibility of this
+/// layer.
 pub type OpenTape<'a> = dyn Fn(&Path, File) -> Result<Box<dyn EntrySource>, String> + 'a;
 
-/// What was done.
+/// Result of a refresh.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RefreshReport {
-    /// Runs whose rows were made again.
+    /// Number of runs indexed again.
     pub indexed: usize,
-    /// Runs that cannot be read, each with its sentence.
+    /// Runs that cannot be read, each with the error message.
     pub unreadable: Vec<(RunId, String)>,
 }
 
-/// The index could not be brought up to date.
+/// Why a refresh failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RefreshError {
-    /// The runs cannot be listed.
     #[error(transparent)]
     Runs(#[from] RunStoreError),
-    /// The index cannot be written.
     #[error(transparent)]
     Db(#[from] DbError),
 }
 
 impl RunStore {
-    /// Indexes every run whose tape has another length than it had, and forgets runs that are gone. One bad tape does
-    /// not keep the others out.
+    /// Indexes all runs whose tape changed its length, and removes runs that no longer exist. A run with an unreadable
+    /// tape is skipped.
     pub fn refresh(&self, db: &mut Db, open: &OpenTape<'_>) -> Result<RefreshReport, RefreshError> {
         let found = self.list()?;
         let known: Vec<(RunId, u64)> = db.list()?.iter().map(|listed| (listed.id, listed.tape_bytes)).collect();
@@ -49,7 +48,7 @@ impl RunStore {
         let (mut rows, mut calls): (Vec<RunRows>, usize) = (Vec::new(), 0);
         for run in &found {
             let tape = self.open_tape(run);
-            // Measured before it is read: what is written meanwhile is found the next time.
+            // Measured before reading: entries written meanwhile are found by the next refresh.
             let length = tape.as_ref().ok().and_then(|tape| tape.metadata().ok()).map_or(0, |metadata| metadata.len());
             if known.contains(&(run.id, length)) {
                 continue;

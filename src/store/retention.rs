@@ -1,5 +1,6 @@
-//! Which records may go, and their removal: the newest stay, and so does every run on which rests what is known of the
-//! sources. A run goes wholly or not at all. It must not know why somebody wants room.
+//! Decides which runs can be deleted, and deletes them: the newest runs are kept, and so are runs needed for
+//! incremental planning. A run is deleted completely or not at all. The module must not know why the user wants to free
+//! space.
 
 use std::{
     collections::BTreeSet,
@@ -16,39 +17,38 @@ use crate::{
     tape::RunId,
 };
 
-/// Beginning of the name of a record that is being removed.
+/// Prefix of the directory name of a run that is being removed.
 const REMOVAL_PREFIX: &str = ".leaving-";
-/// Name of the directory of a run in which its attempts write, in a project without a repository.
+/// Directory of a run in which its attempts write, for a project without a repository.
 pub const WORK_DIR: &str = "work";
-/// Directory levels below a run that count towards its size.
+/// Maximum directory depth included in the size of a run.
 const MAX_DEPTH: usize = 8;
 
-/// What is asked for.
+/// Rules for keeping runs.
 #[derive(Clone, Copy, Debug)]
 pub struct RetentionPolicy {
-    /// So many of the newest stay.
+    /// Number of newest runs to keep.
     pub keep_newest: usize,
-    /// Runs that began at this time or later stay, in milliseconds since 1970; `None` if their age does not matter.
+    /// Runs started at or after this time (Unix milliseconds) are kept; `None` to ignore the age.
     pub older_than_ms: Option<u64>,
 }
 
-/// Why a run stays, or that it goes.
+/// Whether a run is deleted or why it is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetentionDecision {
-    /// It may go.
     Delete,
-    /// It is one of the newest, or young enough.
+    /// It is one of the newest, or recent enough.
     KeepRecent,
-    /// Its process lives.
+    /// Its process is alive.
     KeepRunning,
-    /// What is known of a file, a unit or a page rests on it.
+    /// Incremental planning needs its records of a file, unit or artifact.
     KeepNeeded,
-    /// The index knows nothing of it: its tape cannot be read.
+    /// Its tape cannot be read, so the index does not contain it.
     KeepUnreadable,
 }
 
 impl RunStore {
-    /// What becomes of every run, newest first. The index must be up to date.
+    /// Decides for each run, newest first. The index must be up to date.
     pub fn plan_retention(
         &self,
         db: &Db,
@@ -75,20 +75,20 @@ impl RunStore {
         self.list()?.into_iter().enumerate().map(fate).collect()
     }
 
-    /// Removes the record of `run`, at once and for ever.
+    /// Removes the directory of `run` permanently.
     pub fn remove(&self, run: &RecordedRun) -> Result<(), PruneError> {
         let leaving = format!("{REMOVAL_PREFIX}{}", run.id);
         let remove = || {
             let runs = self.state_subdir("runs")?.ok_or(io::ErrorKind::NotFound)?;
-            // From here on no listing finds a part of it.
+            // After the rename, no listing finds a partially removed run.
             runs.rename(&run.id.to_string(), &runs, &leaving, PRIVATE_MODE)?;
             runs.remove_dir_all(&leaving).map(drop)
         };
         remove().map_err(|cause| io_error(&self.root().join("runs").join(&leaving), cause))
     }
 
-    /// Removes the directory in which the attempts of `run` wrote, unless its process lives. True if there was one that
-    /// held something.
+    /// Removes the directory in which the attempts of `run` wrote, unless its process is alive. Returns true if a
+    /// non-empty directory was removed.
     pub fn remove_work_dir(&self, run: &RecordedRun) -> Result<bool, PruneError> {
         let remove = || {
             let Some(runs) = self.state_subdir("runs")? else { return Ok(false) };
@@ -103,13 +103,13 @@ impl RunStore {
         remove().map_err(|cause| io_error(&self.root().join("runs").join(run.id.to_string()).join(WORK_DIR), cause))
     }
 
-    /// Bytes that the record of `run` takes.
+    /// Size in bytes of the directory of `run`.
     pub fn size(&self, run: &RecordedRun) -> u64 {
         let dir = self.state_subdir("runs").ok().flatten().and_then(|runs| runs.dir(&run.id.to_string(), None).ok());
         dir.map_or(0, |dir| dir_size(&dir, MAX_DEPTH))
     }
 
-    /// Ends removals that were cut off.
+    /// Completes removals that were interrupted.
     pub fn finish_removals(&self) -> Result<(), PruneError> {
         let place = self.root().join("runs");
         let failed = |cause| io_error(&place, cause);
@@ -124,21 +124,18 @@ impl RunStore {
     }
 }
 
-/// Records cannot be judged or removed.
+/// Why runs cannot be evaluated or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum PruneError {
-    /// The runs cannot be listed.
     #[error(transparent)]
     Runs(#[from] RunStoreError),
-    /// The index cannot be asked.
     #[error(transparent)]
     Db(#[from] DbError),
-    /// The system says no.
-    #[error("cannot remove {path}: {cause}; mend its permissions, then prune again")]
+    /// A file system operation failed.
+    #[error("cannot remove {path}: {cause}; correct its permissions, then prune again")]
     Io {
-        /// What should go.
+        /// Path to be removed.
         path: PathBuf,
-        /// The system's words.
         cause: io::Error,
     },
 }
@@ -147,13 +144,13 @@ fn io_error(path: &Path, cause: io::Error) -> PruneError {
     PruneError::Io { path: path.to_owned(), cause }
 }
 
-/// When a run began, in milliseconds since 1970: its id says it.
+/// Start of a run in Unix milliseconds, taken from its id.
 fn started_ms(run: RunId) -> Option<u64> {
     let (seconds, nanos) = run.0.get_timestamp()?.to_unix();
     Some(seconds.saturating_mul(1000).saturating_add(u64::from(nanos / 1_000_000)))
 }
 
-/// Bytes of the regular files below `dir`, at most `depth` directories deep.
+/// Total size of the regular files below `dir`, up to `depth` directory levels.
 fn dir_size(dir: &ScopedDir, depth: usize) -> u64 {
     let entries = dir.entries().unwrap_or_default();
     let sizes = entries.iter().filter_map(|(name, kind)| {

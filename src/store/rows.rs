@@ -1,4 +1,4 @@
-//! What the index holds of one run: rows, gathered by folding its tape once. Knows no database.
+//! Builds the index rows of one run by folding its tape once. It must not know the database.
 
 use std::collections::HashMap;
 
@@ -19,46 +19,41 @@ mod files;
 pub use artifacts::ArtifactRow;
 pub use files::{FileRow, FileState};
 
-/// Bytes folded at a time.
+/// Bytes folded per slice.
 const SLICE: usize = 1 << 20;
 
-/// Characters of an input or output that the index keeps. The whole is on the tape, at `seq`.
+/// Maximum characters of an input or output in the index. The complete value is on the tape, at `seq`.
 const MAX_PAYLOAD_CHARS: usize = 4 << 10;
 
-/// Characters of an error that the index keeps.
+/// Maximum characters of an error in the index.
 const MAX_ERROR_CHARS: usize = 2 << 10;
 
-/// Everything the index holds of one run.
+/// All index rows of one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunRows {
-    /// The run.
     pub run: RunRow,
-    /// Its units, in the order of the plan.
+    /// Units in plan order.
     pub units: Vec<UnitRow>,
-    /// Their attempts.
     pub attempts: Vec<AttemptRow>,
-    /// Their tool calls, in order of appearance.
+    /// Tool calls in order of appearance.
     pub calls: Vec<CallRow>,
-    /// Files that it read.
+    /// Files that the run read.
     pub files: Vec<FileRow>,
-    /// What its units wrote from them.
+    /// Artifacts that its units wrote from the files.
     pub artifacts: Vec<ArtifactRow>,
 }
 
-/// A run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunRow {
-    /// Header of its tape.
+    /// Header of the tape.
     pub header: Header,
-    /// Length of the tape when the rows were made. What was written since is not in them.
+    /// Length of the tape in bytes when the rows were built. Later entries are not included.
     pub tape_bytes: u64,
-    /// Entries.
     pub entries: u64,
     /// Time of the last entry.
     pub duration: Millis,
     /// Outcome, if the run ended in order.
     pub outcome: Option<String>,
-    /// Units.
     pub units: u64,
     /// Units whose last attempt succeeded.
     pub succeeded: u64,
@@ -66,112 +61,91 @@ pub struct RunRow {
     pub budget: u64,
     /// Units whose last attempt failed.
     pub failed: u64,
-    /// Cost of all attempts, once one of them said it.
+    /// Cost of all attempts; `None` until an attempt reports its cost.
     pub cost_usd: Option<f64>,
-    /// Lines that could not be read.
+    /// Number of unreadable lines.
     pub lost: u64,
 }
 
-/// A unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnitRow {
     /// Key, unique in the run.
     pub unit: String,
     /// KTX's key, unique in the connection.
     pub unit_key: String,
-    /// Connection, if planned.
+    /// Connection of a planned unit.
     pub connection: Option<String>,
-    /// Adapter, if planned.
+    /// Adapter of a planned unit.
     pub adapter: Option<String>,
-    /// [`UnitStatus::as_str`].
+    /// Status as text, from [`UnitStatus::as_str`].
     pub status: String,
-    /// Number of attempts.
     pub attempts: u64,
-    /// It succeeded, and what it wrote never reached the project.
+    /// True if the unit succeeded but its artifacts never reached the project.
     pub unsaved: bool,
-    /// Why it is not done, where it ran out of turns.
+    /// Why a unit that spent its turn budget is not done.
     pub detail: Option<String>,
 }
 
-/// An attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttemptRow {
-    /// Unit.
     pub unit: String,
-    /// 1 for the first.
+    /// Number of the attempt, from 1.
     pub attempt: u32,
-    /// Session id.
     pub session: Option<String>,
-    /// Model.
     pub model: Option<String>,
-    /// Since the run started.
+    /// Time since the start of the run.
     pub started: Millis,
-    /// Since the run started.
+    /// Time since the start of the run.
     pub ended: Option<Millis>,
-    /// Verdict.
     pub verdict: Option<Verdict>,
-    /// Turns.
     pub turns: u32,
-    /// Calls.
     pub calls: u32,
-    /// Failed calls.
     pub failures: u32,
-    /// Denied calls.
     pub denials: u32,
-    /// Cost.
     pub cost_usd: Option<f64>,
-    /// Input, output, cache read, cache write.
+    /// Tokens: input, output, cache read, cache write.
     pub tokens: [u64; 4],
 }
 
-/// A tool call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallRow {
-    /// Unit.
     pub unit: String,
-    /// Attempt.
     pub attempt: u32,
-    /// 1 for the first call of the attempt.
+    /// Turn of the call in its attempt, from 1.
     pub turn_number: u32,
-    /// Id.
     pub tool_use_id: String,
-    /// Tool, as the model wrote it.
+    /// Tool name as written by the model.
     pub tool: String,
-    /// How it stands.
     pub status: CallStatus,
-    /// Entry that holds the call.
+    /// Entry that contains the call.
     pub seq: Seq,
-    /// Entry that holds its result.
+    /// Entry that contains the result.
     pub result_seq: Option<Seq>,
-    /// When it was made.
+    /// Time of the call.
     pub started: Millis,
-    /// How long it took.
+    /// Time until the result.
     pub duration: Option<Millis>,
-    /// Arguments, JSON, cut.
+    /// Arguments as JSON, truncated.
     pub input: Option<String>,
-    /// Result, JSON, cut.
+    /// Result as JSON, truncated.
     pub output: Option<String>,
-    /// Length of the result before it was cut.
+    /// Length of the complete result in bytes.
     pub output_bytes: Option<u64>,
-    /// First text of a failed result, cut.
+    /// First text of a failed result, truncated.
     pub error: Option<String>,
 }
 
-/// How a call stands.
+/// Status of a call in the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CallStatus {
-    /// No result yet.
+    /// The call has no result yet.
     Open,
-    /// It succeeded.
     Complete,
-    /// It failed.
     Error,
-    /// It was refused.
     Denied,
 }
 
 impl CallStatus {
-    /// The word for it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Open => "open",
@@ -182,19 +156,18 @@ impl CallStatus {
     }
 }
 
-/// A run cannot be indexed.
+/// Why a run cannot be indexed.
 #[derive(Debug, thiserror::Error)]
 pub enum RowsError {
-    /// Its tape cannot be read.
     #[error(transparent)]
     Source(#[from] EntrySourceError),
-    /// The source is no tape, so there is no run to index.
+    /// The source is not a tape, so it contains no run to index.
     #[error("{0} is not a tape; only recorded runs are indexed")]
     NotATape(String),
 }
 
 impl RunRows {
-    /// Folds `source` as far as it goes now. Its file was `tape_bytes` long before it was opened.
+    /// Folds `source` to its current end. `tape_bytes` is the length of its file before it was opened.
     pub fn from_source(source: Box<dyn EntrySource>, tape_bytes: u64) -> Result<Self, RowsError> {
         let origin = source.info();
         let header = origin.header.clone().ok_or_else(|| RowsError::NotATape(origin.name.clone()))?;
@@ -271,7 +244,7 @@ fn attempt_rows(unit: &crate::run::state::UnitState) -> impl Iterator<Item = Att
 #[derive(Debug, Default)]
 struct CallRowBuilder {
     rows: Vec<CallRow>,
-    /// Row of each call, by unit, attempt and id.
+    /// Row of each call by unit, attempt and id.
     row_by_call: HashMap<(String, u32, String), usize>,
     call_counts: HashMap<(String, u32), u32>,
 }
@@ -301,7 +274,7 @@ impl CallRowBuilder {
         }
     }
 
-    /// Calls whose arguments a person replaced ran with those of the person.
+    /// Replaces arguments by the ones that a person edited, since the calls ran with them.
     fn apply_edited_inputs(&mut self, timeline: &mut Timeline) -> Result<(), RowsError> {
         for (call, note) in timeline.view().all_argument_edits() {
             let mut decided = None;
@@ -355,7 +328,7 @@ impl CallRowBuilder {
     }
 }
 
-/// The first end of a call stays.
+/// Ignore further results of the same call.
 fn complete_row(row: &mut CallRow, entry: Seq, at: Millis, event: &ActionEvent<'_>, detail: &ToolDetail<'_>) {
     if row.duration.is_some() {
         return;

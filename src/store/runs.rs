@@ -1,6 +1,7 @@
-//! Run directories: where a run's tape lives, which run a few letters mean, and whether a run is still alive.
+//! Run directories: the location of a tape, the resolution of abbreviated run ids, and whether a run is alive.
 //!
-//! Owns names, permissions and locks below `.ktx/ingestdeck`. It must not know what a tape says beyond its end.
+//! Owns names, permissions and locks below `.ktx/ingestdeck`. It must not know the content of a tape except for its
+//! end.
 
 use std::{
     fs::{DirBuilder, File, TryLockError},
@@ -19,49 +20,46 @@ use crate::{
     tape::{EntryBody, Header, Note, RunId, TapeEntry},
 };
 
-/// Name of a tape in the directory of its run.
+/// File name of the tape in the directory of a run.
 const TAPE_FILE: &str = "tape.jsonl";
-/// Name of the index.
+/// File name of the index.
 const DATABASE_FILE: &str = "db.sqlite";
-/// Most bytes of a lock file that are read.
+/// Maximum bytes read from a lock file.
 const MAX_LOCK_BYTES: u64 = 20;
 
-/// Bytes at the end of a tape among which its last note is looked for.
+/// Bytes at the end of a tape in which the last note is searched.
 const TAIL_BYTES: u64 = 256 << 10;
 
-/// Candidates that an error names at most.
+/// Maximum number of candidates in an error message.
 const MAX_CANDIDATES: usize = 6;
 
 /// The runs of one project.
 #[derive(Clone, Debug)]
 pub struct RunStore {
-    /// The project, without symbolic links in its path where it exists.
+    /// Project directory; canonical if it exists.
     project: PathBuf,
     root: PathBuf,
 }
 
-/// A recorded run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedRun {
-    /// Identity.
     pub id: RunId,
-    /// Its tape.
+    /// Path of the tape.
     pub tape: PathBuf,
 }
 
-/// Whether a run is over.
+/// Whether a run has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunStatus {
-    /// Its process lives.
+    /// Its process is alive.
     Running,
     /// It ended in order.
     Finished,
-    /// Its tape breaks off and nobody writes to it any more.
+    /// The tape has no end, and no process writes to it.
     Interrupted,
 }
 
 impl RunStatus {
-    /// The word for it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -71,26 +69,24 @@ impl RunStatus {
     }
 }
 
-/// A run that begins: its tape, and the lock that says that it lives. Dropping it gives the lock back.
+/// A new run with its tape and its lock. Dropping it releases the lock.
 #[derive(Debug)]
 pub struct NewRun {
-    /// Identity.
     pub id: RunId,
-    /// The run's directory.
     pub directory: PathBuf,
-    /// The one writer of its tape.
+    /// The only writer of the tape.
     pub tape: TapeWriter,
     lock: RunLock,
 }
 
 impl NewRun {
-    /// Takes the writer and the lock apart, for an owner that shares the writer. Keep the lock as long as the run.
+    /// Separates writer and lock, for an owner that shares the writer. Hold the lock until the run ends.
     pub fn into_parts(self) -> (TapeWriter, RunLock) {
         (self.tape, self.lock)
     }
 }
 
-/// Says that a run lives, for as long as this value does.
+/// Marks a run as alive until it is dropped.
 #[derive(Debug)]
 pub struct RunLock {
     locks: ScopedDir,
@@ -100,74 +96,70 @@ pub struct RunLock {
 
 impl Drop for RunLock {
     fn drop(&mut self) {
-        // A lock file that remains is harmless: the kernel's lock on it is gone.
+        // A leftover lock file is harmless: the kernel has released the lock.
         let _ = self.locks.remove(&self.name);
     }
 }
 
-/// Runs cannot be found, made or told apart.
+/// Why runs cannot be found or created.
 #[derive(Debug, thiserror::Error)]
 pub enum RunStoreError {
-    /// No run has that name.
+    /// No run matches the name.
     #[error("no run matches {0:?}; `ingestdeck runs list` shows the recorded runs")]
     NotFound(String),
-    /// `latest`, but nothing was ever run.
+    /// `latest` was requested, but there are no runs.
     #[error("no run is recorded in this project yet; start one with `ingestdeck run`")]
     Empty,
-    /// Several runs have that name.
+    /// Several runs match the name.
     #[error("{given:?} matches {count} runs: {candidates}; give more of the id")]
     Ambiguous {
-        /// As the user wrote it.
+        /// The name as the user wrote it.
         given: String,
-        /// How many.
+        /// Number of matching runs.
         count: usize,
-        /// Some of them.
+        /// Some of the matching runs.
         candidates: String,
     },
-    /// The system says no.
+    /// A file system operation failed.
     #[error("cannot use {path}: {cause}")]
-    Io {
-        /// File or directory.
-        path: PathBuf,
-        /// The system's words.
-        cause: io::Error,
-    },
-    /// The tape cannot be written.
+    Io { path: PathBuf, cause: io::Error },
     #[error(transparent)]
     Record(#[from] RecordError),
 }
 
 impl RunStore {
-    /// The runs of the project in `directory`.
+    /// Opens the store of the project in `directory`; creates nothing on disk.
     pub fn new(directory: &Path) -> Self {
         let project = directory.canonicalize().unwrap_or_else(|_| directory.to_path_buf());
         Self { root: project.join(STATE_DIR), project }
     }
 
-    /// The directory that everything is in.
+    /// Root directory of the store.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Where the index is.
+    /// Path of the index.
     pub fn database(&self) -> PathBuf {
         self.root.join(DATABASE_FILE)
     }
 
-    /// Opens or creates the index. One that is damaged is replaced by an empty one; the caller sees that runs are missing
-    /// from it and adds them.
+    /// Opens or creates the index. A damaged index is replaced by an empty one; the caller detects the missing runs and
+    /// indexes them.
     ///
     /// # Errors
-    /// When its place is a link, a pipe or a directory, when it belongs to another program, or SQLite refuses.
+    ///
+    /// If its path is a symbolic link, a pipe or a directory, if it belongs to another program, or if SQLite fails.
     pub fn open_database(&self) -> Result<Db, DbError> {
         self.prepare_database().map_err(|cause| DbError::failed(&self.database(), &cause))?;
         Db::open(&self.database())
     }
 
-    /// Creates the index anew, whatever was there.
+    /// Deletes the index and creates a new one.
     ///
     /// # Errors
-    /// As [`open_database`](Self::open_database).
+    ///
+    /// As for [`open_database`](Self::open_database).
     pub fn recreate_database(&self) -> Result<Db, DbError> {
         if let Err(error @ DbError::Foreign { .. }) = self.open_database() {
             return Err(error);
@@ -182,7 +174,7 @@ impl RunStore {
         self.open_database()
     }
 
-    /// SQLite opens its files by their paths: makes sure that those are regular files of this project.
+    /// SQLite opens its files by path, so check that they are regular files of this project.
     fn prepare_database(&self) -> io::Result<()> {
         let state = scoped_dir::state_dir(&self.project)?;
         for suffix in ["-wal", "-shm"] {
@@ -197,7 +189,7 @@ impl RunStore {
         state.open_or_create(DATABASE_FILE).map(drop)
     }
 
-    /// The directory that everything is in, if it exists.
+    /// Root directory of the store, if it exists.
     fn open_state_dir(&self) -> io::Result<Option<ScopedDir>> {
         match ScopedDir::open(&self.project) {
             Ok(project) => project.dir_if_exists(STATE_DIR),
@@ -206,17 +198,17 @@ impl RunStore {
         }
     }
 
-    /// As [`state`](Self::open_state_dir), with the subdirectory `name`.
+    /// Subdirectory `name` of the [root directory](Self::open_state_dir), if it exists.
     pub(super) fn state_subdir(&self, name: &str) -> io::Result<Option<ScopedDir>> {
         self.open_state_dir()?.map_or(Ok(None), |state| state.dir_if_exists(name))
     }
 
-    /// Starts a run: a new id, its directory (0700), its lock, its tape (0600) with the header that `header` makes.
+    /// Starts a run: creates an id, its directory (0700), its lock and its tape (0600) with the header from `header`.
     pub fn create(&self, header: impl FnOnce(RunId) -> Header) -> Result<NewRun, RunStoreError> {
         self.create_after(None, header)
     }
 
-    /// As [`create`](Self::create), with an id that is later than `newest`, even if the clock was set back since.
+    /// Like [`create`](Self::create), with an id later than `newest` even if the clock was set back.
     pub fn create_after(
         &self,
         newest: Option<RunId>,
@@ -229,7 +221,7 @@ impl RunStore {
             let path = path.to_owned();
             move |cause| RunStoreError::Io { path, cause }
         };
-        // The user's own state directory may not exist yet; a project does.
+        // The user's own state directory may not exist yet; a project always exists.
         DirBuilder::new().recursive(true).mode(0o700).create(&self.project).map_err(failed(&self.project))?;
         let state = scoped_dir::state_dir(&self.project).map_err(failed(&self.root))?;
         let run = state.dir(&format!("runs/{id}"), Some(scoped_dir::PRIVATE_MODE)).map_err(failed(&directory))?;
@@ -241,7 +233,7 @@ impl RunStore {
         Ok(NewRun { id, directory, tape, lock })
     }
 
-    /// Whether [`create`](Self::create) can make the directory of a run, with its error. Changes nothing.
+    /// Checks whether [`create`](Self::create) could create the directory of a run, without changing anything.
     pub fn check_create(&self) -> Result<(), RunStoreError> {
         let path = self.root.join("runs");
         let checked = ScopedDir::open(&self.project)
@@ -249,7 +241,8 @@ impl RunStore {
         checked.map_err(|cause| RunStoreError::Io { path, cause })
     }
 
-    /// Every recorded run, newest first: the directories named after a run that hold a tape. Links are not runs.
+    /// All recorded runs, newest first: directories with a run id as name and a tape in them. Symbolic links are
+    /// ignored.
     pub fn list(&self) -> Result<Vec<RecordedRun>, RunStoreError> {
         let path = self.root.join("runs");
         let failed = |cause| RunStoreError::Io { path: path.clone(), cause };
@@ -266,17 +259,18 @@ impl RunStore {
         Ok(found)
     }
 
-    /// The newest run whose id is not later than `latest_ms` or that `is_ours`. A record that came with the project may have
-    /// any id, and one from far in the future must not drag the ids of later runs along.
+    /// The newest run whose id is not later than `latest_ms` or for which `is_ours` returns true. A tape that came with
+    /// the project may have any id, and an id in the far future must not advance the ids of new runs.
     ///
     /// # Errors
-    /// When the runs cannot be listed.
+    ///
+    /// If the runs cannot be listed.
     pub fn newest(&self, latest_ms: u64, is_ours: impl Fn(RunId) -> bool) -> Result<Option<RunId>, RunStoreError> {
         let mut ids = self.list()?.into_iter().map(|run| run.id);
         Ok(ids.find(|id| id.started_at_ms() <= latest_ms || is_ours(*id)))
     }
 
-    /// The run that `text` means: `latest`, an id, the beginning of one, or of the six digits that screens show.
+    /// Resolves `text` to a run: `latest`, an id, a prefix of an id, or a prefix of the six digits shown on screens.
     pub fn resolve(&self, text: &str) -> Result<RecordedRun, RunStoreError> {
         let mut runs = self.list()?;
         if text == "latest" {
@@ -302,7 +296,6 @@ impl RunStore {
         }
     }
 
-    /// Whether `run` is over.
     pub fn status(&self, run: &RecordedRun) -> Result<RunStatus, RunStoreError> {
         if self.is_alive(run.id)? {
             return Ok(RunStatus::Running);
@@ -326,7 +319,7 @@ impl RunStore {
         let locks = state.dir("locks", Some(scoped_dir::PRIVATE_MODE)).map_err(failed)?;
         let mut file = locks.create_new(&name).map_err(failed)?;
         file.lock().map_err(failed)?;
-        // For the message of whoever finds it locked; the lock holds without it.
+        // For the error message of another process that finds the run locked; the lock is valid without it.
         let _ = write!(file, "{}", std::process::id());
         Ok(RunLock { locks, name, _file: file })
     }
@@ -335,7 +328,7 @@ impl RunStore {
         let Some(locks) = self.state_subdir("locks")? else { return Ok(None) };
         match locks.open_file(&run.to_string()) {
             Ok((file, _)) => Ok(Some(file)),
-            // An entry that is not a lock file must not keep a run from being listed or removed.
+            // An entry that is not a lock file must not prevent listing or removing a run.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -348,24 +341,25 @@ impl RunStore {
         }
     }
 
-    /// The tape of `run`, open for reading, without following links.
+    /// Opens the tape of `run` for reading, without following symbolic links.
     ///
     /// # Errors
-    /// When it is gone, or not a regular file any more.
+    ///
+    /// If it does not exist or is not a regular file.
     pub fn open_tape(&self, run: &RecordedRun) -> io::Result<File> {
         let runs = self.state_subdir("runs")?.ok_or(io::ErrorKind::NotFound)?;
         Ok(runs.open_file(&format!("{}/{TAPE_FILE}", run.id))?.0)
     }
 
-    /// The process that `run` lives in, if it says so.
+    /// Process id in the lock file of `run`, if there is one.
     pub fn lock_holder_pid(&self, run: RunId) -> Option<u32> {
         let mut text = String::new();
         self.open_lock(run).ok()??.take(MAX_LOCK_BYTES).read_to_string(&mut text).ok()?;
         text.trim().parse().ok()
     }
 
-    /// True while the process lives that writes the tape of `run`. The lock dies with its process, however that ends.
-    /// Asking takes a shared lock, so that two who ask do not take each other for the owner.
+    /// True while the process that writes the tape of `run` is alive. The kernel releases the lock when the process
+    /// ends. The check takes a shared lock, so that concurrent checks do not mistake each other for the owner.
     pub fn is_alive(&self, id: RunId) -> Result<bool, RunStoreError> {
         let failed = |cause| RunStoreError::Io { path: self.lock_path(id), cause };
         let Some(file) = self.open_lock(id).map_err(failed)? else { return Ok(false) };
@@ -377,8 +371,8 @@ impl RunStore {
     }
 }
 
-/// True if a `run_ended` note stands among the last entries, and nothing began after it: a run that has ended may be
-/// opened again by a retry.
+/// True if the last entries contain a `run_ended` note and nothing started after it, since a retry may reopen a run
+/// that has ended.
 fn has_ended(file: &File) -> io::Result<bool> {
     let length = file.metadata()?.len();
     let start = length.saturating_sub(TAIL_BYTES);
@@ -388,7 +382,7 @@ fn has_ended(file: &File) -> io::Result<bool> {
     Ok(lines.find_map(run_end_after).unwrap_or(false))
 }
 
-/// Whether the run is over after this line of its tape. `None` for lines that do not tell.
+/// Whether the run has ended after this line of its tape; `None` for irrelevant lines.
 fn run_end_after(line: &[u8]) -> Option<bool> {
     let Ok(TapeEntry { body: EntryBody::Note(note), .. }) = TapeEntry::parse(line) else { return None };
     match Note::parse(note) {

@@ -1,7 +1,7 @@
-//! The growing tape of a live run: one owner, append only, one `write(2)` per record.
+//! The growing tape of a live run: one owner, append-only, one `write(2)` per record.
 //!
-//! Owns the stamp (`seq`, `at`), the file and its durability. It must not know what the entries mean, nor where run
-//! directories are.
+//! Owns the stamp (`seq`, `at`), the file and its durability. It must not know the meaning of entries or the location
+//! of run directories.
 
 use std::{
     fmt,
@@ -21,20 +21,20 @@ use crate::{
     tape::{Header, Millis, Seq, TapeEntry},
 };
 
-/// At most this much of a run is lost to a power cut, pieces of messages apart: those come again as a whole, and are
-/// made durable with it. A crash of the program alone loses nothing.
+/// Interval between syncs: a power failure loses at most this much of a run, except partial messages, which are synced
+/// together with the complete message. A crash of the program loses nothing.
 const SYNC_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A write buffer above this size is given back after the entry that needed it.
+/// A write buffer larger than this many bytes is freed after the entry that needed it.
 const MAX_RETAINED_BUFFER: usize = 1 << 20;
 
-/// Tells the time of an entry. Milliseconds since the run started, never running backwards.
+/// Returns the time of an entry in milliseconds since the start of the run; never decreases.
 type TapeClock = Box<dyn Fn() -> Millis + Send + Sync>;
 
 /// The writer of one tape.
 ///
-/// Shared by reference or [`Arc`]; [`record`](Recorder::record) may be called from any thread. The first error is
-/// final: every later call returns it again, because a tape with a hole would be a lie.
+/// Shared by reference or [`Arc`]; [`record`](Recorder::record) may be called from any thread. The first error is final
+/// and returned by all later calls, because a tape must not have gaps.
 pub struct TapeWriter {
     shared: Arc<TapeWriterInner>,
     syncer: Option<JoinHandle<()>>,
@@ -67,7 +67,7 @@ impl TapeWriter {
         Self::create_with_clock(path, header, clock)
     }
 
-    /// As [`create`](Self::create), with a clock of the caller's.
+    /// Like [`create`](Self::create), with the caller's clock.
     pub fn create_with_clock(
         path: &Path,
         header: &Header,
@@ -75,14 +75,14 @@ impl TapeWriter {
     ) -> Result<Self, RecordError> {
         let failed = |error: io::Error| RecordError::new(path.display(), &error);
         let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
-        // Without this a power cut may forget the name of a file whose content is safe.
+        // Without syncing the directory, a power failure may lose the name of a file whose content is on disk.
         if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             File::open(parent).and_then(|directory| directory.sync_all()).map_err(failed)?;
         }
         Self::start_with_clock(file, path, header, clock)
     }
 
-    /// Writes `header` as the first line of `file`, which is empty, private and named `path`. Time 0 is now.
+    /// Writes `header` as the first line of the empty, private `file` at `path`. Time 0 is now.
     pub(super) fn start(file: File, path: &Path, header: &Header) -> Result<Self, RecordError> {
         let start = Instant::now();
         let clock = move || Millis(u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX));
@@ -124,18 +124,17 @@ impl TapeWriter {
         Ok(Self { shared, syncer: Some(syncer) })
     }
 
-    /// Where the tape is.
     pub fn path(&self) -> &Path {
         &self.shared.path
     }
 
-    /// Wakes a reader in this process whenever the tape has grown; the value is its length in bytes. The channel
-    /// closes with the writer.
+    /// Notifies readers in this process when the tape has grown; the value is its length in bytes. The channel closes
+    /// with the writer.
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.shared.length_tx.subscribe()
     }
 
-    /// Makes the tape durable and says whether everything recorded is on it.
+    /// Syncs the tape and returns an error if an entry could not be written.
     pub fn close(mut self) -> Result<(), RecordError> {
         self.finish();
         self.shared.lock().error.clone().map_or(Ok(()), Err)
@@ -145,7 +144,7 @@ impl TapeWriter {
         let Some(syncer) = self.syncer.take() else { return };
         self.shared.lock().is_closing = true;
         self.shared.wake_syncer.notify_all();
-        // The thread cannot panic; if it did, there is nothing left to sync.
+        // The thread does not panic; if it did, there would be nothing left to sync.
         let _ = syncer.join();
     }
 }
@@ -177,7 +176,7 @@ impl fmt::Debug for TapeWriter {
 
 impl TapeWriterInner {
     fn lock(&self) -> MutexGuard<'_, TapeWriterState> {
-        // The lock holder only appends to a buffer and a file; a poisoned tape is as good as its last write.
+        // The lock holder only appends to a buffer and a file, so a poisoned tape is valid up to its last write.
         self.tape.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -185,7 +184,7 @@ impl TapeWriterInner {
         RecordError::new(self.path.display(), cause)
     }
 
-    /// Stamps and writes `items`; the length of the tape afterwards.
+    /// Stamps and writes `items`; returns the length of the tape afterwards.
     fn append(&self, items: &[NewEntry<'_>]) -> Result<u64, RecordError> {
         let mut tape = self.lock();
         if let Some(error) = &tape.error {
@@ -200,8 +199,8 @@ impl TapeWriterInner {
         let at = (self.clock)().max(tape.last_at);
         let mut buffer = std::mem::take(&mut tape.buffer);
         for (seq, item) in (tape.next.0..).map(Seq).zip(items) {
-            let lane = item.attempt.map(|(unit, attempt)| (unit.as_str().into(), attempt));
-            TapeEntry { seq, at, attempt: lane, body: item.body.clone() }.write(&mut buffer);
+            let attempt_id = item.attempt.map(|(unit, attempt)| (unit.as_str().into(), attempt));
+            TapeEntry { seq, at, attempt: attempt_id, body: item.body.clone() }.write(&mut buffer);
         }
         if let Err(error) = tape.file.write_all(&buffer) {
             let error = self.error(&error);
@@ -217,7 +216,7 @@ impl TapeWriterInner {
         let wakes = !tape.is_dirty && items.iter().any(|item| !item.body.is_stream_event());
         tape.is_dirty |= wakes;
         let bytes = tape.bytes;
-        // Whoever is woken wants the lock.
+        // Release the lock before waking readers that need it.
         drop(tape);
         if wakes {
             self.wake_syncer.notify_all();
@@ -225,7 +224,7 @@ impl TapeWriterInner {
         Ok(bytes)
     }
 
-    /// Body of the sync thread: sleeps while nothing is written, else syncs at most once per period.
+    /// Body of the sync thread: waits for writes, and syncs at most once per interval.
     fn sync_until_closed(&self, file: &File) {
         loop {
             let mut tape = self.lock();
@@ -249,7 +248,7 @@ impl TapeWriterInner {
     }
 }
 
-/// Writes through to the disk, and notices when there is no name left to find the bytes by.
+/// Syncs the data to disk, and fails if the file was deleted.
 fn sync_to_disk(file: &File) -> io::Result<()> {
     file.sync_data()?;
     if file.metadata()?.nlink() == 0 {
@@ -301,7 +300,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("tape.jsonl");
         let ticks = AtomicU64::new(10);
-        // A clock that runs backwards must not make the tape do so.
+        // A clock that runs backwards must not make the times of entries decrease.
         let clock = move || Millis(ticks.fetch_sub(1, Ordering::Relaxed));
         let writer = TapeWriter::create_with_clock(&path, &header(), clock).unwrap();
         let unit = UnitKey::from("u");

@@ -1,5 +1,5 @@
-//! One line of a tape: stamp and body. Keys stand in a fixed order, so that a reader finds the body without
-//! parsing it. Bodies of `claude` are carried verbatim; what they mean is none of this module's business.
+//! One line of a tape: stamp and body. The order of keys is fixed, so that a reader finds the body without parsing it.
+//! Bodies of `claude` are stored verbatim; this module does not interpret them.
 
 use std::{borrow::Cow, io::Write as _};
 
@@ -12,45 +12,43 @@ use super::{Millis, Seq};
 /// One entry of a tape, borrowed from its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TapeEntry<'a> {
-    /// Position.
     pub seq: Seq,
     /// When it was recorded.
     pub at: Millis,
-    /// The attempt it belongs to; `None` for the run itself.
+    /// The attempt that it belongs to; `None` for the run itself.
     pub attempt: Option<(Cow<'a, str>, u32)>,
-    /// What was recorded.
     pub body: EntryBody<'a>,
 }
 
-/// What an entry holds.
+/// The body of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EntryBody<'a> {
     /// A stdout line that is JSON, verbatim, without its newline.
     Out(&'a [u8]),
-    /// A stdout line that is not JSON. Its exact bytes.
+    /// The exact bytes of a stdout line that is not JSON.
     Raw(Cow<'a, [u8]>),
-    /// JSON that we wrote to the agent's stdin.
+    /// JSON that this program wrote to the agent's stdin.
     In(&'a [u8]),
     /// A stderr line, as text.
     Err(Cow<'a, str>),
-    /// A decision of ours, as JSON; see [`super::Note::parse`].
+    /// A decision of this program, as JSON; see [`super::Note::parse`].
     Note(&'a [u8]),
 }
 
-/// A line that is not an entry: torn by a crash, or not ours.
+/// A line that is not an entry: torn by a crash, or written by another program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a tape entry")]
 pub struct MalformedEntry;
 
 impl<'a> TapeEntry<'a> {
-    /// Reads one line (without its newline). The fast path looks at the stamp only; lines whose keys were
-    /// reordered by another tool are parsed in full.
+    /// Parses one line without its newline. The fast path reads only the stamp; lines whose keys were reordered by
+    /// another tool are parsed in full.
     pub fn parse(line: &'a [u8]) -> Result<Self, MalformedEntry> {
         parse_fast(line).map_or_else(|| parse_unordered(line), Ok)
     }
 
-    /// Reads the beginning of a line that is longer: its stamp, and the beginning of its body, after so many bytes.
-    /// `None` if the body does not begin there.
+    /// Parses the head of a longer line: its stamp, the beginning of its body, and the offset of the body. Returns
+    /// `None` if the body does not begin in the head.
     pub fn parse_head(head: &'a [u8]) -> Option<(Self, usize)> {
         let (stamp, rest) = parse_stamp(head)?;
         let body = |prefix: &[u8]| rest.strip_prefix(prefix).filter(|body| !body.is_empty());
@@ -71,7 +69,7 @@ impl<'a> TapeEntry<'a> {
 
     /// Appends the entry and a newline to `out`.
     pub fn write(&self, out: &mut Vec<u8>) {
-        // Writing into a Vec cannot fail.
+        // Writing to a `Vec` cannot fail.
         let _ = write!(out, "{{\"seq\":{},\"at\":{}", self.seq.0, self.at.0);
         if let Some((unit, attempt)) = &self.attempt {
             out.extend_from_slice(b",\"unit\":");
@@ -98,11 +96,11 @@ impl<'a> TapeEntry<'a> {
     }
 }
 
-/// How a line begins that is a piece of a message.
+/// The beginning of a line with a fragment of a message.
 const STREAM_EVENT_PREFIX: &[u8] = br#"{"type":"stream_event""#;
 
 impl EntryBody<'_> {
-    /// What it is made of.
+    /// The bytes of the body.
     pub fn bytes(&self) -> &[u8] {
         match self {
             Self::Out(bytes) | Self::In(bytes) | Self::Note(bytes) => bytes,
@@ -111,14 +109,14 @@ impl EntryBody<'_> {
         }
     }
 
-    /// True for a piece of a message that is still being written. All of it comes again once it is whole.
+    /// True for a fragment of a message that is still being written. The complete message follows.
     pub fn is_stream_event(&self) -> bool {
         matches!(self, Self::Out(json) if json.starts_with(STREAM_EVENT_PREFIX))
     }
 }
 
-/// Decides how a stdout line is recorded, of which somebody has found out whether it is valid JSON in UTF-8: verbatim if
-/// it can stand inside a JSON line, else as text.
+/// Chooses the body for a stdout line; `is_json` states that the line is valid JSON in UTF-8. The line is stored
+/// verbatim if it can be part of a JSON line, else as text.
 pub fn stdout_body(line: &[u8], is_json: bool) -> EntryBody<'_> {
     // A bare carriage return or newline inside the line would split the entry.
     if is_json && memchr::memchr2(b'\n', b'\r', line).is_none() {
@@ -129,7 +127,7 @@ pub fn stdout_body(line: &[u8], is_json: bool) -> EntryBody<'_> {
 }
 
 fn push_json_string(out: &mut Vec<u8>, text: &str) {
-    // A string always serialises.
+    // Serialising a string cannot fail.
     let _ = serde_json::to_writer(out, text);
 }
 
@@ -153,7 +151,7 @@ fn parse_fast(line: &[u8]) -> Option<TapeEntry<'_>> {
     Some(TapeEntry { body, ..stamp })
 }
 
-/// The stamp of a line, with no body yet, and what follows it.
+/// The stamp of a line, without the body, and the rest of the line.
 fn parse_stamp(line: &[u8]) -> Option<(TapeEntry<'_>, &[u8])> {
     let mut rest = line.strip_prefix(b"{\"seq\":")?;
     let seq = take_number(&mut rest)?;
@@ -172,15 +170,15 @@ fn parse_stamp(line: &[u8]) -> Option<(TapeEntry<'_>, &[u8])> {
     Some((TapeEntry { seq: Seq(seq), at: Millis(at), attempt: lane, body: EntryBody::Out(b"") }, rest))
 }
 
-/// The beginning of a JSON string that was cut anywhere.
+/// Decodes the beginning of a JSON string that was cut anywhere.
 fn decode_truncated_string(cut: &[u8]) -> String {
-    /// Longest escape, of two halves of a character.
+    /// Length of the longest escape, a surrogate pair.
     const ESCAPE: usize = 12;
     let whole = match std::str::from_utf8(cut) {
         Ok(text) => text,
         Err(error) => std::str::from_utf8(&cut[..error.valid_up_to()]).unwrap_or_default(),
     };
-    // An escape at the end may be torn.
+    // An escape at the end may be cut.
     let last = whole.len().saturating_sub(ESCAPE);
     let end = memchr::memchr(b'\\', &whole.as_bytes()[last..]).map_or(whole.len(), |at| last + at);
     let even = whole.as_bytes()[..end].iter().rev().take_while(|byte| **byte == b'\\').count() % 2;

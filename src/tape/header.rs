@@ -1,4 +1,4 @@
-//! The first line of a tape: which format, which program, which run. Knows no files.
+//! The first line of a tape: format, program and run. Knows no files.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ pub const FORMAT_VERSION: u64 = 1;
 pub struct Header {
     /// Major version of the format.
     pub tape: u64,
-    /// Program and version that wrote it.
+    /// Program and version that wrote the tape.
     pub program: String,
     /// Identity of the run.
     pub run: RunId,
@@ -22,27 +22,27 @@ pub struct Header {
     /// Name of the project, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<String>,
-    /// True when a scripted agent plays the model.
+    /// True if a scripted agent plays the model.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub scripted: bool,
 }
 
-/// Why a first line is not a header that we can use.
+/// Why a first line is not a usable header.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
-    /// Another format altogether.
+    /// The line has another format.
     #[error("not a tape")]
     NotATape,
-    /// Written by a later program.
+    /// A later version wrote the tape.
     #[error("tape format {0} is newer than this program reads ({FORMAT_VERSION}); use a newer ingestdeck")]
     NewerFormat(u64),
-    /// A tape whose header lacks something.
+    /// The header of the tape is incomplete.
     #[error("the tape's header is damaged: {0}")]
     Damaged(String),
 }
 
 impl Header {
-    /// Reads the first line of a tape.
+    /// Parses the first line of a tape.
     pub fn parse(line: &[u8]) -> Result<Self, HeaderError> {
         #[derive(Deserialize)]
         struct FormatProbe {

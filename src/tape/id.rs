@@ -1,4 +1,4 @@
-//! Identities: runs, units and positions on a tape. Opaque to everyone else; no I/O.
+//! Identities: runs, units and positions on a tape. Opaque to other modules; no I/O.
 
 use std::{borrow::Borrow, fmt, ops::Deref, sync::Arc};
 
@@ -21,7 +21,7 @@ impl fmt::Display for Seq {
 pub struct UnitKey(Arc<str>);
 
 impl UnitKey {
-    /// Wraps `key` as it is; nothing is trimmed or escaped.
+    /// Wraps `key` without trimming or escaping it.
     pub fn new(key: impl Into<Arc<str>>) -> Self {
         Self(key.into())
     }
@@ -64,18 +64,18 @@ impl From<&str> for UnitKey {
 pub struct RunId(pub uuid::Uuid);
 
 impl RunId {
-    /// Reads the hyphenated or plain hexadecimal form.
+    /// Parses the hyphenated or plain hexadecimal form.
     pub fn parse(text: &str) -> Option<Self> {
         uuid::Uuid::try_parse(text).ok().map(Self)
     }
 
-    /// When it began by the clock of then, in milliseconds since 1970: what ids are ordered by.
+    /// Start time of the run by its clock, in milliseconds since 1970. Ids are ordered by it.
     pub fn started_at_ms(&self) -> u64 {
         let [a, b, c, d, e, f, ..] = *self.0.as_bytes();
         u64::from_be_bytes([0, 0, a, b, c, d, e, f])
     }
 
-    /// This id, or one that is later than `newest`: a clock that was set back must not order runs anew.
+    /// This id, or one that is later than `newest`: a clock that was set back must not change the order of runs.
     #[must_use]
     pub fn later_than(self, newest: Self) -> Self {
         if self > newest {
@@ -85,12 +85,12 @@ impl RunId {
         let mut bytes = *self.0.as_bytes();
         bytes[..6].copy_from_slice(&time);
         let later = Self(uuid::Uuid::from_bytes(bytes));
-        // Nothing is later than the last millisecond that an id can hold.
+        // No id is later than the last millisecond that an id can represent.
         if later > newest { later } else { self }
     }
 
-    /// The part that people tell runs apart by. The head of a UUIDv7 is a clock and equal for hours,
-    /// so the random tail is shown.
+    /// The part that distinguishes runs for people: the random tail, because the head of a UUIDv7 is a clock and the
+    /// same for hours.
     pub fn short(&self) -> String {
         let text = self.0.simple().to_string();
         text.chars().skip(text.len() - 6).collect()

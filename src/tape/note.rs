@@ -1,7 +1,7 @@
-//! Notes: the facts of ours that a tape keeps beside what arrived. Plain data; policy lives in `units`.
+//! Notes: the facts and decisions of this program on a tape. Plain data; policy lives in `units`.
 //!
-//! A kind that this program does not know is kept as [`Note::Unknown`], so that a newer tape of the same major
-//! version still replays.
+//! A kind that this program does not know is kept as [`Note::Unknown`], so that a newer tape of the same major version
+//! can be replayed.
 
 pub mod attempt_output;
 mod prior_run;
@@ -28,154 +28,148 @@ pub use integration::{
     SlRefsRepaired,
 };
 
-/// A decision or fact of ours.
+/// A decision or fact of this program.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Note {
-    /// What the run set out to do. First note of every run.
+    /// The plan of the run. First note of every run.
     RunPlanned(Box<RunPlanned>),
-    /// What the run read of one connection.
+    /// The files that the run read for one connection.
     SourceRead(Box<SourceRead>),
-    /// What came of files that are gone was decided.
+    /// Decisions about the artifacts of deleted files were made.
     #[serde(rename = "evicted")]
     FilesEvicted(Box<FilesEvicted>),
-    /// Sources that follow from files alone were written before any unit ran, or could not be.
+    /// Sources that follow from files without an agent were written before any unit ran, or could not be written.
     #[serde(rename = "projected")]
     SourcesProjected(Box<SourcesProjected>),
     /// An agent process was started.
     AttemptStarted(Box<AttemptStarted>),
-    /// The agent said what it offers, and we compared it with what it may.
+    /// The agent reported its tools and settings, and they were compared with the permitted ones.
     IsolationChecked(IsolationChecked),
-    /// An attempt is over, with its verdict.
+    /// An attempt ended, with its verdict.
     AttemptEnded(Box<AttemptEnded>),
-    /// A new attempt will start by itself.
+    /// A new attempt will start automatically.
     RetryScheduled {
-        /// Attempt that will start.
+        /// Number of the attempt that will start.
         next: u32,
-        /// Wait before it, in milliseconds.
+        /// Delay before it, in milliseconds.
         delay_ms: u64,
-        /// Why the last one failed.
+        /// Why the previous attempt failed.
         cause: Cause,
     },
-    /// A person asked for a new attempt.
+    /// A person requested a new attempt.
     RetryRequested {
-        /// Attempt that will start.
+        /// Number of the attempt that will start.
         next: u32,
-        /// What it does otherwise than planned.
+        /// Differences from the plan.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         amendment: Option<Amendment>,
     },
-    /// A person asked to stop this unit, or with no unit on the entry, the run.
-    StopRequested {
-        /// How firmly.
-        how: StopMode,
-    },
-    /// A person asked to hold this unit at its next tool call.
+    /// A person requested to stop this unit or, without a unit on the entry, the run.
+    StopRequested { how: StopMode },
+    /// A person requested to hold this unit at its next tool call.
     HoldRequested,
-    /// A person no longer holds this unit.
+    /// A person released this unit from being held.
     HoldReleased,
-    /// A person lets this unit run until its next tool call that meets a condition; that one waits.
+    /// A person let this unit run until its next tool call that meets a condition; that call waits.
     RunUntil {
-        /// What it runs to, as a person types it: `tool wiki_*`. Several are parted by `, `.
+        /// The condition as a person types it: `tool wiki_*`. Several conditions are separated by `, `.
         condition: String,
     },
     /// A tool call of a held unit waits for a person.
     CallHeld {
         /// Tool without its server prefix.
         tool: String,
-        /// Id of the call, where known.
+        /// Id of the call, if known.
         tool_use_id: Option<String>,
-        /// Its arguments, as the model wrote them.
+        /// Arguments as the model wrote them.
         input: Value,
-        /// The condition that it met, if the unit ran until one.
+        /// The condition that it met, if the unit was running until one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reached: Option<String>,
     },
-    /// A tool call waits no longer.
+    /// A tool call no longer waits.
     CallDecided {
-        /// Id of the call, where known.
+        /// Id of the call, if known.
         tool_use_id: Option<String>,
-        /// What became of it.
         decision: CallDecision,
-        /// The arguments that it goes on with, if they were edited.
+        /// The arguments that it is made with, if they were edited.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         input: Option<Value>,
-        /// What the model reads, if it was denied.
+        /// The reason for the model, if the call was denied.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
     /// The run waits for a usage or rate limit.
     LimitPaused {
-        /// When it resets, if the service said so.
+        /// When the limit resets, if the service reported it.
         until: Option<Millis>,
-        /// What it is, in the service's words.
+        /// Name of the limit, as the service reports it.
         limit: String,
-        /// How long, in milliseconds from the note on. Absent on tapes of older programs.
+        /// Duration of the wait after the note, in milliseconds. Absent on tapes of older versions.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         wait_ms: Option<u64>,
     },
     /// The wait for a limit is over.
     LimitLifted,
-    /// A limit is near, so fewer units run at once; or it is no longer.
+    /// Concurrency was reduced because a limit is near, or restored.
     Throttled {
-        /// Slots from now on; `None` when all are back.
+        /// Concurrency from now on; `None` if it is restored.
         slots: Option<u32>,
-        /// What it is, in the service's words.
+        /// Name of the limit, as the service reports it.
         limit: String,
     },
-    /// Slots were changed while running.
+    /// A person changed the concurrency of the run.
     ConcurrencyChanged {
-        /// Slots from now on.
+        /// Concurrency from now on.
         slots: u32,
     },
-    /// What a successful attempt wrote is now in the project.
+    /// The result of a successful attempt was published to the project.
     Published {
-        /// Project-relative paths, sorted.
+        /// Changed paths, relative to the project and sorted.
         paths: Vec<String>,
     },
-    /// What a successful attempt wrote is in a patch.
+    /// The result of a successful attempt is in a patch.
     PatchWritten(PatchWritten),
-    /// The patches of the run are being put together.
+    /// Integration of the patches of the run began.
     #[serde(rename = "integrating")]
     IntegrationStarted(IntegrationStarted),
-    /// What became of the patch of an attempt.
+    /// The patch of an attempt was integrated or rejected.
     PatchIntegrated(Box<PatchIntegrated>),
-    /// Everything that was taken is on the project's branch.
+    /// All integrated patches are on the project's branch.
     #[serde(rename = "saved")]
     RunSaved(RunSaved),
-    /// Pages that spoke of sources that are gone do so no longer.
+    /// References of pages to deleted sources were removed.
     SlRefsRepaired(SlRefsRepaired),
-    /// What was taken could not be put on the branch.
+    /// The integrated patches could not be put on the branch.
     SaveFailed(SaveFailed),
-    /// A tool call failed, as our own side saw it. Counted once per `tool_use_id`.
+    /// A tool call failed on this side. Counted once per `tool_use_id`.
     ToolFailed {
         /// Tool without its server prefix.
         tool: String,
-        /// Id of the call, where known.
+        /// Id of the call, if known.
         tool_use_id: Option<String>,
-        /// Error text.
         message: String,
     },
-    /// A tool of ours did not do what a call asked for, and said so in a plain answer, which is no failure.
+    /// A tool answered a call with a refusal in plain text, which does not count as a failure.
     ToolDeclined {
         /// Tool without its server prefix.
         tool: String,
-        /// Id of the call, where known.
+        /// Id of the call, if known.
         tool_use_id: Option<String>,
-        /// The beginning of what it said.
+        /// The beginning of the answer.
         message: String,
     },
-    /// Something worth a line of the log.
+    /// A message for the log.
     #[serde(rename = "said")]
     Message {
-        /// Severity.
         level: Severity,
-        /// One sentence.
+        /// One sentence for people.
         text: String,
     },
-    /// Last note of a run that ended in order.
+    /// Last note of a run that ended regularly.
     RunEnded(RunEnded),
-    /// A kind from a later program.
+    /// A kind of a later version.
     #[serde(skip)]
     Unknown {
         /// Its kind, or `?`.
@@ -184,7 +178,7 @@ pub enum Note {
 }
 
 impl Note {
-    /// Reads the body of a note entry. Never fails: what it does not know is [`Note::Unknown`].
+    /// Parses the body of a note entry. Never fails: an unknown kind becomes [`Note::Unknown`].
     pub fn parse(json: &[u8]) -> Self {
         #[derive(Deserialize)]
         struct KindProbe {
@@ -208,37 +202,37 @@ impl Note {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunPlanned {
-    /// Job id, as KTX names transcript folders.
+    /// Job id, which KTX uses as the name of transcript folders.
     pub job: String,
     /// The units in plan order.
     pub units: Vec<PlannedUnit>,
     /// Connections that were left out, each with its reason.
     pub skipped: Vec<SkippedConnection>,
-    /// Units that may run at once.
+    /// Number of units that may run at the same time.
     pub concurrency: u32,
     /// Step budget of an attempt.
     pub step_budget: u32,
-    /// `continue` or `abort`.
+    /// Either `continue` or `abort`.
     pub failure_mode: String,
-    /// `strict` or `recoverable`.
+    /// Either `strict` or `recoverable`.
     pub tool_failures: String,
-    /// Model asked for, if any.
+    /// Requested model, if any.
     pub model: Option<String>,
-    /// True when a scripted agent plays the model.
+    /// True if a scripted agent plays the model.
     pub scripted: bool,
-    /// What all attempts together may cost, in US dollars.
+    /// Cost limit of all attempts together, in US dollars.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_budget_usd: Option<f64>,
-    /// Prompts, skills and pins that the project brought itself, one phrase each.
+    /// The project's own prompts, skills and pins, one phrase each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub instructions: Vec<String>,
     /// The run that this one continues.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub continues: Option<ContinuedRun>,
-    /// Milliseconds without output after which an attempt is silent. `None` on tapes of older programs: 60 seconds.
+    /// Milliseconds without output after which an attempt is silent. `None` on tapes of older versions: 60 seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub silence_after_ms: Option<u64>,
-    /// What the units were chosen by: whoever goes on with the run chooses by the same. `None` on tapes of older programs.
+    /// The selection of the units. A run that continues this one uses the same. `None` on tapes of older versions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selection: Option<Selection>,
 }
@@ -249,30 +243,30 @@ pub struct RunPlanned {
 pub struct PlannedUnit {
     /// Key, unique in the run.
     pub unit: UnitKey,
-    /// KTX's key, unique in the connection; `None` where `unit` is that key.
+    /// KTX's key, unique in the connection; `None` if it equals `unit`.
     #[serde(rename = "unitKey", skip_serializing_if = "Option::is_none")]
     pub ktx_key: Option<UnitKey>,
-    /// Connection it comes from.
+    /// Connection of its raw files.
     pub connection: String,
-    /// Adapter that cut it.
+    /// Adapter that created the unit.
     pub adapter: String,
-    /// Name for people, where it differs from the key.
+    /// Name for people, if it differs from the key.
     pub label: Option<String>,
-    /// Files it is made of, relative to the source.
+    /// Raw files, relative to the source.
     #[serde(rename = "rawFiles")]
     pub raw_files: Vec<String>,
-    /// Files it may read beside its own.
+    /// Files that it may read in addition to its raw files.
     #[serde(rename = "dependencyPaths")]
     pub dependency_paths: Vec<String>,
-    /// Why it runs.
+    /// Why the unit runs.
     pub why: String,
-    /// Size of its raw files, in bytes. `None` on tapes of older programs.
+    /// Size of its raw files, in bytes. `None` on tapes of older versions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// Why it may not write sources of the semantic layer, in KTX's word; `None` where it may.
+    /// Why it may not write sources of the semantic layer, in KTX's word; `None` if it may.
     #[serde(rename = "slDisallowedReason", skip_serializing_if = "Option::is_none")]
     pub sl_disallowed: Option<String>,
-    /// Files beside its own that it knows by name. `None` on tapes of older programs.
+    /// Number of other files that it knows by name. `None` on tapes of older versions.
     #[serde(rename = "peerFileCount", skip_serializing_if = "Option::is_none")]
     pub peer_files: Option<u64>,
 }
@@ -302,65 +296,64 @@ impl Default for PlannedUnit {
     }
 }
 
-/// A connection that gives no units.
+/// A connection without units.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SkippedConnection {
-    /// Connection id.
     pub connection: String,
-    /// One sentence.
+    /// The reason in one sentence.
     pub why: String,
-    /// Something is wrong with it, that somebody should mend.
+    /// True for a fault that a person should fix.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fault: bool,
 }
 
-/// How an agent process was started: everything needed to judge its isolation, and to start it again.
+/// How an agent process was started: everything that is needed to judge its isolation, and to start it again.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AttemptStarted {
-    /// Program and arguments.
+    /// The program and its arguments.
     pub argv: Vec<String>,
-    /// Working directory.
+    /// Working directory of the process.
     pub cwd: String,
-    /// Names (never values) of variables that were set or changed for it.
+    /// Names (never values) of variables that were set or changed for the process.
     pub env_set: Vec<String>,
     /// Names of variables that were withheld.
     pub env_stripped: Vec<String>,
     /// Names that a setting passed although the deny list would withhold them.
     pub env_passed: Vec<String>,
-    /// Names of the other variables that it got as they were. Empty on tapes of older programs.
+    /// Names of the other variables, which were inherited unchanged. Empty on tapes of older versions.
     pub env_inherited: Vec<String>,
-    /// Model asked for.
+    /// Requested model, if any.
     pub model: Option<String>,
-    /// Step budget.
+    /// Maximum number of turns.
     pub step_budget: u32,
     /// System prompt that was sent.
     pub system_prompt: String,
     /// Prompt that was sent.
     pub prompt: String,
-    /// Tools that it may call.
+    /// Tools that the agent may call.
     pub tools: Vec<String>,
-    /// Process id; `None` if none was spawned.
+    /// Process id; `None` if no process was spawned.
     pub pid: Option<u32>,
-    /// True when a scripted agent plays the model.
+    /// True if a scripted agent plays the model.
     pub scripted: bool,
-    /// What is otherwise than planned: what a person asked for, or the session that an automatic retry continues. Model, budget and
-    /// prompt above have it already.
+    /// Differences from the plan: requests of a person, or the session that an automatic retry continues. Model, budget
+    /// and prompt above include them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub amendment: Option<Amendment>,
-    /// A resumed session may answer with another id. Absent on tapes of older programs.
+    /// A resumed session may answer with another id. Absent on tapes of older versions.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub tolerates_mismatch: bool,
-    /// What the unit is made of. `None` on tapes of older programs, and where it could not be read.
+    /// Digests of the unit's content. `None` on tapes of older versions, and if the content could not be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content: Option<ContentDigests>,
 }
 
-/// What a person wants of an attempt beyond the plan, or otherwise.
+/// Changes of an attempt that a person requested.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Amendment {
-    /// Words for the model.
+    /// Feedback for the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub feedback: Option<String>,
     /// Model, instead of the planned one.
@@ -369,13 +362,13 @@ pub struct Amendment {
     /// Turns, instead of the planned ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step_budget: Option<u32>,
-    /// Session to go on with, instead of a new one.
+    /// Session to continue, instead of a new one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resume: Option<String>,
 }
 
 impl Amendment {
-    /// True when everything is as planned.
+    /// True if the attempt is as planned.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -398,18 +391,18 @@ impl fmt::Display for Amendment {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct IsolationChecked {
-    /// `None` when it holds, else the sentence of the breach.
+    /// `None` if the isolation holds, else the sentence about the breach.
     pub breach: Option<String>,
-    /// Settings sources that the agent reports; `None` when it could not say.
+    /// Settings sources that the agent reports; `None` if it cannot report them.
     pub settings_sources: Option<Vec<String>>,
 }
 
 /// End of an attempt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AttemptEnded {
-    /// How it ended, and why.
+    /// How the attempt ended, and why.
     pub verdict: Verdict,
-    /// Tool calls that failed, each once.
+    /// Number of failed tool calls, each counted once.
     #[serde(default)]
     pub tool_failures: u32,
     /// The first of them that the verdict counts.
@@ -424,13 +417,13 @@ pub struct AttemptEnded {
     /// Last lines of stderr.
     #[serde(default)]
     pub stderr_tail: Vec<String>,
-    /// What the attempt wrote, relative to the project.
+    /// Files that the attempt wrote, relative to the project.
     #[serde(default)]
     pub wrote: Vec<String>,
-    /// What it did, and where that is on file.
+    /// Changes of the attempt, and the location of its transcript.
     #[serde(default, skip_serializing_if = "AttemptOutput::is_empty")]
     pub work: AttemptOutput,
-    /// Anything a later program adds.
+    /// Members that a later version adds.
     #[serde(flatten)]
     pub extra: serde_json::Map<String, Value>,
 }
@@ -447,15 +440,15 @@ pub struct CountedFailure {
 /// How an attempt ended, and why.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// The one word that counts.
+    /// The result of the attempt.
     pub outcome: AttemptOutcome,
     /// KTX's stop reason of the agent loop.
     pub stop: StopReason,
-    /// What decided.
+    /// What determined the result.
     pub cause: Cause,
-    /// One sentence; the exact texts of KTX where it has one.
+    /// One sentence; the exact text of KTX if it has one.
     pub reason: String,
-    /// What a person can do about it.
+    /// The remedy for a person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
 }
@@ -464,11 +457,11 @@ pub struct Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AttemptOutcome {
-    /// Its writes count.
+    /// The changes of the attempt count.
     Succeeded,
-    /// Its writes do not count.
+    /// The changes of the attempt do not count.
     Failed,
-    /// A person ended it; neither success nor failure.
+    /// A person ended the attempt; it neither succeeded nor failed.
     Stopped,
 }
 
@@ -476,38 +469,36 @@ pub enum AttemptOutcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// Turn or cost budget spent.
+    /// The turn or cost budget was spent.
     Budget,
-    /// The model was done.
     Natural,
-    /// Anything else.
     Error,
 }
 
-/// What decided a verdict.
+/// What determined a verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
-    /// The model was done.
+    /// The model finished by itself.
     Completed,
-    /// Turn or cost budget spent; not a failure.
+    /// The turn or cost budget was spent; not a failure.
     Budget,
-    /// System and user prompt exceed the limit; nothing was spawned.
+    /// System and user prompt exceed the limit; no process was spawned.
     PromptTooLarge,
-    /// The agent offered more or less than the curated set.
+    /// The agent offered more or fewer tools than the curated set.
     Isolation,
-    /// Somebody stopped it.
+    /// A person stopped the attempt.
     Cancelled,
     /// The model's context is full.
     ContextOverflow,
     /// A usage limit of the subscription, until the given time (unix seconds).
     UsageLimit {
-        /// Reset time, if the service said so.
+        /// Reset time, if the service reported it.
         resets_at: Option<i64>,
     },
     /// Too many requests in a short time: the run waits, and tries again.
     RateLimited,
-    /// Overload or a server error: worth a retry.
+    /// Overload or a server error that justifies a retry.
     Transient,
     /// Connection refused, dropped or timed out.
     Network,
@@ -515,41 +506,41 @@ pub enum Cause {
     SilenceTimeout,
     /// The attempt took longer than `--unit-timeout`.
     UnitTimeout,
-    /// Not logged in, or the key is bad.
+    /// Not logged in, or the key is invalid.
     Auth,
-    /// No credit.
+    /// The account has no credit.
     Credit,
     /// The model does not exist or may not be used.
     Model,
     /// The agent died without a result.
     Crashed,
-    /// Tool calls failed.
+    /// Failed tool calls that count.
     ToolFailures,
     /// A wiki page refers to a page that does not exist.
     DanglingReferences,
-    /// What it wrote does not hold.
+    /// The changes are invalid.
     Validation,
-    /// What it wrote does not go with what other units wrote.
+    /// The changes conflict with those of other units.
     Conflict,
-    /// It wrote what it may not.
+    /// The changes include files that the unit may not change.
     Policy,
     /// The agent wrote a line that exceeds the limit.
     OversizedLine,
-    /// The agent loop failed otherwise.
+    /// The agent loop failed for another reason.
     LoopError,
     /// The process has no file descriptors left: the unit waits for another one to end.
     OpenFiles,
-    /// The agent's program is missing or cannot be executed, as while it is being updated.
+    /// The agent's program is missing or cannot be executed, for example during its update.
     ProgramMissing,
-    /// The program itself could not go on (disk, permissions).
+    /// The program itself failed (disk, permissions).
     Internal,
-    /// From a later program.
+    /// A cause of a later version.
     #[serde(untagged)]
     Other(String),
 }
 
 impl Cause {
-    /// Its words, on screens.
+    /// The text on screens.
     pub fn label(&self) -> &str {
         match self {
             Self::Completed => "completed",
@@ -583,45 +574,42 @@ impl Cause {
     }
 }
 
-/// What became of a tool call that waited for a person.
+/// The result of a tool call that waited for a person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallDecision {
-    /// It may be made; the next one waits again.
+    /// The call may be made; the unit stays held.
     Allowed,
-    /// It may be made with other arguments.
+    /// The call may be made with other arguments.
     Edited,
-    /// It may not be made.
+    /// The call may not be made.
     Denied,
-    /// It may be made, and so may those that follow.
+    /// The call and the following ones may be made.
     Released,
-    /// Nobody waits for the decision any more: the attempt ended, or the agent gave up the call.
+    /// The attempt ended or the agent gave up the call, so no decision is needed.
     Withdrawn,
 }
 
-/// How firmly somebody asked to stop.
+/// How urgently a person asked to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopMode {
-    /// Start nothing new, let what runs end.
+    /// Start no new units; running ones may finish.
     Drain,
-    /// Interrupt what runs, giving it time to say so.
+    /// Interrupt running units, with time for their last results.
     Stop,
-    /// End it now.
+    /// Kill running units immediately.
     Kill,
 }
 
-/// Severity of a remark.
+/// Severity of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// For the curious.
     Debug,
-    /// Normal.
     Info,
-    /// Look at it.
+    /// Something that a person should check.
     Warning,
-    /// It went wrong.
     Error,
 }
 
@@ -629,23 +617,22 @@ pub enum Severity {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunEnded {
-    /// `done`, `partial`, `error`, `limit`, `stopped`, or `unusable` where nothing but Claude Code itself (login, credit,
-    /// model, network) was in the way.
+    /// One of `done`, `partial`, `error`, `limit`, `stopped`, or `unusable` if only Claude Code itself (login, credit,
+    /// model, network) prevented the run.
     pub outcome: String,
     /// Units whose last attempt succeeded.
     pub succeeded: u32,
-    /// Units whose writes count although their last attempt ran out of budget; not counted as succeeded.
+    /// Units whose changes count although their last attempt ran out of budget; not counted as succeeded.
     pub budget: u32,
-    /// Failed units.
     pub failed: u32,
-    /// Units stopped by a person.
+    /// Units that a person stopped.
     pub stopped: u32,
     /// Units that never ran.
     pub not_run: u32,
-    /// Units whose writes count but are not on the project's branch.
+    /// Units whose changes count but are not on the project's branch.
     #[serde(skip_serializing_if = "is_zero")]
     pub unsaved: u32,
-    /// Units that were not run because an earlier run did.
+    /// Units that were reused from a prior run.
     pub reused: u32,
 }
 

@@ -23,7 +23,7 @@ impl Millis {
     }
 }
 
-/// `3s`, `1m 01s`, `1h 01m`: as people read durations, always short.
+/// `3s`, `1m 01s`, `1h 01m`: durations for people, always short.
 impl fmt::Display for Millis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.0 / 1000;

@@ -1,6 +1,6 @@
-//! The shell's synchronous half: a timeline, the state of the screen, and what is between them.
+//! The synchronous half of the shell: connects a timeline with the screen model.
 //!
-//! Executes effects, folds in slices, fills the cache, and says when to wake up. It must not wait for anything.
+//! Executes effects, folds in slices, fills the cache and computes the next wake-up. It must not block.
 
 mod paint;
 mod perform;
@@ -37,38 +37,36 @@ use crate::{
 
 /// Bytes folded before the first frame.
 pub const INITIAL_FOLD_BYTES: usize = 256 * 1024;
-/// How often a record that may grow is looked at, when nobody tells that it grew.
+/// Interval for checking a tape that may grow without notice.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Something that only the world can do.
+/// A request that only the host can carry out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostRequest {
-    /// Leave.
     Quit,
-    /// Stop the program until it is continued.
+    /// Stop the process until it is continued.
     Suspend,
-    /// Put text on the clipboard.
     Copy(String),
-    /// Give text to an editor or a pager.
+    /// Open an editor or a pager.
     OpenExport(Export),
-    /// Take or leave the mouse.
+    /// Capture or release the mouse.
     Mouse(bool),
-    /// Paint everything again.
+    /// Redraw the whole screen.
     Clear,
 }
 
-/// What the screen is to the run.
+/// Access of the screen to the run.
 #[derive(Debug)]
 pub enum RunAccess {
-    /// It shows a record.
+    /// The run is a recorded one.
     Replay,
-    /// It shows the run of another process, which takes no orders from here.
+    /// A run of another process; no commands.
     Watch,
-    /// It shows the run of this process, which takes orders.
+    /// A run of this process, with commands.
     Control(mpsc::Sender<RunCommand>),
 }
 
-/// A timeline on a screen.
+/// Connects a timeline with the screen.
 #[derive(Debug)]
 pub struct App {
     timeline: Timeline,
@@ -81,29 +79,29 @@ pub struct App {
     growth: GrowthLimiter,
     notifier: Notifier,
     player: Option<Player>,
-    /// When the next entry is due at the player's pace.
+    /// Run time at which the player shows the next entry.
     next: Option<Millis>,
-    /// The pace that is kept; the model may want another one.
+    /// The speed that is in effect; the model may request another one.
     playback: Playback,
-    /// On the way to a goal.
+    /// Active while time moves to a goal.
     goal_watch: Option<StopWatcher>,
-    /// Somebody points at this moment.
+    /// Moment under the mouse pointer, until it is shown.
     pending_scrub: Option<SeekTarget>,
     search: Option<text_search::TextSearch>,
     progress: PollStatus,
-    /// False until the beginnings of all entries are known.
+    /// True once the positions of all entries are known.
     indexed: bool,
-    /// True while a view shows something that is not read or laid out to its end.
+    /// True while a view shows content that is not completely read or laid out.
     has_unread: bool,
     slice: usize,
     clock: Now,
     side_pane: SidePaneFollower,
-    /// When the story last changed, and by then how long the run was.
+    /// Clock time of the last change of the run view, and the run time at that moment.
     changed: Duration,
 }
 
 impl App {
-    /// A screen over `timeline`, playing that part.
+    /// Creates the screen over `timeline`.
     pub fn new(timeline: Timeline, part: RunAccess, options: Options, moment: Now) -> Self {
         let (live, watching, commands) = match part {
             RunAccess::Replay => (false, false, None),
@@ -120,7 +118,7 @@ impl App {
             (false, Some(speed)) => Playback::Speed(speed),
             (false, None) => Playback::Follow,
         };
-        options.startup_messages.into_iter().for_each(|told| model.announce(told));
+        options.startup_messages.into_iter().for_each(|message| model.announce(message));
         let origin = timeline.source().info().clone();
         model.bounds.has_times = origin.has_times;
         model.bounds.started_at = origin.started_at;
@@ -150,7 +148,7 @@ impl App {
             pending_scrub: None,
             search: None,
             progress: PollStatus::More,
-            // A live run is at its end as soon as it is folded; there is nothing to find ahead.
+            // A live run reaches its end by folding; there is nothing to index ahead.
             indexed: live,
             has_unread: false,
             slice: INITIAL_FOLD_BYTES,
@@ -168,12 +166,11 @@ impl App {
         app
     }
 
-    /// What is left of the screen.
+    /// Returns the result of the closed screen.
     pub fn leave(self, how: ExitReason) -> TuiExit {
         TuiExit { reason: how, interrupted: self.model.interrupts > 0, timeline: self.timeline }
     }
 
-    /// Moves the clock.
     pub fn tick(&mut self, moment: Now) {
         let shown = |model: &ScreenModel| {
             (model.time.0 / 1000, model.bounds.now.0 / 1000, model.toasts.len(), model.totals.count(UnitStatus::Silent))
@@ -193,7 +190,7 @@ impl App {
         }
     }
 
-    /// The time of the run at the moment that is shown.
+    /// Run time of the moment that is shown.
     fn run_time(&self) -> Millis {
         let now = self.timeline.view().state.last_entry_at;
         match (self.model.playback, &self.player) {
@@ -203,14 +200,14 @@ impl App {
         }
     }
 
-    /// True while time passes without entries.
+    /// True while time advances without new entries.
     fn is_clock_running(&self) -> bool {
         let totals = &self.model.bounds.present_totals;
         let queued = self.timeline.latest_state().ended.is_none() && totals.count(UnitStatus::Queued) > 0;
         self.model.is_live && (totals.active_units() > 0 || queued)
     }
 
-    /// A message from outside.
+    /// Handles an input message.
     pub fn input(&mut self, msg: ScreenMessage) -> Vec<HostRequest> {
         if matches!(
             msg,
@@ -219,7 +216,7 @@ impl App {
             self.notifier.key_pressed(self.clock.now);
         }
         self.limiter.mark(RedrawPriority::Now);
-        // Whoever drags over many moments wants to see the last one.
+        // While the pointer is dragged, only the last moment matters.
         if !matches!(msg, ScreenMessage::Drag { .. } | ScreenMessage::Click { .. }) {
             self.apply_scrub();
         }
@@ -231,14 +228,14 @@ impl App {
         effects.into_iter().filter_map(|effect| self.perform(effect)).collect()
     }
 
-    /// The run broke off: what is on the record is all there will be, and nobody takes orders any more.
+    /// Recording failed: the tape is complete as it is, and the run accepts no further commands.
     pub fn recording_failed(&mut self, why: String) {
         self.model.show_message(why.clone());
         self.model.recording_failure = Some(why);
         self.tape_finished();
     }
 
-    /// The record will not grow any more, and nobody takes orders.
+    /// The tape will not grow further, and the run accepts no further commands.
     pub fn tape_finished(&mut self) {
         (self.model.is_live, self.model.is_watching) = (false, false);
         self.commands = None;
@@ -246,12 +243,12 @@ impl App {
         self.redraw();
     }
 
-    /// False while nothing new could be heard of how the record grows.
+    /// False while a growth of the tape is pending.
     pub fn accepts_growth(&self) -> bool {
         self.growth.accepts_growth()
     }
 
-    /// The record grew. It is looked at now or a little later.
+    /// Records that the tape grew. It is read now or after an interval.
     pub fn tape_grew(&mut self, now: Duration) {
         if self.growth.note_growth(now) {
             self.poll_tape();
@@ -262,9 +259,9 @@ impl App {
         self.progress = PollStatus::More;
     }
 
-    /// Brings what depends on time alone to the moment that is shown. True if a unit became silent, or is not yet.
+    /// Updates everything that depends on time alone. Returns true if a unit became silent or ended its silence.
     fn advance_clock(&mut self) -> bool {
-        // What has not been read yet may break a silence.
+        // Unread entries may end a silence.
         let caught_up = self.progress != PollStatus::More;
         let shown = if caught_up || self.player.is_some() { self.run_time() } else { Millis(0) };
         let present = if caught_up { self.present() } else { Millis(0) };
@@ -288,14 +285,14 @@ impl App {
         self.model.refresh(self.timeline.view());
     }
 
-    /// When to look again although nothing happens; `None` to sleep until something does.
+    /// Time of the next wake-up without an event; `None` if only an event can cause work.
     pub fn next_wakeup(&self) -> Option<Duration> {
         let now = self.clock.now;
         let toast = self.model.toasts.iter().map(|toast| toast.until).min();
         let frame = self.limiter.due();
         let play = self.player.zip(self.next).map(|(player, next)| player.due(next));
         let runs = self.is_clock_running() || self.player.is_some();
-        // The clock on screen shows whole seconds.
+        // The clock on the screen shows whole seconds.
         let second = runs.then(|| {
             let time = if self.player.is_some() { self.model.time } else { self.model.bounds.now };
             let rest = 1000 - time.0 % 1000;
@@ -308,7 +305,7 @@ impl App {
         [toast, frame, play, second, grow, self.growth.due(), self.side_pane.due()].into_iter().flatten().min()
     }
 
-    /// A timer went off.
+    /// Handles an expired timer.
     pub fn timer_fired(&mut self, now: Duration) {
         let may_have_grown = self.progress == PollStatus::Waiting && !self.model.is_live;
         if self.growth.take_due(now) || may_have_grown {
@@ -316,28 +313,27 @@ impl App {
         }
     }
 
-    /// True when a frame is due.
     pub fn is_due(&self) -> bool {
         self.limiter.is_due(self.clock.now)
     }
 
-    /// Asks for a whole frame at once, on a terminal that others have used meanwhile.
+    /// Requests a complete redraw, after another program used the terminal.
     pub fn redraw(&mut self) {
         self.notifier.reset();
         self.limiter.mark(RedrawPriority::Now);
     }
 
-    /// A frame is on the screen.
+    /// Records that a frame was drawn.
     pub fn frame_drawn(&mut self) {
         self.limiter.frame_drawn(self.clock.now);
     }
 
-    /// True when it is known how many entries there are.
+    /// True once the number of entries is known.
     pub fn is_indexed(&self) -> bool {
         self.indexed
     }
 
-    /// True when everything there is has been folded, or played.
+    /// True if all entries have been folded or played.
     pub fn is_at_end(&self) -> bool {
         match self.model.playback {
             Playback::Follow => self.progress == PollStatus::End,
@@ -346,19 +342,19 @@ impl App {
         }
     }
 
-    /// What is to be told outside of the screen, with the frame that is due.
+    /// Changes of the terminal's title, progress and notifications, sent with the next frame.
     pub fn terminal_status(&mut self) -> TerminalStatus {
         let caught_up = self.progress != PollStatus::More;
         let state = if self.model.is_live { self.timeline.latest_state() } else { &self.timeline.view().state };
         self.notifier.poll_status(&self.model, &self.shown.origin, state, caught_up)
     }
 
-    /// The terminal got or lost the focus.
+    /// Records that the terminal gained or lost the focus.
     pub fn focus(&mut self, gained: bool) {
         self.notifier.focus(gained);
     }
 
-    /// Tells something for a while.
+    /// Shows a message for a limited time.
     pub fn show_message(&mut self, text: String) {
         self.model.show_message(text);
         self.limiter.mark(RedrawPriority::Now);

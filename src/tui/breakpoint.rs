@@ -1,6 +1,6 @@
-//! Conditions that time stops at, and the watch that looks for them while entries are folded.
+//! Stop conditions, and the watcher that checks them while entries are folded.
 //!
-//! Pure. It must not know how time is made to pass, nor what is selected afterwards.
+//! Pure. It must not know how time advances or what is selected afterwards.
 
 use std::fmt;
 
@@ -18,22 +18,22 @@ use crate::{
     tape::{Millis, Seq},
 };
 
-/// Something that can happen in a run.
+/// An occurrence in a run that can stop time.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Condition {
     /// A call, a session or a unit fails, or a call is refused.
     Failure,
     /// A tool is called.
     Tool(NamePattern),
-    /// A call names a file.
+    /// A call has a matching file argument.
     Path(NamePattern),
-    /// The run has cost so many US dollars.
+    /// The cost of the run reaches this amount in US dollars.
     Cost(f64),
-    /// An attempt said nothing for so long.
+    /// An attempt wrote nothing for this duration.
     Silence(Millis),
 }
 
-/// A pattern for names, as shells know them: `*`, `?`, `[a-z]`, `{a,b}`.
+/// A shell pattern for names: `*`, `?`, `[a-z]`, `{a,b}`.
 #[derive(Clone, Debug)]
 pub struct NamePattern {
     text: String,
@@ -47,10 +47,11 @@ impl PartialEq for NamePattern {
 }
 
 impl NamePattern {
-    /// Reads a pattern.
+    /// Parses a pattern.
     ///
     /// # Errors
-    /// Why it is none.
+    ///
+    /// Why the pattern is invalid.
     pub fn new(text: &str) -> Result<Self, String> {
         let glob = Glob::new(text).map_err(|error| error.kind().to_string())?;
         Ok(Self { text: text.to_owned(), matcher: glob.compile_matcher() })
@@ -75,7 +76,7 @@ impl fmt::Display for Condition {
 }
 
 impl Condition {
-    /// True if a call of `tool` with these arguments is what this waits for: of a tool or a path, that is.
+    /// True if a call of `tool` with these arguments matches. Only tool and path conditions can match.
     pub fn matches_call_input(&self, tool: &str, input: &Value) -> bool {
         match self {
             Self::Tool(pattern) => pattern.matches(label::short_name(tool)) || pattern.matches(tool),
@@ -84,13 +85,13 @@ impl Condition {
         }
     }
 
-    /// What a call does that this waits for.
+    /// Describes the call if it matches.
     fn matches_call(&self, call: &ToolDetail<'_>) -> Option<String> {
         let name = call.tool_name.as_deref().unwrap_or_default();
         let input = call.tool_input.as_ref().map(|input| input.raw());
         let says = || format!("calls {}", label::call_label(name, input, None).text);
         match self {
-            // The arguments are of no interest, and may be long.
+            // A tool condition ignores the arguments, which may be long.
             Self::Tool(_) => self.matches_call_input(name, &Value::Null).then(says),
             Self::Path(_) => {
                 let input: Value = serde_json::from_str(input?.0).ok()?;
@@ -100,7 +101,7 @@ impl Condition {
         }
     }
 
-    /// What has happened that this waits for, behind an entry.
+    /// Describes what happened if the last entry met the condition.
     fn is_met(&self, story: &RunView, spent: f64) -> Option<String> {
         let touch = &story.last_change;
         match self {
@@ -110,14 +111,14 @@ impl Condition {
                 Some(format!("the run has cost ${:.4}", story.state.spent_usd))
             }
             Self::Silence(least) if touch.attempt.is_some() && touch.silence >= *least => {
-                Some(format!("said nothing for {} before this", touch.silence))
+                Some(format!("silent for {} before this", touch.silence))
             }
             Self::Failure | Self::Tool(_) | Self::Path(_) | Self::Cost(_) | Self::Silence(_) => None,
         }
     }
 }
 
-/// True if arguments name a file of that pattern: by its whole path, or by its last part.
+/// True if a file argument matches the pattern, by its whole path or by its last component.
 fn has_file_argument(input: &Value, is_path: bool, pattern: &NamePattern) -> bool {
     match input {
         Value::String(text) if is_path => {
@@ -132,68 +133,65 @@ fn has_file_argument(input: &Value, is_path: bool, pattern: &NamePattern) -> boo
     }
 }
 
-/// A condition that stays.
+/// A persistent stop condition.
 #[derive(Clone, Debug)]
 pub struct Breakpoint {
-    /// What it waits for.
     pub condition: Condition,
-    /// False while it is switched off.
     pub is_enabled: bool,
 }
 
-/// What a walk through time is to reach.
+/// Target of a seek through time.
 #[derive(Clone, Debug)]
 pub enum Goal {
-    /// Nothing but what breakpoints say.
+    /// No goal; only breakpoints stop.
     Nothing,
-    /// A condition that somebody asked for once.
+    /// A condition that the user requested once.
     Condition(Condition),
-    /// The next row of a unit; an index into the units.
+    /// The next row of a unit, by its index.
     Row(usize),
-    /// More turns of a unit than so many.
+    /// More turns of a unit (by its index) than this number.
     Turn(usize, u64),
-    /// Where a turn of a unit began, on the way back from a moment.
+    /// The start of a turn of a unit, when moving back.
     TurnBack {
-        /// Whose; an index into the units.
+        /// Index of the unit.
         unit: usize,
-        /// Its number, from 1.
+        /// Number of the turn, from 1.
         turn: u64,
-        /// Entries at the moment to get away from.
+        /// Number of entries at the current moment, which must be left.
         here: u64,
     },
-    /// A moment; breakpoints do not count.
+    /// A moment; breakpoints are ignored.
     Moment(SeekTarget),
 }
 
-/// Why time stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimeStop {
-    /// Entry behind which it stands.
+    /// Entry after which time stopped.
     pub seq: Seq,
-    /// Attempt that it is about.
+    /// Attempt that caused the stop.
     pub attempt: Option<AttemptId>,
-    /// The breakpoint, by its position in the list; `None` for the goal.
+    /// Index of the breakpoint in the list; `None` for the goal.
     pub breakpoint: Option<usize>,
-    /// What happened; nothing for a step.
+    /// Description of the event; empty for a step.
     pub description: String,
 }
 
-/// Looks for a goal and for breakpoints.
+/// Checks a goal and breakpoints while entries are folded.
 #[derive(Clone, Debug)]
 pub struct StopWatcher {
-    /// The last moment to go to, if time has a bound.
+    /// Last moment to advance to, if there is a limit.
     pub upto: Option<SeekTarget>,
     goal: Goal,
     breakpoints: Vec<(usize, Condition)>,
     cost: f64,
-    /// What the entry that is being folded called for.
+    /// Stop requested by the entry that is being folded: breakpoint index and description.
     current_call: Option<(Option<usize>, String)>,
-    /// Why time stopped.
+    /// The stop, once there is one.
     pub hit: Option<TimeStop>,
 }
 
 impl StopWatcher {
-    /// Begins at `story`.
+    /// Starts watching at `story`.
     pub fn new(goal: Goal, breakpoints: &[Breakpoint], story: &RunView) -> Self {
         let upto = if let Goal::Moment(moment) = goal { Some(moment) } else { None };
         let on = breakpoints.iter().enumerate().filter(|(_, breakpoint)| breakpoint.is_enabled && upto.is_none());
@@ -201,7 +199,6 @@ impl StopWatcher {
         Self { upto, goal, breakpoints, cost: story.state.spent_usd, current_call: None, hit: None }
     }
 
-    /// What it is to reach.
     pub fn goal(&self) -> &Goal {
         &self.goal
     }
@@ -211,13 +208,13 @@ impl StopWatcher {
         self.breakpoints.iter().map(|(place, condition)| (Some(*place), condition)).chain(asked)
     }
 
-    /// True if the goal is reached, for goals that say nothing.
+    /// True if a goal without description is reached.
     fn is_goal_reached(&self, story: &RunView) -> bool {
         let unit = |unit: usize| story.state.units.get(unit);
         match self.goal {
             Goal::Row(place) => {
-                let lane = story.last_change.attempt.filter(|_| story.last_change.row_began);
-                unit(place).is_some_and(|unit| unit.attempts.iter().any(|attempt| Some(attempt.id) == lane))
+                let attempt_id = story.last_change.attempt.filter(|_| story.last_change.row_began);
+                unit(place).is_some_and(|unit| unit.attempts.iter().any(|attempt| Some(attempt.id) == attempt_id))
             }
             Goal::Turn(place, before) => unit(place).is_some_and(|unit| turns(unit) > before),
             Goal::TurnBack { unit: place, turn, .. } => unit(place).is_some_and(|unit| turns(unit) >= turn),
@@ -226,7 +223,7 @@ impl StopWatcher {
     }
 }
 
-/// Turns of all attempts of a unit.
+/// Number of turns in all attempts of a unit.
 pub fn turns(unit: &crate::run::state::UnitState) -> u64 {
     unit.attempts.iter().map(|attempt| u64::from(attempt.turns)).sum()
 }

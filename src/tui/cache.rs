@@ -1,6 +1,8 @@
-//! What is on screen, read and cut to what a row can show. Views look here and nowhere else.
+//! Cached content of the screen: rows and documents, read and cut to the size that is shown. Views read bodies only
+//! from here.
 //!
-//! Bounded: a row that left the screen may be forgotten, since it can be read again. [`super::load`] fills it.
+//! The cache is bounded: rows that are not on screen may be dropped, because they can be read again. [`super::load`]
+//! fills it.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -18,41 +20,42 @@ use crate::{
     tape::{Millis, Seq},
 };
 
-/// Rows and entries that are kept at most.
+/// Largest number of cached rows, and of cached entries.
 const MAX_ROWS: usize = 4096;
-/// Documents that are kept, so that a step back costs nothing.
+/// Number of cached documents, so that going back needs no new layout.
 const MAX_DOCUMENTS: usize = 4;
-/// Attempts of which is kept what they did in all.
+/// Number of cached attempt summaries.
 const MAX_SUMMARIES: usize = 8;
 
-/// What views show of bodies.
+/// Cached content that views show.
 #[derive(Debug, Default)]
 pub struct Cache {
     rows: HashMap<RowId, RowLine>,
     entries: HashMap<u64, EntryLine>,
-    /// The one on screen last.
+    /// The most recently shown document is last.
     documents: Vec<(DocumentRequest, DocumentLayout)>,
     summaries: Vec<(AttemptId, AttemptSummary)>,
     comparison: Option<(CompareKey, Comparison)>,
 }
 
-/// A row, as far as its text can change: an open row gets another line once it ends.
+/// Key of a row. It changes with the text: a row that was open gets another text once it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RowId {
-    /// Entry that began it.
+    /// First entry of the row.
     pub first: Seq,
-    /// Its block.
+    /// Index of the block in that entry.
     pub block: u8,
-    /// What it is: where a record breaks off, an entry may have a row of its own and be the end of the session.
+    /// Kind of the row. Where a recording breaks off, one entry can have its own row and also be the end of the
+    /// session.
     pub kind: RowKind,
-    /// Entry that ended it.
+    /// Last entry of the row, once it has ended.
     pub last: Option<Seq>,
-    /// Entry with the arguments that a person gave the call.
+    /// Entry with the arguments with which the user replaced those of the call.
     pub edited: Option<Seq>,
 }
 
 impl RowId {
-    /// The id of a row at the moment of `story`.
+    /// The key of a row at the moment that `story` shows.
     pub fn new(row: &StreamRow, story: &RunView) -> Self {
         let first = row.first();
         let (last, edited) = (row.last(story.state.entries), story.edited_arguments_entry(first, row.block));
@@ -60,95 +63,89 @@ impl RowId {
     }
 }
 
-/// One row of a stream in words.
+/// The text of one row of a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RowLine {
-    /// What it is; not yet safe to draw.
+    /// Content of the row; not yet escaped for drawing.
     pub label: String,
-    /// What came of it; not yet safe to draw.
+    /// Outcome of the row; not yet escaped for drawing.
     pub outcome: String,
-    /// When it began.
+    /// Time of the first entry.
     pub at: Millis,
-    /// When it ended.
+    /// Time of the last entry.
     pub ended: Option<Millis>,
 }
 
-/// One entry of a transcript in words.
+/// The text of one entry of a transcript.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryLine {
-    /// When.
     pub at: Millis,
-    /// `out`, `in`, `err`, `raw`, `note`.
+    /// Stream of the entry: `out`, `in`, `err`, `raw` or `note`.
     pub stream: &'static str,
     /// Kind of the line.
     pub kind: String,
-    /// How to show the kind.
+    /// Role in which the kind is drawn.
     pub role: StyleRole,
-    /// Its beginning; not yet safe to draw.
+    /// Beginning of the line; not yet escaped for drawing.
     pub text: String,
-    /// Size in bytes.
     pub size: u64,
 }
 
-/// A document that is on screen.
+/// Key of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DocumentRequest {
-    /// What is in it.
     pub content: DocumentContent,
-    /// For how many columns.
+    /// Width of the layout in columns.
     pub width: u16,
 }
 
-/// What a document is about.
+/// Content of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DocumentContent {
-    /// Parts of entries.
+    /// Parts of entries, one below the other.
     Parts(Vec<EntryPart>),
     /// A panel of the inspector.
     Panel(PanelPage),
 }
 
-/// A panel of the inspector, as far as its text can change.
+/// Key of a panel. It changes whenever the text of the panel may change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PanelPage {
-    /// Unit, by index.
+    /// Index of the unit.
     pub unit: usize,
-    /// Attempt of it, by index.
+    /// Index of the attempt.
     pub attempt: usize,
-    /// What of it.
     pub panel: Panel,
-    /// The selected action.
+    /// The selected action: its index and its key.
     pub action: Option<(usize, RowId)>,
-    /// Folds that a person turned over.
+    /// Folds that the user opened or closed.
     pub toggled_folds: BTreeSet<FoldId>,
-    /// How far the attempt is, and how much of it was read.
+    /// Progress of the attempt and of reading it.
     pub version: (usize, u32, u64),
-    /// The second that is shown, where an attempt still runs.
+    /// The second that is shown while the attempt runs.
     pub second: Option<u64>,
 }
 
-/// What has to be in the cache before a draw.
+/// Content that must be cached before the next frame is drawn.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CacheRequest {
-    /// Rows of streams.
+    /// Rows of action streams.
     pub rows: Vec<StreamRow>,
     /// Entries of a transcript.
     pub entries: Vec<Seq>,
-    /// The document.
+    /// The document on screen, if there is one.
     pub document: Option<DocumentRequest>,
-    /// Attempts of which is asked what they did in all.
+    /// Attempts whose summary is shown.
     pub summaries: Vec<AttemptId>,
-    /// Attempts to be compared.
+    /// Attempts whose comparison is shown.
     pub comparison: Option<CompareKey>,
 }
 
 impl Cache {
-    /// A row in words.
     pub fn row(&self, id: RowId) -> Option<&RowLine> {
         self.rows.get(&id)
     }
 
-    /// An entry in words.
     pub fn entry(&self, seq: Seq) -> Option<&EntryLine> {
         self.entries.get(&seq.0)
     }
@@ -158,7 +155,7 @@ impl Cache {
         self.documents.last().map(|(_, layout)| layout.document())
     }
 
-    /// True when nothing more of the document on screen comes.
+    /// True when the layout of the document on screen is complete.
     pub fn is_complete(&self) -> bool {
         self.documents.last().is_none_or(|(_, layout)| layout.is_complete())
     }
@@ -168,7 +165,7 @@ impl Cache {
         self.documents.last_mut().map(|(_, layout)| layout)
     }
 
-    /// True if the document is there; it is then the one on screen.
+    /// Makes a cached document the one on screen. False if it is not cached.
     pub fn select_document(&mut self, wanted: &DocumentRequest) -> bool {
         let Some(place) = self.documents.iter().position(|(known, _)| known == wanted) else { return false };
         let document = self.documents.remove(place);
@@ -176,27 +173,26 @@ impl Cache {
         true
     }
 
-    /// The attempts that were compared last.
     pub fn comparison(&self) -> Option<&Comparison> {
         self.comparison.as_ref().map(|(_, comparison)| comparison)
     }
 
-    /// True if these were compared.
+    /// True if the cached comparison is the one of `sides`.
     pub fn has_comparison(&self, sides: &CompareKey) -> bool {
         self.comparison.as_ref().is_some_and(|(known, _)| known == sides)
     }
 
-    /// Keeps a comparison in place of the last one.
+    /// Replaces the cached comparison.
     pub fn put_comparison(&mut self, sides: CompareKey, comparison: Comparison) {
         self.comparison = Some((sides, comparison));
     }
 
-    /// What an attempt did in all, as far as it was read.
+    /// The summary of an attempt, as far as it was read.
     pub fn summary(&self, lane: AttemptId) -> Option<&AttemptSummary> {
         self.summaries.iter().find(|(known, _)| *known == lane).map(|(_, gathered)| gathered)
     }
 
-    /// The same, to be read on.
+    /// The summary of an attempt, to read more of it.
     pub fn summary_mut(&mut self, lane: AttemptId) -> &mut AttemptSummary {
         let place = self.summaries.iter().position(|(known, _)| *known == lane).unwrap_or_else(|| {
             if self.summaries.len() >= MAX_SUMMARIES {
@@ -208,7 +204,6 @@ impl Cache {
         &mut self.summaries[place].1
     }
 
-    /// Keeps a row.
     pub fn put_row(&mut self, id: RowId, line: RowLine) {
         if self.rows.len() >= MAX_ROWS {
             self.rows.clear();
@@ -216,7 +211,6 @@ impl Cache {
         self.rows.insert(id, line);
     }
 
-    /// Keeps an entry.
     pub fn put_entry(&mut self, seq: Seq, line: EntryLine) {
         if self.entries.len() >= MAX_ROWS {
             self.entries.clear();
@@ -224,7 +218,7 @@ impl Cache {
         self.entries.insert(seq.0, line);
     }
 
-    /// Keeps a document, which is then the one on screen.
+    /// Caches a document and makes it the one on screen.
     pub fn put_document(&mut self, wanted: DocumentRequest, layout: DocumentLayout) {
         if self.documents.len() >= MAX_DOCUMENTS {
             self.documents.remove(0);
@@ -233,7 +227,7 @@ impl Cache {
     }
 }
 
-/// What the screen is about to show.
+/// Content that the next frame shows.
 pub fn cache_request(model: &ScreenModel, story: &RunView, cache: &Cache) -> CacheRequest {
     let plan = model.layout(story);
     let mut wants = CacheRequest::default();
@@ -322,7 +316,7 @@ fn inspect(view: &InspectView, story: &RunView, cache: &Cache, body: ratatui::la
             let Some(row) = rows.get(view.actions.selected) else { return };
             page.action = Some((view.actions.selected, RowId::new(row, story)));
         }
-        // What was said to it comes first.
+        // The prompts are among the first entries.
         Panel::Prompt => page.version.0 = story.entries(attempt.id).len().min(super::load::MAX_PROLOGUE_ENTRIES),
         Panel::Isolation | Panel::Stderr | Panel::Verdict => {
             wants.summaries.push(attempt.id);

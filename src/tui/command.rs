@@ -1,6 +1,7 @@
-//! The command line: what a typed line asks for, how it is completed, and the lines that were typed before.
+//! The command line: parsing, completion and history.
 //!
-//! Pure, and total: any text is a request or an error that names the remedy. It must not know what a request does.
+//! Parsing is pure, and any invalid text results in an error with a remedy. This module must not know how a request is
+//! carried out.
 
 use std::str::FromStr as _;
 
@@ -12,110 +13,100 @@ use super::{
 };
 use crate::tape::Millis;
 
-/// Slowest and fastest speed that has a number.
+/// Slowest and fastest numeric speed.
 pub const SPEEDS: (f64, f64) = (0.25, 64.0);
 
-/// Lines that are remembered.
+/// Largest number of remembered lines.
 const MAX_HISTORY: usize = 100;
 
-/// Words that are not names of actions.
+/// Keywords that are not names of actions.
 const KEYWORDS: [&str; 8] = ["break", "breaks", "end", "live", "q", "speed", "start", "until"];
 
-/// Words behind `until` and `break`.
+/// Kinds of conditions after `until` and `break`.
 const CONDITIONS: [&str; 5] = ["cost", "failure", "path", "silence", "tool"];
 
-/// What a line asks for.
+/// The parsed request of a line.
 #[derive(Clone, Debug)]
 pub enum CommandRequest {
-    /// Another moment.
+    /// Seek to another moment.
     Seek(TimeTarget),
-    /// The end, and on with the run.
+    /// Seek to the end and follow the run.
     Live,
-    /// To play so many times as fast; `None` as fast as possible.
+    /// Play at a multiple of the recorded speed; `None` for as fast as possible.
     Speed(Option<f64>),
-    /// To play until something happens.
+    /// Play until a condition is met.
     Until(Condition),
-    /// A breakpoint.
     Break(Condition),
-    /// The list of breakpoints.
+    /// Show the list of breakpoints.
     Breaks,
-    /// What a key does.
+    /// Perform the action of a key.
     Action(UserAction),
 }
 
-/// A moment, as people name it.
+/// A moment as the user writes it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum TimeTarget {
-    /// The beginning.
+    /// The start of the run.
     Start,
-    /// The last entry.
     End,
-    /// Time since the beginning.
+    /// Time since the start.
     Time(Millis),
-    /// Time since the beginning, or of the wall clock if the run is shorter than that: hours, minutes, seconds.
+    /// Hours, minutes and seconds since the start, or of the wall clock if the run is shorter than that.
     Clock(u64, u8, u8),
-    /// Time of the wall clock.
+    /// Hours, minutes and seconds of the wall clock.
     WallClock(u8, u8, u8),
-    /// Later than now.
+    /// A duration after the current moment.
     Later(Millis),
-    /// Earlier than now.
+    /// A duration before the current moment.
     Earlier(Millis),
-    /// So much of the whole time, 0 to 100.
+    /// Percentage of the total time, 0 to 100.
     Percent(f64),
-    /// After so many entries.
+    /// The moment after this number of entries.
     Entry(u64),
 }
 
-/// A line that asks for nothing that we know.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CommandError {
-    /// Nothing there.
-    #[error("an empty command; type a time such as 12m30s, or a word such as until")]
+    /// The line is empty.
+    #[error("empty command; type a time such as 12m30s, or a word such as until")]
     Empty,
-    /// No such word.
+    /// The first word is unknown.
     #[error("unknown command `{0}`; Tab completes words, times look like 12m30s, 1:02:03, +30s, 50% or #1234")]
     Unknown(String),
-    /// A word that needs another one.
-    #[error("`{0}` needs more: {1}")]
+    /// A required argument is missing: keyword, expected argument.
+    #[error("`{0}` needs an argument: {1}")]
     Missing(&'static str, &'static str),
-    /// A word too many.
-    #[error("`{0}` takes nothing behind it, so `{1}` is too much")]
+    /// An argument is not accepted: keyword, argument.
+    #[error("`{0}` takes no argument, but got `{1}`")]
     ExtraArgument(&'static str, String),
-    /// A number alone.
-    #[error("`{0}` is no time; write {0}s for seconds, #{0} for an entry or {0}% of the whole")]
+    /// A number without a unit.
+    #[error("invalid time `{0}`: no unit; write {0}s for seconds, #{0} for an entry or {0}% of the run")]
     BareNumber(String),
-    /// Not a time.
-    #[error("`{0}` is no time; write one such as 90s, 12m30s, 1:02:03 or @14:03:22")]
+    #[error("invalid time `{0}`; expected a time such as 90s, 12m30s, 1:02:03 or @14:03:22")]
     Time(String),
-    /// Not a share.
-    #[error("`{0}` is no share of the whole; write 0% to 100%")]
+    #[error("invalid percentage `{0}`; expected 0% to 100%")]
     Percent(String),
-    /// Not an entry.
-    #[error("`{0}` is no entry; write its number, such as #1234")]
+    #[error("invalid entry `{0}`; expected a number such as #1234")]
     Entry(String),
-    /// Not a speed.
-    #[error("`{0}` is no speed; write a number from 0.25 to 64, or max")]
+    #[error("invalid speed `{0}`; expected a number from 0.25 to 64, or max")]
     Speed(String),
-    /// Not a price.
-    #[error("`{0}` is no cost; write dollars, such as $0.50")]
+    #[error("invalid cost `{0}`; expected dollars, such as $0.50")]
     Cost(String),
-    /// No condition.
-    #[error("`{0}` is nothing to wait for; write failure, tool NAME, path GLOB, cost $0.50 or silence 30s")]
+    #[error("unknown condition `{0}`; expected failure, tool NAME, path GLOB, cost $0.50 or silence 30s")]
     Condition(String),
-    /// Not a pattern.
-    #[error("`{pattern}` is no pattern: {why}; `*` stands for any text")]
+    #[error("invalid pattern `{pattern}`: {why}; `*` matches any text")]
     Pattern {
-        /// What was typed.
+        /// The pattern as typed.
         pattern: String,
-        /// Why.
+        /// Reason of the parser.
         why: String,
     },
 }
 
-/// Reads a line.
+/// Parses a line.
 ///
 /// # Errors
-/// When it is no request.
+/// When the line is not a valid request.
 pub fn parse(text: &str) -> Result<CommandRequest, CommandError> {
     let text = text.trim().trim_start_matches(':').trim();
     let (word, rest) = text.split_once(char::is_whitespace).map_or((text, ""), |(word, rest)| (word, rest.trim()));
@@ -139,7 +130,7 @@ pub fn parse(text: &str) -> Result<CommandRequest, CommandError> {
     }
 }
 
-/// The action of that name, if a command may stand for it.
+/// The action with that name, if commands may run it.
 fn action_named(word: &str) -> Option<UserAction> {
     actions().find(|action| action.name() == word)
 }
@@ -209,7 +200,7 @@ fn parse_time_target(text: &str) -> Result<TimeTarget, CommandError> {
     }
 }
 
-/// `1:02:03` or `02:03`.
+/// Parses `1:02:03` or `02:03`.
 fn clock(text: &str) -> Option<(u64, u8, u8)> {
     let mut parts = text.rsplit(':');
     let seconds = parts.next()?.parse().ok().filter(|seconds| *seconds < 60)?;
@@ -226,7 +217,7 @@ fn clock(text: &str) -> Option<(u64, u8, u8)> {
     }
 }
 
-/// `14:03` or `14:03:22`: a time of day.
+/// Parses a time of day such as `14:03` or `14:03:22`.
 fn wall(text: &str) -> Option<TimeTarget> {
     let whole = if text.matches(':').count() == 1 { format!("{text}:00") } else { text.to_owned() };
     let (hours, minutes, seconds) = clock(&whole)?;
@@ -234,7 +225,7 @@ fn wall(text: &str) -> Option<TimeTarget> {
     Some(TimeTarget::WallClock(hours, minutes, seconds))
 }
 
-/// `90s`, `12m30s`, `1h 2m`, `500ms`, `2:13`.
+/// Parses a duration such as `90s`, `12m30s`, `1h 2m`, `500ms` or `2:13`.
 fn duration(text: &str) -> Result<Millis, CommandError> {
     let text = text.trim();
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -253,16 +244,16 @@ fn duration(text: &str) -> Result<Millis, CommandError> {
     u64::try_from(time.as_millis()).map(Millis).map_err(|_| fault())
 }
 
-/// A line, as far as it can be completed.
+/// The completion of a line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Completion {
-    /// The line.
+    /// The line up to where the completion is unambiguous.
     pub text: String,
-    /// Words that it may go on with, when there are several.
+    /// Possible next words, if there are several.
     pub candidates: Vec<&'static str>,
 }
 
-/// Completes the last word of `text` as far as there is no choice.
+/// Completes the last word of `text` as far as it is unambiguous.
 pub fn complete(text: &str) -> Completion {
     let (before, word) = match text.rsplit_once(' ') {
         Some((before, word)) => (&text[..=before.len()], word),
@@ -298,16 +289,16 @@ fn accepts_argument(before: &str, word: &str) -> bool {
     }
 }
 
-/// The lines that were typed before.
+/// History of typed lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CommandHistory {
     lines: Vec<String>,
-    /// The line that is shown again, and what was typed before it.
+    /// Index of the recalled line, and the text that was typed before recalling.
     at: Option<(usize, String)>,
 }
 
 impl CommandHistory {
-    /// Remembers a line.
+    /// Appends a line and removes earlier equal ones. A blank line is ignored.
     pub fn push(&mut self, line: &str) {
         self.at = None;
         if !line.trim().is_empty() {
@@ -318,12 +309,12 @@ impl CommandHistory {
         }
     }
 
-    /// Forgets which line is shown again.
+    /// Stops recalling, so that the next recall starts at the newest line.
     pub fn reset(&mut self) {
         self.at = None;
     }
 
-    /// The line before `typed`, or before the one that is shown again.
+    /// The line before `typed`, or before the recalled one.
     pub fn older(&mut self, typed: &str) -> Option<String> {
         let (at, draft) = match self.at.take() {
             Some((at, draft)) => (at.saturating_sub(1), draft),
@@ -333,7 +324,7 @@ impl CommandHistory {
         self.lines.get(at).cloned()
     }
 
-    /// The line after the one that is shown again; behind the last one, what was typed before.
+    /// The line after the recalled one; after the last line, the text that was typed before recalling.
     pub fn newer(&mut self) -> Option<String> {
         let (at, draft) = self.at.take()?;
         match self.lines.get(at + 1) {
@@ -402,8 +393,8 @@ mod tests {
             "filter",
             "next-failure",
         ];
-        let told: Vec<_> = lines.iter().map(|line| format!("{line:<24} {}", shown(line))).collect();
-        insta::assert_snapshot!(told.join("\n"));
+        let results: Vec<_> = lines.iter().map(|line| format!("{line:<24} {}", shown(line))).collect();
+        insta::assert_snapshot!(results.join("\n"));
     }
 
     #[test]
@@ -448,8 +439,8 @@ mod tests {
             "99999999999999999999h",
             "99999999999999999999:00:00",
         ];
-        let told: Vec<_> = lines.iter().map(|line| format!("{line:<24} {}", shown(line))).collect();
-        insta::assert_snapshot!(told.join("\n"));
+        let results: Vec<_> = lines.iter().map(|line| format!("{line:<24} {}", shown(line))).collect();
+        insta::assert_snapshot!(results.join("\n"));
     }
 
     #[test]

@@ -1,7 +1,8 @@
-//! Text laid out for reading: JSON indented, coloured and folded, Markdown rendered, everything wrapped.
+//! Layout of text for reading: JSON is indented, coloured and folded, Markdown is rendered, and everything is wrapped.
 //!
-//! Works in slices, so that a result of megabytes never stalls a key, and on a prefix as well as on a whole value. Owns
-//! no bytes of a record: what it shows is safe text, cut to the width; what it was made of is kept to be copied.
+//! Layout works in slices, so that a result of megabytes does not block the keyboard, and accepts a prefix of a value.
+//! A document does not own recorded bytes: its lines are safe text cut to the width; the text of each section is kept
+//! for copying.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,11 +17,11 @@ pub mod text_diff;
 
 pub use json::JsonFormatter;
 
-/// What a grapheme costs beside a byte of plain ASCII.
+/// Cost of a grapheme relative to one ASCII byte.
 const NON_ASCII_COST: usize = 12;
-/// What a line costs on its own.
+/// Additional cost of a line.
 const LINE: usize = 16;
-/// Bytes of a text that are laid out without looking at the budget.
+/// Bytes of a text that are laid out before the budget is checked again.
 const CHUNK: usize = 8 * 1024;
 
 /// Lines that are ready to draw.
@@ -28,7 +29,7 @@ const CHUNK: usize = 8 * 1024;
 pub struct LaidOutDocument {
     /// Lines of (role, safe text).
     pub lines: Vec<Vec<(StyleRole, String)>>,
-    /// Lines that begin a section, with what the section is made of.
+    /// Sections with the lines at which they begin.
     pub sections: Vec<DocumentSection>,
     /// Lines with a JSON value that can be folded.
     pub folds: BTreeMap<usize, FoldId>,
@@ -39,84 +40,79 @@ pub struct LaidOutDocument {
 pub struct DocumentSection {
     /// Line of the heading.
     pub line: usize,
-    /// What it is.
+    /// Name of the content, shown after copying it.
     pub what: &'static str,
-    /// The true text of it, to be copied.
+    /// The original text of the section, for copying.
     pub text: Option<Arc<str>>,
 }
 
-/// A JSON value in a document: which of its JSON texts, and where in it.
+/// Position of a JSON value in a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FoldId {
-    /// Number of the JSON text.
+    /// Number of the JSON text in the document.
     pub part: u32,
-    /// Byte in it.
+    /// Byte offset in that text.
     pub at: u32,
 }
 
 impl LaidOutDocument {
-    /// The text of a line.
+    /// The text of a line, without roles.
     pub fn text(&self, line: usize) -> String {
         self.lines.get(line).into_iter().flatten().map(|(_, text)| text.as_str()).collect()
     }
 
-    /// The section that a line is in.
+    /// The section that contains a line.
     pub fn section(&self, line: usize) -> Option<&DocumentSection> {
         let place = self.sections.partition_point(|section| section.line <= line);
         self.sections.get(place.checked_sub(1)?)
     }
 }
 
-/// Something to be laid out.
+/// A block that is to be laid out.
 #[derive(Clone, Debug)]
 pub enum DocumentBlock {
-    /// A heading: a name, facts beside it, and what the section is made of.
+    /// A section: a heading with facts, and the text that can be copied.
     Section {
-        /// What it is, for whoever copies it.
+        /// Name of the content, shown after copying it.
         what: &'static str,
-        /// The heading.
         title: String,
-        /// Facts beside the heading.
+        /// Facts next to the heading.
         facts: Vec<(StyleRole, String)>,
-        /// What it is made of.
+        /// The original text of the section, for copying.
         text: Option<Arc<str>>,
     },
-    /// One line of several roles, wrapped between words; later rows are indented.
+    /// One line of several roles, wrapped between words; continuation rows are indented.
     Spans {
         /// Columns before the first row.
         indent: usize,
-        /// Columns before the later ones.
+        /// Columns before the continuation rows.
         hang: usize,
-        /// What stands in it.
+        /// Texts with their roles.
         runs: Vec<(StyleRole, String)>,
     },
     /// Text, line by line.
     Text {
-        /// Its role.
         role: StyleRole,
-        /// The text.
         text: Arc<str>,
-        /// Bytes that are laid out already.
+        /// Bytes that are already laid out.
         at: usize,
     },
     /// JSON, or the beginning of it.
     Json(JsonFormatter),
-    /// Markdown.
+    /// Text in Markdown syntax.
     Markdown {
-        /// The text.
         text: Arc<str>,
     },
-    /// An empty line.
     BlankLine,
 }
 
 impl DocumentBlock {
-    /// A heading.
+    /// The heading of a section that is titled `what`.
     pub fn section(what: &'static str, text: Option<Arc<str>>) -> Self {
         Self::titled(what, what.to_owned(), Vec::new(), text)
     }
 
-    /// A heading with facts beside it.
+    /// The heading of a section with another title, followed by facts.
     pub fn titled(what: &'static str, title: String, facts: Vec<(StyleRole, String)>, text: Option<Arc<str>>) -> Self {
         Self::Section { what, title, facts, text }
     }
@@ -126,53 +122,52 @@ impl DocumentBlock {
         Self::Spans { indent: 0, hang: 0, runs: vec![(role, text.into())] }
     }
 
-    /// A name and its value.
+    /// A line with a name and its value.
     pub fn fact(name: &str, role: StyleRole, value: impl Into<String>) -> Self {
         const NAMES: usize = 16;
         let name = format!("{name:<NAMES$} ");
         Self::Spans { indent: 2, hang: 2 + NAMES + 1, runs: vec![(StyleRole::Dim, name), (role, value.into())] }
     }
 
-    /// Text.
     pub fn text(role: StyleRole, text: impl Into<Arc<str>>) -> Self {
         Self::Text { role, text: text.into(), at: 0 }
     }
 }
 
-/// A document that is being laid out.
+/// The layout of a document, in progress or complete.
 #[derive(Debug)]
 pub struct DocumentLayout {
     writer: LayoutWriter,
-    /// What is still to come, the next one last.
+    /// Blocks that are not laid out yet, in reverse order.
     blocks: Vec<DocumentBlock>,
-    /// Folds that a person turned over.
+    /// Folds that the user opened or closed.
     toggled_folds: BTreeSet<FoldId>,
     parts: u32,
 }
 
 impl DocumentLayout {
-    /// A document of `pieces` for so many columns. Nothing is laid out yet.
+    /// A layout of `pieces` at a width in columns. No block is laid out yet.
     pub fn new(mut pieces: Vec<DocumentBlock>, turned: BTreeSet<FoldId>, width: u16) -> Self {
         pieces.reverse();
         Self { writer: LayoutWriter::new(width), blocks: pieces, toggled_folds: turned, parts: 0 }
     }
 
-    /// What is laid out so far.
+    /// The lines that are laid out so far.
     pub fn document(&self) -> &LaidOutDocument {
         &self.writer.document
     }
 
-    /// What is laid out, when no more of it is wanted.
+    /// The lines that are laid out so far, when no more are needed.
     pub fn into_document(self) -> LaidOutDocument {
         self.writer.finish()
     }
 
-    /// True when nothing more comes.
+    /// True when every block is laid out.
     pub fn is_complete(&self) -> bool {
         self.blocks.is_empty()
     }
 
-    /// Lays out about `budget` bytes more.
+    /// Lays out about `budget` more bytes.
     pub fn step(&mut self, budget: usize) {
         self.writer.cost = 0;
         while self.writer.cost < budget {
@@ -183,7 +178,7 @@ impl DocumentLayout {
         }
     }
 
-    /// Lays out a piece, or the beginning of it. Gives what is left.
+    /// Lays out a block or the beginning of it, and returns the rest.
     fn layout_block(&mut self, piece: DocumentBlock) -> Option<DocumentBlock> {
         let writer = &mut self.writer;
         match piece {
@@ -216,7 +211,7 @@ impl DocumentLayout {
     }
 }
 
-/// Lays out parts one below the other.
+/// Lays out blocks one below the other.
 #[derive(Debug)]
 pub struct LayoutWriter {
     document: LaidOutDocument,
@@ -228,13 +223,13 @@ pub struct LayoutWriter {
 }
 
 impl LayoutWriter {
-    /// A writer for so many columns.
+    /// A writer for lines of `width` columns.
     pub fn new(width: u16) -> Self {
         let width = usize::from(width).max(4);
         Self { document: LaidOutDocument::default(), line: Vec::new(), used: 0, indent: 0, width, cost: 0 }
     }
 
-    /// The document.
+    /// Ends the last line and returns the document.
     pub fn finish(mut self) -> LaidOutDocument {
         if !self.line.is_empty() {
             self.end_line();
@@ -242,7 +237,7 @@ impl LayoutWriter {
         self.document
     }
 
-    /// A line of its own.
+    /// Writes a text on a separate line.
     pub fn line(&mut self, role: StyleRole, text: &str) {
         if !self.line.is_empty() {
             self.end_line();
@@ -258,7 +253,7 @@ impl LayoutWriter {
         while pretty.step(self, &BTreeSet::new()) {}
     }
 
-    /// Lays out text from `at` on, until a chunk is full. Gives where it stopped.
+    /// Lays out text from `at` on until a chunk is full, and returns where it stopped.
     fn text(&mut self, role: StyleRole, text: &str, mut at: usize) -> usize {
         let until = at.saturating_add(CHUNK);
         self.indent = 0;
@@ -269,7 +264,7 @@ impl LayoutWriter {
                 None => (rest, text.len()),
             };
             if line.len() > CHUNK {
-                // A line that is longer than any screen: the rest of it goes on in the same row.
+                // The line is longer than a chunk; its rest continues in the same row.
                 let end = char_boundary(line, CHUNK);
                 self.put(role, &line[..end]);
                 return at + end;
@@ -294,7 +289,7 @@ impl LayoutWriter {
         self.indent = 0;
     }
 
-    /// Text that is broken between words where that is possible.
+    /// Lays out text, broken between words if possible.
     fn wrapped_text(&mut self, role: StyleRole, text: &str) {
         for word in text.split_inclusive(' ') {
             let wide = text::width(word.trim_end_matches(' '));
@@ -306,7 +301,7 @@ impl LayoutWriter {
     }
 
     fn new_line(&mut self, depth: usize) {
-        /// Deepest indent that is shown.
+        /// Largest indent that is drawn.
         const DEEPEST: usize = 24;
         self.end_line();
         self.indent = (depth.min(DEEPEST) * 2).min(self.width / 2);
@@ -332,7 +327,7 @@ impl LayoutWriter {
                 for piece in text::printable_pieces(&text[..end]) {
                     match text::column_count(&piece) {
                         wide if wide <= self.width => self.place(role, &piece, wide),
-                        // An escape that is longer than the line goes on in the next one.
+                        // An escape that is wider than the line continues in the next one.
                         _ => text::graphemes(&piece).for_each(|part| self.place(role, part, text::column_count(part))),
                     }
                     self.cost += NON_ASCII_COST;
@@ -348,7 +343,7 @@ impl LayoutWriter {
         self.push(role, part, wide);
     }
 
-    /// Makes room for so many columns, on a new line if need be.
+    /// Ensures that `wide` columns are free, on a new line if necessary.
     fn begin(&mut self, wide: usize) {
         if self.used > 0 && self.used + wide > self.width {
             self.end_line();
@@ -368,15 +363,15 @@ impl LayoutWriter {
     }
 }
 
-/// Bytes at the beginning that take one column each, whatever comes after them.
+/// Number of leading bytes that take one column each, whatever follows them.
 fn plain_prefix(text: &str) -> usize {
     let bytes = text.as_bytes();
     let end = bytes.iter().position(|byte| !(b' '..=b'~').contains(byte)).unwrap_or(bytes.len());
-    // The last one may carry a mark that follows it.
+    // The last character may be combined with a following mark.
     if end < bytes.len() { end.saturating_sub(usize::from(bytes[end] >= 0x80)) } else { end }
 }
 
-/// Bytes at the beginning up to where two plain characters stand side by side: no cluster ends later.
+/// Number of leading bytes up to two adjacent plain characters; no grapheme cluster extends beyond them.
 fn non_plain_prefix(text: &str) -> usize {
     let bytes = text.as_bytes();
     let is_plain = |byte: u8| (b' '..=b'~').contains(&byte);
@@ -384,7 +379,7 @@ fn non_plain_prefix(text: &str) -> usize {
     end.unwrap_or(bytes.len())
 }
 
-/// The largest boundary of characters up to `most`, before a plain character if there is one near.
+/// The largest character boundary up to `most`, before a plain character if there is one nearby.
 fn char_boundary(text: &str, most: usize) -> usize {
     if text.len() <= most {
         return text.len();

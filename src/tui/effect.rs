@@ -1,4 +1,4 @@
-//! What the state wants done in the world. Plain data; the shell executes it.
+//! Effects that the screen model requests. Plain data; the shell performs them.
 
 use std::sync::Arc;
 
@@ -10,192 +10,161 @@ use crate::{
     tape::{Seq, UnitKey, note::Amendment},
 };
 
-/// An order of a person to the run.
+/// A command of the user to the run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RunCommand {
-    /// A new attempt at a unit.
+    /// Start a new attempt at a unit.
     Retry {
-        /// Unit.
         unit: UnitKey,
-        /// What is to be otherwise than planned; `None` for the same again.
+        /// Changes to the plan; `None` repeats the inputs of the last attempt.
         amendment: Option<Amendment>,
     },
-    /// New attempts at everything that has failed by now; where nothing has, at what had no turn, or else at saving.
+    /// Start new attempts at all failed units; if there are none, at the units that have not run; if there are none
+    /// either, save again.
     RetryAll,
-    /// New attempts at these units, which failed for the same reason.
-    RetryFailed {
-        /// Units.
-        units: Vec<UnitKey>,
-    },
-    /// Stop a unit.
-    Stop {
-        /// Unit.
-        unit: UnitKey,
-    },
-    /// Start nothing new, let what runs end.
+    /// Start new attempts at these units, which failed for the same cause.
+    RetryFailed { units: Vec<UnitKey> },
+    /// Stop the attempt at a unit.
+    Stop { unit: UnitKey },
+    /// Start no new attempts and let running ones finish.
     Drain,
-    /// Go on without waiting for the limit.
+    /// Resume without waiting for the usage limit to reset.
     LiftLimit,
-    /// Run so many more units at once, or fewer.
+    /// Raise or lower the concurrency.
     AdjustConcurrency {
-        /// How many more.
+        /// Change of the concurrency; negative to lower it.
         by: i32,
     },
-    /// Interrupt everything, giving it time to say so.
+    /// Interrupt all agents, with time to finish their output.
     StopAll,
-    /// End everything now.
+    /// Kill all agents immediately.
     KillAll,
-    /// Let the tool calls of a unit wait, from the next one on.
-    Hold {
-        /// Unit.
-        unit: UnitKey,
-    },
-    /// Let the tool calls of a unit pass again, and those that wait.
-    Release {
-        /// Unit.
-        unit: UnitKey,
-    },
-    /// Let a unit run until one of its calls meets a condition; that one waits.
+    /// Hold a unit: its tool calls wait for approval, starting with the next one.
+    Hold { unit: UnitKey },
+    /// Release a held unit: waiting and later tool calls are allowed.
+    Release { unit: UnitKey },
+    /// Let a unit run until one of its calls meets a condition; that call is held.
     RunUntil {
-        /// Unit.
         unit: UnitKey,
-        /// Id of the call that it stands at, where known.
+        /// Id of the call that is currently held, if known.
         call: Option<Arc<str>>,
-        /// Conditions of which one is to be met.
+        /// Conditions, of which any one suffices.
         conditions: Vec<Condition>,
     },
-    /// Let one call pass.
     Step {
-        /// Unit.
         unit: UnitKey,
-        /// Id of the call, where known.
+        /// Id of the call, if known.
         call: Option<Arc<str>>,
     },
-    /// Refuse a call.
     Deny {
-        /// Unit.
         unit: UnitKey,
-        /// Id of the call, where known.
+        /// Id of the call, if known.
         call: Option<Arc<str>>,
-        /// What the model reads.
+        /// Reason that the model receives.
         reason: String,
     },
-    /// Let one call pass with other arguments.
+    /// Allow one call with other arguments.
     Edit {
-        /// Unit.
         unit: UnitKey,
-        /// Id of the call, where known.
+        /// Id of the call, if known.
         call: Option<Arc<str>>,
-        /// The arguments.
+        /// Arguments that replace those of the model.
         input: Map<String, Value>,
     },
 }
 
-/// A wish of the state.
+/// An effect that the screen model requests.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ScreenEffect {
-    /// Pass an order on to the run.
+    /// Send a command to the run.
     Command(RunCommand),
-    /// Leave the screen.
     Quit,
-    /// Hand the terminal back until the program is continued.
+    /// Restore the terminal and suspend the program.
     Suspend,
-    /// Put a text on the clipboard.
+    /// Copy a text to the clipboard.
     Copy {
-        /// The text.
         text: String,
-        /// What it is, to be said afterwards.
+        /// Name of the text for the confirmation message.
         what: String,
     },
-    /// Put the true bytes of entries on the clipboard.
+    /// Copy the recorded bytes of entries to the clipboard.
     CopyEntries {
-        /// Entries.
         seqs: Vec<Seq>,
-        /// What they are.
+        /// Name of the entries for the confirmation message.
         what: String,
     },
-    /// Show a moment.
+    /// Seek to a moment.
     Seek(SeekTarget),
-    /// Show a moment that somebody points at; the last one counts.
+    /// Seek to a moment while the user drags on the timeline bar; only the latest target matters.
     Scrub(SeekTarget),
-    /// Go on until something happens.
+    /// Play until a condition is met.
     RunUntil(Condition),
-    /// Put the true text of the section of the document on screen that a line is in on the clipboard.
+    /// Copy the original text of a section of the document on screen to the clipboard.
     CopySection {
-        /// Line.
+        /// A line of the section.
         line: usize,
     },
-    /// Put on the clipboard what a call names, or a text if it names nothing.
+    /// Copy the target of a call to the clipboard, or a text if the call has none.
     CopyName {
-        /// The call: its entry and its block.
+        /// Entry and block of the call.
         row: Option<(Seq, u8)>,
-        /// The text otherwise.
+        /// Text to copy otherwise.
         text: String,
-        /// What that is.
+        /// Name of that text for the confirmation message.
         what: &'static str,
     },
-    /// Show another moment, relative to this one.
+    /// Seek relative to the current moment.
     Step(TimeStep),
-    /// Give text to an editor or a pager.
+    /// Open text in an editor or a pager.
     Export(ExportRequest),
-    /// Change how time passes.
+    /// Change how the timeline advances.
     SetPace(Playback),
-    /// Look for text in what is not loaded.
+    /// Search for text outside of the loaded rows.
     Find(SearchRequest),
-    /// Take the mouse, or leave it to the terminal.
+    /// Capture the mouse, or return it to the terminal.
     Mouse(bool),
-    /// Draw everything again.
+    /// Redraw the whole screen.
     Redraw,
 }
 
 /// A step through time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TimeStep {
-    /// One entry.
-    Entry {
-        /// Towards the end.
-        forward: bool,
-    },
+    /// One entry forward or backward.
+    Entry { forward: bool },
     /// One turn of a unit.
     Turn {
-        /// Whose; an index into the units.
+        /// Index of the unit.
         unit: usize,
-        /// Towards the end.
         forward: bool,
     },
     /// One row of a unit.
     Action {
-        /// Whose; an index into the units.
+        /// Index of the unit.
         unit: usize,
-        /// Towards the end.
         forward: bool,
     },
-    /// One failure or denial, of whatever unit.
-    Failure {
-        /// Towards the end.
-        forward: bool,
-    },
-    /// To the last entry there is.
+    /// To the next or previous failure or denial of any unit.
+    Failure { forward: bool },
+    /// To the last entry.
     End,
 }
 
-/// A search over lines that have to be read.
+/// A search in entries or lines that must be read first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SearchRequest {
-    /// Text.
     pub query: String,
-    /// Where.
     pub scope: SearchScope,
-    /// Position that the search starts beside.
+    /// Position next to which the search starts. It wraps around, so this position is searched last.
     pub from: usize,
-    /// Towards the end.
+    /// True to search towards the end.
     pub forward: bool,
 }
 
-/// What is searched.
+/// Range of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SearchScope {
-    /// Rows of an attempt, by the bytes of their entries.
+    /// Rows of an attempt; the bytes of their entries are searched.
     Rows(AttemptId),
     /// Entries of an attempt.
     Entries(AttemptId),

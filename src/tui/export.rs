@@ -1,6 +1,6 @@
-//! What leaves the screen for an editor or a pager: the true bytes for the one, the text as people read it for the other.
+//! Exports content of the screen to an editor or a pager: raw bytes for an editor, rendered text for a pager.
 //!
-//! Collects and lays out. It must not know which program gets it, or how.
+//! Collects and renders. It must not know which program receives the export, or how.
 
 use super::{
     document::LaidOutDocument,
@@ -9,79 +9,72 @@ use super::{
 };
 use crate::{run::Timeline, tape::Seq};
 
-/// Most bytes that are handed out. Editors choke on more, and reading it must not keep the screen waiting.
+/// Maximum size of an export in bytes. Editors are slow with larger files, and reading must not block the screen.
 const MAX_BYTES: usize = 64 << 20;
 
-/// Bytes that are laid out for a pager.
+/// Maximum number of bytes rendered for a pager.
 const MAX_RENDERED_BYTES: usize = 8 << 20;
 
-/// Columns of a text for the pager.
+/// Columns of rendered text for a pager.
 const WIDTH: u16 = 100;
 
-/// What kind of program gets it.
+/// The kind of program that receives an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExportTool {
-    /// `$VISUAL`, `$EDITOR`.
     Editor,
-    /// `$PAGER`.
     Pager,
 }
 
-/// What is wanted.
+/// A request to export content.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExportRequest {
-    /// For which program.
     pub tool: ExportTool,
-    /// What it is, for a message.
+    /// Description for a message.
     pub what: String,
-    /// Lines of the record.
+    /// Entries of the tape to export.
     pub entries: Vec<Seq>,
-    /// The same as people read it: parts of views, or a text.
+    /// The same content for a pager: parts of views, or a text.
     pub pager_content: PagerContent,
-    /// Index of the entry that was selected among `entries`.
+    /// Index of the selected entry in `entries`.
     pub selected: Option<usize>,
 }
 
-/// What a pager shows.
+/// Content for a pager.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PagerContent {
-    /// Parts of views, laid out.
+    /// Parts of views, rendered on export.
     Parts(Vec<EntryPart>),
-    /// A text.
     Text(String),
     /// The document on screen.
     Document,
 }
 
-/// A file that is ready to be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Export {
-    /// For which program.
     pub tool: ExportTool,
-    /// Its content.
     pub bytes: Vec<u8>,
-    /// End of its name, by which editors know what it is.
+    /// File name extension, by which editors detect the file type.
     pub extension: &'static str,
-    /// Line to start at, from 1.
+    /// Line to open at, from 1.
     pub line: Option<usize>,
-    /// True when there was more than fits.
+    /// True if the content exceeded the size limit.
     pub is_truncated: bool,
 }
 
-/// Reads what is wanted.
+/// Reads and renders the requested content.
 pub fn build_export(
     timeline: &mut Timeline,
-    wish: &ExportRequest,
+    request: &ExportRequest,
     document: Option<&LaidOutDocument>,
 ) -> Result<Export, String> {
-    match (wish.tool, &wish.pager_content) {
-        (ExportTool::Editor, PagerContent::Parts(_)) => lines(timeline, wish),
+    match (request.tool, &request.pager_content) {
+        (ExportTool::Editor, PagerContent::Parts(_)) => lines(timeline, request),
         (ExportTool::Pager, PagerContent::Parts(parts)) => rendered(timeline, parts),
         (tool, PagerContent::Text(text)) => Ok(plain(tool, text.clone(), None)),
         (tool, PagerContent::Document) => {
-            let document = document.ok_or_else(|| "nothing is laid out yet".to_owned())?;
+            let document = document.ok_or_else(|| "no content is laid out yet".to_owned())?;
             let lines = (0..document.lines.len()).map(|line| document.text(line).trim_end().to_owned() + "\n");
-            Ok(plain(tool, lines.collect(), wish.selected.map(|line| line + 1)))
+            Ok(plain(tool, lines.collect(), request.selected.map(|line| line + 1)))
         }
     }
 }
@@ -90,9 +83,9 @@ fn plain(tool: ExportTool, text: String, line: Option<usize>) -> Export {
     Export { tool, bytes: text.into_bytes(), extension: ".txt", line, is_truncated: false }
 }
 
-fn lines(timeline: &mut Timeline, wish: &ExportRequest) -> Result<Export, String> {
+fn lines(timeline: &mut Timeline, request: &ExportRequest) -> Result<Export, String> {
     let (mut bytes, mut cut) = (Vec::new(), false);
-    for seq in &wish.entries {
+    for seq in &request.entries {
         load::read(timeline, *seq, |arrived| {
             let line = load::bytes(&arrived.body);
             cut = !bytes.is_empty() && bytes.len() + line.len() > MAX_BYTES;
@@ -105,13 +98,13 @@ fn lines(timeline: &mut Timeline, wish: &ExportRequest) -> Result<Export, String
             break;
         }
     }
-    let line = wish.selected.map(|at| at + 1);
+    let line = request.selected.map(|at| at + 1);
     Ok(Export { tool: ExportTool::Editor, bytes, extension: ".jsonl", line, is_truncated: cut })
 }
 
 fn rendered(timeline: &mut Timeline, parts: &[EntryPart]) -> Result<Export, String> {
     let (mut text, mut cut) = (String::new(), false);
-    // A result belongs to the call before it.
+    // Keep a result in the same chunk as the call before it.
     for part in parts.chunk_by(|_, next| next.content == PartContent::Result) {
         cut = text.len() > MAX_RENDERED_BYTES;
         if cut {

@@ -1,36 +1,36 @@
-//! When to draw: never when clean, at once after input, otherwise at most so many times a second.
+//! Schedules frames: none while nothing changed, immediately after input, otherwise at a limited rate.
 //!
-//! A pure helper: times come in as values. It must not know what is drawn.
+//! Pure: times are passed as values. It must not know what is drawn.
 
 use std::time::Duration;
 
-/// Frames that pass before a live record is looked at again. Text that streams in reads as well at half the rate, and
-/// costs half.
+/// Frames between two checks of a growing tape. Streamed text is as readable at half the frame rate, and costs half as
+/// much.
 const FRAMES_PER_GROWTH_POLL: u32 = 2;
 
-/// Whether the screen still shows the truth.
+/// How urgently the screen must be redrawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RedrawPriority {
-    /// It does.
+    /// The screen is up to date.
     #[default]
     Clean,
-    /// Something changed by itself: draw when the next frame is due.
+    /// Something changed without input: draw when the next frame is due.
     Soon,
-    /// Somebody waits for it: draw now.
+    /// The user waits for the change: draw immediately.
     Now,
 }
 
 /// Decides when the next frame is drawn.
 #[derive(Clone, Debug)]
 pub struct FrameLimiter {
-    /// Shortest time between two frames that no key asked for.
+    /// Shortest interval between two frames that no key caused.
     min_interval: Duration,
     dirty: RedrawPriority,
     last: Option<Duration>,
 }
 
 impl FrameLimiter {
-    /// At most so many frames a second, those that a key asked for apart.
+    /// Limits frames to `fps` per second, except those that a key caused.
     pub fn new(fps: u32) -> Self {
         Self {
             min_interval: Duration::from_millis(1000 / u64::from(fps.max(1))),
@@ -39,7 +39,7 @@ impl FrameLimiter {
         }
     }
 
-    /// Marks the screen. The strongest mark since the last frame counts.
+    /// Requests a redraw. The highest priority since the last frame counts.
     pub fn mark(&mut self, dirty: RedrawPriority) {
         self.dirty = self.dirty.max(dirty);
     }
@@ -53,30 +53,29 @@ impl FrameLimiter {
         }
     }
 
-    /// True when a frame is due at `now`.
     pub fn is_due(&self, now: Duration) -> bool {
         self.due().is_some_and(|due| due <= now)
     }
 
-    /// A frame was drawn at `now`.
+    /// Records that a frame was drawn at `now`.
     pub fn frame_drawn(&mut self, now: Duration) {
         self.dirty = RedrawPriority::Clean;
         self.last = Some(now);
     }
 }
 
-/// Decides when it is looked at how a live record grew: at once, and then not again for a while. To wake up for each
-/// line that comes in between would cost more than all of them do.
+/// Limits how often a growing tape is read: the first growth immediately, later growth after an interval. Waking up for
+/// every appended line would cost more than processing all of them.
 #[derive(Clone, Debug)]
 pub struct GrowthLimiter {
     min_interval: Duration,
     last: Option<Duration>,
-    /// The record grew since then.
+    /// The tape grew since the last check.
     is_pending: bool,
 }
 
 impl GrowthLimiter {
-    /// Looks at most every few frames, at so many frames a second.
+    /// Limits checks to one per [`FRAMES_PER_GROWTH_POLL`] frames at `fps` frames per second.
     pub fn new(fps: u32) -> Self {
         Self {
             min_interval: FrameLimiter::new(fps).min_interval * FRAMES_PER_GROWTH_POLL,
@@ -85,23 +84,23 @@ impl GrowthLimiter {
         }
     }
 
-    /// False while it is known that the record grew, and when it will be looked at.
+    /// False while a growth is pending, since its check is already scheduled.
     pub fn accepts_growth(&self) -> bool {
         !self.is_pending
     }
 
-    /// The record grew. True if it is to be looked at now.
+    /// Records that the tape grew. Returns true if it must be read now.
     pub fn note_growth(&mut self, now: Duration) -> bool {
         self.is_pending = true;
         self.take_due(now)
     }
 
-    /// When to look; `None` until the record grows.
+    /// When the next check is due; `None` until the tape grows.
     pub fn due(&self) -> Option<Duration> {
         self.is_pending.then(|| self.last.map_or(Duration::ZERO, |last| last + self.min_interval))
     }
 
-    /// True if it is time to look, which then is done.
+    /// Returns true if a check is due at `now`, and marks it as done.
     pub fn take_due(&mut self, now: Duration) -> bool {
         let due = self.due().is_some_and(|due| due <= now);
         if due {
@@ -147,7 +146,7 @@ mod tests {
         let mut growth = GrowthLimiter::new(30);
         assert_eq!((growth.due(), growth.accepts_growth()), (None, true));
         assert!(growth.note_growth(ms(7)), "nothing to wait for");
-        assert_eq!(growth.due(), None, "nobody wakes up as long as nothing grows");
+        assert_eq!(growth.due(), None, "no wake-up while nothing grows");
         assert!(!growth.note_growth(ms(20)));
         assert!(!growth.accepts_growth(), "one is enough");
         assert_eq!(growth.due(), Some(ms(73)));

@@ -1,4 +1,4 @@
-//! The whole outside world of the screen, behind one small trait: a terminal in production, a script in tests.
+//! The environment of the screen behind one small trait: a terminal in production, a script in tests.
 
 use std::{io, time::Duration};
 
@@ -11,75 +11,68 @@ use super::{
     notification::{Notification, TerminalProgress},
 };
 
-/// What time it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockReading {
-    /// Since the screen came up.
+    /// Time since the screen opened.
     pub now: Duration,
-    /// By the wall clock.
     pub wall: Timestamp,
 }
 
-/// Something from outside.
+/// An input from the environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostInput {
-    /// A key.
     Key(KeyPress),
-    /// Pasted text.
     Paste(String),
-    /// The left button at a cell.
+    /// Left button pressed at a cell (column, row).
     Click(u16, u16),
-    /// The left button, held down over a column.
+    /// Left button dragged to a column.
     Drag(u16),
-    /// The wheel over a cell; true towards the end.
+    /// Wheel turned over a cell (column, row); true means down.
     Wheel(u16, u16, bool),
-    /// A new size.
+    /// New size (columns, rows).
     Resize(u16, u16),
-    /// The terminal got the focus, or lost it.
+    /// True if the terminal gained the focus, false if it lost it.
     Focus(bool),
-    /// The program goes on after it was stopped.
+    /// The process was continued after it was stopped.
     Resumed,
-    /// A signal that ends programs.
     Signal(i32),
-    /// There is no more input.
     Closed,
-    /// Nothing that concerns us.
+    /// An event without meaning for the screen.
     Ignored,
 }
 
-/// A place to draw to, and keys.
+/// Draws frames and delivers input.
 pub trait ScreenHost {
-    /// What time it is.
     fn clock(&self) -> ClockReading;
 
-    /// The next input. Dropping the future loses nothing.
+    /// Waits for the next input. Cancel-safe: dropping the future loses no input.
     fn input(&mut self) -> impl Future<Output = HostInput>;
 
-    /// Draws one frame in one write.
+    /// Draws one frame with a single write.
     fn draw(&mut self, paint: &mut dyn FnMut(&mut Buffer)) -> io::Result<()>;
 
     /// Sets the title with the next frame.
     fn title(&mut self, title: &str);
 
-    /// Shows how far it is, outside of the screen, with the next frame.
+    /// Sets the terminal's progress indicator with the next frame.
     fn progress(&mut self, gauge: TerminalProgress);
 
-    /// Tells somebody who looks elsewhere. The error is a sentence.
-    fn notify(&mut self, news: &Notification) -> Result<(), String>;
+    /// Sends a notification outside the screen. The error is a message for the user.
+    fn notify(&mut self, notification: &Notification) -> Result<(), String>;
 
     /// Puts text on the clipboard with the next frame.
     fn copy(&mut self, text: &str);
 
-    /// Takes the mouse, or leaves it to the terminal.
+    /// Captures the mouse, or releases it to the terminal.
     fn mouse(&mut self, ours: bool) -> io::Result<()>;
 
-    /// Forgets what is on the screen, so that the next frame is painted whole.
+    /// Discards the known screen content, so that the next frame is drawn completely.
     fn clear(&mut self) -> io::Result<()>;
 
-    /// Hands the terminal to an editor or a pager until that ends. Gives the signal that came instead, if one did; the
-    /// error is a sentence.
-    fn open(&mut self, handout: &Export) -> impl Future<Output = Result<Option<HostInput>, String>>;
+    /// Gives the terminal to an editor or a pager until that exits. Returns the signal that interrupted it, if any; the
+    /// error is a message for the user.
+    fn open(&mut self, export: &Export) -> impl Future<Output = Result<Option<HostInput>, String>>;
 
-    /// Hands the terminal back, stops the program, and takes the terminal again when it goes on.
+    /// Releases the terminal, stops the process, and reacquires the terminal when the process continues.
     fn suspend(&mut self) -> impl Future<Output = io::Result<()>>;
 }

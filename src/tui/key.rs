@@ -1,27 +1,25 @@
-//! Keys and their text form, as the keymap, the user's config and the tests write them.
+//! Keys and their text form in the keymap, the user's config and the tests.
 //!
-//! `j`, `gg`, `<c-d>`, `<s-tab>`, `<enter>`, `<f1>`, `<lt>`. One parser for all three. It must not know what a key does.
+//! `j`, `gg`, `<c-d>`, `<s-tab>`, `<enter>`, `<f1>`, `<lt>`: one parser for all three. It must not know what a key
+//! does.
 
 use std::fmt;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-/// One key press.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KeyPress {
-    /// Which.
     pub code: KeyCode,
-    /// With which modifiers. Shift is folded into characters.
+    /// Modifiers. Shift is folded into characters.
     pub modifiers: KeyModifiers,
 }
 
-/// A text that names no keys.
+/// Why a text cannot be parsed as keys.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// Nothing there.
     #[error("empty key; write a key such as `j`, `gg` or `<c-d>`")]
     Empty,
-    /// `<` without `>`.
+    /// A `<` without a `>`.
     #[error("`<` without `>` in key `{0}`; write `<lt>` for the character itself")]
     Open(String),
     /// `<…>` with an unknown name.
@@ -30,12 +28,12 @@ pub enum KeyError {
 }
 
 impl KeyPress {
-    /// A key without modifiers.
+    /// Creates a key without modifiers.
     pub fn plain(code: KeyCode) -> Self {
         Self { code, modifiers: KeyModifiers::NONE }
     }
 
-    /// A key of the terminal's event, with the modifiers that matter.
+    /// Converts a terminal event, keeping the relevant modifiers.
     pub fn from_event(event: KeyEvent) -> Self {
         let mut modifiers =
             event.modifiers & (KeyModifiers::CONTROL | KeyModifiers::ALT | KeyModifiers::SHIFT | KeyModifiers::SUPER);
@@ -56,7 +54,7 @@ impl KeyPress {
         Self { code, modifiers }
     }
 
-    /// The character that this key types, if it types one.
+    /// The character that this key types, if any.
     pub fn typed(self) -> Option<char> {
         match self.code {
             KeyCode::Char(char) if !self.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) => Some(char),
@@ -65,7 +63,7 @@ impl KeyPress {
     }
 }
 
-/// Reads a text such as `jj<enter>/arr<enter>n`.
+/// Parses a text such as `jj<enter>/arr<enter>n`.
 pub fn parse(text: &str) -> Result<Vec<KeyPress>, KeyError> {
     let mut keys = Vec::new();
     let mut rest = text;
@@ -138,7 +136,7 @@ fn key_named(name: &str) -> Result<KeyPress, KeyError> {
     Ok(KeyPress { code, modifiers })
 }
 
-/// As people read keys: `j`, `Ctrl-d`, `Shift-Tab`, `Enter`.
+/// Formats keys for display: `j`, `Ctrl-d`, `Shift-Tab`, `Enter`.
 impl fmt::Display for KeyPress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (flag, word) in
@@ -159,7 +157,7 @@ impl fmt::Display for KeyPress {
     }
 }
 
-/// The keys of one chord, as people read them.
+/// Formats the keys of one chord for display.
 pub fn display_chord(chord: &[KeyPress]) -> String {
     chord.iter().map(KeyPress::to_string).collect()
 }

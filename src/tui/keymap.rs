@@ -1,4 +1,4 @@
-//! Which keys mean which action: the built-in table, the user's changes to it, and what is wrong with them.
+//! The keymap: the built-in table, the user's overrides, and their validation.
 //!
 //! Owns chords and their lookup. It must not know what an action does.
 
@@ -13,53 +13,39 @@ use super::{
 
 const BUILT_IN: &str = include_str!("../../assets/keymap.toml");
 
-/// Keys by action name, as `[keys]` of a config says them: one chord or several.
+/// Chords by action name, as in `[keys]` of the config.
 pub type Overrides = BTreeMap<String, ChordList>;
 
 /// One chord or several.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub enum ChordList {
-    /// One.
     One(String),
-    /// Several; none unbinds the action.
+    /// Several chords; an empty list unbinds the action.
     Many(Vec<String>),
 }
 
-/// What is wrong with a keymap.
+/// A problem of a keymap.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeymapError {
-    /// The table is not readable.
+    /// The table cannot be parsed.
     #[error("the key table is not valid TOML: {0}")]
     Toml(String),
-    /// No such action.
     #[error("unknown action `{0}` in [keys]; the help (`?`) lists the names")]
     UnknownAction(String),
-    /// No such key.
+    /// A chord of the action cannot be parsed.
     #[error("action `{action}` in [keys]: {cause}")]
-    Key {
-        /// Action.
-        action: String,
-        /// Why.
-        cause: KeyError,
-    },
-    /// Two actions want the same keys.
+    Key { action: String, cause: KeyError },
+    /// Two actions have the same chord.
     #[error("key `{chord}` is bound to both `{first}` and `{second}`; give one of them another key in [keys]")]
-    Conflict {
-        /// The keys.
-        chord: String,
-        /// One action.
-        first: &'static str,
-        /// The other.
-        second: &'static str,
-    },
-    /// Too important to be without a key.
+    Conflict { chord: String, first: &'static str, second: &'static str },
+    /// A required action has no key.
     #[error("action `{0}` must keep a key; give it one in [keys]")]
     Unbound(&'static str),
 }
 
 impl KeymapError {
-    /// Actions whose keys it is about, so that a reader can be led to where they were set.
+    /// Names of the affected actions, to locate where their keys were set.
     pub fn actions(&self) -> Vec<&str> {
         match self {
             Self::Toml(_) => Vec::new(),
@@ -70,25 +56,22 @@ impl KeymapError {
     }
 }
 
-/// What a key led to.
+/// Result of a key lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup {
-    /// An action.
     Action(UserAction),
-    /// The beginning of a longer chord.
+    /// The keys are the start of a longer chord.
     Pending,
-    /// Nothing.
     Nothing,
 }
 
-/// Chords by action.
 #[derive(Clone, Debug)]
 pub struct Keymap {
     bindings: Vec<(Vec<KeyPress>, UserAction)>,
 }
 
 impl Keymap {
-    /// The built-in keys with `overrides`. Every problem is reported; a conflict is never resolved in silence.
+    /// Applies `overrides` to the built-in keys. Returns all problems; conflicts are never resolved silently.
     pub fn new(overrides: &Overrides) -> Result<Self, Vec<KeymapError>> {
         let built_in: Overrides =
             toml::from_str(BUILT_IN).map_err(|error| vec![KeymapError::Toml(error.to_string())])?;
@@ -144,7 +127,7 @@ impl Keymap {
         })
     }
 
-    /// What `keys`, typed so far, mean in the first of `scopes` that knows them.
+    /// Looks up the typed `keys` in the first of `scopes` that binds them.
     pub fn lookup_in(&self, scopes: &[Scope], keys: &[KeyPress]) -> Lookup {
         let mut found = Lookup::Nothing;
         for scope in scopes {
@@ -157,7 +140,7 @@ impl Keymap {
         found
     }
 
-    /// What `keys`, typed so far, mean in `scope`.
+    /// Looks up the typed `keys` in `scope`.
     pub fn lookup(&self, scope: Scope, keys: &[KeyPress]) -> Lookup {
         let mut pending = false;
         for (chord, action) in self.bindings.iter().filter(|(_, action)| action.scope() == scope) {
@@ -169,17 +152,16 @@ impl Keymap {
         if pending { Lookup::Pending } else { Lookup::Nothing }
     }
 
-    /// The chords of an action.
     pub fn chords(&self, action: UserAction) -> impl Iterator<Item = &[KeyPress]> {
         self.bindings.iter().filter(move |(_, bound)| *bound == action).map(|(chord, _)| chord.as_slice())
     }
 
-    /// The first chord of an action, as people read it.
+    /// The first chord of an action, formatted for display.
     pub fn first(&self, action: UserAction) -> Option<String> {
         self.chords(action).next().map(key::display_chord)
     }
 
-    /// The help: headings with rows of (keys, what they do).
+    /// Rows of the help by heading: (keys, description).
     pub fn help(&self) -> impl Iterator<Item = (HelpGroup, Vec<(String, &'static str)>)> {
         HelpGroup::ALL.into_iter().map(|group| {
             let rows = UserAction::ALL.iter().filter(|action| action.group() == group);
@@ -192,7 +174,7 @@ impl Keymap {
         if chords.is_empty() { "unbound".to_owned() } else { chords.join("  ") }
     }
 
-    /// The key table as Markdown, for the docs.
+    /// The key table as Markdown, for the documentation.
     pub fn markdown(&self) -> String {
         let mut out = String::new();
         for (group, rows) in self.help() {
@@ -207,9 +189,8 @@ impl Keymap {
     }
 }
 
-/// True for actions that one key press could mean. Some share a key by design: a unit that can be held is held, whatever
-/// else is shown plays; a call that waits is edited, while a unit that is over is retried; and what is held runs to the
-/// next failure, as time does.
+/// True if one key press could mean both actions. Some actions share a key by design: hold and play, edit a waiting
+/// call and retry a finished unit, run a held unit and play time to the next failure.
 fn can_conflict(one: UserAction, other: UserAction) -> bool {
     let on_view = |scope: Scope| matches!(scope, Scope::View | Scope::Live | Scope::Held);
     match (one.scope(), other.scope()) {

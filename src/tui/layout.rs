@@ -1,4 +1,4 @@
-//! Where everything goes: one function from size to rectangles, used for drawing, scrolling and the mouse alike.
+//! The screen layout: one function from size to rectangles, used for drawing, scrolling and the mouse.
 
 use ratatui::layout::Rect;
 
@@ -8,38 +8,37 @@ use super::{
 };
 use crate::run::state::AttemptState;
 
-/// Least size that can be used.
+/// Smallest supported size (columns, rows).
 pub const MIN_SIZE: (u16, u16) = (40, 12);
-/// From this width on, panes stand side by side.
+/// Minimum width for panes side by side.
 pub const MIN_WIDE_COLUMNS: u16 = 100;
-/// Columns of a stream that is wide enough to leave some to the table.
+/// Width of a stream that can give columns to the unit table.
 const ROOMY: u16 = 80;
-/// From this height on, the bar of time takes two lines.
+/// Minimum height for a timeline bar of two lines.
 const MIN_TALL_ROWS: u16 = 20;
-/// From this width on, the header takes one line.
+/// Minimum width for a header of one line.
 const MIN_ONE_LINE_COLUMNS: u16 = 170;
 
-/// Rectangles of a screen.
+/// The rectangles of a screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScreenLayout {
-    /// Everything.
     pub area: Rect,
-    /// Run, state, counts.
+    /// Header with run, state and counts.
     pub header: Rect,
     /// Everything between header and footer.
     pub body: Rect,
-    /// Table of units with its border, if it is shown.
+    /// Unit table with its border, if it is shown.
     pub units: Option<Rect>,
     /// Stream with its border, if it is shown.
     pub stream: Option<Rect>,
-    /// Where time is walked through; empty where it is not.
+    /// Timeline bar; empty if it is not shown.
     pub bar: Rect,
-    /// Hints and position.
+    /// Footer with hints and position.
     pub footer: Rect,
 }
 
-/// The plan for a size; `units` is how many there are, `walked` whether time is walked through.
-pub fn screen_layout((width, height): (u16, u16), deck: &UnitsView, units: usize, walked: bool) -> ScreenLayout {
+/// Computes the layout for a size; `units` is the number of units, `walked` is true if the timeline bar is shown.
+pub fn screen_layout((width, height): (u16, u16), view: &UnitsView, units: usize, walked: bool) -> ScreenLayout {
     let area = Rect::new(0, 0, width, height);
     let header_rows = if width >= MIN_ONE_LINE_COLUMNS || height < MIN_SIZE.1 { 1 } else { 2 }.min(height);
     let footer_rows = 1.min(height - header_rows);
@@ -53,24 +52,24 @@ pub fn screen_layout((width, height): (u16, u16), deck: &UnitsView, units: usize
     let bar_rows = bar_rows.min(height - header_rows - footer_rows);
     let bar = Rect { y: footer.y - bar_rows, height: bar_rows, ..area };
     let body = Rect { y: header_rows, height: bar.y - header_rows, ..area };
-    let (units, stream) = match deck.focus {
-        Pane::Units if deck.zoom || body.height < 12 => (Some(body), None),
-        Pane::Stream if deck.zoom || body.height < 12 => (None, Some(body)),
-        // With few units, a table on top leaves the width to the stream.
+    let (units, stream) = match view.focus {
+        Pane::Units if view.zoom || body.height < 12 => (Some(body), None),
+        Pane::Stream if view.zoom || body.height < 12 => (None, Some(body)),
+        // With few units, a table on top leaves the full width to the stream.
         _ if width < MIN_WIDE_COLUMNS || units <= 3 => {
-            let lines = deck.listing.lines(units).max(units).max(1);
+            let lines = view.listing.lines(units).max(units).max(1);
             let wanted = u16::try_from(lines).unwrap_or(u16::MAX).saturating_add(3);
-            // A table that is nearly whole is shown whole; a longer one gets half.
+            // A table is shown completely if it takes at most 60 % of the height; a longer one gets half of the height.
             let most = if wanted <= body.height * 3 / 5 { wanted } else { body.height.div_ceil(2).max(6) };
             split(body, wanted.min(most), false)
         }
-        // Names and columns decide, up to where the stream would get too little.
+        // Names and columns determine the width, up to the minimum width of the stream.
         _ => {
             let most = (width * 9 / 20).max((width / 2 + 2).min(62)).min(100);
             let wanted = if shows_last_action(most) {
                 most
             } else {
-                wanted_width(deck.listing.longest(), width.saturating_sub(ROOMY))
+                wanted_width(view.listing.longest(), width.saturating_sub(ROOMY))
             };
             split(body, wanted.clamp(46, most), true)
         }
@@ -88,7 +87,7 @@ fn split(body: Rect, at: u16, side_by_side: bool) -> (Option<Rect>, Option<Rect>
     }
 }
 
-/// The inside of a border.
+/// The area inside a border.
 pub fn inner(area: Rect) -> Rect {
     Rect {
         x: area.x.saturating_add(1),
@@ -99,17 +98,17 @@ pub fn inner(area: Rect) -> Rect {
 }
 
 impl ScreenLayout {
-    /// True when there is no room for anything but a notice.
+    /// True if there is only room for a notice.
     pub fn is_too_small(&self) -> bool {
         self.area.width < MIN_SIZE.0 || self.area.height < MIN_SIZE.1
     }
 
-    /// Rows of the unit table, without its headings.
+    /// Rows of the unit table without its headings.
     pub fn unit_rows(&self) -> usize {
         self.units.map_or(1, |area| usize::from(unit_list(area).height))
     }
 
-    /// Rows of the stream, without what stands below it.
+    /// Rows of the stream without the verdict or live text below it.
     pub fn stream_rows(&self, attempt: Option<&AttemptState>) -> usize {
         self.stream.map_or(1, |area| usize::from(stream_list(area, attempt).0.height))
     }
@@ -120,18 +119,18 @@ impl ScreenLayout {
     }
 }
 
-/// Rows of the unit table inside its pane: below the headings where there is room for them.
+/// Area of the unit rows inside their pane: below the headings, if there is room for them.
 pub fn unit_list(pane: Rect) -> Rect {
     let inside = inner(pane);
     let headings = u16::from(inside.height >= 2);
     Rect { y: inside.y + headings, height: inside.height - headings, ..inside }
 }
 
-/// Rows of a stream inside its pane, and the room below them for a verdict or for what is just being written.
+/// Splits the pane of a stream into its rows and the area below them for a verdict or live text.
 pub fn stream_list(pane: Rect, attempt: Option<&AttemptState>) -> (Rect, Rect) {
     let inside = inner(pane);
     let most = match attempt {
-        // A decision needs the whole call, and a few rows of what led to it.
+        // A decision needs the whole call and a few rows of context.
         Some(attempt) if !attempt.held_calls.is_empty() => inside.height.saturating_sub(3),
         _ => (inside.height / 3).min(6),
     };

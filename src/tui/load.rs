@@ -1,6 +1,8 @@
-//! Reads what the screen is about to show into the cache: lines again, decoded, cut to a row's worth.
+//! Loads the content that the screen is about to show into the cache: reads entries, decodes them and cuts them to a
+//! row.
 //!
-//! The only place of the screen that touches bodies. It reads nothing that is not visible or asked for.
+//! This is the only part of the screen that reads bodies. It must not read content that is neither visible nor
+//! requested.
 
 use std::collections::BTreeSet;
 
@@ -28,18 +30,18 @@ mod file_change;
 mod inspect;
 mod row_text;
 
-/// Longest line that is decoded to show a row. Of longer ones, the head must do.
+/// Longest line that is decoded for a row. Of a longer line only the beginning is used.
 const MAX_DECODED_BYTES: usize = 256 * 1024;
-/// Characters of a row that are kept.
+/// Characters of a row that are cached.
 const MAX_ROW_CHARS: usize = 400;
 /// Bytes of an entry that a document shows.
 const MAX_SHOWN_BYTES: usize = 4 * 1024 * 1024;
 /// Bytes of a document that are laid out before it is shown; the rest follows in slices.
 const FIRST: usize = 128 * 1024;
-/// Entries among which the beginning of an attempt is looked for.
+/// Number of entries at the start of an attempt among which its prompts and its announcement are searched.
 pub const MAX_PROLOGUE_ENTRIES: usize = 256;
 
-/// Fills the cache with what `wants` lists and the cache lacks.
+/// Loads the content that `wants` lists and the cache lacks.
 pub fn load(timeline: &mut Timeline, cache: &mut Cache, wants: &CacheRequest) {
     for row in &wants.rows {
         let id = RowId::new(row, timeline.view());
@@ -69,7 +71,7 @@ pub fn load(timeline: &mut Timeline, cache: &mut Cache, wants: &CacheRequest) {
     }
 }
 
-/// A slice of what is still to be read or laid out. False when there is nothing left.
+/// Reads or lays out one slice of the missing content. False when none is missing.
 pub fn load_more(timeline: &mut Timeline, cache: &mut Cache, wants: &CacheRequest) -> bool {
     if let Some(layout) = cache.layout().filter(|layout| !layout.is_complete() && wants.document.is_some()) {
         layout.step(FIRST);
@@ -85,7 +87,7 @@ pub fn load_more(timeline: &mut Timeline, cache: &mut Cache, wants: &CacheReques
     true
 }
 
-/// True when [`load_more`] has something to do.
+/// True when [`load_more`] has work to do.
 pub fn has_more(timeline: &Timeline, cache: &Cache, wants: &CacheRequest) -> bool {
     let story = timeline.view();
     (wants.document.is_some() && !cache.is_complete())
@@ -95,7 +97,7 @@ pub fn has_more(timeline: &Timeline, cache: &Cache, wants: &CacheRequest) -> boo
         })
 }
 
-/// What a call names, with the word for it: a command, a path, the key of a page.
+/// The target of a call with a name for it: a command, a path, or the key of a page.
 pub fn call_target(timeline: &mut Timeline, seq: Seq, block: u8) -> Option<(&'static str, String)> {
     let edited = edited(timeline, seq, block);
     let found = read(timeline, seq, |arrived| {
@@ -124,7 +126,7 @@ fn start_layout(timeline: &mut Timeline, cache: &Cache, wanted: &DocumentRequest
     DocumentLayout::new(pieces, turned, wanted.width)
 }
 
-/// The arguments that a person put in place of those of the model, for the call in block `block` of the entry `first`.
+/// The arguments with which the user replaced those of the model, for the call in block `block` of the entry `first`.
 fn edited(timeline: &mut Timeline, first: Seq, block: u8) -> Option<String> {
     let note = timeline.view().edited_arguments_entry(first, block)?;
     let input = read(timeline, note, |arrived| match arrived.body {
@@ -137,12 +139,15 @@ fn edited(timeline: &mut Timeline, first: Seq, block: u8) -> Option<String> {
     input.ok().flatten()
 }
 
-/// A call as it ran: with the arguments of a person, if there are any.
+/// A call as it was executed: with the user's arguments, if there are any.
 fn call_as_run<'a>(call: &ToolUse<'a>, edited: Option<&'a str>) -> ToolUse<'a> {
     ToolUse { input: edited.map(RawJson).or(call.input), ..call.clone() }
 }
 
-/// Reads one entry and makes something of it.
+/// Reads one entry and applies `make` to it.
+///
+/// # Errors
+/// When the entry cannot be read or does not exist.
 pub fn read<T>(timeline: &mut Timeline, seq: Seq, make: impl FnOnce(&EntryRef<'_>) -> T) -> Result<T, String> {
     let (mut make, mut made) = (Some(make), None);
     let found = timeline.read(seq, &mut |arrived| {
@@ -153,7 +158,7 @@ pub fn read<T>(timeline: &mut Timeline, seq: Seq, make: impl FnOnce(&EntryRef<'_
     read_result(seq, found, made)
 }
 
-/// Reads the beginning of one entry and makes something of it and of its size.
+/// Like [`read`], but reads only the beginning of the entry; `make` also receives its full size.
 pub fn read_head<T>(
     timeline: &mut Timeline,
     seq: Seq,
@@ -172,7 +177,7 @@ pub fn read_head<T>(
 fn read_result<T>(seq: Seq, found: Result<bool, EntrySourceError>, made: Option<T>) -> Result<T, String> {
     match (found, made) {
         (Ok(_), Some(made)) => Ok(made),
-        (Ok(_), None) => Err(format!("entry {seq} is not there any more")),
+        (Ok(_), None) => Err(format!("entry {seq} no longer exists")),
         (Err(error), _) => Err(error.to_string()),
     }
 }
@@ -205,11 +210,11 @@ fn row_line(timeline: &mut Timeline, row: &StreamRow, id: RowId) -> RowLine {
     line
 }
 
-/// The words of a row, and the id of the call if it is one.
+/// The text of a row, and the id of the call if it is one.
 fn label(body: &EntryBody<'_>, size: u64, row: &StreamRow, edited: Option<&str>) -> (String, Option<String>) {
     let raw = bytes(body);
     if row.kind == RowKind::Completed && !is_result(body, size) {
-        // The end of a session that has no result stands at whatever line came last, which says something else.
+        // A session without a result ends at its last line, which has other content.
         return ("the session ends here without a result line".to_owned(), None);
     }
     match body {
@@ -239,17 +244,17 @@ fn label(body: &EntryBody<'_>, size: u64, row: &StreamRow, edited: Option<&str>)
     }
 }
 
-/// Too long to be decoded for a row. What there is of it may be only its head.
+/// True for a line that is too long to be decoded for a row. Only its beginning may be loaded.
 fn is_huge(size: u64) -> bool {
     size > MAX_DECODED_BYTES as u64
 }
 
 fn is_result(body: &EntryBody<'_>, size: u64) -> bool {
-    // A line too long to decode here is taken at its word: answers of several megabytes are results.
+    // A line that is too long to be decoded is assumed to be a result: only results have several megabytes.
     matches!(body, EntryBody::Out(json) if is_huge(size) || matches!(decode::decode_line(json).body, decode::LineBody::Result(_)))
 }
 
-/// What the end of a row says: the size of a result, the error, or why the tool did not do it.
+/// The outcome of a row: the size of a result, the error, or why the tool declined.
 fn row_outcome(body: &EntryBody<'_>, size: u64, call: Option<&str>, end: RowEnd) -> String {
     if is_huge(size) {
         return text::size(size);
@@ -330,14 +335,14 @@ fn unreadable(error: String) -> EntryLine {
     }
 }
 
-/// Parts of entries laid out to their end, for whoever does not wait for slices.
+/// Lays out parts of entries completely, for callers that do not work in slices.
 pub fn render_document(timeline: &mut Timeline, parts: &[EntryPart], width: u16) -> LaidOutDocument {
     let mut layout = DocumentLayout::new(entry_blocks::entry_blocks(timeline, parts), BTreeSet::new(), width);
     layout.step(usize::MAX);
     layout.into_document()
 }
 
-/// Where an entry came from.
+/// The name of the stream that an entry belongs to.
 fn stream(body: &EntryBody<'_>) -> &'static str {
     match body {
         EntryBody::Out(_) => "out",

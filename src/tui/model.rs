@@ -1,6 +1,6 @@
-//! The state of the screen: what is selected, opened, typed and asked. Never what the run did; that is the story.
+//! The screen model: what is selected, open, typed and being confirmed. The state of the run itself is in [`RunView`].
 //!
-//! Knows no terminal, no clock and no file. It changes in [`super::update`] and in [`ScreenModel::refresh`], nowhere else.
+//! It must not use the terminal, the clock or files. Only [`super::update`] and [`ScreenModel::refresh`] change it.
 
 mod amend;
 pub mod compare;
@@ -50,168 +50,162 @@ use crate::{
     tape::{Millis, UnitKey},
 };
 
-/// State of the screen.
 #[derive(Clone, Debug)]
 pub struct ScreenModel {
-    /// Columns and rows.
+    /// Columns and rows of the terminal.
     pub size: (u16, u16),
-    /// Keys.
     pub keymap: Keymap,
-    /// True when orders reach a run.
+    /// True when commands can be sent to the run.
     pub is_live: bool,
-    /// The run belongs to another process: it can be looked at, and takes no orders from here.
+    /// The run belongs to another process: it can be watched, but accepts no commands from this screen.
     pub is_watching: bool,
-    /// Why the run broke off without an end on its record, if it did and we saw it.
+    /// Why recording stopped before the end of the run was recorded, if this process observed it.
     pub recording_failure: Option<String>,
     /// True when tool calls of the run can be held.
     pub can_hold: bool,
-    /// True when the mouse is ours.
+    /// True when the program captures the mouse.
     pub mouse: bool,
-    /// True while the button that was pressed on the bar may be held down.
+    /// True while the mouse button that was pressed on the timeline bar may still be down.
     pub is_dragging_bar: bool,
-    /// The bottom of the view stack.
+    /// The view at the bottom of the stack.
     pub units_view: UnitsView,
-    /// Views opened on top of the deck; the last one is shown.
+    /// Views opened on top of the units view; the last one is shown.
     pub views: Vec<OverlayView>,
-    /// An open question.
+    /// The confirmation that is open.
     pub question: Option<Question>,
-    /// A line that is being typed.
+    /// The line that is being typed.
     pub line_input: Option<LineInput>,
-    /// Arguments of a call that are being edited.
+    /// Editor for the arguments of a held call.
     pub editor: Option<ArgumentsEditor>,
-    /// What the next attempt at a unit is to do otherwise.
+    /// Form for the amendment of the next attempt at a unit.
     pub amend_form: Option<AmendForm>,
     /// The search that `n` repeats.
     pub search: Option<String>,
-    /// True while the shell searches.
+    /// True while a search runs outside of the loaded rows.
     pub is_searching: bool,
-    /// Messages, newest last.
+    /// Visible messages, newest last.
     pub toasts: Vec<Toast>,
     /// Keys of an unfinished chord.
     pub pending: Vec<KeyPress>,
-    /// How time passes.
+    /// How the timeline advances.
     pub playback: Playback,
-    /// True when the last entry of a record is shown.
+    /// True when the last entry of a recorded run is shown.
     pub at_end: bool,
-    /// The whole of the run.
+    /// Bounds of the whole run, whichever moment is shown.
     pub bounds: TimelineBounds,
-    /// Conditions that time stops at.
+    /// Conditions at which playback stops.
     pub breakpoints: Vec<Breakpoint>,
-    /// Commands that were typed.
+    /// History of the command line.
     pub history: CommandHistory,
-    /// Units at once when the present was last shown.
+    /// Concurrency when the present was last shown.
     shown_concurrency: Option<u32>,
-    /// Times Ctrl-C was pressed.
+    /// Number of times that Ctrl-C was pressed.
     pub interrupts: u8,
-    /// Time since the screen came up.
+    /// Time since the screen was opened.
     pub now: Duration,
-    /// Time in the run that is shown.
+    /// Time of the moment that is shown, since the start of the run.
     pub time: Millis,
     /// Counts over all units.
     pub totals: StatusTotals,
-    /// Panes of several units.
+    /// Panes for several units.
     pub grid: Grid,
-    /// What is left.
     forecast: ForecastView,
 }
 
-/// How time passes on the screen.
+/// How the timeline advances.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Playback {
-    /// Everything at once as it is there: live, or to the end of a record.
+    /// Show new entries immediately: live, or to the end of a recorded run.
     Follow,
-    /// By its own times, so many times as fast.
+    /// Play in the recorded time, multiplied by this factor.
     Speed(f64),
-    /// One entry after the other, as fast as possible.
+    /// Show one entry after the other, as fast as possible.
     Unthrottled,
-    /// It stands.
     Paused,
 }
 
-/// Units and the stream of the selected one.
+/// The table of units and the action stream of the selected one.
 #[derive(Clone, Debug, Default)]
 pub struct UnitsView {
-    /// Pane with the focus.
+    /// The pane that has the focus.
     pub focus: Pane,
-    /// The focused pane alone.
+    /// True when only the focused pane is shown.
     pub zoom: bool,
-    /// Which units are listed, and how.
+    /// Filter, order and groups of the table.
     pub listing: UnitListing,
-    /// Selected unit, by index.
+    /// Index of the selected unit.
     pub unit: usize,
-    /// The selection as somebody made it. If a filter or a moment of the past hides it, it comes back with it.
+    /// Index of the unit that the user selected. When a filter or a moment in the past hides it, the selection moves,
+    /// and returns once the unit is visible.
     pub(super) chosen_unit: usize,
-    /// The selection as it was last brought into range.
+    /// The selection after it was last brought into range.
     pub(super) last_valid_unit: usize,
-    /// The filter that hides what was chosen. Under it, the selection stays where it went.
+    /// The filter that hides the chosen unit. While it is set, the selection stays on the unit that replaced it.
     pub(super) hidden_by: Option<(StatusFilter, String)>,
-    /// Row of the selected unit.
+    /// Row of the selected unit in the table.
     pub(super) row: usize,
-    /// True until somebody chooses a unit: the selection then goes where the work is.
+    /// True until the user selects a unit. Until then the selection follows the units that need attention.
     pub follows_work: bool,
     /// First line of the table on screen.
     pub offset: usize,
-    /// Attempt to show instead of the newest, by index.
+    /// Index of the attempt to show; `None` for the newest.
     pub attempt: Option<usize>,
-    /// Rows of that attempt.
+    /// Scroll position in the rows of that attempt.
     pub stream: ScrollList,
-    /// Whose rows `stream` is about.
+    /// The attempt that `stream` refers to.
     pub attempt_id: Option<AttemptId>,
 }
 
-/// A pane of the deck.
+/// A pane of the units view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pane {
-    /// Table of units.
+    /// The table of units.
     #[default]
     Units,
-    /// Actions of the selected one.
+    /// The action stream of the selected unit.
     Stream,
 }
 
-/// True for what a person has to look at: it is not done, and nothing happens to it.
+/// True for a status that needs the attention of a person: the unit is not done and does not proceed.
 pub fn is_problem(status: UnitStatus) -> bool {
     status.is_retryable() || status == UnitStatus::Silent
 }
 
-/// True for what went wrong by itself.
+/// True for a status in which the unit failed without being stopped by a person.
 pub fn is_failure(status: UnitStatus) -> bool {
     matches!(status, UnitStatus::Failed | UnitStatus::Interrupted)
 }
 
-/// A question with a yes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Question {
-    /// What is asked.
     pub text: String,
-    /// What it means, line by line.
+    /// Consequences of a yes, one per line.
     pub details: Vec<String>,
-    /// What a yes does.
+    /// Effects of a yes.
     pub then: Vec<super::effect::ScreenEffect>,
 }
 
-/// Counts over all units, kept until the story moves.
+/// Counts over all units, recomputed only when the run view changes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StatusTotals {
-    /// Moment of the counts.
+    /// Version of the run view that was counted.
     version: Option<StateVersion>,
-    /// Units by status, in the order of the header.
+    /// Units by status, in the order of [`Self::ORDER`].
     pub statuses: [usize; 12],
     /// Turns of all attempts.
     pub turns: u64,
-    /// Tokens of all attempts, those of the cache included.
+    /// Tokens of all attempts, including cached ones.
     pub tokens: u64,
-    /// Cost of all attempts that said one.
+    /// Cost in dollars of all attempts that report one.
     pub cost: f64,
     /// Attempts whose cost is known.
     pub priced: usize,
-    /// Attempts.
     pub attempts: usize,
     /// Attempts that ran without proof of isolation, or with a breach.
     pub isolation_breaches: usize,
-    /// Units that run until a call of theirs meets a condition.
+    /// Units that run until one of their calls meets a condition.
     pub until_units: usize,
-    /// The first of them, by index.
+    /// Index of the first of them.
     pub first_until_unit: Option<usize>,
 }
 
@@ -232,7 +226,7 @@ impl StatusTotals {
         UnitStatus::NotStarted,
     ];
 
-    /// Counts of `state`, or nothing if they have not changed.
+    /// Counts the units of `state`, or returns `None` if nothing has changed.
     pub fn updated(&self, state: &RunState) -> Option<Self> {
         (self.version != Some(state.version())).then(|| Self::compute(state))
     }
@@ -259,18 +253,17 @@ impl StatusTotals {
         totals
     }
 
-    /// Units of a status.
     pub fn count(&self, status: UnitStatus) -> usize {
         Self::ORDER.iter().position(|known| *known == status).map_or(0, |place| self.statuses[place])
     }
 
-    /// Units of an attempt that runs, or that wait to run again.
+    /// Units with an attempt that runs or is scheduled.
     pub fn active_units(&self) -> usize {
         let active = [UnitStatus::Running, UnitStatus::Silent, UnitStatus::Held, UnitStatus::Waiting];
         active.into_iter().map(|status| self.count(status)).sum()
     }
 
-    /// Units that something happened to, and nothing more will.
+    /// Units that ended and will not run again.
     pub fn finished_units(&self) -> usize {
         let never = self.count(UnitStatus::Queued) + self.count(UnitStatus::NotStarted);
         self.statuses.iter().sum::<usize>() - self.active_units() - never
@@ -278,7 +271,7 @@ impl StatusTotals {
 }
 
 impl ScreenModel {
-    /// The state before anything happened.
+    /// The model before the first entry.
     pub fn new(keymap: Keymap, live: bool) -> Self {
         Self {
             size: (0, 0),
@@ -314,32 +307,32 @@ impl ScreenModel {
         }
     }
 
-    /// Where everything goes on the screen.
+    /// Layout of the screen for the current view and size.
     pub fn layout(&self, story: &RunView) -> ScreenLayout {
         layout::screen_layout(self.size, &self.units_view, story.state.units.len(), self.shows_timeline())
     }
 
-    /// True when time is walked through: in a record, and while somebody looks back on a run that goes on.
+    /// True when the user moves through time: in a recorded run, and while a live run is shown at an earlier moment.
     pub fn shows_timeline(&self) -> bool {
         !self.is_live || self.playback != Playback::Follow
     }
 
-    /// True when a run goes on beyond the moment that is shown.
+    /// True when a live run is shown at an earlier moment.
     pub fn is_in_past(&self) -> bool {
         self.is_live && self.playback != Playback::Follow
     }
 
-    /// True when the run takes orders from here.
+    /// True when the run accepts commands from this screen.
     pub fn accepts_commands(&self) -> bool {
         self.is_live && !self.is_watching
     }
 
-    /// A plain session that goes on: it writes into the user's own directory, and its calls wait for nobody.
+    /// True for a live session: it writes into the user's own directory, and its calls are not held for approval.
     pub fn is_session(&self) -> bool {
         self.accepts_commands() && !self.can_hold
     }
 
-    /// A question about something that is over by itself must not be answered any more.
+    /// Closes a confirmation that no longer applies.
     fn drop_stale_question(&mut self, story: &RunView) {
         let is_over =
             |key: &UnitKey| story.state.units.iter().any(|unit| unit.key == *key && unit.status.is_finished());
@@ -354,20 +347,20 @@ impl ScreenModel {
         }
     }
 
-    /// The selected unit. Where a filter lists none, none is selected, except among panes, which know no filter.
+    /// The selected unit. `None` when the filter lists no unit; panes ignore the filter.
     pub fn unit<'a>(&self, story: &'a RunView) -> Option<&'a UnitState> {
         let any = self.listed_count(story) > 0 || matches!(self.views.last(), Some(OverlayView::Grid));
         story.state.units.get(self.units_view.unit).filter(|_| any)
     }
 
-    /// The attempt of it that is shown, with its index.
+    /// The attempt of the selected unit that is shown, with its index.
     pub fn attempt<'a>(&self, story: &'a RunView) -> Option<(usize, &'a AttemptState)> {
         let attempts = &self.unit(story)?.attempts;
         let index = self.units_view.attempt.unwrap_or(usize::MAX).min(attempts.len().checked_sub(1)?);
         attempts.get(index).map(|attempt| (index, attempt))
     }
 
-    /// Units that are listed.
+    /// Number of listed units.
     pub fn listed_count(&self, story: &RunView) -> usize {
         self.units_view.listing.len(story.state.units.len())
     }
@@ -382,14 +375,15 @@ impl ScreenModel {
         self.units_view.listing.row(self.units_view.unit).unwrap_or(self.units_view.row)
     }
 
-    /// What stands on the lines of the table that are on screen, with the number of each line.
+    /// Lines of the table that are on screen, with the number of each line.
     pub fn visible_lines(&self, story: &RunView, height: usize) -> impl Iterator<Item = (usize, TableLine<'_>)> {
         let from = self.units_view.offset;
         let to = (from + height).min(self.units_view.listing.lines(story.state.units.len()));
         (from..to).filter_map(|line| Some((line, self.units_view.listing.at(line)?)))
     }
 
-    /// Brings everything into range of the story and the size. Cheap: nothing is done per row of a stream.
+    /// Updates everything that depends on the run view or the size. Its cost does not depend on the number of stream
+    /// rows.
     pub fn refresh(&mut self, story: &RunView) {
         let moment = story.state.version();
         if self.totals.version != Some(moment) {
@@ -404,7 +398,7 @@ impl ScreenModel {
         let plan = self.layout(story);
         if matches!(self.views.last(), Some(OverlayView::Grid)) {
             self.grid.refresh(story, plan.body);
-            // Orders are about the focused pane, whatever the table hides.
+            // Commands apply to the focused pane, whatever the table hides.
             if let Some(unit) = self.grid.unit().filter(|unit| *unit != self.units_view.unit) {
                 (self.units_view.unit, self.units_view.attempt) = (unit, None);
             }
@@ -446,12 +440,11 @@ impl ScreenModel {
         }
     }
 
-    /// What is left of the run.
     pub fn forecast(&self) -> &RunForecast {
         &self.forecast.forecast
     }
 
-    /// Selects the unit that somebody chose, or the one nearest to it that is there, and scrolls to it.
+    /// Selects the unit that the user chose, or the nearest one that is visible, and scrolls to it.
     fn restore_selection(&mut self, story: &RunView, height: usize) {
         let (units, listed) = (story.state.units.len(), self.listed_count(story));
         let deck = &mut self.units_view;
@@ -480,9 +473,10 @@ impl ScreenModel {
         }
     }
 
-    /// Until somebody chooses, the first unit with a call that waits for a person is selected, or one that is silent or runs, or one
-    /// that will run again, or the first failure.
-    /// Depends on the state alone: the same moment shows the same selection, however it was reached.
+    /// Until the user selects a unit, selects the first unit that has a pending approval, is silent, runs, will run
+    /// again, failed or has another problem, in this order.
+    ///
+    /// Depends only on `state`, so the same moment always has the same selection.
     fn follow_work(&mut self, state: &RunState) {
         if !self.units_view.follows_work {
             return;

@@ -1,4 +1,4 @@
-//! What reaches the screen's state: keys, the mouse, time, answers of the shell.
+//! Messages to the screen model: keys, the mouse, time, and results of the shell.
 
 use std::time::Duration;
 
@@ -8,51 +8,41 @@ use crate::tape::Millis;
 /// A message to [`super::update::update`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum ScreenMessage {
-    /// A key was pressed.
     Key(KeyPress),
-    /// Text was pasted.
     Paste(String),
     /// The left button was pressed at a cell.
     Click {
-        /// Column.
         x: u16,
-        /// Row.
         y: u16,
     },
-    /// The left button is held down over a column.
+    /// The left button is dragged to a column.
     Drag {
-        /// Column.
         x: u16,
     },
     /// The wheel was turned over a cell.
     Wheel {
-        /// Column.
         x: u16,
-        /// Row.
         y: u16,
-        /// Towards the end.
+        /// True for scrolling towards the end.
         down: bool,
     },
-    /// The terminal has a new size.
+    /// The terminal was resized.
     Resize {
-        /// Columns.
         width: u16,
-        /// Rows.
         height: u16,
     },
-    /// What time it is.
     Tick {
-        /// Since the screen came up.
+        /// Time since the screen opened.
         now: Duration,
-        /// In the run that is shown.
+        /// Run time of the moment that is shown.
         time: Millis,
-        /// In the run, in the present.
+        /// Run time of the present.
         present: Millis,
     },
-    /// A search ended, at a position of the pane that it was started from.
+    /// A search ended, with the matching position in the pane that started it.
     SearchFinished(Option<usize>),
-    /// Time has stopped by itself.
+    /// A goal or a breakpoint stopped time.
     TimeStopped(TimeStop),
-    /// Something to tell.
+    /// A message to show.
     ShowMessage(String),
 }

@@ -1,7 +1,8 @@
-//! What is told outside of the screen: the terminal's title, its progress mark, and news for whoever looks elsewhere.
+//! Status outside the screen: the terminal's title, its progress indicator, and notifications for a user in another
+//! window.
 //!
-//! Decides what is news and whether somebody sees it anyway. How it reaches a person is the world's business; no
-//! sequence of a terminal is known here.
+//! Decides what is worth a notification and whether the user has already seen it. Delivery is the responsibility of the
+//! host; this module knows no terminal sequences.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -17,91 +18,85 @@ use crate::{
     tape::{Millis, UnitKey},
 };
 
-/// Where nobody tells about the focus, a person who touched a key so recently is taken to be looking.
+/// If the terminal does not report focus, the user is considered present for this time after a key press.
 const ATTENDED_WITHIN: Duration = Duration::from_secs(60);
 
-/// Columns of a notification and of the name in the title.
+/// Maximum columns of a notification and of the name in the title.
 const WIDTH: usize = 160;
 const NAME: usize = 40;
 
-/// Progress of a run, for the terminal's own mark.
+/// Progress of a run, for the terminal's own indicator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TerminalProgress {
-    /// None is shown.
     #[default]
     None,
-    /// So much is done.
     Percent {
-        /// 0 to 100.
+        /// Progress from 0 to 100.
         percent: u8,
-        /// Something failed.
         failed: bool,
     },
 }
 
-/// Something that a person wants to hear while looking elsewhere. Safe text, on one line.
+/// A message for a user who is in another window. Printable text on one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notification {
-    /// Which run.
+    /// Name of the run.
     pub title: String,
-    /// What about it.
     pub text: String,
 }
 
-/// What is to be told now.
+/// Changes to publish outside the screen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TerminalStatus {
-    /// The title, if it is another one.
+    /// New title, if it changed.
     pub title: Option<String>,
-    /// Progress, if it moved.
+    /// New progress, if it changed.
     pub progress: Option<TerminalProgress>,
-    /// News that nobody saw on the screen.
+    /// Events that the user has not seen on the screen.
     pub notifications: Vec<Notification>,
 }
 
-/// What can be news, each once.
+/// Identifies a notification, so that each is sent once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum NotificationKey {
-    /// The first failure.
     Failure,
-    /// The end of the run, after so many attempts.
+    /// The run ended, after this number of attempts.
     Ended(usize),
-    /// A silence of an attempt, since when.
+    /// An attempt has been silent since this time.
     Silent(UnitKey, Millis),
-    /// A call that waits for a person.
+    /// A call that waits for a decision.
     HeldCall(UnitKey, Option<Arc<str>>),
 }
 
-/// Remembers what was told.
+/// Remembers what was published.
 #[derive(Debug, Default)]
 pub struct Notifier {
     title: Option<String>,
     progress: Option<TerminalProgress>,
     sent: HashSet<NotificationKey>,
-    /// The moment that was looked at last: entries and second.
+    /// The moment of the last check: number of entries and second.
     last_checked: Option<(u64, u64)>,
-    /// `None` while the terminal has not said.
+    /// `None` until the terminal reports it.
     focus: Option<bool>,
     last_key_at: Duration,
 }
 
 impl Notifier {
-    /// The terminal got or lost the focus.
+    /// Records that the terminal gained or lost the focus.
     pub fn focus(&mut self, gained: bool) {
         self.focus = Some(gained);
     }
 
-    /// Somebody touched a key.
     pub fn key_pressed(&mut self, now: Duration) {
         self.last_key_at = now;
     }
 
-    /// The terminal was handed back in between: whatever it was told is gone.
+    /// The terminal was released in between, so its title and progress must be sent again.
     pub fn reset(&mut self) {
         (self.title, self.progress) = (None, None);
     }
 
-    /// What is to be told about this moment.
+    /// Returns the changes since the last call.
     pub fn poll_status(
         &mut self,
         model: &ScreenModel,
@@ -109,7 +104,7 @@ impl Notifier {
         state: &RunState,
         caught_up: bool,
     ) -> TerminalStatus {
-        // Somebody who looks back sees the past; the run outside of the screen does not go back with it.
+        // The screen may show an earlier moment; the status outside of it always shows the present.
         let totals = if model.is_live { &model.bounds.present_totals } else { &model.totals };
         let title = title(origin, state, totals);
         let mut outside = TerminalStatus::default();
@@ -137,19 +132,19 @@ impl Notifier {
             return Vec::new();
         }
         let attended = self.focus.unwrap_or(model.now.saturating_sub(self.last_key_at) < ATTENDED_WITHIN);
-        let mut news = Vec::new();
+        let mut notifications = Vec::new();
         for (fact, text) in pending_notifications(state, &model.bounds.present_totals, model.bounds.now) {
-            // What was so before the screen came up is no news; what happens before somebody's eyes is none either.
+            // Conditions from before the screen opened, and changes that the user has just seen, are not notified.
             if self.sent.insert(fact) && !first && !attended {
                 let title = format!("ingestdeck {}", text::printable(name(origin), NAME));
-                news.push(Notification { title, text: text::printable(&text, WIDTH).into_owned() });
+                notifications.push(Notification { title, text: text::printable(&text, WIDTH).into_owned() });
             }
         }
-        news
+        notifications
     }
 }
 
-/// Everything that is worth telling about a moment.
+/// All notifications that apply at this moment.
 fn pending_notifications(state: &RunState, totals: &StatusTotals, now: Millis) -> Vec<(NotificationKey, String)> {
     let mut facts = Vec::new();
     if totals.count(UnitStatus::Failed) + totals.count(UnitStatus::Interrupted) > 0
@@ -201,7 +196,7 @@ fn name(origin: &SourceInfo) -> &str {
     }
 }
 
-/// The title of the terminal: what a person wants to know from another window.
+/// The title of the terminal: the main facts for a user in another window.
 fn title(origin: &SourceInfo, state: &RunState, totals: &StatusTotals) -> String {
     let failed = failures(totals);
     let failed = if failed > 0 { format!(", {failed} failed") } else { String::new() };

@@ -1,10 +1,10 @@
-//! Playing a record by its own times. Pure: it turns moments into times of the run and back.
+//! Plays a tape by its recorded times. Pure: it converts between clock time and run time.
 
 use std::time::Duration;
 
 use crate::tape::Millis;
 
-/// A clock of the run that goes faster or slower than ours.
+/// A clock of the run with an adjustable speed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Player {
     since: Duration,
@@ -13,23 +13,23 @@ pub struct Player {
 }
 
 impl Player {
-    /// A player that stands at `from` now.
+    /// Starts a player whose run time is `from` at clock time `now`.
     pub fn new(now: Duration, from: Millis, speed: f64) -> Self {
         Self { since: now, from, speed: if speed.is_finite() && speed > 0.0 { speed } else { 1.0 } }
     }
 
-    /// The time of the run at `now`.
+    /// The run time at clock time `now`.
     pub fn time(&self, now: Duration) -> Millis {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates, and is never negative")]
         let passed = (now.saturating_sub(self.since).as_secs_f64() * self.speed * 1000.0).round() as u64;
         Millis(self.from.0.saturating_add(passed))
     }
 
-    /// When the run will be at `time`: never early, so that whoever wakes up then finds it there.
+    /// Clock time at which the run time reaches `time`. Rounded up, so that a wake-up at that time is never early.
     pub fn due(&self, time: Millis) -> Duration {
         #[expect(clippy::cast_precision_loss, reason = "times of a run are small")]
         let wait = (time.since(self.from).0 as f64 / self.speed).ceil();
-        // Never beyond a day: a timer beyond that is checked again.
+        // At most one day ahead: later timers are checked again.
         self.since + Duration::from_secs_f64(wait.min(86_400_000.0) / 1000.0)
     }
 }

@@ -1,7 +1,6 @@
-//! A screen without a world: one picture of a story. For measurements and for pictures in documents.
+//! A screen without a host: renders single frames of a run view, for measurements and for images in documents.
 //!
-//! Draws through the same views as the live screen. It reads nothing: whoever wants a picture hands in the words of
-//! its rows.
+//! Draws through the same views as the live screen. It reads nothing: the caller passes the text of the rows.
 
 use ratatui::buffer::Buffer;
 
@@ -34,7 +33,7 @@ pub struct StaticScreen {
 }
 
 impl StaticScreen {
-    /// A screen called `name` over no story yet.
+    /// Creates a screen called `name` without a run view.
     pub fn new(name: &str, options: Options) -> Self {
         let origin = SourceInfo {
             name: name.to_owned(),
@@ -55,12 +54,12 @@ impl StaticScreen {
         }
     }
 
-    /// Presses a key. What the key wants of the world is ignored.
+    /// Presses a key. Effects that need the host are ignored.
     pub fn press(&mut self, story: &RunView, key: KeyPress) {
         let _ = update::update(&mut self.model, story, ScreenMessage::Key(key));
     }
 
-    /// Paints a frame; `words` gives the words of rows that become visible.
+    /// Renders a frame; `words` returns the text of rows that become visible.
     pub fn draw(&mut self, story: &RunView, words: impl Fn(&StreamRow) -> RowLine, buf: &mut Buffer) {
         buf.reset();
         self.model.size = (buf.area.width, buf.area.height);
@@ -93,7 +92,7 @@ mod tests {
     #[test]
     fn static_frame_loads_only_visible_rows() {
         let rows = 1_000_000_u64;
-        let lane = AttemptRows {
+        let attempt_rows = AttemptRows {
             rows: (0..rows).map(|seq| StreamRow::new(Seq(seq), 0, RowKind::Text, RowEnd::Ok, 0)).collect(),
             entries: Vec::new(),
         };
@@ -107,7 +106,7 @@ mod tests {
             hold_mode: HoldMode::Off,
         };
         let state = RunState { units: vec![unit], entries: rows, ..RunState::default() };
-        let story = RunView::new(state, vec![lane], Vec::new());
+        let story = RunView::new(state, vec![attempt_rows], Vec::new());
         let mut still = StaticScreen::new("big", Options::new(&UiPreferences::default(), |_| None).unwrap());
         let mut buf = Buffer::empty(Rect::new(0, 0, 200, 60));
         let asked = std::cell::Cell::new(0);

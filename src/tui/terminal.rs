@@ -1,4 +1,4 @@
-//! The real terminal: taken whole, given back whatever happens, written to once a frame.
+//! The real terminal: acquired completely, restored on every exit path, written once per frame.
 //!
 //! Owns modes, escape sequences and signals. It must not know what is drawn.
 
@@ -51,70 +51,66 @@ use super::{
 };
 use crate::{file_limit, program_path};
 
-/// Number of the signal that Ctrl-C stands for.
+/// Number of the signal that Ctrl-C sends.
 pub const INTERRUPT: i32 = Unix::SIGINT as i32;
 
-/// Events that may wait while a frame is drawn.
+/// Maximum number of events queued while a frame is drawn.
 const EVENT_QUEUE: usize = 1024;
 
-/// How soon a process that a signal is to stop has stopped, however busy the machine is.
+/// Maximum time until a stop signal takes effect on a busy machine.
 const STOP_TIMEOUT: Duration = Duration::from_millis(500);
 
-// The title that was there, kept aside.
+// Saves the current title.
 const SAVE_TITLE: &str = "\x1b[22;2t";
-// Alternate screen, bracketed paste, focus told. The cursor is hidden by the first frame.
+// Alternate screen, bracketed paste, focus events. The first frame hides the cursor.
 const ENTER: &str = "\x1b[?1049h\x1b[2J\x1b[?2004h\x1b[?1004h";
-// Ends a torn synchronised update too.
+// Also ends an interrupted synchronised update.
 const LEAVE: &str =
     "\x1b[?2026l\x1b[?1006l\x1b[?1002l\x1b[?1000l\x1b[?1004l\x1b[?2004l\x1b[0m\x1b[?25h\x1b[?1049l\x1b[23;2t";
 // Buttons, the wheel, and motion while a button is held down.
 const MOUSE_ON: &str = "\x1b[?1000h\x1b[?1002h\x1b[?1006h";
 const MOUSE_OFF: &str = "\x1b[?1006l\x1b[?1002l\x1b[?1000l";
 
-/// True while the terminal is ours.
+/// True while the screen uses the terminal.
 static TERMINAL_IN_USE: AtomicBool = AtomicBool::new(false);
 
-/// The progress mark that the terminal shows for us.
+/// The progress indicator that the terminal shows for this process.
 static PROGRESS_MARK: AtomicU8 = AtomicU8::new(NO_MARK);
 const NO_MARK: u8 = 0;
 const PLAIN_MARK: u8 = 1;
 const TMUX_MARK: u8 = 2;
 
-/// Who is told what besides the screen, and by which programs and sequences.
+/// Options of the terminal: mouse, notifications, progress and external programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TtyOptions {
-    /// Take the mouse.
     pub mouse: bool,
-    /// How somebody is told who looks elsewhere.
+    /// How notifications are delivered.
     pub notify: NotifyMethod,
-    /// Show progress outside of the screen.
+    /// Report progress to the terminal.
     pub progress: bool,
-    /// The terminal is tmux: what is meant for the terminal around it has to be handed through.
+    /// The terminal is tmux: sequences for the outer terminal must be wrapped for passthrough.
     pub tmux: bool,
-    /// Editor and pager.
     pub programs: ToolPrograms,
 }
 
-/// A way to tell somebody who looks elsewhere.
+/// A method to deliver notifications.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotifyMethod {
-    /// Nobody is told.
     Off,
-    /// The terminal's bell.
     Bell,
     /// `OSC 9`: iTerm2, WezTerm, Ghostty, Windows Terminal.
     Osc9,
     /// `OSC 777`: urxvt, foot, Ghostty, WezTerm.
     Osc777,
-    /// A program with arguments; title and text are added.
+    /// A program with arguments; title and text are appended.
     Command(Vec<String>),
 }
 
-/// Gives the terminal back. Safe to call at any time; the hook of a panic has to, or nobody could read what it says.
+/// Restores the terminal. Safe to call at any time; the panic hook must call it, so that its message is readable.
 pub fn restore() {
     if TERMINAL_IN_USE.swap(false, Ordering::SeqCst) {
         let mut out = io::stdout();
-        // Nothing can be done about a terminal that is gone.
+        // Errors are ignored: a closed terminal cannot be restored.
         let _ = match PROGRESS_MARK.swap(NO_MARK, Ordering::SeqCst) {
             PLAIN_MARK => out.write_all(osc::CLEAR_PROGRESS.as_bytes()),
             TMUX_MARK => out.write_all(osc::through_tmux(osc::CLEAR_PROGRESS).as_bytes()),
@@ -133,9 +129,9 @@ fn enter_terminal(mouse: bool) -> io::Result<()> {
     set_modes(mouse)
 }
 
-/// Takes a terminal again that is ours already, whatever a shell made of it meanwhile.
+/// Reacquires a terminal that another program may have reconfigured.
 fn reenter_terminal(mouse: bool) -> io::Result<()> {
-    // What is raw already is not made raw again, and nobody tells when a shell sets a terminal back.
+    // crossterm skips raw mode if it is already enabled, and cannot detect that a shell has reset the terminal.
     tty::disable_raw_mode()?;
     tty::enable_raw_mode()?;
     set_modes(mouse)
@@ -150,12 +146,12 @@ fn set_modes(mouse: bool) -> io::Result<()> {
     out.flush()
 }
 
-/// Collects a frame and hands it over in one write, inside a synchronised update.
+/// Collects a frame and writes it with one call, inside a synchronised update.
 #[derive(Debug)]
 struct FrameOutput {
     out: TtyWriter,
     frame: Vec<u8>,
-    /// A frame could not be written, and whoever drew it was told.
+    /// Writing a frame failed, and the error was reported to the caller.
     write_failed: bool,
 }
 
@@ -178,8 +174,8 @@ impl Write for FrameOutput {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        // What is written on the way out, after the terminal was given back or lost, is for nobody. It must not fail
-        // either: the drawing library then complains on stderr, and panics if that is gone with the terminal.
+        // Discard output after the terminal was released or lost. It must not fail either: ratatui would then report
+        // the error on stderr, and panic if stderr is closed too.
         if self.frame.is_empty() || self.write_failed || !TERMINAL_IN_USE.load(Ordering::SeqCst) {
             self.frame.clear();
             return Ok(());
@@ -192,9 +188,8 @@ impl Write for FrameOutput {
     }
 }
 
-/// Signals that end a program by default and that it can answer: whoever listens to them gives the terminal back and ends
-/// what it has started. Of an abort this catches the signal that others send; one of our own ends the program all the
-/// same.
+/// Signals that terminate a process by default and that it can handle: the listener restores the terminal and ends the
+/// child processes. SIGABRT is only caught if another process sends it; an abort of this process still ends it.
 const TERMINATION_SIGNALS: [Unix; 9] = [
     Unix::SIGTERM,
     Unix::SIGQUIT,
@@ -207,21 +202,22 @@ const TERMINATION_SIGNALS: [Unix; 9] = [
     Unix::SIGXCPU,
 ];
 
-/// Signals after which a program ends, whatever it is doing.
+/// Listens for signals that must end the process.
 #[derive(Debug)]
 pub struct TerminationSignals(Vec<(Unix, Signal)>);
 
 impl TerminationSignals {
-    /// Listens from now on: none of them ends the program by itself any longer.
+    /// Starts listening; from now on, none of these signals ends the process by default.
     ///
     /// # Errors
-    /// When the system does not allow it.
+    ///
+    /// If the system does not allow it.
     pub fn listen() -> io::Result<Self> {
         let listened = TERMINATION_SIGNALS.iter().map(|kind| Ok((*kind, listen(SignalKind::from_raw(*kind as i32))?)));
         listened.collect::<io::Result<_>>().map(Self)
     }
 
-    /// The next one. May be dropped and called again.
+    /// Waits for the next signal. Cancel-safe.
     pub async fn next(&mut self) -> Unix {
         poll_fn(|context| {
             let mut heard =
@@ -232,7 +228,7 @@ impl TerminationSignals {
     }
 }
 
-/// Signals that concern a terminal program.
+/// Signals that a terminal program handles.
 #[derive(Debug)]
 struct TerminalSignals {
     interrupt: Signal,
@@ -261,13 +257,13 @@ impl TerminalSignals {
         }
     }
 
-    /// Stops the whole job, or the shell would not get its prompt back. Returns once it goes on.
+    /// Stops the whole job, so that the shell gets its prompt back. Returns after the job continues.
     async fn stop_job(&mut self) -> io::Result<()> {
-        // Of what went on before, nothing is to be heard now.
+        // Discard an earlier SIGCONT.
         let _ = self.resume.recv().now_or_never();
         signal::kill(Pid::from_raw(0), Unix::SIGTSTP)?;
-        // Any thread may take the signal, so this one may get this far before all stand still. Where no shell could
-        // bring the job back, it is not stopped at all.
+        // The signal may be delivered to another thread, so this code can run before the process stops. If no shell
+        // could continue the job, the process does not stop at all.
         let _ = timeout(STOP_TIMEOUT, self.resume.recv()).await;
         Ok(())
     }
@@ -276,45 +272,45 @@ impl TerminalSignals {
 /// The terminal of this process.
 pub struct Terminal {
     screen: Screen<EncodingBackend<FrameOutput>>,
-    /// Nothing while another program has the terminal.
+    /// `None` while another program uses the terminal.
     events: Option<EventReader>,
     signals: TerminalSignals,
     hung_up: oneshot::Receiver<()>,
-    manners: TtyOptions,
-    /// The terminal changed its size, and what it shows with it, even if it is back at the size of the last frame.
+    options: TtyOptions,
+    /// The terminal was resized. Its content is then unknown, even if it has the size of the last frame again.
     resized: bool,
     started: Instant,
 }
 
 impl std::fmt::Debug for Terminal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Terminal").field("manners", &self.manners).finish_non_exhaustive()
+        f.debug_struct("Terminal").field("options", &self.options).finish_non_exhaustive()
     }
 }
 
 impl Terminal {
-    /// Takes the terminal. Must be called inside a tokio runtime.
-    pub fn enter(manners: TtyOptions) -> io::Result<Self> {
+    /// Acquires the terminal. Must be called inside a tokio runtime.
+    pub fn enter(options: TtyOptions) -> io::Result<Self> {
         let signals = TerminalSignals::new()?;
         let gone = watch_hangup()?;
-        enter_terminal(manners.mouse).inspect_err(|_| restore())?;
+        enter_terminal(options.mouse).inspect_err(|_| restore())?;
         let screen = empty_screen(size().inspect_err(|_| restore())?).inspect_err(|_| restore())?;
         Ok(Self {
             screen,
             events: Some(EventReader::new()),
             signals,
             hung_up: gone,
-            manners,
+            options,
             resized: false,
             started: Instant::now(),
         })
     }
 
-    /// Starts over with an empty screen. Not `Terminal::clear`: that asks the terminal where its cursor is, and the
-    /// answer would be taken for keys.
+    /// Starts with an empty screen. `Terminal::clear` is unsuitable: it queries the cursor position, and the response
+    /// would be read as keys.
     fn clear_screen(&mut self) -> io::Result<()> {
         self.screen.backend_mut().flush()?;
-        // Else the old screen does it when it is dropped, and panics if the terminal is gone.
+        // Otherwise the old screen shows the cursor when it is dropped, and panics if the terminal is closed.
         self.screen.show_cursor()?;
         self.screen = empty_screen(size()?)?;
         self.send("\x1b[0m\x1b[2J")
@@ -324,18 +320,18 @@ impl Terminal {
         self.screen.backend_mut().send(sequence.as_bytes())
     }
 
-    /// Sends what is meant for the terminal that a person sees.
+    /// Sends a sequence to the outermost terminal.
     fn send_to_outer_terminal(&mut self, sequence: &str) {
-        // Into the frame that follows; a Vec takes everything.
-        let _ = if self.manners.tmux { self.send(&osc::through_tmux(sequence)) } else { self.send(sequence) };
+        // Added to the next frame; writing to a `Vec` cannot fail.
+        let _ = if self.options.tmux { self.send(&osc::through_tmux(sequence)) } else { self.send(sequence) };
     }
 
-    async fn run_export_tool(&mut self, handout: &Export) -> Result<Option<HostInput>, String> {
-        let file = foreground::write_private_copy(handout)
+    async fn run_export_tool(&mut self, export: &Export) -> Result<Option<HostInput>, String> {
+        let file = foreground::write_private_copy(export)
             .map_err(|error| format!("cannot write a temporary file: {error}"))?;
-        let command = foreground::command(&self.manners.programs, handout, &file)?;
+        let command = foreground::command(&self.options.programs, export, &file)?;
         let program = command.get_program().to_string_lossy().into_owned();
-        let names = match handout.tool {
+        let names = match export.tool {
             ExportTool::Editor => "VISUAL or EDITOR",
             ExportTool::Pager => "PAGER",
         };
@@ -352,33 +348,33 @@ impl Terminal {
     }
 }
 
-/// The whole terminal as it is now.
+/// The current size of the terminal.
 fn size() -> io::Result<Rect> {
     let (width, height) = tty::size()?;
     Ok(Rect { x: 0, y: 0, width, height })
 }
 
-/// A screen that nothing was drawn on. Its area is fixed: the drawing library would follow a new size by asking the
-/// terminal where its cursor is, and whatever arrives before the answer is heard of only after the next key.
+/// Creates an empty screen with a fixed area: to follow a resize, ratatui would query the cursor position, and input
+/// that arrives before the response would be delayed until the next key.
 fn empty_screen(area: Rect) -> io::Result<Screen<EncodingBackend<FrameOutput>>> {
     let options = TerminalOptions { viewport: Viewport::Fixed(area) };
     Screen::with_options(EncodingBackend::new(FrameOutput::new()), options)
 }
 
-/// Tells when nobody is at the other end of the terminal any more. A hang-up reaches only those whose session it ends,
-/// and crossterm reads the end of its input over and over.
+/// Detects that the terminal was closed. SIGHUP is sent only within the terminal's session, and crossterm reads the
+/// end of its input repeatedly.
 fn watch_hangup() -> io::Result<oneshot::Receiver<()>> {
     let terminal = io::stdout().as_fd().try_clone_to_owned()?;
-    let (tell, told) = oneshot::channel();
-    // It waits for as long as the program lives, and is one sleeping thread.
+    let (hangup_tx, hangup_rx) = oneshot::channel();
+    // This thread sleeps in `poll` until the process ends.
     std::thread::Builder::new().name("terminal".into()).spawn(move || {
-        // Nothing is asked for: only the end is told then.
+        // No events are requested, so `poll` reports only errors and hang-up.
         let mut watched = [PollFd::new(terminal.as_fd(), PollFlags::empty())];
         while let Err(Errno::EINTR | Errno::EAGAIN) = poll(&mut watched, PollTimeout::NONE) {}
-        // Nobody listens once the screen was left.
-        let _ = tell.send(());
+        // The receiver is gone after the screen closed.
+        let _ = hangup_tx.send(());
     })?;
-    Ok(told)
+    Ok(hangup_rx)
 }
 
 impl Drop for Terminal {
@@ -387,12 +383,12 @@ impl Drop for Terminal {
     }
 }
 
-/// Keys of the terminal, read by a thread of their own. A crossterm stream wakes only the task that polled it first, so
-/// it must not be polled by a loop that looks without waiting; a channel may be. A poll may never return once the terminal is gone,
-/// so it must not happen on a thread of the runtime, which runs the agents, too.
+/// Terminal events, read by a dedicated thread. A crossterm stream wakes only the task that polled it first, so a loop
+/// that polls without waiting must not poll it directly; a channel allows that. A poll may block forever after the
+/// terminal was closed, so it must not run on a thread of the runtime, which also runs the agents.
 struct EventReader {
     received: mpsc::Receiver<io::Result<Event>>,
-    /// Ends the reading when it is dropped.
+    /// Dropping it ends the thread.
     stop: oneshot::Sender<()>,
     reading: JoinHandle<()>,
 }
@@ -401,7 +397,7 @@ impl EventReader {
     fn new() -> Self {
         let (send, received) = mpsc::channel(EVENT_QUEUE);
         let (stop, mut stopped) = oneshot::channel();
-        // Made here and not by the thread: from now on a change of size is noticed, also one before the first frame.
+        // Created before the thread starts, so that a resize before the first frame is not missed.
         let mut stream = EventStream::new();
         let runtime = Handle::current();
         let read = async move {
@@ -421,7 +417,7 @@ impl EventReader {
         Self { received, stop, reading }
     }
 
-    /// Reads no more, from the moment that this returns; a terminal that is gone is not waited for.
+    /// Stops reading; no event is consumed after this returns. Waits only for a limited time if the terminal is closed.
     async fn stop(self) {
         let Self { received, stop, reading } = self;
         drop((received, stop));
@@ -463,13 +459,13 @@ impl ScreenHost for Terminal {
     }
 
     fn title(&mut self, title: &str) {
-        // Into the frame that follows; a Vec takes everything.
+        // Added to the next frame; writing to a `Vec` cannot fail.
         let _ = self.send(&osc::title(title));
     }
 
     fn progress(&mut self, gauge: TerminalProgress) {
-        if self.manners.progress {
-            let mark = match (gauge, self.manners.tmux) {
+        if self.options.progress {
+            let mark = match (gauge, self.options.tmux) {
                 (TerminalProgress::None, _) => NO_MARK,
                 (TerminalProgress::Percent { .. }, false) => PLAIN_MARK,
                 (TerminalProgress::Percent { .. }, true) => TMUX_MARK,
@@ -479,16 +475,16 @@ impl ScreenHost for Terminal {
         }
     }
 
-    fn notify(&mut self, news: &Notification) -> Result<(), String> {
-        match &self.manners.notify {
+    fn notify(&mut self, notification: &Notification) -> Result<(), String> {
+        match &self.options.notify {
             NotifyMethod::Off => {}
-            // tmux has a bell of its own, and hands it on by itself.
+            // tmux handles the bell and forwards it without passthrough.
             NotifyMethod::Bell => {
                 let _ = self.send("\x07");
             }
-            NotifyMethod::Osc9 => self.send_to_outer_terminal(&osc::osc9(&news.title, &news.text)),
-            NotifyMethod::Osc777 => self.send_to_outer_terminal(&osc::osc777(&news.title, &news.text)),
-            NotifyMethod::Command(words) => return spawn_notifier(words, news),
+            NotifyMethod::Osc9 => self.send_to_outer_terminal(&osc::osc9(&notification.title, &notification.text)),
+            NotifyMethod::Osc777 => self.send_to_outer_terminal(&osc::osc777(&notification.title, &notification.text)),
+            NotifyMethod::Command(words) => return spawn_notifier(words, notification),
         }
         Ok(())
     }
@@ -498,51 +494,51 @@ impl ScreenHost for Terminal {
     }
 
     fn mouse(&mut self, ours: bool) -> io::Result<()> {
-        self.manners.mouse = ours;
+        self.options.mouse = ours;
         self.send(if ours { MOUSE_ON } else { MOUSE_OFF })
     }
 
     fn clear(&mut self) -> io::Result<()> {
-        reenter_terminal(self.manners.mouse)?;
+        reenter_terminal(self.options.mouse)?;
         self.clear_screen()
     }
 
-    async fn open(&mut self, handout: &Export) -> Result<Option<HostInput>, String> {
+    async fn open(&mut self, export: &Export) -> Result<Option<HostInput>, String> {
         if let Some(events) = self.events.take() {
             events.stop().await;
         }
         restore();
-        let end = self.run_export_tool(handout).await;
-        let taken = enter_terminal(self.manners.mouse).and_then(|()| self.clear_screen());
+        let end = self.run_export_tool(export).await;
+        let taken = enter_terminal(self.options.mouse).and_then(|()| self.clear_screen());
         self.events = Some(EventReader::new());
-        taken.map_err(|error| format!("cannot take the terminal again: {error}"))?;
+        taken.map_err(|error| format!("cannot reacquire the terminal: {error}"))?;
         end
     }
 
     async fn suspend(&mut self) -> io::Result<()> {
-        // The reader of keys stays: a stopped program reads nothing, and a new reader could miss the first key.
+        // The event reader keeps running: a stopped process reads nothing, and a new reader could miss the first key.
         restore();
         self.signals.stop_job().await?;
-        enter_terminal(self.manners.mouse)?;
+        enter_terminal(self.options.mouse)?;
         self.clear_screen()
     }
 }
 
-/// Starts the program that tells somebody, and does not wait for it.
-fn spawn_notifier(words: &[String], news: &Notification) -> Result<(), String> {
+/// Starts the notification program without waiting for it.
+fn spawn_notifier(words: &[String], notification: &Notification) -> Result<(), String> {
     let Some((program, arguments)) = words.split_first() else { return Ok(()) };
     let mut command = tokio::process::Command::new(program);
     file_limit::restore_in(command.as_std_mut());
     let started = command
         .args(arguments)
         .env("PATH", program_path::search_path())
-        .args([&news.title, &news.text])
+        .args([&notification.title, &notification.text])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .process_group(0)
         .spawn();
-    // The runtime reaps it.
+    // The runtime reaps the child process.
     started.map(|_| ()).map_err(|error| format!("cannot run `{program}`: {error}; correct ui.notify_command"))
 }
 

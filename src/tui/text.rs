@@ -1,6 +1,6 @@
-//! The one gate for text that is drawn: whatever a model, a tool or a file says becomes printable cells here.
+//! Converts untrusted text to printable cells. All text that is drawn passes through here.
 //!
-//! Owns escaping and cutting by display width. It must not know styles, panes or where a text comes from.
+//! Owns escaping and cutting by display width. It must not know styles, panes or the origin of a text.
 
 use std::borrow::Cow;
 
@@ -9,19 +9,19 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 use crate::actions::label;
 
-/// Most code points that one cell may stack. Longer piles are cut, so that marks cannot climb over their neighbours.
+/// Maximum code points in one cell. Longer sequences are cut, so that combining marks cannot overlap other cells.
 const MAX_STACKED_CHARS: usize = 6;
 
-/// What marks a cut.
+/// Mark at the place where text was cut.
 pub const ELLIPSIS: &str = "…";
 
-/// `text` made safe for one row of at most `width` columns. Control, bidi, zero-width and tag characters appear as
-/// escapes; a text that does not fit ends in `…`. Never wider than `width`, whatever comes in.
+/// Makes `text` safe for one row of at most `width` columns. Control, bidi, zero-width and tag characters become
+/// escapes; a text that does not fit ends in `…`. The result is never wider than `width`.
 pub fn printable(text: &str, width: usize) -> Cow<'_, str> {
     fit(text, width, ELLIPSIS)
 }
 
-/// As [`printable`], with another mark for the cut.
+/// Like [`printable`], with the mark `cut` instead of `…`.
 pub fn fit<'a>(text: &'a str, width: usize, cut: &str) -> Cow<'a, str> {
     if text.len() <= width && is_plain(text.as_bytes()) {
         return Cow::Borrowed(text);
@@ -46,7 +46,7 @@ pub fn fit<'a>(text: &'a str, width: usize, cut: &str) -> Cow<'a, str> {
     Cow::Owned(out)
 }
 
-/// As [`fit`], but what does not fit is cut out of the middle: beginnings say what something is, ends which one.
+/// Like [`fit`], but cuts the middle: the start of a name shows its kind, and the end identifies it.
 pub fn fit_middle<'a>(text: &'a str, width: usize, cut: &str) -> Cow<'a, str> {
     if self::width(text) <= width {
         return fit(text, width, cut);
@@ -79,12 +79,12 @@ pub fn fit_middle<'a>(text: &'a str, width: usize, cut: &str) -> Cow<'a, str> {
     Cow::Owned(head)
 }
 
-/// Columns that `text` takes once it is safe.
+/// Columns of `text` after escaping.
 pub fn width(text: &str) -> usize {
     if is_plain(text.as_bytes()) { text.len() } else { printable_pieces(text).map(|piece| column_count(&piece)).sum() }
 }
 
-/// `text` on one row: its lines joined by a visible mark, other white space squeezed. Still to be made safe.
+/// Joins the lines of `text` with a visible mark and collapses other white space. The result is not escaped yet.
 pub fn one_row(text: &str, limit: usize) -> String {
     let mut out = String::new();
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -99,7 +99,7 @@ pub fn one_row(text: &str, limit: usize) -> String {
     out
 }
 
-/// Rows of at most `width` columns that show all of `text`, safe, broken between words where that is possible.
+/// Wraps all of `text` into safe rows of at most `width` columns, broken between words if possible.
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut rows = Vec::new();
     if width == 0 {
@@ -116,14 +116,14 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
 fn wrap_line(line: &str, width: usize, rows: &mut Vec<String>) {
     let mut row = RowWrapper::default();
     for piece in printable_pieces(line) {
-        // An escape that is longer than the row is split like a word that is.
+        // An escape that is longer than the row is split like a long word.
         let parts: Vec<&str> =
             if column_count(&piece) > width { piece.graphemes(true).collect() } else { vec![&piece] };
         for part in parts {
             if column_count(part) > width {
                 continue;
             }
-            // The word that goes on may leave too little room again.
+            // The word moved to the next row may leave too little room again.
             while row.used > 0 && row.used + column_count(part) > width {
                 rows.push(row.end(width));
             }
@@ -133,7 +133,7 @@ fn wrap_line(line: &str, width: usize, rows: &mut Vec<String>) {
     rows.push(row.text);
 }
 
-/// As [`wrap_line`] for printable ASCII, without a look at each letter.
+/// Like [`wrap_line`], for printable ASCII only, where each byte is one column.
 fn wrap_plain(mut line: &str, width: usize, rows: &mut Vec<String>) {
     while let Some((row, _)) = line.split_at_checked(width).filter(|(_, rest)| !rest.is_empty()) {
         let word = row.rfind(' ').map(|space| space + 1);
@@ -149,7 +149,7 @@ fn wrap_plain(mut line: &str, width: usize, rows: &mut Vec<String>) {
 struct RowWrapper {
     text: String,
     used: usize,
-    /// After the last space: bytes and columns.
+    /// Position after the last space: bytes and columns.
     word: Option<(usize, usize)>,
 }
 
@@ -162,7 +162,7 @@ impl RowWrapper {
         }
     }
 
-    /// Ends the row before its last word, unless that would leave most of it empty, and goes on with that word.
+    /// Ends the row before its last word and continues with that word, unless that would leave most of the row empty.
     fn end(&mut self, width: usize) -> String {
         let (at, used) = self.word.filter(|(_, used)| used * 2 > width).unwrap_or((self.text.len(), self.used));
         let rest = self.text.split_off(at);
@@ -172,7 +172,7 @@ impl RowWrapper {
     }
 }
 
-/// Bytes as people read sizes: `12 B`, `15.7 KB`, `2.0 MB`.
+/// Formats a size in bytes: `12 B`, `15.7 KB`, `2.0 MB`.
 pub fn size(bytes: u64) -> String {
     label::format_bytes(usize::try_from(bytes).unwrap_or(usize::MAX))
 }
@@ -181,7 +181,7 @@ fn is_plain(text: &[u8]) -> bool {
     text.iter().all(|byte| (b' '..=b'~').contains(byte))
 }
 
-/// Columns of a piece.
+/// Display columns of a printable piece.
 pub(super) fn column_count(piece: &str) -> usize {
     // A single byte is printable ASCII: everything else was escaped.
     match piece.as_bytes() {
@@ -190,7 +190,7 @@ pub(super) fn column_count(piece: &str) -> usize {
     }
 }
 
-/// Printable pieces of `text`, none of which may be split.
+/// Splits `text` into printable pieces that must not be split further.
 pub(super) fn printable_pieces(text: &str) -> impl Iterator<Item = Cow<'_, str>> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -199,16 +199,16 @@ pub(super) fn printable_pieces(text: &str) -> impl Iterator<Item = Cow<'_, str>>
     })
 }
 
-/// What fills a cell each, or two, in a text that is safe already.
+/// Splits safe text into graphemes of one or two columns.
 pub(super) fn graphemes(safe: &str) -> impl Iterator<Item = &str> {
     let mut rest = safe;
     std::iter::from_fn(move || grapheme(&mut rest).map(|(first, _)| first))
 }
 
-/// Takes the first grapheme of a text. True if it is known to be printable and one column wide.
+/// Takes the first grapheme of a text. The flag is true if it is known to be printable and one column wide.
 fn grapheme<'a>(rest: &mut &'a str) -> Option<(&'a str, bool)> {
-    // Letters of ASCII and the lines of frames join with nothing before or after them, save with marks: tables need
-    // not be asked about them.
+    // ASCII letters and box-drawing lines do not join with other characters except combining marks, so the Unicode
+    // tables are not needed for them.
     let length = match rest.as_bytes() {
         [b' '..=b'~', after @ ..] if is_unjoined(after) => 1,
         [0xe2, 0x94 | 0x95, _, after @ ..] if is_unjoined(after) => 3,
@@ -228,7 +228,7 @@ fn printable_piece(grapheme: &str) -> Cow<'_, str> {
     if grapheme.chars().all(printable) && grapheme.chars().count() <= MAX_STACKED_CHARS && grapheme.width() > 0 {
         return Cow::Borrowed(grapheme);
     }
-    // Emoji are shown by their members: terminals disagree about the width of joined sequences.
+    // Joined emoji are shown as separate characters: terminals disagree about the width of joined sequences.
     let joined = grapheme.chars().next().is_some_and(is_pictograph);
     let mut out = String::new();
     let mut stack = 0;
@@ -253,7 +253,8 @@ fn printable_piece(grapheme: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Code points of `text` with whether each may stand in a cell as it is: it is not hidden, and does not pile up.
+/// Code points of `text`, each with whether it can be drawn unchanged: it is not hidden and does not exceed the
+/// stacking limit.
 pub fn classified_chars(text: &str) -> impl Iterator<Item = (char, bool)> {
     text.chars().scan(0, |stack, char| {
         *stack = if char.width() == Some(0) { *stack + 1 } else { 0 };
@@ -265,7 +266,7 @@ fn is_pictograph(char: char) -> bool {
     matches!(u32::from(char), 0x2190..=0x2bff | 0x3030 | 0x303d | 0x3297 | 0x3299 | 0x1_f000..=0x1_faff)
 }
 
-/// True for characters that a terminal obeys, or that a reader cannot see.
+/// True for control characters of terminals and characters that a reader cannot see.
 pub fn is_hidden(char: char) -> bool {
     char.is_control()
         || matches!(

@@ -1,4 +1,5 @@
-//! Looking for text, and for moments, in what has to be read: in slices, so that keys never wait.
+//! Searches for text and for moments in content that must be read first. Works in slices, so that keys are never
+//! delayed.
 
 use super::{
     cache::Cache,
@@ -8,12 +9,12 @@ use super::{
 };
 use crate::{run::Timeline, tape::Seq};
 
-/// Bytes that a slice reads at most.
+/// Maximum bytes read per slice.
 const SLICE: usize = 2 * 1024 * 1024;
-/// Rows that a slice looks at, at most.
+/// Maximum rows searched per slice.
 const ROWS: usize = 4096;
 
-/// A search that goes on.
+/// A search in progress.
 #[derive(Debug)]
 pub struct TextSearch {
     find: SearchRequest,
@@ -22,12 +23,12 @@ pub struct TextSearch {
 }
 
 impl TextSearch {
-    /// Begins beside `find.from`.
+    /// Starts next to `find.from`.
     pub fn new(find: SearchRequest) -> Self {
         Self { needle: QueryMatcher::new(&find.query), find, done: 0 }
     }
 
-    /// Looks on. `Some(place)` when it is over, with the place or without one.
+    /// Searches one slice. Returns `Some` when the search has ended, with the position of the match if there is one.
     pub fn slice(&mut self, timeline: &mut Timeline, cache: &Cache) -> Option<Option<usize>> {
         let len = match self.find.scope {
             SearchScope::Document => {
@@ -35,8 +36,8 @@ impl TextSearch {
                 let hit = |line: usize| matches(&document.text(line), &self.find.query);
                 return Some(nearest(document.lines.len(), self.find.from, self.find.forward, hit));
             }
-            SearchScope::Rows(lane) => timeline.view().rows(lane).len(),
-            SearchScope::Entries(lane) => timeline.view().entries(lane).len(),
+            SearchScope::Rows(attempt_id) => timeline.view().rows(attempt_id).len(),
+            SearchScope::Entries(attempt_id) => timeline.view().entries(attempt_id).len(),
         };
         let (mut bytes, mut rows) = (0, 0);
         while bytes < SLICE && rows < ROWS {
@@ -65,19 +66,19 @@ impl TextSearch {
     fn entries(&self, timeline: &Timeline, place: usize) -> Vec<Seq> {
         let story = timeline.view();
         match self.find.scope {
-            SearchScope::Rows(lane) => story.rows(lane).get(place).map_or_else(Vec::new, |row| {
+            SearchScope::Rows(attempt_id) => story.rows(attempt_id).get(place).map_or_else(Vec::new, |row| {
                 let last = row.last(story.state.entries).filter(|last| *last != row.first());
                 [Some(row.first()), last].into_iter().flatten().collect()
             }),
-            SearchScope::Entries(lane) => {
-                story.entries(lane).get(place).map(|seq| Seq(u64::from(*seq))).into_iter().collect()
+            SearchScope::Entries(attempt_id) => {
+                story.entries(attempt_id).get(place).map(|seq| Seq(u64::from(*seq))).into_iter().collect()
             }
             SearchScope::Document => Vec::new(),
         }
     }
 }
 
-/// Text to find in raw lines: as it is, and as JSON writes it.
+/// Query for raw lines: as typed, and as escaped in JSON.
 #[derive(Debug)]
 struct QueryMatcher {
     forms: Vec<Vec<u8>>,
@@ -106,7 +107,7 @@ impl QueryMatcher {
     }
 }
 
-/// Finds `needle`, in which case of ASCII letters does not count.
+/// Finds `needle`, ignoring the case of ASCII letters.
 fn find_any_case(bytes: &[u8], needle: &[u8]) -> bool {
     let Some(first) = needle.first() else { return true };
     let (lower, upper) = (first.to_ascii_lowercase(), first.to_ascii_uppercase());
@@ -124,7 +125,7 @@ mod tests {
         let hit = |query: &str, bytes: &[u8]| QueryMatcher::new(query).is_in(bytes);
         assert!(hit("arr", b"{\"x\":\"Mart_ARR\"}"));
         assert!(!hit("Arr", b"{\"x\":\"Mart_ARR\"}"));
-        assert!(hit("say \"hi\"", br#"{"x":"say \"hi\""}"#));
+        assert!(hit("print \"hi\"", br#"{"x":"print \"hi\""}"#));
         assert!(hit("漢", "\u{6f22}".as_bytes()));
         assert!(!hit("long needle", b"short"));
     }

@@ -1,7 +1,7 @@
-//! Colours, attributes and glyphs by role. No view names a colour.
+//! Colours, attributes and glyphs by role. Views must use roles, never colours.
 //!
-//! Themes are files of `role = "words"`; a theme lacks nothing or is refused. Whether colour is wanted at all is
-//! decided once, from the flag and the environment that the caller hands in.
+//! A theme is a file of `role = "style"`; it must define every role. The colour level is decided once, from the flag
+//! and the environment that the caller passes.
 
 use std::collections::BTreeMap;
 
@@ -15,17 +15,17 @@ use crate::run::{
 
 macro_rules! roles {
     ($($role:ident $name:literal,)+) => {
-        /// What a piece of the screen means.
+        /// Meaning of a part of the screen.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum StyleRole {
             $(#[doc = $name] $role,)+
         }
 
         impl StyleRole {
-            /// Every role.
+            /// All roles in the order of declaration.
             pub const ALL: &'static [Self] = &[$(Self::$role,)+];
 
-            /// Its name in a theme file.
+            /// Name of the role in theme files.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$role => $name,)+ }
             }
@@ -70,23 +70,22 @@ const FILES: &[(&str, &str)] = &[
     ("color-blind", include_str!("../../assets/themes/color-blind.toml")),
 ];
 
-/// A theme that cannot be used.
+/// An error in the choice or the text of a theme.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ThemeError {
-    /// No such theme.
+    /// There is no built-in theme of that name.
     #[error("unknown theme `{name}`; choose one of {known}, or name a file by its path")]
     Unknown {
-        /// What was asked for.
         name: String,
-        /// What there is.
+        /// Names of the built-in themes.
         known: String,
     },
-    /// Not a theme.
+    /// The text of a theme is invalid.
     #[error("theme `{name}` is not valid: {cause}")]
     Invalid {
-        /// Theme.
+        /// Name of the theme.
         name: String,
-        /// Why.
+        /// Message of the parser.
         cause: String,
     },
 }
@@ -94,29 +93,28 @@ pub enum ThemeError {
 /// How much colour to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ColorLevel {
-    /// Colours and attributes.
     #[default]
     Full,
-    /// Attributes only.
+    /// Attributes such as bold, without colours.
     Attributes,
-    /// Neither.
+    /// Neither colours nor attributes.
     Plain,
 }
 
-/// What a user asked for about colour.
+/// The colour setting of the user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ColorChoice {
-    /// As the environment says.
+    /// Decide from the environment.
     #[default]
     Auto,
-    /// Always.
+    /// Use colours in any environment.
     Always,
-    /// Never.
+    /// Use no colours in any environment.
     Never,
 }
 
 impl ColorChoice {
-    /// Decides from the flag and the environment: `NO_COLOR`, `CLICOLOR_FORCE`, `CLICOLOR`, `TERM=dumb`.
+    /// Decides from the setting and the environment: `NO_COLOR`, `CLICOLOR_FORCE`, `CLICOLOR`, `TERM=dumb`.
     pub fn resolve(self, variable: impl Fn(&str) -> Option<String>) -> ColorLevel {
         let set = |name: &str| variable(name).is_some_and(|value| !value.is_empty());
         let dumb = variable("TERM").is_some_and(|term| term == "dumb");
@@ -134,7 +132,7 @@ impl ColorChoice {
     }
 }
 
-/// True when the terminal's locale cannot show more than ASCII.
+/// True when the locale or the terminal can show only ASCII.
 pub fn wants_ascii(variable: impl Fn(&str) -> Option<String>) -> bool {
     let locale =
         ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(|name| variable(name).filter(|value| !value.is_empty()));
@@ -143,7 +141,7 @@ pub fn wants_ascii(variable: impl Fn(&str) -> Option<String>) -> bool {
         || locale.is_some_and(|locale| matches!(locale.as_str(), "C" | "POSIX"))
 }
 
-/// Styles and glyphs.
+/// A theme with its glyphs, resolved for one colour level.
 #[derive(Clone, Debug)]
 pub struct Theme {
     styles: Vec<Style>,
@@ -157,12 +155,12 @@ struct ThemeFile {
 }
 
 impl Theme {
-    /// Names of the themes.
+    /// Names of the built-in themes.
     pub fn names() -> impl Iterator<Item = &'static str> {
         FILES.iter().map(|(name, _)| *name)
     }
 
-    /// The theme `name`, with as much colour as wanted.
+    /// The built-in theme `name` at a colour level.
     pub fn new(name: &str, color: ColorLevel, ascii: bool) -> Result<Self, ThemeError> {
         let Some((_, text)) = FILES.iter().find(|(known, _)| *known == name) else {
             let known = Self::names().collect::<Vec<_>>().join(", ");
@@ -171,7 +169,7 @@ impl Theme {
         Self::parse(name, text, color, ascii)
     }
 
-    /// A theme of a user: the text of a file called `name`.
+    /// Parses a user's theme from the text of a file called `name`.
     pub fn parse(name: &str, text: &str, color: ColorLevel, ascii: bool) -> Result<Self, ThemeError> {
         let invalid = |cause: String| ThemeError::Invalid { name: name.to_owned(), cause };
         let file: ThemeFile = toml::from_str(text).map_err(|error| invalid(with_line_number(text, &error)))?;
@@ -188,7 +186,7 @@ impl Theme {
         Ok(Self { styles, glyphs: if ascii { &ASCII } else { &UNICODE } })
     }
 
-    /// The style of a role.
+    /// The style of a role at the colour level of the theme.
     pub fn style(&self, role: StyleRole) -> Style {
         self.styles.get(role as usize).copied().unwrap_or_default()
     }
@@ -229,7 +227,7 @@ fn style(words: &str) -> Result<Style, String> {
 fn reduce_color(style: Style, color: ColorLevel) -> Style {
     match color {
         ColorLevel::Full => style,
-        // A background says "selected"; without colour, reversing says it.
+        // A background marks the selection; without colour, reverse video does.
         ColorLevel::Attributes if style.bg.is_some() => {
             Style::new().add_modifier(style.add_modifier | Modifier::REVERSED)
         }
@@ -241,49 +239,43 @@ fn reduce_color(style: Style, color: ColorLevel) -> Style {
     }
 }
 
-/// The signs that stand beside words.
+/// Signs that are drawn next to words.
 #[derive(Debug)]
 pub struct GlyphSet {
     statuses: [&'static str; 11],
     conflict: &'static str,
     ends: [&'static str; 6],
     kinds: [&'static str; 9],
-    /// Mark of a cut text.
+    /// Marks a text that was cut.
     pub cut: &'static str,
-    /// Between facts.
     pub dot: &'static str,
-    /// Marks the selected row where colour cannot.
+    /// Marks the selected row when colour cannot.
     pub cursor: &'static str,
-    /// Live.
+    /// Marks a live run.
     pub live: &'static str,
-    /// Paused.
     pub paused: &'static str,
-    /// Playing.
     pub playing: &'static str,
     /// Filled part of a bar.
     pub full: &'static str,
     /// Empty part of a bar.
     pub empty: &'static str,
-    /// How much happened, from little to much.
+    /// Levels of activity, from low to high.
     pub levels: [&'static str; 8],
-    /// The moment that is shown.
+    /// Marks the moment that is shown.
     pub here: &'static str,
-    /// A breakpoint.
     pub breakpoint: &'static str,
     marks: [&'static str; 4],
     /// Corners and sides: top left, top right, bottom left, bottom right, vertical, horizontal.
     pub frame: [&'static str; 6],
-    /// Points to a remedy.
     pub arrow: &'static str,
 }
 
 impl GlyphSet {
-    /// True when nothing but ASCII is wanted.
+    /// True when only ASCII is used.
     pub fn is_ascii(&self) -> bool {
         self.cut.is_ascii()
     }
 
-    /// Sign of a status.
     pub fn status(&self, status: UnitStatus) -> &'static str {
         self.statuses[match status {
             UnitStatus::Queued | UnitStatus::NotStarted => 0,
@@ -300,17 +292,15 @@ impl GlyphSet {
         }]
     }
 
-    /// Sign of a unit: that of its status, unless its patch was not taken.
+    /// Glyph of a unit: that of its status, unless its patch was not integrated.
     pub fn unit(&self, unit: &UnitState) -> &'static str {
         if unit.has_conflict() { self.conflict } else { self.status(unit.status) }
     }
 
-    /// Sign of a mark.
     pub fn mark(&self, mark: ActivityMark) -> &'static str {
         self.marks[mark as usize]
     }
 
-    /// Sign of a row.
     pub fn row(&self, kind: RowKind, end: RowEnd) -> &'static str {
         let by_end = self.ends[match end {
             RowEnd::Open => 0,
@@ -378,7 +368,6 @@ static ASCII: GlyphSet = GlyphSet {
     arrow: ">",
 };
 
-/// The role of a status.
 pub fn status_role(status: UnitStatus) -> StyleRole {
     match status {
         UnitStatus::Queued | UnitStatus::NotStarted => StyleRole::Queued,
@@ -395,7 +384,6 @@ pub fn status_role(status: UnitStatus) -> StyleRole {
     }
 }
 
-/// The role of a mark.
 pub fn mark_role(mark: ActivityMark) -> StyleRole {
     match mark {
         ActivityMark::Failure => StyleRole::Failed,
@@ -405,7 +393,7 @@ pub fn mark_role(mark: ActivityMark) -> StyleRole {
     }
 }
 
-/// The role of a row's sign.
+/// The role of the sign of a row.
 pub fn row_role(kind: RowKind, end: RowEnd) -> StyleRole {
     match (kind, end) {
         (_, RowEnd::Failed) => StyleRole::Failed,

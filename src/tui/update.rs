@@ -1,6 +1,7 @@
-//! Messages → changes of the state and wishes to the world. Synchronous, total, and the only place that decides.
+//! Handles messages: changes the screen model and returns effects. Synchronous and total; all decisions of the screen
+//! are made here.
 //!
-//! It must not read a clock, a file or a terminal: what it needs comes in the message, what it wants goes out as data.
+//! It must not read a clock, a file or a terminal: input arrives in the message, and output is returned as data.
 
 use super::{effect::ScreenEffect, model::ScreenModel, msg::ScreenMessage};
 use crate::run::state::{RowEnd, RunView};
@@ -22,10 +23,9 @@ mod run_commands;
 mod time;
 mod views;
 
-/// Characters of a typed line.
+/// Maximum characters of typed text.
 const MAX_TYPED_CHARS: usize = 200;
 
-/// Takes one message.
 pub fn update(model: &mut ScreenModel, story: &RunView, msg: ScreenMessage) -> Vec<ScreenEffect> {
     let effects = match msg {
         ScreenMessage::Key(key) => keys::press(model, story, key),
@@ -71,7 +71,7 @@ pub fn update(model: &mut ScreenModel, story: &RunView, msg: ScreenMessage) -> V
     effects
 }
 
-/// True for rows that a person has to look at.
+/// True for row ends that need the user's attention.
 fn is_problem_end(end: RowEnd) -> bool {
     matches!(end, RowEnd::Failed | RowEnd::Denied)
 }

@@ -1,7 +1,8 @@
-//! The screen as a pure function of what there is to show. One file for each part.
+//! Renders the screen as a pure function of its state. One file for each part.
 //!
-//! Views read and paint. They change nothing, know no clock and no terminal, and cost what is visible, never what there
-//! is. Every text goes through [`RowWriter`], which is the only way to a cell and makes it safe.
+//! Views read and paint. They change no state and know no clock and no terminal; their cost depends on the visible
+//! content, not on the size of the run. All text goes through [`RowWriter`], the only way to write to a cell, which
+//! escapes it.
 
 pub mod amend;
 pub mod breakpoints;
@@ -41,41 +42,35 @@ use crate::{
     tape::Millis,
 };
 
-/// Everything that a draw looks at.
+/// Everything that a draw reads.
 #[derive(Clone, Copy, Debug)]
 pub struct DrawContext<'a> {
-    /// State of the screen.
     pub model: &'a ScreenModel,
-    /// The run.
     pub story: &'a RunView,
-    /// What happened when.
+    /// Activity of the run over time.
     pub chronicle: &'a ActivityIndex,
-    /// Bodies of what is visible.
+    /// Loaded bodies of the visible entries.
     pub cache: &'a Cache,
-    /// Colours and glyphs.
     pub theme: &'a Theme,
-    /// What is shown.
     pub source: &'a SourceStatus,
 }
 
-/// Facts about the source, as values.
+/// Facts about the source of the entries.
 #[derive(Clone, Debug)]
 pub struct SourceStatus {
-    /// What it is.
     pub origin: SourceInfo,
-    /// Entries that have been read so far.
+    /// Number of entries read so far.
     pub known_entries: u64,
-    /// Bytes read, and bytes in all where that is known.
+    /// Bytes read, and total bytes if known.
     pub position: (u64, Option<u64>),
-    /// True when nothing more is there just now.
+    /// True if no more entries are available now.
     pub at_end: bool,
-    /// True when nothing more will come.
+    /// True if no more entries will follow.
     pub ended: bool,
-    /// Why reading stopped, if it did.
+    /// Why reading failed, if it did.
     pub read_error: Option<String>,
 }
 
-/// Paints the whole screen.
 pub fn draw(scene: &DrawContext<'_>, buf: &mut Buffer) {
     let plan = scene.model.layout(scene.story);
     let area = plan.area.intersection(buf.area);
@@ -133,7 +128,7 @@ fn paint(scene: &DrawContext<'_>, area: Rect, plan: &ScreenLayout, buf: &mut Buf
     }
 }
 
-/// A border with a title, and a second one at its right end. Gives the inside.
+/// Paints a border with a title at the left and one at the right end. Returns the area inside.
 pub fn pane(
     scene: &DrawContext<'_>,
     area: Rect,
@@ -170,19 +165,19 @@ pub fn pane(
     layout::inner(area)
 }
 
-/// `00:03`, `03:12`, `1:03:12`: a time in the run.
+/// Formats a run time: `00:03`, `03:12`, `1:03:12`.
 pub fn clock(at: Millis) -> String {
     let seconds = at.0 / 1000;
     let (hours, minutes, rest) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     if hours > 0 { format!("{hours}:{minutes:02}:{rest:02}") } else { format!("{minutes:02}:{rest:02}") }
 }
 
-/// `0.1s`, `12.0s`, `1m 01s`: how long a call took.
+/// Formats the duration of a call: `0.1s`, `12.0s`, `1m 01s`.
 pub fn latency(took: Millis) -> String {
     if took.0 < 60_000 { format!("{}.{}s", took.0 / 1000, took.0 % 1000 / 100) } else { took.to_string() }
 }
 
-/// `$0.42`, `$0.0015`, or `$?`: what something cost.
+/// Formats a cost in US dollars: `$0.42`, `$0.0015`, or `$?` if unknown.
 pub fn dollars(cost: Option<f64>) -> String {
     match cost {
         None => "$?".to_owned(),
@@ -192,7 +187,7 @@ pub fn dollars(cost: Option<f64>) -> String {
     }
 }
 
-/// `84`, `12.3k`, `4.5M`: a count that may be large.
+/// Formats a count: `84`, `12.3k`, `4.5M`.
 pub fn count(number: u64) -> String {
     #[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
     let value = number as f64;

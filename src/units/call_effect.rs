@@ -1,49 +1,47 @@
-//! What a call of our tools means for the failures before it, by KTX's rule: which failed write a later call makes good.
+//! The effect of a tool call on earlier failures, by KTX's rule: which later call recovers a failed write.
 //!
-//! Reads calls and replies, keeps nothing. The count itself is [`Tally`](super::FailureTally)'s.
+//! The functions read a call and its reply and keep no state. [`FailureTally`](super::FailureTally) counts.
 
 use serde_json::Value;
 
 use super::tool::{ToolCall, ToolReply};
 
-/// What a write is about: failures and successes of different tools on one subject belong together.
+/// Subject of a write. Failures and successes of different tools on the same subject belong together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum WriteSubject {
-    /// A wiki page, by its key.
+    /// A wiki page, identified by its key.
     Page(String),
-    /// A source of the semantic layer.
     Source {
-        /// Connection id.
         connection: String,
-        /// Name of the source.
         name: String,
     },
 }
 
-/// What an answered call did.
+/// Effect of an answered call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum CallEffect {
-    /// Nothing that other calls wait for.
+    /// No effect on other calls.
     #[default]
     Neutral,
-    /// It was not carried out: its tool is unknown, or its arguments are broken. What it was about, as far as they say.
+    /// The call was not carried out, because its tool is unknown or its arguments are invalid. Contains the subject if
+    /// the arguments name it.
     Rejected(Option<WriteSubject>),
-    /// Its tool broke down. Nothing makes that good.
+    /// The tool itself broke. No later call recovers this.
     ToolCrashed,
-    /// The tool understood it and declined. Whether that is a failure, the reply says.
+    /// The tool understood the call and declined it. The reply decides whether this is a failure.
     Declined(Option<WriteSubject>),
-    /// It wrote, and so makes good what failed on its subject before.
+    /// The call wrote its subject, which recovers earlier failures on the same subject.
     Wrote(WriteSubject),
-    /// The agent said that a raw file cannot be mapped, maybe onto this table: there will be no source for it.
+    /// The agent reported that a raw file, possibly for this table, cannot be mapped: it will have no source.
     Unmappable {
-        /// The table or source.
+        /// Name of the table or source.
         table: Option<String>,
-        /// It is on record. If the call was declined, it is not.
+        /// False if the tool declined the report.
         is_recorded: bool,
     },
 }
 
-/// What `call` did, now that it has its `reply`.
+/// Returns the effect of `call`, given its `reply`.
 pub fn call_effect(call: &ToolCall, reply: &ToolReply) -> CallEffect {
     let success = reply.structured.as_ref().and_then(|structured| structured.get("success")).and_then(Value::as_bool);
     match (success, call.name.as_str()) {
@@ -68,7 +66,7 @@ fn call_subject(call: &ToolCall) -> Option<WriteSubject> {
     }
 }
 
-/// Keys are flat; whoever is told so writes the same page under the flat form of the key.
+/// Keys are flat. An agent whose key was declined for a slash writes the same page under the flat key.
 fn flatten_key(key: &str) -> String {
     key.chars().map(|char| if char.is_ascii_alphanumeric() || char == '_' { char } else { '-' }).collect()
 }

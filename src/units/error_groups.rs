@@ -1,55 +1,52 @@
-//! Failures that are one failure: the same cause, and the same error once what differs from unit to unit is taken out.
+//! Groups failures that have the same cause and the same normalized error.
 //!
-//! Knows words, not units: whoever has failures hands in their cause and their error, and gets them back in heaps.
+//! The module works on texts and does not depend on units: the caller passes causes and errors and gets indices back.
 
 use std::{borrow::Cow, collections::HashMap};
 
-/// Characters of an error that are looked at.
+/// Maximum number of characters of an error that are compared.
 const MAX_INPUT_CHARS: usize = 600;
-/// Characters that tell it apart from others.
+/// Maximum length of a normalized error, in characters.
 const MAX_ERROR_CHARS: usize = 160;
 
-/// A failure, as far as it is compared.
+/// A failure, reduced to the fields that are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnitFailure<'a> {
-    /// Name of the cause.
     pub cause: &'a str,
-    /// What went wrong, in foreign words.
+    /// Error text from outside, such as the API's.
     pub error: &'a str,
-    /// Whose it is; the name is taken out of the error.
+    /// Unit that failed. Its name is removed from the error.
     pub unit: &'a str,
 }
 
-/// Failures with the same cause and the same error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorGroup {
-    /// Name of the cause.
     pub cause: String,
-    /// The error without what differs.
+    /// The error without its variable parts.
     pub error: String,
-    /// Positions of the failures in what was handed in.
+    /// Indices of the failures in the input.
     pub members: Vec<usize>,
 }
 
-/// Heaps failures up, the largest heap first; among equals, the one that was met first.
+/// Groups failures, largest group first. Groups of equal size keep the order of their first failure.
 pub fn group_failures<'a>(failures: impl IntoIterator<Item = UnitFailure<'a>>) -> Vec<ErrorGroup> {
-    let mut heaps: Vec<ErrorGroup> = Vec::new();
+    let mut groups: Vec<ErrorGroup> = Vec::new();
     let mut known: HashMap<(String, String), usize> = HashMap::new();
     for (position, failure) in failures.into_iter().enumerate() {
         let error = normalize_error(failure.error, failure.unit);
-        let heap = *known.entry((failure.cause.to_owned(), error.clone())).or_insert_with(|| {
-            heaps.push(ErrorGroup { cause: failure.cause.to_owned(), error, members: Vec::new() });
-            heaps.len() - 1
+        let group = *known.entry((failure.cause.to_owned(), error.clone())).or_insert_with(|| {
+            groups.push(ErrorGroup { cause: failure.cause.to_owned(), error, members: Vec::new() });
+            groups.len() - 1
         });
-        if let Some(heap) = heaps.get_mut(heap) {
-            heap.members.push(position);
+        if let Some(group) = groups.get_mut(group) {
+            group.members.push(position);
         }
     }
-    heaps.sort_by_key(|heap| std::cmp::Reverse(heap.members.len()));
-    heaps
+    groups.sort_by_key(|group| std::cmp::Reverse(group.members.len()));
+    groups
 }
 
-/// The first line of an error. A line that ends with a colon announces the next one, which then belongs to it.
+/// The first line of an error. If it ends with a colon, the next line is included.
 pub fn headline(error: &str) -> Cow<'_, str> {
     let mut lines = error.lines().map(str::trim).filter(|line| !line.is_empty());
     let mut line = Cow::Borrowed(lines.next().unwrap_or_default());
@@ -62,14 +59,14 @@ pub fn headline(error: &str) -> Cow<'_, str> {
     line
 }
 
-/// An error without what differs from unit to unit: names of units, numbers, ids, paths, quoted values and names in bold.
+/// Removes from an error what differs between units: unit names, numbers, ids, paths, quoted values and bold names.
 pub fn normalize_error(error: &str, unit: &str) -> String {
     let line = headline(error);
     let end = line.char_indices().nth(MAX_INPUT_CHARS).map_or(line.len(), |(end, _)| end);
     let mut line = line[..end].to_owned();
     let bold =
         line.split_once("**").and_then(|(_, rest)| rest.split_once("**")).map_or("", |(name, _)| name).to_owned();
-    // A short name may be a part of any word.
+    // A short name may be part of any word.
     for name in [unit, &bold].into_iter().filter(|name| name.len() >= 3) {
         line = line.replace(name, "…");
     }
@@ -77,7 +74,7 @@ pub fn normalize_error(error: &str, unit: &str) -> String {
     words.join(" ").chars().take(MAX_ERROR_CHARS).collect()
 }
 
-/// The line with what stands between quotes left out. A quote that is not closed, or stands inside a word, is none.
+/// Removes quoted text from a line. A quote that is not closed, or is inside a word, is kept.
 fn strip_quoted(line: &str) -> String {
     let mut out = String::with_capacity(line.len());
     let mut rest = line;
@@ -104,7 +101,7 @@ fn strip_quoted(line: &str) -> String {
     out
 }
 
-/// A word without its digits, or a mark for a word that is a path or an id.
+/// Removes the digits of a word. Paths and ids become a placeholder.
 fn normalize_word(word: &str) -> String {
     let core = word.trim_matches(|char: char| !char.is_alphanumeric() && char != '/' && char != '.');
     let is_path = core.contains('/') && core.chars().any(char::is_alphanumeric);
@@ -160,25 +157,25 @@ mod tests {
 
     #[test]
     fn groups_are_sorted_by_size_and_keep_their_members() {
-        let heaps = group_failures([
+        let groups = group_failures([
             failure("network", "connection 1 refused", "a"),
             failure("tool_failures", "wiki_write: no title", "b"),
             failure("tool_failures", "wiki_write: no title", "c"),
             failure("transient", "wiki_write: no title", "d"),
         ]);
-        let told: Vec<_> = heaps.iter().map(|heap| (heap.cause.as_str(), heap.members.clone())).collect();
-        assert_eq!(told, [("tool_failures", vec![1, 2]), ("network", vec![0]), ("transient", vec![3])]);
-        assert_eq!(heaps[1].error, "connection # refused");
+        let causes: Vec<_> = groups.iter().map(|group| (group.cause.as_str(), group.members.clone())).collect();
+        assert_eq!(causes, [("tool_failures", vec![1, 2]), ("network", vec![0]), ("transient", vec![3])]);
+        assert_eq!(groups[1].error, "connection # refused");
     }
 
     proptest! {
         #[test]
         fn every_failure_is_in_exactly_one_group(errors in prop::collection::vec((any::<String>(), "[a-z0-9-]{0,6}"), 0..40)) {
-            let heaps = group_failures(errors.iter().map(|(error, unit)| failure("cause", error, unit)));
-            let mut members: Vec<usize> = heaps.iter().flat_map(|heap| heap.members.clone()).collect();
+            let groups = group_failures(errors.iter().map(|(error, unit)| failure("cause", error, unit)));
+            let mut members: Vec<usize> = groups.iter().flat_map(|group| group.members.clone()).collect();
             members.sort_unstable();
             prop_assert_eq!(members, (0..errors.len()).collect::<Vec<_>>());
-            prop_assert!(heaps.iter().all(|heap| heap.error.chars().count() <= MAX_ERROR_CHARS));
+            prop_assert!(groups.iter().all(|group| group.error.chars().count() <= MAX_ERROR_CHARS));
         }
 
         #[test]

@@ -1,43 +1,43 @@
-//! Failure counting: every tool call that failed counts once, whoever reports it.
+//! Failure counting: every failed tool call counts once, even if several reporters report it.
 //!
-//! One call may be reported by the hook, by the stream and by our own handler, in any order. The tally tells them
-//! apart by tool and call id alone. It must not know how a failure looks in a stream.
+//! The hook, the stream and the tool handler may report the same call, in any order. The tally identifies a call by its
+//! tool and call id. The module must not depend on the format of a stream.
 //!
-//! A call that a person refused is kept apart: the agent reports it as failed, but it failed by a decision, not by a
-//! mistake of the model or of a tool.
+//! Calls that a person refused are kept apart: the agent reports them as failed, but they failed by a decision, not by
+//! a mistake of the model or of a tool.
 
 use std::collections::{HashMap, HashSet};
 
 use super::call_effect::{CallEffect, WriteSubject};
 
-/// Prefix under which the agent sees our tools.
+/// Prefix of our tools' names in the agent.
 pub const MCP_TOOL_PREFIX: &str = "mcp__ktx__";
 
-/// Longest message that a tally keeps, in bytes. The tape has it in full.
+/// Maximum length of a stored message, in bytes. The tape has the full message.
 const MAX_MESSAGE_BYTES: usize = 4 * 1024;
 
-/// The tool's own name, without our server's prefix. Other names are left as they are.
+/// Removes the prefix of our MCP server. Other names are returned unchanged.
 pub fn bare_name(tool: &str) -> &str {
     tool.strip_prefix(MCP_TOOL_PREFIX).unwrap_or(tool)
 }
 
 /// Which failed calls fail a unit.
 ///
-/// A refusal is an answer of one of our own tools that says how to go on: record the verification ledger first, use a flat
-/// key, correct a field. An agent that follows the refusal has worked as intended, so both rules accept a refusal that
-/// a later call settled. They differ in calls that no tool of ours has answered so, and in those that say nothing of their
-/// subject: unknown tools, denied calls, arguments that are no JSON, a path that is a number.
+/// A refusal is a reply of one of our tools that explains how to continue: record the verification ledger first, use a
+/// flat key, correct a field. An agent that follows the refusal works as intended, so both rules accept a refusal that
+/// a later call settled. The rules differ in failures that are not such refusals, and in failures without a known
+/// subject: unknown tools, denied calls, arguments that are not JSON, a path that is a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FailureRule {
-    /// All but the refusals that were [settled](Recovery::Settled).
+    /// Counts all failures except [settled](Recovery::Settled) refusals.
     #[default]
     Strict,
-    /// Only those that no later call made good in any way.
+    /// Counts only failures that no later call recovered.
     Recoverable,
 }
 
 impl FailureRule {
-    /// Reads the setting's value.
+    /// Parses the value of the setting.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "strict" => Some(Self::Strict),
@@ -46,7 +46,6 @@ impl FailureRule {
         }
     }
 
-    /// The setting's value.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Strict => "strict",
@@ -55,59 +54,56 @@ impl FailureRule {
     }
 }
 
-/// Failed calls of one attempt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FailureTally {
     failed: Vec<FailedToolCall>,
-    /// Positions in `failed`, by tool and call id.
+    /// Indices in `failed` by tool and call id.
     by_id: HashMap<(String, String), usize>,
     refused: Vec<FailedToolCall>,
-    /// Ids of `refused`. An id alone is enough: a person decides over one call, whatever its reporters call its tool.
+    /// Ids of `refused`. The id alone is sufficient: a decision covers one call, whatever name a reporter uses for its
+    /// tool.
     refused_ids: HashSet<String>,
-    /// Ids of calls that our own side has told about: it knows more of them than the stream.
+    /// Ids of calls that our tool handler reported. It knows more about them than the stream.
     reported_ids: HashSet<String>,
 }
 
-/// One failed call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedToolCall {
-    /// Tool without its server prefix.
+    /// Tool name without the server prefix.
     pub tool: String,
-    /// What makes it good.
+    /// Which later call recovers this failure.
     pub recovery_rule: RecoveryRule,
-    /// Id of the call, where known.
+    /// Id of the call, if known.
     pub tool_use_id: Option<String>,
     /// Error text, cut to 4 KiB.
     pub message: String,
-    /// What later calls made of it.
+    /// Effect of later calls on this failure.
     pub recovery: Recovery,
 }
 
-/// Which later call makes a failed one good.
+/// Which later call recovers a failed one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecoveryRule {
-    /// Any success of the same tool: a rejected call has not been carried out. What it was about, where it said so.
+    /// Any success of the same tool, because a rejected call was not carried out. Contains the subject, if known.
     SameTool(Option<WriteSubject>),
-    /// A write of the same subject by any tool.
+    /// A write of the same subject, by any tool.
     Subject(WriteSubject),
-    /// None.
     Never,
 }
 
-/// What later calls made of a failed one.
+/// How later calls recovered a failed call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Recovery {
-    /// Nothing.
     #[default]
     None,
-    /// Its tool succeeded with something.
+    /// A later call of the same tool succeeded.
     SameTool,
-    /// It was a refusal of one of our tools, and its subject was written later or given up on record.
+    /// One of our tools refused the call, and a later call wrote its subject or recorded that it cannot be mapped.
     Settled,
 }
 
 impl FailureTally {
-    /// A person refused this call. Later reports of it are not counted as failures.
+    /// Records that a person refused this call. Later reports of the call are not counted as failures.
     pub fn record_refusal(&mut self, tool: &str, tool_use_id: Option<&str>, reason: &str) {
         let tool_use_id = tool_use_id.filter(|id| !id.is_empty());
         if let Some(id) = tool_use_id
@@ -118,21 +114,22 @@ impl FailureTally {
         self.refused.push(new_failed_call(tool, RecoveryRule::Never, tool_use_id, reason));
     }
 
-    /// Reports a failure (also a rejected call, or one that a rule denied) of a tool with or without its server prefix.
-    /// True if it was not counted yet; without an id it always counts.
+    /// Records a failure, a rejected call or a call denied by a rule. `tool` may have the server prefix. Returns true
+    /// if the call was not counted yet; a call without an id is always counted.
     pub fn record_failure(&mut self, tool: &str, tool_use_id: Option<&str>, message: &str) -> bool {
         self.add_failure(tool, RecoveryRule::SameTool(None), tool_use_id, message)
     }
 
-    /// Reports a success that the stream tells of. Of our own tools it knows less than [`answered`](Self::record_tool_reply).
+    /// Records a success from the stream. For our own tools, [`record_tool_reply`](Self::record_tool_reply) has more
+    /// information and takes precedence.
     pub fn record_success(&mut self, tool: &str, tool_use_id: Option<&str>) {
         if !tool_use_id.is_some_and(|id| self.reported_ids.contains(id)) {
             self.recover_same_tool(bare_name(tool), tool_use_id);
         }
     }
 
-    /// Reports how one of our own tools answered, with the error text if the call failed. True for a failure that was
-    /// not counted yet.
+    /// Records the reply of one of our tools, with the error text if the call failed. Returns true for a failure that
+    /// was not counted yet.
     pub fn record_tool_reply(
         &mut self,
         tool: &str,
@@ -147,7 +144,7 @@ impl FailureTally {
                 self.mark_recovered(Recovery::Settled, |call| call.subject() == Some(subject))
             }
             CallEffect::Unmappable { table, is_recorded } => {
-                // KTX takes a call that was declined for one, too.
+                // KTX accepts a declined call here, too.
                 let recovery = if *is_recorded { Recovery::Settled } else { Recovery::SameTool };
                 self.settle_unmappable(table.as_deref(), recovery);
             }
@@ -159,7 +156,7 @@ impl FailureTally {
             }
             return false;
         };
-        let cure = match effect {
+        let recovery_rule = match effect {
             CallEffect::Declined(Some(subject)) => RecoveryRule::Subject(subject.clone()),
             CallEffect::Rejected(subject) => RecoveryRule::SameTool(subject.clone()),
             CallEffect::Neutral
@@ -168,20 +165,20 @@ impl FailureTally {
             | CallEffect::Wrote(_)
             | CallEffect::Unmappable { .. } => RecoveryRule::Never,
         };
-        self.add_failure(tool, cure, tool_use_id, message)
+        self.add_failure(tool, recovery_rule, tool_use_id, message)
     }
 
-    /// Every failed call, in order of its first report.
+    /// All failed calls, in order of their first report.
     pub fn calls(&self) -> &[FailedToolCall] {
         &self.failed
     }
 
-    /// Every call that a person refused, in order.
+    /// All calls that a person refused, in order.
     pub fn refusals(&self) -> &[FailedToolCall] {
         &self.refused
     }
 
-    /// How many calls fail the unit under `rule`.
+    /// Number of calls that fail the unit under `rule`.
     pub fn count(&self, rule: FailureRule) -> usize {
         self.counted(rule).count()
     }
@@ -194,12 +191,18 @@ impl FailureTally {
         })
     }
 
-    /// True when there were failures and every one of them was made good later.
+    /// True if there were failures and later calls recovered all of them.
     pub fn all_recovered(&self) -> bool {
         !self.failed.is_empty() && self.count(FailureRule::Recoverable) == 0
     }
 
-    fn add_failure(&mut self, tool: &str, cure: RecoveryRule, tool_use_id: Option<&str>, message: &str) -> bool {
+    fn add_failure(
+        &mut self,
+        tool: &str,
+        recovery_rule: RecoveryRule,
+        tool_use_id: Option<&str>,
+        message: &str,
+    ) -> bool {
         let tool_use_id = tool_use_id.filter(|id| !id.is_empty());
         if let Some(id) = tool_use_id {
             if self.refused_ids.contains(id) {
@@ -207,12 +210,12 @@ impl FailureTally {
             }
             let key = (bare_name(tool).to_owned(), id.to_owned());
             if let Some(known) = self.by_id.get(&key).and_then(|at| self.failed.get_mut(*at)) {
-                known.merge_report(cure, message);
+                known.merge_report(recovery_rule, message);
                 return false;
             }
             self.by_id.insert(key, self.failed.len());
         }
-        self.failed.push(new_failed_call(tool, cure, tool_use_id, message));
+        self.failed.push(new_failed_call(tool, recovery_rule, tool_use_id, message));
         true
     }
 
@@ -222,7 +225,7 @@ impl FailureTally {
         }
     }
 
-    /// A call never makes itself good: some reporter says that it failed, and failures win.
+    /// A call does not recover itself: if reporters disagree about a call, it counts as failed.
     fn recover_same_tool(&mut self, tool: &str, tool_use_id: Option<&str>) {
         self.mark_recovered(Recovery::SameTool, |call| {
             let same_call = tool_use_id.is_some() && call.tool_use_id.as_deref() == tool_use_id;
@@ -230,7 +233,8 @@ impl FailureTally {
         });
     }
 
-    /// Writes of the table's source need not succeed any more. Without a table, the only one that failed is meant.
+    /// Marks failed writes of the table's source as recovered. Without a table, this applies only if exactly one source
+    /// failed.
     fn settle_unmappable(&mut self, table: Option<&str>, recovery: Recovery) {
         let pending = |call: &FailedToolCall| match &call.recovery_rule {
             RecoveryRule::Subject(subject @ WriteSubject::Source { .. }) if call.recovery < recovery => {
@@ -255,7 +259,7 @@ impl FailureTally {
 }
 
 impl FailedToolCall {
-    /// What it was to write.
+    /// Subject that the call tried to write.
     fn subject(&self) -> Option<&WriteSubject> {
         match &self.recovery_rule {
             RecoveryRule::SameTool(subject) => subject.as_ref(),
@@ -264,10 +268,10 @@ impl FailedToolCall {
         }
     }
 
-    /// A report that knows more than an earlier one of the same call completes it.
-    fn merge_report(&mut self, cure: RecoveryRule, message: &str) {
+    /// Completes an earlier report of the same call with details from this one.
+    fn merge_report(&mut self, recovery_rule: RecoveryRule, message: &str) {
         if self.recovery_rule == RecoveryRule::SameTool(None) && self.recovery == Recovery::None {
-            self.recovery_rule = cure;
+            self.recovery_rule = recovery_rule;
         }
         if self.message.is_empty() {
             self.message = truncate_message(message).to_owned();
@@ -275,10 +279,15 @@ impl FailedToolCall {
     }
 }
 
-fn new_failed_call(tool: &str, cure: RecoveryRule, tool_use_id: Option<&str>, message: &str) -> FailedToolCall {
+fn new_failed_call(
+    tool: &str,
+    recovery_rule: RecoveryRule,
+    tool_use_id: Option<&str>,
+    message: &str,
+) -> FailedToolCall {
     FailedToolCall {
         tool: bare_name(tool).to_owned(),
-        recovery_rule: cure,
+        recovery_rule,
         tool_use_id: tool_use_id.map(str::to_owned),
         message: truncate_message(message).to_owned(),
         recovery: Recovery::None,
@@ -304,7 +313,7 @@ mod tests {
         WriteSubject::Source { connection: "warehouse".into(), name: name.into() }
     }
 
-    /// A write that our tool declined.
+    /// Records a write that our tool declined.
     fn declined(tally: &mut FailureTally, tool: &str, subject: WriteSubject, id: &str) -> bool {
         tally.record_tool_reply(tool, Some(id), &CallEffect::Declined(Some(subject)), Some("no"))
     }
@@ -361,7 +370,7 @@ mod tests {
         let mut tally = FailureTally::default();
         wrote(&mut tally, "wiki_write", page("orders"), "t0");
         assert!(declined(&mut tally, "wiki_write", page("orders"), "t1"));
-        assert_eq!(tally.count(FailureRule::Recoverable), 1, "an earlier success is no cure");
+        assert_eq!(tally.count(FailureRule::Recoverable), 1, "an earlier success does not recover a failure");
         wrote(&mut tally, "wiki_write", page("refunds"), "t2");
         tally.record_success("wiki_write", Some("t3"));
         tally.record_tool_reply("wiki_read", Some("t4"), &CallEffect::Neutral, None);
@@ -377,19 +386,19 @@ mod tests {
         let rejected = |tally: &mut FailureTally, tool: &str, subject: Option<WriteSubject>| {
             tally.record_tool_reply(tool, Some("t1"), &CallEffect::Rejected(subject), Some("correct the arguments"))
         };
-        // A field was missing, and the page was written with it.
+        // A field was missing, and a later call wrote the page with it.
         let mut tally = FailureTally::default();
         assert!(rejected(&mut tally, "wiki_write", Some(page("orders"))));
         wrote(&mut tally, "wiki_write", page("refunds"), "t2");
         assert_eq!((tally.count(FailureRule::Strict), tally.count(FailureRule::Recoverable)), (1, 0));
         wrote(&mut tally, "wiki_write", page("orders"), "t3");
         assert_eq!((tally.count(FailureRule::Strict), tally.calls().len()), (0, 1), "still one failed call on record");
-        // Without a subject nothing shows that it was done after all, nor of a call that we have not answered.
+        // Without a subject, or without our reply, nothing proves that the write was done later.
         for is_ours in [true, false] {
             let mut tally = FailureTally::default();
             assert!(match is_ours {
                 true => rejected(&mut tally, "read_raw_span", None),
-                false => tally.record_failure("wiki_write", Some("t1"), "arguments that are no JSON"),
+                false => tally.record_failure("wiki_write", Some("t1"), "arguments that are not JSON"),
             });
             tally.record_tool_reply("read_raw_span", Some("t2"), &CallEffect::Neutral, None);
             wrote(&mut tally, "wiki_write", page("orders"), "t3");
@@ -466,7 +475,7 @@ mod tests {
             &CallEffect::Rejected(None),
             Some("invalid arguments")
         ));
-        // Declined without being a failure, as when the page was changed by others: no success either.
+        // Declined without being a failure, such as when the page was changed concurrently: not a success either.
         tally.record_tool_reply("wiki_write", Some("t3"), &CallEffect::Declined(Some(page("orders"))), None);
         tally.record_success("wiki_write", Some("t3"));
         assert_eq!(tally.count(FailureRule::Recoverable), 2);

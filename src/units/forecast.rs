@@ -1,79 +1,78 @@
-//! What is left of a run will cost and take: judged by how finished units of the same kind went.
+//! Forecasts the remaining cost and time of a run from finished units of the same kind.
 //!
-//! Units are drawn again from those that finished, many times over, and laid into the slots that there are. The same
-//! facts always give the same forecast. Nothing is claimed of units of a kind of which fewer than three have finished, and
-//! nothing of when a unit ends that runs longer than nine of ten like it: it is overdue.
+//! A simulation draws the remaining units from the finished ones many times and assigns them to the slots. The same
+//! input always gives the same forecast. Kinds with fewer than three finished units are not forecast. A unit that has
+//! run longer than 90 % of the finished units of its kind is overdue: its end is not forecast.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
 use crate::tape::Millis;
 
-/// Finished units of a kind that it takes to say something.
+/// Minimum number of finished units of a kind for a forecast.
 pub const MIN_SAMPLES: usize = 3;
-/// The newest finished units of a kind that count.
+/// Maximum number of finished units of a kind that are used; the newest ones.
 const MAX_SAMPLES: usize = 64;
-/// How often the rest of the run is played.
+/// Number of times that the rest of the run is simulated.
 const SIMULATION_ROUNDS: usize = 200;
-/// Units that are played one by one. Of more, several are drawn as one, which makes the spread a little too wide.
+/// Maximum number of simulated units. If there are more, several are drawn as one batch, which makes the spread
+/// slightly too wide.
 const MAX_SIMULATED_UNITS: usize = 256;
 
-/// A finished unit, all of its attempts together.
+/// A finished unit, with all of its attempts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FinishedUnit {
-    /// Dollars, if all of it is known.
+    /// Cost in US dollars, if all of it is known.
     pub cost: Option<f64>,
-    /// Time in which it occupied a slot.
+    /// Time in which the unit occupied a slot.
     pub busy_time: Millis,
 }
 
-/// A unit that is still to be done.
+/// A unit that is not finished yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemainingUnit {
-    /// Which list of finished units it is like.
+    /// Index of the list of finished units of the same kind.
     pub kind: usize,
-    /// How long it runs by now; `None` if it has not begun.
+    /// How long the unit has been running; `None` if it has not started.
     pub running: Option<Millis>,
 }
 
-/// In half of all cases no more than `likely`, in nine of ten no more than `high`.
+/// Median (`likely`) and 90th percentile (`high`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate<T> {
-    /// P50.
     pub p50: T,
-    /// P90.
     pub p90: T,
 }
 
-/// What is left.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Forecast {
-    /// Units that are left.
+    /// Number of remaining units.
     pub units: usize,
-    /// Those of them whose cost is forecast.
+    /// Remaining units whose cost is forecast.
     pub units_with_cost: usize,
-    /// What those will cost, in dollars; `None` where there is none.
+    /// Cost of those units, in US dollars; `None` without a forecast.
     pub cost: Option<Estimate<f64>>,
-    /// Units whose end is forecast.
+    /// Remaining units whose end is forecast.
     pub units_with_time: usize,
-    /// When the last of those ends, from now; `None` where there is none.
+    /// Time until the last of those units ends; `None` without a forecast.
     pub time: Option<Estimate<Millis>>,
-    /// Units that run longer than nine of ten like them took.
+    /// Units that have run longer than 90 % of the finished units of their kind.
     pub overdue_units: usize,
 }
 
 impl Forecast {
-    /// True when nothing of the cost is left out.
+    /// True if the forecast covers the cost of all remaining units.
     pub fn covers_all_costs(&self) -> bool {
         self.units_with_cost == self.units
     }
 
-    /// True when nothing of the time is left out but what is overdue.
+    /// True if the forecast covers the end of all remaining units except overdue ones.
     pub fn covers_all_times(&self) -> bool {
         self.units_with_time + self.overdue_units == self.units
     }
 }
 
-/// Forecasts `left`, in the order in which it runs, on so many `slots`. `finished` are lists by kind, oldest first.
+/// Forecasts the units `left`, in the order in which they run, on `slots` slots. `finished` has one list per kind,
+/// oldest unit first.
 pub fn forecast(finished: &[Vec<FinishedUnit>], left: &[RemainingUnit], slots: usize) -> Forecast {
     let costs: Vec<Vec<f64>> = finished.iter().map(|kind| newest_samples(kind.iter().filter_map(known_cost))).collect();
     let times: Vec<Vec<f64>> =
@@ -93,7 +92,7 @@ pub fn forecast(finished: &[Vec<FinishedUnit>], left: &[RemainingUnit], slots: u
         batch_units(&priced).map(|block| block.sample_total(bags, dice)).sum()
     };
     let cost = (!priced.is_empty()).then(|| estimate(&costs, cost));
-    // What is overdue holds its slot for as long as it does.
+    // An overdue unit occupies its slot until it ends, which is not forecast.
     let slots = slots.saturating_sub(overdue.len());
     let time = (!timed.is_empty()).then(|| estimate(&times, |bags, dice| makespan(bags, dice, &times, &timed, slots)));
     Forecast {
@@ -131,13 +130,14 @@ fn millis(seconds: f64) -> Millis {
     Millis((seconds * 1000.0).round() as u64)
 }
 
-/// Plays the rest of the run again and again, and looks at the middle and at the ninth of ten.
+/// Simulates the rest of the run repeatedly and returns the median and the 90th percentile.
 fn estimate(samples: &[Vec<f64>], play: impl Fn(&[Vec<f64>], &mut SampleRng) -> f64) -> Estimate<f64> {
     let mut dice = SampleRng(0x1234_5678);
     let mut bags = samples.to_vec();
     let mut results: Vec<f64> = (0..SIMULATION_ROUNDS)
         .map(|_| {
-            // A few finished units are no good picture of all: how far off they may be belongs to the spread.
+            // A few finished units do not represent all units well. Resampling them adds this uncertainty to the
+            // spread.
             for (bag, samples) in bags.iter_mut().zip(samples) {
                 bag.iter_mut().for_each(|draw| *draw = dice.pick(samples));
             }
@@ -149,7 +149,7 @@ fn estimate(samples: &[Vec<f64>], play: impl Fn(&[Vec<f64>], &mut SampleRng) -> 
     Estimate { p50: at(SIMULATION_ROUNDS / 2), p90: at(SIMULATION_ROUNDS * 9 / 10) }
 }
 
-/// Some units that are drawn as one.
+/// Units that are drawn as one.
 struct UnitBatch {
     kind: usize,
     units: f64,
@@ -162,7 +162,7 @@ impl UnitBatch {
         bags.get(self.kind).map_or(0.0, |bag| dice.pick(bag)) * self.units
     }
 
-    /// What is left of a unit that runs: it takes as long as one of those that took longer than it has run.
+    /// Remaining time of a running unit: drawn from the finished units that took longer than it has run.
     fn sample_remaining_time(&self, samples: &[Vec<f64>], dice: &mut SampleRng) -> f64 {
         let samples = samples.get(self.kind).map(Vec::as_slice).unwrap_or_default();
         let longer: Vec<f64> = samples.iter().copied().filter(|took| *took > self.running).collect();
@@ -171,7 +171,7 @@ impl UnitBatch {
 }
 
 fn batch_units(left: &[RemainingUnit]) -> impl Iterator<Item = UnitBatch> {
-    // Those that run come first, and are few.
+    // Running units come first, and are few.
     let running = left.iter().take_while(|unit| unit.running.is_some()).count().min(MAX_SIMULATED_UNITS);
     let (running, rest) = left.split_at(running);
     let size = rest.len().div_ceil(MAX_SIMULATED_UNITS).max(1);
@@ -184,7 +184,7 @@ fn batch_units(left: &[RemainingUnit]) -> impl Iterator<Item = UnitBatch> {
     })
 }
 
-/// Seconds until the last unit ends.
+/// Time until the last unit ends, in seconds.
 fn makespan(
     bags: &[Vec<f64>],
     dice: &mut SampleRng,
@@ -192,7 +192,7 @@ fn makespan(
     left: &[RemainingUnit],
     slots: usize,
 ) -> f64 {
-    // Times of slots in milliseconds: they are compared, and floats are not.
+    // Slot times are in milliseconds, because floats have no total order.
     let mut free: BinaryHeap<Reverse<u64>> = BinaryHeap::new();
     let mut last = 0;
     for block in batch_units(left) {
@@ -207,7 +207,7 @@ fn makespan(
     seconds(Millis(last))
 }
 
-/// SplitMix64: the same draws every time.
+/// SplitMix64 generator: deterministic draws.
 struct SampleRng(u64);
 
 impl SampleRng {
@@ -293,7 +293,7 @@ mod tests {
             forecast(&[mixed(times)], &queued(0, 40), 4).cost.map(|cost| cost.p90 / cost.p50).unwrap_or_default()
         };
         assert!(width(1) > width(20), "{} {}", width(1), width(20));
-        // The mean is 0.4, so that 40 units cost about 16.
+        // The mean is 0.4, so 40 units cost about 16.
         let cost = forecast(&[mixed(20)], &queued(0, 40), 4).cost.map(|cost| cost.p50).unwrap_or_default();
         assert!((14.0..18.0).contains(&cost), "{cost}");
     }

@@ -1,42 +1,42 @@
-//! Paces a run by the limits of the service, as KTX's governor does: fewer units at once while a limit is near, none
-//! until it resets while one is spent.
+//! Throttles a run by the limits of the service, as KTX's governor does: fewer concurrent units while a limit is near,
+//! none while a limit is spent, until it resets.
 //!
-//! A state machine over what was heard. Waits are given as data and the jitter is an input: it must not know what time
-//! it is, which units there are, or who waits.
+//! A state machine over observations. It returns wait times as data and takes the jitter as an input. It must not
+//! depend on clocks, units or timers.
 
 use std::collections::BTreeSet;
 
 use super::limits::{LimitObservation, LimitStatus};
 use crate::tape::Millis;
 
-/// Name of the pressure that an agent feels when the service turns single requests away. Nobody takes it back: it goes
-/// when an attempt gets through.
+/// Name of the limit that applies when the service rejects single requests. The service reports no end of it: it ends
+/// when an attempt succeeds.
 pub const REQUEST_RATE_LIMIT: &str = "request rate";
 
-/// Most names of usage windows that are kept; there are a handful.
+/// Maximum number of stored usage windows. The service has a handful.
 const MAX_WINDOWS: usize = 16;
 
-/// Resets this close to each other are one.
+/// Reset times that differ by no more than this are the same reset, in milliseconds.
 const SAME_RESET_MS: u64 = 1_000;
 
-/// `ingest.rateLimit`: how limits are met.
+/// How a run reacts to limits (`ingest.rateLimit`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ThrottlePolicy {
-    /// Whether limits pace the run at all. If not, a unit that meets one fails.
+    /// Whether limits throttle the run. If false, a unit that hits a limit fails.
     pub enabled: bool,
-    /// Share of a usage window from which on fewer units run.
+    /// Utilization of a usage window from which fewer units run, 0 to 1.
     pub threshold: f64,
-    /// Units that may run then; at least 1.
+    /// Maximum number of units that run at that utilization; at least 1.
     pub concurrency_under_pressure: u32,
-    /// Longest wait. A reset that comes later is not waited for.
+    /// Longest wait, in milliseconds. The run does not wait for a later reset.
     pub max_wait_ms: Option<u64>,
-    /// Tries of a unit that end at a limit, the first included, until the run is given up.
+    /// Number of attempts of a unit that may end at a limit, including the first, before the run stops.
     pub max_limit_attempts: u32,
-    /// First wait when the service names no reset.
+    /// First wait when the service reports no reset time, in milliseconds.
     pub base_delay_ms: u64,
-    /// Longest such wait, before the jitter.
+    /// Longest such wait before jitter, in milliseconds.
     pub max_delay_ms: u64,
-    /// Where the jitter of such waits begins; `None` for none.
+    /// Seed of the jitter of such waits; `None` for no jitter.
     pub jitter: Option<u64>,
 }
 
@@ -56,55 +56,53 @@ impl Default for ThrottlePolicy {
 }
 
 impl ThrottlePolicy {
-    /// The wait before try number `pauses + 1` when nobody says how long: base, 2 · base, 4 · base, … capped.
+    /// The wait before attempt `pauses + 1` when the service reports no reset time: base, 2 · base, 4 · base, …,
+    /// capped.
     pub fn backoff_ms(&self, pauses: u32) -> u64 {
         let grown = self.base_delay_ms.saturating_mul(1_u64.checked_shl(pauses).unwrap_or(u64::MAX));
         grown.min(self.max_delay_ms)
     }
 }
 
-/// Slows a run down while a limit is near, and holds it while one is spent.
+/// Throttles a run while a limit is near and pauses it while a limit is spent.
 #[derive(Clone, Debug, Default)]
 pub struct Governor {
     policy: ThrottlePolicy,
     /// Limits that are near.
     pressured_limits: BTreeSet<String>,
     pause: Option<LimitPause>,
-    /// Pauses since something got through: how far waits have grown.
+    /// Pauses since the last success; determines the backoff.
     consecutive_pauses: u32,
-    /// Jitters drawn so far.
+    /// Number of jitter values drawn.
     jitter_draws: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LimitPause {
     wait_ms: u64,
-    /// End on the run's clock, if the service named it.
+    /// End of the pause on the run's clock, if the service reported it.
     until: Option<Millis>,
 }
 
 /// What an observation changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ThrottleChange {
-    /// Nothing.
     Unchanged,
-    /// This many units at a time from now on.
+    /// At most this many units run concurrently from now on.
     Throttled(u32),
-    /// Full speed again.
     Restored,
     /// Nothing starts until the wait is over. Replaces an earlier wait.
     Paused {
-        /// The wait from now.
+        /// Duration of the wait from now, in milliseconds.
         wait_ms: u64,
-        /// Its end on the run's clock, if the service named one.
+        /// End of the wait on the run's clock, if the service reported one.
         until: Option<Millis>,
     },
-    /// The reset comes later than anybody wants to wait.
+    /// The reset is later than the longest wait.
     ResetTooLate,
 }
 
 impl Governor {
-    /// A governor that keeps to `pacing`.
     pub fn new(pacing: ThrottlePolicy) -> Self {
         let slots_under_pressure = pacing.concurrency_under_pressure.max(1);
         Self {
@@ -113,7 +111,6 @@ impl Governor {
         }
     }
 
-    /// Takes an observation.
     pub fn observe(&mut self, seen: &LimitObservation) -> ThrottleChange {
         if !self.policy.enabled {
             return ThrottleChange::Unchanged;
@@ -126,35 +123,34 @@ impl Governor {
         if near { self.add_pressure(&seen.name) } else { self.remove_pressure(&seen.name) }
     }
 
-    /// An attempt ended at a limit. If nothing was heard of it, that is a wait of its own.
+    /// Records an attempt that ended at a limit. If no observation caused a pause, this starts one.
     pub fn record_limit_hit(&mut self) -> ThrottleChange {
         if self.is_paused() || !self.policy.enabled { ThrottleChange::Unchanged } else { self.pause_with_backoff() }
     }
 
-    /// The wait is over, if there was one. The windows start afresh with it.
+    /// Ends the pause, if there is one, and clears the limits that are near.
     pub fn end_pause(&mut self) {
         if self.pause.take().is_some() {
             self.pressured_limits.clear();
         }
     }
 
-    /// An attempt got through: the next pause is a first one again.
+    /// Records an attempt that got through, which resets the backoff.
     pub fn record_success(&mut self) -> ThrottleChange {
         self.consecutive_pauses = 0;
         self.remove_pressure(REQUEST_RATE_LIMIT)
     }
 
-    /// True while nothing may start.
     pub fn is_paused(&self) -> bool {
         self.pause.is_some()
     }
 
-    /// The pause, as it was when it began.
+    /// Duration of the pause when it began, in milliseconds.
     pub fn wait_ms(&self) -> u64 {
         self.pause.map_or(0, |pause| pause.wait_ms)
     }
 
-    /// Slots out of `slots` that may be used.
+    /// Number of `slots` that may be used.
     pub fn concurrency(&self, slots: u32) -> u32 {
         if self.pressured_limits.is_empty() { slots } else { slots.min(self.policy.concurrency_under_pressure) }
     }
@@ -180,15 +176,15 @@ impl Governor {
         let Some(wait) = resets_in_ms else {
             return if self.is_paused() { ThrottleChange::Unchanged } else { self.pause_with_backoff() };
         };
-        // The reset may already have passed on our clock, and the next attempt may be rejected again: the least wait
-        // grows, so that this never becomes a hot loop.
+        // The reset may have passed on our clock while the service still rejects attempts. The growing minimum wait
+        // prevents a hot loop.
         let wait_ms = wait.max(self.policy.backoff_ms(self.consecutive_pauses));
         if self.policy.max_wait_ms.is_some_and(|longest| wait > longest) {
             return ThrottleChange::ResetTooLate;
         }
         let until = Millis(at.0.saturating_add(wait_ms));
         let later = match self.pause {
-            // The same reset may be told twice, and clocks are read at different moments.
+            // The service may report the same reset twice, and the clock is read at different moments.
             Some(LimitPause { until: Some(current), .. }) => until.since(current).0 > SAME_RESET_MS,
             Some(LimitPause { until: None, .. }) | None => true,
         };
@@ -208,8 +204,8 @@ impl Governor {
         ThrottleChange::Paused { wait_ms, until }
     }
 
-    /// Between three and five quarters of `wait`, so that programs that were turned away together do not come back
-    /// together.
+    /// Returns 75 % to 125 % of `wait`, so that programs that were rejected at the same time do not retry at the same
+    /// time.
     fn with_jitter(&mut self, wait: u64) -> u64 {
         let Some(seed) = self.policy.jitter else { return wait };
         self.jitter_draws = self.jitter_draws.wrapping_add(1);
@@ -218,7 +214,7 @@ impl Governor {
     }
 }
 
-/// SplitMix64: neighbours become strangers.
+/// SplitMix64: similar inputs give unrelated outputs.
 fn splitmix64(number: u64) -> u64 {
     let mut mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

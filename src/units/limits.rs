@@ -1,6 +1,6 @@
-//! Limits: turns of one attempt, and what the service says about its usage windows.
+//! Limits: the turns of one attempt, and the usage windows that the service reports.
 //!
-//! What a run does about the windows is the [`governor`](super::governor)'s. Nothing here knows what time it is.
+//! The [`governor`](super::governor) decides how a run reacts to usage windows. The module must not depend on a clock.
 
 use std::collections::HashSet;
 
@@ -14,19 +14,15 @@ pub struct TurnLimiter {
     seen: HashSet<Box<str>>,
 }
 
-/// What a turn led to. Each is told once.
+/// What a turn led to. Each value is reported once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TurnEvent {
-    /// Four fifths are spent.
+    /// Four fifths of the turns are spent.
     Approaching {
-        /// Turns so far.
         turn: u32,
-        /// Turns allowed.
         max: u32,
     },
-    /// All are spent.
     Reached {
-        /// Turns so far.
         turn: u32,
     },
 }
@@ -41,12 +37,13 @@ impl std::fmt::Display for TurnEvent {
 }
 
 impl TurnLimiter {
-    /// A limiter for `max` turns.
+    /// A limiter that allows `max` turns.
     pub fn new(max: u32) -> Self {
         Self { max, turns: 0, seen: HashSet::new() }
     }
 
-    /// Takes note of an assistant line of the main loop. Lines with one id are one turn; a line without is its own.
+    /// Records an assistant line of the main loop. Lines with the same id are one turn; a line without an id is a
+    /// separate turn.
     pub fn record_message(&mut self, message_id: Option<&str>) -> Option<TurnEvent> {
         if let Some(id) = message_id
             && !self.seen.insert(id.into())
@@ -54,7 +51,7 @@ impl TurnLimiter {
             return None;
         }
         self.turns = self.turns.saturating_add(1);
-        // floor(0.8 · max) without floats.
+        // floor(0.8 · max), without floats.
         let careful = u64::from(self.max) * 4 / 5;
         if self.turns == self.max {
             Some(TurnEvent::Reached { turn: self.turns })
@@ -65,45 +62,38 @@ impl TurnLimiter {
         }
     }
 
-    /// Turns so far.
     pub fn turns(&self) -> u32 {
         self.turns
     }
 
-    /// Turns left.
     pub fn remaining(&self) -> u32 {
         self.max.saturating_sub(self.turns)
     }
 }
 
-/// What the service said about a usage window.
+/// State of a usage window, as the service reported it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LimitObservation {
-    /// When we heard it.
+    /// When the report was received.
     pub at: Millis,
     /// Name of the window (`five_hour`, …).
     pub name: String,
-    /// How it stands.
     pub status: LimitStatus,
-    /// 0 to 1, if said.
+    /// 0 to 1, if reported.
     pub utilization: Option<f64>,
-    /// Time until it resets, if said.
+    /// Time until the window resets, if reported.
     pub resets_in_ms: Option<u64>,
 }
 
-/// How a usage window stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitStatus {
-    /// Open.
     Allowed,
-    /// Nearly spent.
     Warning,
-    /// Spent.
     Rejected,
 }
 
 impl LimitStatus {
-    /// Reads the service's word. `None` for a word of a later release.
+    /// Parses the service's status. Returns `None` for a status that a later release adds.
     pub fn parse(word: &str) -> Option<Self> {
         match word {
             "allowed" => Some(Self::Allowed),
@@ -114,7 +104,7 @@ impl LimitStatus {
     }
 }
 
-/// Time from `now_ms` until `resets_at` (unix seconds), both on the wall clock; zero if it has passed.
+/// Time from `now_ms` until `resets_at` (Unix seconds), both on the wall clock, in milliseconds; zero if it has passed.
 pub fn resets_in_ms(resets_at: i64, now_ms: i64) -> u64 {
     u64::try_from(resets_at.saturating_mul(1_000).saturating_sub(now_ms)).unwrap_or(0)
 }

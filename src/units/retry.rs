@@ -1,5 +1,5 @@
-//! When a failed attempt is tried again by itself, and after what wait. A table, not a mechanism: who waits and who
-//! cleans the workspace first is not decided here.
+//! Decides when a failed attempt is retried automatically, and after which wait. The module must not depend on timers
+//! or workspaces.
 
 use crate::tape::note::{AttemptOutcome, Cause, Verdict};
 
@@ -10,7 +10,7 @@ pub struct RetryPolicy {
     pub max_retries: u32,
     /// First wait, in milliseconds.
     pub initial_delay_ms: u64,
-    /// Growth from wait to wait.
+    /// Factor from one wait to the next.
     pub factor: f64,
     /// Longest wait, in milliseconds.
     pub max_delay_ms: u64,
@@ -22,38 +22,36 @@ impl Default for RetryPolicy {
     }
 }
 
-/// What follows an attempt without anybody asking.
+/// What follows an attempt automatically.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryDecision {
-    /// Nothing: the verdict stands.
+    /// Nothing: the verdict is final.
     Final,
     /// Another attempt after a wait.
-    Retry {
-        /// The wait.
-        delay_ms: u64,
-    },
-    /// Another attempt once the whole run has waited for its limit. Costs no retry.
+    Retry { delay_ms: u64 },
+    /// Another attempt after the run has waited for its limit. Does not count as a retry.
     AwaitLimit,
-    /// Another attempt once fewer units run. Costs no retry.
+    /// Another attempt once fewer units run. Does not count as a retry.
     AwaitCapacity,
-    /// Another attempt once the agent's program is back. Costs no retry.
+    /// Another attempt once the agent's program is available again. Does not count as a retry.
     AwaitProgram,
 }
 
-/// How an attempt may be made again without anybody asking.
+/// How an attempt may be repeated automatically.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum RetryMode {
-    /// From the beginning: nothing of it remains.
+    /// From the start: the attempt left nothing behind.
     #[default]
     FromStart,
-    /// Only by continuing this session: what its tools did remains.
+    /// Only by continuing this session, because its tools had lasting effects.
     ResumeSession(String),
-    /// Not at all: what its tools did remains, and it is not known how to continue.
+    /// Not at all: its tools had lasting effects, and there is no session to continue.
     Never,
 }
 
 impl RetryPolicy {
-    /// What follows `verdict` for a unit that has used `used` retries. Used up means that the failure stands.
+    /// Decides what follows `verdict` for a unit that has used `used` retries. Without remaining retries, the failure
+    /// is final.
     pub fn decide(&self, verdict: &Verdict, used: u32) -> RetryDecision {
         if verdict.outcome != AttemptOutcome::Failed {
             return RetryDecision::Final;
@@ -71,7 +69,7 @@ impl RetryPolicy {
         }
     }
 
-    /// The wait before retry number `used + 1`: `initial · factor^used`, capped.
+    /// The wait before retry number `used + 1`: `initial · factor^used`, capped, in milliseconds.
     pub fn delay_ms(&self, used: u32) -> u64 {
         #[expect(clippy::cast_precision_loss, reason = "waits are far below 2^53 ms")]
         let initial = self.initial_delay_ms as f64;
@@ -83,8 +81,8 @@ impl RetryPolicy {
     }
 }
 
-/// Whether the other units of the run would fail in the same way: it is the account, the model of all of them, or the
-/// network where nothing ever got through.
+/// Whether the other units of the run would fail in the same way: because of the account, the common model, or the
+/// network if no attempt got through.
 pub fn affects_every_unit(cause: &Cause, own_model: bool, got_through: bool) -> bool {
     match cause {
         Cause::Auth | Cause::Credit | Cause::ProgramMissing => true,

@@ -1,4 +1,5 @@
-//! Which units of an earlier run stand, and why the others run again. Pure; it must not know tapes or files.
+//! Decides which units of a prior run are reused, and why the others run again. The module is pure: it must not depend
+//! on tapes or files.
 
 use std::fmt;
 
@@ -7,29 +8,29 @@ use crate::tape::{
     note::{AttemptOutput, ContentDigests, PriorUnitSummary, ReusedSuccess},
 };
 
-/// How a unit stood when its run ended or broke off.
+/// State of a unit when its run ended or was interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PriorOutcome<'a> {
     /// Its last attempt succeeded.
     Succeeded,
-    /// Its last attempt spent its turns or its money before the model was done. What it wrote may be in the project.
+    /// Its last attempt spent its turn or cost budget before the model was done. Its writes may be in the project.
     OutOfBudget(SpentBudget),
     /// Its last attempt failed, for this reason.
     Failed(&'a str),
     /// A person stopped it.
     Stopped,
-    /// An attempt was running when the record breaks off.
+    /// An attempt was running at the end of the tape.
     Interrupted,
-    /// It waited for its turn, or for another try.
+    /// It waited for a slot or for a retry.
     Pending,
 }
 
-/// The budget that an attempt spent before the model was done. Turns are zero where they are not known.
+/// The budget that an attempt spent before the model was done. `turns` is zero if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpentBudget {
-    /// Turns that it took.
+    /// Number of turns of the attempt.
     pub turns: u32,
-    /// Turns that it was allowed.
+    /// Maximum number of turns.
     pub allowed: Option<u32>,
 }
 
@@ -46,33 +47,31 @@ impl fmt::Display for SpentBudget {
     }
 }
 
-/// A unit of an earlier run.
+/// A unit of a prior run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PriorUnit<'a> {
-    /// The run that it was tried in last.
+    /// The run that attempted it last.
     pub run: RunId,
-    /// How it stood.
     pub outcome: PriorOutcome<'a>,
     /// Its newest attempt; 0 if there was none.
     pub attempt: u32,
-    /// What it was made of then.
+    /// Digests of its inputs in that run.
     pub content: Option<&'a ContentDigests>,
-    /// Its patch, relative to the project, if that never got onto the branch.
+    /// Its patch, relative to the project, if no commit contains it.
     pub patch: Option<&'a str>,
-    /// What it left on record.
     pub work: Option<&'a AttemptOutput>,
 }
 
-/// What becomes of a unit in the run that continues.
+/// What happens to a unit in the run that continues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReuseDecision {
-    /// Its success stands.
     Reuse(Box<ReusedSuccess>),
-    /// It runs, because of this.
+    /// The unit runs, for this reason.
     Run(String),
 }
 
-/// Judges a unit that is made of `now`; `None` where that cannot be told. Only a success with the same content stands.
+/// Decides about a unit whose inputs are `now`; `None` if they are unknown. Only a success with the same inputs is
+/// reused.
 pub fn decide_reuse(past: &PriorUnit<'_>, now: Option<&ContentDigests>) -> ReuseDecision {
     let run = past.run.short();
     match past.outcome {
@@ -80,15 +79,15 @@ pub fn decide_reuse(past: &PriorUnit<'_>, now: Option<&ContentDigests>) -> Reuse
         PriorOutcome::OutOfBudget(spent) => return ReuseDecision::Run(format!("{spent} in run {run}")),
         PriorOutcome::Failed(reason) => return ReuseDecision::Run(format!("failed in run {run}: {reason}")),
         PriorOutcome::Stopped => return ReuseDecision::Run(format!("was stopped in run {run}")),
-        PriorOutcome::Interrupted => return ReuseDecision::Run(format!("was cut off in run {run}")),
-        PriorOutcome::Pending => return ReuseDecision::Run(format!("had no turn in run {run}")),
+        PriorOutcome::Interrupted => return ReuseDecision::Run(format!("was interrupted in run {run}")),
+        PriorOutcome::Pending => return ReuseDecision::Run(format!("did not start in run {run}")),
     }
     match (past.content, now) {
-        (None, _) => ReuseDecision::Run(format!("run {run} did not record what it was made of")),
+        (None, _) => ReuseDecision::Run(format!("run {run} did not record its inputs")),
         (Some(_), None) => ReuseDecision::Run(format!("succeeded in run {run}, but its files cannot be compared now")),
         (Some(then), Some(now)) if then.key == now.key => {
             let patch = past.patch.map(str::to_owned);
-            // What is on the branch already stands in the report of then.
+            // The report of the prior run already lists what is on the branch.
             let work = past.work.filter(|_| patch.is_some()).cloned().unwrap_or_default();
             ReuseDecision::Reuse(Box::new(ReusedSuccess {
                 attempt: past.attempt,
@@ -104,7 +103,7 @@ pub fn decide_reuse(past: &PriorUnit<'_>, now: Option<&ContentDigests>) -> Reuse
     }
 }
 
-/// Adds what one more run did about a unit to what those before it did.
+/// Merges the summary of one more run of a unit into that of the runs before it.
 pub fn merge_prior(before: Option<&PriorUnitSummary>, mut last: PriorUnitSummary) -> PriorUnitSummary {
     if let Some(before) = before {
         last.attempts = last.attempts.saturating_add(before.attempts);
@@ -116,7 +115,7 @@ pub fn merge_prior(before: Option<&PriorUnitSummary>, mut last: PriorUnitSummary
     last
 }
 
-/// What changed, most telling first, as the end of a sentence.
+/// What changed, most informative part first, as the end of a sentence.
 fn describe_change(then: &ContentDigests, now: &ContentDigests) -> String {
     let model = |content: &ContentDigests| content.model.clone().unwrap_or_else(|| "the default".into());
     let mut changed = Vec::new();
@@ -134,7 +133,7 @@ fn describe_change(then: &ContentDigests, now: &ContentDigests) -> String {
             changed.push(format!("its model changed from {} to {}", model(then), model(now)));
         }
     }
-    if changed.is_empty() { "it is another unit now".to_owned() } else { changed.join(", ") }
+    if changed.is_empty() { "it is a different unit now".to_owned() } else { changed.join(", ") }
 }
 
 #[cfg(test)]
@@ -175,7 +174,7 @@ mod tests {
         assert_eq!(
             decide_reuse(&saved, Some(&same)),
             reused(None, AttemptOutput::default()),
-            "the run of then tells of it"
+            "the prior run reports it"
         );
     }
 
@@ -192,9 +191,9 @@ mod tests {
             (spent(7, Some(20)), Some(&then), Some(&then), "spent its cost budget in run a1b2c3"),
             (spent(0, None), Some(&then), None, "ran out of turns or spent its cost budget in run a1b2c3"),
             (PriorOutcome::Stopped, Some(&then), Some(&then), "was stopped in run a1b2c3"),
-            (PriorOutcome::Interrupted, Some(&then), Some(&then), "was cut off in run a1b2c3"),
-            (PriorOutcome::Pending, None, Some(&then), "had no turn in run a1b2c3"),
-            (success, None, Some(&then), "run a1b2c3 did not record what it was made of"),
+            (PriorOutcome::Interrupted, Some(&then), Some(&then), "was interrupted in run a1b2c3"),
+            (PriorOutcome::Pending, None, Some(&then), "did not start in run a1b2c3"),
+            (success, None, Some(&then), "run a1b2c3 did not record its inputs"),
             (success, Some(&then), None, "succeeded in run a1b2c3, but its files cannot be compared now"),
             (
                 success,
@@ -208,7 +207,7 @@ mod tests {
                 Some(&newer),
                 "succeeded in run a1b2c3, but it was recorded by another version of this program",
             ),
-            (success, Some(&then), Some(&content("n")), "succeeded in run a1b2c3, but it is another unit now"),
+            (success, Some(&then), Some(&content("n")), "succeeded in run a1b2c3, but it is a different unit now"),
         ];
         for (standing, then, now, why) in cases {
             assert_eq!(decide_reuse(&past(standing, then), now), ReuseDecision::Run(why.into()), "{standing:?}");

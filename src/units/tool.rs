@@ -1,5 +1,5 @@
-//! What a unit's agent may call: a backend-neutral tool, and the set of them. The ingest layer provides, the
-//! Claude backend consumes; neither knows the other.
+//! A backend-neutral tool that a unit's agent may call, and the set of them. The ingest layer provides tools and the
+//! Claude backend uses them; neither depends on the other.
 
 use std::fmt;
 
@@ -8,62 +8,60 @@ use serde_json::{Map, Value};
 /// Description of a tool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolSpec {
-    /// Name without server prefix.
+    /// Name without the server prefix.
     pub name: &'static str,
-    /// What the model is told.
+    /// Description for the model.
     pub description: String,
     /// JSON schema, always of type object.
     pub input_schema: Map<String, Value>,
-    /// Calls may run side by side.
+    /// Calls may run concurrently.
     pub read_only: bool,
 }
 
-/// One call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolCall {
-    /// Tool name without server prefix.
+    /// Tool name without the server prefix.
     pub name: String,
-    /// Arguments as they came; not validated by anyone yet.
+    /// Arguments as received, not validated.
     pub arguments: Value,
-    /// Id of the call in the stream, where the CLI passes it on.
+    /// Id of the call in the stream, if the CLI provides it.
     pub tool_use_id: Option<String>,
 }
 
-/// What a tool answers.
+/// Reply of a tool.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ToolReply {
-    /// What the model reads.
+    /// Text for the model.
     pub markdown: String,
-    /// What goes to the transcript beside it; never to the model.
+    /// Additional data for the transcript; never sent to the model.
     pub structured: Option<Value>,
     /// The call failed and counts as a failure.
     pub is_error: bool,
-    /// The tool understood the call and did not do what it asks for. The model reads a plain text, people a warning.
+    /// The tool understood the call and declined it. The model gets plain text, the screen shows a warning.
     pub declined: bool,
 }
 
 impl ToolReply {
-    /// A failed call, in words that the model can correct itself from.
+    /// A failed call. The text lets the model correct itself.
     pub fn error(text: impl Into<String>) -> Self {
         Self { markdown: text.into(), is_error: true, ..Self::default() }
     }
 
-    /// A call that was not carried out, and is no failure.
+    /// A call that was not carried out and is not a failure.
     pub fn declined(text: impl Into<String>) -> Self {
         Self { markdown: text.into(), declined: true, ..Self::default() }
     }
 
-    /// A plain answer.
     pub fn text(text: impl Into<String>) -> Self {
         Self { markdown: text.into(), ..Self::default() }
     }
 }
 
-/// The tools of one attempt. Calls may come from several threads at once.
+/// The tools of one attempt. Several threads may call it concurrently.
 pub trait Toolset: Send + Sync + fmt::Debug {
-    /// Every tool on offer.
+    /// All tools that are offered to the agent.
     fn specs(&self) -> Vec<ToolSpec>;
 
-    /// Carries out one call. Unknown names and bad arguments are answers with `is_error`, never panics. Blocks.
+    /// Carries out one call. Unknown names and invalid arguments give a reply with `is_error`. Must not panic. Blocks.
     fn call(&self, call: &ToolCall) -> ToolReply;
 }

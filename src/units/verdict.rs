@@ -1,7 +1,7 @@
 //! How an attempt ended: facts in, one verdict out.
 //!
-//! The order of the checks is KTX's, and the first that hits decides. It must not know streams or processes: whoever
-//! saw them fills [`AttemptFacts`].
+//! The checks have KTX's order; the first match decides. The module must not depend on streams or processes: the caller
+//! fills [`AttemptFacts`].
 
 mod cause;
 mod remedy;
@@ -19,89 +19,86 @@ pub use self::remedy::session_remedy;
 pub use super::failure_tally::FailureRule;
 use super::failure_tally::FailureTally;
 
-/// Longest prompt, system and user together, in characters. KTX's limit: above it nothing is spawned.
+/// Maximum length of the prompt, system and user together, in characters. KTX's limit: no process starts above it.
 pub const MAX_PROMPT_CHARS: usize = 240_000;
 
-/// Longest piece of foreign text in a reason, in characters. The tape has the rest.
+/// Maximum length of untrusted text in a reason, in characters. The tape has the full text.
 const MAX_QUOTE_CHARS: usize = 600;
 
-/// Everything that decides over an attempt. The Claude backend fills what it saw; the ingest stage adds what it checked.
+/// Facts that decide the verdict. The Claude backend adds what it observed, the ingest stage adds its checks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AttemptFacts {
-    /// Characters of system and user prompt together.
+    /// Characters of the system and user prompt together.
     pub prompt_chars: usize,
     /// Why the process could not be started.
     pub start_error: Option<String>,
-    /// What kept the process from being started, where that is known.
+    /// Kind of the start failure, if known.
     pub start_fault: StartFault,
-    /// Whether it had what it was given and nothing else.
+    /// Whether the agent has exactly the tools and settings of its unit.
     pub isolation: IsolationStatus,
-    /// The sentence about an agent that resumed another session than it was asked to.
+    /// Message about an agent that resumed another session than the requested one.
     pub session_mismatch: Option<String>,
-    /// A person ended it.
+    /// A person ended the attempt.
     pub stopped: Option<StopMode>,
     /// The tape could not be written.
     pub record_error: Option<String>,
-    /// A time limit ended it.
+    /// A time limit ended the attempt.
     pub timed_out: Option<TimeLimit>,
-    /// It wrote a line longer than so many bytes.
+    /// The agent wrote a line longer than this number of bytes.
     pub oversized_line: Option<usize>,
-    /// It read nothing while more than so many bytes waited for it.
+    /// The agent did not read its stdin while more than this number of bytes waited.
     pub unread_stdin: Option<usize>,
-    /// The (last) result line, if there was one.
+    /// The last result line, if there was one.
     pub result: Option<ResultFacts>,
     /// `error` of the last synthetic assistant line (`authentication_failed`, `rate_limit`, …).
     pub error_class: Option<String>,
-    /// Its `api_error` (`usage_limit_reached`, `connection_failed`, …).
+    /// `api_error` of the same line (`usage_limit_reached`, `connection_failed`, …).
     pub api_error: Option<String>,
-    /// Its `api_error_status`.
     pub api_status: Option<u64>,
-    /// Its text, or the last text of the model.
+    /// Text of the same line, or the last text of the model.
     pub last_text: Option<String>,
-    /// Reset time of a rejected usage window, unix seconds.
+    /// Reset time of a rejected usage window, in Unix seconds.
     pub limit_resets_at: Option<i64>,
-    /// Exit code.
     pub exit_code: Option<i32>,
     /// Signal that ended the process.
     pub signal: Option<i32>,
-    /// It did not end by itself, so we sent the signal.
+    /// The process did not exit by itself, so we sent the signal.
     pub terminated_by_us: bool,
     /// Last lines of stderr.
     pub stderr_tail: Vec<String>,
-    /// Failed tool calls.
     pub tally: FailureTally,
-    /// Arguments of failed and refused calls, by call id, as far as the agent has shown them.
+    /// Arguments of failed and refused calls, by call id, if the agent showed them.
     pub failed_inputs: BTreeMap<String, Value>,
     /// Wiki references without a page, as `page -> missing`.
     pub dangling_refs: Vec<String>,
-    /// What it wrote and does not hold, each with its subject (`wiki page orders: no summary`).
+    /// Artifacts that failed validation, each with its subject (`wiki page orders: no summary`).
     pub invalid_artifacts: Vec<String>,
-    /// Others changed the same files of the project meanwhile.
+    /// The same files of the project were changed concurrently.
     pub conflict: Option<String>,
-    /// What it wrote could not be moved into the project.
+    /// The artifacts could not be moved into the project.
     pub publish_error: Option<String>,
 }
 
-/// What Claude Code answers to the id of a session that it does not have.
+/// Error of Claude Code for an unknown session id.
 pub const UNKNOWN_SESSION: &str = "No conversation found with session ID";
 /// A time limit that an attempt exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeLimit {
-    /// The agent wrote nothing for so long.
+    /// The agent wrote nothing for this time.
     Silence(Millis),
-    /// The attempt took so long, without the time in which it waited for a person.
+    /// The attempt took this time, not counting waits for a person.
     Attempt(Millis),
 }
 
 impl AttemptFacts {
-    /// It was to continue a session that Claude Code does not have.
+    /// The attempt was to continue a session that Claude Code does not have.
     pub fn is_unknown_session(&self) -> bool {
         let errors = self.result.as_ref().and_then(|result| result.errors.as_deref());
         let stderr = self.stderr_tail.iter().map(String::as_str);
         errors.into_iter().chain(stderr).any(|text| text.contains(UNKNOWN_SESSION))
     }
 
-    /// The sentence of an isolation breach.
+    /// Message about an isolation breach.
     pub fn isolation_breach(&self) -> Option<&str> {
         match &self.isolation {
             IsolationStatus::Breached(sentence) => Some(sentence),
@@ -113,57 +110,52 @@ impl AttemptFacts {
 /// Why a process could not be started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StartFault {
-    /// The sentence says it.
+    /// The error message has the reason.
     #[default]
     Other,
-    /// There are too many open files.
+    /// Too many files are open.
     OpenFiles,
-    /// Its program is missing, or is none yet.
+    /// The program is missing or not completely installed.
     ProgramMissing,
-    /// The interpreter that its program names is missing.
+    /// The interpreter that a script names is missing.
     InterpreterMissing,
 }
 
-/// Whether an agent was seen to have what it was given and nothing else.
+/// Whether the agent proved that it has exactly the tools and settings of its unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum IsolationStatus {
-    /// It may have whatever its user gives it: a plain session.
+    /// Isolation is not required: a plain session may have whatever its user configures.
     #[default]
     NotRequired,
-    /// It has not said yet what it has.
+    /// The agent has not announced its tools and settings yet.
     Unverified,
-    /// It has said so, and that is all.
+    /// The agent announced exactly the allowed tools and settings.
     Verified,
-    /// It has something else; the sentence.
+    /// The agent has something else; the message.
     Breached(String),
 }
 
 /// Owned facts of a result line.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ResultFacts {
-    /// It reports a failure, by the rule of the contract.
+    /// The result reports a failure, as the contract defines it.
     pub failed: bool,
-    /// `subtype`.
     pub subtype: Option<String>,
-    /// `terminal_reason`.
     pub terminal_reason: Option<String>,
-    /// `stop_reason`.
     pub stop_reason: Option<String>,
-    /// `result` text.
     pub text: Option<String>,
     /// `error`, `errors[]` joined by `; `.
     pub errors: Option<String>,
-    /// `api_error_status`.
     pub api_status: Option<u64>,
 }
 
-/// Judges an attempt. First hit decides: prompt too large, isolation, loop (stopped, not recorded, a time limit,
-/// a line beyond the limit, answers that nobody reads, not started, no or bad result), an isolation that was never proved, tool failures, dangling references, validation, publishing. A spent
-/// budget is a success that says so.
+/// Judges an attempt. The first match decides: prompt too large, isolation breach, agent loop (stopped, not recorded,
+/// time limit, line too long, stdin not read, not started, missing or bad result), unproved isolation, tool failures,
+/// dangling references, validation, publishing. A spent budget is a success with a note in its reason.
 ///
-/// A call that a person refused is no tool failure under any rule: the rule asks whether the model worked well, and the
-/// person who refused has already judged that call, told the model why and let the attempt go on. It is counted and
-/// named in the sentence of a success.
+/// A call that a person refused is not a tool failure under any rule. The rule measures whether the model worked well;
+/// the person has already judged this call, given the model a reason and let the attempt continue. Refused calls are
+/// counted in the reason of a success.
 pub fn judge_attempt(unit: &UnitKey, facts: &AttemptFacts, rule: FailureRule) -> Verdict {
     let stop = facts.result.as_ref().map_or(StopReason::Error, stop_reason);
     start_verdict(unit, facts)
@@ -172,14 +164,14 @@ pub fn judge_attempt(unit: &UnitKey, facts: &AttemptFacts, rule: FailureRule) ->
         .unwrap_or_else(|| success_verdict(stop, facts.tally.refusals().len()))
 }
 
-/// The verdict of an attempt that could not begin because there are too many open files.
+/// The verdict of an attempt that could not start because too many files are open.
 pub fn open_files_verdict(what: &str) -> Verdict {
     failure_verdict(StopReason::Error, Cause::OpenFiles, format!("too many open files: {}", quote_foreign(what)))
 }
 
-/// KTX's three words for a result. Turn and cost budgets come first, whether it reports a failure or not: releases
-/// before 2.1.88 report a spent budget without one. Other than KTX, a subtype that is absent or not known is no error:
-/// the contract knows such results as successes.
+/// KTX's three stop reasons for a result. Turn and cost budgets come first, with or without an error flag: releases
+/// before 2.1.88 report a spent budget without one. Unlike in KTX, an absent or unknown subtype is not an error,
+/// because the contract defines such results as successes.
 pub fn stop_reason(result: &ResultFacts) -> StopReason {
     let subtype = result.subtype.as_deref();
     let terminal = result.terminal_reason.as_deref();
@@ -204,7 +196,7 @@ fn start_verdict(unit: &UnitKey, facts: &AttemptFacts) -> Option<Verdict> {
 }
 
 fn loop_verdict(facts: &AttemptFacts, stop: StopReason) -> Option<Verdict> {
-    // Draining lets an attempt end by itself; only the firmer ways end it.
+    // Draining lets an attempt end normally; only the firmer modes end it.
     if matches!(facts.stopped, Some(StopMode::Stop | StopMode::Kill)) {
         let verdict = failure_verdict(StopReason::Error, Cause::Cancelled, "stopped before it was done".to_owned());
         return Some(Verdict { outcome: AttemptOutcome::Stopped, ..verdict });
@@ -229,8 +221,7 @@ fn loop_verdict(facts: &AttemptFacts, stop: StopReason) -> Option<Verdict> {
         return Some(failure_verdict(StopReason::Error, Cause::OversizedLine, reason));
     }
     if let Some(limit) = facts.unread_stdin {
-        let reason =
-            format!("Claude Code stopped reading: more than {} of answers waited for it", format_byte_limit(limit));
+        let reason = format!("Claude Code stopped reading: more than {} of input is unread", format_byte_limit(limit));
         let verdict = failure_verdict(StopReason::Error, Cause::LoopError, reason);
         return Some(Verdict { remedy: Some(remedy::UNREAD_REMEDY.to_owned()), ..verdict });
     }
@@ -244,7 +235,7 @@ fn loop_verdict(facts: &AttemptFacts, stop: StopReason) -> Option<Verdict> {
     if stop == StopReason::Error
         && let Some(result) = facts.result.as_ref().filter(|result| !result.failed)
     {
-        // No success, and no failure either: the agent says that it was ended early and that this is no error.
+        // Neither success nor failure: the agent reports an early end that is not an error.
         let verdict = failure_verdict(stop, cause::loop_failure_cause(facts), incomplete_result_reason(result));
         return Some(Verdict { outcome: AttemptOutcome::Stopped, ..verdict });
     }
@@ -273,7 +264,7 @@ fn not_started(fault: StartFault, error: &str) -> Verdict {
 
 fn work_verdict(unit: &UnitKey, facts: &AttemptFacts, rule: FailureRule, stop: StopReason) -> Option<Verdict> {
     if facts.isolation == IsolationStatus::Unverified {
-        let reason = "Claude Code runtime isolation failed: it never said what it offers".to_owned();
+        let reason = "Claude Code runtime isolation failed: the agent never announced its tools".to_owned();
         return Some(failure_verdict(stop, Cause::Isolation, reason));
     }
     let failed = facts.tally.count(rule);
@@ -300,7 +291,7 @@ fn work_verdict(unit: &UnitKey, facts: &AttemptFacts, rule: FailureRule, stop: S
     Some(failure_verdict(stop, Cause::Internal, reason))
 }
 
-/// The verdict of an attempt that was good in itself, but whose patch was not taken.
+/// The verdict of an attempt that succeeded, but whose patch could not be integrated.
 pub fn integration_failure(cause: Cause, reason: String) -> Verdict {
     failure_verdict(StopReason::Natural, cause, reason)
 }
@@ -347,7 +338,7 @@ fn loop_reason(facts: &AttemptFacts) -> String {
     format!("Claude Code query failed{label}{text}")
 }
 
-/// An error of the agent in words for people: what it writes about the insides of its loop means nothing to them.
+/// Makes an error of the agent readable: replaces diagnostics about the internals of its loop.
 fn readable_error(text: &str) -> Cow<'_, str> {
     if !cause::is_diagnostic(text) {
         return text.into();
@@ -360,7 +351,7 @@ fn readable_error(text: &str) -> Cow<'_, str> {
     .into()
 }
 
-/// A process that ended without a result line: its own last words, if it had any.
+/// Reason for a process without a result line: its last stderr line, if there is one.
 fn missing_result_reason(facts: &AttemptFacts) -> String {
     let end = match (facts.exit_code, facts.signal) {
         (_, Some(_)) if facts.terminated_by_us => "it closed its output, did not exit and was terminated".to_owned(),
@@ -392,13 +383,13 @@ fn signal_name(signal: i32) -> String {
     name.to_owned()
 }
 
-/// A limit in bytes, as text.
+/// Formats a limit in bytes.
 fn format_byte_limit(bytes: usize) -> String {
     const MIB: usize = 1024 * 1024;
     if bytes.is_multiple_of(MIB) { format!("{} MiB", bytes / MIB) } else { format!("{bytes} bytes") }
 }
 
-/// Foreign text inside a sentence of ours: on one line, bounded.
+/// Quotes untrusted text inside a message: on one line, with limited length.
 fn quote_foreign(text: &str) -> String {
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match words.char_indices().nth(MAX_QUOTE_CHARS) {

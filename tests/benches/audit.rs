@@ -1,4 +1,4 @@
-//! Durable audit rows: the tape's way (one write per row, synced every 100 ms) against one SQLite commit per row.
+//! Durable audit rows: the tape (one write per row, synced every 100 ms) against one SQLite commit per row.
 
 use ingestdeck::{
     run::entry_source::{NewEntry, Recorder as _},

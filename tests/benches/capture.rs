@@ -1,5 +1,5 @@
-//! A capture like those of the real CLI, of any size and always the same: median payload about 1 KB, a log-normal
-//! tail up to 2 MB, tool results stored twice, the type not first in result lines.
+//! Generates a deterministic capture of any size that resembles those of the real CLI: median payload about 1 KB, a
+//! log-normal tail up to 2 MB, tool results stored twice, the type not first in result lines.
 
 use std::{
     fmt, fs,
@@ -10,16 +10,15 @@ use std::{
 
 use crate::harness::BenchResult;
 
-/// Changes when the generated lines do, so that an old file is not taken for a new one.
+/// Version of the generated lines. Increase it when they change, so that old files are not reused.
 const SHAPE: u32 = 1;
 
-/// A word that only the last line holds.
+/// A word that occurs only in the last line.
 pub(crate) const LAST_WORD: &str = "LASTLINEMARK";
 
-/// Largest payload.
+/// Largest payload in bytes.
 const LARGEST: f64 = 2e6;
 
-/// The generated file.
 pub(crate) struct BenchCapture {
     pub(crate) path: PathBuf,
     pub(crate) bytes: u64,
@@ -32,20 +31,20 @@ impl fmt::Display for BenchCapture {
     }
 }
 
-/// Lines of a session, unless there are to be more sessions.
+/// Lines per session, unless more sessions are requested.
 const SESSION: u64 = 3000;
 
-/// Bytes of a line, on average.
+/// Average bytes per line.
 const LINE: u64 = 3700;
 
-/// The capture of the size that `INGESTDECK_BENCH_MB` asks for, made if it is not there yet.
+/// The capture with the size in `INGESTDECK_BENCH_MB`, generated unless it exists.
 pub(crate) fn prepare() -> BenchResult<BenchCapture> {
     made("capture", |_| SESSION)
 }
 
-/// One of that size with at least so many sessions in it.
+/// A capture of that size with at least `count` sessions.
 pub(crate) fn of_units(count: u64) -> BenchResult<BenchCapture> {
-    // Some lines are longer than others; a few units too many do no harm.
+    // Line lengths vary, so generate some more sessions than needed.
     made(&format!("capture-{count}"), |bytes| bytes / LINE / (count + count / 10))
 }
 
@@ -75,7 +74,7 @@ fn write(mut out: impl Write, size: u64, most: u64) -> io::Result<()> {
     while written + (4 << 10) < size {
         line.clear();
         writer.line(&mut line);
-        // The last big line must not carry the file far beyond its size.
+        // Prevent a large last line from exceeding the file size by much.
         if written + line.len() as u64 <= size {
             out.write_all(&line)?;
             written += line.len() as u64;
@@ -87,9 +86,7 @@ fn write(mut out: impl Write, size: u64, most: u64) -> io::Result<()> {
     out.flush()
 }
 
-/// Writes one session after the other.
 struct SyntheticSession {
-    /// Lines of each.
     most: u64,
     random: BenchRng,
     words: Vec<u8>,
@@ -132,7 +129,7 @@ impl SyntheticSession {
         format!("00000000-0000-4000-8000-{:012x}", self.number)
     }
 
-    /// What stands at the end of most lines.
+    /// The end of most lines.
     fn tail(&mut self) -> String {
         let uuid = self.random.next();
         format!(
@@ -247,11 +244,11 @@ impl SyntheticSession {
         );
     }
 
-    /// About `size` bytes of JSON string content, with the escapes that prose and code have.
+    /// About `size` bytes of JSON string content, with escapes as common in prose and code.
     fn prose(&mut self, out: &mut Vec<u8>, size: usize) {
         let end = out.len() + size;
         while out.len() < end {
-            // The pool is cut only between its lines, which stand 64 bytes apart at most.
+            // The pool is cut only between its lines, which are at most 64 bytes long.
             let from = self.random.below(self.words.len() as u64 / 2) as usize;
             let from = memchr::memchr(b'|', &self.words[from..]).map_or(0, |bar| from + bar + 1);
             let room = (end - out.len()).clamp(64, self.words.len() - from);
@@ -262,7 +259,7 @@ impl SyntheticSession {
     }
 }
 
-/// A pool of lines of prose, each ended by a bar that does not reach the file.
+/// A pool of lines of prose, each ended by a bar, which is not written to the file.
 fn words(random: &mut BenchRng) -> Vec<u8> {
     const WORDS: [&str; 16] = [
         "select",
@@ -293,7 +290,7 @@ fn words(random: &mut BenchRng) -> Vec<u8> {
     pool
 }
 
-/// A small generator (splitmix64), so that the file is the same everywhere and for ever.
+/// A small generator (splitmix64), so that the file is identical on all machines.
 struct BenchRng(u64);
 
 impl BenchRng {
@@ -309,7 +306,7 @@ impl BenchRng {
         self.next() % limit
     }
 
-    /// A log-normal size. The sum of twelve uniform numbers is normal enough.
+    /// A log-normal size. The sum of twelve uniform numbers approximates a normal distribution.
     fn size(&mut self, median: f64, spread: f64) -> usize {
         let uniform = |random: &mut Self| random.next() as f64 / u64::MAX as f64;
         let normal = (0..12).map(|_| uniform(self)).sum::<f64>() - 6.0;

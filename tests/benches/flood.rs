@@ -1,6 +1,6 @@
-//! 64 children at full speed: taped, decoded and folded, against a bare drain of the same pipes. In process.
+//! 64 children at full speed: recorded, decoded and folded, against only reading the same pipes. In process.
 //!
-//! Both sides read with the same number of tasks on the same runtime; what differs is what happens to the bytes.
+//! Both sides read with the same number of tasks on the same runtime, so they differ only in the processing.
 
 use std::{
     fs::File,
@@ -32,7 +32,7 @@ use crate::{
 
 const ROLE: &str = "emit";
 const CHILDREN: u32 = 64;
-/// What each child writes.
+/// Bytes that each child writes.
 const BYTES: usize = 4 << 20;
 const PAIRS: usize = 5;
 
@@ -54,7 +54,7 @@ fn command(path: &str, child: u32) -> BenchResult<Command> {
     Ok(command)
 }
 
-/// Seconds from the first byte of the first child to the last of the last, everything read and forgotten.
+/// Seconds for reading all output of all children and discarding it.
 fn seconds_to_drain(runtime: &Runtime, path: &str) -> BenchResult<f64> {
     let start = Instant::now();
     runtime.block_on(async {
@@ -83,7 +83,7 @@ fn seconds_to_drain(runtime: &Runtime, path: &str) -> BenchResult<f64> {
     Ok(start.elapsed().as_secs_f64())
 }
 
-/// The same, with every line on a tape first and in the story afterwards.
+/// Seconds for reading all output, writing every line to a tape, and folding the tape.
 fn seconds_to_record(runtime: &Runtime, path: &str, folder: &std::path::Path) -> BenchResult<f64> {
     let start = Instant::now();
     let tape_path = folder.join("tape.jsonl");
@@ -106,7 +106,7 @@ fn seconds_to_record(runtime: &Runtime, path: &str, folder: &std::path::Path) ->
         loop {
             match timeline.advance(1 << 20, &mut |_| {}).map_err(|error| error.to_string())? {
                 PollStatus::More => {}
-                // An error means that the writer is gone, which comes after the end was told.
+                // An error means that the writer was dropped, which happens after it wrote the end.
                 PollStatus::Waiting => drop(handle.block_on(grown.changed())),
                 PollStatus::End => return Ok::<u64, String>(timeline.known_entries()),
             }
@@ -146,7 +146,7 @@ fn seconds_to_record(runtime: &Runtime, path: &str, folder: &std::path::Path) ->
     Ok(seconds)
 }
 
-/// A child: writes its part of the capture, one line per write, as the CLI does.
+/// The child process: writes its part of the capture, one line per write, as the CLI does.
 pub(crate) fn play(role: &str, arguments: &[String]) -> Option<ExitCode> {
     let [path, child] = arguments else { return None };
     if role != ROLE {
@@ -170,7 +170,7 @@ fn emit(path: &str, child: u64) -> BenchResult<()> {
     let room = length - part.len() as u64;
     file.seek(SeekFrom::Start(room * child / u64::from(CHILDREN)))?;
     file.read_exact(&mut part)?;
-    // Only whole lines.
+    // Start and end at line boundaries.
     let from = if room * child == 0 { 0 } else { memchr::memchr(b'\n', &part).map_or(0, |at| at + 1) };
     let to = memchr::memrchr(b'\n', &part).map_or(part.len(), |at| at + 1);
     let mut out = File::from(std::os::fd::AsFd::as_fd(&std::io::stdout()).try_clone_to_owned()?);

@@ -1,5 +1,5 @@
-//! A frame of 200×60 over a story of a million rows, against one of ten thousand. In process, through the real views
-//! and the real terminal writer; the bytes go nowhere.
+//! A frame of 200×60 over a run view of a million rows, against one of ten thousand. In process, with the real views
+//! and the real terminal writer; the output is discarded.
 
 use std::io;
 
@@ -24,7 +24,7 @@ pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
     let (mut times, mut ratios) = (Vec::new(), Vec::new());
     for round in 0..=ROUNDS {
         let (ours, theirs) = (many.frames()?, few.frames()?);
-        // The first round fills caches.
+        // The first round only fills caches.
         if round > 0 {
             ratios.push(ours.median() / theirs.median());
             times.push(ours.median() * 1000.0);
@@ -38,7 +38,7 @@ pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
 }
 
 struct ScrollBench {
-    story: RunView,
+    view: RunView,
     still: StaticScreen,
     terminal: Terminal<CrosstermBackend<io::Sink>>,
     step: usize,
@@ -48,7 +48,7 @@ impl ScrollBench {
     fn new(rows: u64) -> BenchResult<Self> {
         let kinds = [RowKind::Tool, RowKind::Text, RowKind::Thinking];
         let row = |seq: u64| StreamRow::new(Seq(seq), 0, kinds[seq as usize % 3], RowEnd::Ok, 0);
-        let lane = AttemptRows { rows: (0..rows).map(row).collect(), entries: (0..rows as u32).collect() };
+        let attempt_rows = AttemptRows { rows: (0..rows).map(row).collect(), entries: (0..rows as u32).collect() };
         let attempt = AttemptState { number: 1, id: AttemptId(0), ..AttemptState::default() };
         let unit = UnitState {
             key: "dbt-all".into(),
@@ -59,24 +59,24 @@ impl ScrollBench {
             hold_mode: Default::default(),
         };
         let state = RunState { units: vec![unit], entries: rows, ..RunState::default() };
-        let story = RunView::new(state, vec![lane], Vec::new());
+        let view = RunView::new(state, vec![attempt_rows], Vec::new());
         let options = TerminalOptions { viewport: Viewport::Fixed(SIZE) };
         let terminal = Terminal::with_options(CrosstermBackend::new(io::sink()), options)?;
         let mut still = StaticScreen::new("bench", Options::new(&UiPreferences::default(), |_| None)?);
-        // To the pane of actions, so that the keys below scroll it.
-        press(&mut still, &story, "<tab>")?;
-        Ok(Self { story, still, terminal, step: 0 })
+        // Focus the pane of actions, so that the keys below scroll it.
+        press(&mut still, &view, "<tab>")?;
+        Ok(Self { view, still, terminal, step: 0 })
     }
 
-    /// Seconds of each of some frames, before each of which the list moves by a row.
+    /// Seconds per frame. The list moves by one row before each.
     fn frames(&mut self) -> BenchResult<Sample> {
         let mut times = Vec::with_capacity(FRAMES);
         for _ in 0..FRAMES {
             self.step += 1;
-            press(&mut self.still, &self.story, if self.step % 200 < 100 { "<up>" } else { "<down>" })?;
-            let (story, still, terminal) = (&self.story, &mut self.still, &mut self.terminal);
+            press(&mut self.still, &self.view, if self.step % 200 < 100 { "<up>" } else { "<down>" })?;
+            let (view, still, terminal) = (&self.view, &mut self.still, &mut self.terminal);
             times.push(timed(|| {
-                terminal.draw(|frame| still.draw(story, words, frame.buffer_mut()))?;
+                terminal.draw(|frame| still.draw(view, words, frame.buffer_mut()))?;
                 Ok(())
             })?);
         }
@@ -84,9 +84,9 @@ impl ScrollBench {
     }
 }
 
-fn press(still: &mut StaticScreen, story: &RunView, keys: &str) -> BenchResult<()> {
+fn press(still: &mut StaticScreen, view: &RunView, keys: &str) -> BenchResult<()> {
     for key in key::parse(keys).map_err(|error| format!("{error:?}"))? {
-        still.press(story, key);
+        still.press(view, key);
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Pairs, ratios and bars. Knows nothing about what is measured.
+//! Paired measurements, ratios and goals. Must not know what is measured.
 
 use std::{
     error::Error,
@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What a measurement may fail with.
+/// Any error of a measurement.
 pub(crate) type BenchResult<T> = Result<T, Box<dyn Error>>;
 
 /// A limit on a figure.
@@ -35,7 +35,7 @@ impl fmt::Display for Threshold {
     }
 }
 
-/// What must hold, and what we want.
+/// The required and the desired limit of a figure.
 #[derive(Clone, Copy)]
 pub(crate) struct FigureGoal {
     pub(crate) required: Threshold,
@@ -58,7 +58,7 @@ impl Sample {
         self.0.get((last as f64 * share).round() as usize).copied().unwrap_or(f64::NAN)
     }
 
-    /// The sample of 1/x: a speed where this is a time.
+    /// The sample of 1/x, which converts times to speeds.
     pub(crate) fn inverse(&self) -> Self {
         Self::new(self.0.iter().map(|value| 1.0 / value).collect())
     }
@@ -75,15 +75,15 @@ impl fmt::Display for Sample {
     }
 }
 
-/// Two things measured in turn.
+/// Samples of two things that were measured alternately.
 pub(crate) struct PairedSamples {
     pub(crate) ours: Sample,
     pub(crate) theirs: Sample,
-    /// Ours divided by theirs, pair by pair.
+    /// `ours` divided by `theirs`, for each pair.
     pub(crate) ratio: Sample,
 }
 
-/// Measures `ours` and `theirs` in turn, after one round that does not count. Both give seconds.
+/// Measures `ours` and `theirs` alternately, after one warm-up round. Both return seconds.
 pub(crate) fn pairs(
     count: usize,
     mut ours: impl FnMut() -> BenchResult<f64>,
@@ -107,7 +107,7 @@ pub(crate) fn timed<T>(work: impl FnOnce() -> BenchResult<T>) -> BenchResult<f64
     Ok(start.elapsed().as_secs_f64())
 }
 
-/// Collects results and prints each as soon as it is there.
+/// Collects results and prints each immediately.
 pub(crate) struct BenchReport {
     wanted: Vec<String>,
     missed: Vec<String>,
@@ -119,7 +119,7 @@ impl BenchReport {
         Self { wanted, missed: Vec::new(), absent: Vec::new() }
     }
 
-    /// Runs a topic if it was asked for.
+    /// Runs a topic if it was selected.
     pub(crate) fn topic(&mut self, name: &str, work: impl FnOnce(&mut Self) -> BenchResult<()>) {
         if !self.wanted.is_empty() && !self.wanted.iter().any(|wanted| name.contains(wanted.as_str())) {
             return;
@@ -131,7 +131,7 @@ impl BenchReport {
         }
     }
 
-    /// A figure with its bar.
+    /// Reports a figure and its goal.
     pub(crate) fn figure(&mut self, name: &str, sample: &Sample, bar: FigureGoal) {
         let value = sample.median();
         let word = if !bar.required.is_met(value) {
@@ -149,24 +149,24 @@ impl BenchReport {
         );
     }
 
-    /// A ratio with its bar, and the times behind it.
+    /// Reports a ratio and its goal, and the underlying times.
     pub(crate) fn ratio(&mut self, name: &str, pairs: &PairedSamples, bar: FigureGoal) {
         self.figure(name, &pairs.ratio, bar);
         self.note(&format!("ours {}, theirs {}", time(pairs.ours.median()), time(pairs.theirs.median())));
     }
 
-    /// A remark on the figure before it.
+    /// Prints a comment on the preceding figure.
     pub(crate) fn note(&mut self, text: &str) {
         println!("    {text}");
     }
 
-    /// A rival that is not installed: its figure is missing, and the report says so.
+    /// Records that a figure is missing because `program` is not installed.
     pub(crate) fn note_missing_program(&mut self, program: &str, figure: &str) {
         println!("  {figure:<52} NOT MEASURED: {program} is not installed");
         self.absent.push(format!("{figure}: no {program}"));
     }
 
-    /// The sum of it.
+    /// Prints the summary and returns the exit code.
     pub(crate) fn end(self) -> ExitCode {
         println!();
         for absent in &self.absent {
@@ -184,7 +184,7 @@ impl BenchReport {
     }
 }
 
-/// A time for people.
+/// Formats a duration for display.
 pub(crate) fn time(seconds: f64) -> String {
     let duration = Duration::try_from_secs_f64(seconds).unwrap_or_default();
     format!("{duration:.1?}")

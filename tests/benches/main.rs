@@ -1,7 +1,7 @@
-//! The bars: how fast and how small the program is, as ratios to named programs on the same file in the same run.
+//! Benchmarks with goals for speed and memory, as ratios to named programs on the same file in the same run.
 //!
 //! `cargo bench` measures everything on a generated 1 GB capture; `cargo bench -- search memory` only those topics;
-//! `INGESTDECK_BENCH_MB=100` shrinks the capture (the bars are meant for the full size). Ends with 1 when a hard bar
+//! `INGESTDECK_BENCH_MB=100` shrinks the capture (the goals are meant for the full size). Exits with 1 when a hard goal
 //! is missed, or when a measurement fails.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a report on stdout is what a benchmark is for")]

@@ -1,7 +1,7 @@
-//! Runs a program from start to exit and says how long it took and how much memory it had.
+//! Runs a program from start to exit and reports its duration and its memory.
 //!
-//! The bench starts itself in this role, so that the child is the only child: its peak memory is then the peak of all
-//! children, which the system tells without tricks.
+//! The benchmark starts itself as an intermediate process, so that the program is its only child: the peak memory that
+//! the system reports for all children is then that of the program.
 
 use std::{
     fs::File,
@@ -21,33 +21,35 @@ use crate::harness::BenchResult;
 
 const ROLE: &str = "probe";
 
-/// Where the program's output goes.
+/// Destination of the program's output.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProbeOutput {
-    /// To `/dev/null`.
+    /// Discards the output in `/dev/null`.
     Null,
-    /// To a terminal of 200×60 that is read as fast as it is written.
+    /// A terminal of 200×60 whose output is read as fast as it is written.
     Terminal,
 }
 
-/// One run of a program.
+/// Measurements of one run of a program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MeasuredRun {
-    /// From start to exit.
+    /// Seconds from start to exit.
     pub(crate) seconds: f64,
     /// Peak resident memory in KiB.
     pub(crate) peak_kib: f64,
 }
 
-/// Runs `program`. An exit code other than 0 is an error.
+/// Runs `program`. Fails for an exit code other than 0.
 pub(crate) fn run(program: &str, arguments: &[&str], output: ProbeOutput) -> BenchResult<MeasuredRun> {
     let kind = if output == ProbeOutput::Terminal { "terminal" } else { "null" };
-    let told = Command::new(std::env::current_exe()?).args([ROLE, kind, program]).args(arguments).output()?;
-    let text = String::from_utf8_lossy(&told.stdout);
+    let output = Command::new(std::env::current_exe()?).args([ROLE, kind, program]).args(arguments).output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
     let figures: Vec<f64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     match figures.as_slice() {
-        [seconds, peak_kib] if told.status.success() => Ok(MeasuredRun { seconds: *seconds, peak_kib: *peak_kib }),
-        _ => Err(format!("{program} {}: {text}{}", arguments.join(" "), String::from_utf8_lossy(&told.stderr)).into()),
+        [seconds, peak_kib] if output.status.success() => Ok(MeasuredRun { seconds: *seconds, peak_kib: *peak_kib }),
+        _ => {
+            Err(format!("{program} {}: {text}{}", arguments.join(" "), String::from_utf8_lossy(&output.stderr)).into())
+        }
     }
 }
 
@@ -57,17 +59,17 @@ pub(crate) fn is_installed(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// The program under test.
+/// Path of the program under test.
 pub(crate) fn ingestdeck() -> &'static str {
     env!("CARGO_BIN_EXE_ingestdeck")
 }
 
-/// A path as an argument.
+/// Converts a path to an argument.
 pub(crate) fn argument(path: &Path) -> BenchResult<&str> {
     path.to_str().ok_or_else(|| "the path is not UTF-8".into())
 }
 
-/// The other side of [`run`].
+/// The intermediate process started by [`run`].
 pub(crate) fn play(role: &str, arguments: &[String]) -> Option<ExitCode> {
     let [kind, program, rest @ ..] = arguments else { return None };
     if role != ROLE {
@@ -97,7 +99,7 @@ fn measure(terminal: bool, program: &str, arguments: &[String]) -> BenchResult<M
         let mut master = File::from(pty.master);
         drain = Some(thread::spawn(move || {
             let mut buffer = vec![0; 64 << 10];
-            // Linux reports the last close of the other side as an error.
+            // Linux reports the closing of the other side as an error.
             while master.read(&mut buffer).is_ok_and(|count| count > 0) {}
         }));
     } else {

@@ -1,4 +1,4 @@
-//! Opening a huge capture: first screen, complete index, memory. Whole processes, against `wc -l`.
+//! Opening a very large capture: first screen, complete index, memory. Measures whole processes, against `wc -l`.
 
 use std::fs;
 
@@ -57,7 +57,7 @@ pub(crate) fn measure(report: &mut BenchReport, capture: &BenchCapture) -> Bench
 /// Bytes of a giant line.
 const GIANT: usize = 100 << 20;
 
-/// A capture with a line of 100 MB, opened and folded to its end, against `wc -l` of the same file.
+/// Opens a capture with a line of 100 MB and folds it to its end, against `wc -l` of the same file.
 fn giant_line(report: &mut BenchReport, capture: &BenchCapture) -> BenchResult<()> {
     let path = capture.path.with_file_name("giant.jsonl");
     let session = r#""session_id":"11111111-1111-4111-8111-111111111111""#;

@@ -1,5 +1,5 @@
-//! What the program itself costs while an agent speaks: its own processor time from start to exit, with lines and on a
-//! terminal, against `tee` and `jq` that record and read the same stream at the same pace.
+//! Processor time of the program itself while an agent produces output, from start to exit, with lines and on a
+//! terminal, against `tee` and `jq` that record and parse the same stream at the same speed.
 
 use std::{
     fs::{self, File},
@@ -28,7 +28,7 @@ use crate::{
     screen::TerminalScreen,
 };
 
-/// Characters of a delta, milliseconds between two of them, and their number.
+/// Characters per delta, milliseconds between two deltas, and their number.
 const DELTA: usize = 20;
 const PACE_MS: u32 = 30;
 const DELTAS: usize = 270;
@@ -57,7 +57,7 @@ pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
     Ok(())
 }
 
-/// Seconds of processor time of a run with one unit. Writes what its agent said, and when, to `stream`.
+/// Seconds of processor time of a run with one unit. Writes the lines of its agent, with their times, to `stream`.
 fn our_cpu_seconds(on_terminal: bool, stream: &Path) -> BenchResult<f64> {
     let folder = tempfile::tempdir()?;
     let (place, home) = (folder.path().join("project"), folder.path().join("home"));
@@ -86,7 +86,7 @@ fn our_cpu_seconds(on_terminal: bool, stream: &Path) -> BenchResult<f64> {
     Ok(seconds)
 }
 
-/// Writes the lines of the agent, each behind its time in milliseconds.
+/// Writes the lines of the agent, each after its time in milliseconds.
 fn write_stream(tape: &Path, stream: &Path) -> BenchResult<()> {
     let mut source = FileSource::open(tape)?;
     let mut lines = Vec::new();
@@ -121,10 +121,10 @@ fn baseline_cpu_seconds(stream: &Path, folder: &Path) -> BenchResult<f64> {
     Ok(seconds)
 }
 
-/// Waits for the end of a process and gives the seconds of processor time that it had, without its children.
+/// Waits for the end of a process and returns its seconds of processor time, without its children.
 fn processor_time(child: &mut Child) -> BenchResult<f64> {
     let pid = Pid::from_raw(i32::try_from(child.id())?);
-    // It has ended, and its clock can still be read.
+    // The process has ended, but its clock can still be read.
     waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT)?;
     let seconds = Duration::from(clock_gettime(clock_getcpuclockid(pid)?)?).as_secs_f64();
     let status = child.wait()?;
@@ -134,7 +134,7 @@ fn processor_time(child: &mut Child) -> BenchResult<f64> {
     Ok(seconds)
 }
 
-/// The speaker: writes each line of a stream at its time, one line per write, as an agent does.
+/// Plays a stream: writes each line at its time, one line per write, as an agent does.
 pub(crate) fn play(role: &str, arguments: &[String]) -> Option<ExitCode> {
     let [stream] = arguments else { return None };
     if role != ROLE {

@@ -1,5 +1,5 @@
-//! Planning ten thousand raw files: read, hashed, held against the baseline and cut, against `sha256sum` over the same
-//! files; again when nothing changed; and the memory of a thousand units.
+//! Planning ten thousand raw files: read, hashed, compared with the baseline and cut into units, against `sha256sum`
+//! over the same files; again without changes; and the memory for a thousand units.
 
 use std::{fs, path::Path};
 
@@ -21,7 +21,7 @@ use crate::{
 const PAIRS: usize = 9;
 const FILES: usize = 10_000;
 const UNITS: usize = 1_000;
-/// Bytes of a file on average, as documentation has them.
+/// Average bytes per file, as is common in documentation.
 const BYTES: usize = 6_000;
 
 pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
@@ -60,7 +60,7 @@ pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
     Ok(())
 }
 
-/// A project of so many documents, a hundred in a folder. The paths of them.
+/// Creates a project of `files` documents, a hundred per folder. Returns their paths.
 fn project(root: &Path, files: usize) -> BenchResult<Vec<String>> {
     fs::create_dir_all(root)?;
     fs::write(root.join("ktx.yaml"), "connections:\n  notes:\n    driver: docs\n    source_dir: notes\n")?;
@@ -69,7 +69,7 @@ fn project(root: &Path, files: usize) -> BenchResult<Vec<String>> {
         let folder = root.join(format!("notes/part{:03}", n / 100));
         fs::create_dir_all(&folder)?;
         let path = folder.join(format!("page{n:05}.md"));
-        let line = format!("Page {n} says what is known about subject {n}, in words that repeat themselves.\n");
+        let line = format!("Page {n} describes subject number {n} in sentences that are repeated many times.\n");
         fs::write(&path, line.repeat(1 + (BYTES / line.len()) * (n % 5) / 2))?;
         paths.push(argument(&path)?.to_owned());
     }
@@ -88,9 +88,9 @@ fn succeed(root: &Path) -> BenchResult<()> {
         scripted: false,
     })?;
     let (tape, _lock) = run.into_parts();
-    let note = |lane: Option<(&UnitKey, u32)>, note: &Note| {
+    let note = |attempt: Option<(&UnitKey, u32)>, note: &Note| {
         let json = note.to_json();
-        tape.record(&[NewEntry { attempt: lane, body: EntryBody::Note(&json) }])
+        tape.record(&[NewEntry { attempt, body: EntryBody::Note(&json) }])
     };
     let units = planned.units.iter().map(|unit| unit.planned.clone()).collect();
     note(None, &Note::RunPlanned(Box::new(RunPlanned { units, ..RunPlanned::default() })))?;

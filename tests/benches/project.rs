@@ -1,4 +1,4 @@
-//! A project of documents, and a scripted agent to work on them.
+//! A project of documents, and a scripted agent for it.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
@@ -7,7 +7,7 @@ use crate::{
     measured_process::{argument, ingestdeck},
 };
 
-/// Makes a project of `count` documents in `folder`, one unit each. The folder must lie in nobody's repository.
+/// Creates a project of `count` documents in `folder`, one unit each. The folder must not be inside a git repository.
 pub(crate) fn of_documents(folder: &Path, count: u32) -> BenchResult<()> {
     fs::create_dir(folder.join("docs"))?;
     for number in 0..count {
@@ -16,12 +16,12 @@ pub(crate) fn of_documents(folder: &Path, count: u32) -> BenchResult<()> {
     Ok(fs::write(folder.join("ktx.yaml"), "connections:\n  handbook: {driver: docs, source_dir: docs}\n")?)
 }
 
-/// Path of a document below the project.
+/// Path of a document, relative to the project.
 fn document(number: u32) -> String {
     format!("docs/{}", raw_file(number))
 }
 
-/// Path of a document below its source.
+/// Path of a document, relative to its source.
 pub(crate) fn raw_file(number: u32) -> String {
     format!("page-{number:04}.md")
 }
@@ -31,7 +31,7 @@ pub(crate) fn unit(number: u32) -> String {
     format!("docs-page-{number:04}")
 }
 
-/// Writes a program to give as `--claude-bin` into `folder`: it plays `script`.
+/// Writes a program for `--claude-bin` into `folder` that plays `script`.
 pub(crate) fn agent(folder: &Path, script: &str) -> BenchResult<String> {
     let (script_file, agent) = (folder.join("script.toml"), folder.join("agent"));
     fs::write(&script_file, script)?;

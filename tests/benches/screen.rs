@@ -1,5 +1,5 @@
-//! The screen at work and at rest, as a whole program on a terminal: how long a key takes to show while 64 units
-//! stream, and what the screen costs when nothing changes.
+//! The active and the idle screen, as a whole program on a terminal: latency from a key to its frame while 64 units
+//! stream, and the cost of the screen when nothing changes.
 
 use std::{
     fs::{self, File},
@@ -23,15 +23,15 @@ use crate::{
 const ROWS: NonZero<u16> = NonZero::new(60).unwrap();
 const COLUMNS: NonZero<u16> = NonZero::new(200).unwrap();
 const UNITS: u32 = 64;
-/// Keys that are timed.
+/// Number of keys that are timed.
 const KEYS: usize = 400;
-/// Between two keys, as fast as anybody types.
+/// Interval between two keys, as of a very fast typist.
 const TYPING: Duration = Duration::from_millis(40);
-/// For how long the screen is watched at rest.
+/// Duration of the measurement of the idle screen.
 const REST: Duration = Duration::from_secs(5);
-/// Without a byte for this long, whatever was to happen at the start has happened.
+/// Startup is complete when nothing was drawn for this long.
 const QUIET: Duration = Duration::from_secs(2);
-/// Until something that must come is given up.
+/// Timeout for expected output.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
@@ -49,7 +49,7 @@ pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
 
 const AT_REST: FigureGoal = FigureGoal { required: Threshold::AtMost(0.0), goal: Threshold::AtMost(0.0) };
 
-/// Milliseconds from each key to the frame that shows what it did, while 64 units stream text.
+/// Milliseconds from each key to the frame with its effect, while 64 units stream text.
 fn measure_key_latency() -> BenchResult<Sample> {
     let folder = tempfile::tempdir()?;
     project::of_documents(folder.path(), UNITS)?;
@@ -74,19 +74,19 @@ fn measure_key_latency() -> BenchResult<Sample> {
         let opens = number % 2 == 0;
         let pressed = Instant::now();
         screen.press(b"?")?;
-        screen.until(|text| text.contains("one level back; never leaves") == opens)?;
+        screen.until(|text| text.contains("one level back; never quits") == opens)?;
         times.push(pressed.elapsed().as_secs_f64() * 1000.0);
     }
     Ok(Sample::new(times))
 }
 
-/// Talks for minutes about anything.
+/// A script that streams text for minutes.
 fn script() -> String {
     let speech = "The quick brown fox jumps over the lazy dog. ".repeat(2000);
     format!("[pace]\nchunk_chars = 12\nchunk_ms = 20\n[[part]]\nsteps = [{{ say = \"{speech}\" }}]\n")
 }
 
-/// What a screen costs that shows a record to its end.
+/// Cost of a screen that shows the end of a recorded run.
 struct IdleCost {
     bytes: f64,
     cpu_percent: f64,
@@ -108,7 +108,7 @@ fn measure_idle() -> BenchResult<IdleCost> {
     })
 }
 
-/// The program on a terminal of 200×60. Killed when it is dropped.
+/// The program on a terminal of 200×60. Killed on drop.
 pub(crate) struct TerminalScreen {
     child: Child,
     master: File,
@@ -125,7 +125,7 @@ impl TerminalScreen {
         Self::start(Command::new(ingestdeck()).args(arguments))
     }
 
-    /// Starts a program on it.
+    /// Starts a program on the terminal.
     pub(crate) fn start(command: &mut Command) -> BenchResult<Self> {
         let size = Winsize { ws_row: ROWS.get(), ws_col: COLUMNS.get(), ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(&size, None)?;
@@ -140,14 +140,14 @@ impl TerminalScreen {
         let master = File::from(pty.master);
         let seen = ScreenState { parser: vt100::Parser::new(ROWS, COLUMNS, 0), bytes: 0 };
         let shown = Arc::new((Mutex::new(seen), Condvar::new()));
-        let (mut reader, told) = (master.try_clone()?, Arc::clone(&shown));
+        let (mut reader, shared) = (master.try_clone()?, Arc::clone(&shown));
         thread::spawn(move || {
             let mut buffer = vec![0; 64 << 10];
             while let Ok(count @ 1..) = reader.read(&mut buffer) {
-                let mut seen = told.0.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut seen = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
                 seen.parser.process(&buffer[..count]);
                 seen.bytes += count as u64;
-                told.1.notify_all();
+                shared.1.notify_all();
             }
         });
         Ok(Self { child, master, shown })
@@ -157,12 +157,11 @@ impl TerminalScreen {
         Ok(self.master.write_all(keys)?)
     }
 
-    /// The program.
     pub(crate) fn child(&mut self) -> &mut Child {
         &mut self.child
     }
 
-    /// Waits until the text on the screen is as wanted.
+    /// Waits until the text on the screen matches `wanted`.
     pub(crate) fn until(&self, wanted: impl Fn(&str) -> bool) -> BenchResult<()> {
         let deadline = Instant::now() + PATIENCE;
         let mut seen = self.shown.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -173,13 +172,13 @@ impl TerminalScreen {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(format!("what was waited for did not come up; the screen says\n{text}").into());
+                return Err(format!("the expected text did not appear; the screen shows\n{text}").into());
             }
             (seen, _) = self.shown.1.wait_timeout(seen, left).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// Follows what is drawn for as long as given: the pace of a person, or the span of a measurement.
+    /// Reads the output for `span`.
     fn watch_for(&self, span: Duration) {
         let deadline = Instant::now() + span;
         let mut seen = self.shown.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -198,20 +197,20 @@ impl TerminalScreen {
                 return Ok(());
             }
         }
-        Err("the screen never came to rest".into())
+        Err("the screen did not become idle".into())
     }
 
     fn bytes(&self) -> u64 {
         self.shown.0.lock().unwrap_or_else(PoisonError::into_inner).bytes
     }
 
-    /// Seconds of processor time that its living threads had so far.
+    /// Seconds of processor time of its current threads so far.
     fn cpu(&self) -> BenchResult<f64> {
         let nanoseconds = self.of_threads("schedstat", |text| text.split_whitespace().next()?.parse().ok())?;
         Ok(nanoseconds as f64 / 1e9)
     }
 
-    /// How often its threads went to sleep so far.
+    /// Number of voluntary context switches of its threads so far.
     fn wakes(&self) -> BenchResult<u64> {
         self.of_threads("status", |text| {
             let switches = text.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
@@ -219,11 +218,11 @@ impl TerminalScreen {
         })
     }
 
-    /// The sum over its threads of what `read` finds in a file that the system keeps of each.
+    /// Sums the values that `read` finds in a `/proc` file of each thread.
     fn of_threads(&self, file: &str, read: impl Fn(&str) -> Option<u64>) -> BenchResult<u64> {
         let mut sum = 0;
         for task in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
-            sum += read(&fs::read_to_string(task?.path().join(file))?).ok_or("the file has another form")?;
+            sum += read(&fs::read_to_string(task?.path().join(file))?).ok_or("the file has an unexpected format")?;
         }
         Ok(sum)
     }
@@ -231,7 +230,7 @@ impl TerminalScreen {
 
 impl Drop for TerminalScreen {
     fn drop(&mut self) {
-        // Both fail only if it is gone already.
+        // Both fail only if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,5 +1,5 @@
-//! Full-text search for a word of the last line, against `grep -cF` and `rg -cF`. Ours runs inside an open viewer, as
-//! it is used; theirs are whole processes, which costs them a millisecond.
+//! Full-text search for a word of the last line, against `grep -cF` and `rg -cF`. The search runs inside an open
+//! viewer, as in normal use; the others are whole processes, which adds about a millisecond.
 
 use ingestdeck::{
     replay::{Direction, EscapedNeedle, FileSource},

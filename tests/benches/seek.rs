@@ -1,4 +1,5 @@
-//! Going to any point of a folded capture, both ways. In process; the whole story is in memory, as in the viewer.
+//! Seeking to any point of a folded capture, in both directions. In process; the whole run is in memory, as in the
+//! viewer.
 
 use ingestdeck::{
     replay::FileSource,
@@ -21,7 +22,7 @@ pub(crate) fn measure(report: &mut BenchReport, capture: &BenchCapture) -> Bench
     let entries = timeline.known_entries();
     let mut times = Vec::new();
     for jump in 0..JUMPS {
-        // A fixed stride that is coprime to nothing in particular: forward and back, near and far.
+        // A fixed large stride: forward and back, near and far.
         let target = (jump * 7_919 * entries / JUMPS) % (entries + 1);
         times.push(timed(|| Ok(timeline.seek(target)?))? * 1000.0);
         if timeline.view().state.entries != target {

@@ -1,4 +1,4 @@
-//! Decoding and translating everything: `replay --ui json` against `jq -c .type`. Whole processes.
+//! Decoding and translating everything: `replay --ui json` against `jq -c .type`. Measures whole processes.
 
 use ingestdeck::{
     decode,
@@ -24,14 +24,14 @@ pub(crate) fn measure(report: &mut BenchReport, capture: &BenchCapture) -> Bench
     let path = argument(&capture.path)?;
     let ours = || Ok(run(ingestdeck(), &["replay", path, "--ui", "json"], ProbeOutput::Null)?.seconds);
     let theirs = || Ok(run("jq", &["-c", ".type", path], ProbeOutput::Null)?.seconds);
-    // jq takes ten seconds a round.
+    // jq takes ten seconds per round.
     let measured = pairs(5, ours, theirs)?;
     let bar = FigureGoal { required: Threshold::AtLeast(15.0), goal: Threshold::AtLeast(40.0) };
     report.ratio(FIGURE, &PairedSamples { ratio: measured.ratio.inverse(), ..measured }, bar);
     Ok(())
 }
 
-/// Where the time goes, layer upon layer.
+/// Time of each layer.
 fn layers(capture: &BenchCapture) -> BenchResult<String> {
     let read = timed(|| drain(capture, |_| {}))?;
     let decoded = timed(|| drain(capture, |line| drop(std::hint::black_box(decode::decode_line(line)))))?;

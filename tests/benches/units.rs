@@ -1,7 +1,7 @@
-//! Runs of many units: the time that a unit takes beyond its agent's own, against a shell script with the same git
-//! commands, and the memory of a long queue.
+//! Runs of many units: the time per unit in addition to its agent's time, against a shell script with the same git
+//! commands, and the memory for a long queue.
 //!
-//! The agent is a script that waits as a model would, so that its own time is known beforehand.
+//! The agent is a script with fixed delays, so that its time is known in advance.
 
 use std::{fmt::Write as _, path::Path, process::Command};
 
@@ -11,13 +11,13 @@ use crate::{
     project,
 };
 
-/// Units whose overhead is measured, and how many run at once.
+/// Number of units whose overhead is measured, and how many run concurrently.
 const UNITS: u32 = 50;
 const SLOTS: u32 = 4;
-/// What an agent waits before each of its four messages, in milliseconds, and the seconds of all of them.
+/// Delay before each of an agent's four messages, in milliseconds, and the seconds of all of them.
 const MESSAGE: u32 = 1250;
 const AGENT_SECONDS: f64 = 5.0;
-/// Units of a long queue.
+/// Number of units of a long queue.
 const MANY: u32 = 1000;
 
 pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
@@ -38,22 +38,22 @@ pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
     queue(report)
 }
 
-/// Seconds of each unit, of a run of so many in all, beyond its agent's.
+/// Overhead per unit in seconds, for a run that took `seconds`.
 fn beyond_agents(seconds: f64) -> f64 {
     seconds / f64::from(UNITS.div_ceil(SLOTS)) - AGENT_SECONDS
 }
 
-/// Seconds of our run.
+/// Seconds of a run of the program.
 fn our_seconds() -> BenchResult<f64> {
     let folder = tempfile::tempdir()?;
     repository(folder.path())?;
-    let beside = tempfile::tempdir()?;
-    let agent = project::agent(beside.path(), &script())?;
+    let agent_dir = tempfile::tempdir()?;
+    let agent = project::agent(agent_dir.path(), &script())?;
     Ok(run(folder.path(), &agent, SLOTS)?.seconds)
 }
 
-/// Seconds of a shell script that does the same with git: a worktree for each unit, its page committed there, taken
-/// out as a patch, integrated in a worktree of the run, and the branch updated at the end.
+/// Seconds of a shell script that does the same with git: a worktree for each unit, a commit of its page, a patch, its
+/// integration in a worktree of the run, and the branch update at the end.
 fn baseline_seconds() -> BenchResult<f64> {
     let folder = tempfile::tempdir()?;
     repository(folder.path())?;
@@ -92,7 +92,7 @@ git update-ref -d refs/heads/session/all
     Ok(measured_process::run("sh", &["-c", &script, "sh", argument(folder.path())?], ProbeOutput::Null)?.seconds)
 }
 
-/// Makes `folder` a repository with a project of as many documents as there are units.
+/// Makes `folder` a repository with a project that has one document for each unit.
 fn repository(folder: &Path) -> BenchResult<()> {
     project::of_documents(folder, UNITS)?;
     commit(folder)
@@ -128,7 +128,7 @@ fn run(project: &Path, agent: &str, slots: u32) -> BenchResult<measured_process:
     measured_process::run(ingestdeck(), &words, ProbeOutput::Null)
 }
 
-/// Every unit reads its file, notes what it verified, and writes a page.
+/// Every unit reads its file, records its verification, and writes a page.
 fn script() -> String {
     let mut script = format!("[pace]\nmessage_ms = {MESSAGE}\nchunk_ms = 0\n");
     for number in 0..UNITS {
@@ -150,7 +150,7 @@ steps = [
     script
 }
 
-/// Makes `project` a repository with everything in it committed.
+/// Makes `project` a repository with one commit of all files.
 fn commit(project: &Path) -> BenchResult<()> {
     for words in [
         &["init", "-q"][..],

@@ -1,6 +1,6 @@
-//! Deck, grid and inspector over a capture of the full size with a thousand units: keys through the real loop, the
-//! real views and the real terminal writer; the bytes are counted and go nowhere. Each frame is compared with a bare
-//! ratatui program that draws the same cells right after it.
+//! Stream, grid and inspector over a capture of the full size with a thousand units: keys through the real event loop,
+//! the real views and the real terminal writer; the output is counted and discarded. Each frame is compared with a
+//! minimal ratatui program that draws the same cells right after it.
 
 use std::{
     cell::Cell,
@@ -33,14 +33,14 @@ use crate::{
 
 const UNITS: u64 = 1000;
 const SIZE: Rect = Rect { x: 0, y: 0, width: 200, height: 60 };
-/// Moves of the selection in each view.
+/// Number of moves of the selection in each view.
 const MOVES: usize = 60;
-/// Between two keys: the pane beside the list follows meanwhile.
+/// Interval between two keys, in which the pane next to the list is updated.
 const BETWEEN: Duration = Duration::from_millis(100);
-/// For how long nothing must happen at the end.
+/// Time at the end without any frame.
 const REST: Duration = Duration::from_secs(2);
 
-/// A part of the script: keys that lead somewhere, and a key whose frames are measured.
+/// A part of the script: keys that open a view, and a key whose frames are measured.
 struct ViewBenchPart {
     name: &'static str,
     way: &'static str,
@@ -48,8 +48,8 @@ struct ViewBenchPart {
 }
 
 const PARTS: [ViewBenchPart; 4] = [
-    ViewBenchPart { name: "deck", way: "gg", moves: "j" },
-    ViewBenchPart { name: "stream of the deck", way: "<tab>", moves: "k" },
+    ViewBenchPart { name: "units", way: "gg", moves: "j" },
+    ViewBenchPart { name: "stream of a unit", way: "<tab>", moves: "k" },
     ViewBenchPart { name: "grid", way: "<tab>v", moves: "j" },
     ViewBenchPart { name: "inspector", way: "<esc>ggi", moves: "j" },
 ];
@@ -94,20 +94,20 @@ fn figures(report: &mut BenchReport, view: &str, frames: &[FrameCost]) {
     report.note(&format!("{view}: once the selection rests, another {followed} bytes"));
 }
 
-/// What a key led to.
+/// Cost of the frame after a key.
 struct FrameCost {
-    /// Milliseconds of painting and writing.
+    /// Milliseconds for painting and writing.
     painted: f64,
-    /// Milliseconds that a bare ratatui program takes for the same cells.
+    /// Milliseconds of a minimal ratatui program for the same cells.
     bare: f64,
     /// Milliseconds from the key to the end of its frame.
     waited: f64,
     bytes: f64,
-    /// Bytes that were written after it, before the next key.
+    /// Bytes that were written after the frame, before the next key.
     followed: f64,
 }
 
-/// Counts what is written to it.
+/// Counts the bytes written to it.
 #[derive(Clone, Default)]
 struct ByteCounter(Rc<Cell<u64>>);
 
@@ -122,7 +122,7 @@ impl Write for ByteCounter {
     }
 }
 
-/// A terminal on which keys are pressed one after the other, each when the program has nothing left to do.
+/// A terminal that sends each key when the program is idle.
 struct MeasuredHost {
     terminal: Terminal<EncodingBackend<ByteCounter>>,
     bare: Terminal<CrosstermBackend<io::Sink>>,
@@ -156,8 +156,8 @@ impl MeasuredHost {
     }
 }
 
-/// Ends when whoever waits for this has nothing else to do: work takes one turn of the loop, and then nobody waits for
-/// this any more.
+/// Completes when the event loop is idle: pending work completes within one turn of the loop, and its wait for this
+/// future is then cancelled.
 async fn yield_until_idle() {
     let mut turns = 0;
     poll_fn(|context| {
@@ -171,7 +171,7 @@ async fn yield_until_idle() {
     .await;
 }
 
-/// What a program does that has nothing to compute: it puts each cell on the screen.
+/// The minimal program: copies each cell to the screen.
 fn copy_cells(cells: &Buffer, buffer: &mut Buffer) {
     for position in cells.area.positions() {
         if let (Some(from), Some(to)) = (cells.cell(position), buffer.cell_mut(position)) {
@@ -187,7 +187,7 @@ impl ScreenHost for MeasuredHost {
 
     async fn input(&mut self) -> HostInput {
         yield_until_idle().await;
-        // The last frames are not those of a rest either.
+        // The last frames are not part of the idle time either.
         if !self.rests {
             let _ = tokio::time::timeout_at(self.drawn + BETWEEN, std::future::pending::<()>()).await;
         }

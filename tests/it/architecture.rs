@@ -1,5 +1,5 @@
-//! The structure of the crate, held by reading its files: which module uses which, what pure means, how large a file
-//! may be, and that nothing lies about undeclared.
+//! The structure of the crate, checked by reading its source files: which module uses which, which modules do no I/O,
+//! how large a file may be, and that every file is declared.
 
 use std::{
     collections::BTreeMap,
@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Which modules a module may use. The map and its reasons are in `src/lib.rs`.
+/// Which modules a module may use. `src/lib.rs` has the same map with its reasons.
 const EDGES: &[(&str, &[&str])] = &[
     ("tape", &[]),
     ("config", &[]),
@@ -65,7 +65,7 @@ const EVERYTHING: &[&str] = &[
 /// Modules without I/O, tasks, clock or environment.
 const PURE: &[&str] = &["tape", "decode", "actions", "units", "run"];
 
-/// What a pure module may not name.
+/// Names that a pure module must not contain.
 const IMPURE: &[&str] = &[
     "tokio::",
     "std::fs",
@@ -83,14 +83,14 @@ const IMPURE: &[&str] = &[
     "ratatui",
 ];
 
-/// Lines of code from which a file must give its reason, and from which no reason helps.
+/// Lines of code above which a file must give its reason, and the limit above which no reason is accepted.
 const SOFT_LIMIT: usize = 500;
 const HARD_LIMIT: usize = 800;
 
-/// Files between the two, each with its reason.
+/// Files between the two limits, each with its reason.
 const LARGE_FOR_A_REASON: &[(&str, &str)] = &[];
 
-/// Ways to stdout and stderr, of which only [`OUTPUT`] makes use among the commands.
+/// Ways to write to stdout and stderr. Among the commands, only [`OUTPUT`] may use them.
 const PRINTING: &[&str] = &[
     "print!(",
     "println!(",
@@ -104,28 +104,28 @@ const PRINTING: &[&str] = &[
     "/dev/tty",
 ];
 
-/// The writer that escapes what a terminal would obey.
+/// The writer that escapes control characters.
 const OUTPUT: &str = "src/cli/output.rs";
 
-/// Files that write bytes which are not escaped there, each with its reason.
+/// Files that write bytes without escaping them, each with its reason.
 const RAW_OUTPUT: &[(&str, &str)] = &[
-    ("src/cli/export.rs", "an export is the bytes of a record"),
-    ("src/cli/manual.rs", "completions and manual pages hold our own words only, and roff has control characters"),
-    ("src/cli/show.rs", "the sinks of `--ui lines` and `--ui json` escape by themselves"),
+    ("src/cli/export.rs", "an export is the unchanged bytes of a record"),
+    ("src/cli/manual.rs", "completions and manual pages contain only fixed text, and roff needs control characters"),
+    ("src/cli/show.rs", "the sinks of `--ui lines` and `--ui json` do their own escaping"),
 ];
 
-/// Names that say nothing.
+/// Names that do not describe the content of a file.
 const EMPTY_NAMES: &[&str] = &["mod", "util", "utils", "helper", "helpers", "common", "manager", "misc", "imp"];
 
-/// A source file, its comments taken out.
+/// A source file with its comments removed.
 struct RustFile {
     /// Path relative to the package, with `/`.
     path: String,
-    /// As it is.
+    /// The unmodified text, with comments and tests.
     text: String,
     /// Without comments and tests.
     code: String,
-    /// Tests, without comments.
+    /// The code of the tests, without comments.
     tests: String,
 }
 
@@ -136,7 +136,7 @@ impl RustFile {
         let mut in_tests = false;
         let mut lines = text.lines().peekable();
         while let Some(line) = lines.next() {
-            // rustfmt puts the ends of a test module into the first column.
+            // rustfmt puts the end of a test module in the first column.
             let opens = line.starts_with("#[cfg(test)]")
                 && lines.peek().is_some_and(|next| next.starts_with("mod ") && next.trim_end().ends_with('{'));
             in_tests |= opens;
@@ -151,20 +151,20 @@ impl RustFile {
         Self { path, text, code, tests }
     }
 
-    /// The module of the crate's root that it belongs to.
+    /// The top-level module that the file belongs to.
     fn module(&self) -> &str {
         let path = self.path.strip_prefix("src/").unwrap_or(&self.path);
         path.split(['/', '.']).next().unwrap_or(path)
     }
 
-    /// Depth of its module: 1 for those of the crate's root.
+    /// Depth of its module: 1 for a top-level module.
     fn depth(&self) -> usize {
         self.path.matches('/').count()
     }
 }
 
 fn without_comment(line: &str) -> &str {
-    // A `//` inside a string cuts too much, never too little of what is looked for here.
+    // A `//` inside a string removes too much text, never too little.
     let cut = line.match_indices("//").map(|(at, _)| at).find(|at| !line[..*at].ends_with(':'));
     cut.map_or(line, |at| &line[..at])
 }
@@ -195,7 +195,7 @@ fn relative(path: &Path) -> String {
     path.strip_prefix(package()).unwrap().to_string_lossy().replace('\\', "/")
 }
 
-/// Modules of the crate's root that a text names: `crate::tape::…` and `crate::{tape::…, run}` alike.
+/// Top-level modules that a text names, both as `crate::tape::…` and in `crate::{tape::…, run}`.
 fn used_modules(code: &str) -> Vec<String> {
     let mut used = Vec::new();
     for (at, found) in code.match_indices("crate::") {
@@ -211,7 +211,7 @@ fn used_modules(code: &str) -> Vec<String> {
     used
 }
 
-/// First identifiers of the members of a `{…}` group, whose opening brace is gone.
+/// First identifiers of the members of a `{…}` group whose opening brace has been removed.
 fn group_heads(group: &str) -> Vec<String> {
     let (mut depth, mut heads, mut at_head) = (0, Vec::new(), true);
     for (at, char) in group.char_indices() {
@@ -276,7 +276,7 @@ fn modules_use_only_lower_layers() {
             }
         }
         if longest_super_chain(&source.code) >= source.depth() {
-            problems.push(format!("{}: climbs to the root by super::, say crate:: instead", source.path));
+            problems.push(format!("{}: reaches the root through super::; use crate::", source.path));
         }
     }
     problems.dedup();
@@ -323,11 +323,11 @@ fn commands_print_through_the_escaping_writer() {
         let is_raw = code.contains("RAW") || code.contains("raw_stdout");
         let is_listed = RAW_OUTPUT.iter().any(|(path, _)| *path == source.path);
         if is_raw != is_listed {
-            let verb = if is_raw { "is not" } else { "need not be" };
+            let verb = if is_raw { "is not" } else { "should not be" };
             problems.push(format!("{} {verb} among the files with raw output", source.path));
         }
     }
-    report("commands that print past the escaping writer", &problems);
+    report("commands that print without the escaping writer", &problems);
 }
 
 #[test]
@@ -338,11 +338,12 @@ fn files_stay_small() {
         let lines = source.code.lines().count();
         let excused = LARGE_FOR_A_REASON.iter().any(|(path, _)| *path == source.path);
         if lines > HARD_LIMIT {
-            problems.push(format!("{}: {lines} lines of code, {HARD_LIMIT} is the wall", source.path));
+            problems.push(format!("{}: {lines} lines of code, the limit is {HARD_LIMIT}", source.path));
         } else if lines > SOFT_LIMIT && !excused {
-            problems.push(format!("{}: {lines} lines of code; split it, or give a reason", source.path));
+            problems
+                .push(format!("{}: {lines} lines of code; split it, or add it to the list with a reason", source.path));
         } else if lines <= SOFT_LIMIT && excused {
-            problems.push(format!("{}: small again, its excuse can go", source.path));
+            problems.push(format!("{}: below the limit again; remove its exception", source.path));
         }
     }
     report("large files", &problems);
@@ -353,7 +354,7 @@ fn every_file_has_a_module_header() {
     let sources = rust_files("src").into_iter().chain(rust_files("tests"));
     let silent: Vec<String> =
         sources.filter(|source| !source.text.starts_with("//! ")).map(|source| source.path).collect();
-    report("files that do not open with `//!`", &silent);
+    report("files that do not start with `//!`", &silent);
 }
 
 #[test]
@@ -361,10 +362,10 @@ fn file_names_are_not_vague() {
     let sources = rust_files("src").into_iter().chain(rust_files("tests"));
     let empty = |source: &RustFile| source.path.split(['/', '.']).any(|part| EMPTY_NAMES.contains(&part));
     let found: Vec<String> = sources.filter(empty).map(|source| source.path).collect();
-    report("files with names that say nothing", &found);
+    report("files with vague names", &found);
 }
 
-/// A file that nobody declares is not compiled, and its tests never run.
+/// A file that no module declares is not compiled, and its tests never run.
 #[test]
 fn every_file_is_declared() {
     let mut problems = Vec::new();
@@ -393,7 +394,7 @@ fn every_file_is_declared() {
 
 #[test]
 fn tests_wait_for_a_condition_not_for_a_duration() {
-    // In two parts, or this file would find itself. Where the clock is paused, a nap of tokio's costs no time.
+    // The needle is in two parts because this file is searched, too. With a paused clock, a tokio sleep takes no time.
     let nap = concat!("sleep", "(");
     let paused_nap = format!("tokio::time::{nap}");
     let sources = rust_files("src").into_iter().chain(rust_files("tests"));
@@ -403,7 +404,7 @@ fn tests_wait_for_a_condition_not_for_a_duration() {
         tests.contains(nap)
     };
     let found: Vec<String> = sources.filter(naps).map(|source| source.path).collect();
-    report("tests that sleep instead of waiting for something", &found);
+    report("tests that sleep instead of waiting for a condition", &found);
 }
 
 #[test]
@@ -418,7 +419,7 @@ fn source_reader_strips_comments_and_finds_imports() {
     assert_eq!((source.module(), source.depth()), ("run", 2));
 }
 
-/// Ways of the standard library to reach a file by its path, following links.
+/// Functions of the standard library that open a file by its path and follow links.
 const FILES_BY_PATH: &[&str] = &[
     "fs::read",
     "fs::write",
@@ -445,7 +446,7 @@ const FILES_BY_PATH: &[&str] = &[
     ".canonicalize()",
 ];
 
-/// Files that may do so, each with its reason.
+/// Files that may use them, each with its reason.
 const FILES_BY_PATH_FOR_A_REASON: &[(&str, &str)] = &[
     ("src/claude/managed_settings.rs", "settings of the machine, which may be links that its administrator made"),
     ("src/claude/availability.rs", "whether the working directory exists"),
@@ -455,18 +456,18 @@ const FILES_BY_PATH_FOR_A_REASON: &[(&str, &str)] = &[
     ("src/claude/scripted.rs", "the script that the command line names"),
     ("src/claude/unit/start.rs", "writes into a private temporary directory"),
     ("src/cli/debug.rs", "the log in the current directory, opened without following links"),
-    ("src/cli/demo.rs", "writes the bundled project into a directory of its own"),
+    ("src/cli/demo.rs", "writes the bundled project into a new directory"),
     ("src/cli/descriptors.rs", "counts the process's own descriptors"),
     ("src/cli/export/out_file.rs", "the file that --out names, which is checked there"),
     ("src/cli/export/redact/known_values.rs", "whether a value of the environment is a path"),
     ("src/cli/init.rs", "ktx.yaml in the named directory, created only if nothing is there"),
-    ("src/cli/launch.rs", "an empty directory of this very run; the program of --claude-bin"),
+    ("src/cli/launch.rs", "an empty directory of this run; the program of --claude-bin"),
     ("src/cli/manual.rs", "the directory that --out names"),
     ("src/cli/replay.rs", "whether an argument is a path"),
     ("src/cli/runs.rs", "whether a directory is a project"),
     ("src/cli/screenshot.rs", "the file that the command line names"),
     ("src/cli/settings.rs", "the user's settings and themes"),
-    ("src/cli/trace.rs", "the tape of this very run"),
+    ("src/cli/trace.rs", "the tape of this run"),
     ("src/cli/watch.rs", "the length of a tape that was resolved"),
     ("src/config/file.rs", "the user's settings"),
     ("src/group_guard/process_table.rs", "the process table in /proc"),
@@ -477,7 +478,7 @@ const FILES_BY_PATH_FOR_A_REASON: &[(&str, &str)] = &[
     ("src/ingest/repository.rs", "the directory of the project, and those above it"),
     ("src/ingest/source.rs", "the directory of a source, after the path policy"),
     ("src/ingest/workspace/persistent.rs", "the directory that --workspace names"),
-    ("src/ingest/worktree/ledger.rs", "compares places that git names"),
+    ("src/ingest/worktree/ledger.rs", "compares paths that git prints"),
     ("src/program_path.rs", "programs in the PATH"),
     ("src/replay/file.rs", "the record that was named or resolved"),
     ("src/store/runs.rs", "the directory of the project itself"),
@@ -486,8 +487,8 @@ const FILES_BY_PATH_FOR_A_REASON: &[(&str, &str)] = &[
     ("src/tui/terminal/tty_writer.rs", "the terminal"),
 ];
 
-/// A clone may ship a link, a pipe or a directory wherever the program expects a file of its own, so everything that is
-/// below a project is reached through `ScopedDir` alone.
+/// A clone may contain a link, a pipe or a directory where the program expects its own file. Everything below a project
+/// is therefore reached through `ScopedDir`.
 #[test]
 fn project_files_are_reached_through_scoped_dir_only() {
     let mut problems = Vec::new();
@@ -495,9 +496,13 @@ fn project_files_are_reached_through_scoped_dir_only() {
         let found: Vec<&str> = FILES_BY_PATH.iter().copied().filter(|word| source.code.contains(word)).collect();
         let is_excused = FILES_BY_PATH_FOR_A_REASON.iter().any(|(path, _)| *path == source.path);
         if !found.is_empty() && !is_excused {
-            problems.push(format!("{} names {}; use ScopedDir, or give a reason", source.path, found.join(", ")));
+            problems.push(format!(
+                "{} names {}; use ScopedDir, or add the file to the list with a reason",
+                source.path,
+                found.join(", ")
+            ));
         } else if found.is_empty() && is_excused {
-            problems.push(format!("{} needs no exception any more", source.path));
+            problems.push(format!("{} no longer needs an exception", source.path));
         }
     }
     report("files that are opened by their path", &problems);

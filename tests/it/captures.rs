@@ -1,4 +1,4 @@
-//! Every capture of the real CLI, through the decoder and the translator.
+//! Every capture of the real CLI, decoded and translated into events.
 
 use std::{collections::BTreeSet, fmt::Write, fs, path::PathBuf};
 
@@ -11,7 +11,7 @@ use ingestdeck::{
 };
 use serde_json::Value;
 
-/// Every capture, as (name, lines). Two-way transcripts give the frames that the CLI sent.
+/// Every capture, as (name, lines). For a two-way transcript, the lines are the frames that the CLI sent.
 fn captures() -> Vec<(String, Vec<Vec<u8>>)> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures");
     let mut files = Vec::new();
@@ -35,7 +35,7 @@ fn captures() -> Vec<(String, Vec<Vec<u8>>)> {
         .collect()
 }
 
-/// A line as it is, or the frame inside a line of a two-way transcript.
+/// The line itself, or the frame inside a line of a two-way transcript.
 fn from_cli(line: &[u8]) -> Option<Vec<u8>> {
     let value: Value = serde_json::from_slice(line).unwrap();
     match (value.get("dir").and_then(Value::as_str), value.get("msg")) {
@@ -46,7 +46,7 @@ fn from_cli(line: &[u8]) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn no_line_of_the_real_cli_is_malformed_and_the_guess_agrees() {
+fn real_cli_lines_are_well_formed_and_heads_agree() {
     let captures = captures();
     assert!(captures.len() > 100);
     for (name, lines) in &captures {
@@ -65,7 +65,7 @@ fn no_line_of_the_real_cli_is_malformed_and_the_guess_agrees() {
     );
 }
 
-/// Events of a capture, written by the fast writer, which must agree with the other one.
+/// Events of a capture from the fast writer, which must agree with the other writer.
 fn events(lines: &[Vec<u8>]) -> Vec<Value> {
     let mut events = Vec::new();
     let mut emit = |event: AgentEvent<'_>| {
@@ -83,7 +83,7 @@ fn events(lines: &[Vec<u8>]) -> Vec<Value> {
 }
 
 #[test]
-fn every_capture_obeys_the_contract() {
+fn every_capture_keeps_the_event_contract() {
     for (name, lines) in captures() {
         let events = events(&lines);
         let count = |kind: &str| events.iter().filter(|event| event["type"] == kind).count();
@@ -113,7 +113,7 @@ fn every_capture_obeys_the_contract() {
 }
 
 #[test]
-fn calls_in_the_events_are_the_calls_in_the_file() {
+fn events_contain_exactly_the_calls_of_the_capture() {
     for (name, lines) in captures() {
         let finds = |value: &Value, kind: &str| {
             let content = value["message"]["content"].as_array().cloned().unwrap_or_default();
@@ -126,7 +126,7 @@ fn calls_in_the_events_are_the_calls_in_the_file() {
     }
 }
 
-/// One line an event: what a person would want to know of it.
+/// One line per event, with the fields that matter to a reader.
 fn outline(events: &[Value]) -> String {
     let text = |value: &Value| value.as_str().map(|text| text.chars().take(90).collect::<String>()).unwrap_or_default();
     let mut outline = String::new();
@@ -194,7 +194,7 @@ fn selected_captures_match_their_event_snapshots() {
     }
 }
 
-/// The verdict of an attempt that wrote the lines of a capture.
+/// The verdict of an attempt whose stdout is the lines of a capture.
 fn verdict(lines: &[Vec<u8>]) -> Verdict {
     let mut gather = AttemptStats::new(AttemptFacts::default());
     lines.iter().for_each(|line| gather.push_line(&decode::decode_line(line)));

@@ -1,4 +1,4 @@
-//! Commands as a script meets them: what they print, where, and the number they end with.
+//! Command-line behaviour: output on stdout and stderr, and exit codes.
 
 use std::fs;
 
@@ -141,8 +141,8 @@ fn init_detects_sources_in_the_directory() {
     let plan = place.run(&["plan", "--ui", "json"]);
     assert_eq!(plan.expect_success().lines().count(), 5, "{plan:?}");
     let again = place.run(&["init"]);
-    assert!(again.expect_refusal(2).contains("is there already"), "{again:?}");
-    // Pages may lie in the directory itself. What runs make of them does not become a source.
+    assert!(again.expect_refusal(2).contains("already exists"), "{again:?}");
+    // Pages may be in the project directory itself. Pages that runs write do not become a source.
     let pages = TestDir::new();
     pages.write("pricing.md", "# Pricing\n");
     pages.write("README.md", "# About\n");
@@ -155,7 +155,7 @@ fn init_detects_sources_in_the_directory() {
     let plan = pages.run(&["plan"]);
     assert!(plan.expect_success().contains("docs-more-deep") && plan.stdout.contains("3 units planned"), "{plan:?}");
     let nowhere = place.run(&["init", "no-such-directory"]);
-    assert!(nowhere.expect_refusal(2).contains("cannot look into no-such-directory"), "{nowhere:?}");
+    assert!(nowhere.expect_refusal(2).contains("cannot read no-such-directory"), "{nowhere:?}");
 }
 
 #[test]
@@ -211,9 +211,12 @@ fn invalid_arguments_print_the_usage() {
         assert!(ran.stderr.contains("Usage: ingestdeck") || ran.stderr.contains("try '--help'"), "{words:?}: {ran:?}");
     }
     for (words, sentence) in [
-        (&["demo", "--speed", "0"][..], "--speed 0 is no pace; give a number above 0, such as 2"),
-        (&["demo", "--speed", "NaN"], "--speed NaN is no pace; give a number above 0, such as 2"),
-        (&["replay", "x.jsonl", "--speed", "inf"], "--speed inf is no pace; give a number above 0, such as 4, or max"),
+        (&["demo", "--speed", "0"][..], "invalid --speed `0`; expected a number above 0, such as 2"),
+        (&["demo", "--speed", "NaN"], "invalid --speed `NaN`; expected a number above 0, such as 2"),
+        (
+            &["replay", "x.jsonl", "--speed", "inf"],
+            "invalid --speed `inf`; expected a number above 0, such as 4, or max",
+        ),
     ] {
         assert_eq!(place.run(words).expect_refusal(2), sentence);
     }
@@ -230,7 +233,7 @@ fn plan_is_printed_as_table_and_as_json() {
     notes +2/~0/-0/=0
     no model is set (Claude Code's own choice)
     forecast: ?, until three units of each kind have finished
-    no git repository: what a unit writes goes into the project as soon as the unit has succeeded
+    no git repository: the changes of a unit are published to the project when it succeeds
     2 units planned
     ");
     let objects = place.run(&["plan", "--ui", "json", "--only", "*-two"]);

@@ -1,7 +1,7 @@
-//! Settings as the composition root puts them together: directories from the environment, the file found there, what
-//! the project and the environment say, and flags on top.
+//! Settings as the composition root puts them together: directories from the environment, the file found there, the
+//! environment, and flags on top.
 
-use std::{fs, path::Path};
+use std::fs;
 
 use ingestdeck::config::{Config, ConfigError, ConfigLayers, EnvVars, SettingValue, TEMPLATE, paths::UserDirs};
 
@@ -29,17 +29,14 @@ impl ConfigHome {
 
     fn load(&self, model: Option<&str>) -> Result<Config, ConfigError> {
         let file = UserDirs::from_vars(&self.vars).config_file().unwrap();
-        let mut layers = ConfigLayers::new()
-            .user_file(&file, false)?
-            .project(Path::new("/project/ktx.yaml"), [("retry.max_retries".to_owned(), SettingValue::Integer(5))])?
-            .environment(&self.vars)?;
+        let mut layers = ConfigLayers::new().user_file(&file, false)?.environment(&self.vars)?;
         if let Some(model) = model {
             layers = layers.flag("--model", "claude.model", SettingValue::Text(model.to_owned()))?;
         }
         Ok(layers.finish())
     }
 
-    /// With the directory of this test under a name of its own.
+    /// Replaces the directory of this test by the name of its variable.
     fn redact(&self, text: &str) -> String {
         text.replace(&self.dir.path().display().to_string(), "$XDG_CONFIG_HOME")
     }
@@ -62,7 +59,7 @@ fn all_layers_together_are_shown_with_their_origins() {
     agent.model = "claude-sonnet-4-20250514"  # default
     # agent.system_prompt is not set  # default
     # agent.temperature is not set  # default
-    retry.max_retries = 5  # project /project/ktx.yaml
+    retry.max_retries = 1  # user $XDG_CONFIG_HOME/ingestdeck/config.toml:6
     retry.initial_delay_ms = 1000  # default
     retry.factor = 2.0  # default
     retry.max_delay_ms = 30000  # default
@@ -106,7 +103,7 @@ fn config_error_names_file_line_key_and_expectation() {
 #[test]
 fn unreadable_settings_file_is_an_error_with_its_path() {
     let home = ConfigHome::new(None);
-    // A folder in its place cannot be read by anyone, not even by root.
+    // A directory in its place cannot be read by any user, not even by root.
     fs::create_dir_all(home.dir.path().join("ingestdeck/config.toml")).unwrap();
     let error = home.load(None).unwrap_err().to_string();
     assert!(

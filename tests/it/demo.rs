@@ -1,4 +1,4 @@
-//! The bundled demo: its script fits its project, and its story is told in half a minute.
+//! The bundled demo: its script matches its project, and it takes at most half a minute.
 
 use std::{
     collections::BTreeMap,
@@ -25,10 +25,10 @@ fn demo() -> PathBuf {
 
 fn script() -> AgentScript {
     let text = std::fs::read_to_string(demo().join("script.toml")).expect("the script");
-    AgentScript::parse(&text).expect("a script that can be played")
+    AgentScript::parse(&text).expect("a valid script")
 }
 
-/// Units in plan order, each with the folder of its source and its raw files.
+/// Units in plan order, each with the directory of its source and its raw files.
 fn units() -> Vec<(String, PathBuf, Vec<String>)> {
     let project = demo().join("project");
     let dbt = project.join("sources/dbt");
@@ -99,7 +99,7 @@ fn demo_calls_match_the_demo_project() {
     assert!(units().len() == 8, "{} units", units().len());
 }
 
-/// Plays an attempt against a host whose tools agree to everything. Gives the time it took and its lines.
+/// Plays an attempt against a host whose tools accept every call. Returns its duration and its lines.
 async fn play(unit: &str, attempt: u32) -> (Duration, Vec<Value>) {
     let tools = [
         "read_raw_file",
@@ -135,7 +135,7 @@ async fn play(unit: &str, attempt: u32) -> (Duration, Vec<Value>) {
     }
     let mut lines = BufReader::new(stdout).lines();
     let mut seen = Vec::new();
-    while let Some(line) = lines.next_line().await.expect("a readable stdout") {
+    while let Some(line) = lines.next_line().await.expect("stdout can be read") {
         let line: Value = serde_json::from_str(&line).expect("JSON");
         let message = &line["request"]["message"];
         let result = match message["method"].as_str() {

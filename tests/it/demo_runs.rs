@@ -1,4 +1,4 @@
-//! The demo from its first line to its record, and what is left when it is cut short.
+//! The demo from its first line to its tape, and what remains when it is interrupted.
 
 use std::{
     fs,
@@ -12,11 +12,11 @@ use crate::commands::test_dir::{TestDir, parse_json_events, tape};
 
 fn objects(path: &Path) -> Vec<Value> {
     let text = fs::read_to_string(path).unwrap();
-    assert!(text.ends_with('\n'), "{} is torn", path.display());
+    assert!(text.ends_with('\n'), "{} does not end with a line feed", path.display());
     text.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
 }
 
-/// What is in a folder and not hidden.
+/// Names in a directory, except hidden ones.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
     let shown = entries.filter(|entry| !entry.file_name().as_encoded_bytes().starts_with(b"."));
@@ -29,10 +29,10 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 fn demo_prints_its_lines() {
     let place = TestDir::new();
     let ran = place.run(&["demo", "--speed", "20"]);
-    let said = ran.expect_success();
+    let stdout = ran.expect_success();
     assert_eq!(ran.stderr, "");
     for line in [
-        "● 8 units planned, 4 at once, scripted agent",
+        "● 8 units planned, concurrency 4, scripted agent",
         "▲ connection cafe-dashboards is skipped: there is no adapter for driver `metabase` yet",
         "▲ permission denied: Bash",
         "✗ wiki_write landed-cost",
@@ -43,10 +43,10 @@ fn demo_prints_its_lines() {
         "(scripted agent: invented numbers)",
         "the record was temporary; `ingestdeck demo --keep DIR` keeps it",
     ] {
-        assert!(said.contains(line), "{line} is missing in\n{said}");
+        assert!(stdout.contains(line), "{line} is missing in\n{stdout}");
     }
     let glyphs: Vec<usize> =
-        said.lines().filter(|line| line.contains("▸ running")).filter_map(|line| line.find('▸')).collect();
+        stdout.lines().filter(|line| line.contains("▸ running")).filter_map(|line| line.find('▸')).collect();
     assert!(glyphs.len() == 8 && glyphs.iter().all(|at| *at == glyphs[0]), "columns: {glyphs:?}");
     assert_eq!(place.run(&["demo", "--speed", "20", "--ui", "none"]).expect_success(), "");
 }
@@ -61,19 +61,19 @@ fn replay_prints_the_live_output() {
 
     for words in [&["replay", "latest", "--project-dir", "kept"][..], &["replay", tape.to_str().unwrap()]] {
         let replayed = place.run(&[words, &["--ui", "json"]].concat());
-        assert!(replayed.expect_success() == live.stdout, "another stream after {words:?}");
+        assert!(replayed.expect_success() == live.stdout, "the stream differs after {words:?}");
     }
     let mut piped = place.command(&["replay", "-", "--ui", "json"]);
     piped.stdin(fs::File::open(&tape).unwrap());
-    assert!(place.ran(piped).expect_success() == live.stdout, "another stream from stdin");
+    assert!(place.ran(piped).expect_success() == live.stdout, "the stream from stdin differs");
 
-    the_tape_keeps_its_format(&objects(&tape), &lines);
-    the_transcripts_name_their_calls(&project);
-    only_good_units_wrote(&project);
-    the_runs_are_listed(&place, lines[0]["run"].as_str().unwrap());
+    assert_tape_format(&objects(&tape), &lines);
+    assert_transcripts_name_calls(&project);
+    assert_only_successful_units_wrote(&project);
+    assert_runs_are_listed(&place, lines[0]["run"].as_str().unwrap());
 }
 
-fn the_tape_keeps_its_format(tape: &[Value], lines: &[Value]) {
+fn assert_tape_format(tape: &[Value], lines: &[Value]) {
     let (header, entries) = tape.split_first().unwrap();
     assert_eq!((&header["tape"], &header["run"]), (&1.into(), &lines[0]["run"]));
     assert_eq!(header["scripted"], true);
@@ -86,14 +86,14 @@ fn the_tape_keeps_its_format(tape: &[Value], lines: &[Value]) {
         let keys: Vec<&str> = entry.as_object().unwrap().keys().map(String::as_str).collect();
         assert!(keys.starts_with(&["seq", "at"]), "{entry}");
     }
-    // What `jq -c 'select(.unit=="dbt-all").out'` gives is the agent's own stream.
+    // `jq -c 'select(.unit=="dbt-all").out'` extracts the agent's own stream.
     let stream: Vec<&Value> =
         entries.iter().filter(|entry| entry["unit"] == "dbt-all").filter_map(|entry| entry.get("out")).collect();
     let init = stream.iter().find(|line| line["type"] == "system" && line["subtype"] == "init").expect("an init line");
     assert!(stream.iter().any(|line| line["type"] == "result" && line["session_id"] == init["session_id"]));
 }
 
-fn the_transcripts_name_their_calls(project: &Path) {
+fn assert_transcripts_name_calls(project: &Path) {
     let job = files(&project.join(".ktx/ingest-transcripts")).remove(0);
     let transcripts = files(&job);
     assert_eq!(transcripts.len(), 8);
@@ -108,7 +108,7 @@ fn the_transcripts_name_their_calls(project: &Path) {
     }
 }
 
-fn only_good_units_wrote(project: &Path) {
+fn assert_only_successful_units_wrote(project: &Path) {
     let pages: Vec<String> = files(&project.join("wiki/global"))
         .iter()
         .map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned())
@@ -116,10 +116,10 @@ fn only_good_units_wrote(project: &Path) {
     assert!(pages.iter().any(|page| page == "net-revenue"), "{pages:?}");
     assert!(!pages.iter().any(|page| page == "landed-cost"), "the failed unit wrote: {pages:?}");
     let run = tape(project);
-    assert!(!run.parent().unwrap().join("work").exists(), "workspaces are cleared away");
+    assert!(!run.parent().unwrap().join("work").exists(), "workspaces are deleted");
 }
 
-fn the_runs_are_listed(place: &TestDir, run: &str) {
+fn assert_runs_are_listed(place: &TestDir, run: &str) {
     let on_kept = |words: &[&str]| place.run(&[words, &["--project-dir", "kept"]].concat());
     let list = on_kept(&["runs", "list"]);
     assert!(list.expect_success().contains("  partial  ") && list.stdout.contains("8 units"), "{list:?}");
@@ -131,7 +131,7 @@ fn the_runs_are_listed(place: &TestDir, run: &str) {
     assert_eq!(on_kept(&["runs", "list"]).expect_success(), list.stdout);
 }
 
-/// A demo whose agents are at work.
+/// A demo whose agents are running.
 fn begun(place: &TestDir, speed: &str) -> crate::commands::test_dir::RunningCommand {
     let mut running = place.start(place.command(&["demo", "--keep", "kept", "--speed", speed]));
     running.wait_for("stdout", "✓ read_raw_file");
@@ -158,7 +158,7 @@ fn terminated_run_leaves_no_process() {
     {
         let place = TestDir::new();
         let running = begun(&place, "1");
-        assert!(!place.processes(running.id()).is_empty(), "agents are at work");
+        assert!(!place.processes(running.id()).is_empty(), "agents are running");
         running.signal(signal);
         let ran = running.end();
         assert_eq!(ran.code, Some(code), "{ran:?}");
@@ -172,7 +172,7 @@ fn terminated_run_leaves_no_process() {
 fn killed_run_leaves_no_process_and_a_readable_tape() {
     let place = TestDir::new();
     let running = begun(&place, "1");
-    assert!(!place.processes(running.id()).is_empty(), "agents are at work");
+    assert!(!place.processes(running.id()).is_empty(), "agents are running");
     let alive = place.run(&["runs", "show", "--project-dir", "kept"]);
     assert!(alive.expect_success().contains("  running\n") && alive.stdout.contains("still running"), "{alive:?}");
     running.signal(Signal::SIGKILL);
@@ -188,7 +188,7 @@ fn killed_run_leaves_no_process_and_a_readable_tape() {
     let lines = parse_json_events(replayed.expect_success());
     assert_eq!(lines.last().unwrap()["event"]["units"]["interrupted"], 4);
 
-    // Cut anywhere in its last line, it still replays, and what is lost is counted.
+    // A tape that is cut anywhere in its last line still replays, and the lost line is counted.
     let whole = fs::read(tape(&place.path("kept"))).unwrap();
     place.write("torn.jsonl", &whole[..whole.len() - 7]);
     let torn = place.run(&["replay", "torn.jsonl", "--ui", "json"]);

@@ -1,4 +1,4 @@
-//! Heads of huge lines: true, timed as the whole line is, and read without the rest.
+//! Heads of huge lines: equal to the start of the line, with its time, and read without the rest.
 
 use std::{fs, io::Write as _};
 
@@ -9,12 +9,12 @@ use ingestdeck::{
 };
 use serde_json::json;
 
-/// Bytes of a huge text.
+/// Size of a huge text in bytes.
 const HUGE: usize = 24 << 20;
-/// Bytes asked for.
+/// Size of the requested heads in bytes.
 const MOST: usize = 100_000;
 
-/// Bytes that this thread has read from files so far.
+/// Number of bytes that this thread has read from files so far.
 fn bytes_read() -> u64 {
     let text = fs::read_to_string("/proc/thread-self/io").unwrap();
     text.lines().find_map(|line| line.strip_prefix("rchar: ")?.parse().ok()).unwrap()
@@ -28,22 +28,22 @@ fn source(bytes: &[u8]) -> FileSource {
     source
 }
 
-/// Holds the head of every entry against the whole of it. `escaped` entries are larger on the tape than they are.
+/// Compares the head of every entry with the complete entry. `escaped` entries are larger on the tape than in memory.
 fn compare(source: &mut FileSource, entries: u64, escaped: bool) {
     for seq in 0..entries {
         let mut whole = None;
         source.read(Seq(seq), &mut |arrived| whole = Some((arrived.at, arrived.body.bytes().to_vec()))).unwrap();
         let (at, whole) = whole.unwrap();
-        let (before, mut told) = (bytes_read(), false);
+        let (before, mut is_checked) = (bytes_read(), false);
         let found = source.read_head(Seq(seq), MOST, &mut |arrived, size| {
             let head = arrived.body.bytes();
             assert_eq!(arrived.at, at, "entry {seq}");
             assert!(whole.starts_with(head) && head.len() >= MOST.min(whole.len()) / 2, "entry {seq}");
             assert!(head.len() <= MOST + 8192, "entry {seq} has a head of {} bytes", head.len());
             assert!(size == whole.len() as u64 || (escaped && size > whole.len() as u64), "entry {seq}: {size}");
-            told = true;
+            is_checked = true;
         });
-        assert!(found.unwrap() && told);
+        assert!(found.unwrap() && is_checked);
         let read = bytes_read() - before;
         assert!(read < 4 * MOST as u64, "{read} bytes were read for a head of entry {seq}");
     }
@@ -86,7 +86,7 @@ fn heads_of_captures_match_full_entries() {
     for id in ["session_id", "sessionId"] {
         let mut bytes = Vec::new();
         for (second, text) in ["a", &text, "b"].into_iter().enumerate() {
-            // The time comes after what is huge, as in real ones.
+            // The time comes after the huge value, as in real captures.
             let line = json!({"type": "user", "message": {"role": "user", "content": text}, id: "s-1", "uuid": "u-1",
                 "timestamp": format!("2026-01-31T10:00:{second:02}.250Z")});
             writeln!(bytes, "{line}\r\n").unwrap();

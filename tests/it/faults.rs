@@ -1,7 +1,7 @@
-//! The fault table: what is broken on purpose under a run, how the run must end, and what must survive it.
+//! The fault table: which fault is injected into a run, how the run must end, and which data must survive.
 //!
-//! Whatever the fault, entries that were on a tape stay there, nothing outside the project changes, the exit code is one of
-//! the documented ones with a sentence beside it, and once the fault is gone the next run finishes the work.
+//! After every fault, entries that were on a tape are still there, nothing outside the project changes, the exit code
+//! is a documented one, a sentence explains it, and without the fault the next run finishes the work.
 
 #[cfg(target_os = "linux")]
 mod processes;
@@ -31,7 +31,7 @@ use crate::{
 
 const STATE: &str = ".ktx/ingestdeck";
 
-/// Each unit writes a page named after it.
+/// A script in which each unit writes a page named after it.
 fn script() -> String {
     let part = |unit: &str| {
         format!(
@@ -49,7 +49,7 @@ steps = [
     ["old", "one", "two", "three"].map(part).concat() + "[[part]]\nsteps = [{ say = \"nothing to do\" }]\n"
 }
 
-/// A project with one finished run and three units to go.
+/// A project with one finished run and three more units to run.
 struct FaultProject {
     place: TestDir,
     claude: String,
@@ -96,7 +96,7 @@ impl FaultProject {
         self.place.command(&["run", "--claude-bin", &self.claude, "--concurrency", "4"])
     }
 
-    /// The same from a shell, behind `prelude`. `$RUN` is the command line.
+    /// The same from a shell, after `prelude`. `$RUN` is the command line.
     fn shell(&self, prelude: &str) -> Command {
         let mut command = Command::new("sh");
         command.args(["-c", &format!("{prelude}\nexec sh -c \"$RUN\"")]).env_clear();
@@ -107,7 +107,7 @@ impl FaultProject {
         command
     }
 
-    /// The `claude` does `line` before it begins to work; `$P` is the project.
+    /// Makes `claude` execute `line` before it starts to work; `$P` is the project.
     fn run_before_agent(&self, line: &str) {
         let stub = fs::read_to_string(&self.claude).unwrap();
         let project = self.place.path("");
@@ -121,7 +121,7 @@ impl FaultProject {
         fs::write(&self.claude, lines.join("\n") + "\n").unwrap();
     }
 
-    /// What holds after any fault.
+    /// Asserts what must hold after any fault.
     fn assert_kept(&self, fault: &str, ran: &CommandOutput) {
         assert!(!ran.stderr.contains("panicked"), "{fault}: {ran:?}");
         assert_eq!(files(&self.place.path("../outside")), self.outside, "{fault}");
@@ -145,7 +145,7 @@ impl FaultProject {
         }
     }
 
-    /// Once the fault is gone, the work gets done, and the records can be listed and indexed.
+    /// Asserts that without the fault the work gets done, and that the runs can be listed and indexed.
     fn assert_recovers(&self, fault: &str) {
         self.restore_agent();
         let mut ran = self.place.ran(self.command());
@@ -180,7 +180,8 @@ fn files(below: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
-/// Injects `fault`, runs, expects one of `codes`, and `words` in what a failed run says; then `mend`s and runs again.
+/// Injects `fault` and runs. Expects one of the exit codes `codes`, and `words` in the output of a failed run. Then
+/// `mend`s the fault and runs again.
 fn inject_fault(
     fault: &str,
     arrange: impl FnOnce(&FaultProject),
@@ -194,8 +195,8 @@ fn inject_fault(
     let ran = bench.place.ran(command(&bench));
     let code = ran.code.unwrap_or_else(|| panic!("{fault}: killed by a signal: {ran:?}"));
     assert!(codes.contains(&code), "{fault}: exit {code}: {ran:?}");
-    let said = format!("{}{}", ran.stdout, ran.stderr);
-    assert!(said.contains(words), "{fault}: does not say {words:?}: {ran:?}");
+    let output = format!("{}{}", ran.stdout, ran.stderr);
+    assert!(output.contains(words), "{fault}: does not print {words:?}: {ran:?}");
     mend(&bench);
     bench.assert_kept(fault, &ran);
     bench.assert_recovers(fault);
@@ -210,7 +211,7 @@ fn remove(name: &'static str) -> impl FnOnce(&FaultProject) {
     }
 }
 
-/// Replaces the index by `bytes`.
+/// Replaces the index with `bytes`.
 fn index_of(bytes: impl FnOnce(Vec<u8>) -> Vec<u8>) -> impl FnOnce(&FaultProject) {
     |bench| {
         let path = bench.state("db.sqlite");
@@ -257,7 +258,7 @@ fn index_that_is_no_database_file_is_refused() {
 }
 
 #[test]
-fn locked_index_is_named() {
+fn locked_index_is_reported() {
     let bench = FaultProject::new();
     let holder = rusqlite::Connection::open(bench.state("db.sqlite")).unwrap();
     holder.execute_batch("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE").unwrap();
@@ -270,7 +271,7 @@ fn locked_index_is_named() {
 }
 
 #[test]
-fn pipes_and_files_in_the_state_directory_are_named() {
+fn pipes_and_files_in_the_state_directory_are_reported() {
     let locks = |bench: &FaultProject| {
         let runs = fs::read_dir(bench.state("runs")).unwrap();
         for run in runs {
@@ -308,13 +309,13 @@ fn missing_descriptors_lose_no_work() {
 }
 
 #[test]
-fn file_size_limit_ends_the_run_with_a_sentence() {
+fn file_size_limit_ends_the_run_with_a_message() {
     let command = |bench: &FaultProject| bench.shell("ulimit -f 8");
     inject_fault("files of 4 KiB", nothing, command, &[1, 100], "ulimit -f", nothing);
 }
 
 #[test]
-fn files_deleted_under_a_run_are_named() {
+fn files_deleted_during_a_run_are_reported() {
     let tape = |bench: &FaultProject| {
         let keep =
             bench.tapes.keys().next().unwrap().parent().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
@@ -340,19 +341,19 @@ fn killed_run_is_finished_by_the_next_one() {
 }
 
 #[test]
-fn killed_agent_costs_its_attempt_only() {
+fn killed_agent_fails_only_its_attempt() {
     let kill = |bench: &FaultProject| bench.run_before_agent("kill -9 $$");
     inject_fault("agent killed", kill, FaultProject::command, &[100], "", nothing);
 }
 
 #[test]
-fn held_index_of_git_is_waited_for_and_named() {
+fn locked_git_index_is_waited_for_and_reported() {
     let hold = |bench: &FaultProject| bench.run_before_agent("touch \"$P/.git/index.lock\"");
     let clear = |bench: &FaultProject| fs::remove_file(bench.place.path(".git/index.lock")).unwrap();
     inject_fault("index.lock", hold, FaultProject::command, &[100], "index.lock", clear);
 }
 
-/// True where this process may mount a file system of its own.
+/// True if this process may mount a file system.
 fn can_mount() -> bool {
     let tried = Command::new("unshare").args(["-m", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]).output();
     tried.is_ok_and(|output| output.status.success())
@@ -365,7 +366,7 @@ fn full_disk_and_read_only_project_lose_nothing() {
         eprintln!("not tested: this process may not mount a file system");
         return;
     }
-    // The state directory moves to a small file system for the time of the run, and back.
+    // The state directory is on a small file system during the run, and is moved back afterwards.
     let on_small = |bench: &FaultProject, size: &str| {
         let inner = "cp -a ../kept/. .ktx/ && { sh -c \"$RUN\"; code=$?; rm -rf .ktx/fill ../kept; cp -a .ktx ../kept; exit $code; }";
         let mount = format!("mount -t tmpfs -o size={size} tmpfs .ktx");

@@ -1,8 +1,8 @@
-//! Every format that leaves the program, as committed files in `tests/fixtures/formats`. The files are the specification:
-//! a change of a type, field or variant must not change one byte of them. Sentences for people are no part of a format,
-//! and are replaced by a placeholder, as are ids, times and paths.
+//! Every published format, as committed files in `tests/fixtures/formats`. The files are the specification: a change of
+//! a type, field or variant must not change one byte of them. Sentences for people are not part of a format. They are
+//! replaced by a placeholder, as are ids, times and paths.
 //!
-//! | format | held by |
+//! | format | covered by |
 //! |---|---|
 //! | tape: header, entries, every note and every value in it | `notes`, `tape.jsonl` |
 //! | `--ui json` of a run: every kind of event | `events`, `events.jsonl`; the translation of each line by `src/actions/tests` |
@@ -16,17 +16,17 @@
 //! | settings, environment variables, keys of `ktx.yaml` | `surface`, `settings.txt`, `environment.txt`, `ktx.yaml` |
 //! | key bindings, theme files, command line on the screen | `surface`, `keys.txt`, `theme.toml`, `screen-commands.txt` |
 //! | names and arguments of the tools that the model is offered | `tests/it/snapshots/it__ingest__tool_schemas…` |
-//! | wiki page | `files`, `commit.txt`; every key by `src/ingest/snapshots/…a_page_looks_as_ktx_writes_it` |
+//! | wiki page | `files`, `commit.txt`; every key by `src/ingest/snapshots/…page_is_rendered_like_ktx` |
 //! | source of the semantic layer | `files`, `commit.txt`; more by `tests/it/commands/snapshots` and `src/ingest/semantic_layer/snapshots` |
-//! | tool transcript | `files`, `transcript.jsonl`; failed calls by `src/ingest/snapshots/…lines_have_the_shape_of_ktx` |
+//! | tool transcript | `files`, `transcript.jsonl`; failed calls by `src/ingest/snapshots/…transcript_lines_match_ktx_format` |
 //! | commits, refs, ledger of worktrees, patches, marks | `files`, `commit.txt` |
-//! | names and permissions in a project, with git and without, while a run goes on and afterwards; locks | `files`, `project-git.txt`, `project.txt` |
+//! | names and permissions in a project, with git and without, during a run and afterwards; locks | `files`, `project-git.txt`, `project.txt` |
 //! | index | `files`, `index.sql`; the migrations are files in `assets/migrations` |
 //! | journals of a branch update and of a publication | `src/ingest/branch_update/tests.rs`, `src/ingest/workspace/publish.rs` |
 //!
-//! Not held: the protocol with `claude` (`tests/it/captures.rs` and `tests/it/unit_protocol.rs` hold it against the real
-//! program), what the program tells its own children (SQL worker, group guard, scripted agent), and the caches below
-//! `.ktx/ingestdeck/prints`, which carry a version and are made anew.
+//! Not covered: the protocol with `claude` (`tests/it/captures.rs` and `tests/it/unit_protocol.rs` test it with the
+//! real program), the program's protocols with its own children (SQL worker, group guard, scripted agent), and the
+//! caches below `.ktx/ingestdeck/prints`, which have a version and are rebuilt.
 
 mod commands;
 mod events;

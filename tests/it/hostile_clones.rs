@@ -1,7 +1,7 @@
-//! Cloned repositories that ship what an attacker would: whatever they hold, commands change nothing outside the clone,
-//! end, print no escape sequence, and every refusal names the thing and the remedy.
+//! Cloned repositories that contain an attack. Whatever they contain, commands change nothing outside the clone, end,
+//! print no escape sequence, and every refusal names the cause and the remedy.
 //!
-//! Each case is planted in an origin repository and reaches the clone through git where git can carry it; what only an
+//! Each case is planted in an origin repository and reaches the clone through git if git can carry it. What only an
 //! archive carries (named pipes, `.git` itself) is planted in the clone.
 
 mod programs;
@@ -24,7 +24,7 @@ use crate::{
     support::git::git,
 };
 
-/// Reads its file, writes a page and succeeds.
+/// Steps that read the file, write a page and succeed.
 const SCRIPT: &str = r#"
 [[part]]
 steps = [
@@ -34,13 +34,13 @@ steps = [
 ]
 "#;
 
-/// A run id that clones ship records of.
+/// A run id for which clones contain records.
 const RUN: &str = "01900000-0000-7000-8000-000000000001";
 
 /// OSC 52 sets the clipboard, CSI clears the screen, the others reorder or hide text.
 const ESCAPES: &str = "\u{1b}]52;c;UFdO\u{7}\u{1b}[2J\u{9b}1m\u{202e}\u{2066}";
 
-/// What every case starts from: an origin, a clone of it, and files of the user beside both.
+/// The start of every case: an origin, a clone of it, and files of the user next to both.
 struct HostileClone {
     place: TestDir,
     claude: String,
@@ -76,7 +76,7 @@ impl HostileClone {
         self.write(&format!("origin/{name}"), bytes);
     }
 
-    /// A link in the origin. Relative targets lead out of the clone, too: both lie in the same directory.
+    /// A link in the origin. Relative targets lead out of the clone, too, because both are in the same directory.
     fn link(&self, target: &str, name: &str) {
         let path = self.path(&format!("origin/{name}"));
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -108,7 +108,7 @@ impl HostileClone {
     }
 }
 
-/// Every file beside the clone, with its content. The user's own state directory may grow.
+/// Every file next to the clone, with its content. The user's own state directory may grow.
 fn outside(scene: &HostileClone) -> BTreeMap<PathBuf, Vec<u8>> {
     let root = scene.path("");
     let (mut open, mut found) = (vec![root.clone(), root.parent().unwrap().join("home")], BTreeMap::new());
@@ -134,7 +134,7 @@ fn outside(scene: &HostileClone) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
-/// Nothing that a terminal obeys, and nothing that hides or reorders text.
+/// Asserts that the output has no sequence that a terminal obeys, and none that hides or reorders text.
 fn assert_inert(case: &str, args: &[&str], ran: &CommandOutput) {
     for (stream, text) in [("stdout", &ran.stdout), ("stderr", &ran.stderr)] {
         let bad = text.chars().find(|c| {
@@ -145,8 +145,8 @@ fn assert_inert(case: &str, args: &[&str], ran: &CommandOutput) {
     }
 }
 
-/// Plants `plant` in the origin and `unpack` in the clone, and runs the commands there. `refusal` must be in what `run`
-/// prints, when it is given: the thing that is refused and what to do about it.
+/// Plants `plant` in the origin and `unpack` in the clone, and runs the commands there. If `refusal` is given, the
+/// output of `run` must contain it: what is refused and what to do about it.
 fn attack(
     case: &str,
     plant: impl FnOnce(&HostileClone),
@@ -175,14 +175,14 @@ fn attack(
         assert!(ran.code.is_some(), "{case}: {args:?} was killed: {ran:?}");
         assert!(!ran.stderr.contains("panicked"), "{case}: {args:?}: {ran:?}");
         if ran.code != Some(0) {
-            let said = format!("{}{}", ran.stdout, ran.stderr);
-            assert!(!said.trim().is_empty(), "{case}: {args:?} failed without a word: {ran:?}");
+            let output = format!("{}{}", ran.stdout, ran.stderr);
+            assert!(!output.trim().is_empty(), "{case}: {args:?} failed without a message: {ran:?}");
         }
         if args[0] == "run" {
             run_code = ran.code;
-            let said = format!("{}{}", ran.stdout, ran.stderr);
+            let output = format!("{}{}", ran.stdout, ran.stderr);
             for part in refusal {
-                assert!(said.contains(part), "{case}: `run` does not say {part:?}: {ran:?}");
+                assert!(output.contains(part), "{case}: `run` does not print {part:?}: {ran:?}");
             }
         }
         let after = outside(&scene);
@@ -207,7 +207,7 @@ fn archive_case(case: &str, unpack: impl FnOnce(&HostileClone), refusal: &[&str]
 }
 
 #[test]
-fn links_in_our_directories_are_not_followed() {
+fn links_in_program_directories_are_not_followed() {
     let places = [
         ".ktx",
         ".ktx/ingestdeck",
@@ -237,7 +237,7 @@ fn links_in_our_directories_are_not_followed() {
 }
 
 #[test]
-fn links_in_the_place_of_our_files_are_not_followed() {
+fn links_in_place_of_program_files_are_not_followed() {
     let places = [
         "db.sqlite",
         "db.sqlite-wal",
@@ -360,9 +360,10 @@ fn shipped_records_reach_nothing_outside() {
     clone_case("a torn record", torn, &[]);
 }
 
-/// A clone may ship the record of a run that seems to have done everything, so that changed files are never looked at.
+/// A clone may contain the record of a run that seems to have ingested everything, so that changed files are never
+/// ingested.
 #[test]
-fn unit_skipped_by_a_foreign_record_is_named() {
+fn unit_skipped_by_a_foreign_record_is_reported() {
     const NAMED: &str = "1 unit is unchanged according to a record that this installation did not write";
     let scene = HostileClone::new();
     scene.clone_origin();
@@ -404,8 +405,8 @@ fn files_outside_the_project_are_not_read_silently() {
         scene.clone_origin();
         for args in [&["plan"][..], &["doctor"], &["run", "--claude-bin", &scene.claude]] {
             let ran = scene.run(args);
-            let said = format!("{}{}", ran.stdout, ran.stderr);
-            assert!(said.contains(named) && said.contains("notes"), "{connection}: {args:?}: {ran:?}");
+            let output = format!("{}{}", ran.stdout, ran.stderr);
+            assert!(output.contains(named) && output.contains("notes"), "{connection}: {args:?}: {ran:?}");
         }
         let grep =
             Command::new("grep").args(["-rl", "precious", "."]).current_dir(scene.path("clone")).output().unwrap();
@@ -444,7 +445,7 @@ fn shipped_gitignore_does_not_publish_tapes() {
     assert!(!staged.contains("tape.jsonl") && !staged.contains("db.sqlite"), "{staged}");
 }
 
-/// An archive chooses the name of the directory.
+/// The name of the directory comes from the archive.
 #[test]
 fn directory_name_with_escapes_is_not_printed() {
     let scene = HostileClone::new();
@@ -458,7 +459,7 @@ fn directory_name_with_escapes_is_not_printed() {
     }
 }
 
-/// Only runs that this installation recorded are cleaned up: a clone may ship a directory of the same name.
+/// Only runs that this installation recorded are cleaned up: a clone may contain a directory of the same name.
 #[test]
 fn work_of_killed_runs_without_git_is_swept() {
     let place = TestDir::new();
@@ -481,7 +482,7 @@ fn work_of_killed_runs_without_git_is_swept() {
     assert!(!killed.exists() && shipped.is_file(), "{ran:?}");
 }
 
-/// A call that waits for ever, as for a pipe, would outlive the program.
+/// A call that blocks for ever, for example on a pipe, would outlive the program.
 #[cfg(target_os = "linux")]
 #[test]
 fn git_ends_with_a_killed_run() {

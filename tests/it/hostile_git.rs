@@ -1,5 +1,5 @@
-//! Clones and directories that were made to harm whoever plans, examines or runs them. Nothing outside of them changes,
-//! and none of their programs runs.
+//! Clones and directories that attack the user who plans, examines or runs them. Nothing outside of them changes, and
+//! none of their programs runs.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +21,7 @@ use crate::{
 
 const SCRIPT: &str = "[[part]]\nsteps = [{ say = \"nothing to do\" }]";
 
-/// A clone, and what else a user has.
+/// A clone, and other files of the user.
 struct HostileRepository {
     place: TestDir,
     claude: String,
@@ -33,7 +33,7 @@ fn write(root: &Path, path: &str, bytes: impl AsRef<[u8]>) {
 }
 
 impl HostileRepository {
-    /// A clone of a project in which `plant` changed something. A name may only come through git.
+    /// A clone of a project in which `plant` changed something. Names must be valid for git.
     fn of(plant: impl FnOnce(&Path)) -> Self {
         let place = TestDir::new();
         let claude = place.scripted_claude(SCRIPT).to_str().unwrap().to_owned();
@@ -62,7 +62,7 @@ impl HostileRepository {
         self.place.path("clone")
     }
 
-    /// A program that leaves a proof beside the clone.
+    /// A program that creates a proof file next to the clone.
     fn trap(&self) -> PathBuf {
         self.place.script("trap", &format!("touch '{}'\ncat", self.place.path("PWNED").display()))
     }
@@ -83,23 +83,23 @@ impl HostileRepository {
         self.place.ran(self.command(&["run", "--ui", "lines", "--claude-bin", &self.claude]))
     }
 
-    /// All that is not in the clone.
+    /// All files that are not in the clone.
     fn outside(&self) -> BTreeMap<PathBuf, (EntryKind, Vec<u8>)> {
         let mut all = tree_snapshot(&self.place.path(".."));
-        // Locks of sessions are below the home.
+        // Locks of sessions are below the home directory.
         let is_ours = |path: &Path| ["work/clone", "tmp", "home/.local"].iter().any(|ours| path.starts_with(ours));
         all.retain(|path, _| !is_ours(path));
         all
     }
 
-    /// Paths outside of the clone that are not as they were.
+    /// Paths outside of the clone that have changed.
     fn changed(&self, before: &BTreeMap<PathBuf, (EntryKind, Vec<u8>)>) -> Vec<PathBuf> {
         let after = self.outside();
         let paths = before.keys().chain(after.keys()).filter(|path| before.get(*path) != after.get(*path));
         paths.cloned().collect()
     }
 
-    /// Plans, examines and runs it, twice: what a first run leaves must not help a second one.
+    /// Plans, examines and runs it twice: files of a first run must not help a second one.
     fn run_all_commands(&self) -> [CommandOutput; 3] {
         let before = self.outside();
         let look = |args: &[&str]| self.place.ran(self.command(args));
@@ -112,10 +112,10 @@ impl HostileRepository {
     }
 }
 
-/// Refused with a way out, which is one.
+/// Expects a refusal with a remedy.
 fn assert_way_out(clone: &HostileRepository, ran: &CommandOutput, journal: &str) {
     let sentence = ran.expect_refusal(1);
-    assert!(sentence.contains(&format!("`{journal}` is not followed")), "{ran:?}");
+    assert!(sentence.contains(&format!("`{journal}` is not trusted")), "{ran:?}");
     assert!(sentence.ends_with("then delete it"), "{ran:?}");
     fs::remove_file(clone.root().join(journal)).unwrap();
     assert!(clone.run().expect_success().contains("1 succeeded"));
@@ -138,7 +138,7 @@ fn shipped_files_that_look_like_records_are_ignored() {
 }
 
 #[test]
-fn a_shipped_journal_of_a_publication_removes_nothing() {
+fn shipped_publication_journal_removes_nothing() {
     let journal = ".ktx/ingestdeck/publish/current/journal.json";
     let clone = HostileRepository::of(|origin| {
         let head = fs::read(origin.join(".git/HEAD")).unwrap();
@@ -180,7 +180,7 @@ fn shipped_links_remove_nothing() {
 }
 
 #[test]
-fn a_shipped_ledger_removes_nothing() {
+fn shipped_ledger_removes_nothing() {
     let clone = HostileRepository::of(|origin| {
         write(origin, ".ktx/ingestdeck/worktrees/local-1", "");
         write(origin, ".ktx/worktrees/session-local-1/mine.md", "mine");
@@ -209,7 +209,7 @@ fn programs_of_the_project_are_not_found_by_path() {
             assert!(args[0] == "plan" || ran.code == Some(96), "{path}: {ran:?}");
         }
     }
-    // One that was named by the user gets no such PATH either.
+    // A program that the user named gets no such PATH either.
     let mut command = clone.command(&["run", "--claude-bin", &clone.claude]);
     command.env("PATH", ".:bin:/usr/bin:/bin");
     assert!(clone.place.ran(command).expect_success().contains("1 succeeded"));
@@ -250,7 +250,8 @@ fn programs_of_the_repository_do_not_run() {
             fs::set_permissions(root.join(dir).join(hook), fs::Permissions::from_mode(0o755)).unwrap();
         }
     }
-    // As large as git remembers, but younger: it is compared, which takes the filters. So is the file of the submodule.
+    // The size is the one in git's index, but the file is newer, so git compares its content through the filters. The
+    // same for the file of the submodule.
     write(&root, "wiki/global/a.md", "a\n");
     let [_, _, ran] = clone.run_all_commands();
     assert!(ran.expect_refusal(2).contains("goes through the git filter"), "{ran:?}");
@@ -266,7 +267,7 @@ fn programs_of_the_repository_do_not_run() {
 }
 
 #[test]
-fn a_repository_that_fetches_on_demand_runs_nothing() {
+fn partial_clone_fetches_and_runs_nothing() {
     let clone = HostileRepository::of(|_| {});
     let (root, trap) = (clone.root(), clone.trap());
     let blob = git(&root, &["rev-parse", "HEAD:wiki/global/a.md"]);
@@ -284,11 +285,11 @@ fn a_repository_that_fetches_on_demand_runs_nothing() {
     assert!(ran.expect_refusal(2).contains("wiki/global/a.md is not committed"), "{ran:?}");
     git(&root, &["update-index", "--assume-unchanged", "wiki/global/a.md"]);
     let [_, _, ran] = clone.run_all_commands();
-    assert_ne!(ran.code, Some(0), "the units cannot have a worktree: {ran:?}");
+    assert_ne!(ran.code, Some(0), "no worktree can be created for the units: {ran:?}");
 }
 
 #[test]
-fn a_repository_with_its_files_elsewhere_is_refused() {
+fn repository_with_external_files_is_refused() {
     let other = "../victim/repository";
     type HarmfulChange = (&'static str, fn(&Path));
     const ELSEWHERE: &str = "has its files elsewhere";
@@ -366,7 +367,7 @@ fn head_that_is_a_link_is_refused_with_a_remedy() {
 }
 
 #[test]
-fn a_configuration_of_thousands_of_programs_is_refused() {
+fn configuration_with_thousands_of_programs_is_refused() {
     let clone = HostileRepository::of(|_| {});
     let sections: String = (0..20_000).map(|n| format!("[filter \"{n}\"]\nclean = cat\n")).collect();
     clone.configure(sections.as_bytes());
@@ -390,7 +391,7 @@ fn removed_lock_file_still_excludes_other_runs() {
     running.end();
 }
 
-/// With its driver disabled, a run would commit the bytes of a page where the pointer of Git LFS belongs.
+/// With the driver disabled, a run would commit the content of a page where the pointer of Git LFS belongs.
 #[test]
 fn filter_on_what_a_run_writes_is_refused_with_a_remedy() {
     let cases = [
@@ -419,7 +420,7 @@ fn filter_on_what_a_run_writes_is_refused_with_a_remedy() {
     }
 }
 
-/// Only what a run writes: pictures of the wiki may be in Git LFS, and kinds of files that no source has do not matter.
+/// Only files that a run writes matter: images of the wiki may be in Git LFS, and so may file types without an adapter.
 #[test]
 fn filter_on_what_a_run_does_not_write_is_accepted() {
     let clone = HostileRepository::of(|origin| {
@@ -427,7 +428,7 @@ fn filter_on_what_a_run_does_not_write_is_accepted() {
         write(origin, "wiki/global/logo.png", "pointer\n");
     });
     clone.configure(format!("[filter \"lfs\"]\n\tclean = {0}\n\trequired\n", clone.trap().display()).as_bytes());
-    // As a filter would have written it. git takes it for changed, and so it would stay if a run was refused.
+    // The content after the filter. git treats it as changed, and a refused run must not change that.
     write(&clone.root(), "wiki/global/logo.png", "picture\n");
     let [plan, doctor, ran] = clone.run_all_commands();
     assert!(ran.expect_success().contains("1 succeeded"), "{ran:?}");

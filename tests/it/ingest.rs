@@ -1,4 +1,4 @@
-//! A small project of our own, from `ktx.yaml` to published pages, through the public entry alone.
+//! A small test project, from `ktx.yaml` to published pages, through the public API only.
 
 use std::{
     fs,
@@ -19,7 +19,7 @@ use ingestdeck::{
 };
 use serde_json::{Value, json};
 
-/// The project at `root`, with the program itself to read its databases.
+/// The project at `root`, which uses the program itself to read its databases.
 fn open(root: &Path) -> Project {
     let mut project = Project::open(root).unwrap();
     project.sql_workers = SqlWorkers::new(env!("CARGO_BIN_EXE_ingestdeck").into());
@@ -106,7 +106,7 @@ fn call(attempt: &UnitAttempt, name: &str, arguments: Value) {
     assert!(!reply.is_error && !reply.markdown.starts_with("Error"), "{}", reply.markdown);
 }
 
-/// What an agent does that knows its trade.
+/// The calls of a well-behaved agent.
 fn work(attempt: &UnitAttempt, key: &str, refs: &[&str]) {
     call(attempt, "load_skill", json!({"name": "wiki_capture"}));
     call(attempt, "record_verification_ledger", json!({"summary": "read all raw files"}));
@@ -118,7 +118,7 @@ fn work(attempt: &UnitAttempt, key: &str, refs: &[&str]) {
 }
 
 #[test]
-fn the_project_is_read() {
+fn project_settings_are_read() {
     let harbour = IngestFixture::new();
     let settings = &harbour.project.settings;
     assert_eq!(settings.connections.len(), 4);
@@ -281,7 +281,7 @@ fn successful_attempt_is_published_completely() {
 }
 
 #[test]
-fn a_failed_attempt_leaves_its_transcript_and_nothing_else() {
+fn failed_attempt_leaves_only_its_transcript() {
     let harbour = IngestFixture::new();
     let first = harbour.attempt("dbt-all", 1);
     work(&first, "voyages", &[]);
@@ -323,7 +323,7 @@ fn concurrent_units_publish_without_overwriting_each_other() {
         matches!(&error, DeliverError::Publish(PublishError::Conflict { paths }) if paths == &["wiki/global/berth-hours.md"]),
         "{error}"
     );
-    // The next try sees the page in its index and merges into it.
+    // The next attempt sees the page in its index and merges into it.
     let again = harbour.attempt("docs-policies-demurrage", 2);
     assert!(again.prompt().user.contains("- berth-hours: About berth-hours"));
     work(&again, "berth-hours", &[]);
@@ -365,7 +365,7 @@ fn project_database_is_queried_read_only() {
     let refused = ask("sql_execution", json!({"connectionId": "port", "sql": "DROP TABLE berths"}));
     assert!(refused.starts_with("SQL execution failed: not allowed"), "{refused}");
     assert_eq!(fs::read(&database).unwrap(), before);
-    // A database may have sources, whoever writes them; another source of context may not.
+    // Any unit may write sources for a database, but not for another context source.
     call(&attempt, "record_verification_ledger", json!({"summary": "asked the database"}));
     let source =
         json!({"name": "berths", "table": "berths", "grain": ["id"], "columns": [{"name": "id", "type": "number"}]});

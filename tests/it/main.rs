@@ -1,6 +1,6 @@
-//! One integration binary.
+//! The only binary of the integration tests.
 
-#![allow(clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test that cannot continue should report the line")]
 
 mod architecture;
 mod captures;
@@ -15,6 +15,7 @@ mod guide;
 mod hostile_clones;
 mod hostile_git;
 mod ingest;
+mod language;
 mod mcp;
 mod output_agreement;
 mod outside_paths;

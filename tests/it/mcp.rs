@@ -1,4 +1,4 @@
-//! `ingestdeck mcp` as a client of the official SDK meets it.
+//! `ingestdeck mcp`, used through a client of the official SDK.
 
 use std::{collections::BTreeMap, fs, path::Path, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::commands::test_dir::TestDir;
 
 mod sql;
 
-/// Longest time that one answer may take.
+/// Longest wait for one answer.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// The server's tools, and its process id.
@@ -54,7 +54,7 @@ impl McpClient {
     }
 }
 
-/// Two pages of notes and a database.
+/// A project with two pages of notes and a database.
 fn place() -> TestDir {
     let place = TestDir::new();
     place.notes(&["one", "two"]);
@@ -84,7 +84,7 @@ fn files(below: &Path) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_client_reads_a_unit_and_writes_into_its_workspace() {
+async fn client_reads_a_unit_and_writes_into_its_workspace() {
     let place = place();
     let before = files(&place.path(""));
     let work = tempfile::tempdir().unwrap();
@@ -126,7 +126,7 @@ async fn a_client_reads_a_unit_and_writes_into_its_workspace() {
     assert_eq!(written, ["semantic-layer/shop/orders.yaml", "wiki/global/orders.md"]);
     assert_eq!(files(&place.path("")), before, "the project is as it was");
 
-    // Another session goes on where the first one ended.
+    // A second session continues where the first one ended.
     let again = McpClient::start(&place, &args).await;
     assert!(again.good("wiki_search", json!({"query": "orders"})).await.contains("- orders: Orders"));
     assert!(again.good("sl_discover", json!({})).await.contains("**orders** [shop]"));
@@ -134,7 +134,7 @@ async fn a_client_reads_a_unit_and_writes_into_its_workspace() {
 }
 
 #[tokio::test]
-async fn without_a_workspace_nothing_is_written() {
+async fn mcp_without_a_workspace_writes_nothing() {
     let place = place();
     let before = files(&place.path(""));
     let client = McpClient::start(&place, &["--connection", "notes"]).await;
@@ -155,12 +155,12 @@ fn unservable_unit_is_refused_with_one_message() {
         (
             &["--workspace", "wiki"],
             2,
-            "cannot write to wiki: it is a part of the project; name a directory of its own; see --workspace",
+            "cannot write to wiki: it is a part of the project; choose a separate directory; see --workspace",
         ),
     ] {
         assert_eq!(place.run(&[&["mcp"], args].concat()).expect_refusal(code), sentence);
     }
-    assert_eq!(place.run(&["mcp"]).expect_success(), "", "a client that leaves at once is no error");
+    assert_eq!(place.run(&["mcp"]).expect_success(), "", "a client that disconnects immediately is not an error");
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn malformed_messages_are_ignored() {
         stdin.write_all(b"\n").unwrap();
     }
     drop(stdin);
-    // What was asked is answered, although the client says no more.
+    // Requests are answered even after the client has closed its side.
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let answers: Vec<Value> =

@@ -1,5 +1,5 @@
-//! Everything that tells how an attempt ended must tell the same: the contract, the verdict, the state of the unit, the
-//! lines, the JSON stream, the report and the exit code.
+//! Every output about the end of an attempt must agree: the contract, the verdict, the state of the unit, the lines,
+//! the JSON stream, the report and the exit code.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -21,7 +21,7 @@ use ingestdeck::{
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// Everything that is told of one record.
+/// All outputs for one record.
 struct RecordOutputs {
     json: Vec<Value>,
     lines: String,
@@ -51,7 +51,7 @@ fn record_outputs(path: &Path) -> RecordOutputs {
     to_lines.finish(&summary.to_text(&origin, &state)).unwrap();
     let json = String::from_utf8(json).unwrap();
     let parse = |line: &str| {
-        // Lone surrogates are refused here, as strict readers do.
+        // Lone surrogates are rejected here, as strict JSON readers do.
         assert!(!line.contains("\\ud") || serde_json::from_str::<Value>(line).is_ok(), "{line}");
         serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
     };
@@ -63,7 +63,7 @@ fn record_outputs(path: &Path) -> RecordOutputs {
 /// Names the session of a capture, so that no line comes before it.
 const FIRST: &str = r#"{"type":"system","subtype":"hook_started","session_id":"s"}"#;
 
-/// What the JSON stream says of one attempt.
+/// The events of one attempt in the JSON stream.
 #[derive(Default)]
 struct AttemptOutputs {
     started: usize,
@@ -99,7 +99,7 @@ fn of_attempts(json: &[Value]) -> BTreeMap<(String, u64), AttemptOutputs> {
     all
 }
 
-/// Fails if time goes back within an attempt. Captures with times of their own may do that.
+/// Fails if time goes backwards within an attempt. Only captures with their own times may do that.
 fn in_order(json: &[Value]) {
     let mut times: BTreeMap<String, u64> = BTreeMap::new();
     for line in json.iter().filter(|line| line["unit"].is_string()) {
@@ -109,30 +109,30 @@ fn in_order(json: &[Value]) {
     }
 }
 
-/// The words of results that only one result has: `answer 7`.
+/// Quoted results that only one result has, such as `answer 7`.
 fn answers(text: &str) -> Vec<&str> {
     text.match_indices("answer-")
         .map(|(at, _)| text[at..].split(|c: char| !c.is_ascii_alphanumeric() && c != '-').next().unwrap())
         .collect()
 }
 
-/// Fails if two of them contradict each other.
-fn assert_outputs_agree(name: &str, told: &RecordOutputs) {
-    for ((unit, attempt), of) in of_attempts(&told.json) {
+/// Fails if two of the outputs contradict each other.
+fn assert_outputs_agree(name: &str, outputs: &RecordOutputs) {
+    for ((unit, attempt), of) in of_attempts(&outputs.json) {
         let name = format!("{name}: {unit}#{attempt}");
-        let fold = told.state.units.iter().find(|found| found.key.as_str() == unit).unwrap();
+        let fold = outputs.state.units.iter().find(|found| found.key.as_str() == unit).unwrap();
         let Some(folded) = fold.attempts.iter().find(|found| u64::from(found.number) == attempt) else { continue };
-        assert_eq!((of.completed.len(), of.after), (1, 0), "{name}: one end, and nothing behind it");
+        assert_eq!((of.completed.len(), of.after), (1, 0), "{name}: one completed event, and nothing after it");
         assert!(of.started <= 1, "{name}");
         let (ok, answer) = &of.completed[0];
         assert_eq!(folded.completed, Some(*ok), "{name}");
         match of.state.as_str() {
             "succeeded" => assert!(ok, "{name}: {}", of.reason),
-            // The agent was content; what it left does not pass the checks of an ingest.
+            // The agent succeeded, but its files do not pass the checks of an ingest.
             "failed" if folded.verdict.as_ref().is_some_and(|verdict| verdict.stop == StopReason::Natural) => {}
             "failed" => assert!(!ok, "{name}: {}", of.reason),
             "budget" | "stopped" | "interrupted" => {}
-            // An attempt that another one followed.
+            // An attempt that was followed by another one.
             "running" | "queued" | "waiting" => assert_ne!(fold.attempts.last(), Some(folded), "{name}"),
             other => panic!("{name}: {other}"),
         }
@@ -145,25 +145,25 @@ fn assert_outputs_agree(name: &str, told: &RecordOutputs) {
             };
             assert_eq!(outcome, of.state, "{name}: {}", verdict.reason);
         }
-        // Whoever quotes an answer quotes the one that decided.
+        // A quoted answer must be the one that decided.
         if let [decided] = answers(answer)[..] {
             assert!(answers(&of.reason).iter().all(|quoted| *quoted == decided), "{name}: {answer} {}", of.reason);
         }
         assert_eq!(of.calls, folded.calls as usize, "{name}");
-        let report = told.report.units.iter().find(|report| report.key.as_str() == unit).unwrap();
+        let report = outputs.report.units.iter().find(|report| report.key.as_str() == unit).unwrap();
         let reported = report.attempts.iter().find(|report| u64::from(report.number) == attempt).unwrap();
         assert_eq!(reported.verdict, folded.verdict, "{name}");
         if fold.attempts.last() == Some(folded) {
             assert_eq!((report.status.as_str(), fold.status.as_str()), (&*of.state, &*of.state), "{name}");
         }
     }
-    if let [unit] = &told.state.units[..]
+    if let [unit] = &outputs.state.units[..]
         && let [attempt] = &unit.attempts[..]
         && attempt.completed.is_some()
     {
         let glyphs: Vec<char> = ['✓', '✗', '◆', '■']
             .into_iter()
-            .filter(|glyph| told.lines.contains(&format!("{glyph} completed:")))
+            .filter(|glyph| outputs.lines.contains(&format!("{glyph} completed:")))
             .collect();
         let expected: &[char] = match unit.status {
             UnitStatus::Succeeded => &['✓'],
@@ -175,32 +175,32 @@ fn assert_outputs_agree(name: &str, told: &RecordOutputs) {
             matches!(glyphs[..], [glyph] if expected.contains(&glyph)),
             "{name}: {glyphs:?} of {}\n{}",
             unit.status.as_str(),
-            told.lines
+            outputs.lines
         );
         let exit = if matches!(unit.status, UnitStatus::Succeeded | UnitStatus::BudgetExhausted) {
             Exit::Ok
         } else {
-            told.exit
+            outputs.exit
         };
-        assert_eq!(told.exit, exit, "{name}");
+        assert_eq!(outputs.exit, exit, "{name}");
         assert_eq!(
-            told.exit == Exit::Ok,
+            outputs.exit == Exit::Ok,
             matches!(unit.status, UnitStatus::Succeeded | UnitStatus::BudgetExhausted),
             "{name}"
         );
     }
-    let summary = &told.json.last().unwrap()["event"];
+    let summary = &outputs.json.last().unwrap()["event"];
     let costs: Vec<f64> =
-        told.state.units.iter().flat_map(|unit| &unit.attempts).filter_map(|attempt| attempt.cost_usd).collect();
+        outputs.state.units.iter().flat_map(|unit| &unit.attempts).filter_map(|attempt| attempt.cost_usd).collect();
     let cost = (!costs.is_empty()).then(|| costs.iter().sum::<f64>());
     let near = |a: Option<f64>, b: Option<f64>| {
         a.unwrap_or_default().mul_add(-1.0, b.unwrap_or_default()).abs() < 1e-9 && a.is_some() == b.is_some()
     };
     assert!(near(summary["cost_usd"].as_f64(), cost), "{name}");
-    assert!(near(told.report.totals.cost, cost), "{name}");
-    assert!((told.state.spent_usd - cost.unwrap_or_default()).abs() < 1e-9, "{name}");
+    assert!(near(outputs.report.totals.cost, cost), "{name}");
+    assert!((outputs.state.spent_usd - cost.unwrap_or_default()).abs() < 1e-9, "{name}");
     let calls: u64 =
-        told.state.units.iter().flat_map(|unit| &unit.attempts).map(|attempt| u64::from(attempt.calls)).sum();
+        outputs.state.units.iter().flat_map(|unit| &unit.attempts).map(|attempt| u64::from(attempt.calls)).sum();
     assert_eq!(summary["calls"], calls, "{name}");
 }
 
@@ -237,9 +237,9 @@ fn background_work_counts_up_to_its_last_result() {
         let lines: Vec<&str> = lines.lines().collect();
         let scratch = tempfile::tempdir().unwrap();
         let live = recorded(scratch.path(), &lines, None);
-        for (kind, told) in [("capture", record_outputs(&root.join(name))), ("tape", record_outputs(&live))] {
-            assert_outputs_agree(name, &told);
-            let of = of_attempts(&told.json).into_values().next().unwrap();
+        for (kind, outputs) in [("capture", record_outputs(&root.join(name))), ("tape", record_outputs(&live))] {
+            assert_outputs_agree(name, &outputs);
+            let of = of_attempts(&outputs.json).into_values().next().unwrap();
             assert_eq!(of.completed, [(true, Value::from(answer).to_string())], "{name} as a {kind}");
             assert_eq!((of.calls, of.state.as_str()), (calls, "succeeded"), "{name} as a {kind}");
         }
@@ -258,10 +258,10 @@ fn resumed_sessions_cost_what_they_spent_themselves() {
         let lines: Vec<&str> = lines.lines().collect();
         let session = decode::decode_line(lines[0].as_bytes()).session_id.unwrap().into_owned();
         let scratch = tempfile::tempdir().unwrap();
-        let told =
+        let outputs =
             record_outputs(&recorded(scratch.path(), &lines, Some(ResumedFrom { session: &session, tolerant: false })));
-        assert_outputs_agree(name, &told);
-        let cost = told.state.units[0].attempts[0].cost_usd;
+        assert_outputs_agree(name, &outputs);
+        let cost = outputs.state.units[0].attempts[0].cost_usd;
         assert_eq!(cost.is_some(), expected.is_some(), "{name}: {cost:?}");
         assert!((cost.unwrap_or_default() - expected.unwrap_or_default()).abs() < 1e-6, "{name}: {cost:?}");
     }
@@ -316,7 +316,7 @@ fn recorded(folder: &Path, lines: &[&str], resume: Option<ResumedFrom<'_>>) -> s
     path
 }
 
-/// What the running program makes of these lines.
+/// The verdict of the running program on these lines.
 fn judged(lines: &[&str], resume: Option<ResumedFrom<'_>>) -> Verdict {
     let mut reported = AttemptSignals::new(TurnTracker::for_one_prompt());
     let mut identity =
@@ -334,7 +334,7 @@ fn judged(lines: &[&str], resume: Option<ResumedFrom<'_>>) -> Verdict {
     judge_attempt(&"session".into(), &reported.fill_facts(facts, ""), FailureRule::Strict)
 }
 
-/// Results of every kind, each with an answer of its own.
+/// Results of every kind, each with a distinct answer.
 fn any_result() -> impl Strategy<Value = Value> {
     let subtype = prop::option::of(prop::sample::select(vec![
         "success",
@@ -395,7 +395,7 @@ fn any_lines() -> impl Strategy<Value = Vec<String>> {
     .prop_map(|lines| lines.iter().map(Value::to_string).collect())
 }
 
-/// A stream of one session, some lines of it of another, some not JSON at all.
+/// A stream of one session, with some lines of another session and some that are not JSON.
 fn any_stream() -> impl Strategy<Value = Vec<String>> {
     let noise = prop_oneof![8 => Just(None), 1 => Just(Some("not json".to_owned())), 1 => Just(Some("{\"a\":\"\\ud800".to_owned()))];
     let session = prop_oneof![12 => Just("s"), 1 => Just("other"), 1 => Just("")];
@@ -417,9 +417,9 @@ proptest! {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("capture.jsonl");
         fs::write(&path, format!("{FIRST}\n{}\n", lines.join("\n"))).unwrap();
-        let told = record_outputs(&path);
-        in_order(&told.json);
-        assert_outputs_agree("a capture", &told);
+        let outputs = record_outputs(&path);
+        in_order(&outputs.json);
+        assert_outputs_agree("a capture", &outputs);
     }
 
     #[test]
@@ -429,8 +429,8 @@ proptest! {
         let scratch = tempfile::tempdir().unwrap();
         let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
         let resume = resumed.map(|tolerant| ResumedFrom { session: "s", tolerant });
-        let told = record_outputs(&recorded(scratch.path(), &lines, resume));
-        in_order(&told.json);
-        assert_outputs_agree("a session", &told);
+        let outputs = record_outputs(&recorded(scratch.path(), &lines, resume));
+        in_order(&outputs.json);
+        assert_outputs_agree("a session", &outputs);
     }
 }

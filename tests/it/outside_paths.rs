@@ -1,4 +1,4 @@
-//! What a project may not read without permission: files outside of it, hidden files, and files of git and KTX.
+//! Files that a project must not read without permission: files outside of it, hidden files, and files of git and KTX.
 
 use std::{
     fs,
@@ -13,7 +13,7 @@ use crate::{
     support::git::git,
 };
 
-/// Writes one page for each unit.
+/// Steps that write one page for each unit.
 const SCRIPT: &str = r#"
 [[part]]
 unit = "docs-inside"
@@ -31,7 +31,7 @@ steps = [
 steps = [{ say = "read" }]
 "#;
 
-/// A project beside a directory `data` with one document, and that directory without links.
+/// A project next to a directory `data` with one document, and the canonical path of that directory.
 fn project() -> (TestDir, PathBuf) {
     let place = TestDir::new();
     place.write("../data/docs/secret.md", "# secret\n");
@@ -44,7 +44,7 @@ fn connections(place: &TestDir, lines: &[&str]) {
     place.write("ktx.yaml", format!("connections:\n  {}\n", lines.join("\n  ")));
 }
 
-/// Lets the user allow `paths`.
+/// Sets the user's setting that allows `paths`.
 fn allow(place: &TestDir, paths: &[&Path]) {
     let paths: Vec<_> = paths.iter().map(|path| json!(path).to_string()).collect();
     let text = format!("[ingest]\nallow_paths = [{}]\n", paths.join(", "));
@@ -55,7 +55,7 @@ fn units(ran: &CommandOutput) -> Vec<Value> {
     ran.expect_success().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Result and text of what `doctor` finds about `connection`.
+/// Result and text of the finding of `doctor` about `connection`.
 fn examined(place: &TestDir, connection: &str) -> (String, String) {
     let ran = place.run(&["doctor", "--ui", "json"]);
     let found = ran.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -140,7 +140,7 @@ fn allowed_outside_source_is_planned_and_shown() {
         let (result, text) = examined(&place, "x");
         assert_eq!((result.as_str(), text), ("note", format!("connection x gives 1 unit; {shown}")));
     }
-    // A path beside it is another one, and so is one that the project only claims to be allowed.
+    // A sibling path is not covered, and neither is one that only the project claims to be allowed.
     allow(&place, &[&data.with_file_name("doc")]);
     assert_eq!(place.run(&["plan"]).code, Some(2));
     let mut command = place.command(&["plan", "--ui", "none"]);
@@ -158,7 +158,7 @@ fn home_of_the_user_may_be_written_as_a_tilde() {
     connections(&place, &["x: {driver: docs, source_dir: ../home/dbt}"]);
     allow(&place, &[Path::new("~/dbt")]);
     assert_eq!(units_of(&place), ["docs-a"]);
-    // Without a home it is no path, and certainly none below the current directory.
+    // Without a home directory the path is invalid; it is not resolved below the current directory.
     place.write("~/dbt/a.md", "# a\n");
     let config = place.path("../home/.config/ingestdeck/config.toml");
     let mut command = place.command(&["plan", "--config", config.to_str().unwrap()]);
@@ -193,7 +193,7 @@ fn outside_raw_files_are_not_committed() {
     let committed = git(&place.path(""), &["show", "--name-only", "--format=", "HEAD"]);
     let mut committed: Vec<&str> = committed.lines().map(|path| path.rsplit('/').next().unwrap()).collect();
     committed.sort_unstable();
-    assert_eq!(committed, ["inside.md", "inside.md", "outside.md"], "two pages, and the raw file of the project");
+    assert_eq!(committed, ["inside.md", "inside.md", "outside.md"], "two pages, and the raw file inside the project");
 }
 
 #[test]
@@ -237,7 +237,7 @@ fn hidden_source_is_refused_until_it_is_allowed_by_name() {
     connections(&place, &[&format!("{line}\ningest: {{allowHidden: [\".github\"]}}")]);
     let ran = place.run(&["plan", "--ui", "json"]);
     assert_eq!((units(&ran).len(), ran.stderr.as_str()), (1, ""));
-    // A link does not make a directory of git's less hidden.
+    // A link to a directory of git does not make it less hidden.
     place.write(".git/notes/a.md", "# a\n");
     symlink(".git/notes", place.path("plain")).unwrap();
     connections(&place, &["x: {driver: docs, source_dir: plain}\ningest: {allowHidden: [.git]}"]);

@@ -1,4 +1,4 @@
-//! What runs a second time and what does not: plans against recorded runs, through the whole program.
+//! Which units run a second time and which do not: plans after recorded runs, through the whole program.
 
 use std::{
     fs,
@@ -18,7 +18,7 @@ use crate::{
     support::git::git,
 };
 
-/// Reads its file and succeeds; `docs-bad` asks for a tool that does not exist.
+/// A script that reads the file and succeeds; `docs-bad` calls an unknown tool.
 const SCRIPT: &str = r#"
 [[part]]
 unit = "docs-bad"
@@ -32,7 +32,7 @@ fn run(place: &TestDir, script: &str, more: &[&str]) -> CommandOutput {
     place.run(&[&["run", "--claude-bin", claude.to_str().unwrap(), "--ui", "none"], more].concat())
 }
 
-/// Keys and reasons of the plan.
+/// Keys and reasons of the planned units.
 fn planned(place: &TestDir, more: &[&str]) -> Vec<(String, String)> {
     let ran = place.run(&[&["plan", "--ui", "json"], more].concat());
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -54,7 +54,7 @@ fn unchanged_successes_are_not_planned_again() {
     let new = pairs(&[("docs-bad", "new"), ("docs-good", "new"), ("docs-other", "new")]);
     assert_eq!(planned(&place, &[]), new);
     assert_eq!(planned(&place, &[]), new, "planning changes nothing");
-    assert!(!place.path(".ktx").exists(), "and leaves nothing");
+    assert!(!place.path(".ktx").exists(), "planning creates no files");
 
     assert_eq!(run(&place, SCRIPT, &[]).code, Some(100));
     assert_eq!(planned(&place, &[]), pairs(&[("docs-bad", "failed last time")]));
@@ -70,7 +70,7 @@ fn unchanged_successes_are_not_planned_again() {
     let padding = regex_lite::Regex::new("<forecast> +").unwrap();
     insta::assert_snapshot!("changes", padding.replace_all(&table, "<forecast>  "));
 
-    // The index can be thrown away: the tapes know.
+    // The index can be deleted, because it is rebuilt from the tapes.
     fs::remove_file(place.path(".ktx/ingestdeck/db.sqlite")).unwrap();
     place.run(&["runs", "reindex"]).expect_success();
     assert_eq!(planned(&place, &[]), changed);
@@ -82,7 +82,7 @@ fn unchanged_successes_are_not_planned_again() {
     let nothing = run(&place, SCRIPT, &[]);
     assert_eq!((nothing.code, nothing.stdout.as_str()), (Some(0), ""));
     assert!(nothing.stderr.contains("all 3 units are unchanged since they last succeeded; --full"), "{nothing:?}");
-    assert_eq!(fs::read_dir(place.path(".ktx/ingestdeck/runs")).unwrap().count(), 2, "nothing to run is no run");
+    assert_eq!(fs::read_dir(place.path(".ktx/ingestdeck/runs")).unwrap().count(), 2, "nothing to run creates no run");
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn partial_run_leaves_the_rest_planned() {
     }
     let script = "[[part]]\nsteps = [{ say = \"read\" }]";
     run(&place, script, &["--only", "dbt-models-m0*", "--concurrency", "4"]).expect_success();
-    // What the project file says holds for all of them, and most have not seen it.
+    // The settings in the project file affect all units, and most have not run with the new ones.
     let rest = planned(&place, &[]);
     assert!(rest.len() == 20 && rest.iter().all(|(_, why)| why == "new"), "{rest:?}");
     run(&place, script, &["--concurrency", "4"]).expect_success();
@@ -182,7 +182,7 @@ fn units_sharing_a_file_with_a_single_run_stay_planned() {
     place.write("ktx.yaml", "connections:\n  m: {driver: manifest, path: m/units.jsonl}\n");
     place.write("m/a.md", "# a\n");
     place.write("m/b.md", "# b\n");
-    // The third one is made of a file of its own and looks at the shared one.
+    // The third unit has its own raw file and depends on the shared one.
     let units = r#"{"unitKey":"x","rawFiles":["a.md"]}
 {"unitKey":"y","rawFiles":["a.md"]}
 {"unitKey":"z","rawFiles":["b.md"],"dependencyPaths":["a.md"]}
@@ -193,14 +193,14 @@ fn units_sharing_a_file_with_a_single_run_stay_planned() {
     assert!(keys(&left).contains(&"y") && keys(&left).contains(&"z"), "{left:?}");
     run(&place, READS, &[]).expect_success();
     assert_eq!(planned(&place, &[]), []);
-    // The same when the file is not new.
+    // The same with a file that is not new.
     place.write("m/a.md", "# a, and more\n");
     assert_eq!(planned(&place, &[]).len(), 2);
     run(&place, READS, &["--only", "x"]).expect_success();
     assert!(keys(&planned(&place, &[])).contains(&"y"));
     run(&place, READS, &["--only", "y", "--only", "x"]).expect_success();
     assert_eq!(planned(&place, &[]), []);
-    // The index can be thrown away: the tapes know.
+    // The index can be deleted, because it is rebuilt from the tapes.
     fs::remove_file(place.path(".ktx/ingestdeck/db.sqlite")).unwrap();
     place.run(&["runs", "reindex"]).expect_success();
     assert_eq!(planned(&place, &[]), []);
@@ -232,12 +232,12 @@ fn repaired_failure_is_not_planned_again() {
         "[[part]]\nunit = \"dbt-models-m07*\"\nsteps = [{ deny = { tool = \"Bash\", with = { command = \"ls\" } } }]\n";
     let bad = bad.to_owned() + READS;
     assert_eq!(run(&place, &bad, &["--concurrency", "4"]).code, Some(100));
-    // Once more in vain: what the first of the three runs did counts as well.
+    // A third run that fails: the successes of the first run still count.
     assert_eq!(run(&place, &bad, &["--failed"]).code, Some(100));
     run(&place, READS, &["--failed"]).expect_success();
     assert_eq!(planned(&place, &[]), []);
 
-    // Where the others changed since, they are not done.
+    // A success does not count where other files changed since.
     assert_eq!(run(&place, &bad, &["--full", "--concurrency", "4"]).code, Some(100));
     place.write("d/models/m01.yml", "models: [{name: m1, description: new}]\n");
     run(&place, READS, &["--failed"]).expect_success();
@@ -251,7 +251,7 @@ fn units_read_the_files_as_they_were_when_the_run_began() {
     let source = place.path("notes/good.md");
     let script = r#"[[part]]
 steps = [{ call = { tool = "read_raw_file", with = { path = "good.md" } } }, { say = "read" }]"#;
-    // The agent's program changes the source before the agent begins.
+    // The agent's program changes the source before the agent starts.
     let claude = place.scripted_claude(script);
     let text = fs::read_to_string(&claude).unwrap();
     let meddling = text.replacen("exec ", &format!("echo meddled > '{}'\nexec ", source.display()), 1);
@@ -261,7 +261,7 @@ steps = [{ call = { tool = "read_raw_file", with = { path = "good.md" } } }, { s
     assert_eq!(fs::read_to_string(&source).unwrap(), "meddled\n");
     let tape = fs::read_dir(place.path(".ktx/ingestdeck/runs")).unwrap().next().unwrap().unwrap().path();
     let tape = fs::read_to_string(tape.join("tape.jsonl")).unwrap();
-    assert!(tape.contains("# good") && !tape.contains("meddled"), "the unit read what was planned");
+    assert!(tape.contains("# good") && !tape.contains("meddled"), "the unit read the planned content");
     assert_eq!(planned(&place, &[]), pairs(&[("docs-good", "1 file modified")]));
 
     let entries: Vec<Value> = tape.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -282,7 +282,7 @@ fn stale_run_copies_are_removed_and_foreign_ones_kept() {
     }
     let copies = fs::read_dir(place.path(".ktx/cache/local-ingest")).unwrap();
     let copies = copies.filter(|entry| entry.as_ref().unwrap().path().is_dir()).count();
-    assert_eq!(copies, 1 + 3 + 1, "theirs, the last three, and the newest");
+    assert_eq!(copies, 1 + 3 + 1, "the foreign one, the last three, and the newest");
     assert!(foreign.exists());
 }
 
@@ -343,7 +343,7 @@ fn many_wide_units_are_warned_about_in_part() {
 }
 
 #[test]
-fn an_index_larger_than_a_prompt_is_warned_about_once() {
+fn index_larger_than_a_prompt_is_warned_about_once() {
     let place = TestDir::new();
     place.notes(&["a", "b", "c"]);
     let page = |n: usize| format!("---\nsummary: {}\n---\n\nText.\n", format!("page {n} ").repeat(20));
@@ -361,7 +361,7 @@ fn an_index_larger_than_a_prompt_is_warned_about_once() {
         ran.expect_success();
         assert_eq!(ran.stderr.matches(warning).count(), 1, "{ran:?}");
     }
-    // A unit is small all the same.
+    // The unit is small nevertheless.
     let project = Project::open(&place.path("")).unwrap();
     let unit = plan(&project, &Selection::default()).unwrap().units.remove(0);
     let (job, overlay) = (
@@ -384,8 +384,8 @@ fn every_adapter_cuts_its_source() {
         .iter()
         .map(|unit| json!({"planned": unit.planned, "notes": unit.notes, "peers": unit.peer_file_index}))
         .collect();
-    let told = json!({"units": units, "skipped": planned.skipped, "warnings": planned.warnings});
-    insta::assert_snapshot!("every_adapter", serde_json::to_string_pretty(&told).unwrap());
+    let plan = json!({"units": units, "skipped": planned.skipped, "warnings": planned.warnings});
+    insta::assert_snapshot!("every_adapter", serde_json::to_string_pretty(&plan).unwrap());
     let roots: Vec<PathBuf> = planned.units.iter().map(|unit| unit.source_root.clone()).collect();
     for (unit, root) in planned.units.iter().zip(roots) {
         for path in unit.planned.raw_files.iter().chain(&unit.planned.dependency_paths) {
@@ -394,7 +394,7 @@ fn every_adapter_cuts_its_source() {
     }
 }
 
-/// Writes the page `key` and is done.
+/// Steps that write the page `key` and end.
 fn writes(unit: &str, key: &str) -> String {
     format!(
         r#"
@@ -436,19 +436,19 @@ fn ingest_commit_contains_its_raw_files() {
 
     place.write("notes/good.md", "# good, and more\n");
     place.write("notes/late.md", "# late\n");
-    // What is not run is not in it either.
+    // The raw file of a unit that did not run is not in the commit.
     let only = ["--no-reconcile", "--only", "docs-good"];
     run(&place, &writes("docs-good", "more"), &only).expect_success();
     let subject = git(&place.path(""), &["log", "-1", "--format=%s"]);
     assert!(subject.trim_end().ends_with(" diff=+0/~1/-0/=1"), "{subject}");
     let files = git(&place.path(""), &["diff", "--name-only", "HEAD^", "HEAD"]);
-    assert_eq!(files.lines().count(), 2, "only what changed: {files}");
+    assert_eq!(files.lines().count(), 2, "only changed files: {files}");
 }
 
 #[test]
 fn unsaved_success_is_planned_again() {
     let place = repository(&["a", "b"]);
-    // Two units that write the same page differently: the second does not fit.
+    // Two units that write the same page differently, so the second patch conflicts.
     let ran = run(&place, &(writes("docs-a", "same") + &writes("docs-b", "same")), &["--concurrency", "2"]);
     assert_eq!(ran.code, Some(100), "{ran:?}");
     assert_eq!(planned(&place, &[]), pairs(&[("docs-b", "failed last time")]));

@@ -1,4 +1,4 @@
-//! The whole program against the real CLI: projects go in at one end, a scripted API answers at the other.
+//! The whole program with the real CLI: a project as input, a scripted API as the service.
 
 mod end_to_end;
 mod limits;
@@ -49,7 +49,7 @@ fn real_ingest_and_its_replay_agree() {
     }
     let started = deck.started();
     assert_eq!(started.len(), 8);
-    assert!(started.iter().all(|started| gone(started.pid.unwrap())), "nobody is left behind");
+    assert!(started.iter().all(|started| gone(started.pid.unwrap())), "no agent process is left");
 
     let replayed = deck.play(&["replay", "latest", "--ui", "json"]);
     assert_eq!(replayed.stdout, live.stdout);
@@ -58,10 +58,10 @@ fn real_ingest_and_its_replay_agree() {
     assert!(shown.code == Some(0) && shown.stdout.contains("8 succeeded"), "{shown:#?}");
 }
 
-/// A project and a home that would change an agent that read them, and a model that tries everything.
+/// A project and a home that would change an agent that read them, and a model that tries to use them.
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
-fn a_hostile_project_and_home_change_nothing() {
+fn hostile_project_and_home_change_nothing() {
     let deck = TestProject::new([
         asked_by(
             "docs-crates",
@@ -72,19 +72,19 @@ fn a_hostile_project_and_home_change_nothing() {
                     tool("Task", json!({"subagent_type": "evil", "description": "x", "prompt": "x"})),
                     tool("mcp__evil__x", json!({})),
                 ]),
-                ApiTurn::says("Nothing worked."),
+                ApiTurn::answer("Nothing worked."),
             ],
         ),
         asked_by("docs-juice", good_turns("docs-juice", "juice.md")),
     ]);
     hostile::plant(&deck.home);
-    assert!(hostile::harms_the_unprotected(&deck.home), "so the test would prove nothing");
+    assert!(hostile::harms_the_unprotected(&deck.home), "the attack does not work, so the test would prove nothing");
 
     let run = deck.run("docs-{crates,juice}", &[]);
     assert_eq!(run.code, Some(100), "{run:#?}");
     assert_eq!(run.states("docs-juice").last().map(String::as_str), Some("succeeded"), "{run:#?}");
     assert_eq!(run.summary()["failed"][0]["reason"], "4 tool call(s) failed during WorkUnit docs-crates");
-    assert!(!deck.home.project().join("pwned").exists(), "something hostile ran");
+    assert!(!deck.home.project().join("pwned").exists(), "a hostile program ran");
     let asked = deck.api.requests();
     assert!(asked.len() >= 6, "{}", asked.len());
     for request in &asked {
@@ -97,14 +97,14 @@ fn a_hostile_project_and_home_change_nothing() {
     assert_eq!(breaches, 0);
 }
 
-/// One unit is told to fail by its arguments; the policy `abort` starts nothing after it.
+/// One unit fails because of its arguments; the policy `abort` starts nothing after it.
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn failed_call_fails_its_unit_and_aborts_in_abort_mode() {
     let bad = ktx("wiki_write", json!({"key": 5}));
     let routes = || {
         let mut routes =
-            vec![asked_by("docs-crates", [ApiTurn::blocks([bad.clone()]), ApiTurn::says("It did not work.")])];
+            vec![asked_by("docs-crates", [ApiTurn::blocks([bad.clone()]), ApiTurn::answer("It did not work.")])];
         routes.extend(all_good());
         routes
     };
@@ -129,8 +129,8 @@ fn failed_call_fails_its_unit_and_aborts_in_abort_mode() {
     assert_eq!(deck.names("wiki/global"), [] as [&str; 0]);
 }
 
-/// Agents that are still there are a matter of seconds at most.
+/// Waits for the agents to exit, which takes seconds at most.
 fn all_gone(deck: &TestProject, pids: &[u32]) {
     deck.wait_for("the end of every agent", |_| pids.iter().all(|pid| gone(*pid)).then_some(()));
-    assert!(!pids.is_empty(), "there was nobody");
+    assert!(!pids.is_empty(), "no agent was started");
 }

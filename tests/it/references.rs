@@ -1,5 +1,5 @@
-//! References of wiki pages: whatever a run has saved passes KTX's final gates, and pages that were wrong before it cost
-//! no unit.
+//! References of wiki pages: every page that a run has saved passes KTX's final gates, and pages that were invalid
+//! before the run fail no unit.
 
 use std::{fs, path::Path, process::Command, sync::Arc};
 
@@ -28,7 +28,7 @@ const KEYS: [&str; 6] = ["a", "b", "c", "d-1", "e_2", "Up"];
 const SOURCES: [&str; 3] = ["s", "t", "BIG"];
 const ENTITIES: [&str; 4] = ["m", "n", "g", "id"];
 
-/// Pieces of a body, most of which refer to something.
+/// Parts of a body, most of which refer to something.
 const PIECES: [&str; 28] = [
     "plain",
     "[[a]]",
@@ -72,7 +72,7 @@ impl PageText {
         format!("x {}", self.body.join(" "))
     }
 
-    /// As somebody left it in the project.
+    /// The file as a user wrote it.
     fn page(&self) -> String {
         let list = |list: &[&str]| json!(list).to_string();
         let (refs, sl_refs) = (list(&self.refs), list(&self.sl_refs));
@@ -83,7 +83,7 @@ impl PageText {
 #[derive(Clone, Debug)]
 enum PageCall {
     Write(&'static str, PageText),
-    /// Says something else of a page, whatever it refers to.
+    /// Changes the text of a page, but not its references.
     Touch(&'static str),
     Remove(&'static str),
     Source(&'static str, &'static str, Vec<&'static str>),
@@ -112,7 +112,7 @@ impl PageCall {
     }
 }
 
-/// A source with these parts: `g` is a segment, `id` the column that each has, the others are measures.
+/// A source with these parts: `g` is a segment, `id` the column that every source has, the others are measures.
 fn source(name: &str, entities: &[&str]) -> Value {
     let has = |entity: &&&str| !["g", "id"].contains(*entity);
     let measures: Vec<Value> =
@@ -150,7 +150,7 @@ fn call() -> impl Strategy<Value = PageCall> {
     ]
 }
 
-/// A project, and what the units of a run do in it.
+/// A project, and the calls of the units of a run.
 #[derive(Clone, Debug)]
 struct ReferenceCase {
     pages: Vec<(&'static str, PageText)>,
@@ -210,7 +210,7 @@ impl ReferenceProject {
         ReferenceOracle::read(self.root())
     }
 
-    /// Carries out `calls` as an attempt at a unit. Some of them are declined.
+    /// Executes `calls` as an attempt at a unit. Some of them are declined.
     fn attempt(&self, number: usize, calls: &[PageCall], place: &WorkspaceSpec) -> UnitAttempt {
         let attempt =
             UnitAttempt::open(&self.project, &self.units[number], &job(), 1, PromptAmendment::Unchanged, place)
@@ -222,7 +222,7 @@ impl ReferenceProject {
         attempt
     }
 
-    /// A run without history: good attempts are published one after the other, though all began at the same time.
+    /// A run without git: successful attempts are published one after the other, although all started at the same time.
     fn run_overlay(&self, case: &ReferenceCase) {
         let place = |number| WorkspaceSpec::Overlay(self.project.state_dir().join(format!("runs/r/work/{number}")));
         let units = case.units.iter().enumerate();
@@ -230,13 +230,13 @@ impl ReferenceProject {
             units.map(|(number, calls)| self.attempt(number, calls, &place(number))).collect();
         for attempt in attempts {
             if is_good(&attempt) {
-                // Others may have changed the same files meanwhile.
+                // Other units may have changed the same files meanwhile.
                 let _ = attempt.deliver();
             }
         }
     }
 
-    /// A run of a git project. What became of the patches.
+    /// A run of a git project. Returns the results of the patches.
     fn run_git(&self, case: &ReferenceCase) -> Vec<PatchOutcome> {
         for args in
             [&["init", "--quiet", "--initial-branch=main"][..], &["add", "--all"], &["commit", "--quiet", "-m", "one"]]
@@ -279,8 +279,8 @@ fn job() -> KtxJob {
     KtxJob::new("2026-03-17T15:30:01Z".parse().unwrap())
 }
 
-/// What a run left is what KTX ingests beside: it refuses nothing and mends nothing but what was so before, in pages
-/// that no unit touched.
+/// KTX ingests into the result of a run. Its gates must refuse and repair nothing, except references that were invalid
+/// before, in pages that no unit changed.
 fn passes_the_gates(before: &ReferenceOracle, after: &ReferenceOracle) -> Result<(), TestCaseError> {
     let wrong =
         [(before.refused(&TARGETS), after.refused(&TARGETS)), (before.repaired(&TARGETS), after.repaired(&TARGETS))];
@@ -319,7 +319,7 @@ fn says(body: &'static str) -> PageText {
     PageText { body: vec![body], refs: Vec::new(), sl_refs: Vec::new() }
 }
 
-/// The gates refuse what KTX was seen to refuse, so the properties above are about something.
+/// The gates refuse the references that KTX refuses, so the properties above are not vacuous.
 #[test]
 fn gates_refuse_dangling_references() {
     let lists =
@@ -359,10 +359,14 @@ fn previously_invalid_pages_do_not_fail_units() {
     let results = site.run_git(&case);
     assert!(results.iter().all(|of| matches!(of, PatchOutcome::Accepted { .. })), "{results:?}");
     assert!(site.oracle().has_same(&before, "a"));
-    assert_eq!(fs::read_to_string(site.root().join("wiki/global/a.md")).unwrap(), wrong.page(), "nobody touched it");
+    assert_eq!(
+        fs::read_to_string(site.root().join("wiki/global/a.md")).unwrap(),
+        wrong.page(),
+        "the page is unchanged"
+    );
 }
 
-/// Who comes second pays; entries of `sl_refs` are taken out instead.
+/// The second unit fails if it breaks a reference; entries of `sl_refs` are removed instead.
 #[test]
 fn reference_broken_by_another_unit_fails_or_is_repaired() {
     let lists = |sl_refs: Vec<&'static str>| PageText { body: vec!["x"], refs: Vec::new(), sl_refs };
@@ -379,7 +383,7 @@ fn reference_broken_by_another_unit_fails_or_is_repaired() {
     };
     let drop_s = || vec![PageCall::Drop("wh", "s")];
     let (results, a, _) = run(vec![drop_s(), vec![PageCall::Write("b", says("`s.m`"))]]);
-    assert_eq!(results, [true, true], "nothing is said of a source that is gone");
+    assert_eq!(results, [true, true], "a deleted source causes no message");
     assert!(!a.contains("- s\n") && a.contains("t.m") && a.contains("gone"), "{a}");
 
     let (results, ..) = run(vec![drop_s(), vec![PageCall::Write("b", says("`source:s`"))]]);

@@ -1,4 +1,4 @@
-//! Replay sources against real files: every format, any chunk size, growth, damage.
+//! Replay sources with real files: every format, any chunk size, growth, damage.
 
 use std::{
     fs::{self, File},
@@ -20,7 +20,7 @@ use proptest::prelude::*;
 
 use crate::support::fuzz::fuzz;
 
-/// An entry that outlives its source's buffer.
+/// A copy of an entry that outlives its source's buffer.
 #[derive(Clone, Debug, PartialEq)]
 struct OwnedEntry {
     seq: u64,
@@ -46,7 +46,7 @@ fn keep(arrived: &EntryRef<'_>) -> OwnedEntry {
     OwnedEntry { seq: arrived.seq.0, at: arrived.at.0, lane, body, intact: arrived.is_well_formed }
 }
 
-/// Polls until there is nothing more, in steps of `step` bytes.
+/// Polls until nothing more is available, in steps of `step` bytes.
 fn drain(source: &mut impl EntrySource, step: usize) -> (Vec<OwnedEntry>, PollStatus) {
     let mut kept = Vec::new();
     loop {
@@ -88,7 +88,7 @@ const HEADER: &str =
     r#"{"tape":1,"program":"p","run":"00000000-0000-0000-0000-000000000007","started_at":"2026-01-01T00:00:00Z"}"#;
 
 #[test]
-fn a_tape_gives_its_entries_with_lanes_and_times() {
+fn tape_entries_have_lanes_and_times() {
     let scratch = ScratchDir::new();
     let text = format!(
         "{HEADER}\n\
@@ -112,14 +112,14 @@ fn a_tape_gives_its_entries_with_lanes_and_times() {
             "9 u#2 err oh".to_owned(),
         ]
     );
-    // The torn last line is there, marked, and at the time of the line before it.
+    // The torn last line is an entry with a mark, and has the time of the line before it.
     assert_eq!((kept[3].intact, kept[3].at), (false, 9));
     assert_eq!(read(&mut source, 3), Some(kept[3].clone()));
     assert_eq!(read(&mut source, 4), None);
 }
 
 #[test]
-fn times_of_a_capture_count_from_its_first_one() {
+fn capture_times_are_relative_to_the_first() {
     let scratch = ScratchDir::new();
     let text = concat!(
         "{\"type\":\"system\",\"subtype\":\"init\",\"session_id\":\"s\"}\n",
@@ -148,7 +148,7 @@ fn file_without_times_is_paced_with_a_notice() {
 }
 
 #[test]
-fn a_pretty_printed_document_is_one_entry_on_one_line() {
+fn pretty_printed_document_is_one_entry_on_one_line() {
     let scratch = ScratchDir::new();
     let mut source = FileSource::open(&scratch.file("a", "{\r\n \"type\":\n  \"result\",\"a\":\"b\\n\"\n}\n")).unwrap();
     assert_eq!(source.format(), InputFormat::Document);
@@ -177,7 +177,7 @@ fn unsupported_files_are_refused_by_kind() {
     assert!(text.to_string().contains("\"just text\""), "{text}");
 }
 
-/// Whatever its name is: the content tells.
+/// The format is detected by content, not by name.
 #[test]
 fn compressed_tape_reads_like_plain_tape() {
     let scratch = ScratchDir::new();
@@ -200,7 +200,7 @@ fn compressed_tape_reads_like_plain_tape() {
 }
 
 #[test]
-fn an_empty_file_opens_and_ends() {
+fn empty_file_opens_and_ends() {
     let scratch = ScratchDir::new();
     let mut source = FileSource::open(&scratch.file("empty.jsonl", "")).unwrap();
     assert_eq!(drain(&mut source, 1), (vec![], PollStatus::End));
@@ -209,7 +209,7 @@ fn an_empty_file_opens_and_ends() {
 }
 
 #[test]
-fn a_pipe_is_read_like_a_file_and_can_be_read_again() {
+fn pipe_is_read_like_a_file_and_can_be_read_again() {
     let scratch = ScratchDir::new();
     let path = scratch.path("pipe");
     nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -232,7 +232,7 @@ fn a_pipe_is_read_like_a_file_and_can_be_read_again() {
         if progress == PollStatus::End {
             break;
         }
-        assert!(Instant::now() < deadline, "the pipe never ended");
+        assert!(Instant::now() < deadline, "the pipe did not end in time");
         std::thread::yield_now();
     }
     writer.join().unwrap();
@@ -241,7 +241,7 @@ fn a_pipe_is_read_like_a_file_and_can_be_read_again() {
     assert_eq!(read(&mut source, 1234).as_ref(), Some(&kept[1234]));
 }
 
-/// Somebody looks back on a run that goes on, from its very end; meanwhile nothing new was written.
+/// A reader of a growing run seeks back from its very end; meanwhile, nothing new was written.
 #[test]
 fn growing_tape_continues_after_a_seek_back() {
     let scratch = ScratchDir::new();
@@ -254,7 +254,7 @@ fn growing_tape_continues_after_a_seek_back() {
     let entries = timeline.view().state.entries;
     timeline.seek(0).unwrap();
     timeline.advance(1, &mut |_| {}).unwrap();
-    assert_eq!(timeline.prefetch(1 << 20).unwrap(), PollStatus::Waiting, "nothing has come since");
+    assert_eq!(timeline.prefetch(1 << 20).unwrap(), PollStatus::Waiting, "nothing was appended");
     assert_eq!(timeline.known_entries(), entries);
     std::fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(&tape[half..]).unwrap();
     finish.finish();
@@ -273,18 +273,18 @@ fn followed_file_that_shrinks_is_reported() {
     assert_eq!(drain(&mut source, 1).1, PollStatus::Waiting);
     File::options().write(true).open(&path).unwrap().set_len(3).unwrap();
     let error = source.poll(1, &mut |_| {}).unwrap_err();
-    assert!(error.to_string().contains("became shorter"), "{error}");
+    assert!(error.to_string().contains("it shrank"), "{error}");
 
     let path = scratch.file("b", "{\"type\":\"x\"}\n");
     let (mut source, _finish) = FileSource::follow(&path).unwrap();
     drain(&mut source, 1);
     fs::rename(scratch.file("c", "{\"type\":\"z\"}\n"), &path).unwrap();
     let error = source.poll(1, &mut |_| {}).unwrap_err();
-    assert!(error.to_string().contains("another file took its place"), "{error}");
+    assert!(error.to_string().contains("it was replaced by another file"), "{error}");
 }
 
 #[test]
-fn a_finished_file_that_shrinks_is_an_error_and_no_crash() {
+fn shrinking_finished_file_is_an_error_without_panic() {
     let scratch = ScratchDir::new();
     let path = scratch.file("a", "{\"type\":\"x\"}\n".repeat(100_000));
     let mut source = FileSource::open(&path).unwrap();
@@ -297,11 +297,11 @@ fn a_finished_file_that_shrinks_is_an_error_and_no_crash() {
             Err(error) => break error,
         }
     };
-    assert!(error.to_string().contains("became shorter"), "{error}");
+    assert!(error.to_string().contains("it shrank"), "{error}");
     assert!(source.read(Seq(6), &mut |_| {}).is_err());
 }
 
-/// Lines as they occur, and as they should not.
+/// Valid lines, and invalid ones.
 fn line() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => (0..100_u32).prop_map(|n| format!("{{\"type\":\"user\",\"session_id\":\"s\",\"n\":{n}}}")),
@@ -331,7 +331,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn chunk_sizes_rewinds_and_reads_do_not_matter(
+    fn entries_do_not_depend_on_chunks_rewinds_or_reads(
         content in content(),
         step in 1..5000_usize,
         looks in prop::collection::vec(any::<prop::sample::Index>(), 1..8),
@@ -363,12 +363,12 @@ proptest! {
     }
 
     #[test]
-    fn a_growing_file_ends_as_the_whole_one(content in content(), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6)) {
+    fn growing_file_ends_like_the_complete_file(content in content(), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6)) {
         let scratch = ScratchDir::new();
         let Ok(mut source) = FileSource::open(&scratch.file("whole", &content)) else { return Ok(()) };
         let whole = drain(&mut source, usize::MAX).0;
 
-        // Of a growing file the format is known with its first line.
+        // The format of a growing file is known from its first line.
         let first = content.find('\n').map_or(content.len(), |end| end + 1);
         let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(content.len() + 1).max(first)).collect();
         cuts.sort_unstable();
@@ -411,9 +411,9 @@ proptest! {
 }
 
 #[test]
-fn search_crosses_blocks_and_knows_escapes() {
+fn search_crosses_blocks_and_handles_escapes() {
     let scratch = ScratchDir::new();
-    // Around a border between blocks every position of the match is tried.
+    // Every position of the match around a border between blocks is tested.
     for shift in 0..40 {
         let pad = "x".repeat((1 << 20) - 40 + shift);
         let path = scratch.file("a", format!("{{\"type\":\"{pad}\"}}\n{{\"type\":\"needle here\"}}\n"));
@@ -433,7 +433,7 @@ fn search_crosses_blocks_and_knows_escapes() {
     assert!(EscapedNeedle::new("").is_none());
 }
 
-/// What a capture is, told by the name its recorder gave it.
+/// The format of a capture, by the file name that its recorder chose.
 fn expected(name: &str, length: usize) -> InputFormat {
     if length == 0 {
         InputFormat::Empty
@@ -447,7 +447,7 @@ fn expected(name: &str, length: usize) -> InputFormat {
 }
 
 #[test]
-fn every_capture_of_the_real_cli_opens_and_reads_both_ways() {
+fn every_capture_opens_and_reads_in_both_directions() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures");
     let mut seen = 0;
     for folder in [root.clone(), root.join("versions")] {
@@ -460,7 +460,7 @@ fn every_capture_of_the_real_cli_opens_and_reads_both_ways() {
             seen += 1;
             if name.starts_with("request_") || name.ends_with(".meta.json") {
                 let error = FileSource::open(&path).unwrap_err();
-                assert!(error.to_string().contains("no line of it belongs to a transcript"), "{error}");
+                assert!(error.to_string().contains("none of its lines belongs to a transcript"), "{error}");
                 continue;
             }
             let content = fs::read(&path).unwrap();
@@ -519,7 +519,7 @@ fn prefetch_counts_without_folding() {
     let before = source.position();
     while source.scan_ahead(1000).unwrap() == PollStatus::More {}
     assert_eq!((source.known_entries(), source.position()), (Some(5000), before));
-    // What was found ahead can be read before it is polled.
+    // Prefetched entries can be read before they are polled.
     assert_eq!(read(&mut source, 4999).map(|kept| kept.at), Some(499_900));
     assert_eq!(drain(&mut source, 1 << 20).0.len(), 5000);
 }

@@ -1,4 +1,5 @@
-//! The screenshots of the README and the key table of the guide: each is what the program draws and knows today.
+//! The screenshots of the README and the key table of the guide: each must match what the program draws and knows
+//! today.
 //!
 //! `INGESTDECK_UPDATE_SCREENSHOTS=1 cargo test --features pictures --test it screenshots` draws them again.
 
@@ -6,7 +7,7 @@ use std::{fs, path::PathBuf, process::Command};
 
 use ingestdeck::tui::{Keymap, Overrides};
 
-/// A picture: its name, the tape, the size, and the keys that lead there.
+/// A picture: its name, the tape, the size, and the keys to press first.
 struct Screenshot {
     name: &'static str,
     tape: &'static str,
@@ -19,7 +20,7 @@ const fn shot(name: &'static str, tape: &'static str, size: &'static str, keys: 
     Screenshot { name, tape, size, keys, theme: "dark" }
 }
 
-/// Runs of the demo (a unit held and stepped, another one failed and tried again) and of the real CLI.
+/// Runs of the demo (a unit held and stepped, another one failed and retried) and of the real CLI.
 const SHOTS: &[Screenshot] = &[
     shot("deck", "real", "120x36", "gg/crates<enter>"),
     shot("inspector", "real", "120x36", "gg/crates<enter>i[["),
@@ -35,7 +36,7 @@ fn place(below: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(below)
 }
 
-/// Draws a picture as the command line does, with nothing of this machine in it.
+/// Draws a picture as the command line does, without any data of this machine.
 fn drawn(shot: &Screenshot) -> String {
     let home = tempfile::tempdir().unwrap();
     let out = home.path().join("out.svg");
@@ -80,7 +81,7 @@ const KEYS_PAGE: &str = "assets/guide/keys.md";
 const KEYS: (&str, &str) = ("<!-- keys -->\n", "<!-- end of keys -->\n");
 
 #[test]
-fn the_documented_keys_are_the_keys() {
+fn documented_keys_match_the_bindings() {
     let page = fs::read_to_string(place(KEYS_PAGE)).unwrap();
     let (before, rest) = page.split_once(KEYS.0).unwrap();
     let (table, after) = rest.split_once(KEYS.1).unwrap();
@@ -88,7 +89,7 @@ fn the_documented_keys_are_the_keys() {
     if std::env::var_os("INGESTDECK_UPDATE_SCREENSHOTS").is_some() {
         fs::write(place(KEYS_PAGE), [before, KEYS.0, "\n", &keys, KEYS.1, after].concat()).unwrap();
     } else {
-        assert_eq!(table.trim(), keys.trim(), "the table of keys is out of date; see the head of this file");
+        assert_eq!(table.trim(), keys.trim(), "the table of keys is out of date; see the header of this file");
     }
 }
 
@@ -98,10 +99,7 @@ fn every_screenshot_file_is_used() {
     for file in fs::read_dir(place("screenshots")).unwrap() {
         let name = file.unwrap().file_name().into_string().unwrap();
         let (stem, extension) = name.split_once('.').unwrap();
-        assert!(
-            matches!(extension, "svg" | "png") && SHOTS.iter().any(|shot| shot.name == stem),
-            "{name} is left over"
-        );
+        assert!(matches!(extension, "svg" | "png") && SHOTS.iter().any(|shot| shot.name == stem), "{name} is unused");
     }
     for shot in SHOTS {
         assert!(readme.contains(&format!("screenshots/{}.", shot.name)), "README does not show {}", shot.name);
@@ -126,7 +124,7 @@ mod png {
         usvg::{Options, Tree},
     };
 
-    /// The font that the pictures are drawn with: it has every sign that the screen uses.
+    /// The font that the pictures are drawn with. It has every character that the screen uses.
     const FONT: &str = "DejaVu Sans Mono";
 
     pub(super) fn write(svg: &str, path: &Path) {

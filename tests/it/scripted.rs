@@ -1,4 +1,4 @@
-//! The scripted agent, driven over in-memory pipes: the protocol as a host sees it.
+//! The scripted agent, driven over in-memory pipes: the protocol from the side of the host.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ const UNIT: &str = "-p --input-format stream-json --output-format stream-json --
 
 type Responder = Arc<dyn Fn(&Value) -> Option<Value> + Send + Sync>;
 
-/// One agent and the host that drives it.
+/// One agent and its host.
 struct AgentHarness {
     stdin: Option<DuplexStream>,
     stdout: BufReader<DuplexStream>,
@@ -40,7 +40,7 @@ impl AgentHarness {
         let casting = PlayOptions { attempt: args.attempt, unit: args.unit, speed: args.speed, run: *run };
         let script = AgentScript::parse(script).expect("a script");
         let (stdin, its_stdin) = tokio::io::duplex(1 << 16);
-        // Far smaller than a line, so that writers meet each other.
+        // Much smaller than a line, so that concurrent writers meet.
         let (its_stdout, stdout) = tokio::io::duplex(64);
         let (its_stderr, stderr) = tokio::io::duplex(1 << 16);
         let (signals, its_signals) = mpsc::channel(4);
@@ -59,7 +59,7 @@ impl AgentHarness {
     }
 
     async fn send_raw(&mut self, text: &str) {
-        self.stdin.as_mut().expect("stdin is open").write_all(text.as_bytes()).await.expect("the agent reads");
+        self.stdin.as_mut().expect("stdin is open").write_all(text.as_bytes()).await.expect("the agent reads stdin");
     }
 
     async fn ask(&mut self, id: &str, request: Value) -> Value {
@@ -80,20 +80,20 @@ impl AgentHarness {
         self.send(&json!({"type": "user", "message": {"role": "user", "content": text}})).await;
     }
 
-    /// Handshake and prompt.
+    /// Sends the handshake and the prompt.
     async fn begin(&mut self, unit: &str) {
         self.initialize().await;
         self.prompt(&format!("# Wiki Index\n\n## WorkUnit: {unit}\n")).await;
     }
 
-    /// The next line as bytes, empty at the end.
+    /// The next line as bytes; empty at the end.
     async fn raw(&mut self) -> Vec<u8> {
         let mut line = Vec::new();
-        self.stdout.read_until(b'\n', &mut line).await.expect("a readable stdout");
+        self.stdout.read_until(b'\n', &mut line).await.expect("stdout can be read");
         line
     }
 
-    /// Reads lines and answers requests until `wanted` comes.
+    /// Reads lines and answers requests until `wanted` arrives.
     async fn until(&mut self, wanted: impl Fn(&Value) -> bool) -> Value {
         loop {
             let raw = self.raw().await;
@@ -134,12 +134,12 @@ impl AgentHarness {
     async fn leave(mut self) -> u8 {
         drop(self.stdin.take());
         let mut rest = Vec::new();
-        self.stdout.read_to_end(&mut rest).await.expect("a readable stdout");
+        self.stdout.read_to_end(&mut rest).await.expect("stdout can be read");
         self.agent.await.expect("no panic")
     }
 }
 
-/// A host whose tools do what they should.
+/// A host whose tools all succeed.
 fn default_reply(request: &Value) -> Option<Value> {
     let message = &request["message"];
     let result = match (request["subtype"].as_str(), message["method"].as_str()) {
@@ -169,7 +169,7 @@ fn part(steps: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_unit_goes_from_handshake_to_result() {
+async fn unit_runs_from_handshake_to_result() {
     let mut stage = AgentHarness::open(
         &part(
             r#"{ think = "hm" }, { say = "first" }, { call = { tool = "read", with = { path = "a.md" } } },
@@ -189,7 +189,7 @@ async fn a_unit_goes_from_handshake_to_result() {
     assert_eq!(init["claude_code_version"], "0.0.0 (scripted)");
     assert_eq!(init["session_id"], "0b0b0b0b-1111-4222-8333-444444444444");
 
-    let said: Vec<(&str, &Value)> = stage
+    let texts: Vec<(&str, &Value)> = stage
         .lines("assistant")
         .iter()
         .map(|line| {
@@ -197,12 +197,12 @@ async fn a_unit_goes_from_handshake_to_result() {
             (kind, &line["message"]["id"])
         })
         .collect();
-    assert_eq!(said.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), ["thinking", "text", "tool_use", "text"]);
-    assert!(said[0].1 == said[2].1 && said[2].1 != said[3].1, "one id per message: {said:?}");
+    assert_eq!(texts.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), ["thinking", "text", "tool_use", "text"]);
+    assert!(texts[0].1 == texts[2].1 && texts[2].1 != texts[3].1, "one id per message: {texts:?}");
 
     assert_eq!(stage.tool_results()[0]["content"], json!([{"type": "text", "text": "read {\"path\":\"a.md\"}"}]));
     assert_eq!(stage.hooks(), ["PreToolUse", "PostToolUse"]);
-    assert_eq!(stage.lines("stream_event").len(), 0, "deltas only when asked for");
+    assert_eq!(stage.lines("stream_event").len(), 0, "deltas only when requested");
     assert_eq!(result["result"], "The answer.");
     assert_eq!((&result["is_error"], &result["terminal_reason"]), (&json!(false), &json!("completed")));
     assert_eq!(result["num_turns"], 2);
@@ -255,9 +255,9 @@ async fn failures_have_the_shapes_of_the_real_program() {
     assert_eq!(
         stage.hooks(),
         ["PreToolUse", "PostToolUseFailure", "PreToolUse"],
-        "no hook is asked about an absent tool"
+        "no hook is called for an unknown tool"
     );
-    assert_eq!(result["is_error"], false, "the model went on");
+    assert_eq!(result["is_error"], false, "the model continued");
 }
 
 #[tokio::test(start_paused = true)]
@@ -267,12 +267,12 @@ async fn hooks_deny_and_edit_calls() {
         if request["callback_id"] != "PreToolUse" {
             return default_reply(request);
         }
-        let said = if request["input"]["tool_input"]["n"] == 1 {
+        let output = if request["input"]["tool_input"]["n"] == 1 {
             json!({"permissionDecision": "deny", "permissionDecisionReason": "not today"})
         } else {
             json!({"permissionDecision": "allow", "updatedInput": {"n": 99}})
         };
-        Some(json!({"hookSpecificOutput": said}))
+        Some(json!({"hookSpecificOutput": output}))
     });
     stage.begin("u").await;
     let result = stage.result().await;
@@ -280,11 +280,11 @@ async fn hooks_deny_and_edit_calls() {
     assert_eq!(stage.tool_results()[1]["content"][0]["text"], "write {\"n\":99}");
     assert_eq!(result["permission_denials"][0]["tool_input"], json!({"n": 1}));
     let last = stage.lines("assistant")[1];
-    assert_eq!(last["message"]["content"][0]["input"], json!({"n": 2}), "the line keeps what the model wrote");
+    assert_eq!(last["message"]["content"][0]["input"], json!({"n": 2}), "the line keeps the arguments of the model");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hold_past_its_timeout_does_not_run_the_call() {
+async fn hold_past_its_timeout_does_not_run_the_call() {
     let mut stage = AgentHarness::open(&part(r#"{ call = { tool = "write" } }"#), UNIT)
         .replying(|request| if request["callback_id"] == "PreToolUse" { None } else { default_reply(request) });
     stage.begin("u").await;
@@ -294,7 +294,7 @@ async fn a_hold_past_its_timeout_does_not_run_the_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_reading_calls_run_side_by_side() {
+async fn only_read_only_calls_run_concurrently() {
     let both = |tool: &str| part(&format!(r#"{{ calls = [{{ tool = "{tool}" }}, {{ tool = "{tool}" }}] }}"#));
     for (tool, expected) in
         [("read", ["call", "call", "result", "result"]), ("write", ["call", "result", "call", "result"])]
@@ -326,8 +326,9 @@ async fn concurrent_calls_do_not_deadlock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_interrupt_leaves_no_half_line() {
-    let calls = r#"{ tool = "read", with = { text = "a long argument that does not fit into the pipe at once" } }, "#;
+async fn interrupt_leaves_no_partial_line() {
+    let calls =
+        r#"{ tool = "read", with = { text = "a long argument that does not fit into the pipe as a whole" } }, "#;
     let mut stage = AgentHarness::open(&part(&format!("{{ calls = [{}] }}", calls.repeat(12))), UNIT);
     stage.begin("u").await;
     stage.until(|line| line["request"]["message"]["method"] == "tools/call").await;
@@ -345,7 +346,7 @@ async fn an_interrupt_leaves_no_half_line() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_interrupt_ends_a_call_and_the_next_prompt_works() {
+async fn interrupt_ends_a_call_and_the_next_prompt_works() {
     let script = r#"
         [[part]]
         prompt = "again"
@@ -387,7 +388,7 @@ async fn interrupt_while_streaming_keeps_partial_text() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn signals_have_the_effect_they_have_on_claude() {
+async fn signals_have_the_same_effect_as_on_claude() {
     for (signal, code) in [(AgentSignal::Interrupt, 0), (AgentSignal::Terminate, 143)] {
         let mut stage = AgentHarness::open(&part(r#""hang""#), UNIT);
         stage.begin("u").await;
@@ -410,14 +411,14 @@ async fn stubborn_agent_ends_only_on_sigkill() {
     stage.signals.send(AgentSignal::Terminate).await.expect("the agent listens");
     stage.signals.send(AgentSignal::Interrupt).await.expect("the agent listens");
     drop(stage.stdin.take());
-    // An hour of the test's own clock, which nobody waits for.
+    // One hour of the test's paused clock, which takes no real time.
     let ended = tokio::time::timeout(std::time::Duration::from_secs(3_600), &mut stage.agent).await;
-    assert!(ended.is_err(), "it went by itself: {ended:?}");
+    assert!(ended.is_err(), "it ended without SIGKILL: {ended:?}");
     stage.agent.abort();
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_turn_budget_ends_after_its_last_tools() {
+async fn turn_budget_ends_after_the_last_tool_results() {
     let steps = r#"{ call = { tool = "read" } }, "#.repeat(5);
     let mut stage = AgentHarness::open(&part(&steps), &format!("{UNIT} --max-turns 3"));
     stage.begin("u").await;
@@ -468,7 +469,7 @@ async fn every_other_kind_of_line_can_be_scripted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crash_leaves_no_result() {
+async fn crash_leaves_no_result() {
     let mut stage = AgentHarness::open(&part(r#"{ say = "so far" }, { exit = 7 }"#), UNIT);
     stage.begin("u").await;
     stage.until(|line| line["type"] == "assistant").await;
@@ -477,7 +478,7 @@ async fn a_crash_leaves_no_result() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn attempts_use_their_parts_and_missing_part_is_an_error() {
+async fn attempts_use_their_parts_and_missing_parts_fail() {
     let script = "[[part]]\nunit = \"u\"\nattempt = 2\nsteps = [{ say = \"better\" }]";
     let mut stage = AgentHarness::open(script, &format!("--attempt 2 {UNIT}"));
     stage.begin("u").await;
@@ -504,7 +505,7 @@ async fn requests_of_the_host_are_answered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn invalid_json_input_ends_the_agent_unknown_input_does_not() {
+async fn invalid_json_ends_the_agent_and_unknown_input_does_not() {
     let mut stage = AgentHarness::open(&part(r#""hang""#), UNIT);
     stage.send_raw("\n{\"type\":\"keep_alive\"}\n{\"type\":\"from_the_future\"}\n").await;
     stage.begin("u").await;
@@ -515,7 +516,7 @@ async fn invalid_json_input_ends_the_agent_unknown_input_does_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_closed_stdin_lets_the_turn_end() {
+async fn closed_stdin_lets_the_turn_end() {
     let mut stage = AgentHarness::open(&part(r#"{ call = { tool = "write" } }, { say = "went on" }"#), UNIT)
         .replying(|request| if request["message"]["method"] == "tools/call" { None } else { default_reply(request) });
     stage.begin("u").await;

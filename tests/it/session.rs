@@ -1,5 +1,5 @@
-//! Plain sessions against real processes: the scripted agent for what a program may do wrong, the real CLI for what it
-//! does.
+//! Plain sessions with real processes: the scripted agent for possible faults of a program, the real CLI for its actual
+//! behaviour.
 
 use std::{
     ffi::OsString,
@@ -39,7 +39,7 @@ const QUICK: ProcessTimeouts = ProcessTimeouts {
     startup: Duration::from_secs(10),
 };
 
-/// A tape in memory, with a bell that rings at each entry.
+/// A tape in memory that notifies at each entry.
 #[derive(Debug, Default)]
 struct SessionMemoryRecorder {
     entries: Mutex<Vec<(char, String)>>,
@@ -129,7 +129,7 @@ impl SessionFixture {
         Self { home, tape, launch, env, patience: QUICK }
     }
 
-    /// Against the scripted agent.
+    /// A session with the scripted agent.
     fn scripted(script: &str, prompt: &str) -> Self {
         let exe = env!("CARGO_BIN_EXE_ingestdeck").into();
         let mut desk = Self::new(AgentProgram { exe, prefix: Vec::new(), scripted: true }, prompt);
@@ -139,7 +139,7 @@ impl SessionFixture {
         desk
     }
 
-    /// Against the real CLI.
+    /// A session with the real CLI.
     fn real(api: &FakeApi, prompt: &str) -> Option<Self> {
         let mut desk = Self::new(AgentProgram { exe: claude_bin()?, prefix: Vec::new(), scripted: false }, prompt);
         desk.launch.args.allowed_tools = vec!["Read".into()];
@@ -178,7 +178,7 @@ const HELLO: &str = "[[part]]\nsteps = [{ call = { tool = \"Bash\" } }, { say = 
 
 #[tokio::test]
 async fn session_is_recorded_and_resumable() {
-    let desk = SessionFixture::scripted(HELLO, "--say hello");
+    let desk = SessionFixture::scripted(HELLO, "--print hello");
     let end = desk.run().await;
     assert_eq!(outcome(&end), (AttemptOutcome::Succeeded, Cause::Completed), "{end:?}");
     let session = end.session.expect("an id");
@@ -186,17 +186,18 @@ async fn session_is_recorded_and_resumable() {
     assert!(desk.tape.has('o', "\"result\":\"hello\"") && desk.is_free(&session));
     let argv = desk.tape.argv();
     let mode = ["--permission-mode", "default"];
-    let expected = [&["-p", "--output-format", "stream-json", "--verbose"][..], &mode, &["--", "--say hello"]].concat();
+    let expected =
+        [&["-p", "--output-format", "stream-json", "--verbose"][..], &mode, &["--", "--print hello"]].concat();
     assert_eq!(argv[5..], expected);
 }
 
 #[tokio::test]
-async fn session_without_a_program_says_that_it_is_missing() {
+async fn session_without_a_program_reports_it_as_missing() {
     let program = AgentProgram { exe: "/no/such/claude".into(), prefix: Vec::new(), scripted: false };
     let end = SessionFixture::new(program, "go").run().await;
     assert_eq!(outcome(&end), (AttemptOutcome::Failed, Cause::ProgramMissing), "{end:?}");
     let verdict = end.verdict(&UnitKey::from("session"));
-    assert!(verdict.remedy.is_some_and(|remedy| remedy.starts_with("let an update of Claude Code end")));
+    assert!(verdict.remedy.is_some_and(|remedy| remedy.starts_with("wait for the end of a Claude Code update")));
 }
 
 #[tokio::test]
@@ -219,7 +220,7 @@ async fn session_with_a_line_beyond_the_limit_is_ended() {
     assert_eq!(outcome(&end), (AttemptOutcome::Failed, Cause::OversizedLine), "{end:?}");
 }
 
-/// A shell in place of Claude Code.
+/// A shell instead of Claude Code.
 fn shell(script: &str) -> AgentProgram {
     AgentProgram { exe: "/bin/sh".into(), prefix: vec!["-c".into(), script.into()], scripted: false }
 }
@@ -262,7 +263,7 @@ async fn session_in_a_wider_permission_mode_is_ended() {
     assert!(!end.tools_ran);
     desk = SessionFixture::new(shell(&format!("echo '{init}'; exit 3")), "go");
     desk.launch.args.bypass_permissions = true;
-    assert_eq!(outcome(&desk.run().await).1, Cause::Crashed, "it was asked for");
+    assert_eq!(outcome(&desk.run().await).1, Cause::Crashed, "the mode was requested");
 }
 
 #[tokio::test]
@@ -284,11 +285,11 @@ async fn kill_lets_the_agent_end_its_children() {
 
 #[tokio::test]
 async fn resume_line_in_prompt_selects_session_and_is_removed() {
-    let desk = SessionFixture::scripted(HELLO, "go on\n`claude --resume abc`");
+    let desk = SessionFixture::scripted(HELLO, "continue\n`claude --resume abc`");
     let end = desk.run().await;
     assert_eq!(end.session.as_deref(), Some("abc"));
     let argv = desk.tape.argv();
-    let expected = ["--resume", "abc", "--permission-mode", "default", "--", "go on"];
+    let expected = ["--resume", "abc", "--permission-mode", "default", "--", "continue"];
     assert_eq!(argv[argv.len() - 6..], expected);
 
     let mut forked = SessionFixture::scripted(HELLO, "claude -r abc");
@@ -346,14 +347,14 @@ async fn invalid_prompt_is_refused_before_start() {
 }
 
 #[tokio::test]
-async fn a_session_in_use_is_waited_for() {
+async fn session_in_use_is_waited_for() {
     let mut desk = SessionFixture::scripted(HELLO, "hi");
     desk.launch.args.resume = Some("abc".into());
     let TryLockOutcome::Acquired(held) = desk.launch.locks.try_lock("abc").unwrap() else { panic!("it is free") };
     let tape = Arc::clone(&desk.tape);
     let release = async move {
         tape.wait_for('n', "session abc is in use by process").await;
-        assert!(!tape.has('n', "attempt_started"), "nothing starts while somebody else has it");
+        assert!(!tape.has('n', "attempt_started"), "nothing starts while another process has it");
         drop(held);
     };
     let (end, ()) = tokio::join!(desk.run(), release);
@@ -361,7 +362,7 @@ async fn a_session_in_use_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_new_session_is_locked_as_soon_as_it_has_an_id() {
+async fn new_session_is_locked_once_it_has_an_id() {
     let script = "[[part]]\nsession_id = \"mine\"\nsteps = [\"hang\"]\n";
     let desk = SessionFixture::scripted(script, "hi");
     let (commands, listens) = mpsc::channel(1);
@@ -378,7 +379,7 @@ async fn a_new_session_is_locked_as_soon_as_it_has_an_id() {
     let (end, locked) = tokio::join!(desk.run_with(listens), look);
     assert!(locked && desk.is_free("mine"));
     assert_eq!(outcome(&end), (AttemptOutcome::Stopped, Cause::Cancelled));
-    assert!(desk.tape.has('o', "aborted_streaming"), "it could still say how far it came");
+    assert!(desk.tape.has('o', "aborted_streaming"), "it could still report its progress");
 }
 
 #[tokio::test]
@@ -409,7 +410,7 @@ async fn unlockable_session_is_reported_once() {
     std::fs::write(&file, "").unwrap();
     desk.launch.locks = SessionLocks::new(&file);
     let end = desk.run().await;
-    assert_eq!(end.facts.signal, Some(9), "it is ended, if it has to be by force");
+    assert_eq!(end.facts.signal, Some(9), "it is ended, by SIGKILL if necessary");
     assert!(end.facts.start_error.is_some_and(|why| why.starts_with("cannot lock a session: ")));
     let entries = desk.tape.entries.lock().unwrap();
     assert_eq!(entries.iter().filter(|(_, text)| text.contains("cannot lock a session")).count(), 1, "{entries:?}");
@@ -463,7 +464,7 @@ async fn lingering_and_stubborn_sessions_are_ended() {
 }
 
 #[tokio::test]
-async fn a_crash_and_a_full_disk_have_their_own_verdicts() {
+async fn crash_and_full_disk_have_separate_verdicts() {
     let script = "[[part]]\nsteps = [{ stderr = \"out of memory\" }, { line = \"half a li\" }, { exit = 7 }]\n";
     let desk = SessionFixture::scripted(script, "hi");
     let end = desk.run().await;
@@ -477,16 +478,19 @@ async fn a_crash_and_a_full_disk_have_their_own_verdicts() {
     let mut full = SessionFixture::scripted("[[part]]\nsteps = [\"hang\"]\n", "hi");
     full.launch.recorder = Arc::new(SessionMemoryRecorder { full_after: Some(1), ..SessionMemoryRecorder::default() });
     let end = full.run().await;
-    assert!(end.facts.record_error.is_some_and(|why| why.contains("no storage space")), "it does not go on untaped");
+    assert!(
+        end.facts.record_error.is_some_and(|why| why.contains("no storage space")),
+        "it does not continue without a tape"
+    );
 }
 
 #[tokio::test]
-async fn the_real_program_resumes_its_own_session() {
+async fn claude_resumes_its_own_session() {
     let api = FakeApi::start([
-        ApiRoute::on("second question", [ApiTurn::says("second answer")]),
+        ApiRoute::on("second question", [ApiTurn::answer("second answer")]),
         ApiRoute::any([
             ApiTurn::blocks([tool("Read", serde_json::json!({"file_path": "/nonexistent"}))]),
-            ApiTurn::says("first answer"),
+            ApiTurn::answer("first answer"),
         ]),
     ]);
     let Some(mut desk) = SessionFixture::real(&api, "--first question") else { return };
@@ -510,7 +514,7 @@ async fn the_real_program_resumes_its_own_session() {
 
 #[tokio::test]
 async fn claude_reads_large_and_slash_prompts_from_stdin() {
-    let api = FakeApi::start([ApiRoute::any([ApiTurn::says("read it")])]);
+    let api = FakeApi::start([ApiRoute::any([ApiTurn::answer("read it")])]);
     let large = format!("{}the last words", "word ".repeat(40_000));
     let Some(mut desk) = SessionFixture::real(&api, &large) else { return };
     assert_eq!(outcome(&desk.run().await).0, AttemptOutcome::Succeeded);
@@ -521,7 +525,7 @@ async fn claude_reads_large_and_slash_prompts_from_stdin() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_real_program_is_interrupted_while_its_stream_stalls() {
+async fn claude_is_interrupted_while_its_stream_stalls() {
     let stalls =
         ApiTurn::blocks([text(&"word ".repeat(30))]).slowly(Duration::from_millis(5)).fault(ApiFault::StallMidway);
     let api = FakeApi::start([ApiRoute::any([stalls])]);
@@ -544,7 +548,7 @@ async fn asked(home: &TestHome, env: Vec<(String, String)>) -> Option<ClaudeInvo
 }
 
 #[tokio::test]
-async fn the_real_program_is_asked_for_its_login() {
+async fn claude_login_is_probed() {
     let home = TestHome::new();
     let Some(with_key) = asked(&home, home.env_offline()).await else { return };
     let report = check_availability(&with_key).await;
@@ -559,7 +563,7 @@ async fn the_real_program_is_asked_for_its_login() {
 async fn probe_distinguishes_bad_key_from_limit() {
     let home = TestHome::new();
     for (turn, expected) in [
-        (ApiTurn::says("ok"), None),
+        (ApiTurn::answer("ok"), None),
         (ApiTurn::unauthorized(), Some((Cause::Auth, "Claude Code authentication is not usable: "))),
         (
             ApiTurn::error(400, "invalid_request_error", "Your credit balance is too low to access the API."),
@@ -585,7 +589,7 @@ async fn probe_distinguishes_bad_key_from_limit() {
 }
 
 #[test]
-fn the_scripted_agent_answers_the_questions_of_doctor() {
+fn scripted_agent_answers_the_probes_of_doctor() {
     let ask = |words: &[&str]| {
         let output = std::process::Command::new(Path::new(env!("CARGO_BIN_EXE_ingestdeck")))
             .args(["scripted-agent", "--script", "none"])

@@ -1,6 +1,6 @@
-//! A run of many units with every kind of fault: each unit ends with a verdict and a reason, and the program holds no more
-//! descriptors, threads, files, children or memory afterwards than it did for a single unit. `INGESTDECK_SOAK_SECONDS` repeats
-//! a run of 500 units for that long.
+//! A run of many units with every kind of fault: each unit ends with a verdict and a reason, and afterwards the program
+//! holds no more descriptors, threads, files, children or memory than it did for a single unit.
+//! `INGESTDECK_SOAK_SECONDS` repeats a run of 500 units for that long.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,15 +19,15 @@ use serde_json::Value;
 
 use crate::commands::test_dir::{DEADLINE, TestDir};
 
-/// The unit that runs last, and waits until it is killed: meanwhile the program is measured.
+/// The unit that runs last and hangs until it is killed. Meanwhile, the program is measured.
 const GATE: &str = "docs-zz-gate";
-/// Kinds of units, in the order in which they are planned. Each name is also the first word of the key.
+/// Kinds of units, in plan order. Each name is also the first word of the key.
 const KINDS: [&str; 6] = ["a-good", "b-crash", "e-hang", "f-turns", "g-denied", "h-broken"];
-/// Units of a short run.
+/// Number of units of a short run.
 const FEW: usize = 48;
-/// Units of a long run.
+/// Number of units of a long run.
 const MANY: usize = 500;
-/// Memory that the program may take on top of what it takes for one unit, in KiB: for each unit, and in all.
+/// Memory that the program may use beyond what it uses for one unit, in KiB: for each unit, and in total.
 const KIB_EACH: u64 = 96;
 const KIB_MORE: u64 = 48 << 10;
 
@@ -76,7 +76,7 @@ steps = [
 ]
 "#;
 
-/// An agent that plays [`SCRIPT`], but for the processes that meet the service in a bad state.
+/// An agent that plays [`SCRIPT`], except in the processes that meet a faulty service.
 fn agent(place: &TestDir) -> String {
     for (name, text) in [("count", "0"), ("script.toml", SCRIPT), ("busy.toml", BUSY), ("limit.toml", LIMIT)] {
         place.write(&format!("agent/{name}"), text);
@@ -90,10 +90,10 @@ exec EXE scripted-agent --script AGENT/$script.toml -- "$@""#;
     place.claude(&body.replace("EXE", env!("CARGO_BIN_EXE_ingestdeck"))).display().to_string()
 }
 
-/// Waits for limits, which would take most of the time.
+/// Delays for limits, which would otherwise take most of the time.
 const PACE: &str = "rateLimit: {retry: {baseDelayMs: 50, maxDelayMs: 200}}";
 
-/// What the program holds while only [`GATE`] runs.
+/// Resources of the program while only [`GATE`] runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ResourceUsage {
     descriptors: usize,
@@ -102,12 +102,12 @@ struct ResourceUsage {
     temporary: usize,
 }
 
-/// A run that is killed with this value.
+/// A run that is killed when this value is dropped.
 struct SoakRun(Child);
 
 impl Drop for SoakRun {
     fn drop(&mut self) {
-        // It has ended, unless the test failed.
+        // The run has ended, unless the test failed.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -144,8 +144,8 @@ impl SoakRun {
         line.split_whitespace().next().unwrap().parse().unwrap()
     }
 
-    /// Threads and descriptors of a pool go away some time after their work: waits until it holds `wanted`, which it has to.
-    /// How many idle threads the pool keeps at the moment depends on the machine, so there may be fewer of them.
+    /// Waits until the program holds `wanted`, because threads and descriptors of a pool are released some time after
+    /// their work. The number of idle threads that the pool keeps depends on the machine, so it may be lower.
     fn wait_for_usage(&self, place: &TestDir, wanted: &ResourceUsage) {
         let is_settled = |held: &ResourceUsage| {
             let threads = held.threads.min(wanted.threads);
@@ -159,23 +159,23 @@ impl SoakRun {
     }
 }
 
-/// Ends the agent that plays `session`, as a person or the system would.
+/// Kills the agent that plays `session`, as a person or the system would.
 fn kill_agent(session: &str) {
     let flag = format!("--session-id={session}");
     let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     for pid in pids.filter_map(|pid| pid.parse::<i32>().ok()) {
         let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         if words.split(|byte| *byte == 0).any(|word| word == flag.as_bytes()) {
-            // It may have ended by itself.
+            // The agent may already have exited.
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         }
     }
 }
 
-/// Runs the project of `place` and measures when only the gate is left, which has to be what is `wanted`.
+/// Runs the project of `place` and measures when only the gate is left. The measurement must equal `wanted`.
 fn soak(place: &TestDir, more: &[&str], units: usize, wanted: Option<&ResourceUsage>) -> (ResourceUsage, u64) {
     let claude = agent(place);
-    // A unit that nobody ends fails the test instead of holding it up.
+    // Makes the test fail instead of hanging if a unit does not end.
     let words = ["run", "--full", "--no-reconcile", "--unit-timeout", "2m", "--ui", "json", "--claude-bin", &claude];
     let mut run = SoakRun::start(place.command(&[&words, more].concat()));
     let lines = BufReader::new(run.0.stdout.take().unwrap()).lines();
@@ -192,7 +192,7 @@ fn soak(place: &TestDir, more: &[&str], units: usize, wanted: Option<&ResourceUs
                     kill_agent(session);
                 }
             }
-            // A unit that will be tried again is `failed` first and `waiting` right after.
+            // A unit that will be retried is `failed` first and `waiting` immediately afterwards.
             Some("unit") if ["succeeded", "budget", "failed"].contains(&event["state"].as_str().unwrap()) => {
                 over.insert(unit);
             }
@@ -215,14 +215,13 @@ fn soak(place: &TestDir, more: &[&str], units: usize, wanted: Option<&ResourceUs
     assert_eq!(run.0.wait().unwrap().code(), Some(100), "units failed, and nothing else happened");
     place.wait_until_no_process_left();
     assert_eq!(fs::read_dir(place.temporary()).unwrap().count(), 0, "temporary files are left");
-    measured.expect("the gate never ran alone")
+    measured.expect("the gate was never the only running unit")
 }
 
 /// Outcome, cause and reason by unit.
 type VerdictsByUnit = BTreeMap<String, (String, String, String)>;
 
-/// The last verdict of every unit on the newest tape, and the causes of verdicts that led to another
-/// attempt.
+/// The last verdict of every unit on the newest tape, and the causes of verdicts that were followed by another attempt.
 fn verdicts(place: &TestDir) -> (VerdictsByUnit, BTreeSet<String>) {
     let runs = fs::read_dir(place.path(".ktx/ingestdeck/runs")).unwrap();
     let newest = runs.map(|run| run.unwrap().path().join("tape.jsonl")).max().unwrap();
@@ -235,7 +234,7 @@ fn verdicts(place: &TestDir) -> (VerdictsByUnit, BTreeSet<String>) {
         }
         let word = |key: &str| {
             let value = &entry["note"]["verdict"][key];
-            // A cause with more to say is an object of one key.
+            // A cause with more data is an object with one key.
             let name = value.as_object().and_then(|object| object.keys().next().map(String::as_str));
             value.as_str().or(name).unwrap_or_default().to_owned()
         };

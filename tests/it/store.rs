@@ -65,7 +65,7 @@ fn attempt_ended(verdict: Verdict) -> Note {
     }))
 }
 
-/// One unit that plays a whole capture.
+/// Records one unit that plays a whole capture.
 fn play(run: &NewRun, unit: &str, capture: &str, outcome: AttemptOutcome) {
     lines(run, unit, capture, usize::MAX);
     let unit = UnitKey::from(unit);
@@ -112,7 +112,7 @@ fn run_is_private_running_then_finished() {
     let (tape, lock) = run.into_parts();
     tape.close().unwrap();
     let found = runs.resolve("latest").unwrap();
-    assert_eq!(runs.status(&found).unwrap(), RunStatus::Running, "the lock outlives the writer");
+    assert_eq!(runs.status(&found).unwrap(), RunStatus::Running, "the lock is still held");
     drop(lock);
     assert_eq!(runs.status(&found).unwrap(), RunStatus::Finished);
     assert_eq!(fs::read_dir(runs.root().join("locks")).unwrap().count(), 0);
@@ -218,7 +218,7 @@ fn index_is_rebuilt_from_tapes_alone() {
     assert_eq!((listed[0].outcome.as_deref(), listed[1].outcome.as_deref()), (None, Some("done")));
     assert_eq!((listed[1].units, listed[1].succeeded, listed[1].failed), (3, 1, 1));
 
-    // A run that was deleted leaves the index; a broken one is told and costs the others nothing.
+    // A deleted run is removed from the index. A broken one is reported and does not affect the others.
     fs::remove_dir_all(runs.root().join("runs").join(listed[0].id.to_string())).unwrap();
     let broken = "01900000-0000-7000-8000-000000000001";
     fs::create_dir_all(runs.root().join("runs").join(broken)).unwrap();
@@ -284,7 +284,7 @@ fn index_of_version_one_is_rebuilt() {
 }
 
 #[test]
-fn calls_are_audited_with_their_results() {
+fn calls_are_indexed_with_their_results() {
     let project = tempfile::tempdir().unwrap();
     let runs = RunStore::new(project.path());
     let run = runs.create(header).unwrap();
@@ -319,7 +319,7 @@ fn calls_are_audited_with_their_results() {
     }
 }
 
-/// Creates `path`, and its parents, as something that is not what the store expects there.
+/// Creates `path`, and its parents, as a file type that the store does not expect there.
 fn plant(path: &Path, what: &str, outside: &Path) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     match what {
@@ -386,7 +386,7 @@ fn indexed_call_has_the_arguments_that_ran() {
     assert_eq!(inputs, [r#"{"key":"model"}"#, r#"{"key":"person"}"#]);
 }
 
-/// The id of a run that began so many milliseconds from now.
+/// The id of a run that started that many milliseconds from now.
 fn run_at(milliseconds: i64) -> RunId {
     let mut bytes = uuid::Uuid::now_v7().into_bytes();
     let now = i64::from_be_bytes([0, 0, bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5]]);
@@ -404,7 +404,7 @@ fn new_run_id_follows_the_newest_run_of_a_clock_that_was_ahead() {
         let run = runs.create_after(Some(newest), header).unwrap();
         assert!(run.id > newest, "{ahead} ms ahead");
         assert_eq!(run.id.0.get_version_num(), 7);
-        assert!(run.id <= run_at(ahead + HOUR), "it follows closely");
+        assert!(run.id <= run_at(ahead + HOUR), "it follows the newest id closely");
     }
     let project = tempfile::tempdir().unwrap();
     let runs = RunStore::new(project.path());
@@ -419,11 +419,11 @@ fn new_run_id_follows_the_newest_run_of_a_clock_that_was_ahead() {
     assert_eq!(
         runs.newest(tomorrow, |_| false).unwrap(),
         Some(ids[1]),
-        "records of others from far ahead do not count"
+        "foreign records from the far future do not count"
     );
-    assert_eq!(runs.newest(tomorrow, |id| id == ids[2]).unwrap(), Some(ids[2]), "our own do");
+    assert_eq!(runs.newest(tomorrow, |id| id == ids[2]).unwrap(), Some(ids[2]), "records of this installation do");
 
     let run = runs.create_after(Some(run_at(-HOUR)), header).unwrap();
-    assert!(run.id > run_at(-HOUR / 2) && run.id < run_at(HOUR / 2), "a clock that is right is used");
-    assert!(runs.create_after(Some(RunId(uuid::Uuid::max())), header).is_ok(), "there is no id after the last one");
+    assert!(run.id > run_at(-HOUR / 2) && run.id < run_at(HOUR / 2), "a correct clock is used");
+    assert!(runs.create_after(Some(RunId(uuid::Uuid::max())), header).is_ok(), "the largest id has no successor");
 }

@@ -1,6 +1,6 @@
-//! Stand-ins for the outside world: a scripted Messages API, and a private home for the real CLI.
+//! Test doubles: a scripted Messages API, and a private home for the real CLI.
 //!
-//! Knows nothing about the product; what a test asserts stands in the test.
+//! This module must not know the product; assertions belong in the tests.
 
 pub(crate) mod api;
 pub(crate) mod cli;

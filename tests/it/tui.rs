@@ -1,4 +1,4 @@
-//! The screen through its real loop: scripts of keys on a test terminal, with a clock that stands unless it is told.
+//! The screen through its real loop: scripts of keys on a test terminal, with a clock that only the script advances.
 
 mod amend;
 mod broken_run;

@@ -1,5 +1,5 @@
-//! A unit's attempt against real processes: the two-way protocol with the real CLI and a scripted API, and what
-//! becomes of programs that do not keep to it.
+//! A unit's attempt with real processes: the two-way protocol with the real CLI and a scripted API, and the handling of
+//! programs that violate it.
 
 use std::{
     ffi::OsString,
@@ -42,12 +42,12 @@ use crate::support::{
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A tape in memory, with a bell that rings at each entry.
+/// A tape in memory that notifies at each entry.
 #[derive(Debug, Default)]
 struct MemoryRecorder {
     entries: Mutex<Vec<(char, Vec<u8>)>>,
     bell: Notify,
-    /// Fails from this entry on.
+    /// Number of entries after which every write fails.
     full_after: Option<usize>,
 }
 
@@ -87,7 +87,7 @@ impl MemoryRecorder {
         let first = self.notes().into_iter().next();
         let started =
             first.and_then(|note| if let Note::AttemptStarted(started) = note { Some(*started) } else { None });
-        started.expect("the first note says how the attempt was started")
+        started.expect("the first note describes the start of the attempt")
     }
 
     fn checks(&self) -> Vec<IsolationChecked> {
@@ -95,7 +95,7 @@ impl MemoryRecorder {
         notes.filter_map(|note| if let Note::IsolationChecked(check) = note { Some(check) } else { None }).collect()
     }
 
-    /// Waits until something that arrived or was written contains `needle`.
+    /// Waits until an entry that was read or written contains `needle`.
     async fn wait_for(&self, needle: &str) {
         let seen = async {
             loop {
@@ -111,7 +111,7 @@ impl MemoryRecorder {
     }
 }
 
-/// A wiki of three tools, and a record of who called them.
+/// A wiki with three tools, and a list of their calls.
 #[derive(Debug, Default)]
 struct FakeWiki {
     calls: Mutex<Vec<ToolCall>>,
@@ -198,7 +198,7 @@ impl AttemptFixture {
         }
     }
 
-    /// The real CLI.
+    /// An attempt with the real CLI.
     fn claude(&self) -> UnitLaunch {
         self.launch(claude_bin().expect("INGESTDECK_TEST_CLAUDE names the CLI"), &[])
     }
@@ -208,16 +208,16 @@ impl AttemptFixture {
         vars.into_iter().map(|(name, value)| (name.into(), value.into())).collect()
     }
 
-    /// Runs to the end, undisturbed. The second value says whether start-up came to an end.
+    /// Runs to the end, undisturbed. The second value is true if start-up was completed.
     async fn run(&self, launch: UnitLaunch, api: Option<&FakeApi>) -> (AttemptFacts, bool) {
         let (_commands, orders) = mpsc::channel(1);
         let (ready, started) = oneshot::channel();
         let run = run_unit_with_env(self.env(api), self.patience, launch, orders, ready);
-        let facts = tokio::time::timeout(LIMIT, run).await.expect("an attempt comes to an end");
+        let facts = tokio::time::timeout(LIMIT, run).await.expect("the attempt ends");
         (facts, started.await.is_ok())
     }
 
-    /// Runs until the tape shows `needle`, then gives `command`.
+    /// Runs until the tape contains `needle`, then sends `command`.
     async fn stopped_at(
         &self,
         needle: &str,
@@ -230,7 +230,7 @@ impl AttemptFixture {
         let run = tokio::spawn(run_unit_with_env(self.env(api), self.patience, launch, orders, ready));
         self.tape.wait_for(needle).await;
         commands.send(command).await.unwrap();
-        tokio::time::timeout(LIMIT, run).await.expect("an attempt comes to an end").unwrap()
+        tokio::time::timeout(LIMIT, run).await.expect("the attempt ends").unwrap()
     }
 }
 
@@ -249,13 +249,13 @@ fn reads_and_writes() -> FakeApi {
     FakeApi::start([ApiRoute::any([
         ApiTurn::blocks([text("I read first."), read]),
         ApiTurn::blocks([write]),
-        ApiTurn::says("All written."),
+        ApiTurn::answer("All written."),
     ])])
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
-async fn a_unit_reads_and_writes_and_succeeds() {
+async fn unit_that_reads_and_writes_succeeds() {
     let (scene, api) = (AttemptFixture::new(), reads_and_writes());
     let (facts, ready) = scene.run(scene.claude(), Some(&api)).await;
     assert!(ready);
@@ -289,7 +289,7 @@ async fn failing_denied_unknown_and_malformed_calls_count_once_each() {
         ApiTurn::blocks([tool("Bash", json!({"command": "touch pwned"}))]),
         ApiTurn::blocks([tool("mcp__ktx__wiki_read", json!({"page": 7}))]),
         ApiTurn::blocks([tool("mcp__ktx__wiki_write", json!("{\"key\": "))]),
-        ApiTurn::says("I gave up."),
+        ApiTurn::answer("I gave up."),
     ])]);
     let (facts, _) = scene.run(scene.claude(), Some(&api)).await;
     let failures = failures(&facts);
@@ -300,15 +300,15 @@ async fn failing_denied_unknown_and_malformed_calls_count_once_each() {
     assert_eq!(failures[2].1, "key is required and must be a string");
     assert!(!scene.home.project().join("pwned").exists());
     let noted = scene.tape.notes().into_iter().filter(|note| matches!(note, Note::ToolFailed { .. })).count();
-    // 2.1.160 hands arguments that are not JSON to the tool.
+    // 2.1.160 passes arguments that are not JSON to the tool.
     let refused = if claude_version() < ClaudeVersion(2, 1, 200) { 3 } else { 2 };
-    assert_eq!(noted, refused, "what our own tools refused");
+    assert_eq!(noted, refused, "calls that the program's tools refused");
     assert_eq!(stop_reason(facts.result.as_ref().unwrap()), StopReason::Natural);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
-async fn the_step_budget_ends_the_turn_and_the_process() {
+async fn turn_budget_ends_the_turn_and_the_process() {
     let scene = AttemptFixture::new();
     let api = FakeApi::start([ApiRoute::any([ApiTurn::blocks([tool("mcp__ktx__wiki_read", json!({"key": "x"}))])])]);
     let launch = UnitLaunch { step_budget: 2, ..scene.claude() };
@@ -339,16 +339,16 @@ async fn service_error_has_its_own_cause() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
-async fn an_interrupt_ends_the_turn_with_a_result() {
+async fn interrupt_ends_the_turn_with_a_result() {
     let scene = AttemptFixture::new();
-    let slow = ApiTurn::says(&"word ".repeat(2_000)).slowly(Duration::from_millis(50));
+    let slow = ApiTurn::answer(&"word ".repeat(2_000)).slowly(Duration::from_millis(50));
     let api = FakeApi::start([ApiRoute::any([slow])]);
     let launch = UnitLaunch { partial_messages: true, ..scene.claude() };
     let facts = scene.stopped_at("text_delta", StopCommand::Interrupt, launch, Some(&api)).await;
     assert_eq!(facts.stopped, Some(StopMode::Stop));
     let result = facts.result.expect("an interrupted turn has a result");
     assert_eq!(result.terminal_reason.as_deref(), Some("aborted_streaming"));
-    assert_eq!(facts.signal, None, "it ended by itself");
+    assert_eq!(facts.signal, None, "it ended without a signal");
     assert!(gone(scene.tape.started().pid));
 }
 
@@ -356,18 +356,18 @@ async fn an_interrupt_ends_the_turn_with_a_result() {
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 async fn killed_attempt_has_no_result() {
     let scene = AttemptFixture::new();
-    let slow = ApiTurn::says(&"word ".repeat(2_000)).slowly(Duration::from_millis(50));
+    let slow = ApiTurn::answer(&"word ".repeat(2_000)).slowly(Duration::from_millis(50));
     let api = FakeApi::start([ApiRoute::any([slow])]);
     let launch = UnitLaunch { partial_messages: true, ..scene.claude() };
     let facts = scene.stopped_at("text_delta", StopCommand::Kill, launch, Some(&api)).await;
     assert_eq!(facts.stopped, Some(StopMode::Kill));
-    assert_eq!(facts.exit_code, Some(143), "it could end what it had started");
+    assert_eq!(facts.exit_code, Some(143), "it could end its children");
     let reason = facts.result.and_then(|result| result.terminal_reason);
     assert!(reason.as_deref().is_none_or(|reason| reason == "aborted_streaming"), "{reason:?}");
     assert!(gone(scene.tape.started().pid));
 }
 
-/// Edits the first call, refuses the second.
+/// Edits the first call and denies the second.
 #[derive(Debug, Default)]
 struct EditThenDenyGate {
     held: Mutex<Vec<ApprovalRequest>>,
@@ -391,14 +391,14 @@ impl ApprovalGate for EditThenDenyGate {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
-async fn a_gate_edits_and_denies_calls() {
+async fn gate_edits_and_denies_calls() {
     let gate = Arc::<EditThenDenyGate>::default();
     let scene = AttemptFixture { gate: Arc::clone(&gate) as Arc<dyn ApprovalGate>, ..AttemptFixture::new() };
     let api = reads_and_writes();
     let (facts, _) = scene.run(scene.claude(), Some(&api)).await;
     assert_eq!(scene.wiki.called(), [("wiki_read".into(), json!("edited"))]);
     assert_eq!(gate.held.lock().unwrap()[1].tool, "wiki_write");
-    assert_eq!(failures(&facts), [], "what a person denies is no failure");
+    assert_eq!(failures(&facts), [], "a denied call is not a failure");
     let [denied] = facts.tally.refusals() else { panic!("one call: {:?}", facts.tally) };
     assert_eq!((denied.tool.as_str(), denied.message.as_str()), ("wiki_write", "not today"));
     assert_eq!(stop_reason(facts.result.as_ref().unwrap()), StopReason::Natural);
@@ -406,13 +406,10 @@ async fn a_gate_edits_and_denies_calls() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
-async fn a_hostile_project_and_home_change_nothing() {
+async fn hostile_project_and_home_change_nothing() {
     let scene = AttemptFixture::new();
     hostile::plant(&scene.home);
-    assert!(
-        hostile::harms_the_unprotected(&scene.home),
-        "what was planted does no harm, so the test would prove nothing"
-    );
+    assert!(hostile::harms_the_unprotected(&scene.home), "the attack does not work, so the test would prove nothing");
     let api = FakeApi::start([ApiRoute::any([
         ApiTurn::blocks([
             tool("Bash", json!({"command": "touch pwned"})),
@@ -421,15 +418,15 @@ async fn a_hostile_project_and_home_change_nothing() {
             tool("Task", json!({"subagent_type": "evil", "description": "x", "prompt": "x"})),
             tool("mcp__evil__x", json!({})),
         ]),
-        ApiTurn::says("Nothing worked."),
+        ApiTurn::answer("Nothing worked."),
     ])]);
     let (facts, _) = scene.run(scene.claude(), Some(&api)).await;
     assert_eq!(facts.isolation, IsolationStatus::Verified);
     assert_eq!(scene.tape.checks(), [IsolationChecked { breach: None, settings_sources: Some(vec![]) }]);
-    assert!(!scene.home.project().join("pwned").exists(), "something hostile ran");
+    assert!(!scene.home.project().join("pwned").exists(), "a hostile program ran");
     assert_eq!(facts.tally.calls().len(), 5);
     for request in api.requests() {
-        // The model's own calls come back to it; nothing else may carry the words.
+        // Requests repeat the model's own calls. No other part may contain the text.
         assert!(!request.body.contains("HOSTILE-TEXT"), "hostile text reached the model");
         assert_eq!(request.header("x-hostile"), None);
         assert_eq!(request.tool_names().len(), 3);
@@ -439,9 +436,9 @@ async fn a_hostile_project_and_home_change_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
-async fn a_prompt_that_looks_like_a_command_reaches_the_model() {
+async fn prompt_that_looks_like_a_command_reaches_the_model() {
     let scene = AttemptFixture::new();
-    let api = FakeApi::start([ApiRoute::any([ApiTurn::says("read it")])]);
+    let api = FakeApi::start([ApiRoute::any([ApiTurn::answer("read it")])]);
     let launch = UnitLaunch { prompt: "/compact is what the feedback began with".into(), ..scene.claude() };
     let (facts, _) = scene.run(launch, Some(&api)).await;
     assert_eq!(facts.result.unwrap().text.as_deref(), Some("read it"));
@@ -450,9 +447,9 @@ async fn a_prompt_that_looks_like_a_command_reaches_the_model() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
-async fn a_session_is_resumed_under_its_id() {
+async fn session_is_resumed_under_its_id() {
     let scene = AttemptFixture::new();
-    let api = FakeApi::start([ApiRoute::any([ApiTurn::says("first answer"), ApiTurn::says("second answer")])]);
+    let api = FakeApi::start([ApiRoute::any([ApiTurn::answer("first answer"), ApiTurn::answer("second answer")])]);
     scene.run(scene.claude(), Some(&api)).await;
     let id = scene.tape.started().argv.iter().find_map(|word| word.strip_prefix("--session-id=").map(str::to_owned));
     let resume = |resume| Some(Amendment { resume, ..Amendment::default() });
@@ -470,16 +467,16 @@ async fn a_session_is_resumed_under_its_id() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
-async fn a_resumed_session_spends_from_a_budget_of_its_own() {
+async fn resumed_session_has_a_separate_budget() {
     let scene = AttemptFixture::new();
     let read = || ApiTurn::blocks([tool("mcp__ktx__wiki_read", json!({"key": "x"}))]);
     let api = FakeApi::start([ApiRoute::any([
         read(),
         read(),
         read(),
-        ApiTurn::says("first"),
+        ApiTurn::answer("first"),
         read(),
-        ApiTurn::says("second"),
+        ApiTurn::answer("second"),
         read(),
     ])]);
     scene.run(scene.claude(), Some(&api)).await;
@@ -495,17 +492,17 @@ async fn a_resumed_session_spends_from_a_budget_of_its_own() {
         max_budget_usd: Some(dollars),
         ..scene.claude()
     };
-    // Less than the session has cost, more than its going on costs.
+    // Less than the cost of the session so far, more than the cost of its continuation.
     let (facts, _) = scene.run(launch(first * 0.9), Some(&api)).await;
     assert_eq!(facts.result.unwrap().text.as_deref(), Some("second"));
-    assert_eq!(bill(&scene.tape) > first, claude_version() >= BILLS_WHOLE_SESSION, "whether its bill has both in it");
+    assert_eq!(bill(&scene.tape) > first, claude_version() >= BILLS_WHOLE_SESSION, "whether its bill includes both");
     let (facts, _) = scene.run(launch(first / 100.0), Some(&api)).await;
     assert_eq!(stop_reason(&facts.result.unwrap()), StopReason::Budget);
 }
 
-/// Short waits for programs that are expected to misbehave.
+/// Short timeouts for programs that are expected to misbehave.
 const QUICK: ProcessTimeouts = ProcessTimeouts {
-    // Also what a loaded machine takes to carry out a SIGKILL, or to end a process that has nothing left to do.
+    // Includes the time that a busy machine needs to deliver a SIGKILL, or to end an idle process.
     escalation_step: Duration::from_secs(1),
     exit: Duration::from_secs(1),
     pipe_drain: Duration::from_millis(500),
@@ -539,7 +536,7 @@ async fn start_failure_is_explained() {
 }
 
 #[tokio::test]
-async fn a_prompt_beyond_the_limit_starts_nothing() {
+async fn prompt_beyond_the_limit_starts_no_process() {
     let scene = quick();
     let launch = UnitLaunch { prompt: "é".repeat(240_001), ..shell(&scene, "touch started") };
     let (facts, _) = scene.run(launch, None).await;
@@ -561,9 +558,9 @@ async fn crashed_program_leaves_its_stderr_tail() {
 }
 
 #[tokio::test]
-async fn the_system_prompt_is_a_private_file_that_is_gone_afterwards() {
+async fn system_prompt_is_a_private_temporary_file() {
     let scene = quick();
-    // The argument after the flag; its mode and content come back as stderr.
+    // The argument after the flag. The script prints the file's mode and content on stderr.
     let script = r#"while [ "$1" != --system-prompt-file ]; do shift; done
         stat -c %a "$2" >&2; cat "$2" >&2; echo >&2; echo "$TMPDIR" >&2; stat -c %a "$TMPDIR" >&2"#;
     let (facts, _) = scene.run(shell(&scene, script), None).await;
@@ -573,7 +570,7 @@ async fn the_system_prompt_is_a_private_file_that_is_gone_afterwards() {
 }
 
 #[tokio::test]
-async fn a_program_that_ignores_everything_is_gone_in_time() {
+async fn program_that_ignores_signals_is_killed_in_time() {
     let scene = quick();
     let script = "trap '' INT TERM; echo '{\"type\":\"hello\"}'; while :; do sleep 0.05; done";
     let facts = scene.stopped_at("hello", StopCommand::Interrupt, shell(&scene, script), None).await;
@@ -584,13 +581,13 @@ async fn a_program_that_ignores_everything_is_gone_in_time() {
 #[tokio::test]
 async fn program_that_never_reads_does_not_deadlock() {
     let scene = quick();
-    // More than both pipes hold, in both directions.
+    // More than both pipes can hold, in both directions.
     let ask = r#"{"type":"control_request","request_id":"r","request":{"subtype":"mcp_message","server_name":"ktx","message":{"jsonrpc":"2.0","method":"notifications/initialized"}}}"#;
     let script = format!("i=0; while [ $i -lt 3000 ]; do echo '{ask}'; i=$((i+1)); done; exit 5");
     let (facts, _) = scene.run(shell(&scene, &script), None).await;
     assert_eq!(facts.exit_code, Some(5));
     assert_eq!(scene.tape.of('o').len(), 3000);
-    assert_eq!(scene.tape.of('i').len(), 3001, "every request was answered, after the one that we asked");
+    assert_eq!(scene.tape.of('i').len(), 3001, "every request was answered, after the initial one");
 }
 
 #[tokio::test]
@@ -609,8 +606,8 @@ async fn line_beyond_the_limit_ends_the_attempt() {
     assert!(pieces[1..].iter().all(|piece| piece.len() <= LIMIT / 8), "in pieces");
     let recorded: usize = pieces[1..].iter().map(Vec::len).sum();
     assert!((LIMIT..=1_000_000).contains(&recorded), "{recorded}");
-    let said = |note: &Note| matches!(note, Note::Message { text, .. } if text.contains("recorded in pieces"));
-    assert_eq!(scene.tape.notes().iter().filter(|note| said(note)).count(), 1);
+    let is_message = |note: &Note| matches!(note, Note::Message { text, .. } if text.contains("recorded in pieces"));
+    assert_eq!(scene.tape.notes().iter().filter(|note| is_message(note)).count(), 1);
 }
 
 #[tokio::test]
@@ -634,14 +631,14 @@ async fn stderr_beyond_the_limit_is_counted_and_not_recorded() {
     let (facts, _) = scene.run(UnitLaunch { limits, ..shell(&scene, script) }, None).await;
     assert_eq!(scene.tape.of('e').len(), 1050);
     assert_eq!(facts.stderr_tail.last().unwrap(), "last", "the verdict has the end of it");
-    let said: Vec<_> = scene
+    let messages: Vec<_> = scene
         .tape
         .notes()
         .into_iter()
         .filter_map(|note| if let Note::Message { text, .. } = note { Some(text) } else { None })
         .collect();
     assert_eq!(
-        said,
+        messages,
         [
             "stderr exceeds 21000 bytes; the lines after this are not recorded",
             "951 lines of stderr (19004 bytes) were not recorded"
@@ -658,24 +655,24 @@ async fn agent_that_calls_without_reading_is_ended() {
     let (facts, _) = scene.run(launch, None).await;
     assert_eq!((facts.unread_stdin, facts.signal), (Some(64 * 1024), Some(15)));
     let verdict = judge_attempt(&"docs-a".into(), &facts, FailureRule::Strict);
-    assert_eq!(verdict.reason, "Claude Code stopped reading: more than 65536 bytes of answers waited for it");
+    assert_eq!(verdict.reason, "Claude Code stopped reading: more than 65536 bytes of input is unread");
 }
 
 #[tokio::test]
 async fn pipe_held_open_by_an_orphan_is_not_waited_for() {
     let scene = quick();
-    // In a session of its own, so that the group's end does not reach it.
+    // In its own session, so that killing the group does not reach it.
     let script =
         "setsid sh -c 'echo $$ > runaway; exec sleep 600' & while [ ! -s runaway ]; do sleep 0.01; done; exit 0";
     let (facts, _) = scene.run(shell(&scene, script), None).await;
     assert_eq!(facts.exit_code, Some(0));
     let runaway = std::fs::read_to_string(scene.home.project().join("runaway")).unwrap();
     let killed = std::process::Command::new("kill").arg(runaway.trim()).status().unwrap();
-    assert!(killed.success(), "it was still there");
+    assert!(killed.success(), "it was still running");
 }
 
 #[tokio::test]
-async fn a_tape_that_cannot_be_written_ends_the_attempt() {
+async fn unwritable_tape_ends_the_attempt() {
     for full_after in [0, 3] {
         let tape = Arc::new(MemoryRecorder { full_after: Some(full_after), ..MemoryRecorder::default() });
         let scene = AttemptFixture { tape, ..quick() };
@@ -687,12 +684,12 @@ async fn a_tape_that_cannot_be_written_ends_the_attempt() {
 }
 
 #[tokio::test]
-async fn a_program_that_never_opens_the_conversation_is_ended() {
+async fn program_that_never_opens_the_conversation_is_ended() {
     let scene = AttemptFixture {
         patience: ProcessTimeouts { startup: Duration::from_millis(200), ..QUICK },
         ..AttemptFixture::new()
     };
-    // Not even when nobody speaks to it any more.
+    // The program does not exit when its stdin is closed, either.
     let (facts, ready) = scene.run(shell(&scene, "while :; do sleep 0.05; done"), None).await;
     assert!(!ready);
     assert_eq!(facts.start_error.as_deref(), Some("claude did not open the conversation within 0 s"));
@@ -712,16 +709,17 @@ async fn dropping_an_attempt_kills_its_process() {
     let pid = scene.tape.started().pid;
     let deadline = std::time::Instant::now() + LIMIT;
     while !gone(pid) {
-        assert!(std::time::Instant::now() < deadline, "it is still there");
+        assert!(std::time::Instant::now() < deadline, "it is still running");
         tokio::task::yield_now().await;
     }
 }
 
-/// Set in the second process of the tests below, which plays an ingestdeck that meets its end: the file for the ids
+/// Set in the second process of the tests below, which plays an ingestdeck that ends or is killed: the file for the ids
 /// of its children.
 const ALONE: &str = "INGESTDECK_TEST_ALONE";
 
-/// Runs `test` in a second process, where it starts three children. Whether all of them are gone, and how it ended.
+/// Runs `test` in a second process, where it starts three children. Returns whether all of them are gone, and how the
+/// process ended.
 fn second_process(test: &str) -> (bool, Output) {
     let ids = tempfile::NamedTempFile::new().unwrap();
     let run = std::process::Command::new(std::env::current_exe().unwrap())
@@ -760,9 +758,9 @@ async fn three_children() -> Vec<Child> {
 }
 
 #[tokio::test]
-async fn one_call_kills_every_group() {
+async fn kill_all_kills_every_group() {
     if std::env::var_os(ALONE).is_none() {
-        assert!(second_process("one_call_kills_every_group").0);
+        assert!(second_process("kill_all_kills_every_group").0);
         return;
     }
     let mut children = three_children().await;
@@ -770,7 +768,7 @@ async fn one_call_kills_every_group() {
     for child in &mut children {
         assert_eq!(child.wait().await.signal, Some(9));
     }
-    // Nothing is dropped: the call alone must have done it.
+    // Nothing is dropped, so the call alone must have killed the groups.
     std::mem::forget(children);
 }
 
@@ -778,7 +776,7 @@ async fn one_call_kills_every_group() {
 #[tokio::test]
 async fn children_die_with_a_killed_program() {
     if std::env::var_os(ALONE).is_none() {
-        assert!(second_process("no_child_survives_a_death_without_warning").0);
+        assert!(second_process("children_die_with_a_killed_program").0);
         return;
     }
     let children = three_children().await;
@@ -817,7 +815,7 @@ async fn group_of_an_agent_dies_with_a_killed_program() {
     std::mem::forget(children);
 }
 
-/// Breaks down.
+/// A tool that panics.
 #[derive(Debug)]
 struct PanickingTools;
 
@@ -831,7 +829,7 @@ impl Toolset for PanickingTools {
     }
 }
 
-/// Played by the scripted agent, which goes on after the call.
+/// Plays the scripted agent, which continues after the call.
 fn calls_once(scene: &AttemptFixture) -> UnitLaunch {
     let script = scene.home.project().join("script.toml");
     let text = r#"
@@ -848,20 +846,20 @@ fn calls_once(scene: &AttemptFixture) -> UnitLaunch {
 #[tokio::test(flavor = "multi_thread")]
 async fn tool_panic_fails_its_call_and_other_panics_end_agents() {
     if std::env::var_os(ALONE).is_none() {
-        let (gone, run) = second_process("a_tool_that_panics_costs_a_call_and_any_other_panic_all_agents");
+        let (gone, run) = second_process("tool_panic_fails_its_call_and_other_panics_end_agents");
         assert!(gone && run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
         return;
     }
-    // As the program does it.
+    // In the same way as the program does it.
     ingestdeck::cli::debug::install(false).unwrap();
     let mut children = three_children().await;
     let scene = quick();
     let (facts, _) = scene.run(UnitLaunch { tools: Arc::new(PanickingTools), ..calls_once(&scene) }, None).await;
     assert_eq!(failures(&facts)[0].0, "wiki_read");
-    assert_eq!(facts.result.unwrap().text.as_deref(), Some("Done."), "its own agent goes on");
+    assert_eq!(facts.result.unwrap().text.as_deref(), Some("Done."), "the agent of the call continues");
     for child in &mut children {
         let ended = tokio::time::timeout(Duration::ZERO, child.wait()).await;
-        assert!(ended.is_err(), "the agents of others go on");
+        assert!(ended.is_err(), "the agents of other units continue");
     }
     assert!(tokio::spawn(async { panic!("on purpose") }).await.is_err());
     for child in &mut children {
@@ -869,12 +867,12 @@ async fn tool_panic_fails_its_call_and_other_panics_end_agents() {
     }
 }
 
-/// Never answers.
+/// A tool and a gate that never answer.
 #[derive(Debug)]
 struct StuckTools {
-    /// Calls hang until this is let go.
+    /// Calls block until this is dropped.
     latch: Mutex<Option<std::sync::mpsc::Receiver<()>>>,
-    /// Rings when a call hangs.
+    /// Is notified when a call blocks.
     hangs: Notify,
 }
 
@@ -917,7 +915,7 @@ async fn stuck_tool_and_gate_do_not_block_the_end() {
     let servers = json!([{"name": mcp::SERVER_NAME, "status": "connected"}]);
     let init = json!({"type": "system", "subtype": "init", "tools": tools, "mcp_servers": servers, "plugins": []});
     let lines = [
-        // Proved to be alone, it may call.
+        // After the proof of isolation, it may call tools.
         reply("deck-1", json!({})),
         reply("deck-2", json!({"sources": []})),
         init.to_string(),
@@ -940,12 +938,12 @@ async fn stuck_tool_and_gate_do_not_block_the_end() {
     commands.send(StopCommand::Kill).await.unwrap();
     let facts = tokio::time::timeout(LIMIT, run).await.unwrap().unwrap();
     assert_eq!((facts.stopped, facts.signal), (Some(StopMode::Kill), Some(15)));
-    let left_behind = scene
+    let is_reported = scene
         .tape
         .notes()
         .iter()
-        .any(|note| matches!(note, Note::Message { text, .. } if text.contains("left behind")));
-    assert!(left_behind, "{:?}", scene.tape.notes());
+        .any(|note| matches!(note, Note::Message { text, .. } if text.contains("was abandoned")));
+    assert!(is_reported, "{:?}", scene.tape.notes());
     drop(held);
 }
 
@@ -966,7 +964,7 @@ async fn agent_that_writes_nothing_is_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_scripted_agent_passes_the_same_proof() {
+async fn scripted_agent_passes_the_isolation_proof() {
     let scene = quick();
     let script = scene.home.project().join("script.toml");
     let text = r#"

@@ -1,4 +1,4 @@
-//! Calls and their results: opening, settling, naming.
+//! Tests calls and their results: opening, closing, naming.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! How a run ends, and what is said just before.
+//! Tests the end of a run and the events just before it.
 
 use super::*;
 
@@ -143,7 +143,7 @@ fn all_turns_are_reported_before_completed() {
     assert_eq!(outline(&events), ["started", "started t", "completed t"]);
     let end = end(&mut translator, &StreamEnd::default());
     assert_eq!((outline(&end).len(), last(&end)["answer"].as_str()), (1, Some("two")));
-    // A process that was given one prompt has one turn.
+    // A process with one prompt has one turn.
     assert_eq!(outline(&run(&lines)), ["started", "completed"]);
 }
 
@@ -182,7 +182,7 @@ fn the_error_text_is_the_first_that_is_there() {
 fn a_stream_without_a_result_is_a_failure() {
     let code = |exit_code| StreamEnd { exit_code: Some(exit_code), ..StreamEnd::default() };
     let signal = |signal| StreamEnd { signal: Some(signal), ..StreamEnd::default() };
-    let said = |exit_code, stderr: &str| StreamEnd { stderr: Some(stderr.to_owned()), ..code(exit_code) };
+    let exited = |exit_code, stderr: &str| StreamEnd { stderr: Some(stderr.to_owned()), ..code(exit_code) };
     for (ended, with_id, without_id, warned) in [
         (code(0), "claude finished without a result event", "claude finished but no session_id was captured", false),
         (
@@ -192,8 +192,8 @@ fn a_stream_without_a_result_is_a_failure() {
             false,
         ),
         (code(1), "claude failed (rc=1).", "claude failed (rc=1).", true),
-        (said(127, " not found \n"), "claude failed (rc=127). not found", "claude failed (rc=127). not found", true),
-        (said(1, ""), "claude failed (rc=1).", "claude failed (rc=1).", true),
+        (exited(127, " not found \n"), "claude failed (rc=127). not found", "claude failed (rc=127). not found", true),
+        (exited(1, ""), "claude failed (rc=1).", "claude failed (rc=1).", true),
         (signal(9), "claude failed (killed by signal 9).", "claude failed (killed by signal 9).", true),
     ] {
         for (lines, error) in [(vec![INIT.to_owned(), text("half")], with_id), (vec![], without_id)] {
@@ -215,7 +215,7 @@ fn a_stream_without_a_result_is_a_failure() {
             assert_eq!(end(&mut translator, &ended), [] as [Value; 0]);
         }
     }
-    // The session that was asked for is named even when nothing answered.
+    // `resume` contains the requested session even if no session answered.
     let events = run_with(resuming("A", false), &[]);
     assert_eq!(last(&events)["resume"]["value"], "A");
 }
@@ -257,11 +257,11 @@ fn a_background_task_lets_a_result_end_a_turn_only() {
         last(&events)["answer"].as_str().unwrap().to_owned()
     };
     assert_eq!(answer(&[INIT, background, INIT, &first, &second]), "two");
-    // No second result ever came.
+    // The second turn has no result.
     assert_eq!(answer(&[INIT, background, INIT, &first]), "one");
     // The second turn may begin before or after the result of the first.
     assert_eq!(answer(&[INIT, background, &first, INIT, &second]), "two");
-    // Older releases do not say whether a task is in the background.
+    // Older releases do not report whether a task is in the background.
     assert_eq!(answer(&[INIT, &unsaid, INIT, &first, &second]), "two");
     assert_eq!(answer(&[INIT, &unsaid, &first, INIT, &second]), "two");
     // A task in the foreground ends with its turn.
@@ -277,17 +277,17 @@ fn a_background_task_lets_a_result_end_a_turn_only() {
 #[test]
 fn a_session_file_ends_as_its_last_message_did() {
     let user = r#"{"type":"user","sessionId":"s","message":{"content":"go"}}"#;
-    let said = |stop: &str, rest: &str| {
+    let message = |stop: &str, rest: &str| {
         format!(
             r#"{{"type":"assistant","sessionId":"s"{rest},"message":{{"model":"m","stop_reason":{stop},"content":[{{"type":"text","text":"hi"}}]}}}}"#
         )
     };
     let underway = "the session file ends before the agent has answered";
     for (lines, error) in [
-        (vec![user, &said("\"end_turn\"", "")], None),
-        (vec![user, &said("\"tool_use\"", "")], Some(underway)),
-        (vec![user, &said("\"end_turn\"", ""), user], Some(underway)),
-        (vec![user, &said("\"stop_sequence\"", r#","error":"server_error","isApiErrorMessage":true"#)], Some("hi")),
+        (vec![user, &message("\"end_turn\"", "")], None),
+        (vec![user, &message("\"tool_use\"", "")], Some(underway)),
+        (vec![user, &message("\"end_turn\"", ""), user], Some(underway)),
+        (vec![user, &message("\"stop_sequence\"", r#","error":"server_error","isApiErrorMessage":true"#)], Some("hi")),
         (vec![user], Some(underway)),
     ] {
         let events = run(&lines);

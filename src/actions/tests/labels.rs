@@ -1,4 +1,4 @@
-//! What a screen says of an action beside the event.
+//! Tests the labels of actions.
 
 use super::*;
 
@@ -104,4 +104,4 @@ fn errors_are_shown_without_wrapping_tags() {
     }
 }
 
-// Whatever comes.
+// Arbitrary input.

@@ -1,8 +1,8 @@
-//! Any stream at all.
+//! Properties of the translator for arbitrary streams.
 
 use super::*;
 
-/// Lines that mean something, some that do not.
+/// Generates streams of valid and meaningless lines.
 fn any_stream() -> impl Strategy<Value = Vec<String>> {
     let id = prop::sample::select(vec!["a", "b", "c", "", "é\\n"]);
     let session = prop::sample::select(vec!["s", "s", "s", "other", ""]);
@@ -22,7 +22,7 @@ fn any_stream() -> impl Strategy<Value = Vec<String>> {
         id.clone()
             .prop_map(|id| format!(r#"{{"type":"tool_progress","tool_use_id":"{id}","elapsed_time_seconds":1.5}}"#)),
         id.prop_map(|id| format!(r#"{{"type":"system","subtype":"permission_denied","tool_use_id":"{id}"}}"#)),
-        any::<String>().prop_map(|said| text(&said)),
+        any::<String>().prop_map(|message| text(&message)),
     ];
     let line = (line, session).prop_map(|(line, session)| line.replace("\"s\"", &format!("\"{session}\"")));
     prop::collection::vec(line, 0..30)
@@ -52,7 +52,7 @@ proptest! {
     }
 }
 
-/// What holds for the events of every run.
+/// Checks the properties that the events of every run have.
 fn check(events: &[Value]) {
     let outline = outline(events);
     assert_eq!(outline.last().map(String::as_str), Some("completed"));

@@ -1,5 +1,5 @@
-//! Who plays: picks the part for each prompt, keeps the totals of the process, and gives the exit code.
-//! How a part is played is [`ScriptedTurn`]'s business.
+//! The scripted agent: selects the part for each prompt, keeps the totals of the process, and returns the exit code.
+//! [`ScriptedTurn`] plays a part.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,7 +14,7 @@ use super::{
     turn::{ScriptedTurn, TurnAbort},
 };
 
-/// The agent: who it is and what it is to play.
+/// The agent, with its identity and script.
 #[derive(Debug)]
 pub(super) struct ScriptedAgent {
     pub(super) script: AgentScript,
@@ -39,7 +39,7 @@ pub(super) struct UsageTotals {
 }
 
 impl ScriptedAgent {
-    /// Plays the prompt of the command line, or every prompt that comes in, and gives the exit code.
+    /// Plays the prompt of the command line, or every prompt from stdin, and returns the exit code.
     pub(super) async fn run(&self, mut prompts: mpsc::UnboundedReceiver<String>) -> u8 {
         if let Some(prompt) = self.run.prompt.as_ref().filter(|_| !self.run.stream_input) {
             return self.run_turn(prompt).await.err().unwrap_or_else(|| self.exit_code());
@@ -63,7 +63,7 @@ impl ScriptedAgent {
         }
     }
 
-    /// As the real program: the last result decides, but an interrupt by signal is never an error.
+    /// As in the real program: the last result decides, but an interrupt by signal is never an error.
     fn exit_code(&self) -> u8 {
         u8::from(!self.turn_control.exit_after_turn.is_cancelled() && self.with_totals(|totals| totals.last_failed))
     }
@@ -73,7 +73,7 @@ impl ScriptedAgent {
         use_them(&mut self.totals.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// One turn. The error is an exit code.
+    /// Plays one turn. The error is an exit code.
     async fn run_turn(&self, prompt: &str) -> Result<(), u8> {
         let token = self.turn_control.start_turn();
         if let Some(host) = &self.host {
@@ -105,7 +105,7 @@ impl ScriptedAgent {
         match played {
             Ok(()) => Ok(()),
             Err(TurnAbort::Exit(code)) => Err(code),
-            // Nobody is there to be told.
+            // Nothing can be written to a closed output.
             Err(TurnAbort::Interrupted | TurnAbort::OutputClosed) => Err(1),
         }
     }

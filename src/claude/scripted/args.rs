@@ -1,63 +1,51 @@
-//! Arguments of the scripted agent: its own first, then those of `claude`. Reads no files and no environment.
+//! Arguments of the scripted agent: its own first, then those of `claude`. The module must not read files or the
+//! environment.
 
 use std::path::PathBuf;
 
-/// What the process was asked to do.
+/// Parsed arguments of the scripted agent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScriptedAgentArgs {
-    /// Script file.
     pub script: PathBuf,
-    /// Number of the attempt.
     pub attempt: u32,
-    /// Unit key; else the prompt's heading says.
+    /// Unit key; by default from the heading of the prompt.
     pub unit: Option<String>,
-    /// Times are divided by this.
+    /// All times are divided by this.
     pub speed: f64,
-    /// What `claude` would have been asked.
     pub request: ScriptedCommand,
 }
 
-/// What `claude` would have been asked.
+/// Command of the emulated `claude`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ScriptedCommand {
-    /// `--version`.
     Version,
-    /// `auth status`.
     AuthStatus,
-    /// A run.
     Run(Box<RunFlags>),
 }
 
-/// The flags of a run that make a difference to it.
+/// Flags that affect a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunFlags {
     /// Prompts come from stdin.
     pub stream_input: bool,
-    /// Deltas are shown.
     pub partial_messages: bool,
     /// Prompt of the command line.
     pub prompt: Option<String>,
     /// Session id to use.
     pub session_id: Option<String>,
-    /// Session to go on with.
     pub resume: Option<String>,
-    /// Under a new id.
+    /// Continue under a new id.
     pub fork: bool,
-    /// Turns allowed.
     pub max_turns: Option<u32>,
-    /// `--permission-mode`.
     pub permission_mode: Option<String>,
-    /// `--allowedTools`.
     pub allowed_tools: Vec<String>,
 }
 
-/// Arguments that the real program would refuse, too.
+/// Invalid arguments, which the real program would reject, too.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScriptedArgsError {
-    /// One of our own flags.
     #[error("scripted-agent: {0}")]
     OwnFlag(String),
-    /// One of `claude`'s.
     #[error("{0}")]
     ClaudeFlag(String),
 }
@@ -95,11 +83,11 @@ const VALUE_FLAGS: &[&str] = &[
     "--effort",
 ];
 
-/// They take every following word up to the next flag.
+/// Flags that take every following word up to the next flag.
 const VARIADIC_FLAGS: &[&str] = &["--allowedTools", "--disallowedTools", "--tools", "--mcp-config"];
 
 impl ScriptedAgentArgs {
-    /// Reads the arguments after the subcommand.
+    /// Parses the arguments after the subcommand.
     pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Self, ScriptedArgsError> {
         let mut words = words.into_iter().peekable();
         let (mut script, mut attempt, mut unit, mut speed) = (None, 1, None, 1.0);
@@ -115,7 +103,7 @@ impl ScriptedAgentArgs {
                 _ => speed = value.parse().ok().filter(|speed| *speed > 0.0).ok_or_else(wrong)?,
             }
         }
-        // A separator between the two sets of flags is welcome, but nobody has to add one.
+        // A separator between the two sets of flags is optional.
         let claude: Vec<String> = words.collect();
         let claude = match claude.as_slice() {
             [first, rest @ ..] if first == "--" => rest,

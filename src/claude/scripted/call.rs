@@ -13,34 +13,30 @@ use super::{
     script::ScriptedCall,
 };
 
-/// A call that the model has written.
+/// A call of the model.
 #[derive(Debug)]
 pub(super) struct PreparedCall {
-    /// Id of the call.
     pub(super) id: String,
     /// Name as the model writes it.
     pub(super) name: String,
     /// Arguments as the stream shows them.
     pub(super) input: Value,
-    /// May run beside others.
+    /// The call may run concurrently with others.
     pub(super) read_only: bool,
     invalid_arguments: Option<String>,
     tool: Option<HostTool>,
     denied: bool,
 }
 
-/// A call that is over.
 #[derive(Debug)]
 pub(super) struct ScriptedCallOutcome {
-    /// Id of the call.
     pub(super) id: String,
     /// The `user` line with its result.
     pub(super) line: Value,
-    /// Length of the result.
+    /// Length of the result, in characters.
     pub(super) char_count: usize,
-    /// Line that comes before it.
+    /// Line to write before the result.
     pub(super) preceding_line: Option<Value>,
-    /// Entry of `permission_denials`.
     pub(super) denial: Option<Value>,
 }
 
@@ -86,7 +82,7 @@ fn display_name(tool: &str) -> String {
 }
 
 impl ScriptedAgent {
-    /// Makes a call out of a step: finds its tool, gives it an id.
+    /// Prepares a call from a step: finds its tool and assigns an id.
     pub(super) fn prepare_call(&self, call: &ScriptedCall, denied: bool) -> PreparedCall {
         let tools = self.host.as_ref().map(|host| host.tools()).unwrap_or_default();
         let tool = tools.into_iter().find(|tool| tool.name == call.tool || tool.id() == call.tool);
@@ -105,7 +101,7 @@ impl ScriptedAgent {
         }
     }
 
-    /// Runs a call, or tells why it does not run.
+    /// Runs a call, or writes why it does not run.
     pub(super) async fn execute_call(&self, call: PreparedCall) -> io::Result<ScriptedCallOutcome> {
         if let Some(text) = &call.invalid_arguments {
             let text = format!(
@@ -120,7 +116,7 @@ impl ScriptedAgent {
             let text = format!("<tool_use_error>Error: No such tool available: {}</tool_use_error>", call.name);
             return Ok(call.failed_outcome(&text, PermissionDecision::NotDecided));
         }
-        // No hook is asked about a tool that is not there.
+        // Hooks are not asked about a tool that does not exist.
         let Some(host) = self.host.as_ref().filter(|_| call.tool.is_some()) else {
             return Ok(call.failed_outcome(&denied_by_mode_message(&call.name), PermissionDecision::DeniedByMode));
         };
@@ -181,7 +177,7 @@ impl ScriptedAgent {
         Ok(ScriptedCallOutcome { id: call.id, line, char_count: letters, preceding_line: None, denial: None })
     }
 
-    /// In mode `dontAsk` only what is listed may run.
+    /// In the mode `dontAsk`, only listed tools may run.
     fn is_tool_allowed(&self, name: &str) -> bool {
         let listed = |rule: &String| {
             rule == name
@@ -217,7 +213,7 @@ fn denied_by_mode_message(name: &str) -> String {
     format!("Permission to use {name} has been denied because Claude Code is running in don't ask mode.")
 }
 
-/// Text blocks joined by newlines; a string as it is.
+/// Joins text blocks by newlines; returns a string unchanged.
 fn join_text_blocks(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
@@ -229,7 +225,7 @@ fn join_text_blocks(content: &Value) -> String {
     }
 }
 
-/// What the model reads of a good result, and what stands beside it.
+/// Splits a successful result into the text for the model and the additional data.
 fn split_result(name: &str, result: Value) -> (Value, Value) {
     let content = result["content"].clone();
     if let Some(structured) = result.get("structuredContent").filter(|value| !value.is_null()) {

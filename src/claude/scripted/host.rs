@@ -1,5 +1,5 @@
-//! The two-way protocol from the agent's side: asks the host (tools, hooks), answers its requests, hands over its
-//! prompts. Knows nothing about scripts.
+//! The agent's side of the two-way protocol: sends requests to the host (tools, hooks), answers its requests, and
+//! passes on its prompts. The module must not depend on scripts.
 
 use std::{
     collections::HashMap,
@@ -25,85 +25,75 @@ use super::{
     script::IgnoredEvent,
 };
 
-/// What a peer may do to the turn that runs, and what it may not.
+/// Control of the running turn by the host or by signals, and the events that the turn ignores.
 #[derive(Debug, Default)]
 pub(super) struct TurnControl {
     turn_token: Mutex<CancellationToken>,
     ignored: Mutex<Vec<IgnoredEvent>>,
     /// The process ends after this turn.
     pub(super) exit_after_turn: CancellationToken,
-    /// The process ends now: stdin was not JSON.
+    /// The process ends immediately, because stdin was not JSON.
     pub(super) exit_now: CancellationToken,
 }
 
 impl TurnControl {
-    /// Begins a turn; its token is cancelled by an interrupt.
+    /// Starts a turn. An interrupt cancels the returned token.
     pub(super) fn start_turn(&self) -> CancellationToken {
         let token = CancellationToken::new();
         *lock(&self.turn_token) = token.clone();
         token
     }
 
-    /// Interrupts the turn that runs, if any.
+    /// Interrupts the running turn, if any.
     pub(super) fn interrupt(&self) {
         lock(&self.turn_token).cancel();
     }
 
-    /// From now on these are ignored.
+    /// Ignores these events from now on.
     pub(super) fn ignore(&self, what: &[IgnoredEvent]) {
         lock(&self.ignored).extend_from_slice(what);
     }
 
-    /// True if this is ignored.
     pub(super) fn ignores(&self, what: IgnoredEvent) -> bool {
         lock(&self.ignored).contains(&what)
     }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing that holds these locks can leave the value half changed.
+    // The holders of these locks cannot leave the value half changed.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A tool of a connected server.
 #[derive(Clone, Debug)]
 pub(super) struct HostTool {
-    /// Server.
     pub(super) server: String,
     /// Name on the server.
     pub(super) name: String,
-    /// `annotations.readOnlyHint`.
     pub(super) read_only: bool,
 }
 
 impl HostTool {
-    /// As the model calls it.
+    /// Name that the model uses.
     pub(super) fn id(&self) -> String {
         format!("mcp__{}__{}", self.server, self.name)
     }
 }
 
-/// The host's answer to a request.
+/// Reply of the host to a request.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum HostReply {
-    /// Payload.
     Success(Value),
-    /// Refusal, in its words.
+    /// The host refused; its message.
     Error(String),
-    /// Stdin is closed.
     Disconnected,
 }
 
-/// A hook's word on a call.
+/// Decision of a hook about a call.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum HookDecision {
-    /// No objection; new arguments, if it gave any, and whether it allowed the call outright.
-    Proceed {
-        /// `updatedInput`.
-        input: Option<Value>,
-        /// `permissionDecision` was `allow`.
-        allowed: bool,
-    },
+    /// No objection. Contains new arguments, if any, and whether the hook explicitly allowed the call.
+    Proceed { input: Option<Value>, allowed: bool },
     /// `deny`, with its reason.
     Deny(String),
     /// No reply within the hook's timeout.
@@ -119,7 +109,7 @@ struct PeerState {
     hooks: Value,
 }
 
-/// The other side of stdin and stdout.
+/// The connection to the host over stdin and stdout.
 #[derive(Debug)]
 pub(super) struct HostConnection {
     output: Arc<OutputLines>,
@@ -130,10 +120,10 @@ pub(super) struct HostConnection {
 }
 
 impl HostConnection {
-    /// A host that has said nothing yet.
-    pub(super) fn new(wire: Arc<OutputLines>, cues: Arc<TurnControl>) -> Self {
+    /// A connection before the first message of the host.
+    pub(super) fn new(lines: Arc<OutputLines>, turn_control: Arc<TurnControl>) -> Self {
         let peer = Mutex::new(PeerState { pending: Some(HashMap::new()), ..PeerState::default() });
-        Self { output: wire, turn_control: cues, peer, rpc_id: AtomicU64::new(0), handshake: Arc::default() }
+        Self { output: lines, turn_control, peer, rpc_id: AtomicU64::new(0), handshake: Arc::default() }
     }
 
     /// Tools of all servers, sorted by id.
@@ -149,18 +139,18 @@ impl HostConnection {
         servers.map(|(name, up)| json!({"name": name, "status": status(*up), "source": "sdk"})).collect()
     }
 
-    /// Nobody answers any more.
+    /// Marks the host as gone: no replies will follow.
     pub(super) fn close(&self) {
         lock(&self.peer).pending = None;
     }
 
-    /// Waits until a handshake that has begun is over.
+    /// Waits for the end of a handshake that has started.
     pub(super) async fn wait_for_handshake(&self) {
         let _handshake = self.handshake.lock().await;
     }
 
-    /// Reads stdin to its end. `prompts` gets the user messages; replies and requests are dealt with here.
-    // Unbounded, so that a queue of prompts never keeps back the reply that a running call waits for.
+    /// Reads stdin to its end. `prompts` receives the user messages; replies and requests are handled here.
+    // Unbounded, so that queued prompts never block the reply that a running call waits for.
     pub(super) async fn listen(
         self: Arc<Self>,
         stdin: impl AsyncRead + Send + Unpin,
@@ -187,7 +177,7 @@ impl HostConnection {
                 Some("control_response") => self.resolve_reply(&message["response"]),
                 Some("control_request") => self.clone().handle_request(message).await?,
                 Some("user") => {
-                    // Fails only when the agent is over already.
+                    // Fails only if the agent has already ended.
                     let _ = prompts.send(content_text(&message["message"]["content"]));
                 }
                 _ => {}
@@ -219,7 +209,7 @@ impl HostConnection {
         let response = match subtype {
             "initialize" => match self.handshake.clone().try_lock_owned() {
                 Ok(guard) => {
-                    // In a task of its own: the handshake needs replies that this reader brings.
+                    // In a separate task, because the handshake needs replies that this reader receives.
                     let request = request.clone();
                     tokio::spawn(async move {
                         // A broken pipe ends the agent at its next line.
@@ -303,7 +293,7 @@ impl HostConnection {
         Ok(())
     }
 
-    /// One JSON-RPC request to a server. The error is the server's, or the host's.
+    /// Sends one JSON-RPC request to a server. The error comes from the server or the host.
     pub(super) async fn call_server(
         &self,
         server: &str,
@@ -328,7 +318,7 @@ impl HostConnection {
         })
     }
 
-    /// One control request to the host.
+    /// Sends one control request to the host.
     pub(super) async fn send_request(&self, request: Value) -> io::Result<HostReply> {
         let id = Uuid::new_v4().to_string();
         let (sender, receiver) = oneshot::channel();
@@ -340,7 +330,7 @@ impl HostConnection {
         Ok(receiver.await.unwrap_or(HostReply::Disconnected))
     }
 
-    /// Asks every hook of `event` that matches the tool; the first objection counts.
+    /// Runs every hook of `event` that matches the tool; the first objection counts.
     pub(super) async fn run_hooks(&self, event: &str, input: Value) -> io::Result<HookDecision> {
         let (mut edited, mut allowed) = (None, false);
         let groups = lock(&self.peer).hooks[event].as_array().cloned().unwrap_or_default();
@@ -354,16 +344,16 @@ impl HostConnection {
                     return Ok(HookDecision::TimedOut);
                 };
                 let HostReply::Success(payload) = answer? else { continue };
-                let said = &payload["hookSpecificOutput"];
-                match said["permissionDecision"].as_str() {
+                let decision = &payload["hookSpecificOutput"];
+                match decision["permissionDecision"].as_str() {
                     Some("deny") => {
-                        let reason = said["permissionDecisionReason"].as_str().unwrap_or("denied").to_owned();
+                        let reason = decision["permissionDecisionReason"].as_str().unwrap_or("denied").to_owned();
                         return Ok(HookDecision::Deny(reason));
                     }
                     Some("allow") => allowed = true,
                     _ => {}
                 }
-                if let Some(input) = said.get("updatedInput").filter(|input| input.is_object()) {
+                if let Some(input) = decision.get("updatedInput").filter(|input| input.is_object()) {
                     edited = Some(input.clone());
                 }
             }
@@ -372,7 +362,7 @@ impl HostConnection {
     }
 }
 
-/// Tells the server when nobody waits for a call any more.
+/// Notifies the server on drop that the result of a call is no longer needed.
 struct CancelOnDrop<'a> {
     host: &'a HostConnection,
     server: &'a str,
@@ -394,10 +384,10 @@ impl Drop for CancelOnDrop<'_> {
             let request = json!({"subtype": "mcp_message", "server_name": self.server, "message": message});
             let frame =
                 json!({"type": "control_request", "request_id": Uuid::new_v4().to_string(), "request": request});
-            let wire = Arc::clone(&self.host.output);
+            let lines = Arc::clone(&self.host.output);
             if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-                // Nobody waits for the reply, and a broken pipe shows at the next line.
-                runtime.spawn(async move { wire.write_json(&frame).await });
+                // The reply is not needed, and a broken pipe is detected at the next line.
+                runtime.spawn(async move { lines.write_json(&frame).await });
             }
         }
     }

@@ -1,4 +1,5 @@
-//! Lines of the scripted agent: their shapes, and the two streams that they go to. Knows neither script nor protocol.
+//! Lines of the scripted agent: their formats, and the two output streams. The module must not depend on the script or
+//! the protocol.
 
 use std::{io, sync::OnceLock};
 
@@ -12,16 +13,16 @@ use uuid::Uuid;
 
 use super::script::MessageTokens;
 
-/// Where the model's name would stand.
+/// Placeholder for the model's name.
 pub(super) const MODEL: &str = "scripted";
-/// Where the version would stand.
+/// Placeholder for the version.
 pub(super) const VERSION: &str = "0.0.0 (scripted)";
 
-/// Something to write, and whom to tell.
+/// Bytes to write, and the sender for the result.
 type WriteJob = (Vec<u8>, oneshot::Sender<io::Result<()>>);
 
-/// Stdout and stderr, each with a task that writes to it. A call that is given up in the middle of a line therefore
-/// leaves no half of it behind, and calls side by side never wait for a lock that a sleeping one holds.
+/// Stdout and stderr, each with a writer task. A cancelled call therefore leaves no partial line, and concurrent calls
+/// never wait for a lock that a sleeping call holds.
 #[derive(Debug)]
 pub(super) struct OutputLines {
     out: mpsc::UnboundedSender<WriteJob>,
@@ -30,7 +31,7 @@ pub(super) struct OutputLines {
 }
 
 impl OutputLines {
-    /// Writes to these until it is dropped.
+    /// Writes to these streams until it is dropped.
     pub(super) fn new(
         out: impl AsyncWrite + Send + Unpin + 'static,
         err: impl AsyncWrite + Send + Unpin + 'static,
@@ -38,12 +39,12 @@ impl OutputLines {
         Self { out: spawn_writer(out), err: spawn_writer(err), session: OnceLock::new() }
     }
 
-    /// The session id: `wanted` the first time, the same ever after.
+    /// The session id: `wanted` on the first call, then always the same.
     pub(super) fn session_or_init(&self, wanted: impl FnOnce() -> String) -> &str {
         self.session.get_or_init(wanted)
     }
 
-    /// The session id, or nothing before the first turn.
+    /// The session id; empty before the first turn.
     pub(super) fn session_id(&self) -> &str {
         self.session.get().map_or("", String::as_str)
     }
@@ -53,21 +54,20 @@ impl OutputLines {
         self.write_bytes(format!("{value}\n").as_bytes()).await
     }
 
-    /// Writes a JSON object with session id and a fresh `uuid`, as every line but control frames has them.
+    /// Writes a JSON object with the session id and a new `uuid`, which all lines except control frames have.
     pub(super) async fn write_stamped(&self, mut value: Value) -> io::Result<()> {
         value["session_id"] = self.session_id().into();
         value["uuid"] = Uuid::new_v4().to_string().into();
         self.write_json(&value).await
     }
 
-    /// Writes an `assistant_line` or `user` line: stamped, with its time.
+    /// Writes an `assistant` or `user` line: stamped, with its time.
     pub(super) async fn write_chat(&self, mut value: Value) -> io::Result<()> {
         value["parent_tool_use_id"] = Value::Null;
         value["timestamp"] = Timestamp::now().to_string().into();
         self.write_stamped(value).await
     }
 
-    /// Writes bytes as they are.
     pub(super) async fn write_bytes(&self, bytes: &[u8]) -> io::Result<()> {
         enqueue(&self.out, bytes.to_vec()).await
     }
@@ -78,7 +78,8 @@ impl OutputLines {
     }
 }
 
-/// Starts the task that writes to `sink`. Unbounded, as everybody who sends waits until it is written.
+/// Starts the task that writes to `sink`. The channel is unbounded, because every sender waits until its line is
+/// written.
 fn spawn_writer(mut sink: impl AsyncWrite + Send + Unpin + 'static) -> mpsc::UnboundedSender<WriteJob> {
     let (sender, mut jobs) = mpsc::unbounded_channel::<WriteJob>();
     tokio::spawn(async move {
@@ -87,7 +88,7 @@ fn spawn_writer(mut sink: impl AsyncWrite + Send + Unpin + 'static) -> mpsc::Unb
                 Ok(()) => sink.flush().await,
                 error => error,
             };
-            // Nobody may be waiting any more.
+            // The sender may have stopped waiting.
             let _ = done.send(written);
         }
     });
@@ -101,7 +102,7 @@ async fn enqueue(to: &mpsc::UnboundedSender<WriteJob>, bytes: Vec<u8>) -> io::Re
     written.await.map_err(|_| gone())?
 }
 
-/// Usage as a message has it.
+/// Usage in the format of a message.
 pub(super) fn usage_json(tokens: MessageTokens) -> Value {
     json!({
         "input_tokens": tokens.input,
@@ -111,7 +112,7 @@ pub(super) fn usage_json(tokens: MessageTokens) -> Value {
     })
 }
 
-/// An `assistant_line` line of one block.
+/// An `assistant` line with one block.
 pub(super) fn assistant_line(message_id: &str, block: Value, tokens: MessageTokens) -> Value {
     json!({"type": "assistant", "message": {
         "id": message_id, "type": "message", "role": "assistant", "model": MODEL, "content": [block],
@@ -119,7 +120,7 @@ pub(super) fn assistant_line(message_id: &str, block: Value, tokens: MessageToke
     }})
 }
 
-/// The `assistant_line` line that tells an API failure.
+/// The `assistant` line that reports an API failure.
 pub(super) fn api_error_message_line(text: &str) -> Value {
     json!({"type": "assistant", "message": {
         "id": Uuid::new_v4().to_string(), "type": "message", "role": "assistant", "model": "<synthetic>",
@@ -128,7 +129,7 @@ pub(super) fn api_error_message_line(text: &str) -> Value {
     }, "is_api_error_message": true})
 }
 
-/// A text that the harness puts into the user's mouth.
+/// A user message that the program writes itself.
 pub(super) fn user_text_line(text: &str) -> Value {
     json!({"type": "user", "message": {"role": "user", "content": [{"type": "text", "text": text}]}})
 }
@@ -136,17 +137,14 @@ pub(super) fn user_text_line(text: &str) -> Value {
 /// How the permission to run a call was decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PermissionDecision {
-    /// Allowed by rule.
     Allowed,
-    /// Refused by mode.
     DeniedByMode,
     /// Refused by a hook.
     DeniedByHook,
     /// Interrupted while it waited or ran.
     Interrupted,
-    /// Its server went away.
     ServerLost,
-    /// Never asked: the call could not be understood.
+    /// Not requested, because the call is invalid.
     NotDecided,
 }
 
@@ -177,13 +175,13 @@ impl PermissionDecision {
         }
     }
 
-    /// True when the call was refused and belongs to `permission_denials`.
+    /// True if the call was refused and belongs to `permission_denials`.
     pub(super) fn is_denial(self) -> bool {
         matches!(self, Self::DeniedByMode | Self::DeniedByHook)
     }
 }
 
-/// A failed result: content is a string.
+/// A failed result: its content is a string.
 pub(super) fn tool_error_line(id: &str, text: &str, decision: PermissionDecision) -> Value {
     let bare = text.trim_start_matches("<tool_use_error>").trim_end_matches("</tool_use_error>");
     let bare = bare.trim_start_matches("Error: ");
@@ -196,7 +194,7 @@ pub(super) fn tool_error_line(id: &str, text: &str, decision: PermissionDecision
     line
 }
 
-/// A good result: content is what the server sent.
+/// A successful result: its content comes from the server.
 pub(super) fn tool_result_line(id: &str, content: Value, result: Value) -> Value {
     let mut line = json!({"type": "user", "message": {"role": "user", "content": [
         {"tool_use_id": id, "type": "tool_result", "content": content},

@@ -1,12 +1,12 @@
-//! The script of a scripted agent: TOML in, checked parts out. Knows no streams and plays nothing.
+//! The script of a scripted agent: parses TOML into validated parts. The module must not depend on streams.
 //!
 //! ```toml
-//! [pace]                       # how messages come; all times are divided by --speed
+//! [pace]                       # timing of messages; all times are divided by --speed
 //! message_ms = 600             # before each message
 //! chunk_chars = 24
 //! chunk_ms = 30
 //!
-//! [usd_per_million]            # what tokens cost; 0 unless said
+//! [usd_per_million]            # price of tokens; 0 by default
 //! input = 2.0
 //! output = 10.0
 //!
@@ -22,30 +22,25 @@
 //! ]
 //! ```
 //!
-//! `think` and `say` add a block to the current message, `call` and `calls` end it and wait for the results. The last
-//! `say` is the answer. [`ScriptStep`] lists every step.
+//! `think` and `say` add a block to the current message. `call` and `calls` end it and wait for the results. The last
+//! `say` is the answer. [`ScriptStep`] lists all steps.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use globset::{Glob, GlobMatcher};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// A script.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AgentScript {
-    /// How messages come.
     #[serde(default)]
     pub pace: MessagePacing,
-    /// Price of tokens.
     #[serde(default)]
     pub usd_per_million: TokenPrices,
-    /// Who plays what.
     #[serde(default, rename = "part")]
     pub parts: Vec<ScriptPart>,
 }
 
-/// How messages come.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MessagePacing {
@@ -67,9 +62,7 @@ impl Default for MessagePacing {
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TokenPrices {
-    /// Fresh input.
     pub input: f64,
-    /// Output.
     pub output: f64,
     /// Read from the cache.
     pub cache_read: f64,
@@ -81,9 +74,7 @@ pub struct TokenPrices {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MessageTokens {
-    /// Fresh input.
     pub input: u64,
-    /// Output.
     pub output: u64,
     /// Read from the cache.
     pub cache_read: u64,
@@ -91,7 +82,7 @@ pub struct MessageTokens {
     pub cache_write: u64,
 }
 
-/// What one attempt plays.
+/// The steps of one attempt, and the condition for playing them.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScriptPart {
@@ -104,61 +95,53 @@ pub struct ScriptPart {
     /// Text that the prompt contains.
     #[serde(default)]
     pub prompt: Option<String>,
-    /// Session id to claim instead of the one that was asked for.
+    /// Session id to report instead of the requested one.
     #[serde(default)]
     pub session_id: Option<String>,
     /// Tokens of every message, instead of an estimate from its length.
     #[serde(default)]
     pub tokens: Option<MessageTokens>,
-    /// What happens, in order.
+    /// Steps in the order of playing.
     pub steps: Vec<ScriptStep>,
 }
 
-/// One step.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ScriptStep {
-    /// A thinking block.
     Think(String),
-    /// A text block.
     Say(String),
     /// One tool call; ends the message.
     Call(ScriptedCall),
-    /// Several calls in one message; side by side if all of them only read.
+    /// Several calls in one message; concurrent if all of them only read.
     Calls(Vec<ScriptedCall>),
-    /// A call that the permission mode refuses, as for a built-in.
+    /// A call that the permission mode refuses, as for a built-in tool.
     Deny(ScriptedCall),
     /// A stdout line, verbatim.
     Line(String),
-    /// Bytes to stdout, in base64, nothing added.
+    /// Raw bytes for stdout, in base64.
     Bytes(Base64Bytes),
-    /// A stderr line.
     Stderr(String),
-    /// Milliseconds of silence.
     Wait(u64),
     /// An `api_retry` line, and its wait.
     ApiRetry(ApiRetryStep),
-    /// A `rate_limit_event`.
     RateLimit(RateLimitStep),
     /// An API failure: the synthetic message and the failed result.
     ApiError(ApiErrorStep),
-    /// A result line of one's own. Steps may follow it.
+    /// A custom result line. Steps may follow it.
     Result(ScriptedResult),
-    /// Silence until somebody interrupts or kills.
+    /// Writes nothing until the process is interrupted or killed.
     Hang,
-    /// From now on these have no effect; as the first step, from before the first line.
+    /// Ignores these events from now on; as the first step, from before the first line.
     Ignore(Vec<IgnoredEvent>),
-    /// Exit at once with this code and no result.
+    /// Exits immediately with this code and without a result.
     Exit(u8),
 }
 
-/// A tool call.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScriptedCall {
-    /// Tool; the server's prefix is added if the server offers it.
+    /// Tool name; the server's prefix is added if the server offers it.
     pub tool: String,
-    /// Arguments.
     #[serde(default, rename = "with")]
     pub arguments: Map<String, Value>,
     /// Arguments that are not JSON, sent instead.
@@ -166,7 +149,6 @@ pub struct ScriptedCall {
     pub raw_arguments: Option<String>,
 }
 
-/// Decoded base64.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Base64Bytes(pub Vec<u8>);
@@ -196,15 +178,12 @@ impl TryFrom<String> for UnitGlob {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ApiRetryStep {
-    /// Number of this try.
+    /// Number of this retry.
     pub attempt: u32,
-    /// Most tries.
     pub max_retries: u32,
-    /// Wait, in milliseconds.
     pub delay_ms: u64,
-    /// HTTP status; absent for the network.
+    /// HTTP status; absent for a network error.
     pub status: Option<u16>,
-    /// Class.
     pub error: String,
 }
 
@@ -214,19 +193,15 @@ impl Default for ApiRetryStep {
     }
 }
 
-/// A usage window.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RateLimitStep {
-    /// `allowed`, `allowed_warning`, `rejected`.
     pub status: String,
-    /// `default_rate_limit_name`, …
     #[serde(default = "default_rate_limit_name")]
     pub limit: String,
-    /// 0 to 1.
     #[serde(default)]
     pub utilization: Option<f64>,
-    /// Seconds until it resets.
+    /// Seconds until the window resets.
     #[serde(default)]
     pub resets_in_s: i64,
 }
@@ -241,9 +216,8 @@ fn default_rate_limit_name() -> String {
 pub struct ApiErrorStep {
     /// Class: `authentication_failed`, `rate_limit`, `billing_error`, …
     pub error: String,
-    /// What the user reads.
+    /// Error text for the user.
     pub text: String,
-    /// HTTP status.
     #[serde(default)]
     pub status: Option<u16>,
     /// Finer class: `usage_limit_reached`, `connection_failed`, …
@@ -258,23 +232,19 @@ fn default_terminal_reason() -> String {
     "api_error".into()
 }
 
-/// A result line.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ScriptedResult {
-    /// `success`, `error_max_turns`, …
     pub subtype: String,
-    /// `is_error`.
     pub is_error: bool,
     /// `terminal_reason`; empty = absent.
     pub terminal_reason: String,
-    /// `stop_reason`.
     pub stop_reason: Option<String>,
-    /// `result`; the last text unless said. Only with subtype `success`.
+    /// `result`; by default the last text. Only with subtype `success`.
     pub text: Option<String>,
-    /// `errors[]`. With any other subtype.
+    /// `errors[]`, with any other subtype.
     pub errors: Vec<String>,
-    /// Cost, instead of what the tokens cost.
+    /// Cost in US dollars, instead of the cost of the tokens.
     pub cost_usd: Option<f64>,
 }
 
@@ -292,15 +262,12 @@ impl Default for ScriptedResult {
     }
 }
 
-/// What a stubborn process does not react to.
+/// Events that a process can ignore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IgnoredEvent {
-    /// SIGINT.
     Sigint,
-    /// SIGTERM.
     Sigterm,
-    /// The `interrupt` request.
     Interrupt,
     /// The end of stdin.
     Eof,
@@ -312,12 +279,12 @@ pub enum IgnoredEvent {
 pub struct ScriptError(#[from] toml::de::Error);
 
 impl AgentScript {
-    /// Reads and checks a script.
+    /// Parses and validates a script.
     pub fn parse(text: &str) -> Result<Self, ScriptError> {
         Ok(toml::from_str(text)?)
     }
 
-    /// The first part for this unit, attempt and prompt.
+    /// The first part that matches this unit, attempt and prompt.
     pub fn find_part(&self, unit: &str, attempt: u32, prompt: &str) -> Option<&ScriptPart> {
         self.parts.iter().find(|part| {
             part.unit.as_ref().is_none_or(|pattern| pattern.0.is_match(unit))
@@ -358,7 +325,7 @@ mod tests {
         let found = |unit, attempt, prompt| script.find_part(unit, attempt, prompt).map(|part| part.steps.len());
         assert_eq!(found("docs-a", 2, ""), Some(1));
         assert_eq!(found("docs-a", 1, ""), Some(3));
-        assert_eq!(found("dbt-all", 1, "say hello"), Some(0));
+        assert_eq!(found("dbt-all", 1, "write hello"), Some(0));
         assert_eq!(found("dbt-all", 1, ""), None);
         assert!(matches!(&script.parts[1].steps[2], ScriptStep::Bytes(bytes) if bytes.0 == [0xff, 0xfe, 0xfd]));
     }

@@ -1,4 +1,4 @@
-//! One turn: plays the steps of a part, one after the other, until they end or somebody interrupts.
+//! One turn: plays the steps of a part in order, until they end or an interrupt arrives.
 
 use std::{io, time::Duration};
 
@@ -18,14 +18,13 @@ use super::{
     },
 };
 
-/// Why a turn breaks off.
+/// Why a turn ends early.
 #[derive(Debug)]
 pub(super) enum TurnAbort {
-    /// Somebody interrupted it.
     Interrupted,
-    /// The script says so.
+    /// The script has an exit step.
     Exit(u8),
-    /// Nobody reads our lines any more.
+    /// The output is closed.
     OutputClosed,
 }
 
@@ -35,7 +34,7 @@ impl From<io::Error> for TurnAbort {
     }
 }
 
-/// The message that is being made.
+/// The message that is being written.
 #[derive(Debug)]
 struct MessageInProgress {
     id: String,
@@ -44,7 +43,7 @@ struct MessageInProgress {
     tokens: MessageTokens,
 }
 
-/// One turn on its way.
+/// A turn in progress.
 pub(super) struct ScriptedTurn<'a> {
     actor: &'a ScriptedAgent,
     part: &'a ScriptPart,
@@ -55,12 +54,12 @@ pub(super) struct ScriptedTurn<'a> {
     results: u32,
     /// The last text, which is the answer.
     last_text: String,
-    /// The text that is being said.
+    /// The text that is not written completely yet.
     unsent_text: String,
     /// Calls without a result, in call order.
     open_calls: Vec<String>,
     denials: Vec<Value>,
-    /// Tokens that the model has in its context, and those that came since it last answered.
+    /// Tokens in the context of the model, and those added since its last message.
     context: u64,
     new_tokens: u64,
     spent: MessageTokens,
@@ -68,7 +67,7 @@ pub(super) struct ScriptedTurn<'a> {
 }
 
 impl<'a> ScriptedTurn<'a> {
-    /// A turn that has not said anything yet.
+    /// A turn before its first line.
     pub(super) fn new(actor: &'a ScriptedAgent, part: &'a ScriptPart, token: CancellationToken, prompt: &str) -> Self {
         // System prompt and tool descriptions, which the script cannot see.
         const UNSEEN: u64 = 2_600;
@@ -91,9 +90,9 @@ impl<'a> ScriptedTurn<'a> {
         }
     }
 
-    /// From the init line to the result line.
+    /// Plays from the init line to the result line.
     pub(super) async fn run(&mut self) -> Result<(), TurnAbort> {
-        // What a part ignores from its start, it ignores before anybody can hear of it.
+        // Ignored events must be set before a signal can arrive.
         for step in self.part.steps.iter().take_while(|step| matches!(step, ScriptStep::Ignore(_))) {
             self.run_step(step).await?;
         }
@@ -112,9 +111,9 @@ impl<'a> ScriptedTurn<'a> {
     }
 
     async fn run_step(&mut self, step: &ScriptStep) -> Result<(), TurnAbort> {
-        let wire = &self.actor.output;
+        let lines = &self.actor.output;
         match step {
-            // After the result only what has no place in a conversation still happens.
+            // After the result, only steps outside of the conversation are played.
             ScriptStep::Think(_)
             | ScriptStep::Say(_)
             | ScriptStep::Call(_)
@@ -126,12 +125,12 @@ impl<'a> ScriptedTurn<'a> {
             ScriptStep::Call(call) => self.run_calls(std::slice::from_ref(call), false).await?,
             ScriptStep::Calls(calls) => self.run_calls(calls, false).await?,
             ScriptStep::Deny(call) => self.run_calls(std::slice::from_ref(call), true).await?,
-            ScriptStep::Line(text) => wire.write_bytes(format!("{text}\n").as_bytes()).await?,
-            ScriptStep::Bytes(bytes) => wire.write_bytes(&bytes.0).await?,
-            ScriptStep::Stderr(text) => wire.write_stderr(text).await?,
+            ScriptStep::Line(text) => lines.write_bytes(format!("{text}\n").as_bytes()).await?,
+            ScriptStep::Bytes(bytes) => lines.write_bytes(&bytes.0).await?,
+            ScriptStep::Stderr(text) => lines.write_stderr(text).await?,
             ScriptStep::Wait(ms) => self.sleep(*ms).await?,
             ScriptStep::ApiRetry(retry) => self.write_api_retry(retry).await?,
-            ScriptStep::RateLimit(limit) => wire.write_stamped(rate_limit_line(limit)).await?,
+            ScriptStep::RateLimit(limit) => lines.write_stamped(rate_limit_line(limit)).await?,
             ScriptStep::ApiError(error) => self.write_api_error(error).await?,
             ScriptStep::Result(ending) => {
                 self.end_message("end_turn").await?;
@@ -161,7 +160,7 @@ impl<'a> ScriptedTurn<'a> {
         })
     }
 
-    /// Silence, unless somebody interrupts.
+    /// Waits, unless the turn is interrupted.
     async fn sleep(&self, ms: u64) -> Result<(), TurnAbort> {
         // Milliseconds of a script are far below 2^52.
         #[expect(clippy::cast_precision_loss, reason = "exact for every wait that ends in a lifetime")]
@@ -173,7 +172,7 @@ impl<'a> ScriptedTurn<'a> {
         }
     }
 
-    /// A `stream_event` line, if they are wanted.
+    /// Writes a `stream_event` line, if partial messages are requested.
     async fn write_stream_event(&self, event: Value) -> io::Result<()> {
         if !self.actor.run.partial_messages {
             return Ok(());
@@ -196,7 +195,7 @@ impl<'a> ScriptedTurn<'a> {
             cache_write: std::mem::take(&mut self.new_tokens),
         };
         self.context += estimate.cache_write;
-        // The stream's first word on output is a guess; the true figure comes at the end.
+        // The first output token count of the stream is an estimate; the exact number comes at the end.
         let tokens = self.part.tokens.map_or(estimate, |tokens| MessageTokens { output: 1, ..tokens });
         let id = format!("msg_{}", Uuid::new_v4().simple());
         self.messages += 1;
@@ -221,7 +220,7 @@ impl<'a> ScriptedTurn<'a> {
         Ok(())
     }
 
-    /// A block of the current message: its `assistant` line comes before its stop event, as in the real stream.
+    /// Writes a block of the current message: its `assistant` line comes before its stop event, as in the real stream.
     async fn write_block(&mut self, block: Value, letters: usize, more: Option<(&str, Value)>) -> io::Result<()> {
         let Some(message) = &mut self.message else { return Ok(()) };
         message.char_count += letters;
@@ -356,7 +355,7 @@ impl<'a> ScriptedTurn<'a> {
             errors: vec![format!("Reached maximum number of turns ({})", self.messages)],
             ..ScriptedResult::default()
         };
-        // It counts messages here, and results elsewhere.
+        // This result reports the number of messages as `num_turns`.
         self.results = self.messages;
         self.write_result(&ending).await
     }
@@ -419,7 +418,7 @@ impl<'a> ScriptedTurn<'a> {
         line
     }
 
-    /// The end after an interrupt: what was said so far, a failed result for every open call, and the result line.
+    /// Ends an interrupted turn: the text so far, a failed result for every open call, and the result line.
     pub(super) async fn write_aborted_turn(&mut self) -> Result<(), TurnAbort> {
         if self.is_finished {
             return Ok(());
@@ -468,7 +467,7 @@ fn rate_limit_line(limit: &RateLimitStep) -> Value {
     json!({"type": "rate_limit_event", "rate_limit_info": info})
 }
 
-/// The usual rule of thumb: four characters are a token.
+/// Estimates four characters per token.
 fn estimate_tokens(letters: usize) -> u64 {
     u64::try_from(letters.div_ceil(4)).unwrap_or(u64::MAX)
 }

@@ -1,7 +1,7 @@
-//! A session whose process runs: takes in its lines, holds its lock and ends it.
+//! A session with a running process: handles its lines, holds its lock and ends it.
 //!
-//! Every end begins with SIGINT or SIGTERM: Claude Code runs shell commands in groups of their own and ends them itself, if
-//! it is given the time. It must not know how the process was started.
+//! Every end begins with SIGINT or SIGTERM: Claude Code runs shell commands in separate process groups and ends them
+//! itself if it has time. The module must not depend on how the process was started.
 
 use std::borrow::Cow;
 
@@ -20,7 +20,7 @@ use crate::{
         attempt_stats::AttemptStats,
         line_reader::LineReader,
         process::{Child, EscalationStep, ProcessExit, ProcessTimeouts, StreamLimits},
-        session_lock::{LockError, SessionLock, SessionLocks},
+        session_lock::{SessionLock, SessionLockError, SessionLocks},
         stderr_limit::StderrLimit,
         unit::StopCommand,
     },
@@ -33,7 +33,7 @@ use crate::{
     units::verdict::AttemptFacts,
 };
 
-/// A session whose process runs.
+/// A session with a running process.
 pub(super) struct SessionDriver {
     tape: SessionRecorder,
     timeouts: ProcessTimeouts,
@@ -43,17 +43,17 @@ pub(super) struct SessionDriver {
     stats: AttemptStats,
     locks: SessionLocks,
     lock: Option<SessionLock>,
-    /// False once that has failed: it would fail again.
+    /// False once locking has failed: it would fail again.
     can_lock: bool,
-    /// When it must have begun, until it has.
+    /// Deadline for the first turn, until it has begun.
     startup_deadline: Option<Instant>,
-    /// The step that was taken last, and when the next one is due.
+    /// The last escalation step, and the time of the next one.
     escalation: Option<(EscalationStep, Instant)>,
-    /// When a process that has nothing more to say is ended.
+    /// When a process without further work is ended.
     exit_deadline: Option<Instant>,
-    /// When nobody waits any longer for the pipes of a process that has ended.
+    /// When to stop reading the pipes of a process that has exited.
     drain_deadline: Option<Instant>,
-    /// Nothing more is waited for.
+    /// True if the driver waits for nothing more.
     is_done: bool,
 }
 
@@ -62,7 +62,7 @@ enum SessionEvent {
     StderrReady,
     Exited(ProcessExit),
     Command(Option<StopCommand>),
-    Locked(Result<SessionLock, LockError>),
+    Locked(Result<SessionLock, SessionLockError>),
     DeadlineReached,
 }
 
@@ -73,13 +73,13 @@ impl SessionDriver {
         child: Child,
         watch: SessionMonitor,
         facts: AttemptFacts,
-        patience: ProcessTimeouts,
+        timeouts: ProcessTimeouts,
         limits: StreamLimits,
         (locks, lock): (SessionLocks, Option<SessionLock>),
     ) -> Self {
         Self {
             tape,
-            timeouts: patience,
+            timeouts,
             limits,
             child,
             monitor: watch,
@@ -87,7 +87,7 @@ impl SessionDriver {
             locks,
             lock,
             can_lock: true,
-            startup_deadline: Some(Instant::now() + patience.startup),
+            startup_deadline: Some(Instant::now() + timeouts.startup),
             escalation: None,
             exit_deadline: None,
             drain_deadline: None,
@@ -95,7 +95,7 @@ impl SessionDriver {
         }
     }
 
-    /// Takes in everything that it says until it has ended. What is known of it then.
+    /// Handles the output of the process until it has ended, and returns its facts.
     pub(super) async fn run(mut self, mut commands: mpsc::Receiver<StopCommand>) -> (SessionMonitor, AttemptFacts) {
         let (Some(stdout), Some(stderr)) = (self.child.stdout.take(), self.child.stderr.take()) else {
             self.stats.facts.start_error = Some("the process has no pipes".into());
@@ -110,7 +110,7 @@ impl SessionDriver {
             let wanted = self.session_to_lock().filter(|_| running).map(str::to_owned);
             let locks = self.locks.clone();
             let event = tokio::select! {
-                // An error ends the pipe; what came before it is taken all the same.
+                // An error ends the pipe; the data before it is used.
                 _ = stdout.fill(), if !stdout.is_finished() => SessionEvent::StdoutReady,
                 _ = stderr.fill(), if !stderr.is_finished() => SessionEvent::StderrReady,
                 ended = self.child.wait(), if running => SessionEvent::Exited(ended),
@@ -137,38 +137,38 @@ impl SessionDriver {
                     self.stats.facts.exit_code = ended.code;
                     self.stats.facts.signal = ended.signal;
                     self.stats.facts.terminated_by_us =
-                        self.escalation.is_some_and(|(rung, _)| rung >= EscalationStep::Terminate);
-                    // Somebody may have inherited its pipes; what is in them by now is read, the rest never comes.
+                        self.escalation.is_some_and(|(step, _)| step >= EscalationStep::Terminate);
+                    // A descendant may have inherited the pipes. Their present content is read; the rest is ignored.
                     self.drain_deadline = Some(Instant::now() + self.timeouts.pipe_drain);
                 }
                 SessionEvent::Command(Some(command)) => {
-                    let (how, rung) = match command {
+                    let (how, step) = match command {
                         StopCommand::Interrupt => (StopMode::Stop, EscalationStep::Interrupt),
-                        // SIGKILL follows; before it the agent ends what it has started.
+                        // SIGKILL follows; before that, the agent can end its child processes.
                         StopCommand::Kill => (StopMode::Kill, EscalationStep::Terminate),
                     };
                     if self.monitor.is_complete() && self.stats.facts.stopped.is_none() {
-                        // After its result it only ends faster; the result stands.
-                        self.escalate_to(rung.max(EscalationStep::Terminate));
+                        // After the result, the request only speeds up the exit; the result stays valid.
+                        self.escalate_to(step.max(EscalationStep::Terminate));
                     } else {
                         self.stats.facts.stopped = Some(how);
-                        self.escalate_to(rung);
+                        self.escalate_to(step);
                     }
                 }
                 SessionEvent::Command(None) => commanded = false,
                 SessionEvent::Locked(Ok(lock)) => self.lock = Some(lock),
                 SessionEvent::Locked(Err(error)) => {
                     self.can_lock = false;
-                    let said = Note::Message { level: Severity::Error, text: error.to_string() };
-                    let recorded = self.tape.note(&said);
+                    let message = Note::Message { level: Severity::Error, text: error.to_string() };
+                    let recorded = self.tape.note(&message);
                     self.check_recorded(recorded);
-                    // Without a lock it may be split by another resume, so it does not go on.
+                    // Without a lock, another resume may split the session, so it must not continue.
                     self.stats.facts.start_error = Some(error.to_string());
                     self.escalate_to(EscalationStep::Terminate);
                 }
                 SessionEvent::DeadlineReached if !running => self.is_done = true,
                 SessionEvent::DeadlineReached => match self.escalation {
-                    Some((rung, _)) => self.escalate_to(rung.next_step()),
+                    Some((step, _)) => self.escalate_to(step.next_step()),
                     None => self.terminate_if_overdue(),
                 },
             }
@@ -180,7 +180,7 @@ impl SessionDriver {
         (self.monitor, self.stats.into_facts())
     }
 
-    /// It has not begun in time, or has nothing more to say.
+    /// Ends a process that has not begun in time, or has no further work.
     fn terminate_if_overdue(&mut self) {
         if self.exit_deadline.is_none() && self.startup_deadline.take().is_some() {
             let seconds = self.timeouts.startup.as_secs();
@@ -189,7 +189,7 @@ impl SessionDriver {
         self.escalate_to(EscalationStep::Terminate);
     }
 
-    /// The session that has to be locked: the one that is on, also where it is not the one that was asked for.
+    /// The session that has to be locked: the running one, even if another one was requested.
     fn session_to_lock(&self) -> Option<&str> {
         let session = self.monitor.session().filter(|_| self.can_lock)?;
         self.lock.as_ref().is_none_or(|lock| lock.session() != session).then_some(session)
@@ -199,22 +199,22 @@ impl SessionDriver {
         self.drain_deadline.or(self.escalation.map(|(_, due)| due)).or(self.exit_deadline).or(self.startup_deadline)
     }
 
-    /// Takes a step of the kill ladder, unless a firmer one was taken already.
-    fn escalate_to(&mut self, rung: EscalationStep) {
-        if self.escalation.is_some_and(|(taken, _)| taken >= rung) {
+    /// Performs an escalation step, unless a firmer one was performed.
+    fn escalate_to(&mut self, step: EscalationStep) {
+        if self.escalation.is_some_and(|(taken, _)| taken >= step) {
             return;
         }
-        match rung.signal() {
+        match step.signal() {
             Some(signal) => {
                 self.child.signal(signal);
-                self.escalation = Some((rung, Instant::now() + self.timeouts.escalation_step));
+                self.escalation = Some((step, Instant::now() + self.timeouts.escalation_step));
             }
-            // Not even SIGKILL helped; it is left to the kernel.
+            // Even SIGKILL had no effect.
             None => self.is_done = true,
         }
     }
 
-    /// Goes on only while everything gets onto the tape.
+    /// Ends the session if the tape cannot be written.
     fn check_recorded(&mut self, recorded: Result<(), RecordError>) {
         if let Err(error) = recorded {
             self.stats.facts.record_error.get_or_insert_with(|| error.to_string());
@@ -253,7 +253,8 @@ impl SessionDriver {
                 self.stats.push_line(&line);
             }
         }
-        // It is complete with its result, or has closed its mouth; whoever lingers after that is ended.
+        // The session is complete with its result, or when its stdout is closed. A process that keeps running after
+        // that is ended.
         let is_done = self.monitor.is_complete() || stdout.is_finished();
         self.exit_deadline = is_done.then(|| Instant::now() + self.timeouts.exit);
     }

@@ -1,33 +1,33 @@
-//! The command line of a session, and what it does not take. Pure.
+//! The command line of a session, and the prompts that it rejects. Pure.
 
 use std::ffi::OsString;
 
 use crate::claude::agent_env::AgentEnvironment;
 
-/// Longest prompt on the command line, in bytes. Linux allows one argument 128 KiB.
+/// Maximum length of a prompt on the command line, in bytes. Linux allows 128 KiB per argument.
 const MAX_ARGUMENT_BYTES: usize = 96 * 1024;
 
-/// Permission mode in which only tools that are allowed run. Releases have other defaults, and users may have one.
+/// Permission mode in which only allowed tools run. Set explicitly, because releases and user settings have other
+/// defaults.
 const DEFAULT_PERMISSION_MODE: &str = "default";
 /// Permission mode in which every tool runs.
 pub(super) const BYPASS_PERMISSION_MODE: &str = "bypassPermissions";
 
-/// What a session is asked to do, and with what.
+/// Arguments of a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClaudeSessionArgs {
-    /// Session to go on with.
     pub resume: Option<String>,
-    /// Go on under a new id; needs `resume`.
+    /// Continue under a new id; needs `resume`.
     pub fork: bool,
-    /// Model, or the program's default.
+    /// Model; by default the program's.
     pub model: Option<String>,
-    /// Tools that need no permission. Empty: none is named.
+    /// Tools that need no permission. If empty, the flag is omitted.
     pub allowed_tools: Vec<String>,
-    /// Ask for no permission at all.
+    /// Skip all permission checks.
     pub bypass_permissions: bool,
-    /// API round trips allowed.
+    /// Maximum number of API round trips.
     pub max_turns: Option<u32>,
-    /// System prompt, instead of the program's own.
+    /// System prompt that replaces the program's own.
     pub system_prompt: Option<String>,
 }
 
@@ -38,14 +38,13 @@ impl ClaudeSessionArgs {
     }
 }
 
-/// A prompt that cannot be sent as it is.
+/// A prompt that cannot be sent unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidPrompt {
-    /// Nothing to say.
-    #[error("the prompt is empty; say what Claude Code is to do")]
+    #[error("the prompt is empty; describe the task for Claude Code")]
     Empty,
-    /// It would be run instead of sent.
-    #[error("the prompt starts with a slash, so Claude Code would take it for a command; put a space before the slash")]
+    /// Claude Code would run it as a command.
+    #[error("the prompt starts with a slash, so Claude Code would run it as a command; put a space before the slash")]
     SlashCommand,
 }
 
@@ -58,7 +57,7 @@ pub enum PromptDelivery {
     Stdin,
 }
 
-/// Checks a prompt and decides how it travels: arguments have a limit and cannot hold a NUL.
+/// Validates a prompt and selects its delivery: arguments have a maximum length and cannot contain a NUL.
 pub fn choose_delivery(prompt: &str) -> Result<PromptDelivery, InvalidPrompt> {
     if prompt.trim().is_empty() {
         return Err(InvalidPrompt::Empty);
@@ -70,7 +69,7 @@ pub fn choose_delivery(prompt: &str) -> Result<PromptDelivery, InvalidPrompt> {
     Ok(if fits { PromptDelivery::Argument } else { PromptDelivery::Stdin })
 }
 
-/// `/name` and `/name …`, but not a path such as `/usr/bin`.
+/// True for `/name` and `/name …`, but not for a path such as `/usr/bin`.
 fn is_slash_command(prompt: &str) -> bool {
     let word = prompt.split_whitespace().next().unwrap_or_default();
     prompt.starts_with('/') && word.len() > 1 && !word[1..].contains('/')
@@ -96,7 +95,7 @@ pub fn session_argv(args: &ClaudeSessionArgs, prompt: &str, delivery: PromptDeli
         words.extend(["--allowedTools", &tools]);
     }
     if args.bypass_permissions {
-        // It wins over every other source of a mode.
+        // This flag overrides every other source of a mode.
         words.push("--dangerously-skip-permissions");
     } else {
         words.extend(["--permission-mode", DEFAULT_PERMISSION_MODE]);
@@ -114,7 +113,7 @@ pub fn session_argv(args: &ClaudeSessionArgs, prompt: &str, delivery: PromptDeli
     words.into_iter().map(OsString::from).collect()
 }
 
-/// The one line on stdin that carries a prompt.
+/// The line on stdin that contains the prompt.
 pub fn user_message_line(prompt: &str) -> Vec<u8> {
     let message = serde_json::json!({
         "type": "user", "message": {"role": "user", "content": prompt}, "parent_tool_use_id": null, "session_id": "",
@@ -124,9 +123,9 @@ pub fn user_message_line(prompt: &str) -> Vec<u8> {
     line
 }
 
-/// The environment of a session. By contract its commands run as they would in the user's shell, so it is not an allow
-/// list like that of units: it is our own, without the key that would be billed instead of the subscription, and
-/// without the mark that says it runs inside of another session.
+/// The environment of a session. By contract its commands run as in the user's shell, so it is not an allow list as for
+/// units. It is our own environment, without the API key that would be billed instead of the subscription, and without
+/// the marker of a nested session.
 pub fn session_environment(
     parent: impl IntoIterator<Item = (OsString, OsString)>,
     use_api_billing: bool,

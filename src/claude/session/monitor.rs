@@ -1,5 +1,5 @@
-//! What the lines of a session say about the session itself: which it is, which permissions it has, whether tools have run,
-//! and whether it is complete. Pure.
+//! Facts that the lines of a session report about it: its id, its permission mode, whether tools have run, and whether
+//! it is complete. Pure.
 
 use super::launch_args;
 use crate::{
@@ -9,26 +9,25 @@ use crate::{
     tape::note::Severity,
 };
 
-/// What a line told.
+/// Result of evaluating a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LineFinding {
-    /// Nothing about the session.
     Nothing,
-    /// Something worth a remark.
+    /// A message for people.
     Message(Severity, String),
-    /// The session is not the one that was asked for, and that is fatal.
+    /// The session is not the requested one, and the policy makes that fatal.
     Mismatch(String),
-    /// It may do more than was asked for, and that is fatal.
+    /// The session has more permissions than requested, which is fatal.
     Breach(String),
 }
 
-/// Follows the ids, results and permission modes of one session, by the rules of the contract.
+/// Tracks the ids, results and permission modes of one session, by the rules of the contract.
 #[derive(Debug)]
 pub(super) struct SessionMonitor {
     identity: SessionIdentity,
     turns: TurnTracker,
     mismatch_policy: MismatchPolicy,
-    /// Permission mode that was asked for.
+    /// The requested permission mode.
     expected_mode: &'static str,
     /// The last permission mode that it reported.
     reported_mode: Option<String>,
@@ -38,7 +37,7 @@ pub(super) struct SessionMonitor {
 }
 
 impl SessionMonitor {
-    /// Expects `session`, if one is resumed, in the permission mode `mode`.
+    /// Expects the resumed `session`, if any, and the permission mode `mode`.
     pub(super) fn new(session: Option<String>, rule: MismatchPolicy, mode: &'static str) -> Self {
         let resuming = |session: String| SessionIdentity::resuming(&session, rule == MismatchPolicy::Warn);
         Self {
@@ -53,37 +52,36 @@ impl SessionMonitor {
         }
     }
 
-    /// The session, once it is known.
+    /// The session id, once it is known.
     pub(super) fn session(&self) -> Option<&str> {
         self.identity.session()
     }
 
-    /// The sentence of a fatal mismatch.
+    /// Message about a fatal mismatch.
     pub(super) fn mismatch(&self) -> Option<&str> {
         self.identity.mismatch().filter(|_| self.mismatch_policy == MismatchPolicy::Error)
     }
 
-    /// The sentence about a permission mode that nobody asked for.
+    /// Message about a permission mode that was not requested.
     pub(super) fn breach(&self) -> Option<&str> {
         self.breach.as_deref()
     }
 
-    /// It has announced a turn, or ended one.
+    /// The session has announced a turn, or ended one.
     pub(super) fn has_begun(&self) -> bool {
         self.has_begun
     }
 
-    /// Tools may have run. A call counts when it is announced: whether it ran cannot be known if nothing follows.
+    /// Tools may have run. An announced call counts, because it may have run even if no result follows.
     pub(super) fn tools_ran(&self) -> bool {
         self.tools_ran
     }
 
-    /// True from the result on, unless a background task will start another turn.
+    /// True after the result, unless a background task will start another turn.
     pub(super) fn is_complete(&self) -> bool {
         self.turns.is_complete()
     }
 
-    /// Takes in a line.
     pub(super) fn push_line(&mut self, line: &AgentLine<'_>) -> LineFinding {
         self.tools_ran |= may_run_tools(&line.body);
         self.has_begun |= matches!(line.body, LineBody::Init(_) | LineBody::Result(_));
@@ -111,12 +109,12 @@ impl SessionMonitor {
         let expected = self.expected_mode;
         match mode {
             _ if mode == expected => LineFinding::Nothing,
-            // These allow less.
+            // These modes allow less.
             "default" | "plan" | "dontAsk" => {
                 let text = format!("Claude Code runs in permission mode `{mode}` instead of `{expected}`");
                 LineFinding::Message(Severity::Warning, text)
             }
-            // Nothing allows more than this one.
+            // The requested mode already allows everything.
             _ if expected == launch_args::BYPASS_PERMISSION_MODE => LineFinding::Nothing,
             _ => {
                 let text = format!(
@@ -177,7 +175,7 @@ mod tests {
         let (other, seen) = watch(Some("a"), MismatchPolicy::Error, &[RESULT_B, RESULT_B]);
         let text = "claude emitted session id b but expected a";
         assert_eq!((other.session(), other.mismatch()), (Some("a"), Some(text)));
-        assert_eq!(seen, [LineFinding::Mismatch(text.into()), LineFinding::Nothing], "told once");
+        assert_eq!(seen, [LineFinding::Mismatch(text.into()), LineFinding::Nothing], "reported once");
 
         let (warned, seen) = watch(Some("a"), MismatchPolicy::Warn, &[RESULT_B, RESULT_B]);
         assert_eq!((warned.session(), warned.mismatch()), (Some("b"), None));
@@ -203,7 +201,7 @@ mod tests {
             let (watch, seen) = watch(None, MismatchPolicy::Error, &[&init(mode), &init(mode)]);
             let breach = watch.breach().unwrap();
             assert!(breach.contains(&format!("`{mode}` instead of `default`")), "{breach}");
-            assert_eq!(seen, [LineFinding::Breach(breach.to_owned()), LineFinding::Nothing], "told once");
+            assert_eq!(seen, [LineFinding::Breach(breach.to_owned()), LineFinding::Nothing], "reported once");
         }
         let status = r#"{"type":"system","subtype":"status","status":null,"permissionMode":"auto","session_id":"a"}"#;
         for changed in [&init("auto"), status] {

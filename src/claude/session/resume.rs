@@ -1,25 +1,25 @@
-//! Resume lines: how a session says by what command it goes on, and how such a line is found in a text again.
-//! Pure. A session id is any text without blanks and backticks.
+//! Resume lines: the command that continues a session, and finding such a line in a text. Pure. A session id is any
+//! text without blanks and backticks.
 
 use std::sync::LazyLock;
 
 use regex_lite::Regex;
 
-/// What remains to be said when a prompt is nothing but a resume line.
+/// Prompt that replaces a text of nothing but resume lines.
 const CONTINUE_PROMPT: &str = "continue";
 
-/// The line that goes on with `session` in a terminal, in backticks as chats want it.
+/// The command that continues `session` in a terminal, in backticks for chats.
 pub fn resume_line(session: &str) -> String {
     format!("`claude --resume {session}`")
 }
 
-/// The session that the last resume line in `text` names.
+/// The session of the last resume line in `text`.
 pub fn find_session(text: &str) -> Option<&str> {
     resume_line_regex()?.captures_iter(text).last()?.name("token").map(|token| token.as_str())
 }
 
-/// A prompt without the resume lines in it, and the session that the last of them named. A prompt that has nothing
-/// else to say becomes `continue`; one without a resume line stays as it is.
+/// Splits a prompt into the text without resume lines and the session of the last one. If no text remains, it is
+/// `continue`; a prompt without a resume line is unchanged.
 pub fn split_prompt(prompt: &str) -> (String, Option<&str>) {
     let Some(session) = find_session(prompt) else { return (prompt.to_owned(), None) };
     let rest = resume_line_regex().map_or_else(|| prompt.into(), |pattern| pattern.replace_all(prompt, ""));
@@ -27,7 +27,7 @@ pub fn split_prompt(prompt: &str) -> (String, Option<&str>) {
     (if rest.is_empty() { CONTINUE_PROMPT.to_owned() } else { rest.to_owned() }, Some(session))
 }
 
-/// `None` only if the pattern were wrong, which a test rules out.
+/// `None` only if the pattern is invalid, which a test rules out.
 fn resume_line_regex() -> Option<&'static Regex> {
     static PATTERN: LazyLock<Option<Regex>> =
         LazyLock::new(|| Regex::new(r"(?im)^\s*`?claude\s+(?:--resume|-r)\s+(?P<token>[^`\s]+)`?\s*$").ok());

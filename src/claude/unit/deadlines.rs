@@ -1,7 +1,7 @@
-//! The time limits of an attempt: on silence, and on the whole of it. Reads no clock: the caller names the time.
+//! The time limits of an attempt: on its silence, and on its total time. Reads no clock: the caller passes the time.
 //!
-//! An attempt is not silent while it waits for a tool of ours or for a person, and the time in which it waits for a person
-//! is not part of its own.
+//! An attempt is not silent while it waits for one of our tools or for a person, and waits for a person do not count as
+//! part of its total time.
 
 use std::time::Duration;
 
@@ -12,28 +12,26 @@ use crate::{tape::Millis, units::verdict::TimeLimit};
 /// Time limits of an attempt; `None` for no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AttemptTimeouts {
-    /// Without a byte of the agent.
+    /// Longest time without output of the agent.
     pub silence: Option<Duration>,
-    /// From the start of the process on.
+    /// Longest time since the start of the process.
     pub total: Option<Duration>,
 }
 
-/// What an attempt waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::claude) enum WaitReason {
-    /// The agent works.
     Agent,
-    /// A tool of ours runs.
+    /// One of our tools runs.
     Tool,
-    /// A person decides over a call.
+    /// A person decides about a call.
     Approval,
 }
 
-/// When the limits of an attempt run out.
+/// Deadlines of an attempt.
 #[derive(Debug)]
 pub(super) struct Deadlines {
     timeouts: AttemptTimeouts,
-    /// Since when the agent has to write something.
+    /// Start of the current silence.
     silent_since: Instant,
     /// Time that counts, up to `counted`.
     elapsed: Duration,
@@ -52,12 +50,12 @@ impl Deadlines {
         }
     }
 
-    /// The agent wrote something.
+    /// Records output of the agent, which ends its silence.
     pub(super) fn record_output(&mut self, now: Instant) {
         self.silent_since = now;
     }
 
-    /// Something happened, and the attempt waits for this now.
+    /// Updates what the attempt waits for.
     pub(super) fn update(&mut self, now: Instant, waits_for: WaitReason) {
         if self.waits_for != WaitReason::Approval {
             self.elapsed += now - self.elapsed_until;
@@ -69,7 +67,7 @@ impl Deadlines {
         self.waits_for = waits_for;
     }
 
-    /// The limit that runs out first, and when.
+    /// The limit that expires first, and when.
     pub(super) fn next_deadline(&self) -> Option<(Instant, TimeLimit)> {
         let silence = self.timeouts.silence.filter(|_| self.waits_for == WaitReason::Agent);
         let silence = silence.map(|limit| (self.silent_since + limit, TimeLimit::Silence(millis(limit))));
@@ -79,7 +77,6 @@ impl Deadlines {
         silence.into_iter().chain(attempt).min_by_key(|(at, _)| *at)
     }
 
-    /// There is no limit from now on.
     pub(super) fn clear(&mut self) {
         self.timeouts = AttemptTimeouts::default();
     }

@@ -1,7 +1,8 @@
-//! Frames on their way to the agent: a queue that is bounded in bytes, and the task that empties it.
+//! Frames for the agent: a queue that is bounded in bytes, and the task that writes it.
 //!
-//! The queue never waits. While it is read as slowly as it is written, an agent that writes before it reads would lock
-//! both of us; so what does not fit is reported, and the caller ends the attempt. It must not know what a frame says.
+//! The queue never waits. An agent that writes before it reads would deadlock with us if a full queue blocked; so a
+//! frame that does not fit is reported, and the caller ends the attempt. The module must not depend on the content of a
+//! frame.
 
 use std::sync::{
     Arc,
@@ -18,23 +19,23 @@ use super::super::control::ControlFrame;
 
 /// The sending end. The pipe is closed once it is dropped and everything is written.
 #[derive(Debug)]
-pub(super) struct FrameQueue {
+pub(super) struct ControlFrameQueue {
     frames: UnboundedSender<ControlFrame>,
-    /// Bytes that wait, the frame that is being written included.
+    /// Number of bytes that wait, including the frame that is being written.
     queued_bytes: Arc<AtomicUsize>,
     limit: usize,
 }
 
-impl FrameQueue {
-    /// A queue of up to `limit` bytes that is written to `pipe`, and the task that does it.
-    pub(super) fn start(pipe: impl AsyncWrite + Unpin + Send + 'static, limit: usize) -> (Self, FrameWriter) {
+impl ControlFrameQueue {
+    /// A queue of up to `limit` bytes that is written to `pipe`, and its writer task.
+    pub(super) fn start(pipe: impl AsyncWrite + Unpin + Send + 'static, limit: usize) -> (Self, ControlFrameWriter) {
         let (frames, queued) = mpsc::unbounded_channel();
         let waiting = Arc::<AtomicUsize>::default();
-        let writer = FrameWriter(tokio::spawn(write_frames(pipe, queued, Arc::clone(&waiting))));
+        let writer = ControlFrameWriter(tokio::spawn(write_frames(pipe, queued, Arc::clone(&waiting))));
         (Self { frames, queued_bytes: waiting, limit }, writer)
     }
 
-    /// True if `frame` may be sent. A single frame always may, however long it is.
+    /// True if `frame` may be sent. A single frame always may, regardless of its length.
     pub(super) fn has_capacity_for(&self, frame: &ControlFrame) -> bool {
         let waiting = self.queued_bytes.load(Ordering::Relaxed);
         waiting == 0 || waiting + frame.0.len() <= self.limit
@@ -42,16 +43,16 @@ impl FrameQueue {
 
     pub(super) fn send(&self, frame: ControlFrame) {
         self.queued_bytes.fetch_add(frame.0.len(), Ordering::Relaxed);
-        // A closed pipe means that the process is dying; its end is on the way.
+        // A closed pipe means that the process is dying; its exit is reported separately.
         let _ = self.frames.send(frame);
     }
 }
 
-/// The task that writes to the agent; a pipe that nobody empties must not outlive the attempt.
+/// The writer task. It is aborted on drop, because a pipe that is not read must not outlive the attempt.
 #[derive(Debug)]
-pub(super) struct FrameWriter(JoinHandle<()>);
+pub(super) struct ControlFrameWriter(JoinHandle<()>);
 
-impl Drop for FrameWriter {
+impl Drop for ControlFrameWriter {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -82,7 +83,7 @@ mod tests {
     #[tokio::test]
     async fn queue_is_full_until_its_reader_reads() {
         let (pipe, mut reader) = tokio::io::duplex(4);
-        let (queue, _writer) = FrameQueue::start(pipe, 20);
+        let (queue, _writer) = ControlFrameQueue::start(pipe, 20);
         let frame = || ControlFrame(b"0123456789".to_vec());
         assert!(queue.has_capacity_for(&ControlFrame(vec![b'x'; 100])), "a single frame may have any length");
         for _ in 0..2 {

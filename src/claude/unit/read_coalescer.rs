@@ -1,9 +1,10 @@
-//! When to leave lines in the pipe for a moment, to take several at once: while a model speaks, a line comes with every
-//! word or two, and waking up for each costs more than all that is done with it.
+//! Decides when to leave lines in the pipe for a moment, to read several together. While a model streams text, a line
+//! arrives with every word or two, and waking up for each costs more than processing it.
 //!
-//! Only a model that has been speaking for a while makes a lull, and only until the next beat, which all agents share.
-//! What ends its text may come a beat late, and so may a request that is made while it speaks: a tool that it called may
-//! begin before its message ends. What follows a request or a result is waited for as always. It must not know pipes.
+//! Reads pause only while a model has been streaming for some time, and only until the next tick, which all agents
+//! share. The end of a text may be read a tick late, and so may a request that arrives during streaming: a tool call
+//! may begin before its message ends. Lines after a request or a result are read without a pause. The module must not
+//! depend on pipes.
 
 use std::{
     sync::{PoisonError, RwLock},
@@ -14,49 +15,49 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::decode::{LineBody, line::StreamDelta};
 
-/// Between two beats: more than a growing screen rests between two frames, so that each shows all there is. The runtime
-/// keeps its timers by 64 milliseconds, and wakes up once for those that end with them, else twice.
+/// Time between two ticks. It is longer than the interval between two frames of a growing screen, so that each frame
+/// shows all lines. The runtime groups timers by 64 milliseconds and wakes up once for those at a group's end, and
+/// twice for others.
 const TICK: Duration = Duration::from_millis(128);
 
-/// Whoever has spoken so long will go on for longer than a beat. A short text is never held up.
+/// A model that has streamed this long will probably stream for longer than a tick. Short texts are never delayed.
 const MIN_STREAMING_TIME: Duration = Duration::from_millis(100);
 
-/// Bytes of a beat from which on nothing is left in the pipe: it holds four times as much, and must never be full, or
-/// whoever writes to it waits for us.
+/// Bytes per tick from which reads do not pause. The pipe holds four times as much and must never be full, because the
+/// writer would wait for us.
 const HIGH_RATE_BYTES: usize = 16 * 1024;
 
-/// The first beat.
 static TICK_CLOCK_START: RwLock<Option<Instant>> = RwLock::new(None);
 
-/// Begins to count the beats, as has to be done whenever a runtime begins to count its time.
+/// Starts the shared tick clock. Must be called when a runtime starts its clock.
 pub fn start_tick_clock() {
     *TICK_CLOCK_START.write().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
 }
 
 fn next_tick(now: Instant) -> Instant {
-    // Where a test stops the clock, another one's may be ahead.
+    // In tests that stop the clock, another test's clock may be ahead.
     let first = TICK_CLOCK_START.read().unwrap_or_else(PoisonError::into_inner).unwrap_or(now).min(now);
     let passed = now.duration_since(first).as_millis();
     let beats = u32::try_from(passed / TICK.as_millis()).unwrap_or(u32::MAX).saturating_add(1);
     first + TICK * beats
 }
 
-/// Until when nothing is taken.
+/// Until when reads pause.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ReadCoalescer {
-    /// Since when nothing came but pieces of a text.
+    /// Since when only deltas of a text have arrived.
     streaming_since: Option<Instant>,
     paused_until: Option<Instant>,
     rate: Option<ReadRate>,
 }
 
-/// How much came of late.
+/// Number of bytes that arrived recently.
 #[derive(Clone, Copy, Debug)]
 struct ReadRate {
-    /// For a beat from here on it is added up.
+    /// Start of the current tick.
     tick_start: Instant,
     bytes: usize,
-    /// In the beat before.
+    /// Bytes in the previous tick.
     previous_bytes: usize,
 }
 
@@ -71,14 +72,14 @@ impl ReadRate {
         }
     }
 
-    /// Also when little of it has come yet in this beat.
+    /// True also at the start of a tick, if the previous tick had a high rate.
     fn is_high(self) -> bool {
         self.bytes.max(self.previous_bytes) >= HIGH_RATE_BYTES
     }
 }
 
 impl ReadCoalescer {
-    /// After `lines` of `size` bytes in all.
+    /// The state after `lines` of `size` bytes in total.
     pub(super) fn observe<'a>(self, lines: impl IntoIterator<Item = &'a LineBody<'a>>, size: usize) -> Self {
         let is_piece = |line: &LineBody<'_>| {
             matches!(line, LineBody::StreamEvent(StreamDelta::Text(_) | StreamDelta::Thinking(_)))
@@ -88,22 +89,21 @@ impl ReadCoalescer {
         }
         let now = Instant::now();
         let since = self.streaming_since.unwrap_or(now);
-        let poured = self.rate.unwrap_or(ReadRate { tick_start: now, bytes: 0, previous_bytes: 0 }).add(now, size);
-        let rests = !poured.is_high() && now.duration_since(since) >= MIN_STREAMING_TIME;
-        Self { streaming_since: Some(since), paused_until: rests.then(|| next_tick(now)), rate: Some(poured) }
+        let rate = self.rate.unwrap_or(ReadRate { tick_start: now, bytes: 0, previous_bytes: 0 }).add(now, size);
+        let rests = !rate.is_high() && now.duration_since(since) >= MIN_STREAMING_TIME;
+        Self { streaming_since: Some(since), paused_until: rests.then(|| next_tick(now)), rate: Some(rate) }
     }
 
-    /// Something else happened, after which it may be answered at once.
+    /// The state after another event, whose reply may follow immediately.
     pub(super) fn cancel_pause(self) -> Self {
         Self { paused_until: None, ..self }
     }
 
-    /// True if something is left in the pipe for a while.
     pub(super) fn is_paused(self) -> bool {
         self.paused_until.is_some()
     }
 
-    /// Does `next` once the lull is over. May be dropped if `next` may.
+    /// Runs `next` once the pause is over. Cancel-safe if `next` is.
     pub(super) async fn wait_then<T>(self, next: impl Future<Output = T>) -> T {
         if let Some(end) = self.paused_until {
             sleep_until(end).await;
@@ -121,23 +121,23 @@ mod tests {
 
     const PIECE: &str = r#"{"type":"stream_event","event":{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"fox"}}}"#;
 
-    fn after(lull: ReadCoalescer, line: &str, size: usize) -> ReadCoalescer {
-        lull.observe([&decode::decode_line(line.as_bytes()).body], size)
+    fn after(coalescer: ReadCoalescer, line: &str, size: usize) -> ReadCoalescer {
+        coalescer.observe([&decode::decode_line(line.as_bytes()).body], size)
     }
 
     #[tokio::test(start_paused = true)]
     async fn long_streaming_text_pauses_reading() {
-        let mut lull = ReadCoalescer::default();
+        let mut coalescer = ReadCoalescer::default();
         for step in 0..10 {
-            lull = after(lull, PIECE, 300);
-            assert_eq!(lull.is_paused(), step >= 5, "after {step} pieces of 20 ms each");
+            coalescer = after(coalescer, PIECE, 300);
+            assert_eq!(coalescer.is_paused(), step >= 5, "after {step} pieces of 20 ms each");
             advance(Duration::from_millis(20)).await;
         }
-        assert!(!after(lull, PIECE, HIGH_RATE_BYTES).is_paused(), "the pipe must not fill up");
-        assert!(!lull.cancel_pause().is_paused());
-        assert!(after(lull.cancel_pause(), PIECE, 300).is_paused(), "it still speaks");
+        assert!(!after(coalescer, PIECE, HIGH_RATE_BYTES).is_paused(), "the pipe must not fill up");
+        assert!(!coalescer.cancel_pause().is_paused());
+        assert!(after(coalescer.cancel_pause(), PIECE, 300).is_paused(), "it still speaks");
         let thinking = PIECE.replace("text", "thinking");
-        assert!(after(lull, &thinking, 300).is_paused());
+        assert!(after(coalescer, &thinking, 300).is_paused());
         for other in [
             &PIECE.replace("text_delta\",\"text", "input_json_delta\",\"partial_json"),
             r#"{"type":"stream_event","event":{"type":"content_block_stop","index":0}}"#,
@@ -146,21 +146,21 @@ mod tests {
             r#"{"type":"result","subtype":"success","is_error":false}"#,
             "not JSON",
         ] {
-            let broken = after(lull, other, 300);
+            let broken = after(coalescer, other, 300);
             assert!(!broken.is_paused() && broken.streaming_since.is_none(), "{other}");
         }
     }
 
-    /// The most that a pipe holds of a model that pours out `rate` bytes a millisecond for two seconds, and how often
-    /// something is taken from it.
+    /// The maximum fill of the pipe while a model streams `rate` bytes per millisecond for two seconds, and the number
+    /// of reads.
     async fn flood(rate: usize) -> (usize, usize) {
-        let (mut lull, mut held, mut most, mut taken) = (ReadCoalescer::default(), 0, 0, 0);
+        let (mut coalescer, mut held, mut most, mut taken) = (ReadCoalescer::default(), 0, 0, 0);
         for _ in 0..2_000 {
             advance(Duration::from_millis(1)).await;
             held += rate;
             most = most.max(held);
-            if lull.paused_until.is_none_or(|end| end <= Instant::now()) {
-                lull = after(lull.cancel_pause(), PIECE, std::mem::take(&mut held));
+            if coalescer.paused_until.is_none_or(|end| end <= Instant::now()) {
+                coalescer = after(coalescer.cancel_pause(), PIECE, std::mem::take(&mut held));
                 taken += 1;
             }
         }
@@ -179,16 +179,16 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn pause_ends_at_the_next_tick() {
         let begun = Instant::now();
-        let lull = ReadCoalescer {
+        let coalescer = ReadCoalescer {
             streaming_since: Some(begun),
             paused_until: Some(next_tick(begun)),
             ..ReadCoalescer::default()
         };
-        lull.wait_then(async {}).await;
+        coalescer.wait_then(async {}).await;
         assert!(begun.elapsed() <= TICK + Duration::from_millis(1), "{:?}", begun.elapsed());
         let (beat, now) = (next_tick(Instant::now()), Instant::now());
         assert!(beat > now && beat - now <= TICK);
-        lull.cancel_pause().wait_then(async {}).await;
+        coalescer.cancel_pause().wait_then(async {}).await;
         assert_eq!(Instant::now(), now);
     }
 }

@@ -1,4 +1,4 @@
-//! The tape, as one attempt sees it.
+//! The tape, as one attempt uses it.
 
 use std::sync::Arc;
 
@@ -7,8 +7,7 @@ use crate::{
     tape::{Note, UnitKey, entry::EntryBody},
 };
 
-/// Records under the name of one attempt. After the first failure nothing more is recorded: a tape may end early, but
-/// it has no holes.
+/// Records entries of one attempt. Stops after the first failure, because a tape may end early but must not have gaps.
 #[derive(Debug)]
 pub(super) struct AttemptRecorder {
     recorder: Arc<dyn Recorder>,
@@ -22,19 +21,18 @@ impl AttemptRecorder {
         Self { recorder, unit, attempt, failed: None }
     }
 
-    /// Appends `bodies`, in one go.
+    /// Appends all `bodies` together.
     pub(super) fn record<'a>(&'a mut self, bodies: impl Iterator<Item = EntryBody<'a>>) -> Result<(), RecordError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        let lane = Some((&self.unit, self.attempt));
-        let items: Vec<NewEntry<'a>> = bodies.map(|body| NewEntry { attempt: lane, body }).collect();
+        let attempt = Some((&self.unit, self.attempt));
+        let items: Vec<NewEntry<'a>> = bodies.map(|body| NewEntry { attempt, body }).collect();
         let recorded = if items.is_empty() { Ok(()) } else { self.recorder.record(&items) };
         self.failed = recorded.clone().err();
         recorded
     }
 
-    /// Appends a note.
     pub(super) fn note(&mut self, note: &Note) -> Result<(), RecordError> {
         let json = note.to_json();
         self.record(std::iter::once(EntryBody::Note(&json)))

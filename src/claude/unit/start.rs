@@ -1,4 +1,4 @@
-//! Starting the process of an attempt: what it is given, and what can go wrong before it says a word.
+//! Starts the process of an attempt: its inputs, and the failures before its first output.
 
 use std::{
     ffi::OsString,
@@ -25,7 +25,7 @@ use super::{
     UnitLaunch,
 };
 
-/// A process that runs and has not said anything yet.
+/// A process that runs and has not written anything yet.
 pub(super) struct StartedProcess {
     pub(super) child: Child,
     /// Full ids of its tools.
@@ -34,15 +34,14 @@ pub(super) struct StartedProcess {
     pub(super) private_dir: PrivateDir,
 }
 
-/// Why there is none.
-pub(super) enum BeginError {
-    /// The prompt is beyond the limit; the facts say so by themselves.
+/// Why the process did not start.
+pub(super) enum AttemptStartError {
+    /// The prompt exceeds the limit; the facts have its length.
     PromptTooLarge,
-    /// For one reason or another.
     Start(StartError),
 }
 
-impl BeginError {
+impl AttemptStartError {
     fn other(why: impl ToString) -> Self {
         Self::Start(StartError { fault: StartFault::Other, message: why.to_string() })
     }
@@ -53,26 +52,29 @@ impl BeginError {
     }
 }
 
-/// Starts the process, and fills in `started` as far as it comes.
+/// Starts the process, and sets the fields of `started` as it proceeds.
 pub(super) async fn start_process(
     launch: &UnitLaunch,
     environment: Vec<(OsString, OsString)>,
     prompt_chars: usize,
     started: &mut AttemptStarted,
-) -> Result<StartedProcess, BeginError> {
+) -> Result<StartedProcess, AttemptStartError> {
     let specs = launch.tools.specs();
     let tool_ids = mcp::tool_ids(&specs);
     started.tools.clone_from(&tool_ids);
     if prompt_chars > MAX_PROMPT_CHARS {
-        return Err(BeginError::PromptTooLarge);
+        return Err(AttemptStartError::PromptTooLarge);
     }
-    mcp::validate_tools(&specs).map_err(BeginError::other)?;
+    mcp::validate_tools(&specs).map_err(AttemptStartError::other)?;
     let private = PrivateDir::new(private_dir::ATTEMPT_PREFIX).map_err(|error| {
-        BeginError::from_io_error(&error, format!("no private directory for temporary files: {error}"))
+        AttemptStartError::from_io_error(
+            &error,
+            format!("cannot create a private directory for temporary files: {error}"),
+        )
     })?;
     let system_prompt = private.path().join("system.md");
     write_private(&system_prompt, &launch.system_prompt).map_err(|error| {
-        BeginError::from_io_error(&error, format!("cannot write {}: {error}", system_prompt.display()))
+        AttemptStartError::from_io_error(&error, format!("cannot write {}: {error}", system_prompt.display()))
     })?;
 
     let mut args = launch.program.prefix.clone();
@@ -100,7 +102,8 @@ pub(super) async fn start_process(
         env: environment.vars,
         stdin: true,
     };
-    let not_started = |error| BeginError::Start(StartError::from_io_error(&launch.program.exe, &launch.cwd, &error));
+    let not_started =
+        |error| AttemptStartError::Start(StartError::from_io_error(&launch.program.exe, &launch.cwd, &error));
     let child = process::spawn(order).await.map_err(not_started)?;
     started.pid = Some(child.pid());
     Ok(StartedProcess { child, tool_ids, private_dir: private })

@@ -1,38 +1,38 @@
-//! What a held unit runs to: the call that meets it is the next one that waits. Pure.
+//! Conditions for running a held unit: the call that meets one is the next call that waits. Pure.
 
 use crate::{claude::unit::ApprovalRequest, tui::breakpoint::Condition};
 
-/// Conditions of which one is to be met.
+/// Alternative conditions: one of them must be met.
 #[derive(Clone, Debug)]
 pub(super) struct RunUntil {
     conditions: Vec<Condition>,
-    /// Calls of the attempt that had failed when the unit was let run.
+    /// Failed calls of the attempt when the unit was released to run.
     failures: usize,
 }
 
 impl RunUntil {
-    /// Runs on from a moment at which so many calls of the attempt had failed.
+    /// Starts at a moment at which `failures` calls of the attempt had failed.
     pub(super) fn new(conditions: Vec<Condition>, failures: usize) -> Self {
         Self { conditions, failures }
     }
 
-    /// Another attempt begins, and none of its calls has failed.
+    /// Resets the count for a new attempt.
     pub(super) fn reset_failures(&mut self) {
         self.failures = 0;
     }
 
-    /// The condition that is met when `call` is about to be made and the run has cost so much.
+    /// Returns the condition that `call` meets when the run has cost `spent` US dollars.
     pub(super) fn met_condition(&self, call: &ApprovalRequest, spent: f64) -> Option<&Condition> {
         self.conditions.iter().find(|condition| match condition {
             Condition::Failure => call.earlier_failures > self.failures,
             Condition::Cost(dollars) => spent >= *dollars,
             Condition::Tool(_) | Condition::Path(_) => condition.matches_call_input(&call.tool, &call.input),
-            // A call that waits says nothing about the silence before it; nobody is offered this.
+            // A waiting call does not measure the silence before it, and the screen does not offer this condition.
             Condition::Silence(_) => false,
         })
     }
 
-    /// As a person types it, several parted by commas.
+    /// The conditions as a person types them, separated by commas.
     pub(super) fn to_text(&self) -> String {
         self.conditions.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
     }

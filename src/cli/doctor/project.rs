@@ -1,4 +1,5 @@
-//! What `doctor` finds out about the project: its settings, each connection, its repository, and what a run left behind.
+//! The checks of `doctor` that concern the project: its settings, connections and repository, and what earlier runs
+//! left.
 
 use super::{
     super::{
@@ -13,8 +14,7 @@ use crate::ingest::{
     repository::RepositoryError,
 };
 
-/// Looks at the project, if there is one. Returns the model that its units would have: another might answer where that one
-/// does not.
+/// Checks the project, if there is one. Returns the model of its units, because the login may not include every model.
 pub(super) fn check_project(global: &GlobalArgs, findings: &mut Vec<Finding>) -> Option<String> {
     let opened = match project::resolve_directory(global) {
         Ok(directory) => project::read(&directory),
@@ -24,13 +24,13 @@ pub(super) fn check_project(global: &GlobalArgs, findings: &mut Vec<Finding>) ->
         }
     };
     let project = match opened {
-        // Settings that cannot be read are reported before this.
+        // Invalid settings were reported before.
         Ok(project) => {
             let paths = settings::allowed_paths(global).unwrap_or_default();
             findings.extend(paths.warnings.into_iter().map(|warning| Finding::note(DoctorCheck::Project, warning)));
             project.with_allowed_paths(paths.allowed, &paths.file)
         }
-        // Being nowhere near a project is no fault, unless one was named; one that cannot be used is.
+        // A missing project is not a failure unless the user named one; an unusable project always is.
         Err(error @ ProjectError::NotFound(_)) if global.project_dir.is_none() => {
             findings.push(Finding::note(DoctorCheck::Project, error.to_string()));
             return None;
@@ -57,7 +57,7 @@ fn examine_settings(project: &Project, planned: &Result<IngestPlan, PlanError>, 
         (Err(error), _) => Finding::fail(DoctorCheck::Project, error.to_string()),
         (Ok(()), Err(error)) => Finding::fail(DoctorCheck::Project, error.to_string()),
         (Ok(()), Ok(planned)) if planned.sources.is_empty() => {
-            let text = format!("project {} with {connections}, none of which gives units", project.root.display());
+            let text = format!("project {} with {connections}, none of which has units", project.root.display());
             Finding::fail(DoctorCheck::Project, text)
         }
         (Ok(()), Ok(_)) => {
@@ -70,7 +70,7 @@ fn examine_settings(project: &Project, planned: &Result<IngestPlan, PlanError>, 
     }
 }
 
-/// Whether a connection gives units.
+/// Checks whether a connection has units.
 fn check_connection(id: &str, planned: &IngestPlan) -> Finding {
     if let Some(skipped) = planned.skipped.iter().find(|skipped| skipped.connection == id) {
         let finding = if skipped.fault { Finding::fail } else { Finding::note };
@@ -91,7 +91,7 @@ fn check_connection(id: &str, planned: &IngestPlan) -> Finding {
     finding(DoctorCheck::Connection, text.join("; "))
 }
 
-/// How the project keeps what units write.
+/// Reports how the project stores the results of units.
 fn repository(kept: Result<String, RepositoryError>) -> Finding {
     match kept {
         Ok(text) if text == prepare::NO_REPOSITORY => Finding::note(DoctorCheck::Repository, text),
@@ -100,8 +100,7 @@ fn repository(kept: Result<String, RepositoryError>) -> Finding {
     }
 }
 
-/// Why a run could not be recorded, in the words of its refusal; else which records cannot be read, and work of an earlier
-/// run that is in no commit.
+/// Reports why a run cannot be recorded, or which records cannot be read and which earlier work is not committed.
 fn records(global: &GlobalArgs, project: &Project, planned: Option<&IngestPlan>) -> Vec<Finding> {
     let read = || -> Result<_, CliError> {
         let history = ProjectHistory::open(project)?;

@@ -1,4 +1,4 @@
-//! The patches of a run, from the attempts that left them to the one commit that holds them.
+//! The patches of a run: their collection, integration, and the commit that contains them.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -27,38 +27,38 @@ use crate::{
     },
 };
 
-/// Most findings and units that a sentence names.
+/// Maximum number of findings and units that a sentence names.
 const MAX_NAMED: usize = 5;
 
-/// Patches that wait, and what is being made of them.
+/// Waiting patches, and the state of their integration.
 #[derive(Debug, Default)]
 pub(super) struct IntegrationQueue {
-    /// The newest patch of each unit: its attempt, and its file unless it changes nothing.
+    /// The newest patch of each unit: its attempt, and its file unless the patch is empty.
     pub(super) patches: HashMap<UnitKey, (u32, Option<PathBuf>)>,
     /// Units that may not change the semantic layer.
     semantic_layer_denied: HashSet<UnitKey>,
-    /// Connections whose sources the pages of a unit may speak of, for the units of the plan.
+    /// For each planned unit, the connections whose sources its pages may refer to.
     targets: HashMap<UnitKey, Vec<String>>,
-    /// The connections of all of them.
+    /// All connections of the planned units.
     connections: Vec<String>,
-    /// Set between putting together and saving.
+    /// Set between integration and saving.
     integration: Option<PatchIntegrator>,
-    /// The commit that holds what is in it.
+    /// The commit that contains the integrated patches.
     pub(super) head: Option<CommitId>,
-    /// Units whose patches are in it.
+    /// Units whose patches are in that commit.
     pub(super) integrated: Vec<UnitKey>,
-    /// Those of them that changed something, but for the pass.
+    /// Those units of them that changed something, without the reconcile step.
     accepted: Vec<UnitKey>,
-    /// Units whose patches were not taken when units were last put together, and why.
+    /// Units whose patches the last integration rejected, with the reasons.
     pub(super) rejected: HashMap<UnitKey, String>,
     /// Why there is nothing to save.
     error: Option<String>,
-    /// What the pass has yet to look at besides.
+    /// Other work that the reconcile step must still review.
     pub(super) reconcile_backlog: ReconcileBacklog,
 }
 
 impl IntegrationQueue {
-    /// An attempt left a patch.
+    /// Adds the patch of an attempt.
     pub(super) fn add_patch(&mut self, unit: &UnitKey, attempt: u32, file: Option<PathBuf>) {
         self.patches.insert(unit.clone(), (attempt, file));
     }
@@ -76,10 +76,10 @@ impl IntegrationQueue {
 }
 
 impl AttemptExecutor {
-    /// The same attempts, with patches that an earlier run left, relative to the project.
+    /// Adds patches of a prior run; paths are relative to the project.
     pub fn with_prior_patches<'a>(self, patches: impl IntoIterator<Item = (&'a UnitKey, &'a str)>) -> Self {
         for (unit, path) in patches {
-            // No attempt of this run: they are counted from 1.
+            // Attempt 0 marks a prior run, as the attempts of this run count from 1.
             self.integration_queue().add_patch(unit, 0, Some(self.project.root.join(path)));
         }
         self
@@ -131,7 +131,7 @@ impl AttemptExecutor {
             round.head = None;
             let saved = match (round.error.take(), integration) {
                 (Some(reason), _) => Err(reason),
-                (None, None) => Err("nothing was put together".to_owned()),
+                (None, None) => Err("no patches were integrated".to_owned()),
                 (None, Some(mut integration)) => {
                     integration.save(&message, &raw_copies(&units, &taken, &sync)).map_err(|error| error.to_string())
                 }
@@ -149,7 +149,7 @@ impl AttemptExecutor {
                 let name =
                     |place: &String| place.split_once(&folder).map_or(place.clone(), |(_, name)| name.to_owned());
                 let names: Vec<String> = saved.skipped_raw_files.iter().map(name).collect();
-                let text = format!("the commit is without {count} that git does not take: {}", list_some(&names));
+                let text = format!("the commit omits {count} that git rejects: {}", list_some(&names));
                 record_note(recorder.as_ref(), None, &Note::Message { level: Severity::Warning, text });
             }
             let passed = taken.iter().any(|unit| unit.as_str() == RECONCILE);
@@ -208,7 +208,7 @@ impl AttemptExecutor {
     }
 }
 
-/// The raw files of the units that were taken.
+/// The raw files of the integrated units.
 fn raw_copies(units: &HashMap<UnitKey, (usize, WorkUnit)>, taken: &[UnitKey], sync: &str) -> Vec<RawCopy> {
     let units = taken.iter().filter_map(|unit| units.get(unit)).map(|(_, unit)| unit);
     let copies = units.flat_map(|unit| {
@@ -225,7 +225,7 @@ fn integrate_units(
     recorder: &dyn Recorder,
     results: &mut Vec<IntegratedUnit>,
 ) -> Result<(), IntegrationError> {
-    // The pass looked at what is put together, and its patch is put on top of that.
+    // The patch of the reconcile step is applied on top of the integration that it reviewed.
     let mut integration = match round.integration.take() {
         Some(begun) if is_reconcile_step(units) => begun,
         _ => {
@@ -249,7 +249,7 @@ fn integrate_units(
         let attempt = attempts.next().map_or(0, |(_, attempt)| *attempt);
         let mut note = integration_note(integrated);
         if patch.unit.as_str() == RECONCILE {
-            // It is there to go over what others wrote.
+            // The reconcile step edits the work of other units on purpose.
             note.shared.clear();
         }
         if note.result.keeps_success() {
@@ -282,7 +282,7 @@ fn is_reconcile_step(units: &[(UnitKey, u32)]) -> bool {
     matches!(units, [(unit, _)] if unit.as_str() == RECONCILE)
 }
 
-/// What the tape says of a patch.
+/// The note about an integrated patch.
 fn integration_note(integrated: &PatchOutcome) -> PatchIntegrated {
     use note::PatchResult;
     let (result, cause, reason) = match integrated {
@@ -295,12 +295,12 @@ fn integration_note(integrated: &PatchOutcome) -> PatchIntegrated {
         }
         PatchOutcome::TextualConflict { paths, others } => {
             let with =
-                if others.is_empty() { " with what the branch has there now".to_owned() } else { with_units(others) };
+                if others.is_empty() { " with the current state of the branch".to_owned() } else { with_units(others) };
             let reason = format!("textual conflict in {}{with}", list_some(paths));
             (PatchResult::TextualConflict, Cause::Conflict, reason)
         }
         PatchOutcome::SemanticConflict { findings, others } => {
-            let reason = format!("what it wrote does not hold any more{}: {}", with_units(others), list_some(findings));
+            let reason = format!("its changes are no longer valid{}: {}", with_units(others), list_some(findings));
             (PatchResult::SemanticConflict, Cause::Conflict, reason)
         }
         PatchOutcome::PolicyViolation { reason: why } => {
@@ -316,7 +316,7 @@ fn integration_note(integrated: &PatchOutcome) -> PatchIntegrated {
     PatchIntegrated { result, paths, verdict, ..PatchIntegrated::default() }
 }
 
-/// The warning about gone files that the pass left open.
+/// The warning about deleted files that the reconcile step left open.
 fn undecided_message(paths: &[String]) -> Option<String> {
     let files = pluralize(paths.len(), "gone file");
     (!paths.is_empty()).then(|| {
@@ -338,7 +338,7 @@ pub(super) fn list_some(names: &[impl std::ops::Deref<Target = str>]) -> String 
     format!("{}{more}", shown.join(", "))
 }
 
-/// A note that cannot be written ends the run by itself.
+/// A failed write ends the run independently.
 pub(super) fn record_note(recorder: &dyn Recorder, lane: Option<(&UnitKey, u32)>, note: &Note) {
     let json = note.to_json();
     if let Err(error) = recorder.record(&[NewEntry { attempt: lane, body: EntryBody::Note(&json) }]) {

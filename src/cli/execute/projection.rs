@@ -1,4 +1,4 @@
-//! Sources that follow from raw files alone, written before the first attempt.
+//! Sources that follow from raw files without an agent, written before the first attempt.
 
 use std::sync::Arc;
 
@@ -13,14 +13,13 @@ use crate::{
 };
 
 impl AttemptExecutor {
-    /// The same attempts, which start from what is `due` for each connection. Where that cannot be written, units run
-    /// without it.
+    /// Sets the pending projections of each connection. If one cannot be written, units run without it.
     pub fn with_projections(self, due: Vec<PendingProjection>) -> Self {
         Self { projections: due, ..self }
     }
 
-    /// Writes what is due, one connection after the other: the next one starts from the branch that this one leaves, and
-    /// one that cannot be written costs no other.
+    /// Writes the pending projections one after the other: each starts from the branch that the previous one leaves. A
+    /// failed projection does not affect the others.
     pub(super) async fn write_projections(&self) {
         for due in &self.projections {
             let place = match &self.output_target {

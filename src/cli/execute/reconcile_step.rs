@@ -1,4 +1,4 @@
-//! The pass over what the units wrote: what its attempts are made of, on what terms they run, and what is left for it.
+//! The reconcile step: the inputs and options of its attempts, and its backlog.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -25,44 +25,43 @@ use crate::{
     },
 };
 
-/// What holds for the pass alone.
+/// Options of the reconcile step only.
 #[derive(Clone, Debug, Default)]
 pub struct ReconcileOptions {
-    /// Model, or the agent's default.
+    /// Model; `None` means the agent's default.
     pub model: Option<String>,
-    /// Raw files that are gone, by connection.
+    /// Deleted raw files, by connection.
     pub evictions: Vec<FilesEvicted>,
-    /// What rests on them, by `connection/path`.
+    /// The artifacts that came from them, by `connection/path`.
     pub resting: BTreeMap<String, Vec<EvictionCandidate>>,
-    /// Patches that an earlier run saved without a pass over them, relative to the project.
+    /// Patches that a prior run saved without a reconcile step; paths are relative to the project.
     pub unreconciled: BTreeMap<UnitKey, String>,
 }
 
 impl ReconcileOptions {
-    /// True when there is something to look at, whatever the units write.
+    /// True if there is something to review even without any unit.
     pub fn is_due(&self) -> bool {
         !self.evictions.is_empty() || !self.unreconciled.is_empty()
     }
 }
 
-/// What the pass has yet to look at, beside what is being put together.
+/// Work for the reconcile step besides the patches that are being integrated.
 #[derive(Debug, Default)]
 pub(super) struct ReconcileBacklog {
     /// Units whose changes are on the branch.
     unreconciled: BTreeSet<UnitKey>,
-    /// Raw files that are gone.
     evictions: Vec<FilesEvicted>,
-    /// Those of them that its last good attempt dealt with.
+    /// Deleted raw files that its last successful attempt handled.
     settled_evictions: Vec<FilesEvicted>,
-    /// What rests on gone files without a decision of its last good attempt: `connection/path: wiki key`.
+    /// Artifacts of deleted files without a decision of its last successful attempt, as `connection/path: wiki key`.
     undecided: Vec<String>,
-    /// The sentence about conflicts that its last good attempt flagged for a person.
+    /// The sentence about conflicts that its last successful attempt flagged for a person.
     flagged: Option<String>,
 }
 
 impl ReconcileBacklog {
-    /// The pass ended well. A gone file is handled once it decided about everything that is `resting` on it. Where nothing
-    /// rests on it, it is handled unless the pass ran out of turns before it named the file.
+    /// Records a successful attempt. A deleted file is handled once the attempt decided about every artifact in
+    /// `resting`. A file without artifacts is handled unless the attempt ran out of turns before it mentioned the file.
     pub(super) fn record_success(
         &mut self,
         stop: StopReason,
@@ -92,17 +91,18 @@ impl ReconcileBacklog {
         self.flagged = decisions::flagged_conflicts_summary(work);
     }
 
-    /// The sentence about flagged conflicts, once: the caller reports it when the reconcile step is saved.
+    /// Takes the sentence about flagged conflicts: the caller reports it when the reconcile step is saved.
     pub(super) fn take_flagged(&mut self) -> Option<String> {
         self.flagged.take()
     }
 
-    /// What a pass that is saved leaves undecided, once: these files stay open for the next run.
+    /// Takes the undecided artifacts of a saved reconcile step; their files remain open for the next run.
     pub(super) fn take_undecided(&mut self) -> Vec<String> {
         std::mem::take(&mut self.undecided)
     }
 
-    /// What `accepted` changed is on the branch, and so is what the pass made of it, if it `passed`. What that settled.
+    /// Marks the changes of the `accepted` units as saved, and those of the reconcile step if it `passed`. Returns the
+    /// deleted files that it settled.
     pub(super) fn mark_saved(&mut self, accepted: Vec<UnitKey>, passed: bool) -> Vec<FilesEvicted> {
         if !passed {
             self.unreconciled.extend(accepted);
@@ -119,42 +119,42 @@ impl ReconcileBacklog {
         settled
     }
 
-    /// Units whose changes are on the branch without having been looked at.
+    /// Units whose changes are on the branch without a review.
     pub(super) fn unreconciled_units(&self) -> Vec<UnitKey> {
         self.unreconciled.iter().cloned().collect()
     }
 }
 
-/// What an attempt is made of.
+/// The inputs of an attempt.
 pub(super) struct AttemptInputs {
-    /// Place in the plan.
+    /// Position in the plan.
     pub(super) index: usize,
     pub(super) work_unit: WorkUnit,
-    /// The commit that it starts from, if that is not the one that all start from.
+    /// The commit that the attempt starts from, if it is not the common one.
     pub(super) base: Option<CommitId>,
 }
 
 impl AttemptExecutor {
-    /// The same attempts, and those of a pass over what they wrote.
+    /// Adds the reconcile step, if one is wanted.
     pub fn with_reconcile_step(self, pass: Option<ReconcileOptions>) -> Self {
         if let Some(pass) = &pass {
             let mut round = self.integration_queue();
             round.reconcile_backlog.evictions.clone_from(&pass.evictions);
             for (unit, path) in &pass.unreconciled {
                 round.reconcile_backlog.unreconciled.insert(unit.clone());
-                // No attempt of this run: they are counted from 1.
+                // Attempt 0 marks a prior run, as the attempts of this run count from 1.
                 round.add_patch(unit, 0, Some(self.project.root.join(path)));
             }
         }
         Self { reconcile: pass, ..self }
     }
 
-    /// Adapters of the files that are gone: where they are all there is, the commit is about them.
+    /// Adapters of deleted files. A commit without units is about these.
     pub(super) fn evicted_adapters(&self) -> impl Iterator<Item = &str> {
         self.reconcile.iter().flat_map(|pass| &pass.evictions).map(|of| of.adapter.as_str())
     }
 
-    /// What an attempt at `unit` is made of; `None` for a unit that nobody planned.
+    /// The inputs of an attempt at `unit`; `None` for an unplanned unit.
     pub(super) fn attempt_inputs(&self, unit: &UnitKey) -> Option<AttemptInputs> {
         if let Some((index, work_unit)) = self.units.get(unit) {
             return Some(AttemptInputs { index: *index, work_unit: work_unit.clone(), base: None });
@@ -173,14 +173,14 @@ impl AttemptExecutor {
         }
     }
 
-    /// What the units wrote, as far as it is put together.
+    /// The integrated work of the units.
     fn reconcile_stage(&self, round: &IntegrationQueue) -> StageIndex {
         let mut units: Vec<&(usize, WorkUnit)> = self.units.values().collect();
         units.sort_by_key(|(index, _)| *index);
         let folders: BTreeMap<_, _> =
             units.iter().map(|(_, unit)| (unit.planned.connection.clone(), unit.source_root.clone())).collect();
         let staged = units.into_iter().map(|(_, unit)| self.staged_unit(round, unit));
-        // An earlier run may have saved what this one did not plan.
+        // A prior run may have saved units that are not in this plan.
         let others =
             round.reconcile_backlog.unreconciled.iter().filter(|unit| !self.units.contains_key(*unit)).map(|unit| {
                 StagedUnit {
@@ -199,7 +199,7 @@ impl AttemptExecutor {
             |of: &FilesEvicted| of.paths.iter().map(|path| staged_path(&of.connection, path)).collect::<Vec<_>>();
         let mut evictions: Vec<Eviction> =
             round.reconcile_backlog.evictions.iter().flat_map(gone).map(eviction).collect();
-        // Where the list is cut, what nothing rests on is missing first.
+        // If the list is cut, evictions without artifacts are omitted first.
         evictions.sort_by_key(|eviction| eviction.artifacts.is_empty());
         StageIndex { units, evictions, source_dirs: folders }
     }
@@ -219,7 +219,7 @@ impl AttemptExecutor {
         StagedUnit { unit: planned.unit.as_str().to_owned(), status, raw_files, changes }
     }
 
-    /// What the newest patch of a unit changes.
+    /// The changes of a unit's newest patch.
     fn changes(&self, round: &IntegrationQueue, unit: &UnitKey) -> Vec<StagedChange> {
         let root = &self.project.root;
         let path = || round.patches.get(unit)?.1.as_ref()?.strip_prefix(root).ok()?.to_str();

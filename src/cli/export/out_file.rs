@@ -1,4 +1,4 @@
-//! The file that `--out` names: what is written to it is for its owner alone.
+//! The file of `--out`, which only its owner may read.
 
 use std::{
     fs::{File, OpenOptions, Permissions},
@@ -11,18 +11,17 @@ use nix::errno::Errno;
 
 use crate::cli::show;
 
-/// Mode of the file.
 const PRIVATE_MODE: u32 = 0o600;
 
-/// The file that `--out` names; `None` for stdout, which is also named `-`.
+/// The path of `--out`; `None` for stdout, which is also written as `-`.
 pub(in crate::cli) fn target_path(out: Option<&Path>) -> Option<&Path> {
     out.filter(|path| path.as_os_str() != "-")
 }
 
-/// Opens `path` for writing, empty and with mode 0600 whatever the umask is. A file that exists is made private before
-/// anything is written to it; one whose mode cannot be changed, as it is another user's, keeps it, with a warning. A
-/// symbolic link within `project` is refused, also in the middle of `path`: a clone may have brought it along. A pipe or
-/// a device is written to as it is.
+/// Opens `path` for writing, empty and with mode 0600 regardless of the umask. An existing file is made private before
+/// anything is written to it. If its mode cannot be changed, because another user owns it, the function prints a
+/// warning. A symbolic link within `project` is refused, also in the middle of `path`, because a clone may contain it.
+/// A pipe or a device is written to as it is.
 pub(in crate::cli) fn create(path: &Path, project: Option<&Path>) -> io::Result<File> {
     if let Some(link) = project.and_then(|project| link_within(path, project)) {
         let why = format!("{} is a symbolic link within the project", link.display());
@@ -44,11 +43,11 @@ pub(in crate::cli) fn create(path: &Path, project: Option<&Path>) -> io::Result<
     Ok(file)
 }
 
-/// What to tell about a file that keeps `mode`; nothing if it is for its owner alone.
+/// The warning about a file that keeps `mode`; `None` if only its owner has access.
 fn exposed_mode_warning(path: &Path, mode: u32) -> Option<String> {
     let (path, mode) = (path.display(), mode & 0o777);
     (mode & 0o077 != 0).then(|| {
-        format!("ingestdeck: warning: {path} keeps its mode {mode:03o}, which lets others in; name a file of yours")
+        format!("ingestdeck: warning: {path} keeps its mode {mode:03o}, so other users can access it; name a file that you own")
     })
 }
 
@@ -106,7 +105,7 @@ mod tests {
         let way = outside.path().join("way");
         symlink(dir.path(), &way).unwrap();
         assert!(create(&way.join("link"), Some(dir.path())).is_err());
-        // A linked directory on the way to the file.
+        // A linked directory on the path.
         symlink(outside.path(), dir.path().join("reports")).unwrap();
         for path in ["reports/out", "./reports/../reports/out"] {
             let error = create(&dir.path().join(path), Some(dir.path())).unwrap_err();
@@ -121,14 +120,17 @@ mod tests {
     #[test]
     fn world_readable_mode_is_reported() {
         let told = exposed_mode_warning(Path::new("out"), 0o100_644).unwrap();
-        assert_eq!(told, "ingestdeck: warning: out keeps its mode 644, which lets others in; name a file of yours");
+        assert_eq!(
+            told,
+            "ingestdeck: warning: out keeps its mode 644, so other users can access it; name a file that you own"
+        );
         assert_eq!(exposed_mode_warning(Path::new("out"), 0o100_700), None);
     }
 
     #[cfg(target_os = "linux")]
     #[test]
     fn file_whose_mode_cannot_change_is_written_to() {
-        // Its mode is the kernel's, also for root.
+        // The kernel determines its mode, also for root.
         let path = Path::new("/proc/thread-self/comm");
         let refused = fs::set_permissions(path, Permissions::from_mode(PRIVATE_MODE)).unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(Errno::EPERM as i32));

@@ -63,7 +63,7 @@ pub(super) struct Redactor {
     known: KnownValues,
     /// Key blocks whose lines are separate entries.
     open: HashMap<StreamKey, OpenBlock>,
-    /// Cache of [`names::kind_of`].
+    /// Cached results of [`names::kind_of`].
     kinds: HashMap<String, Option<NameKind>>,
     assembly: DeltaAssembler,
     fragments: DeltaEdits,

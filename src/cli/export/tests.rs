@@ -31,7 +31,7 @@ fn replays(name: &str) -> Vec<Value> {
     memory_flow::replays(&gathering.finish(timeline.source().info(), timeline.view(), false), &steps)
 }
 
-/// The lines of a tape as they are exported.
+/// The exported lines of a tape.
 fn exported(tape: &[u8]) -> (Vec<u8>, usize) {
     let mut redactor = Redactor::default();
     let mut out = Vec::new();

@@ -1,10 +1,10 @@
-//! Paths in plain output that a terminal opens with a click (OSC 8), where it can. It must not know what they lead to.
+//! Clickable paths in plain output (OSC 8), if the terminal supports them. The module must not know the files.
 
 use std::{borrow::Cow, os::unix::ffi::OsStrExt as _, path::Path};
 
 use crate::tui::text;
 
-/// `text`, which is escaped, with every mention of `path` made a link, if stdout is a terminal that knows links.
+/// Returns escaped `text` with a link at every mention of `path`, if stdout is a terminal that supports links.
 pub(super) fn with_hyperlinks<'a>(text: &'a str, path: &Path) -> Cow<'a, str> {
     if !supports_hyperlinks::on(supports_hyperlinks::Stream::Stdout) {
         return Cow::Borrowed(text);
@@ -13,7 +13,7 @@ pub(super) fn with_hyperlinks<'a>(text: &'a str, path: &Path) -> Cow<'a, str> {
     Cow::Owned(insert_hyperlinks(text, path, &host))
 }
 
-/// Only mentions of an absolute path without hidden characters: a text that is escaped shows others in another way.
+/// Links only absolute paths without hidden characters, because escaping changes the others.
 fn insert_hyperlinks(text: &str, path: &Path, host: &str) -> String {
     match path.to_str() {
         Some(shown) if path.is_absolute() && !shown.chars().any(text::is_hidden) => {
@@ -25,7 +25,7 @@ fn insert_hyperlinks(text: &str, path: &Path, host: &str) -> String {
     }
 }
 
-/// Bytes as they stand in an address.
+/// Percent-encodes bytes for an address.
 fn percent_encode(bytes: &[u8]) -> String {
     let mut address = String::with_capacity(bytes.len());
     for byte in bytes {

@@ -1,4 +1,5 @@
-//! What reused units wrote and is not in the project any more. It must not judge units: whoever deleted it may have meant to.
+//! Files of reused units that are missing in the project. The module must not judge units: a file may be deleted on
+//! purpose.
 
 use std::path::Path;
 
@@ -11,11 +12,11 @@ use crate::{
     },
 };
 
-/// Files of most units that a sentence names.
+/// Maximum number of files that a sentence names.
 const NAMED: usize = 3;
 
-/// The files that the attempt `number` of `unit` put into the project below `root` and that nobody finds there now, but
-/// for those that a unit removed since. `runs` are the run that made the attempt, as the last, and those after it.
+/// The files that attempt `number` of `unit` put into the project at `root` and that no longer exist there, except
+/// those that a unit removed since. `runs` are the later runs, newest first, and then the run of the attempt.
 pub(super) fn deleted_since<'a>(root: &Path, runs: &[&'a RunState], unit: &UnitKey, number: u32) -> Vec<&'a str> {
     let root = ScopedDir::open(root);
     let is_there = |path: &str| root.as_ref().is_ok_and(|root| root.kind(path).is_ok_and(|kind| kind.is_some()));
@@ -28,7 +29,7 @@ fn written_files<'a>(runs: &[&'a RunState], unit: &UnitKey, number: u32) -> &'a 
     let Some(attempt) = did.and_then(|did| did.attempts.iter().find(|attempt| attempt.number == number)) else {
         return &[];
     };
-    // Its patch may have been left for a later run to put on the branch.
+    // A later run may have integrated the patch.
     let mut later = runs.iter().filter_map(|state| state.prior_patches.get(unit));
     let is_saved_later = later.any(|taken| taken.saved && taken.result == PatchResult::Accepted);
     match &attempt.patch {

@@ -1,4 +1,4 @@
-//! What of an earlier run is left for the pass. It must not judge units, nor start anything.
+//! The remaining reconcile work of a prior run. Must not judge units or start anything.
 
 use super::RunPlan;
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
     tape::{UnitKey, note::ContinuedRun},
 };
 
-/// Takes files off the plan that are gone since before the earlier run, where a pass has dealt with that meanwhile.
+/// Removes evictions from the plan that a reconcile step settled after the prior run began.
 pub(super) fn drop_settled_evictions(history: &ProjectHistory, planned: &mut IngestPlan) -> Result<(), CliError> {
     if planned.sources.iter().all(|source| source.diff.deleted.is_empty()) {
         return Ok(());
@@ -23,14 +23,14 @@ pub(super) fn drop_settled_evictions(history: &ProjectHistory, planned: &mut Ing
     Ok(())
 }
 
-/// Takes off what a later run made up for: a pass over the same patches a second time would only cost.
+/// Removes patches that a later run reconciled: a second review would only cost money.
 pub(super) fn drop_reconciled_patches(runs: &RunStore, taken: &mut RunPlan) -> Result<(), CliError> {
     let Some(continues) = taken.continues.as_mut().filter(|continues| !continues.unreconciled.is_empty()) else {
         return Ok(());
     };
     let run = continues.run;
     for found in runs.list().map_err(CliError::internal)?.into_iter().take_while(|found| found.id != run) {
-        // A record that nobody can read made up for nothing that anybody knows of.
+        // An unreadable record proves no reconciled patch.
         let Ok(state) = super::fold(runs, &found) else { continue };
         let plan = state.planned.as_ref().and_then(|plan| plan.continues.as_ref()).filter(|then| then.run == run);
         let saw = |unit: &UnitKey| plan.is_some_and(|then| then.unreconciled.contains_key(unit));
@@ -39,13 +39,13 @@ pub(super) fn drop_reconciled_patches(runs: &RunStore, taken: &mut RunPlan) -> R
     Ok(())
 }
 
-/// Leaves what is still there of patches that no pass has looked at.
+/// Keeps the existing files among the patches without a reconcile step.
 pub(super) fn retain_existing(project: &Project, continues: &mut ContinuedRun) {
     let root = ScopedDir::open(&project.root);
     continues.unreconciled.retain(|_, path| root.as_ref().is_ok_and(|root| root.is_file(path)));
 }
 
-/// The same for a run of what failed, of which these patches are a part only if the pass over them failed.
+/// As [`retain_existing`], for `--failed`, which includes these patches only if their reconcile step failed.
 pub(super) fn retain_for_failed(project: &Project, continues: &mut ContinuedRun, state: &RunState) {
     let failed = state.units.iter().any(|unit| unit.key.as_str() == RECONCILE && unit.status == UnitStatus::Failed);
     if !failed {

@@ -1,6 +1,6 @@
-//! What an earlier run left undone without anybody noticing: units that are done and in no commit.
+//! Finds a prior run with unsaved work: finished units that no commit contains.
 //!
-//! Asks the index, and the tapes only for whether their run is over. It must not change what is planned.
+//! Queries the index, and reads the tapes only to check whether their runs are over. Must not change the plan.
 
 use std::collections::HashSet;
 
@@ -11,23 +11,23 @@ use crate::{
     tape::RunId,
 };
 
-/// A run that is over, and what it left.
+/// A finished run with unsaved units.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnsavedRun {
     run: RunId,
     /// Connection and key of each unit.
     units: Vec<(String, String)>,
     was_interrupted: bool,
-    /// This installation did not write its record.
+    /// True if another installation wrote its record.
     is_foreign: bool,
 }
 
 impl UnsavedRun {
-    /// The newest run after which `units`, each as it was when last done, are not saved; `None` while it lives. `marked` are
-    /// the runs that this installation recorded.
+    /// The newest run whose last results for `units` are unsaved; `None` while it is running. `marked` are the runs
+    /// that this installation recorded.
     ///
     /// # Errors
-    /// When the index or the runs cannot be read.
+    /// If the index or the runs cannot be read.
     pub fn find(
         runs: &RunStore,
         db: &Db,
@@ -37,7 +37,7 @@ impl UnsavedRun {
         let unsaved = || units.iter().filter(|unit| unit.unsaved);
         let Some(run) = unsaved().map(|unit| unit.run).max() else { return Ok(None) };
         let listed = db.list().map_err(CliError::internal)?;
-        // What a script played is not gone on with.
+        // A scripted run cannot be resumed.
         if listed.iter().any(|listed| listed.id == run && listed.scripted) {
             return Ok(None);
         }
@@ -52,7 +52,7 @@ impl UnsavedRun {
         Ok(Some(Self { run, units, was_interrupted: cut_off, is_foreign: !marked.contains(&run) }))
     }
 
-    /// What of it is still among `units`, which are all that the project has: nobody needs the others.
+    /// Keeps the unsaved units that are among `units`, which are all units of the project; `None` if no unit is left.
     pub fn still_planned(mut self, units: &[WorkUnit]) -> Option<Self> {
         let there: HashSet<(&str, &str)> =
             units.iter().map(|unit| (unit.planned.connection.as_str(), unit.planned.ktx_key().as_str())).collect();
@@ -60,14 +60,14 @@ impl UnsavedRun {
         (!self.units.is_empty()).then_some(self)
     }
 
-    /// It, with what to do about it.
+    /// The message about the run, with the command to resume it.
     pub fn message(&self, global: &GlobalArgs) -> String {
         let run = self.run.short().to_string();
         let how = if self.was_interrupted { "was cut off" } else { "ended" };
         let are = if self.units.len() == 1 { "is" } else { "are" };
         let origin = if self.is_foreign { " (this installation did not write its record)" } else { "" };
         format!(
-            "run {run}{origin} {how} with {} done that {are} not saved; `{}` goes on with it",
+            "run {run}{origin} {how} with {} done that {are} not saved; `{}` resumes it",
             summary::pluralize(self.units.len(), "unit"),
             summary::resume_command(global.project_dir.as_deref(), &run)
         )

@@ -1,33 +1,33 @@
-//! Bytes that come in blocks, cut into lines. Pure.
+//! Splits blocks of bytes into lines. Pure.
 
-/// Cuts lines. Every byte is looked at once and copied once at most, in however many blocks its line comes.
+/// Splits lines. Scans every byte once and copies it at most once, regardless of the number of blocks.
 #[derive(Debug)]
 pub(super) struct LineSplitter {
-    /// The beginning of a line that is not complete yet.
+    /// The beginning of an incomplete line.
     rest: Vec<u8>,
-    /// Most bytes of a line that are kept for it.
+    /// Maximum number of bytes that are kept of a line.
     max_line: usize,
-    /// The line that goes on is longer: it is left out.
+    /// True while the rest of an oversized line is skipped.
     is_skipping: bool,
 }
 
 impl LineSplitter {
-    /// Leaves out lines that are longer than about `most` bytes.
+    /// Skips lines that are longer than about `most` bytes.
     pub(super) fn new(most: usize) -> Self {
         Self { rest: Vec::new(), max_line: most, is_skipping: false }
     }
 
-    /// Takes the next block, and hands over the lines that it completes, without their newlines.
+    /// Adds the next block, and passes the completed lines without their newlines.
     pub(super) fn feed(&mut self, mut block: &[u8], line: &mut dyn FnMut(&[u8])) {
         while let Some(end) = memchr::memchr(b'\n', block) {
             let (piece, more) = (&block[..end], &block[end + 1..]);
             if std::mem::take(&mut self.is_skipping) {
-                // Its beginning is gone already.
+                // The beginning of this line was skipped.
             } else if self.rest.is_empty() {
                 line(piece);
             } else {
                 self.rest.extend_from_slice(piece);
-                // Lines as long as this are rare, and their room is large.
+                // Lines of this size are rare, so their memory is released.
                 line(&std::mem::take(&mut self.rest));
             }
             block = more;

@@ -1,8 +1,8 @@
-//! Any line at all, whole, damaged and torn.
+//! Properties of the decoder for arbitrary lines, complete, damaged and truncated.
 
 use super::*;
 
-/// JSON values with every kind of oddity, as text.
+/// Generates JSON texts with all kinds of unusual values.
 fn any_json() -> impl Strategy<Value = String> {
     let word = prop_oneof![
         Just("type"),
@@ -107,7 +107,7 @@ fn any_line() -> impl Strategy<Value = String> {
     })
 }
 
-/// Every raw value of a line.
+/// Returns all raw values of a line.
 fn raws<'a>(line: &AgentLine<'a>) -> Vec<RawJson<'a>> {
     let mut found = Vec::new();
     match &line.body {
@@ -279,6 +279,6 @@ fn fuzzed_lines_never_panic() {
         let _ = guess_kind(bytes);
         let Ok(text) = std::str::from_utf8(bytes) else { return };
         let is_json_elsewhere = serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
-        assert!(!is_json_elsewhere || is_json(bytes), "what is JSON must reach the tape as JSON");
+        assert!(!is_json_elsewhere || is_json(bytes), "JSON must remain JSON on the tape");
     });
 }

@@ -1,4 +1,4 @@
-//! Lines of the system, of control and of partial messages.
+//! Tests `system` lines, control frames and partial messages.
 
 use super::*;
 

@@ -1,12 +1,12 @@
-//! Updates of a branch that are killed at every step, refused, or undone.
+//! Branch updates that are killed at every step, refused or rolled back.
 
 use std::{fs, path::Path};
 
 use super::*;
 use crate::ingest::git::tests::{project, write};
 
-/// A project and two commits of it: where it is, and where it is to go. The first page changes, the second goes, a
-/// third one comes.
+/// A project with two commits: the current one and the target. The target changes the first page, deletes the second
+/// and adds a third.
 fn stage() -> (tempfile::TempDir, Repository, CommitId, CommitId) {
     let (dir, root) = project(&[("wiki/global/a.md", "a old\n"), ("wiki/global/b.md", "b\n")]);
     let repository = Repository::find(&root).unwrap().unwrap();
@@ -27,7 +27,7 @@ fn files(root: &Path) -> Vec<Option<String>> {
     ["a.md", "b.md", "deep/c.md"].map(|name| fs::read_to_string(root.join("wiki/global").join(name)).ok()).into()
 }
 
-/// What a project at `commit` must look like: all of it, and nothing for git to remark on.
+/// Asserts that the project is completely at `commit` and that `git status` is clean.
 fn assert_whole(repository: &Repository, commit: &CommitId, files_there: &[Option<String>]) {
     assert_eq!(&repository.head().unwrap(), commit);
     assert_eq!(repository.git.run_for_line(&["status", "--porcelain"]).unwrap(), "");
@@ -35,7 +35,7 @@ fn assert_whole(repository: &Repository, commit: &CommitId, files_there: &[Optio
     assert_eq!(recover(repository).unwrap(), RecoveredUpdate::default(), "once is enough");
 }
 
-/// A later program finishes what this one has begun.
+/// A later process finishes an interrupted update.
 #[test]
 fn journal_of_an_update_is_as_published() {
     let [old, new] = ["0a", "0b"].map(|digits| CommitId::parse(&digits.repeat(20)).unwrap());
@@ -48,7 +48,7 @@ fn journal_of_an_update_is_as_published() {
 fn crash_at_any_step_leaves_old_or_new_state() {
     let torn = |root: &Path| write(root, "wiki/global/a.md", "a n");
     let missing = |root: &Path| fs::remove_file(root.join("wiki/global/a.md")).unwrap();
-    // The journal; the files and the index; the branch.
+    // Steps: journal; files and index; branch.
     for steps_done in 1..=3 {
         for damage in [None, Some(&torn as &dyn Fn(&Path)), Some(&missing)] {
             let (_dir, repository, old, new) = stage();
@@ -77,7 +77,7 @@ fn crash_at_any_step_leaves_old_or_new_state() {
     }
 }
 
-/// A project whose program died after it had brought the files to the new commit, and before the branch.
+/// A project whose process died after updating the files and before moving the branch.
 pub(crate) fn died_half_way() -> (tempfile::TempDir, Repository) {
     let (dir, repository, old, new) = stage();
     write_journal(&repository, &BranchUpdateJournal { old: old.clone(), new: new.clone() });
@@ -93,7 +93,7 @@ fn interrupted_update_paths_are_listed_until_recovery() {
     recover(&repository).unwrap();
     assert_eq!(unrecovered_paths(&repository), Vec::<String>::new());
     write(repository.root(), JOURNAL_FILE, "from elsewhere");
-    assert_eq!(unrecovered_paths(&repository), Vec::<String>::new(), "it would not be followed");
+    assert_eq!(unrecovered_paths(&repository), Vec::<String>::new(), "the journal is not trusted");
 }
 
 fn write_journal(repository: &Repository, journal: &BranchUpdateJournal) {
@@ -124,7 +124,7 @@ fn update_of_a_moved_branch_changes_nothing() {
         Err(BranchUpdateError::BranchMoved | BranchUpdateError::WouldOverwrite { .. })
     ));
     assert_whole(&repository, &new, &after);
-    // Killed, and then somebody committed before anybody could settle it.
+    // The process was killed, and another commit was made before the recovery.
     write_journal(&repository, &BranchUpdateJournal { old, new });
     repository.git.run(&["commit", "--quiet", "--allow-empty", "-m", "by hand"]).unwrap();
     let head = repository.head().unwrap();
@@ -132,7 +132,7 @@ fn update_of_a_moved_branch_changes_nothing() {
     assert_whole(&repository, &head, &after);
 }
 
-/// What a person did to the project while a run was on its way, and that is not committed.
+/// Applies an uncommitted edit by the user during a run.
 fn edit(root: &Path, edit: &str) {
     match edit {
         "the end is cut off" => write(root, "wiki/global/a.md", "a o"),
@@ -160,7 +160,7 @@ fn update_over_local_changes_changes_nothing() {
         assert_eq!(files(repository.root()), files_before, "{what}, staged: {is_staged}");
         assert_eq!(status(), status_before, "{what}, staged: {is_staged}");
         assert_eq!(repository.head().unwrap(), old);
-        assert_eq!(recover(&repository).unwrap(), RecoveredUpdate::default(), "nothing is left to be settled");
+        assert_eq!(recover(&repository).unwrap(), RecoveredUpdate::default(), "no recovery is pending");
     }
 }
 
@@ -190,7 +190,7 @@ fn locked_index_is_not_reported_as_local_changes() {
 fn partially_written_files_are_restored_after_full_disk() {
     let (_dir, repository, old, new) = stage();
     let root = repository.root();
-    // Another page is edited by hand, and what is left of it could be a file that git did not finish.
+    // Another page is edited by hand, and its content could be a file that git did not finish writing.
     write(root, "wiki/global/b.md", "");
     let changes = changes(&repository, &BranchUpdateJournal { old: old.clone(), new }).unwrap();
     let before = hashes(&repository, &changes).unwrap();
@@ -220,7 +220,7 @@ fn refusal(repository: &Repository) -> RejectedJournal {
     }
 }
 
-/// Puts `bytes` where the journal is.
+/// Writes `bytes` to the journal file.
 fn plant(repository: &Repository, bytes: impl AsRef<[u8]>) {
     fs::create_dir_all(repository.root().join(JOURNAL_FILE).parent().unwrap()).unwrap();
     fs::write(repository.root().join(JOURNAL_FILE), bytes).unwrap();
@@ -236,7 +236,7 @@ fn journal_of_other_version_or_place_is_rejected() {
     assert!(matches!(refusal(&repository).reason, UntrustedRecord::OtherLocation));
     plant(&repository, format!(r#"{{"version":1,"old":"{old}","new":"{new}"}}"#));
     assert!(matches!(refusal(&repository).reason, UntrustedRecord::UnknownVersion));
-    // The way out that the sentence names is one.
+    // The remedy in the message works.
     assert!(refusal(&repository).to_string().ends_with("then delete it"));
     fs::remove_file(repository.root().join(JOURNAL_FILE)).unwrap();
     assert_whole(&repository, &old, &before);

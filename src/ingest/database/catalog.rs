@@ -1,4 +1,4 @@
-//! What a database holds: tables and views, their columns, and what values look like.
+//! The schema of a database: tables and views, their columns, and sample values.
 
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
@@ -6,68 +6,61 @@ use serde::{Deserialize, Serialize};
 use super::{Cell, QueryError, RowLimits, read_only_connection};
 use crate::ingest::project::nearest_name;
 
-/// Rows that sample values are taken from.
+/// Rows that are read for sample values.
 const SAMPLE_ROWS: usize = 20;
-/// Sample values of a column.
+/// Most sample values of one column.
 const MAX_SAMPLES: usize = 3;
 
 /// A table or view.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct TableInfo {
-    /// Its name.
     pub(crate) name: String,
-    /// `table` or `view`.
+    /// `table` or `view`, as in `sqlite_schema`.
     pub(crate) kind: String,
-    /// Its columns, in order.
+    /// Columns in declaration order.
     pub(crate) columns: Vec<ColumnInfo>,
     /// Foreign keys, as `column → table.column`.
     pub(crate) foreign_keys: Vec<String>,
-    /// Why it cannot be read.
+    /// Why the table cannot be read, such as a view over a missing table.
     pub(crate) error: Option<String>,
 }
 
-/// One column.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ColumnInfo {
-    /// Its name.
     pub(crate) name: String,
-    /// The type that it is declared with; may be empty.
+    /// Declared type; may be empty.
     pub(crate) declared_type: String,
-    /// It may be null.
     pub(crate) nullable: bool,
-    /// It is part of the primary key.
     pub(crate) is_key: bool,
-    /// A few different values.
+    /// Up to [`MAX_SAMPLES`] distinct values.
     pub(crate) samples: Vec<String>,
 }
 
-/// Tables, with a column each or without, that a target may mean; the likeliest first.
+/// Tables, each with an optional column, that a target may mean; the likeliest first.
 pub(crate) type LookupTarget = Vec<(String, Option<String>)>;
 
-/// What a target is.
+/// Result of looking up one target.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum TableLookup {
-    /// A table; with the one column that was asked for, if any was.
+    /// A table. If the target names a column, only that column is included.
     Found(TableInfo),
-    /// The table has no such column.
+    /// The table exists and has no such column.
     MissingColumn(TableInfo),
-    /// There is no such table.
     MissingTable {
-        /// The name that was likely meant.
+        /// The most similar table name.
         closest: Option<String>,
     },
 }
 
-/// Tables and columns that were searched for.
+/// Tables and columns that match a search.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NameMatches {
-    /// Kind (`table`, `view`, `column`) and name of the first of them, tables before columns.
+    /// Kind (`table`, `view`, `column`) and name of the first matches, tables before columns.
     pub(crate) first: Vec<(String, String)>,
-    /// Number of all of them.
+    /// Number of all matches.
     pub(crate) total: usize,
 }
 
-/// Looks up each of `targets`.
 pub(super) fn look_up(connection: &Connection, targets: &[LookupTarget]) -> Result<Vec<TableLookup>, QueryError> {
     let names = list_tables(connection)?;
     targets.iter().map(|target| look_up_one(connection, &names, target)).collect()
@@ -80,7 +73,7 @@ fn look_up_one(
 ) -> Result<TableLookup, QueryError> {
     let mut missing_column = None;
     for (wanted, column) in target {
-        // Names are case-insensitive in SQLite, but another program may have made names that differ in case only.
+        // SQLite compares names without case, but another program may have created names that differ in case only.
         let exact = names.iter().find(|(name, _)| name == wanted);
         let Some((name, kind)) = exact.or_else(|| names.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted)))
         else {
@@ -103,7 +96,8 @@ fn look_up_one(
     }))
 }
 
-/// The first `limit` tables and columns whose names hold one of `words` (lower case); all tables without words.
+/// The first `limit` tables and columns whose names contain one of `words` (lower case); all tables if `words` is
+/// empty.
 pub(super) fn search(connection: &Connection, words: &[String], limit: usize) -> Result<NameMatches, QueryError> {
     let holds = |name: &str| {
         let name = name.to_lowercase();
@@ -121,7 +115,7 @@ pub(super) fn search(connection: &Connection, words: &[String], limit: usize) ->
         add(kind, name.clone());
     }
     for (table, _) in names.iter().filter(|_| !words.is_empty()) {
-        // A view over something that is gone has no columns.
+        // A view over a missing table has no columns.
         let columns = match columns(connection, table) {
             Err(QueryError::Sqlite(_)) => continue,
             other => other?,
@@ -142,7 +136,6 @@ pub(super) fn list_tables(connection: &Connection) -> Result<Vec<(String, String
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Names of the columns of `table`.
 fn columns(connection: &Connection, table: &str) -> Result<Vec<ColumnInfo>, QueryError> {
     const COLUMNS: &str = "SELECT name, type, \"notnull\", pk FROM pragma_table_xinfo(?1) WHERE hidden <> 1";
     let mut statement = connection.prepare(COLUMNS)?;
@@ -157,7 +150,7 @@ fn columns(connection: &Connection, table: &str) -> Result<Vec<ColumnInfo>, Quer
     })?;
     let mut columns: Vec<ColumnInfo> = rows.collect::<Result<_, _>>()?;
     let mut keys = columns.iter_mut().filter(|column| column.is_key);
-    // The one integer key of a table is its row number, which is always there.
+    // A single integer primary key is an alias of the rowid, which is never null.
     if let (Some(only), None) = (keys.next(), keys.next())
         && only.declared_type.eq_ignore_ascii_case("INTEGER")
     {
@@ -166,11 +159,11 @@ fn columns(connection: &Connection, table: &str) -> Result<Vec<ColumnInfo>, Quer
     Ok(columns)
 }
 
-/// Everything about the table or view `name`.
+/// Columns, foreign keys and sample values of the table or view `name`.
 pub(super) fn describe_table(connection: &Connection, name: &str, kind: &str) -> Result<TableInfo, QueryError> {
     let mut table = TableInfo { name: name.to_owned(), kind: kind.to_owned(), ..TableInfo::default() };
     match read_details(connection, &mut table) {
-        // A view over a missing table still has a name to show.
+        // A view over a missing table is still listed, with the error.
         Err(QueryError::Sqlite(problem)) => table.error = Some(problem),
         other => other?,
     }
@@ -181,7 +174,7 @@ fn read_details(connection: &Connection, table: &mut TableInfo) -> Result<(), Qu
     table.columns = columns(connection, &table.name)?;
     table.foreign_keys = keys(connection, &table.name)?;
     let rows = match sample(connection, &table.name) {
-        // The rest is useful without samples.
+        // The description is useful without samples.
         Err(QueryError::ValueTooLarge(_)) => Vec::new(),
         other => other?,
     };

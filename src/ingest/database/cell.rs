@@ -1,4 +1,4 @@
-//! One value of a row, short enough to show.
+//! One value of a row, shortened for display.
 
 use std::fmt;
 
@@ -6,45 +6,40 @@ use rusqlite::types::ValueRef;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Most characters of a cell.
+/// Longest text of a cell in characters.
 const MAX_CELL_CHARS: usize = 2_000;
-/// Fewest characters that say something.
+/// Fewest characters of a cell, so that it stays readable in a wide row.
 const MIN_CELL_CHARS: usize = 16;
 /// Bytes of a blob that are shown.
 const BLOB_HEAD_BYTES: usize = 16;
 
-/// One value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Cell {
-    /// No value.
     Null,
-    /// A whole number.
     Int(i64),
-    /// A number.
     Real(#[serde(with = "real_bits")] f64),
-    /// Text; what is not UTF-8 in it is replaced.
+    /// Text. Invalid UTF-8 is replaced.
     Text {
-        /// As much of it as is shown.
+        /// The part that is shown.
         head: String,
-        /// Its length in characters, if it is cut.
+        /// Length of the whole text in characters, if it is truncated.
         full_chars: Option<usize>,
     },
-    /// Bytes.
     Blob {
-        /// The first of them.
+        /// The first [`BLOB_HEAD_BYTES`] bytes.
         head: Vec<u8>,
-        /// How many there are.
+        /// Length of the whole blob in bytes.
         full_bytes: usize,
     },
 }
 
 impl Cell {
-    /// Characters that a cell may have when a row of `columns` has to fit into `chars`.
+    /// Most characters per cell when a row of `columns` has to fit into `chars`.
     pub(super) fn max_chars(chars: usize, columns: usize) -> usize {
         (chars / 2 / columns.max(1)).clamp(MIN_CELL_CHARS, MAX_CELL_CHARS)
     }
 
-    /// The value, cut after `widest` characters.
+    /// The value, truncated after `widest` characters.
     pub(super) fn from_value(value: ValueRef<'_>, widest: usize) -> Self {
         match value {
             ValueRef::Null => Self::Null,
@@ -66,12 +61,11 @@ impl Cell {
         }
     }
 
-    /// Characters that it takes in a table.
+    /// Width in a table, in characters.
     pub(super) fn width(&self) -> usize {
         self.to_string().chars().count() + 3
     }
 
-    /// For programs.
     pub(crate) fn to_json(&self) -> Value {
         match self {
             Self::Null => Value::Null,
@@ -83,7 +77,7 @@ impl Cell {
     }
 }
 
-/// As shown in a Markdown table: on one line, with nothing in it that ends a cell.
+/// Formats the value for a Markdown table: on one line, with `|` escaped.
 impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -112,7 +106,7 @@ impl fmt::Display for Cell {
     }
 }
 
-/// JSON has no infinity, and its decimal numbers are not read back exactly.
+/// Stores the bits of a float: JSON has no infinity, and decimal numbers do not round-trip exactly.
 mod real_bits {
     use serde::{Deserialize as _, Deserializer, Serializer};
 

@@ -1,7 +1,7 @@
-//! What KTX's own ingests of a project processed and wrote, as its database `.ktx/db.sqlite` has it.
+//! What KTX's own ingests of a project processed and wrote, according to its database `.ktx/db.sqlite`.
 //!
-//! [`tables`] reads the rows in a worker process, piece by piece. Here they are put together, within bounds, because the file
-//! may be hostile. It must not know what a plan is.
+//! [`tables`] reads the rows in a worker process, piece by piece. This module combines the pieces, within limits,
+//! because the file may be hostile. It must not know about plans.
 
 use std::{
     cmp::Reverse,
@@ -13,15 +13,15 @@ use super::QueryError;
 pub(super) mod tables;
 
 pub(crate) use tables::DamagedRows;
-use tables::{KtxRunOutcome, Piece, PieceLimits, ProvenanceRow, RunRow};
+use tables::{KtxRunOutcome, KtxRunRow, Piece, PieceLimits, ProvenanceRow};
 
 /// Where KTX keeps its database, relative to the project.
 pub(crate) const KTX_DATABASE: &str = ".ktx/db.sqlite";
 
-/// How much of a history is read.
+/// Limits of how much history is read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HistoryLimits {
-    /// Of each answer of a worker process, which must not be larger than 16 MiB.
+    /// Limits of one answer of a worker process, which must not be larger than 16 MiB.
     pub(super) piece: PieceLimits,
     /// Bytes of all rows, as JSON.
     bytes: u64,
@@ -35,16 +35,16 @@ pub(super) const LIMITS: HistoryLimits = HistoryLimits {
     rows: 1_000_000,
 };
 
-/// What KTX's runs left behind.
+/// What KTX's runs processed and wrote.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KtxHistory {
-    /// Files that KTX counts as processed, and files that it found gone.
+    /// Files that KTX processed, and files whose deletion KTX handled.
     pub(crate) files: Vec<KtxFile>,
-    /// What KTX wrote from files, each artifact once for each file: the newest row.
+    /// Artifacts that KTX wrote, once per raw file and artifact: the newest row.
     pub(crate) artifacts: Vec<KtxArtifact>,
-    /// Rows that were passed over.
+    /// Rows that were skipped because they are damaged.
     pub(crate) damaged: DamagedRows,
-    /// Why only the newest rows were read.
+    /// Why older rows were not read; `None` if the history is complete.
     pub(crate) incomplete: Option<String>,
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct KtxFile {
     pub(crate) adapter: String,
     /// Path relative to the source.
     pub(crate) path: String,
-    /// SHA-256 of what it held, in hexadecimal; `None` if the run acted on its disappearance.
+    /// SHA-256 of its content, in hexadecimal; `None` if the run handled its deletion.
     pub(crate) sha256: Option<String>,
     /// When the run completed, in milliseconds since 1970.
     pub(crate) completed_ms: u64,
@@ -70,13 +70,13 @@ pub(crate) struct KtxArtifact {
     pub(crate) connection: String,
     /// Raw file, relative to the source.
     pub(crate) path: String,
-    /// `wiki` or `sl`.
+    /// Artifact kind, `wiki` or `sl`.
     pub(crate) kind: String,
-    /// Connection of a source; empty for a page.
+    /// Connection of a semantic-layer source; empty for a page.
     pub(crate) target_connection: String,
     /// Page key or source name.
     pub(crate) key: String,
-    /// KTX's word for what it did, like `wiki_written`.
+    /// KTX's name for the action, such as `wiki_written`.
     pub(crate) action: String,
     /// Id of KTX's job that wrote it, `local-<base36 milliseconds>`.
     pub(crate) job: String,
@@ -84,28 +84,28 @@ pub(crate) struct KtxArtifact {
     pub(crate) completed_ms: u64,
 }
 
-/// What is known of a file while rows get older.
+/// State of a file while rows are read from newest to oldest.
 enum KtxFileState {
-    /// Only runs without units mentioned it, with this hash and at that time.
+    /// So far only runs without units mention the file, with this hash and at this time.
     Idle(Option<String>, u64),
-    /// A run decided about it.
+    /// A run with units mentions the file, so older rows do not matter.
     Decided,
 }
 
-/// Reads the history with `runs` and `provenance`, which read the piece that begins with a row; `None` if KTX never
-/// ingested anything here.
+/// Reads the history with `runs` and `provenance`, each of which reads the piece that begins with a row. Returns `None`
+/// if KTX never ingested anything in this project.
 ///
 /// # Errors
-/// When no row of a table can be read. What fails later leaves the history incomplete.
+/// Fails when no row of a table can be read. A later failure makes the history incomplete.
 pub(super) fn load(
-    mut runs: impl FnMut(i64) -> Result<Option<Piece<RunRow>>, QueryError>,
+    mut runs: impl FnMut(i64) -> Result<Option<Piece<KtxRunRow>>, QueryError>,
     provenance: impl FnMut(i64) -> Result<Piece<ProvenanceRow>, QueryError>,
     limits: HistoryLimits,
 ) -> Result<Option<KtxHistory>, QueryError> {
     let Some(first) = runs(i64::MAX)? else { return Ok(None) };
     let (mut history, mut bytes) = (KtxHistory::default(), limits.bytes);
     let mut first = Some(first);
-    // A table that is gone by the second piece has no more rows.
+    // A table that is missing when the second piece is read has no more rows.
     let runs = |from| first.take().map_or_else(|| runs(from).map(Option::unwrap_or_default), Ok);
     let runs = history.read_table(runs, &mut bytes, limits)?;
     let rows = history.read_table(provenance, &mut bytes, limits)?;
@@ -114,7 +114,7 @@ pub(super) fn load(
 }
 
 impl KtxHistory {
-    /// Reads a table to its end or to a limit. `bytes` may still be read.
+    /// Reads a table to its end or to a limit. `bytes` is the remaining byte budget.
     fn read_table<T>(
         &mut self,
         mut read: impl FnMut(i64) -> Result<Piece<T>, QueryError>,
@@ -155,10 +155,10 @@ impl KtxHistory {
         Ok(rows)
     }
 
-    /// Decides what the rows of completed `runs` say about files.
-    fn add_rows(&mut self, runs: Vec<RunRow>, rows: Vec<ProvenanceRow>) {
-        let mut by_sync: HashMap<(String, String, String), RunRow> = HashMap::new();
-        let age = |run: &RunRow| Reverse((run.completed_ms, run.row));
+    /// Derives the state of files from the rows of completed `runs`.
+    fn add_rows(&mut self, runs: Vec<KtxRunRow>, rows: Vec<ProvenanceRow>) {
+        let mut by_sync: HashMap<(String, String, String), KtxRunRow> = HashMap::new();
+        let age = |run: &KtxRunRow| Reverse((run.completed_ms, run.row));
         for run in runs {
             let sync = (run.connection.clone(), run.adapter.clone(), run.sync.clone());
             match by_sync.get(&sync) {
@@ -166,14 +166,14 @@ impl KtxHistory {
                 _ => drop(by_sync.insert(sync, run)),
             }
         }
-        let mut dated: Vec<(&RunRow, ProvenanceRow)> = Vec::with_capacity(rows.len());
+        let mut dated: Vec<(&KtxRunRow, ProvenanceRow)> = Vec::with_capacity(rows.len());
         for mut row in rows {
             let sync = std::mem::take(&mut row.sync);
             if let Some(run) = by_sync.get(&(row.connection.clone(), row.adapter.clone(), sync)) {
                 dated.push((run, row));
             }
         }
-        // Rows of a run keep their order, the newest first.
+        // The sort is stable: rows of one run keep their order, newest first.
         dated.sort_by_key(|(run, _)| age(run));
         let mut states: HashMap<(String, String, String), KtxFileState> = HashMap::new();
         let mut known: HashSet<(String, String, String, String, String)> = HashSet::new();
@@ -194,8 +194,8 @@ impl KtxHistory {
                 Some(KtxFileState::Idle(_, completed_ms)) => Some(*completed_ms),
                 _ => Some(run.completed_ms),
             };
-            // KTX skips what has no output, also what has not changed: such a row counts if no unit of the run failed. A
-            // run that had no units found nothing new, so the one before it decides.
+            // KTX writes `skipped` rows for files without output and for unchanged files: such a row counts if no unit
+            // of the run failed. A run without units found nothing new, so the run before it decides.
             let next = match (row.action.as_str(), run.outcome, idle) {
                 ("skipped", KtxRunOutcome::Idle, Some(completed_ms)) => KtxFileState::Idle(row.sha256, completed_ms),
                 ("skipped", KtxRunOutcome::Idle | KtxRunOutcome::Failed, _) | (_, _, None) => KtxFileState::Decided,
@@ -211,9 +211,9 @@ impl KtxHistory {
 }
 
 /// The artifact of a row, if it names one.
-fn artifact(run: &RunRow, row: &ProvenanceRow) -> Option<KtxArtifact> {
+fn artifact(run: &KtxRunRow, row: &ProvenanceRow) -> Option<KtxArtifact> {
     let (kind, key) = row.artifact.clone()?;
-    // As in KTX: a source is of the ingested connection unless the row names another one.
+    // As in KTX: a source belongs to the ingested connection unless the row names another one.
     let target_connection = match (kind.as_str(), &row.target_connection) {
         ("wiki", _) => String::new(),
         (_, Some(target)) => target.clone(),
@@ -240,7 +240,7 @@ mod tests {
     /// What KTX 0.12.0 left behind after a run that wrote a page and two sources.
     const DUMP: &str = include_str!("../../../tests/fixtures/ktx/history.sql");
 
-    /// Hash of a version that is nowhere.
+    /// SHA-256 that no file of the fixture has.
     const OTHER: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
     const SCHEMA: &str = "99b249fbeab03e4b814d96c32f14560cee4f011d38306c5c9497536f6b7be9e2";
@@ -260,7 +260,7 @@ mod tests {
         read_within(connection, LIMITS)
     }
 
-    /// A later run that skips every file with the hash that it had; a report of `units` and `failed` ones.
+    /// Adds a later run that skips every file with its current hash and reports `units` and `failed`.
     fn again(connection: &Connection, number: u32, units: &str, failed: &str) {
         let body = format!("{{\"workUnits\":{units},\"failedWorkUnits\":{failed}}}");
         connection
@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn files_and_artifacts_of_a_completed_run_are_known() {
         let history = read(&ingested()).unwrap().unwrap();
-        assert_eq!(processed(&ingested()).len(), 6, "also those without output");
+        assert_eq!(processed(&ingested()).len(), 6, "files without output are included");
         let schema = history.files.iter().find(|file| file.path == "schema.yml").unwrap();
         assert_eq!((schema.connection.as_str(), schema.adapter.as_str()), ("orbit", "dbt"));
         assert_eq!((schema.sha256.as_deref(), schema.completed_ms), (Some(SCHEMA), 1_795_375_893_608));
@@ -320,7 +320,7 @@ mod tests {
         assert_eq!(with_failure("[\"dbt-all\"]"), ["dbt_project.yml", "schema.yml", "sources.yml"]);
         let broken = ingested();
         broken.execute_batch("UPDATE bundle_ingest_reports SET body_json = '{'").unwrap();
-        assert_eq!(processed(&broken).len(), 3, "a report that cannot be read excuses nothing");
+        assert_eq!(processed(&broken).len(), 3, "an unreadable report counts as failed units");
         broken.execute_batch("DELETE FROM bundle_ingest_reports").unwrap();
         assert_eq!(processed(&broken).len(), 6, "as in KTX");
         broken.execute_batch("UPDATE bundle_ingest_runs SET status = 'failed'").unwrap();
@@ -337,12 +337,12 @@ mod tests {
         connection
             .execute("UPDATE bundle_ingest_provenance SET raw_content_hash = ?1 WHERE sync_id = 's4'", [OTHER])
             .unwrap();
-        assert_eq!(processed(&connection), Vec::<String>::new(), "they changed, and no unit was made of that");
+        assert_eq!(processed(&connection), Vec::<String>::new(), "the files changed, but no unit ingested them");
         again(&connection, 5, "[{}]", "[\"dbt-all\"]");
-        assert_eq!(processed(&connection), Vec::<String>::new(), "units that failed come back");
+        assert_eq!(processed(&connection), Vec::<String>::new(), "failed units run again");
         again(&connection, 6, "[{}]", "[]");
         assert_eq!(processed(&connection).len(), 6);
-        assert_eq!(read(&connection).unwrap().unwrap().artifacts.len(), 7, "whatever came after");
+        assert_eq!(read(&connection).unwrap().unwrap().artifacts.len(), 7, "later runs do not remove artifacts");
     }
 
     #[test]
@@ -410,7 +410,7 @@ mod tests {
             [(HistoryLimits { piece, rows: 6, ..LIMITS }, 6), (HistoryLimits { piece, bytes: 900, ..LIMITS }, 3)];
         for (limits, files) in bounds {
             let history = read_within(&connection, limits).unwrap().unwrap();
-            assert_eq!(history.files.len(), files, "of the newest run, which has a row for each");
+            assert_eq!(history.files.len(), files, "the newest run has a row for each file");
             assert_eq!(history.artifacts, [], "the older one is not read");
             assert!(history.incomplete.unwrap().starts_with("at most "));
         }
@@ -432,7 +432,7 @@ mod tests {
         assert_eq!(load(|from| tables::runs(&connection, from, piece), fails, LIMITS), Err(QueryError::TimedOut(3)));
     }
 
-    /// KTX records what it did because of a file that is gone with an empty hash.
+    /// KTX records actions for a deleted file with an empty hash.
     #[test]
     fn files_that_a_run_found_gone_have_no_hash() {
         let connection = ingested();

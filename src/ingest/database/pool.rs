@@ -1,6 +1,6 @@
-//! Readings of SQLite files: how many run concurrently, and what comes back from the child process of each.
+//! The worker pool for SQLite files: limits how many child processes run concurrently and decodes their answers.
 //!
-//! Every reading has a child process of its own ([`super::process`]), so nothing of one statement reaches the next.
+//! Each read runs in a separate child process ([`super::process`]), so no state of one statement reaches the next.
 
 use std::{
     num::NonZero,
@@ -22,14 +22,14 @@ use super::{
 
 /// Time limit of one statement of the agent.
 pub(crate) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How much later than its time limit a child process is killed: it may answer with the rows that it has by then.
+/// Time between the time limit and the kill, in which a child process can answer with the rows it has so far.
 const KILL_GRACE: Duration = Duration::from_secs(1);
 
-/// Fewest and most child processes that run concurrently: as many as there are processors, between the two.
+/// Lower and upper bound of concurrent child processes; between them, one per processor.
 const CONCURRENCY_RANGE: (usize, usize) = (2, 4);
-/// Readings that wait for their turn. More than concurrent agents ever send; it bounds a hostile one.
+/// Most reads that wait for a worker. Far above what concurrent agents send; the limit stops a hostile one.
 const MAX_QUEUED: usize = 1_024;
-/// Longest wait for a turn, equal to an agent's wait for a tool. It does not count as run time.
+/// Longest wait for a worker, equal to an agent's tool timeout. It does not count as run time.
 const MAX_QUEUE_WAIT: Duration = Duration::from_secs(600);
 
 /// Reads SQLite files in child processes. Clones share their limits.
@@ -47,18 +47,18 @@ struct WorkerPool {
 enum WorkerLauncher {
     /// As a child process.
     Program(WorkerCommand),
-    /// There is no program, so nothing is read.
+    /// No program is configured, so every read fails.
     #[cfg(not(test))]
     #[default]
     Missing,
-    /// On a thread of the test.
+    /// On a thread of the test process.
     #[cfg(test)]
     #[default]
     InProcess,
 }
 
 impl SqlWorkers {
-    /// Starts `program` for every reading. It has to call [`super::run_sql_worker`] when its first argument is
+    /// Starts `program` for every read. It must call [`super::run_sql_worker`] when its first argument is
     /// [`super::SQL_WORKER`].
     pub fn new(program: PathBuf) -> Self {
         Self::with_command(WorkerCommand::new(program, vec![worker::SUBCOMMAND.into()]))
@@ -68,7 +68,7 @@ impl SqlWorkers {
         Self(Arc::new(WorkerPool { launcher: WorkerLauncher::Program(command), queue: WorkerQueue::default() }))
     }
 
-    /// The rows of `sql`, which must be one statement that reads. Blocks.
+    /// Runs `sql`, which must be one read-only statement, and returns its rows. Blocks.
     pub(crate) fn query(
         &self,
         database: &Path,
@@ -79,7 +79,7 @@ impl SqlWorkers {
         self.read(database, time_limit, WorkerOperation::Query { sql: sql.to_owned(), limits })
     }
 
-    /// Looks up tables and columns, one answer for each target. Blocks.
+    /// Looks up tables and columns and returns one answer per target. Blocks.
     pub(crate) fn look_up(
         &self,
         database: &Path,
@@ -89,7 +89,8 @@ impl SqlWorkers {
         self.read(database, time_limit, WorkerOperation::LookUp { targets })
     }
 
-    /// The first `limit` tables and columns whose names hold one of `words` (lower case); all tables without words. Blocks.
+    /// The first `limit` tables and columns whose names contain one of `words` (lower case); all tables if `words` is
+    /// empty. Blocks.
     pub(crate) fn search(
         &self,
         database: &Path,
@@ -100,8 +101,8 @@ impl SqlWorkers {
         self.read(database, time_limit, WorkerOperation::Search { words: words.to_vec(), limit })
     }
 
-    /// What KTX recorded in its database; `None` if it never ingested anything. Each piece is read in a process of its
-    /// own, all of them within `time_limit`. Blocks.
+    /// Reads KTX's history from its database; `None` if KTX never ingested anything. Each piece is read in a new
+    /// process, all of them within `time_limit`. Blocks.
     pub(super) fn ktx_history(&self, database: &Path, time_limit: Duration) -> Result<Option<KtxHistory>, QueryError> {
         let deadline = Instant::now() + time_limit;
         let remaining = || match deadline.saturating_duration_since(Instant::now()) {
@@ -151,7 +152,7 @@ impl SqlWorkers {
     }
 }
 
-/// Who may start: so many readings at most, of whatever databases. Readers do not disturb each other.
+/// Limits the number of concurrent reads. Reads of the same file do not need to exclude each other.
 #[derive(Debug)]
 struct WorkerQueue {
     max_running: usize,
@@ -181,7 +182,7 @@ impl WorkerQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a turn.
+    /// Waits until a worker may start.
     fn acquire(&self, longest_wait: Duration) -> Result<WorkerSlot<'_>, QueryError> {
         let mut state = self.state();
         if state.running >= self.max_running && state.waiting >= MAX_QUEUED {
@@ -200,7 +201,7 @@ impl WorkerQueue {
     }
 }
 
-/// The right to run one reading.
+/// Permission to run one read.
 #[derive(Debug)]
 struct WorkerSlot<'a>(&'a WorkerQueue);
 

@@ -1,7 +1,7 @@
-//! One child process for one reading: request on its stdin, answer on its stdout, killed at its time limit.
+//! One child process for one read: request on its stdin, answer on its stdout, killed at its time limit.
 //!
-//! Every way out of here kills the process group and reaps the child. If this program dies first, the child sees its
-//! stdin close and ends by itself ([`super::worker`]). It must not know what request and answer mean.
+//! Every return path kills the process group and reaps the child. If this program exits first, the child sees its stdin
+//! close and exits ([`super::worker`]). This module must not interpret requests and answers.
 
 use std::{
     ffi::OsString,
@@ -22,7 +22,7 @@ use nix::{
 use super::{QueryError, worker::MAX_REPLY_BYTES};
 use crate::group_guard::clear_environment;
 
-/// How long a killed process is waited for. One that hangs in the kernel is reaped later.
+/// Longest wait for a killed process. One that hangs in the kernel is reaped later.
 const REAP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How a worker process is started.
@@ -37,7 +37,7 @@ impl WorkerCommand {
         Self { program, args }
     }
 
-    /// Sends `request` to a new process and returns the line that it answers. The process is gone afterwards.
+    /// Sends `request` to a new process and returns its answer line. The process has ended when this returns.
     pub(super) fn exchange(&self, request: Vec<u8>, time_limit: Duration) -> Result<Vec<u8>, QueryError> {
         let mut process = WorkerProcess::start(self).map_err(|error| {
             let program = self.program.display();
@@ -47,11 +47,11 @@ impl WorkerCommand {
         })?;
         let group = Arc::clone(&process.group);
         let (finished, exchanged) = mpsc::channel();
-        // A thread, because neither a write to the child nor a read from it has a time limit.
+        // A thread, because writing to the child and reading from it have no timeout.
         let thread = thread::Builder::new().name("sql-worker".into()).spawn(move || {
             let reply = process.converse(&request);
             let status = process.end();
-            // Nothing receives it once the time limit is over.
+            // The receiver is gone after the time limit.
             let _ = finished.send((reply, status));
         });
         thread.map_err(|error| QueryError::WorkerFailed(format!("cannot start: no thread for it: {error}")))?;
@@ -82,7 +82,7 @@ impl WorkerProcess {
         let child = clear_environment(&mut Command::new(&command.program))
             .arg0("ingestdeck")
             .args(&command.args)
-            // SQLite's `localtime` modifier reads it.
+            // SQLite's `localtime` modifier reads `TZ`.
             .envs(std::env::var_os("TZ").map(|zone| ("TZ", zone)))
             .current_dir("/")
             .stdin(Stdio::piped())
@@ -100,7 +100,7 @@ impl WorkerProcess {
         converse(stdin, stdout, request)
     }
 
-    /// Kills the process if it still runs, and reaps it.
+    /// Kills the process if it is still running, and reaps it.
     fn end(&mut self) -> io::Result<ExitStatus> {
         self.group.kill_remaining();
         self.child.wait()
@@ -109,21 +109,21 @@ impl WorkerProcess {
 
 impl Drop for WorkerProcess {
     fn drop(&mut self) {
-        // The first error was reported; there is nothing else to do about a second one.
+        // The first error was reported; a second one cannot be handled.
         let _ = self.end();
     }
 }
 
-/// Writes one request and reads one line. `stdin` stays open meanwhile: closing it ends a worker.
+/// Writes one request and reads one line. `stdin` stays open until then, because a worker exits when it closes.
 fn converse(stdin: &mut impl Write, stdout: &mut impl Read, request: &[u8]) -> io::Result<Vec<u8>> {
-    // A worker that cannot limit itself answers without reading.
+    // A worker that cannot set its own limits answers without reading the request.
     let _ = stdin.write_all(request).and_then(|()| stdin.write_all(b"\n")).and_then(|()| stdin.flush());
     let mut reply = Vec::new();
     BufReader::new(stdout.take(MAX_REPLY_BYTES + 1)).read_until(b'\n', &mut reply)?;
     Ok(reply)
 }
 
-/// The process group of a worker, until the worker is reaped. From then on its id may belong to other processes.
+/// Process group of a worker, valid until the worker is reaped. After that the id may belong to other processes.
 #[derive(Debug)]
 struct WorkerGroup(Mutex<WorkerGroupState>);
 
@@ -142,7 +142,7 @@ impl WorkerGroup {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Kills it for its time limit.
+    /// Kills the group because of its time limit.
     fn kill(&self) {
         let mut state = self.state();
         if let Some(leader) = state.leader {
@@ -150,14 +150,14 @@ impl WorkerGroup {
         }
     }
 
-    /// Kills what is left of it, before it is reaped.
+    /// Kills the remaining processes of the group before the worker is reaped.
     fn kill_remaining(&self) {
         if let Some(leader) = self.state().leader.take() {
             let _ = killpg(leader, Signal::SIGKILL);
         }
     }
 
-    /// Why there is no answer from a worker that ended with `status`.
+    /// The error for a worker that ended with `status` without an answer.
     fn failure(&self, status: io::Result<ExitStatus>) -> QueryError {
         match status {
             _ if self.state().was_killed => QueryError::TimedOut(0),
@@ -170,7 +170,7 @@ impl WorkerGroup {
     }
 }
 
-/// As [`WorkerCommand::exchange`], with the worker on a thread of this process: without its limits, never killed.
+/// Like [`WorkerCommand::exchange`], with the worker on a thread of this process: without its limits, never killed.
 #[cfg(test)]
 pub(super) fn exchange_in_process(request: &[u8]) -> Result<Vec<u8>, QueryError> {
     let failed = |error: io::Error| QueryError::WorkerFailed(error.to_string());

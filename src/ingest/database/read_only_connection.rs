@@ -1,7 +1,7 @@
-//! A connection that can only read and leaves no files behind, and one statement on it.
+//! A connection that can only read and creates no files, and one statement on it.
 //!
-//! Four locks, each enough alone: the file is opened read-only, the connection is query-only, an authorizer refuses every
-//! action but reading, and the statement itself must say that it writes nothing.
+//! Four independent protections, each sufficient alone: the file is opened read-only, the connection is query-only, an
+//! authorizer denies every action except reads, and SQLite must report the statement as read-only.
 
 use std::{
     io::{self, Read as _},
@@ -27,7 +27,7 @@ use crate::scoped_dir::{FileKind, ScopedDir};
 const HEADER_BYTES: u64 = 100;
 /// Largest value, row and statement in bytes.
 const MAX_VALUE_BYTES: i32 = 1024 * 1024;
-/// Steps of SQLite between two looks at the clock.
+/// SQLite virtual machine steps between two checks of the deadline.
 const PROGRESS_STEPS: i32 = 2_000;
 
 /// How much of the result of a statement is returned.
@@ -38,34 +38,34 @@ pub(crate) struct RowLimits {
     pub(crate) chars: usize,
 }
 
-/// What a statement yielded.
+/// Result of a statement.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Rows {
     /// Names of the columns.
     pub(crate) headers: Vec<String>,
-    /// Rows, as many as were allowed.
+    /// Rows, up to the limits.
     pub(crate) rows: Vec<Vec<Cell>>,
-    /// There are more, or may be.
+    /// More rows exist, or may exist.
     pub(crate) truncated: bool,
 }
 
 /// How SQLite opens a file so that it reads the latest commit and creates nothing next to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FileAccess {
-    /// As usual. For files with a rollback journal.
+    /// The default. For files with a rollback journal.
     Normal,
-    /// Without locks. For a file in WAL mode without a log: opening one would create log and index.
+    /// Without locks. For a file in WAL mode without a log: opening one would create a log and an index.
     Immutable,
-    /// With the shared index of the log opened for reading only. An index that no writer uses is from a crash; SQLite
-    /// then builds one in memory instead of rebuilding it.
+    /// Opens the shared index of the log read-only. If no writer uses the index, it is left from a crash; SQLite then
+    /// builds one in memory instead of rebuilding it.
     ReadOnlyIndex,
-    /// With an index of the log in memory. For a log without a shared index, which no writer can have open.
+    /// Keeps the index of the log in memory. For a log without a shared index, which no writer can have open.
     PrivateIndex,
 }
 
 impl FileAccess {
-    /// Inspects the regular file `path` and the files of SQLite next to it. Nothing else is opened, because a named pipe
-    /// would block.
+    /// Inspects the regular file `path` and SQLite's files next to it. It opens no other file type, because opening a
+    /// named pipe would block.
     fn for_file(path: &Path) -> Result<Self, QueryError> {
         let unreadable = |cause: io::Error| QueryError::Unreadable(cause.to_string());
         let name = path.file_name().and_then(|name| name.to_str());
@@ -90,7 +90,7 @@ impl FileAccess {
         let is_wal_mode = header.get(18..20).is_some_and(|versions| versions.contains(&2));
         has("-journal")?;
         Ok(match (has("-wal")?, has("-shm")?) {
-            // SQLite removes a log next to an empty file.
+            // SQLite deletes a log next to an empty file.
             _ if size == 0 => Self::Immutable,
             (false, _) if is_wal_mode => Self::Immutable,
             (false, _) => Self::Normal,
@@ -136,7 +136,7 @@ fn connect(path: &Path, access: FileAccess, deadline: Instant) -> Result<Connect
         (Limit::SQLITE_LIMIT_ATTACHED, 0),
         (Limit::SQLITE_LIMIT_WORKER_THREADS, 0),
         (Limit::SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 1_000),
-        // A lower one refuses databases with wide tables.
+        // A lower limit would reject databases with wide tables.
         (Limit::SQLITE_LIMIT_COLUMN, 2_000),
         (Limit::SQLITE_LIMIT_COMPOUND_SELECT, 500),
         (Limit::SQLITE_LIMIT_EXPR_DEPTH, 1_000),
@@ -148,7 +148,7 @@ fn connect(path: &Path, access: FileAccess, deadline: Instant) -> Result<Connect
     Ok(connection)
 }
 
-/// `path` as a URI of SQLite with `option`.
+/// `path` as a SQLite URI with `option`.
 fn uri(path: &Path, option: &str) -> String {
     let mut uri = "file:".to_owned();
     for byte in path.as_os_str().as_bytes() {
@@ -160,7 +160,7 @@ fn uri(path: &Path, option: &str) -> String {
     uri + "?" + option
 }
 
-/// Names that are no text would be a panic inside the driver later.
+/// Rejects names that are not UTF-8, because the driver panics on them.
 fn check_names(connection: &Connection) -> Result<(), QueryError> {
     let mut statement = connection.prepare("SELECT type, name, tbl_name, sql FROM sqlite_schema")?;
     let mut rows = statement.query([])?;
@@ -177,10 +177,10 @@ fn check_names(connection: &Connection) -> Result<(), QueryError> {
 }
 
 fn authorize(context: AuthContext<'_>) -> Authorization {
-    /// Pragmas that describe a table and can change nothing.
+    /// Pragmas that describe a table and cannot change anything.
     const ALLOWED_PRAGMAS: [&str; 6] =
         ["table_info", "table_xinfo", "table_list", "foreign_key_list", "index_list", "index_info"];
-    /// Functions that reach beyond the database.
+    /// Functions that access something outside the database.
     const DENIED_FUNCTIONS: [&str; 5] = ["load_extension", "fts3_tokenizer", "readfile", "writefile", "edit"];
     let among = |names: &[&str], name: &str| names.iter().any(|known| known.eq_ignore_ascii_case(name));
     let is_read = match context.action {
@@ -192,14 +192,14 @@ fn authorize(context: AuthContext<'_>) -> Authorization {
     if is_read { Authorization::Allow } else { Authorization::Deny }
 }
 
-/// The rows of `sql`, which must be one statement that reads.
+/// Runs `sql`, which must be one read-only statement, and returns its rows.
 pub(super) fn query(connection: &Connection, sql: &str, limits: RowLimits) -> Result<Rows, QueryError> {
     let mut batch = Batch::new(connection, sql);
     let mut statement = batch.next()?.ok_or(QueryError::EmptyStatement)?;
     if batch.next()?.is_some() {
         return Err(QueryError::MultipleStatements);
     }
-    // What yields no columns (REINDEX without an index, for one) is no question.
+    // A statement without columns (such as REINDEX without an index) is not a query.
     if !statement.readonly() || statement.column_count() == 0 {
         return Err(QueryError::NotReadOnly);
     }
@@ -212,7 +212,7 @@ pub(super) fn query(connection: &Connection, sql: &str, limits: RowLimits) -> Re
         let row = match rows.next() {
             Ok(Some(row)) => row,
             Ok(None) => return Ok(found),
-            // The rows that were asked for are there; whether more exist was not worth the time.
+            // The requested rows are complete; finding out whether more exist took too long.
             Err(_) if found.rows.len() == limits.rows => {
                 found.truncated = true;
                 return Ok(found);
@@ -240,7 +240,7 @@ impl From<rusqlite::Error> for QueryError {
         let extended_code = error.sqlite_error().map(|error| error.extended_code);
         match (code, error) {
             (Some(ErrorCode::OperationInterrupted), _) => Self::TimedOut(0),
-            // The plain code is about the statement, the others are about the file.
+            // The plain code is about the statement, the extended codes are about the file.
             (Some(ErrorCode::ReadOnly), _) if extended_code != Some(rusqlite::ffi::SQLITE_READONLY) => {
                 Self::Unreadable("its last change was interrupted; open it once with the program that writes it".into())
             }

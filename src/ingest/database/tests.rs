@@ -1,4 +1,4 @@
-//! Hostile questions and hostile files.
+//! Hostile statements and hostile files.
 
 use std::{fs, os::unix::fs::symlink, time::Duration};
 
@@ -8,7 +8,7 @@ use super::*;
 
 const ALL: RowLimits = RowLimits { rows: 100, chars: 40_000 };
 
-/// A small shop.
+/// A database with customers, orders, odd names and a broken view.
 fn shop() -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().canonicalize().unwrap().join("shop.db");
@@ -119,7 +119,7 @@ fn writing_statements_are_rejected_and_change_nothing() {
         run(&path, "SELECT nosuch FROM orders", ALL).unwrap_err().to_string().starts_with("no such column: nosuch")
     );
     assert_eq!(fs::read(&path).unwrap(), before);
-    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing lies beside it");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no other file is created");
 }
 
 #[test]
@@ -188,11 +188,15 @@ fn non_database_files_are_reported() {
     fs::write(root.join("empty.db"), "").unwrap();
     assert_eq!(run(&root.join("text.db"), "SELECT 1", ALL).unwrap_err().to_string(), "file is not a database");
     assert!(run(&root.join("none.db"), "SELECT 1", ALL).unwrap_err().to_string().contains("unable to open"));
-    assert_eq!(run(&root.join("empty.db"), "SELECT 1", ALL).unwrap().rows.len(), 1, "SQLite takes it for a new one");
+    assert_eq!(
+        run(&root.join("empty.db"), "SELECT 1", ALL).unwrap().rows.len(),
+        1,
+        "SQLite treats it as a new database"
+    );
     let (shop_dir, path) = shop();
     symlink(&path, shop_dir.path().join("link.db")).unwrap();
     let linked = shop_dir.path().canonicalize().unwrap().join("link.db");
-    assert!(run(&linked, "SELECT 1", ALL).is_err(), "the way to it was resolved before");
+    assert!(run(&linked, "SELECT 1", ALL).is_err(), "callers must resolve symbolic links");
     let mut bytes = fs::read(&path).unwrap();
     bytes[5_000..].iter_mut().for_each(|byte| *byte = 0x5a);
     fs::write(&path, bytes).unwrap();
@@ -220,7 +224,7 @@ fn a_database_in_use_can_be_read() {
     assert_eq!(shown(&run(&path, "SELECT count(*) FROM customers", ALL).unwrap()), ["3"]);
 }
 
-/// A database in WAL mode whose newest row is in the log only, as a writer that was killed leaves it.
+/// A database in WAL mode whose newest row is only in the log, as after a killed writer.
 fn crashed(with_index: bool) -> (tempfile::TempDir, PathBuf) {
     let (from, path) = shop();
     let writer = rusqlite::Connection::open(&path).unwrap();

@@ -1,7 +1,7 @@
-//! The child process that reads a SQLite file: limits itself, reads one request from stdin, answers it on stdout, ends.
+//! The child process that reads a SQLite file: limits itself, reads one request from stdin, answers on stdout, exits.
 //!
-//! Both are one line of JSON. SQLite can be interrupted only between its steps, and a single step may take hours, so
-//! time and memory are limited by the kernel and by the parent process.
+//! Request and answer are one line of JSON each. SQLite can be interrupted only between its steps, and a single step
+//! may take hours, so the kernel and the parent process limit time and memory.
 
 use std::{
     ffi::OsString,
@@ -25,7 +25,7 @@ use super::{
     read_only_connection,
 };
 
-/// First argument of the program that makes it a worker. Not a command for people.
+/// First argument that starts the program as a worker. Not a command for users.
 pub const SUBCOMMAND: &str = "sql-worker";
 
 /// Largest request in bytes.
@@ -33,31 +33,30 @@ const MAX_REQUEST_BYTES: u64 = 4 << 20;
 /// Largest answer in bytes.
 pub(super) const MAX_REPLY_BYTES: u64 = 16 << 20;
 
-/// Memory of SQLite in MiB. Temporary tables and sorts count, because they are kept in memory.
+/// Memory limit of SQLite in MiB. Temporary tables and sorts count, because they are kept in memory.
 pub(super) const SQLITE_MEMORY_MIB: u64 = 256;
-/// Address space of the whole process in bytes: the second lock behind [`SQLITE_MEMORY_MIB`].
+/// Address space of the whole process in bytes, in case [`SQLITE_MEMORY_MIB`] does not hold.
 #[cfg(target_os = "linux")]
 const ADDRESS_SPACE_BYTES: u64 = 1 << 30;
-/// Processor time in seconds, in case the parent cannot kill it. Above every time limit.
+/// Processor time in seconds, in case the parent cannot kill the worker. Longer than every time limit.
 const CPU_SECONDS: u64 = 20;
-/// Open files: pipes, the database, what belongs to it, time zone.
+/// Most open files: pipes, the database and its log files, time zone.
 const MAX_OPEN_FILES: u64 = 24;
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct WorkerRequest {
     /// Absolute path without symbolic links.
     pub(super) database: OsString,
-    /// SQLite is interrupted after this time, if it can be.
+    /// SQLite is interrupted after this time, where it can be.
     pub(super) time_limit: Duration,
     pub(super) operation: WorkerOperation,
 }
 
-/// How to read it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum WorkerOperation {
     /// Runs one statement; answers [`read_only_connection::Rows`].
     Query { sql: String, limits: RowLimits },
-    /// Looks up tables and columns; answers a [`catalog::TableLookup`] for each.
+    /// Looks up tables and columns; answers one [`catalog::TableLookup`] per target.
     LookUp { targets: Vec<LookupTarget> },
     /// Finds tables and columns by words; answers [`catalog::NameMatches`].
     Search { words: Vec<String>, limit: usize },
@@ -67,7 +66,7 @@ pub(super) enum WorkerOperation {
     KtxProvenance { from: i64, limits: PieceLimits },
 }
 
-/// The whole process: limits itself, answers one request on stdin, and ends early when stdin closes.
+/// Runs the worker: limits the process, answers one request on stdin, and exits early when stdin closes.
 pub fn run() -> ExitCode {
     let confined = limit_process().map_err(|why| QueryError::WorkerFailed(format!("cannot limit itself: {why}")));
     let request = confined.and_then(|()| read_request(io::stdin().lock()));
@@ -116,10 +115,10 @@ fn line<T: Serialize>(result: &Result<T, QueryError>) -> Vec<u8> {
     line
 }
 
-/// Gives up everything that reading one file does not need, before anything is opened.
+/// Drops every right that reading one file does not need, before anything is opened.
 fn limit_process() -> Result<(), String> {
     close_inherited_files();
-    // Instead of the signal that ends the process, a write gets an error.
+    // With the signal blocked, a write beyond the limit fails instead of ending the process.
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGXFSZ);
     signals.thread_block().map_err(|error| format!("signal mask: {error}"))?;
@@ -128,18 +127,18 @@ fn limit_process() -> Result<(), String> {
         (Resource::RLIMIT_FSIZE, 0),
         (Resource::RLIMIT_CPU, CPU_SECONDS),
         (Resource::RLIMIT_NOFILE, MAX_OPEN_FILES),
-        // Other systems count what they map themselves.
+        // Other systems count memory that they map themselves.
         #[cfg(target_os = "linux")]
         (Resource::RLIMIT_AS, ADDRESS_SPACE_BYTES),
     ] {
-        // A lower limit of the user stays.
+        // Keeps a lower limit that the user has set.
         let lowered = getrlimit(resource).and_then(|(_, highest)| {
             let limit = limit.min(highest);
             setrlimit(resource, limit, limit)
         });
         lowered.map_err(|error| format!("{resource:?}: {error}"))?;
     }
-    // The limit is one of the process, so any connection can set it.
+    // The limit applies to the process, so any connection can set it.
     let connection = rusqlite::Connection::open_in_memory().map_err(|error| format!("memory: {error}"))?;
     let limit = i64::try_from(SQLITE_MEMORY_MIB << 20).map_err(|error| error.to_string())?;
     let set: Result<i64, _> = connection.query_row(&format!("PRAGMA hard_heap_limit = {limit}"), [], |row| row.get(0));
@@ -150,23 +149,23 @@ fn limit_process() -> Result<(), String> {
     }
 }
 
-/// Closes what the program that started the starter of this process leaked to it.
+/// Closes file descriptors that this process inherited from the program that started its parent.
 fn close_inherited_files() {
     let listed = fs::read_dir("/dev/fd").into_iter().flatten();
     let open: Vec<i32> = listed.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
     for file in open.into_iter().filter(|file| *file > 2) {
-        // The listing itself is among them, and closed already.
+        // The descriptor of the directory listing is included, and already closed.
         let _ = nix::unistd::close(file);
     }
 }
 
-/// Ends the process when stdin closes, which it does when the process at its other end dies.
+/// Exits the process when stdin closes, which happens when the parent ends.
 fn exit_when_stdin_closes() {
     let watch = || {
-        // Nothing follows the request; this returns at the end of stdin.
+        // The parent sends nothing after the request; this returns at the end of stdin.
         let _ = io::copy(&mut io::stdin(), &mut io::sink());
         std::process::exit(1);
     };
-    // Without it the time limits still hold.
+    // If the thread cannot start, the time limits still apply.
     let _ = thread::Builder::new().name("stdin".into()).spawn(watch);
 }

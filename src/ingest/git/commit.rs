@@ -4,12 +4,12 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The full name of a commit, which no git command can mistake for an option, a range or a reference.
+/// The full id of a commit, which git cannot confuse with an option, a range or a reference.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct CommitId(String);
 
-/// A text that is not the full name of a commit.
+/// The text is not a full commit id.
 #[derive(Debug, thiserror::Error)]
 #[error("invalid commit `{}`; expected 40 or 64 hexadecimal digits in lower case", .0.escape_debug())]
 pub struct InvalidCommitId(String);

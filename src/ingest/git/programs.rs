@@ -1,6 +1,6 @@
 //! Programs that a git configuration names, and the settings that keep git from running them.
 //!
-//! Pure: from the answer of one `git config` call to settings of higher precedence. It must not know where they are
+//! Pure: turns the output of one `git config` call into settings of higher precedence. It must not know where they are
 //! used.
 
 use std::{
@@ -11,22 +11,22 @@ use std::{
     path::PathBuf,
 };
 
-/// Lists the whole configuration: scope and key of every entry, and its value unless it has none.
+/// Lists the whole configuration: scope and key of every entry, and its value if it has one.
 pub(super) const LIST_CONFIG_ARGS: &[&str] = &["config", "--null", "--show-scope", "--list"];
 
-/// Most settings that are overridden, and most bytes of their keys. They are passed to git in its environment, which the
-/// system bounds, and no repository needs as many.
+/// Most settings that are overridden, and most bytes of their keys. They are passed in the environment, which the
+/// system limits. Real repositories need far fewer.
 const MAX_OVERRIDES: usize = 1_000;
 const MAX_OVERRIDE_BYTES: usize = 64 * 1024;
 
-/// Setting that is passed like those that disable programs. git must list it, or they have no effect. The value is of no
-/// importance.
+/// A setting that is passed in the same way as those that disable programs. If git does not list it, the overrides have
+/// no effect. Its value does not matter.
 const PROBE: (&str, &str) = ("ingestdeck.override", "arrives");
 
-/// A file of the repository's choice, which git reads, and waits for if it is a named pipe.
+/// A setting that makes git read a file of the repository's choice, and block on it if it is a named pipe.
 const EXCLUDES_FILE: &[u8] = b"core.excludesfile";
 
-/// A section whose subsections name programs, the variables that do, and what to set them to.
+/// A section whose subsections name programs, the variables that contain them, and the values that disable them.
 type ProgramSection = (&'static str, ProgramKind, &'static [(&'static str, &'static str)]);
 
 const PROGRAM_SECTIONS: &[ProgramSection] = &[
@@ -35,9 +35,9 @@ const PROGRAM_SECTIONS: &[ProgramSection] = &[
     ("merge", ProgramKind::MergeDriver, &[("driver", "")]),
 ];
 
-/// Settings whose value is a program, as a listing spells them and as people do. Fetching, signing and external diffs are
-/// disabled for every call, so git starts none of them. Editors and pagers are not listed: git starts them only for a
-/// terminal or a message to edit, which no call has.
+/// Settings whose value is a program: the key as git lists it, and the usual spelling. Fetching, signing and external
+/// diffs are disabled for every call, so git starts none of these programs. Editors and pagers are not listed: git
+/// starts them only for a terminal or to edit a message, and no call has either.
 const PROGRAM_SETTINGS: &[(&str, &str)] = &[
     ("core.askpass", "core.askPass"),
     (FSMONITOR, FSMONITOR),
@@ -52,34 +52,34 @@ const PROGRAM_SETTINGS: &[(&str, &str)] = &[
     ("gpg.x509.program", "gpg.x509.program"),
 ];
 
-/// A program that reports changed files, or a switch of the one that is part of git.
+/// Names a program that reports changed files, or turns git's own monitor on or off.
 const FSMONITOR: &str = "core.fsmonitor";
 
-/// The directory of hooks that replaces `.git/hooks`.
+/// The setting with the directory of hooks that replaces `.git/hooks`.
 const HOOKS_PATH: &[u8] = b"core.hookspath";
 
-/// What a program of a configuration is for.
+/// Purpose of a configured program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ProgramKind {
     /// Converts files on their way into the repository and out of it.
     Filter,
-    /// Shows differences of some files.
+    /// Shows differences of files with an attribute.
     DiffDriver,
-    /// Merges some files.
+    /// Merges files with an attribute.
     MergeDriver,
-    /// Runs at some events.
+    /// Runs on an event.
     Hook,
     /// All hooks of a directory.
     HooksDirectory,
-    /// Is the value of a setting.
+    /// The value of a setting.
     Setting,
 }
 
-/// A program that a repository would have git run, and that is not run.
+/// A program that the repository configures and that calls disable.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DisabledProgram {
     pub kind: ProgramKind,
-    /// Its name in the configuration, the directory or the setting, escaped.
+    /// Name of the program in the configuration, or the directory or the setting, escaped.
     pub name: String,
 }
 
@@ -103,14 +103,14 @@ impl fmt::Display for DisabledProgram {
     }
 }
 
-/// What a configuration names, and what to answer it with.
+/// Programs of a configuration, and the settings that disable them.
 #[derive(Debug, Default)]
 pub(super) struct ConfiguredPrograms {
     /// Settings that disable every program of every configuration. Keys need not be UTF-8.
     pub(super) overrides: BTreeMap<OsString, OsString>,
     /// The programs that the repository itself configures.
     pub(super) repository_programs: BTreeSet<DisabledProgram>,
-    /// Some configuration names a directory of hooks, so git does not look into `.git/hooks`.
+    /// True if a configuration names a directory of hooks, so that git ignores `.git/hooks`.
     pub(super) replaces_hooks: bool,
 }
 
@@ -118,17 +118,17 @@ pub(super) struct ConfiguredPrograms {
 #[derive(Debug)]
 pub(super) enum DisableError {
     TooManyPrograms,
-    /// git does not see the settings that would do it.
+    /// git does not read the overrides.
     OverridesIgnored,
 }
 
 impl ConfiguredPrograms {
-    /// Overrides nothing, and shows that overrides arrive.
+    /// Overrides nothing, but detects whether git reads overrides.
     pub(super) fn probe() -> Self {
         Self { overrides: [(PROBE.0.into(), PROBE.1.into())].into(), ..Self::default() }
     }
 
-    /// Reads the answer to [`LIST_CONFIG_ARGS`], given with the overrides of [`probe`](Self::probe).
+    /// Parses the output of [`LIST_CONFIG_ARGS`], called with the overrides of [`probe`](Self::probe).
     pub(super) fn parse(listed: &[u8]) -> Result<Self, DisableError> {
         let (mut programs, mut bytes, mut arrived) = (Self::default(), 0, false);
         let (mut own_excludes, mut has_excludes) = (None, false);
@@ -176,10 +176,10 @@ impl<'a> SubsectionKey<'a> {
         Some(Self { section: &key[..first], subsection: &key[first + 1..last], variable: &key[last + 1..] })
     }
 
-    /// Adds what disables the program that the key is about, if it is about one.
+    /// Adds the override that disables the program of this key, if the key names a program.
     fn disable(&self, overrides: &mut BTreeMap<OsString, OsString>, bytes: &mut usize) -> Option<DisabledProgram> {
         let (kind, variable, value) = if self.section == b"hook" {
-            // Whatever is said of it: one that is not enabled does not run.
+            // The other variables of the hook do not matter: a hook that is not enabled does not run.
             (ProgramKind::Hook, &b"enabled"[..], "false")
         } else {
             let (_, kind, variables) =
@@ -196,7 +196,7 @@ impl<'a> SubsectionKey<'a> {
     }
 }
 
-/// The program that a setting names, which a setting without a value does not.
+/// The program of a setting; `None` for other settings and for a setting without a value.
 fn disabled_setting(key: &[u8], value: Option<&[u8]>) -> Option<DisabledProgram> {
     let value = value.filter(|value| !value.is_empty())?;
     if key == HOOKS_PATH {
@@ -207,7 +207,7 @@ fn disabled_setting(key: &[u8], value: Option<&[u8]>) -> Option<DisabledProgram>
     is_program.then(|| DisabledProgram::new(ProgramKind::Setting, name.as_bytes()))
 }
 
-/// Whether git reads a value as yes or no: a word, or a number with an optional unit.
+/// Whether git parses a value as a boolean: a word, or a number with an optional unit.
 fn is_boolean(value: &[u8]) -> bool {
     let is_word =
         [&b"true"[..], b"yes", b"on", b"false", b"no", b"off"].iter().any(|word| value.eq_ignore_ascii_case(word));
@@ -216,7 +216,7 @@ fn is_boolean(value: &[u8]) -> bool {
     is_word || (!digits.is_empty() && digits.iter().all(u8::is_ascii_digit))
 }
 
-/// What git reads without any setting; empty, which is no file, where the user has no home.
+/// git's default for the excludes file. Empty if the user has no home, so that git reads none.
 fn default_excludes() -> OsString {
     let of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let config = of("XDG_CONFIG_HOME").or_else(|| Some(of("HOME")?.join(".config")));
@@ -229,7 +229,7 @@ mod tests {
 
     use super::*;
 
-    /// As git lists `entries`, and what it was given in its environment.
+    /// The output of git for `entries`, followed by the override from the environment.
     fn listed(entries: &[(&str, &[u8])]) -> Vec<u8> {
         let bytes = |(scope, entry): &(&str, &[u8])| [scope.as_bytes(), b"\0", entry, b"\0"].concat();
         entries.iter().chain(&[("command", &b"ingestdeck.override\narrives"[..])]).flat_map(bytes).collect()
@@ -324,7 +324,7 @@ mod tests {
         assert!(ConfiguredPrograms::parse(&many).is_err());
         let long = format!("filter.{}.clean\nx", "n".repeat(MAX_OVERRIDE_BYTES));
         assert!(ConfiguredPrograms::parse(&listed(&[("local", long.as_bytes())])).is_err());
-        // The same one again and again is one.
+        // Repetitions of the same key count once.
         assert_eq!(ConfiguredPrograms::parse(&section(1).repeat(2 * MAX_OVERRIDES)).unwrap().overrides.len(), 1);
     }
 

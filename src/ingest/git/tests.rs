@@ -1,10 +1,10 @@
-//! git itself: what it is told, and what a hostile repository cannot make it do.
+//! Environment and configuration of git calls, and attacks by a hostile repository.
 
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
 use super::*;
 
-/// A project with a repository of its own and one commit of `files`.
+/// A project that is a repository with one commit of `files`.
 pub(crate) fn project(files: &[(&str, &str)]) -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().canonicalize().unwrap().join("project");
@@ -19,13 +19,13 @@ pub(crate) fn project(files: &[(&str, &str)]) -> (tempfile::TempDir, PathBuf) {
     (dir, root)
 }
 
-/// Writes a file with its folders.
+/// Writes a file and its parent directories.
 pub(crate) fn write(root: &Path, path: &str, text: &str) {
     fs::create_dir_all(root.join(path).parent().unwrap()).unwrap();
     fs::write(root.join(path), text).unwrap();
 }
 
-/// A program that leaves a proof when it runs, and the proof.
+/// A program that leaves a proof file when it runs.
 struct Trap {
     program: PathBuf,
     proof: PathBuf,
@@ -44,7 +44,7 @@ impl Trap {
     }
 }
 
-/// Adds bytes to the configuration of the repository in `root`.
+/// Appends bytes to the configuration of the repository in `root`.
 fn configure(root: &Path, bytes: &[u8]) {
     let path = root.join(".git/config");
     let mut config = fs::read(&path).unwrap();
@@ -52,7 +52,7 @@ fn configure(root: &Path, bytes: &[u8]) {
     fs::write(path, config).unwrap();
 }
 
-/// The calls that planning, runs and their end make.
+/// Makes every git call that planning and running make.
 fn use_everything(root: &Path) {
     let git = Git::open(root).unwrap();
     write(root, "wiki/global/a.md", "b\n");
@@ -89,7 +89,7 @@ fn programs_of_a_configuration_do_not_run() {
         configure(&root, b"required = true\n");
         configure(&root, &of("diff", &["command", "textconv"]));
         configure(&root, &of("merge", &["driver"]));
-        // Releases before 2.54 know no such hooks, so this section proves nothing with them but that it is listed.
+        // Releases before 2.54 ignore such hooks, so with them this section only proves that it is listed.
         configure(&root, &of("hook", &["command"]));
         configure(&root, b"event = post-index-change\nevent = reference-transaction\nevent = post-commit\n");
         use_everything(&root);
@@ -176,7 +176,7 @@ fn programs_of_a_submodule_do_not_run() {
     trap.assert_unsprung();
 }
 
-/// Releases before 2.44 fetch whatever they are told about fetching.
+/// Releases before 2.44 ignore the setting and fetch anyway.
 #[test]
 fn a_partial_clone_fetches_nothing() {
     for url in ["ext::TRAP", "ssh://host/x", "file:///x", "/x"] {
@@ -203,7 +203,7 @@ fn a_partial_clone_fetches_nothing() {
     }
 }
 
-/// Releases before 2.54 know no such hooks, so with them only the environment can be asserted.
+/// Releases before 2.54 ignore such hooks, so with them only the environment can be asserted.
 #[test]
 fn hooks_of_a_configuration_are_disabled_in_every_call() {
     let (_dir, root) = project(&[]);
@@ -280,7 +280,7 @@ fn a_call_that_takes_too_long_may_remove_its_lock_files() {
     let script =
         format!("!trap 'rm {0}; touch {1}; exit 1' TERM; touch {0}; sleep 600", lock.display(), ended.display());
     git.run(&["config", "alias.hang", &script]).unwrap();
-    // On a busy machine it may not have begun within the first limits.
+    // On a busy machine the program may not have started within the first limits.
     let mut limit = Duration::from_millis(50);
     while !lock.exists() && !ended.exists() {
         limit *= 2;
@@ -316,7 +316,7 @@ fn output_is_read_up_to_a_limit() {
     assert!(error.to_string().starts_with("the git configuration has more than 4 MiB; remove"), "{error}");
 }
 
-/// A program that stands for git, does `body` and becomes git.
+/// A replacement for git that runs `body` and then executes git.
 fn wrapper(dir: &Path, body: &str) -> &'static Path {
     let path = dir.join("git");
     fs::write(&path, format!("#!/bin/sh\n{body}\nexec {} \"$@\"\n", program().unwrap().display())).unwrap();

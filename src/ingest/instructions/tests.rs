@@ -1,4 +1,4 @@
-//! Projects that bring instructions of their own, and such that bring nonsense.
+//! Instructions of a project: overrides, additions and invalid files.
 
 use std::{fs, os::unix::fs::symlink};
 
@@ -53,17 +53,17 @@ fn project_instructions_override_and_are_reported() {
         .with(".ktx/skills/dbt_ingest/SKILL.md", skill("dbt_ingest", "Ours too."))
         .with(".ktx/skills/house_style/SKILL.md", skill("house_style", "New."))
         .with(".ktx/canonical-pins.yaml", "arr: annual-recurring-revenue\nchurn: churn-rate\n");
-    let (told, idle) = place.read();
+    let (instructions, idle) = place.read();
     assert_eq!(idle, [] as [&str; 0]);
-    assert_eq!(told.prompt(PromptKind::WorkUnit), "Be brief.");
-    assert!(told.prompt(PromptKind::Verification).starts_with("<pre_write_verification>"));
-    assert_eq!(names(&told, &[]), ["ingest_triage", "sl_capture", "wiki_capture", "house_style"]);
-    let bodies: Vec<_> = told.skills_for_unit(&["dbt_ingest"]).iter().map(|skill| skill.body.clone()).collect();
+    assert_eq!(instructions.prompt(PromptKind::WorkUnit), "Be brief.");
+    assert!(instructions.prompt(PromptKind::Verification).starts_with("<pre_write_verification>"));
+    assert_eq!(names(&instructions, &[]), ["ingest_triage", "sl_capture", "wiki_capture", "house_style"]);
+    let bodies: Vec<_> = instructions.skills_for_unit(&["dbt_ingest"]).iter().map(|skill| skill.body.clone()).collect();
     assert_eq!(bodies[2..], ["Ours.", "Ours too.", "New."]);
-    assert_eq!(told.pins[0], ("arr".into(), "annual-recurring-revenue".into()));
-    let said: Vec<_> = told.overrides.iter().map(ToString::to_string).collect();
+    assert_eq!(instructions.pins[0], ("arr".into(), "annual-recurring-revenue".into()));
+    let messages: Vec<_> = instructions.overrides.iter().map(ToString::to_string).collect();
     assert_eq!(
-        said,
+        messages,
         [
             "prompt work_unit from .ktx/prompts/work_unit.md instead of the program's",
             "skill dbt_ingest from .ktx/skills/dbt_ingest/SKILL.md instead of the program's",
@@ -77,8 +77,8 @@ fn project_instructions_override_and_are_reported() {
 #[test]
 fn a_skill_for_others_is_not_offered_to_units() {
     let text = skill("sl_capture", "x").replace("---\nx", "callers: [research]\n---\nx");
-    let (told, _) = InstructionsFixture::new().with(".ktx/skills/sl_capture/SKILL.md", text).read();
-    assert_eq!(names(&told, &[]), ["ingest_triage", "wiki_capture"]);
+    let (instructions, _) = InstructionsFixture::new().with(".ktx/skills/sl_capture/SKILL.md", text).read();
+    assert_eq!(names(&instructions, &[]), ["ingest_triage", "wiki_capture"]);
 }
 
 #[test]
@@ -89,14 +89,14 @@ fn unused_instruction_files_are_reported() {
         .with(".ktx/skills/empty/README.md", "x")
         .with(".ktx/skills/.DS_Store", "x")
         .with(".ktx/canonical-pins.yaml", "# none yet\n");
-    let (told, idle) = place.read();
-    assert_eq!(told, Instructions::default());
+    let (instructions, idle) = place.read();
+    assert_eq!(instructions, Instructions::default());
     assert_eq!(
         idle,
         [
-            ".ktx/prompts/memory_agent_bundle_ingest_work_unit.md replaces no prompt: those are work_unit.md, reconcile.md, verification.md",
-            ".ktx/prompts/work-units.md replaces no prompt: those are work_unit.md, reconcile.md, verification.md; did you mean work_unit.md?",
-            ".ktx/skills/empty is no skill: it holds no SKILL.md",
+            ".ktx/prompts/memory_agent_bundle_ingest_work_unit.md is ignored: only these prompts can be replaced: work_unit.md, reconcile.md, verification.md",
+            ".ktx/prompts/work-units.md is ignored: only these prompts can be replaced: work_unit.md, reconcile.md, verification.md; did you mean work_unit.md?",
+            ".ktx/skills/empty is ignored: it contains no SKILL.md",
         ]
     );
 }
@@ -108,7 +108,7 @@ fn invalid_instructions_are_rejected_on_open() {
     };
     let pins = |text: &str| InstructionsFixture::new().with(PINS_FILE, text).refused();
     let prompt = |bytes: &[u8]| InstructionsFixture::new().with(".ktx/prompts/work_unit.md", bytes).refused();
-    let said = [
+    let messages = [
         prompt(b" \n"),
         prompt(b"caf\xe9"),
         prompt(&vec![b'x'; 64 * 1024 + 1]),
@@ -121,7 +121,7 @@ fn invalid_instructions_are_rejected_on_open() {
         pins("ok: fine\narr: \"two\\nlines\"\n"),
         pins("a: b: c\n"),
     ];
-    insta::assert_snapshot!(said.join("\n"));
+    insta::assert_snapshot!(messages.join("\n"));
 }
 
 #[test]
@@ -134,8 +134,8 @@ fn nothing_is_read_through_a_link_or_out_of_a_pipe() {
         let link = place.0.path().join(link);
         fs::create_dir_all(link.parent().unwrap()).unwrap();
         symlink(to, link).unwrap();
-        let said = place.refused();
-        assert!(said.contains("symbolic link") && !said.contains("hunter2"), "{said}");
+        let messages = place.refused();
+        assert!(messages.contains("symbolic link") && !messages.contains("hunter2"), "{messages}");
     };
     refused(".ktx/prompts/work_unit.md", &out.join("secret.md"));
     refused(".ktx/skills/house", &out.join("house"));

@@ -1,4 +1,4 @@
-//! Raw files that go into the commit beside what was made of them. It must not know what that is.
+//! Raw files that are copied into the commit of a run. This module must not know which artifacts were made from them.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -8,14 +8,14 @@ use crate::{
     scoped_dir::{FileKind, ScopedDir},
 };
 
-/// How often git may refuse raw files before they are left out without looking at each.
+/// Most failed git calls before the remaining raw files are skipped without identifying the rejected ones.
 const MAX_STAGE_FAILURES: u32 = 200;
 
 impl PatchIntegrator {
-    /// Adds `raw` to what is accepted, and returns the places of what git does not take. Bytes are taken as they are,
-    /// whatever attributes say.
+    /// Adds `raw` to the accepted changes, and returns the destinations that git does not accept. The bytes are stored
+    /// unchanged, regardless of git attributes.
     pub(super) fn stage_raw_copies(&self, raw: &[RawCopy]) -> Result<Vec<String>, GitError> {
-        // Paths go to git one a line.
+        // Paths are passed to git one per line.
         let root = self.worktree.worktrees().repository.root();
         let can_be_named = |copy: &&RawCopy| {
             let names_one = !copy.source.to_string_lossy().contains('\n') && !copy.destination.contains('\n');
@@ -26,7 +26,7 @@ impl PatchIntegrator {
         self.unstaged_raw_copies(&raw)
     }
 
-    /// Places of those that are not in the index. Some names git leaves out without a word.
+    /// Destinations that are not in the index, because git silently skips some names.
     fn unstaged_raw_copies(&self, raw: &[&RawCopy]) -> Result<Vec<String>, GitError> {
         const MAX_PATHS_PER_CALL: usize = 500;
         let git = &self.worktree.git;
@@ -42,7 +42,7 @@ impl PatchIntegrator {
         let staged: BTreeSet<String> = staged.into_iter().collect();
         let mut missing: Vec<&str> =
             raw.iter().map(|copy| copy.destination.as_str()).filter(|to| !staged.contains(*to)).collect();
-        // What the branch holds already is not staged either.
+        // Files that are unchanged in the branch do not appear as staged either.
         let mut there = BTreeSet::new();
         for some in missing.chunks(MAX_PATHS_PER_CALL) {
             let found = git.run(&[&["--literal-pathspecs", "ls-files", "-z", "--"], some].concat())?;
@@ -52,7 +52,8 @@ impl PatchIntegrator {
         Ok(missing.into_iter().map(str::to_owned).collect())
     }
 
-    /// One file that git stops at keeps out all others, so they are staged by halves then, until `calls` have failed.
+    /// Stages by halves, because one file that git rejects blocks all others of the same call. Stops after `calls`
+    /// failures.
     fn stage_in_halves(&self, raw: &[&RawCopy], calls: &mut u32) {
         if raw.is_empty() {
             return;
@@ -80,14 +81,14 @@ impl PatchIntegrator {
     }
 }
 
-/// Whether `path` is a regular file, to which no link of the project `root` leads.
+/// Whether `path` is a regular file, reached without links of the project `root`.
 fn is_file(root: &Path, path: &Path) -> bool {
     let (dir, name) = match (path.strip_prefix(root), path.parent(), path.file_name()) {
         (Ok(below), ..) => (root, below),
         (Err(_), Some(parent), Some(name)) => (parent, Path::new(name)),
         _ => return false,
     };
-    // Names that are not UTF-8 are refused by git, which says so.
+    // Names that are not UTF-8 are rejected by git with a message.
     let kind =
         ScopedDir::open(dir).and_then(|dir| name.to_str().map_or(Ok(Some(FileKind::File)), |name| dir.kind(name)));
     kind.is_ok_and(|kind| kind == Some(FileKind::File))

@@ -1,4 +1,4 @@
-//! Patches by example: made in worktrees as attempts make them, put together, saved.
+//! Patches made in worktrees like those of attempts, integrated and saved.
 
 use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt as _};
 
@@ -27,7 +27,7 @@ impl IntegrationFixture {
         Self::with(&[])
     }
 
-    /// One that holds more files.
+    /// A fixture with more files.
     fn with(more: &[(&str, &str)]) -> Self {
         let old = page("old\n\nsecond\n\nthird\n\nfourth", &[]);
         let fan = page("fan", &["old"]);
@@ -36,7 +36,7 @@ impl IntegrationFixture {
         let (dir, root) = project(&[&pages, more].concat());
         let repository = Repository::find(&root).unwrap().unwrap();
         repository.ignore_state_dirs().unwrap();
-        // Not `ready`, which refuses the filters that some tests have.
+        // Not `check_ready`, which refuses the filters that some tests configure.
         let head = repository.head().unwrap();
         let trees = Worktrees::new(repository, "local-1", &head);
         Self { _dir: dir, root, trees }
@@ -46,7 +46,7 @@ impl IntegrationFixture {
         String::from_utf8(self.trees.repository.git.run(args).unwrap()).unwrap()
     }
 
-    /// What an attempt at `unit` leaves that writes these files; without text it removes them.
+    /// The patch of an attempt at `unit` that writes these files; without text it removes them.
     fn patch(&self, unit: &str, files: &[(&str, Option<&str>)]) -> UnitPatch {
         let base = self.trees.base();
         let space = Workspace::from_worktree(self.trees.open(Some(unit), &base).unwrap(), base);
@@ -57,7 +57,7 @@ impl IntegrationFixture {
                 None => assert!(space.remove(path).unwrap()),
             }
         }
-        let WorktreePatch { patch, paths, .. } = space.into_patch().unwrap().unwrap();
+        let WorktreePatch { patch, paths, .. } = space.create_patch().unwrap().unwrap();
         assert_eq!(paths, files.iter().map(|(path, _)| *path).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>());
         self.raw_patch(unit, &patch)
     }
@@ -79,7 +79,7 @@ impl IntegrationFixture {
         fs::read_to_string(self.root.join(path)).ok()
     }
 
-    /// Nothing of ours may be left where people look.
+    /// Asserts that no internal files are left in the working tree.
     fn assert_tidy(&self) {
         assert_eq!(self.git(&["status", "--porcelain"]), "");
         assert_eq!(self.git(&["worktree", "list"]).lines().count(), 1);
@@ -101,7 +101,7 @@ fn unit_patches_become_one_commit() {
     run.assert_tidy();
     let (mut integration, results) = run.integrate(&patches);
     let words: Vec<_> = results.iter().map(|result| matches!(result, PatchOutcome::Accepted { .. })).collect();
-    // The source is not whole, and that costs its unit only.
+    // The source is invalid, which fails only its own unit.
     assert_eq!(words, [false, false, true], "{results:?}");
     assert!(matches!(results[0], PatchOutcome::SemanticConflict { .. }));
     assert_eq!(results[1], PatchOutcome::Noop { shared_writes: Vec::new() });
@@ -129,11 +129,11 @@ fn unstageable_raw_files_do_not_fail_the_commit() {
     let run = IntegrationFixture::new();
     let (mut integration, _) = run.integrate(&[run.patch("a", &[("wiki/global/new.md", Some(&page("new", &[])))])]);
     let elsewhere = tempfile::tempdir().unwrap();
-    // git is told names as text, so it does not find the second one.
+    // Names are passed to git as text, so git does not find the second one.
     let raw = [&b"raw"[..], b"r\xffw"].map(|name| elsewhere.path().join(OsStr::from_bytes(name)));
     raw.iter().for_each(|raw| fs::write(raw, "raw\n").unwrap());
     let copy = |raw: &PathBuf, to: &str| RawCopy { source: raw.clone(), destination: format!("raw-sources/{to}") };
-    // The last one is on the branch already.
+    // The last one is already on the branch.
     let names = ["m/.git/config", "m/a.md", "m/git~1/x", "m/b/c.md", "m/b/.GIT/x", "m/d.md", "x/big.txt"];
     let mut copies: Vec<RawCopy> = names.iter().map(|name| copy(&raw[0], name)).collect();
     copies.insert(3, copy(&raw[1], "m/odd.md"));
@@ -144,7 +144,7 @@ fn unstageable_raw_files_do_not_fail_the_commit() {
     let files = run.git(&["show", "--format=", "--name-only", "HEAD"]);
     assert_eq!(files, "raw-sources/m/a.md\nraw-sources/m/b/c.md\nraw-sources/m/d.md\nwiki/global/new.md\n");
     run.assert_tidy();
-    // Nothing but such files: looking for them ends.
+    // Only such files: the search for them terminates.
     let (mut integration, _) = run.integrate(&[run.patch("b", &[("wiki/global/two.md", Some(&page("two", &[])))])]);
     let many: Vec<RawCopy> = (0..1000).map(|n| copy(&raw[1], &format!("m/{n}"))).collect();
     assert_eq!(integration.save("two", &many).unwrap().skipped_raw_files.len(), 1000);
@@ -211,7 +211,7 @@ fn worktree_config_programs_do_not_run() {
         let patches = [
             run.patch("a", &[("wiki/global/new.md", Some(&page("new", &[])))]),
             run.patch("b", &[("wiki/global/old.md", Some(&old.replace("second", "changed")))]),
-            // It is to be merged, and who would do that may not.
+            // This one requires a merge by a program that must not run.
             run.patch("c", &[("wiki/global/old.md", Some(&old.replace("fourth", "other")))]),
         ];
         let (mut integration, results) = run.integrate(&patches);
@@ -232,7 +232,7 @@ fn worktree_checks_out_writable_dirs_only() {
     assert!(!tree.dir().join("raw-sources").exists());
     assert_eq!(run.git(&["branch", "--list", "session/*", "--format=%(refname:short)"]), "session/local-1-a\n");
     let again = run.trees.open(Some("a"), &run.trees.base()).unwrap();
-    assert_ne!(tree.dir(), again.dir(), "a name that is taken is not taken over");
+    assert_ne!(tree.dir(), again.dir(), "an existing name is not reused");
     drop((tree, again));
     run.assert_tidy();
 }
@@ -263,15 +263,15 @@ fn only_overlapping_lines_conflict() {
         "{results:?}"
     );
     let same = PatchOutcome::Noop { shared_writes: shared(false, &["a", "c"]) };
-    assert_eq!(results[3], same, "it says what is there already");
+    assert_eq!(results[3], same, "the result is the same");
     integration.save("m", &[]).unwrap();
     assert_eq!(run.read(path), Some(old.replace("second", "second by a").replace("fourth", "fourth by c")));
-    assert_eq!(run.read("wiki/global/b.md"), None, "a unit counts wholly or not at all");
+    assert_eq!(run.read("wiki/global/b.md"), None, "a unit is integrated completely or not at all");
     drop(integration);
     run.assert_tidy();
 }
 
-/// `lines` lines of some kilobyte each below a page's head.
+/// `lines` lines of some kilobytes each below the frontmatter of a page.
 fn long(lines: usize, word: &str) -> String {
     (0..lines).map(|n| format!("{word} {n} {}\n", "x".repeat(1000))).collect()
 }
@@ -288,7 +288,7 @@ fn unreadable_file_fails_only_its_unit() {
     let patches = [
         gone,
         run.raw_patch("huge", edit.as_bytes()),
-        // Each is fit to be read, both together are not.
+        // Each alone is within the size limit, both together are not.
         run.patch("half", &[(path, Some(&old.replace("second\n", &format!("second\n{}", long(600, "half")))))]),
         run.patch("rest", &[(path, Some(&old.replace("fourth\n", &format!("fourth\n{}", long(600, "rest")))))]),
         run.patch("good", &[("wiki/global/good.md", Some(&page("good", &[])))]),
@@ -302,9 +302,9 @@ fn unreadable_file_fails_only_its_unit() {
         PatchOutcome::SemanticConflict { findings, others } if findings[0].contains(what) => others.len(),
         other => panic!("{other:?}"),
     };
-    assert_eq!(found(&results[1], "wiki/global/huge.md cannot be looked at: it has "), 0);
+    assert_eq!(found(&results[1], "wiki/global/huge.md cannot be read: it has "), 0);
     assert!(matches!(results[2], PatchOutcome::Accepted { .. }), "{results:?}");
-    assert_eq!(found(&results[3], "wiki/global/old.md cannot be looked at: it has "), 1, "the other half is named");
+    assert_eq!(found(&results[3], "wiki/global/old.md cannot be read: it has "), 1, "the other half is named");
     assert_eq!(integration.save("m", &[]).unwrap().paths, ["wiki/global/good.md", path]);
     assert_eq!(run.read("wiki/global/huge.md"), Some(huge));
     drop(integration);
@@ -419,9 +419,9 @@ fn worktrees_of_a_killed_run_are_removed() {
     for unit in ["a", "b"] {
         std::mem::forget(run.trees.open(Some(unit), &base).unwrap());
     }
-    // Half gone.
+    // Partially deleted.
     fs::remove_dir_all(run.root.join(".ktx/worktrees/session-local-1-b")).unwrap();
-    // Of somebody else.
+    // A worktree of another run.
     let other = run.root.join(".ktx/worktrees/session-other");
     run.git(&["worktree", "add", "--quiet", "-b", "session/other", other.to_str().unwrap()]);
     let swept = worktree::remove_leftovers(&run.trees.repository).unwrap();

@@ -1,6 +1,6 @@
-//! One connection of a plan: cut into units, or left out with the reason.
+//! Cutting one connection into units, or the reason why it is skipped.
 //!
-//! Tells what somebody should mend from what is as it should be. It must not know what was asked for.
+//! Separates configuration errors from expected reasons. It must not know the selection.
 
 use crate::{
     ingest::{
@@ -14,18 +14,18 @@ use crate::{
     tape::note::SkippedConnection,
 };
 
-/// One connection, cut.
+/// One connection and its units.
 pub(super) struct ChunkedConnection<'a> {
     pub(super) connection: &'a Connection,
     pub(super) adapter: &'static dyn SourceAdapter,
     pub(super) tree: SourceTree,
     pub(super) chunks: Vec<UnitChunk>,
     pub(super) warnings: Vec<String>,
-    /// Why its files may not be those of its branch.
+    /// Why its files may belong to another branch than `ktx.yaml` names.
     pub(super) branch_mismatch: Option<String>,
 }
 
-/// Cuts one connection, or says in a sentence of its own why it cannot.
+/// Cuts one connection into units. The error is a sentence with the reason why it is skipped.
 pub(super) fn chunk_connection<'a>(
     project: &Project,
     connection: &'a Connection,
@@ -61,9 +61,8 @@ pub(super) fn chunk_connection<'a>(
         return Err(faulty("it is a database and names no file; give it a path".into()));
     }
     if is_target(connection) {
-        let why = format!(
-            "connection {id} is a database (driver `{driver}`): units write sources for it, and it has no files of its own"
-        );
+        let why =
+            format!("connection {id} is a database (driver `{driver}`) without files; units write sources for it");
         return Err(SkippedConnection { connection: id.clone(), why, fault: false });
     }
     let Some(adapter) = source::find_adapter(driver) else { return Err(skip_without_adapter(driver, faulty, fine)) };
@@ -72,7 +71,7 @@ pub(super) fn chunk_connection<'a>(
     {
         return Err(fine(format!("adapter `{driver}` is not in ingest.adapters; add it there")));
     }
-    // What KTX fetches by itself is in order there.
+    // KTX fetches this source itself, so skipping it is expected.
     let origin = ProjectConnection::new(project, connection);
     match source::source_dir(origin) {
         Err(error @ SourceDirError::RemoteUrl(_)) => return Err(fine(error.to_string())),
@@ -99,7 +98,7 @@ pub(super) fn is_target(connection: &Connection) -> bool {
     connection.driver.as_deref().is_some_and(|driver| is_foreign(driver) && !source::is_context_driver(driver))
 }
 
-/// A driver of KTX that has no adapter is as it should be; one that is written like a known one is not.
+/// A driver of KTX without an adapter is expected; a driver that resembles a known one is probably misspelled.
 fn skip_without_adapter(
     driver: &str,
     faulty: impl Fn(String) -> SkippedConnection,
@@ -109,7 +108,7 @@ fn skip_without_adapter(
     let shown = shown.escape_debug();
     let known: Vec<&str> = source::adapter_names().chain(source::UNSUPPORTED_DRIVERS.iter().copied()).collect();
     match nearest_name(driver, &known).filter(|_| !known.contains(&driver)) {
-        Some(meant) => faulty(format!("nobody knows driver `{shown}`; did you mean `{meant}`?")),
+        Some(meant) => faulty(format!("unknown driver `{shown}`; did you mean `{meant}`?")),
         None => fine(format!("there is no adapter for driver `{shown}` yet, only {}", adapter_names())),
     }
 }

@@ -1,6 +1,6 @@
-//! A part of a plan: what is left of it, and what calls for the rest the next time. Pure.
+//! Reducing a plan to a part of it, and keeping the rest for the next plan. Pure.
 //!
-//! Files are what later plans go by. One that two units are made of must not count as done when only one of them ran.
+//! Later plans compare files. A file of two units must not count as processed when only one of them ran.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -10,7 +10,7 @@ use super::{
 };
 
 impl IngestPlan {
-    /// What changed in all sources together, as far as units of this plan are made of it.
+    /// Number of files by kind of change, in all sources, limited to the files of planned units.
     pub fn diff_counts(&self) -> DiffCounts {
         self.sources.iter().map(|source| self.planned_diff_counts(source)).fold(DiffCounts::default(), |sum, of| {
             DiffCounts {
@@ -34,10 +34,10 @@ impl IngestPlan {
         DiffCounts { added: shared(&source.diff.added), modified: shared(&source.diff.modified), ..counts }
     }
 
-    /// Leaves only what `selection` asks for as well; the rest stays called for.
+    /// Keeps only the units that `selection` includes as well. The other units remain pending for the next plan.
     ///
     /// # Errors
-    /// When it names something that does not exist, or nothing of this plan.
+    /// Fails when the selection names something that does not exist, or no unit of this plan.
     pub fn narrow(&mut self, project: &Project, selection: &Selection) -> Result<Vec<WorkUnit>, PlanError> {
         check_connections_exist(project, &selection.connections)?;
         let wanted = UnitSelector::from_selection(selection)?;
@@ -56,7 +56,7 @@ impl IngestPlan {
         Ok(rest)
     }
 
-    /// Notes that `unit`, which was planned, is no part of the run. Unless it is `done`, the next plan is to have it.
+    /// Records that the planned `unit` is not part of the run. Unless it is `done`, the next plan includes it.
     pub fn exclude_unit(&mut self, unit: &WorkUnit, done: bool) {
         let planned = &unit.planned;
         let is_its =
@@ -74,8 +74,8 @@ impl IngestPlan {
 }
 
 impl SourcePlan {
-    /// Leaves out a unit that `diff` calls for: the files that do so stay open. Those that it is made of are all that
-    /// it is to be told; where none of them changed, one beside them is what it is called for by.
+    /// Leaves out a unit that the changes in `diff` affect: its changed raw files remain pending. If none of them
+    /// changed, the changed files around the unit remain pending instead.
     pub(super) fn exclude_files(
         &mut self,
         diff: &DiffSet,

@@ -1,4 +1,4 @@
-//! Text of untrusted files on its way into prompts.
+//! Prompts from sources with hostile names and texts.
 
 use std::fs;
 
@@ -23,7 +23,7 @@ const SETTINGS: &str = "connections:
   fake: {driver: fake, source_dir: fake}
 ";
 
-/// A source of each adapter, with `text` wherever a name or a text can be.
+/// A project with a source of each adapter, with `text` in every name and every text.
 fn project(text: &str) -> (tempfile::TempDir, Project) {
     let dir = tempfile::tempdir().unwrap();
     let write = |path: &str, bytes: &str| {

@@ -1,5 +1,5 @@
-//! What units are called in a run. KTX has a run for each connection, so its keys are unique there alone; where several
-//! connections of a run have the same key, each of their units gets the name of its connection behind it.
+//! Keys of units in a run. KTX runs each connection separately, so its keys are unique only within a connection. Where
+//! several connections of a run have the same key, the connection's name is appended to each of them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -9,12 +9,12 @@ use crate::{
     tape::{UnitKey, note::PlannedUnit},
 };
 
-/// The units of one connection that are called otherwise than in KTX.
+/// Units of one connection whose key in the run differs from KTX's key.
 #[derive(Debug, Default)]
 pub(super) struct RunUnitKeys(BTreeMap<String, String>);
 
 impl RunUnitKeys {
-    /// Those of each connection of a run.
+    /// Assigns the keys of all connections of a run, in their order.
     pub(super) fn assign(cuts: &[ChunkedConnection<'_>]) -> Vec<Self> {
         let mut bearers: BTreeMap<&str, usize> = BTreeMap::new();
         for chunk in cuts.iter().flat_map(|cut| &cut.chunks) {
@@ -30,19 +30,19 @@ impl RunUnitKeys {
         cuts.iter().map(|cut| Self(named(cut))).collect()
     }
 
-    /// What the unit with KTX's key `key` is called.
+    /// The key in the run of the unit with KTX's key `key`.
     pub(super) fn run_key<'a>(&'a self, key: &'a str) -> &'a str {
         self.0.get(key).map_or(key, String::as_str)
     }
 }
 
-/// What a run calls a unit that shares its key with units of other connections. Older runs called it so also if they
-/// had no other connection, and did not record its key.
+/// The key in the run of a unit that shares its key with units of other connections. Older runs appended the connection
+/// even if they had no other connection, and did not record KTX's key.
 pub(super) fn qualified_key(key: &str, connection: &str) -> String {
     format!("{key}-{}", slug::slugify(connection))
 }
 
-/// A name for the unit `key` of `connection` that is not `taken` yet, and is from now on.
+/// Returns an unused key for the unit `key` of `connection` and adds it to `taken`.
 fn claim_key(key: &str, connection: &str, taken: &mut BTreeSet<String>) -> String {
     let plain = qualified_key(key, connection);
     let mut name = plain.clone();
@@ -56,8 +56,8 @@ fn claim_key(key: &str, connection: &str, taken: &mut BTreeSet<String>) -> Strin
 }
 
 impl IngestPlan {
-    /// Calls units as `earlier` does, which are those of a run that this one goes on with: its record knows them by these
-    /// names, and whether they share their keys with others may have changed since.
+    /// Gives units the keys that they have in `earlier`, the units of the run that this one resumes. Its tape
+    /// identifies units by these keys, and whether units share their keys may have changed since.
     pub fn reuse_unit_keys<'a>(&mut self, earlier: impl Iterator<Item = &'a PlannedUnit>) {
         let mut names: HashMap<(&str, &str), &UnitKey> = HashMap::new();
         for unit in earlier {

@@ -1,23 +1,22 @@
-//! Every key that a `ktx.yaml` may have, KTX's own and those of this program, with what each of them takes.
+//! Every key that a `ktx.yaml` may have, both KTX's keys and those of this program, with the type of its value.
 //!
-//! One table, walked once over the document: a value of the wrong type is a fault, an unknown key a warning with the
-//! nearest known name. It must not know what a key is used for. Values of connections and credentials are never quoted.
+//! One table is compared with the document once: a value of the wrong type is an error, an unknown key a warning with
+//! the nearest known name. This module must not know the purpose of a key. It never quotes values of connections and
+//! credentials.
 
 use std::collections::BTreeMap;
 
 use super::reader::{self, SettingsFault, excerpt, join_key, nearest_name, wrong_type};
 use crate::ingest::yaml::{YamlEntry, YamlNode, YamlValue};
 
-/// What a key takes.
+/// Type of a value.
 #[derive(Clone, Copy, Debug)]
 enum ValueType {
-    /// Anything.
     Any,
-    /// Text, not empty.
+    /// Text that is not empty.
     Text,
     /// Text that may be empty.
     AnyText,
-    /// True or false.
     Boolean,
     /// A whole number, at least this.
     Integer(u32),
@@ -25,19 +24,19 @@ enum ValueType {
     Fraction,
     /// A list of texts.
     TextList,
-    /// One of these words.
+    /// One of these strings.
     OneOf(&'static [&'static str]),
-    /// One of these words in today's KTX. Nothing here depends on it, so another one is only remarked on.
+    /// One of the strings that KTX accepts today. This program ignores the value, so another one is only a warning.
     OneOfOrOther(&'static [&'static str]),
-    /// True, false or one of these words.
+    /// True, false or one of these strings.
     BooleanOr(&'static [&'static str]),
-    /// A whole number or one of these words.
+    /// A whole number or one of these strings.
     IntegerOr(&'static [&'static str]),
     /// A map with exactly these keys.
     Map(&'static [KeySpec]),
-    /// A map with these keys and others; only a likely misspelling is told.
+    /// A map with these keys and others. Only a likely misspelling is a warning.
     OpenMap(&'static [KeySpec]),
-    /// The connections.
+    /// The map of connections.
     Connections,
 }
 
@@ -151,7 +150,7 @@ const RELATIONSHIPS: &[KeySpec] = &[
     ("detectionBudgetMs", Integer(1)),
 ];
 
-/// Keys that any connection may have: what this program reads of them, whatever the driver.
+/// Keys that this program reads from any connection, whatever its driver.
 const CONNECTION: &[KeySpec] = &[
     ("driver", Text),
     ("source_dir", Text),
@@ -162,7 +161,7 @@ const CONNECTION: &[KeySpec] = &[
     ("url", Text),
 ];
 
-/// Keys of a driver beside those.
+/// Keys of a driver in addition to [`CONNECTION`].
 fn driver_keys(driver: &str) -> &'static [KeySpec] {
     match driver {
         "dbt" => &[("auth_token_ref", Text), ("profiles_path", AnyText), ("target", Text), ("project_name", Text)],
@@ -221,27 +220,27 @@ fn driver_keys(driver: &str) -> &'static [KeySpec] {
     }
 }
 
-/// What is known of a document that holds.
+/// Result of checking a valid document.
 #[derive(Debug, Default)]
 pub(super) struct CheckedKeys {
-    /// What is odd about it, one sentence each, with the line.
+    /// Oddities, one sentence each, with the line.
     pub(super) warnings: Vec<String>,
-    /// Where each value is set, by dotted key; the connections apart.
+    /// Line of each value, by dotted key, without the connections.
     pub(super) lines: BTreeMap<String, u64>,
 }
 
-/// Holds the document against the table.
+/// Compares the document with the table.
 pub(super) fn check_keys(tree: &YamlNode) -> Result<CheckedKeys, SettingsFault> {
     let mut checked = CheckedKeys::default();
     map("", tree, &[TOP_LEVEL], Strictness::Closed, &mut checked)?;
     Ok(checked)
 }
 
-/// Whether keys that nobody knows deserve a warning.
+/// Whether an unknown key is a warning.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Strictness {
     Closed,
-    /// Only a likely misspelling does.
+    /// Only a likely misspelling is a warning.
     Open,
 }
 
@@ -281,7 +280,7 @@ fn unknown(path: &str, entry: &YamlEntry, tables: &[&'static [KeySpec]], strictn
     Some(format!("line {}: unknown key `{}` is ignored{hint}", entry.line, join_key(path, &entry.key)))
 }
 
-/// The one place where a key of this name belongs, if there is just one.
+/// The only place where a key of this name belongs; `None` if there are several.
 fn other_location(name: &str) -> Option<String> {
     fn search(path: &str, table: &'static [KeySpec], name: &str, found: &mut Vec<String>) {
         for (key, shape) in table {
@@ -334,7 +333,7 @@ fn value(path: &str, node: &YamlNode, shape: ValueType, checked: &mut CheckedKey
             YamlValue::Text(text) => {
                 if !words.contains(&text.as_str()) {
                     let text = excerpt(text);
-                    checked.warnings.push(format!("line {}: {path} is `{text}`, which has no meaning here", node.line));
+                    checked.warnings.push(format!("line {}: {path} is `{text}`, which has no effect here", node.line));
                 }
                 return Ok(());
             }

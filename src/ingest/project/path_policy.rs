@@ -1,7 +1,7 @@
-//! Which files the connections of a project may read: its own, and what is allowed by name.
+//! Which files the connections of a project may read: files of the project, and paths that are explicitly allowed.
 //!
-//! `ktx.yaml` comes with the project, perhaps from somebody else, so it cannot allow what is outside of it. Only the
-//! user's own settings can. This module must not open files; callers resolve links before they ask.
+//! `ktx.yaml` comes with the project, perhaps from another author, so it cannot allow paths outside the project. Only
+//! the user's own settings can. This module must not open files; callers resolve links before the check.
 
 use std::{
     ffi::OsStr,
@@ -11,51 +11,52 @@ use std::{
 use super::PROJECT_FILE;
 use crate::ingest::source::tree::{escape_unpresentable, is_presentable, visible_path};
 
-/// Directories of git and KTX. Nothing below them is a source.
+/// Directories of git and KTX. Files below them are never a source.
 const INTERNAL_DIRS: [&str; 2] = [".git", ".ktx"];
 
 /// The paths that the user's settings and `ktx.yaml` allow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PathPolicy {
-    /// `ingest.allow_paths` of the user's settings: absolute and without links.
+    /// `ingest.allow_paths` of the user's settings; absolute paths without symbolic links.
     allowed_paths: Vec<PathBuf>,
-    /// The file that they are written in, for messages; empty where there is none.
+    /// The settings file, for messages; empty if there is none.
     settings_file: String,
     /// `ingest.allowHidden` of `ktx.yaml`, relative to the project.
     allowed_hidden: Vec<PathBuf>,
 }
 
-/// A connection names a path that it may not read. Reads as the end of a sentence about the connection.
+/// Why a connection may not read a path. Continues a sentence about the connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PathRefusal {
-    /// It is a file of git, of KTX or of this program.
+    /// A file of git, of KTX or of this program.
     #[error("`{}` belongs to git or KTX, so it is never read as a source; name other files", display(.0))]
     Internal(PathBuf),
-    /// It is not below the project.
+    /// The path is not below the project.
     #[error("`{}` is outside the project; to allow it, {remedy}", display(path))]
     Outside {
-        /// Where it is, without links.
+        /// The path without symbolic links.
         path: PathBuf,
-        /// What allows it.
+        /// How to allow the path.
         remedy: String,
     },
-    /// A name on the way to it begins with a dot.
+    /// A component of the path begins with a dot.
     #[error("`{}` is hidden; to allow it, {remedy}", display(path))]
     Hidden {
-        /// Where it is, relative to the project if it is inside.
+        /// The path, relative to the project if it is inside.
         path: PathBuf,
-        /// What allows it.
+        /// How to allow the path.
         remedy: String,
     },
 }
 
 impl PathPolicy {
-    /// What `ktx.yaml` allows. Entries that are not plain paths inside the project have no effect.
+    /// The policy of `ktx.yaml`. Entries that are not plain paths inside the project have no effect.
     pub(super) fn from_project(hidden: &[String]) -> Self {
         Self { allowed_hidden: hidden.iter().filter_map(|entry| normal_path(entry)).collect(), ..Self::default() }
     }
 
-    /// Adds what the user allows in `settings_file`. Only absolute paths count, and none that the project at `root` leads elsewhere.
+    /// Adds the paths that the user allows in `settings_file`. Relative paths, and paths that a symbolic link in the
+    /// project at `root` redirects, are ignored.
     pub(super) fn allow(&mut self, root: &Path, paths: impl IntoIterator<Item = PathBuf>, settings_file: &str) {
         settings_file.clone_into(&mut self.settings_file);
         let leads_out = |path: &Path, real: &Path| {
@@ -72,7 +73,7 @@ impl PathPolicy {
     /// Whether `path`, absolute and without links, may be read for the project at `root`.
     ///
     /// # Errors
-    /// When nothing allows it.
+    /// Fails if neither the project nor the settings allow the path.
     pub(crate) fn check(&self, root: &Path, path: &Path) -> Result<(), PathRefusal> {
         let inside = path.strip_prefix(root).ok();
         if inside.is_some_and(is_internal) {
@@ -114,7 +115,7 @@ impl PathPolicy {
     }
 }
 
-/// `entry` as a path of names.
+/// `entry` as a relative path without `.` and `..`.
 fn normal_path(entry: &str) -> Option<PathBuf> {
     let parts = Path::new(entry).components().filter(|part| *part != Component::CurDir);
     let names: Option<PathBuf> =
@@ -129,13 +130,13 @@ fn is_internal(path: &Path) -> bool {
         || path.components().any(|part| INTERNAL_DIRS.iter().any(|known| is(part.as_os_str(), known)))
 }
 
-/// The relative `path` up to its last name that begins with a dot.
+/// The relative `path` up to its last component that begins with a dot.
 fn hidden_prefix(path: &Path) -> Option<&Path> {
     let is_hidden = |name: &OsStr| name.as_encoded_bytes().first() == Some(&b'.');
     path.ancestors().find(|part| part.file_name().is_some_and(is_hidden))
 }
 
-/// The known paths and one more, as a list that both TOML and YAML read.
+/// The allowed paths and one more, as a list that is valid TOML and YAML.
 fn list(known: &[PathBuf], more: &Path) -> String {
     let entries = known.iter().map(PathBuf::as_path).chain([more]).map(quoted);
     format!("[{}]", entries.collect::<Vec<_>>().join(", "))

@@ -1,6 +1,6 @@
-//! Reads values out of a YAML tree, and words for what is wrong with one.
+//! Reads values from a YAML tree, and formulates errors about them.
 //!
-//! It must not know what any key of `ktx.yaml` means. Which keys there are is checked by [`keys`](super::key_schema).
+//! It must not know the meaning of any key of `ktx.yaml`. [`keys`](super::key_schema) checks which keys exist.
 
 use std::{borrow::Cow, sync::LazyLock};
 
@@ -8,14 +8,14 @@ use regex_lite::Regex;
 
 use crate::ingest::yaml::{YamlEntry, YamlNode, YamlValue};
 
-/// Something is wrong enough to stop.
+/// An error in `ktx.yaml` that prevents its use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SettingsFault {
     pub(super) line: u64,
     pub(super) problem: String,
 }
 
-/// A map of the document, whose types were checked before: a value of another type counts as absent.
+/// A map of the document. Types were checked before: a value of another type counts as absent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct YamlSection<'a>(&'a [YamlEntry]);
 
@@ -39,7 +39,7 @@ impl<'a> YamlSection<'a> {
         (entry.value.value != YamlValue::Null).then_some(&entry.value)
     }
 
-    /// The map at `key`, empty if absent.
+    /// The map at `key`; empty if absent.
     pub(super) fn section(self, key: &str) -> Self {
         self.get(key).map_or(Self(&[]), Self::from_node)
     }
@@ -53,7 +53,7 @@ impl<'a> YamlSection<'a> {
         }
     }
 
-    /// True or false at `key`.
+    /// The boolean at `key`.
     pub(super) fn boolean(self, key: &str) -> Option<bool> {
         match self.get(key)?.value {
             YamlValue::Bool(value) => Some(value),
@@ -89,23 +89,23 @@ impl<'a> YamlSection<'a> {
     }
 }
 
-/// Checks the id of a connection.
+/// Checks that the key of a connection is a valid id.
 pub(super) fn check_connection_id(entry: &YamlEntry) -> Result<(), SettingsFault> {
     static ID: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new("^[a-zA-Z0-9][a-zA-Z0-9_-]*$").ok());
     if ID.as_ref().is_some_and(|regex| regex.is_match(&entry.key)) {
         return Ok(());
     }
     let problem = format!(
-        "`{}` is no connection id; use letters, digits, `-` and `_`, starting with a letter or digit",
+        "invalid connection id `{}`; use letters, digits, `-` and `_`, starting with a letter or digit",
         excerpt(&entry.key)
     );
     Err(SettingsFault { line: entry.line, problem })
 }
 
-/// The known name that `name` was likely meant to be.
+/// The known name that `name` most likely misspells.
 pub(crate) fn nearest_name<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
-    // Names come from untrusted files and comparing two costs the product of their lengths. Together, as many steps
-    // are taken as a fraction of a second allows; names after that are not suggested.
+    // Names come from untrusted files, and comparing two names costs the product of their lengths. The total work is
+    // limited to a fraction of a second; names after that are not suggested.
     const MAX_NAME_BYTES: usize = 200;
     const MAX_COMPARISON_STEPS: usize = 16_000_000;
     if name.len() > MAX_NAME_BYTES {
@@ -119,7 +119,7 @@ pub(crate) fn nearest_name<'k>(name: &str, known: &[&'k str]) -> Option<&'k str>
     for candidate in known.iter().copied().filter(|candidate| candidate.len() <= MAX_NAME_BYTES) {
         let other = plain(candidate);
         let (others, farthest) = (other.chars().count(), length.min(candidate.chars().count()) / 3);
-        // No distance is smaller than the difference of the lengths.
+        // A distance is at least the difference of the lengths.
         let is_possible = length.abs_diff(others) <= farthest;
         let cost = candidate.len() + if is_possible { length * others } else { 0 };
         match steps.checked_sub(cost + 1) {
@@ -134,7 +134,7 @@ pub(crate) fn nearest_name<'k>(name: &str, known: &[&'k str]) -> Option<&'k str>
     best.map(|(_, candidate)| candidate)
 }
 
-/// The fault of a value that is not as `expected`.
+/// The error for a value that is not `expected`.
 pub(super) fn wrong_type(path: &str, node: &YamlNode, expected: &str) -> SettingsFault {
     let named = if path.is_empty() { "the file" } else { path };
     let found = match &node.value {
@@ -148,7 +148,7 @@ pub(super) fn wrong_type(path: &str, node: &YamlNode, expected: &str) -> Setting
     SettingsFault { line: node.line, problem: format!("{named} must be {expected}, not {found}") }
 }
 
-/// Connections and credentials hold passwords, also where nobody expects one: their values stay out of every message.
+/// Connections and credentials may contain passwords under any key, so messages never quote their values.
 fn may_be_secret(path: &str) -> bool {
     const SECRET_WORDS: [&str; 6] = ["key", "token", "secret", "password", "url", "ref"];
     let last = path.rsplit('.').next().unwrap_or(path).to_lowercase();
@@ -156,7 +156,7 @@ fn may_be_secret(path: &str) -> bool {
         || SECRET_WORDS.iter().any(|word| last.contains(word))
 }
 
-/// `url` without the name and password before its host.
+/// `url` without the user name and password.
 pub(crate) fn without_login(url: &str) -> Cow<'_, str> {
     let parts = url.split_once("://").and_then(|(scheme, rest)| {
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
@@ -166,7 +166,7 @@ pub(crate) fn without_login(url: &str) -> Cow<'_, str> {
     parts.map_or(Cow::Borrowed(url), Cow::Owned)
 }
 
-/// Foreign text, short and on one line.
+/// Untrusted text, shortened and on one line.
 pub(super) fn excerpt(text: &str) -> String {
     let short: String = text.chars().take(60).collect();
     short.escape_debug().to_string()
@@ -193,10 +193,10 @@ mod tests {
         let mut known: Vec<&str> = names.iter().map(String::as_str).collect();
         let wanted = "x".repeat(200);
         known.push(&wanted);
-        assert_eq!(nearest_name(&wanted, &known), None, "names at the end are not looked at");
+        assert_eq!(nearest_name(&wanted, &known), None, "names beyond the limit are ignored");
         known.rotate_right(1);
         assert_eq!(nearest_name(&wanted, &known), Some(wanted.as_str()));
-        // A table of an honest database is found wherever it is.
+        // A table of an ordinary database is found at any position.
         let names: Vec<String> = (0..100_000).map(|n| format!("stg_{n}")).collect();
         let mut known: Vec<&str> = names.iter().map(String::as_str).collect();
         known.push("customers");

@@ -1,6 +1,6 @@
-//! What the keys of `ktx.yaml` mean, with KTX's defaults.
+//! The meaning of the keys of `ktx.yaml`, with KTX's defaults.
 //!
-//! Which keys there are, and of which types, is in `key_schema`. It must not read files.
+//! `key_schema` defines the keys and their types. This module must not read files.
 
 use std::collections::BTreeMap;
 
@@ -15,34 +15,31 @@ use crate::ingest::{source, yaml::YamlNode};
 pub struct ProjectSettings {
     /// Connections, in the order of the file.
     pub connections: Vec<Connection>,
-    /// What runs the units.
+    /// Agent backend that runs the units.
     pub backend: Backend,
-    /// Models by role, as aliases or full ids: Claude Code tells whether they exist.
+    /// Models by role, as aliases or full ids. Claude Code checks whether they exist.
     pub models: BTreeMap<ModelRole, String>,
     /// Adapters that may run; `None` means all.
     pub adapters: Option<Vec<String>>,
     /// `ingest.allowHidden`: hidden directories of the project that connections may read.
     pub hidden_paths: Vec<String>,
-    /// How units run.
     pub work_units: WorkUnitSettings,
-    /// How limits of the service are met.
+    /// Reaction to usage limits of the service.
     pub rate_limit: RateLimitSettings,
-    /// Line of `ktx.yaml` of each value that it sets, by dotted key; the connections apart.
+    /// Line in `ktx.yaml` of each value, by dotted key, without the connections.
     pub key_lines: BTreeMap<String, u64>,
 }
 
-/// One connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Connection {
-    /// Its key.
+    /// Its key in `connections`.
     pub id: String,
-    /// Its driver, if it names one.
     pub driver: Option<String>,
-    /// Where its files are.
+    /// Location of its files.
     pub source: Option<SourceLocation>,
-    /// Folder inside the source, if only a part is meant, or the file of a database (`path`).
+    /// Folder inside the source, or the file of a database (`path`).
     pub subdir: Option<String>,
-    /// Branch of the repository that is meant, for KTX, which clones it.
+    /// Branch that KTX clones. A plan warns if the files belong to another branch.
     pub branch: Option<String>,
     /// `url` of a database.
     pub url: Option<String>,
@@ -50,46 +47,42 @@ pub struct Connection {
     pub looker_connection: Option<String>,
 }
 
-/// Where the files of a connection are.
+/// Location of a connection's files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceLocation {
     /// `source_dir`: a directory, relative to the project.
     Dir(String),
-    /// `repoUrl` or `repo_url`.
+    /// `repoUrl` or `repo_url`, a remote or `file:` URL.
     Url(String),
 }
 
-/// What runs the units.
+/// Agent backend that runs the units.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Backend {
-    /// Claude Code, also when the file does not say.
+    /// Claude Code, which is the default.
     #[default]
     ClaudeCode,
-    /// A backend of KTX that does not run here.
+    /// A backend of KTX that this program does not support.
     Unsupported {
-        /// The key that says so.
+        /// Key that selects the backend.
         key: &'static str,
-        /// Its value.
         name: String,
-        /// Where.
+        /// Line of the key.
         line: u64,
     },
 }
 
-/// What a model is for.
+/// Purpose of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ModelRole {
-    /// Whatever has no model of its own.
+    /// Every role without its own model.
     Default,
-    /// Sorting pages before the units.
+    /// Sorting pages before the units run.
     Triage,
-    /// Work units.
     CandidateExtraction,
-    /// Curation of documents.
     Curator,
-    /// The pass after the units.
     Reconcile,
-    /// Mending of conflicts.
+    /// Resolution of conflicts between patches.
     Repair,
 }
 
@@ -98,7 +91,7 @@ impl ModelRole {
     pub const ALL: [Self; 6] =
         [Self::Default, Self::Triage, Self::CandidateExtraction, Self::Curator, Self::Reconcile, Self::Repair];
 
-    /// As `llm.models` spells it.
+    /// The key in `llm.models`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Default => "default",
@@ -111,14 +104,14 @@ impl ModelRole {
     }
 }
 
-/// `ingest.workUnits`.
+/// The settings under `ingest.workUnits`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkUnitSettings {
-    /// Turns of one attempt.
+    /// Most turns of one attempt.
     pub step_budget: u32,
-    /// Units that may run at once.
+    /// Number of units that run concurrently.
     pub max_concurrency: u32,
-    /// What a failed unit means for the others.
+    /// Effect of a failed unit on the others.
     pub failure_mode: FailureModeSetting,
 }
 
@@ -128,18 +121,18 @@ impl Default for WorkUnitSettings {
     }
 }
 
-/// What a failed unit means for the others.
+/// Effect of a failed unit on the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FailureModeSetting {
-    /// Nothing new is started.
+    /// No further unit starts.
     Abort,
-    /// Nothing.
+    /// The others run as planned.
     #[default]
     Continue,
 }
 
 impl FailureModeSetting {
-    /// As `ktx.yaml` spells it.
+    /// The spelling in `ktx.yaml`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Abort => "abort",
@@ -148,18 +141,18 @@ impl FailureModeSetting {
     }
 }
 
-/// `ingest.rateLimit`.
+/// The settings under `ingest.rateLimit`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RateLimitSettings {
-    /// Whether limits pace the run at all.
+    /// Whether usage limits throttle the run.
     pub enabled: bool,
-    /// Share of a usage window from which on fewer units run.
+    /// Fraction of a usage window above which fewer units run.
     pub throttle_threshold: f64,
-    /// Units that may run then.
+    /// Concurrency above that fraction.
     pub min_concurrency_under_pressure: u32,
     /// Longest single wait, in milliseconds.
     pub max_wait_ms: Option<u32>,
-    /// Retries after a refusal.
+    /// Retries after the service rejects a request.
     pub retry: RetrySettings,
 }
 
@@ -175,16 +168,16 @@ impl Default for RateLimitSettings {
     }
 }
 
-/// `ingest.rateLimit.retry`.
+/// The settings under `ingest.rateLimit.retry`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetrySettings {
-    /// Tries in all, the first included.
+    /// Number of tries, including the first.
     pub max_attempts: u32,
     /// First wait, in milliseconds.
     pub base_delay_ms: u32,
     /// Longest wait, in milliseconds.
     pub max_delay_ms: u32,
-    /// Whether waits vary at random.
+    /// Whether waits vary randomly.
     pub jitter: bool,
 }
 
@@ -195,25 +188,23 @@ impl Default for RetrySettings {
 }
 
 impl ProjectSettings {
-    /// The model of `role`, else the default one; `None` leaves the choice to Claude Code.
+    /// The model of `role`, else the default model; `None` lets Claude Code choose.
     pub fn model(&self, role: ModelRole) -> Option<&str> {
         self.model_with_role(role).map(|(_, model)| model)
     }
 
-    /// As [`model`](Self::model), with the role that it was written for.
+    /// Like [`model`](Self::model), with the role that the model is configured for.
     pub fn model_with_role(&self, role: ModelRole) -> Option<(ModelRole, &str)> {
         [role, ModelRole::Default].into_iter().find_map(|role| Some((role, self.models.get(&role)?.as_str())))
     }
 }
 
-/// Values of `llm.provider.backend`.
 pub(super) const PROVIDER_BACKENDS: &[&str] = &["none", "anthropic", "vertex", "gateway", CLAUDE_CODE, "codex"];
-/// Values of `llm.agentRunner.backend`.
 pub(super) const RUNNER_BACKENDS: &[&str] = &[CLAUDE_CODE, "ai-sdk"];
 
 const CLAUDE_CODE: &str = "claude-code";
 
-/// Reads the tree of a `ktx.yaml`; the second part are warnings.
+/// Reads the tree of a `ktx.yaml` and returns the settings and the warnings.
 pub(super) fn parse_settings(tree: &YamlNode) -> Result<(ProjectSettings, Vec<String>), SettingsFault> {
     let key_schema::CheckedKeys { mut warnings, lines } = key_schema::check_keys(tree)?;
     let top = YamlSection::from_node(tree);
@@ -239,7 +230,7 @@ fn connection(id: &str, node: &YamlNode) -> Connection {
     let section = YamlSection::from_node(node);
     let at = |section: YamlSection<'_>, key: &str| section.text(key).map(|(text, _)| text.to_owned());
     let text = |key: &str| at(section, key);
-    // KTX keeps the repository of a MetricFlow connection in a section of its own.
+    // KTX keeps the repository of a MetricFlow connection in the section `metricflow`.
     let flow = section.section("metricflow");
     let url = text("repoUrl").or_else(|| text("repo_url")).or_else(|| at(flow, "repoUrl"));
     Connection {
@@ -253,7 +244,7 @@ fn connection(id: &str, node: &YamlNode) -> Connection {
     }
 }
 
-/// The seeds put the choice in `llm.agentRunner`, KTX in `llm.provider`. The runner is the more exact of the two.
+/// The seeds set the backend in `llm.agentRunner`, KTX in `llm.provider`. The runner is more specific, so it wins.
 fn backend(llm: YamlSection<'_>) -> Backend {
     let of = |section| llm.section(section).text("backend");
     let (key, (name, line)) = match (of("agentRunner"), of("provider")) {
@@ -272,7 +263,7 @@ fn models(section: YamlSection<'_>) -> BTreeMap<ModelRole, String> {
     ModelRole::ALL.into_iter().filter_map(model).collect()
 }
 
-/// Adapters of KTX that may stand in `ingest.adapters` whether or not they exist here.
+/// Adapters of KTX that `ingest.adapters` may name even if this program does not have them.
 const KTX_ADAPTERS: &[&str] = &[
     "live-database",
     "historic-sql",
@@ -296,7 +287,7 @@ fn adapters(ingest: YamlSection<'_>, warnings: &mut Vec<String>) -> Option<Vec<S
     let known: Vec<&str> = source::adapter_names().chain(KTX_ADAPTERS.iter().copied()).collect();
     for (name, line) in names.iter().filter(|(name, _)| !known.contains(name)) {
         let hint = nearest_name(name, &known).map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
-        warnings.push(format!("line {line}: ingest.adapters names `{}`, which nobody knows{hint}", excerpt(name)));
+        warnings.push(format!("line {line}: unknown adapter `{}` in ingest.adapters{hint}", excerpt(name)));
     }
     let names: Vec<_> = names.into_iter().map(|(name, _)| name.to_owned()).collect();
     (!names.is_empty()).then_some(names)

@@ -1,10 +1,10 @@
-//! What the prompt lists, and what it leaves out where a project is large.
+//! Contents of the prompt, and what it omits in large projects.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Most characters of what is not the unit's own raw files and dependencies: the shares and the fixed words around them.
+/// Most characters of everything except the unit's own raw files and dependencies: the shares and the fixed texts.
 const MOST: usize = MAX_PROMPT_CHARS * 2 / 3;
 
 fn unit(prior: Vec<PriorProvenance>) -> WorkUnit {
@@ -130,7 +130,7 @@ proptest! {
         char in prop::sample::select(vec!['a', '漢', '\n']),
     ) {
         let [pages, sources, connections, peers, prior] = counts;
-        // No more than some millions of characters in all.
+        // Limit the input to a few million characters in total.
         let names = |count: usize, length: usize, salt: &str| -> Vec<String> {
             let count = count.min(4_000_000 / length);
             (0..count).map(|name| format!("{salt}{name}{}", char.to_string().repeat(length))).collect()

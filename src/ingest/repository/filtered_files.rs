@@ -1,5 +1,5 @@
-//! Files of a run that git would send through a filter. A run starts none, so it would commit the file's bytes where, for
-//! instance, a pointer of Git LFS belongs.
+//! Files of a run that have a git filter. A run disables filters, so it would commit the file's bytes instead of, for
+//! example, a Git LFS pointer.
 //!
 //! It must not know why a run writes them.
 
@@ -12,10 +12,10 @@ use super::super::git::{Git, GitError};
 /// Files of the repository that a run may change.
 const WRITABLE_PATTERNS: &[&str] = &["wiki/*.md", "semantic-layer/*.yaml", "semantic-layer/*.yml"];
 
-/// Stands for what is known only later, in a path that a run will write.
+/// Replaces an unknown name in a path that a run will write.
 pub const PATH_PLACEHOLDER: &str = "*";
 
-/// A file that a run writes, and the git filter that it goes through.
+/// A file that a run writes, and its git filter.
 #[derive(Debug, PartialEq, Eq)]
 pub struct FilteredFile {
     pub(super) path: String,
@@ -41,11 +41,11 @@ pub(super) fn is_writable_by_run(path: &str) -> bool {
     })
 }
 
-/// The first file that goes through a filter: of those in the repository that a run may change, and of those that it may
-/// add, `new`. What a run really writes is checked again before it is committed.
+/// The first file with a filter among the files of the repository that a run may change and the files that it may add,
+/// `new`. The files that a run really writes are checked again before the commit.
 pub(super) fn first_filtered_of_run(git: &Git, new: &[String]) -> Result<Option<FilteredFile>, GitError> {
     let mut paths = git.run(&[&["ls-files", "-z", "--"], WRITABLE_PATTERNS].concat())?;
-    // A name that nobody can foresee: git reads the attributes in every directory of a path.
+    // Use a name that no pattern can anticipate: git reads the attributes in every directory of a path.
     let later = Uuid::new_v4().to_string();
     for path in new {
         paths.extend([path.replacen(PATH_PLACEHOLDER, &later, 1).as_bytes(), b"\0"].concat());
@@ -54,12 +54,12 @@ pub(super) fn first_filtered_of_run(git: &Git, new: &[String]) -> Result<Option<
     Ok(found.map(|found| FilteredFile { path: found.path.replacen(&later, PATH_PLACEHOLDER, 1), ..found }))
 }
 
-/// The first of `paths`, each with a NUL behind it, that goes through a filter.
+/// The first file with a filter among `paths`, each terminated by a NUL.
 pub(in crate::ingest) fn first_filtered(git: &Git, paths: &[u8]) -> Result<Option<FilteredFile>, GitError> {
     Ok(list_filtered(git, paths)?.into_iter().next())
 }
 
-/// Those of `paths`, each with a NUL behind it, that go through a filter. Only attributes are read: no filter runs.
+/// The files with a filter among `paths`, each terminated by a NUL. Reads attributes only and runs no filter.
 pub(super) fn list_filtered(git: &Git, paths: &[u8]) -> Result<Vec<FilteredFile>, GitError> {
     let attributes = git.run_with_input(&["check-attr", "-z", "--stdin", "filter"], paths)?;
     let attributes = String::from_utf8_lossy(&attributes);

@@ -1,18 +1,18 @@
-//! What git opens in a repository and in its working tree by itself, and what must not be in these places: a link, which
-//! git would follow, and a named pipe or device, which it would wait for.
+//! Detects unsafe entries in places that git opens by itself, in a repository and in its working tree: a link, which
+//! git would follow, and a named pipe or device, on which it would block.
 //!
-//! Other entries are nobody's concern: `.git/lfs` may be a link, and the socket of a monitor lies beside the index. This
-//! module must not know what the files hold.
+//! Other entries are allowed: `.git/lfs` may be a link, and a monitor may have a socket next to the index. This module
+//! must not know the content of the files.
 
 use std::io;
 
 use crate::scoped_dir::{FileKind, ScopedDir};
 
-/// Directories of `.git` in which git opens files, with the levels below them that are checked.
+/// Directories of `.git` in which git opens files, with the depth to which they are checked.
 const CHECKED_GIT_DIRS: &[(&str, usize)] =
     &[("refs", 32), ("logs", 32), ("worktrees", 32), ("reftable", 1), ("info", 1), ("objects", 2)];
 
-/// What else git, or a run, opens in `.git`.
+/// Other entries of `.git` that git or a run opens.
 const OPENED_BY_GIT: &[&str] = &[
     "index",
     "packed-refs",
@@ -27,24 +27,24 @@ const OPENED_BY_GIT: &[&str] = &[
     "ingestdeck",
 ];
 
-/// How the names of further files begin that git opens.
+/// Prefixes of further file names that git opens.
 const OPENED_PREFIXES: &[&str] = &["sharedindex.", "MERGE_", "AUTO_MERGE", "BISECT_", "SQUASH_MSG", "COMMIT_EDITMSG"];
 
-/// Files of a working tree that git opens in every directory that it looks at.
+/// Files of a working tree that git opens in every directory that it visits.
 const OPENED_EVERYWHERE: &[&str] = &[".gitattributes", ".gitignore", ".gitmodules"];
 
-/// Directories of the project in which git looks for them, with the levels below that are checked.
+/// Directories of the project in which these files are checked, with the depth of the check.
 const CHECKED_PROJECT_DIRS: &[(&str, usize)] = &[("", 0), ("wiki", 32), ("semantic-layer", 32), ("raw-sources", 4)];
 
-/// An entry that is refused.
+/// An entry that must not exist.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum UnsafeEntry {
-    /// git would follow it.
+    /// A symbolic link, which git would follow.
     SymbolicLink {
         /// Relative to the project.
         path: String,
     },
-    /// git would wait for it.
+    /// A named pipe or device, on which git would block.
     NamedPipe {
         /// Relative to the project.
         path: String,
@@ -56,13 +56,13 @@ impl UnsafeEntry {
         match kind {
             FileKind::Symlink => Some(Self::SymbolicLink { path }),
             FileKind::Special => Some(Self::NamedPipe { path }),
-            // A socket cannot be opened, and git goes on without it.
+            // A socket cannot be opened, and git continues without it.
             FileKind::File | FileKind::Directory | FileKind::Socket => None,
         }
     }
 }
 
-/// The first entry of the project `top` that is refused.
+/// The first unsafe entry of the project `top`.
 pub(super) fn find_unsafe_entry(top: &ScopedDir) -> io::Result<Option<UnsafeEntry>> {
     match find_in_git_dir(top)? {
         None => find_in_working_tree(top),
@@ -88,7 +88,7 @@ fn find_in_git_dir(top: &ScopedDir) -> io::Result<Option<UnsafeEntry>> {
                 return Ok(UnsafeEntry::new(format!("{path}/{}", name.to_string_lossy()), kind));
             }
             if let Some(name) = name.to_str().filter(|_| kind == FileKind::Directory && depth > 0) {
-                // An entry may vanish meanwhile.
+                // An entry may be removed during the check.
                 open.extend(dir.dir_if_exists(name)?.map(|inner| (format!("{path}/{name}"), inner, depth - 1)));
             }
         }
@@ -107,12 +107,12 @@ fn is_opened(name: &str) -> bool {
         || OPENED_PREFIXES.iter().any(begins)
 }
 
-/// A pipe or device in the place of a file that git opens in the working tree below `top`.
+/// Finds a named pipe or device in place of a file that git opens in the working tree below `top`.
 fn find_in_working_tree(top: &ScopedDir) -> io::Result<Option<UnsafeEntry>> {
     let mut open: Vec<(String, usize)> =
         CHECKED_PROJECT_DIRS.iter().map(|(path, depth)| ((*path).to_owned(), *depth)).collect();
     while let Some((path, depth)) = open.pop() {
-        // What is not a directory is found by those that read or write it.
+        // A path that is not a directory is reported by the code that reads or writes it.
         let Ok(Some(dir)) = top.dir_if_exists(&path) else { continue };
         for (name, kind) in dir.entries()? {
             let Some(name) = name.to_str() else { continue };

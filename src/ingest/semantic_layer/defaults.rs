@@ -1,5 +1,5 @@
-//! What KTX adds to a source before it saves it: the lists that it cannot do without, and a description of the source
-//! and of each column that has none.
+//! Values that KTX adds to a source before it saves it: required lists, and a description of the source and of each
+//! column that has none.
 
 use std::sync::LazyLock;
 
@@ -11,7 +11,7 @@ use super::{SourceDoc, SourceKind, definition, parse_source};
 /// Lists that a standalone source always has.
 const REQUIRED_LISTS: [&str; 3] = ["columns", "joins", "measures"];
 
-/// `doc` as KTX saves it, with its fields in the order of the definition.
+/// `doc` with KTX's defaults, with its fields in the order of the definition.
 pub(crate) fn fill_defaults(mut doc: SourceDoc) -> SourceDoc {
     if SourceKind::from_doc(&doc) != SourceKind::Overlay {
         for list in REQUIRED_LISTS {
@@ -31,7 +31,8 @@ pub(crate) fn fill_defaults(mut doc: SourceDoc) -> SourceDoc {
     doc
 }
 
-/// The text of a standalone source with the lists that it lacks at its end; the text as it is where they have no place.
+/// The text of a standalone source with its missing lists appended; the unchanged text if lists cannot be appended to
+/// it.
 pub(crate) fn append_missing_lists(text: String, doc: &SourceDoc) -> (String, SourceDoc) {
     let mut completed = doc.clone();
     let mut longer = text.clone();
@@ -51,7 +52,7 @@ pub(crate) fn append_missing_lists(text: String, doc: &SourceDoc) -> (String, So
     }
 }
 
-/// Keeps the descriptions that say something; `fallback` is KTX's own where none does.
+/// Removes blank descriptions, and adds `fallback` as KTX's description if none remains.
 fn fill_description(of: &mut Map<String, Value>, fallback: String) {
     let given = of.get("descriptions").and_then(Value::as_object).into_iter().flatten();
     let said = given.filter_map(|(who, text)| Some((who.clone(), Value::from(non_empty_text(Some(text))?))));
@@ -110,7 +111,7 @@ fn default_column_description(column: &Map<String, Value>, source: &str) -> Stri
     format!("Column {label} from {source}.")
 }
 
-/// `orderId` and `order_id` as `order id`.
+/// Splits `orderId` and `order_id` into `order id`.
 fn words(name: &str) -> String {
     let mut spaced = String::with_capacity(name.len());
     let mut before = ' ';
@@ -149,7 +150,7 @@ mod tests {
             ["ID", "customer_id", "orderItem_Id", "_id", "created_at", "week_start_day", "grossAmount2Eur", "-"];
         let mut columns: Vec<Value> = columns.into_iter().map(column).collect();
         columns.push(json!({"name": "day_no", "expr": "x"}));
-        columns.push(json!({"name": "a", "descriptions": {"dbt": " ", "user": " Said "}}));
+        columns.push(json!({"name": "a", "descriptions": {"dbt": " ", "user": " Own "}}));
         assert_eq!(
             described(json!({"name": "s", "table": "t", "columns": columns})),
             [
@@ -177,9 +178,9 @@ mod tests {
         for (source, text) in sources {
             assert_eq!(described(source)[0], text);
         }
-        let own = json!({"name": "a", "table": "t", "columns": [{"name": "a", "descriptions": {"dbt": " ", "user": " Said "}}]});
+        let own = json!({"name": "a", "table": "t", "columns": [{"name": "a", "descriptions": {"dbt": " ", "user": " Own "}}]});
         let Value::Object(own) = own else { unreachable!() };
-        assert_eq!(fill_defaults(own)["columns"][0]["descriptions"], json!({"user": "Said"}));
+        assert_eq!(fill_defaults(own)["columns"][0]["descriptions"], json!({"user": "Own"}));
     }
 
     #[test]

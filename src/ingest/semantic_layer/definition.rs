@@ -1,7 +1,7 @@
-//! The shape of a source: its fields and their types, field for field as KTX has them.
+//! The structure of a source: its fields and their types, the same as KTX's.
 //!
-//! One schema tells the model what it may write and checks what it wrote, in a call as in a file. Which fields belong
-//! together is judged elsewhere.
+//! One schema describes to the model which fields it may write, and validates tool arguments and files.
+//! [`validate`](super::validate) checks which fields may be combined.
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
@@ -52,7 +52,7 @@ pub(crate) struct SourceDefinition {
     pub(crate) measures: Option<Vec<MeasureDefinition>>,
     /// Named conditions that measures share.
     #[serde(default)]
-    pub(crate) segments: Option<Vec<SegmentDefinition>>,
+    pub(crate) segments: Option<Vec<SourceSegment>>,
     /// Overlay only: columns to leave out.
     #[serde(default)]
     pub(crate) exclude_columns: Option<Vec<String>>,
@@ -82,7 +82,7 @@ pub(crate) enum SourceType {
 
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum ColumnType {
+pub(crate) enum SourceColumnType {
     String,
     Number,
     Time,
@@ -120,7 +120,7 @@ pub(crate) struct ColumnDefinition {
     pub(crate) name: String,
     /// Needed, unless inherits_columns_from supplies it.
     #[serde(default, rename = "type")]
-    pub(crate) kind: Option<ColumnType>,
+    pub(crate) kind: Option<SourceColumnType>,
     /// `time` for the column that dates a row.
     #[serde(default)]
     pub(crate) role: Option<ColumnRole>,
@@ -214,7 +214,7 @@ pub(crate) struct MeasureDefinition {
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct SegmentDefinition {
+pub(crate) struct SourceSegment {
     /// Name.
     #[schemars(length(min = 1))]
     pub(crate) name: String,
@@ -228,8 +228,8 @@ pub(crate) struct SegmentDefinition {
 
 static DEFINITION_SCHEMA: LazyLock<schema::Schema> = LazyLock::new(schema::schema_for::<SourceDefinition>);
 
-/// `doc` with its fields, and those of what it lists, in the order of the definition, so that sources read alike whoever
-/// wrote them.
+/// Sorts the fields of `doc`, and of the objects in its lists, in the order of the definition, so that all sources
+/// have the same order.
 pub(crate) fn order_fields(doc: SourceDoc) -> SourceDoc {
     order_by_schema(&DEFINITION_SCHEMA, doc)
 }
@@ -259,7 +259,7 @@ fn order_item_by_schema(schema: &Map<String, Value>, item: Value) -> Value {
     }
 }
 
-/// `doc` as a definition, or every way in which it is none, each naming its field.
+/// Parses `doc` as a definition. The error lists every problem, each with its field.
 pub(super) fn parse_definition(doc: &SourceDoc) -> Result<SourceDefinition, Vec<String>> {
     let value = schema::validate(&DEFINITION_SCHEMA, &Value::Object(doc.clone()))?;
     serde_json::from_value(value).map_err(|error| vec![error.to_string()])

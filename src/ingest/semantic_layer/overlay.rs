@@ -1,6 +1,6 @@
-//! An overlay over its table: what a query would see.
+//! Merging an overlay with its table into the source that a query uses.
 //!
-//! Files come from people and other programs, so nothing here insists on a shape; what does not fit is passed over.
+//! Files come from people and other programs, so values of an unexpected shape are ignored.
 
 use serde_json::{Map, Value};
 
@@ -11,7 +11,7 @@ pub(crate) fn maps_at<'a>(doc: &'a SourceDoc, key: &str) -> impl Iterator<Item =
     doc.get(key).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_object)
 }
 
-/// The texts at `field` of the maps in the list at `key`; those of the list itself where `field` is empty.
+/// The texts at `field` of the maps in the list at `key`; if `field` is empty, the texts in the list.
 pub(crate) fn texts<'a>(doc: &'a SourceDoc, key: &str, field: &str) -> Vec<&'a str> {
     let list = doc.get(key).and_then(Value::as_array).into_iter().flatten();
     list.filter_map(|item| if field.is_empty() { item.as_str() } else { item.get(field)?.as_str() }).collect()
@@ -29,7 +29,7 @@ pub(super) fn scanned_tables(scan: &SourceDoc) -> Vec<(String, SourceDoc)> {
     tables.filter_map(table).collect()
 }
 
-/// `overlay` laid over `table`.
+/// The source that results from applying `overlay` to `table`.
 pub(super) fn merge_overlay(table: &SourceDoc, overlay: &SourceDoc) -> SourceDoc {
     let mut doc = table.clone();
     let excluded = texts(overlay, "exclude_columns", "");
@@ -68,14 +68,14 @@ pub(super) fn merge_overlay(table: &SourceDoc, overlay: &SourceDoc) -> SourceDoc
     doc
 }
 
-/// Drops from the list at `key` the maps whose `field` is among `names`.
+/// Removes the maps whose `field` is one of `names` from the list at `key`.
 fn retain(doc: &mut SourceDoc, key: &str, field: &str, names: &[&str]) {
     if let Some(Value::Array(list)) = doc.get_mut(key) {
         list.retain(|item| !item.get(field).and_then(Value::as_str).is_some_and(|name| names.contains(&name)));
     }
 }
 
-/// One sentence about `doc` from its descriptions: a person's first, then any.
+/// One description of `doc`: the user's, else any.
 pub(crate) fn first_description(doc: &SourceDoc) -> Option<&str> {
     let texts = doc.get("descriptions").and_then(Value::as_object);
     let by = |who: &str| texts.and_then(|texts| texts.get(who)).and_then(Value::as_str);

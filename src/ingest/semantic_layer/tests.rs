@@ -1,4 +1,4 @@
-//! Sources as people, scans and agents leave them.
+//! Sources as written by people, scans and agents.
 
 use std::fs;
 
@@ -169,7 +169,7 @@ fn yaml() -> impl Strategy<Value = Value> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
     #[test]
-    fn every_name_has_a_plain_path_of_its_own(a in "\\PC{1,12}|[./\\\\]{1,6}|[a-zA-Z_]{1,70}", b in "\\PC{1,12}|[a-zA-Z_]{1,70}") {
+    fn names_have_distinct_plain_paths(a in "\\PC{1,12}|[./\\\\]{1,6}|[a-zA-Z_]{1,70}", b in "\\PC{1,12}|[a-zA-Z_]{1,70}") {
         for name in [&a, &b] {
             let path = new_source_path("c", name);
             prop_assert!(crate::scoped_dir::validate_relative_path(&path).is_ok(), "{path}");
@@ -177,12 +177,12 @@ proptest! {
             prop_assert_eq!(connection, "c");
             prop_assert!(file.len() < 100 && file.is_ascii(), "{}", file);
         }
-        // Also where the file system does not tell cases apart.
+        // On case-insensitive file systems too.
         prop_assert_eq!(new_source_path("c", &a).to_lowercase() == new_source_path("c", &b).to_lowercase(), a == b);
     }
 
     #[test]
-    fn nothing_in_a_file_is_too_odd(value in yaml(), text in "[ -~\n]{0,80}") {
+    fn odd_files_are_read_without_panic(value in yaml(), text in "[ -~\n]{0,80}") {
         let _ = parse_source(&text);
         let Value::Object(doc) = value else { return Ok(()) };
         let mut sources = SemanticSources::default();

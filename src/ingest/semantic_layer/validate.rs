@@ -1,7 +1,7 @@
-//! What must hold of a source, alone and among the others of its connection.
+//! Rules for a source, alone and among the other sources of its connection.
 //!
-//! Every finding is one sentence that starts with the name of its source and can be acted on. It must not change
-//! anything.
+//! Every finding is one sentence that starts with the name of its source and can be acted on. This module must not
+//! change anything.
 
 use std::collections::BTreeSet;
 
@@ -12,16 +12,16 @@ use super::{
 };
 use crate::ingest::{project::nearest_name, schema::excerpt};
 
-/// What was found.
+/// Result of a validation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SourceFindings {
-    /// What makes a source unusable.
+    /// Problems that make the source unusable.
     pub(crate) errors: Vec<String>,
-    /// What deserves a second look.
+    /// Problems that may be intended.
     pub(crate) warnings: Vec<String>,
 }
 
-/// Judges the source `name`, whose file holds `doc`, among `sources`, which include it already.
+/// Validates the source `name` with the content `doc` among `sources`, which already include it.
 pub(crate) fn validate_source(name: &str, doc: &SourceDoc, sources: &SemanticSources) -> SourceFindings {
     let mut findings = SourceFindings::default();
     let definition = match definition::parse_definition(doc) {
@@ -142,7 +142,7 @@ impl SourceValidator<'_> {
         }
     }
 
-    /// Names stand once, and those of columns are bare.
+    /// Names are unique, and names of columns are unqualified.
     fn check_names(&mut self) {
         let definition = self.definition;
         let columns: Vec<&str> = definition.columns.iter().flatten().map(|column| column.name.as_str()).collect();
@@ -190,7 +190,7 @@ impl SourceValidator<'_> {
     }
 }
 
-/// The joins of the source `name` whose target is no source: the target, and a sentence about it.
+/// The joins of the source `name` with an unknown target: the target, and a sentence about it.
 pub(crate) fn dangling_joins(name: &str, doc: &SourceDoc, sources: &SemanticSources) -> Vec<(String, String)> {
     let targets = texts(doc, "joins", "to").into_iter();
     targets.filter_map(|target| Some((target.to_owned(), missing_target(name, target, sources)?))).collect()

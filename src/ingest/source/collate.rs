@@ -1,16 +1,15 @@
-//! The order that KTX sorts names in, which decides who owns what they share.
+//! KTX's sort order of names. The order determines which of several owners a shared file belongs to.
 //!
-//! For the characters of honest names it is that of a dictionary: `_`, `-` and `.` before digits, digits before
-//! letters, case only where nothing else tells two names apart. It must not know what is named.
+//! For common characters it is alphabetical: `_`, `-` and `.` before digits, digits before letters, case only as a
+//! tie-breaker. This module must not know what the names refer to.
 
 use std::cmp::Ordering;
 
-/// Compares two names.
 pub(super) fn compare_names(a: &str, b: &str) -> Ordering {
     a.chars().map(weight).cmp(b.chars().map(weight)).then_with(|| case(a, b)).then_with(|| a.cmp(b))
 }
 
-/// Lower case comes first.
+/// Lower case sorts first.
 fn case(a: &str, b: &str) -> Ordering {
     a.chars().map(char::is_uppercase).cmp(b.chars().map(char::is_uppercase))
 }

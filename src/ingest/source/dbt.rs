@@ -1,4 +1,4 @@
-//! The `dbt` adapter: the YAML of a dbt project, whole when it is small, else one unit per model file.
+//! The `dbt` adapter: one unit with all YAML files of a small dbt project, else one unit per model file.
 
 use std::collections::BTreeSet;
 
@@ -9,16 +9,15 @@ use super::{
     tree::{WalkFilter, has_extension},
 };
 
-/// dbt projects.
 #[derive(Debug)]
 pub(crate) struct DbtAdapter;
 
-/// Most YAML files of a single unit.
+/// Most YAML files of a project that becomes a single unit.
 const MAX_SINGLE_UNIT_FILES: usize = 25;
-/// Beginnings of lines of YAML that describe something.
+/// Prefixes of YAML lines that describe a dbt object.
 const DESCRIBES: [&str; 8] =
     ["models:", "sources:", "seeds:", "snapshots:", "exposures:", "metrics:", "semantic_models:", "macros:"];
-/// Folders that dbt makes itself.
+/// Folders that dbt generates.
 const GENERATED_DIRS: &[&str] = &["target/", "dbt_packages/", "dbt_modules/", "logs/"];
 
 impl SourceAdapter for DbtAdapter {
@@ -71,8 +70,8 @@ impl SourceAdapter for DbtAdapter {
         Ok(ChunkedSource { units, warnings: warnings.into_iter().collect() })
     }
 
-    /// The files of a dbt project explain each other: a unit runs for its neighbours, too, and may read those that
-    /// changed.
+    /// Files of a dbt project describe each other: a unit also runs for changes around it, and may read the changed
+    /// files.
     fn narrow_units(&self, units: Vec<UnitChunk>, touched: &BTreeSet<&str>) -> Vec<UnitChunk> {
         units.into_iter().filter_map(|unit| narrow_dbt_unit(unit, touched)).collect()
     }
@@ -98,7 +97,8 @@ fn narrow_dbt_unit(mut unit: UnitChunk, touched: &BTreeSet<&str>) -> Option<Unit
     Some(unit)
 }
 
-/// A warning about models that no YAML describes, where only SQL and doc blocks do. KTX does not read those, either.
+/// A warning about a project whose models are described only in SQL and doc blocks, not in YAML. KTX does not read
+/// those either.
 fn unread(tree: &SourceTree) -> Option<String> {
     let others = tree.files.iter().filter(|file| !matches!(file.path.as_str(), "dbt_project.yml" | "dbt_project.yaml"));
     let describes = |file: &RawFile| {
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_one_is_a_unit_per_model_file() {
+    fn large_project_is_a_unit_per_model_file() {
         let (_dir, tree) = project(24, 1);
         let chunks = DbtAdapter.chunk(&tree, anywhere()).unwrap();
         assert_eq!(chunks.units.len(), 24);

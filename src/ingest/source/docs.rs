@@ -8,7 +8,7 @@ use super::{
     tree::has_extension,
 };
 
-/// Folders of installed packages and build output, whose texts do not describe the project.
+/// Folders of installed packages and build output, whose files do not describe the project.
 pub(in crate::ingest) const DEPENDENCY_DIRS: [&str; 5] = [".venv", "node_modules", "target", "vendor", "venv"];
 
 /// Plain documents, one unit each.

@@ -1,4 +1,4 @@
-//! The `fake` adapter: one unit per folder, whatever is in it. For trying things out, as in KTX.
+//! The `fake` adapter: one unit per folder, with any content. For experiments, as in KTX.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +32,7 @@ impl SourceAdapter for FakeAdapter {
         let warnings = if outside == 0 {
             Vec::new()
         } else {
-            vec![format!("files that lie in no folder are in no unit: {outside}; put them into one")]
+            vec![format!("files outside of a folder are in no unit: {outside}; move them into one")]
         };
         let wished: Vec<_> = folders.keys().map(|folder| (format!("fake-{folder}"), *folder)).collect();
         let units = slug::disambiguate_keys(&wished)
@@ -48,7 +48,7 @@ impl SourceAdapter for FakeAdapter {
         Ok(ChunkedSource { units, warnings })
     }
 
-    /// A folder is taken as a whole.
+    /// A folder is ingested as a whole.
     fn narrow_units(&self, mut units: Vec<UnitChunk>, touched: &BTreeSet<&str>) -> Vec<UnitChunk> {
         units.retain(|unit| unit.raw_files.iter().any(|path| touched.contains(path.as_str())));
         units

@@ -1,7 +1,7 @@
-//! What raw files hold: their SHA-256, and whether an agent can be given them at all.
+//! Fingerprints of raw files: their SHA-256, and whether they can be given to an agent.
 //!
-//! A file is read once, from its first byte to its last. What was learnt is kept beside the state of the file on disk
-//! ([`FileStamp`]), so that a file in the same state need not be read again. It must not know what the files are for.
+//! Each file is read once, from the first byte to the last. The result is stored with the state of the file on disk
+//! ([`FileStamp`]), so that an unchanged file is not read again. This module must not know the purpose of the files.
 
 use std::{
     collections::HashMap,
@@ -22,11 +22,11 @@ use crate::scoped_dir::ScopedDir;
 
 /// Largest raw file, in bytes. Larger ones are data, not documentation.
 pub(crate) const MAX_FILE_BYTES: u64 = 8 * 1024 * 1024;
-/// Files from which on more than one thread reads.
+/// Number of files from which several threads read.
 const PARALLEL_THRESHOLD: usize = 64;
-/// Most threads that read.
+/// Most threads that read concurrently.
 const MAX_THREADS: usize = 4;
-/// A file that changed less than this ago may change again without a trace in its times.
+/// A file that changed within this time may change again without a difference in its timestamps.
 const SETTLE_TIME: Duration = Duration::from_secs(2);
 
 /// SHA-256 of a file.
@@ -34,12 +34,11 @@ const SETTLE_TIME: Duration = Duration::from_secs(2);
 pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    /// Of these bytes.
     pub fn from_bytes(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 
-    /// Reads 64 hexadecimal digits.
+    /// Parses 64 hexadecimal digits.
     pub fn parse(text: &str) -> Option<Self> {
         let mut bytes = [0; 32];
         if text.len() != 64 || !text.is_ascii() {
@@ -53,7 +52,7 @@ impl Fingerprint {
     }
 }
 
-/// 64 hexadecimal digits.
+/// Formats the hash as 64 hexadecimal digits.
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
@@ -66,7 +65,8 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// The state of a file on disk. Nobody changes a file without changing one of these; the change time cannot be set.
+/// The state of a file on disk. Every change of the content changes one of these fields; programs cannot set the change
+/// time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct FileStamp {
     device: u64,
@@ -87,7 +87,7 @@ impl FileStamp {
         }
     }
 
-    /// As [`of`](Self::from_metadata), from a look at a directory entry.
+    /// Like [`from_metadata`](Self::from_metadata), from the `stat` of a directory entry.
     pub(crate) fn from_stat(stat: &FileStat) -> Self {
         Self {
             device: stat.st_dev as _,
@@ -98,19 +98,18 @@ impl FileStamp {
         }
     }
 
-    /// Size of the file.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Makes it look as if it changed long ago.
+    /// Sets the timestamps to a time long ago.
     #[cfg(test)]
     pub(super) fn backdate(&mut self) {
         self.modified.0 -= 3_600;
         self.changed.0 -= 3_600;
     }
 
-    /// False while a change could still leave the times as they are.
+    /// False while a further change could keep the same timestamps.
     pub(crate) fn is_settled(&self, now: SystemTime) -> bool {
         let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let last = self.modified.0.max(self.changed.0);
@@ -119,10 +118,10 @@ impl FileStamp {
     }
 }
 
-/// What is known of files that were read before, by path.
+/// State and fingerprint of files that were read before, by path.
 pub(crate) type KnownFingerprints = HashMap<String, (FileStamp, Fingerprint)>;
 
-/// Gives every file of `tree` its fingerprint. Files that cannot be given to an agent leave it with a warning.
+/// Computes the fingerprint of every file in `tree`. Removes files that cannot be given to an agent, with a warning.
 pub(crate) fn fingerprint_tree(tree: &mut SourceTree, known: &KnownFingerprints) {
     let folder = match ScopedDir::open(&tree.root) {
         Ok(folder) => folder,
@@ -149,7 +148,7 @@ pub(crate) fn fingerprint_tree(tree: &mut SourceTree, known: &KnownFingerprints)
     tree.files = files;
 }
 
-/// Reads `files`, and tells which of them cannot be used and why.
+/// Reads `files` and returns those that cannot be used, with the reason.
 fn fingerprint_files(folder: &ScopedDir, mut files: Vec<&mut RawFile>) -> Vec<(String, String)> {
     let threads = if files.len() < PARALLEL_THRESHOLD {
         1
@@ -166,13 +165,13 @@ fn fingerprint_files(folder: &ScopedDir, mut files: Vec<&mut RawFile>) -> Vec<(S
     std::thread::scope(|scope| {
         let others: Vec<_> = others.chunks_mut(share).map(|files| scope.spawn(|| read(files))).collect();
         let mut unsuitable = read(mine);
-        // A thread that died leaves files without a fingerprint, which are then not used.
+        // A thread that panicked leaves files without a fingerprint, which are then not used.
         unsuitable.extend(others.into_iter().filter_map(|thread| thread.join().ok()).flatten());
         unsuitable
     })
 }
 
-/// Reads files one after the other, in the order of their folders.
+/// Reads files one after another, grouped by folder.
 struct FingerprintReader<'a> {
     folder: &'a ScopedDir,
     open: Option<(String, ScopedDir)>,
@@ -208,7 +207,7 @@ impl FingerprintReader<'_> {
     }
 }
 
-/// Why these bytes cannot be given to an agent.
+/// Why this content cannot be given to an agent.
 pub(crate) fn unsuitable_reason(bytes: &[u8]) -> Option<&'static str> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
         Some("it is empty")
@@ -250,7 +249,7 @@ mod tests {
         fingerprint_tree(&mut tree, &KnownFingerprints::new());
         assert_eq!(tree.files.iter().map(|file| file.path.as_str()).collect::<Vec<_>>(), ["good.md"]);
         assert_eq!(tree.files[0].fingerprint, Some(Fingerprint::from_bytes("é and more".as_bytes())));
-        assert!(tree.may_contain("latin.md"), "what is there and unusable is not gone");
+        assert!(tree.may_contain("latin.md"), "an unusable file still exists");
         tree.warnings.sort();
         insta::assert_snapshot!(tree.warnings.join("\n"));
     }

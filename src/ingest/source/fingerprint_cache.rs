@@ -1,7 +1,7 @@
-//! What was read before, so that a file in the same state need not be read again.
+//! A cache of fingerprints, so that unchanged files are not read again.
 //!
-//! Kept in `.ktx/ingestdeck/prints`, once there is such a folder: a plan leaves nothing in a project that never ran
-//! anything. Losing it costs time, never truth. It must not know what a plan does with it.
+//! The cache is stored in `.ktx/ingestdeck/prints` if that folder's parent exists: a plan does not create files in a
+//! project without runs. Losing the cache costs time, never correctness. This module must not know how plans use it.
 
 use std::{collections::HashMap, path::Path, time::SystemTime};
 
@@ -15,9 +15,9 @@ use crate::scoped_dir::{PRIVATE_MODE, ScopedDir};
 
 /// Directory of this program, relative to the project.
 const STATE_DIR: &str = ".ktx/ingestdeck";
-/// Largest memory that is read, in bytes.
+/// Largest cache that is read, in bytes.
 const MAX_CACHE_BYTES: u64 = 64 * 1024 * 1024;
-/// What the memory is worth changes with what a fingerprint says about a file.
+/// Version of the format. It also changes when the meaning of a fingerprint changes.
 const CACHE_VERSION: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
@@ -26,7 +26,7 @@ struct FingerprintCacheFile {
     files: HashMap<String, (FileStamp, String)>,
 }
 
-/// What is remembered of the files of `connection`.
+/// The cached fingerprints of `connection`.
 pub(crate) fn load(project: &Path, connection: &str) -> KnownFingerprints {
     let bytes = ScopedDir::open(project).and_then(|folder| folder.read(&cache_path(connection), MAX_CACHE_BYTES));
     let memo = bytes.ok().and_then(|bytes| serde_json::from_slice::<FingerprintCacheFile>(&bytes).ok());
@@ -34,8 +34,8 @@ pub(crate) fn load(project: &Path, connection: &str) -> KnownFingerprints {
     files.into_iter().filter_map(|(path, (stamp, print))| Some((path, (stamp, Fingerprint::parse(&print)?)))).collect()
 }
 
-/// Remembers the files of `tree`, every one of which was read, unless `known` has them all. Files that changed a moment
-/// ago are left out: they could change again without a trace.
+/// Stores the fingerprints of `tree`, whose files were all read, unless `known` contains them all. Recently changed
+/// files are left out, because they could change again without a difference in their timestamps.
 pub(crate) fn save(project: &Path, connection: &str, tree: &SourceTree, known: &KnownFingerprints) {
     let now = SystemTime::now();
     let settled = || tree.files.iter().filter(|file| file.stamp.is_settled(now));
@@ -51,7 +51,7 @@ pub(crate) fn save(project: &Path, connection: &str, tree: &SourceTree, known: &
     let Ok(bytes) = serde_json::to_vec(&FingerprintCacheFile { version: CACHE_VERSION, files }) else { return };
     let kept = project.write(&cache_path(connection), &bytes, PRIVATE_MODE, 0o600);
     if let Err(error) = kept {
-        tracing::warn!(%error, connection, "what was read is not remembered; the next plan reads it again");
+        tracing::warn!(%error, connection, "cannot save the fingerprints; the next plan reads the files again");
     }
 }
 
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
     use crate::ingest::source::{fingerprint, tests::tree_of};
 
-    /// As [`tree_of`], long ago.
+    /// Like [`tree_of`], with files that changed long ago.
     fn old_tree(dir: &Path) -> SourceTree {
         let mut tree = SourceTree::walk(dir, &|_| true).unwrap();
         fingerprint::fingerprint_tree(&mut tree, &KnownFingerprints::new());
@@ -80,7 +80,7 @@ mod tests {
         let project = tempfile::tempdir().unwrap();
         let tree = old_tree(dir.path());
         save(project.path(), "c", &tree, &KnownFingerprints::new());
-        assert_eq!(fs::read_dir(project.path()).unwrap().count(), 0, "nothing is left in a project that never ran");
+        assert_eq!(fs::read_dir(project.path()).unwrap().count(), 0, "no file is created in a project without runs");
         fs::create_dir_all(project.path().join(STATE_DIR)).unwrap();
         save(project.path(), "c", &tree, &KnownFingerprints::new());
         let known = load(project.path(), "c");

@@ -1,8 +1,8 @@
-//! The `manifest` adapter: units that somebody else has cut, in a file of JSON or JSON lines.
+//! The `manifest` adapter: units that another program has cut, in a JSON or JSON lines file.
 //!
-//! One object a unit, with KTX's names: `unitKey`, `rawFiles`, and where wanted `displayLabel`, `dependencyPaths`,
+//! One object per unit, with KTX's names: `unitKey`, `rawFiles`, and optionally `displayLabel`, `dependencyPaths`,
 //! `peerFileIndex`, `notes`, `slDisallowed`, `slDisallowedReason`. The file is a contract between two programs, so the
-//! first fault in it stops the connection, with its line. It must not guess.
+//! first error in it skips the connection and is reported with its line. This module must not guess.
 
 use crate::scoped_dir::{self, ScopedDir};
 use std::{
@@ -25,7 +25,6 @@ use super::{
 };
 use crate::ingest::{project::nearest_name, reconcile::RECONCILE};
 
-/// Ready-made units.
 #[derive(Debug)]
 pub(crate) struct ManifestAdapter;
 
@@ -43,7 +42,7 @@ const UNIT_KEYS: [&str; 9] = [
     "slDisallowed",
     "slDisallowedReason",
 ];
-/// Keys that a list of units may stand at.
+/// Keys that may contain the list of units.
 const LIST_KEYS: [&str; 2] = ["workUnits", "units"];
 
 impl SourceAdapter for ManifestAdapter {
@@ -55,7 +54,7 @@ impl SourceAdapter for ManifestAdapter {
         true
     }
 
-    /// The files that its units name, and no others.
+    /// Only the files that the units name.
     fn list_files(&self, origin: ProjectConnection<'_>) -> Result<SourceTree, String> {
         let list = ManifestFile::read(origin)?;
         let root = list.root.clone();
@@ -76,7 +75,7 @@ impl SourceAdapter for ManifestAdapter {
             let file = file.map_err(|error| {
                 list.fault(
                     line,
-                    &format!("`{}` is not to be had below {}: {error}", visible_path(path), display_path(&root)),
+                    &format!("cannot read `{}` below {}: {error}", visible_path(path), display_path(&root)),
                 )
             })?;
             found.insert(path, RawFile::new(path.to_owned(), FileStamp::from_metadata(&file)));
@@ -104,7 +103,7 @@ impl SourceAdapter for ManifestAdapter {
     }
 }
 
-/// A unit as the file has it.
+/// A unit in the format of the file.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ManifestUnit {
@@ -138,15 +137,15 @@ impl From<ManifestUnit> for UnitChunk {
     }
 }
 
-/// What is wrong, and on which line.
+/// Line and description of an error.
 type ManifestFault = (usize, String);
 
-/// The file, read and found sound.
+/// A parsed and validated manifest.
 struct ManifestFile {
     file: PathBuf,
-    /// What its paths are relative to.
+    /// Directory that its paths are relative to.
     root: PathBuf,
-    /// Units with the lines that they begin on.
+    /// Units, each with the line on which it begins.
     units: Vec<(usize, ManifestUnit)>,
 }
 
@@ -201,7 +200,7 @@ fn text(origin: ProjectConnection<'_>, file: &Path) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|_| cannot("it is not UTF-8 text; save it as UTF-8"))
 }
 
-/// The units of a manifest: a list, an object with a list, or objects one after the other.
+/// Parses the units of a manifest: a list, an object with a list, or a sequence of objects.
 fn units(text: &str) -> Result<Vec<(usize, ManifestUnit)>, ManifestFault> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut values: Vec<&RawValue> = Vec::new();
@@ -225,7 +224,7 @@ fn units(text: &str) -> Result<Vec<(usize, ManifestUnit)>, ManifestFault> {
         let at = line(value);
         let unit = unit(value).map_err(|(offset, problem)| (at + offset, problem))?;
         if let Some(first) = keys.insert(unit.unit_key.clone(), at) {
-            return Err((at, format!("unitKey `{}` is taken already on line {first}", visible_path(&unit.unit_key))));
+            return Err((at, format!("duplicate unitKey `{}`, already on line {first}", visible_path(&unit.unit_key))));
         }
         units.push((at, unit));
     }
@@ -236,13 +235,13 @@ fn members(list: &RawValue) -> serde_json::Result<Vec<&RawValue>> {
     serde_json::from_str(list.get())
 }
 
-/// The list inside an object that is no unit itself.
+/// The list of units inside an object that is not a unit itself.
 fn unit_list(value: &RawValue) -> Option<(&'static str, &RawValue)> {
     let object: BTreeMap<String, &RawValue> = serde_json::from_str(value.get()).ok()?;
     LIST_KEYS.into_iter().find_map(|key| Some((key, *object.get(key)?)))
 }
 
-/// The line of `text` that `value`, a part of it, begins on.
+/// The line of `text` on which `value`, a part of it, begins.
 fn line_of(text: &str, value: &RawValue) -> usize {
     let offset = (value.get().as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
     1 + memchr::memchr_iter(b'\n', text.as_bytes().get(..offset).unwrap_or_default()).count()
@@ -254,7 +253,7 @@ fn syntax_fault(first_line: usize, error: &serde_json::Error) -> ManifestFault {
     (first_line + error.line().max(1) - 1, message.to_owned())
 }
 
-/// One unit; lines of faults count from 0 here.
+/// Parses one unit. Lines of errors count from 0 at its beginning.
 fn unit(value: &RawValue) -> Result<ManifestUnit, ManifestFault> {
     let object: BTreeMap<String, &RawValue> = serde_json::from_str(value.get())
         .map_err(|_| (0, "a unit must be an object with unitKey and rawFiles".to_owned()))?;
@@ -269,7 +268,7 @@ fn unit(value: &RawValue) -> Result<ManifestUnit, ManifestFault> {
     }
 }
 
-/// What is wrong with a unit.
+/// The first problem of a unit.
 fn unit_problem(unit: &ManifestUnit) -> Option<String> {
     let key = unit.unit_key.as_str();
     let one_line = [
@@ -287,7 +286,7 @@ fn unit_problem(unit: &ManifestUnit) -> Option<String> {
         ));
     }
     if key == RECONCILE {
-        return Some(format!("unitKey `{RECONCILE}` is the name of the pass over all units; choose another"));
+        return Some(format!("unitKey `{RECONCILE}` is reserved for the reconcile step; choose another"));
     }
     if let Some((name, text)) = one_line.into_iter().find(|(_, text)| text.is_some_and(|text| !is_presentable(text))) {
         return Some(format!(

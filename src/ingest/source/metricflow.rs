@@ -1,7 +1,7 @@
-//! The `metricflow` adapter: semantic models and metrics that refer to each other make one unit.
+//! The `metricflow` adapter: one unit per group of semantic models and metrics that refer to each other.
 //!
-//! Files are joined where a semantic model extends another or a metric uses a measure. It must not know what a measure
-//! computes.
+//! Files are joined if a semantic model extends another, or a metric uses a measure. This module must not interpret
+//! measures.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,11 +15,10 @@ use super::{
 };
 use crate::ingest::yaml::{self, YamlEntry, YamlNode, YamlValue};
 
-/// MetricFlow projects.
 #[derive(Debug)]
 pub(crate) struct MetricflowAdapter;
 
-/// Types of metrics that MetricFlow knows; another one is no metric.
+/// Metric types of MetricFlow. Entries of other types are ignored.
 const METRIC_TYPES: [&str; 5] = ["simple", "derived", "cumulative", "ratio", "conversion"];
 
 impl SourceAdapter for MetricflowAdapter {
@@ -71,7 +70,7 @@ impl SourceAdapter for MetricflowAdapter {
     }
 
     fn project_sources(&self, tree: &SourceTree) -> Projection {
-        // What cannot be read is named where units are cut.
+        // Unreadable files are reported when the units are cut.
         let read = |path: &str| yaml::from_str(&read_semantic_yaml(tree, path).ok()??).ok();
         let files = tree.files.iter().filter_map(|file| Some((file.path.as_str(), read(&file.path)?)));
         projection::project_models(&files.collect::<Vec<(&str, YamlValue)>>())
@@ -82,13 +81,13 @@ impl SourceAdapter for MetricflowAdapter {
     }
 }
 
-/// Whether the YAML in `text` defines semantic models. Looks for the key alone.
+/// Whether the YAML in `text` defines semantic models. Searches only for the key.
 pub(in crate::ingest) fn has_semantic_models(text: &str) -> bool {
     text.lines().any(|line| line.starts_with("semantic_models:"))
 }
 
-/// The text of `path` if there may be semantic models or metrics in it. Most YAML of a dbt project is about other things,
-/// and need not even be valid.
+/// The text of `path` if it may contain semantic models or metrics. Most YAML files of a dbt project contain other
+/// things, and some are not valid YAML.
 fn read_semantic_yaml(tree: &SourceTree, path: &str) -> Result<Option<String>, String> {
     let text = tree.read_text(path)?;
     Ok(["semantic_models", "metrics"].iter().any(|key| text.contains(key)).then_some(text))
@@ -116,7 +115,7 @@ struct MetricReferences {
     uses: Vec<String>,
 }
 
-/// Files that belong together.
+/// Files that refer to each other.
 #[derive(Debug)]
 struct FileComponent {
     lead: String,
@@ -182,7 +181,7 @@ impl MetricflowProject {
                 sets.join(&metric.path, owner);
             }
         }
-        // A file is named after one of its models: the last, which is how KTX names it.
+        // A file is named after its last model, as in KTX.
         let names: BTreeMap<&str, &str> =
             self.models.iter().map(|model| (model.path.as_str(), model.name.as_str())).collect();
         let mut components: Vec<FileComponent> =
@@ -213,7 +212,7 @@ impl MetricflowProject {
     }
 }
 
-/// Names that a metric uses: measures, or what may be one.
+/// Names that a metric uses: measures, and names that may be measures.
 fn uses(node: &YamlNode, kind: &str) -> Vec<String> {
     let Some(params) = field(node, "type_params") else { return Vec::new() };
     let input = |key: &str| {
@@ -263,7 +262,7 @@ fn texts(node: &YamlNode, key: &str) -> Vec<String> {
     }
 }
 
-/// Sets of paths that grow together.
+/// Disjoint sets of paths, with path compression.
 struct PathUnionFind<'a> {
     parents: BTreeMap<&'a str, &'a str>,
 }
@@ -278,7 +277,7 @@ impl<'a> PathUnionFind<'a> {
         while let Some(parent) = self.parents.get(root).filter(|parent| **parent != root) {
             root = parent;
         }
-        // Whoever was passed on the way finds it at once from here on.
+        // Path compression: later lookups of these paths find the root directly.
         let mut at = path;
         while at != root {
             at = self.parents.insert(at, root).unwrap_or(root);
@@ -381,8 +380,8 @@ mod tests {
         assert_eq!(
             chunks.warnings,
             [
-                "twice.yml is in no unit: line 2 column 1, at `metrics: …`: `metrics` is there already, on line 1; keep one of them",
-                "two.yml is in no unit: line 2 column 1: a second document begins; keep one, without `---` between them",
+                "twice.yml is in no unit: line 2 column 1, at `metrics: …`: duplicate key `metrics`, already on line 1; keep one of them",
+                "two.yml is in no unit: line 2 column 1: a second document begins here; keep one, without `---` between them",
             ]
         );
         assert!(chunk(&[("bomb.yml", &bomb)]).unwrap_err().contains("bomb.yml is in no unit"));

@@ -1,6 +1,6 @@
-//! The `notion` adapter: one unit per staged page, as KTX fetches them (`pages/<id>/page.md` and `metadata.json`).
+//! The `notion` adapter: one unit per staged page, in KTX's layout (`pages/<id>/page.md` and `metadata.json`).
 //!
-//! A page that is too long for one unit is cut into ranges of lines. It must not know how pages get there.
+//! A page that is too long for one unit is split into ranges of lines. This module must not know how pages are fetched.
 
 use std::collections::BTreeSet;
 
@@ -11,13 +11,12 @@ use super::{
     tree::{is_presentable, visible_path},
 };
 
-/// Staged Notion pages.
 #[derive(Debug)]
 pub(crate) struct NotionAdapter;
 
 /// Longest page of one unit, in characters.
 const MAX_UNIT_CHARS: usize = 40_000;
-/// What the fetch says about itself.
+/// Metadata of the fetch.
 const MANIFEST_FILE: &str = "manifest.json";
 
 impl SourceAdapter for NotionAdapter {
@@ -65,7 +64,7 @@ impl SourceAdapter for NotionAdapter {
         Ok(chunks)
     }
 
-    /// Parts of a page of which only the metadata changed are one unit again: nothing of it is to be read in parts.
+    /// If only the metadata of a page changed, its parts become one unit again, because no text has to be read.
     fn narrow_units(&self, units: Vec<UnitChunk>, touched: &BTreeSet<&str>) -> Vec<UnitChunk> {
         let mut left: Vec<UnitChunk> = Vec::new();
         for unit in units {
@@ -105,7 +104,7 @@ fn is_page(path: &str) -> bool {
     path.ends_with("/page.md")
 }
 
-/// Whether the manifest says so.
+/// Whether the manifest is that of a Notion fetch.
 fn is_notion(tree: &SourceTree) -> bool {
     #[derive(Deserialize)]
     struct FetchManifest {
@@ -116,7 +115,6 @@ fn is_notion(tree: &SourceTree) -> bool {
         .is_some_and(|manifest| manifest.source == "notion")
 }
 
-/// A staged page.
 struct NotionPage<'a> {
     folder: &'a str,
     text: String,
@@ -128,7 +126,7 @@ impl<'a> NotionPage<'a> {
         tree.get(path).map(|_| Self { folder, text: path.to_owned() })
     }
 
-    /// `notion-page-<id>` for `pages/<id>`.
+    /// The key `notion-page-<id>` for the page `pages/<id>`.
     fn preferred_key(&self) -> String {
         let path = match self.folder.strip_prefix("pages/") {
             Some(id) => format!("page/{id}"),
@@ -156,7 +154,7 @@ impl<'a> NotionPage<'a> {
         }
     }
 
-    /// The page's place in Notion, from its metadata.
+    /// The path of the page in Notion, from its metadata.
     fn title(&self, tree: &SourceTree) -> Option<String> {
         #[derive(Deserialize)]
         struct Metadata {
@@ -167,7 +165,7 @@ impl<'a> NotionPage<'a> {
         (is_presentable(&metadata.path) && !metadata.path.is_empty()).then(|| metadata.path.chars().take(200).collect())
     }
 
-    /// Ranges of lines, both ends included, that are at most [`MAX_UNIT_CHARS`] characters each; a line is never cut.
+    /// Ranges of lines, inclusive, of at most [`MAX_UNIT_CHARS`] characters each. A line is never split.
     fn ranges(&self, tree: &SourceTree) -> Result<Vec<(usize, usize)>, String> {
         let text = tree.read_text(&self.text)?;
         if text.encode_utf16().count() <= MAX_UNIT_CHARS {
@@ -176,7 +174,7 @@ impl<'a> NotionPage<'a> {
         let text = text.strip_suffix('\n').unwrap_or(&text);
         let (mut ranges, mut start, mut length, mut last) = (Vec::new(), 1, 0, 0);
         for (index, line) in text.split('\n').enumerate() {
-            // KTX counts as JavaScript does.
+            // KTX counts UTF-16 code units, as JavaScript does.
             let chars = line.encode_utf16().count() + 1;
             if length > 0 && length + chars > MAX_UNIT_CHARS {
                 ranges.push((start, index));
@@ -187,7 +185,7 @@ impl<'a> NotionPage<'a> {
             last = index + 1;
         }
         ranges.push((start, last));
-        // One endless line stays one unit, which is then to be read in parts.
+        // A single very long line remains one unit, which the agent reads in parts.
         Ok(ranges)
     }
 

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use sha2::{Digest, Sha256};
 
-/// Longest key in bytes: keys name files, and file systems allow 255 with what comes around them. Longer ones end in a
-/// hash, where KTX has them whole.
+/// Longest key in bytes. Keys become file names with additions, and file systems allow 255 bytes. Longer keys end in a
+/// hash, where KTX keeps them whole.
 pub(crate) const MAX_KEY_BYTES: usize = 200;
 
-/// `path` in lower-case letters, digits and single hyphens; empty if nothing is left of it.
+/// `path` in lower-case letters, digits and single hyphens; may be empty.
 pub(crate) fn slugify(path: &str) -> String {
     let mut slug = String::with_capacity(path.len());
     for c in path.chars() {
@@ -21,10 +21,11 @@ pub(crate) fn slugify(path: &str) -> String {
     slug.trim_end_matches('-').to_owned()
 }
 
-/// A key `<prefix>-<slug>` for every path, in their order. `slugged` is the part of the path that the slug is made of.
+/// A key `<prefix>-<slug>` for every path, in the order of the paths. `slugged` returns the part of the path for the
+/// slug.
 ///
-/// Paths with a slug of their own keep it bare. Those that share one all get a hash of the whole path, so that no key
-/// depends on the order of the files. Paths must be distinct.
+/// A unique slug is used unchanged. Paths with the same slug all get a hash of the whole path, so that no key depends
+/// on the order of the files. Paths must be distinct.
 pub(crate) fn unique_keys<'a>(prefix: &str, paths: &[&'a str], slugged: impl Fn(&'a str) -> &'a str) -> Vec<String> {
     let slugs: Vec<String> = paths.iter().map(|path| slugify(slugged(path))).collect();
     let mut bearers: BTreeMap<&str, usize> = BTreeMap::new();
@@ -49,7 +50,8 @@ pub(crate) fn unique_keys<'a>(prefix: &str, paths: &[&'a str], slugged: impl Fn(
             .collect();
         let mut sorted: Vec<_> = keys.iter().collect();
         sorted.sort_unstable();
-        // Distinct paths have distinct hashes at full length at the latest; a bare slug may still pose as one.
+        // At full length the hashes of distinct paths are distinct; an unhashed slug may still be equal to a hashed
+        // one.
         if sorted.windows(2).all(|pair| pair.first() != pair.get(1)) || hash_length >= 64 {
             return keys;
         }
@@ -57,8 +59,8 @@ pub(crate) fn unique_keys<'a>(prefix: &str, paths: &[&'a str], slugged: impl Fn(
     }
 }
 
-/// Keys as they were wished for, each with the path that it stands for, in their order: characters that do not belong
-/// into a file name become hyphens, and keys that several wish for all get a hash of their path.
+/// Makes the `wished` keys valid file names and unique. Each is a key with its path; the order is kept. Characters that
+/// are not allowed in a file name become hyphens, and duplicate keys all get a hash of their path.
 pub(crate) fn disambiguate_keys<P: AsRef<str>>(wished: &[(String, P)]) -> Vec<String> {
     let plain: Vec<String> = wished.iter().map(|(key, _)| sanitize_key(key)).collect();
     let mut bearers: BTreeMap<&str, usize> = BTreeMap::new();
@@ -98,7 +100,7 @@ fn sanitize_key(key: &str) -> String {
     plain.trim_end_matches('-').to_owned()
 }
 
-/// Whether a file of this name, without its extension, is a device on some systems.
+/// Whether a file of this name, without its extension, is a device on some systems (such as `con` on Windows).
 pub(crate) fn is_device_name(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let port = name.strip_prefix("com").or_else(|| name.strip_prefix("lpt"));
@@ -117,7 +119,7 @@ pub(crate) fn short_hash(text: &str, length: usize) -> String {
         .collect()
 }
 
-/// `path` without the extension of its last name.
+/// `path` without the extension of its last component.
 pub(crate) fn without_extension(path: &str) -> &str {
     let name = path.rfind('/').map_or(0, |slash| slash + 1);
     match path.rfind('.') {

@@ -1,7 +1,7 @@
-//! The files below a source directory, in a fixed order, with what was left out and why.
+//! The files below a source directory in a fixed order, and the skipped files with the reasons.
 //!
-//! Nothing is followed that leads elsewhere, and no name gets through that could pose as part of a prompt. It must not
-//! know what the files are for, nor what is in them.
+//! Symbolic links are never followed, and names that could be mistaken for part of a prompt are rejected. This module
+//! must not know the purpose or the content of the files.
 
 use std::{
     ffi::OsString,
@@ -13,65 +13,60 @@ use crate::scoped_dir::{FileKind, ScopedDir};
 
 /// Most files of one source.
 const MAX_FILES: usize = 100_000;
-/// Deepest directory that is visited.
+/// Greatest depth of a directory that is visited.
 const MAX_DEPTH: usize = 64;
-/// Why a symbolic link is left out.
+/// Why a symbolic link is skipped.
 const LINK_REASON: &str = "it is a symbolic link; only files inside the source are read";
-/// Largest file that an adapter looks into, in bytes.
+/// Largest file whose text an adapter reads, in bytes.
 const MAX_TEXT_BYTES: u64 = 8 * 1024 * 1024;
 
 /// The files of a source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourceTree {
-    /// The directory.
     pub root: PathBuf,
     /// Files, sorted by path.
     pub files: Vec<RawFile>,
-    /// What was left out, one sentence each.
+    /// Skipped files, one sentence each.
     pub warnings: Vec<String>,
-    /// Symbolic links among them, with a warning each.
+    /// Paths of skipped symbolic links, each of which also has a warning.
     pub skipped_links: Vec<String>,
-    /// Files and folders that are there and could not be looked at; the empty path is the whole source.
+    /// Files and folders that exist and cannot be read; the empty path means the whole source.
     pub unreadable_paths: Vec<String>,
 }
 
-/// One file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RawFile {
     /// Path relative to the source, with `/`.
     pub path: String,
-    /// Size in bytes.
     pub bytes: u64,
-    /// What it holds, once it was read.
+    /// Hash of the content; `None` until the file is read.
     pub fingerprint: Option<Fingerprint>,
-    /// The state that `bytes` and `print` are of.
+    /// The state of the file that `bytes` and `fingerprint` belong to.
     pub(in crate::ingest) stamp: FileStamp,
 }
 
 impl RawFile {
-    /// A file that was not read yet.
+    /// A file that is not read yet.
     pub(super) fn new(path: String, stamp: FileStamp) -> Self {
         Self { path, bytes: stamp.bytes(), fingerprint: None, stamp }
     }
 }
 
-/// What is looked at, by its path.
+/// Which paths a walk includes.
 #[derive(Clone, Copy)]
 pub(super) struct WalkFilter<'a> {
-    /// A file.
     pub(super) accepts_file: &'a dyn Fn(&str) -> bool,
-    /// A folder.
     pub(super) accepts_dir: &'a dyn Fn(&str) -> bool,
 }
 
 impl SourceTree {
-    /// Lists the files below `root` that `takes` accepts. Hidden files and folders are passed over in silence; links,
-    /// special files and names that cannot be shown with a warning.
+    /// Lists the files below `root` that `takes` accepts. Hidden files and folders are skipped without a warning;
+    /// links, special files and names that cannot be shown are skipped with one.
     pub fn walk(root: &Path, takes: &dyn Fn(&str) -> bool) -> std::io::Result<Self> {
         Self::walk_filtered(root, WalkFilter { accepts_file: takes, accepts_dir: &|_| true })
     }
 
-    /// As [`walk`](Self::walk), passing over folders in silence that are not wanted.
+    /// Like [`walk`](Self::walk), and skips unwanted folders without a warning.
     pub(super) fn walk_filtered(root: &Path, wanted: WalkFilter<'_>) -> std::io::Result<Self> {
         let mut tree = Self { root: root.to_path_buf(), ..Self::default() };
         let dir = ScopedDir::open(root)?;
@@ -101,7 +96,7 @@ impl SourceTree {
                 continue;
             }
             if self.files.len() >= MAX_FILES {
-                self.warnings.push(format!("only the first {MAX_FILES} files are looked at; point source_dir at less"));
+                self.warnings.push(format!("only the first {MAX_FILES} files are read; point source_dir at fewer"));
                 self.unreadable_paths.push(String::new());
                 return;
             }
@@ -126,7 +121,7 @@ impl SourceTree {
                     Err(error) => self.skip(path, &error.to_string()),
                 }
             }
-            FileKind::Directory => self.skip(path, "it lies too deep"),
+            FileKind::Directory => self.skip(path, "it is nested too deeply"),
             FileKind::File if !(wanted.accepts_file)(&path) => {}
             FileKind::File => match dir.entry_stat(name) {
                 Ok(stat) => self.files.push(RawFile::new(path, FileStamp::from_stat(&stat))),
@@ -140,13 +135,13 @@ impl SourceTree {
         }
     }
 
-    /// Names a file or folder that is there and is not among the files.
+    /// Adds a warning about a file or folder that exists and is skipped.
     pub(super) fn skip(&mut self, path: String, why: &str) {
         self.warnings.push(skipped(&path, why));
         self.unreadable_paths.push(path);
     }
 
-    /// True if `path` may be there although it is not among the files.
+    /// True if `path` may exist although it is not among the files.
     pub fn may_contain(&self, path: &str) -> bool {
         self.unreadable_paths.iter().any(|unseen| {
             unseen.is_empty()
@@ -154,12 +149,11 @@ impl SourceTree {
         })
     }
 
-    /// The file at `path`.
     pub fn get(&self, path: &str) -> Option<&RawFile> {
         self.files.binary_search_by(|file| file.path.as_str().cmp(path)).ok().and_then(|at| self.files.get(at))
     }
 
-    /// The text of `path`, or why it cannot be read, as the end of a sentence.
+    /// The text of `path`. The error continues a sentence about the file.
     pub(in crate::ingest) fn read_text(&self, path: &str) -> Result<String, String> {
         let bytes = ScopedDir::open(&self.root).and_then(|folder| folder.read(path, MAX_TEXT_BYTES));
         bytes
@@ -172,19 +166,18 @@ fn skipped(path: &str, why: &str) -> String {
     format!("{} is skipped: {why}", visible_path(path))
 }
 
-/// The warning about a symbolic link.
 pub(in crate::ingest) fn skipped_link_warning(path: &str) -> String {
     skipped(path, LINK_REASON)
 }
 
-/// Whether `path` ends with one of `extensions` (lower case, without the dot), whatever its case.
+/// Whether `path` ends with one of `extensions` (lower case, without the dot), ignoring case.
 pub(super) fn has_extension(path: &str, extensions: &[&str]) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     let extension = name.rsplit_once('.').map(|(_, extension)| extension);
     extension.is_some_and(|extension| extensions.iter().any(|known| extension.eq_ignore_ascii_case(known)))
 }
 
-/// Whether a name can stand in a prompt and on a screen without posing as something else.
+/// Whether a prompt or a screen can show the name without misleading the reader.
 pub(in crate::ingest) fn is_presentable(name: &str) -> bool {
     let deceptive = |c: char| {
         c.is_control()
@@ -197,19 +190,19 @@ pub(in crate::ingest) fn is_presentable(name: &str) -> bool {
     !name.chars().any(deceptive)
 }
 
-/// `text` with an escape for each character that is not [`is_presentable`].
+/// `text` with every character escaped that is not [`is_presentable`].
 pub(in crate::ingest) fn escape_unpresentable(text: &str) -> String {
     text.chars()
         .flat_map(|c| if is_presentable(c.encode_utf8(&mut [0; 4])) { vec![c] } else { c.escape_unicode().collect() })
         .collect()
 }
 
-/// A path for a message; the empty one is the source itself.
+/// A path for a message; the empty path is the source itself.
 pub(in crate::ingest) fn visible_path(path: &str) -> String {
     if path.is_empty() { "the source".into() } else { escape_unpresentable(path) }
 }
 
-/// Untrusted text of several lines, none of which opens a section: a `#` at the beginning of a line is escaped.
+/// Escapes a `#` at the beginning of a line, so that no line of an untrusted text opens a section.
 pub(super) fn escape_headings(text: &str) -> String {
     let line = |line: &str| match escape_unpresentable(line.trim_end()) {
         line if line.trim_start().starts_with('#') => format!("\\{}", line.trim_start()),
@@ -223,7 +216,7 @@ pub(super) fn escape_headings(text: &str) -> String {
         .to_owned()
 }
 
-/// Text of a file as a part of a prompt: one line that cannot pose as a section.
+/// Untrusted text for a prompt: one line that cannot be mistaken for a section.
 pub(super) fn one_line(text: &str) -> String {
     escape_unpresentable(&text.split_whitespace().collect::<Vec<_>>().join(" "))
 }

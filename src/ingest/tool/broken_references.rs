@@ -1,6 +1,7 @@
-//! References that lead nowhere after a write. The answer to the write names them, while they can be corrected.
+//! Reports broken references after a write, in the answer to the write, so that the agent can correct them.
 //!
-//! A page may refer to one that is written later, so this is no failure. It must not change anything.
+//! A page may refer to one that is written later, so broken references are not errors. This module must not change
+//! anything.
 
 use serde_json::json;
 
@@ -16,17 +17,17 @@ use crate::{
 /// Most references that an answer names.
 const MAX_LISTED: usize = 10;
 
-/// Tools after which there may be such references.
+/// Tools whose calls can cause broken references.
 const WRITE_TOOLS: [&str; 5] = ["wiki_write", "wiki_remove", "sl_write_source", "sl_edit_source", "sl_rollback"];
 
-/// Adds them to the `reply` of `tool`.
-pub(super) fn append_broken_references(bench: &ToolContext, tool: &str, reply: &mut ToolReply) {
+/// Appends the broken references to the `reply` of `tool`.
+pub(super) fn append_broken_references(context: &ToolContext, tool: &str, reply: &mut ToolReply) {
     let Some(done) = reply.structured.as_mut().and_then(serde_json::Value::as_object_mut) else { return };
     if !WRITE_TOOLS.contains(&tool) || done.get("success") != Some(&true.into()) {
         return;
     }
-    let targets = bench.scope.target_ids();
-    let Ok(CheckReport { dangling_links: dangling, invalid }) = check::check_references(&bench.workspace, &targets)
+    let targets = context.scope.target_ids();
+    let Ok(CheckReport { dangling_links: dangling, invalid }) = check::check_references(&context.workspace, &targets)
     else {
         return;
     };
@@ -39,7 +40,7 @@ pub(super) fn append_broken_references(bench: &ToolContext, tool: &str, reply: &
         done.insert("unresolved".into(), json!(open));
         return;
     }
-    let repaired = sl_ref_repair::repair_sl_refs(&bench.workspace, &targets).unwrap_or_default();
+    let repaired = sl_ref_repair::repair_sl_refs(&context.workspace, &targets).unwrap_or_default();
     let lost: Vec<String> = repaired.iter().map(|page| page.repair.to_string()).collect();
     if !lost.is_empty() {
         let text = "Entries of sl_refs that are left out when the run is saved, as each must be a source, or a measure or \

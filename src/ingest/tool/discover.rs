@@ -1,4 +1,4 @@
-//! `discover_data`: one look at the wiki, the semantic layer, the raw files and the databases.
+//! `discover_data`: one search in the wiki, the semantic layer, the raw files and the databases.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::{ingest::schema::excerpt, units::ToolReply};
 
 /// Most bytes of raw files that one search reads.
 const MAX_SEARCHED_BYTES: usize = 16 * 1024 * 1024;
-/// How long the search of one database may take.
+/// Time limit of the search in one database.
 const DATABASE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest line that is quoted, in characters.
 const MAX_QUOTE_CHARS: usize = 200;
@@ -50,25 +50,25 @@ impl AgentTool for DiscoverData {
     type Input = DiscoverDataInput;
 
     fn run(
-        bench: &ToolContext,
+        context: &ToolContext,
         DiscoverDataInput { query, connection, limit, source }: DiscoverDataInput,
     ) -> ToolReply {
-        let connections = match sl_read::connection_ids(bench, connection.as_deref()) {
+        let connections = match sl_read::connection_ids(context, connection.as_deref()) {
             Ok(connections) => connections,
             Err(why) => return not_found_reply(why),
         };
         if let Some(name) = source {
-            let reply = sl_read::describe_source(bench, &connections, &name);
+            let reply = sl_read::describe_source(context, &connections, &name);
             let structured = json!({"wiki": null, "sl": reply.structured, "raw": null, "tables": null});
             return ToolReply { structured: Some(structured), ..reply };
         }
         let query = query.unwrap_or_default();
         let limit = limit.unwrap_or(10) as usize;
         let sections = [
-            ("wiki", wiki(bench, &query, limit)),
-            ("sl", search_semantic_layer(bench, &connections, &query, limit)),
-            ("raw", files(bench, &query, limit)),
-            ("tables", tables(bench, &connections, &query, limit)),
+            ("wiki", wiki(context, &query, limit)),
+            ("sl", search_semantic_layer(context, &connections, &query, limit)),
+            ("raw", files(context, &query, limit)),
+            ("tables", tables(context, &connections, &query, limit)),
         ];
         let mut structured = serde_json::Map::new();
         let mut parts = Vec::new();
@@ -87,25 +87,25 @@ impl AgentTool for DiscoverData {
             (false, _) => parts.join("\n\n"),
         };
         let reply = ToolReply { markdown, structured: Some(Value::Object(structured)), ..ToolReply::default() };
-        sl_read::append_targets(bench, reply)
+        sl_read::append_targets(context, reply)
     }
 }
 
-/// A part of the answer, and what goes to the transcript for it.
+/// One section of the answer, and its entry in the transcript.
 type DiscoverSection = Option<(String, Value)>;
 
-fn wiki(bench: &ToolContext, query: &str, limit: usize) -> DiscoverSection {
+fn wiki(context: &ToolContext, query: &str, limit: usize) -> DiscoverSection {
     if query_words(query).is_empty() {
         return None;
     }
-    let reply = WikiSearch::find(bench, query, limit);
+    let reply = WikiSearch::find(context, query, limit);
     let found = reply.structured?;
     (found["totalFound"].as_u64()? > 0)
         .then(|| (format!("## Wiki Pages\n> wiki_read gives the content\n{}", reply.markdown), found))
 }
 
-fn search_semantic_layer(bench: &ToolContext, connections: &[&str], query: &str, limit: usize) -> DiscoverSection {
-    let mut found = SourceSearch::search(bench, connections, Some(query));
+fn search_semantic_layer(context: &ToolContext, connections: &[&str], query: &str, limit: usize) -> DiscoverSection {
+    let mut found = SourceSearch::search(context, connections, Some(query));
     let total = found.matches.len();
     if total == 0 {
         return None;
@@ -119,8 +119,8 @@ fn search_semantic_layer(bench: &ToolContext, connections: &[&str], query: &str,
     Some((text, reply.structured?))
 }
 
-fn files(bench: &ToolContext, query: &str, limit: usize) -> DiscoverSection {
-    let planned = &bench.unit.planned;
+fn files(context: &ToolContext, query: &str, limit: usize) -> DiscoverSection {
+    let planned = &context.unit.planned;
     let words = query_words(query);
     let mut hits: Vec<(usize, String, Value)> = Vec::new();
     let mut read = 0;
@@ -130,7 +130,7 @@ fn files(bench: &ToolContext, query: &str, limit: usize) -> DiscoverSection {
             hits.push((0, format!("- {}", excerpt(path)), json!({"path": path})));
             continue;
         }
-        let text = match raw_files::searchable_text(bench, path) {
+        let text = match raw_files::searchable_text(context, path) {
             Some(text) if read + text.len() <= MAX_SEARCHED_BYTES => text,
             _ => {
                 unread += 1;
@@ -162,7 +162,7 @@ fn files(bench: &ToolContext, query: &str, limit: usize) -> DiscoverSection {
     Some((text, json!({"hits": hits, "totalFound": total, "notSearched": unread})))
 }
 
-/// The line of `text` that holds most of `query_words`, with the number of words in the file and the line's own.
+/// The line of `text` that contains the most `words`, with the number of words in the file and in the line.
 fn best_line<'a>(words: &[String], path: &str, text: &'a str) -> Option<(usize, usize, &'a str)> {
     let held = |text: &str| {
         let text = text.to_lowercase();
@@ -178,15 +178,16 @@ fn best_line<'a>(words: &[String], path: &str, text: &'a str) -> Option<(usize, 
     (best.0 > 0).then_some(best)
 }
 
-/// Tables and columns of the databases among `connections` whose names hold a word of `query`; all tables without one.
-fn tables(bench: &ToolContext, connections: &[&str], query: &str, limit: usize) -> DiscoverSection {
+/// Tables and columns of the databases among `connections` whose names contain a word of `query`; all tables if `query`
+/// is empty.
+fn tables(context: &ToolContext, connections: &[&str], query: &str, limit: usize) -> DiscoverSection {
     let words = query_words(query);
     let mut lines = Vec::new();
     let mut hits = Vec::new();
     let mut total = 0;
-    for reached in bench.scope.connections.iter().filter(|reached| connections.contains(&reached.id.as_str())) {
+    for reached in context.scope.connections.iter().filter(|reached| connections.contains(&reached.id.as_str())) {
         let Some(path) = &reached.database else { continue };
-        match bench.scope.sql_workers.search(path, DATABASE_TIMEOUT, &words, limit.saturating_sub(hits.len())) {
+        match context.scope.sql_workers.search(path, DATABASE_TIMEOUT, &words, limit.saturating_sub(hits.len())) {
             Ok(found) => {
                 total += found.total;
                 for (kind, display) in found.first {

@@ -1,4 +1,4 @@
-//! `emit_unmapped_fallback`: a raw file that could not be mapped, and what was done instead.
+//! `emit_unmapped_fallback`: records a raw file that could not be mapped, and the fallback.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use crate::{
     units::ToolReply,
 };
 
-/// Longest detail of one record, in bytes, up to which more is added to it.
+/// Largest detail of one record in bytes. No more text is added beyond it.
 const MAX_DETAIL_BYTES: usize = 4_000;
 
 /// A raw file without a place in the semantic layer.
@@ -33,7 +33,7 @@ pub(super) struct UnmappedFallback {
 }
 
 impl UnmappedFallback {
-    /// The reason as a sentence about the table, then the clarification.
+    /// A sentence with the reason and the table, then the clarification.
     fn detail(&self) -> String {
         let table = self.table_ref.as_deref().map(str::trim).filter(|table| !table.is_empty());
         let table = table.map_or_else(|| "The referenced object".to_owned(), |table| format!("`{}`", excerpt(table)));
@@ -71,7 +71,7 @@ enum UnmappedReason {
 }
 
 impl UnmappedReason {
-    /// What it says of a table.
+    /// The predicate of a sentence about the table.
     fn predicate(self) -> &'static str {
         match self {
             Self::NoConnectionMapping => "belongs to no connection that sources can be written for",
@@ -87,7 +87,7 @@ impl UnmappedReason {
         }
     }
 
-    /// Whether it claims that there is no source for the table.
+    /// Whether the reason claims that no source exists for the table.
     fn is_missing_table(self) -> bool {
         matches!(self, Self::NoPhysicalTable | Self::MissingTargetTable)
     }
@@ -113,13 +113,14 @@ impl AgentTool for EmitUnmappedFallback {
     const NEEDS_LEDGER: bool = true;
     type Input = UnmappedFallback;
 
-    fn run(bench: &ToolContext, fallback: UnmappedFallback) -> ToolReply {
-        if !bench.unit.planned.raw_files.contains(&fallback.raw_path) {
+    fn run(context: &ToolContext, fallback: UnmappedFallback) -> ToolReply {
+        if !context.unit.planned.raw_files.contains(&fallback.raw_path) {
             let text = format!("`{}` is not among the rawFiles of this work unit", excerpt(&fallback.raw_path));
             return refusal(Self::NAME, text, json!({"reason": "raw_path_not_allowed", "rawPath": fallback.raw_path}));
         }
         let table = fallback.table_ref.as_deref().filter(|_| fallback.reason.is_missing_table());
-        if let Some((table, (connection, source))) = table.and_then(|table| Some((table, find_source(bench, table)?))) {
+        if let Some((table, (connection, source))) = table.and_then(|table| Some((table, find_source(context, table)?)))
+        {
             let text = format!(
                 "`{}` is source `{}` of connection `{connection}`, so it is not missing; use that source, or give another \
                  reason",
@@ -138,12 +139,12 @@ impl AgentTool for EmitUnmappedFallback {
             unmapped.detail.as_deref().unwrap_or_default()
         );
         let structured = json!({"success": true, "rawPath": unmapped.raw_path, "reason": unmapped.reason});
-        merge_record(&mut bench.records().unmapped, unmapped);
+        merge_record(&mut context.records().unmapped, unmapped);
         ToolReply { structured: Some(structured), ..ToolReply::text(text) }
     }
 }
 
-/// Adds `new`, unless the same file is on record with the same reason and fallback: then its detail is added to that.
+/// Adds `new`. If the file is already recorded with the same reason and fallback, only its detail is added.
 fn merge_record(kept: &mut Vec<UnmappedFile>, new: UnmappedFile) {
     let same = |old: &&mut UnmappedFile| {
         (&old.raw_path, &old.reason, &old.fallback) == (&new.raw_path, &new.reason, &new.fallback)
@@ -156,11 +157,11 @@ fn merge_record(kept: &mut Vec<UnmappedFile>, new: UnmappedFile) {
     }
 }
 
-/// The connection and name of the source that `table` names, among the connections that sources may be written for: by
-/// its own name, or by its table, whose first parts may be left out.
-fn find_source(bench: &ToolContext, table: &str) -> Option<(String, String)> {
-    bench.scope.targets().find_map(|target| {
-        let sources = bench.semantic_layer().sources(&target.id).unwrap_or_default();
+/// The connection and name of the source that `table` refers to, among the connections that sources may be written for.
+/// It matches the name of the source, or its table, whose leading parts may be omitted.
+fn find_source(context: &ToolContext, table: &str) -> Option<(String, String)> {
+    context.scope.targets().find_map(|target| {
+        let sources = context.semantic_layer().sources(&target.id).unwrap_or_default();
         let source = sources.by_name.into_values().find(|source| names_table(source, table))?;
         Some((target.id.clone(), source.name))
     })

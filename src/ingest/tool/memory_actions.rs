@@ -1,6 +1,6 @@
-//! What the writes of an attempt come to: one action for each page and source that they changed, as KTX reports them.
+//! The resulting changes of an attempt: one action for each page and source that it changed, as KTX reports them.
 //!
-//! Reads calls and their replies. It must not know how they were carried out.
+//! Derived from calls and their replies. This module must not know how the tools work.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use crate::{
     units::{ToolCall, ToolReply},
 };
 
-/// Adds what a call did to the `actions` before it.
+/// Merges the effect of a call into `actions`.
 pub(super) fn record_call(actions: &mut Vec<MemoryAction>, call: &ToolCall, reply: &ToolReply) {
     let Some(done) = reply.structured.as_ref().filter(|done| done["success"] == true) else { return };
     if call.name == "sl_rollback" {

@@ -1,23 +1,23 @@
-//! As many lines as one answer holds, and how to get the rest.
+//! Splits long texts into pages that fit into one answer, with a hint for the next page.
 
 use serde_json::Value;
 
 use super::MAX_ANSWER_CHARS;
 
-/// Most characters of a page; the rest of an answer is for what is said about it.
+/// Longest page in characters. The rest of the answer is for notes about the page.
 const MAX_PAGE_CHARS: usize = MAX_ANSWER_CHARS - 600;
 
-/// Some lines of a text.
+/// One page of a text.
 pub(super) struct LinePage {
-    /// The lines, each ended.
+    /// The lines, each with a line break.
     pub(super) text: String,
-    /// The last one that is shown, counted from 1.
+    /// Number of the last line shown, counted from 1.
     pub(super) last_line: usize,
-    /// Length of the first line, if not even that one fits as a whole.
+    /// Length of the first line in characters, if it does not fit and is truncated.
     first_line_chars: Option<usize>,
 }
 
-/// Lines `start` to `end` of `lines` (from 1, included), as many as fit.
+/// Lines `start` to `end` of `lines` (from 1, inclusive), up to the limit.
 pub(super) fn paginate(lines: &[&str], start: usize, end: usize) -> LinePage {
     let mut page = LinePage { text: String::new(), last_line: start - 1, first_line_chars: None };
     let mut used = 0;
@@ -25,7 +25,7 @@ pub(super) fn paginate(lines: &[&str], start: usize, end: usize) -> LinePage {
         let length = line.chars().count() + 1;
         if used + length > MAX_PAGE_CHARS {
             if page.last_line < start {
-                // Not even one line fits: show what does, or nobody would ever get past it.
+                // Not even one line fits: show its beginning, because otherwise the reader could not continue.
                 page.text.extend(line.chars().take(MAX_PAGE_CHARS));
                 page.text.push('\n');
                 page.last_line += 1;
@@ -42,7 +42,8 @@ pub(super) fn paginate(lines: &[&str], start: usize, end: usize) -> LinePage {
 }
 
 impl LinePage {
-    /// What to know about a page of lines `start` to `end` out of `total`; `tool` called with `next` goes on.
+    /// A note about a page of lines `start` to `end` out of `total`. The next page is read by calling `tool` with
+    /// `next`.
     pub(super) fn continuation_note(
         &self,
         start: usize,

@@ -1,4 +1,4 @@
-//! `read_raw_file` and `read_raw_span`: the raw files and dependencies of the unit, and no other file.
+//! `read_raw_file` and `read_raw_span`: read the raw files and dependencies of the unit, and no other file.
 
 use crate::scoped_dir::ScopedDir;
 use schemars::JsonSchema;
@@ -35,13 +35,13 @@ impl AgentTool for ReadRawFile {
     const READ_ONLY: bool = true;
     type Input = RawFileInput;
 
-    /// Whoever looks at all files at once looks at parts of them.
-    fn is_offered(bench: &ToolContext) -> bool {
-        bench.stage_index().is_none()
+    /// The reconcile step sees the files of all units, so it reads only spans.
+    fn is_offered(context: &ToolContext) -> bool {
+        context.stage_index().is_none()
     }
 
-    fn run(bench: &ToolContext, RawFileInput { path }: RawFileInput) -> ToolReply {
-        match text(bench, &path, MAX_WHOLE_BYTES) {
+    fn run(context: &ToolContext, RawFileInput { path }: RawFileInput) -> ToolReply {
+        match text(context, &path, MAX_WHOLE_BYTES) {
             Ok(text) => {
                 let lines: Vec<&str> = text.lines().collect();
                 line_span(&path, &lines, 1, lines.len())
@@ -78,11 +78,11 @@ impl AgentTool for ReadRawSpan {
     const READ_ONLY: bool = true;
     type Input = RawSpanInput;
 
-    fn run(bench: &ToolContext, RawSpanInput { path, start_line, end_line }: RawSpanInput) -> ToolReply {
+    fn run(context: &ToolContext, RawSpanInput { path, start_line, end_line }: RawSpanInput) -> ToolReply {
         if end_line < start_line {
             return not_found_reply(format_args!("endLine {end_line} is before startLine {start_line}"));
         }
-        let text = match text(bench, &path, MAX_SPAN_FILE_BYTES) {
+        let text = match text(context, &path, MAX_SPAN_FILE_BYTES) {
             Ok(text) => text,
             Err(RawReadError::TooLarge(bytes)) => {
                 return not_found_reply(format_args!(
@@ -98,9 +98,9 @@ impl AgentTool for ReadRawSpan {
     }
 }
 
-/// The text of a file that the unit may read, unless it is too large to look through.
-pub(super) fn searchable_text(bench: &ToolContext, path: &str) -> Option<String> {
-    text(bench, path, MAX_SEARCHED_BYTES).ok()
+/// The text of a file that the unit may read; `None` if it is too large to search.
+pub(super) fn searchable_text(context: &ToolContext, path: &str) -> Option<String> {
+    text(context, path, MAX_SEARCHED_BYTES).ok()
 }
 
 enum RawReadError {
@@ -109,8 +109,8 @@ enum RawReadError {
 }
 
 /// The text of `path`, if the unit may read it.
-fn text(bench: &ToolContext, path: &str, limit: u64) -> Result<String, RawReadError> {
-    let planned = &bench.unit.planned;
+fn text(context: &ToolContext, path: &str, limit: u64) -> Result<String, RawReadError> {
+    let planned = &context.unit.planned;
     let readable: Vec<&str> = planned.raw_files.iter().chain(&planned.dependency_paths).map(String::as_str).collect();
     if !readable.contains(&path) {
         let hint = nearest_name(path, &readable).map_or_else(String::new, |path| format!("; did you mean `{path}`?"));
@@ -120,7 +120,7 @@ fn text(bench: &ToolContext, path: &str, limit: u64) -> Result<String, RawReadEr
         )));
     }
     let other = |error: std::io::Error| RawReadError::Other(format!("`{}` cannot be read: {error}", excerpt(path)));
-    let (root, relative) = bench.resolve_raw_path(path);
+    let (root, relative) = context.resolve_raw_path(path);
     let folder = ScopedDir::open(root).map_err(other)?;
     let (_, size) = folder.open_file(relative).map_err(other)?;
     if size > limit {
@@ -130,7 +130,7 @@ fn text(bench: &ToolContext, path: &str, limit: u64) -> Result<String, RawReadEr
     Ok(String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
 
-/// Lines `start` to `end` (from 1, included), as many as fit into one answer, and how to get the rest.
+/// Lines `start` to `end` (from 1, inclusive) that fit into one answer, with a note about the rest.
 fn line_span(path: &str, lines: &[&str], start: usize, end: usize) -> ToolReply {
     let page = pagination::paginate(lines, start, end);
     let next = |next| json!({"path": path, "startLine": next, "endLine": end});

@@ -24,13 +24,13 @@ impl AgentTool for LoadSkill {
     const READ_ONLY: bool = true;
     type Input = LoadSkillInput;
 
-    fn run(bench: &ToolContext, LoadSkillInput { name }: LoadSkillInput) -> ToolReply {
-        match bench.loadable_skills.iter().find(|skill| skill.name == name) {
+    fn run(context: &ToolContext, LoadSkillInput { name }: LoadSkillInput) -> ToolReply {
+        match context.loadable_skills.iter().find(|skill| skill.name == name) {
             Some(skill) => {
                 ToolReply { structured: Some(json!({"name": skill.name})), ..ToolReply::text(skill.body.as_str()) }
             }
             None => {
-                let names: Vec<_> = bench.loadable_skills.iter().map(|skill| skill.name.as_str()).collect();
+                let names: Vec<_> = context.loadable_skills.iter().map(|skill| skill.name.as_str()).collect();
                 not_found_reply(format_args!("there is no skill `{}`; there are {}", excerpt(&name), names.join(", ")))
             }
         }

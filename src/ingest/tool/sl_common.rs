@@ -1,4 +1,4 @@
-//! What the tools of the semantic layer share: which connection is meant, and how they decline.
+//! Shared parts of the semantic-layer tools: resolving connections and declining calls.
 
 use std::{path::Path, time::Duration};
 
@@ -17,16 +17,16 @@ use crate::{
     units::ToolReply,
 };
 
-/// How long the database may take to say what a source is made of.
+/// Time limit for checking a source in the database.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl ToolContext {
-    /// The semantic layer as this attempt sees it.
+    /// The semantic layer of this attempt.
     pub(super) fn semantic_layer(&self) -> SemanticLayer<'_> {
         SemanticLayer(&self.workspace)
     }
 
-    /// The connections that sources may be written for, as a sentence. `None` if this session writes no sources.
+    /// A sentence with the connections that sources may be written for. `None` if this attempt writes no sources.
     pub(super) fn targets_sentence(&self) -> Option<String> {
         let target = |of: &ScopedConnection| match &of.driver {
             Some(driver) => format!("{} ({})", of.id, excerpt(driver)),
@@ -37,7 +37,7 @@ impl ToolContext {
         is_told.then(|| format!("Sources may be written for these connections: {}.", join_names(&targets)))
     }
 
-    /// The connection `id`, or a sentence that names those there are.
+    /// The connection `id`. The error is a sentence with the existing ones.
     pub(super) fn find_connection(&self, id: &str) -> Result<&ScopedConnection, String> {
         self.scope.get(id).ok_or_else(|| {
             let ids: Vec<&str> = self.scope.connections.iter().map(|connection| connection.id.as_str()).collect();
@@ -50,7 +50,7 @@ impl ToolContext {
 /// Most connections that an answer names.
 const MAX_LISTED: usize = 50;
 
-/// The names, as many as an answer may hold.
+/// The names in backquotes, up to a limit.
 pub(super) fn join_names(names: &[impl AsRef<str>]) -> String {
     let named: Vec<&str> = names.iter().take(MAX_LISTED).map(AsRef::as_ref).collect();
     match (named.len(), names.len() - named.len()) {
@@ -108,14 +108,14 @@ impl From<std::io::Error> for DeclinedSourceChange {
     }
 }
 
-/// What every change of a source needs: a connection that may be written, and raw files of the unit.
+/// Checks that the connection is writable and that the raw files belong to the unit.
 pub(super) fn check_change(
-    bench: &ToolContext,
+    context: &ToolContext,
     connection: &str,
     raw_paths: Option<&[String]>,
 ) -> Result<(), DeclinedSourceChange> {
-    if !bench.scope.get(connection).is_some_and(|reached| reached.is_target) {
-        let targets: Vec<&str> = bench.scope.targets().map(|target| target.id.as_str()).collect();
+    if !context.scope.get(connection).is_some_and(|reached| reached.is_target) {
+        let targets: Vec<&str> = context.scope.targets().map(|target| target.id.as_str()).collect();
         let hint = nearest_name(connection, &targets).map_or_else(String::new, |id| format!(" (did you mean `{id}`?)"));
         let text = format!(
             "Connection \"{}\" is not available to this ingest stage{hint}; sources may be written for {}",
@@ -124,12 +124,12 @@ pub(super) fn check_change(
         );
         return Err(DeclinedSourceChange::new("connection_not_allowed", text));
     }
-    bench.check_raw_paths(raw_paths).map_err(|why| DeclinedSourceChange::new("raw_paths_not_allowed", why))
+    context.check_raw_paths(raw_paths).map_err(|why| DeclinedSourceChange::new("raw_paths_not_allowed", why))
 }
 
-/// Judges `doc` as the source `name` of `connection`; the warnings, if nothing speaks against it.
+/// Validates `doc` as the source `name` of `connection`. Returns the warnings if there are no errors.
 pub(super) fn validate_change(
-    bench: &ToolContext,
+    context: &ToolContext,
     connection: &str,
     name: &str,
     doc: &SourceDoc,
@@ -142,20 +142,20 @@ pub(super) fn validate_change(
             format!("the source says name: {found}, it must be `{}`", excerpt(name)),
         ));
     }
-    let mut sources = bench.semantic_layer().sources(connection)?;
+    let mut sources = context.semantic_layer().sources(connection)?;
     sources.insert(name, doc.clone());
     let found = semantic_layer::validate_source(name, doc, &sources);
     if !found.errors.is_empty() {
         return Err(DeclinedSourceChange::invalid(found.errors));
     }
     let mut warnings = found.warnings;
-    if let Some(path) = bench.find_connection(connection).ok().and_then(|reached| reached.database.as_deref()) {
-        warnings.extend(probe_database(&bench.scope.sql_workers, path, name, doc));
+    if let Some(path) = context.find_connection(connection).ok().and_then(|reached| reached.database.as_deref()) {
+        warnings.extend(probe_database(&context.scope.sql_workers, path, name, doc));
     }
     Ok(warnings)
 }
 
-/// What the database says about the table or query of a source. It may know better than we: its word is a warning.
+/// Checks the table or query of a source in the database. Problems are warnings, not errors.
 fn probe_database(sql_workers: &SqlWorkers, path: &Path, name: &str, doc: &SourceDoc) -> Option<String> {
     let text = |key: &str| doc.get(key).and_then(Value::as_str).map(str::trim).filter(|text| !text.is_empty());
     let sql = match (SourceKind::from_doc(doc), text("sql"), text("table")) {
@@ -179,15 +179,15 @@ fn probe_database(sql_workers: &SqlWorkers, path: &Path, name: &str, doc: &Sourc
     }
 }
 
-/// `main.orders` as SQL that means nothing but a name.
+/// Quotes `main.orders` as an SQL identifier.
 fn quoted(table: &str) -> String {
     let parts = table.split('.').map(|part| format!("\"{}\"", part.trim_matches('"').replace('"', "\"\"")));
     parts.collect::<Vec<_>>().join(".")
 }
 
-/// Answers that a source is not there, with the one that was likely meant.
-pub(super) fn source_not_found(bench: &ToolContext, connection: &str, name: &str) -> ToolReply {
-    let sources = bench.semantic_layer().sources(connection).unwrap_or_default();
+/// The answer for a missing source, with the most similar name.
+pub(super) fn source_not_found(context: &ToolContext, connection: &str, name: &str) -> ToolReply {
+    let sources = context.semantic_layer().sources(connection).unwrap_or_default();
     let names: Vec<&str> = sources.by_name.keys().map(String::as_str).collect();
     let hint = nearest_name(name, &names).map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
     not_found_reply(format_args!("Source **{}** not found for connection {}{hint}", excerpt(name), excerpt(connection)))

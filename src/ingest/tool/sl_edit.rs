@@ -1,5 +1,5 @@
-//! `sl_write_source`, `sl_edit_source` and `sl_rollback`: sources made, changed, removed and put back in the attempt's
-//! own workspace.
+//! `sl_write_source`, `sl_edit_source` and `sl_rollback`: create, change, delete and restore sources in the attempt's
+//! workspace.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -44,9 +44,9 @@ pub(super) struct SlWriteInput {
     raw_paths: Option<Vec<String>>,
 }
 
-/// Some sources may be read about but not written of.
-fn may_write_sources(bench: &ToolContext) -> bool {
-    bench.unit.planned.sl_disallowed.is_none()
+/// Units with `sl_disallowed` may read sources and not write them.
+fn may_write_sources(context: &ToolContext) -> bool {
+    context.unit.planned.sl_disallowed.is_none()
 }
 
 impl AgentTool for SlWriteSource {
@@ -60,13 +60,13 @@ impl AgentTool for SlWriteSource {
     const NEEDS_LEDGER: bool = true;
     type Input = SlWriteInput;
 
-    fn is_offered(bench: &ToolContext) -> bool {
-        may_write_sources(bench)
+    fn is_offered(context: &ToolContext) -> bool {
+        may_write_sources(context)
     }
 
-    fn run(bench: &ToolContext, input: SlWriteInput) -> ToolReply {
+    fn run(context: &ToolContext, input: SlWriteInput) -> ToolReply {
         let (connection, name) = (input.connection.clone(), input.name.clone());
-        write(bench, input).unwrap_or_else(|no| no.into_reply(Self::NAME, &connection, &name))
+        write(context, input).unwrap_or_else(|no| no.into_reply(Self::NAME, &connection, &name))
     }
 }
 
@@ -105,7 +105,7 @@ struct YamlEdit {
     new_text: String,
     /// Why.
     #[serde(default)]
-    #[expect(dead_code, reason = "for the reader of the transcript, where the arguments stand")]
+    #[expect(dead_code, reason = "for readers of the transcript, which contains the arguments")]
     reason: Option<String>,
 }
 
@@ -118,13 +118,13 @@ impl AgentTool for SlEditSource {
     const NEEDS_LEDGER: bool = true;
     type Input = SlEditInput;
 
-    fn is_offered(bench: &ToolContext) -> bool {
-        may_write_sources(bench)
+    fn is_offered(context: &ToolContext) -> bool {
+        may_write_sources(context)
     }
 
-    fn run(bench: &ToolContext, input: SlEditInput) -> ToolReply {
+    fn run(context: &ToolContext, input: SlEditInput) -> ToolReply {
         let (connection, name) = (input.connection.clone(), input.name.clone());
-        edit(bench, input).unwrap_or_else(|no| no.into_reply(Self::NAME, &connection, &name))
+        edit(context, input).unwrap_or_else(|no| no.into_reply(Self::NAME, &connection, &name))
     }
 }
 
@@ -147,8 +147,8 @@ impl AgentTool for SlRollback {
     const READ_ONLY: bool = false;
     type Input = SlRollbackInput;
 
-    fn run(bench: &ToolContext, SlRollbackInput { name }: SlRollbackInput) -> ToolReply {
-        match rollback_source(bench, &name) {
+    fn run(context: &ToolContext, SlRollbackInput { name }: SlRollbackInput) -> ToolReply {
+        match rollback_source(context, &name) {
             Ok(outcome) => ToolReply {
                 markdown: format!("Source \"{}\" rolled back: {outcome}.", excerpt(&name)),
                 structured: Some(json!({"success": true, "sourceName": name, "outcome": outcome})),
@@ -159,12 +159,12 @@ impl AgentTool for SlRollback {
     }
 }
 
-fn write(bench: &ToolContext, input: SlWriteInput) -> Result<ToolReply, DeclinedSourceChange> {
+fn write(context: &ToolContext, input: SlWriteInput) -> Result<ToolReply, DeclinedSourceChange> {
     let SlWriteInput { connection, name, source, delete, raw_paths } = input;
-    check_change(bench, &connection, raw_paths.as_deref())?;
+    check_change(context, &connection, raw_paths.as_deref())?;
     if delete == Some(true) {
         return if source.is_none() {
-            remove(bench, &connection, &name)
+            remove(context, &connection, &name)
         } else {
             Err(DeclinedSourceChange::new("source_and_delete", "give either source or delete, not both"))
         };
@@ -175,19 +175,19 @@ fn write(bench: &ToolContext, input: SlWriteInput) -> Result<ToolReply, Declined
             "give `source` to create or rewrite it; for targeted edits use sl_edit_source",
         ));
     };
-    let found = bench.semantic_layer().find_source_file(&connection, &name)?;
-    let path = target_path(bench, &connection, &name, found.as_ref())?;
-    let warnings = validate_change(bench, &connection, &name, &doc)?;
+    let found = context.semantic_layer().find_source_file(&connection, &name)?;
+    let path = target_path(context, &connection, &name, found.as_ref())?;
+    let warnings = validate_change(context, &connection, &name, &doc)?;
     let text = semantic_layer::render_source(&doc).map_err(|why| DeclinedSourceChange::new("not_writable", why))?;
-    bench.workspace.write(&path, text.as_bytes())?;
+    context.workspace.write(&path, text.as_bytes())?;
     let action = if found.is_some() { "updated" } else { "created" };
     let mut reply = saved_reply(&connection, &name, &path, "saved", json!({"action": action}), warnings);
-    // It has more than what was given, and edits must match it.
+    // The saved text contains more fields than the call, and edits must match it.
     reply.markdown.push_str(&format!("\n\n**YAML**:\n```yaml\n{text}```"));
     Ok(reply)
 }
 
-/// `doc` without the fields that are left out by being null.
+/// Removes the fields that are null, which mean omitted fields.
 fn without_nulls(doc: SourceDoc) -> SourceDoc {
     let inner = |value: Value| match value {
         Value::Object(map) => Value::Object(without_nulls(map)),
@@ -203,12 +203,12 @@ fn without_nulls(doc: SourceDoc) -> SourceDoc {
     doc.into_iter().filter(|(_, value)| !value.is_null()).map(|(key, value)| (key, inner(value))).collect()
 }
 
-fn edit(bench: &ToolContext, input: SlEditInput) -> Result<ToolReply, DeclinedSourceChange> {
+fn edit(context: &ToolContext, input: SlEditInput) -> Result<ToolReply, DeclinedSourceChange> {
     let SlEditInput { connection, name, yaml_edits, delete, raw_paths } = input;
-    check_change(bench, &connection, raw_paths.as_deref())?;
+    check_change(context, &connection, raw_paths.as_deref())?;
     if delete == Some(true) {
         return if yaml_edits.is_none() {
-            remove(bench, &connection, &name)
+            remove(context, &connection, &name)
         } else {
             Err(DeclinedSourceChange::new("edits_and_delete", "give either yaml_edits or delete, not both"))
         };
@@ -220,11 +220,11 @@ fn edit(bench: &ToolContext, input: SlEditInput) -> Result<ToolReply, DeclinedSo
             "give yaml_edits with at least one edit, or delete: true",
         ));
     }
-    let Some(file) = bench.semantic_layer().find_source_file(&connection, &name)? else {
-        return Err(missing_source(bench, &connection, &name));
+    let Some(file) = context.semantic_layer().find_source_file(&connection, &name)? else {
+        return Err(missing_source(context, &connection, &name));
     };
-    // Edits merge into the newest text, so they need no second look.
-    let bytes = bench.workspace.read(&file.path)?.unwrap_or_default();
+    // Edits apply to the newest text, so the agent does not have to read it again.
+    let bytes = context.workspace.read(&file.path)?.unwrap_or_default();
     let text = String::from_utf8(bytes).map_err(|_| {
         DeclinedSourceChange::new("source_unreadable", "it is not UTF-8 text; rewrite it with sl_write_source")
     })?;
@@ -232,16 +232,16 @@ fn edit(bench: &ToolContext, input: SlEditInput) -> Result<ToolReply, DeclinedSo
     let doc = semantic_layer::parse_source(&text)
         .map_err(|why| DeclinedSourceChange::new("invalid_yaml", format!("YAML parse error after the edits: {why}")))?;
     let (text, doc) = semantic_layer::append_missing_lists(text, &doc);
-    let warnings = validate_change(bench, &connection, &name, &doc)?;
-    bench.workspace.write(&file.path, text.as_bytes())?;
+    let warnings = validate_change(context, &connection, &name, &doc)?;
+    context.workspace.write(&file.path, text.as_bytes())?;
     let verb = format!("changed by {} edit(s)", edits.len());
     let more = json!({"action": "updated", "editCount": edits.len()});
     Ok(saved_reply(&connection, &name, &file.path, &verb, more, warnings))
 }
 
-/// Where the source is to be written: over its own file, else at a path that no other source has.
+/// Path for the source: its existing file, else a path that no other source has.
 fn target_path(
-    bench: &ToolContext,
+    context: &ToolContext,
     connection: &str,
     name: &str,
     found: Option<&SourceFile>,
@@ -253,30 +253,30 @@ fn target_path(
         return Err(DeclinedSourceChange::new("invalid_name", "the name holds control characters"));
     }
     let path = semantic_layer::new_source_path(connection, name);
-    match bench.semantic_layer().files(connection)?.into_iter().find(|file| file.path == path) {
+    match context.semantic_layer().files(connection)?.into_iter().find(|file| file.path == path) {
         Some(other) if other.doc.is_ok() => Err(DeclinedSourceChange::new(
             "path_taken",
             format!("{path} holds source `{}` already", excerpt(&other.name)),
         )),
-        // What is left of a broken file is repaired by writing it anew.
+        // Rewriting the file repairs a broken one.
         Some(_) | None => Ok(path),
     }
 }
 
-fn remove(bench: &ToolContext, connection: &str, name: &str) -> Result<ToolReply, DeclinedSourceChange> {
-    let Some(file) = bench.semantic_layer().find_source_file(connection, name)? else {
-        return Err(missing_source(bench, connection, name));
+fn remove(context: &ToolContext, connection: &str, name: &str) -> Result<ToolReply, DeclinedSourceChange> {
+    let Some(file) = context.semantic_layer().find_source_file(connection, name)? else {
+        return Err(missing_source(context, connection, name));
     };
-    bench.workspace.remove(&file.path)?;
-    let sources = bench.semantic_layer().sources(connection)?;
+    context.workspace.remove(&file.path)?;
+    let sources = context.semantic_layer().sources(connection)?;
     let others = sources.files.iter().filter_map(|file| Some((file, file.doc.as_ref().ok()?)));
     let lost = others.flat_map(|(file, doc)| semantic_layer::dangling_joins(&file.name, doc, &sources));
     let warnings = lost.filter(|(target, _)| target == name).map(|(_, text)| text).collect();
     Ok(saved_reply(connection, name, &file.path, "removed", json!({"action": "removed"}), warnings))
 }
 
-fn missing_source(bench: &ToolContext, connection: &str, name: &str) -> DeclinedSourceChange {
-    let sources = bench.semantic_layer().sources(connection).unwrap_or_default();
+fn missing_source(context: &ToolContext, connection: &str, name: &str) -> DeclinedSourceChange {
+    let sources = context.semantic_layer().sources(connection).unwrap_or_default();
     if sources.scanned_tables.contains_key(name) {
         return DeclinedSourceChange::new(
             "no_overlay_yet",
@@ -303,22 +303,23 @@ fn apply_edits(mut text: String, edits: &[YamlEdit]) -> Result<String, DeclinedS
     Ok(text)
 }
 
-fn rollback_source(bench: &ToolContext, name: &str) -> Result<&'static str, DeclinedSourceChange> {
+fn rollback_source(context: &ToolContext, name: &str) -> Result<&'static str, DeclinedSourceChange> {
     let mut touched = Vec::new();
-    for path in bench.workspace.changes().into_keys() {
+    for path in context.workspace.changes().into_keys() {
         let Some((connection, _)) = semantic_layer::split_source_path(&path) else { continue };
-        let versions = bench.workspace.versions(&path)?;
+        let versions = context.workspace.versions(&path)?;
         let is_named =
             versions.iter().any(|bytes| semantic_layer::source_name(&String::from_utf8_lossy(bytes), &path) == name);
         if is_named {
-            touched.push((connection == bench.unit.planned.connection, path.clone()));
+            touched.push((connection == context.unit.planned.connection, path.clone()));
         }
     }
-    // A name may stand in several connections: the unit's own is meant, unless it has none of that name.
+    // Several connections may have a source of this name. The unit's own connection takes precedence, unless it has
+    // none.
     let has_own = touched.iter().any(|(is_own, _)| *is_own);
     let mut outcome = "no-op (this session did not change it)";
     for (_, path) in touched.iter().filter(|(is_own, _)| *is_own == has_own) {
-        outcome = match bench.workspace.revert(path)? {
+        outcome = match context.workspace.revert(path)? {
             RevertOutcome::Restored => "restored to pre-session content",
             RevertOutcome::Removed => "deleted (did not exist at session start)",
         };

@@ -1,4 +1,4 @@
-//! `sl_discover`, `sl_read_source` and `sl_validate`: the semantic layer as this attempt sees it.
+//! `sl_discover`, `sl_read_source` and `sl_validate`: read and check the semantic layer of this attempt.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -19,7 +19,7 @@ use crate::{
     units::ToolReply,
 };
 
-/// Most sources that a search describes in full.
+/// Most sources that a search result describes in full.
 const MAX_DETAILED: usize = 5;
 /// Most sources that one answer names.
 const MAX_LISTED: usize = 200;
@@ -51,42 +51,42 @@ impl AgentTool for SlDiscover {
     const READ_ONLY: bool = true;
     type Input = SlDiscoverInput;
 
-    fn run(bench: &ToolContext, SlDiscoverInput { connection, query, source }: SlDiscoverInput) -> ToolReply {
-        let connections = match connection_ids(bench, connection.as_deref()) {
+    fn run(context: &ToolContext, SlDiscoverInput { connection, query, source }: SlDiscoverInput) -> ToolReply {
+        let connections = match connection_ids(context, connection.as_deref()) {
             Ok(connections) => connections,
             Err(why) => return not_found_reply(why),
         };
         match source {
-            Some(name) => describe_source(bench, &connections, &name),
+            Some(name) => describe_source(context, &connections, &name),
             None => append_targets(
-                bench,
-                SourceSearch::search(bench, &connections, query.as_deref()).to_reply(query.as_deref()),
+                context,
+                SourceSearch::search(context, &connections, query.as_deref()).to_reply(query.as_deref()),
             ),
         }
     }
 }
 
-/// A source, where it is, and how well it fits.
+/// A source with its connection and its score.
 pub(super) struct SourceMatch {
     pub(super) connection: String,
     pub(super) source: SemanticSource,
     score: u32,
 }
 
-/// What a search found.
+/// Result of a search.
 pub(super) struct SourceSearch {
-    /// Best first; by connection and name where nothing was asked for.
+    /// Best match first; by connection and name if there is no query.
     pub(super) matches: Vec<SourceMatch>,
     broken_files: Vec<String>,
 }
 
 impl SourceSearch {
-    /// Sources of `connection_ids` that hold a word of `query`; all of them without one.
-    pub(super) fn search(bench: &ToolContext, connections: &[&str], query: Option<&str>) -> Self {
+    /// Sources of `connections` that contain a word of `query`; all of them if there is no query.
+    pub(super) fn search(context: &ToolContext, connections: &[&str], query: Option<&str>) -> Self {
         let words = query_words(query.unwrap_or_default());
         let mut found = Self { matches: Vec::new(), broken_files: Vec::new() };
         for connection in connections {
-            match bench.semantic_layer().sources(connection) {
+            match context.semantic_layer().sources(connection) {
                 Ok(SemanticSources { by_name: all, broken_files: broken, .. }) => {
                     found.broken_files.extend(broken.into_iter().map(|(path, why)| format!("{path}: {why}")));
                     let hits = all.into_values().map(|source| SourceMatch {
@@ -99,7 +99,7 @@ impl SourceSearch {
                 Err(error) => found.broken_files.push(format!("semantic-layer/{connection}: {error}")),
             }
         }
-        // The sort is stable: among equals the order of connections and names stays.
+        // The sort is stable: equal matches keep the order of connections and names.
         found.matches.sort_by_key(|hit| std::cmp::Reverse(hit.score));
         found
     }
@@ -140,27 +140,26 @@ impl SourceSearch {
     }
 }
 
-/// `reply`, and which connections sources may be written for: those without sources are in no list.
-pub(super) fn append_targets(bench: &ToolContext, mut reply: ToolReply) -> ToolReply {
-    if let Some(targets) = bench.targets_sentence() {
+/// Appends the connections that sources may be written for, because connections without sources appear in no list.
+pub(super) fn append_targets(context: &ToolContext, mut reply: ToolReply) -> ToolReply {
+    if let Some(targets) = context.targets_sentence() {
         reply.markdown.push_str(&format!("\n\n{targets}"));
     }
     reply
 }
 
-/// The ids that are meant.
-pub(super) fn connection_ids<'a>(bench: &'a ToolContext, id: Option<&'a str>) -> Result<Vec<&'a str>, String> {
+/// The given connection id, or all ids.
+pub(super) fn connection_ids<'a>(context: &'a ToolContext, id: Option<&'a str>) -> Result<Vec<&'a str>, String> {
     match id {
-        Some(id) => bench.find_connection(id).map(|connection| vec![connection.id.as_str()]),
-        None => Ok(bench.scope.connections.iter().map(|connection| connection.id.as_str()).collect()),
+        Some(id) => context.find_connection(id).map(|connection| vec![connection.id.as_str()]),
+        None => Ok(context.scope.connections.iter().map(|connection| connection.id.as_str()).collect()),
     }
 }
 
-/// Describes the source `name`.
-pub(super) fn describe_source(bench: &ToolContext, connections: &[&str], name: &str) -> ToolReply {
+pub(super) fn describe_source(context: &ToolContext, connections: &[&str], name: &str) -> ToolReply {
     let mut hits: Vec<SourceMatch> = Vec::new();
     for connection in connections {
-        match bench.semantic_layer().sources(connection) {
+        match context.semantic_layer().sources(connection) {
             Ok(mut sources) => hits.extend(sources.by_name.remove(name).map(|source| SourceMatch {
                 connection: (*connection).to_owned(),
                 source,
@@ -171,7 +170,7 @@ pub(super) fn describe_source(bench: &ToolContext, connections: &[&str], name: &
     }
     match hits.as_slice() {
         [] => source_not_found(
-            bench,
+            context,
             connections.first().copied().filter(|_| connections.len() == 1).unwrap_or("(any)"),
             name,
         ),
@@ -277,7 +276,7 @@ fn summary_json(hit: &SourceMatch) -> Value {
     })
 }
 
-/// The first `most` characters, on one line.
+/// The first `most` characters of `text`, on one line.
 fn truncate_line(text: &str, most: usize) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(most) {
@@ -311,21 +310,21 @@ impl AgentTool for SlReadSource {
     const READ_ONLY: bool = true;
     type Input = SlReadInput;
 
-    fn run(bench: &ToolContext, SlReadInput { connection, name, start_line }: SlReadInput) -> ToolReply {
-        if let Err(why) = bench.find_connection(&connection) {
+    fn run(context: &ToolContext, SlReadInput { connection, name, start_line }: SlReadInput) -> ToolReply {
+        if let Err(why) = context.find_connection(&connection) {
             return not_found_reply(why);
         }
-        let (text, path) = match bench.semantic_layer().find_source_file(&connection, &name) {
+        let (text, path) = match context.semantic_layer().find_source_file(&connection, &name) {
             Err(error) => return not_found_reply(format_args!("Source **{}**: {error}", excerpt(&name))),
-            Ok(Some(file)) => match bench.workspace.read(&file.path) {
+            Ok(Some(file)) => match context.workspace.read(&file.path) {
                 Ok(Some(bytes)) => (String::from_utf8_lossy(&bytes).into_owned(), Some(file.path)),
-                Ok(None) => return source_not_found(bench, &connection, &name),
+                Ok(None) => return source_not_found(context, &connection, &name),
                 Err(error) => return not_found_reply(format_args!("{} cannot be read: {error}", file.path)),
             },
-            // A scanned table without a file of its own is shown as the scan has it.
-            Ok(None) => match scanned(bench, &connection, &name) {
+            // A scanned table without a file is shown as scanned.
+            Ok(None) => match scanned(context, &connection, &name) {
                 Some(text) => (text, None),
-                None => return source_not_found(bench, &connection, &name),
+                None => return source_not_found(context, &connection, &name),
             },
         };
         let lines: Vec<&str> = text.lines().collect();
@@ -354,8 +353,8 @@ impl AgentTool for SlReadSource {
     }
 }
 
-fn scanned(bench: &ToolContext, connection: &str, name: &str) -> Option<String> {
-    let sources = bench.semantic_layer().sources(connection).ok()?;
+fn scanned(context: &ToolContext, connection: &str, name: &str) -> Option<String> {
+    let sources = context.semantic_layer().sources(connection).ok()?;
     semantic_layer::render_source(&semantic_layer::order_fields(sources.scanned_tables.get(name)?.clone())).ok()
 }
 
@@ -378,11 +377,11 @@ impl AgentTool for SlValidate {
     const READ_ONLY: bool = true;
     type Input = SlValidateInput;
 
-    fn run(bench: &ToolContext, SlValidateInput { connection }: SlValidateInput) -> ToolReply {
-        if let Err(why) = bench.find_connection(&connection) {
+    fn run(context: &ToolContext, SlValidateInput { connection }: SlValidateInput) -> ToolReply {
+        if let Err(why) = context.find_connection(&connection) {
             return not_found_reply(why);
         }
-        match check::check_connection_sources(&bench.workspace, &connection) {
+        match check::check_connection_sources(&context.workspace, &connection) {
             Ok(report) => validation(&connection, report),
             Err(error) => not_found_reply(format_args!("the semantic layer cannot be read: {error}")),
         }

@@ -1,4 +1,4 @@
-//! `sql_execution` and `entity_details`: what the SQLite file of a connection holds.
+//! `sql_execution` and `entity_details`: query the SQLite file of a connection.
 
 use std::path::Path;
 
@@ -16,11 +16,11 @@ use crate::{
     units::ToolReply,
 };
 
-/// Most characters of a result; the rest of an answer is for what is said about it.
+/// Longest result in characters. The rest of the answer is for notes about the result.
 const MAX_RESULT_CHARS: usize = MAX_ANSWER_CHARS - 3_000;
 
 impl ToolContext {
-    /// Whether any connection can be queried.
+    /// Whether at least one connection can be queried.
     pub(super) fn has_database(&self) -> bool {
         self.scope.connections.iter().any(|connection| connection.database.is_some())
     }
@@ -64,17 +64,17 @@ impl AgentTool for SqlExecution {
     const READ_ONLY: bool = true;
     type Input = SqlExecutionInput;
 
-    fn is_offered(bench: &ToolContext) -> bool {
-        bench.has_database()
+    fn is_offered(context: &ToolContext) -> bool {
+        context.has_database()
     }
 
-    fn run(bench: &ToolContext, SqlExecutionInput { connection, sql, row_limit }: SqlExecutionInput) -> ToolReply {
-        let path = match bench.database(&connection) {
+    fn run(context: &ToolContext, SqlExecutionInput { connection, sql, row_limit }: SqlExecutionInput) -> ToolReply {
+        let path = match context.database(&connection) {
             Ok(path) => path,
             Err(why) => return not_found_reply(why),
         };
         let limits = RowLimits { rows: row_limit.unwrap_or(100) as usize, chars: MAX_RESULT_CHARS };
-        match bench.scope.sql_workers.query(path, STATEMENT_TIMEOUT, &sql, limits) {
+        match context.scope.sql_workers.query(path, STATEMENT_TIMEOUT, &sql, limits) {
             Ok(rows) => table(&sql, &rows, limits),
             Err(error) => ToolReply {
                 structured: Some(json!({
@@ -153,14 +153,14 @@ struct EntityTarget {
 }
 
 impl EntityTarget {
-    /// What it is called in an answer.
+    /// Name of the target in an answer.
     fn label(&self) -> String {
         let parts = [&self.catalog, &self.db, &self.name, &self.column];
         let joined = parts.into_iter().flatten().map(String::as_str).collect::<Vec<_>>().join(".");
         excerpt(self.display.as_deref().unwrap_or(&joined))
     }
 
-    /// The tables and columns that may be meant, the likeliest first. Names may hold dots themselves.
+    /// The tables and columns that the target may mean, the likeliest first. Names may contain dots.
     fn interpretations(&self) -> LookupTarget {
         if let Some(name) = &self.name {
             return vec![(name.clone(), self.column.clone())];
@@ -189,12 +189,12 @@ impl AgentTool for EntityDetails {
     const READ_ONLY: bool = true;
     type Input = EntityDetailsInput;
 
-    fn is_offered(bench: &ToolContext) -> bool {
-        bench.has_database()
+    fn is_offered(context: &ToolContext) -> bool {
+        context.has_database()
     }
 
-    fn run(bench: &ToolContext, EntityDetailsInput { connection, targets }: EntityDetailsInput) -> ToolReply {
-        let path = match bench.database(&connection) {
+    fn run(context: &ToolContext, EntityDetailsInput { connection, targets }: EntityDetailsInput) -> ToolReply {
+        let path = match context.database(&connection) {
             Ok(path) => path,
             Err(why) => return not_found_reply(why),
         };
@@ -202,7 +202,7 @@ impl AgentTool for EntityDetails {
             return not_found_reply(format_args!("targets[{index}] names nothing; give it `display`, or `name`"));
         }
         let readings = targets.iter().map(EntityTarget::interpretations).collect();
-        match bench.scope.sql_workers.look_up(path, STATEMENT_TIMEOUT, readings) {
+        match context.scope.sql_workers.look_up(path, STATEMENT_TIMEOUT, readings) {
             Ok(found) => details_reply(&targets, &found),
             Err(error) => not_found_reply(format_args!("connection `{connection}`: {error}")),
         }

@@ -1,4 +1,4 @@
-//! `stage_list`, `stage_diff` and `eviction_list`: what the units of the run wrote, for the pass that puts it together.
+//! `stage_list`, `stage_diff` and `eviction_list`: show the changes of all units to the reconcile step.
 
 use std::{fmt::Write as _, path::Path};
 
@@ -16,12 +16,12 @@ use crate::{
 };
 
 impl ToolContext {
-    /// What is put together, if that is what this bench is for.
+    /// Changes of all units; `None` unless this is the reconcile step.
     pub(super) fn stage_index(&self) -> Option<&StageIndex> {
         self.unit.stage_index.as_deref()
     }
 
-    /// Where a raw file of the unit is: the directory, and its path in there.
+    /// Location of a raw file: its source directory, and its path in there.
     pub(super) fn resolve_raw_path<'a>(&'a self, path: &'a str) -> (&'a Path, &'a str) {
         let staged = self.stage_index().and_then(|stage| stage.resolve_raw_path(path));
         staged.unwrap_or((&self.unit.source_root, path))
@@ -42,12 +42,12 @@ impl AgentTool for StageList {
     const READ_ONLY: bool = true;
     type Input = NoArguments;
 
-    fn is_offered(bench: &ToolContext) -> bool {
-        bench.stage_index().is_some()
+    fn is_offered(context: &ToolContext) -> bool {
+        context.stage_index().is_some()
     }
 
-    fn run(bench: &ToolContext, _: NoArguments) -> ToolReply {
-        let Some(stage) = bench.stage_index() else { return not_found_reply("nothing is staged") };
+    fn run(context: &ToolContext, _: NoArguments) -> ToolReply {
+        let Some(stage) = context.stage_index() else { return not_found_reply("nothing is staged") };
         let mut text = String::new();
         if stage.units.is_empty() {
             text.push_str("No unit is part of this ingest; eviction_list shows the raw files that are gone.\n");
@@ -89,12 +89,12 @@ impl AgentTool for StageDiff {
     const READ_ONLY: bool = true;
     type Input = StageDiffInput;
 
-    fn is_offered(bench: &ToolContext) -> bool {
-        bench.stage_index().is_some()
+    fn is_offered(context: &ToolContext) -> bool {
+        context.stage_index().is_some()
     }
 
-    fn run(bench: &ToolContext, StageDiffInput { unit_key_a, unit_key_b }: StageDiffInput) -> ToolReply {
-        let Some(stage) = bench.stage_index() else { return not_found_reply("nothing is staged") };
+    fn run(context: &ToolContext, StageDiffInput { unit_key_a, unit_key_b }: StageDiffInput) -> ToolReply {
+        let Some(stage) = context.stage_index() else { return not_found_reply("nothing is staged") };
         let find = |key: &str| stage.unit(key).ok_or_else(|| format!("there is no unit `{}` here", excerpt(key)));
         let (a, b) = match (find(&unit_key_a), find(&unit_key_b)) {
             (Ok(a), Ok(b)) => (a, b),
@@ -146,12 +146,12 @@ impl AgentTool for EvictionList {
     const READ_ONLY: bool = true;
     type Input = NoArguments;
 
-    fn is_offered(bench: &ToolContext) -> bool {
-        bench.stage_index().is_some()
+    fn is_offered(context: &ToolContext) -> bool {
+        context.stage_index().is_some()
     }
 
-    fn run(bench: &ToolContext, _: NoArguments) -> ToolReply {
-        let gone = bench.stage_index().map(|stage| stage.evictions.as_slice()).unwrap_or_default();
+    fn run(context: &ToolContext, _: NoArguments) -> ToolReply {
+        let gone = context.stage_index().map(|stage| stage.evictions.as_slice()).unwrap_or_default();
         let lines: Vec<String> = gone.iter().map(ToString::to_string).collect();
         let text = if lines.is_empty() { "No raw file is gone.".to_owned() } else { lines.join("\n") };
         let structured = json!({

@@ -1,4 +1,4 @@
-//! The tools as a model meets them.
+//! The tools as a model uses them.
 
 use std::{fs, path::Path};
 
@@ -15,8 +15,8 @@ mod queries;
 mod sources;
 mod staged;
 
-/// A bench over a small project in a directory of its own.
-fn bench() -> (ToolContext, tempfile::TempDir) {
+/// A context with a small project in a temporary directory.
+fn tool_context() -> (ToolContext, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let source = dir.path().join("source");
     fs::create_dir_all(source.join("sub")).unwrap();
@@ -74,16 +74,16 @@ struct ToolFixture {
 
 impl ToolFixture {
     fn new() -> Self {
-        let (bench, dir) = bench();
+        let (context, dir) = tool_context();
         let transcript = ToolTranscript::open(dir.path(), "local-x", &"docs-a".into(), 1).unwrap();
-        Self { tools: AttemptTools::new(Arc::new(bench), Some(Arc::new(transcript))), dir }
+        Self { tools: AttemptTools::new(Arc::new(context), Some(Arc::new(transcript))), dir }
     }
 
-    /// A desk whose ledger has an entry.
+    /// A fixture whose verification ledger has an entry.
     fn unlocked() -> Self {
-        let desk = Self::new();
-        assert!(!desk.call("record_verification_ledger", json!({"summary": "checked"})).is_error);
-        desk
+        let fixture = Self::new();
+        assert!(!fixture.call("record_verification_ledger", json!({"summary": "checked"})).is_error);
+        fixture
     }
 
     fn call(&self, name: &str, arguments: Value) -> ToolReply {
@@ -111,33 +111,34 @@ impl ToolFixture {
 
 #[test]
 fn only_files_of_the_unit_are_read() {
-    let desk = ToolFixture::new();
-    assert_eq!(desk.text("read_raw_file", json!({"path": "a.md"})), "one\ntwo\nthree\n");
-    assert_eq!(desk.text("read_raw_file", json!({"path": "sub/dep.yml"})), "x: 1\n");
+    let fixture = ToolFixture::new();
+    assert_eq!(fixture.text("read_raw_file", json!({"path": "a.md"})), "one\ntwo\nthree\n");
+    assert_eq!(fixture.text("read_raw_file", json!({"path": "sub/dep.yml"})), "x: 1\n");
     for path in ["peer.md", "../ktx.yaml", "./a.md", "/etc/passwd", "", "a.md\0", "sub"] {
-        let text = desk.text("read_raw_file", json!({"path": path}));
+        let text = fixture.text("read_raw_file", json!({"path": path}));
         assert!(text.starts_with("Error: "), "{path}: {text}");
     }
-    fs::remove_file(desk.root().join("source/a.md")).unwrap();
-    assert!(desk.text("read_raw_file", json!({"path": "a.md"})).starts_with("Error: `a.md` cannot be read"));
+    fs::remove_file(fixture.root().join("source/a.md")).unwrap();
+    assert!(fixture.text("read_raw_file", json!({"path": "a.md"})).starts_with("Error: `a.md` cannot be read"));
 }
 
 #[test]
 fn raw_file_replaced_by_link_is_not_read() {
-    let desk = ToolFixture::new();
+    let fixture = ToolFixture::new();
     let outside = tempfile::NamedTempFile::new().unwrap();
     fs::write(outside.path(), "secret").unwrap();
-    fs::remove_file(desk.root().join("source/a.md")).unwrap();
-    std::os::unix::fs::symlink(outside.path(), desk.root().join("source/a.md")).unwrap();
-    let text = desk.text("read_raw_file", json!({"path": "a.md"}));
+    fs::remove_file(fixture.root().join("source/a.md")).unwrap();
+    std::os::unix::fs::symlink(outside.path(), fixture.root().join("source/a.md")).unwrap();
+    let text = fixture.text("read_raw_file", json!({"path": "a.md"}));
     assert!(text.starts_with("Error: ") && !text.contains("secret"), "{text}");
 }
 
 #[test]
 fn spans_are_lines_from_one_with_both_ends() {
-    let desk = ToolFixture::new();
-    let span =
-        |start: u32, end: u32| desk.text("read_raw_span", json!({"path": "a.md", "startLine": start, "endLine": end}));
+    let fixture = ToolFixture::new();
+    let span = |start: u32, end: u32| {
+        fixture.text("read_raw_span", json!({"path": "a.md", "startLine": start, "endLine": end}))
+    };
     assert_eq!(span(2, 3), "two\nthree\n");
     assert_eq!(span(3, 99), "three\n");
     for (start, end) in [(4, 5), (100, 100), (99, 100_000_000)] {
@@ -148,12 +149,12 @@ fn spans_are_lines_from_one_with_both_ends() {
 
 #[test]
 fn large_files_are_paged_without_loss() {
-    let desk = ToolFixture::new();
+    let fixture = ToolFixture::new();
     let whole: String = (0..4_000).map(|n| format!("line {n} {}\n", "é".repeat(n % 20))).collect();
     assert!((45_000..120_000).contains(&whole.len()), "{}", whole.len());
-    fs::write(desk.root().join("source/a.md"), &whole).unwrap();
+    fs::write(fixture.root().join("source/a.md"), &whole).unwrap();
     let mut joined = String::new();
-    let mut reply = desk.call("read_raw_file", json!({"path": "a.md"}));
+    let mut reply = fixture.call("read_raw_file", json!({"path": "a.md"}));
     loop {
         assert!(reply.markdown.chars().count() <= MAX_ANSWER_CHARS);
         let (page, next) = match reply.markdown.split_once("\n[lines ") {
@@ -164,56 +165,56 @@ fn large_files_are_paged_without_loss() {
         };
         joined.push_str(page);
         let Some(next) = next else { break };
-        reply = desk.call("read_raw_span", serde_json::from_str(next).unwrap());
+        reply = fixture.call("read_raw_span", serde_json::from_str(next).unwrap());
     }
     assert_eq!(joined, whole);
-    fs::write(desk.root().join("source/a.md"), "x".repeat(130_000)).unwrap();
-    assert!(desk.text("read_raw_file", json!({"path": "a.md"})).contains("read_raw_span"));
-    let cut = desk.text("read_raw_span", json!({"path": "a.md", "startLine": 1, "endLine": 1}));
+    fs::write(fixture.root().join("source/a.md"), "x".repeat(130_000)).unwrap();
+    assert!(fixture.text("read_raw_file", json!({"path": "a.md"})).contains("read_raw_span"));
+    let cut = fixture.text("read_raw_span", json!({"path": "a.md", "startLine": 1, "endLine": 1}));
     assert!(cut.contains("[line 1 has 130000 characters; the first 44400 are shown]"), "{}", &cut[cut.len() - 100..]);
 }
 
 #[test]
 fn writing_is_locked_until_the_ledger_has_an_entry() {
-    let desk = ToolFixture::new();
+    let fixture = ToolFixture::new();
     let page = json!({"key": "new", "summary": "s", "content": "c"});
-    assert_eq!(desk.no("wiki_write", page.clone()), ("verification_ledger_required".into(), true));
-    assert_eq!(desk.no("wiki_remove", json!({"key": "arr"})), ("verification_ledger_required".into(), true));
+    assert_eq!(fixture.no("wiki_write", page.clone()), ("verification_ledger_required".into(), true));
+    assert_eq!(fixture.no("wiki_remove", json!({"key": "arr"})), ("verification_ledger_required".into(), true));
     let fallback = json!({"rawPath": "a.md", "reason": "parse_error", "fallback": "flagged"});
-    assert_eq!(desk.no("emit_unmapped_fallback", fallback.clone()), ("verification_ledger_required".into(), false));
-    let reply = desk.call("wiki_write", page.clone());
+    assert_eq!(fixture.no("emit_unmapped_fallback", fallback.clone()), ("verification_ledger_required".into(), false));
+    let reply = fixture.call("wiki_write", page.clone());
     assert_eq!(reply.structured.unwrap()["toolName"], "wiki_write");
-    desk.text("record_verification_ledger", json!({"summary": "s", "verifiedIdentifiers": ["a"]}));
-    assert_eq!(desk.text("wiki_write", page), "Wiki page `new` created.");
-    desk.text("emit_unmapped_fallback", fallback);
-    assert_eq!(desk.tools.context.records().unmapped.len(), 1);
+    fixture.text("record_verification_ledger", json!({"summary": "s", "verifiedIdentifiers": ["a"]}));
+    assert_eq!(fixture.text("wiki_write", page), "Wiki page `new` created.");
+    fixture.text("emit_unmapped_fallback", fallback);
+    assert_eq!(fixture.tools.context.records().unmapped.len(), 1);
 }
 
 #[test]
 fn pages_are_created_changed_and_removed() {
-    let desk = ToolFixture::unlocked();
-    desk.text("wiki_write", json!({"key": "nrr", "summary": "Net", "content": "# NRR\n\nA b.", "tags": ["revenue"], "refs": ["arr"], "rawPaths": ["a.md"]}));
-    desk.text(
+    let fixture = ToolFixture::unlocked();
+    fixture.text("wiki_write", json!({"key": "nrr", "summary": "Net", "content": "# NRR\n\nA b.", "tags": ["revenue"], "refs": ["arr"], "rawPaths": ["a.md"]}));
+    fixture.text(
         "wiki_write",
         json!({"key": "nrr", "summary": "Net retention", "replacements": [{"oldText": "A b", "newText": "C d"}]}),
     );
-    insta::assert_snapshot!(desk.text("wiki_read", json!({"key": "nrr"})));
-    desk.text("wiki_write", json!({"key": "arr", "summary": "ARR"}));
-    let kept = desk.text("wiki_read", json!({"key": "arr"}));
+    insta::assert_snapshot!(fixture.text("wiki_read", json!({"key": "nrr"})));
+    fixture.text("wiki_write", json!({"key": "arr", "summary": "ARR"}));
+    let kept = fixture.text("wiki_read", json!({"key": "arr"}));
     assert!(kept.contains("owner: maya") && kept.contains("See the arr mart."), "{kept}");
-    desk.text("wiki_read", json!({"key": "churn"}));
-    desk.text("wiki_remove", json!({"key": "churn"}));
-    assert!(desk.text("wiki_read", json!({"key": "churn"})).starts_with("Error: there is no wiki page `churn`"));
-    assert!(fs::read_to_string(desk.root().join("wiki/global/churn.md")).is_ok(), "the project is untouched");
+    fixture.text("wiki_read", json!({"key": "churn"}));
+    fixture.text("wiki_remove", json!({"key": "churn"}));
+    assert!(fixture.text("wiki_read", json!({"key": "churn"})).starts_with("Error: there is no wiki page `churn`"));
+    assert!(fs::read_to_string(fixture.root().join("wiki/global/churn.md")).is_ok(), "the project is untouched");
 }
 
 #[test]
 fn invalid_writes_are_declined_with_a_reason() {
-    let desk = ToolFixture::unlocked();
+    let fixture = ToolFixture::unlocked();
     let page = |more: Value| {
         let mut page = json!({"key": "arr", "summary": "s"});
         page.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        desk.no("wiki_write", page).0
+        fixture.no("wiki_write", page).0
     };
     assert_eq!(page(json!({"key": "../arr", "content": "x"})), "invalid_key");
     assert_eq!(page(json!({"content": "x", "rawPaths": ["peer.md"]})), "raw_paths_not_allowed");
@@ -223,9 +224,9 @@ fn invalid_writes_are_declined_with_a_reason() {
     assert_eq!(page(json!({"key": "none", "replacements": [{"oldText": "a", "newText": "b"}]})), "page_not_found");
     assert_eq!(page(json!({"replacements": [{"oldText": "nowhere", "newText": "b"}]})), "replacement_not_unique");
     assert_eq!(page(json!({"replacements": [{"oldText": "ar", "newText": "b"}]})), "replacement_not_unique");
-    assert_eq!(desk.no("wiki_remove", json!({"key": "none"})), ("page_not_found".into(), true));
+    assert_eq!(fixture.no("wiki_remove", json!({"key": "none"})), ("page_not_found".into(), true));
     assert_eq!(
-        desk.no(
+        fixture.no(
             "emit_unmapped_fallback",
             json!({"rawPath": "peer.md", "reason": "parse_error", "fallback": "flagged"})
         ),
@@ -235,44 +236,49 @@ fn invalid_writes_are_declined_with_a_reason() {
 
 #[test]
 fn page_changed_since_read_is_not_overwritten() {
-    let desk = ToolFixture::unlocked();
-    desk.text("wiki_read", json!({"key": "arr"}));
-    fs::write(desk.root().join("wiki/global/arr.md"), "---\nsummary: theirs\n---\n\ntheirs\n").unwrap();
-    fs::write(desk.root().join("wiki/global/newer.md"), "theirs").unwrap();
+    let fixture = ToolFixture::unlocked();
+    fixture.text("wiki_read", json!({"key": "arr"}));
+    fs::write(fixture.root().join("wiki/global/arr.md"), "---\nsummary: theirs\n---\n\ntheirs\n").unwrap();
+    fs::write(fixture.root().join("wiki/global/newer.md"), "theirs").unwrap();
     for key in ["arr", "newer"] {
         let whole = json!({"key": key, "summary": "s", "content": "mine"});
-        assert_eq!(desk.no("wiki_write", whole), ("page_changed".into(), false), "a race is nobody's failure");
+        assert_eq!(
+            fixture.no("wiki_write", whole),
+            ("page_changed".into(), false),
+            "a concurrent change is not an error"
+        );
     }
-    // An edit merges into the newest text, so it needs no second look.
-    desk.text(
+    // An edit applies to the newest text, so the agent does not have to read it again.
+    fixture.text(
         "wiki_write",
         json!({"key": "arr", "summary": "s", "replacements": [{"oldText": "theirs", "newText": "both"}]}),
     );
-    assert!(desk.text("wiki_read", json!({"key": "arr"})).contains("both"));
+    assert!(fixture.text("wiki_read", json!({"key": "arr"})).contains("both"));
 }
 
 #[test]
 fn search_ranks_keys_over_bodies_and_shows_own_pages() {
-    let desk = ToolFixture::unlocked();
-    desk.text("wiki_write", json!({"key": "zz-own", "summary": "mentions", "content": "arr here"}));
-    let reply = desk.call("wiki_search", json!({"query": "ARR!"}));
+    let fixture = ToolFixture::unlocked();
+    fixture.text("wiki_write", json!({"key": "zz-own", "summary": "mentions", "content": "arr here"}));
+    let reply = fixture.call("wiki_search", json!({"query": "ARR!"}));
     assert_eq!(reply.markdown, "- arr: About arr\n- zz-own: mentions\n- churn: About churn");
     assert!(
-        desk.text("wiki_search", json!({"query": "arr", "limit": 1}))
+        fixture
+            .text("wiki_search", json!({"query": "arr", "limit": 1}))
             .ends_with("2 more pages match; raise limit or narrow the query.")
     );
-    assert_eq!(desk.text("wiki_search", json!({"query": "zebra"})), "No wiki page matches `zebra`.");
-    assert_eq!(desk.text("wiki_search", json!({"query": "?!"})), "No wiki page matches `?!`.");
-    assert_eq!(desk.text("wiki_list_tags", json!({})), "- metric (1)\n- revenue (2)");
-    assert_eq!(desk.text("wiki_list_tags", Value::Null), "- metric (1)\n- revenue (2)");
+    assert_eq!(fixture.text("wiki_search", json!({"query": "zebra"})), "No wiki page matches `zebra`.");
+    assert_eq!(fixture.text("wiki_search", json!({"query": "?!"})), "No wiki page matches `?!`.");
+    assert_eq!(fixture.text("wiki_list_tags", json!({})), "- metric (1)\n- revenue (2)");
+    assert_eq!(fixture.text("wiki_list_tags", Value::Null), "- metric (1)\n- revenue (2)");
 }
 
 #[test]
 fn a_unit_that_writes_no_sources_has_no_tool_for_it() {
     let names = |reason: Option<&str>| {
-        let (mut bench, _dir) = bench();
-        bench.unit.planned.sl_disallowed = reason.map(str::to_owned);
-        let tools = AttemptTools::new(Arc::new(bench), None);
+        let (mut context, _dir) = tool_context();
+        context.unit.planned.sl_disallowed = reason.map(str::to_owned);
+        let tools = AttemptTools::new(Arc::new(context), None);
         let call = ToolCall { name: "sl_write_source".into(), arguments: json!({}), tool_use_id: None };
         (tools.specs().iter().map(|spec| spec.name).collect::<Vec<_>>(), tools.call(&call).markdown)
     };
@@ -285,23 +291,26 @@ fn a_unit_that_writes_no_sources_has_no_tool_for_it() {
 
 #[test]
 fn skills_load_by_name_only() {
-    let desk = ToolFixture::new();
-    assert!(desk.text("load_skill", json!({"name": "wiki_capture"})).starts_with("# Wiki pages"));
-    assert!(desk.text("load_skill", json!({"name": "dbt_ingest"})).starts_with("# dbt projects"), "not of its adapter");
-    let miss = desk.text("load_skill", json!({"name": "../dbt_ingest"}));
+    let fixture = ToolFixture::new();
+    assert!(fixture.text("load_skill", json!({"name": "wiki_capture"})).starts_with("# Wiki pages"));
+    assert!(
+        fixture.text("load_skill", json!({"name": "dbt_ingest"})).starts_with("# dbt projects"),
+        "not of its adapter"
+    );
+    let miss = fixture.text("load_skill", json!({"name": "../dbt_ingest"}));
     let names = "ingest_triage, sl_capture, wiki_capture, dbt_ingest, docs_ingest, lookml_ingest, metricflow_ingest, notion_synthesize";
     assert_eq!(miss, format!("Error: there is no skill `../dbt_ingest`; there are {names}"));
 }
 
 #[test]
 fn bad_arguments_and_unknown_tools_are_errors_that_help() {
-    let desk = ToolFixture::new();
+    let fixture = ToolFixture::new();
     let texts = [
-        desk.call("read_raw_file", json!({"file": "a.md"})),
-        desk.call("read_raw_span", json!({"path": "a.md", "startLine": "1"})),
-        desk.call("wiki_search", json!("arr")),
-        desk.call("emit_unmapped_fallback", json!({"rawPath": "a.md", "reason": "lazy", "fallback": "flagged"})),
-        desk.call("Bash", json!({"command": "ls"})),
+        fixture.call("read_raw_file", json!({"file": "a.md"})),
+        fixture.call("read_raw_span", json!({"path": "a.md", "startLine": "1"})),
+        fixture.call("wiki_search", json!("arr")),
+        fixture.call("emit_unmapped_fallback", json!({"rawPath": "a.md", "reason": "lazy", "fallback": "flagged"})),
+        fixture.call("Bash", json!({"command": "ls"})),
     ]
     .map(|reply| {
         assert!(reply.is_error && reply.structured.is_none());
@@ -312,18 +321,18 @@ fn bad_arguments_and_unknown_tools_are_errors_that_help() {
 
 #[test]
 fn late_calls_find_the_workspace_closed() {
-    let desk = ToolFixture::unlocked();
-    desk.tools.context.workspace.discard();
-    assert_eq!(desk.no("wiki_write", json!({"key": "new", "summary": "s", "content": "c"})).0, "attempt_over");
+    let fixture = ToolFixture::unlocked();
+    fixture.tools.context.workspace.discard();
+    assert_eq!(fixture.no("wiki_write", json!({"key": "new", "summary": "s", "content": "c"})).0, "attempt_over");
 }
 
 #[test]
 fn every_call_is_written_to_the_transcript() {
-    let desk = ToolFixture::new();
-    desk.call("read_raw_file", json!({"path": "a.md"}));
-    desk.call("nothing", json!({}));
-    desk.call("wiki_write", json!({"key": "new", "summary": "s", "content": "c"}));
-    let text = fs::read_to_string(desk.root().join(".ktx/ingest-transcripts/local-x/docs-a.jsonl")).unwrap();
+    let fixture = ToolFixture::new();
+    fixture.call("read_raw_file", json!({"path": "a.md"}));
+    fixture.call("nothing", json!({}));
+    fixture.call("wiki_write", json!({"key": "new", "summary": "s", "content": "c"}));
+    let text = fs::read_to_string(fixture.root().join(".ktx/ingest-transcripts/local-x/docs-a.jsonl")).unwrap();
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines[0]["output"]["markdown"], "one\ntwo\nthree\n");
     assert!(lines[1]["error"]["message"].as_str().unwrap().starts_with("there is no tool"));

@@ -1,4 +1,4 @@
-//! `record_verification_ledger`: what the agent checked before it writes. One entry unlocks the guarded tools.
+//! `record_verification_ledger`: records the agent's checks before it writes. One entry unlocks the guarded tools.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -37,9 +37,9 @@ impl AgentTool for RecordVerificationLedger {
     const READ_ONLY: bool = false;
     type Input = LedgerEntry;
 
-    fn run(bench: &ToolContext, entry: LedgerEntry) -> ToolReply {
+    fn run(context: &ToolContext, entry: LedgerEntry) -> ToolReply {
         let (verified, unverified) = (entry.verified_identifiers.len(), entry.unverified_identifiers.len());
-        let mut kept = bench.records();
+        let mut kept = context.records();
         kept.ledger.push(entry);
         ToolReply {
             markdown: format!("Recorded: {verified} verified, {unverified} unverified. Writing is unlocked."),

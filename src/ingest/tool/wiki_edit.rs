@@ -1,4 +1,4 @@
-//! `wiki_write` and `wiki_remove`: pages made, changed and removed in the attempt's own workspace.
+//! `wiki_write` and `wiki_remove`: create, change and delete pages in the attempt's workspace.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -83,9 +83,9 @@ impl AgentTool for WikiWrite {
     const NEEDS_LEDGER: bool = true;
     type Input = WikiWriteInput;
 
-    fn run(bench: &ToolContext, input: WikiWriteInput) -> ToolReply {
+    fn run(context: &ToolContext, input: WikiWriteInput) -> ToolReply {
         let key = input.key.clone();
-        match write(bench, input) {
+        match write(context, input) {
             Ok(is_new) => {
                 let action = if is_new { "created" } else { "updated" };
                 ToolReply {
@@ -123,9 +123,9 @@ impl AgentTool for WikiRemove {
     const NEEDS_LEDGER: bool = true;
     type Input = WikiRemoveInput;
 
-    fn run(bench: &ToolContext, WikiRemoveInput { key, raw_paths }: WikiRemoveInput) -> ToolReply {
-        let removed = check_change(bench, &key, raw_paths.as_deref())
-            .and_then(|()| Ok(bench.workspace.remove(&wiki::page_path(&key))?))
+    fn run(context: &ToolContext, WikiRemoveInput { key, raw_paths }: WikiRemoveInput) -> ToolReply {
+        let removed = check_change(context, &key, raw_paths.as_deref())
+            .and_then(|()| Ok(context.workspace.remove(&wiki::page_path(&key))?))
             .and_then(|was_there| {
                 if was_there { Ok(()) } else { Err(DeclinedPageChange::new("page_not_found", "there is no such page")) }
             });
@@ -163,26 +163,26 @@ impl From<WriteError> for DeclinedPageChange {
     }
 }
 
-/// What every change of a page needs.
-fn check_change(bench: &ToolContext, key: &str, raw_paths: Option<&[String]>) -> Result<(), DeclinedPageChange> {
+/// Checks the key and the raw files of a change.
+fn check_change(context: &ToolContext, key: &str, raw_paths: Option<&[String]>) -> Result<(), DeclinedPageChange> {
     if !wiki::is_page_key(key) {
         return Err(DeclinedPageChange::new(
             "invalid_key",
             "the key must be flat: letters, digits, hyphens and underscores only",
         ));
     }
-    bench.check_raw_paths(raw_paths).map_err(|why| DeclinedPageChange::new("raw_paths_not_allowed", why))
+    context.check_raw_paths(raw_paths).map_err(|why| DeclinedPageChange::new("raw_paths_not_allowed", why))
 }
 
-/// Writes the page. True if it is new.
-fn write(bench: &ToolContext, input: WikiWriteInput) -> Result<bool, DeclinedPageChange> {
-    check_change(bench, &input.key, input.raw_paths.as_deref())?;
+/// Writes the page. Returns true if it is new.
+fn write(context: &ToolContext, input: WikiWriteInput) -> Result<bool, DeclinedPageChange> {
+    check_change(context, &input.key, input.raw_paths.as_deref())?;
     let path = wiki::page_path(&input.key);
     let unreadable = |why: String| {
         DeclinedPageChange::new("page_unreadable", format!("the page that is there cannot be read: {why}"))
     };
-    // Edits merge into the newest text. A whole body replaces only what the agent has seen.
-    let found = if input.content.is_some() { bench.workspace.peek(&path) } else { bench.workspace.read(&path) };
+    // Edits apply to the newest text. A whole body replaces only text that the agent has read.
+    let found = if input.content.is_some() { context.workspace.peek(&path) } else { context.workspace.read(&path) };
     let existing = match found.map_err(|error| unreadable(error.to_string()))? {
         Some(bytes) => Some(WikiPage::parse(&bytes).map_err(|error| unreadable(error.to_string()))?),
         None => None,
@@ -192,12 +192,12 @@ fn write(bench: &ToolContext, input: WikiWriteInput) -> Result<bool, DeclinedPag
         let failed = |error: std::io::Error| {
             DeclinedPageChange::new("not_writable", format!("the wiki cannot be read: {error}"))
         };
-        let clash = Wiki(&bench.workspace).key_conflict(&input.key).map_err(failed)?;
+        let clash = Wiki(&context.workspace).key_conflict(&input.key).map_err(failed)?;
         clash.map_or(Ok(()), |why| Err(DeclinedPageChange::new("key_not_available", why)))?;
     }
     let page = merge_page(existing, input)?;
     let text = page.render().map_err(|error| DeclinedPageChange::new("not_writable", error.to_string()))?;
-    bench.workspace.write(&path, text.as_bytes())?;
+    context.workspace.write(&path, text.as_bytes())?;
     Ok(is_new)
 }
 

@@ -1,4 +1,4 @@
-//! `wiki_read`, `wiki_search` and `wiki_list_tags`: the wiki as this attempt sees it, its own pages first.
+//! `wiki_read`, `wiki_search` and `wiki_list_tags`: read the wiki of this attempt, including its own pages.
 
 use std::collections::BTreeMap;
 
@@ -32,8 +32,8 @@ impl AgentTool for WikiRead {
     const READ_ONLY: bool = true;
     type Input = WikiReadInput;
 
-    fn run(bench: &ToolContext, WikiReadInput { key }: WikiReadInput) -> ToolReply {
-        let wiki = Wiki(&bench.workspace);
+    fn run(context: &ToolContext, WikiReadInput { key }: WikiReadInput) -> ToolReply {
+        let wiki = Wiki(&context.workspace);
         if !wiki::is_page_key(&key) {
             return not_found_reply(format_args!(
                 "`{}` is not a page key; keys are flat, such as `net-revenue`",
@@ -78,26 +78,26 @@ impl AgentTool for WikiSearch {
     const READ_ONLY: bool = true;
     type Input = WikiSearchInput;
 
-    fn run(bench: &ToolContext, WikiSearchInput { query, limit }: WikiSearchInput) -> ToolReply {
-        Self::find(bench, &query, limit.unwrap_or(10) as usize)
+    fn run(context: &ToolContext, WikiSearchInput { query, limit }: WikiSearchInput) -> ToolReply {
+        Self::find(context, &query, limit.unwrap_or(10) as usize)
     }
 }
 
 impl WikiSearch {
     /// The best `limit` pages for `query`.
-    pub(super) fn find(bench: &ToolContext, query: &str, limit: usize) -> ToolReply {
-        let pages = match Wiki(&bench.workspace).pages() {
+    pub(super) fn find(context: &ToolContext, query: &str, limit: usize) -> ToolReply {
+        let pages = match Wiki(&context.workspace).pages() {
             Ok(pages) => pages,
             Err(error) => return not_found_reply(format_args!("the wiki cannot be read: {error}")),
         };
         let words = query_words(query);
-        let own = bench.workspace.changes();
+        let own = context.workspace.changes();
         let mut hits: Vec<_> = pages
             .iter()
             .map(|(key, page)| (score(&words, key, page), own.contains_key(&wiki::page_path(key)), key, page))
             .filter(|(score, ..)| *score > 0)
             .collect();
-        // Among equals the pages of this attempt come first, then the order of keys.
+        // Equal matches: pages of this attempt first, then by key.
         hits.sort_by(|a, b| (b.0, b.1, a.2).cmp(&(a.0, a.1, b.2)));
         let found = hits.len();
         hits.truncate(limit);
@@ -120,14 +120,14 @@ impl WikiSearch {
     }
 }
 
-/// The words of a query in lower case; more than a few dozen are no question any more.
+/// The words of a query in lower case, up to a limit.
 pub(super) fn query_words(text: &str) -> Vec<String> {
     const MAX_QUERY_WORDS: usize = 32;
     let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
     words.take(MAX_QUERY_WORDS).map(str::to_lowercase).collect()
 }
 
-/// Sum over the words of the query: a word in the key weighs most, then summary and tags, then the body.
+/// Sum over the words of the query: the key has the highest weight, then summary and tags, then the body.
 fn score(words: &[String], key: &str, page: &WikiPage) -> u32 {
     let (key, summary, body) = (key.to_lowercase(), page.frontmatter.summary.to_lowercase(), page.body.to_lowercase());
     let tags = page.frontmatter.tags.as_deref().unwrap_or_default().join(" ").to_lowercase();
@@ -153,8 +153,8 @@ impl AgentTool for WikiListTags {
     const READ_ONLY: bool = true;
     type Input = WikiListTagsInput;
 
-    fn run(bench: &ToolContext, WikiListTagsInput {}: WikiListTagsInput) -> ToolReply {
-        let pages = match Wiki(&bench.workspace).pages() {
+    fn run(context: &ToolContext, WikiListTagsInput {}: WikiListTagsInput) -> ToolReply {
+        let pages = match Wiki(&context.workspace).pages() {
             Ok(pages) => pages,
             Err(error) => return not_found_reply(format_args!("the wiki cannot be read: {error}")),
         };

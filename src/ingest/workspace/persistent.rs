@@ -1,7 +1,7 @@
-//! A workspace that outlasts its process: what is written is found again, removals included.
+//! A persistent workspace, which restores earlier changes, including removals, when it is opened again.
 //!
-//! Files lie where they would lie in the project; what was removed stands in a list beside them. It must not know who
-//! writes.
+//! Its files have the same relative paths as in the project; removed files are listed in an additional file. This
+//! module must not know the writer.
 
 use std::{
     collections::BTreeMap,
@@ -12,29 +12,29 @@ use std::{
 use super::{WRITABLE_DIRS, WorkspaceChange, hash_file, is_writable};
 use crate::scoped_dir::{self, FileKind, FileLock, PRIVATE_MODE, ScopedDir};
 
-/// The list of removed files, one path a line.
+/// The list of removed files, one path per line.
 const REMOVED_FILE: &str = ".removed";
-/// Held by the one process that uses the directory.
+/// Lock of the process that uses the directory.
 const LOCK_FILE: &str = ".lock";
-/// Most files that are taken over.
+/// Most existing files that are restored as changes.
 const MAX_FILES: usize = 100_000;
 
-/// Opens `dir`, made if it is missing: the directory, its lock, and what was changed there.
+/// Opens `dir`, creating it if it is missing. Returns the directory, its lock, and the earlier changes in it.
 pub(super) fn open(project: &Path, dir: &Path) -> io::Result<(ScopedDir, FileLock, BTreeMap<String, WorkspaceChange>)> {
     let tree = open_or_create(project, dir)?;
     let (real, real_project) = (dir.canonicalize()?, project.canonicalize()?);
     let is_mirrored = WRITABLE_DIRS.iter().any(|folder| real.starts_with(real_project.join(folder)));
     if real == real_project || is_mirrored {
-        return Err(invalid_dir("it is a part of the project; name a directory of its own"));
+        return Err(invalid_dir("it is a part of the project; choose a separate directory"));
     }
     let lock = tree.try_lock(LOCK_FILE)?;
-    let lock = lock.ok_or_else(|| invalid_dir("another process writes there; end it or name another directory"))?;
+    let lock = lock.ok_or_else(|| invalid_dir("another process writes there; stop it or choose another directory"))?;
     let changes = scan_changes(&ScopedDir::open(project)?, &tree)?;
     Ok((tree, lock, changes))
 }
 
-/// Opens `dir`. Links below the project are not followed: a clone may have brought them. What is missing is made for the
-/// owner alone.
+/// Opens `dir`. Links below the project are not followed because they may come from a clone. Missing directories are
+/// created accessible to the owner only.
 fn open_or_create(project: &Path, dir: &Path) -> io::Result<ScopedDir> {
     let (dir, project) = (std::path::absolute(dir)?, std::path::absolute(project)?);
     let is_plain = |below: &Path| below.components().all(|part| matches!(part, Component::Normal(_)));
@@ -46,7 +46,7 @@ fn open_or_create(project: &Path, dir: &Path) -> io::Result<ScopedDir> {
     opened.dir(rest.ok_or_else(|| invalid_dir("its name is not UTF-8"))?, Some(PRIVATE_MODE))
 }
 
-/// The nearest of `dir` and the directories above it that exists.
+/// The nearest existing directory among `dir` and its ancestors.
 fn nearest(dir: &Path) -> io::Result<(&Path, ScopedDir)> {
     for above in dir.ancestors() {
         match ScopedDir::open(above) {
@@ -57,7 +57,7 @@ fn nearest(dir: &Path) -> io::Result<(&Path, ScopedDir)> {
     Err(io::ErrorKind::NotFound.into())
 }
 
-/// What earlier processes left in `tree`.
+/// Changes that earlier processes made in `tree`.
 fn scan_changes(project: &ScopedDir, tree: &ScopedDir) -> io::Result<BTreeMap<String, WorkspaceChange>> {
     let mut changes = BTreeMap::new();
     let mut folders: Vec<String> = WRITABLE_DIRS.iter().map(|folder| folder.trim_end_matches('/').to_owned()).collect();
@@ -74,7 +74,7 @@ fn scan_changes(project: &ScopedDir, tree: &ScopedDir) -> io::Result<BTreeMap<St
                 changes.insert(path, change);
             }
             if changes.len() + folders.len() > MAX_FILES {
-                return Err(invalid_dir("it holds too many files to be a workspace; name a directory of its own"));
+                return Err(invalid_dir("it contains too many files for a workspace; choose a separate directory"));
             }
         }
     }
@@ -90,7 +90,7 @@ fn scan_changes(project: &ScopedDir, tree: &ScopedDir) -> io::Result<BTreeMap<St
     Ok(changes)
 }
 
-/// Writes the list of what `changes` removed.
+/// Writes the list of files that `changes` removed.
 pub(super) fn write_removals(tree: &ScopedDir, changes: &BTreeMap<String, WorkspaceChange>) -> io::Result<()> {
     let removed = changes.iter().filter(|(_, change)| change.new_hash.is_none()).map(|(path, _)| format!("{path}\n"));
     tree.write(REMOVED_FILE, removed.collect::<String>().as_bytes(), PRIVATE_MODE, 0o600)
@@ -144,7 +144,7 @@ mod tests {
         let (_dir, project, work) = project();
         let _first = Workspace::open_persistent(&project, &work).unwrap();
         let refusal = |dir: &Path| Workspace::open_persistent(&project, dir).unwrap_err().to_string();
-        assert_eq!(refusal(&work), "another process writes there; end it or name another directory");
+        assert_eq!(refusal(&work), "another process writes there; stop it or choose another directory");
         for dir in
             [project.clone(), project.join("wiki"), project.join("wiki/global/x"), project.join("semantic-layer")]
         {
@@ -184,7 +184,7 @@ mod tests {
             assert_eq!(error.kind(), io::ErrorKind::NotADirectory, "{dir}: {error}");
         }
         assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
-        // One that the user named is followed.
+        // A link that the user named is followed.
         std::os::unix::fs::symlink(&outside, dir.path().join("named")).unwrap();
         Workspace::open_persistent(&project, &dir.path().join("named/deep")).unwrap();
         assert!(outside.join("deep/.lock").exists());

@@ -1,8 +1,9 @@
-//! Moving an attempt's files into the project, whole or not at all, also when the machine dies in between.
+//! Moves an attempt's files into the project, completely or not at all, even across a crash.
 //!
-//! Everything is staged and backed up below `.ktx/ingestdeck/publish/current/` first, then a journal is written, then the
-//! files are moved. While the journal exists, the publication has not happened: the next run puts the old files back. One
-//! publication at a time, across threads and processes. It must not know what the files mean.
+//! All files are first staged and backed up below `.ktx/ingestdeck/publish/current/`; then a journal is written; then
+//! the files are moved. While the journal exists, the publication is not complete: the next run restores the old files.
+//! Only one publication runs at a time, across threads and processes. This module must not know the content of the
+//! files.
 
 use std::{
     collections::BTreeMap,
@@ -18,49 +19,46 @@ use crate::{
     scoped_dir::{self, FileLock, PRIVATE_MODE, SHARED_MODE, ScopedDir},
 };
 
-/// Held by the one publication of the project. This and the following are relative to the project.
+/// Lock of a publication. This and the following paths are relative to the project.
 const LOCK_FILE: &str = ".ktx/ingestdeck/publish/lock";
-/// Where a publication is prepared.
 const CURRENT_DIR: &str = ".ktx/ingestdeck/publish/current";
-/// In a clone, it may be one that came along.
+/// The journal. It is untrusted, because it may come from a clone.
 pub(crate) const JOURNAL_FILE: &str = ".ktx/ingestdeck/publish/current/journal.json";
-/// What to do about a journal that is not followed.
-const JOURNAL_REMEDY: &str = "if pages are missing or half written, copy them back from the directory `old` beside it";
+/// Advice for a journal that is not trusted.
+const JOURNAL_REMEDY: &str = "if pages are missing or half written, restore them from the directory `old` next to it";
 
-/// An attempt's files did not reach the project. The project is as it was, unless the error says otherwise.
+/// Publishing failed. The project is unchanged unless the message states otherwise.
 #[derive(Debug, thiserror::Error)]
 pub enum PublishError {
-    /// Another unit or a person changed the same files meanwhile. A new attempt sees their version.
+    /// Another unit or the user changed the same files since the attempt started. A new attempt reads their version.
     #[error("{} changed in the project while this attempt was at work; run the unit again", paths.join(", "))]
     Conflict {
-        /// Project-relative paths.
+        /// Relative to the project.
         paths: Vec<String>,
     },
-    /// The system refuses.
+    /// A system call failed.
     #[error("cannot publish into {}: {cause}", path.display())]
     Io {
-        /// What was being written.
+        /// Path of the failed operation.
         path: PathBuf,
-        /// Why.
         cause: io::Error,
     },
-    /// There is a journal that is not followed.
+    /// A journal exists that cannot be trusted.
     #[error(transparent)]
     RejectedJournal(#[from] RejectedJournal),
-    /// It failed half-way and so did putting things back; the next start tries again.
+    /// Publishing failed half-way and the rollback failed too; the next start tries it again.
     #[error(
         "publishing failed ({cause}) and could not be undone ({rollback_error}); the next run will undo it from `{JOURNAL_FILE}`"
     )]
     RollbackFailed {
-        /// Why it failed.
         cause: io::Error,
-        /// Why it could not be undone.
+        /// Why the rollback failed.
         rollback_error: Box<Self>,
     },
 }
 
 impl PublishError {
-    /// The journal is one that git tracks.
+    /// The error for a journal that git tracks.
     pub(crate) fn journal_tracked_by_git() -> Self {
         rejected_journal(UntrustedRecord::TrackedByGit).into()
     }
@@ -70,23 +68,23 @@ fn rejected_journal(why: UntrustedRecord) -> RejectedJournal {
     RejectedJournal { path: JOURNAL_FILE, reason: why, remedy: JOURNAL_REMEDY }
 }
 
-/// A publication that was found half done and undone.
+/// Result of rolling back an interrupted publication.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveredPublication {
-    /// Paths that were put back.
+    /// Paths that were restored.
     pub restored_paths: Vec<String>,
-    /// Paths that somebody changed since, and that were left as they are.
+    /// Paths that changed since the publication and were therefore kept.
     pub kept_paths: Vec<String>,
 }
 
-/// What a journal holds.
+/// Content of a journal.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PublishJournal {
     files: Vec<PublishJournalEntry>,
 }
 
-/// One file of it. Prints are hexadecimal, `-` for no file.
+/// One file of a journal. Hashes are hexadecimal, `-` for a missing file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PublishJournalEntry {
@@ -95,7 +93,7 @@ struct PublishJournalEntry {
     now: String,
 }
 
-/// What is about to happen; tests stop there.
+/// The next step of a publication. Tests inject failures before a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PublishStep {
     Stage,
@@ -114,7 +112,7 @@ pub(super) fn publish_changes(
         return Ok(());
     }
     let site = PublishDir::lock(project).map_err(|cause| io_error(project, cause))?;
-    // A journal that another process left behind would later undo what is written now.
+    // Recover first: a journal of another process would later roll back the files written now.
     site.recover()?;
     match site.run(tree, changes, &mut |_| Ok(())) {
         Ok(()) => Ok(()),
@@ -126,10 +124,10 @@ pub(super) fn publish_changes(
     }
 }
 
-/// Undoes what a crash left half done in `project`. To be called when a run starts; harmless at any time.
+/// Rolls back an interrupted publication in `project`. Call it when a run starts; it is harmless at any other time.
 ///
 /// # Errors
-/// When there is a journal that this version did not write here, among others. Nothing is changed then.
+/// Among others, when there is a journal that this version did not write in this project. Nothing is changed then.
 pub fn recover_publication(project: &Path) -> Result<RecoveredPublication, PublishError> {
     match ScopedDir::open(project).and_then(|project| project.kind(CURRENT_DIR)) {
         Ok(None) => return Ok(RecoveredPublication::default()),
@@ -151,7 +149,7 @@ impl From<io::Error> for PublishFailure {
     }
 }
 
-/// The one place of a project where files are staged, held by one publication at a time.
+/// The staging directory of a project, held by one publication at a time.
 struct PublishDir {
     root: PathBuf,
     project: ScopedDir,
@@ -208,7 +206,7 @@ impl PublishDir {
             }
         }
         before(PublishStep::RemoveJournal)?;
-        // From here on it has happened; what is left of the staging folder is swept up by the next publication.
+        // Removing the journal completes the publication. The next one deletes the rest of the staging directory.
         project.remove(JOURNAL_FILE)?;
         if let Err(error) = project.remove_dir_all(CURRENT_DIR) {
             tracing::warn!(dir = CURRENT_DIR, %error, "cannot remove the staging directory of a publication");
@@ -216,7 +214,7 @@ impl PublishDir {
         Ok(())
     }
 
-    /// Puts back what an unfinished publication replaced, unless somebody changed it since.
+    /// Restores the files that an interrupted publication replaced, except those that changed since.
     fn recover(&self) -> Result<RecoveredPublication, PublishError> {
         let (project, failed) = (&self.project, |cause| io_error(&self.root, cause));
         let mut recovered = RecoveredPublication::default();
@@ -231,7 +229,7 @@ impl PublishDir {
         Ok(recovered)
     }
 
-    /// The journal, if there is one that may be followed.
+    /// The journal; `None` if there is none. Fails if it cannot be trusted.
     fn journal(&self) -> Result<Option<PublishJournal>, PublishError> {
         let bytes = self
             .project
@@ -283,7 +281,7 @@ mod tests {
     use super::*;
     use crate::ingest::workspace::hash_bytes;
 
-    /// A later program undoes what this one has begun.
+    /// A later process rolls back an interrupted publication.
     #[test]
     fn journal_of_a_publication_is_as_published() {
         let line = PublishJournalEntry { path: "wiki/global/a.md".into(), base: "-".into(), now: "0a".into() };
@@ -293,7 +291,7 @@ mod tests {
         assert_eq!(LOCK_FILE, ".ktx/ingestdeck/publish/lock");
     }
 
-    /// Files of a project before, and what an attempt made of them (`None` = removed).
+    /// Files of a project, and the changes of an attempt (`None` = removed).
     #[derive(Clone, Debug)]
     struct Case {
         before: BTreeMap<String, String>,
@@ -321,7 +319,7 @@ mod tests {
         paths.iter().filter_map(read).collect()
     }
 
-    /// Sets the case up and publishes it, failing before step `stop`.
+    /// Sets up the case and publishes it, failing before step `stop`.
     fn play(case: &Case) -> (tempfile::TempDir, Result<(), PublishFailure>) {
         let dir = tempfile::tempdir().unwrap();
         let (project, tree) = (dir.path().join("project"), dir.path().join("tree"));
@@ -384,7 +382,8 @@ mod tests {
         let case = Case {
             before: [("wiki/c.md".into(), "old".into())].into(),
             after: [("wiki/c.md".into(), text("new")), ("wiki/global/a.md".into(), text("new"))].into(),
-            // Two stages, the journal and both moves pass; it dies before the journal is removed.
+            // The two staging steps, the journal and both moves succeed; the failure comes before the journal is
+            // removed.
             stop: 5,
             crash: true,
         };
@@ -452,7 +451,7 @@ mod tests {
         assert_eq!(fs::metadata(project.join(".ktx")).unwrap().permissions().mode() & 0o777, 0o700);
     }
 
-    /// A journal that removes and writes whatever it names, with the prints that these files have.
+    /// A journal that removes and writes arbitrary paths, with the current hashes of these files.
     fn journal(project: &Path, path: &str, base: Option<&[u8]>) -> PublishJournal {
         let now = HexHash(fs::read(project.join(path)).ok().as_deref().map(hash_bytes)).to_string();
         PublishJournal {
@@ -512,7 +511,7 @@ mod tests {
         plant(project, of_before.as_bytes());
         assert!(matches!(refusal(project), UntrustedRecord::UnknownVersion));
         assert_eq!(fs::read(project.join("wiki/a.md")).unwrap(), b"mine");
-        // Nothing is published over what may have to be undone, and the way out that is named is one.
+        // Publishing is refused while a rollback may be pending, and the remedy in the message works.
         let work = ScopedDir::open(other.path()).unwrap();
         work.write("wiki/b.md", b"x", PRIVATE_MODE, 0o600).unwrap();
         let changes = BTreeMap::from([(

@@ -1,9 +1,9 @@
-//! The ledger of worktrees: those that runs made, and how they are removed again.
+//! The ledger of worktrees: records the worktrees of runs, and removes them.
 //!
-//! An entry is written before its worktree is made and removed after it. It is in the repository's own directory and
-//! bound to it, so that what a clone or an archive brings removes nothing. Even then a directory is only removed if git
-//! knows it as a worktree of this repository in that place, and a branch only if every commit since its base is one of a
-//! run's.
+//! An entry is written before its worktree is created and deleted after it is removed. The ledger is in the
+//! repository's own directory and bound to it, so that entries from a clone or an archive are ignored. In addition, a
+//! directory is only removed if git lists it as a worktree of this repository at that path, and a branch only if a run
+//! made every commit since its base.
 
 use std::{fmt, io};
 
@@ -21,15 +21,15 @@ use crate::scoped_dir::{FileKind, PRIVATE_MODE, ScopedDir, TEMP_PREFIX};
 
 /// One file for each worktree, relative to the project.
 const LEDGER_DIR: &str = ".git/ingestdeck/worktrees";
-/// Where git keeps what it knows of worktrees.
+/// git's own directory of worktrees.
 const GIT_WORKTREES_DIR: &str = ".git/worktrees";
 
-/// How the name of every job begins.
+/// Prefix of every job id.
 const JOB_PREFIX: &str = "local-";
-/// Largest entry, and largest file of git's that names a path, in bytes.
+/// Largest entry, and largest path file of git, in bytes.
 const MAX_ENTRY_BYTES: u64 = 64 * 1024;
 
-/// What an entry says. The name of its file says the rest.
+/// Content of an entry. The name of the worktree is the name of its file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WorktreeEntry {
@@ -37,31 +37,30 @@ struct WorktreeEntry {
     base: CommitId,
 }
 
-/// What was found of earlier runs.
+/// Result of removing leftovers of earlier runs.
 #[derive(Debug, Default)]
 pub struct SweepReport {
-    /// Worktrees that were removed.
+    /// Number of worktrees that were removed.
     pub removed_worktrees: usize,
-    /// What was not touched, with a way to get rid of it.
+    /// Leftovers that were kept, with instructions for removing them.
     pub skipped: Vec<SkippedLeftover>,
 }
 
-/// Something that was not removed.
+/// A leftover that was not removed.
 #[derive(Debug)]
 pub enum SkippedLeftover {
-    /// An entry of the ledger that no run of this repository wrote.
+    /// An entry of the ledger that is not trusted.
     Entry {
         /// Relative to the project.
         path: String,
-        /// Why it is not followed.
         reason: UntrustedRecord,
     },
-    /// The directory of the worktree `name`, which git does not know as one of this repository in this place: the
-    /// repository was moved, for instance.
+    /// The directory of the worktree `name` is not registered in git for this repository at this path, for example
+    /// because the repository was moved.
     Directory { name: String },
-    /// A branch with commits of somebody else.
+    /// A branch with commits that no run made.
     Branch { branch: String },
-    /// It could not be removed; the next run tries again.
+    /// Removing failed; the next run tries again.
     Failed {
         /// Relative to the project.
         path: String,
@@ -73,8 +72,8 @@ impl fmt::Display for SkippedLeftover {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Entry { path, reason: why } => {
-                write!(f, "`{}` removes nothing: {why}; ", path.escape_debug())?;
-                // Names that no run gives are not repeated in commands.
+                write!(f, "`{}` is ignored: {why}; ", path.escape_debug())?;
+                // Do not put names into commands unless they have the format of a run's worktree.
                 match path
                     .strip_prefix(LEDGER_DIR)
                     .and_then(|name| name.strip_prefix('/'))
@@ -90,7 +89,7 @@ impl fmt::Display for SkippedLeftover {
                     None => f.write_str("delete it"),
                 }
             }
-            // Only for names that runs give.
+            // Only created for names in the format of a run's worktree.
             Self::Directory { name } => write!(
                 f,
                 "`{}` and branch `{1}` are not removed: git knows no worktree in that place, so the project was moved or \
@@ -123,13 +122,13 @@ fn entry_path(name: &str) -> String {
     format!("{LEDGER_DIR}/{name}")
 }
 
-/// Enters the worktree `name`, which is about to start from `base`.
+/// Records the worktree `name`, which will start from `base`.
 pub(super) fn record_worktree(project: &ScopedDir, name: &str, base: &CommitId) -> io::Result<()> {
     let entry = WorktreeEntry { branch: worktree_branch(name), base: base.clone() };
     project.write(&entry_path(name), &local_record::encode(project, entry)?, PRIVATE_MODE, 0o600)
 }
 
-/// The name by which git knows the worktree `name`, if it knows a worktree of this repository in that place.
+/// The name that git uses for the worktree `name`; `None` if git lists no worktree of this repository at that path.
 pub(super) fn git_registration(repository: &Repository, project: &ScopedDir, name: &str) -> io::Result<Option<String>> {
     let Some(known) = project.dir_if_exists(GIT_WORKTREES_DIR)? else { return Ok(None) };
     let relative = format!("{}/.git", worktree_dir(name));
@@ -139,7 +138,7 @@ pub(super) fn git_registration(repository: &Repository, project: &ScopedDir, nam
         let place = place.trim_ascii_end();
         place == absolute.as_os_str().as_encoded_bytes() || place == format!("../../../{relative}").as_bytes()
     };
-    // git derives its name from that of the directory, unless it is taken.
+    // git derives its name from that of the directory, unless that name is in use.
     let likely = format!("session-{name}");
     if is_here(&likely) {
         return Ok(Some(likely));
@@ -148,10 +147,10 @@ pub(super) fn git_registration(repository: &Repository, project: &ScopedDir, nam
     Ok(ids.into_iter().find(|id| is_here(id)))
 }
 
-/// Clears away the worktrees that a killed run left in `repository`. Nobody else may be at work.
+/// Removes the worktrees of killed runs in `repository`. No other run may be active.
 ///
 /// # Errors
-/// When the ledger cannot be read. What cannot be removed is no error.
+/// When the ledger cannot be read. Leftovers that cannot be removed are reported, not errors.
 pub fn remove_leftovers(repository: &Repository) -> Result<SweepReport, WorktreeError> {
     let failed = |cause| WorktreeError::Ledger { path: LEDGER_DIR, cause };
     let project = ScopedDir::open(repository.root()).map_err(failed)?;
@@ -162,7 +161,7 @@ pub fn remove_leftovers(repository: &Repository) -> Result<SweepReport, Worktree
     for (name, kind) in entries {
         let name = name.to_string_lossy();
         if kind == FileKind::File && name.starts_with(TEMP_PREFIX) {
-            // Never finished, so its worktree was never made.
+            // The entry was not completed, so its worktree was never created.
             ledger.remove(&name).map_err(failed)?;
             continue;
         }
@@ -177,7 +176,7 @@ pub fn remove_leftovers(repository: &Repository) -> Result<SweepReport, Worktree
             Ok(entry) if entry.branch == worktree_branch(&name) => {
                 match remove_leftover(repository, &name, &entry.base) {
                     Ok(None) => swept.removed_worktrees += 1,
-                    Ok(Some(left)) => swept.skipped.push(left),
+                    Ok(Some(skipped)) => swept.skipped.push(skipped),
                     Err(error) => {
                         swept
                             .skipped
@@ -192,20 +191,20 @@ pub fn remove_leftovers(repository: &Repository) -> Result<SweepReport, Worktree
     Ok(swept)
 }
 
-/// Whether `name` is one that [`super::Worktrees`] gives.
+/// Whether `name` has the format of a name given by [`super::Worktrees`].
 fn is_run_worktree(name: &str) -> bool {
     name.strip_prefix(JOB_PREFIX).is_some_and(|rest| !rest.is_empty())
         && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
         && !name.contains("..")
 }
 
-/// Deletes the entry of the worktree `name`, and nothing else.
+/// Deletes the entry of the worktree `name`, but not the worktree.
 pub(super) fn delete_entry(project: &ScopedDir, name: &str) -> io::Result<()> {
     project.remove(&entry_path(name)).map(drop)
 }
 
-/// Removes the worktree `name`, which started from `base`, its branch and its entry, after another process. What is not
-/// removed and why, if there is such a thing: from then on it belongs to the user.
+/// Removes the worktree `name` of another process, which started from `base`, its branch and its entry. Returns what
+/// was not removed and why; the ledger no longer lists it afterwards.
 pub(super) fn remove_leftover(
     repository: &Repository,
     name: &str,
@@ -214,7 +213,7 @@ pub(super) fn remove_leftover(
     remove_worktree(repository, name, || remove_leftover_branch(repository, name, base))
 }
 
-/// As [`remove_leftover`], for a worktree that this process made: its branch is known to be of this run.
+/// Like [`remove_leftover`], for a worktree of this process, whose branch is known to be its own.
 pub(super) fn remove_own(repository: &Repository, name: &str) -> Result<Option<SkippedLeftover>, WorktreeError> {
     let reference = format!("refs/heads/{}", worktree_branch(name));
     remove_worktree(repository, name, || {
@@ -229,12 +228,12 @@ fn remove_worktree(
 ) -> Result<Option<SkippedLeftover>, WorktreeError> {
     let failed = |cause| WorktreeError::Io { path: repository.root().join(worktree_dir(name)), cause };
     let project = ScopedDir::open(repository.root()).map_err(failed)?;
-    let left = match remove_directory(repository, &project, name)? {
+    let skipped = match remove_directory(repository, &project, name)? {
         None => remove_branch()?,
-        left => left,
+        skipped => skipped,
     };
     delete_entry(&project, name).map_err(failed)?;
-    Ok(left)
+    Ok(skipped)
 }
 
 fn remove_directory(
@@ -248,7 +247,7 @@ fn remove_directory(
     let is_removable = match project.kind(&path).map_err(failed)? {
         None => true,
         Some(FileKind::Directory) if is_registered => true,
-        // Its maker was killed before git knew it.
+        // The run was killed before git registered the worktree.
         Some(FileKind::Directory) => project.dir(&path, None).and_then(|dir| dir.entries()).map_err(failed)?.is_empty(),
         Some(_) => false,
     };
@@ -259,7 +258,7 @@ fn remove_directory(
     if is_registered && repository.git.try_run(&remove)?.success {
         return Ok(None);
     }
-    // Half made, or half removed: git forgets it once there is nothing any more.
+    // Partially created or removed: git prunes its registration once the directory is missing.
     project.remove_dir_all(&path).map_err(failed)?;
     if is_registered {
         repository.git.run(&remove)?;
@@ -288,7 +287,7 @@ fn remove_leftover_branch(
     if !committers.success || !emails.all(|email| email == ours.as_bytes()) {
         return Ok(Some(SkippedLeftover::Branch { branch }));
     }
-    // `branch -D` would forget what was configured for it as well; nothing ever is.
+    // `branch -D` would also delete the configuration of the branch, but there is none.
     git.run(&["update-ref", "--no-deref", "-d", "--end-of-options", &reference, tip.as_str()])?;
     Ok(None)
 }

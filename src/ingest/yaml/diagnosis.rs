@@ -1,11 +1,11 @@
-//! What is wrong with a YAML file that somebody wrote by hand: where the slip is, not where the parser tripped over it, and
-//! how to mend it.
+//! Explains errors in handwritten YAML: the position of the mistake, instead of the position where parsing failed, and
+//! how to fix it.
 //!
-//! Owns the words. It must not quote values, which may be secrets, unless their key says that they are none.
+//! Owns the messages. It must not quote values, which may be secrets, unless their key is listed in [`PUBLIC_KEYS`].
 
 use super::YamlError;
 
-/// Keys whose values are no secrets.
+/// Keys whose values are not secret.
 const PUBLIC_KEYS: [&str; 11] = [
     "backend",
     "branch",
@@ -20,13 +20,13 @@ const PUBLIC_KEYS: [&str; 11] = [
     "stepBudget",
 ];
 
-/// Explains why `text` could not be read: the place, what stands there, what is wrong with it, and how to mend it.
+/// Explains why `text` could not be parsed: the position, the text at it, the problem, and how to fix it.
 pub(crate) fn explain(text: &str, error: &YamlError) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let Some(at) = error.line.and_then(|line| usize::try_from(line).ok()?.checked_sub(1)) else {
-        return format!("{}; mend the YAML", error.message);
+        return format!("{}; fix the YAML", error.message);
     };
-    // The end of the file is after its last line.
+    // The end of the file is reported as a position after its last line.
     let at = at.min(lines.len().saturating_sub(1));
     let column = error.column.and_then(|column| usize::try_from(column).ok());
     let document = FaultyDocument { lines: &lines, line_index: at, column, message: &error.message };
@@ -37,7 +37,7 @@ pub(crate) fn explain(text: &str, error: &YamlError) -> String {
     format!("line {}{column}{shown}: {words}", at + 1)
 }
 
-/// Lines, and where the parser gave up with which words.
+/// The lines of a document, and the position and message of the parser error.
 struct FaultyDocument<'a> {
     lines: &'a [&'a str],
     line_index: usize,
@@ -45,7 +45,7 @@ struct FaultyDocument<'a> {
     message: &'a str,
 }
 
-/// A place, columns counted from 1, and what is wrong there.
+/// A problem and its position; columns count from 1.
 struct YamlFault {
     line: usize,
     column: Option<usize>,
@@ -91,7 +91,7 @@ impl<'a> FaultyDocument<'a> {
     fn find_duplicate_key(&self) -> YamlFault {
         let line = self.line();
         let named = self.message.rsplit_once("key: ").and_then(|(_, rest)| rest.split(", set").next());
-        let unclear = format!("the key `{}` is there twice; keep one of them", named.unwrap_or("?"));
+        let unclear = format!("duplicate key `{}`; keep one of them", named.unwrap_or("?"));
         let (Some(key), indent) = (key(line).filter(|key| Some(*key) == named), indent(line)) else {
             return self.at_parser_position(unclear);
         };
@@ -100,13 +100,13 @@ impl<'a> FaultyDocument<'a> {
         let first =
             inside.filter(|(_, above)| self::indent(above) == indent).find(|(_, above)| self::key(above) == Some(key));
         let words = match first {
-            Some((first, _)) => format!("`{key}` is there already, on line {}; keep one of them", first + 1),
+            Some((first, _)) => format!("duplicate key `{key}`, already on line {}; keep one of them", first + 1),
             None => unclear,
         };
         YamlFault { line: self.line_index, column: Some(indent + 1), message: words }
     }
 
-    /// The last quote up to here that its own line does not close.
+    /// The last quote up to the error that is not closed on its own line.
     fn find_unclosed_quote(&self) -> Option<YamlFault> {
         let lines = self.outside_blocks().take_while(|(at, _)| *at <= self.line_index);
         let (at, (column, quote)) =
@@ -118,7 +118,7 @@ impl<'a> FaultyDocument<'a> {
         })
     }
 
-    /// Lines that are no text of a `|` or `>`, which may hold anything.
+    /// Lines outside of `|` and `>` block scalars, which may contain anything.
     fn outside_blocks(&self) -> impl Iterator<Item = (usize, &'a str)> {
         let mut block = None;
         self.lines.iter().copied().enumerate().filter(move |(_, line)| {
@@ -130,11 +130,11 @@ impl<'a> FaultyDocument<'a> {
         })
     }
 
-    /// The last bracket up to here that is never closed, or an entry without a comma before it.
+    /// The last bracket up to the error that is never closed, or an entry without a comma before it.
     fn bracket(&self) -> Option<YamlFault> {
         let mut open: Vec<(usize, usize, char)> = Vec::new();
         for (at, line) in self.outside_blocks() {
-            // Below the slip only what is still inside of the bracket may close it.
+            // Below the error, only lines that are inside the bracket may close it.
             let is_inside = |from: usize| {
                 let begins = self.lines.get(from).map_or(0, |line| indent(line));
                 is_blank(line) || indent(line) > begins || line.trim_start().starts_with([']', '}'])
@@ -163,7 +163,8 @@ impl<'a> FaultyDocument<'a> {
         }
     }
 
-    /// A colon where no key can be: of a second key on the line, below a line that is no key and value, or below a value.
+    /// A colon in the wrong place: a second key on the line, a line below one without `key: value`, or a line below a
+    /// value.
     fn colon(&self) -> YamlFault {
         let line = self.line();
         let before = (0..self.line_index)
@@ -173,18 +174,18 @@ impl<'a> FaultyDocument<'a> {
             return self.at_parser_position("a value with `: ` in it needs quotes around it");
         };
         if LineScan::from_line(before).colons == 0 {
-            let words = "this is no key with a value; write `key: value`, with a space after the colon";
+            let words = "expected `key: value`; write a space after the colon";
             return YamlFault { line: above, column: Some(indent(before) + 1), message: words.into() };
         }
         let words = format!(
-            "it is indented further than line {}, which has a value already; begin it in column {}",
+            "unexpected indentation below line {}, which has a value; expected column {}",
             above + 1,
             indent(before) + 1
         );
         YamlFault { line: self.line_index, column: Some(indent(line) + 1), message: words }
     }
 
-    /// A line that begins between two columns.
+    /// A line whose indentation is between two levels.
     fn dedent(&self) -> Option<YamlFault> {
         let line = self.line();
         let before = (0..self.line_index).rev().find(|at| self.lines.get(*at).is_some_and(|line| !is_blank(line)))?;
@@ -192,11 +193,7 @@ impl<'a> FaultyDocument<'a> {
         (wanted != indent(line)).then(|| YamlFault {
             line: self.line_index,
             column: Some(indent(line) + 1),
-            message: format!(
-                "it begins in no column of the lines above; begin it in column {}, as line {} does",
-                wanted + 1,
-                before + 1
-            ),
+            message: format!("inconsistent indentation; expected column {}, as on line {}", wanted + 1, before + 1),
         })
     }
 
@@ -206,28 +203,28 @@ impl<'a> FaultyDocument<'a> {
         if let Some(character) = character {
             return match character {
                 "@" | "%" | "`" => format!("a value cannot begin with {character}; put it in quotes"),
-                _ => format!("the character {character} is not allowed in YAML; take it away"),
+                _ => format!("the character {character} is not allowed in YAML; remove it"),
             };
         }
         let known: [(&str, &str); 8] = [
-            ("unknown anchor", "`*` refers to something that has no name in this file; put the value in quotes"),
-            ("misplaced bracket", "a bracket closes here that was never opened; take it away"),
+            ("unknown anchor", "`*` refers to an anchor that this file does not define; put the value in quotes"),
+            ("misplaced bracket", "this closing bracket has no opening bracket; remove it"),
             ("escape", "a backslash in double quotes begins an escape; use single quotes, or write it twice"),
-            ("Documents", "a second document begins; keep one, without `---` between them"),
-            ("budget", "there is more in it than is read; make it smaller"),
-            ("recursive", "something refers to itself; write it out"),
+            ("Documents", "a second document begins here; keep one, without `---` between them"),
+            ("budget", "the document is too large; make it smaller"),
+            ("recursive", "an anchor refers to itself; write the value out"),
             ("expected string scalar", "a key must be text; put it in quotes"),
-            ("block sequence entries", "a list cannot begin here; begin it on a line of its own"),
+            ("block sequence entries", "a list cannot begin here; begin it on a new line"),
         ];
         let words = known.iter().find(|(part, _)| message.contains(part)).map(|(_, words)| (*words).to_owned());
-        words.unwrap_or_else(|| format!("{message}; mend the YAML there"))
+        words.unwrap_or_else(|| format!("{message}; fix the YAML there"))
     }
 }
 
-/// What a line holds outside of quotes and comments. Columns count from 1.
+/// Structure of a line outside of quotes and comments. Columns count from 1.
 #[derive(Debug, Default)]
 struct LineScan {
-    /// The quote that is not closed.
+    /// Column and character of a quote that is not closed.
     quote: Option<(usize, char)>,
     brackets: Vec<(usize, char)>,
     /// Colons that end a key.
@@ -239,7 +236,7 @@ impl LineScan {
         let mut scan = Self::default();
         let mut quote: Option<(usize, char)> = None;
         let mut flow = 0_usize;
-        // What came last but blanks: a quote or a bracket only begins something where a value begins.
+        // Last character that is not blank: a quote or a bracket has a meaning only where a value begins.
         let (mut last, mut before) = (None::<char>, ' ');
         let mut characters = line.chars().enumerate().peekable();
         while let Some((at, c)) = characters.next() {
@@ -247,7 +244,7 @@ impl LineScan {
             match (quote, c) {
                 (Some((_, '"')), '\\') => drop(characters.next()),
                 (Some((_, open)), c) if c == open => {
-                    // Two single quotes are one inside of them.
+                    // Two single quotes inside single quotes are one quote.
                     if open == '\'' && characters.next_if(|(_, next)| *next == '\'').is_some() {
                         continue;
                     }
@@ -283,7 +280,7 @@ fn is_blank(line: &str) -> bool {
     line.trim().is_empty() || line.trim_start().starts_with('#')
 }
 
-/// The column, counted from 0, that the text of the `|` or `>` at the end of `line` begins right of.
+/// Column from 0 to the right of which the block scalar that begins at the end of `line` is indented.
 fn block_scalar_indent(line: &str) -> Option<usize> {
     let words = line.split_whitespace().take_while(|word| !word.starts_with('#'));
     let (before, header) = words.fold((None, None), |(_, last), word| (last, Some(word)));
@@ -291,12 +288,12 @@ fn block_scalar_indent(line: &str) -> Option<usize> {
     let is_value =
         before.is_some_and(|before| before == "-" || before.ends_with(':') || before.starts_with(['!', '&']));
     let item = line.trim_start_matches([' ', '-']);
-    // A key in a list stands right of its dash.
+    // A key in a list is indented to the right of its dash.
     let begins = if item.starts_with(['|', '>']) { indent(line) } else { line.len() - item.len() };
     (is_header && is_value).then_some(begins)
 }
 
-/// The key that a line begins with, if it is a plain one.
+/// The plain key that a line begins with, if any.
 fn key(line: &str) -> Option<&str> {
     let line = line.trim_start().trim_start_matches("- ");
     let (key, rest) = line.split_once(':')?;
@@ -305,11 +302,11 @@ fn key(line: &str) -> Option<&str> {
     (ends && !key.is_empty() && key.len() <= MAX_SHOWN_CHARS && key.chars().all(is_plain)).then_some(key)
 }
 
-/// Most characters of a line that are shown.
+/// Longest excerpt of a line in characters.
 const MAX_SHOWN_CHARS: usize = 60;
 
-/// As much of a line as may be shown. A line that has no key may be a part of anything, and so may what comes after a
-/// value: a comment, or another key.
+/// The part of a line that may be shown. A line without a key may be part of a secret value, and so may the text after
+/// a value: a comment, or another key.
 fn excerpt(line: &str) -> Option<String> {
     let Some(key) = key(line) else {
         let line = line.trim();
@@ -331,7 +328,7 @@ fn excerpt(line: &str) -> Option<String> {
     })
 }
 
-/// A character as nobody can be deceived by it.
+/// A character for a message. Control and invisible characters are escaped.
 fn visible_char(c: char) -> String {
     if c.is_ascii_graphic() || c == ' ' { c.into() } else { c.escape_debug().to_string() }
 }

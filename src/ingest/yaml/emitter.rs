@@ -1,25 +1,25 @@
-//! YAML text in the style of KTX's library: block style, two spaces a level, no line width.
+//! Writes YAML in the style of KTX's library: block style, two spaces per level, no line width.
 //!
-//! A file reads the same whichever program wrote it last. Owns the style of every string; it must not know which keys
-//! mean what. Newlines inside double quotes are always escaped, where the library folds long ones, and `<<` is quoted,
-//! where the library leaves it plain.
+//! The output does not depend on the program that wrote the file before. This module owns the style of every string; it
+//! must not know the meaning of keys. Unlike the library, it always escapes newlines inside double quotes (the library
+//! folds long ones) and quotes `<<`.
 
 use std::sync::LazyLock;
 
 use regex_lite::Regex;
 use serde_json::{Map, Number, Value};
 
-/// Spaces of one level.
+/// Spaces per indentation level.
 const INDENT: usize = 2;
 
-/// Which strings are quoted, besides those that could not be read at all.
+/// Which strings are quoted, in addition to those that a parser would reject without quotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QuotingStyle {
-    /// Those that a reader of YAML 1.2 takes for a number, a boolean or null. KTX writes wiki pages this way.
+    /// Strings that a YAML 1.2 parser reads as a number, a boolean or null. KTX writes wiki pages this way.
     Yaml12,
-    /// Those that a reader of YAML 1.1 takes for something else, such as `on` or a date. KTX writes sources this way.
+    /// Strings that a YAML 1.1 parser reads as another type, such as `on` or a date. KTX writes sources this way.
     Yaml11,
-    /// All of them, in ASCII only.
+    /// All strings, in ASCII only.
     All,
 }
 
@@ -67,7 +67,7 @@ struct YamlEmitter {
 }
 
 impl YamlEmitter {
-    /// Writes a value from here on; what follows its first line begins at column `indent`.
+    /// Writes a value at the current position; the lines after its first one are indented by `indent`.
     fn node(&mut self, value: &Value, indent: usize) {
         match value {
             Value::Null => self.text.push_str("null"),
@@ -190,12 +190,12 @@ impl YamlEmitter {
     }
 }
 
-/// Characters that no unquoted text can hold.
+/// Whether the character cannot occur in an unquoted text.
 fn is_control(char: char) -> bool {
     char.is_control() && !matches!(char, '\n' | '\t')
 }
 
-/// Whether a line without quotes would be something else than one string.
+/// Whether a line without quotes would not be read as one string.
 fn needs_quotes(text: &str) -> bool {
     let is_blank = |char: char| matches!(char, ' ' | '\t');
     let mut chars = text.chars();
@@ -206,7 +206,7 @@ fn needs_quotes(text: &str) -> bool {
     starts || is_indicator || inside || text.ends_with([' ', '\t', ':'])
 }
 
-/// A number as JavaScript prints it: no fraction where there is none.
+/// A number as JavaScript prints it, without a fraction if it is zero.
 fn number(number: &Number) -> String {
     match number.as_f64() {
         Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() < 1e21 => format!("{float:.0}"),
@@ -218,7 +218,7 @@ fn number(number: &Number) -> String {
 mod tests {
     use super::*;
 
-    /// What `YAML.stringify` of `yaml` 2.9 makes of each value, with `{indent: 2, lineWidth: 0}` and, for sources,
+    /// Output of `YAML.stringify` of `yaml` 2.9 for each value, with `{indent: 2, lineWidth: 0}` and, for sources,
     /// `version: '1.1'`.
     const STYLES: &str = include_str!("../../../tests/fixtures/ktx/yaml/styles.json");
 

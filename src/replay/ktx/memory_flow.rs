@@ -1,4 +1,4 @@
-//! A KTX memory-flow replay, in its wrapper or bare: events of a run become notes of a tape.
+//! Converts a KTX memory-flow replay, with or without its wrapper: events of a run become notes of a tape.
 
 use std::{collections::HashMap, fs::File, io};
 
@@ -19,10 +19,10 @@ use crate::{
     },
 };
 
-/// Pace of events without times.
+/// Time between events that have no times.
 const SYNTHETIC_INTERVAL_MS: u64 = 100;
 
-/// True for a JSON object that is a replay: KTX's wrapper, or what stands in it.
+/// True for a JSON object that is a replay: KTX's wrapper or its content.
 pub(in crate::replay) fn is_replay(json: &[u8]) -> bool {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -38,11 +38,11 @@ pub(in crate::replay) fn is_replay(json: &[u8]) -> bool {
     wrapped || (keys.run_id.is_some() && keys.events.is_some() && keys.planned_work_units.is_some())
 }
 
-/// Rewrites the replays of a file: one document, or one a line.
+/// Converts the replays of a file: one document, or one per line.
 pub(super) fn rewrite(file: &File, length: u64, tape: &mut TapeBuilder) -> io::Result<RewrittenTimes> {
     let bytes = read_range(file, 0, usize::try_from(length).unwrap_or(0))?;
     let values = serde_json::Deserializer::from_slice(&bytes).into_iter::<Value>();
-    // What is cut off at the end does not cost what stands before it.
+    // A truncated end does not affect the complete replays before it.
     let replays: Vec<Value> = values.map_while(Result::ok).map(unwrapped).collect();
     let all = || replays.iter().flat_map(|replay| list(replay, "events"));
     let began = all().filter_map(emitted_at).min();
@@ -70,9 +70,9 @@ struct MemoryFlowRewriter<'a> {
     tape: &'a mut TapeBuilder,
     began: Option<i64>,
     now: Millis,
-    /// Attempts begun, by unit, and whether the last one goes on.
+    /// Number of started attempts by unit, and whether the last one is running.
     units: HashMap<String, (u32, bool)>,
-    /// What the running attempts saved so far.
+    /// Actions that the running attempts have saved so far.
     actions: HashMap<String, Vec<MemoryAction>>,
     waiting: bool,
 }
@@ -147,20 +147,20 @@ impl<'a> MemoryFlowRewriter<'a> {
             }
             "stage_progress" if event["transient"] == true => Ok(()),
             _ => {
-                let said = sentence(kind, event);
-                self.tape.message(self.now, None, Severity::Info, said)
+                let message = sentence(kind, event);
+                self.tape.message(self.now, None, Severity::Info, message)
             }
         }
     }
 
     fn started(&mut self, unit: &str, event: &Value) -> io::Result<()> {
-        let (attempt, goes_on) = self.units.entry(unit.to_owned()).or_default();
+        let (attempt, is_active) = self.units.entry(unit.to_owned()).or_default();
         *attempt += 1;
-        *goes_on = true;
+        *is_active = true;
         let budget = event.get("stepBudget").and_then(Value::as_u64).and_then(|budget| u32::try_from(budget).ok());
         let started = AttemptStarted { step_budget: budget.unwrap_or_default(), ..AttemptStarted::default() };
-        let lane = Some((unit, *attempt));
-        self.tape.note(self.now, lane, &Note::AttemptStarted(Box::new(started)))
+        let attempt_key = Some((unit, *attempt));
+        self.tape.note(self.now, attempt_key, &Note::AttemptStarted(Box::new(started)))
     }
 
     fn action(&mut self, unit: &str, event: &Value) -> io::Result<()> {
@@ -177,24 +177,24 @@ impl<'a> MemoryFlowRewriter<'a> {
             target_connection_id: None,
             raw_paths: None,
         };
-        let said = format!("{target} {} {change}", action.key);
+        let message = format!("{target} {} {change}", action.key);
         self.actions.entry(unit.to_owned()).or_default().push(action);
-        self.unit_message(unit, Severity::Info, said)
+        self.unit_message(unit, Severity::Info, message)
     }
 
     fn finished(&mut self, unit: &str, event: &Value) -> io::Result<()> {
-        let (attempt, goes_on) = self.units.entry(unit.to_owned()).or_default();
+        let (attempt, is_active) = self.units.entry(unit.to_owned()).or_default();
         *attempt = (*attempt).max(1);
-        *goes_on = false;
-        let lane = Some((unit, *attempt));
+        *is_active = false;
+        let attempt_key = Some((unit, *attempt));
         let actions = self.actions.remove(unit).unwrap_or_default();
         let reason = event.get("reason").and_then(Value::as_str);
         let success = text(event, "status") == "success";
         let verdict = verdict(success, reason);
-        // What an agent would have said last: everything else that shows an end waits for it.
+        // A result line replaces the missing one of the agent, because the end of the attempt depends on it.
         let subtype = if success { "success" } else { "error_during_execution" };
         let last = json!({"type": "result", "subtype": subtype, "is_error": !success, "result": verdict.reason});
-        self.tape.entry(self.now, lane, EntryBody::Out(last.to_string().as_bytes()))?;
+        self.tape.entry(self.now, attempt_key, EntryBody::Out(last.to_string().as_bytes()))?;
         let ended = AttemptEnded {
             verdict,
             tool_failures: 0,
@@ -206,10 +206,10 @@ impl<'a> MemoryFlowRewriter<'a> {
             work: AttemptOutput { actions, ..AttemptOutput::default() },
             extra: serde_json::Map::default(),
         };
-        self.tape.note(self.now, lane, &Note::AttemptEnded(Box::new(ended)))
+        self.tape.note(self.now, attempt_key, &Note::AttemptEnded(Box::new(ended)))
     }
 
-    /// Says something of a unit, in its last attempt if there is one.
+    /// Writes a message about a unit, for its last attempt if there is one.
     fn unit_message(&mut self, unit: &str, level: Severity, text: String) -> io::Result<()> {
         let attempt = self.units.get(unit).map_or(0, |(attempt, _)| *attempt);
         self.tape.message(self.now, Some((unit, attempt)), level, text)
@@ -224,7 +224,7 @@ impl<'a> MemoryFlowRewriter<'a> {
             return Ok(());
         }
         let finished = replays.iter().flat_map(|replay| list(replay, "events"));
-        // The last word on a unit counts.
+        // The last event of a unit counts.
         let last: HashMap<&str, bool> = finished
             .filter(|event| text(event, "type") == "work_unit_finished")
             .map(|event| (text(event, "unitKey"), text(event, "status") == "success"))
@@ -249,7 +249,7 @@ impl<'a> MemoryFlowRewriter<'a> {
     }
 }
 
-/// The verdict that KTX's words mean.
+/// The verdict for KTX's status.
 fn verdict(success: bool, reason: Option<&str>) -> Verdict {
     const REASONS: [(&str, Cause); 4] = [
         ("tool call(s) failed during WorkUnit", Cause::ToolFailures),
@@ -267,7 +267,7 @@ fn verdict(success: bool, reason: Option<&str>) -> Verdict {
     Verdict { outcome, stop, cause, reason: reason.unwrap_or(otherwise).to_owned(), remedy: None }
 }
 
-/// How many units ran at once, as far as the events tell.
+/// The maximum number of units that ran at the same time according to the events.
 fn max_concurrency(replays: &[Value]) -> u32 {
     let (mut running, mut most) = (0_u32, 1);
     for event in replays.iter().flat_map(|replay| list(replay, "events")) {
@@ -281,7 +281,7 @@ fn max_concurrency(replays: &[Value]) -> u32 {
     most
 }
 
-/// An event of the run in words.
+/// Describes an event of the run in one sentence.
 fn sentence(kind: &str, event: &Value) -> String {
     let number = |key| number(event, key);
     match kind {

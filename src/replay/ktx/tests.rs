@@ -1,4 +1,4 @@
-//! KTX's records through the fold that every other record goes through.
+//! KTX's records, converted and folded like every other record.
 
 use std::path::Path;
 
@@ -57,7 +57,7 @@ fn ktx_replay_shows_units_attempts_and_saved_work() {
         ("tool failures", "2 tool call(s) failed during WorkUnit lookml-orphans")
     );
     assert_eq!(state.loss_counts, Default::default());
-    let log: Vec<_> = timeline.view().messages().iter().map(|remark| remark.text.as_str()).collect();
+    let log: Vec<_> = timeline.view().messages().iter().map(|message| message.text.as_str()).collect();
     for expected in [
         "files: +5 ~0 -0 =0",
         "saved: 1 wiki pages, 1 sources, commit 0f3c2a91d7",
@@ -66,8 +66,12 @@ fn ktx_replay_shows_units_attempts_and_saved_work() {
     ] {
         assert!(log.contains(&expected), "{expected} in {log:?}");
     }
-    assert!(!log.iter().any(|text| text.contains("still at it")), "what passes is not kept");
-    assert_eq!(log.iter().filter(|text| text.starts_with("paused")).count(), 1, "one wait, however often it is told");
+    assert!(!log.iter().any(|text| text.contains("still at it")), "transient progress is not kept");
+    assert_eq!(
+        log.iter().filter(|text| text.starts_with("paused")).count(),
+        1,
+        "repeated reports of one wait count once"
+    );
     assert_eq!(state.pause, None);
 }
 
@@ -77,7 +81,7 @@ fn bare_replay_without_times_has_no_times() {
     assert_eq!((source.format(), source.info().has_times), (InputFormat::MemoryFlow, false));
     let timeline = folded(source);
     let state = &timeline.view().state;
-    assert_eq!((state.units.len(), state.ended.as_ref()), (3, None), "its run goes on");
+    assert_eq!((state.units.len(), state.ended.as_ref()), (3, None), "its run is still running");
     assert!(state.last_entry_at.0 > 0);
 }
 

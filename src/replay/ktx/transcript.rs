@@ -1,4 +1,5 @@
-//! A KTX tool transcript: one line a call. Each becomes the call and its result, in the order of their times.
+//! Converts a KTX tool transcript, which has one line per call. Each line becomes the call and its result, in the order
+//! of their times.
 
 use std::{collections::HashSet, fs::File, io};
 
@@ -53,7 +54,7 @@ struct CallError {
     message: Option<String>,
 }
 
-/// Where a line is, and when something of it happened.
+/// The position of a line, and the time of its call's start or end.
 struct CallMoment {
     at: i64,
     offset: u64,
@@ -62,10 +63,10 @@ struct CallMoment {
     is_end: bool,
 }
 
-/// Rewrites the transcript. What is no call is kept as a line that is not understood.
+/// Converts the transcript. Other lines are kept as unknown lines.
 pub(super) fn rewrite(file: &File, length: u64, tape: &mut TapeBuilder) -> io::Result<RewrittenTimes> {
     let (mut moments, has_times) = call_moments(file, length)?;
-    // Calls that run side by side are written when they end; their times say when they began.
+    // Concurrent calls are written when they end, so they are sorted by their start times.
     moments.sort_by_key(|moment| (moment.at, moment.line, moment.is_end));
     let first = moments.first().map_or(0, |moment| moment.at);
     let mut begun = HashSet::new();
@@ -76,26 +77,26 @@ pub(super) fn rewrite(file: &File, length: u64, tape: &mut TapeBuilder) -> io::R
         let at = Millis(u64::try_from(at).unwrap_or(0));
         match serde_json::from_slice::<TranscriptCall<'_>>(&bytes) {
             Ok(call) => {
-                let lane = (call.wu_key.as_str(), call.attempt.unwrap_or(1).max(1));
+                let attempt_key = (call.wu_key.as_str(), call.attempt.unwrap_or(1).max(1));
                 let id = call.tool_call_id.clone().unwrap_or_else(|| format!("ktx-{}", moment.line));
-                if begun.insert((call.wu_key.clone(), lane.1)) {
-                    tape.note(at, Some(lane), &Note::AttemptStarted(Box::default()))?;
+                if begun.insert((call.wu_key.clone(), attempt_key.1)) {
+                    tape.note(at, Some(attempt_key), &Note::AttemptStarted(Box::default()))?;
                 }
                 let line = if moment.is_end { result(&call, &id) } else { started(&call, &id) };
-                tape.entry(at, Some(lane), EntryBody::Out(line.to_string().as_bytes()))?;
+                tape.entry(at, Some(attempt_key), EntryBody::Out(line.to_string().as_bytes()))?;
                 last = at;
             }
             Err(_) if moment.is_end => {}
             Err(_) => tape.entry(at, None, EntryBody::Raw(bytes.into()))?,
         }
     }
-    let text = "a KTX transcript holds tool calls only: how its units ended is not in it".to_owned();
+    let text = "a KTX transcript contains only tool calls; the outcome of its units is unknown".to_owned();
     tape.message(last, None, Severity::Info, text)?;
     let began = has_times.then(|| Timestamp::from_millisecond(first).ok()).flatten();
     Ok(RewrittenTimes { began })
 }
 
-/// The beginnings and ends of all calls, and whether their times are known.
+/// Returns the starts and ends of all calls, and whether their times are known.
 fn call_moments(file: &File, length: u64) -> io::Result<(Vec<CallMoment>, bool)> {
     let mut lines = FileLines::new(file.try_clone()?.into(), EntrySplit::Lines, 0);
     let mut moments = Vec::new();
@@ -111,7 +112,7 @@ fn call_moments(file: &File, length: u64) -> io::Result<(Vec<CallMoment>, bool)>
         has_times |= at.is_some();
         let at = at.unwrap_or(last);
         last = at;
-        // Float to integer casts saturate: nobody's call takes longer than a year.
+        // Float to integer casts saturate; the limit is about one year.
         let took = stamp.map_or(0.0, |stamp| stamp.duration_ms).clamp(0.0, 3.2e10) as i64;
         let length = bytes.len();
         moments.push(CallMoment { at, offset, length, line: number, is_end: false });
@@ -121,7 +122,8 @@ fn call_moments(file: &File, length: u64) -> io::Result<(Vec<CallMoment>, bool)>
     Ok((moments, has_times))
 }
 
-/// The call, from a model of which nothing else is known: `<synthetic>` lines count no turns.
+/// Builds the line of the call. Its model is `<synthetic>` because the transcript contains no other lines of the model,
+/// and such lines count no turns.
 fn started(call: &TranscriptCall<'_>, id: &str) -> Value {
     let input = call.input.map_or(Value::Null, |input| serde_json::from_str(input.get()).unwrap_or_default());
     json!({"type": "assistant", "message": {"role": "assistant", "model": "<synthetic>", "content": [

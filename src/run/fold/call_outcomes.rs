@@ -1,4 +1,5 @@
-//! What is known of the calls of one attempt beside their results. Counts nothing twice, whoever reports it.
+//! Outcomes of one attempt's calls that are known from other lines than their results. Each outcome is counted once,
+//! whichever lines report it.
 
 use std::collections::HashSet;
 
@@ -7,47 +8,45 @@ use crate::{
     run::{fold::OutcomeDetail, state::RowEnd},
 };
 
-/// Calls by their ids.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CallOutcomes {
-    /// Those whose failure is counted, or is none because a person refused them.
+    /// Calls whose failure is counted, or is ignored because a person denied the call.
     failed: HashSet<Box<str>>,
     denied: HashSet<Box<str>>,
-    /// Those that their tool did not carry out.
+    /// Calls that their tool declined.
     declined: HashSet<Box<str>>,
-    /// The attempt is ended: what its open calls come to says nothing about them.
+    /// The attempt is being ended, so the results of its open calls are not evidence of failures.
     is_aborted: bool,
 }
 
 impl CallOutcomes {
-    /// A call failed, or its failure is none. True the first time.
+    /// Marks a call whose failure is counted or ignored. Returns true the first time.
     pub(super) fn mark_failed(&mut self, id: &str) -> bool {
         self.failed.insert(id.into())
     }
 
-    /// A call was refused. True the first time.
+    /// Marks a denied call. Returns true the first time.
     pub(super) fn mark_denied(&mut self, id: &str) -> bool {
         self.denied.insert(id.into())
     }
 
-    /// A tool did not carry out a call. True the first time.
+    /// Marks a declined call. Returns true the first time.
     pub(super) fn mark_declined(&mut self, id: &str) -> bool {
         self.declined.insert(id.into())
     }
 
-    /// True for a call that was refused.
     pub(super) fn is_denied(&self, id: &str) -> bool {
         self.denied.contains(id)
     }
 
-    /// Calls without a result will have none of their own.
+    /// Marks open calls as aborted: they get no result.
     pub(super) fn mark_aborted(&mut self) {
         self.is_aborted = true;
     }
 
-    /// How a call ended whose result says that it was refused, or an error.
+    /// Returns how a call ended whose result is a denial or an error.
     pub(super) fn result_end(&self, id: &str, refused: bool, is_error: Option<bool>) -> RowEnd {
-        // The agent answers what our interrupt cuts short in words of a person's refusal.
+        // The agent reports a call that was cut short by an interrupt as if a person had denied it.
         let cut = self.is_call_aborted(id);
         match (refused || self.is_denied(id), is_error) {
             (true, _) | (false, Some(true)) if cut => RowEnd::Aborted,
@@ -58,17 +57,17 @@ impl CallOutcomes {
         }
     }
 
-    /// How a call ends that will have no result.
+    /// Returns how a call ends that gets no result.
     pub(super) fn open_call_end(&self, id: &str) -> RowEnd {
         if self.is_denied(id) { RowEnd::Denied } else { self.session_end() }
     }
 
-    /// How a session ends that does not end well.
+    /// Returns how a session ends that failed.
     pub(super) fn session_end(&self) -> RowEnd {
         if self.is_aborted { RowEnd::Aborted } else { RowEnd::Failed }
     }
 
-    /// What an event about a call cannot say of it.
+    /// Returns the detail about a call that its event lacks.
     pub(super) fn detail_for(&self, event: &AgentEvent<'_>) -> Option<OutcomeDetail> {
         let AgentEvent::Action(action) = event else { return None };
         let (ActionDetail::Tool(_), ActionPhase::Completed) = (&action.action.detail, action.phase) else {

@@ -1,4 +1,4 @@
-//! The fold of our own notes: plan, attempts, retries, limits, end.
+//! The fold of the notes: plan, attempts, retries, limits, end.
 
 use std::sync::Arc;
 
@@ -21,21 +21,20 @@ use crate::{
 impl Fold {
     pub(super) fn note(
         &mut self,
-        story: &mut RunView,
-        arrived: &EntryRef<'_>,
+        view: &mut RunView,
+        entry: &EntryRef<'_>,
         note: &Note,
         emit: &mut dyn FnMut(FoldEvent<'_>),
     ) {
-        let at = arrived.at;
+        let at = entry.at;
         match note {
-            Note::RunPlanned(planned) => self.planned(story, arrived, planned, emit),
-            Note::SourceRead(read) => story.state.sources.push(Arc::new((**read).clone())),
+            Note::RunPlanned(planned) => self.planned(view, entry, planned, emit),
+            Note::SourceRead(read) => view.state.sources.push(Arc::new((**read).clone())),
             Note::FilesEvicted(evicted) => {
                 let files = if evicted.paths.len() == 1 { "file" } else { "files" };
-                let text =
-                    format!("dealt with {} {files} of {} that are gone", evicted.paths.len(), evicted.connection);
-                self.report_message(story, arrived, Severity::Info, text);
-                story.state.evicted.push(Arc::new((**evicted).clone()));
+                let text = format!("handled {} deleted {files} of {}", evicted.paths.len(), evicted.connection);
+                self.report_message(view, entry, Severity::Info, text);
+                view.state.evicted.push(Arc::new((**evicted).clone()));
             }
             Note::SourcesProjected(projected) => {
                 let level = if projected.reason.is_some() { Severity::Warning } else { Severity::Info };
@@ -43,59 +42,54 @@ impl Fold {
                     projected.left_out.iter().map(|why| (Severity::Info, format!("left to the units: {why}")));
                 for (level, text) in [(level, projected.to_string())].into_iter().chain(left_out) {
                     emit(FoldEvent::Run { at, change: RunChange::Message { level, text: &text } });
-                    self.report_message(story, arrived, level, text);
+                    self.report_message(view, entry, level, text);
                 }
-                story.state.projected.push(Arc::new((**projected).clone()));
+                view.state.projected.push(Arc::new((**projected).clone()));
             }
-            Note::AttemptStarted(started) => self.attempt_started(story, arrived, started, emit),
+            Note::AttemptStarted(started) => self.attempt_started(view, entry, started, emit),
             Note::IsolationChecked(checked) => {
-                let Some(lane) = self.resolve_attempt(story, arrived, None, emit) else { return };
-                self.enter(story, lane, arrived);
-                let fold = self.attempt_fold(lane);
-                let attempt = fold.attempt(story);
+                let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
+                self.enter(view, attempt_id, entry);
+                let fold = self.attempt_fold(attempt_id);
+                let attempt = fold.attempt(view);
                 attempt.isolation_proven = checked.breach.is_none();
                 attempt.breach = checked.breach.as_deref().map(Arc::from);
                 match checked.breach {
-                    None => fold.note_row(story, arrived.seq, RowEnd::Ok),
-                    Some(_) => fold.breach_row(story, arrived.seq),
+                    None => fold.note_row(view, entry.seq, RowEnd::Ok),
+                    Some(_) => fold.breach_row(view, entry.seq),
                 }
             }
-            Note::AttemptEnded(ended) => self.attempt_ended(story, arrived, ended, emit),
+            Note::AttemptEnded(ended) => self.attempt_ended(view, entry, ended, emit),
             Note::RetryScheduled { delay_ms, next, .. } => {
-                story.last_change.marks.add(ActivityMark::Retry);
+                view.last_change.marks.add(ActivityMark::Retry);
                 self.attempt_waiting(
-                    story,
-                    arrived,
+                    view,
+                    entry,
                     Some(Millis(at.0.saturating_add(*delay_ms))),
                     UnitStatus::Waiting,
                     emit,
                 );
                 let wait = Millis(*delay_ms);
-                self.report_message(story, arrived, Severity::Info, format!("attempt {next} starts in {wait}"));
+                self.report_message(view, entry, Severity::Info, format!("attempt {next} starts in {wait}"));
             }
             Note::RetryRequested { next, amendment } => {
-                story.last_change.marks.add(ActivityMark::Retry);
-                story.state.ended = None;
-                story.state.is_stopping = false;
-                self.attempt_waiting(story, arrived, None, UnitStatus::Queued, emit);
+                view.last_change.marks.add(ActivityMark::Retry);
+                view.state.ended = None;
+                view.state.is_stopping = false;
+                self.attempt_waiting(view, entry, None, UnitStatus::Queued, emit);
                 let amended = amendment.as_ref().map(|amendment| format!(", {amendment}")).unwrap_or_default();
-                self.report_message(
-                    story,
-                    arrived,
-                    Severity::Info,
-                    format!("retry asked for: attempt {next}{amended}"),
-                );
+                self.report_message(view, entry, Severity::Info, format!("retry requested: attempt {next}{amended}"));
             }
-            Note::StopRequested { how } => self.stop_requested(story, arrived, *how, emit),
-            Note::HoldRequested => self.hold_changed(story, arrived, HoldMode::EachCall, "hold asked for", emit),
-            Note::HoldReleased => self.hold_changed(story, arrived, HoldMode::Off, "let go", emit),
+            Note::StopRequested { how } => self.stop_requested(view, entry, *how, emit),
+            Note::HoldRequested => self.hold_changed(view, entry, HoldMode::EachCall, "hold requested", emit),
+            Note::HoldReleased => self.hold_changed(view, entry, HoldMode::Off, "released", emit),
             Note::RunUntil { condition } => {
-                let words = format!("runs until {condition}");
-                self.hold_changed(story, arrived, HoldMode::Until(condition.as_str().into()), &words, emit);
+                let text = format!("runs until {condition}");
+                self.hold_changed(view, entry, HoldMode::Until(condition.as_str().into()), &text, emit);
             }
             Note::CallHeld { tool, tool_use_id, input, reached } => {
-                let Some(lane) = self.resolve_attempt(story, arrived, None, emit) else { return };
-                self.enter(story, lane, arrived);
+                let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
+                self.enter(view, attempt_id, entry);
                 let call = HeldCallState {
                     since: at,
                     tool: tool.as_str().into(),
@@ -103,108 +97,110 @@ impl Fold {
                     input: input.to_string().into(),
                     reached: reached.as_deref().map(Arc::from),
                 };
-                let fold = self.attempt_fold(lane);
-                let holding = &mut fold.unit(story).hold_mode;
+                let fold = self.attempt_fold(attempt_id);
+                let holding = &mut fold.unit(view).hold_mode;
                 if let HoldMode::Until(_) = holding {
                     *holding = HoldMode::EachCall;
                 }
-                // The row of the call shows that it waits; only what made it wait is news.
+                // The row of the call shows that it waits, so only the condition that made it wait needs a row.
                 if reached.is_some() || !fold.is_open(tool_use_id.as_deref()) {
-                    fold.note_row(story, arrived.seq, RowEnd::Ok);
+                    fold.note_row(view, entry.seq, RowEnd::Ok);
                 }
-                fold.attempt(story).held_calls.push(call);
-                fold.sync_hold_status(story, at, Some(tool), emit);
+                fold.attempt(view).held_calls.push(call);
+                fold.sync_hold_status(view, at, Some(tool), emit);
             }
             Note::CallDecided { tool_use_id, decision, .. } => {
-                let Some(lane) = self.resolve_attempt(story, arrived, None, emit) else { return };
-                self.enter(story, lane, arrived);
-                let fold = self.attempt_fold(lane);
-                let held = &mut fold.attempt(story).held_calls;
+                let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
+                self.enter(view, attempt_id, entry);
+                let fold = self.attempt_fold(attempt_id);
+                let held = &mut fold.attempt(view).held_calls;
                 if let Some(place) = held.iter().position(|call| call.tool_use_id.as_deref() == tool_use_id.as_deref())
                 {
                     held.remove(place);
                 }
                 if let (CallDecision::Edited, Some(id)) = (decision, tool_use_id) {
-                    fold.edited(story, id, arrived.seq);
+                    fold.edited(view, id, entry.seq);
                 }
                 let denied = *decision == CallDecision::Denied;
                 if let (true, Some(id)) = (denied, tool_use_id) {
-                    fold.record_refusal(story, id);
+                    fold.record_refusal(view, id);
                 }
-                // A refusal is what the call comes to, and letting a unit go has a row of its own.
+                // A denial is shown as the end of the call, and the release of a unit has its own row.
                 let shown = denied || *decision == CallDecision::Released;
                 if !shown || !fold.is_open(tool_use_id.as_deref()) {
-                    fold.note_row(story, arrived.seq, if denied { RowEnd::Denied } else { RowEnd::Ok });
+                    fold.note_row(view, entry.seq, if denied { RowEnd::Denied } else { RowEnd::Ok });
                 }
-                fold.sync_hold_status(story, at, None, emit);
+                fold.sync_hold_status(view, at, None, emit);
             }
             Note::LimitPaused { until, limit, wait_ms } => {
-                story.last_change.marks.add(ActivityMark::Limit);
+                view.last_change.marks.add(ActivityMark::Limit);
                 let until = until.or_else(|| wait_ms.map(|wait| Millis(at.0.saturating_add(wait))));
-                story.state.pause = Some(RunPause { until, reason: limit.clone() });
+                view.state.pause = Some(RunPause { until, reason: limit.clone() });
                 let wait = wait_ms.map(|wait| format!(" for {}", Millis(wait))).unwrap_or_default();
-                self.report_message(story, arrived, Severity::Warning, format!("paused{wait}: {limit}"));
+                self.report_message(view, entry, Severity::Warning, format!("paused{wait}: {limit}"));
                 emit(FoldEvent::Run { at, change: RunChange::Paused { until, limit } });
             }
             Note::LimitLifted => {
-                story.state.pause = None;
-                // The windows start afresh with it.
-                story.state.throttling = None;
+                view.state.pause = None;
+                // The usage windows start again with the process.
+                view.state.throttling = None;
                 emit(FoldEvent::Run { at, change: RunChange::Resumed });
             }
             Note::Throttled { slots, limit } => {
-                story.state.throttling = slots.map(|slots| Throttling { concurrency: slots, reason: limit.clone() });
+                view.state.throttling = slots.map(|slots| Throttling { concurrency: slots, reason: limit.clone() });
                 let (level, text) = match slots {
-                    Some(slots) => (Severity::Warning, format!("{limit} is nearly spent: {slots} at a time")),
-                    None => (Severity::Info, format!("{limit} is well again: full speed")),
+                    Some(slots) => {
+                        (Severity::Warning, format!("{limit} is nearly reached; concurrency reduced to {slots}"))
+                    }
+                    None => (Severity::Info, format!("{limit} recovered; back to full concurrency")),
                 };
-                self.report_message(story, arrived, level, text.clone());
+                self.report_message(view, entry, level, text.clone());
                 emit(FoldEvent::Run { at, change: RunChange::Message { level, text: &text } });
             }
             Note::ConcurrencyChanged { slots } => {
-                if let Some(planned) = &mut story.state.planned {
+                if let Some(planned) = &mut view.state.planned {
                     Arc::make_mut(planned).concurrency = *slots;
                 }
-                self.report_message(story, arrived, Severity::Info, format!("{slots} at once from here on"));
+                self.report_message(view, entry, Severity::Info, format!("concurrency is now {slots}"));
             }
             Note::Published { paths } => {
-                let Some(lane) = self.resolve_attempt(story, arrived, None, emit) else { return };
-                self.enter(story, lane, arrived);
-                let fold = self.attempt_fold(lane);
-                fold.attempt(story).published.clone_from(paths);
-                fold.note_row(story, arrived.seq, RowEnd::Ok);
+                let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
+                self.enter(view, attempt_id, entry);
+                let fold = self.attempt_fold(attempt_id);
+                fold.attempt(view).published.clone_from(paths);
+                fold.note_row(view, entry.seq, RowEnd::Ok);
             }
-            Note::PatchWritten(written) => self.patch_written(story, arrived, written, emit),
-            Note::IntegrationStarted(integrating) => Self::integrating(story, arrived, integrating, emit),
-            Note::PatchIntegrated(integrated) => self.patch_integrated(story, arrived, integrated, emit),
-            Note::RunSaved(saved) => self.saved(story, arrived, saved, emit),
-            Note::SlRefsRepaired(repaired) => self.sl_refs_repaired(story, arrived, repaired, emit),
-            Note::SaveFailed(failed) => self.save_failed(story, arrived, failed, emit),
+            Note::PatchWritten(written) => self.patch_written(view, entry, written, emit),
+            Note::IntegrationStarted(integrating) => Self::integrating(view, entry, integrating, emit),
+            Note::PatchIntegrated(integrated) => self.patch_integrated(view, entry, integrated, emit),
+            Note::RunSaved(saved) => self.saved(view, entry, saved, emit),
+            Note::SlRefsRepaired(repaired) => self.sl_refs_repaired(view, entry, repaired, emit),
+            Note::SaveFailed(failed) => self.save_failed(view, entry, failed, emit),
             Note::ToolFailed { tool, tool_use_id, message } => {
-                let Some(lane) = self.resolve_attempt(story, arrived, None, emit) else { return };
-                self.enter(story, lane, arrived);
-                let fold = self.attempt_fold(lane);
-                fold.count_failure(story, tool_use_id.as_deref());
-                fold.record_first_failure(story, Some(tool), || message.as_str().into());
+                let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
+                self.enter(view, attempt_id, entry);
+                let fold = self.attempt_fold(attempt_id);
+                fold.count_failure(view, tool_use_id.as_deref());
+                fold.record_first_failure(view, Some(tool), || message.as_str().into());
             }
             Note::ToolDeclined { tool_use_id, .. } => {
-                let Some(lane) = self.resolve_attempt(story, arrived, None, emit) else { return };
-                self.enter(story, lane, arrived);
-                self.attempt_fold(lane).record_decline(story, tool_use_id.as_deref());
+                let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
+                self.enter(view, attempt_id, entry);
+                self.attempt_fold(attempt_id).record_decline(view, tool_use_id.as_deref());
             }
             Note::Message { level, text } => {
-                // Attempt 0 stands for a unit that has none yet: there is no lane to show it in.
+                // Attempt 0 is a unit without an attempt, which has no rows.
                 let mut is_told = false;
-                if matches!(arrived.scope, Address::Attempt(_, 1..))
-                    && let Some(lane) = self.resolve_attempt(story, arrived, None, emit)
+                if matches!(entry.scope, Address::Attempt(_, 1..))
+                    && let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit)
                 {
-                    self.enter(story, lane, arrived);
-                    let fold = self.attempt_fold(lane);
-                    fold.note_row(story, arrived.seq, RowEnd::Ok);
+                    self.enter(view, attempt_id, entry);
+                    let fold = self.attempt_fold(attempt_id);
+                    fold.note_row(view, entry.seq, RowEnd::Ok);
                     is_told = fold.has_warned(text);
                 }
-                self.report_message(story, arrived, *level, text.clone());
-                match arrived.scope {
+                self.report_message(view, entry, *level, text.clone());
+                match entry.scope {
                     Address::Run => emit(FoldEvent::Run { at, change: RunChange::Message { level: *level, text } }),
                     Address::Attempt(unit, attempt) if !is_told => {
                         emit(FoldEvent::Message { at, unit, attempt, level: *level, text });
@@ -212,27 +208,27 @@ impl Fold {
                     Address::Attempt(..) | Address::BySession => {}
                 }
             }
-            Note::RunEnded(ended) => self.run_ended(story, arrived, ended, emit),
-            Note::Unknown { .. } => story.state.loss_counts.unknown_notes += 1,
+            Note::RunEnded(ended) => self.run_ended(view, entry, ended, emit),
+            Note::Unknown { .. } => view.state.loss_counts.unknown_notes += 1,
         }
     }
 
     fn planned(
         &mut self,
-        story: &mut RunView,
-        arrived: &EntryRef<'_>,
+        view: &mut RunView,
+        entry: &EntryRef<'_>,
         planned: &RunPlanned,
         emit: &mut dyn FnMut(FoldEvent<'_>),
     ) {
-        emit(FoldEvent::Run { at: arrived.at, change: RunChange::Planned(planned) });
+        emit(FoldEvent::Run { at: entry.at, change: RunChange::Planned(planned) });
         let reused = |unit| planned.continues.as_ref()?.units.get(unit)?.reused.as_ref();
         for unit in &planned.units {
-            let index = self.unit_index(story, &unit.unit);
-            story.state.units[index].planned = Some(Arc::new(unit.clone()));
+            let index = self.unit_index(view, &unit.unit);
+            view.state.units[index].planned = Some(Arc::new(unit.clone()));
             let status = if reused(&unit.unit).is_some() { UnitStatus::Reused } else { UnitStatus::Queued };
-            story.state.units[index].status = status;
+            view.state.units[index].status = status;
             emit(FoldEvent::Unit {
-                at: arrived.at,
+                at: entry.at,
                 unit: &unit.unit,
                 attempt: 0,
                 status,
@@ -240,64 +236,64 @@ impl Fold {
             });
         }
         for skipped in &planned.skipped {
-            self.report_message(story, arrived, Severity::Warning, skipped.why.clone());
+            self.report_message(view, entry, Severity::Warning, skipped.why.clone());
         }
         if let Some(continues) = &planned.continues {
             let reused = continues.units.values().filter(|earlier| earlier.reused.is_some()).count();
-            self.report_message(story, arrived, Severity::Info, continuation_summary(continues, reused));
-            story.state.unreconciled = continues.unreconciled.keys().cloned().collect();
+            self.report_message(view, entry, Severity::Info, continuation_summary(continues, reused));
+            view.state.unreconciled = continues.unreconciled.keys().cloned().collect();
         }
         self.silence_tracker.after =
             planned.silence_after_ms.map_or(DEFAULT_SILENCE_AFTER, |after| Millis(after).max(MIN_SILENCE_AFTER));
-        story.state.planned = Some(Arc::new(planned.clone()));
+        view.state.planned = Some(Arc::new(planned.clone()));
     }
 
     fn attempt_started(
         &mut self,
-        story: &mut RunView,
-        arrived: &EntryRef<'_>,
+        view: &mut RunView,
+        entry: &EntryRef<'_>,
         started: &AttemptStarted,
         emit: &mut dyn FnMut(FoldEvent<'_>),
     ) {
-        let Some(lane) = self.resolve_attempt(story, arrived, None, emit) else { return };
-        self.enter(story, lane, arrived);
-        story.state.ended = None;
-        merge_env_names(&mut story.state.env_passed, &started.env_passed);
-        let fold = self.attempt_fold(lane);
-        fold.begin(story, started);
-        let attempt = fold.attempt(story);
+        let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
+        self.enter(view, attempt_id, entry);
+        view.state.ended = None;
+        merge_env_names(&mut view.state.env_passed, &started.env_passed);
+        let fold = self.attempt_fold(attempt_id);
+        fold.begin(view, started);
+        let attempt = fold.attempt(view);
         attempt.requested_model = started.model.as_deref().map(Arc::from);
         attempt.amendment = started.amendment.clone().map(Arc::new);
         attempt.content = started.content.clone().map(Arc::new);
-        attempt.started_at = arrived.at;
-        attempt.start_note = Some(arrived.seq);
+        attempt.started_at = entry.at;
+        attempt.start_note = Some(entry.seq);
         attempt.pid = started.pid;
         attempt.is_scripted = started.scripted;
         attempt.step_budget = (started.step_budget > 0).then_some(started.step_budget);
-        let unit = fold.unit(story);
+        let unit = fold.unit(view);
         unit.retry_at = None;
         unit.status = UnitStatus::Running;
-        fold.attempt(story).silent_since = Some(arrived.at);
-        fold.note_row(story, arrived.seq, RowEnd::Ok);
+        fold.attempt(view).silent_since = Some(entry.at);
+        fold.note_row(view, entry.seq, RowEnd::Ok);
         if started.amendment.is_some() {
-            fold.amendment_row(story, arrived.seq);
+            fold.amendment_row(view, entry.seq);
         }
-        fold.emit_status(arrived.at, UnitStatus::Running, None, emit);
-        self.start_silence_watch(lane, arrived.at);
+        fold.emit_status(entry.at, UnitStatus::Running, None, emit);
+        self.start_silence_watch(attempt_id, entry.at);
     }
 
     fn attempt_ended(
         &mut self,
-        story: &mut RunView,
-        arrived: &EntryRef<'_>,
+        view: &mut RunView,
+        entry: &EntryRef<'_>,
         ended: &AttemptEnded,
         emit: &mut dyn FnMut(FoldEvent<'_>),
     ) {
-        let Some(lane) = self.resolve_attempt(story, arrived, None, emit) else { return };
-        self.enter(story, lane, arrived);
-        self.end_silence(story, lane, arrived);
-        let fold = self.attempt_fold(lane);
-        let has_process = fold.attempt(story).pid.is_some() || ended.exit_code.is_some() || ended.signal.is_some();
+        let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
+        self.enter(view, attempt_id, entry);
+        self.end_silence(view, attempt_id, entry);
+        let fold = self.attempt_fold(attempt_id);
+        let has_process = fold.attempt(view).pid.is_some() || ended.exit_code.is_some() || ended.signal.is_some();
         let is_unstarted = !has_process && ended.verdict.outcome != AttemptOutcome::Succeeded;
         let stream = StreamEnd {
             exit_code: ended.exit_code,
@@ -305,72 +301,72 @@ impl Fold {
             stderr: ended.stderr_tail.last().cloned(),
             not_started: is_unstarted.then(|| ended.verdict.reason.clone()),
         };
-        fold.end(story, arrived.seq, &stream, emit);
+        fold.end(view, entry.seq, &stream, emit);
         let status = status_for_verdict(&ended.verdict);
         if status == UnitStatus::BudgetExhausted {
-            story.last_change.marks.add(ActivityMark::Limit);
+            view.last_change.marks.add(ActivityMark::Limit);
         }
         if let Some(failed) = &ended.failed_call {
-            // The first failure of the stream may have been made good since.
-            fold.attempt(story).first_failure = None;
-            fold.record_first_failure(story, Some(&failed.tool), || failed.message.as_str().into());
+            // The first failure of the stream may have been corrected since.
+            fold.attempt(view).first_failure = None;
+            fold.record_first_failure(view, Some(&failed.tool), || failed.message.as_str().into());
         }
-        let attempt = fold.attempt(story);
-        attempt.ended_at = Some(arrived.at);
+        let attempt = fold.attempt(view);
+        attempt.ended_at = Some(entry.at);
         attempt.pid = None;
         attempt.held_calls.clear();
         attempt.silent_since = None;
         attempt.failures = attempt.failures.max(ended.tool_failures);
         attempt.verdict = Some(ended.verdict.clone());
         attempt.work = Some(Arc::new(ended.work.clone()));
-        fold.unit(story).status = status;
-        fold.verdict_row(story, arrived.seq, ended.verdict.outcome);
-        fold.emit_status(arrived.at, status, Some(&ended.verdict.reason), emit);
+        fold.unit(view).status = status;
+        fold.verdict_row(view, entry.seq, ended.verdict.outcome);
+        fold.emit_status(entry.at, status, Some(&ended.verdict.reason), emit);
         if ended.verdict.outcome == AttemptOutcome::Failed {
-            self.report_message(story, arrived, Severity::Error, ended.verdict.reason.clone());
+            self.report_message(view, entry, Severity::Error, ended.verdict.reason.clone());
         }
     }
 
-    /// A person holds a unit or lets it go. A unit that has no attempt yet (attempt 0) has no lane to show it in.
+    /// A person holds or releases a unit. A unit without an attempt (attempt 0) has no rows.
     fn hold_changed(
         &mut self,
-        story: &mut RunView,
-        arrived: &EntryRef<'_>,
+        view: &mut RunView,
+        entry: &EntryRef<'_>,
         holding: HoldMode,
-        words: &str,
+        text: &str,
         emit: &mut dyn FnMut(FoldEvent<'_>),
     ) {
-        let Address::Attempt(key, number) = arrived.scope else { return };
-        let index = self.unit_index(story, &key.into());
-        story.state.units[index].hold_mode = holding;
+        let Address::Attempt(key, number) = entry.scope else { return };
+        let index = self.unit_index(view, &key.into());
+        view.state.units[index].hold_mode = holding;
         if number > 0
-            && let Some(lane) = self.resolve_attempt(story, arrived, None, emit)
+            && let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit)
         {
-            self.enter(story, lane, arrived);
-            self.attempt_fold(lane).note_row(story, arrived.seq, RowEnd::Ok);
+            self.enter(view, attempt_id, entry);
+            self.attempt_fold(attempt_id).note_row(view, entry.seq, RowEnd::Ok);
         }
-        self.report_message(story, arrived, Severity::Info, words.to_owned());
+        self.report_message(view, entry, Severity::Info, text.to_owned());
     }
 
-    /// A unit waits for its next attempt. Its lane is not entered: that attempt does not exist yet.
+    /// A unit waits for its next attempt, which does not exist yet and therefore gets no entry.
     fn attempt_waiting(
         &mut self,
-        story: &mut RunView,
-        arrived: &EntryRef<'_>,
+        view: &mut RunView,
+        entry: &EntryRef<'_>,
         until: Option<Millis>,
         status: UnitStatus,
         emit: &mut dyn FnMut(FoldEvent<'_>),
     ) {
-        let Address::Attempt(key, attempt) = arrived.scope else { return };
-        let index = self.unit_index(story, &key.into());
-        let unit = &mut story.state.units[index];
+        let Address::Attempt(key, attempt) = entry.scope else { return };
+        let index = self.unit_index(view, &key.into());
+        let unit = &mut view.state.units[index];
         unit.retry_at = until;
         unit.status = status;
-        emit(FoldEvent::Unit { at: arrived.at, unit: key, attempt, status, reason: None });
+        emit(FoldEvent::Unit { at: entry.at, unit: key, attempt, status, reason: None });
     }
 }
 
-/// Adds names of variables that are not among the others yet.
+/// Adds variable names that are not in the list yet.
 fn merge_env_names(known: &mut Arc<[Arc<str>]>, names: &[String]) {
     let is_new = |name: &&String| !known.iter().any(|known| **known == **name);
     if names.iter().any(|name| is_new(&name)) {
@@ -382,9 +378,9 @@ fn merge_env_names(known: &mut Arc<[Arc<str>]>, names: &[String]) {
     }
 }
 
-/// What a run continues, in one sentence.
+/// Describes in one sentence what a run continues.
 fn continuation_summary(continues: &ContinuedRun, reused: usize) -> String {
-    let how = continues.outcome.as_deref().unwrap_or("broken off");
+    let how = continues.outcome.as_deref().unwrap_or("interrupted");
     let cost = continues.cost_usd.map_or_else(|| "cost ?".to_owned(), |cost| format!("${cost:.2}"));
     format!("continues run {} ({how}, {cost}), {reused} of its units are reused", continues.run.short())
 }

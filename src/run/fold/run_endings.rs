@@ -1,6 +1,6 @@
-//! The fold of what ends a unit without an attempt: a person's word, the end of its run, the end of its record.
+//! The fold of events that end a unit without an attempt: a stop request, the end of the run, the end of the tape.
 //!
-//! Says what the schedule did, which writes no note about every unit that it takes off its board.
+//! It reproduces the decisions of the scheduler, which writes no note for each unit that it removes from its queue.
 
 use std::sync::Arc;
 
@@ -18,98 +18,99 @@ use crate::{
 };
 
 impl Fold {
-    /// What runs ends by a verdict of its own. What does not will not begin.
+    /// Handles a stop request. Running attempts end with their own verdicts; units without an attempt do not start.
     pub(super) fn stop_requested(
         &mut self,
-        story: &mut RunView,
-        arrived: &EntryRef<'_>,
+        view: &mut RunView,
+        entry: &EntryRef<'_>,
         how: StopMode,
         emit: &mut dyn FnMut(FoldEvent<'_>),
     ) {
-        match arrived.scope {
+        match entry.scope {
             Address::Run => {
-                story.state.is_stopping = true;
-                let latest = story.state.units.iter().filter_map(UnitState::latest);
+                view.state.is_stopping = true;
+                let latest = view.state.units.iter().filter_map(UnitState::latest);
                 for attempt in latest.filter(|attempt| attempt.verdict.is_none() && how != StopMode::Drain) {
                     self.attempt_fold(attempt.id).abort_open_calls();
                 }
             }
             Address::Attempt(key, number) => {
-                let index = self.unit_index(story, &key.into());
-                let unit = &mut story.state.units[index];
-                // An attempt with a number of its own is being prepared: it ends like one that runs.
+                let index = self.unit_index(view, &key.into());
+                let unit = &mut view.state.units[index];
+                // The next attempt is being prepared and has a number, so it ends like a running one.
                 let runs = unit.latest().is_some_and(|latest| latest.number == number && latest.verdict.is_none());
                 let begins = number > unit.latest().map_or(0, |attempt| attempt.number);
                 if matches!(unit.status, UnitStatus::Queued | UnitStatus::Waiting) && !begins {
-                    set_final_status(unit, UnitStatus::Stopped, arrived.at, emit);
+                    set_final_status(unit, UnitStatus::Stopped, entry.at, emit);
                 }
                 if runs
                     && how != StopMode::Drain
-                    && let Some(lane) = self.resolve_attempt(story, arrived, None, emit)
+                    && let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit)
                 {
-                    self.attempt_fold(lane).abort_open_calls();
+                    self.attempt_fold(attempt_id).abort_open_calls();
                 }
             }
             Address::BySession => {}
         }
-        self.report_message(story, arrived, Severity::Warning, format!("asked to {}", stop_label(how)));
+        self.report_message(view, entry, Severity::Warning, format!("{} requested", stop_label(how)));
     }
 
-    /// Nothing starts by itself any more.
+    /// Handles the end of the run: units do not start automatically from here on.
     pub(super) fn run_ended(
         &mut self,
-        story: &mut RunView,
-        arrived: &EntryRef<'_>,
+        view: &mut RunView,
+        entry: &EntryRef<'_>,
         ended: &RunEnded,
         emit: &mut dyn FnMut(FoldEvent<'_>),
     ) {
         if ended.not_run > 0 {
-            self.add_lone_step(story);
+            self.add_lone_step(view);
         }
-        for index in 0..story.state.units.len() {
-            let unit = &story.state.units[index];
+        for index in 0..view.state.units.len() {
+            let unit = &view.state.units[index];
             if matches!(unit.status, UnitStatus::Queued | UnitStatus::Waiting) {
-                let status = status_when_withdrawn(&story.state, unit);
-                set_final_status(&mut story.state.units[index], status, arrived.at, emit);
+                let status = status_when_withdrawn(&view.state, unit);
+                set_final_status(&mut view.state.units[index], status, entry.at, emit);
             }
         }
-        if story.state.is_integrating {
-            Self::discard_integration(story);
+        if view.state.is_integrating {
+            Self::discard_integration(view);
         }
-        story.state.ended = Some(ended.clone());
-        story.state.is_integrating = false;
-        emit(FoldEvent::Run { at: arrived.at, change: RunChange::Ended(ended) });
+        view.state.ended = Some(ended.clone());
+        view.state.is_integrating = false;
+        emit(FoldEvent::Run { at: entry.at, change: RunChange::Ended(ended) });
     }
 
-    /// The record breaks off while units wait for an attempt, which will never come.
-    pub(super) fn interrupt_waiting_units(&mut self, story: &mut RunView, emit: &mut dyn FnMut(FoldEvent<'_>)) {
-        let now = story.state.last_entry_at;
-        if story.state.ended.is_none() {
-            self.add_lone_step(story);
+    /// Handles the end of a tape while units wait for an attempt, which will never start.
+    pub(super) fn interrupt_waiting_units(&mut self, view: &mut RunView, emit: &mut dyn FnMut(FoldEvent<'_>)) {
+        let now = view.state.last_entry_at;
+        if view.state.ended.is_none() {
+            self.add_lone_step(view);
         }
-        for index in 0..story.state.units.len() {
-            let unit = &story.state.units[index];
+        for index in 0..view.state.units.len() {
+            let unit = &view.state.units[index];
             let status = match unit.status {
                 UnitStatus::Waiting => UnitStatus::Interrupted,
-                UnitStatus::Queued => status_when_withdrawn(&story.state, unit),
+                UnitStatus::Queued => status_when_withdrawn(&view.state, unit),
                 _ => continue,
             };
-            set_final_status(&mut story.state.units[index], status, now, emit);
+            set_final_status(&mut view.state.units[index], status, now, emit);
         }
     }
 }
 
 impl Fold {
-    /// Adds the reconcile step of a run that has nothing else and ended before it began: no plan names it.
-    fn add_lone_step(&mut self, story: &mut RunView) {
+    /// Adds the reconcile step of a run that consists of nothing else and ended before the step began: no plan names
+    /// it.
+    fn add_lone_step(&mut self, view: &mut RunView) {
         let is_lone = |planned: &Arc<RunPlanned>| planned.units.is_empty() && !planned.job.is_empty();
-        if story.state.units.is_empty() && story.state.planned.as_ref().is_some_and(is_lone) {
-            self.unit_index(story, &RECONCILE_KEY.into());
+        if view.state.units.is_empty() && view.state.planned.as_ref().is_some_and(is_lone) {
+            self.unit_index(view, &RECONCILE_KEY.into());
         }
     }
 }
 
-/// Where a unit stands that was to run and does not: where it stood before.
+/// Returns the status of a unit that was queued and does not run: its status before.
 fn status_when_withdrawn(state: &RunState, unit: &UnitState) -> UnitStatus {
     let is_reused = state.prior_unit_summary(&unit.key).is_some_and(|earlier| earlier.reused.is_some());
     match state.verdict(unit) {

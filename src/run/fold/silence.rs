@@ -1,8 +1,8 @@
-//! Which attempts are silent: their agent has written nothing for a while although it does not wait for us.
+//! Detects silent attempts: their agent has written nothing for a while although it does not wait for `ingestdeck`.
 //!
-//! No entry tells it. It follows from the times of entries and the moment that is shown, so that a replay shows it when
-//! the live screen did. An agent waits for us while a request of its own is open: a decision, or a call of our tools. After its
-//! last result it has nothing more to write.
+//! No entry reports silence. It follows from the times of entries and the displayed moment, so that a replay shows it
+//! when the live screen did. An agent waits for `ingestdeck` while one of its requests is open: an approval, or a call
+//! of an `ingestdeck` tool. After its last result it has nothing more to write.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -16,20 +16,19 @@ use crate::{
     tape::{Millis, Seq, note::Severity},
 };
 
-/// Silence that counts, where the tape does not say, and at least.
+/// Minimum length of a silence, and its default where the tape does not contain `silence_after`.
 pub const DEFAULT_SILENCE_AFTER: Millis = Millis(60_000);
 pub(super) const MIN_SILENCE_AFTER: Millis = Millis(1_000);
 
-/// Requests of an agent that are remembered; those beyond are refused anyway.
+/// Maximum number of open requests that are tracked; the attempt machine refuses more.
 const OPEN_REQUESTS: usize = 1024;
 
-/// What the fold must remember of silence.
+/// State of the silence detection that is kept between entries.
 #[derive(Clone, Debug)]
 pub(super) struct SilenceTracker {
     pub(super) after: Millis,
-    /// When attempts that run are to be looked at, each once.
+    /// When running attempts must be checked; each attempt is queued once.
     due: BinaryHeap<Reverse<(Millis, u32)>>,
-    /// Attempts that are silent.
     silent_attempts: Vec<AttemptId>,
 }
 
@@ -39,16 +38,16 @@ impl Default for SilenceTracker {
     }
 }
 
-/// Requests of an agent that wait for an answer of ours. Most attempts have none, so that it takes little memory.
+/// Requests of an agent that wait for an answer. Boxed because most attempts have none.
 #[derive(Clone, Debug, Default)]
 #[expect(
     clippy::box_collection,
-    reason = "a record may have a hundred thousand attempts, and a vector takes three times as much"
+    reason = "a tape may have a hundred thousand attempts, and a vector takes three times as much memory"
 )]
 pub(super) struct OpenRequests(Option<Box<Vec<Box<str>>>>);
 
 impl OpenRequests {
-    /// Takes in a line of the agent.
+    /// Processes a line from the agent.
     pub(super) fn observe_output(&mut self, line: &AgentLine<'_>) {
         let LineBody::Control { kind, request_id, .. } = &line.body else { return };
         match kind.as_ref() {
@@ -63,7 +62,7 @@ impl OpenRequests {
         }
     }
 
-    /// Takes in what was written to the agent. True if it answers a request.
+    /// Processes input that was written to the agent. Returns true if it answers a request.
     pub(super) fn observe_input(&mut self, written: &[u8]) -> bool {
         if self.is_empty() {
             return false;
@@ -90,155 +89,154 @@ impl OpenRequests {
 }
 
 impl Fold {
-    /// Lets time pass until `now`, or back to it, while no entry comes. True if a unit became silent, or is not yet.
-    pub fn advance_clock(&mut self, story: &mut RunView, now: Millis, emit: &mut dyn FnMut(FoldEvent<'_>)) -> bool {
-        let now = now.max(story.state.last_entry_at);
-        let before = story.state.silent;
-        if now < story.state.clock {
-            self.undo_silence_after(story, now);
+    /// Advances the clock to `now`, or moves it back to `now`, while no entry arrives. Returns true if a unit became
+    /// silent or stopped being silent.
+    pub fn advance_clock(&mut self, view: &mut RunView, now: Millis, emit: &mut dyn FnMut(FoldEvent<'_>)) -> bool {
+        let now = now.max(view.state.last_entry_at);
+        let before = view.state.silent;
+        if now < view.state.clock {
+            self.undo_silence_after(view, now);
         }
-        story.state.clock = now;
-        while let Some(Reverse((due, lane))) = self.silence_tracker.due.peek().copied()
+        view.state.clock = now;
+        while let Some(Reverse((due, attempt_id))) = self.silence_tracker.due.peek().copied()
             && due <= now
         {
             self.silence_tracker.due.pop();
-            self.check_silence(story, AttemptId(lane), (due, now), emit);
+            self.check_silence(view, AttemptId(attempt_id), (due, now), emit);
         }
-        story.state.silent != before
+        view.state.silent != before
     }
 
-    /// When the next unit becomes silent at the earliest, unless an entry comes.
+    /// Returns the earliest time at which another unit becomes silent, unless an entry arrives.
     pub fn next_silence_at(&self) -> Option<Millis> {
         self.silence_tracker.due.peek().map(|Reverse((due, _))| *due)
     }
 
-    /// An attempt began.
-    pub(super) fn start_silence_watch(&mut self, lane: AttemptId, at: Millis) {
-        self.silence_tracker.due.push(Reverse((later(at, self.silence_tracker.after), lane.0)));
+    pub(super) fn start_silence_watch(&mut self, attempt_id: AttemptId, at: Millis) {
+        self.silence_tracker.due.push(Reverse((later(at, self.silence_tracker.after), attempt_id.0)));
     }
 
-    /// Looks whether an attempt became silent at `due`; if it did not, when to look again.
+    /// Checks whether an attempt became silent at `due`; otherwise returns the time of the next check.
     fn check_silence(
         &mut self,
-        story: &mut RunView,
-        lane: AttemptId,
+        view: &mut RunView,
+        attempt_id: AttemptId,
         (due, now): (Millis, Millis),
         emit: &mut dyn FnMut(FoldEvent<'_>),
     ) {
         let after = self.silence_tracker.after;
-        let fold = &self.attempts[lane.0 as usize];
-        let attempt = fold.attempt(story);
+        let fold = &self.attempts[attempt_id.0 as usize];
+        let attempt = fold.attempt(view);
         if attempt.verdict.is_some() || attempt.ended_at.is_some() {
             return;
         }
         let next = attempt.silent_since.map_or_else(|| later(now, after), |since| later(since, after));
         if next > due {
-            self.silence_tracker.due.push(Reverse((next, lane.0)));
+            self.silence_tracker.due.push(Reverse((next, attempt_id.0)));
             return;
         }
-        let unit = fold.unit(story);
-        if unit.status != UnitStatus::Running || unit.latest().is_none_or(|latest| latest.id != lane) {
+        let unit = fold.unit(view);
+        if unit.status != UnitStatus::Running || unit.latest().is_none_or(|latest| latest.id != attempt_id) {
             return;
         }
         unit.status = UnitStatus::Silent;
         let text = format!("no output for {after}");
         fold.emit_status(due, UnitStatus::Silent, Some(&text), emit);
         let unit = Some(fold.key.clone());
-        self.silence_tracker.silent_attempts.push(lane);
-        count(&mut story.state, self.silence_tracker.silent_attempts.len());
-        let seq = Seq(story.state.entries.saturating_sub(1));
+        self.silence_tracker.silent_attempts.push(attempt_id);
+        count(&mut view.state, self.silence_tracker.silent_attempts.len());
+        let seq = Seq(view.state.entries.saturating_sub(1));
         self.push_message(
-            story,
+            view,
             LogMessage { seq, at: due, level: Severity::Warning, unit, text: format!("silent: {text}") },
         );
     }
 
-    /// Undoes what became silent after `now`, all of it since the last entry.
-    fn undo_silence_after(&mut self, story: &mut RunView, now: Millis) {
+    /// Reverts silence that began after `now`, all of it since the last entry.
+    fn undo_silence_after(&mut self, view: &mut RunView, now: Millis) {
         let after = self.silence_tracker.after;
         let mut undone = Vec::new();
-        let lanes = &self.attempts;
-        self.silence_tracker.silent_attempts.retain(|lane| {
-            let fold = &lanes[lane.0 as usize];
-            let since = fold.attempt(story).silent_since.unwrap_or_default();
+        let attempts = &self.attempts;
+        self.silence_tracker.silent_attempts.retain(|attempt_id| {
+            let fold = &attempts[attempt_id.0 as usize];
+            let since = fold.attempt(view).silent_since.unwrap_or_default();
             let stays = later(since, after) <= now;
             if !stays {
-                let status = &mut fold.unit(story).status;
+                let status = &mut fold.unit(view).status;
                 if *status == UnitStatus::Silent {
                     *status = UnitStatus::Running;
                 }
-                undone.push(Reverse((later(since, after), lane.0)));
+                undone.push(Reverse((later(since, after), attempt_id.0)));
             }
             stays
         });
-        if self.message_count == story.messages.len() {
-            story.messages.truncate(self.message_count - undone.len().min(self.message_count));
+        if self.message_count == view.messages.len() {
+            view.messages.truncate(self.message_count - undone.len().min(self.message_count));
         }
         self.message_count -= undone.len().min(self.message_count);
         self.silence_tracker.due.extend(undone);
-        count(&mut story.state, self.silence_tracker.silent_attempts.len());
+        count(&mut view.state, self.silence_tracker.silent_attempts.len());
     }
 
-    /// The agent of an attempt wrote something, and waits for us or not.
+    /// Records that the agent of an attempt wrote something, and whether it now waits for an answer.
     pub(super) fn record_output(
         &mut self,
-        story: &mut RunView,
-        lane: AttemptId,
-        arrived: &EntryRef<'_>,
+        view: &mut RunView,
+        attempt_id: AttemptId,
+        entry: &EntryRef<'_>,
         line: Option<&AgentLine<'_>>,
     ) {
-        let fold = self.attempt_fold(lane);
+        let fold = self.attempt_fold(attempt_id);
         if let Some(line) = line {
             fold.open_requests.observe_output(line);
         }
         let is_turn = fold.open_requests.is_empty() && !fold.has_last_result();
-        let attempt = fold.attempt(story);
+        let attempt = fold.attempt(view);
         if attempt.start_note.is_some() {
-            attempt.silent_since = is_turn.then_some(arrived.at);
+            attempt.silent_since = is_turn.then_some(entry.at);
         }
     }
 
-    /// Something was written to the agent. Only an answer to its request gives it a reason to write.
-    pub(super) fn record_input(&mut self, story: &mut RunView, lane: AttemptId, at: Millis, written: &[u8]) {
-        let fold = self.attempt_fold(lane);
+    /// Records input to the agent. Only an answer to a request gives the agent a reason to write.
+    pub(super) fn record_input(&mut self, view: &mut RunView, attempt_id: AttemptId, at: Millis, written: &[u8]) {
+        let fold = self.attempt_fold(attempt_id);
         if fold.open_requests.observe_input(written) && fold.open_requests.is_empty() && !fold.has_last_result() {
-            fold.attempt(story).silent_since = Some(at);
+            fold.attempt(view).silent_since = Some(at);
         }
     }
 
-    /// The agent of an attempt writes again.
+    /// Ends the silence of an attempt whose agent writes again.
     pub(super) fn break_silence(
         &mut self,
-        story: &mut RunView,
-        lane: AttemptId,
-        arrived: &EntryRef<'_>,
+        view: &mut RunView,
+        attempt_id: AttemptId,
+        entry: &EntryRef<'_>,
         emit: &mut dyn FnMut(FoldEvent<'_>),
     ) {
-        let Some(silence) = self.clear_silence(story, lane, arrived.at) else { return };
+        let Some(silence) = self.clear_silence(view, attempt_id, entry.at) else { return };
         let text = format!("output again after {silence}");
-        let fold = &self.attempts[lane.0 as usize];
-        let unit = fold.unit(story);
+        let fold = &self.attempts[attempt_id.0 as usize];
+        let unit = fold.unit(view);
         if unit.status == UnitStatus::Silent {
             unit.status = UnitStatus::Running;
-            fold.emit_status(arrived.at, UnitStatus::Running, Some(&text), emit);
+            fold.emit_status(entry.at, UnitStatus::Running, Some(&text), emit);
         }
-        self.start_silence_watch(lane, arrived.at);
-        self.report_message(story, arrived, Severity::Info, text);
+        self.start_silence_watch(attempt_id, entry.at);
+        self.report_message(view, entry, Severity::Info, text);
     }
 
-    /// An attempt ends.
-    pub(super) fn end_silence(&mut self, story: &mut RunView, lane: AttemptId, arrived: &EntryRef<'_>) {
-        if let Some(silence) = self.clear_silence(story, lane, arrived.at) {
-            self.report_message(story, arrived, Severity::Info, format!("ended after {silence} of silence"));
+    pub(super) fn end_silence(&mut self, view: &mut RunView, attempt_id: AttemptId, entry: &EntryRef<'_>) {
+        if let Some(silence) = self.clear_silence(view, attempt_id, entry.at) {
+            self.report_message(view, entry, Severity::Info, format!("ended after {silence} of silence"));
         }
     }
 
-    /// How long the attempt has been silent, if it is.
-    fn clear_silence(&mut self, story: &mut RunView, lane: AttemptId, at: Millis) -> Option<Millis> {
-        let place = self.silence_tracker.silent_attempts.iter().position(|silent| *silent == lane)?;
+    /// Clears the silence of the attempt and returns how long it lasted.
+    fn clear_silence(&mut self, view: &mut RunView, attempt_id: AttemptId, at: Millis) -> Option<Millis> {
+        let place = self.silence_tracker.silent_attempts.iter().position(|silent| *silent == attempt_id)?;
         self.silence_tracker.silent_attempts.swap_remove(place);
-        count(&mut story.state, self.silence_tracker.silent_attempts.len());
-        let attempt = self.attempts[lane.0 as usize].attempt(story);
+        count(&mut view.state, self.silence_tracker.silent_attempts.len());
+        let attempt = self.attempts[attempt_id.0 as usize].attempt(view);
         Some(at.since(attempt.silent_since.unwrap_or(at)))
     }
 }

@@ -1,4 +1,4 @@
-//! What a call counts as that was answered after we had ended the attempt.
+//! How the fold counts calls that were answered after their attempt had been ended.
 
 use super::*;
 use crate::{
@@ -14,9 +14,9 @@ const ANSWER: &str = r#"{"type":"user","message":{"role":"user","content":[{"typ
 const RESULT: &str = r#"{"type":"result","subtype":"error_during_execution","is_error":true,"session_id":"s"}"#;
 const INTERRUPT: &str = r#"{"type":"control_request","request_id":"deck-3","request":{"subtype":"interrupt"}}"#;
 
-/// Folds entries of one attempt; its failures, its denials, and how its calls ended.
+/// Folds entries of one attempt; returns its failures, its denials, and how its calls ended.
 fn folded(entries: &[(char, String)]) -> (u32, u32, Vec<RowEnd>) {
-    let (mut fold, mut story) = (Fold::new("?".into()), RunView::default());
+    let (mut fold, mut view) = (Fold::new("?".into()), RunView::default());
     let started = Note::AttemptStarted(Box::default()).to_json();
     let started = ('n', String::from_utf8(started).unwrap());
     for (seq, (kind, text)) in std::iter::once(&started).chain(entries).enumerate() {
@@ -25,15 +25,14 @@ fn folded(entries: &[(char, String)]) -> (u32, u32, Vec<RowEnd>) {
             'n' => EntryBody::Note(text.as_bytes()),
             _ => EntryBody::Out(text.as_bytes()),
         };
-        let lane = Address::Attempt("u", 1);
+        let scope = Address::Attempt("u", 1);
         let seq = seq as u64;
-        let arrived =
-            EntryRef { seq: Seq(seq), at: Millis(seq), scope: lane, body, is_well_formed: true, decoded: None };
-        fold.apply(&mut story, &arrived, &mut |_| {});
+        let entry = EntryRef { seq: Seq(seq), at: Millis(seq), scope, body, is_well_formed: true, decoded: None };
+        fold.apply(&mut view, &entry, &mut |_| {});
     }
-    let attempt = &story.state.units[0].attempts[0];
-    let rows = story.rows(attempt.id).iter().filter(|row| row.kind == RowKind::Tool);
-    let ends = rows.map(|row| row.end(story.state.entries)).collect();
+    let attempt = &view.state.units[0].attempts[0];
+    let rows = view.rows(attempt.id).iter().filter(|row| row.kind == RowKind::Tool);
+    let ends = rows.map(|row| row.end(view.state.entries)).collect();
     (attempt.failures, attempt.denials, ends)
 }
 
@@ -48,8 +47,8 @@ fn answer(id: &str) -> (char, String) {
 #[test]
 fn call_aborted_by_interrupt_is_neither_failed_nor_denied() {
     let end = [('i', INTERRUPT.to_owned()), answer("b"), ('o', RESULT.to_owned())];
-    let told = [vec![call("a"), answer("a"), call("b"), call("c")], end.to_vec()].concat();
-    assert_eq!(folded(&told), (1, 1, vec![RowEnd::Denied, RowEnd::Aborted, RowEnd::Aborted]));
+    let lines = [vec![call("a"), answer("a"), call("b"), call("c")], end.to_vec()].concat();
+    assert_eq!(folded(&lines), (1, 1, vec![RowEnd::Denied, RowEnd::Aborted, RowEnd::Aborted]));
 }
 
 #[test]
@@ -71,23 +70,23 @@ fn other_agent_input_ends_no_call() {
     }
 }
 
-/// Rows of an attempt after these lines, and what is marked: failures, denials, limits.
+/// Returns the rows of an attempt after these lines, and the marked failures, denials and limits.
 fn rows_and_marks(lines: &[String]) -> (Vec<(RowKind, RowEnd)>, [u64; 3]) {
-    let (_, story, chronicle) = read(lines);
-    let rows = rows(&story).iter().map(|row| (row.kind, row.end(story.state.entries))).collect();
-    (rows, [ActivityMark::Failure, ActivityMark::Denial, ActivityMark::Limit].map(|mark| chronicle.count(mark)))
+    let (_, view, activity) = read(lines);
+    let rows = rows(&view).iter().map(|row| (row.kind, row.end(view.state.entries))).collect();
+    (rows, [ActivityMark::Failure, ActivityMark::Denial, ActivityMark::Limit].map(|mark| activity.count(mark)))
 }
 
-fn rows(story: &RunView) -> &[StreamRow] {
-    story.rows(story.state.units[0].attempts[0].id)
+fn rows(view: &RunView) -> &[StreamRow] {
+    view.rows(view.state.units[0].attempts[0].id)
 }
 
 fn read(lines: &[String]) -> (Fold, RunView, ActivityIndex) {
-    let (mut fold, mut story) = (Fold::new("?".into()), RunView::default());
-    let mut chronicle = ActivityIndex::default();
+    let (mut fold, mut view) = (Fold::new("?".into()), RunView::default());
+    let mut activity = ActivityIndex::default();
     for (seq, line) in (0..).zip(lines) {
         let body = EntryBody::Out(line.as_bytes());
-        let arrived = EntryRef {
+        let entry = EntryRef {
             seq: Seq(seq),
             at: Millis(seq),
             scope: Address::BySession,
@@ -95,10 +94,10 @@ fn read(lines: &[String]) -> (Fold, RunView, ActivityIndex) {
             is_well_formed: true,
             decoded: None,
         };
-        fold.apply(&mut story, &arrived, &mut |_| {});
-        chronicle.record(Seq(seq), Millis(seq), story.last_change);
+        fold.apply(&mut view, &entry, &mut |_| {});
+        activity.record(Seq(seq), Millis(seq), view.last_change);
     }
-    (fold, story, chronicle)
+    (fold, view, activity)
 }
 
 const DENIED: &str = r#"{"type":"system","subtype":"permission_denied","tool_name":"Bash","tool_use_id":"ID","message":"no","session_id":"s"}"#;
@@ -130,10 +129,10 @@ fn failing_session_is_counted_once() {
     let failed = [(RowKind::Text, RowEnd::Failed), (RowKind::Completed, RowEnd::Failed)];
     assert_eq!((rows.as_slice(), marks), (&failed[..], [1, 0, 0]));
     let (rows, marks) = rows_and_marks(&[result.to_owned()]);
-    assert_eq!((rows.as_slice(), marks), (&failed[1..], [1, 0, 0]), "nobody told it before");
-    // What failed and went on is one thing, how it ends another.
-    let said = error.replace(r#","error":"authentication_failed""#, "");
-    let (_, marks) = rows_and_marks(&[error.to_owned(), said, result.to_owned()]);
+    assert_eq!((rows.as_slice(), marks), (&failed[1..], [1, 0, 0]), "it was not reported before");
+    // A failure that the session recovered from is reported separately from its end.
+    let without_class = error.replace(r#","error":"authentication_failed""#, "");
+    let (_, marks) = rows_and_marks(&[error.to_owned(), without_class, result.to_owned()]);
     assert_eq!(marks, [2, 0, 0]);
 }
 
@@ -149,19 +148,19 @@ fn exhausted_budget_before_another_turn_is_not_a_failure() {
     let init = r#"{"type":"system","subtype":"init","session_id":"s"}"#;
     let task = r#"{"type":"system","subtype":"task_started","task_id":"t","is_backgrounded":true,"session_id":"s"}"#;
     let result = r#"{"type":"result","subtype":"error_max_turns","is_error":true,"num_turns":2,"session_id":"s"}"#;
-    let (mut fold, mut story, _) = read(&[init, task, init, result].map(str::to_owned));
-    let completed = |story: &RunView| {
-        let rows = rows(story).iter().filter(|row| row.kind == RowKind::Completed);
-        rows.map(|row| row.end(story.state.entries)).collect::<Vec<_>>()
+    let (mut fold, mut view, _) = read(&[init, task, init, result].map(str::to_owned));
+    let completed = |view: &RunView| {
+        let rows = rows(view).iter().filter(|row| row.kind == RowKind::Completed);
+        rows.map(|row| row.end(view.state.entries)).collect::<Vec<_>>()
     };
-    assert_eq!(completed(&story), [RowEnd::Aborted]);
-    fold.finish(&mut story, &mut |_| {});
-    assert_eq!(completed(&story), [RowEnd::Aborted], "once");
+    assert_eq!(completed(&view), [RowEnd::Aborted]);
+    fold.finish(&mut view, &mut |_| {});
+    assert_eq!(completed(&view), [RowEnd::Aborted], "once");
 }
 
-/// What sinks are told of these lines, in words, and the units afterwards.
+/// Returns the events that sinks receive for these lines, as text, and the units afterwards.
 fn emitted(lines: &[&str]) -> (Vec<String>, Vec<(String, UnitStatus, usize)>) {
-    let (mut fold, mut story, mut words) = (Fold::new("?".into()), RunView::default(), Vec::new());
+    let (mut fold, mut view, mut words) = (Fold::new("?".into()), RunView::default(), Vec::new());
     let mut emit = |emitted: FoldEvent<'_>| {
         words.push(match emitted {
             FoldEvent::Event { unit, attempt, event, .. } => {
@@ -174,13 +173,12 @@ fn emitted(lines: &[&str]) -> (Vec<String>, Vec<(String, UnitStatus, usize)>) {
         });
     };
     for (seq, line) in (0..).zip(lines) {
-        let (lane, body) = (Address::BySession, EntryBody::Out(line.as_bytes()));
-        let arrived =
-            EntryRef { seq: Seq(seq), at: Millis(seq), scope: lane, body, is_well_formed: true, decoded: None };
-        fold.apply(&mut story, &arrived, &mut emit);
+        let (scope, body) = (Address::BySession, EntryBody::Out(line.as_bytes()));
+        let entry = EntryRef { seq: Seq(seq), at: Millis(seq), scope, body, is_well_formed: true, decoded: None };
+        fold.apply(&mut view, &entry, &mut emit);
     }
-    fold.finish(&mut story, &mut emit);
-    let units = story.state.units.iter().map(|unit| (unit.key.to_string(), unit.status, unit.attempts.len()));
+    fold.finish(&mut view, &mut emit);
+    let units = view.state.units.iter().map(|unit| (unit.key.to_string(), unit.status, unit.attempts.len()));
     (words, units.collect())
 }
 
@@ -206,7 +204,7 @@ fn sessions_of_one_record_complete_one_after_the_other() {
         ]
     );
     assert_eq!(units, [("a".into(), UnitStatus::Succeeded, 1), ("b".into(), UnitStatus::Succeeded, 1)]);
-    // Resumed later, it has another attempt; this one breaks off.
+    // A session that is resumed later has another attempt, and the first one is interrupted.
     let (words, units) = emitted(&lines);
     assert_eq!(words[6..], ["a#2 running", "a#2 started", "b#1 3", "b#1 succeeded", "a#2 ", "a#2 interrupted"]);
     assert_eq!(units[0], ("a".into(), UnitStatus::Interrupted, 2));
@@ -214,27 +212,26 @@ fn sessions_of_one_record_complete_one_after_the_other() {
 
 /// Folds one line of each attempt of each unit.
 fn fold_attempts(units: u64, attempts: u32, line: &str) -> (Fold, RunView) {
-    let (mut fold, mut story) = (Fold::new("?".into()), RunView::default());
+    let (mut fold, mut view) = (Fold::new("?".into()), RunView::default());
     let mut seq = 0;
     for unit in 0..units {
         for number in 1..=attempts {
             let (key, body) = (format!("u{unit}"), EntryBody::Out(line.as_bytes()));
-            let lane = Address::Attempt(&key, number);
-            let arrived =
-                EntryRef { seq: Seq(seq), at: Millis(seq), scope: lane, body, is_well_formed: true, decoded: None };
-            fold.apply(&mut story, &arrived, &mut |_| {});
+            let scope = Address::Attempt(&key, number);
+            let entry = EntryRef { seq: Seq(seq), at: Millis(seq), scope, body, is_well_formed: true, decoded: None };
+            fold.apply(&mut view, &entry, &mut |_| {});
             seq += 1;
         }
     }
-    (fold, story)
+    (fold, view)
 }
 
 #[test]
 fn attempts_of_one_unit_are_found_by_their_number() {
-    let (fold, story) = fold_attempts(1, 2_000, RESULT);
-    let lanes = &fold.attempts_by_unit[&UnitKey::from("u0")];
-    assert_eq!((lanes.len(), lanes[&1], lanes[&2_000]), (2_000, AttemptId(0), AttemptId(1_999)));
-    let attempts = &story.state.units[0].attempts;
+    let (fold, view) = fold_attempts(1, 2_000, RESULT);
+    let attempts = &fold.attempts_by_unit[&UnitKey::from("u0")];
+    assert_eq!((attempts.len(), attempts[&1], attempts[&2_000]), (2_000, AttemptId(0), AttemptId(1_999)));
+    let attempts = &view.state.units[0].attempts;
     assert!(attempts.iter().map(|attempt| attempt.number).eq(1..=2_000));
     assert!(attempts.capacity() <= attempts.len() * 5 / 4);
 }
@@ -243,46 +240,44 @@ fn attempts_of_one_unit_are_found_by_their_number() {
 fn units_take_little_memory_each() {
     let sizes = [size_of::<UnitState>(), size_of::<AttemptState>(), size_of::<AttemptFold>(), size_of::<AttemptRows>()];
     assert!(sizes.iter().sum::<usize>() <= 1_400, "{sizes:?}");
-    let (_, story) = fold_attempts(100, 1, CALL);
-    assert!(story.state.units.iter().all(|unit| unit.attempts.capacity() == 1));
-    assert!(story.attempts.iter().all(|lane| lane.entries.capacity() == 1 && lane.rows.capacity() <= 2));
+    let (_, view) = fold_attempts(100, 1, CALL);
+    assert!(view.state.units.iter().all(|unit| unit.attempts.capacity() == 1));
+    assert!(view.attempts.iter().all(|scope| scope.entries.capacity() == 1 && scope.rows.capacity() <= 2));
 }
 
 #[test]
 fn malformed_lines_beyond_the_limit_get_no_row() {
     let lines = vec![('o', "{}".to_owned()); 3];
-    let (mut fold, mut story) = (Fold::new("?".into()), RunView::default());
-    story.state.loss_counts.malformed = attempt::MAX_MALFORMED_ROWS - 2;
+    let (mut fold, mut view) = (Fold::new("?".into()), RunView::default());
+    view.state.loss_counts.malformed = attempt::MAX_MALFORMED_ROWS - 2;
     for (seq, (_, text)) in lines.iter().enumerate() {
-        let (lane, body) = (Address::BySession, EntryBody::Out(text.as_bytes()));
+        let (scope, body) = (Address::BySession, EntryBody::Out(text.as_bytes()));
         let seq = seq as u64;
-        let arrived =
-            EntryRef { seq: Seq(seq), at: Millis(seq), scope: lane, body, is_well_formed: true, decoded: None };
-        fold.apply(&mut story, &arrived, &mut |_| {});
+        let entry = EntryRef { seq: Seq(seq), at: Millis(seq), scope, body, is_well_formed: true, decoded: None };
+        fold.apply(&mut view, &entry, &mut |_| {});
     }
-    assert_eq!((story.attempts[0].rows.len(), story.attempts[0].entries.len()), (2, 3));
-    assert_eq!(story.state.loss_counts.malformed, attempt::MAX_MALFORMED_ROWS + 1);
+    assert_eq!((view.attempts[0].rows.len(), view.attempts[0].entries.len()), (2, 3));
+    assert_eq!(view.state.loss_counts.malformed, attempt::MAX_MALFORMED_ROWS + 1);
 }
 
 #[test]
 fn attempts_beyond_the_limit_are_counted_as_lost() {
-    let (mut fold, mut story) = fold_attempts(1, 3, "{}");
+    let (mut fold, mut view) = fold_attempts(1, 3, "{}");
     let known = Arc::clone(&fold.attempts[0]);
     fold.attempts.resize(MAX_ATTEMPTS, known);
-    story.attempts.resize(MAX_ATTEMPTS, AttemptRows::default());
-    let mut said = Vec::new();
+    view.attempts.resize(MAX_ATTEMPTS, AttemptRows::default());
+    let mut messages = Vec::new();
     for (seq, number) in [(3, 4), (4, 5), (5, 2)] {
-        let (lane, body) = (Address::Attempt("u0", number), EntryBody::Out(b"{}"));
-        let arrived =
-            EntryRef { seq: Seq(seq), at: Millis(seq), scope: lane, body, is_well_formed: true, decoded: None };
-        fold.apply(&mut story, &arrived, &mut |emitted| {
+        let (scope, body) = (Address::Attempt("u0", number), EntryBody::Out(b"{}"));
+        let entry = EntryRef { seq: Seq(seq), at: Millis(seq), scope, body, is_well_formed: true, decoded: None };
+        fold.apply(&mut view, &entry, &mut |emitted| {
             if let FoldEvent::Run { change: RunChange::Message { text, .. }, .. } = emitted {
-                said.push(text.to_owned());
+                messages.push(text.to_owned());
             }
         });
     }
-    assert_eq!((story.state.units[0].attempts.len(), story.state.loss_counts.unknown, story.messages.len()), (3, 2, 1));
-    assert_eq!(said, ["the record has more than 100000 attempts; the others are not shown"]);
+    assert_eq!((view.state.units[0].attempts.len(), view.state.loss_counts.unknown, view.messages.len()), (3, 2, 1));
+    assert_eq!(messages, ["too many attempts: only the first 100000 are shown"]);
 }
 
 mod silence;

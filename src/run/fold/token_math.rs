@@ -1,4 +1,4 @@
-//! Arithmetic on tokens: a stranger's numbers may be as large as they like.
+//! Saturating arithmetic on token counts: untrusted counts may have any value.
 
 use crate::{decode::Usage, run::state::TokenCounts};
 

@@ -1,6 +1,7 @@
-//! The part of a report that is about one connection. Pure.
+//! The part of a report that concerns one connection. Pure.
 //!
-//! What names no connection of the run is part of every connection's report. It must not know how a report is written.
+//! Items that name no connection of the run are part of every connection's report. It must not depend on how a report
+//! is written.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -15,7 +16,7 @@ use crate::tape::note::{
     attempt_output::{ArtifactChange, ArtifactTarget, MemoryAction},
 };
 
-/// Decides what the reconcile step did and decided because of one connection.
+/// Decides which actions and decisions of the reconcile step concern a connection.
 struct ConnectionFilter<'a> {
     connection: &'a str,
     /// All connections of the run.
@@ -81,7 +82,7 @@ impl<'a> ConnectionFilter<'a> {
             let has_actions = !attempt.actions.is_empty();
             attempt.actions.retain(|action| self.covers_action(action));
             if has_actions && attempt.actions.is_empty() {
-                // The paths are used where a tape has no actions.
+                // The paths are used if a tape has no actions, so they must be removed as well.
                 attempt.published = Vec::new();
             }
             attempt.work = attempt.work.take().map(|work| Arc::new(self.work(&work)));
@@ -89,7 +90,8 @@ impl<'a> ConnectionFilter<'a> {
         step
     }
 
-    /// True if a unit of the connection removed a source that `repair` took off a page, or if no change of the run did.
+    /// True if a unit of the connection removed a source that `repair` deleted from a page, or if no change of the run
+    /// removed it.
     fn covers_repair(&self, report: &RunReport, repair: &SlRefRepair) -> bool {
         let is_removal = |action: &MemoryAction| {
             let is_of = |entry: &String| names_source(entry, action);
@@ -110,7 +112,8 @@ impl<'a> ConnectionFilter<'a> {
     }
 }
 
-/// True if an entry of `sl_refs` (`source`, `connection/source`, either with `.entity`) may mean the source of `action`.
+/// True if an entry of `sl_refs` (`source`, `connection/source`, either with `.entity`) may refer to the source of
+/// `action`.
 fn names_source(entry: &str, action: &MemoryAction) -> bool {
     let (connection, name) = entry.split_once('/').map_or((None, entry), |(connection, name)| (Some(connection), name));
     let is_target = |connection| action.target_connection_id.as_deref().is_none_or(|target| target == connection);
@@ -118,7 +121,7 @@ fn names_source(entry: &str, action: &MemoryAction) -> bool {
 }
 
 impl RunReport {
-    /// Connections with their adapters, in plan order. Units without one have none.
+    /// Connections with their adapters, in plan order. Units without a connection yield `None`.
     pub fn connections(&self) -> Vec<(Option<&str>, Option<&str>)> {
         let mut found = Vec::new();
         for unit in &self.units {
@@ -130,14 +133,14 @@ impl RunReport {
         found
     }
 
-    /// Connections with their adapters that the run was about: those of its units, and those that only lost files. If it
-    /// had no unit but the reconcile step and no file is gone, every source that it read.
+    /// Connections with their adapters that the run affected: those of its units, and those with deleted files only. If
+    /// the reconcile step is the only unit and no file was deleted, all sources of the run.
     pub fn affected_connections(&self) -> Vec<(Option<&str>, Option<&str>)> {
         let mut found = self.connections();
         if self.reconcile_unit().is_none() {
             return found;
         }
-        // The reconcile step is of no connection.
+        // The reconcile step belongs to no connection.
         found.retain(|of| *of != (None, None));
         let has_units = !found.is_empty();
         let any_gone = self.sources.iter().any(|source| !source.deleted.is_empty());
@@ -151,10 +154,11 @@ impl RunReport {
         if found.is_empty() { vec![(None, None)] } else { found }
     }
 
-    /// The part that is about one connection, or all connections that there are.
+    /// Limits the report to one connection.
     ///
     /// # Errors
-    /// When the run was not about that connection.
+    ///
+    /// Returns the connections of the run if it did not affect `connection`.
     pub fn into_connection(mut self, connection: &str) -> Result<Self, Vec<String>> {
         let concerned = self.affected_connections();
         if !concerned.iter().any(|(known, _)| *known == Some(connection)) {
@@ -183,13 +187,14 @@ impl RunReport {
         Ok(self)
     }
 
-    /// The reconcile step with what it did and decided because of `connection`. All of it without one.
+    /// The reconcile step with its actions and decisions that concern `connection`; with all of them if `connection` is
+    /// `None`.
     pub fn reconcile_step_of(&self, connection: Option<&str>) -> Option<UnitReport> {
         let step = self.reconcile_unit()?;
         Some(connection.map_or_else(|| step.clone(), |connection| ConnectionFilter::new(self, connection).step(step)))
     }
 
-    /// What pages lost because of `connection`.
+    /// References that were deleted from pages because of `connection`.
     pub fn sl_ref_repairs_of(&self, connection: Option<&str>) -> Vec<Arc<SlRefRepair>> {
         let Some(connection) = connection else { return self.sl_ref_repairs.clone() };
         let filter = ConnectionFilter::new(self, connection);

@@ -1,4 +1,4 @@
-//! Laws of the spine: any way to a moment leads to the same moment.
+//! Properties of the timeline: every path to a moment yields the same state.
 
 mod ends;
 
@@ -22,10 +22,11 @@ use crate::{
     },
 };
 
-/// Lane (`None` for the run, or for whatever session the line names), bytes, and whether they are a note.
+/// Unit and attempt (`None` for the run, or for the session that the line names), bytes, and whether the entry is a
+/// note.
 type RecordedEntry = (Option<(String, u32)>, Vec<u8>, bool);
 
-/// Entries in memory, handed out a few at a time.
+/// Entries in memory, passed on a few at a time.
 struct MemorySource {
     origin: SourceInfo,
     entries: Arc<Vec<RecordedEntry>>,
@@ -35,9 +36,9 @@ struct MemorySource {
 }
 
 impl MemorySource {
-    fn arrived(&self, seq: usize) -> Option<EntryRef<'_>> {
-        let (lane, bytes, is_note) = self.entries.get(seq)?;
-        let lane = match lane {
+    fn entry(&self, seq: usize) -> Option<EntryRef<'_>> {
+        let (attempt, bytes, is_note) = self.entries.get(seq)?;
+        let attempt = match attempt {
             Some((unit, number)) => EntryScope::Attempt(unit, *number),
             None if self.by_session => EntryScope::BySession,
             None => EntryScope::Run,
@@ -47,7 +48,7 @@ impl MemorySource {
         Some(EntryRef {
             seq: Seq(seq as u64),
             at: Millis(seq as u64 * 100),
-            scope: lane,
+            scope: attempt,
             body,
             is_well_formed: true,
             decoded: None,
@@ -62,8 +63,8 @@ impl EntrySource for MemorySource {
 
     fn poll(&mut self, _: usize, sink: &mut dyn FnMut(EntryRef<'_>)) -> Result<PollStatus, EntrySourceError> {
         for _ in 0..self.at_once {
-            let Some(arrived) = self.arrived(self.next) else { return Ok(PollStatus::End) };
-            sink(arrived);
+            let Some(entry) = self.entry(self.next) else { return Ok(PollStatus::End) };
+            sink(entry);
             self.next += 1;
         }
         Ok(if self.next < self.entries.len() { PollStatus::More } else { PollStatus::End })
@@ -75,10 +76,10 @@ impl EntrySource for MemorySource {
     }
 
     fn read(&mut self, seq: Seq, sink: &mut dyn FnMut(EntryRef<'_>)) -> Result<bool, EntrySourceError> {
-        Ok(self.arrived(usize::try_from(seq.0).unwrap()).map(sink).is_some())
+        Ok(self.entry(usize::try_from(seq.0).unwrap()).map(sink).is_some())
     }
 
-    /// Large enough steps that every poll leaves a checkpoint.
+    /// Positions grow in steps that are large enough for a checkpoint after each poll.
     fn position(&self) -> (u64, Option<u64>) {
         (self.next as u64 * INITIAL_CHECKPOINT_SPACING, None)
     }
@@ -101,8 +102,8 @@ fn played(mut timeline: Timeline) -> Timeline {
     timeline
 }
 
-fn note(lane: Option<(&str, u32)>, note: &Note) -> RecordedEntry {
-    (lane.map(|(unit, number)| (unit.to_owned(), number)), note.to_json(), true)
+fn note(attempt: Option<(&str, u32)>, note: &Note) -> RecordedEntry {
+    (attempt.map(|(unit, number)| (unit.to_owned(), number)), note.to_json(), true)
 }
 
 fn out(unit: &str, number: u32, line: &str) -> RecordedEntry {
@@ -112,7 +113,7 @@ fn out(unit: &str, number: u32, line: &str) -> RecordedEntry {
 fn ended(outcome: AttemptOutcome) -> Note {
     let (stop, cause) = (StopReason::Natural, Cause::Completed);
     Note::AttemptEnded(Box::new(AttemptEnded {
-        verdict: Verdict { outcome, stop, cause, reason: "said so".into(), remedy: None },
+        verdict: Verdict { outcome, stop, cause, reason: "a reason".into(), remedy: None },
         tool_failures: 0,
         failed_call: None,
         exit_code: Some(0),
@@ -170,7 +171,7 @@ fn a_run() -> Vec<RecordedEntry> {
     ]
 }
 
-/// An attempt in session `s`, billed by a release.
+/// An attempt in session `s` with the costs as a release reports them.
 fn billed(number: u32, release: &str, resume: Option<&str>, bill: f64) -> Vec<RecordedEntry> {
     let amendment = resume.map(|resume| Amendment { resume: Some(resume.into()), ..Amendment::default() });
     let started = Note::AttemptStarted(Box::new(AttemptStarted { amendment, ..AttemptStarted::default() }));
@@ -194,9 +195,9 @@ fn prior_session_cost_is_not_counted_again() {
     };
     assert_eq!(costs("2.1.330", Some("s")), [25, 50, 25]);
     assert_eq!(costs("2.1.277 (Claude Code)", Some("s")), [25, 50, 25]);
-    assert_eq!(costs("2.1.223", Some("s")), [25, 75, 100], "older releases begin anew");
+    assert_eq!(costs("2.1.223", Some("s")), [25, 75, 100], "totals of older releases start at zero");
     assert_eq!(costs("2.1.330", None), [25, 75, 100]);
-    // Nobody knows what the session had cost before.
+    // The cost of the session before this attempt is unknown.
     let alone = |release: &str| {
         let timeline = played(timeline(billed(1, release, Some("s"), 0.75), 1, false));
         cents(timeline.view().state.units[0].attempts[0].cost_usd)
@@ -220,11 +221,11 @@ fn denial_by_a_person_is_not_a_failure() {
         [(CallDecision::Denied, (0, 1), RowEnd::Denied), (CallDecision::Allowed, (1, 0), RowEnd::Failed)]
     {
         let timeline = played(timeline(decided(decision), 3, false));
-        let story = timeline.view();
-        let attempt = &story.state.units[0].attempts[0];
+        let view = timeline.view();
+        let attempt = &view.state.units[0].attempts[0];
         assert_eq!((attempt.failures, attempt.denials), counts, "{decision:?}");
-        let row = story.rows(attempt.id).iter().find(|row| row.kind == RowKind::Tool).unwrap();
-        assert_eq!(row.end(story.state.entries), end);
+        let row = view.rows(attempt.id).iter().find(|row| row.kind == RowKind::Tool).unwrap();
+        assert_eq!(row.end(view.state.entries), end);
     }
 }
 
@@ -238,7 +239,7 @@ fn run_emits_status_changes_per_unit() {
     assert_eq!(a.attempts[0].completed, Some(true), "the agent was content; the verdict was not");
     assert_eq!(a.attempts[0].verdict.as_ref().unwrap().outcome, AttemptOutcome::Failed);
     assert_eq!(a.attempts[1].cost_usd, Some(0.5));
-    assert_eq!(b.status, UnitStatus::Interrupted, "its record breaks off");
+    assert_eq!(b.status, UnitStatus::Interrupted, "the tape ends before the run");
     assert_eq!(b.attempts[0].open_calls, 0);
     assert_eq!(state.loss_counts.malformed, 1);
 }
@@ -246,10 +247,10 @@ fn run_emits_status_changes_per_unit() {
 #[test]
 fn seeking_back_shows_calls_as_open() {
     let mut timeline = played(timeline(a_run(), 2, false));
-    let lane = timeline.view().state.units[0].attempts[0].id;
+    let attempt_id = timeline.view().state.units[0].attempts[0].id;
     let ends = |timeline: &Timeline| -> Vec<RowEnd> {
-        let story = timeline.view();
-        story.rows(lane).iter().map(|row: &StreamRow| row.end(story.state.entries)).collect()
+        let view = timeline.view();
+        view.rows(attempt_id).iter().map(|row: &StreamRow| row.end(view.state.entries)).collect()
     };
     let all = ends(&timeline);
     timeline.seek(5).unwrap();
@@ -318,34 +319,33 @@ fn fresh(entries: u64, at_once: usize) -> (RunState, Vec<Vec<(StreamRow, RowEnd)
     seen(&timeline)
 }
 
-/// Everything a screen could show of the moment. A row's end beyond the moment must not matter.
+/// Everything that a screen could show at the moment. The end of a row after the moment must not matter.
 fn seen(timeline: &Timeline) -> (RunState, Vec<Vec<(StreamRow, RowEnd)>>) {
-    let story = timeline.view();
-    let entries = story.state.entries;
-    let lanes = story.state.units.iter().flat_map(|unit| &unit.attempts).map(|attempt| {
-        story
-            .rows(attempt.id)
+    let view = timeline.view();
+    let entries = view.state.entries;
+    let attempts = view.state.units.iter().flat_map(|unit| &unit.attempts).map(|attempt| {
+        view.rows(attempt.id)
             .iter()
             .map(|row| (StreamRow::new(row.first(), row.block, row.kind, RowEnd::Ok, row.depth), row.end(entries)))
             .collect()
     });
-    (story.state.clone(), lanes.collect())
+    (view.state.clone(), attempts.collect())
 }
 
-/// Stops before a moment, or behind an entry.
+/// Stops before a moment, or after an entry.
 struct StopAt {
     upto: SeekTarget,
     behind: Option<u64>,
 }
 
 impl StopCondition for StopAt {
-    fn stops_before(&mut self, arrived: &EntryRef<'_>) -> bool {
-        !self.upto.includes_entry(arrived)
+    fn stops_before(&mut self, entry: &EntryRef<'_>) -> bool {
+        !self.upto.includes_entry(entry)
     }
 
-    fn stops_after(&mut self, arrived: &EntryRef<'_>, story: &RunView) -> bool {
-        assert_eq!(story.state.entries, arrived.seq.0 + 1);
-        self.behind == Some(arrived.seq.0)
+    fn stops_after(&mut self, entry: &EntryRef<'_>, view: &RunView) -> bool {
+        assert_eq!(view.state.entries, entry.seq.0 + 1);
+        self.behind == Some(entry.seq.0)
     }
 }
 
@@ -374,7 +374,7 @@ proptest! {
             for _ in 0..ahead {
                 timeline.prefetch(1).unwrap();
             }
-            prop_assert_eq!(seen(&timeline), shown, "what is shown stays");
+            prop_assert_eq!(seen(&timeline), shown, "the shown moment does not change");
             let before = timeline.view().state.entries;
             let there = match how {
                 0 => {
@@ -402,10 +402,10 @@ proptest! {
             prop_assert!(present.entries == timeline.known_entries() || timeline.has_read(SeekTarget::Entries(99)));
         }
         while timeline.prefetch(1).unwrap() == PollStatus::More {}
-        let chronicle = timeline.activity();
+        let activity = timeline.activity();
         let straight = played(super::tests::timeline(a_run(), 1, false));
-        prop_assert_eq!(chronicle.resample(7), straight.activity().resample(7));
-        prop_assert_eq!(ActivityMark::ALL.map(|mark| chronicle.count(mark)), [3, 0, 0, 1]);
+        prop_assert_eq!(activity.resample(7), straight.activity().resample(7));
+        prop_assert_eq!(ActivityMark::ALL.map(|mark| activity.count(mark)), [3, 0, 0, 1]);
     }
 
     #[test]
@@ -434,7 +434,7 @@ fn decided(id: &str, decision: CallDecision) -> Note {
     Note::CallDecided { tool_use_id: Some(id.into()), decision, input: None, reason: None }
 }
 
-/// Unit `a` is held from before its first attempt; two calls wait at once, and a third when the record breaks off.
+/// Unit `a` is held from before its first attempt; two calls wait at the same time, and a third one when the tape ends.
 fn a_held_run() -> Vec<RecordedEntry> {
     let mut run = a_run()[..1].to_vec();
     run.push(note(Some(("a", 0)), &Note::HoldRequested));
@@ -481,27 +481,27 @@ fn a_unit_is_held_while_a_call_waits() {
     ];
     assert_eq!(seen, expected);
     timeline.seek(15).unwrap();
-    assert_eq!(timeline.view().state.units[1].status, UnitStatus::Interrupted, "its record breaks off");
+    assert_eq!(timeline.view().state.units[1].status, UnitStatus::Interrupted, "the tape ends before the run");
     assert!(timeline.view().state.units[1].oldest_held_call().is_none());
 }
 
 #[test]
 fn hold_emits_status_changes() {
     let mut timeline = timeline(a_held_run(), 3, false);
-    let mut told = Vec::new();
-    let mut tell = |emitted: FoldEvent<'_>| {
+    let mut statuses = Vec::new();
+    let mut emit = |emitted: FoldEvent<'_>| {
         if let FoldEvent::Unit { unit: "a", status, reason, .. } = emitted {
-            told.push(format!("{}: {}", status.as_str(), reason.unwrap_or_default()));
+            statuses.push(format!("{}: {}", status.as_str(), reason.unwrap_or_default()));
         }
     };
-    while timeline.advance(1, &mut tell).unwrap() == PollStatus::More {}
-    let expected = ["queued: ", "running: ", "held: wiki_write", "running: ", "held: wiki_write", "stopped: said so"];
-    assert_eq!(told, expected);
-    let lane = timeline.view().state.units[0].attempts[0].id;
-    let story = timeline.view();
-    let rows = story.rows(lane);
+    while timeline.advance(1, &mut emit).unwrap() == PollStatus::More {}
+    let expected = ["queued: ", "running: ", "held: wiki_write", "running: ", "held: wiki_write", "stopped: a reason"];
+    assert_eq!(statuses, expected);
+    let attempt_id = timeline.view().state.units[0].attempts[0].id;
+    let view = timeline.view();
+    let rows = view.rows(attempt_id);
     let denied: Vec<_> = rows.iter().filter(|row| row.end(99) == RowEnd::Denied).map(|row| row.kind).collect();
-    assert_eq!(denied, [RowKind::Tool], "what was denied is told by the call's own row");
+    assert_eq!(denied, [RowKind::Tool], "the row of the call shows the denial");
     assert_eq!(timeline.activity().count(ActivityMark::Denial), 1);
 }
 
@@ -536,7 +536,7 @@ fn held_state_is_the_same_on_every_path() {
     }
 }
 
-/// A round broke off, or was killed; the next one is about another unit.
+/// The first integration is abandoned; the next one is about another unit.
 #[test]
 fn abandoned_integration_is_not_saved_by_the_next_one() {
     let (a, b) = (Some(("a", 1)), Some(("b", 1)));
@@ -551,8 +551,8 @@ fn abandoned_integration_is_not_saved_by_the_next_one() {
     let unseen = vec![UnitKey::from("b")];
     for vain in [Note::SaveFailed(SaveFailed::default()), Note::RunEnded(RunEnded::default())] {
         let mut entries = vec![note(None, &Note::RunPlanned(Box::default()))];
-        for lane in [a, b] {
-            entries.extend([note(lane, &patch()), note(lane, &ended(AttemptOutcome::Succeeded))]);
+        for unit in [a, b] {
+            entries.extend([note(unit, &patch()), note(unit, &ended(AttemptOutcome::Succeeded))]);
         }
         entries.extend([note(None, &begun("a")), note(a, &accepted()), note(None, &vain)]);
         entries.extend([note(None, &begun("b")), note(b, &accepted())]);

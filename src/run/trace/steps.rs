@@ -1,4 +1,4 @@
-//! The steps around the units: how the plan came about, the reconcile step, the integration, the commit.
+//! The steps before and after the units: the plan, the reconcile step, the integration, the commit.
 
 use serde_json::{Map, Value, json};
 
@@ -12,8 +12,8 @@ const DEBUG: TraceLevel = TraceLevel::Debug;
 const ERROR: TraceLevel = TraceLevel::Error;
 
 impl TraceWriter {
-    /// What led to the plan of one connection. Only copying its files takes long enough to be timed. The job of one without
-    /// units begins here.
+    /// Writes the steps that led to the plan of one connection. Only copying its files is long enough to be timed. The
+    /// job of a connection without units begins here.
     pub(super) fn source_read(&mut self, at: Millis, read: &SourceRead, out: &mut Vec<u8>) {
         let SourceRead { connection, adapter, staged, .. } = read;
         let DiffCounts { added, modified, deleted, unchanged } = read.diff;
@@ -26,7 +26,7 @@ impl TraceWriter {
             if units == 0 {
                 self.write(at, connection, adapter, &started(), out);
             }
-            // A plan without units has nothing but that step.
+            // A plan without units contains only the reconcile step.
             let is_concerned = !read.deleted.is_empty() || self.plan.units.is_empty();
             let (connection, adapter) = (connection.clone(), adapter.clone());
             self.sources.push(Source { connection, adapter, is_concerned });
@@ -76,16 +76,16 @@ impl TraceWriter {
         let event = TraceEvent::new(TraceLevel::Debug, "squash", "squash_finished", data);
         let took = self.step(at);
         self.write_run_event(at, &TraceEvent { took, ..event }, out);
-        // A later round that changed nothing has none.
+        // A later integration that changed nothing has no commit.
         self.commit = saved.commit.clone().or(self.commit.take());
     }
 
-    /// How long the step took that ends now; the next one begins.
+    /// Returns the duration of the step that ends now, and starts the next step.
     fn step(&mut self, at: Millis) -> Option<Millis> {
         self.last_step_end.replace(at).map(|began| at.since(began))
     }
 
-    /// The reconcile step is no work unit: KTX traces it in a phase of its own.
+    /// The reconcile step is not a work unit: KTX traces it in a separate phase.
     pub(super) fn reconcile_ended(
         &mut self,
         at: Millis,
@@ -133,7 +133,7 @@ impl TraceWriter {
         } else {
             self.failed.remove(unit);
         }
-        // The steps before the last one, as KTX traces them; the first has the time of all.
+        // The preceding steps as KTX traces them; the first one has the duration of all.
         let steps: &[(TraceLevel, &str)] = match integrated.result {
             PatchResult::Accepted => {
                 &[(DEBUG, "patch_apply_finished"), (DEBUG, "semantic_gate_finished"), (DEBUG, "patch_accepted")]
@@ -194,7 +194,7 @@ mod tests {
         Note::parse(&serde_json::to_vec(&json).unwrap())
     }
 
-    /// Time, unit and note of an entry; a result line without a note.
+    /// Time, unit and note of an entry; a result line has no note.
     type TraceEntry<'a> = (u64, Option<&'a str>, Option<Note>);
 
     fn trace_of(entries: &[TraceEntry<'_>]) -> Vec<Value> {
@@ -206,8 +206,8 @@ mod tests {
         for (seq, (at, unit, note)) in (0..).zip(entries) {
             let json = note.as_ref().map(Note::to_json);
             let body = json.as_deref().map_or(EntryBody::Out(result), EntryBody::Note);
-            let lane = unit.map(|unit| (unit.into(), 1));
-            trace.write_entry(&TapeEntry { seq: Seq(seq), at: Millis(*at), attempt: lane, body }, &mut out);
+            let attempt_key = unit.map(|unit| (unit.into(), 1));
+            trace.write_entry(&TapeEntry { seq: Seq(seq), at: Millis(*at), attempt: attempt_key, body }, &mut out);
         }
         String::from_utf8(out).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
@@ -227,7 +227,7 @@ mod tests {
         Note::PatchIntegrated(Box::new(PatchIntegrated { result, verdict, ..PatchIntegrated::default() }))
     }
 
-    /// A run of two connections with a good and a failed unit, a reconcile step and a commit.
+    /// A run of two connections with a successful and a failed unit, a reconcile step and a commit.
     fn traced() -> Vec<Value> {
         let read = SourceRead {
             connection: "orbit".into(),
@@ -284,7 +284,7 @@ mod tests {
         insta::assert_snapshot!(steps.join("\n"));
     }
 
-    /// KTX's profile adds up what has a duration, by phase, and takes whatever names a unit for a work unit.
+    /// KTX's profile sums durations by phase and treats every event with a unit key as a work unit.
     #[test]
     fn ktx_profile_ranks_units_slowest() {
         let mut phases: BTreeMap<String, u64> = BTreeMap::new();
@@ -311,7 +311,7 @@ mod tests {
         assert_eq!(finished["data"]["commitSha"], "c0ffee");
     }
 
-    /// Commit and failed units of the last line of each connection.
+    /// Returns commit and failed units from the last line of each connection.
     fn summaries(entries: &[TraceEntry<'_>]) -> Vec<(Value, Value)> {
         let lines = trace_of(entries);
         let last = lines.iter().filter(|line| line["event"] == "ingest_finished");

@@ -1,4 +1,4 @@
-//! How limits paced the run, as KTX's governor tells it: how many units may run at once, and what is waited for.
+//! Traces throttling with the events of KTX's governor: the concurrency, and the waits for limits.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -13,24 +13,23 @@ const PHASE: &str = "rate_limit";
 
 const PROVIDER: &str = "claude-subscription";
 
-/// What holds at the moment.
+/// The limits that apply at the moment.
 #[derive(Debug, Default)]
 pub(super) struct LimitTracker {
-    /// Units that may run at once, as far as people say.
+    /// Configured concurrency, before throttling.
     concurrency: u32,
-    /// And as far as a limit that is near allows.
+    /// Concurrency while a limit is near.
     throttled_to: Option<u32>,
-    /// The limit that is waited for, and until when if that is known.
+    /// Name of the limit that the run waits for, and the end of the wait if known.
     wait: Option<(String, Option<Millis>)>,
 }
 
 impl LimitTracker {
-    /// The pace of a run that begins.
     pub(super) fn new(planned: &RunPlanned) -> Self {
         Self { concurrency: planned.concurrency, ..Self::default() }
     }
 
-    /// The events of a note; none if it is about something else.
+    /// Returns the events of a note, none if the note does not concern limits.
     pub(super) fn events_for(&mut self, at: Millis, note: &Note, header: &Header) -> Vec<TraceEvent<'static>> {
         match note {
             Note::LimitPaused { until, limit, wait_ms } => {
@@ -41,7 +40,7 @@ impl LimitTracker {
             Note::LimitLifted => {
                 let data = self.wait.take().map(|(limit, until)| wait(at, &limit, until, header));
                 let finished = TraceEvent::new(TraceLevel::Info, PHASE, "wait_finished", data.unwrap_or_default());
-                // The windows start afresh with it.
+                // Throttling ends with the wait.
                 let restored = self.adjust(|pace| pace.throttled_to = None, "the wait for a limit is over");
                 [finished].into_iter().chain(restored).collect()
             }

@@ -1,4 +1,4 @@
-//! What earlier runs wrote, by the raw files that it rests on.
+//! Queries for the artifacts that prior runs wrote, by raw file.
 
 use std::collections::HashMap;
 
@@ -7,18 +7,16 @@ use rusqlite::{Transaction, params};
 use super::{Db, DbError, DbFault, prior_runs};
 use crate::{store::rows::ArtifactRow, tape::RunId};
 
-/// The last thing that an earlier run did to an artifact because of a raw file.
+/// The last change of a prior run to an artifact of a raw file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArtifactHistory {
-    /// The run.
     pub run: String,
-    /// What it did.
     pub row: ArtifactRow,
 }
 
 impl Db {
-    /// By connection and raw file, what the newest run did to each artifact; with `before`, only runs that began before
-    /// that one.
+    /// Changes of the newest run to each artifact, by connection and raw file; with `before`, only of runs that started
+    /// before that run.
     pub fn prior_artifacts(
         &self,
         before: Option<RunId>,

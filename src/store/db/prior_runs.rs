@@ -1,5 +1,5 @@
-//! What the index answers about the past: which files were processed, how units stood last, and what units of a kind
-//! took. Knows neither plans nor forecasts.
+//! Queries about prior runs: processed files, the last status of units, and the effort of finished units. Must not know
+//! plans or forecasts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,53 +14,51 @@ use crate::{
 /// A file that some run processed or failed with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileHistory {
-    /// SHA-256 of it when every unit that is made of it last succeeded; `None` if that never was, or it was gone since.
+    /// SHA-256 of the file when all its units last succeeded; `None` if that never happened, or if the file was deleted
+    /// since.
     pub processed_sha256: Option<String>,
-    /// The newest run after that in which a unit that is made of it failed, ran out of turns or was stopped.
+    /// The newest later run in which a unit of the file failed, spent its turn budget or was stopped.
     pub failed_run: Option<RunId>,
-    /// The run that processed it, or that found it gone.
+    /// The run that processed the file or found it deleted.
     pub processed_run: Option<RunId>,
 }
 
 /// Connection, adapter and path.
 pub type FileKey = (String, String, String);
 
-/// How a unit stood at the end of the last run that planned it.
+/// State of a unit at the end of the last run that planned it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnitHistory {
-    /// Connection.
     pub connection: String,
-    /// KTX's key.
+    /// KTX's key, unique in the connection.
     pub unit_key: String,
-    /// [`UnitStatus::word`](crate::run::state::UnitStatus::as_str).
+    /// Status as text, from [`UnitStatus::as_str`](crate::run::state::UnitStatus::as_str).
     pub status: String,
-    /// It succeeded, and what it wrote never reached the project.
+    /// True if the unit succeeded but its artifacts never reached the project.
     pub unsaved: bool,
-    /// Why it is not done, where it ran out of turns.
+    /// Why a unit that spent its turn budget is not done.
     pub detail: Option<String>,
-    /// The run.
     pub run: RunId,
 }
 
-/// What a finished unit took, all of its attempts together.
+/// Cost and time of a finished unit, summed over its attempts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UnitEffort {
-    /// Adapter.
     pub adapter: String,
-    /// Dollars, if every attempt said its cost.
+    /// Cost in US dollars, if all attempts reported their cost.
     pub cost_usd: Option<f64>,
-    /// Time in which its attempts ran.
+    /// Total run time of its attempts.
     pub worked: Millis,
 }
 
-/// Newest finished units that are looked at, whatever their adapter.
+/// Maximum number of newest finished units to return, over all adapters.
 const MAX_EFFORTS: u32 = 2_000;
 
-/// Holds for a unit that was done, in that run or in an earlier one.
+/// Matches units that are done, in this run or in a prior one.
 const DONE_STATUSES: &str = "status IN ('succeeded', 'reused')";
 
 impl Db {
-    /// Every file that a run processed or failed with; with `before`, only runs that began before that one.
+    /// All files that a run processed or failed with; with `before`, only of runs that started before that run.
     pub fn prior_files(&self, before: Option<RunId>) -> Result<BTreeMap<FileKey, FileHistory>, DbError> {
         let read = || -> Result<BTreeMap<FileKey, FileHistory>, rusqlite::Error> {
             let mut files: BTreeMap<FileKey, (FileHistory, String)> = BTreeMap::new();
@@ -92,12 +90,13 @@ impl Db {
         read().map_err(|error| DbFault::from(error).into_db_error(&self.path))
     }
 
-    /// Every unit in the run in which it last succeeded; with `before`, as above.
+    /// All units as of the run in which they last succeeded; `before` as for [`prior_files`](Self::prior_files).
     pub fn last_successes(&self, before: Option<RunId>) -> Result<Vec<UnitHistory>, DbError> {
         self.query_units("status = 'succeeded' AND NOT unsaved AND run < ?1", before)
     }
 
-    /// What open and failed files held in the runs in which units last succeeded; with `before`, as above.
+    /// Contents of open and failed files in the runs in which units last succeeded; `before` as for
+    /// [`prior_files`](Self::prior_files).
     pub fn open_files(&self, before: Option<RunId>) -> Result<Vec<(FileKey, RunId, String)>, DbError> {
         let read = || -> Result<Vec<(FileKey, RunId, String)>, rusqlite::Error> {
             let mut statement = self.connection.prepare_cached(
@@ -118,13 +117,13 @@ impl Db {
         read().map_err(|error| DbFault::from(error).into_db_error(&self.path))
     }
 
-    /// How every unit stood in the last run that planned it; with `before`, only runs that began before that one.
+    /// All units as of the last run that planned them; with `before`, only runs that started before that run.
     pub fn prior_units(&self, before: Option<RunId>) -> Result<Vec<UnitHistory>, DbError> {
         self.query_units("run < ?1", before)
     }
 
-    /// How every unit stood in the last run that did it, or took it over as done. Later runs may have planned it, and
-    /// never got to it.
+    /// All units as of the last run that completed or reused them. Later runs may have planned a unit without reaching
+    /// it.
     pub fn prior_successes(&self) -> Result<Vec<UnitHistory>, DbError> {
         self.query_units(&format!("{DONE_STATUSES} AND run < ?1"), None)
     }
@@ -145,7 +144,7 @@ impl Db {
         read().map_err(|error| DbFault::from(error).into_db_error(&self.path))
     }
 
-    /// Runs on which rests what the other questions are answered with, costs and times apart.
+    /// Runs that incremental planning needs, not counting costs and times.
     pub fn required_runs(&self) -> Result<BTreeSet<RunId>, DbError> {
         let read = || -> Result<BTreeSet<RunId>, rusqlite::Error> {
             let mut statement = self.connection.prepare_cached(&format!(
@@ -169,8 +168,8 @@ impl Db {
         read().map_err(|error| DbFault::from(error).into_db_error(&self.path))
     }
 
-    /// What the newest finished units took, oldest first. Units that a script played, or that a person stopped, say
-    /// nothing about others.
+    /// Effort of the newest finished units, oldest first. Units of scripted agents or stopped by a person are excluded,
+    /// since they do not predict others.
     pub fn prior_efforts(&self) -> Result<Vec<UnitEffort>, DbError> {
         let read = || -> Result<Vec<UnitEffort>, rusqlite::Error> {
             let mut statement = self.connection.prepare_cached(
@@ -199,7 +198,7 @@ impl Db {
     }
 }
 
-/// Ids sort by the time that runs began, and as text before this letter.
+/// Upper bound for run ids in SQL: ids sort by start time, and as text before this letter.
 pub(super) fn upper_bound(before: Option<RunId>) -> String {
     before.map_or_else(|| "g".into(), |run| run.to_string())
 }

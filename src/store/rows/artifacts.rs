@@ -1,4 +1,4 @@
-//! What the index holds of the artifacts of a run: what its units wrote, by the raw files that it rests on.
+//! Builds the index rows for the artifacts of a run, by raw file.
 
 use crate::run::{report::RECONCILE_KEY, state::RunState};
 
@@ -9,9 +9,9 @@ pub struct ArtifactRow {
     pub connection: String,
     /// Raw file, relative to the source.
     pub path: String,
-    /// `wiki` or `sl`.
+    /// Kind of artifact: `wiki` or `sl`.
     pub target: String,
-    /// Connection of a source; empty for a page.
+    /// Connection of a semantic-layer source; empty for a wiki page.
     pub target_connection: String,
     /// Page key or source name.
     pub key: String,
@@ -19,8 +19,8 @@ pub struct ArtifactRow {
     pub change: String,
 }
 
-/// The artifacts of a run that reached the project. An action of a unit that names no raw files rests on all of the unit's;
-/// the reconcile step is of no connection, so it names them as `connection/path`.
+/// The artifacts of a run that reached the project. An action that names no raw files depends on all raw files of its
+/// unit; the reconcile step belongs to no connection, so it names files as `connection/path`.
 pub(super) fn artifact_rows(state: &RunState) -> Vec<ArtifactRow> {
     let mut rows = Vec::new();
     for unit in &state.units {
@@ -69,7 +69,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        run::state::{PriorPatch, UnitState, UnitStatus},
+        run::state::{PriorPatchIntegration, UnitState, UnitStatus},
         tape::{
             RunId,
             note::{
@@ -113,13 +113,13 @@ mod tests {
             };
             state.prior_patches.insert(
                 "juice".into(),
-                PriorPatch { result: PatchResult::Accepted, verdict: None, saved, shared: Arc::default() },
+                PriorPatchIntegration { result: PatchResult::Accepted, verdict: None, saved, shared: Arc::default() },
             );
             artifact_rows(&state)
         };
         let found = state(Some("0001.patch"), true);
         assert_eq!((found.len(), found[0].path.as_str(), found[0].key.as_str()), (1, "juice.md", "terms"));
-        assert_eq!(state(Some("0001.patch"), false), [], "it is in no project");
-        assert_eq!(state(None, true), [], "the run of then has it");
+        assert_eq!(state(Some("0001.patch"), false), [], "unsaved artifacts are not indexed");
+        assert_eq!(state(None, true), [], "without a pending patch, the prior run has the artifacts");
     }
 }

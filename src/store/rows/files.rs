@@ -1,4 +1,4 @@
-//! What the index holds of the files that a run read: each with what became of the units that are made of it.
+//! Builds the index rows for the files that a run read, each with the result of the units that ingest it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,38 +7,34 @@ use crate::{
     tape::note::SourceRead,
 };
 
-/// A file that a run read, or found to be gone.
+/// A file that a run read, or found deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileRow {
-    /// Connection.
     pub connection: String,
-    /// Adapter.
     pub adapter: String,
     /// Path relative to the source.
     pub path: String,
-    /// SHA-256; `None` for a file that is gone.
+    /// SHA-256; `None` for a deleted file.
     pub sha256: Option<String>,
-    /// Size; `None` for a file that is gone.
+    /// Size in bytes; `None` for a deleted file.
     pub bytes: Option<u64>,
-    /// What became of it.
     pub state: FileState,
 }
 
-/// What became of a file.
+/// Result of a run for a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileState {
-    /// Every unit that is made of it succeeded.
+    /// All units of the file succeeded.
     Processed,
-    /// A unit that is made of it failed, ran out of turns or was stopped.
+    /// A unit of the file failed, spent its turn budget or was stopped.
     Failed,
-    /// Its units did not come to an end, or one of them was left out, or none is made of it.
+    /// Some unit of the file did not finish or was skipped, or the file has no unit.
     Unfinished,
-    /// It was gone, and that was dealt with.
+    /// The file was deleted, and the eviction was completed.
     Evicted,
 }
 
 impl FileState {
-    /// The word for it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Processed => "processed",
@@ -49,7 +45,7 @@ impl FileState {
     }
 }
 
-/// The files of a run. Later rows of one file replace earlier ones.
+/// The files of a run. Later rows replace earlier rows of the same file.
 pub(super) fn file_rows(state: &RunState) -> Vec<FileRow> {
     let mut rows = Vec::new();
     for source in &state.sources {
@@ -61,7 +57,7 @@ pub(super) fn file_rows(state: &RunState) -> Vec<FileRow> {
                 *owner = worst_of(*owner, unit_file_state(state, unit));
             }
         }
-        // As in KTX: a file that no unit is made of counts once everything around it succeeded.
+        // As in KTX, a file without a unit counts as processed if all units of the source succeeded.
         let all = units.iter().map(|unit| unit_file_state(state, unit)).reduce(worst_of);
         let loose = match all {
             Some(FileState::Processed) if source.complete => FileState::Processed,
@@ -101,9 +97,9 @@ fn belongs_to(unit: &UnitState, source: &SourceRead) -> bool {
 
 fn unit_file_state(state: &RunState, unit: &UnitState) -> FileState {
     match unit.status {
-        // A success that was never put into the project is none that the next plan may count on.
+        // The next plan must not rely on a success that was never saved.
         status if !status.is_retryable() && state.is_unsaved(unit) => FileState::Unfinished,
-        // Whatever an earlier run did with it, its unit has to come back.
+        // The unit must run again, even if a prior run succeeded.
         UnitStatus::Failed | UnitStatus::BudgetExhausted | UnitStatus::Stopped => FileState::Failed,
         UnitStatus::Succeeded | UnitStatus::Reused => FileState::Processed,
         UnitStatus::Queued

@@ -1,38 +1,38 @@
-//! What an attempt leaves behind beside its verdict, in KTX's shapes: what it saved, what it could not map, and where its
-//! calls are on file. Plain data.
+//! The output of an attempt besides its verdict, in KTX's formats: its changes, unmapped files, and its transcript.
+//! Plain data.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What a successful attempt did, and the figures of its transcript. All empty on tapes of older programs.
+/// The changes of a successful attempt, and the figures of its transcript. All empty on tapes of older versions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AttemptOutput {
-    /// What it changed; nothing if it failed.
+    /// Its changes; empty if it failed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub actions: Vec<MemoryAction>,
-    /// Raw files that it could not map; none if it failed.
+    /// Raw files that it could not map; empty if it failed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unmapped: Vec<UnmappedFile>,
     /// Conflicts between units that it settled, as KTX reports them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conflicts: Vec<Value>,
-    /// What it decided about raw files that are gone, likewise.
+    /// Its decisions about deleted raw files, as KTX reports them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub evictions: Vec<Value>,
-    /// Pages and sources that it merged into others, likewise.
+    /// Pages and sources that it merged into others, as KTX reports them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub resolutions: Vec<Value>,
     /// Its tool transcript, relative to the project.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub transcript: Option<String>,
-    /// Failed calls that no later one made good; `None` if nobody counted.
+    /// Number of failed calls that no later call made good; `None` if they were not counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fatal_failures: Option<u32>,
 }
 
 impl AttemptOutput {
-    /// True when there is nothing to say.
+    /// True if nothing is recorded.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -42,9 +42,8 @@ impl AttemptOutput {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MemoryAction {
-    /// Which of the two.
+    /// Whether it changes the wiki or the semantic layer.
     pub target: ArtifactTarget,
-    /// What was done.
     #[serde(rename = "type")]
     pub change: ArtifactChange,
     /// Page key or source name.
@@ -55,13 +54,13 @@ pub struct MemoryAction {
     /// Connection of a source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_connection_id: Option<String>,
-    /// Raw files that it rests on, as the agent named them.
+    /// Raw files that the change is based on, as the agent named them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw_paths: Option<Vec<String>>,
 }
 
 impl MemoryAction {
-    /// Its key, with the connection of a source before it: `orders`, `shop/orders`.
+    /// The key, preceded by the connection of a source: `orders`, `shop/orders`.
     pub fn full_key(&self) -> String {
         match &self.target_connection_id {
             Some(connection) => format!("{connection}/{}", self.key),
@@ -70,18 +69,17 @@ impl MemoryAction {
     }
 }
 
-/// What an action changes.
+/// The target of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ArtifactTarget {
-    /// A wiki page.
+    /// A page of the wiki.
     Wiki,
     /// A source of the semantic layer.
     Sl,
 }
 
 impl ArtifactTarget {
-    /// Its word.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Wiki => "wiki",
@@ -90,20 +88,19 @@ impl ArtifactTarget {
     }
 }
 
-/// How an action changes it.
+/// The type of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ArtifactChange {
-    /// It is new.
+    /// The artifact is new.
     Created,
-    /// It was there before.
+    /// The artifact existed before.
     Updated,
-    /// It is gone.
+    /// The artifact was deleted.
     Removed,
 }
 
 impl ArtifactChange {
-    /// Its word.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Created => "created",
@@ -112,7 +109,7 @@ impl ArtifactChange {
         }
     }
 
-    /// Both changes of one thing, the `later` one after this, as one. `None` if it is as it was before.
+    /// Combines this change with a `later` change of the same artifact. `None` if they cancel out.
     pub fn merged_with(self, later: Self) -> Option<Self> {
         match (self, later) {
             (Self::Created, Self::Removed) => None,
@@ -123,15 +120,15 @@ impl ArtifactChange {
     }
 }
 
-/// A raw file without a place in the semantic layer.
+/// A raw file that could not be mapped to the semantic layer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UnmappedFile {
-    /// The file.
+    /// Path of the file.
     pub raw_path: String,
     /// KTX's word for the reason.
     pub reason: String,
-    /// What a person should know.
+    /// An explanation for a person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     /// KTX's word for what was done instead.

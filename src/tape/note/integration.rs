@@ -1,4 +1,4 @@
-//! Notes about what became of the patches of a run. In a project without a repository there are none.
+//! Notes about the integration of patches. A project without a repository has none.
 
 use std::fmt;
 
@@ -13,51 +13,51 @@ use crate::tape::UnitKey;
 pub struct PatchWritten {
     /// The commit that it applies to.
     pub base: String,
-    /// Its file, relative to the project; `None` if nothing was changed.
+    /// Its file, relative to the project; `None` if the patch is empty.
     pub path: Option<String>,
     /// Changed paths, relative to the project and sorted.
     pub paths: Vec<String>,
 }
 
-/// The patches of a run are being put together.
+/// Integration of the patches of a run began.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct IntegrationStarted {
-    /// The commit that they are put on.
+    /// The commit that the patches are applied to.
     pub onto: String,
-    /// Their units, in order.
+    /// The units of the patches, in order.
     pub units: Vec<UnitKey>,
 }
 
-/// What became of the patch of an attempt.
+/// The result of integrating the patch of an attempt.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PatchIntegrated {
-    /// KTX's word for it.
+    /// KTX's word for the result.
     pub result: PatchResult,
-    /// Its commit before everything becomes one.
+    /// The commit of this patch, before all become one commit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
-    /// Paths that changed, or that the conflict is about.
+    /// Changed paths, or the paths of the conflict.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<String>,
-    /// Files that units before it in the plan wrote too, where the patch was taken.
+    /// Files that earlier units of the plan wrote too, if the patch was accepted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub shared: Vec<SharedWrite>,
-    /// The verdict that now holds for the attempt, where the patch was not taken.
+    /// The new verdict of the attempt, if the patch was rejected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
 }
 
-/// A file that several units wrote, and whose changes fit together.
+/// A file that several units wrote without a conflict.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SharedWrite {
-    /// Relative to the project.
+    /// Path relative to the project.
     pub path: String,
-    /// Those that wrote it before, in the order in which their patches were taken.
+    /// The units that wrote it before, in integration order.
     pub units: Vec<UnitKey>,
-    /// git put the changes of all together; else they had come to the same text.
+    /// True if git merged the changes; false if all texts are the same.
     pub merged: bool,
 }
 
@@ -69,27 +69,27 @@ impl fmt::Display for SharedWrite {
     }
 }
 
-/// What became of a patch.
+/// The result of integrating a patch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PatchResult {
-    /// It is in.
+    /// The patch was applied.
     Accepted,
-    /// It changes nothing.
+    /// The patch changes nothing.
     #[default]
     Noop,
-    /// Others changed the same lines.
+    /// Other units changed the same lines.
     TextualConflict,
-    /// It fits, but the result does not hold.
+    /// The patch applies, but the result is invalid.
     SemanticConflict,
-    /// It changes what it may not.
+    /// The patch changes files that the unit may not change.
     Policy,
-    /// Its file is gone or cannot be read.
+    /// The patch file is missing or unreadable.
     Lost,
 }
 
 impl PatchResult {
-    /// Its word, on screens.
+    /// The text on screens.
     pub fn label(self) -> &'static str {
         match self {
             Self::Accepted => "integrated",
@@ -100,51 +100,50 @@ impl PatchResult {
         }
     }
 
-    /// True when the unit keeps its success.
+    /// True if the unit keeps its success.
     pub fn keeps_success(self) -> bool {
         matches!(self, Self::Accepted | Self::Noop)
     }
 }
 
-/// Everything that was taken is on the project's branch.
+/// All integrated patches are on the project's branch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunSaved {
     /// The commit; `None` if nothing had changed.
     pub commit: Option<String>,
-    /// The branch; `None` when it was detached.
+    /// The branch; `None` if the head was detached.
     pub branch: Option<String>,
-    /// First line of its message.
+    /// First line of the commit message.
     pub subject: String,
     /// Changed paths, relative to the project and sorted.
     pub paths: Vec<String>,
-    /// Units whose changes are on the branch by now although the pass that was to look at them has not, sorted.
+    /// Units whose changes are on the branch without the reconcile step that was planned, sorted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unreconciled: Vec<UnitKey>,
 }
 
 impl RunSaved {
-    /// The commit as people write it.
+    /// The abbreviated hash of the commit.
     pub fn short_commit(&self) -> Option<&str> {
         self.commit.as_deref().map(|commit| commit.get(..8).unwrap_or(commit))
     }
 }
 
-/// Pages that spoke of sources that are gone do so no longer: KTX's repair, made with everything that is saved.
+/// KTX's repair: references of pages to deleted sources were removed in the same commit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SlRefsRepaired {
-    /// One for each page, sorted by path.
+    /// One repair for each page, sorted by path.
     pub repairs: Vec<SlRefRepair>,
 }
 
-/// What a page lost, as KTX's report has it.
+/// The references that a page lost, in the format of KTX's report.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SlRefRepair {
-    /// Its key.
     pub page_key: String,
-    /// Whose it is; `None` for a page that everybody shares.
+    /// The user of the page; `None` for a shared page.
     pub scope_id: Option<String>,
     /// Entries that its `sl_refs` lost.
     pub removed_refs: Vec<String>,
@@ -157,7 +156,7 @@ impl fmt::Display for SlRefRepair {
     }
 }
 
-/// What was taken could not be put on the branch. The patches are kept.
+/// The integrated patches could not be put on the branch. The patches are kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SaveFailed {

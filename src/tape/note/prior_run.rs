@@ -1,4 +1,4 @@
-//! What a run takes over from an earlier one, and what a unit was made of, by which both are compared. Plain data.
+//! The prior run that a run continues, and the content digests that units are compared by. Plain data.
 
 use std::collections::BTreeMap;
 
@@ -7,25 +7,25 @@ use serde::{Deserialize, Serialize};
 use super::AttemptOutput;
 use crate::tape::{RunId, UnitKey};
 
-/// What a unit was made of when it was asked: digests, so that two attempts can be compared without their inputs.
+/// The content of a unit when it was run: digests, so that two attempts can be compared without their inputs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ContentDigests {
-    /// Digest of everything below and of the unit's identity, in hexadecimal. Equal keys: the same was asked.
+    /// Digest of everything below and of the unit's identity, in hexadecimal. Equal keys mean equal inputs.
     pub key: String,
     /// Digest of the raw files: names and bytes.
     pub raw: String,
-    /// Digest of the files it may read beside its own.
+    /// Digest of the files that it may read in addition to its raw files.
     pub dependencies: String,
-    /// Digest of the prompt and the skills, without what the project says at the moment.
+    /// Digest of the prompt and the skills, without the changing content of the project.
     pub prompt: String,
     /// Digest of the tools that are offered.
     pub tools: String,
     /// Model that was planned; `None` for the agent's default.
     pub model: Option<String>,
-    /// Version of the way these digests are made.
+    /// Version of the digest algorithm.
     pub program: u32,
-    /// Names of the skills that are offered. Empty on tapes of older programs.
+    /// Names of the skills that are offered. Empty on tapes of older versions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub skills: Vec<String>,
 }
@@ -33,38 +33,37 @@ pub struct ContentDigests {
 /// The run that this one continues.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ContinuedRun {
-    /// Which.
     pub run: RunId,
-    /// Its outcome, as its last note says; `None` if its tape breaks off.
+    /// Outcome in its last note; `None` if its tape breaks off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<String>,
-    /// What it cost, as far as it said; not part of the cost of this run.
+    /// Its known cost, in US dollars; not part of the cost of this run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_usd: Option<f64>,
     /// Units that were tried before.
     #[serde(default)]
     pub units: BTreeMap<UnitKey, PriorUnitSummary>,
-    /// Patches that it saved without a pass over them, relative to the project: that of this run looks at them.
+    /// Patches that it saved without a reconcile step, relative to the project; the step of this run reviews them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub unreconciled: BTreeMap<UnitKey, String>,
 }
 
-/// What earlier runs did about a unit. Attempts of this run are counted from 1 all the same.
+/// The history of a unit in prior runs. Attempts of this run still count from 1.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PriorUnitSummary {
     /// The run that tried it last.
     pub run: RunId,
-    /// Attempts in all earlier runs.
+    /// Number of attempts in all prior runs.
     pub attempts: u32,
-    /// Their cost, as far as they said.
+    /// Their known cost, in US dollars.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_usd: Option<f64>,
-    /// The success that stands: the unit is not run again.
+    /// The reused success: the unit does not run again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reused: Option<ReusedSuccess>,
 }
 
-/// A success of an earlier run that this one counts on.
+/// A success of a prior run that this one reuses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReusedSuccess {
     /// The attempt of [`PriorUnitSummary::run`] that succeeded.
@@ -72,12 +71,12 @@ pub struct ReusedSuccess {
     /// True if its turn or cost budget was spent.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub budget: bool,
-    /// What the unit was made of then, and is now.
+    /// The content of the unit, which is the same in both runs.
     pub content: ContentDigests,
-    /// Its patch, relative to the project, if that is not on the branch yet: it is put there with those of this run.
+    /// Its patch, relative to the project, if it is not on the branch yet: it is integrated with those of this run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub patch: Option<String>,
-    /// What the attempt left on record, where there is a patch. Empty on tapes of older programs.
+    /// The recorded output of the attempt, if there is a patch. Empty on tapes of older versions.
     #[serde(default, skip_serializing_if = "AttemptOutput::is_empty")]
     pub work: AttemptOutput,
 }

@@ -1,13 +1,12 @@
-//! Which session an attempt continues, read off the note that began it.
+//! The session that an attempt continues, according to the note about its start.
 
 use super::AttemptStarted;
 
 /// The session that an attempt continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResumedSession<'a> {
-    /// Its id.
     pub session: &'a str,
-    /// It continues under another id.
+    /// True if it continues under another id.
     pub is_fork: bool,
 }
 

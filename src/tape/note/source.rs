@@ -1,4 +1,4 @@
-//! What a run read: the files of each connection as they were. Later plans compare with it.
+//! The files of each connection as a run read them. Later plans compare with them.
 
 use std::fmt;
 
@@ -6,57 +6,57 @@ use serde::{Deserialize, Serialize};
 
 use super::attempt_output::MemoryAction;
 
-/// A connection as a run found it. Stands after the plan, once for each connection that was cut into units.
+/// A connection as a run found it. Follows the plan, once for each connection that was split into units.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SourceRead {
-    /// Connection id.
     pub connection: String,
-    /// Adapter that cut it.
+    /// Adapter that split it into units.
     pub adapter: String,
-    /// Directory of the copies that the units read, relative to the project; `None` where they read the source itself.
+    /// Directory of the copies that the units read, relative to the project; `None` if they read the source itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub staged: Option<String>,
-    /// How long copying took, in milliseconds. `None` without copies, and on tapes of older programs.
+    /// Duration of the copying, in milliseconds. `None` without copies, and on tapes of older versions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stage_ms: Option<u64>,
-    /// How its files stood against what earlier runs processed.
+    /// Comparison of its files with the files that prior runs processed.
     pub diff: DiffCounts,
-    /// Files that are new or changed, or that a unit of the run is made of. The others are as an earlier tape has them.
+    /// Files that are new or changed, or that belong to a unit of the run. The other files are unchanged since an
+    /// earlier tape.
     pub files: Vec<FileRead>,
-    /// Files that were processed once and are gone now.
+    /// Files that were processed before and are deleted now.
     pub deleted: Vec<String>,
-    /// Files that call for a unit which is no part of the run: whatever becomes of the run, they call for it again.
+    /// Files that need a unit which is not part of the run: a later run will plan it, whatever happens in this run.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub open: Vec<String>,
-    /// Every unit that the changes call for is part of the run, or was done by one that it continues.
+    /// True if every unit that the changes need is part of the run, or was done by the run that it continues.
     pub complete: bool,
 }
 
-/// Sources of the semantic layer that follow from raw files alone: KTX's deterministic projection.
+/// Sources of the semantic layer that follow from raw files without an agent: KTX's deterministic projection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SourcesProjected {
-    /// The connection of the sources. An older record has one note about all connections, which names none.
+    /// The connection of the sources. An older record has one note for all connections, without this key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connection: Option<String>,
-    /// What was changed, in the order of the files. What was there already is not among it.
+    /// Changes in the order of the files, without unchanged sources.
     pub actions: Vec<MemoryAction>,
-    /// What could not become a source and is left to the units, one sentence each.
+    /// Models that could not become a source and are left to the units, one sentence each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
-    /// The commit, where the project is a repository.
+    /// The commit, if the project is a repository.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
     /// Changed files, project-relative and sorted.
     pub paths: Vec<String>,
-    /// Why nothing was written, although something was to be.
+    /// Why nothing was written, although sources were pending.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
 impl SourcesProjected {
-    /// Whether it is about the sources of `connection`.
+    /// True if the note is about the sources of `connection`.
     pub fn is_of(&self, connection: Option<&str>) -> bool {
         match &self.connection {
             Some(own) => Some(own.as_str()) == connection,
@@ -69,7 +69,7 @@ impl SourcesProjected {
 }
 
 impl fmt::Display for SourcesProjected {
-    /// One sentence.
+    /// One sentence for people.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const MAX_NAMED: usize = 8;
         if let Some(reason) = &self.reason {
@@ -88,33 +88,30 @@ impl fmt::Display for SourcesProjected {
     }
 }
 
-/// What was asked of a plan. Empty lists mean everything.
+/// The selection of a plan. Empty lists mean everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Selection {
-    /// Connection ids.
+    /// Ids of the selected connections.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub connections: Vec<String>,
-    /// `--only` globs over unit keys; a unit that matches one of them is in. One that is named in full runs even if
-    /// nothing of it changed.
+    /// `--only` globs over unit keys; a unit that matches one of them is selected. A unit whose full key is given runs
+    /// even if it is unchanged.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub only: Vec<String>,
-    /// Units run whether or not anything changed.
+    /// True if units run whether or not anything changed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub full: bool,
 }
 
-/// Numbers of files.
+/// Numbers of files by kind of change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DiffCounts {
-    /// New.
     pub added: u64,
-    /// Changed, or of a unit that failed.
+    /// Changed, or part of a unit that failed.
     pub modified: u64,
-    /// Gone.
     pub deleted: u64,
-    /// The rest.
     pub unchanged: u64,
 }
 
@@ -134,17 +131,15 @@ pub struct FileRead {
     pub path: String,
     /// SHA-256, 64 hexadecimal digits.
     pub sha256: String,
-    /// Size in bytes.
     pub bytes: u64,
 }
 
-/// What came of files that are gone was decided, so that no later plan lists them again.
+/// The decisions about deleted files are complete, so that no later plan lists the files again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FilesEvicted {
-    /// Connection id.
     pub connection: String,
-    /// Adapter that cut it.
+    /// Adapter that split it into units.
     pub adapter: String,
     /// Paths relative to the source.
     pub paths: Vec<String>,

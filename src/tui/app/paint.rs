@@ -1,4 +1,4 @@
-//! Painting: everything is brought into range, what will be visible is read, then it is drawn.
+//! Painting: brings the model into range, reads the visible content and draws.
 
 use ratatui::buffer::Buffer;
 
@@ -10,7 +10,7 @@ use crate::tui::{
 };
 
 impl App {
-    /// Paints a frame: brings everything into range, reads what will be visible, draws.
+    /// Paints a frame: brings the model into range, reads the visible content and draws.
     pub fn paint(&mut self, buf: &mut Buffer) {
         self.model.size = (buf.area.width, buf.area.height);
         self.model.refresh(self.timeline.view());
@@ -19,7 +19,7 @@ impl App {
         self.has_unread = load::has_more(&self.timeline, &self.cache, &wants);
         self.update_layout_facts(&wants);
         if let Some(OverlayView::Compare(_)) = self.model.views.last() {
-            // What there is to show is known only now.
+            // The visible range is known only after the layout.
             let wants = cache::cache_request(&self.model, self.timeline.view(), &self.cache);
             load::load(&mut self.timeline, &mut self.cache, &wants);
         }
@@ -35,7 +35,7 @@ impl App {
         self.side_pane.keep_until_settled(self.clock.now, self.model.side_pane(self.timeline.view()), buf);
     }
 
-    /// Tells the views how much of their documents there is.
+    /// Updates the views with the size of their documents.
     fn update_layout_facts(&mut self, wants: &cache::CacheRequest) {
         let document = self.cache.document().filter(|_| wants.document.is_some());
         match self.model.views.last_mut() {
@@ -50,11 +50,11 @@ impl App {
         self.model.refresh(self.timeline.view());
     }
 
-    /// Reads a little more of what the views ask for and the first frame did not wait for.
+    /// Reads more of the requested content that the first frame did not wait for.
     pub(super) fn read_more(&mut self) {
         let wants = cache::cache_request(&self.model, self.timeline.view(), &self.cache);
         self.has_unread = load::load_more(&mut self.timeline, &mut self.cache, &wants);
-        // Whoever waits for the whole of it waits no longer than that.
+        // Once everything is read, show it immediately.
         self.limiter.mark(if self.has_unread { RedrawPriority::Soon } else { RedrawPriority::Now });
     }
 }

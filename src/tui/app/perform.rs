@@ -1,4 +1,4 @@
-//! Carrying out what the state wants done: what the timeline and the cache can answer at once, the rest goes out as acts.
+//! Executes effects: the timeline and the cache answer immediately, everything else becomes a host request.
 
 use tokio::sync::mpsc;
 
@@ -11,7 +11,7 @@ use crate::{
     },
 };
 
-/// Most bytes that a terminal takes for its clipboard.
+/// Maximum bytes that terminals accept for the clipboard.
 const MAX_CLIPBOARD_BYTES: usize = 74_000;
 
 impl App {
@@ -37,14 +37,16 @@ impl App {
                     None => self.copy(text, what),
                 };
             }
-            ScreenEffect::Export(wish) => {
-                match export::build_export(&mut self.timeline, &wish, self.cache.document()) {
-                    Ok(handout) => {
-                        if handout.is_truncated {
-                            self.model
-                                .show_message(format!("{} was too long; only its beginning was handed out", wish.what));
+            ScreenEffect::Export(request) => {
+                match export::build_export(&mut self.timeline, &request, self.cache.document()) {
+                    Ok(export) => {
+                        if export.is_truncated {
+                            self.model.show_message(format!(
+                                "{} was too long; only its beginning was exported",
+                                request.what
+                            ));
                         }
-                        return Some(HostRequest::OpenExport(handout));
+                        return Some(HostRequest::OpenExport(export));
                     }
                     Err(error) => self.model.show_message(error),
                 }
@@ -65,7 +67,7 @@ impl App {
         for seq in seqs {
             let line = load::read_head(&mut self.timeline, *seq, MAX_CLIPBOARD_BYTES, |arrived, size| {
                 all += size;
-                // Of what is too large nothing is kept.
+                // Content that exceeds the limit is not copied at all.
                 (all <= MAX_CLIPBOARD_BYTES as u64).then(|| String::from_utf8_lossy(arrived.body.bytes()).into_owned())
             });
             match line {
@@ -100,7 +102,7 @@ impl App {
             Ok(()) => {}
             Err(mpsc::error::TrySendError::Full(_)) => self.model.show_message("the run is busy; try again"),
             Err(mpsc::error::TrySendError::Closed(_)) => {
-                self.model.show_message("the run is over; it takes no more orders")
+                self.model.show_message("the run has ended and accepts no commands")
             }
         }
     }

@@ -1,8 +1,7 @@
-//! The pane beside a list: it shows what is selected there once the selection rests.
+//! The pane next to a list: shows the selected item once the selection stops moving.
 //!
-//! Whoever runs down a list with a key held down reads the list. To paint another pane with every line would send ten
-//! times as much to the terminal, and over a slow line the list would lag behind the key. It must not know what panes
-//! show.
+//! With a key held down, the user reads only the list. Painting the pane for every line would send ten times as many
+//! bytes, and on a slow connection the list would lag behind the key. It must not know what panes show.
 
 use std::time::Duration;
 
@@ -10,24 +9,24 @@ use ratatui::{buffer::Buffer, layout::Rect};
 
 use crate::tui::model::SidePane;
 
-/// Longer than a held key takes to come again, and shorter than what is felt as waiting.
+/// Longer than the repeat interval of a held key, and shorter than a noticeable delay.
 const SETTLE_DELAY: Duration = Duration::from_millis(60);
 
-/// What the pane beside a list showed last.
+/// Remembers the last content of the pane next to a list.
 #[derive(Debug, Default)]
 pub(super) struct SidePaneFollower {
     shown: Option<(SidePane, Buffer)>,
-    /// Where the selection went, and until when it has to rest there.
+    /// The new selection, and the time at which it counts as settled.
     pending_move: Option<(usize, Duration)>,
 }
 
 impl SidePaneFollower {
-    /// When the pane is to be painted; `None` while it shows what is selected.
+    /// When the pane must be painted; `None` while it is up to date.
     pub(super) fn due(&self) -> Option<Duration> {
         self.pending_move.map(|(_, until)| until)
     }
 
-    /// Puts what the pane showed over what was painted of it, while the selection moves.
+    /// While the selection moves, restores the previous content of the pane in the frame.
     pub(super) fn keep_until_settled(&mut self, now: Duration, beside: Option<SidePane>, buf: &mut Buffer) {
         let Some(beside) = beside else {
             *self = Self::default();
@@ -69,7 +68,7 @@ mod tests {
         Some(SidePane { list: Some(AttemptId(list)), selected, area: AREA })
     }
 
-    /// What is on the screen when `text` was painted beside the list.
+    /// Paints `text` next to the list and returns the screen content.
     fn painted(follower: &mut SidePaneFollower, ms: u64, beside: Option<SidePane>, text: &str) -> String {
         let mut buf = Buffer::with_lines([text]);
         follower.keep_until_settled(Duration::from_millis(ms), beside, &mut buf);
@@ -80,7 +79,7 @@ mod tests {
     fn side_pane_follows_a_settled_selection() {
         let mut follower = SidePaneFollower::default();
         assert_eq!(painted(&mut follower, 0, beside(1, 0), "1 one"), "1 one");
-        assert_eq!(painted(&mut follower, 10, beside(1, 1), "2 two"), "2 one", "the list is painted at once");
+        assert_eq!(painted(&mut follower, 10, beside(1, 1), "2 two"), "2 one", "the list is painted immediately");
         assert_eq!(painted(&mut follower, 50, beside(1, 2), "3 thr"), "3 one", "it moved on");
         assert_eq!(follower.due(), Some(Duration::from_millis(110)));
         assert_eq!(painted(&mut follower, 100, beside(1, 2), "3 thr"), "3 one", "a frame for another reason");
@@ -95,9 +94,9 @@ mod tests {
         painted(&mut follower, 0, beside(1, 0), "1 one");
         assert_eq!(painted(&mut follower, 1, beside(2, 4), "5 fiv"), "5 fiv", "another list");
         assert_eq!(painted(&mut follower, 2, None, "dialog"), "dialog");
-        assert_eq!(painted(&mut follower, 3, beside(2, 5), "6 six"), "6 six", "what was painted since is not known");
+        assert_eq!(painted(&mut follower, 3, beside(2, 5), "6 six"), "6 six", "the pane was not painted in between");
         painted(&mut follower, 4, beside(2, 6), "7 sev");
-        assert_eq!(painted(&mut follower, 5, beside(2, 5), "6 six"), "6 six", "back where it was");
+        assert_eq!(painted(&mut follower, 5, beside(2, 5), "6 six"), "6 six", "the selection moved back");
         assert_eq!(follower.due(), None);
     }
 }

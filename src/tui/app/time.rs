@@ -1,5 +1,5 @@
-//! Moving through time: playing, going to moments and to goals, and reading ahead of what is shown. All in slices, so
-//! that keys never wait.
+//! Movement through time: playing, seeking to moments and goals, and prefetch. All work is done in slices, so that keys
+//! are never delayed.
 
 use super::{App, Millis, Playback, Player, PollStatus, RedrawPriority, ScreenMessage, TimeStep};
 use crate::{
@@ -11,9 +11,9 @@ use crate::{
     },
 };
 
-/// Bytes folded at once where the next entry may be the last one: what is read beyond it is read in vain.
+/// Maximum bytes folded per slice near a goal, since bytes beyond the goal are read in vain.
 const FINE_SLICE_BYTES: usize = 64 * 1024;
-/// Bytes read ahead at once between two entries that are played.
+/// Maximum bytes prefetched between two played entries.
 const BETWEEN: usize = 256 * 1024;
 
 impl App {
@@ -31,7 +31,7 @@ impl App {
         }
     }
 
-    /// Starts the clock of what is played at the moment that is shown.
+    /// Starts the player's clock at the moment that is shown.
     fn start_player(&mut self) {
         let now = self.timeline.view().state.last_entry_at;
         (self.player, self.next) = match self.model.playback {
@@ -78,8 +78,8 @@ impl App {
         }
     }
 
-    /// To where a turn of a unit began, by its number: from the last moment that is kept before it, forward. If that is
-    /// `here`, to where the turn before it began.
+    /// Seeks back to the start of a turn of a unit, by its number: forward from the last checkpoint before it. If that
+    /// moment is `here`, seeks to the start of the turn before it.
     fn turn_back(&mut self, unit: usize, turn: u64, here: u64) {
         if turn == 0 {
             return self.seek_when_read(SeekTarget::Entries(0));
@@ -88,12 +88,12 @@ impl App {
         if let Err(error) = self.timeline.seek_to_checkpoint(is_early) {
             return self.seek_finished(Err(error.to_string()));
         }
-        // Breakpoints are for going on, and this goes back.
+        // Breakpoints apply only to forward movement.
         let watch = StopWatcher::new(Goal::TurnBack { unit, turn, here }, &[], self.timeline.view());
         self.start_goal_seek(watch);
     }
 
-    /// To the row of the unit before the last one.
+    /// Seeks to the row before the last row of the unit.
     fn action_back(&mut self, unit: usize) {
         let story = self.timeline.view();
         let Some(unit) = story.state.units.get(unit) else { return };
@@ -102,7 +102,7 @@ impl App {
             let end = rows.partition_point(|row| row.first().0 + 1 < story.state.entries);
             Some((rows.get(end.checked_sub(1)?)?.first(), attempt.id))
         });
-        let Some((seq, lane)) = before.max_by_key(|(seq, _)| *seq) else {
+        let Some((seq, attempt_id)) = before.max_by_key(|(seq, _)| *seq) else {
             let text = format!("no action of {} before this", unit.key);
             self.model.show_message(text);
             return;
@@ -110,7 +110,7 @@ impl App {
         self.seek(SeekTarget::Entries(seq.0 + 1));
         self.input(ScreenMessage::TimeStopped(TimeStop {
             seq,
-            attempt: Some(lane),
+            attempt: Some(attempt_id),
             breakpoint: None,
             description: String::new(),
         }));
@@ -120,24 +120,24 @@ impl App {
         let here = Seq(self.timeline.view().state.entries);
         let watched = self.model.breakpoints.iter().any(|breakpoint| breakpoint.is_enabled);
         match self.timeline.activity().first_problem_from(here) {
-            // What is known already need not be looked for, unless there is something to stop at on the way.
+            // A known failure needs no search, unless breakpoints must be checked on the way.
             Some(found) if !watched => self.go_to_failure(found),
             _ => self.run_until(Condition::Failure),
         }
     }
 
-    fn go_to_failure(&mut self, (seq, lane, mark): (Seq, crate::run::state::AttemptId, ActivityMark)) {
+    fn go_to_failure(&mut self, (seq, attempt_id, mark): (Seq, crate::run::state::AttemptId, ActivityMark)) {
         self.seek(SeekTarget::Entries(seq.0 + 1));
         let what = mark.labels().0.to_owned();
         self.input(ScreenMessage::TimeStopped(TimeStop {
             seq,
-            attempt: Some(lane),
+            attempt: Some(attempt_id),
             breakpoint: None,
             description: what,
         }));
     }
 
-    /// Goes on until something happens.
+    /// Advances time until the condition is met.
     pub(super) fn run_until(&mut self, condition: Condition) {
         let watch = self.watch(Goal::Condition(condition));
         self.start_goal_seek(watch);
@@ -147,7 +147,7 @@ impl App {
         StopWatcher::new(goal, &self.model.breakpoints, self.timeline.view())
     }
 
-    /// Shows a moment: at once if it was read already, else as soon as reading gets there.
+    /// Shows a moment: immediately if it has been read, otherwise when reading reaches it.
     pub(super) fn seek_when_read(&mut self, moment: SeekTarget) {
         if self.timeline.has_read(moment) {
             self.seek(moment);
@@ -161,7 +161,7 @@ impl App {
         }
     }
 
-    /// True for a moment after all there is, silence up to now included.
+    /// True if the moment is later than the present, including silence up to now.
     fn is_beyond(&self, moment: SeekTarget) -> bool {
         match moment {
             SeekTarget::Entries(entries) => entries > self.timeline.known_entries(),
@@ -174,7 +174,7 @@ impl App {
         self.seek_finished(moved);
     }
 
-    /// Shows the moment that somebody points at, if one waits to be shown.
+    /// Shows the pending moment under the pointer, if there is one.
     pub(super) fn apply_scrub(&mut self) {
         if let Some(moment) = self.pending_scrub.take() {
             self.seek_when_read(moment);
@@ -209,7 +209,7 @@ impl App {
         self.model.bounds.seeking_to = None;
     }
 
-    /// A slice of the way to a goal.
+    /// Processes one slice on the way to a goal.
     pub(super) fn goal_seek_slice(&mut self, bytes: usize) {
         let Some(mut watch) = self.goal_watch.take() else { return };
         let advance = self.timeline.advance_until(bytes, &mut watch).map_err(|error| error.to_string());
@@ -242,21 +242,21 @@ impl App {
         }
     }
 
-    /// The goal was not reached although there is nothing more.
+    /// Handles the end of the tape before the goal was reached.
     fn goal_not_reached(&mut self, watch: &StopWatcher) {
         let end = if self.model.is_live { "until now" } else { "until the end" };
         let text = match watch.goal() {
             Goal::Condition(condition) => format!("no {condition} {end}"),
             Goal::Row(_) => format!("no further action {end}"),
             Goal::Moment(moment) if !self.is_beyond(*moment) => return,
-            Goal::Moment(_) if self.model.is_live => "that moment has not come yet".to_owned(),
+            Goal::Moment(_) if self.model.is_live => "that moment is in the future".to_owned(),
             Goal::Moment(_) => format!("this is the end: {}", clock(self.model.bounds.last_at)),
             Goal::Nothing | Goal::Turn(..) | Goal::TurnBack { .. } => return,
         };
         self.model.show_message(text);
     }
 
-    /// Time stops by itself.
+    /// Stops time at a goal or breakpoint.
     fn stop(&mut self, hit: TimeStop) {
         self.set_pace(Playback::Paused);
         self.seek_finished(Ok(()));
@@ -267,7 +267,7 @@ impl App {
         self.player.zip(self.next).is_some_and(|(player, next)| next <= player.time(self.clock.now))
     }
 
-    /// A slice of what is played: up to the time that it is, or as far as it goes.
+    /// Plays one slice: up to the current run time, or as far as the tape goes.
     pub(super) fn play(&mut self) {
         let mut watch = self.watch(Goal::Nothing);
         let bytes = match self.player {
@@ -287,7 +287,7 @@ impl App {
             Ok(AdvanceStatus::More) => self.next = Some(self.timeline.view().state.last_entry_at),
             Ok(advance @ (AdvanceStatus::Waiting | AdvanceStatus::End)) => {
                 let ended = advance == AdvanceStatus::End;
-                // A run that goes on is followed as it comes.
+                // A live run is followed after its last entry.
                 self.set_pace(if ended && !self.model.is_live { Playback::Paused } else { Playback::Follow });
                 self.progress = if ended { PollStatus::End } else { PollStatus::Waiting };
             }
@@ -300,7 +300,7 @@ impl App {
         self.limiter.mark(RedrawPriority::Soon);
     }
 
-    /// A slice of what lies ahead of the moment that is shown.
+    /// Prefetches one slice after the moment that is shown.
     pub(super) fn prefetch_slice(&mut self) {
         let bytes = if self.player.is_some() { self.slice.min(BETWEEN) } else { self.slice };
         match self.timeline.prefetch(bytes) {
@@ -314,7 +314,7 @@ impl App {
         self.limiter.mark(RedrawPriority::Soon);
     }
 
-    /// The time of the run in the present, whatever is shown: by the wall clock while it runs.
+    /// Run time of the present, whatever moment is shown; by the wall clock while the run lives.
     pub(super) fn present(&self) -> Millis {
         let last = self.timeline.activity().end_time();
         if !self.is_clock_running() {

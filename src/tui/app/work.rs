@@ -1,16 +1,16 @@
-//! What is done while no key waits: folding, indexing, playing, searching and reading on, one slice at a time.
+//! Background work between inputs: folding, indexing, playing, searching and prefetch, one slice at a time.
 
 use std::time::Duration;
 
 use super::{App, Playback, PollStatus, RedrawPriority, ScreenMessage};
 
-/// Bytes of a slice of folding: small enough that a key never waits long.
+/// Range of bytes folded per slice: small enough that a key is never delayed noticeably.
 const FOLD_SLICE_BYTES: (usize, usize) = (64 * 1024, 4 * 1024 * 1024);
-/// How long a slice may take.
+/// Target duration range of a slice.
 const SLICE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(3));
 
 impl App {
-    /// True when there is work that needs no event.
+    /// True while there is work that needs no event.
     pub fn is_busy(&self) -> bool {
         if self.pending_scrub.is_some()
             || self.search.is_some()
@@ -27,7 +27,7 @@ impl App {
         }
     }
 
-    /// One slice of work.
+    /// Performs one slice of work.
     pub fn work(&mut self) {
         if self.pending_scrub.is_some() {
             self.apply_scrub();
@@ -61,7 +61,7 @@ impl App {
         }
     }
 
-    /// Finds where entries begin, many times faster than they are folded: how much there is, is soon told.
+    /// Finds the positions of entries. This is much faster than folding, so the length is known early.
     fn index(&mut self) {
         match self.timeline.scan_ahead(self.slice) {
             Ok(PollStatus::More) => {}

@@ -1,6 +1,7 @@
-//! JSON as people read it: one field a line, strings as the text they hold, large values folded away until asked for.
+//! JSON layout for reading: one field per line, strings as plain text, large values folded.
 //!
-//! Total: garbage and cut-off values are shown as they are written. It must not know where a text comes from.
+//! Any input is accepted: invalid and truncated values are shown as written. It must not depend on the source of a
+//! text.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -10,31 +11,31 @@ use super::{CHUNK, FoldId, LayoutWriter, StyleRole, char_boundary};
 #[derive(Clone, Debug)]
 pub struct JsonFormatter {
     json: Arc<str>,
-    /// Number of this text in its document.
+    /// Number of this text in its document; `None` until its layout begins.
     pub(super) part: Option<u32>,
-    /// Values below this depth that are longer than this are folded unless asked for.
+    /// Depth and length in bytes above which values are folded by default.
     fold: (usize, usize),
     at: usize,
     stack: Vec<bool>,
     key: bool,
-    /// A string that is being laid out, and how far it is.
+    /// The string that is being laid out, and the offset of its rest.
     string: Option<(String, usize)>,
 }
 
 impl JsonFormatter {
-    /// Everything is shown.
+    /// A formatter that folds no values.
     pub fn unfolded(json: impl Into<Arc<str>>) -> Self {
         Self::folded(json, usize::MAX, usize::MAX)
     }
 
-    /// Values at least `depth` deep that are longer than `long` bytes are folded.
+    /// A formatter that folds values at least `depth` deep that are longer than `long` bytes.
     pub fn folded(json: impl Into<Arc<str>>, depth: usize, long: usize) -> Self {
         let json: Arc<str> = json.into();
         let at = json.len() - json.trim_start().len();
         Self { json, part: None, fold: (depth, long), at, stack: Vec::new(), key: false, string: None }
     }
 
-    /// Lays out a little more. False when nothing is left.
+    /// Lays out a little more. False when the text is complete.
     pub(super) fn step(&mut self, writer: &mut LayoutWriter, turned: &BTreeSet<FoldId>) -> bool {
         let until = writer.cost.saturating_add(CHUNK);
         while writer.cost < until {
@@ -60,7 +61,7 @@ impl JsonFormatter {
         let json = Arc::clone(&self.json);
         let rest = &json[self.at..];
         let Some(first) = rest.as_bytes().first() else { return false };
-        // Whatever the token, a line of its own costs something, so that no text can go on for ever.
+        // Every token costs at least 1, so that a step always ends.
         writer.cost += 1;
         match first {
             b'{' | b'[' => self.open(writer, rest, turned),
@@ -117,7 +118,7 @@ impl JsonFormatter {
         let depth = self.stack.len();
         if depth > 0 && self.fold.0 != usize::MAX {
             let id = FoldId { part: self.part.unwrap_or_default(), at: u32::try_from(self.at).unwrap_or(u32::MAX) };
-            // Only what is folded is walked to its end, so that every byte is walked once.
+            // Only folded values are scanned to their end, so that every byte is scanned once.
             let long = || extent(&rest.as_bytes()[..rest.len().min(self.fold.1)]).is_none();
             let by_itself = depth >= self.fold.0 && rest.len() > self.fold.1 && long();
             writer.document.folds.insert(writer.document.lines.len(), id);
@@ -144,7 +145,7 @@ impl JsonFormatter {
         if self.key { StyleRole::JsonKey } else { StyleRole::JsonText }
     }
 
-    /// A string shows its text, with real line breaks in values.
+    /// Writes the text of a string, with real line breaks in values.
     fn more_of_string(&mut self, writer: &mut LayoutWriter) {
         let (role, depth) = (self.role(), self.stack.len());
         let Some((text, at)) = &mut self.string else { return };
@@ -175,10 +176,10 @@ impl JsonFormatter {
     }
 }
 
-/// How long a value is, and how many members it has.
+/// Length of a value and number of its members.
 struct ValueExtent {
     len: usize,
-    /// `None` when the value is cut off.
+    /// `None` when the value is truncated.
     members: Option<usize>,
 }
 
@@ -195,7 +196,7 @@ impl ValueExtent {
     }
 }
 
-/// The extent of the object or array at the beginning of `bytes`, if its end is there.
+/// The extent of the object or array at the beginning of `bytes`, if its end is included.
 fn extent(bytes: &[u8]) -> Option<ValueExtent> {
     let (mut depth, mut members, mut at) = (0_usize, 1, 0);
     while let Some(byte) = bytes.get(at) {
@@ -219,7 +220,7 @@ fn extent(bytes: &[u8]) -> Option<ValueExtent> {
     None
 }
 
-/// Index after the closing quote, or the end of a string that is cut off.
+/// Index after the closing quote, or the end of a truncated string.
 fn string_end(bytes: &[u8]) -> usize {
     let mut at = 1;
     while let Some(found) = bytes.get(at..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {

@@ -1,17 +1,17 @@
-//! Markdown as a terminal shows it: headings, lists, quotes, code and tables, with their marks dimmed or gone.
+//! Markdown layout: headings, lists, quotes, code and tables, with their syntax dimmed or removed.
 //!
-//! What it does not know it shows as text. It must not follow links or read anything.
+//! Unknown syntax is shown as text. It must not follow links or read files.
 
 use pulldown_cmark::{CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 
 use super::{DocumentBlock, StyleRole};
 
-/// Longest text that is rendered; a longer one is shown as it is written.
+/// Longest text that is rendered; a longer one is shown as source.
 const MAX_BYTES: usize = 256 * 1024;
-/// Columns of a level of a list.
+/// Columns per level of a list.
 const STEP: usize = 2;
 
-/// The lines of `text`.
+/// Lays out `text` as Markdown.
 pub(super) fn markdown_blocks(text: &str) -> Vec<DocumentBlock> {
     if text.len() > MAX_BYTES {
         return vec![DocumentBlock::text(StyleRole::Text, text)];
@@ -30,19 +30,19 @@ pub(super) fn markdown_blocks(text: &str) -> Vec<DocumentBlock> {
 struct MarkdownRenderer {
     pieces: Vec<DocumentBlock>,
     spans: Vec<(StyleRole, String)>,
-    /// Numbers of the lists that are open; `None` for bullets.
+    /// Next numbers of the open lists; `None` for bullets.
     lists: Vec<Option<u64>>,
-    /// The sign of the item that begins here.
+    /// The marker of the item that begins.
     item_marker: Option<String>,
     quotes: usize,
     strong: usize,
     heading: bool,
     code: bool,
-    /// Where the open link leads.
+    /// Target of the open link.
     link: Option<String>,
-    /// Cells of the table row that is open.
+    /// Cells of the open table row.
     cells: Option<Vec<(StyleRole, String)>>,
-    /// Something stands above, so that a block needs a gap.
+    /// True once a block was written, so that the next one needs a gap.
     started: bool,
 }
 

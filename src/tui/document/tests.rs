@@ -1,4 +1,4 @@
-//! Laying out text: what is shown, in which slices, and that nothing hostile gets through.
+//! Tests of the layout: the text, the slices, and the escaping of hostile input.
 
 use proptest::prelude::*;
 use unicode_width::UnicodeWidthStr as _;
@@ -45,7 +45,7 @@ fn read(pieces: Vec<DocumentBlock>, width: u16) -> String {
 #[test]
 fn markdown_is_read_without_its_marks() {
     let text = "# Net revenue\n\nIt is **gross** minus `refunds`, see [the page](https://example.com/a).\n\n\
-        1. first point that is long enough to go on in a second row\n2. second\n   - nested\n\n\
+        1. first point that is long enough to continue in a second row\n2. second\n   - nested\n\n\
         > quoted\n\n```sql\nselect  1\n  from t\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n---\nlast <b>tag</b>";
     insta::assert_snapshot!(read(vec![DocumentBlock::Markdown { text: text.into() }], 40));
 }

@@ -1,4 +1,4 @@
-//! What a text became, line by line: what stayed is shown only beside what did not.
+//! Line-based differences between two texts, with some context lines.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use super::{DocumentBlock, StyleRole};
 
 /// Longest text that is compared line by line, in bytes.
 const MAX_BYTES: usize = 512 * 1024;
-/// After this the comparison takes what it has, which is still right but may not be the shortest.
+/// Time limit of a comparison. After it, the result is correct but may not be minimal.
 const DIFF_TIMEOUT: Duration = Duration::from_millis(40);
-/// Lines around a change.
+/// Unchanged lines around a change.
 const CONTEXT_LINES: usize = 3;
 
 /// The lines that differ between `old` and `new`.
@@ -41,7 +41,7 @@ pub fn diff_blocks(old: &str, new: &str) -> Vec<DocumentBlock> {
     pieces
 }
 
-/// Lines that were added and removed.
+/// Number of added and removed lines.
 pub fn count(old: &str, new: &str) -> (usize, usize) {
     if old.len().max(new.len()) > MAX_BYTES {
         return (0, 0);
@@ -52,7 +52,7 @@ pub fn count(old: &str, new: &str) -> (usize, usize) {
     (changed(ChangeTag::Insert), changed(ChangeTag::Delete))
 }
 
-/// Whether the last line ends is no difference to a reader.
+/// Adds a missing final line break, because readers do not care about the difference.
 fn ended(text: &str) -> String {
     let text = text.trim_end_matches(['\n', '\r']);
     if text.is_empty() { String::new() } else { format!("{text}\n") }

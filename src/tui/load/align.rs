@@ -1,7 +1,7 @@
-//! Two attempts at one unit, call by call: what both did, where they parted, and what came of it.
+//! Alignment of the calls of two attempts at one unit: common calls, the first difference, and different outcomes.
 //!
-//! Pure. Calls are the same when tool and most telling argument are; whether arguments, outcome and result are the same
-//! too is told beside it. Texts are not compared: a model never says the same thing twice.
+//! Pure. Two calls match when their tool and their most specific argument are equal; differences in other arguments,
+//! outcome and result are reported for the pair. Messages are not compared, because a model never repeats them exactly.
 
 use std::time::{Duration, Instant};
 
@@ -9,55 +9,52 @@ use similar::{Algorithm, DiffOp, capture_diff_slices_deadline};
 
 use crate::run::state::RowEnd;
 
-/// After this the alignment takes what it has, which is still right but may not be the shortest.
+/// Time limit of the alignment. After it, the result is correct but may not be minimal.
 const ALIGN_TIMEOUT: Duration = Duration::from_millis(60);
 
-/// A call, as far as it is compared.
+/// The properties of a call that are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AlignedCall {
-    /// Its row.
+    /// Index of its row.
     pub row: usize,
-    /// Its tool.
+    /// Hash of the tool's name.
     pub tool: u64,
-    /// Tool and most telling argument.
+    /// Hash of the tool and its most specific argument.
     pub action: u64,
-    /// All arguments.
+    /// Hash of all arguments.
     pub input: u64,
-    /// How it ended.
     pub end: RowEnd,
-    /// Its result, if it has one yet.
+    /// Hash of the result, once there is one.
     pub result: Option<u64>,
 }
 
-/// Two calls that stand side by side, or one that stands alone. Rows of left and right.
+/// Two matching calls, or a call that only one attempt made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallPair {
     /// Row of the older attempt.
     pub left: Option<usize>,
-    /// Row of the newer one.
+    /// Row of the newer attempt.
     pub right: Option<usize>,
-    /// How they compare.
     pub difference: CallDifference,
 }
 
-/// How two calls compare.
+/// The difference between two calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CallDifference {
-    /// Nothing differs.
     Same,
-    /// The same call brought another result.
+    /// The same call had another result.
     Result,
-    /// The same call ended otherwise.
+    /// The same call had another outcome.
     Outcome,
-    /// The same tool with other arguments.
+    /// The same tool was called with other arguments.
     Arguments,
-    /// Only the older attempt made it.
+    /// Only the older attempt made the call.
     OnlyLeft,
-    /// Only the newer one did.
+    /// Only the newer attempt made the call.
     OnlyRight,
 }
 
-/// Every call of both, in order.
+/// Pairs all calls of both attempts, in order.
 pub fn align(left: &[AlignedCall], right: &[AlignedCall]) -> Vec<CallPair> {
     let actions = |calls: &[AlignedCall]| calls.iter().map(|call| call.action).collect::<Vec<_>>();
     let until = Instant::now().checked_add(ALIGN_TIMEOUT);
@@ -73,7 +70,7 @@ pub fn align(left: &[AlignedCall], right: &[AlignedCall]) -> Vec<CallPair> {
     pairs
 }
 
-/// Calls that differ: those of one tool are set side by side as long as the order of both stays.
+/// Pairs calls of the same tool while both keep their order.
 fn replaced(pairs: &mut Vec<CallPair>, olds: &[AlignedCall], mut news: &[AlignedCall]) {
     for old in olds {
         match news.iter().position(|new| new.tool == old.tool) {
@@ -111,7 +108,7 @@ mod tests {
 
     use super::*;
 
-    /// Calls by letters: `a` a call, `A` the same call with other arguments, `x` a call of the tool of `y`.
+    /// Calls by letters: `a` is a call, `A` the same call with other arguments; `x` and `y` are calls of one tool.
     fn calls(text: &str) -> Vec<AlignedCall> {
         let call = |(row, char): (usize, char)| {
             let action = u64::from(char.to_ascii_lowercase());

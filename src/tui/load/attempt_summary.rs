@@ -1,7 +1,7 @@
-//! What an attempt did in all: which tools it used, which paths it named, how its calls compare with those of another.
+//! Summary of an attempt: the tools that it used, the paths that it accessed, and hashes for comparing its calls.
 //!
-//! Read in slices while somebody looks, so that ten thousand calls never stall a key. Rows only ever grow, so what was
-//! read stays true; whoever shows a moment in the past leaves out what came after it.
+//! Rows are read in slices while the summary is shown, so that ten thousand calls do not block the keyboard. Rows are
+//! only ever appended, so a summary stays valid; views of a moment in the past must skip later rows.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -16,21 +16,21 @@ use crate::{
     tape::{EntryBody, Note, Seq},
 };
 
-/// Rows that are read at most of one attempt.
+/// Largest number of rows that are read of one attempt.
 const MAX_ROWS: usize = 200_000;
 /// Rows and bytes of a slice.
 const SLICE: (usize, usize) = (400, 1024 * 1024);
-/// Arguments that name what is touched.
+/// Arguments that name the accessed object.
 const PATHS: [&str; 8] = ["file_path", "path", "notebook_path", "rawPath", "key", "sourceName", "command", "pattern"];
 
-/// What was read of an attempt so far.
+/// The part of an attempt that was read so far.
 #[derive(Clone, Debug, Default)]
 pub struct AttemptSummary {
-    /// Rows that were read.
+    /// Number of rows that were read.
     pub rows: usize,
-    /// Changes whenever more is known.
+    /// Incremented when the summary changes.
     pub version: u64,
-    /// Calls, in order of their rows.
+    /// Calls, in the order of their rows.
     pub calls: Vec<SummarizedCall>,
     /// Rows of stderr, and of stdout that is not JSON.
     pub stray_output: Vec<StrayOutput>,
@@ -38,42 +38,39 @@ pub struct AttemptSummary {
     pub isolation_entries: Vec<Seq>,
     /// Names of tools, by [`SummarizedCall::tool`].
     pub tools: Vec<String>,
-    /// Calls that had no result when they were read, by index.
+    /// Indexes of calls that had no result when they were read.
     open: Vec<usize>,
 }
 
 /// A call of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SummarizedCall {
-    /// Its row.
+    /// Index of its row.
     pub row: usize,
-    /// Its tool.
+    /// Index of its tool in [`AttemptSummary::tools`].
     pub tool: usize,
-    /// What it does: tool and most telling argument.
+    /// Hash of the tool and its most specific argument.
     pub action: u64,
-    /// All of its arguments.
+    /// Hash of all arguments.
     pub input: u64,
-    /// Its result, once there is one.
+    /// Hash of the result, once there is one.
     pub result: Option<u64>,
-    /// What it names.
+    /// Kind of access and the accessed object.
     pub access: Option<(AccessKind, String)>,
 }
 
-/// What a call does to what it names.
+/// The kind of access of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AccessKind {
-    /// Looks.
     Read,
-    /// Changes.
     Write,
-    /// Whatever the command says.
+    /// Depends on the command.
     Run,
 }
 
-/// A line beside the protocol.
+/// A line of output outside of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StrayOutput {
-    /// Its entry.
     pub seq: Seq,
     /// True for stdout that is not JSON.
     pub stdout: bool,
@@ -102,7 +99,7 @@ impl AttemptSummary {
         })
     }
 
-    /// Reads on.
+    /// Reads the next slice.
     pub fn slice(&mut self, timeline: &mut Timeline, lane: AttemptId) {
         let entries = timeline.view().state.entries;
         let mut spent = 0;
@@ -115,7 +112,7 @@ impl AttemptSummary {
                 let call = self.open.swap_remove(place);
                 let row = rows.get(self.calls[call].row).copied();
                 if let Some((row, last)) = row.and_then(|row| Some((row, row.last(entries)?))) {
-                    // A person may have replaced its arguments since it was read.
+                    // The user may have replaced its arguments since it was read.
                     if timeline.view().edited_arguments_entry(row.first(), row.block).is_some()
                         && let Some(ran) = self.call(timeline, self.calls[call].row, &row, &mut spent)
                     {
@@ -209,7 +206,7 @@ fn hash(text: &str) -> u64 {
     hasher.finish()
 }
 
-/// The result that a line brings, without the ids in which two attempts always differ.
+/// Hash of the result in a line, without the ids, which always differ between attempts.
 fn result(timeline: &mut Timeline, seq: Seq, spent: &mut usize) -> Option<u64> {
     read(timeline, seq, |arrived| {
         let raw = bytes(&arrived.body);
@@ -227,7 +224,7 @@ fn result(timeline: &mut Timeline, seq: Seq, spent: &mut usize) -> Option<u64> {
     .flatten()
 }
 
-/// What a call names, and what it does to it.
+/// The object that a call accesses, and the kind of access.
 pub fn access_of(name: &str, input: Option<RawJson<'_>>) -> Option<(AccessKind, String)> {
     let short = label::short_name(name).to_ascii_lowercase();
     let found = input?.pick(PATHS);

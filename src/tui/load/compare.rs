@@ -1,4 +1,4 @@
-//! What two attempts at a unit have in common, made of what was gathered of each.
+//! Comparison of two attempts at a unit, made from the summary of each.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -15,17 +15,16 @@ use crate::{
     tui::{cache::Cache, document::text_diff},
 };
 
-/// Two attempts, as far as they are compared: lanes, rows and what was read of each.
+/// Key of a comparison: for both attempts the id, the number of rows and the version of the summary.
 pub type CompareKey = [(AttemptId, usize, u64); 2];
 
-/// Two attempts compared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
-    /// Their calls side by side.
+    /// The calls of both attempts, aligned.
     pub pairs: Vec<CallPair>,
-    /// Lines that the newer prompt has and the older one has not, and the other way round; `None` when not known.
+    /// Numbers of lines that only the newer prompt and only the older prompt has; `None` if a prompt is unknown.
     pub prompt: Option<(usize, usize)>,
-    /// What each wrote.
+    /// The paths that each attempt wrote.
     pub written: [Vec<String>; 2],
 }
 
@@ -36,7 +35,7 @@ impl Comparison {
     }
 }
 
-/// Compares two attempts, once everything of both is read.
+/// Compares two attempts. `None` until both are read completely.
 pub(super) fn compare(timeline: &mut Timeline, cache: &Cache, sides: &CompareKey) -> Option<Comparison> {
     let units = &timeline.view().state.units;
     let attempt =
@@ -85,7 +84,7 @@ fn calls(timeline: &Timeline, lane: AttemptId, gathered: &AttemptSummary) -> Vec
     known.collect()
 }
 
-/// What got into the project, else what its calls wrote.
+/// The published paths; if there are none, the paths that the calls wrote.
 fn written(timeline: &Timeline, attempt: &AttemptState, gathered: &AttemptSummary) -> Vec<String> {
     if !attempt.published.is_empty() {
         return attempt.published.clone();

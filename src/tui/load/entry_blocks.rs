@@ -1,4 +1,4 @@
-//! Entries, calls and results as pieces of a document. Raw text: whoever lays it out makes it safe.
+//! Entries, calls and results as blocks of a document. The text is not escaped; the layout makes it safe.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-/// Longest result of which is looked whether it is JSON.
+/// Longest result that is checked for being JSON.
 const MAX_JSON_BYTES: usize = 8 * 1024 * 1024;
 
 /// Parts of entries, one below the other.
@@ -65,12 +65,13 @@ pub(super) fn entry_blocks(timeline: &mut Timeline, parts: &[EntryPart]) -> Vec<
     pieces
 }
 
-/// In place of what would take too long.
+/// A notice instead of content that takes too long to lay out.
 pub(super) fn too_large() -> DocumentBlock {
     DocumentBlock::line(StyleRole::Warning, "too large to be laid out; the line below shows its beginning")
 }
 
-/// An entry of so many bytes as it came, or its beginning; JSON values of at least that depth and length are folded.
+/// An entry of `size` bytes as recorded, or its beginning. JSON values of at least the depth and length `fold` are
+/// folded.
 pub(super) fn line(seq: Seq, arrived: &EntryRef<'_>, size: u64, fold: (usize, usize)) -> Vec<DocumentBlock> {
     let raw = bytes(&arrived.body);
     let facts = vec![
@@ -94,7 +95,7 @@ pub(super) fn line(seq: Seq, arrived: &EntryRef<'_>, size: u64, fold: (usize, us
     pieces
 }
 
-/// What a block says.
+/// The content of a block.
 fn block(block: Option<&MessageBlock<'_>>, heading: &dyn Fn(&str) -> DocumentBlock) -> Vec<DocumentBlock> {
     match block {
         Some(MessageBlock::ToolUse(call)) => {
@@ -121,7 +122,7 @@ pub(super) fn result_of<'a, 'b>(line: &'b decode::AgentLine<'a>, call: Option<&s
     })
 }
 
-/// A result as people read it: JSON laid out, text as it is, pictures by name.
+/// The content of a result: JSON laid out, text unchanged, pictures by name.
 pub(super) fn content(result: &ToolResult<'_>) -> Vec<DocumentBlock> {
     let Some(content) = result.content else { return vec![DocumentBlock::line(StyleRole::Dim, "empty")] };
     let parts = content.items();
@@ -143,7 +144,7 @@ pub(super) fn content(result: &ToolResult<'_>) -> Vec<DocumentBlock> {
 
 /// Text, laid out as JSON if it is JSON.
 pub(super) fn text_or_json(text: &str) -> Vec<DocumentBlock> {
-    /// Below this depth, values longer than this are folded.
+    /// Depth and length in bytes above which values are folded.
     const FOLD: (usize, usize) = (2, 4096);
     if text.is_empty() {
         return vec![DocumentBlock::line(StyleRole::Dim, "empty")];
@@ -158,7 +159,7 @@ pub(super) fn text_or_json(text: &str) -> Vec<DocumentBlock> {
     }]
 }
 
-/// `picture: image/png, 12.3 KB`, for a part that is one.
+/// `picture: image/png, 12.3 KB`, if the part is a media object.
 fn media(part: RawJson<'_>) -> Option<String> {
     let [kind, source, data, mime] = part.pick(["type", "source", "data", "mimeType"]);
     let kind = kind?.as_str()?;
@@ -166,8 +167,8 @@ fn media(part: RawJson<'_>) -> Option<String> {
         return None;
     }
     let inner = source.unwrap_or(RawJson("{}")).pick(["media_type", "data", "url"]);
-    let media = inner[0].or(mime).and_then(RawJson::as_str).unwrap_or("type not said".into());
-    // Four characters of Base64 hold three bytes.
+    let media = inner[0].or(mime).and_then(RawJson::as_str).unwrap_or("unknown type".into());
+    // Four Base64 characters encode three bytes.
     let size = inner[1].or(data).and_then(RawJson::as_str).map(|data| {
         let padding = data.bytes().rev().take_while(|byte| *byte == b'=').count();
         label::format_bytes((data.len() / 4 * 3).saturating_sub(padding))
@@ -190,7 +191,7 @@ mod tests {
             media(RawJson(r#"{"type":"image","mimeType":"image/gif","data":"aGVs"}"#)).as_deref(),
             Some("picture: image/gif, 3 B")
         );
-        assert_eq!(media(RawJson(r#"{"type":"image"}"#)).as_deref(), Some("picture: type not said"));
+        assert_eq!(media(RawJson(r#"{"type":"image"}"#)).as_deref(), Some("picture: unknown type"));
         assert_eq!(media(RawJson(r#"{"type":"text","text":"x"}"#)), None);
         assert_eq!(media(RawJson("[1]")), None);
     }

@@ -1,6 +1,7 @@
-//! What a call that writes changed: the text before and after it, as far as the record knows both.
+//! The change that a writing call made: the text before and after it, as far as both are on the tape.
 //!
-//! The text before is what the attempt itself read or wrote last; nothing is read from the disk, which is of today.
+//! The text before is the one that the attempt itself last read or wrote. Files are not read, because they may have
+//! changed since the run.
 
 use serde_json::Value;
 
@@ -18,30 +19,29 @@ use crate::{
     },
 };
 
-/// Rows before a call among which the text before it is looked for.
+/// Rows before a call that are searched for the previous text.
 const MAX_ROWS_BACK: usize = 2000;
-/// Bytes that are read for it at most.
+/// Bytes that are read in that search.
 const READ: usize = 8 * 1024 * 1024;
 
-/// What a call writes.
+/// The target and the effect of a writing call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FileWrite {
-    /// Path or key.
+    /// Path of a file, or key of an artifact.
     pub(super) target: String,
     effect: WriteEffect,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum WriteEffect {
-    /// The whole text.
     FullText(String),
-    /// Places of it: the text before and after.
+    /// Replaced passages: the text before and after.
     Replacements(Vec<(String, String)>),
-    /// It is gone.
+    /// The target is deleted.
     Removed,
 }
 
-/// What a call writes, if it is one of the calls that are known to write.
+/// Target and effect of a call, if it is a known writing call.
 pub(super) fn write_of(call: &ToolUse<'_>) -> Option<FileWrite> {
     let input = call.input?;
     let text = |key: &str| input.get(key).and_then(RawJson::as_str).map(|text| text.into_owned());
@@ -79,7 +79,7 @@ pub(super) fn write_of(call: &ToolUse<'_>) -> Option<FileWrite> {
     Some(FileWrite { target: to?, effect })
 }
 
-/// `connection/source`, or the source alone if its connection is not said.
+/// `connection/source`, or the source alone if the connection is unknown.
 fn source(input: RawJson<'_>) -> Option<String> {
     let [connection, name] = input.pick(["connectionId", "sourceName"]);
     let name = name?.as_str()?;
@@ -90,13 +90,13 @@ fn source(input: RawJson<'_>) -> Option<String> {
     )
 }
 
-/// A definition as the file has it.
+/// A definition in the form of its file.
 fn yaml(definition: RawJson<'_>) -> String {
     let options = serde_saphyr::ser_options! { compact_list_indent: false, folded_wrap_chars: 1_000_000 };
     serde_saphyr::to_string_with_options(&definition.value(), options).unwrap_or_else(|_| definition.0.to_owned())
 }
 
-/// How the arguments of a person differ from those of the model, one argument after the other.
+/// The differences between the arguments of the model and those of the user, by argument.
 pub(super) fn arguments(model: &str, person: &str) -> Vec<DocumentBlock> {
     let parsed = [model, person].map(|json| serde_json::from_str::<Value>(json).unwrap_or_default());
     let [Value::Object(old), Value::Object(new)] = &parsed else { return text_diff::diff_blocks(model, person) };
@@ -125,7 +125,7 @@ pub(super) fn arguments(model: &str, person: &str) -> Vec<DocumentBlock> {
     pieces
 }
 
-/// What a call changed, laid out. `original` is the text before it, where the result says so.
+/// The change of a call, laid out. `original` is the text before it, if the result contains it.
 pub(super) fn write_blocks(
     timeline: &mut Timeline,
     lane: AttemptId,
@@ -170,7 +170,7 @@ pub(super) fn write_blocks(
     pieces
 }
 
-/// The text that `to` had before a row: what the attempt read or wrote of it last.
+/// The text of `to` before a row: the one that the attempt last read or wrote.
 fn text_before(timeline: &mut Timeline, lane: AttemptId, row: usize, to: &str) -> Option<String> {
     let entries = timeline.view().state.entries;
     let rows = timeline.view().rows(lane);
@@ -179,7 +179,7 @@ fn text_before(timeline: &mut Timeline, lane: AttemptId, row: usize, to: &str) -
         .filter(|row| row.kind == RowKind::Tool && row.end(entries) == RowEnd::Ok)
         .map(|row| (row.first(), row.block, row.last(entries)))
         .collect();
-    // A source stands in the arguments without its connection.
+    // The arguments name a source without its connection.
     let needle = memchr::memmem::Finder::new(to.rsplit('/').next().unwrap_or(to));
     let (mut text, mut spent) = (None, 0);
     for (first, block, last) in earlier {
@@ -187,7 +187,7 @@ fn text_before(timeline: &mut Timeline, lane: AttemptId, row: usize, to: &str) -
             return None;
         }
         let edited = super::edited(timeline, first, block);
-        let told = read(timeline, first, |arrived| {
+        let known = read(timeline, first, |arrived| {
             let raw = bytes(&arrived.body);
             spent += raw.len();
             needle.find(edited.as_ref().map_or(raw, |edited| edited.as_bytes()))?;
@@ -201,7 +201,7 @@ fn text_before(timeline: &mut Timeline, lane: AttemptId, row: usize, to: &str) -
                 None => return None,
             })
         });
-        match told.ok().flatten() {
+        match known.ok().flatten() {
             None => {}
             Some(KnownText::Written(WriteEffect::FullText(whole))) => text = Some(whole),
             Some(KnownText::Written(WriteEffect::Removed)) => text = Some(String::new()),
@@ -233,18 +233,18 @@ enum KnownText {
     Read(String),
 }
 
-/// True for a call that answers with the whole text of `to`.
+/// True for a call whose result is the whole text of `to`.
 fn reads(call: &ToolUse<'_>, to: &str) -> bool {
     let Some(input) = call.input else { return false };
     match label::short_name(&call.name) {
         "wiki_read" => input.get("key").and_then(RawJson::as_str).as_deref() == Some(to),
-        // From a later line on it is not the whole text.
+        // A result that starts at a later line is not the whole text.
         "sl_read_source" => input.get("startLine").is_none() && source(input).as_deref() == Some(to),
         _ => false,
     }
 }
 
-/// A page without its front matter, a definition without what is said around it.
+/// A page without its front matter, or a definition without the surrounding text.
 fn body(answer: &str) -> &str {
     let page = answer.strip_prefix("---\n").and_then(|rest| rest.split_once("\n---\n"));
     let definition = || answer.split_once("\n```yaml\n")?.1.rsplit_once("```").map(|(yaml, _)| yaml);

@@ -1,7 +1,8 @@
-//! The panels of the inspector as documents: an action in full, and what an attempt was told, given, and came to.
+//! Documents of the inspector's panels: the details of an action, the prompts, the isolation, stderr and the verdict of
+//! an attempt.
 //!
-//! Says what is on the record and what is not. It must not guess: a fact that nobody recorded is "not on this record",
-//! one that nobody can see from here is "not observable".
+//! They show recorded facts only. A fact that was not recorded is "not on this record"; a fact that this program cannot
+//! observe is "not observable".
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -25,9 +26,9 @@ use crate::{
 mod evidence;
 mod outcome;
 
-/// What is said where a record has no such fact.
+/// Text for a fact that was not recorded.
 const ABSENT: &str = "not on this record";
-/// Values of a raw line below this depth, and longer than this, are folded.
+/// Depth and length in bytes above which values of a raw line are folded.
 const RAW_FOLD: (usize, usize) = (1, 400);
 
 /// The document of a panel.
@@ -51,7 +52,7 @@ pub(super) fn panel_blocks(timeline: &mut Timeline, cache: &Cache, page: &PanelP
     }
 }
 
-/// Everything about one action.
+/// The details of one action.
 fn action(timeline: &mut Timeline, attempt: &AttemptState, index: usize) -> Vec<DocumentBlock> {
     let story = timeline.view();
     let (entries, rows) = (story.state.entries, story.rows(attempt.id));
@@ -76,7 +77,7 @@ fn action(timeline: &mut Timeline, attempt: &AttemptState, index: usize) -> Vec<
         if index > 0 {
             pieces.push(DocumentBlock::BlankLine);
         }
-        // Where the line is all there is, nothing of it is folded.
+        // When only the raw line is shown, nothing in it is folded.
         let fold = if row.kind == RowKind::Tool { RAW_FOLD } else { (usize::MAX - 1, usize::MAX) };
         let line =
             read_head(timeline, seq, MAX_SHOWN_BYTES, |arrived, size| entry_blocks::line(seq, arrived, size, fold));
@@ -87,7 +88,7 @@ fn action(timeline: &mut Timeline, attempt: &AttemptState, index: usize) -> Vec<
 
 struct CallDocument {
     id: String,
-    /// The arguments of the model, where a person replaced them.
+    /// The arguments of the model, if the user replaced them.
     replaced: Option<String>,
     pieces: Vec<DocumentBlock>,
     write: Option<file_change::FileWrite>,
@@ -121,7 +122,7 @@ fn call(
                 let input: Arc<str> = call.input.map_or("{}", |input| input.0).into();
                 let mut facts = vec![(StyleRole::Text, call.name.to_string()), (StyleRole::Dim, call.id.to_string())];
                 if edited.is_some() {
-                    facts.push((StyleRole::Paused, "with the arguments of a person".to_owned()));
+                    facts.push((StyleRole::Paused, "with edited arguments".to_owned()));
                 }
                 let title = DocumentBlock::titled("arguments", "call".to_owned(), facts, Some(Arc::clone(&input)));
                 Some(CallDocument {
@@ -150,20 +151,20 @@ fn call(
     let decisions = decisions(timeline, attempt, row, last, &called);
     let mut pieces = called.pieces;
     pieces.extend(decisions);
-    let told = result(timeline, row, last.unwrap_or_else(|| row.first()), &called.id, end);
+    let result = result(timeline, row, last.unwrap_or_else(|| row.first()), &called.id, end);
     if let Some(write) = &called.write {
         pieces.push(DocumentBlock::BlankLine);
-        pieces.extend(file_change::write_blocks(timeline, attempt.id, index, write, end, told.original));
+        pieces.extend(file_change::write_blocks(timeline, attempt.id, index, write, end, result.original));
     }
     pieces.push(DocumentBlock::BlankLine);
-    pieces.extend(told.pieces);
+    pieces.extend(result.pieces);
     pieces
 }
 
-/// What a result says.
+/// The content of a result.
 struct ResultDocument {
     pieces: Vec<DocumentBlock>,
-    /// The text before a write, where the result has it.
+    /// The text before a write, if the result contains it.
     original: Option<String>,
 }
 
@@ -172,7 +173,7 @@ fn result(timeline: &mut Timeline, row: &StreamRow, last: Seq, id: &str, end: Ro
         RowEnd::Open => {
             let waits = vec![
                 DocumentBlock::section("result", None),
-                DocumentBlock::line(StyleRole::Running, "none yet: the call is going on"),
+                DocumentBlock::line(StyleRole::Running, "none yet: the call is running"),
             ];
             return ResultDocument { pieces: waits, original: None };
         }
@@ -180,11 +181,11 @@ fn result(timeline: &mut Timeline, row: &StreamRow, last: Seq, id: &str, end: Ro
         RowEnd::Failed => (StyleRole::Failed, "failed".to_owned()),
         RowEnd::Denied => (StyleRole::Denied, "denied".to_owned()),
         RowEnd::Declined => {
-            (StyleRole::Warning, "declined: the tool did not do what was asked, and that is no failure".to_owned())
+            (StyleRole::Warning, "declined: the tool did not perform the call; this is not a failure".to_owned())
         }
         RowEnd::Aborted => (StyleRole::Stopped, "cut short by the end of the attempt".to_owned()),
     };
-    let told = read_head(timeline, last, MAX_SHOWN_BYTES, |arrived, size| {
+    let document = read_head(timeline, last, MAX_SHOWN_BYTES, |arrived, size| {
         if is_too_long(size) {
             let pieces =
                 vec![DocumentBlock::titled("result", "result".to_owned(), vec![word], None), entry_blocks::too_large()];
@@ -210,13 +211,13 @@ fn result(timeline: &mut Timeline, row: &StreamRow, last: Seq, id: &str, end: Ro
         pieces.extend(entry_blocks::content(result));
         ResultDocument { pieces, original: original(RawJson(std::str::from_utf8(raw).unwrap_or("{}")), &text) }
     });
-    told.unwrap_or_else(|error| ResultDocument {
+    document.unwrap_or_else(|error| ResultDocument {
         pieces: vec![DocumentBlock::line(StyleRole::Failed, error)],
         original: None,
     })
 }
 
-/// The text that was there before a write, where the result tells: empty for a new file.
+/// The text before a write, if the result contains it; empty for a new file.
 fn original(line: RawJson<'_>, text: &str) -> Option<String> {
     let [stream, file] = line.pick(["tool_use_result", "toolUseResult"]);
     if let Some(structured) = stream.or(file) {
@@ -231,7 +232,7 @@ fn original(line: RawJson<'_>, text: &str) -> Option<String> {
     (text.starts_with("Wiki page ") && text.ends_with(" created.")).then(String::new)
 }
 
-/// What a person decided about the call while it waited.
+/// The user's decisions about the call while it was held.
 fn decisions(
     timeline: &mut Timeline,
     attempt: &AttemptState,
@@ -239,7 +240,7 @@ fn decisions(
     last: Option<Seq>,
     called: &CallDocument,
 ) -> Vec<DocumentBlock> {
-    /// Entries after a call among which decisions about it are looked for.
+    /// Number of entries after a call that are searched for decisions about it.
     const NEAR: usize = 400;
     let id = called.id.as_str();
     if id.is_empty() {
@@ -251,11 +252,11 @@ fn decisions(
     let between: Vec<_> = entries[from..until.max(from)].iter().take(NEAR).map(|seq| Seq(u64::from(*seq))).collect();
     let mut pieces = Vec::new();
     for seq in between {
-        let told = read(timeline, seq, |arrived| {
+        let decision = read(timeline, seq, |arrived| {
             let EntryBody::Note(json) = arrived.body else { return None };
             match Note::parse(json) {
                 Note::CallHeld { tool_use_id, .. } if tool_use_id.as_deref() == Some(id) => {
-                    Some((arrived.at, "held for a person".to_owned(), None))
+                    Some((arrived.at, "held for a decision".to_owned(), None))
                 }
                 Note::CallDecided { tool_use_id, input, decision, reason } if tool_use_id.as_deref() == Some(id) => {
                     let words =
@@ -265,7 +266,7 @@ fn decisions(
                 _ => None,
             }
         });
-        if let Ok(Some((at, words, input))) = told {
+        if let Ok(Some((at, words, input))) = decision {
             if pieces.is_empty() {
                 pieces.push(DocumentBlock::BlankLine);
                 pieces.push(DocumentBlock::section("decisions", None));
@@ -279,7 +280,7 @@ fn decisions(
     pieces
 }
 
-/// True for a line that is too long to be taken apart for a view.
+/// True for a line that is too long to be decoded for a view.
 fn is_too_long(size: u64) -> bool {
     size > MAX_SHOWN_BYTES as u64
 }
@@ -289,7 +290,7 @@ fn too_long_notice(what: &'static str, size: u64) -> Vec<DocumentBlock> {
     vec![DocumentBlock::titled(what, what.to_owned(), facts, None), entry_blocks::too_large()]
 }
 
-/// Text of the model.
+/// A message of the model.
 fn text_blocks(timeline: &mut Timeline, row: &StreamRow, what: &'static str) -> Vec<DocumentBlock> {
     let said = read_head(timeline, row.first(), MAX_SHOWN_BYTES, |arrived, size| {
         if is_too_long(size) {
@@ -351,7 +352,7 @@ fn timing(timeline: &mut Timeline, row: &StreamRow, last: Option<Seq>, before: O
     pieces
 }
 
-/// What the agent was told: the prompts that were sent, or the first words of the user.
+/// The prompts that the agent received, or the first message of the user.
 fn prompt(timeline: &mut Timeline, attempt: &AttemptState) -> Vec<DocumentBlock> {
     if let Some(started) = started(timeline, attempt) {
         let mut pieces = project_instructions(timeline);
@@ -362,7 +363,7 @@ fn prompt(timeline: &mut Timeline, attempt: &AttemptState) -> Vec<DocumentBlock>
     }
     let mut pieces = Vec::new();
     for seq in prologue(timeline, attempt) {
-        let told = read(timeline, seq, |arrived| {
+        let text = read(timeline, seq, |arrived| {
             let (EntryBody::In(json) | EntryBody::Out(json)) = arrived.body else { return None };
             let line = decode::decode_line(json);
             let decode::LineBody::User(chat) = &line.body else { return None };
@@ -373,7 +374,7 @@ fn prompt(timeline: &mut Timeline, attempt: &AttemptState) -> Vec<DocumentBlock>
             let text = texts.collect::<Vec<_>>().join("\n");
             (!text.is_empty()).then_some(text)
         });
-        if let Ok(Some(text)) = told {
+        if let Ok(Some(text)) = text {
             pieces = document("prompt", &text);
             break;
         }
@@ -389,7 +390,7 @@ fn prompt(timeline: &mut Timeline, attempt: &AttemptState) -> Vec<DocumentBlock>
     pieces
 }
 
-/// Instructions that the project brought itself.
+/// Prompts, skills and pins of the project, as recorded in the plan.
 fn project_instructions(timeline: &Timeline) -> Vec<DocumentBlock> {
     let planned = timeline.view().state.planned.as_ref();
     let brought = planned.map(|plan| plan.instructions.as_slice()).unwrap_or_default();
@@ -397,14 +398,14 @@ fn project_instructions(timeline: &Timeline) -> Vec<DocumentBlock> {
         return Vec::new();
     }
     let lines = brought.iter().map(|line| DocumentBlock::line(StyleRole::Text, line.clone()));
-    [DocumentBlock::section("of the project", None)]
+    [DocumentBlock::section("project instructions", None)]
         .into_iter()
         .chain(lines)
         .chain([DocumentBlock::BlankLine])
         .collect()
 }
 
-/// A prompt, line for line as it was sent; headings and tags stand out.
+/// A prompt, line by line as it was sent; headings and tags are highlighted.
 fn document(what: &'static str, text: &str) -> Vec<DocumentBlock> {
     if text.is_empty() {
         return vec![DocumentBlock::section(what, None), DocumentBlock::line(StyleRole::Dim, ABSENT)];
@@ -423,7 +424,7 @@ fn document(what: &'static str, text: &str) -> Vec<DocumentBlock> {
     pieces
 }
 
-/// The note that the attempt began with.
+/// The note that began the attempt.
 pub(super) fn started(timeline: &mut Timeline, attempt: &AttemptState) -> Option<AttemptStarted> {
     let read = read(timeline, attempt.start_note?, |arrived| match arrived.body {
         EntryBody::Note(json) => match Note::parse(json) {
@@ -441,7 +442,7 @@ fn prologue(timeline: &Timeline, attempt: &AttemptState) -> Vec<Seq> {
     entries.iter().take(super::MAX_PROLOGUE_ENTRIES).map(|seq| Seq(u64::from(*seq))).collect()
 }
 
-/// What the agent said of itself when it began.
+/// The announcement of the agent when its session began.
 fn init<T>(timeline: &mut Timeline, attempt: &AttemptState, make: impl Fn(&InitLine<'_>, Seq) -> T) -> Option<T> {
     let mut rows = timeline.view().rows(attempt.id).iter().take(super::MAX_PROLOGUE_ENTRIES);
     let first = rows.find(|row| row.kind == RowKind::Started).map(StreamRow::first);
@@ -458,13 +459,13 @@ fn init<T>(timeline: &mut Timeline, attempt: &AttemptState, make: impl Fn(&InitL
     })
 }
 
-/// Names, or the word for none.
+/// A sorted list of names, or `none`.
 fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let names: BTreeSet<&str> = names.into_iter().collect();
     if names.is_empty() { "none".to_owned() } else { names.into_iter().collect::<Vec<_>>().join(", ") }
 }
 
-/// How much of the attempt was read.
+/// The progress of reading the attempt.
 fn read_progress(pieces: &mut Vec<DocumentBlock>, cache: &Cache, attempt: &AttemptState, rows: usize) {
     let read = cache.summary(attempt.id).map_or(0, |gathered| gathered.rows);
     let cut = cache.summary(attempt.id).is_some_and(|gathered| gathered.is_truncated(rows));

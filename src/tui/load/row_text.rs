@@ -1,4 +1,4 @@
-//! Decoded lines and notes in one row of words. Raw text: whoever draws it makes it safe.
+//! Text of decoded lines and notes in one row. The text is not escaped; the drawing code makes it safe.
 
 use serde_json::Value;
 
@@ -15,7 +15,6 @@ use crate::{
     },
 };
 
-/// A call.
 pub(super) fn call(name: &str, input: Option<RawJson<'_>>) -> String {
     label::call_label(name, input, None).text
 }
@@ -28,17 +27,17 @@ pub(super) fn block(block: &MessageBlock<'_>, most: usize) -> String {
         MessageBlock::Thinking(text) => one_row(&text.text(), most),
         MessageBlock::ToolUse(tool) => call(&tool.name, tool.input),
         MessageBlock::ToolResult(tool) => format!("result of a call that was not seen: {}", result(tool, most)),
-        MessageBlock::Image(media) => format!("image ({})", media.as_deref().unwrap_or("type not said")),
+        MessageBlock::Image(media) => format!("image ({})", media.as_deref().unwrap_or("unknown type")),
         MessageBlock::Unknown(kind) => format!("block of unknown type {kind}"),
     }
 }
 
-/// How much a result brought.
+/// The size of a result.
 pub(super) fn result_size(result: &ToolResult<'_>) -> String {
     label::result_summary(result.content)
 }
 
-/// A result: the error if it failed, else how much it brought.
+/// A result: the error if it failed, otherwise its size.
 pub(super) fn result(result: &ToolResult<'_>, most: usize) -> String {
     if result.is_error == Some(true) {
         one_row(&label::tool_error_reason(&result.text()), most)
@@ -47,20 +46,20 @@ pub(super) fn result(result: &ToolResult<'_>, most: usize) -> String {
     }
 }
 
-/// The end of a session whose last words were told before: how it ended, what it cost, how long it took.
+/// The end of a session whose last message has its own row: outcome, cost and duration.
 pub(super) fn end(result: &ResultLine<'_>) -> String {
     let cost = cost(result);
     let took = result.duration_ms.map(|took| format!(" · {}", latency(Millis(took)))).unwrap_or_default();
     format!("{}{cost}{took}", outcome(result))
 }
 
-/// What a turn cost, else what its process did.
+/// The cost of a turn, otherwise the cost of its process.
 fn cost(result: &ResultLine<'_>) -> String {
     let cost = result.cost_since_last_result.or(result.total_cost_usd);
     cost.map(|cost| format!(" · {}", dollars(Some(cost)))).unwrap_or_default()
 }
 
-/// How a session ended. Some failures carry the subtype of a success.
+/// The outcome of a session. Some failures have the subtype of a success.
 fn outcome<'a>(result: &'a ResultLine<'_>) -> &'a str {
     match result.subtype.as_deref() {
         Some(subtype) if subtype.starts_with("error") => subtype,
@@ -70,18 +69,17 @@ fn outcome<'a>(result: &'a ResultLine<'_>) -> &'a str {
     }
 }
 
-/// What a tool said that did not do what it was asked for.
+/// The reason with which a tool declined a call.
 pub(super) fn declined(result: &ToolResult<'_>, most: usize) -> String {
     let text = result.text();
     one_row(&format!("declined: {}", text.strip_prefix("Error: ").unwrap_or(&text)), most)
 }
 
-/// A whole line.
 pub(super) fn line(body: &LineBody<'_>, json: &[u8], most: usize) -> String {
     let raw = || one_row(&super::head(json, most), most);
     match body {
         LineBody::Init(init) => {
-            let model = init.model.as_deref().unwrap_or("model not said");
+            let model = init.model.as_deref().unwrap_or("an unknown model");
             let servers: Vec<_> = init.mcp_servers.iter().map(|(name, status)| format!("{name} {status}")).collect();
             let servers = if servers.is_empty() { String::new() } else { format!(" · {}", servers.join(", ")) };
             format!("session with {model} · {}{servers}", counted(init.tools.len(), "tool"))
@@ -102,10 +100,10 @@ pub(super) fn line(body: &LineBody<'_>, json: &[u8], most: usize) -> String {
             crate::decode::line::StreamDelta::Text(text) | crate::decode::line::StreamDelta::Thinking(text),
         ) => one_row(text, most),
         LineBody::StreamEvent(crate::decode::line::StreamDelta::Other(kind)) => kind.clone().into_owned(),
-        LineBody::ToolProgress { elapsed_seconds, .. } => format!("a call runs for {elapsed_seconds:.0} s"),
+        LineBody::ToolProgress { elapsed_seconds, .. } => format!("a call has been running for {elapsed_seconds:.0} s"),
         LineBody::RateLimit(limit) => {
             let used = limit.utilization.map(|used| format!(" · {:.0} % used", used * 100.0)).unwrap_or_default();
-            format!("limit {} {}{used}", limit.limit.as_deref().unwrap_or("of no name"), limit.status)
+            format!("limit {} {}{used}", limit.limit.as_deref().unwrap_or("(unnamed)"), limit.status)
         }
         LineBody::Result(result) => {
             let word = outcome(result);
@@ -141,7 +139,7 @@ fn system(system: &SystemLine<'_>) -> Option<String> {
         }
         SystemLine::Compacted { trigger, pre_tokens } => {
             let before = pre_tokens.map(|tokens| format!(" at {tokens} tokens")).unwrap_or_default();
-            format!("context compacted ({}){before}", or(trigger, "trigger not said"))
+            format!("context compacted ({}){before}", or(trigger, "unknown trigger"))
         }
         SystemLine::ModelFallback { from, to, refused: false } => {
             format!("model {} replaced by {}", or(from, "?"), or(to, "?"))
@@ -170,7 +168,7 @@ fn system(system: &SystemLine<'_>) -> Option<String> {
     })
 }
 
-/// Kind of a line for the transcript.
+/// The kind of a line in the transcript.
 pub(super) fn kind(body: &LineBody<'_>) -> String {
     match body {
         LineBody::System(system) => match system {
@@ -204,26 +202,26 @@ pub(super) fn kind(body: &LineBody<'_>) -> String {
     }
 }
 
-/// The type of a line of which only the head is read.
+/// The type of a line of which only the beginning is read.
 pub(super) fn type_of(head: &str) -> String {
     let found = head.split_once("\"type\":\"").and_then(|(_, rest)| rest.split_once('"'));
     found.map_or_else(|| "huge".to_owned(), |(kind, _)| one_row(kind, 24))
 }
 
-/// A line that is too long to decode for a row.
+/// A line that is too long to be decoded for a row.
 pub(super) fn oversized_line(head: &str, len: u64) -> String {
     let name = head.split_once("\"name\":\"").and_then(|(_, rest)| rest.split_once('"'));
     let what = name.map_or_else(|| type_of(head), |(name, _)| label::short_name(name).to_owned());
     format!("{what} (line of {})", size(len))
 }
 
-/// Kind of a note.
+/// The kind of a note in the transcript.
 pub(super) fn note_kind(json: &[u8]) -> String {
     let value: Value = serde_json::from_slice(json).unwrap_or_default();
     value["kind"].as_str().map_or_else(|| "note".to_owned(), |kind| one_row(&kind.replace('_', " "), 24))
 }
 
-/// A note in the row of a stream. Why an attempt failed stands below the rows, in full.
+/// A note as a row of a stream. The full reason of a failure is shown below the rows.
 pub(super) fn note_row(note: &Note) -> String {
     match note {
         Note::AttemptEnded(end) if end.verdict.outcome == AttemptOutcome::Failed => {
@@ -233,12 +231,13 @@ pub(super) fn note_row(note: &Note) -> String {
     }
 }
 
-/// What the attempt that a note begins does otherwise than planned. An automatic retry continues a session unasked.
+/// The amendment in the note that begins an attempt. Automatic retries resume a session without an amendment by the
+/// user.
 pub(super) fn amendment(note: &Note) -> Option<String> {
     let Note::AttemptStarted(start) = note else { return None };
     let amendment = start.amendment.as_ref()?;
     let asked = Amendment { resume: None, ..amendment.clone() };
-    let asked = (!asked.is_empty()).then(|| format!("asked for: {}", one_row(&asked.to_string(), 600)));
+    let asked = (!asked.is_empty()).then(|| format!("requested: {}", one_row(&asked.to_string(), 600)));
     let continues = amendment.resume.as_ref().map(|_| "continues the session".to_owned());
     Some([continues, asked].into_iter().flatten().collect::<Vec<_>>().join(" · "))
 }
@@ -251,15 +250,14 @@ fn short_hash(commit: &str) -> &str {
     commit.get(..8).unwrap_or(commit)
 }
 
-/// A note of ours.
 pub(super) fn note(note: &Note) -> String {
     match note {
         Note::RunPlanned(plan) => {
-            format!("planned {}, {} at once", counted(plan.units.len(), "unit"), plan.concurrency)
+            format!("planned {}, concurrency {}", counted(plan.units.len(), "unit"), plan.concurrency)
         }
         Note::SourceRead(read) => format!("read {}: {}", read.connection, read.diff),
         Note::FilesEvicted(evicted) => {
-            format!("dealt with {} of {} that are gone", counted(evicted.paths.len(), "file"), evicted.connection)
+            format!("processed {} of {}", counted(evicted.paths.len(), "deleted file"), evicted.connection)
         }
         Note::SourcesProjected(projected) => projected.to_string(),
         Note::AttemptStarted(start) => {
@@ -281,15 +279,15 @@ pub(super) fn note(note: &Note) -> String {
             format!("{outcome}: {}", end.verdict.reason)
         }
         Note::RetryScheduled { next, delay_ms, .. } => format!("attempt {next} starts in {} ms", delay_ms),
-        Note::RetryRequested { next, amendment } => format!("attempt {next} asked for{}", amended(amendment.as_ref())),
+        Note::RetryRequested { next, amendment } => format!("attempt {next} requested{}", amended(amendment.as_ref())),
         Note::StopRequested { how } => match how {
-            StopMode::Drain => "drain asked for",
-            StopMode::Stop => "stop asked for",
-            StopMode::Kill => "kill asked for",
+            StopMode::Drain => "drain requested",
+            StopMode::Stop => "stop requested",
+            StopMode::Kill => "kill requested",
         }
         .to_owned(),
-        Note::HoldRequested => "hold asked for: from here on, tool calls wait for you".to_owned(),
-        Note::HoldReleased => "let go: tool calls pass again".to_owned(),
+        Note::HoldRequested => "hold requested: tool calls wait for approval".to_owned(),
+        Note::HoldReleased => "released: tool calls no longer wait for approval".to_owned(),
         Note::RunUntil { condition } => format!("runs until {}", one_row(condition, 300)),
         Note::CallHeld { tool, input, reached, .. } => {
             let reached =
@@ -303,18 +301,18 @@ pub(super) fn note(note: &Note) -> String {
                 format!("allowed with other arguments{}", input.unwrap_or_default())
             }
             CallDecision::Denied => format!("denied: {}", one_row(reason.as_deref().unwrap_or_default(), 300)),
-            CallDecision::Released => "let go".to_owned(),
-            CallDecision::Withdrawn => "nobody waits for the call any more".to_owned(),
+            CallDecision::Released => "released".to_owned(),
+            CallDecision::Withdrawn => "withdrawn: the call no longer waits for a decision".to_owned(),
         },
         Note::LimitPaused { limit, .. } => format!("paused for a limit: {limit}"),
-        Note::Throttled { slots: Some(slots), limit } => format!("{slots} at a time, because of {limit}"),
-        Note::Throttled { slots: None, limit } => format!("full speed again: {limit} is well"),
+        Note::Throttled { slots: Some(slots), limit } => format!("concurrency limited to {slots} because of {limit}"),
+        Note::Throttled { slots: None, limit } => format!("back to full concurrency: {limit} recovered"),
         Note::LimitLifted => "limit lifted".to_owned(),
-        Note::ConcurrencyChanged { slots } => format!("{slots} units at once from here"),
+        Note::ConcurrencyChanged { slots } => format!("concurrency set to {slots}"),
         Note::Published { paths } => format!("published {}", paths.join(", ")),
         Note::PatchWritten(written) => match &written.path {
             Some(path) => format!("patch written: {path} ({})", written.paths.join(", ")),
-            None => "no patch: it changed nothing".to_owned(),
+            None => "no patch: the attempt changed nothing".to_owned(),
         },
         Note::IntegrationStarted(integrating) => {
             format!("integrating {} on {}", counted(integrating.units.len(), "unit"), short_hash(&integrating.onto))
@@ -363,6 +361,6 @@ mod tests {
         let retry = Amendment { resume: Some("s".into()), ..Amendment::default() };
         assert_eq!(words(retry.clone()).as_deref(), Some("continues the session"));
         let amended = Amendment { model: Some("opus".into()), ..retry };
-        assert_eq!(words(amended).as_deref(), Some("continues the session · asked for: model opus"));
+        assert_eq!(words(amended).as_deref(), Some("continues the session · requested: model opus"));
     }
 }

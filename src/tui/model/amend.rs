@@ -1,5 +1,7 @@
-//! What a person wants of the next attempt, while they write it down: words for the model, another model or budget, and
-//! whether the session goes on. Knows what can be sent, not what becomes of it.
+//! The form for the amendment of the next attempt: feedback for the model, another model or turn budget, and whether to
+//! resume the session.
+//!
+//! It validates the amendment and must not send it.
 
 use std::sync::Arc;
 
@@ -13,51 +15,48 @@ use crate::{
     tui::{key::KeyPress, text},
 };
 
-/// Longest feedback, in characters: more is a file, not a remark.
+/// Longest feedback, in characters. Longer text belongs in a file.
 const FEEDBACK: usize = 20_000;
 /// Longest name of a model, in characters.
 const MODEL: usize = 120;
-/// Most turns that can be asked for.
+/// Largest turn budget that is accepted.
 const TURNS: u32 = 10_000;
 
-/// A field of the form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AmendField {
-    /// Words for the model.
+    /// Feedback for the model.
     #[default]
     Feedback,
-    /// Its name.
+    /// Name of the model.
     Model,
-    /// Turns allowed.
     Budget,
-    /// A new session, or the one of the last attempt.
+    /// A new session, or the session of the last attempt.
     Session,
 }
 
-/// The form.
 #[derive(Clone, Debug)]
 pub struct AmendForm {
-    /// Whose next attempt it is.
+    /// The unit of the next attempt.
     pub unit: UnitKey,
-    /// Words for the model.
+    /// Feedback for the model.
     pub feedback: TextArea<'static>,
-    /// Name of the model; nothing for the planned one.
+    /// Name of the model; empty for the planned one.
     pub model: TextArea<'static>,
-    /// Turns allowed; nothing for the planned ones.
+    /// Number of turns; empty for the planned number.
     pub budget: TextArea<'static>,
     /// The session of the last attempt, if it is known.
     pub session: Option<Arc<str>>,
-    /// That session goes on.
+    /// True to resume that session.
     pub resume: bool,
-    /// Where keys go.
+    /// The field that has the focus.
     pub field: AmendField,
-    /// Why it cannot be sent as it is.
+    /// Why the form cannot be submitted.
     pub problem: Option<String>,
     planned: (Option<String>, Option<u32>),
 }
 
 impl AmendForm {
-    /// A form with what the last attempt at `unit` was given.
+    /// A form with the amendment of the last attempt at `unit`.
     pub fn new(unit: &UnitState, state: &RunState) -> Self {
         let last = unit.latest();
         let plan = state.planned.as_deref();
@@ -82,7 +81,7 @@ impl AmendForm {
         form
     }
 
-    /// Moves to the next field, or the one before.
+    /// Focuses the next or the previous field.
     pub fn next_field(&mut self, forward: bool) {
         let fields = [AmendField::Feedback, AmendField::Model, AmendField::Budget, AmendField::Session];
         let fields = if self.session.is_some() { &fields[..] } else { &fields[..3] };
@@ -91,7 +90,7 @@ impl AmendForm {
         self.focus(fields[next % fields.len()]);
     }
 
-    /// A key that has no meaning of its own.
+    /// Passes a key to the focused field.
     pub fn handle_key(&mut self, key: KeyPress) {
         self.problem = None;
         match (self.field, key.code) {
@@ -110,7 +109,7 @@ impl AmendForm {
         }
     }
 
-    /// Text from the clipboard, without what cannot be seen.
+    /// Inserts text from the clipboard without invisible characters.
     pub fn paste(&mut self, pasted: &str) {
         self.problem = None;
         let one_row = self.field != AmendField::Feedback;
@@ -125,10 +124,10 @@ impl AmendForm {
         }
     }
 
-    /// What the next attempt is to do otherwise than planned.
+    /// The amendment that the form describes.
     ///
     /// # Errors
-    /// When something cannot be sent, as a sentence. The field that it is in has the keys then.
+    /// When a field is invalid. That field then has the focus.
     pub fn amendment(&mut self) -> Result<Amendment, String> {
         let judged = self.validate();
         judged.map_err(|(field, problem)| {
@@ -141,14 +140,15 @@ impl AmendForm {
         let feedback = self.feedback.lines().join("\n").trim().to_owned();
         let length = feedback.chars().count();
         if length > FEEDBACK {
-            let problem = format!("the feedback has {length} characters; {FEEDBACK} are the most, so shorten it");
+            let problem = format!("feedback too long: {length} characters; the limit is {FEEDBACK}");
             return Err((AmendField::Feedback, problem));
         }
         let model = self.model.lines().concat().trim().to_owned();
         if model.chars().count() > MODEL || model.contains(char::is_whitespace) {
             return Err((
                 AmendField::Model,
-                "a model has a name without spaces, such as opus; nothing for the planned one".into(),
+                "invalid model name; expected a name without spaces, such as opus, or nothing for the planned model"
+                    .into(),
             ));
         }
         let budget = self.budget.lines().concat().trim().to_owned();
@@ -156,7 +156,7 @@ impl AmendForm {
             _ if budget.is_empty() => None,
             Ok(turns @ 1..=TURNS) => Some(turns),
             Ok(_) | Err(_) => {
-                let problem = format!("the budget is a number of turns from 1 to {TURNS}; nothing for the planned one");
+                let problem = format!("invalid turn budget; expected 1 to {TURNS}, or nothing for the planned number");
                 return Err((AmendField::Budget, problem));
             }
         };
@@ -178,7 +178,7 @@ impl AmendForm {
         }
     }
 
-    /// The cursor stands in one field alone.
+    /// Moves the focus. Only the focused field shows a cursor.
     fn focus(&mut self, field: AmendField) {
         for area in [&mut self.feedback, &mut self.model, &mut self.budget] {
             area.set_cursor_style(Style::default());
@@ -274,17 +274,17 @@ mod tests {
         assert_eq!(form.field, AmendField::Feedback);
         let mut form = super::tests::form(AttemptState::default());
         form.next_field(false);
-        assert_eq!(form.field, AmendField::Budget, "there is no session to go on with");
+        assert_eq!(form.field, AmendField::Budget, "without a session, that field is skipped");
     }
 
     #[test]
     fn invalid_field_is_reported_and_focused() {
         for (field, text, word) in [
-            (AmendField::Budget, "0", "from 1 to 10000"),
-            (AmendField::Budget, "10001", "from 1 to 10000"),
-            (AmendField::Budget, "many", "from 1 to 10000"),
+            (AmendField::Budget, "0", "expected 1 to 10000"),
+            (AmendField::Budget, "10001", "expected 1 to 10000"),
+            (AmendField::Budget, "many", "expected 1 to 10000"),
             (AmendField::Model, "opus or sonnet", "without spaces"),
-            (AmendField::Feedback, &"x".repeat(FEEDBACK + 1), "20000 are the most"),
+            (AmendField::Feedback, &"x".repeat(FEEDBACK + 1), "the limit is 20000"),
         ] {
             let mut form = form(AttemptState::default());
             form.focus(field);

@@ -1,4 +1,4 @@
-//! Two attempts at a unit side by side: which two, and where in them one is.
+//! The comparison of two attempts at a unit: which two, and the scroll position.
 
 use ratatui::layout::Rect;
 
@@ -15,56 +15,54 @@ use crate::{
 /// Rows of the summary.
 pub const SUMMARY: u16 = 9;
 
-/// Two attempts at a unit side by side.
+/// A view of two attempts at a unit side by side.
 #[derive(Clone, Debug)]
 pub struct CompareView {
-    /// Unit.
     pub unit: UnitKey,
-    /// Attempts by index: the one on the left, the one on the right.
+    /// Indexes of the left and the right attempt.
     pub sides: [usize; 2],
-    /// The side that the keys change and open.
+    /// The side that keys change and open.
     pub side: usize,
-    /// Their calls.
+    /// Scroll position in the pairs of calls.
     pub list: ScrollList,
-    /// What the shell has compared; `None` until it has.
+    /// Pairs of calls; `None` until the shell has compared the attempts.
     pub pairs: Option<Vec<CallPair>>,
-    /// True until one has been taken to the first difference.
+    /// True until the view has scrolled to the first difference.
     pub jumps_to_first_difference: bool,
 }
 
-/// Where the parts are.
+/// Areas of the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompareAreas {
-    /// Which two.
+    /// Titles of the two attempts.
     pub attempts: Rect,
-    /// Where they part.
+    /// Notice of the first difference.
     pub notice: Rect,
-    /// Their calls.
+    /// The calls of both attempts.
     pub calls: Rect,
     /// Outcome, cost, time and files.
     pub summary: Rect,
 }
 
 impl CompareView {
-    /// The last two of so many attempts.
+    /// A comparison of the last two of `attempts` attempts.
     pub fn new(unit: UnitKey, attempts: usize) -> Self {
         let last = attempts.saturating_sub(1);
         let sides = [last.saturating_sub(1), last];
         Self { unit, sides, side: 1, list: ScrollList::default(), pairs: None, jumps_to_first_difference: true }
     }
 
-    /// The unit.
     pub fn unit<'a>(&self, story: &'a RunView) -> Option<&'a UnitState> {
         story.state.units.iter().find(|unit| unit.key == self.unit)
     }
 
-    /// Both attempts. A moment in the past may have fewer.
+    /// Both attempts. `None` at a moment in the past that has fewer.
     pub fn attempts<'a>(&self, story: &'a RunView) -> Option<[&'a AttemptState; 2]> {
         let unit = self.unit(story)?;
         Some([unit.attempts.get(self.sides[0])?, unit.attempts.get(self.sides[1])?])
     }
 
-    /// Another attempt on the side that has the keys.
+    /// Shows the next or the previous attempt on the focused side. False if there is none.
     pub fn change_attempt(&mut self, story: &RunView, forward: bool) -> bool {
         let count = self.unit(story).map_or(0, |unit| unit.attempts.len());
         let other = self.sides[1 - self.side];
@@ -75,7 +73,7 @@ impl CompareView {
         }
         let Some(index) = index.filter(|index| *index < count) else { return false };
         self.sides[self.side] = index;
-        // The older one stays on the left.
+        // The older attempt is always on the left.
         if self.sides[0] > self.sides[1] {
             self.sides.swap(0, 1);
             self.side = 1 - self.side;
@@ -84,7 +82,7 @@ impl CompareView {
         true
     }
 
-    /// Takes over what the shell has compared.
+    /// Copies the result of the comparison from the shell.
     pub fn set_comparison(&mut self, comparison: Option<&Comparison>) {
         let Some(comparison) = comparison else { return };
         if self.jumps_to_first_difference {
@@ -96,7 +94,7 @@ impl CompareView {
         }
     }
 
-    /// How many pairs are known.
+    /// Number of known pairs.
     pub fn pair_count(&self) -> usize {
         self.pairs.as_ref().map_or(0, Vec::len)
     }
@@ -107,14 +105,14 @@ impl CompareView {
         self.list.clamp(len, height);
     }
 
-    /// Where everything is inside the body of the screen.
+    /// Areas of the view inside the body of the screen.
     pub fn areas(&self, body: Rect) -> CompareAreas {
         let inside = layout::inner(body);
         let attempts = Rect { height: inside.height.min(1), ..inside };
         let notice = Rect { y: inside.y + attempts.height, height: inside.height.saturating_sub(1).min(1), ..inside };
         let top = attempts.height + notice.height;
         let rest = inside.height - top;
-        // What they did comes first; what came of it is told as far as there is room.
+        // Calls have priority; the summary uses the rows that remain.
         let summary = SUMMARY.min(rest.saturating_sub(3)).min(rest / 2);
         let calls = Rect { y: inside.y + top, height: rest - summary, ..inside };
         CompareAreas { attempts, notice, calls, summary: Rect { y: calls.y + calls.height, height: summary, ..inside } }

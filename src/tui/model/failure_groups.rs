@@ -1,4 +1,4 @@
-//! The page of failures by cause: its lines, and how they stay in place while the run goes on.
+//! State of the page of failure groups: its lines, and the selection that survives updates of a running run.
 
 use super::scroll_list::ScrollList;
 use crate::run::{
@@ -6,108 +6,106 @@ use crate::run::{
     state::{RunView, StateVersion, UnitState},
 };
 
-/// Failures by cause.
+/// The page of failure groups.
 #[derive(Clone, Debug, Default)]
 pub struct FailureGroupsView {
-    /// The selected line.
     pub list: ScrollList,
-    /// Failures, those of most units first.
+    /// Groups, those with the most units first.
     pub groups: Vec<FailureGroup>,
-    /// What stands on each line.
+    /// Lines of the page.
     pub lines: Vec<FailureGroupLine>,
-    /// The moment of all that.
+    /// Version of the run view that `groups` and `lines` were made from.
     version: Option<StateVersion>,
 }
 
-/// A line of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureGroupLine {
-    /// A cause, by its place among the failures.
+    /// The cause of the group with this index.
     Group(usize),
-    /// What can be done about it.
+    /// The remedy for the group with this index.
     Remedy(usize),
-    /// A unit that failed for it.
+    /// A unit of a group.
     Unit {
-        /// The cause.
-        heap: usize,
-        /// The unit, by index.
+        /// Index of the group.
+        group: usize,
+        /// Index of the unit in the state.
         unit: usize,
     },
 }
 
 impl FailureGroupLine {
-    /// The cause that it belongs to.
+    /// Index of the group that the line belongs to.
     pub fn group(self) -> usize {
         match self {
-            Self::Group(heap) | Self::Remedy(heap) | Self::Unit { heap, .. } => heap,
+            Self::Group(group) | Self::Remedy(group) | Self::Unit { group, .. } => group,
         }
     }
 }
 
 impl FailureGroupsView {
-    /// The failures of the selected line.
+    /// The group of the selected line.
     pub fn group(&self) -> Option<&FailureGroup> {
         self.groups.get(self.lines.get(self.list.selected)?.group())
     }
 
-    /// The unit of the selected line; of a cause, its first one.
+    /// The unit of the selected line; for any other line, the first unit of its group.
     pub fn unit(&self) -> Option<usize> {
         match self.lines.get(self.list.selected)? {
             FailureGroupLine::Unit { unit, .. } => Some(*unit),
-            FailureGroupLine::Group(heap) | FailureGroupLine::Remedy(heap) => {
-                self.groups.get(*heap)?.units.first().copied()
+            FailureGroupLine::Group(group) | FailureGroupLine::Remedy(group) => {
+                self.groups.get(*group)?.units.first().copied()
             }
         }
     }
 
-    /// True when a line contains what `has` looks for.
+    /// True when `has` accepts a text of the line.
     pub fn line_has(&self, line: usize, units: &[UnitState], has: impl Fn(&str) -> bool) -> bool {
         match self.lines.get(line) {
-            Some(FailureGroupLine::Group(heap)) => {
-                self.groups.get(*heap).is_some_and(|heap| has(&heap.cause) || has(&heap.example))
+            Some(FailureGroupLine::Group(group)) => {
+                self.groups.get(*group).is_some_and(|group| has(&group.cause) || has(&group.example))
             }
-            Some(FailureGroupLine::Remedy(heap)) => {
-                self.groups.get(*heap).and_then(|heap| heap.remedy.as_deref()).is_some_and(has)
+            Some(FailureGroupLine::Remedy(group)) => {
+                self.groups.get(*group).and_then(|group| group.remedy.as_deref()).is_some_and(has)
             }
             Some(FailureGroupLine::Unit { unit, .. }) => units.get(*unit).is_some_and(|unit| has(&unit.key)),
             None => false,
         }
     }
 
-    /// Brings the page up to date when the story moved. What was selected stays selected.
+    /// Updates the page when the run view has changed. The selection stays on the same line.
     pub fn refresh(&mut self, story: &RunView, height: usize) {
         let moment = story.state.version();
         if self.version != Some(moment) {
             self.version = Some(moment);
-            let heaps = failure_groups(&story.state);
-            if heaps != self.groups {
-                self.replace(heaps);
+            let groups = failure_groups(&story.state);
+            if groups != self.groups {
+                self.replace(groups);
             }
         }
         self.list.clamp(self.lines.len(), height);
     }
 
-    fn replace(&mut self, heaps: Vec<FailureGroup>) {
+    fn replace(&mut self, groups: Vec<FailureGroup>) {
         let selected = self.lines.get(self.list.selected).copied();
         let pattern = self.group().map(|failures| (failures.cause.clone(), failures.pattern.clone()));
         self.lines.clear();
-        for (heap, failures) in heaps.iter().enumerate() {
-            self.lines.push(FailureGroupLine::Group(heap));
+        for (group, failures) in groups.iter().enumerate() {
+            self.lines.push(FailureGroupLine::Group(group));
             if failures.remedy.is_some() {
-                self.lines.push(FailureGroupLine::Remedy(heap));
+                self.lines.push(FailureGroupLine::Remedy(group));
             }
-            self.lines.extend(failures.units.iter().map(|unit| FailureGroupLine::Unit { heap, unit: *unit }));
+            self.lines.extend(failures.units.iter().map(|unit| FailureGroupLine::Unit { group, unit: *unit }));
         }
-        self.groups = heaps;
-        let same_heap = |heap: usize| {
-            let known = self.groups.get(heap).zip(pattern.as_ref());
+        self.groups = groups;
+        let same_group = |group: usize| {
+            let known = self.groups.get(group).zip(pattern.as_ref());
             known.is_some_and(|(now, (cause, pattern))| now.cause == *cause && now.pattern == *pattern)
         };
         let found = selected.and_then(|selected| {
             self.lines.iter().position(|line| match (line, selected) {
                 (FailureGroupLine::Unit { unit, .. }, FailureGroupLine::Unit { unit: known, .. }) => *unit == known,
-                (FailureGroupLine::Group(heap), FailureGroupLine::Group(_))
-                | (FailureGroupLine::Remedy(heap), FailureGroupLine::Remedy(_)) => same_heap(*heap),
+                (FailureGroupLine::Group(group), FailureGroupLine::Group(_))
+                | (FailureGroupLine::Remedy(group), FailureGroupLine::Remedy(_)) => same_group(*group),
                 _ => false,
             })
         });

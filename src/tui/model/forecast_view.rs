@@ -1,4 +1,4 @@
-//! What is left of the run, judged again only when something happened that may change it.
+//! The forecast of the remaining work, recomputed only when its inputs change.
 
 use super::StatusTotals;
 use crate::{
@@ -6,18 +6,17 @@ use crate::{
     tape::Millis,
 };
 
-/// Milliseconds after which time alone is reason enough: what runs longer than expected ends later than expected.
+/// Milliseconds after which elapsed time alone causes a new forecast: a unit that runs longer than expected moves the
+/// end.
 const REFRESH_INTERVAL_MS: u64 = 1000;
 
-/// What is left.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ForecastView {
-    /// As it was judged last.
     pub(super) forecast: RunForecast,
     seen: Option<ForecastInputs>,
 }
 
-/// What a judgement goes by.
+/// Inputs of a forecast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ForecastInputs {
     statuses: [usize; StatusTotals::ORDER.len()],
@@ -28,7 +27,7 @@ struct ForecastInputs {
 }
 
 impl ForecastView {
-    /// Judges again if need be; `time` is that of the run.
+    /// Updates the forecast if its inputs changed; `time` is the time of the run.
     pub(super) fn refresh(&mut self, state: &RunState, totals: &StatusTotals, time: Millis) {
         let now = time.max(state.last_entry_at);
         let seen = ForecastInputs {

@@ -1,6 +1,7 @@
-//! Live panes of several units: which units, in which places, and what of each is on screen.
+//! Panes for several units: which units have a pane, and the scroll position of each.
 //!
-//! A unit keeps its place while it has one. What runs comes first; a failure stays until somebody has looked at it.
+//! Units do not move between panes. Running units come first; a failed unit keeps its pane until the user has viewed
+//! the failure.
 
 use std::collections::HashSet;
 
@@ -13,53 +14,45 @@ use crate::{
     tui::layout,
 };
 
-/// Panes at most.
+/// Largest number of panes.
 const MAX_PANES: usize = 9;
-/// Least columns and rows of a pane.
+/// Smallest columns and rows of a pane.
 const MIN_PANE: (u16, u16) = (36, 8);
-/// Rows are twice as high as columns are wide, and lines are long: so many columns a row look right.
+/// Preferred ratio of columns to rows: a cell is twice as high as wide, and lines are long.
 const PANE_ASPECT: f64 = 4.0;
 
-/// Live panes of several units.
 #[derive(Clone, Debug, Default)]
 pub struct Grid {
-    /// The pane with the focus.
+    /// Index of the focused pane.
     pub focus: usize,
-    /// The focused pane alone.
+    /// True when only the focused pane is shown.
     pub zoom: bool,
-    /// The panes.
     pub panes: Vec<GridPane>,
-    /// Who had each place last: at a moment of the past units are missing, and come back to their places.
+    /// The last unit of each place. Units that are missing at a moment in the past return to their places.
     pane_history: Vec<GridPane>,
-    /// True once somebody chose a pane. It then keeps its unit, whatever else runs.
+    /// True once the user selected a pane. It then keeps its unit, whatever else runs.
     chosen: bool,
-    /// Attempts whose failure somebody has looked at.
+    /// Attempts whose failure the user has viewed.
     seen: HashSet<AttemptId>,
-    /// What the places were given by: entries, units, places.
+    /// Inputs of the last assignment: version of the run view, number of units, number of places.
     version: Option<(StateVersion, usize)>,
 }
 
-/// A pane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GridPane {
-    /// Its unit, by index.
+    /// Index of the unit.
     pub unit: usize,
-    /// Rows of its newest attempt.
+    /// Scroll position in the rows of its newest attempt.
     pub list: ScrollList,
-    /// Whose rows `list` is about.
+    /// The attempt that `list` refers to.
     attempt_id: Option<AttemptId>,
 }
 
-/// A direction on the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PaneDirection {
-    /// Left.
     Left,
-    /// Right.
     Right,
-    /// Up.
     Up,
-    /// Down.
     Down,
 }
 
@@ -68,13 +61,13 @@ impl GridPane {
         Self { unit, list: ScrollList::following(), attempt_id: None }
     }
 
-    /// Its unit and the attempt that it shows.
+    /// The unit and its newest attempt.
     pub fn subject<'a>(&self, story: &'a RunView) -> Option<(&'a UnitState, Option<&'a AttemptState>)> {
         let unit = story.state.units.get(self.unit)?;
         Some((unit, unit.latest()))
     }
 
-    /// Rows of its attempt.
+    /// Number of rows of that attempt.
     pub fn len(&self, story: &RunView) -> usize {
         self.attempt_id.map_or(0, |lane| story.rows(lane).len())
     }
@@ -86,7 +79,7 @@ impl Grid {
         self.panes.get(self.focus).map(|slot| slot.unit)
     }
 
-    /// Gives the focus to a pane, if there is one of that number.
+    /// Focuses the pane at `slot`, if there is one.
     pub fn choose(&mut self, slot: usize) {
         if slot < self.panes.len() {
             self.focus = slot;
@@ -94,13 +87,13 @@ impl Grid {
         }
     }
 
-    /// The next pane, or the one before.
+    /// Focuses the next or the previous pane.
     pub fn step(&mut self, forward: bool) {
         let len = self.panes.len().max(1);
         self.choose(if forward { (self.focus + 1) % len } else { (self.focus + len - 1) % len });
     }
 
-    /// The nearest pane in a direction.
+    /// Focuses the nearest pane in a direction.
     pub fn go(&mut self, towards: PaneDirection, body: Rect) {
         if self.panes(body).len() < 2 {
             return self.step(matches!(towards, PaneDirection::Right | PaneDirection::Down));
@@ -127,12 +120,12 @@ impl Grid {
         }
     }
 
-    /// True when nobody has looked at the failure of a pane.
+    /// True when `unit` failed and the user has not viewed the failure yet.
     pub fn has_unseen_failure(&self, unit: &UnitState) -> bool {
         is_failure(unit.status) && unit.latest().is_some_and(|attempt| !self.seen.contains(&attempt.id))
     }
 
-    /// Panes on screen with their areas.
+    /// The visible panes with their areas.
     pub fn panes(&self, body: Rect) -> Vec<(usize, Rect)> {
         if self.panes.is_empty() {
             return Vec::new();
@@ -143,7 +136,7 @@ impl Grid {
         arrange(self.panes.len(), body).into_iter().enumerate().collect()
     }
 
-    /// Gives places to units when the story moved or the size changed, and brings every pane into range.
+    /// Assigns places to units when the run view or the size has changed, and brings every pane into range.
     pub fn refresh(&mut self, story: &RunView, body: Rect) {
         let places = capacity(body).clamp(2, MAX_PANES).min(story.state.units.len());
         let moment = (story.state.version(), places);
@@ -169,7 +162,7 @@ impl Grid {
         }
     }
 
-    /// Somebody looks at a unit: its failure is no news any more.
+    /// Records that the user has viewed a unit, so that its failure no longer reserves a pane.
     pub fn mark_seen(&mut self, unit: Option<&UnitState>) {
         if let Some(attempt) = unit.filter(|unit| is_failure(unit.status)).and_then(UnitState::latest) {
             self.seen.insert(attempt.id);
@@ -186,7 +179,7 @@ impl Grid {
             *place = wanted.contains(&slot.unit).then_some(*slot);
         }
         let placed = |slots: &[Option<GridPane>], unit: usize| slots.iter().flatten().any(|slot| slot.unit == unit);
-        // Who comes at the same time stands in plan order.
+        // Units that become eligible at the same time are placed in plan order.
         let mut strangers: Vec<usize> = wanted.into_iter().filter(|unit| !placed(&slots, *unit)).collect();
         strangers.sort_unstable();
         for unit in strangers {
@@ -201,7 +194,7 @@ impl Grid {
         self.pane_history.extend(kept.into_iter().filter(|slot| !self.panes.iter().any(|now| now.unit == slot.unit)));
     }
 
-    /// The units that are worth a pane, the most first.
+    /// The units that deserve a pane, most important first.
     fn ranked_units(&self, state: &RunState, places: usize) -> Vec<usize> {
         let has_place = |unit: usize| self.pane_history.iter().any(|slot| slot.unit == unit);
         let mut ranks: [Vec<(bool, Millis, usize)>; 4] = Default::default();
@@ -210,13 +203,13 @@ impl Grid {
         for (index, unit) in state.units.iter().enumerate() {
             let stranger = !has_place(index);
             let Some(attempt) = unit.latest() else {
-                // Of those that have not begun, the first are enough, and those that wait in a pane already.
+                // Of the queued units, those that already have a pane and the first `places` others suffice.
                 if queued.len() < places || !stranger {
                     queued.push((stranger, Millis(0), index));
                 }
                 continue;
             };
-            // Newest first: what ended last is what somebody may still want to see.
+            // Newest first: the user is most likely to look at the last unit that ended.
             let age = Millis(u64::MAX - attempt.ended_at.unwrap_or(attempt.last_at).0);
             match unit.status {
                 UnitStatus::Running | UnitStatus::Silent | UnitStatus::Held => {
@@ -236,7 +229,7 @@ impl Grid {
         }
         let [running, failed, waiting, ended] = ranks;
         let pinned = self.unit().filter(|unit| self.chosen && *unit < state.units.len());
-        // Failures keep their places, but never so many that nothing is seen of what runs.
+        // Failed units keep at most half of the places, so that running units stay visible.
         let kept = failed.len().min(places / 2);
         let first_runs = running.len().min(places - kept);
         let order = running[..first_runs].iter().chain(&failed).chain(&running[first_runs..]);
@@ -254,12 +247,12 @@ impl Grid {
     }
 }
 
-/// Panes that have room in `body`.
+/// Number of panes that fit into `body`.
 fn capacity(body: Rect) -> usize {
     (usize::from(body.width / MIN_PANE.0) * usize::from(body.height / MIN_PANE.1)).min(MAX_PANES)
 }
 
-/// Areas of so many panes: rows of equal height, in each of them panes of equal width.
+/// Areas of `count` panes: rows of equal height, panes of equal width in each row.
 fn arrange(count: usize, body: Rect) -> Vec<Rect> {
     let most = usize::from(body.width / MIN_PANE.0).max(1);
     let fits = |columns: &usize| count.div_ceil(*columns) <= usize::from(body.height / MIN_PANE.1).max(1);
@@ -285,7 +278,7 @@ fn arrange(count: usize, body: Rect) -> Vec<Rect> {
     areas
 }
 
-/// The part of `length` that falls to one of `parts`.
+/// Start and length of one of `parts` equal parts of `length`.
 fn share(from: u16, length: u16, part: usize, parts: usize) -> (u16, u16) {
     let at = |part: usize| u16::try_from(usize::from(length) * part / parts.max(1)).unwrap_or(length);
     (from + at(part), at(part + 1) - at(part))

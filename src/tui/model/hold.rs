@@ -1,4 +1,4 @@
-//! Deciding over a call that waits: which one, what is typed about it, and its arguments in an editor.
+//! State for decisions about held calls: the call, the line that is being typed, and the editor for its arguments.
 
 use std::sync::Arc;
 
@@ -12,57 +12,50 @@ use crate::{
     tui::{key::KeyPress, text},
 };
 
-/// Longest arguments that are edited on the screen, in bytes.
+/// Largest arguments that can be edited on the screen, in bytes.
 const MAX_EDITED_BYTES: usize = 256 * 1024;
 
-/// A tool call that a person decides over.
+/// A tool call that waits for a decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallId {
-    /// Unit.
     pub unit: UnitKey,
-    /// Id of the call, where known.
+    /// Id of the call, if known.
     pub call: Option<Arc<str>>,
 }
 
-/// A line that is being typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LineInput {
-    /// So far.
     pub text: String,
-    /// What it is for.
     pub purpose: InputPurpose,
 }
 
-/// What a typed line is for.
+/// Purpose of a typed line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InputPurpose {
-    /// To be searched.
+    /// Text to search for.
     Search,
-    /// Why a call is refused.
+    /// Reason for denying a call.
     Deny(CallId),
-    /// To be carried out.
+    /// A command of the command line.
     Command,
-    /// What listed units contain.
+    /// Text that listed units contain.
     FilterUnits,
 }
 
 impl LineInput {
-    /// Nothing typed yet.
     pub fn new(purpose: InputPurpose) -> Self {
         Self { text: String::new(), purpose }
     }
 }
 
-/// The arguments of a call while they are edited.
+/// An editor for the arguments of a held call.
 #[derive(Clone, Debug)]
 pub struct ArgumentsEditor {
-    /// Which call.
     pub call: CallId,
-    /// Its tool.
     pub tool: Arc<str>,
-    /// The arguments. All of it is safe to draw.
+    /// The text. All of it is safe to draw.
     pub area: TextArea<'static>,
-    /// Why they cannot be sent as they are.
+    /// Why the text cannot be sent.
     pub problem: Option<String>,
 }
 
@@ -70,13 +63,11 @@ impl ArgumentsEditor {
     /// An editor for the arguments of `held`.
     ///
     /// # Errors
-    /// When they are too long, as a sentence.
+    /// When the arguments are too long.
     pub fn new(call: CallId, held: &HeldCallState) -> Result<Self, String> {
         if held.input.len() > MAX_EDITED_BYTES {
             let (size, most) = (text::size(held.input.len() as u64), text::size(MAX_EDITED_BYTES as u64));
-            return Err(format!(
-                "the arguments take {size}, more than the {most} that can be edited here; deny the call"
-            ));
+            return Err(format!("the arguments have {size}, but at most {most} can be edited here; deny the call"));
         }
         let pretty = serde_json::from_str::<Value>(&held.input)
             .and_then(|value| serde_json::to_string_pretty(&value))
@@ -88,7 +79,7 @@ impl ArgumentsEditor {
         Ok(Self { call, tool: Arc::clone(&held.tool), area, problem: None })
     }
 
-    /// A key that has no meaning of its own.
+    /// Passes a key to the text area.
     pub fn handle_key(&mut self, key: KeyPress) {
         self.problem = None;
         if key.typed().is_none_or(|char| !text::is_hidden(char)) {
@@ -96,22 +87,22 @@ impl ArgumentsEditor {
         }
     }
 
-    /// Text from the clipboard.
+    /// Inserts text from the clipboard.
     pub fn paste(&mut self, pasted: &str) {
         self.problem = None;
         self.area.insert_str(escaped(&pasted.replace("\r\n", "\n").replace('\r', "\n").replace('\t', "  ")));
     }
 
-    /// The arguments as they stand.
+    /// Parses the edited arguments.
     ///
     /// # Errors
-    /// When they are no JSON object, as a sentence.
+    /// When the text is not a JSON object.
     pub fn input(&self) -> Result<Map<String, Value>, String> {
         serde_json::from_str(&self.area.lines().join("\n")).map_err(|error| format!("not a JSON object: {error}"))
     }
 }
 
-/// JSON whose control, bidi and zero-width characters are written as JSON escapes: the same value, safe to draw.
+/// Writes control, bidi and zero-width characters in JSON as JSON escapes: the same value, safe to draw.
 fn escaped(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for (char, is_safe) in text::classified_chars(json) {

@@ -1,6 +1,6 @@
-//! The inspector: which unit, attempt, panel and action are looked at, and where in them one is.
+//! The inspector: the selected unit, attempt, panel and action, and the scroll position in each.
 //!
-//! Knows no bodies: what a panel shows is laid out by the shell, which tells how many lines there are.
+//! It must not read bodies of entries: the shell lays out documents and reports their number of lines.
 
 use std::collections::BTreeSet;
 
@@ -16,58 +16,56 @@ use crate::{
     },
 };
 
-/// Rows of a detail below which it is not shown beside the actions.
+/// Rows of the detail pane below which it is not shown next to the actions.
 const MIN_DETAIL_ROWS: u16 = 6;
 
-/// Everything about a unit, one attempt at a time.
+/// A view of one unit, one attempt at a time.
 #[derive(Clone, Debug)]
 pub struct InspectView {
-    /// Unit.
     pub unit: UnitKey,
-    /// Attempt, by index.
+    /// Index of the attempt.
     pub attempt: usize,
-    /// What of it is shown.
+    /// The panel that is shown.
     pub panel: Panel,
-    /// Where the keys go while the actions are shown.
+    /// The side that has the focus while the actions are shown.
     pub side: InspectSide,
-    /// The side with the keys alone.
+    /// True when only the focused side is shown.
     pub zoom: bool,
-    /// Actions of the attempt.
+    /// Scroll position in the actions of the attempt.
     pub actions: ScrollList,
-    /// Lines of the document.
+    /// Scroll position in the lines of the document.
     pub lines: ScrollList,
-    /// Folds that a person turned over.
+    /// Folds that the user opened or closed.
     pub toggled_folds: BTreeSet<FoldId>,
     /// The line of the last match.
     pub match_line: Option<usize>,
-    /// What the shell has laid out.
+    /// Facts about the document that the shell has laid out.
     pub document: DocumentState,
-    /// To the end of the document as soon as it is laid out.
+    /// True to scroll to the end of the document once it is laid out.
     pub scroll_to_end: bool,
-    /// Where one was on other panels and attempts.
+    /// Scroll positions on other panels and attempts.
     positions: Vec<(usize, Panel, PanelPosition)>,
 }
 
-/// What of an attempt is shown.
+/// A panel of the inspector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Panel {
-    /// What was said and done, one at a time.
+    /// Messages, calls and results, one at a time.
     Actions,
-    /// What it was told.
+    /// The prompts of the agent.
     Prompt,
-    /// What it was given, and what it could reach.
+    /// Tools, settings and paths that the agent had access to.
     Isolation,
-    /// What its process said on the side.
+    /// Output of the process outside of the protocol.
     Stderr,
-    /// How it ended, and why.
+    /// Outcome of the attempt and its cause.
     Verdict,
 }
 
 impl Panel {
-    /// In the order of their keys.
+    /// All panels, in the order of their keys.
     pub const ALL: [Self; 5] = [Self::Actions, Self::Prompt, Self::Isolation, Self::Stderr, Self::Verdict];
 
-    /// Its name.
     pub fn label(self) -> &'static str {
         match self {
             Self::Actions => "actions",
@@ -85,18 +83,17 @@ pub enum InspectSide {
     /// The list of actions.
     #[default]
     Actions,
-    /// Everything about the selected one.
+    /// The details of the selected action.
     Detail,
 }
 
 /// Facts about the document on screen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DocumentState {
-    /// Its lines.
     pub lines: usize,
-    /// True when no more of it comes.
+    /// True when the layout is complete.
     pub complete: bool,
-    /// Lines that begin a section.
+    /// First lines of the sections.
     pub sections: Vec<usize>,
     /// The value that the selected line folds.
     pub fold: Option<FoldId>,
@@ -110,23 +107,22 @@ struct PanelPosition {
     toggled_folds: BTreeSet<FoldId>,
 }
 
-/// Where the parts of the inspector are.
+/// Areas of the parts of the inspector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InspectAreas {
-    /// Attempts.
     pub attempts: Rect,
-    /// Panels.
+    /// The tabs of the panels.
     pub panels: Rect,
     /// The actions, if they are shown.
     pub actions: Option<Rect>,
-    /// Between actions and document, if both are shown.
+    /// The rule between actions and document, if both are shown.
     pub rule: Option<Rect>,
     /// The document, if it is shown.
     pub detail: Option<Rect>,
 }
 
 impl InspectView {
-    /// The inspector of an attempt, at an action or at the newest.
+    /// The inspector of an attempt, at an action or at the newest one.
     pub fn new(unit: UnitKey, attempt: usize, action: Option<usize>) -> Self {
         let actions = action.map_or_else(ScrollList::following, |selected| ScrollList {
             selected,
@@ -149,7 +145,6 @@ impl InspectView {
         }
     }
 
-    /// The unit.
     pub fn unit<'a>(&self, story: &'a RunView) -> Option<&'a UnitState> {
         story.state.units.iter().find(|unit| unit.key == self.unit)
     }
@@ -161,17 +156,16 @@ impl InspectView {
         unit.attempts.get(index).map(|attempt| (index, attempt))
     }
 
-    /// Its lane.
     pub fn lane(&self, story: &RunView) -> Option<AttemptId> {
         self.attempt(story).map(|(_, attempt)| attempt.id)
     }
 
-    /// True when the keys move among the actions.
+    /// True when keys move the selection in the list of actions.
     pub fn is_list(&self) -> bool {
         self.panel == Panel::Actions && self.side == InspectSide::Actions
     }
 
-    /// Shows another panel or attempt, at the place where one was.
+    /// Shows another panel or attempt, at its last scroll position.
     pub fn show_panel(&mut self, attempt: usize, panel: Panel) {
         if (attempt, panel) == (self.attempt, self.panel) {
             return;
@@ -203,7 +197,7 @@ impl InspectView {
         (self.match_line, self.scroll_to_end) = (None, false);
     }
 
-    /// Another action is selected: its document begins at the top.
+    /// Selects an action; its document starts at the top.
     pub fn select(&mut self, action: usize, len: usize) {
         let before = self.actions.selected;
         self.actions.select(action, len);
@@ -212,7 +206,7 @@ impl InspectView {
         }
     }
 
-    /// The last action is selected, and newer ones as they come.
+    /// Selects the last action and follows new ones.
     pub fn follow(&mut self, len: usize) {
         let before = self.actions.selected;
         self.actions.end(len);
@@ -233,7 +227,7 @@ impl InspectView {
         self.lines.select(line, self.document.lines);
     }
 
-    /// Takes over what the shell has laid out.
+    /// Copies the facts about the document from the shell.
     pub fn set_document(&mut self, document: Option<&LaidOutDocument>, complete: bool) {
         let Some(document) = document else {
             self.document = DocumentState::default();
@@ -260,13 +254,13 @@ impl InspectView {
             self.lines.selected = self.document.lines.saturating_sub(1);
             self.scroll_to_end = !self.document.complete;
         }
-        // Until something is laid out, a place that one comes back to stays where it is.
+        // Until the document is laid out that far, keep the restored scroll position.
         if self.document.complete || self.document.lines > self.lines.selected {
             self.lines.clamp(self.document.lines, height(areas.detail));
         }
     }
 
-    /// Where everything is inside the body of the screen.
+    /// Areas of the inspector inside the body of the screen.
     pub fn areas(&self, body: Rect) -> InspectAreas {
         let inside = layout::inner(body);
         let attempts = Rect { height: inside.height.min(1), ..inside };

@@ -1,4 +1,4 @@
-//! Views above the deck: what they show, and how they stay in range of the story.
+//! Views on top of the units view: their state, and how they are updated with the run view.
 
 use super::{compare::CompareView, failure_groups::FailureGroupsView, inspect::InspectView, scroll_list::ScrollList};
 use crate::{
@@ -6,106 +6,100 @@ use crate::{
     tape::{Seq, UnitKey},
 };
 
-/// A view above the deck.
+/// A view on top of the units view.
 #[derive(Clone, Debug)]
 pub enum OverlayView {
     /// Every line of an attempt.
     Transcript(TranscriptView),
-    /// Everything of one entry or row.
+    /// The full content of one entry or row.
     Entry(EntryView),
-    /// Everything about a unit.
+    /// The inspector of a unit.
     Inspect(Box<InspectView>),
     /// Two attempts at a unit.
     Compare(Box<CompareView>),
-    /// Keys.
+    /// The list of keys.
     Help(ScrollList),
-    /// The run's remarks.
+    /// The messages of the run.
     Log(ScrollList),
-    /// Panes of several units.
+    /// Panes for several units.
     Grid,
-    /// Conditions that time stops at.
+    /// Conditions at which playback stops.
     Breakpoints(ScrollList),
-    /// What is left, and failures by cause.
+    /// The forecast and the failure groups.
     FailureGroups(FailureGroupsView),
 }
 
-/// Every line of an attempt.
+/// The view of every line of an attempt.
 #[derive(Clone, Debug)]
 pub struct TranscriptView {
-    /// Unit.
     pub unit: UnitKey,
-    /// Attempt, by index.
+    /// Index of the attempt.
     pub attempt: usize,
-    /// Its entries.
+    /// Scroll position in its entries.
     pub list: ScrollList,
 }
 
-/// Everything of one entry or row.
+/// The view of one entry or row.
 #[derive(Clone, Debug)]
 pub struct EntryView {
-    /// Unit.
     pub unit: UnitKey,
-    /// Where its neighbours are.
+    /// The attempt whose neighbouring entries or rows can be shown.
     pub attempt_id: AttemptId,
-    /// What it shows.
     pub subject: EntrySubject,
-    /// Parts to show, as the story has them now.
+    /// Parts to show at the current moment.
     pub parts: Vec<EntryPart>,
     /// First line on screen.
     pub scroll: usize,
-    /// Lines of the document, once the shell has laid it out.
+    /// Lines of the document; 0 until the shell has laid it out.
     pub lines: usize,
     /// Line of the last match.
     pub match_line: Option<usize>,
 }
 
-/// What an entry view shows.
+/// Subject of an entry view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntrySubject {
-    /// A row of a lane: its beginning and its end.
+    /// A row of an attempt: its first and its last entry.
     Row(usize),
-    /// An entry of a lane.
+    /// An entry of an attempt.
     Entry(usize),
 }
 
-/// A part of an entry view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EntryPart {
-    /// Its heading.
     pub title: &'static str,
-    /// Its entry.
+    /// The entry that contains the part.
     pub seq: Seq,
-    /// What of it.
+    /// The selected content of the entry.
     pub content: PartContent,
 }
 
-/// What of an entry is shown.
+/// Content of an entry that is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PartContent {
-    /// All of it, as it came.
+    /// The whole entry as it was recorded.
     Line,
-    /// The text or the arguments of one of its blocks.
+    /// The text or the arguments of the block with this index.
     Block(u8),
-    /// The result of the call before.
+    /// The result of the preceding call.
     Result,
 }
 
 impl TranscriptView {
-    /// The attempt that is shown.
+    /// The attempt that is shown, with its index.
     pub fn attempt<'a>(&self, story: &'a RunView) -> Option<(usize, &'a AttemptState)> {
         let unit = story.state.units.iter().find(|unit| unit.key == self.unit)?;
         let index = self.attempt.min(unit.attempts.len().checked_sub(1)?);
         unit.attempts.get(index).map(|attempt| (index, attempt))
     }
 
-    /// Its lane.
     pub fn lane(&self, story: &RunView) -> Option<AttemptId> {
         self.attempt(story).map(|(_, attempt)| attempt.id)
     }
 
     pub(super) fn clamp(&mut self, story: &RunView, height: usize) {
         let len = self.lane(story).map_or(0, |lane| story.entries(lane).len());
-        // The first line of the body is the tabs.
+        // The first line of the body contains the tabs.
         self.list.clamp(len, height.saturating_sub(1));
     }
 }
@@ -116,7 +110,7 @@ impl EntryView {
         Self { unit, attempt_id: lane, subject, parts: Vec::new(), scroll: 0, lines: 0, match_line: None }
     }
 
-    /// The neighbour of what is shown.
+    /// Shows the entry or row `by` positions away.
     pub fn show_neighbour(&mut self, story: &RunView, by: isize) {
         let (index, len) = match self.subject {
             EntrySubject::Row(index) => (index, story.rows(self.attempt_id).len()),
@@ -146,7 +140,7 @@ impl EntryView {
     }
 }
 
-/// What it says first, the lines behind it below.
+/// Parts of a row: its content first, then the entries that it was made from.
 pub(in crate::tui) fn row_parts(story: &RunView, lane: AttemptId, index: usize) -> Vec<EntryPart> {
     let entries = story.state.entries;
     let Some(row) = story.rows(lane).get(index) else { return Vec::new() };

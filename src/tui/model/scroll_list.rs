@@ -1,25 +1,23 @@
-//! A list that is scrolled row by row, and follows its end until somebody looks back.
+//! A list that is scrolled row by row and follows its end until the user scrolls back.
 
-/// A list that is scrolled row by row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScrollList {
-    /// Selected row.
     pub selected: usize,
     /// First row on screen.
     pub offset: usize,
-    /// Stay at the last row as rows arrive.
+    /// True to select the last row as rows arrive.
     pub follow: bool,
-    /// Rows there were when following ended.
+    /// Number of rows when following ended.
     pub seen: usize,
 }
 
 impl ScrollList {
-    /// A list that stays at its end.
+    /// A list that follows its end.
     pub fn following() -> Self {
         Self { follow: true, ..Self::default() }
     }
 
-    /// Rows that arrived since following ended.
+    /// Number of rows that arrived since following ended.
     pub fn new_rows(&self, len: usize) -> usize {
         if self.follow { 0 } else { len.saturating_sub(self.seen.max(1)) }
     }
@@ -34,12 +32,12 @@ impl ScrollList {
         self.selected = row;
     }
 
-    /// Moves the selection.
+    /// Moves the selection by `by` rows.
     pub fn step(&mut self, by: isize, len: usize) {
         self.select(self.selected.saturating_add_signed(by), len);
     }
 
-    /// Selects the last row and follows.
+    /// Selects the last row and follows new ones.
     pub fn end(&mut self, len: usize) {
         self.follow = true;
         self.selected = len.saturating_sub(1);

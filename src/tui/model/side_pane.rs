@@ -1,30 +1,29 @@
-//! The pane that shows what is selected in the list beside it.
+//! The pane that shows the item selected in the adjacent list.
 
 use ratatui::layout::Rect;
 
 use super::{OverlayView, Pane, ScreenModel};
 use crate::run::state::{AttemptId, RunView};
 
-/// A pane, and what it is to show.
+/// A pane and the item that it shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SidePane {
-    /// The list beside it: the actions of that lane, or the table of units.
+    /// The adjacent list: the actions of this attempt, or `None` for the table of units.
     pub list: Option<AttemptId>,
-    /// Index of what is selected there.
+    /// Index of the selected item in that list.
     pub selected: usize,
-    /// Where the pane is.
     pub area: Rect,
 }
 
 impl SidePane {
-    /// True if nothing but the selection is different.
+    /// True if nothing but the selection differs.
     pub fn is_selection_move_from(&self, before: &Self) -> bool {
         (self.list, self.area) == (before.list, before.area) && self.selected != before.selected
     }
 }
 
 impl ScreenModel {
-    /// The pane beside the list that the keys move in, if there is one and nothing lies over it.
+    /// The pane next to the focused list, if there is one and no view covers it.
     pub fn side_pane(&self, story: &RunView) -> Option<SidePane> {
         let covered = self.question.is_some() || self.editor.is_some() || self.amend_form.is_some();
         if covered || !self.toasts.is_empty() {
@@ -36,7 +35,7 @@ impl ScreenModel {
                 plan.units?;
                 Some(SidePane { list: None, selected: self.units_view.unit, area: plan.stream? })
             }
-            // What follows the end moves by itself, and perhaps never rests.
+            // A list that follows its end moves by itself and may never be idle.
             Some(OverlayView::Inspect(view)) if view.is_list() && !view.actions.follow => {
                 let areas = view.areas(plan.body);
                 areas.actions?;

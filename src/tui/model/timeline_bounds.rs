@@ -1,28 +1,28 @@
-//! How much there is of the run that is shown, as far as it is known: its length, and how it stands in the present.
+//! Bounds of the whole run, as far as they are known: its length, and its counts in the present.
 
 use jiff::{Timestamp, tz::TimeZone};
 
 use super::StatusTotals;
 use crate::tape::Millis;
 
-/// The whole of a run, whichever moment of it is shown.
+/// Bounds of a run, independent of the moment that is shown.
 #[derive(Clone, Debug)]
 pub struct TimelineBounds {
     /// Time of the last entry that was read.
     pub last_at: Millis,
-    /// Entries that were read or found.
+    /// Number of entries that were read or found.
     pub known_entries: u64,
-    /// False when the record has no times of its own: entries are then the axis.
+    /// False when the tape has no timestamps. The axis then counts entries.
     pub has_times: bool,
-    /// Wall-clock time of the beginning, if known.
+    /// Wall-clock time of the start, if known.
     pub started_at: Option<Timestamp>,
-    /// Where the wall hangs.
+    /// Time zone for wall-clock times.
     pub zone: TimeZone,
     /// Counts at the last moment that was read.
     pub present_totals: StatusTotals,
-    /// Time of the run in the present: by the wall clock while it goes on.
+    /// Present time of the run; follows the wall clock while the run is live.
     pub now: Millis,
-    /// Where the shell is going, in words.
+    /// Description of the moment that the shell is seeking to.
     pub seeking_to: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Messages that go away by themselves, and those that go as soon as they are not true any more.
+//! Messages that disappear after a time, or as soon as they no longer apply.
 
 use std::time::Duration;
 
@@ -8,42 +8,41 @@ use crate::{
     tape::UnitKey,
 };
 
-/// How long a message stays.
+/// Time that the answer to a command is shown.
 const TOAST_DURATION: Duration = Duration::from_secs(5);
 
-/// How long one stays that nobody waits for.
+/// Time that an unsolicited message is shown.
 const ANNOUNCEMENT_DURATION: Duration = Duration::from_secs(20);
 
-/// A message that goes away by itself.
+/// A message that disappears by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Toast {
-    /// Text.
     pub text: String,
-    /// When it goes.
+    /// Time since the screen was opened at which it disappears.
     pub until: Duration,
     topic: ToastTopic,
 }
 
-/// What a message is about, as far as it can be overtaken.
+/// Topic of a message. A newer message replaces an older one on the same topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::tui) enum ToastTopic {
-    /// Something that stays true.
+    /// A message that no other one replaces.
     Other,
     /// A unit that will wait at its next call.
     Holding(UnitKey),
-    /// How the run is brought to its end.
+    /// The way in which the run is being stopped.
     Ending,
-    /// How many units run at once.
+    /// Concurrency of the run.
     Slots,
 }
 
 impl ScreenModel {
-    /// Tells something for a while.
+    /// Shows a message for [`TOAST_DURATION`].
     pub fn show_message(&mut self, text: impl Into<String>) {
         self.show_message_about(ToastTopic::Other, text);
     }
 
-    /// Tells something that nobody asked for, and that is worth more than a glance.
+    /// Shows an unsolicited message for [`ANNOUNCEMENT_DURATION`].
     pub fn announce(&mut self, text: impl Into<String>) {
         self.toasts.push(Toast {
             text: text.into(),
@@ -52,7 +51,7 @@ impl ScreenModel {
         });
     }
 
-    /// Tells something for a while, in place of what was told about the same.
+    /// Shows a message for a while, replacing the one about the same topic.
     pub(in crate::tui) fn show_message_about(&mut self, about: ToastTopic, text: impl Into<String>) {
         let text = text.into();
         self.toasts.retain(|toast| toast.text != text && (about == ToastTopic::Other || toast.topic != about));
@@ -61,12 +60,12 @@ impl ScreenModel {
         self.toasts.drain(..excess);
     }
 
-    /// Takes back what was told about something.
+    /// Removes the message about a topic.
     pub(in crate::tui) fn dismiss_message(&mut self, about: &ToastTopic) {
         self.toasts.retain(|toast| toast.topic != *about);
     }
 
-    /// What is not true any more need not be read.
+    /// Removes messages that no longer apply.
     pub(super) fn drop_stale_toasts(&mut self, story: &RunView) {
         let ended = story.state.ended.is_some() || !self.is_live;
         let waits = |key: &UnitKey| {
@@ -80,14 +79,14 @@ impl ScreenModel {
         });
     }
 
-    /// The answer to whoever changed the number of units at once is what the run made of it.
+    /// Shows the concurrency that resulted from a request of the user to change it.
     pub(super) fn announce_concurrency(&mut self, story: &RunView) {
         if !self.accepts_commands() || self.is_in_past() {
             return;
         }
         let Some(slots) = story.state.planned.as_ref().map(|plan| plan.concurrency) else { return };
         if self.shown_concurrency.replace(slots).is_some_and(|before| before != slots) {
-            self.show_message_about(ToastTopic::Slots, format!("{slots} at once"));
+            self.show_message_about(ToastTopic::Slots, format!("concurrency {slots}"));
         }
     }
 }

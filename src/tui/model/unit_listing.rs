@@ -1,7 +1,7 @@
-//! Which units the table lists, in which order, under which headings.
+//! The units that the table lists: filter, order and groups.
 //!
-//! Brought up to date when the story moves, and only then: a frame looks up the rows that it shows. Two positions
-//! must not be confused: a *row* counts units, a *line* counts what is drawn, which has the headings of groups too.
+//! Updated only when the run view changes; a frame looks up the rows that it shows. A *row* counts units; a *line*
+//! counts drawn lines, including the headings of groups.
 
 use std::{cmp::Ordering, collections::HashMap};
 
@@ -14,47 +14,44 @@ use crate::{
     tui::{text, update::find::matches},
 };
 
-/// What the table lists.
+/// Filter, order and groups of the table of units.
 #[derive(Clone, Debug, Default)]
 pub struct UnitListing {
-    /// Which states.
     pub filter: StatusFilter,
     /// Text that a listed unit contains.
     pub text: String,
-    /// The order.
     pub sort: UnitSort,
-    /// True for the opposite of the order.
+    /// True for the reverse order.
     pub is_reversed: bool,
-    /// True for a heading over the units of each connection.
+    /// True when the units of each connection have a heading.
     pub is_grouped: bool,
-    /// Listed units by index, in their order; `None` when that is every unit in plan order.
+    /// Indexes of the listed units in their order; `None` when every unit is listed in plan order.
     units: Option<Vec<usize>>,
-    /// Row of each unit, `usize::MAX` for those that are not listed.
+    /// Row of each unit; `usize::MAX` for units that are not listed.
     rows: Vec<usize>,
     /// Headings, in their order.
     groups: Vec<UnitGroup>,
-    /// Units whose names were measured, and the columns of the longest.
+    /// Number of units whose names were measured, and the width of the longest name in columns.
     measured: (usize, usize),
 }
 
-/// Which units are listed, by where they stand.
+/// Filter of the table by the status of a unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StatusFilter {
-    /// All.
     #[default]
     All,
-    /// Those that are not done although nothing happens to them, and silent ones.
+    /// Units that are not done and do not proceed, and silent ones.
     Problems,
-    /// Running, held and waiting ones.
+    /// Running, held and waiting units.
     Running,
-    /// Those that have not begun.
+    /// Units that have not started.
     Queued,
-    /// Those that are done.
+    /// Units that are done.
     Done,
 }
 
 impl StatusFilter {
-    /// The next one.
+    /// The next filter, for a key that cycles through them.
     pub fn cycle(self) -> Self {
         match self {
             Self::All => Self::Problems,
@@ -65,7 +62,7 @@ impl StatusFilter {
         }
     }
 
-    /// Its word.
+    /// The text of the filter on screen.
     pub fn label(self) -> &'static str {
         match self {
             Self::All => "all",
@@ -90,26 +87,25 @@ impl StatusFilter {
     }
 }
 
-/// In which order units are listed.
+/// Order of the listed units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UnitSort {
-    /// As planned.
+    /// The order of the plan.
     #[default]
     Plan,
-    /// What needs a person first.
+    /// Units that need attention first.
     State,
-    /// The dearest first.
+    /// The highest cost first.
     Cost,
-    /// The longest first.
+    /// The longest active time first.
     Age,
     /// The most failed calls first.
     Failures,
-    /// By name.
     Key,
 }
 
 impl UnitSort {
-    /// The next one.
+    /// The next order, for a key that cycles through them.
     pub fn cycle(self) -> Self {
         match self {
             Self::Plan => Self::State,
@@ -121,7 +117,7 @@ impl UnitSort {
         }
     }
 
-    /// Its word.
+    /// The text of the order on screen.
     pub fn label(self) -> &'static str {
         match self {
             Self::Plan => "plan",
@@ -133,7 +129,7 @@ impl UnitSort {
         }
     }
 
-    /// What units are ordered by, the largest first; `None` for a unit where it is not known.
+    /// The value that units are sorted by, largest first; `None` when it is not known for a unit.
     fn weight(self, unit: &UnitState, state: &RunState) -> Option<f64> {
         let attempt = unit.latest();
         match self {
@@ -156,29 +152,25 @@ fn failures(unit: &UnitState) -> f64 {
     unit.attempts.iter().map(|attempt| f64::from(attempt.failures.max(attempt.denials))).sum()
 }
 
-/// A heading over the units of one connection.
+/// The heading of the units of one connection.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UnitGroup {
-    /// The connection, empty for units without one.
+    /// Name of the connection; empty for units without one.
     pub name: String,
     /// Row of its first unit.
     pub row: usize,
-    /// Units under it.
     pub units: usize,
     /// Units by status, in the order of [`StatusTotals::ORDER`].
     pub statuses: [usize; StatusTotals::ORDER.len()],
-    /// What they cost so far, as far as they said.
+    /// Cost in dollars of the attempts that report one.
     pub cost: Option<f64>,
 }
 
-/// Something on one line of the table.
+/// A line of the table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum TableLine<'a> {
-    /// A heading.
     Group(&'a UnitGroup),
-    /// A unit.
     Unit {
-        /// Its row.
         row: usize,
         /// Its index in the state.
         unit: usize,
@@ -186,17 +178,17 @@ pub enum TableLine<'a> {
 }
 
 impl UnitListing {
-    /// True when some units are left out.
+    /// True when some units are hidden.
     pub fn is_filtered(&self) -> bool {
         self.filter != StatusFilter::All || !self.text.is_empty()
     }
 
-    /// True when the table is every unit in plan order.
+    /// True when the table lists every unit in plan order.
     fn is_plain(&self) -> bool {
         !self.is_filtered() && self.sort == UnitSort::Plan && !self.is_reversed && !self.is_grouped
     }
 
-    /// Lists what `state` has.
+    /// Updates the listing from `state`.
     pub fn refresh(&mut self, state: &RunState) {
         self.measure(state);
         self.groups.clear();
@@ -238,7 +230,7 @@ impl UnitListing {
         self.units = Some(entries.into_iter().map(|entry| entry.unit).collect());
     }
 
-    /// Measures the names that are new. Going back in time forgets none: panes keep their places.
+    /// Measures the names of new units. Widths are kept when the user seeks back, so that panes keep their places.
     fn measure(&mut self, state: &RunState) {
         let (measured, longest) = self.measured;
         // The first unit of a capture may still change its name.
@@ -247,7 +239,7 @@ impl UnitListing {
         self.measured = (measured.max(state.units.len()), longest.max(new));
     }
 
-    /// Columns of the longest name of a unit.
+    /// Width of the longest unit name, in columns.
     pub fn longest(&self) -> usize {
         self.measured.1
     }
@@ -270,7 +262,7 @@ impl UnitListing {
                 (UnitSort::Plan, ..) => a.unit.cmp(&b.unit),
                 (UnitSort::Key, ..) => state.units[a.unit].key.cmp(&state.units[b.unit].key),
                 (_, Some(a), Some(b)) => b.total_cmp(&a),
-                // What is not known stands last, whichever way round.
+                // Unknown values are last in both directions.
                 (_, a, b) => return b.is_some().cmp(&a.is_some()),
             };
             if self.is_reversed { order.reverse() } else { order }
@@ -278,7 +270,7 @@ impl UnitListing {
         a.group.cmp(&b.group).then_with(by_sort).then(a.unit.cmp(&b.unit))
     }
 
-    /// Rows, of `units` units in all.
+    /// Number of rows when there are `units` units.
     pub fn len(&self, units: usize) -> usize {
         self.units.as_ref().map_or(units, Vec::len)
     }
@@ -296,7 +288,7 @@ impl UnitListing {
         }
     }
 
-    /// Lines, of `units` units in all.
+    /// Number of lines when there are `units` units.
     pub fn lines(&self, units: usize) -> usize {
         self.len(units) + self.groups.len()
     }
@@ -311,9 +303,9 @@ impl UnitListing {
         self.groups.binary_search_by_key(&row, |group| group.row).is_ok()
     }
 
-    /// What stands on a line.
+    /// The heading or unit on a line.
     pub fn at(&self, line: usize) -> Option<TableLine<'_>> {
-        // The line of the heading of group `i` is its row and the headings before it.
+        // The line of the heading of group `i` is its row plus the number of headings before it.
         let (mut low, mut high) = (0, self.groups.len());
         while low < high {
             let middle = low + (high - low) / 2;
@@ -329,7 +321,7 @@ impl UnitListing {
     }
 }
 
-/// A unit while it is sorted.
+/// Sort key of a unit.
 #[derive(Clone, Copy, Debug)]
 struct SortEntry {
     group: usize,
@@ -349,7 +341,7 @@ impl UnitGroup {
     }
 }
 
-/// For each unit the number and the name of its connection, numbered as they appear.
+/// For each unit, the number and the name of its connection, numbered in the order of appearance.
 fn connections(state: &RunState) -> Vec<(usize, &str)> {
     let mut known = HashMap::new();
     let names = state.units.iter().map(|unit| match &unit.planned {

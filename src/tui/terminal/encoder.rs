@@ -1,7 +1,7 @@
-//! From cells to bytes, and as few of them as will do: a frame may go over a slow line.
+//! Encodes cells as few bytes as possible, since a frame may be sent over a slow connection.
 //!
-//! The drawing library's own way names both colours whenever one changes, each by its number, and the row with every
-//! gap. This one says what is different. It must not know what the cells show.
+//! The backend of ratatui writes both colours whenever one changes, each by its number, and the row with every cursor
+//! movement. This encoder writes only differences. It must not know what the cells show.
 
 use std::{
     collections::BTreeMap,
@@ -15,15 +15,15 @@ use ratatui::{
     style::{Color, Modifier},
 };
 
-/// Blanks from which on erasing them takes fewer bytes than writing them, where nothing stands behind them.
+/// Minimum blanks at the end of a change for which erasing takes fewer bytes than writing.
 const MIN_ERASED_TRAILING: u16 = 5;
-/// The same, where the terminal has to be led behind them.
+/// Minimum blanks for erasing if the cursor must be moved behind them afterwards.
 const MIN_ERASED_INSIDE: u16 = 11;
 
-/// Asks for the coloured picture of the character before it, which is wide.
+/// Requests the emoji presentation of the preceding character, which is wide.
 const EMOJI_STYLE: char = '\u{fe0f}';
 
-/// What shows on a blank cell.
+/// Modifiers that are visible on a blank cell.
 const VISIBLE_ON_BLANKS: Modifier = Modifier::UNDERLINED.union(Modifier::REVERSED).union(Modifier::CROSSED_OUT);
 
 /// Codes that switch a modifier on.
@@ -39,35 +39,36 @@ const MODIFIERS: [(Modifier, &str); 9] = [
     (Modifier::CROSSED_OUT, "9"),
 ];
 
-/// Writes frames for a terminal.
+/// Encodes frames for a terminal.
 #[derive(Debug)]
 pub struct EncodingBackend<W: Write> {
     inner: CrosstermBackend<W>,
-    /// The drawing library hides the cursor with every frame.
+    /// True if the cursor is hidden; ratatui hides it with every frame.
     hidden: bool,
     wide: WideCells,
 }
 
-/// Wide characters that the terminal shows, by row and column of their left half.
-/// Right halves are blanks in the style of the left half, see [`close_wide_cells`](crate::tui::view::close_wide_cells).
+/// Wide characters on the terminal, by row and column of their left half. Right halves are blanks in the style of the
+/// left half, see [`close_wide_cells`](crate::tui::view::close_wide_cells).
 type WideCells = BTreeMap<(u16, u16), CellStyle>;
 
 impl<W: Write> EncodingBackend<W> {
-    /// Frames go to `out`, in one write and a flush each.
+    /// Writes frames to `out`, each with one write and a flush.
     pub const fn new(out: W) -> Self {
         Self { inner: CrosstermBackend::new(out), hidden: false, wide: WideCells::new() }
     }
 
-    /// Writes something between two frames. It must leave the style as it was.
+    /// Writes a sequence between two frames. It must not change the style.
     ///
     /// # Errors
-    /// When `out` does not take it.
+    ///
+    /// If `out` fails.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.inner.write_all(bytes)
     }
 }
 
-/// How a cell is drawn.
+/// Colours and modifiers of a cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct CellStyle {
     fg: Color,
@@ -80,7 +81,7 @@ impl CellStyle {
         Self { fg: cell.fg, bg: cell.bg, modifier: cell.modifier }
     }
 
-    /// Adds what changes this ink to `next`.
+    /// Appends the codes that change this style to `next`.
     fn change(self, next: Self, out: &mut Vec<u8>) {
         if self == next {
             return;
@@ -93,7 +94,7 @@ impl CellStyle {
             }
             out.extend_from_slice(code.as_bytes());
         };
-        // There is no way to switch off bold and not dim.
+        // No code switches off bold without dim.
         let kept = if next.modifier.contains(self.modifier) {
             self
         } else {
@@ -115,7 +116,7 @@ impl CellStyle {
     }
 }
 
-/// The code of a colour; `base` is 30 for what is written, and 40 for what is behind it.
+/// The code of a colour; `base` is 30 for the foreground and 40 for the background.
 fn color(color: Color, base: u8) -> String {
     let of_eight = |number: u8| (base + number).to_string();
     let bright = |number: u8| (base + 60 + number).to_string();
@@ -142,17 +143,18 @@ fn color(color: Color, base: u8) -> String {
     }
 }
 
-/// A frame as it grows.
+/// A frame that is being encoded.
 #[derive(Debug)]
 struct FrameEncoder<'a> {
     bytes: Vec<u8>,
     wide: &'a mut WideCells,
-    /// The right half of a wide character whose left half was overwritten. Terminals differ in what they show there.
+    /// The right half of a wide character whose left half was overwritten. Terminals differ in the content of this
+    /// cell.
     orphan: Option<(u16, u16, CellStyle)>,
     style: CellStyle,
-    /// Where the terminal writes next, if that is known.
+    /// Current write position of the terminal, if it is known.
     cursor: Option<(u16, u16)>,
-    /// Blanks from there on that were not written yet.
+    /// Number of blanks from the cursor on that are not written yet.
     pending_blanks: u16,
 }
 
@@ -168,24 +170,24 @@ impl<'a> FrameEncoder<'a> {
         self.orphan = None;
         let left = x.checked_sub(1);
         if left.is_some_and(|left| self.wide.contains_key(&(y, left))) {
-            // It is the right half of a wide character, which was drawn with the left half.
+            // The right half of a wide character was drawn together with its left half.
             return;
         }
         let width = cell.cell_width().max(1);
         let right = x.saturating_add(width);
         let overwritten = (x..right).filter_map(|column| Some((column, self.wide.remove(&(y, column))?))).last();
-        self.orphan = overwritten.filter(|(column, _)| column + 2 > right).map(|(_, ink)| (right, y, ink));
+        self.orphan = overwritten.filter(|(column, _)| column + 2 > right).map(|(_, style)| (right, y, style));
         if width > 1 {
             self.wide.insert((y, x), CellStyle::from_cell(cell));
         }
         self.draw(x, y, cell);
     }
 
-    /// Draws the right half of an overwritten wide character as a blank, which is what it is if it did not change.
+    /// Draws an orphaned right half as a blank, which is its content in the buffer if it did not change.
     fn blank_orphan(&mut self) {
-        if let Some((x, y, ink)) = self.orphan.take() {
+        if let Some((x, y, style)) = self.orphan.take() {
             let mut blank = Cell::new(" ");
-            (blank.fg, blank.bg, blank.modifier) = (ink.fg, ink.bg, ink.modifier);
+            (blank.fg, blank.bg, blank.modifier) = (style.fg, style.bg, style.modifier);
             self.draw(x, y, &blank);
         }
     }
@@ -196,14 +198,14 @@ impl<'a> FrameEncoder<'a> {
             self.flush_blanks(MIN_ERASED_TRAILING);
             self.move_to(x, y);
         }
-        let ink = CellStyle::from_cell(cell);
-        let blank = cell.symbol() == " " && !ink.modifier.intersects(VISIBLE_ON_BLANKS);
-        // What is erased takes the colour behind it on some terminals, and none on others.
-        if blank && ink.bg == Color::Reset {
+        let style = CellStyle::from_cell(cell);
+        let blank = cell.symbol() == " " && !style.modifier.intersects(VISIBLE_ON_BLANKS);
+        // Terminals differ in the background colour of erased cells, so only cells without one are erased.
+        if blank && style.bg == Color::Reset {
             if self.pending_blanks == 0
-                && (self.style.bg != ink.bg || self.style.modifier.intersects(VISIBLE_ON_BLANKS))
+                && (self.style.bg != style.bg || self.style.modifier.intersects(VISIBLE_ON_BLANKS))
             {
-                self.set_style(ink);
+                self.set_style(style);
             }
             self.pending_blanks += 1;
             return;
@@ -211,14 +213,14 @@ impl<'a> FrameEncoder<'a> {
         if self.flush_blanks(MIN_ERASED_INSIDE) {
             self.move_to(x, y);
         }
-        // Of a blank, only what is behind it shows.
+        // A blank shows only its background.
         self.set_style(if blank && !self.style.modifier.intersects(VISIBLE_ON_BLANKS) {
-            CellStyle { bg: ink.bg, ..self.style }
+            CellStyle { bg: style.bg, ..self.style }
         } else {
-            ink
+            style
         });
         if cell.symbol().contains(EMOJI_STYLE) {
-            // Some terminals take it for narrow, and what was in the second cell would stay there.
+            // Some terminals treat the symbol as narrow, so the second cell is cleared first.
             self.bytes.extend_from_slice(b"  ");
             self.cursor = Some((x.saturating_add(2), y));
             self.move_to(x, y);
@@ -227,12 +229,12 @@ impl<'a> FrameEncoder<'a> {
         self.cursor = Some((x.saturating_add(1), y));
     }
 
-    fn set_style(&mut self, ink: CellStyle) {
-        self.style.change(ink, &mut self.bytes);
-        self.style = ink;
+    fn set_style(&mut self, style: CellStyle) {
+        self.style.change(style, &mut self.bytes);
+        self.style = style;
     }
 
-    /// The column is named, and not the distance: a terminal may take a symbol for wider than we do.
+    /// Uses the absolute column: a terminal may measure a symbol differently.
     fn move_to(&mut self, x: u16, y: u16) {
         let row = self.cursor.map(|(_, row)| row);
         let sequence = if row == Some(y) { format!("\x1b[{}G", x + 1) } else { format!("\x1b[{};{}H", y + 1, x + 1) };
@@ -240,8 +242,8 @@ impl<'a> FrameEncoder<'a> {
         self.cursor = Some((x, y));
     }
 
-    /// Brings the blanks to the terminal. From `erased` on they are erased: then it is still before them, and it is
-    /// true.
+    /// Writes the pending blanks, or erases them if there are at least `erased`. Erasing does not move the cursor; the
+    /// result is true in that case.
     fn flush_blanks(&mut self, erased: u16) -> bool {
         let blanks = std::mem::take(&mut self.pending_blanks);
         if blanks >= erased {
@@ -268,11 +270,11 @@ impl<W: Write> Backend for EncodingBackend<W> {
     where
         I: Iterator<Item = (u16, u16, &'a Cell)>,
     {
-        let mut strokes = FrameEncoder::new(&mut self.wide);
+        let mut encoder = FrameEncoder::new(&mut self.wide);
         for (x, y, cell) in content {
-            strokes.cell(x, y, cell);
+            encoder.cell(x, y, cell);
         }
-        let bytes = strokes.end();
+        let bytes = encoder.end();
         self.inner.write_all(&bytes)
     }
 
@@ -302,7 +304,7 @@ impl<W: Write> Backend for EncodingBackend<W> {
     }
 
     fn clear_region(&mut self, region: ClearType) -> io::Result<()> {
-        // What was not cleared is drawn anew, too.
+        // Redraw wide characters that were not cleared.
         self.wide.clear();
         self.inner.clear_region(region)
     }
@@ -330,7 +332,7 @@ mod tests {
 
     const AREA: Rect = Rect { x: 0, y: 0, width: 40, height: 6 };
 
-    /// What an emulator shows after these bytes: text, and the inks of what can be seen.
+    /// Content of an emulator after these bytes: text, and the styles of visible cells.
     fn shown(bytes: &[u8]) -> Vec<String> {
         let mut emulator = vt100::Parser::new(AREA.height.try_into().unwrap(), AREA.width.try_into().unwrap(), 0);
         emulator.process(bytes);
@@ -362,7 +364,7 @@ mod tests {
         ]
     }
 
-    fn ink() -> impl Strategy<Value = Style> {
+    fn style() -> impl Strategy<Value = Style> {
         let modifier = prop::sample::select(vec![
             Modifier::empty(),
             Modifier::BOLD,
@@ -373,33 +375,33 @@ mod tests {
         (color(), color(), modifier).prop_map(|(fg, bg, modifier)| Style::reset().fg(fg).bg(bg).add_modifier(modifier))
     }
 
-    /// Pieces of text at places, each in an ink of its own. The emulator takes bold and dim for one thing.
+    /// Pieces of text at random positions, each with its style. The emulator treats bold and dim as the same attribute.
     fn buffer() -> impl Strategy<Value = Buffer> {
-        let piece = (0..AREA.width, 0..AREA.height, "[a-c 日]{0,12}|[ ]{0,30}", ink());
+        let piece = (0..AREA.width, 0..AREA.height, "[a-c 日]{0,12}|[ ]{0,30}", style());
         prop::collection::vec(piece, 0..12).prop_map(|pieces| {
             let mut buffer = Buffer::empty(AREA);
-            for (x, y, text, ink) in pieces {
-                buffer.set_string(x, y, text, ink);
+            for (x, y, text, style) in pieces {
+                buffer.set_string(x, y, text, style);
             }
             close_wide_cells(&mut buffer);
             buffer
         })
     }
 
-    /// What a cell of tmux holds.
+    /// Content of a tmux cell.
     #[derive(Clone, Debug, Default, PartialEq)]
     enum TmuxCell {
         #[default]
         Blank,
         Symbol(String),
-        /// The right half of the wide character before it.
+        /// The right half of the preceding wide character.
         Right,
-        /// A half whose other half was erased: it takes no column, so that the rest of the row is shown too far left.
+        /// A half whose other half was erased: it takes no column, so the rest of the row is shown too far left.
         Broken,
     }
 
-    /// The rows of a tmux pane after these bytes. Text that overwrites a half of a wide character makes the other half a blank;
-    /// erasing does not.
+    /// The rows of a tmux pane after these bytes. Text that overwrites half of a wide character turns the other half
+    /// into a blank; erasing does not.
     fn tmux_rows(bytes: &[u8]) -> Vec<Vec<TmuxCell>> {
         let (width, height) = (usize::from(AREA.width), usize::from(AREA.height));
         let mut rows = vec![vec![TmuxCell::default(); width]; height];
@@ -457,7 +459,8 @@ mod tests {
             let (mut ours, mut theirs, mut redraw) = (Vec::new(), Vec::new(), Vec::new());
             frames(EncodingBackend::new(&mut ours), &pictures);
             frames(CrosstermBackend::new(&mut theirs), &pictures);
-            // The library leaves halves of wide characters behind, so what it changes is not what it would draw.
+            // ratatui leaves halves of wide characters on the screen, so its incremental output differs from a full
+            // redraw.
             frames(CrosstermBackend::new(&mut redraw), &pictures[pictures.len() - 1..]);
             let differs = shown(&ours).into_iter().zip(shown(&redraw)).enumerate().find(|(_, (ours, theirs))| ours != theirs);
             prop_assert_eq!(differs, None);
@@ -468,7 +471,7 @@ mod tests {
         }
     }
 
-    /// Frames with many wide characters at many places.
+    /// Frames with many wide characters at random positions.
     fn wide_buffer() -> impl Strategy<Value = Buffer> {
         let piece = (0..AREA.width, 0..2_u16, "[a日🦀│ ]{1,14}|[ ]{0,30}|[日🦀]{1,9}", any::<bool>());
         prop::collection::vec(piece, 0..6).prop_map(|pieces| {

@@ -1,6 +1,7 @@
-//! A program that gets the whole terminal for a while: an editor, a pager. Job control as a shell does it.
+//! Runs an editor or a pager in the foreground, with the job control of a shell.
 //!
-//! The program is a process group of its own, so that its Ctrl-C is not ours and what runs meanwhile hears nothing.
+//! The program gets its own process group, so its Ctrl-C does not reach this process, and background work receives no
+//! signals.
 
 use std::{
     fs::{File, OpenOptions},
@@ -29,34 +30,34 @@ use crate::{
     },
 };
 
-/// Time that the program gets to leave when we are told to.
+/// Time for the program to exit after a termination signal.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// The programs of a person, as the environment names them: words of a command line.
+/// The user's editor and pager from the environment, as command lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolPrograms {
     /// Value of `$VISUAL` or `$EDITOR`.
     pub editor: Option<String>,
-    /// Value of `$PAGER`.
     pub pager: Option<String>,
 }
 
 impl ToolPrograms {
-    /// As `variable` tells.
+    /// Reads the command lines from the environment; `variable` looks up a name.
     pub fn from_env(variable: impl Fn(&str) -> Option<String>) -> Self {
         let set = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
         Self { editor: set("VISUAL").or_else(|| set("EDITOR")), pager: set("PAGER") }
     }
 
-    /// The command line of the pager, in words.
+    /// Splits the command line of the pager into words.
     ///
     /// # Errors
-    /// When `$PAGER` is not a valid command line.
+    ///
+    /// If `$PAGER` is not a valid command line.
     pub fn pager_words(&self) -> Result<Vec<String>, String> {
         self.command_words(ExportTool::Pager)
     }
 
-    /// The words to start for a tool.
+    /// Words of the command line for a tool.
     fn command_words(&self, tool: ExportTool) -> Result<Vec<String>, String> {
         let (set, usual, names) = match tool {
             ExportTool::Editor => (&self.editor, "vi", "VISUAL or EDITOR"),
@@ -64,37 +65,35 @@ impl ToolPrograms {
         };
         let line = set.as_deref().unwrap_or(usual);
         let words = shlex::split(line).filter(|words| !words.is_empty());
-        words.ok_or_else(|| format!("`{line}` is no command line; correct {names}"))
+        words.ok_or_else(|| format!("invalid command line `{line}`; correct {names}"))
     }
 }
 
-/// How it went.
+/// How the program ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ForegroundEnd {
-    /// It ended with this code.
     Exited(i32),
-    /// A signal ended it.
     Killed(Unix),
-    /// We were told to end meanwhile.
+    /// An input that must end the screen arrived meanwhile.
     Interrupted(HostInput),
 }
 
-/// A private copy of a handout.
-pub(super) fn write_private_copy(handout: &Export) -> io::Result<NamedTempFile> {
-    // Readable for its owner alone, gone when it is dropped.
-    let mut file = tempfile::Builder::new().prefix("ingestdeck-").suffix(handout.extension).tempfile()?;
-    file.write_all(&handout.bytes)?;
+/// Writes a private temporary file with an export.
+pub(super) fn write_private_copy(export: &Export) -> io::Result<NamedTempFile> {
+    // Readable only by its owner, and deleted when dropped.
+    let mut file = tempfile::Builder::new().prefix("ingestdeck-").suffix(export.extension).tempfile()?;
+    file.write_all(&export.bytes)?;
     file.flush()?;
     Ok(file)
 }
 
 /// The command that opens `file`.
-pub(super) fn command(programs: &ToolPrograms, handout: &Export, file: &NamedTempFile) -> Result<Command, String> {
-    let words = programs.command_words(handout.tool)?;
+pub(super) fn command(programs: &ToolPrograms, export: &Export, file: &NamedTempFile) -> Result<Command, String> {
+    let words = programs.command_words(export.tool)?;
     let (program, arguments) = words.split_first().ok_or("no program")?;
     let mut command = Command::new(program);
     command.args(arguments).env("PATH", program_path::search_path());
-    if let Some(line) = handout.line.filter(|line| *line > 1 && supports_start_line(program)) {
+    if let Some(line) = export.line.filter(|line| *line > 1 && supports_start_line(program)) {
         command.arg(format!("+{line}"));
     }
     command.arg(file.path());
@@ -102,7 +101,7 @@ pub(super) fn command(programs: &ToolPrograms, handout: &Export, file: &NamedTem
     Ok(command)
 }
 
-/// True for programs that start at a line with `+N`.
+/// True for programs that accept a start line as `+N`.
 fn supports_start_line(program: &str) -> bool {
     let name = program.rsplit('/').next().unwrap_or(program);
     matches!(
@@ -111,11 +110,11 @@ fn supports_start_line(program: &str) -> bool {
     )
 }
 
-/// Runs `command` in the foreground until it ends, or until we are told to.
+/// Runs `command` in the foreground until it exits or a terminating input arrives.
 pub(super) async fn foreground(mut command: Command, signals: &mut TerminalSignals) -> io::Result<ForegroundEnd> {
     let terminal = OpenOptions::new().read(true).write(true).open("/dev/tty")?;
     if !io::stdin().is_terminal() {
-        // What is piped into us is a record, not keys.
+        // Stdin of this process may be a piped tape instead of keys.
         command.stdin(Stdio::from(terminal.try_clone()?));
     }
     let modes = termios::tcgetattr(&terminal).ok();
@@ -125,14 +124,14 @@ pub(super) async fn foreground(mut command: Command, signals: &mut TerminalSigna
     let end = wait_in_foreground(pid, &terminal, signals).await;
     set_foreground_group(&terminal, unistd::getpgrp());
     if let Some(modes) = modes {
-        // Whatever the program left behind.
+        // Restore the modes that the program may have changed.
         let _ = termios::tcsetattr(&terminal, SetArg::TCSADRAIN, &modes);
     }
     end
 }
 
 async fn wait_in_foreground(pid: Pid, terminal: &File, signals: &mut TerminalSignals) -> io::Result<ForegroundEnd> {
-    let mut told = None;
+    let mut interruption = None;
     loop {
         let waiting = tokio::task::spawn_blocking(move || waitpid(pid, Some(WaitPidFlag::WUNTRACED)));
         tokio::pin!(waiting);
@@ -142,44 +141,44 @@ async fn wait_in_foreground(pid: Pid, terminal: &File, signals: &mut TerminalSig
                 input = signals.next() => if let HostInput::Signal(number) = input
                     && number != super::INTERRUPT
                 {
-                    told = Some(HostInput::Signal(number));
+                    interruption = Some(HostInput::Signal(number));
                     let _ = signal::killpg(pid, Unix::SIGTERM);
                     let _ = signal::killpg(pid, Unix::SIGCONT);
                 },
-                () = tokio::time::sleep(GRACE), if told.is_some() => {
+                () = tokio::time::sleep(GRACE), if interruption.is_some() => {
                     let _ = signal::killpg(pid, Unix::SIGKILL);
                 }
             }
         };
         match status {
-            // It asked for the terminal before it had it.
+            // The program used the terminal before it was in the foreground.
             WaitStatus::Stopped(_, Unix::SIGTTIN | Unix::SIGTTOU) => resume_in_foreground(terminal, pid),
             WaitStatus::Stopped(..) => {
-                // Ctrl-Z in it: all of us stop, and go on together.
+                // Ctrl-Z in the program: stop and continue both processes together.
                 set_foreground_group(terminal, unistd::getpgrp());
                 signals.stop_job().await?;
                 resume_in_foreground(terminal, pid);
             }
             WaitStatus::Exited(_, code) => {
-                return Ok(told.map_or(ForegroundEnd::Exited(code), ForegroundEnd::Interrupted));
+                return Ok(interruption.map_or(ForegroundEnd::Exited(code), ForegroundEnd::Interrupted));
             }
             WaitStatus::Signaled(_, signal, _) => {
-                return Ok(told.map_or(ForegroundEnd::Killed(signal), ForegroundEnd::Interrupted));
+                return Ok(interruption.map_or(ForegroundEnd::Killed(signal), ForegroundEnd::Interrupted));
             }
             _ => {}
         }
     }
 }
 
-/// Puts a group into the foreground and lets it run.
+/// Puts a group into the foreground and continues it.
 fn resume_in_foreground(terminal: &File, group: Pid) {
     set_foreground_group(terminal, group);
     let _ = signal::killpg(group, Unix::SIGCONT);
 }
 
-/// Hands the terminal to a group. Where there is no job control there is nothing to hand over.
+/// Gives the terminal to a process group. Does nothing without job control.
 fn set_foreground_group(terminal: &File, group: Pid) {
-    // Whoever is not in the foreground would be stopped for this.
+    // A background process would be stopped by this call, so SIGTTOU is blocked.
     let mut stops = SigSet::empty();
     stops.add(Unix::SIGTTOU);
     if let Ok(before) = stops.thread_swap_mask(SigmaskHow::SIG_BLOCK) {
@@ -194,7 +193,7 @@ mod tests {
 
     use super::*;
 
-    fn handout(line: Option<usize>) -> Export {
+    fn export(line: Option<usize>) -> Export {
         Export { tool: ExportTool::Editor, bytes: b"{}\xff\n".to_vec(), extension: ".jsonl", line, is_truncated: false }
     }
 
@@ -204,7 +203,7 @@ mod tests {
 
     #[test]
     fn private_copy_is_exact_and_removed_afterwards() {
-        let file = write_private_copy(&handout(None)).unwrap();
+        let file = write_private_copy(&export(None)).unwrap();
         let path = file.path().to_owned();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(std::fs::read(&path).unwrap(), b"{}\xff\n");
@@ -215,8 +214,8 @@ mod tests {
     #[test]
     fn tool_command_has_arguments_and_start_line() {
         let words = |editor: &str, line| {
-            let (handout, file) = (handout(line), write_private_copy(&handout(line)).unwrap());
-            let command = command(&programs(editor), &handout, &file).unwrap();
+            let (export, file) = (export(line), write_private_copy(&export(line)).unwrap());
+            let command = command(&programs(editor), &export, &file).unwrap();
             let words = std::iter::once(command.get_program()).chain(command.get_args());
             let words: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
             assert_eq!(words.last().unwrap(), &*file.path().to_string_lossy());

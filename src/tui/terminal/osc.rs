@@ -1,15 +1,15 @@
-//! Sequences for what surrounds the screen: title, clipboard, notifications, progress. Text in, bytes out.
+//! Escape sequences outside the screen content: title, clipboard, notifications, progress. Text in, bytes out.
 //!
-//! Every text that goes between two of a terminal's own marks passes [`sanitized`] here, wherever it comes from.
+//! All text inside a sequence passes [`sanitized`], whatever its origin.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 
 use crate::tui::notification::TerminalProgress;
 
-/// Takes the progress mark away.
+/// Removes the progress indicator.
 pub(super) const CLEAR_PROGRESS: &str = "\x1b]9;4;0;\x1b\\";
 
-/// `text` without anything that could end a sequence or begin another one.
+/// Removes all characters from `text` that could end a sequence or start another one.
 fn sanitized(text: &str) -> String {
     text.chars().filter(|char| !char.is_control()).collect()
 }
@@ -23,7 +23,7 @@ pub(super) fn clipboard(text: &str) -> String {
 }
 
 pub(super) fn osc9(title: &str, text: &str) -> String {
-    // `9;` and a number would be another command to some terminals; a title is never a number.
+    // Some terminals interpret `9;` and a number as another command; a title is never a number.
     format!("\x1b]9;{}: {}\x1b\\", sanitized(title), sanitized(text))
 }
 
@@ -40,12 +40,12 @@ pub(super) fn progress(gauge: TerminalProgress) -> String {
     }
 }
 
-/// What tmux hands on to the terminal that it runs in, where `allow-passthrough` is set.
+/// Wraps a sequence so that tmux forwards it to the outer terminal; requires `allow-passthrough`.
 pub(super) fn through_tmux(sequence: &str) -> String {
     format!("\x1bPtmux;{}\x1b\\", sequence.replace('\x1b', "\x1b\x1b"))
 }
 
-/// True for terminals that are known to draw progress. To others the sequence may be a notification.
+/// True for terminals that are known to draw progress. Others may show the sequence as a notification.
 pub fn supports_progress(variable: impl Fn(&str) -> Option<String>) -> bool {
     let set = |name: &str| variable(name).is_some_and(|value| !value.is_empty());
     if set("TMUX") || set("STY") {
@@ -95,7 +95,7 @@ mod tests {
     }
 
     proptest! {
-        /// One sequence in, one out: nothing in a text ends it or begins another one.
+        /// One sequence in, one out: text cannot end its sequence or start another one.
         #[test]
         fn text_cannot_escape_its_sequence(text in any::<String>(), other in any::<String>()) {
             for sequence in [title(&text), osc9(&text, &other), osc777(&text, &other), clipboard(&text)] {

@@ -1,7 +1,7 @@
-//! The way out to the terminal.
+//! Output to the terminal.
 //!
-//! A terminal that takes nothing, behind a line that broke, must not hold up the agents, whose lines are read by the
-//! same threads. It must not know what is written.
+//! A terminal that does not accept output, for example after a broken connection, must not block the agents, whose
+//! output is read by the same threads. It must not know what is written.
 
 use std::{
     fs::{File, OpenOptions},
@@ -15,12 +15,12 @@ use tokio::task::block_in_place;
 /// Writes to the terminal of stdout.
 #[derive(Debug)]
 pub(super) struct TtyWriter {
-    /// The same terminal, opened again: it says so when it takes no more, while others see the terminal as it was.
+    /// The same terminal, opened non-blocking. A separate file description keeps other processes' descriptors blocking.
     nonblocking: Option<File>,
 }
 
 impl TtyWriter {
-    /// Nothing is written yet.
+    /// Opens the terminal without writing to it.
     pub(super) fn open() -> Self {
         let path = unistd::ttyname(io::stdout()).ok();
         let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
@@ -28,11 +28,11 @@ impl TtyWriter {
         Self { nonblocking: path.and_then(again) }
     }
 
-    /// Writes all of it, however long the terminal takes.
+    /// Writes all bytes, blocking if the terminal is slow.
     pub(super) fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         let taken = self.nonblocking.as_mut().map_or(0, |terminal| write_nonblocking(terminal, bytes));
         let Some(rest) = bytes.get(taken..).filter(|rest| !rest.is_empty()) else { return Ok(()) };
-        // To let others go on costs a change of threads, which most frames can do without.
+        // `block_in_place` costs a thread switch, so it is used only if the terminal does not accept the whole frame.
         block_in_place(|| {
             let mut out = io::stdout().lock();
             out.write_all(rest).and_then(|()| out.flush())
@@ -40,7 +40,8 @@ impl TtyWriter {
     }
 }
 
-/// How much of it is taken without waiting. What is wrong with a terminal, whoever waits for it will hear.
+/// Writes without blocking; returns the number of bytes written. An error is reported by the blocking write that
+/// follows.
 fn write_nonblocking(terminal: &mut impl Write, bytes: &[u8]) -> usize {
     let mut taken = 0;
     while let Some(rest) = bytes.get(taken..).filter(|rest| !rest.is_empty()) {
@@ -60,7 +61,7 @@ mod tests {
 
     use super::*;
 
-    /// A terminal that takes so much at a time, or fails so.
+    /// A terminal that accepts these numbers of bytes, or fails with these errors.
     struct Slow(VecDeque<io::Result<usize>>);
 
     impl Write for Slow {

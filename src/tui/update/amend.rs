@@ -1,4 +1,4 @@
-//! Retrying a unit otherwise than before: the form, and what it sends.
+//! The form for a retry with changed parameters, and its submission.
 
 use super::run_commands;
 use crate::{
@@ -22,7 +22,6 @@ pub(super) fn open(model: &mut ScreenModel, story: &RunView) {
     }
 }
 
-/// The form is complete.
 pub(super) fn send(model: &mut ScreenModel, story: &RunView) -> Vec<ScreenEffect> {
     let Some(mut form) = model.amend_form.take() else { return Vec::new() };
     let amendment = match form.amendment() {
@@ -33,7 +32,7 @@ pub(super) fn send(model: &mut ScreenModel, story: &RunView) -> Vec<ScreenEffect
             return Vec::new();
         }
     };
-    // A unit that waited may have started while somebody wrote. What was written must not be lost.
+    // The unit may have started while the user edited the form. Keep the form, so that the edits are not lost.
     let unit = story.state.units.iter().find(|unit| unit.key == form.unit);
     if let Some(refusal) = unit.and_then(|unit| run_commands::retry_refusal(model, story, unit)) {
         form.problem = Some(refusal);

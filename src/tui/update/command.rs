@@ -1,4 +1,4 @@
-//! Carrying out typed commands: places become moments, names become actions, and what cannot be says why.
+//! Executes typed commands: resolves places to moments and names to actions, and explains errors.
 
 use jiff::{SignedDuration, civil, tz::TimeZone};
 
@@ -20,10 +20,10 @@ use crate::{
     },
 };
 
-/// Breakpoints that are kept.
+/// Maximum number of breakpoints.
 const MAX_BREAKPOINTS: usize = 50;
 
-/// A command was typed.
+/// Handles a submitted command line.
 pub(super) fn accept(model: &mut ScreenModel, story: &RunView, text: String) -> Vec<ScreenEffect> {
     let done = match command::parse(&text) {
         Ok(request) => {
@@ -34,7 +34,7 @@ pub(super) fn accept(model: &mut ScreenModel, story: &RunView, text: String) -> 
     };
     done.unwrap_or_else(|error| {
         model.show_message(error);
-        // What was typed can be mended.
+        // Keep the text, so that the user can correct it.
         model.line_input = Some(LineInput { text, purpose: InputPurpose::Command });
         Vec::new()
     })
@@ -53,7 +53,7 @@ fn execute(model: &mut ScreenModel, story: &RunView, request: CommandRequest) ->
                 SeekTarget::Entries(entries) => entries > model.bounds.known_entries.max(story.state.entries),
             };
             if model.is_live && ahead {
-                return Err("that moment has not come yet".to_owned());
+                return Err("that moment is in the future".to_owned());
             }
             time::pause_and_seek(model, ScreenEffect::Seek(moment))
         }
@@ -76,7 +76,7 @@ fn execute(model: &mut ScreenModel, story: &RunView, request: CommandRequest) ->
     })
 }
 
-/// Of a record, time goes on until then; of a run that goes on, the selected unit does.
+/// Advances a recorded run until `condition` is met. In a live run, lets the selected unit run until then.
 fn until(model: &mut ScreenModel, story: &RunView, condition: Condition) -> Result<Vec<ScreenEffect>, String> {
     if !model.is_live || model.playback != Playback::Follow {
         return Ok(time::pause_and_seek(model, ScreenEffect::RunUntil(condition)));
@@ -84,20 +84,18 @@ fn until(model: &mut ScreenModel, story: &RunView, condition: Condition) -> Resu
     let silent = matches!(condition, Condition::Silence(_));
     match hold::subject(model, story) {
         Some(unit) if silent => Err(format!(
-            "{} can be held at a call, which no silence is; write failure, tool NAME, path GLOB or cost $0.50",
+            "{} can only be held at a call, not at a silence; write failure, tool NAME, path GLOB or cost $0.50",
             unit.key
         )),
         Some(_) => Ok(hold::run_until(model, story, condition)),
-        None => {
-            Err(format!("this is LIVE and no unit is selected that runs until {condition}; select one, or step back"))
-        }
+        None => Err(format!("no unit is selected that can run until {condition}; select one, or leave LIVE")),
     }
 }
 
 fn add(model: &mut ScreenModel, condition: Condition) -> Result<(), String> {
     if let Some(known) = model.breakpoints.iter_mut().find(|known| known.condition == condition) {
         known.is_enabled = true;
-        model.show_message(format!("there is a breakpoint for {condition} already; it is on"));
+        model.show_message(format!("a breakpoint for {condition} already exists; it is on"));
         return Ok(());
     }
     if model.breakpoints.len() >= MAX_BREAKPOINTS {
@@ -109,7 +107,7 @@ fn add(model: &mut ScreenModel, condition: Condition) -> Result<(), String> {
     Ok(())
 }
 
-/// The moment that people mean by a place.
+/// Resolves a place that the user typed to a moment.
 fn to_seek_target(model: &ScreenModel, story: &RunView, place: TimeTarget) -> Result<SeekTarget, String> {
     let (now, last) = (story.state.last_entry_at, model.bounds.last_at);
     let at = match place {
@@ -125,7 +123,7 @@ fn to_seek_target(model: &ScreenModel, story: &RunView, place: TimeTarget) -> Re
             let minutes = hours.saturating_mul(60).saturating_add(u64::from(minutes));
             let at = Millis(minutes.saturating_mul(60).saturating_add(u64::from(seconds)).saturating_mul(1000));
             match u8::try_from(hours) {
-                // A run that is not as long as that cannot be meant.
+                // Longer than the run, so it cannot mean a duration.
                 Ok(hours @ 0..24) if at > last && model.bounds.started_at.is_some() => {
                     let minutes = u8::try_from(minutes % 60).unwrap_or_default();
                     time_of_day(model, hours, minutes, seconds)?
@@ -136,7 +134,7 @@ fn to_seek_target(model: &ScreenModel, story: &RunView, place: TimeTarget) -> Re
         TimeTarget::WallClock(hours, minutes, seconds) => time_of_day(model, hours, minutes, seconds)?,
     };
     if !model.bounds.has_times {
-        return Err("this record has no times; go to an entry such as #120, or to a share such as 50%".to_owned())
+        return Err("this tape has no times; use an entry such as #120 or a percentage such as 50%".to_owned())
             .or_else(
                 |error| if matches!(place, TimeTarget::Percent(_)) { Ok(SeekTarget::Time(at)) } else { Err(error) },
             );
@@ -144,12 +142,11 @@ fn to_seek_target(model: &ScreenModel, story: &RunView, place: TimeTarget) -> Re
     Ok(SeekTarget::Time(at))
 }
 
-/// The first time after the beginning at which a clock on the wall shows that.
+/// The first run time after the start at which the wall clock shows this time of day.
 fn time_of_day(model: &ScreenModel, hours: u8, minutes: u8, seconds: u8) -> Result<Millis, String> {
     let extent = &model.bounds;
     let start = extent.started_at.filter(|_| extent.has_times);
-    let start =
-        start.ok_or("this record does not say when it began; write a time since its beginning, such as 12m30s")?;
+    let start = start.ok_or("the start time of this tape is unknown; write a time since its start, such as 12m30s")?;
     let start = start.to_zoned(extent.zone.clone());
     let fields = [hours, minutes, seconds].map(|field| i8::try_from(field).unwrap_or_default());
     let shown = || format!("{hours:02}:{minutes:02}:{seconds:02}");
@@ -158,31 +155,31 @@ fn time_of_day(model: &ScreenModel, hours: u8, minutes: u8, seconds: u8) -> Resu
         let there = if today < start { today.tomorrow().ok()? } else { today };
         u64::try_from(start.duration_until(&there).as_millis()).ok().map(Millis)
     });
-    let at = found.ok_or_else(|| format!("{} is no time of that day", shown()))?;
+    let at = found.ok_or_else(|| format!("{} does not exist on that day", shown()))?;
     if at.0 > extent.last_at.0.saturating_add(1000) {
         let from = wall(start.timestamp(), Millis(0), &extent.zone).unwrap_or_default();
         let to = wall(start.timestamp(), extent.last_at, &extent.zone).unwrap_or_default();
         let length = clock(extent.last_at);
-        return Err(format!("{} is not in this record, which goes from {from} to {to}, {length} long", shown()));
+        return Err(format!("{} is outside this tape, which covers {from} to {to} ({length})", shown()));
     }
     Ok(at)
 }
 
-/// What a clock on the wall showed at a time of a run.
+/// Wall clock time at a run time.
 pub(in crate::tui) fn wall(start: jiff::Timestamp, at: Millis, zone: &TimeZone) -> Option<String> {
     let passed = SignedDuration::from_millis(i64::try_from(at.0).ok()?);
     let zoned = start.checked_add(passed).ok()?.to_zoned(zone.clone());
     Some(zoned.strftime("%H:%M:%S").to_string())
 }
 
-/// Goes on with the word that is typed, as far as there is no choice.
+/// Completes the current word as far as it is unambiguous.
 pub(super) fn complete(model: &mut ScreenModel) {
     if let Some(LineInput { text, purpose: InputPurpose::Command }) = &mut model.line_input {
         *text = command::complete(text).text;
     }
 }
 
-/// Shows an older line, or a newer one.
+/// Shows an older or a newer line of the history.
 pub(super) fn recall(model: &mut ScreenModel, older: bool) {
     if let Some(LineInput { text, purpose: InputPurpose::Command }) = &mut model.line_input {
         let line = if older { model.history.older(text) } else { model.history.newer() };
@@ -192,13 +189,11 @@ pub(super) fn recall(model: &mut ScreenModel, older: bool) {
     }
 }
 
-/// Opens the command line.
 pub(super) fn open(model: &mut ScreenModel) {
     model.history.reset();
     model.line_input = Some(LineInput::new(InputPurpose::Command));
 }
 
-/// The list of breakpoints.
 pub(super) fn list() -> OverlayView {
     OverlayView::Breakpoints(ScrollList::default())
 }

@@ -1,4 +1,4 @@
-//! Moving about between two attempts: which two, which call, from one difference to the next.
+//! Navigation in the comparison of two attempts: which attempts, which call, and the next difference.
 
 use super::find;
 use crate::{
@@ -50,7 +50,7 @@ pub(super) fn sideways(model: &mut ScreenModel, story: &RunView, forward: bool) 
     }
 }
 
-/// The next or the previous pair that differs.
+/// Selects the next or previous pair that differs.
 pub(super) fn difference(model: &mut ScreenModel, forward: bool) {
     let Some(OverlayView::Compare(view)) = model.views.last_mut() else { return };
     let pairs = view.pairs.as_deref().unwrap_or_default();
@@ -58,11 +58,11 @@ pub(super) fn difference(model: &mut ScreenModel, forward: bool) {
         find::nearest(pairs.len(), view.list.selected, forward, |pair| pairs[pair].difference != CallDifference::Same);
     match hit {
         Some(hit) => view.list.select(hit, pairs.len()),
-        None => model.show_message("their calls do not differ"),
+        None => model.show_message("no call differs"),
     }
 }
 
-/// The row of the selected pair on the side that has the keys, else on the other one: side and row.
+/// Side and row of the selected pair, on the focused side if it has a row there, otherwise on the other side.
 pub(super) fn selected_row(view: &CompareView) -> Option<(usize, usize)> {
     let pair = view.pairs.as_ref()?.get(view.list.selected)?;
     let rows = [pair.left, pair.right];
@@ -77,11 +77,11 @@ pub(super) fn enter(model: &mut ScreenModel) {
     model.views.push(OverlayView::Inspect(Box::new(inspect)));
 }
 
-/// The lines behind the selected call.
+/// Copies the raw lines of the selected call.
 pub(super) fn copy(view: &CompareView, story: &RunView) -> Vec<ScreenEffect> {
     let found = selected_row(view).and_then(|(side, row)| {
-        let lane = view.attempts(story)?[side].id;
-        story.rows(lane).get(row)
+        let attempt_id = view.attempts(story)?[side].id;
+        story.rows(attempt_id).get(row)
     });
     found.map_or_else(Vec::new, |row| super::run_commands::copy_row(story, row))
 }

@@ -1,4 +1,4 @@
-//! Which part of the record is handed to an editor or a pager: what is selected, or opened.
+//! Chooses the part of the tape that is exported to an editor or a pager: the selected or opened content.
 
 use super::run_commands;
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
 };
 
 pub(super) fn export(model: &mut ScreenModel, story: &RunView, tool: ExportTool) -> Vec<ScreenEffect> {
-    let wish = match model.views.last() {
+    let request = match model.views.last() {
         Some(OverlayView::Help(_)) => {
             let text = model.keymap.markdown();
             Some(ExportRequest {
@@ -36,7 +36,7 @@ pub(super) fn export(model: &mut ScreenModel, story: &RunView, tool: ExportTool)
             })
         }
         Some(OverlayView::Transcript(view)) => {
-            view.lane(story).map(|lane| attempt(story, lane, Some(view.list.selected), tool))
+            view.lane(story).map(|attempt_id| attempt(story, attempt_id, Some(view.list.selected), tool))
         }
         Some(OverlayView::Entry(view)) => Some(entry(view, tool)),
         Some(OverlayView::FailureGroups(_) | OverlayView::Grid) => {
@@ -44,11 +44,11 @@ pub(super) fn export(model: &mut ScreenModel, story: &RunView, tool: ExportTool)
             latest.map(|shown| attempt(story, shown.id, None, tool))
         }
         Some(OverlayView::Compare(view)) => super::compare::selected_row(view).and_then(|(side, index)| {
-            let lane = view.attempts(story)?[side].id;
-            row(story, lane, index, tool)
+            let attempt_id = view.attempts(story)?[side].id;
+            row(story, attempt_id, index, tool)
         }),
         Some(OverlayView::Inspect(view)) if view.panel == Panel::Actions => {
-            view.lane(story).and_then(|lane| row(story, lane, view.actions.selected, tool))
+            view.lane(story).and_then(|attempt_id| row(story, attempt_id, view.actions.selected, tool))
         }
         Some(OverlayView::Inspect(view)) => Some(ExportRequest {
             tool,
@@ -60,10 +60,13 @@ pub(super) fn export(model: &mut ScreenModel, story: &RunView, tool: ExportTool)
         None if model.units_view.focus == Pane::Units => {
             model.attempt(story).map(|(_, shown)| attempt(story, shown.id, None, tool))
         }
-        None => model.units_view.attempt_id.and_then(|lane| row(story, lane, model.units_view.stream.selected, tool)),
+        None => model
+            .units_view
+            .attempt_id
+            .and_then(|attempt_id| row(story, attempt_id, model.units_view.stream.selected, tool)),
     };
-    match wish {
-        Some(wish) => vec![ScreenEffect::Export(wish)],
+    match request {
+        Some(request) => vec![ScreenEffect::Export(request)],
         None => {
             let Some(unit) = run_commands::target(model, story) else { return run_commands::no_unit_selected(model) };
             let text = format!("{} has no transcript yet", unit.key);
@@ -73,15 +76,15 @@ pub(super) fn export(model: &mut ScreenModel, story: &RunView, tool: ExportTool)
     }
 }
 
-/// A whole attempt: every line for an editor, what was said and done for a pager.
-fn attempt(story: &RunView, lane: AttemptId, at: Option<usize>, tool: ExportTool) -> ExportRequest {
-    let entries = story.entries(lane).iter().map(|seq| Seq(u64::from(*seq))).collect();
-    let rows = 0..if tool == ExportTool::Pager { story.rows(lane).len() } else { 0 };
-    let parts = rows.flat_map(|row| without_raw_lines(row_parts(story, lane, row))).collect();
+/// Exports a whole attempt: all lines for an editor, messages and calls for a pager.
+fn attempt(story: &RunView, attempt_id: AttemptId, at: Option<usize>, tool: ExportTool) -> ExportRequest {
+    let entries = story.entries(attempt_id).iter().map(|seq| Seq(u64::from(*seq))).collect();
+    let rows = 0..if tool == ExportTool::Pager { story.rows(attempt_id).len() } else { 0 };
+    let parts = rows.flat_map(|row| without_raw_lines(row_parts(story, attempt_id, row))).collect();
     ExportRequest { tool, what: "transcript".into(), entries, pager_content: PagerContent::Parts(parts), selected: at }
 }
 
-/// Without the raw lines that stand below what they say.
+/// Removes the raw lines below parts that already show their content.
 fn without_raw_lines(mut parts: Vec<EntryPart>) -> Vec<EntryPart> {
     if parts.iter().any(|part| part.content != PartContent::Line) {
         parts.retain(|part| part.content != PartContent::Line);
@@ -97,8 +100,8 @@ fn entry(view: &EntryView, tool: ExportTool) -> ExportRequest {
     of_parts(what, &view.parts, tool)
 }
 
-fn row(story: &RunView, lane: AttemptId, index: usize, tool: ExportTool) -> Option<ExportRequest> {
-    let parts = row_parts(story, lane, index);
+fn row(story: &RunView, attempt_id: AttemptId, index: usize, tool: ExportTool) -> Option<ExportRequest> {
+    let parts = row_parts(story, attempt_id, index);
     (!parts.is_empty()).then(|| of_parts("action", &parts, tool))
 }
 
@@ -114,9 +117,9 @@ pub(super) fn of_parts(what: &str, parts: &[EntryPart], tool: ExportTool) -> Exp
 }
 
 fn log(story: &RunView, tool: ExportTool) -> ExportRequest {
-    let line = |remark: &crate::run::state::LogMessage| {
-        let unit = remark.unit.as_ref().map(|unit| format!("{unit}: ")).unwrap_or_default();
-        format!("+{} {}{}\n", remark.at, unit, remark.text)
+    let line = |message: &crate::run::state::LogMessage| {
+        let unit = message.unit.as_ref().map(|unit| format!("{unit}: ")).unwrap_or_default();
+        format!("+{} {}{}\n", message.at, unit, message.text)
     };
     let text = story.messages().iter().map(line).collect();
     ExportRequest {

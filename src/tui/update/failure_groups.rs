@@ -1,4 +1,4 @@
-//! Failures by cause: from a line to its unit, and a whole heap of failures tried again.
+//! Navigation in the failure groups: from a line to its unit, and retrying a whole group.
 
 use super::run_commands;
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-/// Shows the unit of the selected line in the deck.
+/// Shows the unit of the selected line on the main view.
 pub(super) fn open(model: &mut ScreenModel, story: &RunView) {
     let Some(OverlayView::FailureGroups(view)) = model.views.last() else { return };
     if let Some(unit) = view.unit() {
@@ -20,7 +20,7 @@ pub(super) fn open(model: &mut ScreenModel, story: &RunView) {
     }
 }
 
-/// Selects a unit in the deck, whatever hides it.
+/// Selects a unit on the main view, clearing filters that hide it.
 pub(super) fn reveal(model: &mut ScreenModel, story: &RunView, unit: usize) {
     model.views.clear();
     model.units_view.follows_work = false;
@@ -30,7 +30,7 @@ pub(super) fn reveal(model: &mut ScreenModel, story: &RunView, unit: usize) {
     }
 }
 
-/// The next cause, or the one before.
+/// Selects the next or previous cause.
 pub(super) fn next(model: &mut ScreenModel, forward: bool) {
     let Some(OverlayView::FailureGroups(view)) = model.views.last_mut() else { return };
     let len = view.lines.len();
@@ -40,7 +40,7 @@ pub(super) fn next(model: &mut ScreenModel, forward: bool) {
     }
 }
 
-/// New attempts at all units that failed like the selected one.
+/// Retries all units in the failure group of the selected unit.
 pub(super) fn retry(model: &mut ScreenModel, story: &RunView) {
     let Some(OverlayView::FailureGroups(view)) = model.views.last() else { return };
     let Some(failures) = view.group() else { return };

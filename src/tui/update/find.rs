@@ -1,6 +1,6 @@
-//! Searching and jumping from failure to failure in whatever pane has the focus.
+//! Search, and moving from failure to failure, in the focused pane.
 //!
-//! What is at hand is searched at once; what has to be read is left to the shell.
+//! Content in memory is searched immediately; a search that has to read is left to the shell.
 
 use super::{
     super::{
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::run::state::{AttemptId, RunView};
 
-/// The text of a search is complete.
+/// Submits the search text.
 pub(super) fn accept(model: &mut ScreenModel, story: &RunView, typed: String) -> Vec<ScreenEffect> {
     if typed.is_empty() {
         model.search = None;
@@ -23,20 +23,20 @@ pub(super) fn accept(model: &mut ScreenModel, story: &RunView, typed: String) ->
     search(model, story, true, true)
 }
 
-/// The next or the previous match.
+/// Moves to the next or previous match.
 pub(super) fn repeat_search(model: &mut ScreenModel, story: &RunView, forward: bool) -> Vec<ScreenEffect> {
     if model.search.is_none() {
         let key = model.keymap.first(UserAction::Search).unwrap_or_default();
-        model.show_message(format!("nothing searched yet; {key} searches"));
+        model.show_message(format!("no search yet; {key} searches"));
         return Vec::new();
     }
     search(model, story, forward, false)
 }
 
-/// `here` is true when the selected row itself may match.
+/// If `here` is true, the selected row itself may match.
 fn search(model: &mut ScreenModel, story: &RunView, forward: bool, here: bool) -> Vec<ScreenEffect> {
     let Some(query) = model.search.clone() else { return Vec::new() };
-    // A search that starts at the selection begins one before it.
+    // To include the selection, the search begins one row before it.
     let before = |row: usize, len: usize| match row.checked_sub(1) {
         _ if !here => row,
         Some(before) => before,
@@ -45,11 +45,11 @@ fn search(model: &mut ScreenModel, story: &RunView, forward: bool, here: bool) -
     let (over, from) = match model.views.last() {
         Some(OverlayView::Help(_) | OverlayView::Breakpoints(_) | OverlayView::Grid) => return Vec::new(),
         Some(OverlayView::Log(list)) => {
-            let remarks = story.messages();
-            let from = before(list.selected, remarks.len());
-            let hit = nearest(remarks.len(), from, forward, |row| {
-                matches(&remarks[row].text, &query)
-                    || remarks[row].unit.as_deref().is_some_and(|unit| matches(unit, &query))
+            let messages = story.messages();
+            let from = before(list.selected, messages.len());
+            let hit = nearest(messages.len(), from, forward, |row| {
+                matches(&messages[row].text, &query)
+                    || messages[row].unit.as_deref().is_some_and(|unit| matches(unit, &query))
             });
             search_finished(model, story, hit);
             return Vec::new();
@@ -63,17 +63,17 @@ fn search(model: &mut ScreenModel, story: &RunView, forward: bool, here: bool) -
             return Vec::new();
         }
         Some(OverlayView::Transcript(view)) => {
-            let Some(lane) = view.lane(story) else { return Vec::new() };
-            (SearchScope::Entries(lane), before(view.list.selected, story.entries(lane).len()))
+            let Some(attempt_id) = view.lane(story) else { return Vec::new() };
+            (SearchScope::Entries(attempt_id), before(view.list.selected, story.entries(attempt_id).len()))
         }
         Some(OverlayView::Compare(_)) => {
             let key = model.keymap.first(UserAction::Open).unwrap_or_default();
-            model.show_message(format!("{key} opens a call; what is in it can be searched there"));
+            model.show_message(format!("{key} opens a call; its content can be searched there"));
             return Vec::new();
         }
         Some(OverlayView::Inspect(view)) if view.is_list() => {
-            let Some(lane) = view.lane(story) else { return Vec::new() };
-            (SearchScope::Rows(lane), before(view.actions.selected, story.rows(lane).len()))
+            let Some(attempt_id) = view.lane(story) else { return Vec::new() };
+            (SearchScope::Rows(attempt_id), before(view.actions.selected, story.rows(attempt_id).len()))
         }
         Some(OverlayView::Inspect(view)) => (SearchScope::Document, before(view.lines.selected, view.document.lines)),
         Some(OverlayView::Entry(view)) => {
@@ -91,21 +91,21 @@ fn search(model: &mut ScreenModel, story: &RunView, forward: bool, here: bool) -
             return Vec::new();
         }
         None => {
-            let Some(lane) = model.units_view.attempt_id else { return Vec::new() };
-            (SearchScope::Rows(lane), before(model.units_view.stream.selected, story.rows(lane).len()))
+            let Some(attempt_id) = model.units_view.attempt_id else { return Vec::new() };
+            (SearchScope::Rows(attempt_id), before(model.units_view.stream.selected, story.rows(attempt_id).len()))
         }
     };
     model.is_searching = true;
     vec![ScreenEffect::Find(SearchRequest { query, scope: over, from, forward })]
 }
 
-/// A search ended.
+/// Handles the result of a search.
 pub(super) fn search_finished(model: &mut ScreenModel, story: &RunView, place: Option<usize>) {
     model.is_searching = false;
     let Some(place) = place else {
         let query = model.search.clone().unwrap_or_default();
         let elsewhere = match (model.views.is_empty(), model.units_view.focus) {
-            (true, Pane::Units) => " among the names of units; Tab leads to the actions",
+            (true, Pane::Units) => " in unit names; Tab moves to the actions",
             _ => "",
         };
         model.show_message(format!("not found: {query}{elsewhere}"));
@@ -117,12 +117,12 @@ pub(super) fn search_finished(model: &mut ScreenModel, story: &RunView, place: O
 fn select_match(model: &mut ScreenModel, story: &RunView, place: usize) {
     match model.views.last_mut() {
         Some(OverlayView::Transcript(view)) => {
-            let len = view.lane(story).map_or(0, |lane| story.entries(lane).len());
+            let len = view.lane(story).map_or(0, |attempt_id| story.entries(attempt_id).len());
             view.list.select(place, len);
         }
         Some(OverlayView::Compare(_)) => {}
         Some(OverlayView::Inspect(view)) if view.is_list() => {
-            let len = view.lane(story).map_or(0, |lane| story.rows(lane).len());
+            let len = view.lane(story).map_or(0, |attempt_id| story.rows(attempt_id).len());
             view.select(place, len);
         }
         Some(OverlayView::Inspect(view)) => {
@@ -138,13 +138,13 @@ fn select_match(model: &mut ScreenModel, story: &RunView, place: usize) {
         Some(OverlayView::Help(_) | OverlayView::Breakpoints(_) | OverlayView::Grid) => {}
         None if model.units_view.focus == Pane::Units => select_unit_row(model, story, place),
         None => {
-            let len = model.units_view.attempt_id.map_or(0, |lane| story.rows(lane).len());
+            let len = model.units_view.attempt_id.map_or(0, |attempt_id| story.rows(attempt_id).len());
             model.units_view.stream.select(place, len);
         }
     }
 }
 
-/// The next or the previous failure of the pane.
+/// Moves to the next or previous failure in the pane.
 pub(super) fn failure(model: &mut ScreenModel, story: &RunView, forward: bool) {
     let entries = story.state.entries;
     if let Some(OverlayView::Compare(_)) = model.views.last() {
@@ -167,22 +167,22 @@ pub(super) fn failure(model: &mut ScreenModel, story: &RunView, forward: bool) {
         ) => return,
         Some(OverlayView::FailureGroups(_)) => return super::failure_groups::next(model, forward),
         Some(OverlayView::Log(list)) => {
-            let remarks = story.messages();
-            nearest(remarks.len(), list.selected, forward, |row| {
-                remarks[row].level >= crate::tape::note::Severity::Warning
+            let messages = story.messages();
+            nearest(messages.len(), list.selected, forward, |row| {
+                messages[row].level >= crate::tape::note::Severity::Warning
             })
         }
         Some(OverlayView::Transcript(view)) => {
-            view.lane(story).and_then(|lane| problem_entry(story, lane, view.list.selected, forward))
+            view.lane(story).and_then(|attempt_id| problem_entry(story, attempt_id, view.list.selected, forward))
         }
         Some(OverlayView::Entry(view)) => {
-            let (lane, subject) = (view.attempt_id, view.subject);
+            let (attempt_id, subject) = (view.attempt_id, view.subject);
             let hit = match subject {
                 EntrySubject::Row(row) => {
-                    let rows = story.rows(lane);
+                    let rows = story.rows(attempt_id);
                     nearest(rows.len(), row, forward, |row| is_problem_end(rows[row].end(entries)))
                 }
-                EntrySubject::Entry(row) => problem_entry(story, lane, row, forward),
+                EntrySubject::Entry(row) => problem_entry(story, attempt_id, row, forward),
             };
             if let (Some(hit), Some(OverlayView::Entry(view))) = (hit, model.views.last_mut()) {
                 let at = match subject {
@@ -204,8 +204,8 @@ pub(super) fn failure(model: &mut ScreenModel, story: &RunView, forward: bool) {
                     .is_some_and(|unit| is_problem(unit.status))
             })
         }
-        None => model.units_view.attempt_id.and_then(|lane| {
-            let rows = story.rows(lane);
+        None => model.units_view.attempt_id.and_then(|attempt_id| {
+            let rows = story.rows(attempt_id);
             nearest(rows.len(), model.units_view.stream.selected, forward, |row| is_problem_end(rows[row].end(entries)))
         }),
     };
@@ -218,9 +218,9 @@ pub(super) fn failure(model: &mut ScreenModel, story: &RunView, forward: bool) {
     }
 }
 
-/// The nearest entry that ends a row badly.
-fn problem_entry(story: &RunView, lane: AttemptId, from: usize, forward: bool) -> Option<usize> {
-    let (rows, entries) = (story.rows(lane), story.entries(lane));
+/// The nearest entry that ends a row with a problem.
+fn problem_entry(story: &RunView, attempt_id: AttemptId, from: usize, forward: bool) -> Option<usize> {
+    let (rows, entries) = (story.rows(attempt_id), story.entries(attempt_id));
     let mut bad: Vec<u64> = rows
         .iter()
         .filter(|row| is_problem_end(row.end(story.state.entries)))
@@ -231,13 +231,13 @@ fn problem_entry(story: &RunView, lane: AttemptId, from: usize, forward: bool) -
     nearest(entries.len(), from, forward, |row| bad.binary_search(&u64::from(entries[row])).is_ok())
 }
 
-/// The first row after `from` (before it, if not `forward`) that passes; goes round the end; `from` itself last.
+/// The first row after `from` (before it, if not `forward`) that passes, with wrap-around; `from` itself is tried last.
 pub(crate) fn nearest(len: usize, from: usize, forward: bool, passes: impl Fn(usize) -> bool) -> Option<usize> {
     let from = from.min(len.checked_sub(1)?);
     (1..=len).map(|away| if forward { (from + away) % len } else { (from + len - away) % len }).find(|row| passes(*row))
 }
 
-/// Case counts only when the query has capitals.
+/// Smart case: case-sensitive only if the query contains capitals.
 pub(crate) fn matches(text: &str, query: &str) -> bool {
     if query.chars().any(char::is_uppercase) { text.contains(query) } else { text.to_lowercase().contains(query) }
 }

@@ -1,4 +1,4 @@
-//! Keys of the panes: which has the focus, what of it is seen. Orders are about the unit of the focused pane.
+//! Keys of the grid of panes: focus and scrolling. Commands apply to the unit of the focused pane.
 
 use crate::{
     run::state::{RunView, UnitState},
@@ -10,7 +10,7 @@ use crate::{
     },
 };
 
-/// Shows the panes, or goes back.
+/// Opens or closes the grid.
 pub(super) fn toggle(model: &mut ScreenModel) {
     if model.views.iter().any(|view| matches!(view, OverlayView::Grid)) {
         while let Some(view) = model.views.pop() {
@@ -25,7 +25,7 @@ pub(super) fn toggle(model: &mut ScreenModel) {
     }
 }
 
-/// Does what a key means among panes. False when it means there what it means everywhere.
+/// Handles an action of the grid. Returns false if the action has its general meaning.
 pub(super) fn act(model: &mut ScreenModel, story: &RunView, action: UserAction) -> bool {
     if !matches!(model.views.last(), Some(OverlayView::Grid)) {
         return false;
@@ -61,14 +61,14 @@ pub(super) fn act(model: &mut ScreenModel, story: &RunView, action: UserAction) 
         }
         UserAction::Search | UserAction::NextMatch | UserAction::PreviousMatch => {
             let key = model.keymap.first(UserAction::Open).unwrap_or_default();
-            model.show_message(format!("{key} opens the pane; what is in it can be searched there"));
+            model.show_message(format!("{key} opens the pane; its content can be searched there"));
         }
         _ => return false,
     }
     true
 }
 
-/// Scrolls a pane, or the focused one by half of its height.
+/// Scrolls a pane by the wheel, or the focused one by half of its height.
 pub(super) fn scroll(model: &mut ScreenModel, story: &RunView, wheel: Option<(usize, isize)>, down: bool) {
     let body = model.layout(story).body;
     let panes = model.grid.panes(body);
@@ -79,7 +79,7 @@ pub(super) fn scroll(model: &mut ScreenModel, story: &RunView, wheel: Option<(us
     let height = layout::stream_list(*area, attempt).0.height;
     let by = wheel.map_or(isize::try_from(height / 2).unwrap_or(1).max(1), |(_, by)| by);
     let len = slot.len(story);
-    // A pane shows no selection unless it stands still, so what moves is what is seen.
+    // A pane that follows has no visible selection, so the visible edge moves instead.
     let edge = if down { slot.list.offset + usize::from(height).saturating_sub(1) } else { slot.list.offset };
     slot.list.select(edge.saturating_add_signed(if down { by } else { -by }), len);
     if slot.list.selected + 1 >= len {

@@ -1,6 +1,6 @@
-//! Holding a unit that runs, and deciding over its calls.
+//! Holding a running unit, and decisions about its calls.
 //!
-//! A decision names the call that the person saw; whether that call still waits is for the run to say.
+//! A decision names the call that the user saw; the run decides whether that call still waits.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// The unit that can be held or let go: of a run that is shown as it goes on.
+/// The unit that can be held or released; requires a live run shown at the present.
 pub(in crate::tui) fn subject<'a>(model: &ScreenModel, story: &'a RunView) -> Option<&'a UnitState> {
     let shown =
         !matches!(model.views.last(), Some(OverlayView::Help(_) | OverlayView::Log(_) | OverlayView::Breakpoints(_)));
@@ -22,19 +22,19 @@ pub(in crate::tui) fn subject<'a>(model: &ScreenModel, story: &'a RunView) -> Op
     run_commands::target(model, story).filter(|unit| reachable && !unit.status.is_finished())
 }
 
-/// True where a key would hold a unit, of a session that runs.
+/// True if a hold key would apply to a running session.
 pub(super) fn is_session(model: &ScreenModel, story: &RunView) -> bool {
     let follows = model.is_session() && model.playback == Playback::Follow;
     follows && run_commands::target(model, story).is_some_and(|unit| !unit.status.is_finished())
 }
 
-/// True on a table that lists no unit, of a run whose units can be held.
+/// True if a run whose units can be held lists no unit.
 pub(super) fn has_no_listed_unit(model: &ScreenModel, story: &RunView) -> bool {
     let reachable = model.can_hold && model.playback == Playback::Follow && model.views.is_empty();
     reachable && !story.state.units.is_empty() && model.unit(story).is_none()
 }
 
-/// Its call that waits, if one does.
+/// The pending call of the unit, if any.
 pub(in crate::tui) fn waiting<'a>(
     model: &ScreenModel,
     story: &'a RunView,
@@ -58,21 +58,21 @@ pub(super) fn release(model: &mut ScreenModel, story: &RunView) -> Vec<ScreenEff
     let Some(unit) = subject(model, story).map(|unit| unit.key.clone()) else { return Vec::new() };
     model.units_view.follows_work = false;
     model.dismiss_message(&ToastTopic::Holding(unit.clone()));
-    model.show_message(format!("{unit} is let go"));
+    model.show_message(format!("{unit} is released"));
     vec![ScreenEffect::Command(RunCommand::Release { unit })]
 }
 
-/// Lets a held unit run to the next failure, or to a breakpoint.
+/// Lets a held unit run to the next failure or breakpoint.
 pub(super) fn run_to_breakpoint(model: &mut ScreenModel, story: &RunView) -> Vec<ScreenEffect> {
     run_until(model, story, Condition::Failure)
 }
 
-/// Lets a unit run until a call of it meets `condition` or a breakpoint; that one waits.
+/// Lets a unit run until one of its calls meets `condition` or a breakpoint; that call then waits.
 pub(super) fn run_until(model: &mut ScreenModel, story: &RunView, condition: Condition) -> Vec<ScreenEffect> {
     let Some(unit) = subject(model, story) else { return Vec::new() };
     let (unit, call) = (unit.key.clone(), unit.oldest_held_call().and_then(|call| call.tool_use_id.clone()));
     model.units_view.follows_work = false;
-    // A silence ends with whatever comes next, which need not be a call.
+    // A silence can end with any event, not only a call, so it cannot stop a call.
     let stops = |condition: &Condition| !matches!(condition, Condition::Silence(_));
     let on =
         model.breakpoints.iter().filter(|breakpoint| breakpoint.is_enabled).map(|breakpoint| &breakpoint.condition);
@@ -111,10 +111,10 @@ pub(super) fn ask_deny_reason(model: &mut ScreenModel, story: &RunView) {
     }
 }
 
-/// The reason is complete.
+/// Submits the reason of a denial.
 pub(super) fn deny(model: &mut ScreenModel, story: &RunView, id: CallId, reason: String) -> Vec<ScreenEffect> {
     if reason.trim().is_empty() {
-        model.show_message("the model needs a reason to go on from; type one");
+        model.show_message("type a reason for the model");
         model.line_input = Some(LineInput::new(InputPurpose::Deny(id)));
         return Vec::new();
     }
@@ -125,7 +125,7 @@ pub(super) fn deny(model: &mut ScreenModel, story: &RunView, id: CallId, reason:
     vec![ScreenEffect::Command(RunCommand::Deny { unit, call, reason })]
 }
 
-/// The edited arguments are complete.
+/// Submits the edited arguments.
 pub(super) fn send(model: &mut ScreenModel, story: &RunView) -> Vec<ScreenEffect> {
     let Some(mut editor) = model.editor.take() else { return Vec::new() };
     if !is_still_pending(model, story, &editor.call) {
@@ -144,14 +144,14 @@ pub(super) fn send(model: &mut ScreenModel, story: &RunView) -> Vec<ScreenEffect
     }
 }
 
-/// A call may be withdrawn while somebody thinks about it.
+/// Checks that the call still waits, since it may be withdrawn while the user decides.
 fn is_still_pending(model: &mut ScreenModel, story: &RunView, id: &CallId) -> bool {
     let unit = story.state.units.iter().find(|unit| unit.key == id.unit);
     let held = unit.and_then(UnitState::latest).map_or(&[][..], |attempt| attempt.held_calls.as_slice());
     let waits =
         held.iter().any(|call: &HeldCallState| call.tool_use_id.as_deref() == id.call.as_ref().map(Arc::as_ref));
     if !waits {
-        model.show_message("that call waits no longer");
+        model.show_message("that call is no longer waiting");
     }
     waits
 }

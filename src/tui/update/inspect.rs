@@ -1,4 +1,4 @@
-//! Moving about in the inspector: attempts, panels, actions, lines, folds, sections.
+//! Navigation in the inspector: attempts, panels, actions, lines, folds and sections.
 
 use super::{find, is_problem_end};
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
     },
 };
 
-/// Opens the inspector at what is selected.
+/// Opens the inspector at the selection.
 pub(super) fn open(model: &mut ScreenModel, story: &RunView) {
     let view = match model.views.last() {
         Some(OverlayView::Inspect(_)) => {
@@ -23,14 +23,14 @@ pub(super) fn open(model: &mut ScreenModel, story: &RunView) {
             let action = seq.and_then(|seq| row_at(story.rows(attempt.id), seq, story.state.entries));
             InspectView::new(view.unit.clone(), index, action)
         }
-        Some(OverlayView::Entry(EntryView { unit, attempt_id: lane, subject, .. })) => {
+        Some(OverlayView::Entry(EntryView { unit, attempt_id, subject, .. })) => {
             let found = story.state.units.iter().find(|known| known.key == *unit);
-            let attempt = found.and_then(|unit| unit.attempts.iter().position(|attempt| attempt.id == *lane));
+            let attempt = found.and_then(|unit| unit.attempts.iter().position(|attempt| attempt.id == *attempt_id));
             let action = match subject {
                 EntrySubject::Row(row) => Some(*row),
                 EntrySubject::Entry(entry) => {
-                    let seq = story.entries(*lane).get(*entry).map(|seq| Seq(u64::from(*seq)));
-                    seq.and_then(|seq| row_at(story.rows(*lane), seq, story.state.entries))
+                    let seq = story.entries(*attempt_id).get(*entry).map(|seq| Seq(u64::from(*seq)));
+                    seq.and_then(|seq| row_at(story.rows(*attempt_id), seq, story.state.entries))
                 }
             };
             InspectView::new(unit.clone(), attempt.unwrap_or_default(), action)
@@ -64,7 +64,7 @@ pub(super) fn open(model: &mut ScreenModel, story: &RunView) {
     model.views.push(OverlayView::Inspect(Box::new(view)));
 }
 
-/// The first failure of an attempt that is over, else its first action; the newest of one that runs.
+/// The first failure of a finished attempt, otherwise its first action; the newest action of a running attempt.
 fn initial_action(story: &RunView, attempt: &AttemptState) -> Option<usize> {
     attempt.ended_at?;
     let (rows, entries) = (story.rows(attempt.id), story.state.entries);
@@ -73,9 +73,9 @@ fn initial_action(story: &RunView, attempt: &AttemptState) -> Option<usize> {
     rows.iter().position(bad).or_else(|| rows.iter().position(telling)).or(Some(0))
 }
 
-/// The row that an entry began or ended, or the one before it.
+/// The row that an entry began or ended, or the row before it.
 fn row_at(rows: &[StreamRow], seq: Seq, entries: u64) -> Option<usize> {
-    /// Rows before an entry among which the one that it ended is looked for.
+    /// Number of rows before an entry in which the row that it ended is searched.
     const BACK: usize = 4096;
     let after = rows.partition_point(|row| row.first() <= seq);
     let near = &rows[after.saturating_sub(BACK)..after];
@@ -85,7 +85,7 @@ fn row_at(rows: &[StreamRow], seq: Seq, entries: u64) -> Option<usize> {
     begun.or_else(ended).map(|index| from + index).or(after.checked_sub(1))
 }
 
-/// Rows of the half that has the keys.
+/// Rows of the focused half.
 pub(super) fn page(view: &InspectView, body: ratatui::layout::Rect) -> usize {
     let areas = view.areas(body);
     let area = if view.is_list() { areas.actions } else { areas.detail };
@@ -110,7 +110,7 @@ pub(super) fn ends(view: &mut InspectView, story: &RunView, last: bool) {
     }
 }
 
-/// Another attempt.
+/// Moves to another attempt.
 pub(super) fn sideways(view: &mut InspectView, story: &RunView, by: isize) {
     let (Some((index, _)), Some(unit)) = (view.attempt(story), view.unit(story)) else { return };
     let next = index.saturating_add_signed(by).min(unit.attempts.len().saturating_sub(1));
@@ -118,7 +118,7 @@ pub(super) fn sideways(view: &mut InspectView, story: &RunView, by: isize) {
     view.show_panel(next, view.panel);
 }
 
-/// A panel by its number, from 0.
+/// Selects a panel by its number, from 0.
 pub(super) fn panel(model: &mut ScreenModel, number: usize) {
     if let (Some(OverlayView::Inspect(view)), Some(panel)) = (model.views.last_mut(), Panel::ALL.get(number)) {
         view.show_panel(view.attempt, *panel);
@@ -134,7 +134,7 @@ pub(super) fn other_side(view: &mut InspectView) {
     }
 }
 
-/// Opens what is selected: an action, or a value that is folded.
+/// Opens the selection: an action, or a folded value.
 pub(super) fn enter(view: &mut InspectView) {
     if view.is_list() {
         view.side = InspectSide::Detail;
@@ -145,7 +145,7 @@ pub(super) fn enter(view: &mut InspectView) {
     }
 }
 
-/// One level back. False when that is out of the inspector.
+/// Goes back one level. Returns false if that leaves the inspector.
 pub(super) fn back(view: &mut InspectView) -> bool {
     let inside = view.panel == Panel::Actions && view.side == InspectSide::Detail;
     if inside {
@@ -154,7 +154,7 @@ pub(super) fn back(view: &mut InspectView) -> bool {
     inside
 }
 
-/// The next or the previous action that failed.
+/// Selects the next or previous failed action.
 pub(super) fn failure(view: &mut InspectView, story: &RunView, forward: bool) -> bool {
     let (rows, entries) = (rows(view, story), story.state.entries);
     let hit = find::nearest(rows.len(), view.actions.selected, forward, |row| is_problem_end(rows[row].end(entries)));
@@ -166,7 +166,7 @@ pub(super) fn failure(view: &mut InspectView, story: &RunView, forward: bool) ->
     true
 }
 
-/// From a call to its result and back; elsewhere to the next section.
+/// Moves between a call and its result; elsewhere to the next section.
 pub(super) fn counterpart(model: &mut ScreenModel, story: &RunView) {
     let missing = match model.views.last_mut() {
         Some(OverlayView::Inspect(view)) => {
@@ -177,16 +177,16 @@ pub(super) fn counterpart(model: &mut ScreenModel, story: &RunView) {
                     view.side = InspectSide::Detail;
                 }
                 view.select_line(line);
-                // The section is read from its top.
+                // Show the section from its first line.
                 view.lines.offset = line;
             }
-            next.is_none().then_some("nothing is laid out yet")
+            next.is_none().then_some("no content is laid out yet")
         }
         Some(OverlayView::Transcript(view)) => {
-            let lane = view.attempt(story).map(|(_, attempt)| attempt.id);
-            let found = lane.and_then(|lane| other_end(story, lane, view.list.selected));
-            if let (Some(lane), Some(place)) = (lane, found) {
-                view.list.select(place, story.entries(lane).len());
+            let attempt_id = view.attempt(story).map(|(_, attempt)| attempt.id);
+            let found = attempt_id.and_then(|attempt_id| other_end(story, attempt_id, view.list.selected));
+            if let (Some(attempt_id), Some(place)) = (attempt_id, found) {
+                view.list.select(place, story.entries(attempt_id).len());
             }
             found.is_none().then_some("this line has no counterpart")
         }
@@ -217,8 +217,8 @@ pub(super) fn counterpart(model: &mut ScreenModel, story: &RunView) {
 }
 
 /// The entry at the other end of the call that an entry begins or ends.
-fn other_end(story: &RunView, lane: crate::run::state::AttemptId, entry: usize) -> Option<usize> {
-    let (rows, entries, now) = (story.rows(lane), story.entries(lane), story.state.entries);
+fn other_end(story: &RunView, attempt_id: crate::run::state::AttemptId, entry: usize) -> Option<usize> {
+    let (rows, entries, now) = (story.rows(attempt_id), story.entries(attempt_id), story.state.entries);
     let seq = Seq(u64::from(*entries.get(entry)?));
     let row = rows.get(row_at(rows, seq, now)?)?;
     let last = row.last(now).filter(|last| *last != row.first())?;
@@ -232,7 +232,7 @@ fn other_end(story: &RunView, lane: crate::run::state::AttemptId, entry: usize) 
     entries.binary_search(&u32::try_from(other.0).ok()?).ok()
 }
 
-/// What is selected, as it truly is.
+/// Copies the raw content of the selection.
 pub(super) fn copy(view: &InspectView, story: &RunView) -> Vec<ScreenEffect> {
     if !view.is_list() {
         return vec![ScreenEffect::CopySection { line: view.lines.selected }];
@@ -241,7 +241,7 @@ pub(super) fn copy(view: &InspectView, story: &RunView) -> Vec<ScreenEffect> {
     rows.get(view.actions.selected).map_or_else(Vec::new, |row| super::run_commands::copy_row(story, row))
 }
 
-/// What the selected call names, or how to go on with the session.
+/// Copies the name in the selected call, or the command that resumes the session.
 pub(super) fn copy_name(view: &InspectView, story: &RunView) -> Vec<ScreenEffect> {
     let rows = rows(view, story);
     let row = (view.panel == Panel::Actions).then(|| rows.get(view.actions.selected)).flatten();
@@ -255,7 +255,7 @@ pub(super) fn copy_name(view: &InspectView, story: &RunView) -> Vec<ScreenEffect
 }
 
 fn rows<'a>(view: &InspectView, story: &'a RunView) -> &'a [StreamRow] {
-    view.lane(story).map_or(&[], |lane| story.rows(lane))
+    view.lane(story).map_or(&[], |attempt_id| story.rows(attempt_id))
 }
 
 #[cfg(test)]
@@ -274,6 +274,6 @@ mod tests {
         for (seq, expected) in [(2, Some(0)), (9, Some(0)), (6, Some(1)), (5, Some(1)), (12, Some(2)), (1, None)] {
             assert_eq!(row_at(&rows, Seq(seq), 99), expected, "{seq}");
         }
-        assert_eq!(row_at(&rows, Seq(9), 9), Some(2), "what has not happened yet ends nothing");
+        assert_eq!(row_at(&rows, Seq(9), 9), Some(2), "a future entry ends no row");
     }
 }

@@ -1,4 +1,4 @@
-//! What a key means where it was pressed, and who does what it means.
+//! Looks up keys in the current scopes and dispatches their actions.
 
 use super::{
     MAX_TYPED_CHARS, amend, command, compare, export, failure_groups, find, grid, hold, inspect, listing, navigation,
@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// Where keys are looked up, the nearest first.
+/// Scopes in which keys are looked up, innermost first.
 pub(super) fn scopes(model: &ScreenModel, story: &RunView) -> Vec<Scope> {
     if model.question.is_some() {
         vec![Scope::Question]
@@ -36,7 +36,7 @@ pub(super) fn press(model: &mut ScreenModel, story: &RunView, key: KeyPress) -> 
     let scopes = scopes(model, story);
     model.pending.push(key);
     let found = match model.keymap.lookup_in(&scopes, &model.pending) {
-        // The end of no chord may still begin another one.
+        // After an unknown sequence, the last key may still start another chord.
         Lookup::Nothing if model.pending.len() > 1 => {
             model.pending = vec![key];
             model.keymap.lookup_in(&scopes, &model.pending)
@@ -57,7 +57,7 @@ pub(super) fn press(model: &mut ScreenModel, story: &RunView, key: KeyPress) -> 
         }
         Lookup::Action(action) => {
             let chord = std::mem::take(&mut model.pending);
-            // Where no unit is listed, a key that means something to a unit must not turn into another one.
+            // If no unit is listed, a key for units must not fall through to another meaning.
             if hold::has_no_listed_unit(model, story)
                 && let Lookup::Action(_) = model.keymap.lookup_in(&[Scope::Held, Scope::Live], &chord)
             {
@@ -68,7 +68,7 @@ pub(super) fn press(model: &mut ScreenModel, story: &RunView, key: KeyPress) -> 
         Lookup::Pending => Vec::new(),
         Lookup::Nothing => {
             model.pending.clear();
-            // Ctrl-C and the like work whatever is open.
+            // Global keys such as Ctrl-C always work.
             if !scopes.contains(&Scope::View)
                 && let Lookup::Action(action @ (UserAction::Interrupt | UserAction::Suspend | UserAction::Redraw)) =
                     model.keymap.lookup(Scope::View, &[key])
@@ -243,7 +243,7 @@ pub(super) fn act(model: &mut ScreenModel, story: &RunView, action: UserAction) 
     Vec::new()
 }
 
-/// What was typed is complete.
+/// Submits the typed text.
 fn accept(model: &mut ScreenModel, story: &RunView) -> Vec<ScreenEffect> {
     match model.line_input.take() {
         None => Vec::new(),

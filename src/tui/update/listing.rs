@@ -1,4 +1,4 @@
-//! What the table of units lists: filters, order and headings, by keys and by what is typed.
+//! The listing of the unit table: filters, order and headings, by keys and by typed text.
 
 use crate::{
     run::state::RunView,
@@ -8,7 +8,7 @@ use crate::{
     },
 };
 
-/// Another filter or order. Does nothing where no table is shown.
+/// Changes filter or order. Does nothing if no table is shown.
 pub(super) fn change(model: &mut ScreenModel, story: &RunView, action: UserAction) {
     if !model.views.is_empty() {
         return;
@@ -39,7 +39,7 @@ pub(super) fn filter_by_text(model: &mut ScreenModel, story: &RunView, text: Str
     }
 }
 
-/// The table follows what is typed, letter by letter.
+/// Filters the table while the user types.
 pub(super) fn filter_while_typing(model: &mut ScreenModel, story: &RunView) {
     if let Some(LineInput { text, purpose: InputPurpose::FilterUnits }) = &model.line_input {
         let text = text.clone();
@@ -47,7 +47,7 @@ pub(super) fn filter_while_typing(model: &mut ScreenModel, story: &RunView) {
     }
 }
 
-/// Lists all units again. False when all are listed.
+/// Clears all filters. Returns false if there were none.
 pub(super) fn clear(model: &mut ScreenModel, story: &RunView) -> bool {
     let listing = &mut model.units_view.listing;
     let filtered = listing.is_filtered();

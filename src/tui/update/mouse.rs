@@ -1,4 +1,4 @@
-//! The mouse: the left button selects, the wheel scrolls what it is over.
+//! The mouse: the left button selects, the wheel scrolls the pane under the pointer.
 
 use ratatui::layout::{Position, Rect};
 
@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// Rows that a turn of the wheel moves.
+/// Rows scrolled per turn of the wheel.
 const WHEEL_ROWS: isize = 3;
 
 pub(super) fn click(model: &mut ScreenModel, story: &RunView, x: u16, y: u16) -> Vec<ScreenEffect> {
@@ -34,7 +34,7 @@ pub(super) fn click(model: &mut ScreenModel, story: &RunView, x: u16, y: u16) ->
             let mut rows = layout::inner(plan.body);
             (rows.y, rows.height) = (rows.y + 1, rows.height.saturating_sub(1));
             if let Some(row) = clicked(rows) {
-                let len = view.lane(story).map_or(0, |lane| story.entries(lane).len());
+                let len = view.lane(story).map_or(0, |attempt_id| story.entries(attempt_id).len());
                 view.list.select(view.list.offset + row, len);
             }
         }
@@ -67,7 +67,7 @@ pub(super) fn click(model: &mut ScreenModel, story: &RunView, x: u16, y: u16) ->
         }
         Some(OverlayView::Inspect(view)) => {
             let areas = view.areas(plan.body);
-            let len = view.lane(story).map_or(0, |lane| story.rows(lane).len());
+            let len = view.lane(story).map_or(0, |attempt_id| story.rows(attempt_id).len());
             if let Some(row) = areas.actions.and_then(clicked).map(|row| view.actions.offset + row) {
                 view.side = InspectSide::Actions;
                 if row < len {
@@ -98,7 +98,7 @@ pub(super) fn click(model: &mut ScreenModel, story: &RunView, x: u16, y: u16) ->
             } else if let Some(pane) = plan.stream.filter(|pane| pane.contains(at)) {
                 model.units_view.focus = Pane::Stream;
                 let rows = layout::stream_list(pane, model.attempt(story).map(|(_, attempt)| attempt)).0;
-                let len = model.units_view.attempt_id.map_or(0, |lane| story.rows(lane).len());
+                let len = model.units_view.attempt_id.map_or(0, |attempt_id| story.rows(attempt_id).len());
                 if let Some(row) =
                     clicked(rows).map(|row| model.units_view.stream.offset + row).filter(|row| *row < len)
                 {
@@ -110,7 +110,7 @@ pub(super) fn click(model: &mut ScreenModel, story: &RunView, x: u16, y: u16) ->
     Vec::new()
 }
 
-/// The button is held down: whoever points at the bar draws its cursor along.
+/// Handles the button held down: on the timeline bar it moves the cursor.
 pub(super) fn drag(model: &mut ScreenModel, story: &RunView, x: u16) -> Vec<ScreenEffect> {
     let plan = model.layout(story);
     let may = model.is_dragging_bar && model.question.is_none() && model.editor.is_none() && !plan.is_too_small();
@@ -136,7 +136,7 @@ pub(super) fn wheel(model: &mut ScreenModel, story: &RunView, x: u16, y: u16, do
         let Some((_, pane)) = under.into_iter().find(|(area, _)| area.is_some_and(|area| area.contains(at))) else {
             return Vec::new();
         };
-        // The wheel scrolls what it is over; the focus stays where the keys are.
+        // The wheel scrolls the pane under the pointer; the focus does not change.
         let focus = std::mem::replace(&mut model.units_view.focus, pane);
         step(model, story, if down { WHEEL_ROWS } else { -WHEEL_ROWS });
         model.units_view.focus = focus;

@@ -1,4 +1,4 @@
-//! Moving about: rows, pages, ends, and sideways among attempts and neighbours.
+//! Navigation by rows, pages and ends, and sideways among attempts and neighbours.
 
 use super::{compare, inspect};
 use crate::{
@@ -13,7 +13,7 @@ pub(super) fn other(pane: Pane) -> Pane {
     }
 }
 
-/// Rows of the pane with the focus.
+/// Rows of the focused pane.
 pub(super) fn page(model: &ScreenModel, story: &RunView) -> usize {
     let plan = model.layout(story);
     match (model.views.last(), model.units_view.focus) {
@@ -28,7 +28,7 @@ pub(super) fn page(model: &ScreenModel, story: &RunView) -> usize {
 pub(super) fn step(model: &mut ScreenModel, story: &RunView, by: isize) {
     match model.views.last_mut() {
         Some(OverlayView::Transcript(view)) => {
-            let len = view.lane(story).map_or(0, |lane| story.entries(lane).len());
+            let len = view.lane(story).map_or(0, |attempt_id| story.entries(attempt_id).len());
             view.list.step(by, len);
         }
         Some(OverlayView::Inspect(view)) => inspect::step(view, story, by),
@@ -40,7 +40,7 @@ pub(super) fn step(model: &mut ScreenModel, story: &RunView, by: isize) {
         Some(OverlayView::Log(list)) => list.step(by, story.messages().len()),
         Some(OverlayView::Breakpoints(list)) => list.step(by, model.breakpoints.len()),
         Some(OverlayView::FailureGroups(view)) => view.list.step(by, view.lines.len()),
-        // Its keys are its own.
+        // The grid handles its own keys.
         Some(OverlayView::Grid) => {}
         Some(OverlayView::Help(list)) => list.offset = list.offset.saturating_add_signed(by),
         None if model.units_view.focus == Pane::Units => {
@@ -48,7 +48,7 @@ pub(super) fn step(model: &mut ScreenModel, story: &RunView, by: isize) {
             select_unit_row(model, story, row);
         }
         None => {
-            let len = model.units_view.attempt_id.map_or(0, |lane| story.rows(lane).len());
+            let len = model.units_view.attempt_id.map_or(0, |attempt_id| story.rows(attempt_id).len());
             model.units_view.stream.step(by, len);
         }
     }
@@ -70,7 +70,7 @@ pub(super) fn ends(model: &mut ScreenModel, story: &RunView, last: bool) {
     let go = |list: &mut ScrollList, len: usize| if last { list.end(len) } else { list.select(0, len) };
     match model.views.last_mut() {
         Some(OverlayView::Transcript(view)) => {
-            let len = view.lane(story).map_or(0, |lane| story.entries(lane).len());
+            let len = view.lane(story).map_or(0, |attempt_id| story.entries(attempt_id).len());
             go(&mut view.list, len);
         }
         Some(OverlayView::Inspect(view)) => inspect::ends(view, story, last),
@@ -85,13 +85,13 @@ pub(super) fn ends(model: &mut ScreenModel, story: &RunView, last: bool) {
             select_unit_row(model, story, if last { usize::MAX } else { 0 })
         }
         None => {
-            let len = model.units_view.attempt_id.map_or(0, |lane| story.rows(lane).len());
+            let len = model.units_view.attempt_id.map_or(0, |attempt_id| story.rows(attempt_id).len());
             go(&mut model.units_view.stream, len);
         }
     }
 }
 
-/// Attempts of a unit, or neighbours of an entry.
+/// Moves among the attempts of a unit, or among neighbours of an entry.
 pub(super) fn sideways(model: &mut ScreenModel, story: &RunView, by: isize) {
     match model.views.last_mut() {
         Some(OverlayView::Transcript(view)) => {
@@ -117,7 +117,7 @@ pub(super) fn sideways(model: &mut ScreenModel, story: &RunView, by: isize) {
             model.units_view.follows_work = false;
             if let (Some((index, _)), Some(unit)) = (model.attempt(story), model.unit(story)) {
                 let next = index.saturating_add_signed(by).min(unit.attempts.len().saturating_sub(1));
-                // At the newest one, newer ones are shown as they come.
+                // With the newest attempt selected, later attempts are shown automatically.
                 model.units_view.attempt = (next + 1 < unit.attempts.len()).then_some(next);
             }
         }

@@ -1,4 +1,4 @@
-//! Orders to the run, leaving, and copying: what reaches beyond the screen, and the questions before it.
+//! Commands to the run, quitting and copying: actions with effects outside the screen, and their confirmations.
 
 use crate::{
     run::{
@@ -18,7 +18,7 @@ use crate::{
     units::schedule::CONCURRENCY_RANGE,
 };
 
-/// The unit that an order is about.
+/// The unit that a command applies to.
 pub(super) fn target<'a>(model: &ScreenModel, story: &'a RunView) -> Option<&'a UnitState> {
     match model.views.last() {
         Some(OverlayView::Transcript(TranscriptView { unit, .. }) | OverlayView::Entry(EntryView { unit, .. })) => {
@@ -31,17 +31,17 @@ pub(super) fn target<'a>(model: &ScreenModel, story: &'a RunView) -> Option<&'a 
     }
 }
 
-const RECORDED: &str = "this is a record, so nothing runs; `ingestdeck run --only UNIT` runs a unit again";
-const WATCHING_MESSAGE: &str = "another process runs this and takes no orders from here; give them there";
+const RECORDED: &str = "this is a recorded run; `ingestdeck run --only UNIT` runs a unit again";
+const WATCHING_MESSAGE: &str = "this run belongs to another process; control it there";
 
-/// Why a run takes no orders from here.
+/// Why the run accepts no commands from this screen.
 pub(super) fn read_only_reason(model: &ScreenModel) -> &'static str {
     if model.is_watching { WATCHING_MESSAGE } else { RECORDED }
 }
 
-/// Orders are for the present. True, and said so, if `action` is one and another moment is shown.
+/// Returns true and shows a message if `action` is a command but an earlier moment is shown.
 pub(super) fn refuse_in_past(model: &mut ScreenModel, action: UserAction) -> bool {
-    let orders = matches!(
+    let is_command = matches!(
         action,
         UserAction::Retry
             | UserAction::RetryWith
@@ -51,12 +51,12 @@ pub(super) fn refuse_in_past(model: &mut ScreenModel, action: UserAction) -> boo
             | UserAction::More
             | UserAction::Fewer
     );
-    let late = orders && model.is_in_past() && !matches!(model.views.last(), Some(OverlayView::Breakpoints(_)));
+    let late = is_command && model.is_in_past() && !matches!(model.views.last(), Some(OverlayView::Breakpoints(_)));
     if late {
         let order = action.hint();
         let key = model.keymap.first(UserAction::ToEnd).unwrap_or_else(|| ":live".to_owned());
         let behind = clock(model.bounds.now.since(model.time));
-        model.show_message(format!("this is the past, {behind} behind live: {key} goes back to LIVE, then {order}"));
+        model.show_message(format!("this is the past, {behind} behind live; press {key} for LIVE, then {order}"));
     }
     late
 }
@@ -78,7 +78,7 @@ pub(super) fn no_unit_selected(model: &mut ScreenModel) -> Vec<ScreenEffect> {
     Vec::new()
 }
 
-/// Why there can be no new attempt at a unit now.
+/// Why the unit cannot be retried now.
 pub(super) fn retry_refusal(model: &ScreenModel, story: &RunView, unit: &UnitState) -> Option<String> {
     match unit.status {
         _ if !model.accepts_commands() => Some(read_only_reason(model).to_owned()),
@@ -86,9 +86,9 @@ pub(super) fn retry_refusal(model: &ScreenModel, story: &RunView, unit: &UnitSta
             Some(format!("{} is {}; stop it first", unit.key, unit.status_text()))
         }
         UnitStatus::Queued if story.state.is_stopping => {
-            Some(format!("{} has no turn any more: the run is ending; retry it once it has ended", unit.key))
+            Some(format!("{} cannot start: the run is ending; retry it afterwards", unit.key))
         }
-        UnitStatus::Queued => Some(format!("{} is queued; it runs by itself", unit.key)),
+        UnitStatus::Queued => Some(format!("{} is queued and starts automatically", unit.key)),
         UnitStatus::NotStarted
         | UnitStatus::Waiting
         | UnitStatus::Succeeded
@@ -100,8 +100,8 @@ pub(super) fn retry_refusal(model: &ScreenModel, story: &RunView, unit: &UnitSta
     }
 }
 
-/// New attempts at whatever the schedule will retry: units that are not done, and after an end that was none of theirs, units without a
-/// turn. Where there are none, another try to save what the units wrote.
+/// Retries everything that the schedule accepts: units that are not done, and units that never started if no unit failed
+/// or a limit ended the run. If there are none, tries again to save the results.
 pub(super) fn retry_failed(model: &mut ScreenModel, story: &RunView) -> Vec<ScreenEffect> {
     if !model.accepts_commands() {
         model.show_message(read_only_reason(model));
@@ -145,7 +145,7 @@ fn save_again(model: &mut ScreenModel, story: &RunView) -> Vec<ScreenEffect> {
     } else {
         let why = state.save_error.as_deref().unwrap_or("it was kept back");
         model.question = Some(Question {
-            text: format!("Save what {} wrote?", plural(unsaved.len(), "unit")),
+            text: format!("Save the results of {}?", plural(unsaved.len(), "unit")),
             details: [one_row(why, 200)].into_iter().chain(listed(&unsaved)).collect(),
             then: vec![ScreenEffect::Command(RunCommand::RetryAll)],
         });
@@ -153,41 +153,41 @@ fn save_again(model: &mut ScreenModel, story: &RunView) -> Vec<ScreenEffect> {
     Vec::new()
 }
 
-/// Whoever knows better than the service does not wait for its limit.
+/// Lifts throttling: the user may know that the service accepts requests again.
 pub(super) fn lift_limit(model: &mut ScreenModel, story: &RunView) -> Vec<ScreenEffect> {
     if model.is_watching {
         model.show_message(WATCHING_MESSAGE);
     } else if !model.is_live {
-        model.show_message("this is a record: nothing waits");
+        model.show_message("this is a recorded run; nothing waits");
     } else if story.state.pause.is_none() {
-        model.show_message("the run waits for no limit");
+        model.show_message("the run is not waiting for a limit");
     } else {
-        model.show_message("going on without waiting for the limit");
+        model.show_message("resuming without waiting for the limit");
         return vec![ScreenEffect::Command(RunCommand::LiftLimit)];
     }
     Vec::new()
 }
 
-/// Another number of units at once. The run decides; the note that comes back shows in the header.
+/// Changes the concurrency. The run decides; its note updates the header.
 pub(super) fn adjust_concurrency(model: &mut ScreenModel, story: &RunView, by: i32) -> Vec<ScreenEffect> {
     let now = story.state.planned.as_ref().map(|plan| plan.concurrency);
     if model.is_watching {
         model.show_message(WATCHING_MESSAGE);
     } else if !model.is_live {
-        model.show_message("this is a record: what it ran at once is what it ran");
+        model.show_message("this is a recorded run; its concurrency cannot change");
     } else if by > 0 && now.is_some_and(|now| now >= *CONCURRENCY_RANGE.end()) {
-        model.show_message(format!("{} units at once is the most", CONCURRENCY_RANGE.end()));
+        model.show_message(format!("the maximum concurrency is {}", CONCURRENCY_RANGE.end()));
     } else if by < 0 && now.is_some_and(|now| now <= *CONCURRENCY_RANGE.start()) {
-        model.show_message("one unit at once is the least; drain or stop the run instead");
+        model.show_message("the minimum concurrency is 1; drain or stop the run instead");
     } else {
         return vec![ScreenEffect::Command(RunCommand::AdjustConcurrency { by })];
     }
     Vec::new()
 }
 
-/// What a stop means for files.
-const STOPS_ATTEMPT: &str = "What the attempt wrote is dropped; its record stays.";
-const STOPS_SESSION: &str = "Files that it changed stay changed; it can be continued later.";
+/// Consequence of a stop for the files of the attempt.
+const STOPS_ATTEMPT: &str = "The attempt's changes are discarded; the tape keeps its entries.";
+const STOPS_SESSION: &str = "Changed files are kept; the session can be resumed later.";
 
 pub(super) fn stop(model: &mut ScreenModel, story: &RunView) -> Vec<ScreenEffect> {
     model.units_view.follows_work = false;
@@ -196,11 +196,11 @@ pub(super) fn stop(model: &mut ScreenModel, story: &RunView) -> Vec<ScreenEffect
     if model.is_watching {
         model.show_message(WATCHING_MESSAGE);
     } else if !model.is_live {
-        model.show_message("this is a record: there is nothing to stop");
+        model.show_message("this is a recorded run; nothing can be stopped");
     } else if unit.status.is_finished() {
-        model.show_message(format!("{key} is over: {}", unit.status_text()));
+        model.show_message(format!("{key} has ended: {}", unit.status_text()));
     } else if unit.status == UnitStatus::Queued && story.state.is_stopping {
-        model.show_message(format!("{key} has no turn any more: the run is ending"));
+        model.show_message(format!("{key} cannot start: the run is ending"));
     } else {
         model.question = Some(Question {
             text: format!("Stop {key}?"),
@@ -230,8 +230,8 @@ pub(super) fn quit(model: &mut ScreenModel) -> Vec<ScreenEffect> {
         return vec![ScreenEffect::Quit];
     }
     model.question = Some(Question {
-        text: format!("{} still running. Stop and leave?", plural(active, "unit")),
-        details: vec!["What runs is stopped; what it did so far is on the tape.".to_owned()],
+        text: format!("{} still running. Stop all and quit?", plural(active, "unit")),
+        details: vec!["Running units are stopped; the tape keeps their entries.".to_owned()],
         then: vec![ScreenEffect::Command(RunCommand::StopAll), ScreenEffect::Quit],
     });
     Vec::new()
@@ -252,7 +252,7 @@ pub(super) fn interrupt(model: &mut ScreenModel) -> Vec<ScreenEffect> {
             vec![ScreenEffect::Command(RunCommand::Drain)]
         }
         2 => {
-            model.show_message_about(ToastTopic::Ending, "stopping all; again to kill and leave");
+            model.show_message_about(ToastTopic::Ending, "stopping all; again to kill and quit");
             vec![ScreenEffect::Command(RunCommand::StopAll)]
         }
         _ => vec![ScreenEffect::Command(RunCommand::KillAll), ScreenEffect::Quit],
@@ -267,11 +267,11 @@ pub(super) fn copy(model: &ScreenModel, story: &RunView) -> Vec<ScreenEffect> {
             vec![ScreenEffect::CopyEntries { seqs, what: "entry".to_owned() }]
         }
         Some(OverlayView::Transcript(view)) => {
-            let Some(lane) = view.lane(story) else { return Vec::new() };
-            copy_entry(story, lane, view.list.selected)
+            let Some(attempt_id) = view.lane(story) else { return Vec::new() };
+            copy_entry(story, attempt_id, view.list.selected)
         }
-        Some(OverlayView::Log(list)) => story.messages().get(list.selected).map_or_else(Vec::new, |remark| {
-            vec![ScreenEffect::Copy { text: remark.text.clone(), what: "remark".to_owned() }]
+        Some(OverlayView::Log(list)) => story.messages().get(list.selected).map_or_else(Vec::new, |message| {
+            vec![ScreenEffect::Copy { text: message.text.clone(), what: "message".to_owned() }]
         }),
         Some(OverlayView::FailureGroups(view)) => view.group().map_or_else(Vec::new, |failures| {
             vec![ScreenEffect::Copy { text: failures.example.clone(), what: "error".to_owned() }]
@@ -282,14 +282,14 @@ pub(super) fn copy(model: &ScreenModel, story: &RunView) -> Vec<ScreenEffect> {
         Some(OverlayView::Grid) => copy_name(model, story),
         None if model.units_view.focus == Pane::Units => copy_name(model, story),
         None => {
-            let Some(lane) = model.units_view.attempt_id else { return Vec::new() };
-            let Some(row) = story.rows(lane).get(model.units_view.stream.selected) else { return Vec::new() };
+            let Some(attempt_id) = model.units_view.attempt_id else { return Vec::new() };
+            let Some(row) = story.rows(attempt_id).get(model.units_view.stream.selected) else { return Vec::new() };
             copy_row(story, row)
         }
     }
 }
 
-/// The lines behind a row.
+/// Copies the raw lines of a row.
 pub(super) fn copy_row(story: &RunView, row: &StreamRow) -> Vec<ScreenEffect> {
     let mut seqs = vec![row.first()];
     seqs.extend(row.last(story.state.entries).filter(|last| *last != row.first()));
@@ -297,8 +297,8 @@ pub(super) fn copy_row(story: &RunView, row: &StreamRow) -> Vec<ScreenEffect> {
     vec![ScreenEffect::CopyEntries { seqs, what: what.to_owned() }]
 }
 
-fn copy_entry(story: &RunView, lane: AttemptId, index: usize) -> Vec<ScreenEffect> {
-    let Some(seq) = story.entries(lane).get(index) else { return Vec::new() };
+fn copy_entry(story: &RunView, attempt_id: AttemptId, index: usize) -> Vec<ScreenEffect> {
+    let Some(seq) = story.entries(attempt_id).get(index) else { return Vec::new() };
     let seqs = vec![Seq(u64::from(*seq))];
     vec![ScreenEffect::CopyEntries { seqs, what: "entry".to_owned() }]
 }

@@ -1,4 +1,4 @@
-//! Walking through time: playing, stepping, pointing at a moment, and what is selected where time stops.
+//! Movement through time: playing, stepping, seeking, and the selection when time stops.
 
 use ratatui::layout::Rect;
 
@@ -20,7 +20,7 @@ use crate::{
 pub(super) fn play(model: &mut ScreenModel) -> Vec<ScreenEffect> {
     model.playback = match model.playback {
         Playback::Paused if model.is_live => Playback::Follow,
-        // At the end of a record there is nothing to pause: it plays from the beginning.
+        // At the end of a recorded run, play starts again from the beginning.
         Playback::Follow if !model.is_live && model.at_end => Playback::Speed(1.0),
         Playback::Paused => Playback::Speed(1.0),
         Playback::Follow | Playback::Speed(_) | Playback::Unthrottled => Playback::Paused,
@@ -28,14 +28,14 @@ pub(super) fn play(model: &mut ScreenModel) -> Vec<ScreenEffect> {
     vec![ScreenEffect::SetPace(model.playback)]
 }
 
-/// Time stands, at another moment.
+/// Pauses and seeks to another moment.
 pub(super) fn pause_and_seek(model: &mut ScreenModel, effect: ScreenEffect) -> Vec<ScreenEffect> {
     model.playback = Playback::Paused;
     model.units_view.follows_work = false;
     vec![ScreenEffect::SetPace(Playback::Paused), effect]
 }
 
-/// Units are there, and none is listed: nobody sees whose turn or action a step would be about.
+/// True if filters hide all units, so that a step has no visible target.
 fn is_everything_filtered(model: &ScreenModel, story: &RunView) -> bool {
     !story.state.units.is_empty() && run_commands::target(model, story).is_none()
 }
@@ -62,7 +62,7 @@ pub(super) fn faster(model: &mut ScreenModel) -> Vec<ScreenEffect> {
         match model.playback {
             Playback::Speed(speed) if speed < SPEEDS.1 => Playback::Speed((speed * 2.0).min(SPEEDS.1)),
             Playback::Speed(_) | Playback::Unthrottled => Playback::Unthrottled,
-            // The first press plays at the speed of the record.
+            // The first press plays at recorded speed.
             Playback::Follow | Playback::Paused => Playback::Speed(1.0),
         },
     )
@@ -84,26 +84,26 @@ pub(super) fn set_speed(model: &mut ScreenModel, pace: Playback) -> Vec<ScreenEf
     vec![ScreenEffect::SetPace(pace)]
 }
 
-/// To the last entry, and on with the run.
+/// Moves to the last entry and follows the run.
 pub(super) fn to_end(model: &mut ScreenModel) -> Vec<ScreenEffect> {
     model.playback = Playback::Follow;
     vec![ScreenEffect::SetPace(Playback::Follow), ScreenEffect::Step(TimeStep::End)]
 }
 
-/// The moment that a column of the bar stands for.
+/// The moment of a column of the timeline bar.
 fn target_at_column(model: &ScreenModel, bar: Rect, x: u16) -> SeekTarget {
     let cells = u128::from(bar.width.saturating_sub(1).max(1));
     let at = (u128::from(x.saturating_sub(bar.x)) * u128::from(model.bounds.last_at.0)).div_ceil(cells);
     SeekTarget::Time(Millis(u64::try_from(at).unwrap_or(u64::MAX).min(model.bounds.last_at.0)))
 }
 
-/// Somebody points at a column of the bar.
+/// Seeks to a column of the timeline bar.
 pub(super) fn scrub_to_column(model: &mut ScreenModel, bar: Rect, x: u16) -> Vec<ScreenEffect> {
     let moment = target_at_column(model, bar, x.clamp(bar.x, bar.right().saturating_sub(1)));
     scrub(model, moment)
 }
 
-/// Somebody turns the wheel over the bar: one column.
+/// Moves by one column of the timeline bar for each turn of the wheel.
 pub(super) fn scrub_with_wheel(model: &mut ScreenModel, story: &RunView, bar: Rect, down: bool) -> Vec<ScreenEffect> {
     let column = model.bounds.last_at.0 / u64::from(bar.width.max(1)) + 1;
     let now = story.state.last_entry_at.0;
@@ -113,7 +113,7 @@ pub(super) fn scrub_with_wheel(model: &mut ScreenModel, story: &RunView, bar: Re
 
 fn scrub(model: &mut ScreenModel, moment: SeekTarget) -> Vec<ScreenEffect> {
     model.units_view.follows_work = false;
-    // A record that plays goes on playing from there.
+    // A playing tape continues from the new moment.
     if matches!(model.playback, Playback::Speed(_) | Playback::Unthrottled) {
         return vec![ScreenEffect::Scrub(moment)];
     }
@@ -121,10 +121,10 @@ fn scrub(model: &mut ScreenModel, moment: SeekTarget) -> Vec<ScreenEffect> {
     vec![ScreenEffect::SetPace(Playback::Paused), ScreenEffect::Scrub(moment)]
 }
 
-/// Time has stopped by itself: what it stopped at is selected and told.
+/// Selects and announces the reason why time stopped.
 pub(super) fn time_stopped(model: &mut ScreenModel, story: &RunView, hit: &TimeStop) {
     model.playback = Playback::Paused;
-    let unit = hit.attempt.and_then(|lane| select(model, story, lane, hit.seq));
+    let unit = hit.attempt.and_then(|attempt_id| select(model, story, attempt_id, hit.seq));
     let why = match hit.breakpoint {
         Some(place) => {
             let condition = model.breakpoints.get(place).map(|breakpoint| breakpoint.condition.to_string());
@@ -138,11 +138,11 @@ pub(super) fn time_stopped(model: &mut ScreenModel, story: &RunView, hit: &TimeS
     }
 }
 
-/// Selects the row of an entry, and the unit and the attempt that it belongs to. Gives the name of the unit.
-fn select(model: &mut ScreenModel, story: &RunView, lane: AttemptId, seq: Seq) -> Option<String> {
+/// Selects the row of an entry with its unit and attempt. Returns the name of the unit.
+fn select(model: &mut ScreenModel, story: &RunView, attempt_id: AttemptId, seq: Seq) -> Option<String> {
     let units = &story.state.units;
     let (place, attempt) = units.iter().enumerate().find_map(|(place, unit)| {
-        let attempt = unit.attempts.iter().position(|attempt| attempt.id == lane)?;
+        let attempt = unit.attempts.iter().position(|attempt| attempt.id == attempt_id)?;
         Some((place, attempt))
     })?;
     let unit = units.get(place)?;
@@ -152,17 +152,16 @@ fn select(model: &mut ScreenModel, story: &RunView, lane: AttemptId, seq: Seq) -
     if model.units_view.listing.row(place).is_none() {
         listing::clear(model, story);
     }
-    let rows = story.rows(lane);
+    let rows = story.rows(attempt_id);
     let row = rows.iter().rposition(|row| row.first() == seq || row.last(story.state.entries) == Some(seq));
     if let Some(row) = row {
-        model.units_view.attempt_id = Some(lane);
+        model.units_view.attempt_id = Some(attempt_id);
         let follow = row + 1 == rows.len();
         model.units_view.stream = ScrollList { selected: row, follow, seen: rows.len(), ..model.units_view.stream };
     }
     Some(unit.key.as_str().to_owned())
 }
 
-/// Switches the selected breakpoint on or off.
 pub(super) fn toggle(model: &mut ScreenModel) {
     if let Some(OverlayView::Breakpoints(list)) = model.views.last()
         && let Some(breakpoint) = model.breakpoints.get_mut(list.selected)
@@ -171,7 +170,6 @@ pub(super) fn toggle(model: &mut ScreenModel) {
     }
 }
 
-/// Deletes the selected breakpoint.
 pub(super) fn delete(model: &mut ScreenModel) {
     if let Some(OverlayView::Breakpoints(list)) = model.views.last()
         && list.selected < model.breakpoints.len()

@@ -1,4 +1,4 @@
-//! The stack of views: what is opened on top of what, and the way back.
+//! The stack of overlay views: opening and closing.
 
 use super::{compare, failure_groups, inspect, listing, run_commands, time};
 use crate::{
@@ -17,8 +17,10 @@ pub(super) fn open(model: &mut ScreenModel, story: &RunView) {
     }
     let view = match model.views.last() {
         Some(OverlayView::Transcript(view)) => {
-            let Some(lane) = view.lane(story).filter(|lane| !story.entries(*lane).is_empty()) else { return };
-            OverlayView::Entry(EntryView::new(view.unit.clone(), lane, EntrySubject::Entry(view.list.selected)))
+            let Some(attempt_id) = view.lane(story).filter(|attempt_id| !story.entries(*attempt_id).is_empty()) else {
+                return;
+            };
+            OverlayView::Entry(EntryView::new(view.unit.clone(), attempt_id, EntrySubject::Entry(view.list.selected)))
         }
         Some(OverlayView::Entry(_) | OverlayView::Help(_) | OverlayView::Inspect(_) | OverlayView::Compare(_)) => {
             return;
@@ -29,8 +31,8 @@ pub(super) fn open(model: &mut ScreenModel, story: &RunView) {
             return;
         }
         Some(OverlayView::Log(list)) => {
-            // To the unit that the remark is about.
-            let about = story.messages().get(list.selected).and_then(|remark| remark.unit.clone());
+            // Go to the unit of the message.
+            let about = story.messages().get(list.selected).and_then(|message| message.unit.clone());
             if let Some(place) = about.and_then(|key| story.state.units.iter().position(|unit| unit.key == key)) {
                 model.views.pop();
                 model.units_view.follows_work = false;
@@ -88,7 +90,7 @@ pub(super) fn back(model: &mut ScreenModel, story: &RunView) {
     if model.search.take().is_some() {
         model.is_searching = false;
     } else if listing::clear(model, story) {
-        // The filter is gone, and that is enough for one key.
+        // One key press only clears the filter.
     } else if model.units_view.zoom {
         model.units_view.zoom = false;
     } else {

@@ -1,4 +1,4 @@
-//! The form for a new attempt that differs from the last one.
+//! The form for a retry with changed parameters.
 
 use ratatui::{
     buffer::Buffer,
@@ -14,10 +14,9 @@ use crate::tui::{
     theme::StyleRole,
 };
 
-/// Columns of the names of fields.
+/// Columns of the field labels.
 const NAMES: u16 = 9;
 
-/// Paints the form.
 pub fn draw(scene: &DrawContext<'_>, form: &AmendForm, body: Rect, buf: &mut Buffer) {
     let width = body.width.saturating_sub(4).min(88).max(body.width.min(30));
     let height = body.height.saturating_sub(2).min(18).max(body.height.min(9));
@@ -31,7 +30,7 @@ pub fn draw(scene: &DrawContext<'_>, form: &AmendForm, body: Rect, buf: &mut Buf
     let below = 3 + taken;
     let row = |y: u16| Rect { y, height: 1, ..inside }.intersection(inside);
 
-    name(scene, form, AmendField::Feedback, "feedback: words for the model", row(inside.y), buf);
+    name(scene, form, AmendField::Feedback, "feedback: text for the model", row(inside.y), buf);
     let words = Rect { y: inside.y + 1, height: inside.height.saturating_sub(1 + below), ..inside };
     field(scene, &form.feedback, words.intersection(inside), buf);
 
@@ -65,7 +64,7 @@ fn field(scene: &DrawContext<'_>, content: &TextArea<'_>, area: Rect, buf: &mut 
         return;
     }
     content.render(area, buf);
-    // The editor knows no theme; the cursor is reversed, and stays so.
+    // The editor ignores the theme; its reversed cursor is kept.
     buf.set_style(area, scene.theme.style(StyleRole::Text));
 }
 
@@ -74,17 +73,17 @@ fn session(scene: &DrawContext<'_>, form: &AmendForm, line: Rect, buf: &mut Buff
     let mut pen = RowWriter::row(scene, buf, line);
     pen.skip(usize::from(NAMES));
     let Some(session) = &form.session else {
-        pen.put(StyleRole::Dim, "a new one; that of the last attempt is not known");
+        pen.put(StyleRole::Dim, "a new one; the last attempt's session is unknown");
         return;
     };
     let short: String = session.chars().take(8).collect();
-    for (chosen, word) in [(!form.resume, "a new one".to_owned()), (form.resume, format!("go on with {short}"))] {
+    for (chosen, word) in [(!form.resume, "a new one".to_owned()), (form.resume, format!("resume {short}"))] {
         let role = match (chosen, form.field == AmendField::Session) {
             (true, true) => StyleRole::Selected,
             (true, false) => StyleRole::Strong,
             (false, _) => StyleRole::Dim,
         };
-        // Chosen is told by its sign, not by colour alone.
+        // The choice is marked by a sign, not by colour alone.
         pen.put(role, if chosen { "(x) " } else { "( ) " });
         pen.put(role, &text::printable(&word, 24));
         pen.skip(2);

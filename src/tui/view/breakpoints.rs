@@ -1,11 +1,10 @@
-//! Conditions that time stops at, and whether they are on.
+//! The list of breakpoints and whether they are enabled.
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{DrawContext, RowWriter, pane};
 use crate::tui::{model::ScrollList, text, theme::StyleRole};
 
-/// Paints the list.
 pub fn draw(scene: &DrawContext<'_>, list: &ScrollList, area: Rect, buf: &mut Buffer) {
     let breakpoints = &scene.model.breakpoints;
     let place = format!(" {} ", breakpoints.len());
@@ -18,7 +17,7 @@ pub fn draw(scene: &DrawContext<'_>, list: &ScrollList, area: Rect, buf: &mut Bu
             "  :break path *.yml",
             "  :break cost $0.50",
             "  :break silence 30s",
-            "time then stops there while it is played or stepped; :until runs to something once",
+            "playing and stepping stop there; :until runs to a condition once",
         ];
         let rows = lines.iter().flat_map(|line| text::wrap(line, usize::from(inside.width)));
         for (y, row) in (inside.y..inside.bottom()).zip(rows) {

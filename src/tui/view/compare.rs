@@ -1,4 +1,4 @@
-//! Two attempts side by side: their calls aligned, where they part, and what came of each.
+//! Two attempts side by side: aligned calls, their differences and both results.
 
 use std::collections::BTreeSet;
 
@@ -22,10 +22,9 @@ use crate::{
 
 /// Columns between the two sides.
 const MIDDLE: u16 = 14;
-/// Columns of the names of the summary.
+/// Columns of the labels of the summary.
 const NAMES: usize = 9;
 
-/// Paints the comparison.
 pub fn draw(scene: &DrawContext<'_>, view: &CompareView, area: Rect, buf: &mut Buffer) {
     let unit = view.unit(scene.story);
     let key = text::printable(&view.unit, 60);
@@ -44,7 +43,7 @@ pub fn draw(scene: &DrawContext<'_>, view: &CompareView, area: Rect, buf: &mut B
     };
     let inside = pane(scene, area, true, &title, &[(StyleRole::Dim, &place)], buf);
     let Some(attempts) = view.attempts(scene.story) else {
-        RowWriter::row(scene, buf, inside).put(StyleRole::Dim, "at this moment there were not two attempts");
+        RowWriter::row(scene, buf, inside).put(StyleRole::Dim, "fewer than two attempts at this moment");
         return;
     };
     let areas = view.areas(area);
@@ -63,7 +62,7 @@ pub fn draw(scene: &DrawContext<'_>, view: &CompareView, area: Rect, buf: &mut B
     summary(scene, comparison, attempts, areas.summary, buf);
 }
 
-/// The two halves of a row; below [`layout::MIN_WIDE_COLUMNS`] there is one, and the sign stands before it.
+/// The two halves of a row. Below [`layout::MIN_WIDE_COLUMNS`], there is one half with the sign before it.
 fn halves(area: Rect) -> [Rect; 2] {
     let half = area.width.saturating_sub(MIDDLE) / 2;
     let right = area.x + half + MIDDLE;
@@ -98,7 +97,7 @@ fn attempt_headers(
     }
 }
 
-/// How an attempt ended, in a word.
+/// Short description of how an attempt ended.
 fn outcome(attempt: &AttemptState) -> (StyleRole, &'static str) {
     match attempt.verdict.as_ref().map(|verdict| (verdict.outcome, verdict.stop)) {
         Some((AttemptOutcome::Succeeded, StopReason::Budget)) => (StyleRole::Budget, "budget"),
@@ -132,7 +131,7 @@ fn notice(
         None => pen.put(StyleRole::Succeeded, &format!("all {of} calls are the same, with the same results")),
         Some(first) => {
             let how = comparison.pairs.get(first).map_or("", |pair| difference_text(pair.difference));
-            pen.put(StyleRole::Warning, &format!("they part at call {}: {how}", first + 1));
+            pen.put(StyleRole::Warning, &format!("first difference at call {}: {how}", first + 1));
             pen.put(StyleRole::Dim, &format!(" · {differ} of {of} differ"));
         }
     }
@@ -141,15 +140,15 @@ fn notice(
 fn difference_text(how: CallDifference) -> &'static str {
     match how {
         CallDifference::Same => "nothing differs",
-        CallDifference::Result => "the same call brought another result",
-        CallDifference::Outcome => "the same call ended otherwise",
-        CallDifference::Arguments => "the same tool was called with other arguments",
-        CallDifference::OnlyLeft => "only the older attempt makes this call",
-        CallDifference::OnlyRight => "only the newer attempt makes this call",
+        CallDifference::Result => "the same call had another result",
+        CallDifference::Outcome => "the same call ended differently",
+        CallDifference::Arguments => "same tool with other arguments",
+        CallDifference::OnlyLeft => "call only in the older attempt",
+        CallDifference::OnlyRight => "call only in the newer attempt",
     }
 }
 
-/// Sign, word and colour.
+/// Colour, sign and label of a difference.
 fn difference_mark(how: CallDifference) -> (StyleRole, &'static str, &'static str) {
     match how {
         CallDifference::Same => (StyleRole::Dim, "=", "same"),
@@ -186,7 +185,7 @@ fn pair(scene: &DrawContext<'_>, pair: &CallPair, attempts: [&AttemptState; 2], 
     }
 }
 
-/// What came of each, line by line; what differs stands out.
+/// Results of both attempts, line by line; differences are highlighted.
 fn summary(
     scene: &DrawContext<'_>,
     comparison: &Comparison,
@@ -243,7 +242,7 @@ fn summary(
         pen.cell(StyleRole::Dim, name, NAMES);
         let role = if values[0] == values[1] { StyleRole::Dim } else { StyleRole::Text };
         let start = if area.width + 2 >= layout::MIN_WIDE_COLUMNS {
-            // The right value stands below the calls of the right attempt.
+            // Align the right value with the calls of the right attempt.
             usize::from(halves(line)[1].x - line.x)
         } else {
             NAMES + (usize::from(area.width) - NAMES.min(usize::from(area.width))) / 2

@@ -1,4 +1,4 @@
-//! Questions in the middle of the screen, and messages that go away by themselves.
+//! Questions in the middle of the screen, and messages that disappear automatically.
 
 use ratatui::{
     buffer::Buffer,
@@ -15,10 +15,9 @@ use crate::tui::{
     theme::StyleRole,
 };
 
-/// Lines of a message, at most.
+/// Maximum lines of a message.
 const MAX_MESSAGE_LINES: u16 = 4;
 
-/// Paints a question.
 pub fn question(scene: &DrawContext<'_>, question: &Question, body: Rect, buf: &mut Buffer) {
     let keymap = &scene.model.keymap;
     let key = |action| keymap.first(action).unwrap_or_default();
@@ -50,7 +49,7 @@ pub fn question(scene: &DrawContext<'_>, question: &Question, body: Rect, buf: &
     }
 }
 
-/// Paints the arguments of a call while they are edited.
+/// Paints the editor for the arguments of a call.
 pub fn editor(scene: &DrawContext<'_>, editor: &ArgumentsEditor, body: Rect, buf: &mut Buffer) {
     let width = body.width.saturating_sub(4).min(100).max(body.width.min(30));
     let height = body.height.saturating_sub(2).max(body.height.min(5));
@@ -63,14 +62,14 @@ pub fn editor(scene: &DrawContext<'_>, editor: &ArgumentsEditor, body: Rect, buf
     let taken = u16::try_from(problem.len()).unwrap_or(u16::MAX);
     let rows = Rect { height: inside.height.saturating_sub(taken), ..inside };
     editor.area.render(rows, buf);
-    // The editor knows no theme; the cursor is reversed, and stays so.
+    // The editor ignores the theme; its reversed cursor is kept.
     buf.set_style(rows, scene.theme.style(StyleRole::Text));
     for (y, row) in (rows.bottom()..inside.bottom()).zip(&problem) {
         RowWriter::row(scene, buf, Rect { y, height: 1, ..inside }).put(StyleRole::Failed, row);
     }
 }
 
-/// A message of several lines, at the bottom of the body.
+/// Paints a message of several lines at the bottom of the body.
 fn multiline_message(scene: &DrawContext<'_>, message: &str, body: Rect, buf: &mut Buffer) {
     let width = body.width.saturating_sub(2);
     let mut lines = text::wrap(message, usize::from(width.saturating_sub(2)).max(1));
@@ -90,15 +89,15 @@ fn multiline_message(scene: &DrawContext<'_>, message: &str, body: Rect, buf: &m
     }
 }
 
-/// Paints the newest messages: in the line of hints if that is free, then over the border above it. Rows of data are
-/// never covered, however many messages there are.
+/// Paints the newest messages: in the line of hints if that is free, then over the border above it. Messages never
+/// cover rows of data.
 pub fn toasts(scene: &DrawContext<'_>, body: Rect, footer: Option<Rect>, buf: &mut Buffer) {
     let border = Rect { y: body.bottom().saturating_sub(1), height: body.height.min(1), ..body };
     let mut places: Vec<_> = footer.into_iter().chain([border]).filter(|place| place.height > 0).collect();
     let texts = scene.model.toasts.iter().rev().map(|toast| text::one_row(&toast.text, 400));
     for (index, text) in texts.take(2).enumerate() {
         let fits = |place: &Rect| text::width(&text) + 4 <= usize::from(place.width);
-        // What is too long for the line of hints gets the wider place, and if that is not enough, several lines.
+        // A message that is too long for the line of hints moves to the wider place, and wraps there if necessary.
         if index == 0 && places.first().is_some_and(|place| !fits(place)) {
             places.reverse();
             if places.first().is_some_and(|place| !fits(place)) {

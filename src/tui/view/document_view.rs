@@ -1,4 +1,4 @@
-//! A laid-out document: the lines that are visible, the selected one and the match.
+//! Draws the visible lines of a document with the selected line and the match.
 
 use ratatui::{buffer::Buffer, layout::Rect};
 

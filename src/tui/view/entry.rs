@@ -1,4 +1,4 @@
-//! Everything of one entry, or of a call and its result, laid out for reading.
+//! One entry, or a call and its result, laid out for reading.
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
@@ -9,7 +9,6 @@ use crate::tui::{
     theme::StyleRole,
 };
 
-/// Paints the document of an entry.
 pub fn draw(scene: &DrawContext<'_>, view: &EntryView, area: Rect, buf: &mut Buffer) {
     let (what, index, of) = match view.subject {
         EntrySubject::Row(index) => ("action", index, scene.story.rows(view.attempt_id).len()),

@@ -1,4 +1,5 @@
-//! What is left and what it will take, and failures by cause: how many units, which, and what can be done.
+//! The forecast of the remaining work, and the failure groups: the number of units, their keys and the possible
+//! actions.
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
@@ -18,15 +19,14 @@ use crate::{
     units::forecast::{Estimate, Forecast},
 };
 
-/// Rows above the failures, for a body of that height.
+/// Rows above the failures, in a body of this height.
 pub fn header_rows(height: u16) -> u16 {
     if height >= 10 { 3 } else { 1 }
 }
 
-/// Paints the page.
 pub fn draw(scene: &DrawContext<'_>, view: &FailureGroupsView, area: Rect, buf: &mut Buffer) {
-    let failed: usize = view.groups.iter().map(|heap| heap.units.len()).sum();
-    let units = view.groups.iter().flat_map(|heap| &heap.units).filter_map(|unit| scene.story.state.units.get(*unit));
+    let failed: usize = view.groups.iter().map(|group| group.units.len()).sum();
+    let units = view.groups.iter().flat_map(|group| &group.units).filter_map(|unit| scene.story.state.units.get(*unit));
     let all_failed = units.map(|unit| unit.status).all(is_failure);
     let what = if all_failed { "failed unit" } else { "unfinished unit" };
     let title = format!(" {} of {}", plural(failed, what), plural(view.groups.len(), "kind"));
@@ -62,23 +62,23 @@ pub fn draw(scene: &DrawContext<'_>, view: &FailureGroupsView, area: Rect, buf: 
 
 fn line(scene: &DrawContext<'_>, view: &FailureGroupsView, line: FailureGroupLine, area: Rect, buf: &mut Buffer) {
     let mut pen = RowWriter::row(scene, buf, area);
-    let Some(heap) = view.groups.get(line.group()) else { return };
+    let Some(group) = view.groups.get(line.group()) else { return };
     match line {
         FailureGroupLine::Group(_) => {
-            let first = heap.units.first().and_then(|unit| scene.story.state.units.get(*unit));
+            let first = group.units.first().and_then(|unit| scene.story.state.units.get(*unit));
             let status = first.map_or(UnitStatus::Failed, |unit| unit.status);
             let role = status_role(status);
             pen.cell(role, scene.theme.glyphs.status(status), 2);
-            let units = plural(heap.units.len(), "unit");
-            pen.put(role, &format!("{} {} {units}  ", heap.cause, scene.theme.glyphs.dot));
-            // What they have in common; of a single one, what it says.
-            let error = if heap.units.len() > 1 { &heap.pattern } else { &heap.example };
+            let units = plural(group.units.len(), "unit");
+            pen.put(role, &format!("{} {} {units}  ", group.cause, scene.theme.glyphs.dot));
+            // The common pattern of a group, or the full error of a single unit.
+            let error = if group.units.len() > 1 { &group.pattern } else { &group.example };
             pen.put(StyleRole::Strong, &text::one_row(error, 300));
         }
         FailureGroupLine::Remedy(_) => {
             pen.skip(2);
             pen.cell(StyleRole::Text, scene.theme.glyphs.arrow, 2);
-            pen.put(StyleRole::Text, &text::one_row(heap.remedy.as_deref().unwrap_or_default(), 300));
+            pen.put(StyleRole::Text, &text::one_row(group.remedy.as_deref().unwrap_or_default(), 300));
         }
         FailureGroupLine::Unit { unit, .. } => {
             let Some(unit) = scene.story.state.units.get(unit) else { return };
@@ -90,8 +90,8 @@ fn line(scene: &DrawContext<'_>, view: &FailureGroupsView, line: FailureGroupLin
                 pen.cell_right(StyleRole::Dim, &format!("try {}", attempt.number), 8);
                 pen.skip(2);
             }
-            // What a single unit says stands in the line of the cause.
-            if heap.units.len() > 1 {
+            // The error of a single unit is already shown in the line of the cause.
+            if group.units.len() > 1 {
                 pen.put(
                     StyleRole::Dim,
                     &text::one_row(&failure_groups::representative_error(&scene.story.state, unit), 300),
@@ -101,30 +101,30 @@ fn line(scene: &DrawContext<'_>, view: &FailureGroupsView, line: FailureGroupLin
     }
 }
 
-/// What is left, in lines that say the most first.
+/// Lines about the remaining work, most important first.
 fn forecast_lines(scene: &DrawContext<'_>) -> Vec<(StyleRole, String)> {
-    let outlook = scene.model.forecast();
-    let forecast = &outlook.forecast;
+    let run_forecast = scene.model.forecast();
+    let forecast = &run_forecast.forecast;
     if forecast.units == 0 {
         let failed = scene.story.state.units.iter().any(|unit| unit.status.is_retryable());
-        let said = match (failed, scene.model.accepts_commands()) {
-            (false, _) => "nothing is left to do",
-            (true, true) => "nothing is queued; what is not done can be retried",
+        let text = match (failed, scene.model.accepts_commands()) {
+            (false, _) => "no work remains",
+            (true, true) => "nothing is queued; unfinished units can be retried",
             (true, false) => "nothing is queued",
         };
-        return vec![(StyleRole::Dim, said.to_owned())];
+        return vec![(StyleRole::Dim, text.to_owned())];
     }
     let mut first = format!(
-        "{} left: cost {}, done in {}, {} at once",
+        "{} left: cost {}, done in {}, concurrency {}",
         plural(forecast.units, "unit"),
         cost_words(forecast),
-        time_words(outlook, scene.model.time),
-        outlook.concurrency,
+        time_words(run_forecast, scene.model.time),
+        run_forecast.concurrency,
     );
     if forecast.overdue_units > 0 && forecast.time.is_some() {
         first.push_str(&format!(", {} overdue", forecast.overdue_units));
     }
-    let kinds: Vec<_> = outlook
+    let kinds: Vec<_> = run_forecast
         .adapters
         .iter()
         .filter(|kind| kind.remaining > 0)
@@ -133,26 +133,30 @@ fn forecast_lines(scene: &DrawContext<'_>) -> Vec<(StyleRole, String)> {
             format!("{name}: {} left, {} finished", kind.remaining, kind.finished)
         })
         .collect();
-    let known = !outlook.adapters.iter().any(AdapterForecast::is_unknown);
-    let why = if known { "by what finished so far" } else { "not known before three of each kind have finished" };
-    let without = if outlook.reconcile_follows { "; without reconcile" } else { "" };
+    let known = !run_forecast.adapters.iter().any(AdapterForecast::is_unknown);
+    let why = if known { "based on finished units" } else { "unknown until three of each kind have finished" };
+    let without = if run_forecast.reconcile_follows { "; without reconcile" } else { "" };
     let mut lines =
         vec![(StyleRole::Strong, first), (StyleRole::Dim, format!("{} ({why}{without})", kinds.join(" · ")))];
-    if let Some(purse) = BudgetForecast::from_context(scene) {
-        let (role, sign) = match purse.verdict(scene) {
+    if let Some(budget_forecast) = BudgetForecast::from_context(scene) {
+        let (role, sign) = match budget_forecast.verdict(scene) {
             Some((role, sign)) => (role, format!("  {sign}")),
             None => (StyleRole::Text, String::new()),
         };
-        let all = format!("{}{}", dollars(purse.high), if forecast.covers_all_costs() { "" } else { "+?" });
+        let all = format!("{}{}", dollars(budget_forecast.high), if forecast.covers_all_costs() { "" } else { "+?" });
         lines.push((
             role,
-            format!("budget: {} spent, P90 {all} of {}{sign}", dollars(Some(purse.spent)), purse.budget()),
+            format!(
+                "budget: {} spent, P90 {all} of {}{sign}",
+                dollars(Some(budget_forecast.spent)),
+                budget_forecast.budget()
+            ),
         ));
     }
     lines
 }
 
-/// What the whole run may cost, has cost, and will cost by the forecast.
+/// Budget, cost and forecast cost of the whole run.
 #[derive(Clone, Copy, Debug)]
 pub struct BudgetForecast {
     budget: f64,
@@ -161,7 +165,7 @@ pub struct BudgetForecast {
 }
 
 impl BudgetForecast {
-    /// The money of the run that is shown, if it has a budget.
+    /// Returns `None` if the run has no budget.
     pub fn from_context(scene: &DrawContext<'_>) -> Option<Self> {
         let state = &scene.story.state;
         let budget = state.planned.as_ref()?.run_budget_usd?;
@@ -170,12 +174,12 @@ impl BudgetForecast {
         Some(Self { budget, spent: state.spent_usd, high: high.map(|high| state.spent_usd + high) })
     }
 
-    /// `$1.00 budget`.
+    /// Formats the budget: `$1.00 budget`.
     pub fn budget(&self) -> String {
         format!("{} budget", dollars(Some(self.budget)))
     }
 
-    /// Whether it is enough, if that is in doubt.
+    /// Warns if the budget may be too small.
     pub fn verdict(&self, scene: &DrawContext<'_>) -> Option<(StyleRole, String)> {
         let sign = scene.theme.glyphs.status(UnitStatus::BudgetExhausted);
         let dear = |dollars: f64| dollars > self.budget;
@@ -187,7 +191,7 @@ impl BudgetForecast {
     }
 }
 
-/// `$0.40, P90 $0.90`; `+?` where some of it is not known.
+/// Formats a forecast cost: `$0.40, P90 $0.90`, with `+?` if a part is unknown.
 fn cost_words(forecast: &Forecast) -> String {
     let more = if forecast.covers_all_costs() { "" } else { " +?" };
     match forecast.cost {
@@ -196,32 +200,32 @@ fn cost_words(forecast: &Forecast) -> String {
     }
 }
 
-/// `5m 10s, P90 9m 02s`; `+?` where some of it is not known, `overdue` where all of it is.
-fn time_words(outlook: &RunForecast, now: Millis) -> String {
-    let more = if outlook.forecast.covers_all_times() { "" } else { " +?" };
-    match time_left(outlook, now) {
-        None if outlook.forecast.overdue_units > 0 => "?, overdue".to_owned(),
+/// Formats a forecast time: `5m 10s, P90 9m 02s`, with `+?` if a part is unknown, or `overdue` if the time has passed.
+fn time_words(run_forecast: &RunForecast, now: Millis) -> String {
+    let more = if run_forecast.forecast.covers_all_times() { "" } else { " +?" };
+    match time_left(run_forecast, now) {
+        None if run_forecast.forecast.overdue_units > 0 => "?, overdue".to_owned(),
         None => "?".to_owned(),
         Some(time) => format!("{}, P90 {}{more}", time.p50, time.p90),
     }
 }
 
-/// The rest of the forecast time. A second at least, as something is left.
-fn time_left(outlook: &RunForecast, now: Millis) -> Option<Estimate<Millis>> {
+/// The forecast remaining time; at least one second while work remains.
+fn time_left(run_forecast: &RunForecast, now: Millis) -> Option<Estimate<Millis>> {
     const SECOND: Millis = Millis(1000);
-    let time = outlook.remaining_time(now)?;
+    let time = run_forecast.remaining_time(now)?;
     Some(Estimate { p50: time.p50.max(SECOND), p90: time.p90.max(SECOND) })
 }
 
-/// The line of a question about trying units again: `Forecast: $0.14–$0.17 for 7; reconcile unknown.`
-pub fn forecast_words(outlook: &RunForecast) -> String {
-    let forecast = &outlook.forecast;
+/// The forecast in the question before a retry: `Forecast: $0.14–$0.17 for 7; reconcile unknown.`
+pub fn forecast_words(run_forecast: &RunForecast) -> String {
+    let forecast = &run_forecast.forecast;
     if forecast.cost.is_none() && forecast.time.is_none() {
         return "Forecast: $?, since fewer than three units like them have finished.".to_owned();
     }
-    let unknown: Vec<String> = outlook.adapters.iter().filter(|kind| kind.is_unknown()).map(kind_words).collect();
+    let unknown: Vec<String> = run_forecast.adapters.iter().filter(|kind| kind.is_unknown()).map(kind_words).collect();
     if unknown.is_empty() && forecast.covers_all_costs() {
-        return format!("Forecast: {}; {}.", cost_words(forecast), time_words(outlook, outlook.at));
+        return format!("Forecast: {}; {}.", cost_words(forecast), time_words(run_forecast, run_forecast.at));
     }
     let cost = forecast.cost.map_or_else(
         || "$?".to_owned(),
@@ -244,7 +248,7 @@ pub fn forecast_words(outlook: &RunForecast) -> String {
     format!("Forecast: {cost}; {time}; {unknown} unknown.")
 }
 
-/// A kind of units: the unit where there is one, else how many there are.
+/// Label of an adapter's units: the unit if there is one, otherwise the count.
 fn kind_words(kind: &AdapterForecast) -> String {
     match (&kind.first, kind.remaining) {
         (Some(unit), 1) => text::printable(unit, 40).into_owned(),
@@ -252,9 +256,9 @@ fn kind_words(kind: &AdapterForecast) -> String {
     }
 }
 
-/// `left $0.40-0.90 in 5m-9m`, for the header; `None` when nothing is left. `+?` stands for what is not known.
-pub fn short_forecast(outlook: &RunForecast, now: Millis) -> Option<String> {
-    let forecast = &outlook.forecast;
+/// The forecast in the header: `left $0.40-0.90 in 5m-9m`, with `+?` for unknown parts; `None` if no work remains.
+pub fn short_forecast(run_forecast: &RunForecast, now: Millis) -> Option<String> {
+    let forecast = &run_forecast.forecast;
     if forecast.units == 0 {
         return None;
     }
@@ -263,7 +267,7 @@ pub fn short_forecast(outlook: &RunForecast, now: Millis) -> Option<String> {
         let cost = range_text(&dollars(Some(cost.p50)), &dollars(Some(cost.p90)), "-");
         format!("{cost}{}", more(forecast.covers_all_costs()))
     });
-    let time = time_left(outlook, now).map(|time| {
+    let time = time_left(run_forecast, now).map(|time| {
         let time = range_text(&coarse_duration(time.p50), &coarse_duration(time.p90), "-");
         format!("{time}{}", more(forecast.covers_all_times()))
     });
@@ -287,7 +291,7 @@ fn range_text(low: &str, high: &str, dash: &str) -> String {
     if low == high { low.to_owned() } else { format!("{low}{dash}{high}") }
 }
 
-/// `40s`, `5m`, `2h 10m`: what a forecast is good for.
+/// Formats a duration with the precision of a forecast: `40s`, `5m`, `2h 10m`.
 fn coarse_duration(time: Millis) -> String {
     if time.0 < 60_000 || time.0 >= 3_600_000 { time.to_string() } else { format!("{}m", (time.0 + 30_000) / 60_000) }
 }

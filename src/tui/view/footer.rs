@@ -1,4 +1,4 @@
-//! Hints for the keys that matter here, and where we are in time.
+//! The footer: hints for the available keys, and the position in time.
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
@@ -13,7 +13,7 @@ use crate::tui::{
     update::hold,
 };
 
-/// Paints the footer. Gives the room of the hints if a message may cover them for a while.
+/// Paints the footer. Returns the area of the hints if a message may cover them temporarily.
 pub fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) -> Option<Rect> {
     let model = scene.model;
     let mut pen = RowWriter::row(scene, buf, area);
@@ -25,7 +25,7 @@ pub fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) -> Option<Rec
             InputPurpose::Command => pen.put(StyleRole::Key, ":"),
             InputPurpose::FilterUnits => pen.put(StyleRole::Key, "only units with: "),
         }
-        // The end of what is typed stays visible.
+        // Keep the end of the typed text visible.
         let room = pen.room().saturating_sub(30).max(8);
         let shown = text::wrap(&typed.text, room).pop().unwrap_or_default();
         pen.put(StyleRole::Strong, &shown);
@@ -56,9 +56,9 @@ pub fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) -> Option<Rec
         self::hints(scene, &mut pen, &[UserAction::Send, UserAction::Discard]);
         return None;
     }
-    // The bar says it where it takes two lines.
-    let told = model.layout(scene.story).bar.height > 1;
-    let position = if told { Vec::new() } else { position(scene) };
+    // A timeline bar of two lines already shows the position.
+    let is_position_shown = model.layout(scene.story).bar.height > 1;
+    let position = if is_position_shown { Vec::new() } else { position(scene) };
     let pieces: Vec<_> = position.iter().map(|(role, text)| (*role, text.as_str())).collect();
     pen.end_with(&pieces);
     let free = u16::try_from(pen.room()).unwrap_or(area.width).saturating_add(1).min(area.width);
@@ -74,7 +74,7 @@ pub fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) -> Option<Rec
     None
 }
 
-/// The actions worth a hint, the most useful first.
+/// The actions to show as hints, most useful first.
 fn actions(scene: &DrawContext<'_>) -> Vec<UserAction> {
     let model = scene.model;
     let failed = model.unit(scene.story).is_some_and(|unit| unit.status.is_retryable());
@@ -148,7 +148,7 @@ fn actions(scene: &DrawContext<'_>) -> Vec<UserAction> {
             vec![UserAction::Open, UserAction::Inspect, UserAction::Retry, UserAction::RetryWith, UserAction::NextPane]
         }
         None if model.unit(scene.story).is_none() => Vec::new(),
-        // Nothing else helps a unit that hangs; once it is stopped, it can be retried.
+        // A silent unit can only be stopped and then retried.
         None if silent => vec![UserAction::Stop, UserAction::Inspect, UserAction::Open, UserAction::NextPane],
         None => vec![UserAction::Open, UserAction::Inspect, UserAction::Stop, UserAction::NextPane],
     };
@@ -176,7 +176,7 @@ fn actions(scene: &DrawContext<'_>) -> Vec<UserAction> {
             own.extend([UserAction::AllowOnce, UserAction::EditCall, UserAction::DenyCall, UserAction::RunOn]);
         }
         own.push(if unit.is_held() { UserAction::LetGo } else { UserAction::Hold });
-        // Whoever has to decide needs nothing else first.
+        // A pending approval comes first.
         let at = if unit.is_held() { 0 } else { 1.min(actions.len()) };
         actions.splice(at..at, own);
     }
@@ -184,7 +184,7 @@ fn actions(scene: &DrawContext<'_>) -> Vec<UserAction> {
     actions
 }
 
-/// Nothing failed but saving.
+/// True if only saving the results failed.
 fn is_unsaved(scene: &DrawContext<'_>) -> bool {
     let state = &scene.story.state;
     state.save_error.is_some() && state.ended.is_some() && !state.units.iter().any(|unit| is_failure(unit.status))
@@ -203,7 +203,7 @@ fn hints(scene: &DrawContext<'_>, pen: &mut RowWriter<'_>, actions: &[UserAction
         |action: UserAction| model.keymap.first(action).map(|key| (key_names(scene, &key).into_owned(), word(action)));
     let width = |(key, word): &(String, &str)| text::width(key) + text::width(word) + 3;
     let mut hints: Vec<_> = actions.iter().filter_map(|action| hint(*action)).collect();
-    // The first hint and the help stay longest, then leaving; what goes is what stands before them.
+    // Drop the hints before help and quit from the end, then quit, then help; the first hint is kept.
     while hints.iter().map(width).sum::<usize>() > pen.room() + 1 && hints.len() > 1 {
         let place = if hints.len() > 3 { hints.len() - 3 } else { hints.len() - 1 };
         hints.remove(place);
@@ -216,7 +216,7 @@ fn hints(scene: &DrawContext<'_>, pen: &mut RowWriter<'_>, actions: &[UserAction
     }
 }
 
-/// `● LIVE`, or where a record stands.
+/// `● LIVE`, or the position in the tape.
 fn position(scene: &DrawContext<'_>) -> Vec<(StyleRole, String)> {
     let (model, story, source) = (scene.model, scene.story, scene.source);
     let glyphs = scene.theme.glyphs;
@@ -224,7 +224,7 @@ fn position(scene: &DrawContext<'_>) -> Vec<(StyleRole, String)> {
         Playback::Follow if model.recording_failure.is_some() => {
             return vec![(StyleRole::Failed, format!("{} BROKEN ", glyphs.status(UnitStatus::Failed)))];
         }
-        _ if model.bounds.seeking_to.is_some() => vec![(StyleRole::Live, format!("{} going on ", glyphs.playing))],
+        _ if model.bounds.seeking_to.is_some() => vec![(StyleRole::Live, format!("{} seeking ", glyphs.playing))],
         Playback::Follow if model.is_live && story.state.ended.is_some() => {
             let of_others = if model.is_watching { ", read only" } else { "" };
             vec![(StyleRole::Live, format!("{} ENDED{of_others} ", glyphs.live))]

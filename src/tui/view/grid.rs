@@ -1,4 +1,4 @@
-//! Several units at once: for each of them the end of its stream, in a pane of its own.
+//! A grid of panes: the newest rows of several units, one pane for each unit.
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
@@ -12,7 +12,6 @@ use crate::{
     },
 };
 
-/// Paints the panes.
 pub fn draw(scene: &DrawContext<'_>, body: Rect, buf: &mut Buffer) {
     let grid = &scene.model.grid;
     let panes = grid.panes(body);
@@ -68,7 +67,7 @@ fn title(scene: &DrawContext<'_>, place: usize, unit: &UnitState, width: usize) 
     stream::title_with_facts(title, facts, glyphs.dot, width)
 }
 
-/// What a pane asks for, at its right end.
+/// New failures, pause state and position, at the right end of a pane's title.
 fn right(
     scene: &DrawContext<'_>,
     slot: &GridPane,
@@ -80,8 +79,8 @@ fn right(
         right.push((StyleRole::Failed, " new ".to_owned()));
     }
     if !slot.list.follow {
-        let news = slot.list.new_rows(slot.len(scene.story));
-        let text = if news > 0 { format!(" PAUSED, {news} new ") } else { " PAUSED ".to_owned() };
+        let new_rows = slot.list.new_rows(slot.len(scene.story));
+        let text = if new_rows > 0 { format!(" PAUSED, {new_rows} new ") } else { " PAUSED ".to_owned() };
         right.push((StyleRole::Paused, text));
     }
     if let Some((place, of)) = alone {

@@ -1,4 +1,4 @@
-//! What runs, how it stands, and how much of everything: one or two lines that never lie by leaving something out.
+//! The header: run, state and counts in one or two lines. Values that leave something out are marked as partial.
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
@@ -16,14 +16,14 @@ use crate::{
     },
 };
 
-/// Columns below which names of units have no room beside what they do.
+/// Minimum columns for showing unit names in addition to the state of the run.
 const MIN_NAME_COLUMNS: u16 = 60;
 
-/// A fact of the header: pieces that stay together, and how soon they go when room is short (0 last).
+/// One item of the header, whose parts stay together. Items with a higher rank are dropped first when room is short.
 struct HeaderItem {
     spans: Vec<(StyleRole, String)>,
     rank: u8,
-    /// Columns to which it may be cut before anything of its rank goes.
+    /// Columns to which the item may be cut before another item of its rank is dropped.
     min_width: Option<usize>,
 }
 
@@ -32,13 +32,13 @@ impl HeaderItem {
         Self { spans: vec![(role, text.into())], rank, min_width: None }
     }
 
-    /// A name that may be shortened.
+    /// Creates a name that may be shortened.
     fn name(role: StyleRole, text: &str) -> Self {
         const LEAST: usize = 12;
         Self { min_width: Some(LEAST), ..Self::new(1, role, text::printable(text, 1000)) }
     }
 
-    /// Cuts the middle out of a name. False when there is nothing more to gain.
+    /// Cuts the middle out of a name. Returns false if it cannot be shortened further.
     fn shrink(&mut self, by: usize, cut: &str) -> bool {
         let Some(least) = self.min_width.take() else { return false };
         let to = self.width().saturating_sub(by).max(least);
@@ -53,7 +53,6 @@ impl HeaderItem {
     }
 }
 
-/// Paints the header.
 pub fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
     let (mut first, second) = (identity(scene), numbers(scene));
     if area.height >= 2 {
@@ -100,7 +99,7 @@ fn identity(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
     let mut facts = vec![HeaderItem::new(5, StyleRole::Dim, "ingestdeck")];
     let (name, detail) = match &source.origin.header {
         Some(header) => (header.project.as_deref().unwrap_or("run"), format!("run {}", header.run.short())),
-        // Of a path, the end tells records apart.
+        // The end of a path identifies the tape.
         None => {
             let name = source.origin.name.rsplit('/').next().unwrap_or(&source.origin.name);
             (name, source.origin.format.to_owned())
@@ -214,7 +213,7 @@ fn state_word(scene: &DrawContext<'_>) -> HeaderItem {
     HeaderItem { spans: pieces, rank: 0, min_width: None }
 }
 
-/// What was put on the branch, or that it could not be.
+/// The commit on the branch, or the failure to save it.
 fn commit(state: &RunState) -> Option<HeaderItem> {
     if let Some(why) = &state.save_error {
         return Some(HeaderItem::new(0, StyleRole::Failed, format!("NOT SAVED: {}", cut(why, 60))));
@@ -232,7 +231,7 @@ fn limit_pause(state: &RunState, now: Millis) -> Option<HeaderItem> {
     Some(HeaderItem::new(0, StyleRole::Paused, format!("PAUSED for {}{until}", cut(&paused.reason, 40))))
 }
 
-/// What runs until a call that a person waits for.
+/// The breakpoint condition of a unit that runs until a call meets it.
 fn until_item(scene: &DrawContext<'_>) -> Option<HeaderItem> {
     let totals = &scene.model.totals;
     let unit = scene.story.state.units.get(totals.first_until_unit?)?;
@@ -246,7 +245,7 @@ fn until_item(scene: &DrawContext<'_>) -> Option<HeaderItem> {
     Some(HeaderItem { min_width: Some(12), ..HeaderItem::new(1, StyleRole::Paused, text) })
 }
 
-/// Time until a usage window begins anew.
+/// Time until a usage window resets.
 fn resets_in(scene: &DrawContext<'_>, limit: &UsageWindow) -> Option<Millis> {
     let now = scene.model.time.to_timestamp(scene.source.origin.started_at?)?;
     let left = limit.resets_at?.checked_sub(now.as_second())?;
@@ -268,9 +267,9 @@ fn numbers(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
                 Some(throttled) => HeaderItem::new(
                     1,
                     StyleRole::Warning,
-                    format!("{} of {all} at once for {}", throttled.concurrency, cut(&throttled.reason, 20)),
+                    format!("concurrency {} of {all}: {}", throttled.concurrency, cut(&throttled.reason, 20)),
                 ),
-                None => HeaderItem::new(5, StyleRole::Dim, format!("{all} at once")),
+                None => HeaderItem::new(5, StyleRole::Dim, format!("concurrency {all}")),
             },
         );
     }
@@ -278,7 +277,7 @@ fn numbers(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
         let number = totals.count(status);
         if number > 0 {
             let glyph = scene.theme.glyphs.status(status);
-            // The words of what needs a person go last.
+            // Items that need the user's attention are dropped last.
             let rank = if matches!(
                 status,
                 UnitStatus::Held
@@ -305,18 +304,21 @@ fn numbers(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
         facts.push(HeaderItem::new(7, StyleRole::Text, format!("{} tokens", count(totals.tokens))));
     }
     if totals.attempts > 0 {
-        // A sum that leaves attempts out says so.
+        // Mark a sum that lacks the cost of some attempts.
         let more = if totals.priced > 0 && totals.priced < totals.attempts { "+" } else { "" };
         let cost = dollars((totals.priced > 0).then_some(totals.cost));
-        let purse = BudgetForecast::from_context(scene);
-        let budget = purse.as_ref().map(|purse| format!(" of {}", purse.budget())).unwrap_or_default();
+        let budget_forecast = BudgetForecast::from_context(scene);
+        let budget = budget_forecast
+            .as_ref()
+            .map(|budget_forecast| format!(" of {}", budget_forecast.budget()))
+            .unwrap_or_default();
         facts.push(HeaderItem::new(4, StyleRole::Text, format!("{cost}{more}{budget}")));
-        if let Some((role, sign)) = purse.and_then(|purse| purse.verdict(scene)) {
+        if let Some((role, sign)) = budget_forecast.and_then(|budget_forecast| budget_forecast.verdict(scene)) {
             facts.push(HeaderItem::new(2, role, sign));
         }
     }
-    let goes_on = state.ended.is_none() && (totals.active_units() > 0 || !scene.source.ended);
-    if let Some(left) = short_forecast(scene.model.forecast(), scene.model.time).filter(|_| goes_on) {
+    let is_active = state.ended.is_none() && (totals.active_units() > 0 || !scene.source.ended);
+    if let Some(left) = short_forecast(scene.model.forecast(), scene.model.time).filter(|_| is_active) {
         facts.push(HeaderItem::new(4, StyleRole::Dim, left));
     }
     if let Some(limit) = &state.usage_window {
@@ -337,23 +339,23 @@ fn numbers(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
         ));
     }
     let lost = state.loss_counts;
-    let told = [
+    let lost_lines = [
         (lost.malformed, "malformed"),
         (lost.corrupt_entries, "torn"),
         (lost.unknown, "unknown"),
         (lost.unknown_notes, "unknown notes"),
     ];
-    let told: Vec<_> = told
+    let lost_lines: Vec<_> = lost_lines
         .iter()
         .filter(|(number, _)| *number > 0)
         .map(|(number, word)| format!("{} {word}", count(*number)))
         .collect();
-    if !told.is_empty() {
+    if !lost_lines.is_empty() {
         let bad = lost.malformed + lost.corrupt_entries > 0;
         facts.push(HeaderItem::new(
             if bad { 2 } else { 4 },
             if bad { StyleRole::Warning } else { StyleRole::Dim },
-            format!("lines: {}", told.join(", ")),
+            format!("lines: {}", lost_lines.join(", ")),
         ));
     }
     facts

@@ -1,11 +1,11 @@
-//! The keys, derived from the key table.
+//! The help, derived from the key table.
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{DrawContext, RowWriter, key_names, pane};
 use crate::tui::{action::HelpGroup, keymap::Keymap, model::ScrollList, theme::StyleRole};
 
-/// Columns that a line of the help wants.
+/// Preferred columns of a line of the help.
 const COLUMN: u16 = 58;
 
 enum HelpLine {
@@ -26,12 +26,11 @@ fn columns(width: u16) -> u16 {
     (width / COLUMN).clamp(1, 3)
 }
 
-/// Rows that the help takes at a width.
+/// Rows of the help at this width.
 pub fn rows(keymap: &Keymap, width: u16) -> usize {
     all(keymap).len().div_ceil(usize::from(columns(width)))
 }
 
-/// Paints the help.
 pub fn draw(scene: &DrawContext<'_>, list: &ScrollList, area: Rect, buf: &mut Buffer) {
     let lines = all(&scene.model.keymap);
     let columns = columns(area.width);

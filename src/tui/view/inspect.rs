@@ -1,4 +1,4 @@
-//! The inspector: attempts and panels as tabs, actions beside everything about the selected one.
+//! The inspector: attempts and panels as tabs, and actions next to the details of the selected one.
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
@@ -9,10 +9,9 @@ use crate::tui::{
     theme::{StyleRole, status_role},
 };
 
-/// Paints the inspector.
 pub fn draw(scene: &DrawContext<'_>, view: &InspectView, area: Rect, buf: &mut Buffer) {
     let unit = view.unit(scene.story);
-    let rows = view.lane(scene.story).map_or(&[][..], |lane| scene.story.rows(lane));
+    let rows = view.lane(scene.story).map_or(&[][..], |attempt_id| scene.story.rows(attempt_id));
     let key = text::printable(&view.unit, 60);
     let role = unit.map_or(StyleRole::Text, |unit| status_role(unit.status));
     let sign = unit.map_or("", |unit| scene.theme.glyphs.unit(unit));
@@ -50,15 +49,13 @@ pub fn draw(scene: &DrawContext<'_>, view: &InspectView, area: Rect, buf: &mut B
                 let selected = focus.then_some(view.lines.selected);
                 document_view::draw(scene, document, view.lines.offset, selected, view.match_line, detail, buf);
             }
-            None if rows.is_empty() => {
-                RowWriter::row(scene, buf, detail).put(StyleRole::Dim, "nothing has arrived yet")
-            }
+            None if rows.is_empty() => RowWriter::row(scene, buf, detail).put(StyleRole::Dim, "no output yet"),
             None => {}
         }
     }
 }
 
-/// Where one is, in actions or in lines.
+/// Position in the actions or in the lines.
 fn place(view: &InspectView, rows: usize) -> String {
     let more = if view.document.complete { "" } else { "+" };
     let lines = format!("line {}/{}{more}", (view.lines.selected + 1).min(view.document.lines), view.document.lines);
@@ -67,7 +64,7 @@ fn place(view: &InspectView, rows: usize) -> String {
         (Panel::Actions, InspectSide::Detail) => format!(" {}/{rows} · {lines} ", view.actions.selected + 1),
         (Panel::Actions, InspectSide::Actions) => match view.actions.new_rows(rows) {
             0 => format!(" {}/{rows} ", view.actions.selected + 1),
-            news => format!(" {}/{rows} · {news} new ", view.actions.selected + 1),
+            new_rows => format!(" {}/{rows} · {new_rows} new ", view.actions.selected + 1),
         },
         (Panel::Prompt | Panel::Isolation | Panel::Stderr | Panel::Verdict, _) => format!(" {lines} "),
     }
@@ -75,7 +72,7 @@ fn place(view: &InspectView, rows: usize) -> String {
 
 fn panels(scene: &DrawContext<'_>, view: &InspectView, area: Rect, buf: &mut Buffer) {
     let mut pen = RowWriter::row(scene, buf, area);
-    // The keys stay, and the name of the panel that is shown.
+    // With little room, only the keys and the name of the current panel are shown.
     let short = Panel::ALL.iter().map(|panel| panel.label().len() + 5).sum::<usize>() > usize::from(area.width);
     for (number, panel) in (1..).zip(Panel::ALL) {
         let here = panel == view.panel;
@@ -86,9 +83,9 @@ fn panels(scene: &DrawContext<'_>, view: &InspectView, area: Rect, buf: &mut Buf
 }
 
 fn actions(scene: &DrawContext<'_>, view: &InspectView, area: Rect, buf: &mut Buffer) {
-    let rows = view.lane(scene.story).map_or(&[][..], |lane| scene.story.rows(lane));
+    let rows = view.lane(scene.story).map_or(&[][..], |attempt_id| scene.story.rows(attempt_id));
     if rows.is_empty() {
-        RowWriter::row(scene, buf, area).put(StyleRole::Dim, "nothing has arrived yet");
+        RowWriter::row(scene, buf, area).put(StyleRole::Dim, "no output yet");
     }
     for (y, (index, row)) in (area.y..area.bottom()).zip(rows.iter().enumerate().skip(view.actions.offset)) {
         let line = Rect { y, height: 1, ..area };

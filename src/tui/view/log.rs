@@ -1,4 +1,4 @@
-//! The run's remarks, oldest first.
+//! The messages of the run, oldest first.
 
 use ratatui::{
     buffer::Buffer,
@@ -13,47 +13,46 @@ use crate::{
     tui::{model::ScrollList, text, theme::StyleRole},
 };
 
-/// Paints the log.
 pub fn draw(scene: &DrawContext<'_>, list: &ScrollList, area: Rect, buf: &mut Buffer) {
-    let remarks = scene.story.messages();
-    let place = format!(" {} ", remarks.len());
+    let messages = scene.story.messages();
+    let place = format!(" {} ", messages.len());
     let inside = pane(scene, area, true, &[(StyleRole::Strong, "log")], &[(StyleRole::Dim, &place)], buf);
     let inside = draw_failure(scene, inside, buf);
-    if remarks.is_empty() {
-        RowWriter::row(scene, buf, inside).put(StyleRole::Dim, "nothing to remark so far");
+    if messages.is_empty() {
+        RowWriter::row(scene, buf, inside).put(StyleRole::Dim, "no messages yet");
     }
     let mut selected = None;
-    for (y, (index, remark)) in (inside.y..inside.bottom()).zip(remarks.iter().enumerate().skip(list.offset)) {
+    for (y, (index, message)) in (inside.y..inside.bottom()).zip(messages.iter().enumerate().skip(list.offset)) {
         let line = Rect { y, height: 1, ..inside };
         let mut pen = RowWriter::row(scene, buf, line);
-        let (role, word) = role_of(remark.level);
-        pen.cell_right(StyleRole::Dim, &clock(remark.at), 7);
+        let (role, word) = role_of(message.level);
+        pen.cell_right(StyleRole::Dim, &clock(message.at), 7);
         pen.skip(1);
         pen.cell(role, word, 8);
-        if let Some(unit) = &remark.unit {
+        if let Some(unit) = &message.unit {
             let width = text::width(unit).min(usize::from(inside.width) / 4);
             pen.cell(StyleRole::Dim, unit, width);
             pen.skip(1);
         }
-        let row = text::one_row(&remark.text, 600);
-        let is_cut = remark.text.contains('\n') || text::width(&row) > pen.room();
+        let row = text::one_row(&message.text, 600);
+        let is_cut = message.text.contains('\n') || text::width(&row) > pen.room();
         pen.put(role, &row);
         if index == list.selected {
             buf.set_style(line, scene.theme.style(StyleRole::Selected));
-            selected = is_cut.then_some((y, remark));
+            selected = is_cut.then_some((y, message));
         }
     }
-    if let Some((y, remark)) = selected {
-        expand_message(scene, remark, y, inside, buf);
+    if let Some((y, message)) = selected {
+        expand_message(scene, message, y, inside, buf);
     }
 }
 
-/// Lays a remark that does not fit into its row, the one at `y`, over rows that are as far away from it as can be.
-fn expand_message(scene: &DrawContext<'_>, remark: &LogMessage, y: u16, inside: Rect, buf: &mut Buffer) {
-    let unit = remark.unit.as_ref().map(|unit| format!("{unit}: ")).unwrap_or_default();
-    let mut lines = text::wrap(&format!("{unit}{}", remark.text), usize::from(inside.width));
+/// Draws the full text of a message that does not fit into its row at `y`, over rows on the side with more room.
+fn expand_message(scene: &DrawContext<'_>, message: &LogMessage, y: u16, inside: Rect, buf: &mut Buffer) {
+    let unit = message.unit.as_ref().map(|unit| format!("{unit}: ")).unwrap_or_default();
+    let mut lines = text::wrap(&format!("{unit}{}", message.text), usize::from(inside.width));
     let (above, below) = (y - inside.y, inside.bottom() - y - 1);
-    // A line between them, unless there is no row to spare.
+    // Keep one row between them, if there is one to spare.
     let most = usize::from(above.max(below).saturating_sub(1));
     if lines.len() > most {
         lines.truncate(most);
@@ -66,7 +65,7 @@ fn expand_message(scene: &DrawContext<'_>, remark: &LogMessage, y: u16, inside: 
     let (first, edge) =
         if below >= above { (inside.bottom() - rows, inside.bottom() - rows - 1) } else { (inside.y, inside.y + rows) };
     let rule = scene.theme.glyphs.frame[5].repeat(usize::from(inside.width));
-    let role = role_of(remark.level).0;
+    let role = role_of(message.level).0;
     let rows = lines.iter().map(|line| (role, line.as_str()));
     for (y, (role, line)) in (first..).zip(rows).chain([(edge, (StyleRole::Dim, rule.as_str()))]) {
         let line_area = Rect { y, height: 1, ..inside };
@@ -84,19 +83,19 @@ fn role_of(level: Severity) -> (StyleRole, &'static str) {
     }
 }
 
-/// What no record can hold: why there is no more of it.
+/// Why recording failed, which the tape cannot contain.
 fn failure_lines(broken: &str, inside: Rect) -> Vec<String> {
     let mut lines = text::wrap(&format!("broken: {}", text::one_row(broken, 600)), usize::from(inside.width));
     lines.truncate(usize::from(inside.height.saturating_sub(2)));
     lines
 }
 
-/// Rows above the remarks, inside of such a pane.
+/// Rows above the messages, inside such a pane.
 pub fn header_rows(broken: Option<&str>, inside: Rect) -> u16 {
     broken.map_or(0, |broken| u16::try_from(failure_lines(broken, inside).len()).unwrap_or(u16::MAX))
 }
 
-/// Gives the room below.
+/// Returns the area below.
 fn draw_failure(scene: &DrawContext<'_>, inside: Rect, buf: &mut Buffer) -> Rect {
     let Some(broken) = &scene.model.recording_failure else { return inside };
     let why = failure_lines(broken, inside);

@@ -1,4 +1,4 @@
-//! Writes safe text into one row, from the left and from the right, and never beyond it.
+//! Writes escaped text into one row, from the left and from the right, never beyond its ends.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ use crate::tui::{
     theme::{StyleRole, Theme},
 };
 
-/// Our own signs in ASCII; other people's text stays what it is.
+/// Replaces glyphs of the screen by ASCII; external text is not changed.
 fn ascii(text: &str) -> String {
     let sign = |char: char| match char {
         '·' => '-',
@@ -31,7 +31,7 @@ fn ascii(text: &str) -> String {
     text.chars().map(sign).collect()
 }
 
-/// Keys as people read them. Arrows are named where they cannot be drawn: as signs they would be other keys.
+/// Keys for display. In ASCII, arrows are written as names: their ASCII signs would look like other keys.
 pub(super) fn key_names<'a>(scene: &DrawContext<'_>, keys: &'a str) -> Cow<'a, str> {
     const ARROWS: [(&str, &str); 4] = [("↑", "Up"), ("↓", "Down"), ("←", "Left"), ("→", "Right")];
     if !scene.theme.glyphs.is_ascii() {
@@ -42,7 +42,7 @@ pub(super) fn key_names<'a>(scene: &DrawContext<'_>, keys: &'a str) -> Cow<'a, s
     })
 }
 
-/// A place in a row.
+/// A write position in a row.
 #[derive(Debug)]
 pub struct RowWriter<'a> {
     buf: &'a mut Buffer,
@@ -53,18 +53,18 @@ pub struct RowWriter<'a> {
 }
 
 impl<'a> RowWriter<'a> {
-    /// A pen at the beginning of the first row of `area`.
+    /// Starts at the beginning of the first row of `area`.
     pub fn row(scene: &DrawContext<'a>, buf: &'a mut Buffer, area: Rect) -> Self {
         let area = if area.height == 0 { Rect { width: 0, ..area } } else { area.intersection(buf.area) };
         Self { theme: scene.theme, x: area.x, end: area.right(), y: area.y, buf }
     }
 
-    /// Columns that are left.
+    /// Number of columns that remain.
     pub fn room(&self) -> usize {
         usize::from(self.end.saturating_sub(self.x))
     }
 
-    /// Writes `text`, cut to what is left.
+    /// Writes `text`, cut to the remaining columns.
     pub fn put(&mut self, role: StyleRole, text: &str) {
         self.put_in(role, text, self.room());
     }
@@ -79,7 +79,7 @@ impl<'a> RowWriter<'a> {
         }
     }
 
-    /// What the buffer's own writer does, for text that is known to be safe.
+    /// Like the buffer's own writer, for text that is already safe.
     fn write(&mut self, style: Style, safe: &str, width: usize) {
         let end = self.x.saturating_add(u16::try_from(width).unwrap_or(u16::MAX)).min(self.end);
         for grapheme in text::graphemes(safe) {
@@ -93,7 +93,7 @@ impl<'a> RowWriter<'a> {
             }
             self.buf[(self.x, self.y)].set_symbol(grapheme).set_style(style);
             for x in self.x + 1..next {
-                // Hidden behind the first one.
+                // Covered by the first column of the character.
                 self.buf[(x, self.y)].reset();
             }
             self.x = next;
@@ -107,19 +107,18 @@ impl<'a> RowWriter<'a> {
         self.x = to;
     }
 
-    /// Writes `text` at the right end of `width` columns.
+    /// Writes `text` right-aligned in `width` columns.
     pub fn cell_right(&mut self, role: StyleRole, text: &str, width: usize) {
         let before = width.saturating_sub(text::width(text));
         self.skip(before);
         self.cell(role, text, width - before);
     }
 
-    /// Leaves columns out.
     pub fn skip(&mut self, width: usize) {
         self.x = self.x.saturating_add(u16::try_from(width).unwrap_or(u16::MAX)).min(self.end);
     }
 
-    /// Writes pieces at the right end of the row, if they leave some room, and ends the row before them.
+    /// Writes text at the right end of the row, if enough room remains, and ends the writable row before it.
     pub fn end_with(&mut self, pieces: &[(StyleRole, &str)]) {
         let width: usize = pieces.iter().map(|(_, text)| text::width(text)).sum();
         if width == 0 || width + 1 > self.room() {

@@ -1,4 +1,4 @@
-//! What the selected unit does: one row for each call with its result, for each text, denial and notice.
+//! The stream of the selected unit: one row for each call with its result, and for each text, denial and notice.
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
@@ -16,10 +16,10 @@ use crate::{
     },
 };
 
-/// Columns from which on the time of a row is shown.
+/// Minimum columns for showing the time of a row.
 const TIMED: u16 = 90;
 
-/// Lines below the rows: what is being written just now, or how it ended and what to do.
+/// Lines below the rows: the text that is being written, or the result and the next steps.
 pub fn footer_lines(attempt: &AttemptState, width: u16, most: u16) -> Vec<(StyleRole, String)> {
     let (width, most) = (usize::from(width).saturating_sub(2), usize::from(most));
     if width == 0 || most == 0 {
@@ -40,13 +40,13 @@ pub fn footer_lines(attempt: &AttemptState, width: u16, most: u16) -> Vec<(Style
         }
         lines.truncate(most);
     } else if attempt.ended_at.is_none() {
-        // Text comes after thinking, so it is what is written now.
+        // Text follows thinking, so if there is text, it is the newer output.
         let is_text = !attempt.live_text.is_empty();
         let (role, live) =
             if is_text { (StyleRole::Said, &attempt.live_text) } else { (StyleRole::Thinking, &attempt.live_thinking) };
         if !live.is_empty() {
             let (live, most) = (live.trim_end(), most.min(3));
-            // A line gives a row at least, so the last ones are enough.
+            // A line takes at least one row, so the last `most` lines are enough.
             let from = live.rmatch_indices('\n').nth(most - 1).map_or(0, |(at, _)| at + 1);
             let rows = text::wrap(&live[from..], width);
             let from = rows.len().saturating_sub(most);
@@ -56,7 +56,7 @@ pub fn footer_lines(attempt: &AttemptState, width: u16, most: u16) -> Vec<(Style
     lines
 }
 
-/// How many lines stand below the rows.
+/// Number of lines below the rows.
 pub fn footer_height(attempt: &AttemptState, width: u16, most: u16) -> usize {
     match attempt.held_calls.first() {
         Some(call) => held(call, attempt.held_calls.len(), width, most).lines.len(),
@@ -64,16 +64,16 @@ pub fn footer_height(attempt: &AttemptState, width: u16, most: u16) -> usize {
     }
 }
 
-/// A call that waits for a person, in `most` lines.
+/// Lays out a pending approval in at most `most` lines.
 fn held(call: &HeldCallState, waiting: usize, width: u16, most: u16) -> LaidOutDocument {
     let mut writer = LayoutWriter::new(width);
-    let more = if waiting > 1 { format!(", {} more behind it", waiting - 1) } else { String::new() };
+    let more = if waiting > 1 { format!(", {} more waiting", waiting - 1) } else { String::new() };
     let reached = match &call.reached {
         Some(condition) => format!(" · {}", text::one_row(condition, 80)),
         None => String::new(),
     };
     writer.line(StyleRole::Paused, &format!("{} waits for you{more}{reached}", text::one_row(&call.tool, 80)));
-    // Nothing is laid out that could not be shown.
+    // Avoid the layout of text that cannot be visible.
     let room = usize::from(most) * usize::from(width) * 4;
     let end = (0..=room.min(call.input.len())).rev().find(|end| call.input.is_char_boundary(*end)).unwrap_or(0);
     writer.json(&call.input[..end]);
@@ -82,13 +82,12 @@ fn held(call: &HeldCallState, waiting: usize, width: u16, most: u16) -> LaidOutD
     if document.lines.len() > most || end < call.input.len() {
         document.lines.truncate(most.saturating_sub(1));
         let all = text::size(call.input.len() as u64);
-        document.lines.push(vec![(StyleRole::Warning, format!("… {all} in all; open the row above to read it"))]);
+        document.lines.push(vec![(StyleRole::Warning, format!("… {all} in total; open the row above to read it"))]);
         document.lines.truncate(most);
     }
     document
 }
 
-/// Paints the stream of the selected unit.
 pub fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
     let model = scene.model;
     let focus = model.units_view.focus == Pane::Stream;
@@ -97,12 +96,14 @@ pub fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
         return;
     };
     let attempt = model.attempt(scene.story);
-    let news =
-        model.units_view.stream.new_rows(model.units_view.attempt_id.map_or(0, |lane| scene.story.rows(lane).len()));
+    let new_rows = model
+        .units_view
+        .stream
+        .new_rows(model.units_view.attempt_id.map_or(0, |attempt_id| scene.story.rows(attempt_id).len()));
     let right = if model.units_view.stream.follow {
         String::new()
-    } else if news > 0 {
-        format!(" PAUSED, {news} new ")
+    } else if new_rows > 0 {
+        format!(" PAUSED, {new_rows} new ")
     } else {
         " PAUSED ".to_owned()
     };
@@ -115,7 +116,7 @@ pub fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
     }
 }
 
-/// Paints the rows of an attempt inside a pane, and below them what is being written or how it ended.
+/// Paints the rows of an attempt inside a pane, and below them the live text or the result.
 pub fn rows(
     scene: &DrawContext<'_>,
     attempt: &AttemptState,
@@ -127,7 +128,7 @@ pub fn rows(
     let (rows, below) = layout::stream_list(area, Some(attempt));
     let all = scene.story.rows(attempt.id);
     if all.is_empty() {
-        RowWriter::row(scene, buf, rows).put(StyleRole::Dim, "nothing has arrived yet");
+        RowWriter::row(scene, buf, rows).put(StyleRole::Dim, "no output yet");
     }
     let visible = all.iter().enumerate().skip(list.offset);
     for (y, (index, row)) in (rows.y..rows.bottom()).zip(visible) {
@@ -166,14 +167,14 @@ pub fn rows(
     }
 }
 
-/// Paints what is known of a unit that has not begun.
+/// Paints the known facts about a unit that has not started.
 pub fn waiting(scene: &DrawContext<'_>, unit: &UnitState, area: Rect, buf: &mut Buffer) {
     let earlier = scene.story.state.prior_unit_summary(&unit.key);
     let words = match unit.status {
-        UnitStatus::Reused => "not run here: an earlier run did it",
-        UnitStatus::NotStarted if scene.story.state.ended.is_none() => "the run was cut off before its turn came",
-        UnitStatus::NotStarted => "the run ended before its turn came",
-        UnitStatus::Stopped => "stopped before it began",
+        UnitStatus::Reused => "not run here: reused from a prior run",
+        UnitStatus::NotStarted if scene.story.state.ended.is_none() => "the run was interrupted before it started",
+        UnitStatus::NotStarted => "the run ended before it started",
+        UnitStatus::Stopped => "stopped before it started",
         _ => "not started yet",
     };
     let mut lines = vec![(StyleRole::Dim, words.to_owned())];
@@ -213,7 +214,7 @@ fn title(
         (role, format!(" {}", units::state_text(unit, scene.model.time))),
     ];
     let Some((index, attempt)) = attempt else { return title };
-    // The most telling first: where room is short, the last ones go.
+    // Most important first: the last facts are dropped when room is short.
     let mut facts = Vec::new();
     if let (Some(call), true) = (attempt.held_calls.first(), scene.source.origin.has_times) {
         facts.push((StyleRole::Paused, format!("waits {}", scene.model.time.since(call.since))));
@@ -264,14 +265,14 @@ fn title(
     title_with_facts(title, facts, glyphs.dot, width)
 }
 
-/// A title of a pane of `width` columns with as many of the facts as it has room for, none of them cut.
+/// Title of a pane of `width` columns, with as many complete facts as fit.
 pub(super) fn title_with_facts(
     mut title: Vec<(StyleRole, String)>,
     facts: Vec<(StyleRole, String)>,
     dot: &str,
     width: usize,
 ) -> Vec<(StyleRole, String)> {
-    /// Corners, and a space on either side.
+    /// Corners, and a space on each side.
     const AROUND: usize = 4;
     let mut used = AROUND + title.iter().map(|(_, text)| text::width(text)).sum::<usize>();
     for (role, fact) in facts {
@@ -286,7 +287,6 @@ pub(super) fn title_with_facts(
     title
 }
 
-/// Paints one row.
 pub(super) fn row(scene: &DrawContext<'_>, row: &StreamRow, area: Rect, buf: &mut Buffer) {
     let entries = scene.story.state.entries;
     let (kind, end) = (row.kind, row.end(entries));
@@ -298,7 +298,7 @@ pub(super) fn row(scene: &DrawContext<'_>, row: &StreamRow, area: Rect, buf: &mu
         pen.cell(StyleRole::Dim, &clock(line.at), 6);
     }
     pen.skip(usize::from(row.depth.min(6)) * 2);
-    // The sign of a failure stands once, where it is told.
+    // Show the sign of a failure only once, in the row that reports it.
     let shown = if row.is_already_marked() { RowEnd::Ok } else { end };
     pen.cell(role, scene.theme.glyphs.row(kind, shown), 2);
 
@@ -312,8 +312,8 @@ pub(super) fn row(scene: &DrawContext<'_>, row: &StreamRow, area: Rect, buf: &mu
     let is_odd = matches!(end, RowEnd::Failed | RowEnd::Denied | RowEnd::Declined);
     let fact_role = if is_odd { role } else { StyleRole::Dim };
     let took_width = if timed { 8 } else { 0 };
-    // The label has first call on the room, the fact gets what is left and never less than its share: why a call was
-    // refused or failed tells more than the end of its arguments.
+    // The label has priority, and the fact gets the remaining room but at least its minimum share: the reason of a
+    // refusal or failure is more important than the end of the arguments.
     let room = pen.room().saturating_sub(took_width);
     let fact_width = text::width(&line.outcome);
     let label_width = text::width(&line.label);

@@ -1,6 +1,6 @@
-//! The whole run in one line: how much happened when, where the marks are, and which moment is shown.
+//! The timeline bar: activity over time, marks and the current moment in one line.
 //!
-//! Costs its columns, however long the run is.
+//! Its cost depends on the number of columns, not on the length of the run.
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// Paints the bar: the strip, and where there is room for it, what it says in words.
+/// Paints the bar: the strip, and a line with its labels if there is room.
 pub fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
     if area.height == 0 {
         return;
@@ -27,7 +27,7 @@ pub fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
     }
 }
 
-/// One cell for each stretch of time.
+/// Paints one cell for each bucket.
 fn strip(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
     let (glyphs, chronicle) = (scene.theme.glyphs, scene.chronicle);
     let width = usize::from(area.width);
@@ -46,14 +46,14 @@ fn strip(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
     }
 }
 
-/// The glyph of how much happened: by the number of digits, so that a flood does not flatten the rest.
+/// Glyph of the activity level, on a logarithmic scale, so that a peak does not flatten the rest.
 fn level(levels: [&'static str; 8], cell: Bucket, most: u32) -> &'static str {
     let bits = |number: u32| (u32::BITS - number.leading_zeros()) as usize;
     let place = (bits(cell.entries) * 8).div_ceil(bits(most).max(1)).clamp(1, 8);
     levels[place - 1]
 }
 
-/// A piece of the line, and how soon it goes when room is short (0 last).
+/// A part of the line with its rank; parts with a higher rank are dropped first when room is short.
 type BarSegment = (u8, StyleRole, String);
 
 fn legend(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
@@ -84,7 +84,7 @@ fn legend(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
     }
 }
 
-/// Where in time the screen stands.
+/// The moment that the screen shows.
 fn position(scene: &DrawContext<'_>) -> Vec<BarSegment> {
     let (model, state) = (scene.model, &scene.story.state);
     let extent = &model.bounds;
@@ -114,10 +114,10 @@ fn position(scene: &DrawContext<'_>) -> Vec<BarSegment> {
     pieces
 }
 
-/// What is otherwise at LIVE than at the moment that is shown.
+/// Differences between the present and the moment that is shown.
 fn live_difference(scene: &DrawContext<'_>) -> Option<BarSegment> {
     let (shown, live) = (&scene.model.totals, &scene.model.bounds.present_totals);
-    let told = [
+    let statuses = [
         UnitStatus::Held,
         UnitStatus::Silent,
         UnitStatus::Failed,
@@ -125,7 +125,7 @@ fn live_difference(scene: &DrawContext<'_>) -> Option<BarSegment> {
         UnitStatus::BudgetExhausted,
         UnitStatus::Succeeded,
     ];
-    let more = told.into_iter().filter_map(|status| {
+    let more = statuses.into_iter().filter_map(|status| {
         let count = live.count(status).saturating_sub(shown.count(status));
         (count > 0).then(|| format!("{} {count} {}", scene.theme.glyphs.status(status), status.as_str()))
     });
@@ -140,7 +140,7 @@ fn live_difference(scene: &DrawContext<'_>) -> Option<BarSegment> {
     (!more.is_empty()).then(|| (1, role, format!("LIVE: {}", more.join(", "))))
 }
 
-/// How time passes.
+/// Label of the playback state.
 fn playback_label(scene: &DrawContext<'_>) -> BarSegment {
     let (model, glyphs) = (scene.model, scene.theme.glyphs);
     if let Some(going) = &model.bounds.seeking_to {
@@ -158,7 +158,7 @@ fn playback_label(scene: &DrawContext<'_>) -> BarSegment {
     }
 }
 
-/// How many marks of each kind there are: the legend of the strip.
+/// The number of marks of each kind, which is also the legend of the strip.
 fn marks(scene: &DrawContext<'_>) -> Vec<BarSegment> {
     let glyphs = scene.theme.glyphs;
     let mut pieces: Vec<BarSegment> = ActivityMark::ALL

@@ -1,4 +1,4 @@
-//! Every line of an attempt, in both directions, one row each; attempts as tabs.
+//! The transcript: all lines of an attempt in both directions, one row each, with attempts as tabs.
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
@@ -13,17 +13,16 @@ use crate::{
     },
 };
 
-/// Paints the transcript.
 pub fn draw(scene: &DrawContext<'_>, view: &TranscriptView, area: Rect, buf: &mut Buffer) {
     let unit = scene.story.state.units.iter().find(|unit| unit.key == view.unit);
-    let lane = view.lane(scene.story);
-    let entries = lane.map_or(&[][..], |lane| scene.story.entries(lane));
+    let attempt_id = view.lane(scene.story);
+    let entries = attempt_id.map_or(&[][..], |attempt_id| scene.story.entries(attempt_id));
     let key = text::printable(&view.unit, 60);
-    let news = view.list.new_rows(entries.len());
-    let right = match (view.list.follow, news) {
+    let new_rows = view.list.new_rows(entries.len());
+    let right = match (view.list.follow, new_rows) {
         (true, _) => format!(" {} lines ", entries.len()),
         (false, 0) => format!(" {}/{} ", view.list.selected + 1, entries.len()),
-        (false, news) => format!(" {}/{} · PAUSED, {news} new ", view.list.selected + 1, entries.len()),
+        (false, new_rows) => format!(" {}/{} · PAUSED, {new_rows} new ", view.list.selected + 1, entries.len()),
     };
     let role = unit.map_or(StyleRole::Text, |unit| status_role(unit.status));
     let sign = unit.map_or("", |unit| scene.theme.glyphs.unit(unit));
@@ -48,7 +47,7 @@ pub fn draw(scene: &DrawContext<'_>, view: &TranscriptView, area: Rect, buf: &mu
     }
 }
 
-/// Paints the attempts of a unit as tabs, and the session of the one that is shown.
+/// Paints the attempts of a unit as tabs, and the session of the shown attempt.
 pub(super) fn tabs(scene: &DrawContext<'_>, unit: &UnitState, shown: Option<usize>, area: Rect, buf: &mut Buffer) {
     let mut pen = RowWriter::row(scene, buf, area);
     for (index, attempt) in unit.attempts.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The table of units: one row each, columns as the width allows.
+//! The unit table: one row for each unit, with columns depending on the width.
 
 use std::borrow::Cow;
 
@@ -20,20 +20,20 @@ use crate::{
     },
 };
 
-/// Columns of the pane from which on the last action of a unit is shown.
+/// Minimum columns of a pane that shows the last action of a unit.
 const ROOMY: u16 = 90;
 /// Columns of the border.
 const BORDERS: usize = 2;
 /// Columns of the sign before a name.
 const GLYPH: usize = 2;
-/// Columns that a name takes at least, and at most.
+/// Minimum and maximum columns of a name.
 const MIN_NAME_COLUMNS: usize = 8;
 const MAX_NAME_COLUMNS: usize = 48;
-/// Columns of most states; only the longest take more.
+/// Columns of most states; only the longest states need more.
 const STATE_COLUMNS: usize = 9;
-/// Columns of a long name that still tell it from others.
+/// Columns of a long name that still identify it.
 const MIN_READABLE_COLUMNS: usize = 16;
-/// Silence of a running unit that is worth a warning.
+/// Milliseconds of silence after which a running unit gets a warning.
 pub const SILENCE_WARNING_MS: u64 = 10_000;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -49,12 +49,12 @@ enum UnitColumn {
 }
 
 impl UnitColumn {
-    /// In the order of the screen.
+    /// All columns, in screen order.
     const ALL: [Self; 8] =
         [Self::State, Self::Attempts, Self::Failures, Self::Calls, Self::Turns, Self::Cost, Self::Age, Self::Idle];
-    /// Worth more than the middle of a long name, the most telling first.
+    /// Columns with priority over the middle of a long name, most important first.
     const NEEDED: [Self; 4] = [Self::State, Self::Failures, Self::Cost, Self::Age];
-    /// Shown where names have room, the most telling first.
+    /// Columns for the remaining room, most important first.
     const FURTHER: [Self; 4] = [Self::Idle, Self::Turns, Self::Calls, Self::Attempts];
 
     fn heading(self) -> &'static str {
@@ -70,7 +70,7 @@ impl UnitColumn {
         }
     }
 
-    /// Columns with the gap before it; `word` is that of the longest state.
+    /// Columns including the gap before them; `word` is the width of the longest state.
     fn width(self, word: usize) -> usize {
         match self {
             Self::State => word + 1,
@@ -100,21 +100,21 @@ struct UnitColumns {
     last: usize,
 }
 
-/// What the units on screen have in common, as far as columns depend on it.
+/// Properties of the visible units that determine the columns.
 #[derive(Default)]
 struct VisibleWidths {
     /// Columns of the longest key.
     key: usize,
     /// Columns of the longest state.
     state_width: usize,
-    /// Some unit had more than one attempt.
+    /// True if some unit had more than one attempt.
     has_retries: bool,
-    /// Some unit runs.
+    /// True if some unit runs.
     running: bool,
 }
 
-/// Columns of a pane that shows whole names of `key` columns and what matters most beside them; and anything else that
-/// fits into `most`.
+/// Columns of a pane that shows whole names of `key` columns with the most important columns, and further columns that
+/// fit into `most`.
 pub fn preferred_width(key: usize, most: u16) -> u16 {
     let needed = UnitColumn::NEEDED.into_iter().chain([UnitColumn::Attempts]).map(|column| column.width(STATE_COLUMNS));
     let needed = BORDERS + GLYPH + key.clamp(MIN_NAME_COLUMNS, MAX_NAME_COLUMNS) + needed.sum::<usize>();
@@ -126,8 +126,9 @@ pub fn preferred_width(key: usize, most: u16) -> u16 {
     u16::try_from(wanted).unwrap_or(u16::MAX)
 }
 
-/// Widths for a pane. What matters most takes room from the names, of which a third of the width is left; anything else
-/// comes after them. Attempts matter when there are several, and silence is only told of what runs.
+/// Column widths for a pane. The most important columns take room from the names, which keep at least a third of the
+/// width; further columns come after the names. Attempts are shown if a unit has several, and silence only if a unit
+/// runs.
 fn columns(width: usize, seen: &VisibleWidths, roomy: bool) -> UnitColumns {
     let key = seen.key.clamp(MIN_NAME_COLUMNS, MAX_NAME_COLUMNS);
     let word = seen.state_width.max(STATE_COLUMNS);
@@ -160,21 +161,20 @@ fn columns(width: usize, seen: &VisibleWidths, roomy: bool) -> UnitColumns {
     }
 }
 
-/// True when a pane of that width shows the last action of its units.
+/// True if a pane of this width shows the last action of its units.
 pub fn shows_last_action(width: u16) -> bool {
     width >= ROOMY
 }
 
-/// The row that tells what an attempt does: the last call, or the last thing said.
+/// The row with the current activity of an attempt: the last call or the last text.
 pub fn last_action(story: &RunView, attempt: &AttemptState) -> Option<StreamRow> {
     let rows = story.rows(attempt.id);
     let telling =
         |row: &&StreamRow| matches!(row.kind, RowKind::Tool | RowKind::Text | RowKind::Denial | RowKind::Warning);
-    // Only the end is looked at: a draw may not cost what a transcript has.
+    // Only the last rows are searched, since the cost of a draw must not depend on the transcript.
     rows.iter().rev().take(16).find(telling).or(rows.last()).copied()
 }
 
-/// Paints the table.
 pub fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
     let (model, story) = (scene.model, scene.story);
     let focus = model.units_view.focus == Pane::Units;
@@ -231,8 +231,7 @@ pub fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
     }
 }
 
-/// What is left out, and what orders the rest: always said, since a list that hides something looks like one that
-/// has nothing.
+/// Filters and order of the listing. Always shown, since a filtered list could be mistaken for a complete one.
 fn title(listing: &UnitListing) -> Vec<(StyleRole, String)> {
     let mut title = Vec::new();
     if listing.is_filtered() {
@@ -269,7 +268,7 @@ fn empty_table_text(scene: &DrawContext<'_>) -> String {
 
 fn headings(scene: &DrawContext<'_>, columns: &UnitColumns, area: Rect, buf: &mut Buffer) {
     let sort = scene.model.units_view.listing.sort;
-    let role = |orders: bool| if orders { StyleRole::Focus } else { StyleRole::Dim };
+    let role = |is_order: bool| if is_order { StyleRole::Focus } else { StyleRole::Dim };
     let mut pen = RowWriter::row(scene, buf, area);
     pen.skip(2);
     pen.cell(role(sort == UnitSort::Key), "UNIT", columns.key);
@@ -288,7 +287,7 @@ fn headings(scene: &DrawContext<'_>, columns: &UnitColumns, area: Rect, buf: &mu
     }
 }
 
-/// A connection, and how its units stand.
+/// Paints a connection with the states of its units.
 fn group(scene: &DrawContext<'_>, group: &UnitGroup, area: Rect, buf: &mut Buffer) {
     let mut pen = RowWriter::row(scene, buf, area);
     let name = if group.name.is_empty() { "no connection" } else { &group.name };
@@ -313,7 +312,7 @@ fn row(scene: &DrawContext<'_>, unit: &UnitState, columns: &UnitColumns, area: R
     } else {
         StyleRole::Text
     };
-    // The beginning of keys is what units share; their end tells them apart.
+    // Keys share their beginning; their end identifies the unit.
     pen.cell(key, &text::fit_middle(&unit.key, columns.key, scene.theme.glyphs.cut), columns.key);
     for column in &columns.shown {
         let width = column.width(columns.state_width);
@@ -344,8 +343,8 @@ fn row(scene: &DrawContext<'_>, unit: &UnitState, columns: &UnitColumns, area: R
     }
 }
 
-/// Calls that failed, and those that were refused beside them. A refused call counts as failed unless a person refused it,
-/// so where some failed only the latter are told apart: no call is in both numbers.
+/// Counts failed calls, and separately refused calls. A refused call counts as failed unless a person refused it; if
+/// some calls failed, only the calls that a person refused are counted separately, so that no call is counted twice.
 pub(super) fn failed_and_refused_calls(
     attempt: &AttemptState,
     glyphs: &GlyphSet,
@@ -356,14 +355,14 @@ pub(super) fn failed_and_refused_calls(
     calls.map(|(role, end, calls)| (role, format!("{}{calls}", glyphs.row(RowKind::Tool, end))))
 }
 
-/// What all attempts cost; `+` where some did not say.
+/// The cost of all attempts, with `+` if the cost of some is unknown.
 fn cost(unit: &UnitState, now: Millis) -> String {
     let spent = UnitSpending::new(unit, now);
     let more = if spent.cost.is_some() && spent.partial { "+" } else { "" };
     format!("{}{more}", dollars(spent.cost))
 }
 
-/// Its state, and how long it has been silent.
+/// The state, and the duration of a silence.
 pub fn state_text(unit: &UnitState, now: Millis) -> Cow<'static, str> {
     match unit.latest().and_then(|attempt| attempt.silent_since) {
         Some(since) if unit.status == UnitStatus::Silent => {
@@ -373,7 +372,7 @@ pub fn state_text(unit: &UnitState, now: Millis) -> Cow<'static, str> {
     }
 }
 
-/// How long nothing has come from a unit that runs.
+/// Time since the last output of a running unit.
 fn idle(unit: &UnitState, attempt: &AttemptState, scene: &DrawContext<'_>) -> (StyleRole, String) {
     if unit.status != UnitStatus::Running || !scene.source.origin.has_times {
         return (StyleRole::Dim, String::new());
@@ -383,7 +382,7 @@ fn idle(unit: &UnitState, attempt: &AttemptState, scene: &DrawContext<'_>) -> (S
     (if silent.0 >= SILENCE_WARNING_MS { StyleRole::Warning } else { StyleRole::Dim }, silent.to_string())
 }
 
-/// `9/40`, or `9` when the budget is not known.
+/// `9/40`, or `9` if the budget is unknown.
 pub fn turns(attempt: &AttemptState) -> String {
     match attempt.step_budget {
         Some(budget) => format!("{}/{budget}", attempt.turns),
@@ -391,7 +390,7 @@ pub fn turns(attempt: &AttemptState) -> String {
     }
 }
 
-/// The warning of the turn limit is at four fifths.
+/// Warns from four fifths of the turn budget.
 pub fn turns_role(attempt: &AttemptState) -> StyleRole {
     match attempt.step_budget {
         Some(budget) if budget > 0 && u64::from(attempt.turns) * 5 >= u64::from(budget) * 4 => StyleRole::Warning,
@@ -399,12 +398,12 @@ pub fn turns_role(attempt: &AttemptState) -> StyleRole {
     }
 }
 
-/// How long it ran or runs; how long it is silent; when it starts again.
+/// Duration of the attempt, of a silence, or until the retry.
 fn age(unit: &UnitState, attempt: Option<&AttemptState>, now: Millis) -> (StyleRole, String) {
     match (unit.status, attempt) {
         (UnitStatus::Waiting, _) => {
             let wait = unit.retry_at.map_or_else(|| "?".to_owned(), |at| at.since(now).to_string());
-            // Of a long wait, the larger unit is enough.
+            // For a long wait, the larger unit of time is enough.
             let short = if wait.len() > 3 { wait.split(' ').next().unwrap_or_default() } else { &wait };
             (StyleRole::Waiting, format!("in {short}"))
         }
@@ -418,7 +417,7 @@ fn age(unit: &UnitState, attempt: Option<&AttemptState>, now: Millis) -> (StyleR
     }
 }
 
-/// What it does, or why it ended.
+/// The current activity, or why the unit ended.
 fn last_action_text(scene: &DrawContext<'_>, unit: &UnitState) -> (StyleRole, String) {
     let attempt = unit.latest();
     let verdict = scene.story.state.verdict(unit);

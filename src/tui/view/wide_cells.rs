@@ -1,16 +1,16 @@
-//! Wide characters in a frame that is complete: panes and dialogs may have covered one half of them.
+//! Repairs wide characters in a complete frame, since panes and dialogs may have covered one half of them.
 
 use ratatui::buffer::{Buffer, CellWidth as _};
 
-/// Makes every wide character of a frame whole: one whose right half is covered by other text, or is outside the frame,
-/// becomes a blank, and the cell of a right half is a blank in the style of the left half. The drawing library leaves right halves out
-/// when it compares frames, so whoever writes to the terminal has to know what they hold.
+/// Repairs all wide characters of a frame: if the right half is covered by other text or outside the frame, the
+/// character becomes a blank. The cell of a right half becomes a blank in the style of the left half. ratatui skips
+/// right halves when it compares frames, so the writer of the terminal must know their content.
 pub fn close_wide_cells(buffer: &mut Buffer) {
     let width = usize::from(buffer.area.width);
     for row in buffer.content.chunks_mut(width.max(1)) {
         let mut x = 0;
         while x < row.len() {
-            // A wide character has three bytes or more.
+            // A wide character has at least three bytes in UTF-8.
             if row[x].symbol().len() < 3 || row[x].cell_width() < 2 {
                 x += 1;
                 continue;

@@ -1,4 +1,4 @@
-//! Tables of what is heard, and what holds whatever is heard.
+//! Tables of observations, and invariants over any sequence of observations.
 
 use proptest::prelude::*;
 
@@ -107,7 +107,7 @@ fn reset_beyond_max_wait_ends_the_run() {
     assert!(!governor.is_paused());
     assert_eq!(governor.observe(&observation("five_hour", Rejected, None, Some(1_500))), paused(1_500));
     governor.end_pause();
-    assert_eq!(governor.record_limit_hit(), backoff_pause(1_500), "a wait that nobody named is cut");
+    assert_eq!(governor.record_limit_hit(), backoff_pause(1_500), "a wait without a reset time is capped");
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn any_policy() -> impl Strategy<Value = ThrottlePolicy> {
 }
 
 proptest! {
-    /// Some unit may always run but in a pause, never more than asked for, and every change is the truth.
+    /// Outside a pause, at least one unit may run and never more than requested, and every reported change is correct.
     #[test]
     fn governor_never_starves_and_reports_every_change(pacing in any_policy(), heard in any_inputs(), slots in 1..9u32) {
         let mut governor = Governor::new(pacing);
@@ -190,7 +190,8 @@ proptest! {
         }
     }
 
-    /// The same words and the same seed give the same waits; a wait stays within a quarter of its backoff.
+    /// The same observations and the same seed give the same waits; a wait differs from its backoff by at most a
+    /// quarter.
     #[test]
     fn jitter_is_bounded_and_repeats(pacing in any_policy(), pauses in 1..20u32) {
         let pacing = ThrottlePolicy { max_wait_ms: None, ..pacing };
@@ -209,7 +210,7 @@ proptest! {
         }
     }
 
-    /// What the last word of every window was is all that counts for the speed.
+    /// Only the last observation of each window decides the concurrency.
     #[test]
     fn recovered_limits_leave_no_pressure(heard in any_inputs()) {
         let mut governor = Governor::default();
@@ -220,7 +221,7 @@ proptest! {
         prop_assert_eq!(governor.concurrency(7), 7);
     }
 
-    /// Switched off, it changes nothing.
+    /// A disabled governor changes nothing.
     #[test]
     fn disabled_governor_changes_nothing(pacing in any_policy(), heard in any_inputs()) {
         let mut governor = Governor::new(ThrottlePolicy { enabled: false, ..pacing });

@@ -1,5 +1,5 @@
-//! What follows an attempt without anybody asking, and how it is made again: what the tools of an attempt did outside of a
-//! workspace is not done twice.
+//! Automatic retries: whether one follows an attempt, and how the attempt is repeated. Tool effects outside of a
+//! workspace must not be repeated.
 
 use super::{Schedule, ScheduleEffect, push_message};
 use crate::{
@@ -8,16 +8,16 @@ use crate::{
 };
 
 impl Schedule {
-    /// What follows `verdict` of the unit at `at`.
+    /// Decides what follows `verdict` of the unit at `at`.
     pub(super) fn decide_retry(
         &mut self,
         at: usize,
         verdict: &Verdict,
         repeat: RetryMode,
         asked_to_stop: bool,
-        orders: &mut Vec<ScheduleEffect>,
+        effects: &mut Vec<ScheduleEffect>,
     ) -> RetryDecision {
-        let next = match self.settings.retry.decide(verdict, self.board.units()[at].retries) {
+        let next = match self.settings.retry.decide(verdict, self.table.units()[at].retries) {
             RetryDecision::AwaitLimit if !self.settings.throttle_policy.enabled => RetryDecision::Final,
             RetryDecision::AwaitCapacity if self.runs_alone(at) => RetryDecision::Final,
             next => next,
@@ -26,14 +26,14 @@ impl Schedule {
             _ if next == RetryDecision::Final => next,
             RetryMode::FromStart => next,
             RetryMode::ResumeSession(session) => {
-                self.board.set_resume_session(at, session);
+                self.table.set_resume_session(at, session);
                 next
             }
             RetryMode::Never => {
                 if !asked_to_stop && self.halt.is_none() {
-                    let key = &self.board.units()[at].key;
+                    let key = &self.table.units()[at].key;
                     let text = format!("{key} is not retried: its tools have run, and its session id is unknown");
-                    push_message(Severity::Warning, text, orders);
+                    push_message(Severity::Warning, text, effects);
                 }
                 RetryDecision::Final
             }

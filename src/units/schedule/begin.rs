@@ -1,20 +1,20 @@
-//! The beginning of a run: sources that units build on are written before the first of them starts, if there are any.
+//! The start of a run: if there are sources that units build on, they are written before the first unit starts.
 
 use super::{RunStage, Schedule, ScheduleEffect};
 
 impl Schedule {
-    /// The same run, which writes sources before its first unit starts if it `projects` any.
+    /// Writes sources before the first unit starts, if `projects` is true.
     pub fn projecting(self, projects: bool) -> Self {
         Self { projects, ..self }
     }
 
-    pub(super) fn begin(&mut self, orders: &mut Vec<ScheduleEffect>) {
+    pub(super) fn begin(&mut self, effects: &mut Vec<ScheduleEffect>) {
         if self.stage != RunStage::Planned {
             return;
         }
         if self.projects {
             self.stage = RunStage::Projecting;
-            orders.push(ScheduleEffect::Project);
+            effects.push(ScheduleEffect::Project);
         } else {
             self.stage = RunStage::Running;
         }

@@ -1,5 +1,5 @@
-//! The pass after the units: once their patches are put together, one more unit looks at all of it, before it is saved.
-//! Its failure costs what it wrote itself, and nothing else.
+//! The reconcile step: after the patches of the units are integrated, one more unit reviews the result before it is
+//! saved. If it fails, only its own changes are lost.
 
 use super::{
     HaltReason, IntegratedUnit, RunStage, Schedule, ScheduleEffect, push_message,
@@ -7,35 +7,35 @@ use super::{
 };
 use crate::tape::{UnitKey, note::Severity};
 
-/// The pass, where one is wanted.
+/// The reconcile step, if the run has one.
 #[derive(Clone, Debug)]
 pub(super) struct ReconcileStep {
     key: UnitKey,
-    /// Its place on the board, once it was due.
+    /// Its index in the unit table, once it was due.
     index: Option<usize>,
 }
 
 impl ReconcileStep {
-    /// Puts it on the board, as one that has not run.
-    fn add_to(&mut self, board: &mut UnitTable, phase: UnitPhase) {
-        self.index = Some(board.add(&self.key, phase));
+    /// Adds the step to the unit table as a unit that has not run.
+    fn add_to(&mut self, table: &mut UnitTable, phase: UnitPhase) {
+        self.index = Some(table.add(&self.key, phase));
     }
 }
 
 impl Schedule {
-    /// The same run with a pass `unit` over what the units write. One that is `due` has something to look at whatever
-    /// they do: raw files that are gone, or what an earlier run saved.
+    /// Adds the reconcile step `unit`. With `due`, it has something to review even if no unit writes: deleted raw
+    /// files, or results that a prior run saved.
     pub fn with_reconcile_step(mut self, unit: UnitKey, due: bool) -> Self {
-        let mut pass = ReconcileStep { key: unit, index: None };
+        let mut step = ReconcileStep { key: unit, index: None };
         if due && self.settings.integrates_patches {
-            pass.add_to(&mut self.board, UnitPhase::ReconcilePending);
+            step.add_to(&mut self.table, UnitPhase::ReconcilePending);
         }
-        self.reconcile = Some(pass);
+        self.reconcile = Some(step);
         self
     }
 
     pub(super) fn is_reconcile_unit(&self, key: &UnitKey) -> bool {
-        self.reconcile.as_ref().is_some_and(|pass| pass.key == *key)
+        self.reconcile.as_ref().is_some_and(|step| step.key == *key)
     }
 
     fn reconcile_index(&self) -> Option<usize> {
@@ -43,38 +43,39 @@ impl Schedule {
     }
 
     fn reconcile_phase(&self) -> Option<UnitPhase> {
-        Some(self.board.units()[self.reconcile_index()?].phase)
+        Some(self.table.units()[self.reconcile_index()?].phase)
     }
 
     pub(super) fn is_reconcile_pending(&self) -> bool {
         self.reconcile_phase() == Some(UnitPhase::ReconcilePending)
     }
 
-    /// The pass, if it was due and never came to run.
+    /// The reconcile step, if it was due and never ran.
     pub(super) fn unattempted_reconcile(&self) -> Option<usize> {
-        self.reconcile_index().filter(|at| self.stage == RunStage::Ended && self.board.is_unattempted(*at))
+        self.reconcile_index().filter(|at| self.stage == RunStage::Ended && self.table.is_unattempted(*at))
     }
 
-    /// Where a unit goes that a person wants to run: the pass waits for what it is to look at. What it made of patches
-    /// that could not be saved does not fit what a unit makes anew.
+    /// Next phase of a unit that a person wants to run. The reconcile step waits for the units it reviews. Its changes
+    /// on top of unsaved patches are invalid once a unit is attempted again.
     pub(super) fn phase_for(&mut self, at: usize) -> UnitPhase {
         if self.reconcile_index() == Some(at) {
             return if self.stage == RunStage::Reconciling { UnitPhase::Queued } else { UnitPhase::ReconcilePending };
         }
-        if let Some(pass) = &mut self.reconcile
+        if let Some(step) = &mut self.reconcile
             && self.stage == RunStage::Ended
-            && pass.index.is_some_and(|at| self.board.is_unsaved(at))
+            && step.index.is_some_and(|at| self.table.is_unsaved(at))
         {
-            pass.add_to(&mut self.board, UnitPhase::ReconcilePending);
+            step.add_to(&mut self.table, UnitPhase::ReconcilePending);
         }
         UnitPhase::Queued
     }
 
-    /// True, with the pass on the board, unless there is none, it is over, or there is nothing for it to look at.
+    /// Starts the reconcile stage and returns true, unless the run has no reconcile step, the step or the run is over,
+    /// the budget is spent, or there is nothing to review.
     pub(super) fn start_reconcile_stage(
         &mut self,
         results: &[IntegratedUnit],
-        orders: &mut Vec<ScheduleEffect>,
+        effects: &mut Vec<ScheduleEffect>,
     ) -> bool {
         let Some(ReconcileStep { key, .. }) = &self.reconcile else { return false };
         if results.iter().any(|taken| taken.unit == *key) {
@@ -82,79 +83,79 @@ impl Schedule {
         }
         let wrote = results.iter().any(|taken| taken.has_changes && taken.verdict.is_none());
         let is_due = wrote || self.is_reconcile_pending();
-        let goes_on = if self.halt.is_some() {
-            push_message(Severity::Info, "not reconciled: the run is ending".to_owned(), orders);
+        let continues = if self.halt.is_some() {
+            push_message(Severity::Info, "not reconciled: the run is ending".to_owned(), effects);
             false
         } else if !is_due {
             push_message(
                 Severity::Info,
-                "not reconciled: nothing was written, and no raw file is gone".to_owned(),
-                orders,
+                "not reconciled: nothing was written, and no raw file was deleted".to_owned(),
+                effects,
             );
             false
         } else {
-            self.has_budget_for_reconcile(orders)
+            self.has_budget_for_reconcile(effects)
         };
-        if let Some(pass) = self.reconcile.as_mut().filter(|_| is_due) {
-            pass.add_to(&mut self.board, if goes_on { UnitPhase::Queued } else { UnitPhase::Settled });
+        if let Some(step) = self.reconcile.as_mut().filter(|_| is_due) {
+            step.add_to(&mut self.table, if continues { UnitPhase::Queued } else { UnitPhase::Settled });
         }
-        if goes_on {
+        if continues {
             self.stage = RunStage::Reconciling;
         }
-        goes_on
+        continues
     }
 
-    /// There is nothing that the pass could look at.
+    /// Cancels the reconcile step because there is nothing to review.
     pub(super) fn cancel_reconcile(&mut self) {
         if let Some(at) = self.reconcile_index().filter(|_| self.is_reconcile_pending()) {
-            self.board.set_phase(at, UnitPhase::Settled);
+            self.table.set_phase(at, UnitPhase::Settled);
         }
     }
 
-    /// True while the budget lasts. Where it is spent, that is said, and nothing starts any more.
-    pub(super) fn has_budget_for_reconcile(&mut self, orders: &mut Vec<ScheduleEffect>) -> bool {
+    /// Returns whether the budget allows the step. If it is spent, records a message and starts nothing.
+    pub(super) fn has_budget_for_reconcile(&mut self, effects: &mut Vec<ScheduleEffect>) -> bool {
         let Some(sentence) = self.budget.exhausted_message() else { return true };
-        push_message(Severity::Error, format!("not reconciled: {sentence}; the run can be resumed"), orders);
-        self.halt(HaltReason::LimitReached, orders);
+        push_message(Severity::Error, format!("not reconciled: {sentence}; the run can be resumed"), effects);
+        self.halt(HaltReason::LimitReached, effects);
         false
     }
 
-    /// Withdraws a pass that would start although the budget is spent.
-    pub(super) fn cancel_unaffordable_reconcile(&mut self, orders: &mut Vec<ScheduleEffect>) {
+    /// Cancels a step that would start after the budget is spent.
+    pub(super) fn cancel_unaffordable_reconcile(&mut self, effects: &mut Vec<ScheduleEffect>) {
         if self.stage == RunStage::Reconciling
             && self.halt.is_none()
             && self.reconcile_phase() == Some(UnitPhase::Queued)
         {
-            self.has_budget_for_reconcile(orders);
+            self.has_budget_for_reconcile(effects);
         }
     }
 
-    /// Starts the pass, if it waits for that.
+    /// Starts the reconcile step, if it is pending.
     pub(super) fn start_reconcile(&mut self) -> Option<ScheduleEffect> {
-        self.board.start_queued(self.reconcile_index()?)
+        self.table.start_queued(self.reconcile_index()?)
     }
 
-    /// Goes on once the pass is over.
-    pub(super) fn finish_reconcile(&mut self, orders: &mut Vec<ScheduleEffect>) {
+    /// Continues with saving once the reconcile step is over.
+    pub(super) fn finish_reconcile(&mut self, effects: &mut Vec<ScheduleEffect>) {
         let Some(ReconcileStep { key, index: Some(at) }) = &self.reconcile else { return };
         let (key, at) = (key.clone(), *at);
-        if !self.board.is_settled(at) {
+        if !self.table.is_settled(at) {
             return;
         }
         if self.is_killed {
-            return self.keep_patches("the run was killed", orders);
+            return self.keep_patches("the run was killed", effects);
         }
-        if self.board.has_succeeded(at) {
+        if self.table.has_succeeded(at) {
             self.stage = RunStage::Integrating;
-            orders.push(ScheduleEffect::Integrate { units: vec![(key, self.board.units()[at].attempts)] });
+            effects.push(ScheduleEffect::Integrate { units: vec![(key, self.table.units()[at].attempts)] });
         } else {
             self.stage = RunStage::Saving;
-            orders.push(ScheduleEffect::Save { failed: self.unsuccessful_units() });
+            effects.push(ScheduleEffect::Save { failed: self.unsuccessful_units() });
         }
     }
 
-    /// Units whose writes do not count, for the commit. The pass is no unit of the ingest.
+    /// Units whose writes do not count, for the commit message. The reconcile step is not one of them.
     pub(super) fn unsuccessful_units(&self) -> Vec<UnitKey> {
-        self.board.unsuccessful_units().into_iter().filter(|unit| !self.is_reconcile_unit(unit)).collect()
+        self.table.unsuccessful_units().into_iter().filter(|unit| !self.is_reconcile_unit(unit)).collect()
     }
 }

@@ -1,6 +1,6 @@
-//! What a run may cost, and what it has cost. Knows no units.
+//! The run budget and the cost of the run. The module must not depend on units.
 
-/// The money of a run, in US dollars.
+/// The run budget and the amount spent, in US dollars.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct RunBudget {
     budget: Option<f64>,
@@ -8,17 +8,17 @@ pub(super) struct RunBudget {
 }
 
 impl RunBudget {
-    /// A run that may cost so much; `None` for anything.
+    /// `None` for no limit.
     pub(super) fn new(budget: Option<f64>) -> Self {
         Self { budget, spent: 0.0 }
     }
 
-    /// By now the run has cost so much.
+    /// Sets the cost of the run so far, in US dollars.
     pub(super) fn set_spent(&mut self, dollars: f64) {
         self.spent = dollars;
     }
 
-    /// The sentence about a budget that is spent.
+    /// The message about a spent budget; `None` if it is not spent.
     pub(super) fn exhausted_message(&self) -> Option<String> {
         let budget = self.budget.filter(|budget| self.spent >= *budget)?;
         Some(format!("the run's budget of ${budget:.2} is spent (${:.2}): nothing more starts", self.spent))

@@ -1,5 +1,5 @@
-//! What follows once all units have settled: their patches are put together, the result is saved, the run ends. Where
-//! attempts write into the project themselves, it ends at once.
+//! The stages after all units have settled: patches are integrated, the result is saved, the run ends. If attempts
+//! write into the project directly, the run ends immediately.
 
 use crate::tape::{
     UnitKey,
@@ -9,42 +9,43 @@ use crate::tape::{
 use super::{HaltReason, IntegratedUnit, IntegrationReport, RunStage, Schedule, ScheduleEffect, push_message};
 
 impl Schedule {
-    /// Goes on to the next stage when nothing runs or waits any more.
-    pub(super) fn settle_if_idle(&mut self, orders: &mut Vec<ScheduleEffect>) {
+    /// Continues with the next stage when nothing runs or waits.
+    pub(super) fn settle_if_idle(&mut self, effects: &mut Vec<ScheduleEffect>) {
         if self.stage == RunStage::Reconciling {
-            return self.finish_reconcile(orders);
+            return self.finish_reconcile(effects);
         }
-        if self.stage != RunStage::Running || !self.board.is_idle() {
+        if self.stage != RunStage::Running || !self.table.is_idle() {
             return;
         }
         let units = self.unsaved_attempts();
-        // With patches to save, the pass is judged once they are put together.
-        let pass = self.is_reconcile_pending() && (!units.is_empty() || self.has_budget_for_reconcile(orders));
+        // If there are patches to save, the reconcile step is decided after their integration.
+        let needs_reconcile =
+            self.is_reconcile_pending() && (!units.is_empty() || self.has_budget_for_reconcile(effects));
         match self.patches_kept_reason() {
-            _ if units.is_empty() && !pass => self.end_run(orders),
-            Some(why) => self.keep_patches(why, orders),
+            _ if units.is_empty() && !needs_reconcile => self.end_run(effects),
+            Some(why) => self.keep_patches(why, effects),
             None => {
                 self.stage = RunStage::Integrating;
-                orders.push(ScheduleEffect::Integrate { units });
+                effects.push(ScheduleEffect::Integrate { units });
             }
         }
     }
 
-    /// Ends with patches that stay patches.
-    pub(super) fn keep_patches(&mut self, why: &str, orders: &mut Vec<ScheduleEffect>) {
+    /// Ends with patches that are not integrated.
+    pub(super) fn keep_patches(&mut self, why: &str, effects: &mut Vec<ScheduleEffect>) {
         let what = match self.unsaved_attempts().len() {
             0 => None,
             1 => Some("1 patch is".to_owned()),
             patches => Some(format!("{patches} patches are")),
         };
         if let Some(what) = what {
-            push_message(Severity::Warning, format!("{what} kept and not put on the branch: {why}"), orders);
+            push_message(Severity::Warning, format!("{what} kept and not put on the branch: {why}"), effects);
         }
         self.integrated_attempts.clear();
-        self.end_run(orders);
+        self.end_run(effects);
     }
 
-    /// Why patches stay patches for now.
+    /// Why patches are not integrated for now.
     fn patches_kept_reason(&self) -> Option<&'static str> {
         if self.is_killed {
             return Some("the run was killed");
@@ -53,66 +54,67 @@ impl Schedule {
     }
 
     pub(super) fn unsaved_attempts(&self) -> Vec<(UnitKey, u32)> {
-        if self.settings.integrates_patches { self.board.unsaved_attempts() } else { Vec::new() }
+        if self.settings.integrates_patches { self.table.unsaved_attempts() } else { Vec::new() }
     }
 
     pub(super) fn handle_integrated(
         &mut self,
         IntegrationReport { results, ok }: IntegrationReport,
-        orders: &mut Vec<ScheduleEffect>,
+        effects: &mut Vec<ScheduleEffect>,
     ) {
         if self.stage != RunStage::Integrating {
             return;
         }
         for IntegratedUnit { unit, attempt, verdict, .. } in &results {
-            match (verdict, self.board.find(unit).filter(|at| self.board.units()[*at].attempts == *attempt)) {
-                (Some(verdict), Some(at)) => self.board.record_outcome(at, verdict.outcome, verdict.stop),
+            match (verdict, self.table.find(unit).filter(|at| self.table.units()[*at].attempts == *attempt)) {
+                (Some(verdict), Some(at)) => self.table.record_outcome(at, verdict.outcome, verdict.stop),
                 (None, Some(_)) => self.integrated_attempts.push((unit.clone(), *attempt)),
                 (_, None) => {}
             }
         }
         if self.is_killed {
-            return self.keep_patches("the run was killed", orders);
+            return self.keep_patches("the run was killed", effects);
         }
-        if ok && self.start_reconcile_stage(&results, orders) {
+        if ok && self.start_reconcile_stage(&results, effects) {
             return;
         }
         if !ok {
-            // Saving says why. What is not put together cannot be looked at, nor is another try any better by itself.
+            // The save step reports the reason. A result that is not integrated cannot be reviewed, and an automatic
+            // retry would fail in the same way.
             self.cancel_reconcile();
         }
         self.stage = RunStage::Saving;
-        orders.push(ScheduleEffect::Save { failed: self.unsuccessful_units() });
+        effects.push(ScheduleEffect::Save { failed: self.unsuccessful_units() });
     }
 
-    pub(super) fn handle_saved(&mut self, ok: bool, orders: &mut Vec<ScheduleEffect>) {
+    pub(super) fn handle_saved(&mut self, ok: bool, effects: &mut Vec<ScheduleEffect>) {
         if self.stage != RunStage::Saving {
             return;
         }
         let round = std::mem::take(&mut self.integrated_attempts);
         if ok {
-            self.board.mark_saved(&round);
+            self.table.mark_saved(&round);
         }
-        // Somebody may have asked for another attempt meanwhile; what it writes is saved in a round of its own.
-        if self.board.is_idle() && !self.is_reconcile_pending() {
-            self.end_run(orders);
+        // A person may have requested another attempt meanwhile; its writes are saved by a separate integration.
+        if self.table.is_idle() && !self.is_reconcile_pending() {
+            self.end_run(effects);
         } else {
             self.stage = RunStage::Running;
         }
     }
 
-    /// Another try to save what is not saved, where that is all there is to try again.
+    /// Retries saving, if that is all there is to retry.
     pub(super) fn retry_save(&mut self) {
         if self.stage == RunStage::Ended && !self.unsaved_attempts().is_empty() {
-            // A limit that cut the run short still did. An aborted one may not save, and whoever asked for an end asks
-            // for more now.
+            // A limit that ended the run still applies. An aborted run may not save, and a person who requested the end
+            // now requests more.
             let halt = self.halt.filter(|halt| !matches!(halt, HaltReason::UnitFailed | HaltReason::Requested));
             self.reopen();
             self.halt = halt;
         }
     }
 
-    /// Goes on after the end, because a person asked.
+    /// Reopens an ended run because a person requested it.
     pub(super) fn reopen(&mut self) {
         if self.stage == RunStage::Ended {
             self.stage = RunStage::Running;
@@ -121,13 +123,13 @@ impl Schedule {
         }
     }
 
-    fn end_run(&mut self, orders: &mut Vec<ScheduleEffect>) {
+    fn end_run(&mut self, effects: &mut Vec<ScheduleEffect>) {
         self.stage = RunStage::Ended;
-        orders.push(ScheduleEffect::EndRun(self.run_summary()));
+        effects.push(ScheduleEffect::EndRun(self.run_summary()));
     }
 
     fn run_summary(&self) -> RunEnded {
-        let mut ended = self.board.tally_outcomes();
+        let mut ended = self.table.tally_outcomes();
         ended.unsaved = u32::try_from(self.unsaved_attempts().len()).unwrap_or(u32::MAX);
         let all = ended.failed + ended.stopped + ended.not_run + ended.unsaved == 0;
         let cut_short = ended.stopped + ended.not_run > 0;
@@ -147,7 +149,7 @@ impl Schedule {
     }
 }
 
-/// True for a last verdict that does not count.
+/// True for a last outcome whose writes do not count.
 pub(super) fn has_failed_outcome(last: Option<AttemptOutcome>) -> bool {
     matches!(last, Some(AttemptOutcome::Failed | AttemptOutcome::Stopped))
 }

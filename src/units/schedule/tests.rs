@@ -1,4 +1,4 @@
-//! The schedule by example, and against an oracle that keeps plain lists and looks at all of them every time.
+//! Examples of the schedule, and a comparison with an oracle that keeps plain lists and scans all of them every time.
 
 use proptest::prelude::*;
 
@@ -69,8 +69,8 @@ fn rejected(at: u64, resets_in_ms: Option<u64>) -> ScheduleEvent {
     })
 }
 
-/// Orders as short words, for tables.
-fn format_effects(orders: &[ScheduleEffect]) -> String {
+/// Formats effects as short words, for tables.
+fn format_effects(effects: &[ScheduleEffect]) -> String {
     let word = |order: &ScheduleEffect| match order {
         ScheduleEffect::StartAttempt { unit, attempt, amendment: None } => format!("start {unit}/{attempt}"),
         ScheduleEffect::StartAttempt { unit, attempt, amendment: Some(amendment) } => {
@@ -99,7 +99,7 @@ fn format_effects(orders: &[ScheduleEffect]) -> String {
                 Note::Throttled { slots, limit } => format!("throttled {slots:?} {limit}"),
                 Note::LimitLifted => "lifted".into(),
                 Note::ConcurrencyChanged { slots } => format!("slots {slots}"),
-                Note::Message { text, .. } => format!("said {text:?}"),
+                Note::Message { text, .. } => format!("message {text:?}"),
                 other => format!("{other:?}"),
             };
             format!("note{lane}: {kind}")
@@ -112,10 +112,10 @@ fn format_effects(orders: &[ScheduleEffect]) -> String {
             )
         }
     };
-    orders.iter().map(word).collect::<Vec<_>>().join(" | ")
+    effects.iter().map(word).collect::<Vec<_>>().join(" | ")
 }
 
-/// Feeds inputs and gives back one line of orders for each.
+/// Feeds events and returns one line of effects for each.
 fn feed(schedule: &mut Schedule, inputs: impl IntoIterator<Item = ScheduleEvent>) -> String {
     inputs.into_iter().map(|input| format_effects(&schedule.handle(input))).collect::<Vec<_>>().join("\n")
 }
@@ -134,7 +134,7 @@ fn waiting_at_most(wait_ms: u64) -> ScheduleSettings {
 #[test]
 fn units_start_once_the_sources_are_projected() {
     let mut schedule = Schedule::new(keys(2), settings(1)).projecting(true);
-    let told = feed(
+    let trace = feed(
         &mut schedule,
         [
             ScheduleEvent::RunStarted,
@@ -144,7 +144,7 @@ fn units_start_once_the_sources_are_projected() {
             attempt_ended(0, 1, succeeded_verdict()),
         ],
     );
-    assert_eq!(told, "PROJECT\n\nstart u0/1\n\nstart u1/1");
+    assert_eq!(trace, "PROJECT\n\nstart u0/1\n\nstart u1/1");
     let mut schedule = Schedule::new(keys(2), settings(1)).projecting(false);
     assert_eq!(feed(&mut schedule, [ScheduleEvent::RunStarted, ScheduleEvent::Projected]), "start u0/1\n");
 }
@@ -157,11 +157,11 @@ fn stop_while_sources_are_projected_starts_no_unit() {
         (ScheduleEvent::KillAllRequested, "kill"),
     ] {
         let mut schedule = Schedule::new(keys(2), settings(2)).projecting(true);
-        let told = feed(&mut schedule, [ScheduleEvent::RunStarted, input, ScheduleEvent::Projected]);
+        let trace = feed(&mut schedule, [ScheduleEvent::RunStarted, input, ScheduleEvent::Projected]);
         let end = "END stopped succeeded=0 failed=0 stopped=0 not_run=2";
-        assert_eq!(told, format!("PROJECT\nnote: stop-requested {how}\n{end}"));
+        assert_eq!(trace, format!("PROJECT\nnote: stop-requested {how}\n{end}"));
     }
-    // A person may still retry what did not run.
+    // A person may still retry units that did not run.
     let mut schedule = Schedule::new(keys(1), settings(1)).projecting(true);
     feed(&mut schedule, [ScheduleEvent::RunStarted, ScheduleEvent::StopAllRequested, ScheduleEvent::Projected]);
     assert!(feed(&mut schedule, [ScheduleEvent::RetryFailed]).ends_with("start u0/1"), "the sources are there already");
@@ -170,7 +170,7 @@ fn stop_while_sources_are_projected_starts_no_unit() {
 #[test]
 fn units_start_in_plan_order_within_the_slots() {
     let mut schedule = Schedule::new(keys(4), settings(2));
-    let told = feed(
+    let trace = feed(
         &mut schedule,
         [
             ScheduleEvent::RunStarted,
@@ -181,7 +181,7 @@ fn units_start_in_plan_order_within_the_slots() {
             attempt_ended(3, 1, succeeded_verdict()),
         ],
     );
-    insta::assert_snapshot!(told, @r"
+    insta::assert_snapshot!(trace, @r"
     start u0/1 | start u1/1
     start u2/1
     start u3/1
@@ -201,7 +201,7 @@ fn spent_budget_starts_nothing_and_lets_running_units_end() {
         ScheduleEvent::RunStarted,
         spent(0.3),
         attempt_ended(0, 1, failed_verdict()),
-        // The second unit runs, the third has just begun.
+        // The second unit runs, the third has just started.
         spent(0.5),
         attempt_ended(1, 1, transient_verdict()),
         attempt_ended(2, 1, succeeded_verdict()),
@@ -209,42 +209,42 @@ fn spent_budget_starts_nothing_and_lets_running_units_end() {
         ScheduleEvent::RetryFailed,
     ];
     insta::assert_snapshot!(feed(&mut schedule, inputs));
-    // What needs no more money is done, however dear it was.
+    // Work that needs no more money is done, whatever the run has cost.
     let mut schedule = Schedule::new(keys(1), budget);
-    let told = feed(&mut schedule, [ScheduleEvent::RunStarted, spent(9.0), attempt_ended(0, 1, succeeded_verdict())]);
-    assert!(told.ends_with("END done succeeded=1 failed=0 stopped=0 not_run=0"), "{told}");
+    let trace = feed(&mut schedule, [ScheduleEvent::RunStarted, spent(9.0), attempt_ended(0, 1, succeeded_verdict())]);
+    assert!(trace.ends_with("END done succeeded=1 failed=0 stopped=0 not_run=0"), "{trace}");
 }
 
 #[test]
 fn reused_units_run_only_on_request() {
     let mut schedule = Schedule::new(keys(3), settings(2)).with_reused([&key(0), &key(2), &key(9)]);
-    let told = feed(
+    let trace = feed(
         &mut schedule,
         [ScheduleEvent::RunStarted, ScheduleEvent::RetryFailed, attempt_ended(1, 1, failed_verdict())],
     );
-    insta::assert_snapshot!(told, @r"
+    insta::assert_snapshot!(trace, @r"
     start u1/1
 
     END partial succeeded=0 failed=1 stopped=0 not_run=0
     ");
     let retry = ScheduleEvent::RetryRequested { unit: key(2), amendment: None };
-    let orders: Vec<ScheduleEffect> = [retry, attempt_ended(2, 1, succeeded_verdict())]
+    let effects: Vec<ScheduleEffect> = [retry, attempt_ended(2, 1, succeeded_verdict())]
         .into_iter()
         .flat_map(|input| schedule.handle(input))
         .collect();
-    assert!(format_effects(&orders).contains("start u2/1"), "attempts are counted from 1 here");
-    let Some(ScheduleEffect::EndRun(end)) = orders.last() else { panic!("{orders:?}") };
+    assert!(format_effects(&effects).contains("start u2/1"), "attempts are counted from 1 here");
+    let Some(ScheduleEffect::EndRun(end)) = effects.last() else { panic!("{effects:?}") };
     assert_eq!((end.succeeded, end.failed, end.reused, end.not_run), (1, 1, 1, 0));
 
     let mut done = Schedule::new(keys(1), settings(1)).with_reused([&key(0)]);
-    let told = feed(&mut done, [ScheduleEvent::RunStarted]);
-    assert_eq!(told, "END done succeeded=0 failed=0 stopped=0 not_run=0");
+    let trace = feed(&mut done, [ScheduleEvent::RunStarted]);
+    assert_eq!(trace, "END done succeeded=0 failed=0 stopped=0 not_run=0");
 }
 
 #[test]
 fn starts_are_staggered() {
     let mut schedule = Schedule::new(keys(4), ScheduleSettings::new(3, 1));
-    let told = feed(
+    let trace = feed(
         &mut schedule,
         [
             ScheduleEvent::RunStarted,
@@ -255,7 +255,7 @@ fn starts_are_staggered() {
             attempt_ended(0, 1, succeeded_verdict()),
         ],
     );
-    insta::assert_snapshot!(told, @r"
+    insta::assert_snapshot!(trace, @r"
     start u0/1
     start u1/1
     start u2/1
@@ -268,7 +268,7 @@ fn starts_are_staggered() {
 fn transient_failures_are_retried_up_to_the_policy() {
     let retry = RetryPolicy { max_retries: 2, ..RetryPolicy::default() };
     let mut schedule = Schedule::new(keys(2), ScheduleSettings { retry, ..settings(1) });
-    let told = feed(
+    let trace = feed(
         &mut schedule,
         [
             ScheduleEvent::RunStarted,
@@ -287,7 +287,7 @@ fn transient_failures_are_retried_up_to_the_policy() {
             attempt_ended(0, 5, succeeded_verdict()),
         ],
     );
-    insta::assert_snapshot!(told, @r"
+    insta::assert_snapshot!(trace, @r"
     start u0/1
     note u0/1: retry-scheduled 2 1000ms | timer 0 1000ms | start u1/1
 
@@ -309,7 +309,7 @@ fn transient_failures_are_retried_up_to_the_policy() {
 fn abort_mode_stops_remaining_units() {
     let mut schedule = Schedule::new(keys(4), ScheduleSettings { failure_mode: FailureMode::Abort, ..settings(3) });
     let stopped = || verdict(AttemptOutcome::Stopped, Cause::Cancelled);
-    let told = feed(
+    let trace = feed(
         &mut schedule,
         [
             ScheduleEvent::RunStarted,
@@ -323,12 +323,12 @@ fn abort_mode_stops_remaining_units() {
             attempt_ended(1, 2, succeeded_verdict()),
         ],
     );
-    insta::assert_snapshot!(told, @r#"
+    insta::assert_snapshot!(trace, @r#"
     start u0/1 | start u1/1 | start u2/1
     note u0/1: retry-scheduled 2 1000ms | timer 0 1000ms | start u3/1
 
-    note: said "u1 failed, and the failure mode is abort: the run stops" | stop u2/1
-    note: said "the run is ending: retry once it has ended"
+    note: message "u1 failed, and the failure mode is abort: the run stops" | stop u2/1
+    note: message "the run is ending: retry once it has ended"
 
     END error succeeded=1 failed=2 stopped=1 not_run=0
     note u1/1: retry-requested 2 | start u1/2
@@ -341,7 +341,7 @@ fn repeated_stop_requests_escalate() {
     let mut schedule = Schedule::new(keys(5), settings(3));
     let stop = |n| ScheduleEvent::StopRequested { unit: key(n) };
     let stopped = || verdict(AttemptOutcome::Stopped, Cause::Cancelled);
-    let told = feed(
+    let trace = feed(
         &mut schedule,
         [
             ScheduleEvent::RunStarted,
@@ -360,15 +360,15 @@ fn repeated_stop_requests_escalate() {
             ScheduleEvent::DrainRequested,
         ],
     );
-    insta::assert_snapshot!(told, @r#"
+    insta::assert_snapshot!(trace, @r#"
     start u0/1 | start u1/1 | start u2/1
     note u0/1: stop-requested stop | stop u0/1
     note u0/1: stop-requested kill | kill u0/1
 
     note u4/0: stop-requested stop
-    note: said "u0 still runs: stop it before you retry it"
+    note: message "u0 still runs: stop it before you retry it"
     note: stop-requested drain
-    note: said "the run is ending: retry once it has ended"
+    note: message "the run is ending: retry once it has ended"
     note: stop-requested stop | stop u1/1 | stop u2/1
     note: stop-requested kill | kill u1/1 | kill u2/1
 
@@ -388,15 +388,15 @@ fn retry_failed_includes_stopped_and_out_of_turns() {
         attempt_ended(2, 1, verdict(AttemptOutcome::Stopped, Cause::Cancelled)),
         ScheduleEvent::RetryFailed,
     ];
-    let told = feed(&mut schedule, inputs);
-    let last = told.trim_end().lines().last().unwrap_or_default();
-    assert!(last.contains("start u1/2") && last.contains("start u2/2") && !last.contains("u0"), "{told}");
+    let trace = feed(&mut schedule, inputs);
+    let last = trace.trim_end().lines().last().unwrap_or_default();
+    assert!(last.contains("start u1/2") && last.contains("start u2/2") && !last.contains("u0"), "{trace}");
 }
 
 #[test]
 fn retry_request_reopens_a_finished_run() {
     let mut schedule = Schedule::new(keys(3), settings(2));
-    let told = feed(
+    let trace = feed(
         &mut schedule,
         [
             ScheduleEvent::RunStarted,
@@ -411,7 +411,7 @@ fn retry_request_reopens_a_finished_run() {
             ScheduleEvent::RetryRequested { unit: "nobody".into(), amendment: None },
         ],
     );
-    insta::assert_snapshot!(told, @r"
+    insta::assert_snapshot!(trace, @r"
     start u0/1 | start u1/1
     start u2/1
 
@@ -434,7 +434,7 @@ fn amendment_applies_until_it_is_replaced() {
         resume: Some("session".into()),
     };
     let mut schedule = Schedule::new(keys(1), settings(1));
-    let told = feed(
+    let trace = feed(
         &mut schedule,
         [
             ScheduleEvent::RunStarted,
@@ -448,7 +448,7 @@ fn amendment_applies_until_it_is_replaced() {
             retry(Some(Amendment::default())),
         ],
     );
-    insta::assert_snapshot!(told, @r"
+    insta::assert_snapshot!(trace, @r"
     start u0/1
     END error succeeded=0 failed=1 stopped=0 not_run=0
     note u0/1: retry-requested 2 (same session, model opus, 60 turns, feedback: use the glossary) | start u0/2 (same session, model opus, 60 turns, feedback: use the glossary)
@@ -466,11 +466,11 @@ fn queued_unit_can_be_amended() {
     let mut schedule = Schedule::new(keys(2), settings(1));
     let amendment = Some(Amendment { step_budget: Some(60), ..Amendment::default() });
     let retry = |amendment| ScheduleEvent::RetryRequested { unit: key(1), amendment };
-    let told = feed(
+    let trace = feed(
         &mut schedule,
         [ScheduleEvent::RunStarted, retry(None), retry(amendment), attempt_ended(0, 1, succeeded_verdict())],
     );
-    insta::assert_snapshot!(told, @r"
+    insta::assert_snapshot!(trace, @r"
     start u0/1
 
     note u1/0: retry-requested 1 (60 turns)
@@ -481,7 +481,7 @@ fn queued_unit_can_be_amended() {
 #[test]
 fn slots_change_while_running() {
     let mut schedule = Schedule::new(keys(4), settings(1));
-    let told = feed(
+    let trace = feed(
         &mut schedule,
         [
             ScheduleEvent::RunStarted,
@@ -492,7 +492,7 @@ fn slots_change_while_running() {
             attempt_ended(2, 1, succeeded_verdict()),
         ],
     );
-    insta::assert_snapshot!(told, @r"
+    insta::assert_snapshot!(trace, @r"
     start u0/1
     note: slots 3 | start u1/1 | start u2/1
     note: slots 1
@@ -522,10 +522,10 @@ fn empty_run_ends_and_stopped_run_starts_nothing() {
         feed(&mut Schedule::new(vec![], settings(1)), [ScheduleEvent::RunStarted]),
         "END done succeeded=0 failed=0 stopped=0 not_run=0"
     );
-    let told =
+    let trace =
         feed(&mut Schedule::new(keys(2), settings(1)), [ScheduleEvent::StopAllRequested, ScheduleEvent::RunStarted]);
-    assert_eq!(told, "note: stop-requested stop\nEND stopped succeeded=0 failed=0 stopped=0 not_run=2");
+    assert_eq!(trace, "note: stop-requested stop\nEND stopped succeeded=0 failed=0 stopped=0 not_run=2");
     let twice = [keys(2), keys(2)].concat();
-    let told = feed(&mut Schedule::new(twice, settings(9)), [ScheduleEvent::RunStarted]);
-    assert_eq!(told, "start u0/1 | start u1/1");
+    let trace = feed(&mut Schedule::new(twice, settings(9)), [ScheduleEvent::RunStarted]);
+    assert_eq!(trace, "start u0/1 | start u1/1");
 }

@@ -1,4 +1,5 @@
-//! The units of a run with their phases, and the counts over them, kept in step by one function. Knows no policy.
+//! The units of a run with their phases and counts. One function updates both. The module must not depend on the
+//! policy.
 
 use std::{
     collections::{BTreeSet, HashMap, hash_map::Entry},
@@ -12,66 +13,60 @@ use crate::tape::{
 
 use super::{ScheduleEffect, TimerId, settle::has_failed_outcome};
 
-/// Where a unit stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UnitPhase {
-    /// May start when there is room.
+    /// May start when a slot is free.
     Queued,
     /// Starts again when its timer fires.
     RetryPending(TimerId),
-    /// An attempt runs.
     InFlight {
-        /// Its start-up is over.
+        /// The agent has started up.
         ready: bool,
-        /// How firmly it was asked to end.
+        /// How firmly it was requested to end.
         stop: Option<StopMode>,
     },
-    /// It is the pass, and starts once all others are over and put together.
+    /// It is the reconcile step and starts once all others are over and integrated.
     ReconcilePending,
-    /// Nothing happens until a person asks.
+    /// Nothing happens until a person requests it.
     Settled,
 }
 
-/// What a timer is for.
+/// Purpose of a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TimerPurpose {
-    /// Retry of the unit at this position.
+    /// Retry of the unit at this index.
     Retry(usize),
     /// End of the pause for a limit.
     Limit,
-    /// Next try to start a unit with a program that was missing.
+    /// Next trial to start a unit with a program that was missing.
     Program,
 }
 
-/// A unit.
 #[derive(Clone, Debug)]
 pub(super) struct ScheduledUnit {
-    /// Key.
     pub(super) key: UnitKey,
-    /// Attempts so far.
     pub(super) attempts: u32,
-    /// Retries used since a person last asked.
+    /// Retries used since the last request of a person.
     pub(super) retries: u32,
-    /// Tries that ended at a limit since a person last asked.
+    /// Attempts that ended at a limit since the last request of a person.
     limit_attempts: u32,
-    /// Units that were running when its newest attempt started.
+    /// Number of units that were running when its newest attempt started.
     running_at_start: u32,
-    /// Where it stands. Changed by [`UnitTable::set_phase`] only.
+    /// Current phase. Only [`UnitTable::set_phase`] changes it.
     pub(super) phase: UnitPhase,
-    /// What its attempts do otherwise than planned. Retries that nobody asks for repeat it.
+    /// Changes to the planned attempts. Automatic retries repeat them.
     pub(super) amendment: Option<Arc<Amendment>>,
-    /// Session that retries continue that nobody asks for.
+    /// Session that automatic retries continue.
     resume: Option<String>,
     last_outcome: Option<AttemptOutcome>,
     out_of_budget: bool,
     /// Its last success is not saved yet.
     is_unsaved: bool,
-    /// An earlier run did it.
+    /// It is reused from a prior run.
     is_reused: bool,
 }
 
 impl ScheduledUnit {
-    /// A unit that nothing has happened to.
     fn new(key: UnitKey) -> Self {
         Self {
             key,
@@ -93,7 +88,7 @@ impl ScheduledUnit {
         matches!(self.phase, UnitPhase::InFlight { .. })
     }
 
-    /// What its next attempt does otherwise than planned. A session that is continued was given the feedback already.
+    /// The amendment of its next attempt. A continued session already has the feedback.
     fn next_amendment(&self) -> Option<Arc<Amendment>> {
         let Some(session) = &self.resume else { return self.amendment.clone() };
         let before = self.amendment.as_deref().cloned().unwrap_or_default();
@@ -105,17 +100,16 @@ impl ScheduledUnit {
     }
 }
 
-/// All units.
 #[derive(Clone, Debug)]
 pub(super) struct UnitTable {
     units: Vec<ScheduledUnit>,
     index: HashMap<UnitKey, usize>,
-    /// Positions of queued units: plan order is their order.
+    /// Indices of queued units, in plan order.
     queue: BTreeSet<usize>,
     in_flight: u32,
     starting: u32,
     waiting: usize,
-    /// Timers that still mean something. All others are stale.
+    /// Active timers. All others are stale.
     timers: HashMap<TimerId, TimerPurpose>,
     limit_timer: Option<TimerId>,
     next_timer: u64,
@@ -123,7 +117,7 @@ pub(super) struct UnitTable {
 
 impl UnitTable {
     pub(super) fn new(keys: Vec<UnitKey>) -> Self {
-        let mut board = Self {
+        let mut table = Self {
             units: Vec::with_capacity(keys.len()),
             index: HashMap::with_capacity(keys.len()),
             queue: BTreeSet::new(),
@@ -135,29 +129,28 @@ impl UnitTable {
             next_timer: 0,
         };
         for key in keys {
-            let at = board.units.len();
-            if let Entry::Vacant(entry) = board.index.entry(key.clone()) {
+            let at = table.units.len();
+            if let Entry::Vacant(entry) = table.index.entry(key.clone()) {
                 entry.insert(at);
-                board.units.push(ScheduledUnit::new(key));
-                board.set_phase(at, UnitPhase::Queued);
+                table.units.push(ScheduledUnit::new(key));
+                table.set_phase(at, UnitPhase::Queued);
             }
         }
-        board
+        table
     }
 
-    /// Takes a unit off the board that an earlier run did.
+    /// Removes a unit from the queue because it is reused from a prior run.
     pub(super) fn reuse(&mut self, at: usize) {
         self.units[at].is_reused = true;
         self.set_phase(at, UnitPhase::Settled);
     }
 
-    /// The patch of a unit that an earlier run did is not saved yet.
+    /// Marks the patch of a reused unit as not saved.
     pub(super) fn mark_unsaved(&mut self, at: usize) {
         self.units[at].is_unsaved = true;
     }
 
-    /// Puts a unit into `phase` that was not planned, or that is to run once more: what it did before counts no longer.
-    /// Its place.
+    /// Adds an unplanned unit in `phase`, or resets one that has to run again. Returns its index.
     pub(super) fn add(&mut self, key: &UnitKey, phase: UnitPhase) -> usize {
         let at = self.find(key).unwrap_or_else(|| {
             self.units.push(ScheduledUnit::new(key.clone()));
@@ -191,7 +184,7 @@ impl UnitTable {
         self.index.get(key).copied()
     }
 
-    /// The position of a unit whose newest attempt is `attempt` and runs, and whether it was asked to end.
+    /// Index of a unit whose newest attempt is `attempt` and running, and the stop request it has.
     pub(super) fn in_flight(&self, key: &UnitKey, attempt: u32) -> Option<(usize, bool)> {
         let at = self.find(key)?;
         match &self.units[at] {
@@ -202,7 +195,7 @@ impl UnitTable {
         }
     }
 
-    /// Moves a unit to another phase, and the counts with it.
+    /// Moves a unit to another phase and updates the counts.
     pub(super) fn set_phase(&mut self, at: usize, phase: UnitPhase) {
         match self.units[at].phase {
             UnitPhase::Queued => _ = self.queue.remove(&at),
@@ -257,7 +250,8 @@ impl UnitTable {
         }
     }
 
-    /// Remembers that a running attempt was asked to end. Its number, unless it does not run or was asked as firmly.
+    /// Records a stop request for a running attempt. Returns the number of the attempt, or `None` if the unit does not
+    /// run or has an equally firm request.
     pub(super) fn request_stop(&mut self, at: usize, how: StopMode) -> Option<u32> {
         let UnitPhase::InFlight { ready, stop } = self.units[at].phase else { return None };
         if stop == Some(how) || stop == Some(StopMode::Kill) {
@@ -267,8 +261,8 @@ impl UnitTable {
         Some(self.units[at].attempts)
     }
 
-    /// Puts a unit into `phase` because a person asked: its retries are its own again. Without an amendment it is told
-    /// what it was told before, but not in the session of before: as it was, the session had not begun.
+    /// Moves a unit to `phase` on request of a person and resets its retries. Without an amendment, the new attempt
+    /// gets the input of the last one, but not its session.
     pub(super) fn restart(&mut self, at: usize, amendment: Option<Amendment>, phase: UnitPhase) {
         let unit = &mut self.units[at];
         unit.retries = 0;
@@ -282,7 +276,7 @@ impl UnitTable {
         self.set_phase(at, phase);
     }
 
-    /// Takes everything off the board that does not run.
+    /// Settles all units that wait to start.
     pub(super) fn settle_pending(&mut self) {
         for at in 0..self.units.len() {
             if !self.units[at].is_in_flight() {
@@ -297,7 +291,7 @@ impl UnitTable {
         self.units[at].out_of_budget = stop == StopReason::Budget;
     }
 
-    /// Retries that nobody asks for continue `session`.
+    /// Makes automatic retries continue `session`.
     pub(super) fn set_resume_session(&mut self, at: usize, session: String) {
         self.units[at].resume = Some(session);
     }
@@ -306,48 +300,48 @@ impl UnitTable {
         self.units[at].retries += 1;
     }
 
-    /// A try ended at a limit. How many have.
+    /// Counts an attempt that ended at a limit and returns the number of such attempts.
     pub(super) fn count_limit_attempt(&mut self, at: usize) -> u32 {
         self.units[at].limit_attempts += 1;
         self.units[at].limit_attempts
     }
 
-    /// Nothing else ran when the newest attempt of a unit started.
+    /// Nothing else ran when the newest attempt of the unit started.
     pub(super) fn started_alone(&self, at: usize) -> bool {
         self.units[at].running_at_start == 0
     }
 
-    /// Units that never came to a verdict and that nothing happens to.
+    /// Settled units without a verdict.
     pub(super) fn unattempted_units(&self) -> Vec<usize> {
         (0..self.units.len()).filter(|at| self.is_unattempted(*at)).collect()
     }
 
-    /// It never came to a verdict, and nothing happens to it.
+    /// The unit is settled and has no verdict.
     pub(super) fn is_unattempted(&self, at: usize) -> bool {
         let unit = &self.units[at];
         unit.phase == UnitPhase::Settled && unit.last_outcome.is_none() && !unit.is_reused
     }
 
-    /// A unit failed by itself, and nothing happens to it.
+    /// A settled unit failed, without being stopped.
     pub(super) fn has_failed(&self) -> bool {
         self.units
             .iter()
             .any(|unit| unit.phase == UnitPhase::Settled && unit.last_outcome == Some(AttemptOutcome::Failed))
     }
 
-    /// Units that nothing happens to and that are not done: they failed, were stopped, or spent their budget.
+    /// Settled units that did not succeed: they failed, were stopped, or spent their budget.
     pub(super) fn unfinished_units(&self) -> Vec<usize> {
         let not_done = |unit: &ScheduledUnit| unit.out_of_budget || has_failed_outcome(unit.last_outcome);
         (0..self.units.len()).filter(|at| self.is_settled(*at) && not_done(&self.units[*at])).collect()
     }
 
-    /// Successes that are not saved and that nothing happens to, in plan order.
+    /// Settled successes that are not saved, in plan order.
     pub(super) fn unsaved_attempts(&self) -> Vec<(UnitKey, u32)> {
         let unsaved = self.units.iter().filter(|unit| unit.phase == UnitPhase::Settled && unit.is_unsaved);
         unsaved.map(|unit| (unit.key.clone(), unit.attempts)).collect()
     }
 
-    /// What these attempts left is saved.
+    /// Marks the writes of these attempts as saved.
     pub(super) fn mark_saved(&mut self, taken: &[(UnitKey, u32)]) {
         for (key, attempt) in taken {
             if let Some(at) = self.find(key).filter(|at| self.units[*at].attempts == *attempt) {
@@ -369,7 +363,7 @@ impl UnitTable {
         self.starting
     }
 
-    /// True when something waits to start.
+    /// True if a unit waits to start.
     pub(super) fn has_pending(&self) -> bool {
         !self.queue.is_empty() || self.waiting > 0
     }
@@ -385,7 +379,7 @@ impl UnitTable {
         id
     }
 
-    /// A timer for the end of the pause; the one before it goes stale.
+    /// Creates the timer for the end of the pause; the previous one becomes stale.
     pub(super) fn new_limit_timer(&mut self) -> TimerId {
         self.drop_limit_timer();
         let id = self.new_timer(TimerPurpose::Limit);
@@ -393,7 +387,7 @@ impl UnitTable {
         id
     }
 
-    /// Makes the timer of the pause stale. True if there was one.
+    /// Makes the timer of the pause stale. Returns true if there was one.
     pub(super) fn drop_limit_timer(&mut self) -> bool {
         let id = self.limit_timer.take();
         if let Some(id) = id {
@@ -402,12 +396,12 @@ impl UnitTable {
         id.is_some()
     }
 
-    /// What a timer is for; `None` if it is stale.
+    /// Removes a timer and returns its purpose; `None` if it is stale.
     pub(super) fn take_timer(&mut self, id: TimerId) -> Option<TimerPurpose> {
         self.timers.remove(&id)
     }
 
-    /// Units by their last verdict; the outcome of the run is not this module's to say.
+    /// Counts units by their last verdict. The caller decides the outcome of the run.
     pub(super) fn tally_outcomes(&self) -> RunEnded {
         let mut ended = RunEnded::default();
         for unit in &self.units {

@@ -1,13 +1,12 @@
-//! Why an agent loop failed, read from whatever its release reports: machine-readable fields first, words last.
+//! Why an agent loop failed: machine-readable fields first, texts last.
 //!
-//! Words are only trusted where they are an error's: what a model says about rate limits in somebody's documentation
-//! is not a rate limit.
+//! Texts are only used if they are error messages: a model that writes about rate limits has not hit a rate limit.
 
 use crate::tape::note::Cause;
 
 use super::AttemptFacts;
 
-/// The cause of a loop that did not end well.
+/// The cause of a loop that did not succeed.
 pub(super) fn loop_failure_cause(facts: &AttemptFacts) -> Cause {
     let result = facts.result.as_ref();
     let terminal = result.and_then(|result| result.terminal_reason.as_deref());
@@ -50,7 +49,7 @@ fn by_class(facts: &AttemptFacts) -> Option<Cause> {
         "rate_limit" => Some(rate_limit(facts)),
         "overloaded" | "server_error" => Some(Cause::Transient),
         "max_output_tokens" => Some(Cause::LoopError),
-        // `invalid_request` and `unknown` say too little: an overlong prompt and a bad model come under them too.
+        // `invalid_request` and `unknown` are ambiguous: they also cover an overlong prompt and a bad model.
         _ => None,
     }
 }
@@ -67,8 +66,8 @@ fn by_status(facts: &AttemptFacts) -> Option<Cause> {
     }
 }
 
-/// What the agent writes itself about a request that had no answer. Releases before 2.1.330 have no field for that: up to 2.1.199
-/// the class is `unknown`, later it is `server_error`, as for a busy service.
+/// Cause of a request without a response, from the agent's own message. Releases before 2.1.330 have no field for it:
+/// up to 2.1.199 the class is `unknown`, later it is `server_error`, as for a busy service.
 fn by_agent_message(text: &str) -> Option<Cause> {
     const UNREACHABLE: [&str; 6] = [
         "Unable to connect to API",
@@ -86,38 +85,38 @@ fn by_agent_message(text: &str) -> Option<Cause> {
     is_empty.then_some(Cause::Transient)
 }
 
-/// An answer of the API that is no message: nothing, a page of a proxy, a stream that breaks off.
+/// Message for an invalid API response: an empty one, a proxy's page, a truncated stream.
 const EMPTY_RESPONSE_MESSAGE: &str = "API returned an empty or malformed response";
 
-/// The diagnostic of a turn in which the API answered with a message without content.
+/// True for the diagnostic about an API message without content.
 pub(super) fn is_empty_message_diagnostic(error: &str) -> bool {
     error.starts_with(DIAGNOSTIC_PREFIX) && error.contains("result_type=assistant last_content_type=none")
 }
 
-/// True for a text about the insides of the agent's loop.
+/// True for a text about the internals of the agent's loop.
 pub(super) fn is_diagnostic(error: &str) -> bool {
     error.starts_with(DIAGNOSTIC_PREFIX)
 }
 
 const DIAGNOSTIC_PREFIX: &str = "[ede_diagnostic]";
 
-/// Texts that are an error's: those of the result, and of a synthetic line.
+/// Error texts: those of the result and of a synthetic line.
 fn error_texts(facts: &AttemptFacts) -> impl Iterator<Item = &str> {
     let result = facts.result.as_ref();
     let errors = result.and_then(|result| result.errors.as_deref());
-    // The text of a result without an error flag is the model's.
+    // Without an error flag, the text of a result comes from the model.
     let text = result.filter(|result| result.failed).and_then(|result| result.text.as_deref());
     let synthetic = facts.error_class.as_ref().and(facts.last_text.as_deref());
     errors.into_iter().chain(text).chain(synthetic)
 }
 
-/// What a process without a result said on stderr, newest first. Only phrases count there: the numbers of a stack
-/// trace look like status codes.
+/// Stderr lines of a process without a result, newest first. Only phrases count there: the numbers of a stack trace
+/// look like status codes.
 fn last_stderr(facts: &AttemptFacts) -> impl Iterator<Item = &str> {
     facts.stderr_tail.iter().rev().filter(|_| facts.result.is_none()).map(String::as_str)
 }
 
-/// Phrases by cause; the first row that hits decides, so the narrow ones come first.
+/// Phrases by cause. The first matching row decides, so specific rows come first.
 const PHRASES: &[(&[&str], Cause)] = &[
     (&["credit balance"], Cause::Credit),
     (
@@ -159,10 +158,10 @@ const PHRASES: &[(&[&str], Cause)] = &[
     ),
 ];
 
-/// A subscription's windows, in the words of its releases.
+/// Phrases of several releases for a subscription's usage windows.
 const USAGE_LIMIT_PHRASES: &[&str] = &["usage limit", "session limit", "5-hour limit", "weekly limit"];
 
-/// Numbers that stand for a busy service, as words of their own.
+/// Status codes of a busy service, matched as whole words.
 const BUSY_STATUS_CODES: &[&str] = &["500", "502", "503", "504", "529"];
 
 fn by_status_code(text: &str) -> Option<Cause> {
@@ -191,7 +190,7 @@ fn usage_limit(facts: &AttemptFacts) -> Cause {
     Cause::UsageLimit { resets_at: facts.limit_resets_at }
 }
 
-/// Too many requests are a usage limit once a window was rejected.
+/// A rate limit is a usage limit if a window was rejected before.
 fn rate_limit(facts: &AttemptFacts) -> Cause {
     if facts.limit_resets_at.is_some() { usage_limit(facts) } else { Cause::RateLimited }
 }

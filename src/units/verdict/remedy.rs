@@ -1,10 +1,10 @@
-//! What a person can do about a verdict: one line for every cause where there is something to do.
+//! Remedies: one line for every cause that a person can act on.
 
 use jiff::Timestamp;
 
 use crate::tape::note::Cause;
 
-/// For a unit whose failed calls were all made good.
+/// For a unit whose failed calls all recovered.
 pub(super) const RECOVERED_REMEDY: &str =
     "every failed call succeeded later: set tool_failures = \"recoverable\" to accept such units";
 
@@ -12,30 +12,31 @@ pub(super) const RECOVERED_REMEDY: &str =
 pub(super) const SPAWN_REMEDY: &str = "install it with `npm install -g @anthropic-ai/claude-code`, or name it with --claude-bin; `ingestdeck doctor` checks";
 
 /// For a program that is missing.
-pub(super) const MISSING_PROGRAM_REMEDY: &str = "let an update of Claude Code end, or install it with `npm install -g @anthropic-ai/claude-code`, then retry; `ingestdeck doctor` checks";
+pub(super) const MISSING_PROGRAM_REMEDY: &str = "wait for the end of a Claude Code update, or install it with `npm install -g @anthropic-ai/claude-code`, then retry; `ingestdeck doctor` checks";
 
 /// For a program whose interpreter is missing.
 pub(super) const MISSING_INTERPRETER_REMEDY: &str =
     "install the interpreter, or name another program with --claude-bin, then retry; `ingestdeck doctor` checks";
 
-/// For a session that cannot go on.
+/// For a session that cannot be continued.
 pub(super) const NEW_SESSION_REMEDY: &str = "retry it with a fresh attempt, in a new session";
 
 /// For an agent that stopped reading.
 pub(super) const UNREAD_REMEDY: &str = "retry it; if it happens again, update `claude`";
 
-/// The remedy of a cause.
 pub(super) fn remedy_for(cause: &Cause) -> Option<String> {
     let text = match cause {
         Cause::Completed | Cause::Other(_) => return None,
         Cause::UsageLimit { resets_at } => return Some(usage_limit_remedy(*resets_at)),
         Cause::Budget => "if work is missing, raise ingest.workUnits.stepBudget in ktx.yaml and retry",
         Cause::PromptTooLarge => "split its raw files into smaller ones, or give it fewer dependencies",
-        Cause::Isolation => "remove what adds to the agent; `ingestdeck doctor` shows where it comes from",
+        Cause::Isolation => {
+            "remove the additional tools or settings of the agent; `ingestdeck doctor` shows their source"
+        }
         Cause::Cancelled => "retry it when you are ready",
         Cause::ContextOverflow => "split its raw files, or choose a model with a larger context",
-        Cause::RateLimited => "retry it in a while, with fewer units at once",
-        Cause::Transient => "the service is busy: retry it in a while",
+        Cause::RateLimited => "retry it later, with fewer concurrent units",
+        Cause::Transient => "the service is busy: retry it later",
         Cause::SilenceTimeout => {
             "check the connection and the service, then retry; `silence_timeout` in [ingest] sets the limit"
         }
@@ -47,12 +48,10 @@ pub(super) fn remedy_for(cause: &Cause) -> Option<String> {
         Cause::Crashed => "read its stderr in the transcript; `ingestdeck doctor` checks the installation",
         Cause::ToolFailures => "read the failed calls in the transcript, then retry",
         Cause::DanglingReferences => "retry it, or write the missing pages first",
-        Cause::Validation => "read what does not hold in the transcript, then retry",
+        Cause::Validation => "read the validation errors in the transcript, then retry",
         Cause::Conflict => "retry it: it will see what the others wrote",
         Cause::Policy => "read its patch, then retry; units may only change text files in wiki/ and semantic-layer/",
-        Cause::OversizedLine => {
-            "read the line in the transcript, which holds it in pieces; update `claude`, then retry"
-        }
+        Cause::OversizedLine => "read the pieces of the line in the transcript; update `claude`, then retry",
         Cause::LoopError => "read the end of the transcript, then retry",
         Cause::ProgramMissing => MISSING_PROGRAM_REMEDY,
         Cause::OpenFiles => "raise `ulimit -n`, or lower ingest.workUnits.maxConcurrency in ktx.yaml",
@@ -61,7 +60,7 @@ pub(super) fn remedy_for(cause: &Cause) -> Option<String> {
     Some(text.to_owned())
 }
 
-/// The remedy of a plain session with this cause: it has no plan, no raw files and no project. `own` is the remedy of a unit.
+/// The remedy for a plain session, which has no plan, raw files or project. `own` is the remedy for a unit.
 pub fn session_remedy(cause: &Cause, own: Option<String>) -> Option<String> {
     let text = match cause {
         Cause::Budget => "raise max_turns in [agent] and continue the session with --resume",
@@ -69,7 +68,7 @@ pub fn session_remedy(cause: &Cause, own: Option<String>) -> Option<String> {
             "update `claude`, or find out what sets its permission mode: a wrapper, or settings that an organization manages"
         }
         Cause::ContextOverflow => "begin a new session with a shorter prompt, or choose a model with a larger context",
-        Cause::RateLimited => "try again in a while",
+        Cause::RateLimited => "try again later",
         Cause::Model => "choose a model that your account may use, with --model or in config.toml",
         Cause::OpenFiles => "raise `ulimit -n`",
         Cause::Internal if own.as_deref() != Some(SPAWN_REMEDY) => {

@@ -1,4 +1,4 @@
-//! Tables of ends and the verdicts they get.
+//! Tables of attempt ends and their verdicts.
 
 use proptest::prelude::*;
 
@@ -153,7 +153,7 @@ fn checks_apply_in_order() {
     the tape could not be written: disk full
     Claude Code could not be started: no such file
     Claude Code query failed (error_during_execution)
-    Claude Code runtime isolation failed: it never said what it offers
+    Claude Code runtime isolation failed: the agent never announced its tools
     2 tool call(s) failed during WorkUnit dbt-all
     wiki references target missing page(s): a -> b, c -> d
     validation failed for: wiki page orders: no summary
@@ -176,7 +176,7 @@ fn success_without_isolation_proof_fails() {
     let budget =
         AttemptFacts { result: Some(result("error_max_turns", true, Some("max_turns"))), ..AttemptFacts::default() };
     assert_eq!([unproved(good()), unproved(budget)], [Cause::Isolation, Cause::Isolation]);
-    assert_eq!(unproved(AttemptFacts::default()), Cause::Crashed, "what failed by itself says why");
+    assert_eq!(unproved(AttemptFacts::default()), Cause::Crashed, "a failed attempt keeps its own cause");
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn service_failures_have_distinct_causes() {
         (api_failure("billing_error", None, Some(400), "Credit balance is too low"), Cause::Credit),
         (api_failure("model_not_found", None, Some(404), "There's an issue with the selected model"), Cause::Model),
         (api_failure("invalid_request", None, Some(400), "prompt is too long: 250000 tokens"), Cause::ContextOverflow),
-        (api_failure("unknown", None, Some(400), "nobody knows"), Cause::LoopError),
+        (api_failure("unknown", None, Some(400), "unknown error"), Cause::LoopError),
         (api_failure("max_output_tokens", Some("max_output_tokens"), None, "cut"), Cause::LoopError),
     ];
     for (facts, expected) in table {
@@ -240,7 +240,7 @@ fn model_text_is_not_an_error() {
             errors: Some("[ede_diagnostic] odd".into()),
             ..result("error_during_execution", true, None)
         }),
-        last_text: Some("The docs say: rate limit 429, invalid API key, usage limit".into()),
+        last_text: Some("The docs list: rate limit 429, invalid API key, usage limit".into()),
         ..AttemptFacts::default()
     };
     let verdict = strict(&facts);
@@ -346,7 +346,7 @@ fn foreign_text_is_quoted_on_one_bounded_line() {
 }
 
 proptest! {
-    /// Nothing but a good or budget-limited result with clean work succeeds, and every failure has a remedy.
+    /// Only good or budget-limited results with clean work succeed, and every failure has a remedy.
     #[test]
     fn success_needs_every_check(
         subtype in prop::option::of(prop::sample::select(vec!["success", "error_max_turns", "error_during_execution", "x"])),

@@ -1,4 +1,4 @@
-//! Agents that misbehave, through the whole program: the verdict, the number, and what the user reads.
+//! Agents that misbehave, tested through the whole program: verdict, exit code and output.
 
 use nix::sys::signal::Signal;
 
@@ -50,7 +50,7 @@ fn refused_login_is_reported_once_and_escaped() {
     let ran = run(&place, script, &[]);
     assert_eq!(ran.code, Some(96), "{ran:?}");
     assert!(!ran.stdout.contains('\u{1b}'), "{ran:?}");
-    assert!(ran.stdout.contains("none is started any more: run `claude` and sign in with /login"), "{ran:?}");
+    assert!(ran.stdout.contains("stopped starting units: login; run `claude` and sign in with /login"), "{ran:?}");
     assert_eq!(ran.stdout.matches("▸ running").count(), 1, "{ran:?}");
     assert!(ran.stdout.contains("unusable after") && ran.stdout.contains("1 failed"), "{ran:?}");
 }
@@ -119,6 +119,7 @@ steps = [
     for (index, line) in lines.iter().enumerate() {
         assert!(line["toolCallId"].is_string(), "{transcript}");
         assert_eq!(failed[index]["toolCallId"], line["toolCallId"]);
+        assert!(!failed[index]["error"].as_str().unwrap().contains("tool_use_error"), "{failed}");
     }
 }
 
@@ -126,7 +127,8 @@ steps = [
 fn settled_refusals_do_not_fail_the_unit() {
     let place = TestDir::new();
     place.notes(&["one"]);
-    // Before the ledger, with a key that is not flat, without a summary: each time the tool says how to go on.
+    // Rejected because the ledger is missing, the key is not flat, or there is no summary. Each error message explains
+    // the fix.
     let script = r#"
 [[part]]
 steps = [
@@ -175,7 +177,7 @@ fn hanging_agent_is_stopped_and_stubborn_one_killed() {
         let claude = place.scripted_claude(&format!("[[part]]\nsteps = [{{ say = \"now\" }}, {steps}]"));
         let mut running = place.start(place.command(&["run", "--claude-bin", claude.to_str().unwrap()]));
         running.wait_for("stdout", "session ");
-        for answer in ["draining: ", "stopping what runs", "killing what runs"].iter().take(interrupts) {
+        for answer in ["draining: ", "stopping running units", "killing running units"].iter().take(interrupts) {
             running.signal(Signal::SIGINT);
             running.wait_for("stderr", answer);
         }
@@ -245,7 +247,7 @@ fn a_probe_is_asked_for_by_the_flag_or_the_setting() {
     let asked = place.run(&["doctor", "--probe", "--claude-bin", claude]);
     assert!(asked.code == Some(96) && asked.stdout.contains("FAIL  Claude Code authentication is not usable: expired"));
     let ran = place.run(&["run", "--claude-bin", claude]);
-    assert!(ran.stdout.contains("docs-one#1"), "nobody asked: {ran:?}");
+    assert!(ran.stdout.contains("docs-one#1"), "no probe was requested: {ran:?}");
 }
 
 #[test]
@@ -269,8 +271,11 @@ steps = [
         .map(|run| std::fs::read_to_string(run.unwrap().path().join("tape.jsonl")).unwrap())
         .collect();
     tapes.sort_by_key(|tape| tape.contains("wiki one-page (created in run "));
-    assert!(tapes[0].contains("### priorProvenance\\n(none)"), "the first run knows of nothing");
-    assert!(tapes[1].contains("### priorProvenance\\n- one.md: wiki one-page (created in run "), "the second one does");
+    assert!(tapes[0].contains("### priorProvenance\\n(none)"), "the first prompt lists no artifacts");
+    assert!(
+        tapes[1].contains("### priorProvenance\\n- one.md: wiki one-page (created in run "),
+        "the second prompt lists the artifact"
+    );
 }
 
 #[test]
@@ -286,7 +291,7 @@ fn unit_session_is_locked_only_while_it_runs() {
     assert_eq!(std::fs::read_to_string(&held[0]).unwrap(), running.id().to_string());
     running.signal(Signal::SIGTERM);
     assert_eq!(running.end().code, Some(143));
-    assert_eq!(std::fs::read_dir(&locks).unwrap().count(), 0, "nothing is left behind");
+    assert_eq!(std::fs::read_dir(&locks).unwrap().count(), 0, "no lock file is left");
 }
 
 #[test]
@@ -387,7 +392,7 @@ fn units_wait_for_a_program_that_is_being_updated() {
     let yaml = std::fs::read_to_string(place.path("ktx.yaml")).unwrap();
     place.write("ktx.yaml", format!("{yaml}ingest: {{workUnits: {{maxConcurrency: 1}}}}\n"));
     let script = "[[part]]\nsteps = [{ say = \"done\" }]";
-    // The first unit that works takes the program away.
+    // The first process moves the program away before it runs.
     let claude = place.scripted_claude(script);
     let away = claude.with_extension("away");
     let text = std::fs::read_to_string(&claude).unwrap();

@@ -1,4 +1,4 @@
-//! What is missing, broken, odd or hostile: one sentence with the remedy, the documented number, and no panic.
+//! Missing, invalid, unusual or hostile input: one sentence with the remedy, the documented exit code, and no panic.
 
 use std::fs;
 
@@ -80,7 +80,7 @@ fn invalid_keys_backends_and_connections_are_refused() {
     assert!(place.run(&["run", "--ui", "json"]).expect_refusal(2).contains(fault));
     assert!(place.run(&["plan", "--ui", "json"]).expect_refusal(2).contains(fault));
 
-    // What is in order for KTX is no fault, but gives no units either.
+    // Settings that are valid for KTX are not an error, but produce no units either.
     let notion = "pages: {driver: notion, auth_token_ref: env:X}";
     let ours =
         format!("connections: {{bi: {{driver: metabase}}, {notion}, far: {{driver: dbt, repo_url: https://h/x}}}}\n");
@@ -89,14 +89,14 @@ fn invalid_keys_backends_and_connections_are_refused() {
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), "0 units planned\n"), "{ran:?}");
     let found = examined(&place);
     let failed: Vec<_> = found.iter().filter(|(_, result, _)| result == "fail").map(|(.., text)| text).collect();
-    assert!(failed.len() == 1 && failed[0].ends_with("3 connections, none of which gives units"), "{found:?}");
+    assert!(failed.len() == 1 && failed[0].ends_with("3 connections, none of which has units"), "{found:?}");
     place.write("ktx.yaml", format!("connections: {{{notion}, notes: {{driver: docs, source_dir: notes}}}}\n"));
     let ran = place.run(&["plan"]);
     assert!(ran.expect_success().ends_with("stage them, and name their folder as source_dir\n"), "{ran:?}");
     for (broken, remedy) in [
         (
             "driver: docs, source_dir: ~/notes",
-            "does not exist; correct source_dir in ktx.yaml: `~` and variables mean nothing there",
+            "does not exist; correct source_dir in ktx.yaml: `~` and variables are not expanded",
         ),
         ("driver: sqlite", "it is a database and names no file; give it a path"),
         ("driver: lookml, source_dir: notes", "holds no .lkml or .lookml file; point source_dir at a folder that does"),
@@ -107,7 +107,7 @@ fn invalid_keys_backends_and_connections_are_refused() {
     }
 }
 
-/// What `doctor` says about the project, which has no `claude`.
+/// Checks of `doctor` about the project, which has no `claude`.
 fn examined(place: &TestDir) -> Vec<(String, String, String)> {
     let ran = place.run(&["doctor", "--ui", "json"]);
     assert_eq!(ran.code, Some(96), "{ran:?}");
@@ -131,23 +131,23 @@ fn broken_connection_does_not_stop_the_others() {
     let ran = place.run(&["plan", "--ui", "json"]);
     assert_eq!(ran.expect_success().lines().count(), 1, "{ran:?}");
     for warning in [
-        "warning: connection typo is skipped: nobody knows driver `dtb`; did you mean `dbt`?",
+        "warning: connection typo is skipped: unknown driver `dtb`; did you mean `dbt`?",
         "warning: connection gone is skipped: its directory ",
         "warning: connection bare is skipped: it names no driver; give it one of dbt, lookml,",
     ] {
         assert!(ran.stderr.contains(warning), "{warning}: {ran:?}");
     }
     let found = examined(&place);
-    let standing = |text: &str| {
+    let result_of = |text: &str| {
         let found = found.iter().find(|(.., found)| found.contains(text));
         found.map(|(check, result, _)| (check.as_str(), result.as_str()))
     };
-    assert_eq!(standing("unknown key `lmm` is ignored; did you mean `llm`?"), Some(("project", "note")));
-    assert_eq!(standing("connection notes gives 1 unit"), Some(("connection", "ok")));
-    assert_eq!(standing("did you mean `dbt`?"), Some(("connection", "fail")));
-    assert_eq!(standing("correct source_dir in ktx.yaml"), Some(("connection", "fail")));
-    assert_eq!(standing("connection bare is skipped"), Some(("connection", "fail")));
-    assert_eq!(standing("connection wh is a database (driver `postgres`)"), Some(("connection", "ok")));
+    assert_eq!(result_of("unknown key `lmm` is ignored; did you mean `llm`?"), Some(("project", "note")));
+    assert_eq!(result_of("connection notes gives 1 unit"), Some(("connection", "ok")));
+    assert_eq!(result_of("did you mean `dbt`?"), Some(("connection", "fail")));
+    assert_eq!(result_of("correct source_dir in ktx.yaml"), Some(("connection", "fail")));
+    assert_eq!(result_of("connection bare is skipped"), Some(("connection", "fail")));
+    assert_eq!(result_of("connection wh is a database (driver `postgres`)"), Some(("connection", "ok")));
 }
 
 #[test]
@@ -157,8 +157,7 @@ fn database_without_adapter_is_a_target_and_not_skipped() {
     let settings = "connections:\n  notes: {driver: docs, source_dir: notes}\n  wh: {driver: postgres}\n";
     place.write("ktx.yaml", settings);
     let plan = place.run(&["plan"]);
-    let line =
-        "connection wh is a database (driver `postgres`): units write sources for it, and it has no files of its own\n";
+    let line = "connection wh is a database (driver `postgres`) without files; units write sources for it\n";
     assert!(plan.expect_success().ends_with(line) && !plan.stderr.contains("wh"), "{plan:?}");
     let claude = place.scripted_claude("[[part]]\nsteps = [{ say = \"read\" }]");
     let ran = place.run(&["run", "--claude-bin", claude.to_str().unwrap(), "--ui", "lines"]);
@@ -177,8 +176,8 @@ fn project_without_connections_gets_a_hint() {
         for command in ["plan", "run"] {
             let ran = place.run(&[command]);
             let sentence = ran.expect_refusal(2);
-            let said = "ktx.yaml names no connections, so there is nothing to ingest; add one, as in `connections: {notes: {driver: docs,";
-            assert!(sentence.contains(said), "{sentence}");
+            let message = "ktx.yaml names no connections, so there is nothing to ingest; add one, as in `connections: {notes: {driver: docs,";
+            assert!(sentence.contains(message), "{sentence}");
         }
         assert!(examined(&place).iter().any(|(.., text)| text.contains("names no connections")));
     }
@@ -254,11 +253,11 @@ fn invalid_settings_are_refused() {
         place.write("config.toml", toml);
         for command in [&["config", "show"][..], &["demo", "--ui", "none"]] {
             let ran = place.run(&[command, &["--config", "config.toml"]].concat());
-            let said = ran.expect_refusal(2);
-            assert!(said.contains(sentence), "{toml}: {said}");
+            let message = ran.expect_refusal(2);
+            assert!(message.contains(sentence), "{toml}: {message}");
         }
     }
-    // A theme of one's own stands beside the settings, wherever the program is started.
+    // A custom theme is loaded from the settings directory, regardless of the working directory.
     place.write(
         "own/mine.toml",
         include_str!("../../../assets/themes/light.toml").replace("failed = \"160 bold\"", "failed = \"#ff00ff\""),
@@ -331,7 +330,7 @@ fn closed_stdout_ends_the_command_quietly() {
         assert_eq!(stderr.lines().count(), 1, "{words:?}: {stderr}");
         assert!(stderr.starts_with("ingestdeck: stdout was closed by its reader"), "{words:?}: {stderr}");
     }
-    // The run did not stop with its reader.
+    // The run continued after its reader closed the pipe.
     let show = place.run(&["runs", "show", "--project-dir", "kept"]);
     assert!(show.expect_success().contains("8 units: 6 succeeded, 1 failed, 1 budget"), "{show:?}");
 }
@@ -350,14 +349,14 @@ fn missing_home_is_handled() {
     let mut session = place.command(&["session", "--claude-bin", claude.to_str().unwrap(), "--", "hello"]);
     session.env_remove("HOME").current_dir(elsewhere.path());
     let ran = place.ran(session);
-    assert!(ran.expect_refusal(2).contains("no place for records; set HOME"), "{ran:?}");
+    assert!(ran.expect_refusal(2).contains("no directory for records; set HOME"), "{ran:?}");
 }
 
 #[test]
 fn read_only_project_is_refused() {
     let place = TestDir::new();
     place.notes(&["one"]);
-    // Not by permissions: whoever may do everything is not stopped by them.
+    // Not tested with permissions, because the superuser ignores them.
     place.write(".ktx", "a file where a directory should be");
     let claude = place.claude("touch started; exit 1");
     let ran = place.run(&["run", "--claude-bin", claude.to_str().unwrap()]);
@@ -375,6 +374,9 @@ fn program_that_is_not_claude_is_refused() {
     place.notes(&["one"]);
     let other = place.script("claude-stub", "echo bash, I am");
     let ran = place.run(&["run", "--claude-bin", other.to_str().unwrap()]);
-    let said = ran.expect_refusal(96);
-    assert!(said.contains("claude-stub --version names no release") && said.contains("--claude-bin"), "{said}");
+    let message = ran.expect_refusal(96);
+    assert!(
+        message.contains("claude-stub --version printed no release") && message.contains("--claude-bin"),
+        "{message}"
+    );
 }

@@ -1,4 +1,4 @@
-//! Refusals and warnings: `doctor` is red where a run refuses, in the same words, and the remedy of each works.
+//! Refusals and warnings: `doctor` reports a failure where a run refuses, with the same text, and each remedy works.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::test_dir::{CommandOutput, TestDir};
 use crate::support::git::git;
 
-/// What the model costs, and a unit that fails.
+/// A script with a model cost and a unit that fails.
 const SCRIPT: &str = r#"
 [usd_per_million]
 input = 1000.0
@@ -25,7 +25,7 @@ unit = "docs-bad"
 steps = [{ call = { tool = "wiki_write", with = { key = "../x", summary = "s", content = "c" } } }]
 "#;
 
-/// A unit that writes the page `key`.
+/// A script part that writes the page `key`.
 fn part(unit: &str, key: &str) -> String {
     format!(
         r#"
@@ -97,7 +97,7 @@ fn doctor_fails_where_a_run_cannot_write() {
 #[test]
 fn doctor_fails_in_a_directory_that_the_user_cannot_write() {
     let (place, claude) = project();
-    // The superuser may write everywhere, so it becomes somebody else.
+    // The superuser may write everywhere, so run as another user.
     let nobody = Uid::effective().is_root().then_some(65534);
     for path in ["..", "../home", "../tmp", "../bin"] {
         fs::set_permissions(place.path(path), fs::Permissions::from_mode(0o777)).unwrap();
@@ -210,8 +210,7 @@ fn a_branch_that_is_not_checked_out_is_named() {
     place.write("ktx.yaml", "connections:\n  bi: {driver: docs, repoUrl: \"file:bi\", branch: dev}\n");
     place.write("bi/a.md", "# a\n");
     git(&place.path("bi"), &["init", "--quiet", "--initial-branch=main"]);
-    let remark =
-        "branch `dev` is not looked for: a local repository is read as it is checked out, which is branch `main`";
+    let remark = "branch `dev` has no effect: a local repository is read as it is checked out, on branch `main`";
     let plan = place.run(&["plan"]);
     plan.expect_success();
     assert!(plan.stderr.contains(&format!("warning: connection bi: {remark}")), "{plan:?}");

@@ -1,4 +1,4 @@
-//! Whole ingests of a project that is a git repository: conflicts, limits, kills and resumes, up to the commit.
+//! Complete ingests of a project that is a git repository: conflicts, limits, kills and resumes, up to the commit.
 
 use std::{fs, path::Path, process::Command, thread, time::Instant};
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::test_dir::{CommandOutput, DEADLINE, RunningCommand, TestDir, parse_json_events};
 
-/// Units of the project in plan order, with the file that each of them is about.
+/// Units of the project in plan order, and the file of each unit.
 const UNITS: [(&str, &str); 4] = [
     ("docs-crates", "crates.md"),
     ("docs-growers", "growers.md"),
@@ -15,7 +15,7 @@ const UNITS: [(&str, &str); 4] = [
     ("docs-payments", "payments.md"),
 ];
 
-/// A part that reads its file and writes one page.
+/// A script part that reads its file and writes one page.
 pub(super) fn writes(unit: &str, file: &str, page: &str, content: &str) -> String {
     format!(
         r#"
@@ -31,7 +31,7 @@ steps = [
     )
 }
 
-/// Every unit writes a page of its own; the last two write the same one.
+/// Every unit writes a separate page, except that the last two write the same one.
 pub(super) fn parts() -> Vec<String> {
     let page = |unit: &str| match unit {
         "docs-juice" | "docs-payments" => "terms".to_owned(),
@@ -52,7 +52,7 @@ pub(super) fn git(place: &TestDir, args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A copy of the orchard with its history begun, where only its handbook is read.
+/// A copy of the orchard project as a new repository, with the handbook as its only source.
 pub(super) fn orchard_project() -> TestDir {
     let place = TestDir::new();
     let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/projects/orchard/sources/handbook");
@@ -95,20 +95,20 @@ pub(super) fn wiki(place: &TestDir) -> Vec<String> {
     names
 }
 
-/// The tape of the newest run.
+/// Content of the tape of the newest run.
 pub(super) fn newest_tape(place: &TestDir) -> String {
     let runs = fs::read_dir(place.path(".ktx/ingestdeck/runs")).unwrap();
     fs::read_to_string(runs.map(|run| run.unwrap().path().join("tape.jsonl")).max().unwrap()).unwrap()
 }
 
-/// Nothing of ours stays behind but what is hidden.
+/// Asserts that the run left no changes, worktrees or branches.
 pub(super) fn is_clean(place: &TestDir) {
     assert_eq!(git(place, &["status", "--porcelain"]), "");
     assert_eq!(git(place, &["worktree", "list"]).lines().count(), 1);
     assert_eq!(git(place, &["branch", "--list"]).lines().count(), 1);
 }
 
-/// The program with `args`, whose git waits at a gate before any call that matches the shell pattern `calls`.
+/// Starts the program with `args`. Its git blocks before any call that matches the shell pattern `calls`.
 pub(super) fn gated(place: &TestDir, calls: &str, args: &[&str]) -> RunningCommand {
     nix::unistd::mkfifo(&place.path(".git/gate"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     let folder = place.path(".git").display().to_string();
@@ -125,17 +125,16 @@ pub(super) fn gated(place: &TestDir, calls: &str, args: &[&str]) -> RunningComma
     running
 }
 
-/// Lets git go on for good.
 pub(super) fn open_gate(place: &TestDir) {
     fs::write(place.path(".git/open"), "").unwrap();
     fs::write(place.path(".git/gate"), "go\n").unwrap();
 }
 
-/// A limit that resets soon, a kill before the end, and a resume that puts the patches of both runs together.
+/// Covers a limit that resets soon, a kill before the end, and a resume that integrates the patches of both runs.
 #[test]
 fn run_with_limit_kill_and_resume_ends_in_one_commit() {
     let place = orchard_project();
-    // The first process of all meets the limit, whatever its unit; the unit of the last one hangs.
+    // The first process hits the limit, whichever unit it runs; the unit of the last one hangs.
     let limit = "[[part]]\nsteps = [{ rate_limit = { status = \"rejected\", resets_in_s = 1 } }, { api_error = { status = 429, error = \"rate_limit\", text = \"You've hit your session limit\", api_error = \"usage_limit_reached\" } }]\n";
     let hangs = [parts()[..3].concat(), "[[part]]\nsteps = [{ say = \"now\" }, \"hang\"]\n".to_owned()].concat();
     place.write("limit.toml", limit);
@@ -186,7 +185,7 @@ fn run_with_limit_kill_and_resume_ends_in_one_commit() {
     let actions = body["workUnits"].as_array().unwrap().iter().flat_map(|unit| unit["actions"].as_array().unwrap());
     assert_eq!(actions.count(), 3, "what the killed run wrote got into the project here");
 
-    // What was put on the branch is not put there again, and the unit that lost sees what won.
+    // Integrated patches are not integrated again, and the unit with the conflict reads the accepted version.
     let again = writes("docs-payments", "payments.md", "terms", "As both have it.");
     let claude = place.scripted_claude(&again).display().to_string();
     let lines = parse_json_events(run(&place, &claude, &["--resume-run", "latest", "--no-reconcile"]).expect_success());
@@ -199,7 +198,7 @@ fn run_with_limit_kill_and_resume_ends_in_one_commit() {
     assert!(done.expect_success().is_empty() && done.stderr.contains("there is nothing to run"), "{done:?}");
 }
 
-/// A run whose units were all done when it was killed needs no agent to be finished.
+/// If all units had finished before the kill, the resume needs no agent.
 #[test]
 fn resume_with_only_patches_integrates_them() {
     let place = orchard_project();
@@ -220,7 +219,7 @@ fn resume_with_only_patches_integrates_them() {
     assert_eq!(subjects(&place).len(), 3);
     is_clean(&place);
 
-    // A patch that is gone cannot be put anywhere: its unit runs again.
+    // A missing patch cannot be integrated, so its unit runs again.
     git(&place, &["reset", "--quiet", "--hard", "HEAD~1"]);
     let runs = place.path(".ktx/ingestdeck/runs");
     let mut ids: Vec<_> =
@@ -231,7 +230,7 @@ fn resume_with_only_patches_integrates_them() {
     assert_eq!(plan.expect_success().matches("but its patch is gone").count(), 3, "{plan:?}");
 }
 
-/// The pass as a part of a script. It says what it was given by doing what only that allows.
+/// A script part for the reconcile step. Its calls succeed only with the expected material.
 pub(super) fn pass(steps: &str) -> String {
     format!("[[part]]\nprompt = \"# Stage Index\"\nsteps = [{steps}]\n")
 }
@@ -249,7 +248,7 @@ const CALLS: &str = r#"
 #[test]
 fn patches_are_integrated_before_the_commit() {
     let place = orchard_project();
-    // It is told what each page is about.
+    // The prompt contains the summary of each page.
     let pass = pass(CALLS).replace("# Stage Index", "  - wiki crates created: About crates\\n");
     let claude = place.scripted_claude(&[parts()[..2].concat(), pass].concat()).display().to_string();
     let ran = run(&place, &claude, &["--only", "docs-{crates,growers}"]);
@@ -301,8 +300,8 @@ fn reconcile_step_is_optional_and_needs_changes() {
     let claude = place.scripted_claude(&script).display().to_string();
     let idle = parse_json_events(run(&place, &claude, &["--only", "docs-growers"]).expect_success());
     assert_eq!(summary(&idle)["units"], json!({"succeeded": 1}));
-    let said: Vec<&str> = idle.iter().filter_map(|line| line["event"]["text"].as_str()).collect();
-    assert_eq!(said, ["not reconciled: nothing was written, and no raw file is gone"]);
+    let texts: Vec<&str> = idle.iter().filter_map(|line| line["event"]["text"].as_str()).collect();
+    assert_eq!(texts, ["not reconciled: nothing was written, and no raw file was deleted"]);
     let left_out =
         parse_json_events(run(&place, &claude, &["--only", "docs-crates", "--no-reconcile"]).expect_success());
     assert_eq!(summary(&left_out)["units"], json!({"succeeded": 1}));

@@ -1,4 +1,4 @@
-//! Text of others in everything that is printed: shown, and never obeyed by a terminal.
+//! Untrusted text in all output: it is visible, and terminals do not interpret it.
 
 use std::{
     fs,
@@ -9,10 +9,10 @@ use serde_json::json;
 
 use super::test_dir::{CommandOutput, TestDir};
 
-/// Clipboard, title, colours, an 8-bit CSI, directions, a marker that cannot be seen, and what moves the cursor.
+/// Clipboard, title, colours, an 8-bit CSI, text direction, an invisible marker, and cursor movement.
 const EVIL: &str = "x\u{1b}]52;c;UFdO\u{7}\u{1b}]0;t\u{7}\u{1b}[31m\u{9b}2J\u{202e}\u{2066}\u{200b}\r\u{8}\u{7f}y";
 
-/// What a terminal obeys, or people do not see.
+/// True for characters that a terminal interprets or that are invisible.
 fn is_obeyed(char: char) -> bool {
     (char.is_control() && !matches!(char, '\n' | '\t'))
         || matches!(char, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
@@ -31,7 +31,7 @@ fn check_commands(place: &TestDir, commands: &[&[&str]]) {
     }
 }
 
-/// `EVIL` as JSON, which YAML understands.
+/// `EVIL` as a JSON string, which is also a YAML string.
 fn quoted() -> String {
     json!(EVIL).to_string().replace('\u{9b}', "\\u009b").replace('\u{7f}', "\\u007f")
 }

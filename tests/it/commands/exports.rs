@@ -1,4 +1,4 @@
-//! `runs export` and files that `--out` names: what is in them, and who may read them.
+//! `runs export` and files named by `--out`: their content and their permissions.
 
 use std::{
     fs::{self, File},
@@ -16,7 +16,7 @@ use super::test_dir::{CommandOutput, TestDir};
 
 const RUN: &str = "01a201f6-387b-7555-8146-4e95c4811a8c";
 
-/// A project with a run that `lines` were added to.
+/// A project with a run, with `lines` appended to its tape.
 fn recorded(lines: &[Value]) -> TestDir {
     let place = TestDir::new();
     let tape = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tapes/real.jsonl");
@@ -28,7 +28,7 @@ fn recorded(lines: &[Value]) -> TestDir {
     place
 }
 
-/// Runs the program where new files are readable by all.
+/// Runs the program with an umask that makes new files readable by everyone.
 fn run_with_open_umask(place: &TestDir, args: &[&str]) -> CommandOutput {
     let program = place.command(args);
     let mut shell = Command::new("/bin/sh");
@@ -54,7 +54,7 @@ fn files_that_out_names_are_private() {
         fs::write(&path, [&first[..], b"more"].concat()).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         run_with_open_umask(&place, &args).expect_success();
-        assert_eq!((mode(&path), fs::read(&path).unwrap() == first), (0o600, true), "{name} is written anew");
+        assert_eq!((mode(&path), fs::read(&path).unwrap() == first), (0o600, true), "{name} is overwritten");
     }
 }
 
@@ -74,13 +74,13 @@ fn link_within_the_project_is_not_written_through() {
 #[test]
 fn exports_and_reports_are_without_secrets() {
     let key = format!("AKIA{}", "ABCDEFG2".repeat(2));
-    let reason = format!("the service said:\n{key} is wrong, hunter2secret and v4lue-of-env as well");
+    let reason = format!("the service answered:\n{key} is wrong, hunter2secret and v4lue-of-env as well");
     let verdict = json!({"outcome": "failed", "stop": "error", "cause": "tool_failures", "reason": reason});
-    let lane = |seq: u64, key: &str, body: Value| json!({"seq": seq, "at": 900_000 + seq, "unit": "docs-juice", "try": 9, (key): body});
+    let entry = |seq: u64, key: &str, body: Value| json!({"seq": seq, "at": 900_000 + seq, "unit": "docs-juice", "try": 9, (key): body});
     let place = recorded(&[
-        lane(90_000, "note", json!({"kind": "attempt_started"})),
-        lane(90_001, "err", json!(format!("{reason} {}", "djRsdWUtb2YtZW52"))),
-        lane(90_002, "note", json!({"kind": "attempt_ended", "verdict": verdict, "work": {}})),
+        entry(90_000, "note", json!({"kind": "attempt_started"})),
+        entry(90_001, "err", json!(format!("{reason} {}", "djRsdWUtb2YtZW52"))),
+        entry(90_002, "note", json!({"kind": "attempt_ended", "verdict": verdict, "work": {}})),
     ]);
     place.write("ktx.yaml", "connections:\n  w:\n    driver: postgres\n    url: postgres://a:hunter2secret@db/x\n");
     for format in ["tape", "trace", "memory-flow"] {
@@ -127,12 +127,12 @@ fn exported_trace_has_no_terminal_controls() {
     }
     assert!(lines > 2 && escapes > 0, "{lines} lines, {escapes} escapes");
 
-    // The tape itself is copied byte for byte, but not to a terminal.
+    // The tape itself is copied byte for byte, except to a terminal.
     let tape = place.run(&["runs", "export"]);
     assert!(tape.expect_success().contains(reason));
     let size = nix::pty::Winsize { ws_row: 50, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 };
     let pty = nix::pty::openpty(Some(&size), None).unwrap();
-    // The programs of other tests must not keep it open.
+    // Child processes of other tests must not keep the descriptors open.
     for end in [&pty.master, &pty.slave] {
         fcntl(end, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).unwrap();
     }
@@ -141,7 +141,7 @@ fn exported_trace_has_no_terminal_controls() {
     let mut child = command.spawn().unwrap();
     drop(command);
     let mut shown = Vec::new();
-    // Linux reports the last close of the other side as an error.
+    // Linux reports the closing of the other side as an error.
     let _ = File::from(pty.master).read_to_end(&mut shown);
     assert!(child.wait().unwrap().success());
     let shown = String::from_utf8(shown).unwrap();

@@ -11,7 +11,7 @@ fn run_with(place: &TestDir, files: u32, args: &[&str]) -> CommandOutput {
     run_after(place, &format!("ulimit -n {files}"), args)
 }
 
-/// Runs the program from a shell that has done `before`.
+/// Runs the program from a shell after the commands `before`.
 fn run_after(place: &TestDir, before: &str, args: &[&str]) -> CommandOutput {
     let program = place.command(args);
     let mut command = Command::new("/bin/sh");
@@ -29,7 +29,7 @@ fn project(place: &TestDir, units: usize) {
     place.write("ktx.yaml", format!("{yaml}ingest: {{workUnits: {{maxConcurrency: {units}}}}}\n"));
 }
 
-/// Units that wait until all of their run have been asked to start hold their descriptors until then.
+/// Units that hold their descriptors until all units of the run have been asked to start.
 const SCRIPT: &str = "[[part]]\nsteps = [{ call = { tool = \"wiki_list_tags\", with = {} } }, { say = \"done\" }]";
 
 #[test]

@@ -1,4 +1,4 @@
-//! Projects that are git repositories: what a run leaves in them, what it refuses, and what a kill leaves.
+//! Projects that are git repositories: files left by a run, refusals, and recovery after a kill.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 use super::test_dir::{CommandOutput, TestDir, parse_json_events};
 use crate::support::git::git;
 
-/// Calls `wiki_write` for `key` with `text`, after the ledger that it needs.
+/// A script part that calls `wiki_write` for `key` with `text`, after the required ledger.
 fn part(unit: &str, key: &str, text: &str, then: &str) -> String {
     format!(
         r#"
@@ -21,7 +21,7 @@ steps = [
     )
 }
 
-/// Three units: the first two write the same page, the third one of its own.
+/// Three units: the first two write the same page, the third one writes another.
 fn conflicting() -> String {
     [("docs-one", "shared", "by one"), ("docs-two", "shared", "by two"), ("docs-three", "three", "by three")]
         .map(|(unit, key, text)| part(unit, key, text, ""))
@@ -74,7 +74,7 @@ fn run_is_one_commit_and_conflict_fails_one_unit() {
     assert!(fs::read_to_string(place.path("wiki/global/shared.md")).unwrap().contains("by one"));
     assert_tidy(&place);
 
-    // The conflict is worth another try: the unit sees what the first one wrote.
+    // The conflict is worth a retry: the unit can now read the accepted page.
     let failed = place.run(&["plan", "--failed"]);
     assert!(failed.expect_success().contains("docs-two"), "{failed:?}");
     let shown = place.run(&["runs", "show", "latest"]);
@@ -91,7 +91,7 @@ fn run_is_one_commit_and_conflict_fails_one_unit() {
     assert!(patches[0].ends_with("/0000-docs-one.patch"), "{patches:?}");
 }
 
-/// Each changes a paragraph of its own, and the third one comes to what the first one has.
+/// Each unit changes another paragraph, and the third makes the same change as the first.
 #[test]
 fn overwriting_unit_is_named() {
     let (place, claude) = repository(&part("docs-one", "shared", "one\\n\\nb\\n\\nc\\n\\nd\\n\\ntwo", ""));
@@ -113,7 +113,7 @@ fn overwriting_unit_is_named() {
     for sentence in [
         "docs-three#1             · docs-one also wrote wiki/global/shared.md: the texts agree",
         "docs-two#1               ▲ docs-one, docs-three also wrote wiki/global/shared.md: git merged the texts; read the",
-        "  ▲ wiki/global/shared.md: docs-one, docs-three, docs-two wrote it, and git merged their texts; read the result\n",
+        "  ▲ wiki/global/shared.md: written by docs-one, docs-three, docs-two; git merged their versions, so review the result\n",
     ] {
         assert!(ran.stdout.contains(sentence), "{sentence}: {ran:?}");
     }
@@ -177,7 +177,7 @@ fn unsuitable_repository_is_refused_before_the_run() {
     git(&place.path(""), &["checkout", "--quiet", "--orphan", "empty"]);
     refused("has no commit yet");
     fs::rename(place.path(".git"), place.path("../.git")).unwrap();
-    refused("lies inside the git repository");
+    refused("is inside the git repository");
     place.write(".git", "gitdir: ../.git");
     refused("is a linked worktree or a submodule");
 }
@@ -186,7 +186,7 @@ fn unsuitable_repository_is_refused_before_the_run() {
 fn project_without_git_explains_how_results_are_stored() {
     let place = TestDir::new();
     place.notes(&["one"]);
-    let sentence = "no git repository: what a unit writes goes into the project as soon as the unit has succeeded";
+    let sentence = "no git repository: the changes of a unit are published to the project when it succeeds";
     assert!(place.run(&["plan"]).expect_success().contains(sentence));
     let claude = place.scripted_claude(&part("docs-one", "one", "x", ""));
     let ran = place.run(&["run", "--claude-bin", claude.to_str().unwrap()]);
@@ -212,12 +212,12 @@ fn killed_run_keeps_branch_and_next_run_cleans_up() {
     assert_eq!(git(&place.path(""), &["worktree", "list"]).lines().count(), 2, "the one that was at work");
     assert_eq!(git(&place.path(""), &["rev-list", "--count", "HEAD"]), "1\n");
     let ran = place.run(&["run", "--claude-bin", &claude, "--only", "docs-one", "--no-reconcile"]);
-    assert!(ran.stderr.contains("an earlier run was killed; cleared away 1 worktree"), "{ran:?}");
+    assert!(ran.stderr.contains("an earlier run was killed; removed 1 worktree"), "{ran:?}");
     assert!(ran.expect_success().contains("saved as commit"), "{ran:?}");
     assert_tidy(&place);
 }
 
-/// A `PATH` with a git that does `body`.
+/// A `PATH` with a git that runs `body` first.
 fn path_with_git(place: &TestDir, body: &str) -> String {
     format!("{}:/usr/bin:/bin", place.script("git", body).parent().unwrap().display())
 }
@@ -254,7 +254,7 @@ fn git_that_ignores_safety_config_is_refused() {
 fn run_starts_few_git_processes() {
     let (place, claude) = repository(&part("docs-*", "page", "text", ""));
     let log = place.path("../starts");
-    // The options before the subcommand are the same everywhere.
+    // The options before the subcommand are the same for all calls.
     let body = format!(
         "echo \"$*\" | sed 's/^--no-pager\\( -c [^ ]*\\)* *//' >> '{}'; exec /usr/bin/git \"$@\"",
         log.display()
@@ -266,7 +266,7 @@ fn run_starts_few_git_processes() {
     let starts = fs::read_to_string(log).unwrap();
     let count = |word: &str| starts.lines().filter(|line| line.starts_with(word)).count();
     assert_eq!(count("--version"), 1, "{starts}");
-    // Neither is needed for a worktree that is made and removed by the same process.
+    // Neither call is needed for a worktree that the same process creates and removes.
     assert_eq!((count("show-ref"), count("log ")), (0, 0), "{starts}");
     assert_eq!(count("worktree add"), count("update-ref --no-deref -d"), "{starts}");
     assert_tidy(&place);

@@ -1,4 +1,4 @@
-//! Keys of units: KTX's in whatever KTX reads, and distinct where connections of one run share them.
+//! Unit keys: KTX's keys in every file that KTX reads, and unique keys where connections of one run have the same ones.
 
 use std::fs;
 
@@ -28,7 +28,7 @@ fn run(place: &TestDir, script: &str, more: &[&str]) -> Option<i32> {
     place.run(&[&["run", "--claude-bin", claude.to_str().unwrap(), "--ui", "none"], more].concat()).code
 }
 
-/// Connection, key in the run, KTX's key if that is another, and reason of each planned unit.
+/// Connection, key in the run, KTX's key if it differs, and reason of each planned unit.
 fn planned(place: &TestDir, more: &[&str]) -> Vec<[String; 4]> {
     let ran = place.run(&[&["plan", "--ui", "json"], more].concat());
     let objects = ran.expect_success().lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -90,15 +90,15 @@ fn prior_results_count_with_and_without_other_connections() {
     let place = shared();
     connections(&place, &["a"]);
     assert_eq!(run(&place, BAD, &[]), Some(100));
-    // A second connection with the same keys comes.
+    // A second connection with the same keys is added.
     connections(&place, &["a", "b"]);
     let both = [["a", "docs-page-a", "docs-page", "failed last time"], ["b", "docs-page-b", "docs-page", "new"]];
     assert_eq!(planned(&place, &[]), rows(&both));
     let why = &planned(&place, &["--failed"])[0];
-    assert_eq!((why[0].as_str(), why[1].as_str()), ("a", "docs-page"), "as that run called it");
+    assert_eq!((why[0].as_str(), why[1].as_str()), ("a", "docs-page"), "the key of that run");
     assert_eq!(run(&place, GOOD, &["--failed"]), Some(0));
     assert_eq!(planned(&place, &[]), rows(&both[1..]));
-    // A run of both fails, and one of them goes.
+    // A run of both connections fails, and one connection is removed.
     assert_eq!(run(&place, BAD, &["--full"]), Some(100));
     connections(&place, &["b"]);
     assert_eq!(planned(&place, &[]), rows(&[["b", "docs-page", "", "failed last time"]]));
@@ -106,13 +106,13 @@ fn prior_results_count_with_and_without_other_connections() {
     assert_eq!((resumed.len(), resumed[0][1].as_str(), resumed[0][2].as_str()), (1, "docs-page-b", "docs-page"));
     assert_eq!(run(&place, GOOD, &["--resume-run", "latest"]), Some(0));
     assert_eq!(planned(&place, &[]), rows(&[]));
-    // It comes back, and has failed since it last succeeded.
+    // The connection returns. Its last run failed after an earlier success.
     connections(&place, &["a", "b"]);
     assert_eq!(planned(&place, &[]), rows(&[["a", "docs-page-a", "docs-page", "failed last time"]]));
 }
 
 #[test]
-fn piped_plans_have_whole_keys() {
+fn piped_plan_has_complete_keys() {
     let place = TestDir::new();
     let name = "a-long-name-of-a-page-".repeat(6);
     place.notes(&[&name]);

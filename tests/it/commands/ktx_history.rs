@@ -1,4 +1,5 @@
-//! A project that KTX ingested before: what the plan takes from its database, and what a hostile one must not do.
+//! A project that KTX ingested before: what the plan reads from KTX's database, and that a hostile database does no
+//! harm.
 
 use std::{fs, os::unix::fs::symlink};
 
@@ -10,7 +11,7 @@ use super::{
     test_dir::{CommandOutput, TestDir, parse_json_events},
 };
 
-/// What KTX 0.12.0 wrote: files, a page `p1`, and sources `wh/orders` and `orbit/m`.
+/// A database of KTX 0.12.0 with files, a page `p1`, and the sources `wh/orders` and `orbit/m`.
 const DUMP: &str = include_str!("../../fixtures/ktx/history.sql");
 const JOB: &str = "local-mws8g82v";
 const DATABASE: &str = ".ktx/db.sqlite";
@@ -77,7 +78,7 @@ fn files_that_ktx_ingested_are_not_planned_again() {
         assert!(tape.contains(&format!("schema.yml: {made}{JOB})")), "priorProvenance names {made}");
     }
     let plan = place.run(&["plan"]);
-    assert!(plan.expect_success().contains("nothing to do"), "our record and KTX's add up: {plan:?}");
+    assert!(plan.expect_success().contains("nothing to do"), "both histories are used: {plan:?}");
     assert!(warnings(&plan).is_empty(), "the unit ran here: {plan:?}");
 }
 
@@ -123,7 +124,7 @@ fn units_that_failed_in_ktx_are_planned() {
     assert!(plan.expect_success().contains("1 unit planned") && warnings(&plan).is_empty(), "{plan:?}");
 }
 
-/// A completed run of KTX that did nothing, with the same files but those in `gone`, on whose disappearance it acted.
+/// A completed KTX run without artifacts, with the same files except those in `gone`, whose deletion it processed.
 fn later_sync(place: &TestDir, completed_at: &str, gone: &[&str]) {
     let database = Connection::open(place.path(DATABASE)).unwrap();
     let sync = "INSERT INTO bundle_ingest_runs
@@ -158,7 +159,7 @@ fn files_that_ktx_evicted_are_not_evicted_again() {
 }
 
 #[test]
-fn files_that_ktx_evicted_after_a_run_of_ours_are_gone() {
+fn files_evicted_by_ktx_after_a_local_run_are_gone() {
     let place = ingested();
     let claude = place.scripted_claude("[[part]]\nsteps = [{ say = \"Read it.\" }]").display().to_string();
     run(&place, &claude, &["--full"]).expect_success();
@@ -171,7 +172,7 @@ fn files_that_ktx_evicted_after_a_run_of_ours_are_gone() {
 }
 
 #[test]
-fn damaged_row_of_ktx_is_one_warning_and_costs_no_other() {
+fn damaged_ktx_rows_cause_one_warning_and_no_loss() {
     let place = ingested();
     let database = Connection::open(place.path(DATABASE)).unwrap();
     let damage = "UPDATE bundle_ingest_provenance SET raw_path = x'00' WHERE artifact_key = 'p1';
@@ -186,7 +187,7 @@ fn damaged_row_of_ktx_is_one_warning_and_costs_no_other() {
     assert_eq!(warnings(&plan).len(), 2, "{plan:?}");
 }
 
-/// A single answer of a worker process must be smaller.
+/// More than a single answer of a worker process may hold.
 #[test]
 fn history_of_ktx_above_16_mib_is_read_in_pieces() {
     let place = ingested();

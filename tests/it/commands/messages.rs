@@ -1,10 +1,10 @@
-//! What is told of sessions and of runs that go on.
+//! Messages about sessions and about runs that are still running.
 
 use serde_json::Value;
 
 use super::test_dir::{TestDir, parse_json_events};
 
-/// A session that answers with the id `other`, whatever it was asked for.
+/// A session that answers with the id `other`, whatever id was requested.
 const OTHER: &str = r#"
 echo '{"type":"system","subtype":"init","session_id":"other","model":"m"}'
 echo '{"type":"result","subtype":"success","is_error":false,"result":"hi","session_id":"other"}'

@@ -1,4 +1,5 @@
-//! Sources of semantic models: written and committed before any unit runs, in the plan, on the record and in reports.
+//! Sources of semantic models: written and committed before any unit runs, and named in the plan, on the tape and in
+//! reports.
 
 use std::fs;
 
@@ -33,13 +34,13 @@ const CUSTOMERS: &str = "semantic_models:
 
 const COUNTS: &str = "    measures: [{name: customer_count, agg: count, expr: customer_id}]\n";
 
-/// Makes one unit of both semantic models.
+/// Puts both semantic models into one unit.
 const METRICS: &str = "metrics:
   - {name: gross, type: simple, type_params: {measure: revenue}, filter: \"{{ Dimension('order_id__ordered_at') }} is not null\"}
   - {name: heads, type: simple, type_params: {measure: customer_count}}
 ";
 
-/// Has no dimension, which leaves its source without a grain.
+/// A model without a dimension, so its source has no grain.
 const BARE: &str =
     "semantic_models:\n  - {name: bare, model: ref('bare'), entities: [{name: customer, type: foreign}]}\n";
 
@@ -68,7 +69,7 @@ fn run(place: &TestDir, more: &[&str]) -> CommandOutput {
     place.run(&[&["run", "--claude-bin", claude.to_str().unwrap(), "--ui", "lines"], more].concat())
 }
 
-/// The newest tape.
+/// Text of the newest tape.
 fn tape(place: &TestDir) -> String {
     let runs = fs::read_dir(place.path(".ktx/ingestdeck/runs")).unwrap();
     let newest = runs.map(|entry| entry.unwrap().path()).max().unwrap();
@@ -84,7 +85,7 @@ fn notes(tape: &str, kind: &str) -> Vec<Value> {
     notes.filter(|note| note["kind"] == kind).collect()
 }
 
-/// Every text in `value`.
+/// All strings inside `value`.
 fn texts(value: &Value) -> Vec<&str> {
     match value {
         Value::String(text) => vec![text],
@@ -130,7 +131,10 @@ fn sources_of_semantic_models_are_committed_first() {
     let of_unit = tape.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let mut of_unit = of_unit.filter(|entry| entry["unit"] == "metricflow-orders");
     let index = "# Semantic Layer Sources\n## flow\n- customers\n- fct_orders\n";
-    assert!(of_unit.any(|entry| texts(&entry).iter().any(|text| text.contains(index))), "the prompt lists them");
+    assert!(
+        of_unit.any(|entry| texts(&entry).iter().any(|text| text.contains(index))),
+        "the prompt lists the projected sources"
+    );
     let report = place.run(&["report", "--format", "json"]);
     let report: Value = serde_json::from_str(report.expect_success()).unwrap();
     assert_eq!(report["body"]["isolatedDiff"]["projectionSha"], head.trim());
@@ -155,17 +159,17 @@ fn edited_sources_of_unchanged_models_are_kept() {
     let changes = git(&place, &["show", "--name-only", "--format=", "HEAD"]);
     assert_eq!(changes, "semantic-layer/flow/customers.yaml\n");
     assert_eq!(projected(&tape(&place)).unwrap()["actions"][0]["type"], "updated");
-    // Once they are as they should be, nothing is written and nothing is said.
+    // Up-to-date sources cause no write and no message.
     run(&place, &["--only", "metricflow-customers"]).expect_success();
     assert_eq!((subjects(&place).len(), projected(&tape(&place))), (4, None));
 }
 
 #[test]
-fn sources_are_written_without_history_too() {
+fn sources_are_written_without_git() {
     let place = metricflow_project();
     run(&place, &["--only", "metricflow-orders"]).expect_success();
     assert!(source(&place, "fct_orders").contains("table: fct_orders"));
-    assert_eq!(source(&place, "customers"), "", "its unit was not asked for");
+    assert_eq!(source(&place, "customers"), "", "its unit was not selected");
     let note = projected(&tape(&place)).unwrap();
     assert_eq!((&note["paths"], note.get("commit")), (&json!(["semantic-layer/flow/fct_orders.yaml"]), None));
     assert!(!source(&place, "fct_orders").contains("to: customers"), "a join needs its target");
@@ -186,7 +190,7 @@ fn units_run_although_sources_cannot_be_written() {
 }
 
 #[test]
-fn connection_that_is_refused_costs_no_other() {
+fn refused_connection_does_not_affect_others() {
     for has_history in [false, true] {
         let place = TestDir::new();
         let connection = |name: &str| format!("  {name}: {{driver: metricflow, source_dir: {name}}}\n");
@@ -222,7 +226,7 @@ fn connection_that_is_refused_costs_no_other() {
         assert_eq!(
             only.expect_success().matches("* 1 source of semantic models").count(),
             1,
-            "what others had is left out"
+            "keys of the other connections are left out"
         );
         let trace = place.run(&["runs", "export", "--format", "trace"]);
         let events = trace.expect_success().lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -230,14 +234,14 @@ fn connection_that_is_refused_costs_no_other() {
         assert_eq!((failed.len(), &failed[0]["connectionId"]), (1, &json!("b")));
         if has_history {
             let log = git(&place, &["log", "--format=%H", "--max-count=2"]);
-            assert_eq!(log.lines().rev().collect::<Vec<_>>(), commits, "a commit each");
+            assert_eq!(log.lines().rev().collect::<Vec<_>>(), commits, "one commit for each");
             is_clean(&place);
         }
     }
 }
 
 #[test]
-fn sources_that_no_raw_file_of_a_unit_defines_stay() {
+fn sources_without_a_defining_raw_file_are_kept() {
     let place = metricflow_project();
     let customers = [CUSTOMERS, COUNTS].concat();
     place.write("flow/customers.yml", &customers);
@@ -254,7 +258,7 @@ fn sources_that_no_raw_file_of_a_unit_defines_stay() {
     assert!(units[0]["dependencyPaths"].to_string().contains("orders.yml"), "{units}");
     assert!(source(&place, "customers").contains("country"));
     assert_eq!(source(&place, "fct_orders"), edited, "its unit only reads that semantic model");
-    // A metric defines the source that has it as a measure.
+    // The source that has a metric as a measure is defined by that metric, too.
     place.write("flow/metrics.yml", METRICS.replace("is not null", "is null"));
     commit(&place);
     run(&place, &[]).expect_success();
@@ -264,7 +268,7 @@ fn sources_that_no_raw_file_of_a_unit_defines_stay() {
     assert_eq!(actions[0]["rawPaths"], json!(["orders.yml", "metrics.yml"]));
 }
 
-/// They are artifacts of their files, as if a unit had written them.
+/// Projected sources count as artifacts of their raw files, as if a unit had written them.
 #[test]
 fn eviction_names_projected_sources() {
     let place = metricflow_project();
@@ -284,14 +288,14 @@ fn eviction_names_projected_sources() {
     let claude = place.scripted_claude(&pass("{ call = { tool = \"eviction_list\" } }, { say = \"It may stay.\" },"));
     place.run(&["run", "--claude-bin", claude.to_str().unwrap(), "--ui", "lines"]).expect_success();
     let job = notes(&tape(&place), "run_planned")[0]["job"].take();
-    let told = place.path(&format!(".ktx/ingest-transcripts/{}/reconcile.jsonl", job.as_str().unwrap()));
-    let told = fs::read_to_string(told).unwrap();
+    let transcript = place.path(&format!(".ktx/ingest-transcripts/{}/reconcile.jsonl", job.as_str().unwrap()));
+    let transcript = fs::read_to_string(transcript).unwrap();
     for listed in ["flow/customers.yml", "sl flow/customers (created in run ", "sl flow/fct_orders (created in run "] {
-        assert!(told.contains(listed), "{listed}: {told}");
+        assert!(transcript.contains(listed), "{listed}: {transcript}");
     }
 }
 
-/// git waits where the worktree of the projection is made.
+/// git blocks while the worktree of the projection is created.
 #[test]
 fn interrupt_while_sources_are_projected_drains_the_run() {
     let place = metricflow_project();
@@ -305,6 +309,6 @@ fn interrupt_while_sources_are_projected_drains_the_run() {
     let ran = running.end();
     assert_eq!(ran.code, Some(130), "{ran:?}");
     assert!(ran.stdout.contains("3 units: 3 untried"), "no unit is started: {ran:?}");
-    assert!(source(&place, "customers").contains("table: customers"), "what was begun is there");
+    assert!(source(&place, "customers").contains("table: customers"), "the projection was completed");
     is_clean(&place);
 }

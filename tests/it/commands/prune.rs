@@ -1,4 +1,4 @@
-//! `runs prune`: what goes, what stays, and that nothing is forgotten.
+//! `runs prune`: which runs it deletes, which it keeps, and that the planning history survives.
 
 use std::fs;
 
@@ -47,20 +47,20 @@ fn prune_keeps_source_history() {
 
     let dry = place.run(&["runs", "prune", "--keep", "0", "--dry-run"]);
     assert!(dry.expect_success().contains("would remove 1 run, "), "{dry:?}");
-    assert_eq!(records(&place), 3, "nothing was asked for");
+    assert_eq!(records(&place), 3, "no deletion was requested");
     let kept = place.run(&["runs", "prune"]);
-    assert_eq!(kept.expect_success(), "removed 0 runs, 0 B; 3 stay\n", "ten are kept unless fewer are asked for");
+    assert_eq!(kept.expect_success(), "removed 0 runs, 0 B; 3 kept\n", "ten are kept unless fewer are asked for");
     let young = place.run(&["runs", "prune", "--keep", "0", "--older-than", "1h"]);
     assert!(young.expect_success().starts_with("removed 0 runs, "), "{young:?}");
     assert_eq!(
         place.run(&["runs", "prune", "--older-than=-1h"]).expect_refusal(2),
-        "--older-than 1h ago is no age; give one like 30d, 12h or \"2 weeks\""
+        "invalid --older-than `1h ago`; expected an age such as 30d, 12h or \"2 weeks\""
     );
 
-    // The first run was done over by the second; the third did only half of it over.
+    // The second run repeats all units of the first one; the third repeats only half of them.
     let pruned = place.run(&["runs", "prune", "--keep", "0"]);
     assert!(pruned.expect_success().contains("removed 1 run, "), "{pruned:?}");
-    assert!(pruned.stdout.contains("2 of them: what is known of the sources"), "{pruned:?}");
+    assert!(pruned.stdout.contains("2 kept: needed for incremental planning"), "{pruned:?}");
     assert_eq!((records(&place), known(&place)), (2, before));
     let nothing = place.run(&["run", "--ui", "none", "--claude-bin", &claude]);
     assert!(nothing.stderr.contains("nothing to do"), "{nothing:?}");
@@ -75,7 +75,7 @@ fn interrupted_prune_is_completed() {
     assert_eq!(place.run(&["run", "--ui", "none", "--claude-bin", &claude]).code, Some(0));
     let left = ".ktx/ingestdeck/runs/.leaving-01a20141-a13e-713f-b820-144f51fc451a";
     place.write(&format!("{left}/tape.jsonl"), "{");
-    assert_eq!(place.run(&["runs", "list"]).expect_success().lines().count(), 1, "nobody finds half of a record");
+    assert_eq!(place.run(&["runs", "list"]).expect_success().lines().count(), 1, "a partly deleted run is not listed");
     place.run(&["runs", "prune", "--dry-run"]).expect_success();
     assert!(place.path(left).exists());
     place.run(&["runs", "prune"]).expect_success();
@@ -88,6 +88,6 @@ fn unreadable_tape_is_kept() {
     let id = "01a20141-a13e-713f-b820-144f51fc451a";
     place.write(&format!(".ktx/ingestdeck/runs/{id}/tape.jsonl"), "{\"tape\":2,\"program\":\"ingestdeck 9\"}\n");
     let ran = place.run(&["runs", "prune", "--keep", "0"]);
-    assert!(ran.stderr.contains("is left out") && ran.stderr.contains("; it stays"), "{ran:?}");
-    assert!(ran.stdout.contains("removed 0 runs") && ran.stdout.contains("1 of them: its tape"), "{ran:?}");
+    assert!(ran.stderr.contains("is left out") && ran.stderr.contains("; it is kept"), "{ran:?}");
+    assert!(ran.stdout.contains("removed 0 runs") && ran.stdout.contains("1 kept: the tape"), "{ran:?}");
 }

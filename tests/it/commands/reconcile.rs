@@ -1,5 +1,5 @@
-//! What is left for the pass after the units, in git projects: raw files that are gone, an earlier run without its pass,
-//! and patches that cannot be put together.
+//! The reconcile step in git projects: deleted raw files, an earlier run without its reconcile step, and patches that
+//! cannot be integrated.
 
 use std::fs;
 
@@ -14,7 +14,7 @@ use super::{
     test_dir::{TestDir, parse_json_events},
 };
 
-/// Reads what is gone, and removes the page that was made of it.
+/// Steps that list the evictions and remove the page of the deleted file.
 const EVICTS: &str = r#"
   { call = { tool = "eviction_list" } },
   { call = { tool = "wiki_read", with = { key = "growers" } } },
@@ -23,13 +23,13 @@ const EVICTS: &str = r#"
   { call = { tool = "emit_eviction_decision", with = { rawPath = "orchard/growers.md", artifactKind = "wiki", artifactKey = "growers", action = "removed", reason = "its file is gone" } } },
   { say = "Removed." },"#;
 
-/// Compares what both units wrote, and changes nothing.
+/// Steps that compare the artifacts of both units and change nothing.
 const LOOKS: &str = r#"
   { call = { tool = "stage_list" } },
   { call = { tool = "stage_diff", with = { unitKeyA = "docs-crates", unitKeyB = "docs-growers" } } },
   { say = "All is well." },"#;
 
-/// An orchard of two units.
+/// A project of two units.
 fn two_unit_project() -> TestDir {
     let place = orchard_project();
     for file in ["juice.md", "payments.md"] {
@@ -39,12 +39,12 @@ fn two_unit_project() -> TestDir {
     place
 }
 
-/// The two units, and a pass.
+/// A script for the two units and the reconcile step.
 fn player(place: &TestDir, steps: &str) -> String {
     place.scripted_claude(&[parts()[..2].concat(), pass(steps)].concat()).display().to_string()
 }
 
-/// What the pass was told by its tools.
+/// Results of the tools that the reconcile step called.
 fn reconcile_tool_replies(place: &TestDir, job: &str) -> String {
     fs::read_to_string(place.path(&format!(".ktx/ingest-transcripts/{job}/reconcile.jsonl"))).unwrap()
 }
@@ -58,13 +58,13 @@ fn removed_raw_files_are_reconciled_once() {
     git(&place, &["commit", "--quiet", "--all", "--message=Grow no more"]);
 
     let plan = place.run(&["plan"]);
-    assert!(plan.expect_success().contains("1 file is gone: the pass after the units looks after"), "{plan:?}");
+    assert!(plan.expect_success().contains("1 file is gone: the reconcile step reviews the artifacts"), "{plan:?}");
     assert!(
-        !plan.stdout.contains("nothing to do") && plan.stdout.contains("0 units planned, and the pass"),
+        !plan.stdout.contains("nothing to do") && plan.stdout.contains("0 units planned, and the reconcile step"),
         "{plan:?}"
     );
     let claude = player(&place, EVICTS);
-    // Whoever leaves out the pass, or asks for something else, leaves them for later.
+    // A run without the reconcile step, or with `--only`, leaves the evictions to a later run.
     for flags in [["--no-reconcile", "--model=haiku"], ["--only", "docs-c*"]] {
         let ran = run(&place, &claude, &flags);
         assert!(ran.expect_success().is_empty() && ran.stderr.contains("nothing to do: "), "{ran:?}");
@@ -91,7 +91,7 @@ fn removed_raw_files_are_reconciled_once() {
         let ran = run(&place, &claude, flags);
         assert!(ran.expect_success().is_empty() && ran.stderr.contains("nothing to "), "{ran:?}");
     }
-    // A file that comes back is new, whatever it held before.
+    // A file that is restored counts as new, whatever it contained before.
     fs::write(place.path("handbook/growers.md"), text).unwrap();
     let plan = place.run(&["plan", "--ui", "json"]);
     assert!(
@@ -100,7 +100,8 @@ fn removed_raw_files_are_reconciled_once() {
     );
 }
 
-/// One unit writes two pages and a source from its file; the file goes, and the reconcile step carries the eviction out.
+/// One unit writes two pages and a source from its file. The file is deleted, and the reconcile step processes the
+/// eviction.
 #[test]
 fn eviction_lists_all_artifacts_of_the_file() {
     let place = two_unit_project();
@@ -134,9 +135,9 @@ steps = [
   { say = "Removed." },"#;
     let ran = run(&place, player(evicts).to_str().unwrap(), &[]);
     let lines = parse_json_events(ran.expect_success());
-    let told = reconcile_tool_replies(&place, lines[0]["event"]["job"].as_str().unwrap());
+    let replies = reconcile_tool_replies(&place, lines[0]["event"]["job"].as_str().unwrap());
     for listed in ["wiki b (created in run ", "wiki shared-b (created in run ", "sl shop/growers (created in run "] {
-        assert!(told.contains(listed), "{listed}: {told}");
+        assert!(replies.contains(listed), "{listed}: {replies}");
     }
     let tape = newest_tape(&place);
     assert!(tape.contains("- orchard/growers.md\\n  - "), "the prompt lists them, too");
@@ -146,7 +147,7 @@ steps = [
     assert!(place.run(&["plan"]).expect_success().contains("nothing to do: "));
 }
 
-/// The reconcile step alone evicts a page, and leaves something to a person.
+/// The reconcile step alone evicts a page and leaves one decision to a person.
 #[test]
 fn decisions_of_a_reconcile_only_run_are_reported_everywhere() {
     let place = with_a_file_gone();
@@ -162,7 +163,7 @@ fn decisions_of_a_reconcile_only_run_are_reported_everywhere() {
     let shown = place.run(&["runs", "show"]);
     let decision =
         "conflict: crates – definitional contradiction about crate: two sizes are named [flagged for a person]";
-    let eviction = "eviction: wiki growers – removed, because orchard/growers.md is gone: its file is gone";
+    let eviction = "eviction: wiki growers – removed, because orchard/growers.md was deleted: its file is gone";
     for line in [sentence, decision, eviction] {
         assert!(shown.expect_success().contains(line), "{line}: {shown:?}");
     }
@@ -176,7 +177,10 @@ fn decisions_of_a_reconcile_only_run_are_reported_everywhere() {
         "{markdown}"
     );
     let html = report("html");
-    assert!(html.contains("<h2>Decisions (3)</h2>") && html.contains("because orchard/growers.md is gone"), "{html}");
+    assert!(
+        html.contains("<h2>Decisions (3)</h2>") && html.contains("because orchard/growers.md was deleted"),
+        "{html}"
+    );
     let junit = report("junit");
     assert!(junit.contains("<testcase name=\"reconcile\"") && junit.contains(eviction), "{junit}");
     assert!(junit.contains("<property name=\"adapter\" value=\"reconcile\"/>"), "{junit}");
@@ -198,7 +202,7 @@ fn decisions_of_a_reconcile_only_run_are_reported_everywhere() {
     assert_eq!(place.run(&["report", "--format", "json", "--connection", "orchard"]).expect_success(), json);
 }
 
-/// A project where the reconcile step is all that there is to run.
+/// A project in which only the reconcile step has to run.
 fn with_a_file_gone() -> TestDir {
     let place = two_unit_project();
     parse_json_events(run(&place, &player(&place, LOOKS), &["--no-reconcile"]).expect_success());
@@ -247,7 +251,7 @@ fn reconcile_only_run_is_exported_from_begin_to_end() {
     }
 }
 
-/// The interrupt comes before the step begins, or while it is at work.
+/// The interrupt arrives before the step starts, or while it runs.
 #[test]
 fn reconcile_only_run_that_is_stopped_is_not_done() {
     for has_begun in [false, true] {
@@ -299,13 +303,14 @@ fn reconcile_only_run_that_is_stopped_is_not_done() {
 }
 
 #[test]
-fn without_history_artifacts_of_removed_files_are_kept() {
+fn artifacts_of_removed_files_are_kept_without_git() {
     let place = TestDir::new();
     place.notes(&["one", "two"]);
     let claude = place.scripted_claude("[[part]]\nsteps = [{ say = \"read\" }]").display().to_string();
     run(&place, &claude, &[]).expect_success();
     fs::remove_file(place.path("notes/two.md")).unwrap();
-    let sentence = "1 file is gone: what was made of that stays, for only a git project has a pass";
+    let sentence =
+        "1 file is gone: the artifacts that came from there are kept, because only a git project has a reconcile step";
     assert!(place.run(&["plan"]).expect_success().contains(sentence));
     let ran = run(&place, &claude, &[]);
     assert!(
@@ -314,7 +319,7 @@ fn without_history_artifacts_of_removed_files_are_kept() {
     );
 }
 
-/// The units are saved, but the pass met a limit, failed, or was never begun.
+/// The units are saved, but the reconcile step met a limit, failed, or never started.
 #[test]
 fn resume_runs_the_missing_reconcile_step() {
     let limit = "{ rate_limit = { status = \"rejected\", resets_in_s = 7200 } }, { api_error = { status = 429, error = \"rate_limit\", text = \"You've hit your session limit\", api_error = \"usage_limit_reached\" } },";
@@ -332,7 +337,7 @@ fn resume_runs_the_missing_reconcile_step() {
         assert!(shown.stdout.trim_end().lines().last().unwrap().contains("run --resume-run "), "{shown:?}");
         let plan = place.run(&["plan", "--resume-run", "latest"]);
         assert!(
-            plan.expect_success().contains("2 patches were saved without a pass: it looks at that now"),
+            plan.expect_success().contains("2 patches were saved without a reconcile step: this run reviews them"),
             "{plan:?}"
         );
 
@@ -344,8 +349,8 @@ fn resume_runs_the_missing_reconcile_step() {
         let resumed = run(&place, &player(&place, LOOKS), &["--resume-run", "latest"]);
         let lines = parse_json_events(resumed.expect_success());
         assert_eq!(summary(&lines)["units"], json!({"reused": 2, "succeeded": 1}), "{resumed:?}");
-        let told = reconcile_tool_replies(&place, lines[0]["event"]["job"].as_str().unwrap());
-        assert!(told.contains("## docs-growers (success)") && told.contains("wiki crates created"), "{told}");
+        let replies = reconcile_tool_replies(&place, lines[0]["event"]["job"].as_str().unwrap());
+        assert!(replies.contains("## docs-growers (success)") && replies.contains("wiki crates created"), "{replies}");
         assert_eq!(subjects(&place).len(), commits, "it changed nothing");
         is_clean(&place);
         let first = parse_json_events(&cut.stdout)[0]["run"].as_str().unwrap().to_owned();
@@ -372,7 +377,7 @@ fn failed_reconcile_step_is_listed_as_failed() {
     assert!(plan.expect_success().contains("no unit failed in run ") && !plan.stdout.contains("orchard +"), "{plan:?}");
 }
 
-/// The agent of four units and a pass, after `mischief` in the project.
+/// An agent for four units and a reconcile step, which runs `mischief` in the project first.
 fn after(place: &TestDir, mischief: &str) -> String {
     let script = [parts()[..3].concat(), writes("docs-payments", "payments.md", "payments", "Pay."), pass(LOOKS)];
     let script = place.write("script.toml", script.concat()).display().to_string();
@@ -381,7 +386,7 @@ fn after(place: &TestDir, mischief: &str) -> String {
     place.claude(&claude).display().to_string()
 }
 
-/// The patch of the second unit vanishes.
+/// The patch of the second unit is deleted.
 #[test]
 fn missing_patch_fails_only_its_unit() {
     let place = orchard_project();
@@ -401,7 +406,7 @@ fn missing_patch_fails_only_its_unit() {
     assert_eq!(wiki(&place), ["crates.md", "growers.md", "payments.md", "terms.md"]);
 }
 
-/// The branch vanishes while the units run.
+/// The branch is deleted while the units run.
 #[test]
 fn failed_integration_is_neither_reconciled_nor_saved() {
     let place = orchard_project();
@@ -410,7 +415,11 @@ fn failed_integration_is_neither_reconciled_nor_saved() {
     fs::rename(place.path(".git/kept"), place.path(".git/refs/heads/main")).unwrap();
     assert_eq!(broken.code, Some(100), "{broken:?}");
     let lines = parse_json_events(&broken.stdout);
-    assert_eq!(summary(&lines)["units"], json!({"succeeded": 4}), "no pass over what is not there: {broken:?}");
+    assert_eq!(
+        summary(&lines)["units"],
+        json!({"succeeded": 4}),
+        "no reconcile step without an integrated result: {broken:?}"
+    );
     assert!(summary(&lines)["not_saved"].as_str().unwrap().contains("git rev-parse failed"), "{broken:?}");
     assert_eq!((subjects(&place).len(), wiki(&place).len()), (1, 0), "nothing is half applied");
     is_clean(&place);
@@ -424,7 +433,7 @@ fn failed_integration_is_neither_reconciled_nor_saved() {
     is_clean(&place);
 }
 
-/// The reconcile step ends well without a decision; the next plan names the file again, and a decision settles it.
+/// The reconcile step succeeds without a decision. The next plan lists the file again, and a decision settles it.
 #[test]
 fn undecided_eviction_stays_open_for_the_next_run() {
     let place = two_unit_project();
@@ -447,10 +456,10 @@ fn undecided_eviction_stays_open_for_the_next_run() {
     assert!(ran.expect_success().contains(sentence), "{ran:?}");
     run(&place, &player(&place, EVICTS), &[]).expect_success();
     assert_eq!(wiki(&place), ["crates.md"]);
-    assert!(!place.run(&["plan"]).expect_success().contains("gone"), "it is not asked about again");
+    assert!(!place.run(&["plan"]).expect_success().contains("gone"), "the eviction is settled");
 }
 
-/// The interrupt comes while the last unit is at work; that one may end, and nothing is begun after it.
+/// The interrupt arrives while the last unit runs. That unit may finish, and nothing starts after it.
 #[test]
 fn run_drained_before_reconcile_is_incomplete() {
     let place = two_unit_project();

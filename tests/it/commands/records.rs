@@ -1,4 +1,4 @@
-//! `replay` and `runs`, on everything that a user may name.
+//! `replay` and `runs` with every kind of argument that a user may pass.
 
 use std::{fs, path::Path, process::Stdio};
 
@@ -25,12 +25,12 @@ fn every_capture_is_replayed() {
     for file in fixtures("").into_iter().chain(fixtures("versions")) {
         let json = place.run(&["replay", &file, "--ui", "json"]);
         if file.ends_with(".json") {
-            assert!(json.expect_refusal(2).contains("no line of it belongs to a transcript"), "{json:?}");
+            assert!(json.expect_refusal(2).contains("none of its lines belongs to a transcript"), "{json:?}");
             continue;
         }
         assert_eq!(json.stderr, "", "{file}");
         let lines = parse_json_events(json.expect_success());
-        // One capture is of a process that said nothing.
+        // One capture is of a process that printed nothing.
         if file.ends_with(".jsonl") && fs::metadata(&file).unwrap().len() > 0 {
             assert!(lines.iter().any(|line| line["event"]["type"] == "completed"), "{file} completes nothing");
         }
@@ -69,15 +69,15 @@ fn unsupported_files_are_refused() {
         ("latest", 4, "no run is recorded in this project yet"),
     ] {
         let ran: CommandOutput = replay(what);
-        let said = ran.expect_refusal(code);
-        assert!(said.contains(sentence), "{what}: {said}");
+        let refusal = ran.expect_refusal(code);
+        assert!(refusal.contains(sentence), "{what}: {refusal}");
     }
     assert_eq!(replay("empty").expect_success(), "empty · nothing is recorded in it\n");
     assert_eq!(
         place.run(&["replay", "empty", "--paused"]).expect_refusal(2),
         "--paused needs the screen; add --ui tui, or leave it out"
     );
-    assert!(place.run(&["replay", "empty", "--speed", "0"]).expect_refusal(2).starts_with("--speed 0 is no pace"));
+    assert!(place.run(&["replay", "empty", "--speed", "0"]).expect_refusal(2).starts_with("invalid --speed `0`"));
 }
 
 #[test]
@@ -88,15 +88,15 @@ fn empty_run_list_is_not_an_error() {
     }
     assert_eq!(place.run(&["runs", "list", "--ui", "json"]).expect_success(), "");
     assert!(place.run(&["runs", "show"]).expect_refusal(4).contains("start one with `ingestdeck run`"));
-    assert!(!place.path(".ktx").exists(), "looking leaves nothing behind");
+    assert!(!place.path(".ktx").exists(), "reading creates no files");
     place.notes(&["one"]);
     for command in [&["list"][..], &["list", "--ui", "json"], &["reindex"], &["prune"]] {
         place.run(&[&["runs"], command].concat()).expect_success();
-        assert!(!place.path(".ktx").exists(), "{command:?} in a project leaves nothing behind");
+        assert!(!place.path(".ktx").exists(), "{command:?} in a project creates no files");
     }
 }
 
-/// Runs whose ids share their ends, as tapes that hold nothing but a header.
+/// Runs whose ids have the same ends, as tapes that contain only a header.
 #[test]
 fn ambiguous_run_id_is_refused() {
     let place = TestDir::new();
@@ -111,8 +111,8 @@ fn ambiguous_run_id_is_refused() {
     }
     for words in [["runs", "show", "fc451a"], ["replay", "fc451a", "--ui=json"]] {
         let ran = place.run(&words);
-        let said = ran.expect_refusal(2);
-        assert!(said.contains("fc451a") && ids.iter().all(|id| said.contains(&id[..8])), "{said}");
+        let refusal = ran.expect_refusal(2);
+        assert!(refusal.contains("fc451a") && ids.iter().all(|id| refusal.contains(&id[..8])), "{refusal}");
     }
     assert!(place.run(&["runs", "show", "01a20142"]).expect_success().starts_with(&format!("run {}", ids[1])));
     let ran = place.run(&["runs", "show", "ffffff"]);
@@ -131,10 +131,10 @@ fn session_outside_a_project_is_listed() {
     assert!(place.run(&["runs", "list"]).expect_success().contains("1 succeeded"));
     assert!(place.run(&["replay", "latest"]).expect_success().contains("completed: hi"));
     let ran = place.run(&["runs", "list", "--project-dir", "no-such"]);
-    assert!(ran.expect_refusal(2).contains("no-such is no directory"), "{ran:?}");
+    assert!(ran.expect_refusal(2).contains("no-such is not a directory"), "{ran:?}");
 }
 
-/// The agent answers an interrupt in the words of a person's refusal, and says no more.
+/// The agent answers an interrupt with the text of a person's refusal, and prints nothing else.
 #[test]
 fn first_sigint_stops_the_session_and_is_recorded() {
     let place = TestDir::new();
@@ -150,15 +150,15 @@ fn first_sigint_stops_the_session_and_is_recorded() {
     let ran = running.end();
     assert_eq!(ran.code, Some(130), "{ran:?}");
     assert!(
-        ran.stderr.contains("stopping what runs; Ctrl-C again kills it") && !ran.stderr.contains("draining"),
+        ran.stderr.contains("stopping running units; Ctrl-C again kills them") && !ran.stderr.contains("draining"),
         "{ran:?}"
     );
     let tape = ran.stdout.lines().find_map(|line| line.strip_prefix("recorded in ")).unwrap().to_owned();
     let replayed = place.run(&["replay", &tape, "--ui", "lines"]);
-    for told in [&ran, &replayed] {
-        assert!(told.stdout.contains("■ sleep 9  ") && told.stdout.contains("  cut short\n"), "{told:?}");
-        assert!(told.stdout.contains("■ stopped: stopped before it was done"), "{told:?}");
-        assert!(told.stdout.contains("session · run ") && told.stdout.contains(" · stopped after "), "{told:?}");
+    for shown in [&ran, &replayed] {
+        assert!(shown.stdout.contains("■ sleep 9  ") && shown.stdout.contains("  cut short\n"), "{shown:?}");
+        assert!(shown.stdout.contains("■ stopped: stopped before it was done"), "{shown:?}");
+        assert!(shown.stdout.contains("session · run ") && shown.stdout.contains(" · stopped after "), "{shown:?}");
     }
     assert!(fs::read_to_string(tape).unwrap().contains(r#"{"kind":"stop_requested","how":"stop"}"#));
 }

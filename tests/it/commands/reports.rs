@@ -1,4 +1,4 @@
-//! `report`, on what a user may name.
+//! `report` with every kind of argument that a user may pass.
 
 use std::{fs, path::Path};
 
@@ -10,7 +10,7 @@ fn fixture(path: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(path).to_str().unwrap().to_owned()
 }
 
-/// A place with one recorded run.
+/// A directory with one recorded run.
 fn recorded() -> TestDir {
     let place = TestDir::new();
     let tape = fs::read_to_string(fixture("tapes/real.jsonl")).unwrap();
@@ -20,7 +20,7 @@ fn recorded() -> TestDir {
 }
 
 #[test]
-fn a_run_is_reported_by_any_of_its_names() {
+fn report_accepts_every_name_of_a_run() {
     let place = recorded();
     let latest = place.run(&["report"]);
     assert!(
@@ -39,19 +39,19 @@ fn a_run_is_reported_by_any_of_its_names() {
 }
 
 #[test]
-fn a_report_goes_into_a_file() {
+fn report_is_written_to_a_file() {
     let place = recorded();
     let out = place.path("report.xml");
     let ran = place.run(&["report", "--format", "junit", "--out", out.to_str().unwrap()]);
     assert_eq!((ran.expect_success(), ran.stderr.as_str()), ("", ""));
     assert!(fs::read_to_string(&out).unwrap().contains("<testsuites name=\"orchard · run 811a8c\" tests=\"8\""));
     let nowhere = place.path("no/such/folder/report.xml");
-    let said = place.run(&["report", "--out", nowhere.to_str().unwrap()]);
-    assert!(said.expect_refusal(1).contains("name another file with --out"));
+    let refused = place.run(&["report", "--out", nowhere.to_str().unwrap()]);
+    assert!(refused.expect_refusal(1).contains("name another file with --out"));
 }
 
 #[test]
-fn unsupported_files_cannot_be_reported() {
+fn report_of_an_unsupported_file_is_refused() {
     let place = recorded();
     assert!(place.run(&["report", "ffffff"]).expect_refusal(4).contains("no run matches"));
     assert!(place.run(&["report", "missing.jsonl"]).expect_refusal(4).contains("there is no file missing.jsonl"));
@@ -61,7 +61,7 @@ fn unsupported_files_cannot_be_reported() {
 }
 
 #[test]
-fn two_runs_are_compared() {
+fn diff_compares_two_runs() {
     let place = recorded();
     let ran = place.run(&["diff", &fixture("tapes/demo.jsonl")]);
     let lines: Vec<&str> = ran.expect_success().lines().collect();
@@ -77,13 +77,13 @@ fn two_runs_are_compared() {
 }
 
 #[test]
-fn an_export_replays_as_the_run_does() {
+fn export_replays_like_its_run() {
     let place = recorded();
     for (format, opened) in [("tape", "tape.jsonl"), ("memory-flow", "replay.json")] {
         let out = place.path(opened);
         let ran = place.run(&["runs", "export", "--format", format, "--out", out.to_str().unwrap()]);
         assert_eq!(ran.expect_success(), "");
-        assert!(ran.stderr.contains("look it over before you share it"), "{ran:?}");
+        assert!(ran.stderr.contains("review it before you share it"), "{ran:?}");
         let replayed = place.run(&["replay", out.to_str().unwrap()]);
         assert!(replayed.expect_success().contains("8 units: 6 succeeded, 2 failed"), "{format}: {replayed:?}");
     }
@@ -95,7 +95,7 @@ fn an_export_replays_as_the_run_does() {
 }
 
 #[test]
-fn records_of_ktx_are_replayed_and_reported() {
+fn ktx_records_are_replayed_and_reported() {
     let place = TestDir::new();
     for (name, expected) in [
         ("replay.memory-flow.v1.json", "1 succeeded, 1 failed, 1 untried"),
@@ -148,7 +148,7 @@ fn report_of_an_empty_record_says_empty() {
     );
 }
 
-/// Who reads the record later does not see what was said when the run began.
+/// The report needs the message, because its readers did not see the output of the run.
 #[test]
 fn skipped_raw_file_is_listed_in_the_report() {
     let place = TestDir::new();
@@ -157,7 +157,7 @@ fn skipped_raw_file_is_listed_in_the_report() {
     let claude = place.scripted_claude("[[part]]\nsteps = [{ say = \"read\" }]");
     let ran = place.run(&["run", "--claude-bin", claude.to_str().unwrap()]);
     let sentence = r"odd\u{202e}.md is skipped: its name cannot be shown safely; rename it";
-    assert!(ran.expect_success().contains(sentence) && !ran.stderr.contains(sentence), "told once: {ran:?}");
+    assert!(ran.expect_success().contains(sentence) && !ran.stderr.contains(sentence), "reported once: {ran:?}");
     let json = place.run(&["run", "--full", "--ui", "json", "--claude-bin", claude.to_str().unwrap()]);
     assert!(json.stderr.contains(sentence), "{json:?}");
     for format in ["md", "html"] {

@@ -1,4 +1,4 @@
-//! Runs that go on with what an earlier one left: killed, limited, failed, and resumed more than once.
+//! Runs that continue an earlier one: killed, limited, failed, and resumed more than once.
 
 use std::{fs, path::PathBuf};
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::test_dir::{CommandOutput, TestDir, parse_json_events};
 use crate::support::git::git;
 
-/// Writes one page and is done; the page of the unit `docs-x` is `x`.
+/// Steps that write one page and end; the page of the unit `docs-x` is `x`.
 fn writes(unit: &str) -> String {
     let page = unit.trim_start_matches("docs-");
     format!(
@@ -29,7 +29,7 @@ fn part(unit: &str, steps: &str) -> String {
     format!("[[part]]\nunit = \"{unit}\"\nsteps = [{steps}]\n")
 }
 
-/// Three units, where the scripts of `claude` are played.
+/// A project of three units, with a `claude` that plays the given scripts.
 fn place() -> TestDir {
     let place = TestDir::new();
     place.notes(&["one", "two", "three"]);
@@ -47,7 +47,7 @@ fn run(place: &TestDir, claude: &str, more: &[&str]) -> CommandOutput {
     place.run(&[&["run", "--ui", "json", "--claude-bin", claude], more].concat())
 }
 
-/// A run that is killed while `docs-three` waits for ever; `docs-one` has succeeded by then.
+/// A run that is killed while `docs-three` hangs. `docs-one` has succeeded before that.
 fn killed(place: &TestDir) {
     let claude = claude(place, &[writes("docs-one"), part("docs-*", "{ say = \"now\" }, \"hang\"")]);
     let mut running = place.start(place.command(&["run", "--ui", "lines", "--claude-bin", &claude]));
@@ -69,7 +69,7 @@ fn summary(lines: &[Value]) -> &Value {
     &lines.last().unwrap()["event"]
 }
 
-/// Tapes, oldest first.
+/// Paths of the tapes, oldest first.
 fn tapes(place: &TestDir) -> Vec<PathBuf> {
     let runs = fs::read_dir(place.path(".ktx/ingestdeck/runs")).unwrap();
     let mut tapes: Vec<PathBuf> = runs.map(|run| run.unwrap().path().join("tape.jsonl")).collect();
@@ -101,8 +101,8 @@ fn killed_run_is_resumed() {
         run_reasons(&place, &["--resume-run", "latest"]),
         [
             ("docs-one".to_owned(), format!("succeeded in run {short} with the same content")),
-            ("docs-three".to_owned(), format!("was cut off in run {short}")),
-            ("docs-two".to_owned(), format!("had no turn in run {short}")),
+            ("docs-three".to_owned(), format!("was interrupted in run {short}")),
+            ("docs-two".to_owned(), format!("did not start in run {short}")),
         ]
     );
     let table = place.run(&["plan", "--resume-run", &run_id]);
@@ -128,11 +128,14 @@ fn killed_run_is_resumed() {
     let text = fs::read_to_string(second).unwrap();
     let entries = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let costs: f64 = entries.filter_map(|entry| entry["out"]["total_cost_usd"].as_f64()).sum();
-    let told = summary(&lines)["cost_usd"].as_f64().unwrap();
-    assert!((told - costs).abs() < 1e-9 && told > 0.0, "{told} is not {costs}: the cost of before is not its own");
+    let total = summary(&lines)["cost_usd"].as_f64().unwrap();
+    assert!(
+        (total - costs).abs() < 1e-9 && total > 0.0,
+        "{total} is not {costs}: the cost of the earlier run is not part of it"
+    );
     assert_eq!(notes(second, "run_ended")[0]["note"]["reused"], 1);
 
-    // Whoever replays it sees the same, and the list says it.
+    // A replay shows the same, and the list of runs marks it.
     assert_eq!(place.run(&["replay", "latest", "--ui", "json"]).expect_success(), ran.stdout);
     let shown = place.run(&["runs", "show"]);
     assert!(shown.expect_success().contains("3 units: 1 reused, 2 succeeded"), "{shown:?}");
@@ -140,17 +143,17 @@ fn killed_run_is_resumed() {
     let listed = place.run(&["runs", "list"]);
     assert!(listed.expect_success().contains("2 succeeded  1 reused"), "{listed:?}");
 
-    // A run that took something over can be taken over itself.
+    // A run that reused results can be resumed itself.
     let again = run(&place, &good, &["--resume-run", "latest"]);
     assert_eq!((again.expect_success(), tapes(&place).len()), ("", 2), "no run for nothing");
-    assert!(again.stderr.contains("stand: there is nothing to run"), "{again:?}");
+    assert!(again.stderr.contains("are reused: there is nothing to run"), "{again:?}");
     place.write("notes/two.md", "# two, revised\n");
     let again = run(&place, &good, &["--resume-run", "latest"]);
     let lines = parse_json_events(again.expect_success());
     assert_eq!(summary(&lines)["units"], json!({"succeeded": 1, "reused": 2}));
     let why =
         lines.iter().find(|line| line["unit"] == "docs-one").unwrap()["event"]["reason"].as_str().unwrap().to_owned();
-    assert_eq!(why, format!("succeeded in run {short} with the same content"), "where it was really done");
+    assert_eq!(why, format!("succeeded in run {short} with the same content"), "the run that executed it");
     let why = lines.iter().find(|line| line["unit"] == "docs-two").unwrap()["event"]["reason"].as_str().unwrap();
     assert!(why.ends_with(", but its raw files changed"), "{why}");
 }
@@ -169,10 +172,10 @@ fn unit_content_decides_reuse_and_plan_gives_reason() {
     let started = notes(tapes(&place).last().unwrap(), "attempt_started");
     let content = &started[0]["note"]["content"];
     assert!(content["key"].as_str().unwrap().len() == 64 && content["model"] == "haiku", "{content}");
-    // Nobody asked for the others.
+    // The other units were not selected.
     let plan = place.run(&["plan", "--resume-run", "latest"]);
     assert!(plan.expect_success().contains("1 unit planned") && !plan.stderr.contains("left out"), "{plan:?}");
-    // Nor for a unit that came later, where everything was asked for.
+    // A unit that was added later is not selected either, even where all units were.
     place.write("notes/four.md", "# four\n");
     let other = run(&place, &good, &["--resume-run", "latest", "--only", "docs-two"]);
     assert!(other.expect_refusal(4).contains("no unit matches `docs-two`; the units are docs-one"), "{other:?}");
@@ -204,7 +207,7 @@ fn only_failed_units_run_again() {
     assert_eq!(both.code, Some(2), "{both:?}");
 }
 
-/// The first run that is limited in its middle, with these flags; and the run that its own words name then.
+/// The first run, which meets a limit halfway, with these flags; and the run that its message names.
 fn limited_and_resumed(place: &TestDir, more: &[&str]) -> Vec<Value> {
     let settings = fs::read_to_string(place.path("ktx.yaml")).unwrap();
     place.write("ktx.yaml", settings + "ingest:\n  rateLimit:\n    maxWaitMs: 5000\n");
@@ -234,7 +237,7 @@ fn run_of_unchanged_units_can_be_resumed() {
     let last = tapes(&place).pop().unwrap();
     assert_eq!(notes(&last, "run_planned")[0]["note"]["selection"], json!({"full": true}));
 
-    // By name: nothing of it changed either.
+    // The same with a unit that is selected by name.
     let bad = claude(&place, &[BAD.to_owned()]);
     assert_eq!(run(&place, &bad, &["--only", "docs-two"]).code, Some(100));
     let good = claude(&place, &["one", "two", "three"].map(|name| writes(&format!("docs-{name}"))));
@@ -279,7 +282,7 @@ fn failed_units_are_read_from_the_tape_not_the_plan() {
     assert_eq!(summary(&lines)["units"], json!({"succeeded": 2}));
     let none = run(&place, &good, &["--failed"]);
     assert!(none.expect_success().is_empty() && none.stderr.contains("no unit failed in run "), "{none:?}");
-    // Everything that failed is gone: that is not the same.
+    // All failed units are gone, so the selection is no longer the same.
     let bad = claude(&place, &[writes("docs-one"), BAD.to_owned()]);
     assert_eq!(run(&place, &bad, &["--full"]).code, Some(100));
     fs::remove_file(place.path("notes/two.md")).unwrap();
@@ -321,18 +324,27 @@ fn patches_saved_by_another_run_are_not_saved_again() {
     let again = run(&place, &good, &["--resume-run", &first, "--no-reconcile"]);
     parse_json_events(again.expect_success());
     assert!(place.path("wiki/global/one.md").is_file());
-    // Somebody does not want the page after all.
+    // The user removes the page.
     git(&place.path(""), &["rm", "--quiet", "wiki/global/one.md"]);
     git(&place.path(""), &["commit", "--quiet", "-m", "away with it"]);
     let refused = run(&place, &good, &["--resume-run", &first]);
     let later = tapes(&place)[1].parent().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
     let later = &later[later.len() - 6..];
-    assert!(refused.expect_refusal(2).contains(&format!("resume that: `--resume-run {later}`")), "{refused:?}");
+    assert!(
+        refused.expect_refusal(2).contains(&format!("resume the later run with `--resume-run {later}`")),
+        "{refused:?}"
+    );
     assert!(!place.path("wiki/global/one.md").exists());
     let done = run(&place, &good, &["--resume-run", later]);
-    assert!(done.expect_success().is_empty() && done.stderr.contains("stand: there is nothing to run"), "{done:?}");
-    let told = "docs-one (wiki/global/one.md is gone since)";
-    assert!(done.stderr.contains(told), "the patch of the first run was put on the branch by the second: {done:?}");
+    assert!(
+        done.expect_success().is_empty() && done.stderr.contains("are reused: there is nothing to run"),
+        "{done:?}"
+    );
+    let deleted_page = "docs-one (wiki/global/one.md is gone since)";
+    assert!(
+        done.stderr.contains(deleted_page),
+        "the patch of the first run was put on the branch by the second: {done:?}"
+    );
 }
 
 #[test]
@@ -365,7 +377,7 @@ fn running_run_cannot_be_resumed() {
     let mut running = place.start(place.command(&["run", "--ui", "lines", "--claude-bin", &claude]));
     running.wait_for("stdout", "docs-one#1               ● session");
     let refused = run(&place, &claude, &["--resume-run", "latest"]);
-    let holder = format!("still runs in process {}", running.id());
+    let holder = format!("is still running in process {}", running.id());
     assert!(refused.expect_refusal(2).contains(&holder), "{refused:?}");
     assert!(run(&place, &claude, &["--failed"]).expect_refusal(2).contains(&holder));
     running.signal(Signal::SIGKILL);
@@ -380,7 +392,7 @@ fn resume_without_a_prior_run_is_refused() {
         run(&place, &claude, &["--resume-run", "latest"]).expect_refusal(4).contains("no run of units is recorded")
     );
     assert!(run(&place, &claude, &["--resume-run", "abc"]).expect_refusal(4).contains("no run matches"));
-    // A demo is played by a script.
+    // Demo runs are played by a script and cannot be resumed.
     place.run(&["demo", "--speed", "40", "--ui", "none", "--keep", "kept"]).expect_success();
     let demo = place.run(&["run", "--resume-run", "latest", "--project-dir", "kept", "--claude-bin", &claude]);
     assert!(demo.expect_refusal(4).contains("no run of units"), "{demo:?}");
@@ -400,15 +412,15 @@ fn reused_unit_reports_its_deleted_page() {
     );
     let claude = claude(&place, &["docs-one", "docs-two", "docs-three"].map(writes));
     let resumed = run(&place, &claude, &["--resume-run", "latest"]);
-    let sentence = "what reused units wrote was deleted: docs-one (wiki/global/one.md is gone since); \
-        `run --full --only UNIT` writes it anew";
+    let sentence = "files of reused units were deleted: docs-one (wiki/global/one.md is gone since); \
+        `run --full --only UNIT` writes them again";
     assert!(resumed.stderr.contains(sentence), "{resumed:?}");
     assert_eq!(
         states(&parse_json_events(resumed.expect_success()), "docs-one"),
         ["reused"],
-        "who deleted it may have meant to"
+        "the deletion may be intended"
     );
-    // The run that is resumed now has no attempt of it, but the one before has.
+    // The resumed run has no attempt of the unit, but the run before it has.
     let planned = plan(&["--resume-run", "latest"]);
     assert!(
         planned.expect_success().contains("with the same content, but wiki/global/one.md is gone since"),
@@ -419,7 +431,7 @@ fn reused_unit_reports_its_deleted_page() {
     assert!(place.path("wiki/global/one.md").exists());
 }
 
-/// Renames a record, so that its run began so many milliseconds later.
+/// Renames a tape so that its run started that many milliseconds later.
 fn postpone(tape: &std::path::Path, by_ms: u64) -> String {
     let directory = tape.parent().unwrap();
     let id = directory.file_name().unwrap().to_str().unwrap();
@@ -431,7 +443,7 @@ fn postpone(tape: &std::path::Path, by_ms: u64) -> String {
 }
 
 #[test]
-fn latest_is_the_run_that_ran_last_after_the_clock_was_set_back() {
+fn latest_run_is_the_last_one_after_a_clock_change() {
     const HOUR: u64 = 3_600_000;
     let place = place();
     let claude = claude(&place, &[part("docs-*", "{ call = { tool = \"wiki_write\", with = {} } }")]);
@@ -446,7 +458,7 @@ fn latest_is_the_run_that_ran_last_after_the_clock_was_set_back() {
     let planned = place.run(&["plan", "--failed"]).expect_success().to_owned();
     assert!(planned.contains("docs-two") && !planned.contains("docs-one"), "{planned}");
 
-    // A record that came with the project does not drag later ids into the future.
+    // A tape that came with the project does not move later ids into the future.
     let foreign = postpone(&all[0], 1000 * 24 * HOUR);
     run(&place, &claude, &["--only", "docs-one"]);
     assert!(tapes(&place)[2].to_str().unwrap().contains(&foreign), "{:?}", tapes(&place));

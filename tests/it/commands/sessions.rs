@@ -1,4 +1,5 @@
-//! `session` as a command, with a stub in place of Claude Code: what it repeats, what it leaves behind, what it starts with.
+//! `session` as a command, with a stub instead of Claude Code: what it retries, which processes it leaves, and which
+//! releases it accepts.
 
 use std::fs;
 
@@ -16,7 +17,8 @@ fn printed(lines: &[&str]) -> String {
     lines.iter().map(|line| format!("echo '{line}'\n")).collect()
 }
 
-/// Runs a session with `first` as its first process and `second` as each later one. Also their arguments, a line each.
+/// Runs a session with `first` as its first process and `second` as each later one. Also returns their arguments, one
+/// line each.
 fn session(place: &TestDir, first: &str, second: &str, vars: &[(&str, &str)]) -> (CommandOutput, Vec<String>) {
     let calls = place.path("calls");
     let body = format!(
@@ -57,7 +59,7 @@ fn retry_without_a_tool_call_repeats_the_prompt() {
 fn session_waits_for_a_program_that_is_being_updated() {
     let place = TestDir::new();
     let (away, calls) = (place.path("away"), place.path("calls"));
-    // Its first call takes the program away and meets a busy service.
+    // The first call removes the program and meets a busy service.
     let first = format!("mv \"$0\" '{}'\n{}", away.display(), printed(&[INIT, BUSY]));
     let second = printed(&[INIT, DONE]);
     let body = format!(
@@ -124,7 +126,7 @@ fn session_needs_a_release_that_can_be_trusted() {
     let place = TestDir::new();
     for (version, sentence) in [
         ("2.1.159 (Claude Code)", "claude 2.1.159 is too old"),
-        ("something else", "names no release of Claude Code; it said: something else"),
+        ("something else", "printed no release of Claude Code: something else"),
     ] {
         let claude =
             place.script("old", &format!("[ \"$1\" = --version ] && {{ echo '{version}'; exit 0; }}\ntouch started"));
@@ -146,7 +148,8 @@ fn session_in_a_wider_permission_mode_ends_before_a_tool_runs() {
     assert!(!place.path("ran").exists());
 }
 
-/// A call runs on in a session of its own, as the shell commands of Claude Code do, and ignores what can be ignored.
+/// A call starts a process in its own session, as shell commands of Claude Code do, and ignores all signals that can be
+/// ignored.
 #[cfg(target_os = "linux")]
 #[test]
 fn processes_of_a_session_end_with_it() {
@@ -156,7 +159,7 @@ fn processes_of_a_session_end_with_it() {
         &[Signal::SIGQUIT],
         &[Signal::SIGKILL],
         &[Signal::SIGINT; 2],
-        // The agent ends by itself.
+        // The agent exits without a signal.
         &[],
     ];
     let running = endings.map(|signals| {

@@ -1,5 +1,5 @@
-//! A private home and working directory for the program, children that cannot outstay their deadline, and the contract
-//! that every JSON stream keeps. Asserts nothing else.
+//! A private home and working directory for the program, children with a deadline, and checks of the contract that
+//! every JSON stream keeps.
 
 use std::{
     collections::HashMap,
@@ -19,16 +19,16 @@ use nix::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// No child may take longer, whatever goes wrong. Debug builds on a busy machine are slow.
+/// Longest lifetime of a child. Debug builds on a busy machine are slow.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A directory of its own, with a home in it.
+/// A temporary directory with a home directory in it.
 #[derive(Debug)]
 pub(crate) struct TestDir {
     root: TempDir,
 }
 
-/// How a child ended, and everything it said.
+/// How a child ended, and its complete output.
 #[derive(Debug)]
 pub(crate) struct CommandOutput {
     pub(crate) code: Option<i32>,
@@ -37,7 +37,7 @@ pub(crate) struct CommandOutput {
 }
 
 impl CommandOutput {
-    /// Its stderr, which must be one sentence, after it ended with `code` and printed nothing.
+    /// Its stderr, which must be one sentence. Expects exit code `code` and an empty stdout.
     pub(crate) fn expect_refusal(&self, code: i32) -> &str {
         assert_eq!(self.code, Some(code), "{self:?}");
         assert_eq!(self.stdout, "", "{self:?}");
@@ -47,7 +47,7 @@ impl CommandOutput {
         errors[0].trim_start_matches("ingestdeck: ")
     }
 
-    /// Its stdout, after it succeeded.
+    /// Its stdout. Expects success.
     pub(crate) fn expect_success(&self) -> &str {
         assert_eq!(self.code, Some(0), "{self:?}");
         &self.stdout
@@ -63,17 +63,17 @@ impl TestDir {
         Self { root }
     }
 
-    /// A path below the directory that the program is started in.
+    /// A path below the working directory of the program.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.root.path().join("work").join(name)
     }
 
-    /// The directory for temporary files of the program.
+    /// The program's directory for temporary files.
     pub(crate) fn temporary(&self) -> PathBuf {
         self.root.path().join("tmp")
     }
 
-    /// Writes a file there.
+    /// Writes a file below the working directory.
     pub(crate) fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -81,7 +81,7 @@ impl TestDir {
         path
     }
 
-    /// A shell script that can be executed.
+    /// Creates an executable shell script.
     pub(crate) fn script(&self, name: &str, body: &str) -> PathBuf {
         use std::os::unix::fs::PermissionsExt as _;
         let path = self.root.path().join("bin").join(name);
@@ -90,7 +90,7 @@ impl TestDir {
         path
     }
 
-    /// A `claude` of the newest release that is logged in and does `otherwise` when it is asked to work.
+    /// A logged-in `claude` of the newest release that runs `otherwise` when it has to work.
     pub(crate) fn claude(&self, otherwise: &str) -> PathBuf {
         let body = format!(
             r#"case "$1" in
@@ -102,14 +102,14 @@ esac
         self.script("claude-stub", &body)
     }
 
-    /// A `claude` that is played by `script`.
+    /// A `claude` that plays `script`.
     pub(crate) fn scripted_claude(&self, script: &str) -> PathBuf {
         let script = self.write("script.toml", script);
         let exe = env!("CARGO_BIN_EXE_ingestdeck");
         self.claude(&format!("exec '{exe}' scripted-agent --script '{}' -- \"$@\"", script.display()))
     }
 
-    /// A project of one Markdown file a unit.
+    /// A project with one unit per Markdown file.
     pub(crate) fn notes(&self, names: &[&str]) {
         self.write(
             "ktx.yaml",
@@ -120,7 +120,7 @@ esac
         }
     }
 
-    /// The program, with nothing of the developer's environment but the way to the shell's own programs.
+    /// The program with an empty environment, except for the PATH of the shell's own programs.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ingestdeck"));
         let root = self.root.path();
@@ -139,18 +139,17 @@ esac
         self.start(command).end()
     }
 
-    /// Starts `command`.
     pub(crate) fn start(&self, command: Command) -> RunningCommand {
         let (stdout, writer) = std::io::pipe().unwrap();
         RunningCommand::start(command, writer.into(), Some(stdout))
     }
 
-    /// Starts `command` with a stdout of the caller's.
+    /// Starts `command` with the given stdout.
     pub(crate) fn start_into(&self, command: Command, stdout: Stdio) -> RunningCommand {
         RunningCommand::start(command, stdout, None)
     }
 
-    /// Command lines of all processes that name this place, without `except`.
+    /// Command lines of all processes that name this directory, except the process `except`.
     #[cfg(target_os = "linux")]
     pub(crate) fn processes(&self, except: u32) -> Vec<String> {
         let root = self.root.path().to_str().unwrap();
@@ -161,7 +160,7 @@ esac
             .collect()
     }
 
-    /// Waits until no process names this place.
+    /// Waits until no process names this directory.
     #[cfg(target_os = "linux")]
     pub(crate) fn wait_until_no_process_left(&self) {
         let deadline = Instant::now() + DEADLINE;
@@ -172,7 +171,7 @@ esac
     }
 }
 
-/// Something that a child did.
+/// Output of a child.
 #[derive(Debug)]
 enum OutputEvent {
     Output(&'static str, Vec<u8>),
@@ -180,7 +179,7 @@ enum OutputEvent {
     Ended(ExitStatus),
 }
 
-/// A child on its way. It dies with this value.
+/// A running child. Dropping it kills the child.
 #[derive(Debug)]
 pub(crate) struct RunningCommand {
     pid: u32,
@@ -194,7 +193,7 @@ pub(crate) struct RunningCommand {
 impl RunningCommand {
     fn start(mut command: Command, into: Stdio, stdout: Option<PipeReader>) -> Self {
         let mut child = command.stdout(into).stderr(Stdio::piped()).spawn().unwrap();
-        // The command keeps our end of its stdout open.
+        // The command keeps this process's end of the pipe open.
         drop(command);
         let (tell, news) = mpsc::channel();
         let stderr = child.stderr.take().unwrap();
@@ -218,7 +217,7 @@ impl RunningCommand {
         kill(pid, signal).unwrap();
     }
 
-    /// Waits until it has printed `text` to `stdout` or `stderr`.
+    /// Waits until the child has printed `text` to `stdout` or `stderr`.
     pub(crate) fn wait_for(&mut self, stream: &str, text: &str) {
         while !self.output_text(stream).contains(text) {
             assert!(self.status.is_none(), "ended before {text}: {self:?}");
@@ -226,7 +225,7 @@ impl RunningCommand {
         }
     }
 
-    /// Waits until it has ended, and nobody holds its outputs any more.
+    /// Waits until the child has exited and all of its outputs are closed.
     pub(crate) fn end(mut self) -> CommandOutput {
         loop {
             match self.status {
@@ -253,7 +252,7 @@ impl RunningCommand {
     }
 
     fn output_text(&self, stream: &str) -> String {
-        // What was cut in the middle of a character comes whole with the next piece.
+        // A character that was cut in the middle is completed by the next chunk.
         String::from_utf8_lossy(self.output.get(stream).map_or(&[], Vec::as_slice)).into_owned()
     }
 }
@@ -261,7 +260,7 @@ impl RunningCommand {
 impl Drop for RunningCommand {
     fn drop(&mut self) {
         if self.status.is_none() {
-            // Gone by itself in the meantime, at worst.
+            // The process may have exited in the meantime.
             let _ = kill(Pid::from_raw(i32::try_from(self.pid).unwrap_or(i32::MAX)), Signal::SIGKILL);
         }
     }
@@ -270,7 +269,7 @@ impl Drop for RunningCommand {
 fn spawn_output_reader(name: &'static str, mut stream: impl Read + Send + 'static, tell: mpsc::Sender<OutputEvent>) {
     thread::spawn(move || {
         let mut buffer = [0; 8192];
-        // A test that failed listens no more.
+        // The receiver is gone if the test failed.
         while let Ok(count @ 1..) = stream.read(&mut buffer) {
             let _ = tell.send(OutputEvent::Output(name, buffer[..count].to_vec()));
         }
@@ -278,10 +277,10 @@ fn spawn_output_reader(name: &'static str, mut stream: impl Read + Send + 'stati
     });
 }
 
-/// The lines of a JSON stream, held to the contract.
+/// The lines of a JSON stream, checked against its contract.
 pub(crate) fn parse_json_events(stream: &str) -> Vec<Value> {
     let lines: Vec<Value> = stream.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
-    let (last, _) = lines.split_last().expect("a summary at least");
+    let (last, _) = lines.split_last().expect("at least a summary");
     let (mut times, mut completed) = (HashMap::<String, u64>::new(), HashMap::<String, usize>::new());
     for (seq, line) in lines.iter().enumerate() {
         assert_eq!((&line["v"], &line["seq"]), (&1.into(), &seq.into()), "{line}");
@@ -291,7 +290,7 @@ pub(crate) fn parse_json_events(stream: &str) -> Vec<Value> {
         assert_eq!(lane.is_some(), line.get("try").is_some(), "{line}");
         let at = line["at"].as_u64().expect("a time");
         let before = times.insert(lane.clone().unwrap_or_default(), at).unwrap_or_default();
-        // The lines of a bare capture carry their writer's own times, which are not always in order.
+        // The lines of a bare capture have the times of their writer, which are not always in order.
         assert!(before <= at || line["run"].is_null(), "time goes back: {line}");
         let kind = event["type"].as_str().expect("a type");
         match (kind, lane) {
@@ -307,7 +306,7 @@ pub(crate) fn parse_json_events(stream: &str) -> Vec<Value> {
             _ => panic!("out of place: {line}"),
         }
     }
-    assert!(completed.values().all(|count| *count == 1), "not completed once: {completed:?}");
+    assert!(completed.values().all(|count| *count == 1), "not completed exactly once: {completed:?}");
     assert_eq!((&last["event"]["type"], &last["event"]["state"]), (&"run".into(), &"summary".into()), "{last}");
     lines
 }

@@ -53,12 +53,13 @@ steps = [
     let claude = place.scripted_claude(script);
     let ran = place.run(&["run", "--claude-bin", claude.to_str().unwrap()]);
     assert_eq!(ran.code, Some(100), "{ran:?}");
-    let told = "  ✗ docs-one: 1 tool call(s) failed during WorkUnit docs-one\n    sl_write_source: Source **orders** was NOT saved";
-    assert!(ran.stdout.contains(told), "{ran:?}");
+    let failure = "  ✗ docs-one: 1 tool call(s) failed during WorkUnit docs-one\n    sl_write_source: Source **orders** was NOT saved";
+    assert!(ran.stdout.contains(failure), "{ran:?}");
     assert!(!place.path("semantic-layer").exists());
 }
 
-/// KTX's tools answer such calls as plain text; the contract says `ok`, people read that nothing came of it.
+/// KTX's tools answer such calls as plain text. The contract reports `ok`; the text for people explains that nothing
+/// was done.
 #[test]
 fn declined_call_is_not_shown_as_success() {
     let place = TestDir::new();

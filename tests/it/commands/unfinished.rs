@@ -1,4 +1,4 @@
-//! Units that are not done although nothing failed: out of turns, stopped, or silent for too long.
+//! Units that are incomplete although nothing failed: out of turns, stopped, or silent for too long.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ const WRITES: &str = r#"
   { call = { tool = "wiki_write", with = { key = "PAGE", summary = "s", content = "Text." } } },
 "#;
 
-/// Two units in a repository.
+/// A git project with two units.
 fn place() -> TestDir {
     let place = TestDir::new();
     place.notes(&["one", "two"]);
@@ -28,7 +28,7 @@ fn part(unit: &str, steps: &str) -> String {
     format!("[[part]]\nunit = \"docs-{unit}\"\nsteps = [{}]\n", steps.replace("PAGE", unit))
 }
 
-/// A `claude` in which `docs-two` writes a page and has more to say than its turns allow.
+/// A `claude` in which `docs-two` writes a page and needs more turns than it has.
 fn out_of_turns(place: &TestDir) -> String {
     let more = "{ say = \"a\" }, { call = { tool = \"wiki_list_tags\" } }, ".repeat(4);
     let parts = [part("one", &format!("{WRITES} {{ say = \"Done.\" }}")), part("two", &format!("{WRITES} {more}"))];
@@ -36,7 +36,7 @@ fn out_of_turns(place: &TestDir) -> String {
     player(place, &[parts.concat(), rest].concat())
 }
 
-/// The script is outside of the project.
+/// Writes the script outside the project.
 fn player(place: &TestDir, script: &str) -> String {
     let claude = place.scripted_claude(script);
     fs::rename(place.path("script.toml"), place.path("../bin/script.toml")).unwrap();
@@ -49,7 +49,7 @@ fn run(place: &TestDir, claude: &str, more: &[&str]) -> CommandOutput {
     place.run(&[&["run", "--no-reconcile", "--ui", "lines", "--claude-bin", claude], more].concat())
 }
 
-/// Unit and reason of what a plan has, with the id of the run left out.
+/// Unit and reason of each planned unit, without the id of the run.
 fn planned(place: &TestDir, more: &[&str]) -> Vec<(String, String)> {
     let plan = place.run(&[&["plan", "--ui", "json"], more].concat());
     let units = plan.expect_success().lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -69,7 +69,7 @@ fn unit_out_of_turns_is_planned_again() {
     let first = run(&place, &claude, &["--step-budget", "4"]);
     assert_eq!(first.code, Some(0), "{first:?}");
     assert!(first.stdout.contains("1 succeeded, 1 budget"), "{first:?}");
-    assert!(first.stdout.contains("ingestdeck run --resume-run"), "it can be gone on with: {first:?}");
+    assert!(first.stdout.contains("ingestdeck run --resume-run"), "it can be resumed: {first:?}");
     assert!(git(&place.path(""), &["ls-files", "wiki"]).contains("two.md"), "what it wrote is integrated");
     let again = pairs(&[("docs-two", "ran out of turns (4/4) in run")]);
     assert_eq!(planned(&place, &[]), again);
@@ -77,7 +77,7 @@ fn unit_out_of_turns_is_planned_again() {
     let resumed = planned(&place, &["--resume-run", "latest"]);
     assert_eq!(resumed[1], again[0], "{resumed:?}");
     assert!(resumed[0].1.starts_with("succeeded"), "{resumed:?}");
-    // With enough turns it is done, and the plan is empty.
+    // With enough turns, the unit succeeds and the plan is empty.
     let second = run(&place, &claude, &["--failed", "--step-budget", "30"]);
     assert!(second.expect_success().contains("1 unit: 1 succeeded"), "{second:?}");
     assert_eq!(planned(&place, &[]), []);
@@ -110,7 +110,7 @@ fn stopped_unit_is_planned_again() {
     assert!(planned(&place, &[]).contains(&again[0]));
 }
 
-/// A `claude` that hangs after these steps when it is first asked to work, and is good after that.
+/// A `claude` that hangs after these steps on its first call, and succeeds on later ones.
 fn hangs_once(place: &TestDir, steps: &str) -> String {
     let first = part("two", &format!("{steps} \"hang\"")).replace("steps", "attempt = 1\nsteps");
     let claude = player(place, &[first, part("two", &format!("{WRITES} {{ say = \"Done.\" }}"))].concat());
@@ -169,7 +169,7 @@ fn silence_is_an_event_of_the_stream() {
     assert_eq!(states(replayed.expect_success()), live);
 }
 
-/// States of `docs-two`, with the reason of a silence.
+/// States of `docs-two`, with the reason for a silence.
 fn states(stream: &str) -> Vec<String> {
     let events = stream.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let of_unit = events.filter(|event| event["unit"] == "docs-two" && event["event"]["type"] == "unit");

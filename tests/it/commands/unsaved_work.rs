@@ -1,11 +1,11 @@
-//! Work that a killed run did and never saved: whoever plans, runs or examines the project hears of it, until it is saved.
+//! Unsaved work of a killed run: plans, runs and `doctor` report it until it is saved.
 
 use nix::sys::signal::Signal;
 
 use super::test_dir::{CommandOutput, TestDir};
 use crate::support::git::git;
 
-/// Writes the page `x` of the unit `docs-x`.
+/// Steps that write the page `x` of the unit `docs-x`.
 fn writes(unit: &str) -> String {
     let page = unit.trim_start_matches("docs-");
     format!(
@@ -31,7 +31,7 @@ fn project() -> TestDir {
     place
 }
 
-/// Kills a run of it when the units `done` are done, and while the unit `hangs` works; its short id.
+/// Kills a run once the units `done` have succeeded and while the unit `hangs` works. Returns its short id.
 fn kill(place: &TestDir, done: &[&str], hangs: &str, more: &[&str]) -> String {
     let parts = done.iter().copied().map(writes).collect::<String>().replace("Text.", "New text.");
     let claude = place.scripted_claude(&(parts + "[[part]]\nsteps = [{ say = \"now\" }, \"hang\"]\n"));
@@ -54,7 +54,7 @@ fn latest(place: &TestDir) -> String {
     run[run.len() - 6..].to_owned()
 }
 
-/// A git project with three units whose run was killed after the first of them was done; and the run's short id.
+/// A git project with three units whose run was killed after the first one succeeded, and the run's short id.
 fn killed_run() -> (TestDir, String) {
     let place = project();
     let run = kill(&place, &["docs-one"], "docs-three", &[]);
@@ -62,9 +62,7 @@ fn killed_run() -> (TestDir, String) {
 }
 
 fn sentence(run: &str) -> String {
-    format!(
-        "run {run} was cut off with 1 unit done that is not saved; `ingestdeck run --resume-run {run}` goes on with it"
-    )
+    format!("run {run} was cut off with 1 unit done that is not saved; `ingestdeck run --resume-run {run}` resumes it")
 }
 
 fn run(place: &TestDir, more: &[&str]) -> CommandOutput {
@@ -76,16 +74,16 @@ fn run(place: &TestDir, more: &[&str]) -> CommandOutput {
 #[test]
 fn unsaved_run_is_reported_until_it_is_resumed() {
     let (place, short) = killed_run();
-    let told = sentence(&short);
+    let message = sentence(&short);
     for words in [&["plan"][..], &["plan", "--ui", "json"], &["plan", "--failed"], &["plan", "--only", "docs-two"]] {
         let plan = place.run(words);
-        assert!(plan.expect_success().contains("unit") && plan.stderr.contains(&told), "{words:?}: {plan:?}");
+        assert!(plan.expect_success().contains("unit") && plan.stderr.contains(&message), "{words:?}: {plan:?}");
     }
     let shown = place.run(&["runs", "show"]);
     assert!(shown.expect_success().contains("  succeeded   docs-one    1 attempt, not saved\n"), "{shown:?}");
     assert!(shown.stdout.contains("  untried     docs-two    0 attempts\n"), "{shown:?}");
     let doctor = place.run(&["doctor"]);
-    assert!(doctor.stdout.contains(&format!("note  {told}\n")), "{doctor:?}");
+    assert!(doctor.stdout.contains(&format!("note  {message}\n")), "{doctor:?}");
     let elsewhere = place.path("");
     let mut there = place.command(&["plan", "--project-dir", elsewhere.to_str().unwrap()]);
     there.current_dir("/");
@@ -129,18 +127,18 @@ fn superseded_unsaved_work_is_not_reported() {
 #[test]
 fn unfinished_run_without_failures_is_reported() {
     let (place, short) = killed_run();
-    let said = format!(
-        "no unit failed in run {short}, but 2 units of it are not done, 1 is not saved; `--resume-run {short}` goes on with it"
+    let message = format!(
+        "no unit failed in run {short}, but 2 units of it are not done, 1 is not saved; `--resume-run {short}` resumes it"
     );
     let plan = place.run(&["plan", "--failed"]);
     assert!(
-        plan.expect_success().starts_with(&said) || plan.stdout.contains(&format!("\n{said}\n0 units planned\n")),
+        plan.expect_success().starts_with(&message) || plan.stdout.contains(&format!("\n{message}\n0 units planned\n")),
         "{plan:?}"
     );
     let named = place.run(&["plan", "--failed", &short]);
     assert!(named.expect_refusal(2).ends_with(&format!("to name the run, write `--failed={short}`")), "{named:?}");
     let ran = run(&place, &["--failed"]);
-    assert!(ran.expect_success().is_empty() && ran.stderr.contains(&said), "{ran:?}");
+    assert!(ran.expect_success().is_empty() && ran.stderr.contains(&message), "{ran:?}");
     run(&place, &["--resume-run", "latest"]).expect_success();
     let plan = place.run(&["plan", "--failed"]);
     assert!(
@@ -191,7 +189,7 @@ fn partly_saved_run_can_be_resumed() {
     let plan = place.run(&["plan"]);
     assert!(plan.expect_success().contains("2 units planned") && plan.stderr.contains(&sentence(&short)), "{plan:?}");
 
-    // What somebody undid since stays undone.
+    // A change that a person reverted is not applied again.
     git(&place.path(""), &["rm", "-q", "wiki/global/one.md"]);
     git(&place.path(""), &["commit", "-q", "-m", "undone"]);
     let rest = run(&place, &resume);
@@ -201,5 +199,5 @@ fn partly_saved_run_can_be_resumed() {
     let plan = place.run(&["plan"]);
     assert!(plan.expect_success().contains("0 units planned") && !plan.stderr.contains("not saved"), "{plan:?}");
     let again = run(&place, &resume);
-    assert!(again.expect_refusal(2).contains("resume that: `--resume-run "), "{again:?}");
+    assert!(again.expect_refusal(2).contains("resume the later run with `--resume-run "), "{again:?}");
 }

@@ -1,5 +1,5 @@
-//! The verdicts of KTX 0.12.0 on 26 units, one scenario each, against those of the same calls here, under the rule that
-//! is KTX's and under the strict one.
+//! The verdicts of KTX 0.12.0 on 26 units, one scenario each, compared with the verdicts of this program on the same
+//! calls, under KTX's rule and under the strict one.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -10,20 +10,20 @@ use super::{
     test_dir::TestDir,
 };
 
-/// Where the verdict is another one, and why.
+/// Units whose verdict differs from KTX's, and why.
 const OTHERWISE: [(&str, &str, &str); 4] = [
-    ("u08", "failed", "a tool that is not there is called: every call that is rejected counts here"),
+    ("u08", "failed", "it calls an unknown tool: every rejected call counts here"),
     (
         "u18",
         "failed",
-        "it removes a page that another one refers to: KTX finds that at the end, and loses the whole job",
+        "it removes a page that another page refers to: KTX finds that only at the end, and the whole job fails",
     ),
-    ("u22", "failed", "a measure names a segment that is not there: KTX does not look"),
-    ("u23", "failed", "its grain is no column: KTX does not look"),
+    ("u22", "failed", "a measure names an unknown segment: KTX does not check it"),
+    ("u23", "failed", "its grain is not a column: KTX does not check it"),
 ];
 
-/// Units with a refused call that a later call settles, which `strict` accepts as `recoverable` and KTX do: what is
-/// refused, and what settles it.
+/// Units with a refused call that a later call settles, which both `strict` (as `recoverable`) and KTX accept: the
+/// refused call, and the call that settles it.
 const SETTLED: [(&str, &str, &str); 4] = [
     ("u02", "a page before the verification ledger", "the ledger, and the page again"),
     ("u07", "a page without a summary", "the page with one"),
@@ -31,7 +31,7 @@ const SETTLED: [(&str, &str, &str); 4] = [
     ("u16", "a source with a join to an unknown source", "the report that its file cannot be mapped"),
 ];
 
-/// Endings of the model that no call makes: what becomes of them is Claude Code's business.
+/// Ends of a turn that no call causes, which Claude Code handles.
 const OF_THE_AGENT: [&str; 2] = ["u19", "u26"];
 
 fn fixture(name: &str) -> Value {
@@ -39,7 +39,7 @@ fn fixture(name: &str) -> Value {
     serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// What the model does in one turn, as steps of a script.
+/// The calls of the model in one turn, as steps of a script.
 fn steps(turn: &Value) -> Vec<Value> {
     let Some(blocks) = turn.as_array() else {
         let text = turn["message"].as_str().unwrap_or_default();
@@ -108,7 +108,7 @@ fn units_are_judged_as_ktx_judges_them() {
     let (place, ours, _) = judged("recoverable");
     let ktx = fixture("report.json");
     let mut theirs = verdicts(&ktx);
-    // What KTX finds when it puts patches together is not in the status of the unit.
+    // Errors that KTX finds while it integrates patches are not in the status of the unit.
     let dropped = ktx["failure"]["details"]["unitKey"].as_str().unwrap().trim_start_matches("dbt-models-");
     theirs.get_mut(dropped).unwrap().0 = "failed".to_owned();
     assert_eq!(theirs.len(), 26);
@@ -124,7 +124,7 @@ fn units_are_judged_as_ktx_judges_them() {
             }
             None => assert_eq!(outcome, wanted, "{unit}: {reason}"),
         }
-        // The words of an API error are those of the agent.
+        // The text of an API error is the agent's own.
         if !because.is_empty() && unit != "u13" {
             assert_eq!(reason, because, "{unit}");
         }
@@ -151,21 +151,21 @@ fn strict_rule_accepts_refusals_that_a_later_call_settles() {
     assert_eq!(strict, recoverable, "no other call of the scenarios is settled in another way");
 }
 
-/// A run leaves such pages unchanged, so only `plan` and `doctor` name them.
+/// A run does not change such pages, so only `plan` and `doctor` name them.
 #[test]
 fn pages_that_ktx_would_refuse_are_named_once() {
     let place = orchard_project();
     assert!(!place.run(&["plan"]).stderr.contains("wiki pages"));
     place
         .write("wiki/global/p04.md", "---\nsummary: s\nsl_refs: [gone]\n---\n\nSee [[missing-page]], `source:none`.\n");
-    let said = "wiki pages refer to what is not there (p04 -> missing-page; wiki page p04: `source:none` names no source of connection orchard)";
+    let message = "wiki pages have broken references (p04 -> missing-page; wiki page p04: `source:none` names no source of connection orchard)";
     let plan = place.run(&["plan"]);
-    assert_eq!(plan.stderr.matches(said).count(), 1, "{plan:?}");
+    assert_eq!(plan.stderr.matches(message).count(), 1, "{plan:?}");
     let doctor = place.run(&["doctor"]);
-    assert_eq!(doctor.stdout.matches(said).count(), 1, "{doctor:?}");
+    assert_eq!(doctor.stdout.matches(message).count(), 1, "{doctor:?}");
 }
 
-/// With a repository and without.
+/// Runs once in a git project and once without git.
 #[test]
 fn references_lost_with_a_source_are_reported() {
     for has_history in [true, false] {
@@ -188,8 +188,8 @@ steps = [
 "#;
         let claude = place.scripted_claude(script).display().to_string();
         let ran = run(&place, &claude, &["--no-reconcile", "--only", "docs-crates"]);
-        let said = "page fan no longer has sl_refs to crates";
-        assert!(ran.expect_success().contains(said), "{ran:?}");
+        let message = "page fan no longer has sl_refs to crates";
+        assert!(ran.expect_success().contains(message), "{ran:?}");
         let page = fs::read_to_string(place.path("wiki/global/fan.md")).unwrap();
         assert!(!page.contains("crates") && page.contains("never"), "{page}");
         if has_history {
@@ -201,7 +201,7 @@ steps = [
         let body = &serde_json::from_str::<Value>(report.expect_success()).unwrap()["body"];
         let repair = json!({"pageKey": "fan", "scopeId": null, "removedRefs": ["crates"], "scope": "GLOBAL"});
         assert_eq!(body["wikiSlRefRepairs"], json!([repair]));
-        assert_eq!(body["wikiSlRefRepairWarnings"], json!([said]));
+        assert_eq!(body["wikiSlRefRepairWarnings"], json!([message]));
         assert_eq!(place.run(&["replay", "latest", "--ui", "json"]).stdout, ran.stdout);
     }
 }

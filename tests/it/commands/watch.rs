@@ -1,4 +1,4 @@
-//! Looking on at a run of another process.
+//! `watch`: showing a run that another process started.
 
 use nix::sys::signal::Signal;
 
@@ -13,13 +13,13 @@ fn watch_shows_the_whole_run() {
     let claude = place.scripted_claude(GOOD).display().to_string();
     let mut running = place.start(place.command(&["run", "--ui", "json", "--claude-bin", &claude]));
     running.wait_for("stdout", "\"started\"");
-    // It sees what was before it, and what comes.
+    // It shows the entries from before it started, and new ones.
     let seen = place.run(&["watch", "--ui", "json"]);
     let ran = running.end();
     assert_eq!((seen.code, seen.stderr.as_str()), (Some(0), ""), "{seen:?}");
     assert!(seen.stdout == ran.stdout, "another stream:\n{}\n{}", seen.stdout, ran.stdout);
     parse_json_events(&seen.stdout);
-    // A run that is over is shown, and its exit code is the run's.
+    // A finished run is shown, and the exit code is the run's.
     assert_eq!(place.run(&["watch", "latest", "--ui", "json"]).expect_success(), ran.stdout);
 }
 
@@ -48,9 +48,9 @@ fn watch_reports_a_dead_writer() {
     running.end();
     let seen = watching.end();
     assert_eq!(seen.code, Some(130), "{seen:?}");
-    assert!(seen.stderr.contains(": writer gone: the process that ran this is no more"), "{seen:?}");
+    assert!(seen.stderr.contains(": writer gone: the process of this run has ended"), "{seen:?}");
     assert!(seen.stdout.contains("2 units: 1 interrupted, 1 untried"), "{seen:?}");
-    // Whoever comes later is told the same.
+    // A `watch` that starts later shows the same.
     let late = place.run(&["watch", "--ui", "none"]);
     assert!(late.code == Some(130) && late.stderr.contains("writer gone"), "{late:?}");
 }

@@ -1,44 +1,44 @@
-//! The fault table for processes, signals, terminals and the service: one line per fault, with the test that injects it.
+//! The fault table for processes, signals, terminals and the service: one row per fault, with the test that injects it.
 //!
-//! Whatever the fault, every whole entry stays on the tape, the exit code is a documented one, the cause and its remedy are on the
-//! tape, no process of the run is left after [`GONE`], the terminal is given back where one is left, and the next run finishes the
-//! work. Tests under `real_ingest` need the real CLI.
+//! After every fault, each whole entry is still on the tape, the exit code is a documented one, cause and remedy are on
+//! the tape, no process of the run is left after [`GONE`], a terminal that still exists is restored, and the next run
+//! finishes the work. Tests under `real_ingest` need the real CLI.
 //!
 //! | fault | test |
 //! |---|---|
-//! | SIGKILL to an agent before its `init` | `faults::killed_agent_costs_its_attempt_only` |
+//! | SIGKILL to an agent before its `init` | `faults::killed_agent_fails_only_its_attempt` |
 //! | SIGKILL to an agent between calls | [`killed_agents_lose_no_line_and_only_their_attempt`] |
 //! | SIGKILL to an agent with an open call | [`killed_agents_lose_no_line_and_only_their_attempt`] |
 //! | SIGKILL to an agent whose call is held | [`killed_agent_withdraws_its_held_call`] |
 //! | SIGKILL to an agent after its result | [`killed_agents_lose_no_line_and_only_their_attempt`] |
 //! | SIGKILL to an agent while it ends | [`killed_agents_lose_no_line_and_only_their_attempt`] |
-//! | SIGKILL to an agent that waits for the API | `real_ingest::ends::an_agent_that_is_killed_by_others_has_crashed_and_the_run_goes_on` |
-//! | SIGKILL to ingestdeck, units live | `faults::killed_run_is_finished_by_the_next_one`, `journey::who_is_killed_leaves_nobody_and_a_readable_tape` |
+//! | SIGKILL to an agent that waits for the API | `real_ingest::run_ends::externally_killed_agent_is_a_crash_and_run_continues` |
+//! | SIGKILL to ingestdeck, units live | `faults::killed_run_is_finished_by_the_next_one`, `demo_runs::killed_run_leaves_no_process_and_a_readable_tape` |
 //! | SIGKILL to ingestdeck, a call held | [`killed_program_with_a_held_call_is_resumed`] |
 //! | SIGKILL to ingestdeck, planning | [`killed_program_is_settled_by_the_next_run`] |
 //! | SIGKILL to ingestdeck, copying a worktree | [`killed_program_is_settled_by_the_next_run`] |
 //! | SIGKILL to ingestdeck, integrating | [`killed_program_is_settled_by_the_next_run`] |
-//! | SIGKILL to ingestdeck, updating the branch | [`killed_program_is_settled_by_the_next_run`], `branch_update::tests::whoever_dies_at_any_step_leaves_the_old_state_or_the_new_one` |
-//! | SIGKILL to a watched ingestdeck | `commands::watch::a_writer_that_dies_is_missed` |
-//! | API down (closed port) | [`service_faults_are_named_with_their_remedy`], `real_ingest::service` |
+//! | SIGKILL to ingestdeck, updating the branch | [`killed_program_is_settled_by_the_next_run`], `branch_update::tests::crash_at_any_step_leaves_old_or_new_state` |
+//! | SIGKILL to a watched ingestdeck | `commands::watch::watch_reports_a_dead_writer` |
+//! | API down (closed port) | [`service_faults_are_reported_with_their_remedy`], `real_ingest::service` |
 //! | API without an answer | `commands::unfinished::silent_attempt_ends_and_is_retried`, `real_ingest::service` |
-//! | API overloaded (529) on every request | [`service_faults_are_named_with_their_remedy`], `real_ingest::service` |
-//! | API refuses the login (401) | [`service_faults_are_named_with_their_remedy`], `real_ingest::ends::a_bad_key_fails_every_unit_soon_and_says_what_to_do` |
-//! | credit too low | [`service_faults_are_named_with_their_remedy`], `real_ingest::service` |
-//! | unknown model (404) | [`service_faults_are_named_with_their_remedy`], `real_ingest::service` |
-//! | usage limit | `real_ingest::limits::a_used_up_window_pauses_the_run_and_costs_no_retry` |
+//! | API overloaded (529) on every request | [`service_faults_are_reported_with_their_remedy`], `real_ingest::service` |
+//! | API refuses the login (401) | [`service_faults_are_reported_with_their_remedy`], `real_ingest::run_ends::bad_api_key_fails_all_units_quickly_with_a_remedy` |
+//! | credit too low | [`service_faults_are_reported_with_their_remedy`], `real_ingest::service` |
+//! | unknown model (404) | [`service_faults_are_reported_with_their_remedy`], `real_ingest::service` |
+//! | usage limit | `real_ingest::limits::used_up_window_pauses_the_run_without_a_retry` |
 //! | CLI removed in mid-run, and installed again | `commands::agents::units_wait_for_a_program_that_is_being_updated` |
 //! | CLI removed in mid-run, SIGTERM while waiting for it | [`removed_program_does_not_delay_the_end`] |
 //! | CLI removed in mid-run for good | [`program_removed_for_good_ends_the_run`] |
-//! | terminal gone, units | [`lost_terminal_ends_units_and_sessions`], `real_ingest::screen::a_window_that_is_closed_ends_the_run_in_order` |
+//! | terminal gone, units | [`lost_terminal_ends_units_and_sessions`], `real_ingest::screen::closed_window_ends_the_run_in_order` |
 //! | terminal gone, session | [`lost_terminal_ends_units_and_sessions`] |
-//! | terminal gone, replay | `tui::pty::a_terminal_that_is_gone_ends_the_program_without_a_signal` |
-//! | SIGINT once, units | `journey::one_interrupt_lets_what_runs_end` |
-//! | SIGINT twice and three times, units | `commands::agents::an_agent_that_hangs_is_stopped_and_one_that_will_not_is_killed` |
-//! | SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, units without a screen | `journey::who_is_told_to_go_leaves_nobody_behind` |
-//! | SIGTERM, SIGQUIT, SIGUSR1, units on a screen | [`signals_end_units_on_a_screen_and_give_the_terminal_back`] |
-//! | SIGINT once, session | `commands::records::the_first_interrupt_stops_a_session_and_its_record_says_so` |
-//! | SIGTERM, SIGHUP, SIGQUIT, SIGKILL, SIGINT twice, session with a shell command | `commands::sessions::nothing_that_a_session_started_outlives_it`, `real_ingest::session::shell_command_of_a_session_ends_with_it` |
+//! | terminal gone, replay | `tui::pty::lost_terminal_ends_the_program_without_a_signal` |
+//! | SIGINT once, units | `demo_runs::first_sigint_lets_running_units_end` |
+//! | SIGINT twice and three times, units | `commands::agents::hanging_agent_is_stopped_and_stubborn_one_killed` |
+//! | SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, units without a screen | `demo_runs::terminated_run_leaves_no_process` |
+//! | SIGTERM, SIGQUIT, SIGUSR1, units on a screen | [`signals_end_units_and_restore_the_terminal`] |
+//! | SIGINT once, session | `commands::records::first_sigint_stops_the_session_and_is_recorded` |
+//! | SIGTERM, SIGHUP, SIGQUIT, SIGKILL, SIGINT twice, session with a shell command | `commands::sessions::processes_of_a_session_end_with_it`, `real_ingest::session::shell_command_of_a_session_ends_with_it` |
 //! | SIGINT three times, session with a shell command that ignores it | [`third_interrupt_of_a_session_leaves_no_process`] |
 
 use std::{
@@ -64,12 +64,13 @@ use crate::{
     tui::pty_session::PtySession,
 };
 
-/// Longest time from the end of the program to the end of its last process: SIGKILL comes after two seconds.
+/// Longest time from the end of the program to the end of its last process: SIGKILL is sent after two seconds.
 const GONE: Duration = Duration::from_secs(3);
 /// The environment variable that marks the processes of agents.
 const MARK: &[u8] = b"INGESTDECK_AGENT=";
 
-/// Processes that name the place in their arguments, or carry the mark of agents and name it in their environment or work in it.
+/// Processes that name the directory in their arguments, or that carry the agent marker and name it in their
+/// environment or work in it.
 fn survivors(place: &TestDir) -> Vec<String> {
     let root = place.path("..").canonicalize().unwrap();
     let has = |bytes: &[u8], text: &[u8]| memchr::memmem::find(bytes, text).is_some();
@@ -106,12 +107,12 @@ fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Signals a child that may have ended.
+/// Sends a signal to a child, which may have exited.
 fn send(running: &RunningCommand, signal: Signal) {
     let _ = kill(Pid::from_raw(i32::try_from(running.id()).unwrap()), signal);
 }
 
-/// The project and the program as arguments.
+/// The arguments that name the project and the program.
 fn args<'a>(verb: &[&'a str], project: &'a Path, claude: &'a str) -> Vec<&'a str> {
     [verb, &["--project-dir", project.to_str().unwrap(), "--claude-bin", claude]].concat()
 }
@@ -121,7 +122,7 @@ impl FaultProject {
         fs::write(self.place.path("../bin/script.toml"), script).unwrap();
     }
 
-    /// The tape of the newest run, without a torn last line.
+    /// The text of the newest tape, without a torn last line.
     fn newest_tape(&self) -> String {
         let (_, tape) = self.tapes_now().pop_last().unwrap();
         let whole = memchr::memrchr(b'\n', &tape).map_or(0, |at| at + 1);
@@ -150,18 +151,18 @@ impl FaultProject {
         assert!(verdict["remedy"].as_str().is_some_and(|text| text.contains(remedy)), "{fault}: {verdict}");
     }
 
-    /// What was on the newest tape at the time of `before` still is.
+    /// Asserts that the newest tape still starts with `before`.
     fn assert_grown(&self, fault: &str, before: &str) {
         assert!(self.newest_tape().starts_with(before), "{fault}: the tape lost entries");
     }
 }
 
-/// What a screen or a signal left for [`FaultProject::assert_kept`].
+/// The output of a screen or a signal, in the form that [`FaultProject::assert_kept`] expects.
 fn ended(text: String) -> CommandOutput {
     CommandOutput { code: None, stdout: String::new(), stderr: text }
 }
 
-/// A step that calls `wiki_write`, after the ledger that it needs.
+/// Steps that call `wiki_write`, after the verification ledger that it needs.
 fn writes(page: &str) -> String {
     format!(
         "{{ call = {{ tool = \"record_verification_ledger\", with = {{ summary = \"read\" }} }} }},
@@ -173,8 +174,8 @@ fn part(unit: &str, steps: &str) -> String {
     format!("[[part]]\nunit = \"docs-{unit}\"\nsteps = [{steps}]\n")
 }
 
-/// The agent kills its process group as soon as it has printed a message with `KILL-NOW`, or at its end after one with
-/// `KILL-AT-END`. What it prints is also in `bin/printed`.
+/// The agent kills its process group after it has printed a message with `KILL-NOW`, or when it ends after one with
+/// `KILL-AT-END`. Its output is also in `bin/printed`.
 fn kill_at_words(bench: &FaultProject) {
     let stub = fs::read_to_string(&bench.claude).unwrap();
     let (head, command) = stub.trim_end().rsplit_once("\nexec ").unwrap();
@@ -219,7 +220,7 @@ fn killed_agents_lose_no_line_and_only_their_attempt() {
         assert!(bench.verdict(unit)["reason"].as_str().unwrap().ends_with("(ended by SIGKILL)"), "{ran:?}");
     }
     for unit in ["docs-three", "docs-four"] {
-        assert_eq!(bench.verdict(unit)["outcome"], "succeeded", "{unit}: its result is what counts: {ran:?}");
+        assert_eq!(bench.verdict(unit)["outcome"], "succeeded", "{unit}: its result decides: {ran:?}");
     }
     let printed = fs::read_to_string(bench.place.path("../bin/printed")).unwrap();
     let tape = bench.newest_tape();
@@ -239,7 +240,8 @@ fn killed_agents_lose_no_line_and_only_their_attempt() {
     bench.assert_recovers("killed agents");
 }
 
-/// `step docs-one` on a terminal, held at its first call. The home is that of the place, as runs of another home are foreign.
+/// `step docs-one` on a terminal, held at its first call. It uses the home of the test directory, because runs of
+/// another home are foreign.
 fn held(bench: &FaultProject) -> PtySession {
     let (project, home) = (bench.place.path(""), format!("HOME={}", bench.place.path("../home").display()));
     let words = args(&["step", "docs-one"], &project, &bench.claude);
@@ -288,7 +290,7 @@ fn killed_program_with_a_held_call_is_resumed() {
     bench.assert_recovers("killed with a held call");
 }
 
-/// The run dies of SIGKILL when it calls git with words that match `pattern`: before git works, or after it.
+/// The run is killed by SIGKILL when it calls git with arguments that match `pattern`: before or after git has run.
 fn run_killed_at_git_call(bench: &FaultProject, pattern: &str, after: bool) -> CommandOutput {
     let real = "/usr/bin/git \"$@\"";
     let act = if after { format!("{real}; kill -9 $PPID; exit") } else { "kill -9 $PPID; exit 1".to_owned() };
@@ -314,7 +316,7 @@ fn killed_program_is_settled_by_the_next_run() {
         let bench = FaultProject::new();
         let head = super::git(&bench.place.path(""), &["rev-parse", "HEAD"]);
         let ran = run_killed_at_git_call(&bench, pattern, after);
-        assert_eq!(ran.code, None, "{fault}: it did not get there: {ran:?}");
+        assert_eq!(ran.code, None, "{fault}: it did not reach that step: {ran:?}");
         assert_gone(fault, &bench.place);
         bench.assert_kept(fault, &ran);
         assert_eq!(super::git(&bench.place.path(""), &["rev-parse", "HEAD"]), head, "{fault}");
@@ -323,7 +325,7 @@ fn killed_program_is_settled_by_the_next_run() {
 }
 
 #[test]
-fn service_faults_are_named_with_their_remedy() {
+fn service_faults_are_reported_with_their_remedy() {
     let bench = FaultProject::new();
     let faults = [
         (
@@ -359,7 +361,8 @@ fn service_faults_are_named_with_their_remedy() {
     bench.assert_recovers("service");
 }
 
-/// Plays a run whose first agent removes its own program. SIGTERM ends the wait for it, or nothing does.
+/// Plays a run whose first agent removes its own program. A SIGTERM ends the wait for the program, or the wait times
+/// out.
 fn ends_without_its_program(signal: Option<Signal>, code: i32) {
     let bench = FaultProject::new();
     let stub = fs::read(&bench.claude).unwrap();
@@ -389,7 +392,7 @@ fn removed_program_does_not_delay_the_end() {
     ends_without_its_program(Some(Signal::SIGTERM), 143);
 }
 
-/// Takes as long as the program is waited for: 40 s.
+/// Takes 40 s, the whole time that the program waits.
 #[test]
 fn program_removed_for_good_ends_the_run() {
     ends_without_its_program(None, 96);
@@ -400,7 +403,7 @@ fn make_executable(path: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Runs `command` on a controlling terminal of its own, which is gone as soon as `is_ready`.
+/// Runs `command` on its own controlling terminal, which is closed as soon as `is_ready`.
 fn on_lost_terminal(command: &Command, is_ready: impl Fn() -> bool) -> ExitStatus {
     let mut master = posix_openpt(OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC).unwrap();
     grantpt(&master).unwrap();
@@ -423,7 +426,7 @@ fn on_lost_terminal(command: &Command, is_ready: impl Fn() -> bool) -> ExitStatu
     let mut screen = vt100::Parser::new(crate::tui::pty_session::cells(30), crate::tui::pty_session::cells(100), 0);
     wait_until("the screen", || {
         let mut buffer = [0; 4096];
-        // The clock on the screen draws a frame every second.
+        // The clock on the screen causes a frame every second.
         let count = master.read(&mut buffer).unwrap();
         screen.process(&buffer[..count]);
         screen.screen().alternate_screen() && is_ready()
@@ -476,7 +479,7 @@ fn lost_terminal_ends_units_and_sessions() {
     );
 }
 
-/// A `claude` in a session whose shell command has a session of its own, and which, like it, ends of SIGKILL only.
+/// A `claude` in a session whose shell command runs in another session. Both end only on SIGKILL.
 fn shell_command(place: &TestDir) -> String {
     let detached = place.script("detached", "trap '' HUP INT TERM\nwhile :; do sleep 1; done");
     let init = r#"{"type":"system","subtype":"init","session_id":"s1","model":"m","permissionMode":"default"}"#;
@@ -497,7 +500,7 @@ fn third_interrupt_of_a_session_leaves_no_process() {
     running.wait_for("stdout", "session s1");
     wait_until("the shell command", || place.path("works").exists());
     assert!(survivors(&place).iter().any(|words| words.contains("detached")), "{:?}", survivors(&place));
-    for answer in ["stopping what runs", "killing what runs"] {
+    for answer in ["stopping running units", "killing running units"] {
         running.signal(Signal::SIGINT);
         running.wait_for("stderr", answer);
     }
@@ -511,7 +514,7 @@ fn third_interrupt_of_a_session_leaves_no_process() {
 }
 
 #[test]
-fn signals_end_units_on_a_screen_and_give_the_terminal_back() {
+fn signals_end_units_and_restore_the_terminal() {
     for (signal, code) in [(Signal::SIGTERM, 143), (Signal::SIGQUIT, 131), (Signal::SIGUSR1, 138)] {
         let place = TestDir::new();
         place.notes(&["one"]);

@@ -1,4 +1,4 @@
-//! What `plan` and `doctor` print for programs. `init`, `config` and `completions` have no output for programs.
+//! JSON output of `plan` and `doctor`. `init`, `config` and `completions` have no output for programs.
 
 use std::{
     fs,
@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::golden::{assert_published, json_lines, lines_without};
 use crate::{commands::test_dir::TestDir, support::git::git};
 
-/// Copies a directory of fixtures.
+/// Copies a directory of fixtures recursively.
 fn copy(from: &Path, place: &TestDir, to: &str) {
     for entry in fs::read_dir(from).unwrap() {
         let path = entry.unwrap().path();
@@ -40,7 +40,7 @@ steps = [
     )
 }
 
-/// New units of every adapter, outside of the project too, and units of a project that ran before.
+/// New units of every adapter, also outside the project, and units of a project that ran before.
 #[test]
 fn plan_objects_are_as_published() {
     let every = TestDir::new();
@@ -76,12 +76,12 @@ fn plan_objects_are_as_published() {
         assert!(all.iter().any(|object| object.get(key).is_some()), "no object has {key}");
     }
     assert!(all.iter().any(|object| object["forecast"]["seconds"]["p90"].is_number()), "{all:?}");
-    // Estimates differ with the machine, and reasons are for people.
+    // Estimates differ between machines, and reasons are for people.
     let is_volatile = |key: &str| matches!(key, "p50" | "p90" | "why");
     assert_published("plan.jsonl", &lines_without(all, &is_volatile));
 }
 
-/// Each check with each result that it has here. Its sentence is for people.
+/// Each check with each result that occurs here. Its sentence is for people.
 #[test]
 fn doctor_findings_are_as_published() {
     let mut found = Vec::new();

@@ -1,6 +1,6 @@
-//! What programs read about a run: events, lists, comparisons, reports and exports, all of committed tapes. The tapes
-//! hold everything that these outputs can tell, with fixed times and ids, so that nothing has to be replaced in them but
-//! sentences.
+//! JSON that programs read about a run: events, lists, comparisons, reports and exports, all of committed tapes. The
+//! tapes contain everything that these outputs can show, with fixed times and ids, so that only sentences have to be
+//! replaced.
 
 use ingestdeck::{
     actions::{ActionKind, ActionPhase, EventLevel},
@@ -11,8 +11,8 @@ use serde_json::Value;
 use super::golden::{assert_published, is_message, json_lines, lines_without, path, pretty_without, read};
 use crate::commands::test_dir::{TestDir, parse_json_events};
 
-/// Ids and tapes of a run with everything that can go well and some of the rest, of one that broke off before anything was
-/// saved, and of one that failed in a project without git.
+/// Ids and tapes of three runs: one with every kind of success and some failures, one that ended before anything was
+/// saved, and one that failed in a project without git.
 const RUNS: [(&str, &str); 3] = [
     ("01a20000-0000-7000-8000-0000000000aa", "run.jsonl"),
     ("01a20000-0001-7000-8000-0000000000cc", "run-unsaved.jsonl"),
@@ -22,7 +22,7 @@ const RUNS: [(&str, &str); 3] = [
 /// Id of a run that recorded nothing.
 const EMPTY: &str = "01a20000-0003-7000-8000-0000000000ee";
 
-/// A place where all of them are recorded.
+/// A directory in which all of these runs are recorded.
 pub(super) fn recorded() -> TestDir {
     let place = TestDir::new();
     for (run, tape) in RUNS {
@@ -35,14 +35,14 @@ fn tape(name: &str) -> String {
     path(name).to_str().unwrap().to_owned()
 }
 
-/// The objects that a command prints, without the place's own path.
+/// The objects that a command prints, without the path of the test directory.
 fn objects(place: &TestDir, args: &[&str]) -> Vec<Value> {
     let ran = place.run(args);
     let root = place.path("").canonicalize().unwrap();
     json_lines(&ran.expect_success().replace(root.to_str().unwrap().trim_end_matches('/'), "<project>"))
 }
 
-/// The same of every recorded run, whose id is put in the place of `RUN`.
+/// The same for every recorded run, whose id replaces `RUN`.
 fn objects_of_all(place: &TestDir, args: &[&str]) -> Vec<Value> {
     let of = |run: &str| {
         let args: Vec<&str> = args.iter().map(|arg| if *arg == "RUN" { run } else { *arg }).collect();
@@ -125,7 +125,7 @@ fn lists_of_runs_are_as_published() {
     let place = recorded();
     assert_lines("runs-list.jsonl", objects(&place, &["runs", "list", "--ui", "json"]));
     assert_lines("runs-show.jsonl", objects_of_all(&place, &["runs", "show", "RUN", "--ui", "json"]));
-    // What is known of the sources rests on all of them but one that recorded nothing.
+    // Incremental planning needs all of these runs, except the one that recorded nothing.
     let (known, tape) = RUNS[2];
     let header = read(tape).lines().next().unwrap().replace(known, EMPTY);
     place.write(&format!(".ktx/ingestdeck/runs/{EMPTY}/tape.jsonl"), header + "\n");

@@ -1,5 +1,5 @@
-//! What a run leaves in a project, and what is there while it goes on: names, permissions, pages, sources, transcripts,
-//! patches, commits, refs and locks. With git and without.
+//! The files of a run in a project, afterwards and while it is running: names, permissions, pages, sources,
+//! transcripts, patches, commits, refs and locks. With git and without.
 
 use std::{
     collections::BTreeSet,
@@ -23,7 +23,7 @@ use crate::{
     },
 };
 
-/// A unit that writes a page and a source and cannot map its file; and a pass that looks at what it wrote.
+/// A unit that writes a page and a source and cannot map its file, and a reconcile step that reviews its artifacts.
 const SCRIPT: &str = r##"
 [[part]]
 unit = "docs-one"
@@ -43,7 +43,7 @@ prompt = "# Stage Index"
 steps = [{ call = { tool = "stage_list" } }, { say = "All is well." }]
 "##;
 
-/// What there was while the first unit ran, as its agent saw it.
+/// The files while the first unit ran, as its agent saw them.
 const SEEN: &str = "seen";
 
 fn project() -> (TestDir, String) {
@@ -71,7 +71,7 @@ exec '{exe}' scripted-agent --script '{script}' -- "$@""#,
     (place, claude.display().to_string())
 }
 
-/// Names of everything below `dir` but what `is_left_out`, with permissions where they are the program's own choice.
+/// Names of everything below `dir` except what `is_left_out`, with permissions where the program chooses them.
 fn names(dir: &Path, is_left_out: &dyn Fn(&Path) -> bool) -> Vec<String> {
     let shown = |(path, (kind, _)): (PathBuf, (EntryKind, Vec<u8>))| {
         let mode = fs::symlink_metadata(dir.join(&path)).unwrap().permissions().mode() & 0o777;
@@ -99,7 +99,7 @@ fn ids(text: &str, place: &TestDir) -> String {
 
 fn seen(place: &TestDir, name: &str) -> Vec<String> {
     let text = fs::read_to_string(place.path("..").join(SEEN).join(name)).unwrap();
-    // A checkout of the project, and a copy of it, are no names of ours.
+    // The names inside a worktree or a copy of the project come from the project.
     let is_copy = |line: &&str| {
         let inner = line.strip_prefix(".ktx/worktrees/session-").or_else(|| line.strip_prefix(".ktx/ingestdeck/work/"));
         inner.is_some_and(|inner| inner.contains('/'))
@@ -120,7 +120,7 @@ fn layout(place: &TestDir) -> String {
     out
 }
 
-/// The one file below `dir` whose name ends so.
+/// The only file below `dir` whose name ends with `ending`.
 fn only(dir: &Path, ending: &str) -> String {
     let files = tree_snapshot(dir).into_iter().filter(|(path, _)| path.to_str().unwrap().ends_with(ending));
     let files: Vec<_> = files.map(|(_, (_, bytes))| String::from_utf8(bytes).unwrap()).collect();
@@ -185,7 +185,7 @@ fn index_has_the_published_tables() {
     let tables = schema.query_map([], |row| row.get::<_, String>(0)).unwrap();
     let tables: Vec<String> = tables.map(Result::unwrap).collect();
     let mut out = format!("-- user_version {version}\n{};\n", tables.join(";\n"));
-    // Words that rows hold.
+    // Words that rows contain.
     for (table, column) in
         [("units", "status"), ("tool_calls", "status"), ("raw_files", "state"), ("artifacts", "target")]
     {

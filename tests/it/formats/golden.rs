@@ -1,5 +1,5 @@
-//! Published formats as files: comparing what the program writes with the committed file, and taking out of it what
-//! differs from run to run. It must not know what a format means.
+//! Published formats as files: compares the output of the program with the committed file, after removing what differs
+//! from run to run. It must not know what a format means.
 
 use std::{env, fs, path::PathBuf, sync::LazyLock};
 
@@ -7,18 +7,18 @@ use regex_lite::Regex;
 use serde_json::Value;
 use similar::TextDiff;
 
-/// Set to write the files instead of comparing with them.
+/// Environment variable that makes the tests write the files instead of comparing with them.
 const WRITE: &str = "INGESTDECK_WRITE_FORMATS";
 
-/// Longest text that is a word or a name. Longer ones with spaces are sentences for people, which may be reworded.
+/// Longest text that is a word or a name. Longer texts with spaces are sentences for people, which may be reworded.
 const WORDS: usize = 3;
 
-/// The committed file.
+/// Path of the committed file.
 pub(super) fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/formats").join(name)
 }
 
-/// The text of the committed file.
+/// Text of the committed file.
 pub(super) fn read(name: &str) -> String {
     fs::read_to_string(path(name)).unwrap_or_else(|error| panic!("{}: {error}", path(name).display()))
 }
@@ -41,7 +41,7 @@ pub(super) fn assert_published(name: &str, actual: &str) {
     }
 }
 
-/// Lines of JSON as objects, which have to be written compactly.
+/// Lines of JSON as objects. They must be in compact form.
 pub(super) fn json_lines(text: &str) -> Vec<Value> {
     let parsed = text.lines().map(|line| {
         let value: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
@@ -51,17 +51,17 @@ pub(super) fn json_lines(text: &str) -> Vec<Value> {
     parsed.collect()
 }
 
-/// Objects as lines, without their sentences and without what `is_volatile` says of their keys.
+/// Objects as lines, without sentences and without the values of keys for which `is_volatile` is true.
 pub(super) fn lines_without(values: Vec<Value>, is_volatile: &dyn Fn(&str) -> bool) -> String {
     values.into_iter().map(|value| format!("{}\n", stable(value, is_volatile))).collect()
 }
 
-/// As [`lines_without`] for one object, over several lines.
+/// Like [`lines_without`] for one object, on several lines.
 pub(super) fn pretty_without(value: Value, is_volatile: &dyn Fn(&str) -> bool) -> String {
     format!("{:#}\n", stable(value, is_volatile))
 }
 
-/// For output that is the same every time, but for messages to people, however short.
+/// For output that is the same every time, except for messages to people, even short ones.
 pub(super) fn is_message(key: &str) -> bool {
     key == "text"
 }
@@ -89,7 +89,7 @@ fn stable(value: Value, is_volatile: &dyn Fn(&str) -> bool) -> Value {
     }
 }
 
-/// Replaces ids, times, hashes and the directory `root` by placeholders.
+/// Replaces ids, times, hashes and the directory `root` with placeholders.
 pub(super) fn without_ids(text: &str, root: &str) -> String {
     static PATTERNS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         let patterns = [

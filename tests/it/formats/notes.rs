@@ -1,5 +1,5 @@
-//! Tape format 1: the header, every kind of entry, every note with and without its optional keys, and every value that a
-//! note can hold. Each is written by the writer of the program and read back equal.
+//! Tape format 1: the header, every kind of entry, every note with and without its optional keys, and every value that
+//! a note can contain. Each is written by the program's writer and read back equal.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::golden::assert_published;
 
-/// The kinds, and the kind of a note. A new variant does not compile without one.
+/// The known kinds, and the kind of a note. A new variant does not compile until it is added here.
 macro_rules! kinds {
     ($($pattern:pat => $kind:literal,)+) => {
         const KINDS: &[&str] = &[$($kind),+];
@@ -65,7 +65,7 @@ kinds! {
     Note::RunEnded(_) => "run_ended",
 }
 
-/// Every value of an enum. A new variant does not compile without one.
+/// Every value of an enum. A new variant does not compile until it is added here.
 macro_rules! every {
     ($type:ident { $($variant:ident),+ $(,)? }) => {{
         let _exhaustive = |value: &$type| match value { $($type::$variant => (),)+ };
@@ -474,7 +474,7 @@ fn notes_of_the_run() -> Vec<Note> {
     );
     let levels = every!(Severity { Debug, Info, Warning, Error }).into_iter();
     notes.extend(levels.map(|level| Note::Message { level, text: "done".into() }));
-    // Words that the program writes although they are texts.
+    // Fixed words that the program stores as texts.
     let outcomes = ["done", "partial", "error", "limit", "stopped", "unusable"];
     notes.extend(outcomes.map(|outcome| Note::RunEnded(RunEnded { outcome: text(outcome), ..RunEnded::default() })));
     notes
@@ -535,7 +535,7 @@ fn tape_of_every_entry_and_note_is_as_published() {
     assert_published("tape.jsonl", &tape);
 }
 
-/// What older programs wrote has fewer keys: none is needed that was added later.
+/// Older programs wrote fewer keys, so a key that was added later is never required.
 #[test]
 fn published_notes_are_read_and_written_unchanged() {
     let published = super::golden::read("tape.jsonl");

@@ -1,5 +1,5 @@
-//! What people and scripts write: arguments, settings, variables, `ktx.yaml`, key bindings, themes and the command line on
-//! the screen.
+//! Everything that people and scripts write: arguments, settings, variables, `ktx.yaml`, key bindings, themes and the
+//! command line on the screen.
 
 use std::{collections::BTreeSet, ffi::OsString, fs, path::Path};
 
@@ -103,8 +103,7 @@ fn kind(kind: SettingKind) -> String {
 fn settings_are_as_published() {
     let setting = |key: &ingestdeck::config::schema::SettingKey| {
         let preset = key.default.value().to_toml().unwrap_or_else(|| "not set".into());
-        let by = if key.is_allowed_in_project { "user or project" } else { "user" };
-        format!("{}  {}  {}  default: {preset}  by: {by}\n", key.name, key.variable(), kind(key.kind))
+        format!("{}  {}  {}  default: {preset}\n", key.name, key.variable(), kind(key.kind))
     };
     assert_published("settings.txt", &KEYS.iter().map(setting).collect::<String>());
 }
@@ -167,7 +166,7 @@ fn every_key_of_a_project_is_known() {
     let unknown: Vec<&String> = project.warnings.iter().filter(|warning| warning.contains("unknown key")).collect();
     assert!(unknown.is_empty(), "{unknown:?}");
     let settings = &project.settings;
-    // Every value outside of the connections was looked up in the table of keys.
+    // Every value outside of the connections is in the table of keys.
     let text = read("ktx.yaml");
     let (outside, _) = text.split_once("connections:\n  notes:").unwrap();
     for (line, text) in (1..).zip(outside.lines()).filter(|(_, text)| !text.starts_with('#') && !text.ends_with(':')) {
@@ -193,7 +192,7 @@ fn every_key_of_a_project_is_known() {
     assert_eq!(settings.hidden_paths, [".hidden"]);
     assert_eq!(settings.adapters.as_ref().map(Vec::len), Some(7));
     let connections = settings.connections.iter().map(|connection| {
-        // The way in which values are held is the program's own business; that they were read is not.
+        // How the program stores values is not published; that it reads them is.
         let texts = [&connection.driver, &connection.subdir, &connection.branch, &connection.url];
         let texts = texts.map(|text| text.as_deref().unwrap_or("-"));
         let (source, looker) = (&connection.source, connection.looker_connection.as_deref().unwrap_or("-"));
@@ -233,7 +232,7 @@ fn published_theme_file_is_accepted() {
     assert_eq!(names, ["color-blind", "dark", "high-contrast", "light"]);
 }
 
-/// Conditions are also on tapes: a unit that runs until one says which.
+/// Conditions are also on tapes, in the note of a unit that runs until one is met.
 #[test]
 fn published_screen_commands_are_accepted() {
     for line in read("screen-commands.txt").lines() {

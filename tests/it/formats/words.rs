@@ -1,5 +1,5 @@
-//! Words that stand for states, causes and kinds in JSON, tapes, the index and reports, and the exit codes. One line for
-//! each value, by what it means: names of types and variants are the program's own business.
+//! Words for states, causes and kinds in JSON, tapes, the index and reports, and the exit codes. One line per value, by
+//! its meaning; names of types and variants are internal.
 
 use ingestdeck::{
     actions::{ActionKind, ActionPhase, EventLevel},
@@ -17,7 +17,7 @@ use ingestdeck::{
 
 use super::{golden::assert_published, notes::every_cause};
 
-/// Every value of an enum with its word, under a heading. A new variant does not compile without one.
+/// Every value of an enum with its word, under a heading. A new variant does not compile until it is added here.
 macro_rules! words {
     ($out:ident, $heading:literal, $type:ident { $($variant:ident),+ $(,)? }) => {
         words!($out, $heading, as_str, $type { $($variant),+ });

@@ -1,13 +1,13 @@
-//! Programs that a cloned repository would have git run: none of them runs, while plain git runs every one.
+//! Programs that a cloned repository would make git run: none of them runs, while plain git runs each of them.
 //!
-//! `hook.<name>.command` is not among them: releases before 2.54 know no such hooks, so unit tests of `ingest::git` assert
-//! the environment that disables them.
+//! `hook.<name>.command` is not included, because releases before 2.54 do not support such hooks. Unit tests of
+//! `ingest::git` assert the environment that disables them.
 
 use std::{fs, process::Command};
 
 use super::{HostileClone, archive_case, attack};
 
-/// Two units that each change a paragraph of a page, which takes a merge of the texts.
+/// Two units that each change a paragraph of the same page, so git has to merge the texts.
 const MERGING: &str = r#"
 [[part]]
 unit = "docs-a"
@@ -27,20 +27,20 @@ steps = [
 steps = [{ say = "done" }]
 "#;
 
-/// A page as a run writes it.
+/// A page in the form that a run writes.
 const SHARED: &str = "---\nsummary: s\nusage_mode: auto\nsort_order: 0\ntags: []\nrefs: []\nsl_refs: []\n---\n\none\n\nb\n\nc\n\nd\n\ntwo\n";
 
 /// Commands that make git merge two changes of the page.
 const MERGE: &str = "git checkout -q -b other && sed -i s/one/ONE/ wiki/global/shared.md && git commit -qam 1 && \
                      git checkout -q main && sed -i s/two/TWO/ wiki/global/shared.md && git commit -qam 2 && git merge other";
 
-/// A program that leaves a file beside the clone, named after `trap`.
+/// A program that creates a file next to the clone, named after `trap`.
 fn trap(scene: &HostileClone, trap: &str) -> String {
     let body = format!("touch '{}'\ncat", scene.path(&format!("PWNED-{trap}")).display());
     scene.place.script(&format!("trap-{trap}"), &body).to_str().unwrap().to_owned()
 }
 
-/// Adds to the configuration of the clone, and touches a page: git looks into it, through the filters.
+/// Adds to the configuration of the clone and touches a page, so that git reads it through the filters.
 fn configure(scene: &HostileClone, text: impl AsRef<[u8]>) {
     let path = scene.path("clone/.git/config");
     let bytes = [&fs::read(&path).unwrap(), text.as_ref()].concat();
@@ -48,7 +48,7 @@ fn configure(scene: &HostileClone, text: impl AsRef<[u8]>) {
     scene.write("clone/wiki/global/tracked.md", "x");
 }
 
-/// Proves that plain git runs the program `trap` when it does `commands`, in a copy of the clone.
+/// Proves in a copy of the clone that plain git runs the program `trap` on `commands`.
 fn assert_armed(scene: &HostileClone, trap: &str, commands: &str) {
     let copy = Command::new("cp").args(["-a", "clone", "control"]).current_dir(scene.path("")).status().unwrap();
     assert!(copy.success());
@@ -114,7 +114,7 @@ fn drivers_of_a_repository_do_not_run() {
             assert_armed(scene, "driver", MERGE);
         };
         let merged = "docs-a also wrote wiki/global/shared.md: git merged the texts";
-        assert_eq!(attack(name, plant, unpack, &[merged]), Some(0), "{name}: the run got to its end");
+        assert_eq!(attack(name, plant, unpack, &[merged]), Some(0), "{name}: the run is completed");
     }
 }
 
@@ -154,7 +154,7 @@ fn hooks_and_helpers_of_a_repository_do_not_run() {
         },
         &[],
     );
-    assert_eq!(code, Some(0), "the run got to its end");
+    assert_eq!(code, Some(0), "the run is completed");
 }
 
 #[test]
@@ -176,5 +176,5 @@ fn programs_of_a_submodule_do_not_run() {
         scene.write("clone/wiki/sub/f.md", "f\n");
         assert_armed(scene, "clean", "git status");
     };
-    assert_eq!(attack("submodule", plant, unpack, &[]), Some(0), "the run got to its end");
+    assert_eq!(attack("submodule", plant, unpack, &[]), Some(0), "the run is completed");
 }

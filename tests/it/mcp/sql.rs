@@ -14,7 +14,7 @@ use nix::{
 use super::*;
 use crate::commands::test_dir::DEADLINE;
 
-/// Straight code without a jump: SQLite looks at no clock before it has computed all columns.
+/// An expression without a jump: SQLite checks no deadline until it has computed all columns.
 fn uninterruptible() -> String {
     let columns: Vec<String> = (0..40).map(|index| format!("instr(a, b || '{index}')")).collect();
     format!(
@@ -40,7 +40,7 @@ fn names(place: &TestDir) -> Vec<String> {
     names
 }
 
-/// Processes that `parent` started and that still run.
+/// Running child processes of `parent`.
 #[cfg(target_os = "linux")]
 fn children(parent: u32) -> Vec<i32> {
     let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -52,7 +52,7 @@ fn children(parent: u32) -> Vec<i32> {
     pids.filter(is_child).collect()
 }
 
-/// Waits, beside other tasks, until `found` finds something.
+/// Waits until `found` finds something, while other tasks can run.
 async fn found<T>(mut found: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + DEADLINE;
     loop {
@@ -90,7 +90,7 @@ async fn materialised_join_ends_at_the_memory_limit() {
         let stopped = ask(&client, &sql).await;
         assert!(stopped.contains("stopped because it needs more than 256 MiB of memory"), "{sql}: {stopped}");
     }
-    // What fits is sorted and joined as ever.
+    // Smaller data is sorted and joined as usual.
     let sql = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t LIMIT 100000), \
         u AS MATERIALIZED (SELECT n, hex(n) h FROM t ORDER BY h) SELECT count(*) FROM u a JOIN u b ON a.h = b.h";
     let rows = ask(&client, sql).await;
@@ -101,12 +101,12 @@ async fn materialised_join_ends_at_the_memory_limit() {
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn worker_is_limited_and_its_death_costs_one_call() {
+async fn worker_is_limited_and_its_death_fails_one_call() {
     let place = place();
     let client = McpClient::start(&place, &[]).await;
     let inspected = async {
         let worker = found(|| children(client.1).first().copied()).await;
-        // It limits itself first of all; the last limit is there when all of them are.
+        // The worker limits itself first. Once the last limit is set, all of them are.
         let limits = found(|| {
             let limits = fs::read_to_string(format!("/proc/{worker}/limits")).unwrap();
             let has_all =
@@ -179,7 +179,7 @@ async fn concurrent_statements_are_all_answered() {
 #[tokio::test]
 async fn removed_program_still_reads_databases() {
     let place = place();
-    // Next to the program, as a link cannot cross file systems.
+    // The copy is next to the program, because a hard link cannot cross file systems.
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let program = dir.path().join("ingestdeck");
     fs::hard_link(env!("CARGO_BIN_EXE_ingestdeck"), &program).unwrap();
@@ -194,7 +194,7 @@ async fn removed_program_still_reads_databases() {
 }
 
 #[tokio::test]
-async fn log_of_a_running_writer_is_read_and_left_alone() {
+async fn log_of_a_running_writer_is_read_and_unchanged() {
     let place = place();
     let writer = rusqlite::Connection::open(place.path("shop.db")).unwrap();
     writer.pragma_update(None, "journal_mode", "WAL").unwrap();
@@ -205,7 +205,7 @@ async fn log_of_a_running_writer_is_read_and_left_alone() {
     writer.execute_batch("INSERT INTO orders VALUES (3, 30.0)").unwrap();
     assert!(count().await.contains("| rows | 3 |"), "{}", count().await);
     assert_eq!(names(&place), ["shop.db", "shop.db-shm", "shop.db-wal"]);
-    // The last writer can remove both, so nothing else has them open.
+    // The last writer can remove both files, so no other process has them open.
     drop(writer);
     assert_eq!(names(&place), ["shop.db"]);
     assert!(count().await.contains("| rows | 3 |"), "{}", count().await);
@@ -246,5 +246,5 @@ fn worker_command_is_not_shown() {
     }
     let ended = place.run(&["sql-worker"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(ended.stdout.starts_with("{\"Err\":{\"Worker\":\"cannot read its request: "), "{ended:?}");
+    assert!(ended.stdout.starts_with("{\"Err\":{\"WorkerFailed\":\"cannot read its request: "), "{ended:?}");
 }

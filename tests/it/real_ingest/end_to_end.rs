@@ -1,5 +1,5 @@
-//! A whole ingest of a project like those that people have: dashboards, models and documents in one repository, up to
-//! the commit. With a limit in the middle, a death, a continuation, and two units that write one page.
+//! A complete ingest of a realistic project: dashboards, models and documents in one repository, up to the commit. It
+//! has a limit halfway, a killed program, a resumed run, and two units that write the same page.
 
 use std::{fs, process::Command};
 
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::support::api::{ApiFault, ApiRoute, ApiTurn};
 
-/// Units of the connection that has dashboards, with a raw file of each.
+/// Units of the connection with dashboards, each with one of its raw files.
 const BOARDS: [(&str, &str); 3] = [
     ("lookml-orphans", "harvest.view.lkml"),
     ("lookml-dashboard-frost", "frost.dashboard.lookml"),
@@ -26,7 +26,7 @@ const BOARDS: [(&str, &str); 3] = [
 const DASHBOARD: &str =
     "- dashboard: NAME\n  title: NAME\n  elements:\n    - name: all\n      explore: NAME\n      type: table\n";
 
-/// The unit that is at work when everything dies.
+/// The unit that runs when the program is killed.
 const LAST: (&str, &str) = ("docs-varieties", "varieties.md");
 
 /// Two units that write the same page, in plan order.
@@ -47,14 +47,14 @@ fn subjects(deck: &TestProject) -> Vec<String> {
     git(deck, &["log", "--format=%s"]).lines().map(str::to_owned).collect()
 }
 
-/// Nothing of ours stays behind but what is hidden.
+/// Asserts that only hidden files of the program are left in the project.
 fn is_clean(deck: &TestProject) {
     assert_eq!(git(deck, &["status", "--porcelain"]), "");
     assert_eq!(git(deck, &["worktree", "list"]).lines().count(), 1);
     assert_eq!(git(deck, &["branch", "--list"]).lines().count(), 1);
 }
 
-/// The project with dashboards that are read, and its history begun.
+/// The project with readable dashboards and an initial commit.
 fn repository(routes: impl IntoIterator<Item = ApiRoute>) -> TestProject {
     let deck = TestProject::new(routes).subscribed();
     let place = deck.home.project();
@@ -70,7 +70,7 @@ fn repository(routes: impl IntoIterator<Item = ApiRoute>) -> TestProject {
     deck
 }
 
-/// What a unit does: it reads, and writes a page of its own; the rivals write the same one.
+/// The calls of a unit: it reads, and writes its own page; the rivals write the same one.
 fn turns(unit: &str, file: &str) -> Vec<ApiTurn> {
     if !RIVALS.contains(&unit) {
         return good_turns(unit, file).into();
@@ -87,12 +87,12 @@ fn routes(resets_at: i64) -> Vec<ApiRoute> {
     let units = UNITS.into_iter().chain(BOARDS).map(|(unit, file)| {
         let before = match unit {
             "docs-crates" => Some(ApiTurn::usage_limit(resets_at)),
-            _ if unit == LAST.0 => Some(ApiTurn::says("").fault(ApiFault::Stall)),
+            _ if unit == LAST.0 => Some(ApiTurn::answer("").fault(ApiFault::Stall)),
             _ => None,
         };
         let mut turns: Vec<ApiTurn> = before.into_iter().chain(turns(unit, file)).collect();
         if unit == RIVALS[1] {
-            // Once more, after the other one has won.
+            // The same once more, after the other unit's patch was integrated.
             let [read, ledger, _, end] = good_turns(unit, file);
             turns.extend([read, ledger, terms("As both have it."), end]);
         }
@@ -100,16 +100,16 @@ fn routes(resets_at: i64) -> Vec<ApiRoute> {
     });
     let pass = ApiRoute::on(
         "# Stage Index",
-        [ApiTurn::blocks([ktx("stage_list", json!({}))]), ApiTurn::says("There is nothing to put together.")],
+        [ApiTurn::blocks([ktx("stage_list", json!({}))]), ApiTurn::answer("There is nothing to put together.")],
     );
-    // The route of the pass comes first: what it is told names the units.
+    // The route of the reconcile step is first, because its prompt names the units.
     [pass].into_iter().chain(units).collect()
 }
 
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
-fn a_limit_a_death_and_a_conflict_lose_nothing() {
-    // The agents start a moment after this line, so the reset lies before the end of the pause all the same.
+fn run_with_limit_kill_and_conflict_loses_nothing() {
+    // The agents start shortly after this line, so the reset is still before the end of the pause.
     let deck = repository(routes(Timestamp::now().as_second() + 8));
     let plan = deck.play(&["plan", "--ui", "json"]);
     let planned = plan.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -118,14 +118,14 @@ fn a_limit_a_death_and_a_conflict_lose_nothing() {
     assert!(BOARDS.iter().all(|(unit, _)| planned.iter().any(|planned| planned == unit)), "{planned:?}");
 
     let mut running = deck.command(["run", "--ui", "none", "--concurrency", "4"]).spawn().unwrap();
-    deck.wait_for("the end of every unit but one", |deck| {
+    deck.wait_for("the end of all units except one", |deck| {
         let entries = deck.entries();
         let good = |entry: &&Value| {
             entry["note"]["kind"] == "attempt_ended" && entry["note"]["verdict"]["outcome"] == "succeeded"
         };
         (entries.iter().filter(good).count() == planned.len() - 1).then_some(())
     });
-    deck.wait_for("the question that nobody answers", |deck| {
+    deck.wait_for("the request that is not answered", |deck| {
         let asked = format!("## WorkUnit: {}", LAST.0);
         deck.api.requests().iter().any(|request| request.body.contains(&asked)).then_some(())
     });
@@ -137,24 +137,24 @@ fn a_limit_a_death_and_a_conflict_lose_nothing() {
         deck.entries().iter().filter_map(|entry| Some(entry["note"]["kind"].as_str()?.to_owned())).collect();
     assert!(kinds.iter().any(|kind| kind == "limit_lifted"), "the limit was met and waited for: {kinds:?}");
     assert_eq!(subjects(&deck), ["Begin"]);
-    assert!(deck.names("wiki/global").is_empty(), "nothing is half applied");
+    assert!(deck.names("wiki/global").is_empty(), "no patch is partly applied");
 
     let resumed = deck.play(&["run", "--ui", "json", "--resume-run", "latest"]);
-    assert_eq!(resumed.code, Some(100), "one of the rivals lost: {resumed:#?}");
+    assert_eq!(resumed.code, Some(100), "one of the rivals conflicts: {resumed:#?}");
     let reused = planned.len() - 2;
     assert_eq!(resumed.summary()["units"], json!({"reused": reused, "succeeded": 2, "failed": 1}));
     assert_eq!(resumed.states(RIVALS[0]), ["reused", "integrated"]);
     assert_eq!(resumed.states(RIVALS[1]).last().unwrap(), "conflict");
-    assert_eq!(resumed.states("reconcile").last().unwrap(), "unchanged", "the pass looked, and wrote nothing");
+    assert_eq!(resumed.states("reconcile").last().unwrap(), "unchanged", "the reconcile step ran and wrote nothing");
     let subjects_now = subjects(&deck);
     assert!(subjects_now.len() == 2 && subjects_now[0].ends_with("; failed WUs: docs-payments"), "{subjects_now:?}");
-    assert_eq!(deck.names("wiki/global").len(), planned.len() - 1, "a page for each, and one for the rivals");
+    assert_eq!(deck.names("wiki/global").len(), planned.len() - 1, "one page per unit, and one for both rivals");
     assert!(deck.read("wiki/global/terms.md").contains("As docs-juice has it."));
     is_clean(&deck);
     assert_eq!(deck.play(&["replay", "latest", "--ui", "json"]).stdout, resumed.stdout);
     let report = deck.play(&["report", "latest", "--format", "md"]);
-    for told in ["wiki/global/terms.md with docs-juice", "wiki `page-docs-crates` created by `docs-crates`"] {
-        assert!(report.stdout.contains(told), "`{told}` is not told: {}", report.stdout);
+    for sentence in ["wiki/global/terms.md with docs-juice", "wiki `page-docs-crates` created by `docs-crates`"] {
+        assert!(report.stdout.contains(sentence), "`{sentence}` is missing: {}", report.stdout);
     }
 
     let mended = deck.play(&["run", "--ui", "json", "--failed"]);

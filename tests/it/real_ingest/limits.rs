@@ -1,4 +1,4 @@
-//! A service that is busy, or has been used up.
+//! A service that is busy, or whose usage limit is reached.
 
 use jiff::Timestamp;
 use serde_json::json;
@@ -8,21 +8,21 @@ use crate::support::api::ApiTurn;
 
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
-fn a_busy_service_is_waited_for_within_the_attempt() {
+fn busy_service_is_retried_within_the_attempt() {
     let turns = [ApiTurn::rate_limited(1)].into_iter().chain(good_turns("docs-crates", "crates.md"));
     let deck = TestProject::new([asked_by("docs-crates", turns)]);
     let run = deck.run("docs-crates", &[]);
     assert_eq!(run.code, Some(0), "{run:#?}");
-    assert_eq!(deck.started().len(), 1, "the agent tries again by itself");
+    assert_eq!(deck.started().len(), 1, "the agent retries by itself");
     assert!(deck.entries().iter().any(|entry| entry["out"]["subtype"] == "api_retry"));
-    // The stream of events is that of the agent, which has none for it; the screen shows it, see `screen`.
+    // The event stream is the agent's, which has no event for a busy service. The screen shows it; see `screen`.
     assert_eq!(run.states("docs-crates"), ["queued", "running", "succeeded"]);
 }
 
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
-fn a_used_up_window_pauses_the_run_and_costs_no_retry() {
-    // The agent starts a moment after this line, so the reset lies before the end of the pause all the same.
+fn used_up_window_pauses_the_run_without_a_retry() {
+    // The agent starts shortly after this line, so the reset is still before the end of the pause.
     let resets_at = Timestamp::now().as_second() + 15;
     let turns = [ApiTurn::usage_limit(resets_at)].into_iter().chain(good_turns("docs-crates", "crates.md"));
     let deck = TestProject::new([

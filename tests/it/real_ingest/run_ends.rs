@@ -1,4 +1,4 @@
-//! Ends that are not a success, and what they cost: budgets, bad keys, deaths.
+//! Ends other than success, and their cost: budgets, invalid keys, killed processes.
 
 use std::time::Duration;
 
@@ -14,21 +14,21 @@ use super::{
 };
 use crate::support::api::{ApiFault, ApiRoute, ApiTurn};
 
-/// A model that never comes to an end.
+/// A model that calls tools for ever.
 fn endless() -> ApiTurn {
     ApiTurn::blocks([ktx("wiki_list_tags", json!({}))])
 }
 
 /// An API that accepts every request and answers none.
 fn silent() -> TestProject {
-    TestProject::new([ApiRoute::any([ApiTurn::says("").fault(ApiFault::Stall)])])
+    TestProject::new([ApiRoute::any([ApiTurn::answer("").fault(ApiFault::Stall)])])
 }
 
 fn signal(pid: u32, signal: Signal) {
     kill(Pid::from_raw(i32::try_from(pid).unwrap()), signal).unwrap();
 }
 
-/// Process ids of the agents, once as many have been started and have asked the model.
+/// Process ids of the agents, once that many have been started and have sent a request to the model.
 fn pids(deck: &TestProject, count: usize) -> Vec<u32> {
     deck.api.wait_for_requests(count, super::test_project::LIMIT);
     deck.wait_for("the start of every agent", |deck| {
@@ -51,7 +51,7 @@ fn spent_budget_is_reported_but_not_a_failure() {
 
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
-fn a_run_that_has_spent_its_budget_starts_nothing_more() {
+fn run_over_budget_starts_no_more_units() {
     let deck = TestProject::new(all_good());
     let run = deck.run("docs-{crates,juice,seasons}", &["--concurrency", "1", "--max-run-budget-usd", "0.0000001"]);
     assert_eq!(run.code, Some(102), "{run:#?}");
@@ -70,21 +70,21 @@ fn bad_api_key_fails_all_units_quickly_with_a_remedy() {
     assert_eq!(run.summary()["units"], json!({"failed": 2}), "{run:#?}");
     let ends = deck.entries().into_iter().map(|mut entry| entry["note"].take());
     let ends: Vec<_> = ends.filter(|note| note["kind"] == "attempt_ended").collect();
-    assert_eq!(ends.len(), 2, "a bad key gets no better by trying again");
+    assert_eq!(ends.len(), 2, "a bad key is not retried");
     for end in ends {
         assert_eq!(end["verdict"]["cause"], "auth", "{end}");
         assert!(end["verdict"]["remedy"].as_str().is_some_and(|remedy| remedy.contains("/login")), "{end}");
     }
     assert!(run.duration < Duration::from_secs(60), "{:?}", run.duration);
     let lines = deck.play(&["replay", "latest", "--ui", "lines"]);
-    assert!((lines.stdout + &lines.stderr).contains("/login"), "people are told as well");
+    assert!((lines.stdout + &lines.stderr).contains("/login"), "the output for people names the remedy, too");
 }
 
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn externally_killed_agent_is_a_crash_and_run_continues() {
     let deck = TestProject::new([
-        asked_by("docs-crates", [ApiTurn::says("").fault(ApiFault::Stall)]),
+        asked_by("docs-crates", [ApiTurn::answer("").fault(ApiFault::Stall)]),
         asked_by("docs-juice", good_turns("docs-juice", "juice.md")),
     ]);
     let mut command = deck.command(["run", "--ui", "json", "--only", "docs-{crates,juice}", "--concurrency", "1"]);

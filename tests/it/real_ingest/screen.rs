@@ -54,7 +54,7 @@ impl TestTerminal {
         let hung_up = Arc::new(AtomicBool::new(false));
         let (drawn, hangs_up) = (Arc::clone(&screen), Arc::clone(&hung_up));
         let reader = thread::spawn(move || {
-            // The terminal lives as long as it is read.
+            // The reader keeps the terminal open.
             let _master = pair.master;
             let mut bytes = [0; 4096];
             while let Ok(count @ 1..) = output.read(&mut bytes) {
@@ -76,7 +76,7 @@ impl TestTerminal {
         self.sees(&[&format!("│{glyph} {unit} ")]);
     }
 
-    /// Waits for a line with all `parts`.
+    /// Waits for a line that contains all `parts`.
     fn sees(&self, parts: &[&str]) {
         let deadline = Instant::now() + LIMIT;
         while Instant::now() < deadline {
@@ -94,7 +94,8 @@ impl TestTerminal {
         writer.flush().unwrap();
     }
 
-    /// Closes the window, at the next frame at the latest: the clock on the screen sees to one every second.
+    /// Closes the window. The program notices it at the next frame, which the clock on the screen causes once per
+    /// second.
     fn hang_up(&mut self) {
         self.hung_up.store(true, Ordering::SeqCst);
         self.keys = None;
@@ -111,7 +112,7 @@ impl TestTerminal {
         }
     }
 
-    /// Waits for the program to leave, which must give the terminal back.
+    /// Waits for the program to exit, which must restore the terminal.
     fn leaves(&mut self) -> ExitStatus {
         let status = self.ends();
         let deadline = Instant::now() + LIMIT;
@@ -119,23 +120,23 @@ impl TestTerminal {
             thread::park_timeout(Duration::from_millis(20));
         }
         let screen = self.screen.lock().unwrap();
-        assert!(!screen.screen().alternate_screen() && !screen.screen().hide_cursor(), "the terminal is as it was");
+        assert!(!screen.screen().alternate_screen() && !screen.screen().hide_cursor(), "the terminal is restored");
         status
     }
 }
 
 impl Drop for TestTerminal {
     fn drop(&mut self) {
-        // It has left already where the test went well.
+        // The program has already exited if the test passed.
         let _ = self.child.kill();
     }
 }
 
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
-fn a_failed_unit_is_retried_alone_with_one_key() {
+fn retry_key_retries_only_the_failed_unit() {
     let bad = ktx("wiki_write", json!({"key": 5}));
-    let turns = [ApiTurn::blocks([bad]), ApiTurn::says("It did not work.")].into_iter();
+    let turns = [ApiTurn::blocks([bad]), ApiTurn::answer("It did not work.")].into_iter();
     let mut routes = vec![asked_by("docs-crates", turns.chain(good_turns("docs-crates", "crates.md")))];
     routes.extend(all_good());
     let deck = TestProject::new(routes);
@@ -144,7 +145,7 @@ fn a_failed_unit_is_retried_alone_with_one_key() {
     terminal.sees_unit('✓', "docs-juice");
     assert_eq!(deck.names("wiki/global"), ["page-docs-juice.md"]);
 
-    // To the failure, and try it again.
+    // Moves to the failure and retries it.
     terminal.press("]r");
     terminal.sees_unit('✓', "docs-crates");
     terminal.sees_unit('✓', "docs-juice");
@@ -152,20 +153,20 @@ fn a_failed_unit_is_retried_alone_with_one_key() {
     assert_eq!(terminal.leaves().exit_code(), 0);
     assert_eq!(deck.names("wiki/global"), ["page-docs-crates.md", "page-docs-juice.md"]);
     let attempts: Vec<String> = deck.started().iter().map(|started| started.argv.last().unwrap().clone()).collect();
-    assert_eq!(attempts.len(), 3, "only what failed runs again: {attempts:?}");
+    assert_eq!(attempts.len(), 3, "only failed units run again: {attempts:?}");
     let replayed = deck.play(&["replay", "latest", "--ui", "json"]);
     let states = replayed.states("docs-crates");
     assert_eq!(states.iter().filter(|state| *state == "running").count(), 2, "{states:?}");
     assert_eq!(states.last().map(String::as_str), Some("succeeded"));
 }
 
-/// A unit that failed is answered in its own session, with another budget; what the answer costs counts once.
+/// Feedback for a failed unit goes to its own session, with another budget; the cost of the new attempt counts once.
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn failed_unit_resumes_its_session_with_feedback() {
     let lost = ApiTurn::blocks([ktx("wiki_write", json!({"title": "lost"}))]);
     let turns =
-        [lost, ApiTurn::says("There is no such file.")].into_iter().chain(good_turns("docs-crates", "crates.md"));
+        [lost, ApiTurn::answer("There is no such file.")].into_iter().chain(good_turns("docs-crates", "crates.md"));
     let deck = TestProject::new([asked_by("docs-crates", turns)]);
     let mut terminal = TestTerminal::open(&deck, &["run", "--ui", "tui", "--only", "docs-crates"]);
     terminal.sees_unit('✗', "docs-crates");
@@ -173,7 +174,7 @@ fn failed_unit_resumes_its_session_with_feedback() {
     terminal.sees(&["new attempt at docs-crates"]);
     terminal.press("The file is crates.md.\t\t\x01\x0b33\t \x13");
     terminal.sees_unit('✓', "docs-crates");
-    terminal.sees(&["continues the session · asked for: 33 turns, feedback"]);
+    terminal.sees(&["continues the session · requested: 33 turns, feedback"]);
     terminal.press("q");
     assert_eq!(terminal.leaves().exit_code(), 0);
     assert_eq!(deck.names("wiki/global"), ["page-docs-crates.md"]);
@@ -201,7 +202,7 @@ fn failed_unit_resumes_its_session_with_feedback() {
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn quit_while_running_asks_and_leaves_no_process() {
-    let deck = TestProject::new([ApiRoute::any([ApiTurn::says("").fault(ApiFault::Stall)])]);
+    let deck = TestProject::new([ApiRoute::any([ApiTurn::answer("").fault(ApiFault::Stall)])]);
     let mut terminal = TestTerminal::open(&deck, &["run", "--ui", "tui", "--only", "docs-{crates,juice}"]);
     deck.api.wait_for_requests(2, LIMIT);
     terminal.sees_unit('▶', "docs-juice");
@@ -216,7 +217,7 @@ fn quit_while_running_asks_and_leaves_no_process() {
 
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
-fn a_busy_service_is_seen_on_the_screen() {
+fn busy_service_is_shown() {
     let turns = [ApiTurn::rate_limited(1)].into_iter().chain(good_turns("docs-crates", "crates.md"));
     let deck = TestProject::new([asked_by("docs-crates", turns)]);
     let mut terminal = TestTerminal::open(&deck, &["run", "--ui", "tui", "--only", "docs-crates"]);
@@ -226,11 +227,11 @@ fn a_busy_service_is_seen_on_the_screen() {
     assert_eq!(terminal.leaves().exit_code(), 0);
 }
 
-/// The first Ctrl-C starts nothing more, the second stops what runs.
+/// The first Ctrl-C starts nothing more, the second stops running units.
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn interrupts_drain_then_stop() {
-    let deck = TestProject::new([ApiRoute::any([ApiTurn::says("").fault(ApiFault::Stall)])]);
+    let deck = TestProject::new([ApiRoute::any([ApiTurn::answer("").fault(ApiFault::Stall)])]);
     let mut terminal = TestTerminal::open(&deck, &["run", "--ui", "tui", "--concurrency", "1"]);
     deck.api.wait_for_requests(1, LIMIT);
     terminal.sees_unit('▶', "dbt-all");
@@ -247,7 +248,7 @@ fn interrupts_drain_then_stop() {
     assert_eq!(terminal.leaves().exit_code(), 130);
 }
 
-/// One call is edited, one allowed, one denied, and the rest let go.
+/// One call is edited, one allowed, one denied, and the others are released.
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn stepped_unit_replays_its_decisions() {
@@ -278,7 +279,7 @@ fn stepped_unit_replays_its_decisions() {
 
     let asked: Vec<String> = deck.api.requests().iter().map(|request| request.json().to_string()).collect();
     assert!(asked.iter().any(|request| request.contains("no drafts please")), "the model reads the reason");
-    assert_eq!(deck.names("wiki/global"), ["page-docs-crates.md"], "what was denied was not written");
+    assert_eq!(deck.names("wiki/global"), ["page-docs-crates.md"], "the denied call wrote nothing");
     let jobs = deck.names(".ktx/ingest-transcripts");
     let [job] = &jobs.iter().filter(|name| *name != ".gitignore").collect::<Vec<_>>()[..] else { panic!("{jobs:?}") };
     let transcript = deck.read(&format!(".ktx/ingest-transcripts/{job}/docs-crates.jsonl"));
@@ -289,10 +290,10 @@ fn stepped_unit_replays_its_decisions() {
     assert_eq!(states, [&["queued", "running"][..], &held, &["succeeded"]].concat());
 }
 
-/// A unit that is held runs to its next failure, then to a tool; each time the call that meets it waits.
+/// A held unit runs to its next failure, then to a tool; each time, the call that meets the condition waits.
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
-fn a_held_unit_runs_to_a_failure_and_to_a_tool() {
+fn held_unit_runs_to_a_failure_and_to_a_tool() {
     let [read, ledger, page, last] = good_turns("docs-crates", "crates.md");
     let lost = ApiTurn::blocks([ktx("wiki_write", json!({"title": "lost"}))]);
     let deck = TestProject::new([asked_by("docs-crates", [lost, read, ledger, page, last])]);
@@ -324,7 +325,7 @@ fn decided(deck: &TestProject, wanted: CallDecision) -> Option<()> {
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn stepping_an_unknown_unit_is_an_error() {
-    let deck = TestProject::new([ApiRoute::any([ApiTurn::says("")])]);
+    let deck = TestProject::new([ApiRoute::any([ApiTurn::answer("")])]);
     let mut terminal = TestTerminal::open(&deck, &["step", "docs-{crates"]);
     assert_eq!(terminal.leaves().exit_code(), 4);
     assert!(terminal.text().contains("docs-crates"), "it names those that do:\n{}", terminal.text());
@@ -332,8 +333,8 @@ fn stepping_an_unknown_unit_is_an_error() {
 
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
-fn a_window_that_is_closed_ends_the_run_in_order() {
-    let deck = TestProject::new([ApiRoute::any([ApiTurn::says("").fault(ApiFault::Stall)])]);
+fn closed_window_ends_the_run_in_order() {
+    let deck = TestProject::new([ApiRoute::any([ApiTurn::answer("").fault(ApiFault::Stall)])]);
     let mut terminal = TestTerminal::open(&deck, &["run", "--ui", "tui", "--only", "docs-{crates,juice}"]);
     deck.api.wait_for_requests(2, LIMIT);
     terminal.sees_unit('▶', "docs-juice");

@@ -17,7 +17,7 @@ fn run(deck: &TestProject, url: &str, more: &[&str]) -> Output {
     deck.command(words).env("ANTHROPIC_BASE_URL", url).output().unwrap()
 }
 
-/// An address at which nothing listens.
+/// A local address that no process listens on.
 fn closed() -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     format!("http://{}", listener.local_addr().unwrap())
@@ -30,7 +30,7 @@ fn service_faults_have_a_cause_and_a_remedy_and_lose_no_work() {
     let faults = [
         (None, &[][..], (96, "network", "check the connection and proxy settings")),
         (
-            Some(ApiTurn::says("").fault(ApiFault::Stall)),
+            Some(ApiTurn::answer("").fault(ApiFault::Stall)),
             &["--silence-timeout", "3s"],
             (100, "silence_timeout", "silence_timeout"),
         ),

@@ -1,4 +1,4 @@
-//! `session` as a command.
+//! `session` as a command, with the real CLI.
 
 use std::{fs, time::Instant};
 
@@ -21,10 +21,10 @@ fn resume_id(played: &PlayedCommand) -> String {
 
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
-fn a_session_is_resumed_under_its_own_id() {
+fn session_is_resumed_under_its_own_id() {
     let deck = TestProject::new([
-        ApiRoute::on("second question", [ApiTurn::says("second answer")]),
-        ApiRoute::on("first question", [ApiTurn::says("first answer")]),
+        ApiRoute::on("second question", [ApiTurn::answer("second answer")]),
+        ApiRoute::on("first question", [ApiTurn::answer("first answer")]),
     ]);
     let first = deck.play(&["session", "--", "first question"]);
     assert_eq!(first.code, Some(0), "{first:#?}");
@@ -48,7 +48,7 @@ fn a_session_is_resumed_under_its_own_id() {
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn unknown_session_fails_with_the_agent_error() {
-    let deck = TestProject::new([ApiRoute::any([ApiTurn::says("never asked")])]);
+    let deck = TestProject::new([ApiRoute::any([ApiTurn::answer("never asked")])]);
     let id = "00000000-0000-4000-8000-000000000000";
     let played = deck.play(&["session", "--resume", id, "--", "hello"]);
     assert_eq!(played.code, Some(100), "{played:#?}");
@@ -64,12 +64,12 @@ fn bash(command: &str) -> ApiTurn {
 
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
-fn side_effects_happen_once_however_often_the_service_fails() {
+fn side_effects_happen_once_despite_service_failures() {
     let busy = || ApiTurn::error(500, "api_error", "Internal server error");
     let pays = || bash("echo PAID >> ledger.txt");
     let deck = TestProject::new([
-        ApiRoute::on("Continue with the task", [ApiTurn::says("all paid")]),
-        ApiRoute::any([pays(), busy(), busy(), pays(), ApiTurn::says("paid again")]),
+        ApiRoute::on("Continue with the task", [ApiTurn::answer("all paid")]),
+        ApiRoute::any([pays(), busy(), busy(), pays(), ApiTurn::answer("paid again")]),
     ])
     .set("allowed_tools = [\"Bash\"]\n[retry]\ninitial_delay_ms = 100\n");
     let played = deck.play(&["session", "--", "charge the customer once"]);
@@ -84,12 +84,12 @@ fn side_effects_happen_once_however_often_the_service_fails() {
 fn session_continues_after_a_usage_limit_without_a_retry() {
     let pays = || bash("echo PAID >> ledger.txt");
     let deck = TestProject::new([
-        ApiRoute::on("Continue with the task", [ApiTurn::says("all paid")]),
+        ApiRoute::on("Continue with the task", [ApiTurn::answer("all paid")]),
         ApiRoute::any([
             pays(),
             ApiTurn::usage_limit(Timestamp::now().as_second() + 6),
             pays(),
-            ApiTurn::says("paid again"),
+            ApiTurn::answer("paid again"),
         ]),
     ])
     .subscribed()
@@ -103,7 +103,7 @@ fn session_continues_after_a_usage_limit_without_a_retry() {
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn tool_that_is_not_allowed_does_not_run() {
-    let deck = TestProject::new([ApiRoute::any([bash("echo RAN > ran.txt"), ApiTurn::says("done")])])
+    let deck = TestProject::new([ApiRoute::any([bash("echo RAN > ran.txt"), ApiTurn::answer("done")])])
         .set("allowed_tools = [\"Read\"]\n");
     let settings = deck.home.path().join(".claude");
     fs::create_dir_all(&settings).unwrap();
@@ -114,7 +114,7 @@ fn tool_that_is_not_allowed_does_not_run() {
     assert!(!played.stderr.contains("permission mode"), "{played:#?}");
 }
 
-/// Processes that work in the project.
+/// Processes whose working directory is the project.
 #[cfg(target_os = "linux")]
 fn workers(deck: &TestProject) -> Vec<String> {
     let (project, entries) = (deck.home.project(), fs::read_dir("/proc").unwrap());
@@ -132,7 +132,7 @@ fn shell_command_of_a_session_ends_with_it() {
     for signal in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGKILL] {
         let deck = TestProject::new([ApiRoute::any([
             bash("echo started > started.txt; tail -f /dev/null"),
-            ApiTurn::says("done"),
+            ApiTurn::answer("done"),
         ])])
         .set("allowed_tools = [\"Bash\"]\n");
         let mut running = deck.command(["session", "--", "wait"]).spawn().unwrap();

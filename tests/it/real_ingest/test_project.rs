@@ -1,4 +1,4 @@
-//! The built program on a copy of a project, with the real CLI behind it and a scripted API behind that.
+//! The built program on a copy of a project, with the real CLI and a scripted API.
 
 use std::{
     ffi::OsStr,
@@ -16,7 +16,7 @@ use crate::support::{
     cli::{TestHome, claude_bin},
 };
 
-/// Longest time that anything here may take.
+/// Longest wait for anything.
 pub(super) const LIMIT: Duration = Duration::from_secs(120);
 
 /// Every unit of the project with its raw file, in plan order.
@@ -31,32 +31,32 @@ pub(super) const UNITS: [(&str, &str); 8] = [
     ("docs-varieties", "varieties.md"),
 ];
 
-/// A call of one of our tools.
+/// A call of one of the program's tools.
 pub(super) fn ktx(name: &str, input: Value) -> Value {
     tool(&format!("mcp__ktx__{name}"), input)
 }
 
-/// The three calls of a good attempt, one a turn, and its last words.
+/// The three calls of a good attempt, one per turn, and its final text.
 pub(super) fn good_turns(unit: &str, file: &str) -> [ApiTurn; 4] {
     let ledger = json!({"summary": "Read it.", "verifiedIdentifiers": [], "unverifiedIdentifiers": []});
     let page = json!({
-        "key": format!("page-{unit}"), "summary": format!("What {unit} says"), "content": format!("# {unit}\n\nText.\n"),
+        "key": format!("page-{unit}"), "summary": format!("Page of {unit}"), "content": format!("# {unit}\n\nText.\n"),
         "tags": ["orchard"], "rawPaths": [file],
     });
     [
         ApiTurn::blocks([text("I read the source first."), ktx("read_raw_file", json!({"path": file}))]),
         ApiTurn::blocks([ktx("record_verification_ledger", ledger)]),
         ApiTurn::blocks([ktx("wiki_write", page)]),
-        ApiTurn::says("Written down."),
+        ApiTurn::answer("Written down."),
     ]
 }
 
-/// Requests of `unit`.
+/// The route for the requests of `unit`.
 pub(super) fn asked_by(unit: &str, turns: impl IntoIterator<Item = ApiTurn>) -> ApiRoute {
     ApiRoute::on(&format!("## WorkUnit: {unit}\\n"), turns)
 }
 
-/// A good route for every unit.
+/// A route for every unit that makes it succeed.
 pub(super) fn all_good() -> Vec<ApiRoute> {
     UNITS.iter().map(|(unit, file)| asked_by(unit, good_turns(unit, file))).collect()
 }
@@ -69,7 +69,7 @@ pub(super) struct TestProject {
     env: Vec<(String, String)>,
 }
 
-/// What a command left behind.
+/// The result of a command.
 #[derive(Debug)]
 pub(super) struct PlayedCommand {
     pub(super) code: Option<i32>,
@@ -79,7 +79,7 @@ pub(super) struct PlayedCommand {
 }
 
 impl TestProject {
-    /// A fresh copy of the project and nothing in the home but our settings.
+    /// A fresh copy of the project, and a home with only the settings of this test.
     pub(super) fn new(routes: impl IntoIterator<Item = ApiRoute>) -> Self {
         let (home, api) = (TestHome::new(), FakeApi::start(routes));
         copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/projects/orchard"), &home.project());
@@ -93,21 +93,21 @@ impl TestProject {
         Self { home, api, env }
     }
 
-    /// Signed in with a subscription instead of a key: only then has the CLI usage windows.
+    /// Signed in with a subscription instead of a key: only then does the CLI have usage windows.
     pub(super) fn subscribed(mut self) -> Self {
         self.env.retain(|(name, _)| name != "ANTHROPIC_API_KEY");
         self.env.push(("CLAUDE_CODE_OAUTH_TOKEN".into(), "test-token".into()));
         self
     }
 
-    /// More settings of the user.
+    /// Adds to the settings of the user.
     pub(super) fn set(self, toml: &str) -> Self {
         let path = self.home.path().join(".config/ingestdeck/config.toml");
         fs::write(&path, fs::read_to_string(&path).unwrap() + toml).unwrap();
         self
     }
 
-    /// Environment of the program.
+    /// The environment of the program.
     pub(super) fn env(&self) -> &[(String, String)] {
         &self.env
     }
@@ -126,7 +126,7 @@ impl TestProject {
         command
     }
 
-    /// Runs it to its end.
+    /// Runs a command to its end.
     pub(super) fn play(&self, args: &[&str]) -> PlayedCommand {
         let began = Instant::now();
         let output = assert_cmd::Command::from_std(self.command(args)).timeout(LIMIT).output().unwrap();
@@ -146,13 +146,13 @@ impl TestProject {
         self.play(&[["run", "--ui", "json", "--only", only].as_slice(), more].concat())
     }
 
-    /// A file of the project as text.
+    /// The text of a file of the project.
     pub(super) fn read(&self, path: &str) -> String {
         let path = self.home.project().join(path);
         fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     }
 
-    /// Names in a folder of the project, sorted; none if there is no such folder.
+    /// Sorted names in a directory of the project; none if there is no such directory.
     pub(super) fn names(&self, folder: &str) -> Vec<String> {
         let listed = fs::read_dir(self.home.project().join(folder)).into_iter().flatten();
         let mut names: Vec<String> =
@@ -168,7 +168,7 @@ impl TestProject {
         tapes.filter(|tape| tape.is_file()).collect()
     }
 
-    /// Whole entries of the newest tape so far; none before there is one.
+    /// Complete entries of the newest tape; none if there is no tape yet.
     pub(super) fn entries(&self) -> Vec<Value> {
         let tape = self.tapes().pop().map(|tape| fs::read_to_string(tape).unwrap()).unwrap_or_default();
         tape.lines().skip(1).filter_map(|line| serde_json::from_str(line).ok()).collect()
@@ -183,13 +183,13 @@ impl TestProject {
             .collect()
     }
 
-    /// How every attempt of the newest tape was started.
+    /// The `attempt_started` note of every attempt on the newest tape.
     pub(super) fn started(&self) -> Vec<AttemptStarted> {
         let notes = self.notes().into_iter();
         notes.filter_map(|note| if let Note::AttemptStarted(started) = note { Some(*started) } else { None }).collect()
     }
 
-    /// Something once the run was asked to stop `count` times.
+    /// `Some` once the run was asked to stop `count` times.
     pub(super) fn asked_to_stop(&self, count: usize) -> Option<()> {
         let notes = self.notes();
         let asked = notes.iter().filter(|note| matches!(note, Note::StopRequested { .. })).count();
@@ -210,7 +210,7 @@ impl TestProject {
 }
 
 impl PlayedCommand {
-    /// The JSON stream, held to its contract.
+    /// The JSON stream, checked against its contract.
     pub(super) fn events(&self) -> Vec<Value> {
         let events: Vec<Value> = self.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         for (seq, event) in events.iter().enumerate() {
@@ -235,7 +235,7 @@ impl PlayedCommand {
         of_run.map(|event| event["event"]["state"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// Its last line.
+    /// The last line of the stream.
     pub(super) fn summary(&self) -> Value {
         self.events().pop().unwrap()["event"].take()
     }

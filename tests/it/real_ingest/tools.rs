@@ -7,7 +7,7 @@ use crate::support::api::ApiTurn;
 
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
-fn the_cli_reads_side_by_side_and_writes_a_source() {
+fn cli_reads_concurrently_and_writes_a_source() {
     let source =
         json!({"name": "crates", "table": "crates", "grain": ["id"], "columns": [{"name": "id", "type": "number"}]});
     let write = json!({"connectionId": "stock", "sourceName": "crates", "source": source, "rawPaths": ["crates.md"]});
@@ -23,7 +23,7 @@ fn the_cli_reads_side_by_side_and_writes_a_source() {
             ApiTurn::blocks([ktx("record_verification_ledger", json!({"summary": "Asked the stock."}))]),
             ApiTurn::blocks([ktx("sl_write_source", write)]),
             ApiTurn::blocks([ktx("sl_validate", json!({"connectionId": "stock"}))]),
-            ApiTurn::says("Crates are a source now."),
+            ApiTurn::answer("Crates are a source now."),
         ],
     )]);
     let settings = deck.read("ktx.yaml");
@@ -40,8 +40,8 @@ fn the_cli_reads_side_by_side_and_writes_a_source() {
     for tool in ["sl_discover", "sl_write_source", "discover_data", "entity_details", "sql_execution"] {
         assert!(named.contains(&format!("mcp__ktx__{tool}")), "{tool}: {named:?}");
     }
-    let told = &asked.last().unwrap().body;
-    assert!(told.contains("| 7 |") && told.contains("All sources are valid."), "{told}");
+    let prompt = &asked.last().unwrap().body;
+    assert!(prompt.contains("| 7 |") && prompt.contains("All sources are valid."), "{prompt}");
     let job = run.events()[0]["event"]["job"].as_str().unwrap().to_owned();
     let transcript = deck.read(&format!(".ktx/ingest-transcripts/{job}/docs-crates.jsonl"));
     let lines: Vec<Value> = transcript.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

@@ -1,7 +1,7 @@
-//! KTX's final gates over the pages of a project, from the files alone, with nothing of the program in it.
+//! KTX's final gates over the pages of a project, implemented on the files alone, without code of the program.
 //!
-//! They look at all pages as soon as a source was changed or a page removed. Before them, KTX takes out of `sl_refs`
-//! what is no source, measure or segment.
+//! The gates check all pages as soon as a source was changed or a page removed. Before that, KTX removes entries of
+//! `sl_refs` that are not a source, measure or segment.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,7 +12,7 @@ use std::{
 use regex_lite::Regex;
 use serde_json::Value;
 
-/// What a project holds.
+/// The files of a project.
 #[derive(Debug)]
 pub(super) struct ReferenceOracle {
     pages: BTreeMap<String, OraclePage>,
@@ -30,7 +30,7 @@ struct OraclePage {
 struct OracleSource {
     table: String,
     columns: Vec<String>,
-    /// Measures and segments.
+    /// Names of its measures and segments.
     entities: Vec<String>,
 }
 
@@ -59,14 +59,14 @@ impl ReferenceOracle {
         Self { pages, sources: sources.collect() }
     }
 
-    /// Whether both hold the same page `key`, but for its `sl_refs`.
+    /// True if both have the same page `key`, apart from its `sl_refs`.
     pub(super) fn has_same(&self, other: &Self, key: &str) -> bool {
         let Some((page, other)) = self.pages.get(key).zip(other.pages.get(key)) else { return false };
         let same = |field: &str| page.front[field] == other.front[field];
         page.body.trim() == other.body.trim() && same("summary") && same("refs")
     }
 
-    /// What the gates refuse, for an ingest into `connections`: page and reason.
+    /// References that the gates refuse for an ingest into `connections`: page and reason.
     pub(super) fn refused(&self, connections: &[&str]) -> BTreeSet<(String, String)> {
         let repaired = self.repaired(connections);
         let mut refused = BTreeSet::new();
@@ -75,7 +75,8 @@ impl ReferenceOracle {
             for link in links(page).into_iter().filter(|link| link != key && !self.pages.contains_key(link)) {
                 refuse(format!("-> {link}"));
             }
-            // What is left of `sl_refs` was found somewhere, but the gates look at the first source of the name.
+            // The remaining entries of `sl_refs` exist in some source, but the gates check the first source of that
+            // name.
             for entry in texts(&page.front["sl_refs"], "")
                 .into_iter()
                 .filter(|entry| !repaired.contains(&(key.clone(), entry.clone())))
@@ -113,7 +114,7 @@ impl ReferenceOracle {
         refused
     }
 
-    /// What KTX takes out of `sl_refs` before: page and entry.
+    /// Entries that KTX removes from `sl_refs` first: page and entry.
     pub(super) fn repaired(&self, connections: &[&str]) -> BTreeSet<(String, String)> {
         let sources = connections.iter().filter_map(|of| self.sources.get(*of)).flatten();
         let of_source = |(name, source): (&String, &OracleSource)| {

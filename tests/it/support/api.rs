@@ -1,9 +1,9 @@
-//! A scripted Messages API on 127.0.0.1: routes by text in the request, a list of turns per route, and every request
-//! on record. Knows HTTP/1.1 and server-sent events just well enough for the CLI.
+//! A scripted Messages API on 127.0.0.1, with routes by text in the request and a list of turns per route. It records
+//! every request. Supports only the parts of HTTP/1.1 and server-sent events that the CLI uses.
 //!
 //! ```ignore
 //! let api = Api::start([
-//!     Route::on("## WorkUnit: a", [ApiTurn::calls([tool("mcp__ktx__wiki_write", json!({}))]), Turn::says("done")]),
+//!     Route::on("## WorkUnit: a", [ApiTurn::calls([tool("mcp__ktx__wiki_write", json!({}))]), ApiTurn::answer("done")]),
 //!     Route::any([ApiTurn::error(529, "overloaded_error", "Overloaded")]),
 //! ]);
 //! ```
@@ -18,22 +18,20 @@ use std::{
 
 use serde_json::{Value, json};
 
-/// A text block.
 pub(crate) fn text(text: &str) -> Value {
     json!({"type": "text", "text": text})
 }
 
-/// A thinking block.
 pub(crate) fn thinking(text: &str) -> Value {
     json!({"type": "thinking", "thinking": text})
 }
 
-/// A call of `name`. A string as `input` is sent as it is, to make arguments that do not parse.
+/// A call of the tool `name`. A string as `input` is sent unchanged, to test arguments that do not parse.
 pub(crate) fn tool(name: &str, input: Value) -> Value {
     json!({"type": "tool_use", "name": name, "input": input})
 }
 
-/// Turns for the requests that contain a text.
+/// The turns for requests that contain a given text.
 #[derive(Debug)]
 pub(crate) struct ApiRoute {
     needle: String,
@@ -41,18 +39,19 @@ pub(crate) struct ApiRoute {
 }
 
 impl ApiRoute {
-    /// For requests whose body contains `needle` (as JSON text, so without quotes or newlines). First match wins.
+    /// A route for requests whose body contains `needle` as JSON text, so without quotes or newlines. The first
+    /// matching route applies.
     pub(crate) fn on(needle: &str, turns: impl IntoIterator<Item = ApiTurn>) -> Self {
         Self { needle: needle.into(), turns: turns.into_iter().collect() }
     }
 
-    /// For every request.
+    /// A route for all requests.
     pub(crate) fn any(turns: impl IntoIterator<Item = ApiTurn>) -> Self {
         Self::on("", turns)
     }
 }
 
-/// What one request gets. The last turn of a route repeats.
+/// The response to one request. The last turn of a route repeats.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ApiTurn {
     blocks: Vec<Value>,
@@ -65,56 +64,56 @@ pub(crate) struct ApiTurn {
     fault: Option<ApiFault>,
 }
 
-/// How a turn goes wrong below HTTP.
+/// A failure below the HTTP level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ApiFault {
-    /// The connection is closed without an answer.
+    /// Closes the connection without a response.
     Close,
-    /// No answer until the API is dropped.
+    /// Sends no response until the API is dropped.
     Stall,
-    /// The stream stops after its second delta, and stays open.
+    /// Stops after the second delta and keeps the connection open.
     StallMidway,
-    /// The stream is cut after its second delta.
+    /// Closes the connection after the second delta.
     Truncate,
-    /// An `error` event after the second delta.
+    /// Sends an `error` event after the second delta.
     ErrorEvent,
-    /// A stream without events.
+    /// Sends a stream without events.
     Empty,
-    /// An event that is not JSON.
+    /// Sends an event that is not JSON.
     Garbage,
-    /// An HTML page with status 200.
+    /// Sends an HTML page with status 200.
     Html,
 }
 
 impl ApiTurn {
-    /// Answers with these blocks.
+    /// Responds with these blocks.
     pub(crate) fn blocks(blocks: impl IntoIterator<Item = Value>) -> Self {
         Self { blocks: blocks.into_iter().collect(), ..Self::default() }
     }
 
-    /// Answers with one text.
-    pub(crate) fn says(words: &str) -> Self {
+    /// Responds with one text block.
+    pub(crate) fn answer(words: &str) -> Self {
         Self::blocks([text(words)])
     }
 
-    /// Answers with an HTTP error.
+    /// Responds with an HTTP error.
     pub(crate) fn error(status: u16, kind: &str, message: &str) -> Self {
         let body = json!({"type": "error", "error": {"type": kind, "message": message}});
         Self { error: Some((status, body)), ..Self::default() }
     }
 
-    /// 401 as for a bad key.
+    /// Responds with 401, as for an invalid key.
     pub(crate) fn unauthorized() -> Self {
         Self::error(401, "authentication_error", "invalid x-api-key")
     }
 
-    /// 429 with `retry-after`.
+    /// Responds with 429 and `retry-after`.
     pub(crate) fn rate_limited(retry_after_seconds: u32) -> Self {
         Self::error(429, "rate_limit_error", "This request would exceed your rate limit.")
             .header("retry-after", &retry_after_seconds.to_string())
     }
 
-    /// 429 with the headers of a used-up five-hour window that resets at `resets_at` (unix seconds).
+    /// Responds with 429 and the headers of an exhausted five-hour window that resets at `resets_at` (Unix seconds).
     pub(crate) fn usage_limit(resets_at: i64) -> Self {
         Self::error(429, "rate_limit_error", "This request would exceed your account's rate limit.")
             .header("anthropic-ratelimit-unified-status", "rejected")
@@ -125,25 +124,24 @@ impl ApiTurn {
             .header("anthropic-ratelimit-unified-5h-utilization", "1.0")
     }
 
-    /// Adds a header to the answer.
+    /// Adds a header to the response.
     pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.into(), value.into()));
         self
     }
 
-    /// Waits before the answer.
     pub(crate) fn delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self
     }
 
-    /// Waits after every delta of a streamed answer.
+    /// Delays every delta of a streamed response.
     pub(crate) fn slowly(mut self, delay: Duration) -> Self {
         self.chunk_delay = delay;
         self
     }
 
-    /// Sets the stop reason; else it is `tool_use` or `end_turn`.
+    /// Sets the stop reason; the default is `tool_use` or `end_turn`.
     pub(crate) fn stop_reason(mut self, reason: &str) -> Self {
         self.stop_reason = Some(reason.into());
         self
@@ -155,7 +153,6 @@ impl ApiTurn {
         self
     }
 
-    /// Makes it go wrong.
     pub(crate) fn fault(mut self, fault: ApiFault) -> Self {
         self.fault = Some(fault);
         self
@@ -166,29 +163,24 @@ impl ApiTurn {
     }
 }
 
-/// One request, as it came.
 #[derive(Clone, Debug)]
 pub(crate) struct ApiRequest {
-    /// Path with query.
     pub(crate) path: String,
-    /// Headers, names in lower case.
+    /// Names are in lower case.
     pub(crate) headers: Vec<(String, String)>,
-    /// Body as text.
     pub(crate) body: String,
 }
 
 impl ApiRequest {
-    /// Body as JSON.
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or(Value::Null)
     }
 
-    /// Value of a header.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    /// Names of the tools on offer, sorted.
+    /// Names of the tools in the request, sorted.
     pub(crate) fn tool_names(&self) -> Vec<String> {
         let body = self.json();
         let tools = body["tools"].as_array().cloned().unwrap_or_default();
@@ -212,7 +204,7 @@ struct ApiServer {
     changed: Condvar,
 }
 
-/// A running API. Dropping it lets go of every connection that it stalls.
+/// A running API. Dropping it closes all stalled connections.
 #[derive(Debug)]
 pub(crate) struct FakeApi {
     address: SocketAddr,
@@ -235,24 +227,23 @@ impl FakeApi {
                     return;
                 }
                 let serving = Arc::clone(&accepting);
-                // A client that goes away in the middle is part of many tests.
+                // Ignore errors: in many tests the client disconnects early.
                 thread::spawn(move || stream.and_then(|stream| serving.connection(stream)));
             }
         });
         Self { address, shared }
     }
 
-    /// For `ANTHROPIC_BASE_URL`.
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Every `POST /v1/messages` so far (token counts left out), oldest first.
+    /// All `POST /v1/messages` requests so far except token counts, oldest first.
     pub(crate) fn requests(&self) -> Vec<ApiRequest> {
         self.shared.state().requests.clone()
     }
 
-    /// Waits until `count` requests have come. Panics after `limit`.
+    /// Waits until `count` requests have arrived. Panics after `limit`.
     pub(crate) fn wait_for_requests(&self, count: usize, limit: Duration) -> Vec<ApiRequest> {
         let state = self.shared.state();
         let (state, timeout) = self
@@ -269,7 +260,7 @@ impl Drop for FakeApi {
     fn drop(&mut self) {
         self.shared.state().stopped = true;
         self.shared.changed.notify_all();
-        // Wakes the accepting thread; if that fails, it ends with the test process.
+        // Wakes the accepting thread; if that fails, the thread ends with the test process.
         let _ = TcpStream::connect(self.address);
     }
 }
@@ -289,7 +280,7 @@ impl ApiServer {
         drop(self.changed.wait_while(self.state(), |state| !state.stopped));
     }
 
-    /// The turn for a request, and how many the route has answered before.
+    /// The turn for a request, and the number of requests that the route has answered before.
     fn choose(&self, request: &ApiRequest) -> Option<(ApiTurn, usize)> {
         let mut state = self.state();
         state.requests.push(request.clone());
@@ -320,7 +311,7 @@ impl ApiServer {
         Ok(())
     }
 
-    /// Answers one request for a message. False when the connection is not usable any more.
+    /// Responds to one request for a message. Returns false if the connection must be closed.
     fn message(&self, writer: &mut TcpStream, request: &ApiRequest) -> io::Result<bool> {
         let Some((turn, number)) = self.choose(request) else {
             let body = json!({"type": "error", "error": {"type": "not_found_error", "message": "no route for this"}});
@@ -421,7 +412,7 @@ fn skeleton(turn: &ApiTurn, number: usize, model: &Value) -> Value {
     })
 }
 
-/// A tool call gets an id unless the test gave it one.
+/// Adds an id to a tool call unless the test set one.
 fn with_id(block: &Value) -> Value {
     let mut block = block.clone();
     if block["type"] == "tool_use" && block["id"].is_null() {
@@ -430,7 +421,7 @@ fn with_id(block: &Value) -> Value {
     block
 }
 
-/// The opening of a block and its deltas.
+/// The start of a block, and its deltas.
 fn pieces(block: &Value) -> (Value, Vec<Value>) {
     let words = |key: &str| block[key].as_str().unwrap_or_default().to_owned();
     match block["type"].as_str() {
@@ -490,7 +481,7 @@ fn respond(
     writer.write_all(&[head.as_bytes(), body].concat())
 }
 
-/// Method and request; `None` at the end of the connection.
+/// Reads method and request; `None` at the end of the connection.
 fn read_request(reader: &mut impl BufRead) -> io::Result<Option<(String, ApiRequest)>> {
     let mut first = String::new();
     if reader.read_line(&mut first)? == 0 {

@@ -1,4 +1,4 @@
-//! The real CLI, if there is one to test with, and a home of its own for it.
+//! The real CLI, if the environment provides one, and a private home for it.
 
 use std::{
     env,
@@ -11,31 +11,29 @@ use tempfile::TempDir;
 
 use super::api::FakeApi;
 
-/// The CLI named by `INGESTDECK_TEST_CLAUDE`. Tests that need it pass silently without it; `.ci/run` sets it.
+/// The CLI in `INGESTDECK_TEST_CLAUDE`. Tests that need it pass silently if the variable is not set; `.ci/run` sets it.
 pub(crate) fn claude_bin() -> Option<PathBuf> {
     let path = PathBuf::from(env::var_os("INGESTDECK_TEST_CLAUDE")?);
     assert!(path.exists(), "INGESTDECK_TEST_CLAUDE names {}, which does not exist", path.display());
     Some(path)
 }
 
-/// The release of [`claude_bin`].
 pub(crate) fn claude_version() -> ClaudeVersion {
     let claude = claude_bin().expect("INGESTDECK_TEST_CLAUDE names the CLI");
-    let said = Command::new(claude).arg("--version").stdin(Stdio::null()).output().expect("it starts");
-    ClaudeVersion::parse(&String::from_utf8_lossy(&said.stdout)).expect("it says its version")
+    let output = Command::new(claude).arg("--version").stdin(Stdio::null()).output().expect("it starts");
+    ClaudeVersion::parse(&String::from_utf8_lossy(&output.stdout)).expect("it prints its version")
 }
 
-/// First release whose bill for a resumed session has the session's earlier cost in it.
+/// First release that includes the earlier cost of a session when it reports the cost of a resumed one.
 pub(crate) const BILLS_WHOLE_SESSION: ClaudeVersion = ClaudeVersion(2, 1, 277);
 
-/// A home directory and a project directory that nobody else uses, gone at the end of the test.
+/// A home directory and a project directory for one test, removed at its end.
 #[derive(Debug)]
 pub(crate) struct TestHome {
     root: TempDir,
 }
 
 impl TestHome {
-    /// Makes the directories.
     pub(crate) fn new() -> Self {
         let root = tempfile::tempdir().expect("a temporary directory");
         for name in ["home", "project", "tmp"] {
@@ -49,19 +47,19 @@ impl TestHome {
         self.root.path().join("home")
     }
 
-    /// Where the child runs.
+    /// Working directory of the child.
     pub(crate) fn project(&self) -> PathBuf {
         self.root.path().join("project")
     }
 
-    /// Everything that the CLI needs to talk to `api`, and nothing of the developer's own environment.
+    /// Environment in which the CLI uses `api` and nothing of the developer's own environment.
     pub(crate) fn env(&self, api: &FakeApi) -> Vec<(String, String)> {
         let mut env = vec![("ANTHROPIC_BASE_URL".to_owned(), api.url())];
         env.extend(self.env_offline());
         env
     }
 
-    /// The same without an API.
+    /// The same environment without an API.
     pub(crate) fn env_offline(&self) -> Vec<(String, String)> {
         let text = |path: &Path| path.to_string_lossy().into_owned();
         [

@@ -1,4 +1,4 @@
-//! What is in a directory, to be compared before and after.
+//! Snapshots of a directory's content, for comparison before and after a test.
 
 use std::{
     collections::BTreeMap,
@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What an entry is, without following links.
+/// File type, without following links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EntryKind {
     File,
@@ -16,7 +16,7 @@ pub(crate) enum EntryKind {
     Special,
 }
 
-/// Everything below `dir` by its path relative to that: what it is, and the bytes of a file or the target of a link.
+/// All entries below `dir` by relative path: type, and the bytes of a file or the target of a link.
 pub(crate) fn tree_snapshot(dir: &Path) -> BTreeMap<PathBuf, (EntryKind, Vec<u8>)> {
     let mut found = BTreeMap::new();
     let mut open = vec![dir.to_path_buf()];

@@ -1,17 +1,17 @@
-//! Mutation fuzzing with a fixed seed and a fixed number of inputs; `INGESTDECK_FUZZ_SECONDS` lets each suite run for that
-//! long with new seeds instead. An input that breaks a suite is printed and belongs in a test of its own.
+//! Mutation fuzzing with a fixed seed and a fixed number of inputs; `INGESTDECK_FUZZ_SECONDS` lets each suite run for
+//! that long with new seeds instead. If an input breaks a suite, it is printed; add a test for it.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-/// Inputs of a suite when no time is given.
+/// Number of inputs of a suite without a time limit.
 const INPUTS: u32 = 1_000;
 /// Longest input, in bytes.
 const LONGEST: usize = 1 << 16;
 
-/// What parsers stumble over.
+/// Tokens that often break parsers.
 const TOKENS: [&[u8]; 32] = [
     b"\0",
     b"\n",
@@ -47,7 +47,6 @@ const TOKENS: [&[u8]; 32] = [
     b"../../..",
 ];
 
-/// SplitMix64.
 struct FuzzRng(u64);
 
 impl FuzzRng {
@@ -59,7 +58,7 @@ impl FuzzRng {
         mixed ^ (mixed >> 31)
     }
 
-    /// Below `end`, which is not 0.
+    /// A number below `end`, which must not be 0.
     fn below(&mut self, end: usize) -> usize {
         usize::try_from(self.next() % end as u64).unwrap()
     }
@@ -91,7 +90,7 @@ impl FuzzRng {
     }
 }
 
-/// Calls `check` with mutations of `corpus`. Whatever it panics with fails the test, with the input that did it.
+/// Calls `check` with mutations of `corpus`. If it panics, the test fails and reports the input.
 pub(crate) fn fuzz(suite: &str, corpus: &[Vec<u8>], check: impl Fn(&[u8])) {
     let seconds = std::env::var("INGESTDECK_FUZZ_SECONDS").ok().and_then(|text| text.parse().ok());
     let deadline = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));

@@ -1,8 +1,8 @@
-//! git as a test's person uses it: with an identity, without the configuration of the machine.
+//! Runs git with a test identity and without the configuration of the machine.
 
 use std::{path::Path, process::Command};
 
-/// Stdout of `git ARGS` in `dir`, which has to succeed.
+/// Stdout of `git ARGS` in `dir`. Panics if git fails.
 pub(crate) fn git(dir: &Path, args: &[&str]) -> String {
     let output = Command::new("git")
         .args(["-c", "user.name=me", "-c", "user.email=me@example.com", "-c", "protocol.file.allow=always"])

@@ -1,4 +1,4 @@
-//! Everything that a project and a home can do to an agent that reads them, and the proof that it does it.
+//! Attacks on an agent through the files of a project and a home, and proof that they work on an unprotected agent.
 
 use std::{
     fs,
@@ -13,8 +13,8 @@ use super::{
     cli::{TestHome, claude_bin},
 };
 
-/// Plants hooks, servers, settings, skills, agents, commands, instructions and memory. Each would leave a file `pwned`
-/// in the project, put `HOSTILE-TEXT` before the model, or add the header `x-hostile`.
+/// Creates hooks, servers, settings, skills, agents, commands, instructions and memory. Each would write a file `pwned`
+/// in the project, put `HOSTILE-TEXT` into a request, or add the header `x-hostile`.
 pub(crate) fn plant(at: &TestHome) {
     let (home, project) = (at.path(), at.project());
     let marker = project.join("pwned");
@@ -65,9 +65,9 @@ pub(crate) fn plant(at: &TestHome) {
     fs::write(memory.join("MEMORY.md"), words).unwrap();
 }
 
-/// Runs the CLI without any flag of ours in the same place, as a control: true if everything planted works. Cleans up.
+/// Runs the CLI without isolation flags in the same directory, as a control: true if all attacks work. Cleans up.
 pub(crate) fn harms_the_unprotected(at: &TestHome) -> bool {
-    let api = FakeApi::start([ApiRoute::any([ApiTurn::says("hello")])]);
+    let api = FakeApi::start([ApiRoute::any([ApiTurn::answer("hello")])]);
     let run = Command::new(claude_bin().expect("INGESTDECK_TEST_CLAUDE names the CLI"))
         .args(["-p", "--output-format", "stream-json", "--verbose", "--", "go"])
         .current_dir(at.project())

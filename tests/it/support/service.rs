@@ -1,4 +1,4 @@
-//! The scripted Messages API against the real CLI: what it says is what the CLI hears.
+//! Tests of the scripted Messages API against the real CLI.
 
 use std::{process::Command, time::Duration};
 
@@ -9,7 +9,7 @@ use super::{
     cli::{TestHome, claude_bin},
 };
 
-/// Runs the real CLI one-shot against `api` and gives back its stdout lines.
+/// Runs the real CLI one-shot against `api` and returns its stdout lines.
 fn claude(api: &FakeApi, home: &TestHome, env: &[(&str, &str)]) -> Option<Vec<Value>> {
     let output = Command::new(claude_bin()?)
         .args(["-p", "--output-format", "stream-json", "--verbose", "--setting-sources=", "--tools="])
@@ -47,8 +47,8 @@ fn the_cli_reads_streamed_blocks_and_the_request_is_on_record() {
 fn routes_count_their_turns_and_calls_come_through() {
     let call = tool("mcp__none__x", json!({"n": 1}));
     let api = FakeApi::start([
-        ApiRoute::on("No such tool", [ApiTurn::says("gave up")]),
-        ApiRoute::any([ApiTurn::blocks([call]), ApiTurn::says("never reached")]),
+        ApiRoute::on("No such tool", [ApiTurn::answer("gave up")]),
+        ApiRoute::any([ApiTurn::blocks([call]), ApiTurn::answer("never reached")]),
     ]);
     let Some(lines) = claude(&api, &TestHome::new(), &[]) else { return };
     assert_eq!(result(&lines)["result"], "gave up");
@@ -57,7 +57,7 @@ fn routes_count_their_turns_and_calls_come_through() {
 
 #[test]
 fn errors_carry_their_headers() {
-    let api = FakeApi::start([ApiRoute::any([ApiTurn::rate_limited(1), ApiTurn::says("recovered")])]);
+    let api = FakeApi::start([ApiRoute::any([ApiTurn::rate_limited(1), ApiTurn::answer("recovered")])]);
     let Some(lines) = claude(&api, &TestHome::new(), &[]) else { return };
     let retry = lines.iter().find(|line| line["subtype"] == "api_retry").expect("a retry line");
     assert_eq!(retry["error_status"], 429);
@@ -72,20 +72,20 @@ fn errors_carry_their_headers() {
 fn the_cli_recovers_from_every_broken_answer() {
     let long = "word ".repeat(40);
     for fault in [ApiFault::Close, ApiFault::Truncate, ApiFault::ErrorEvent, ApiFault::Empty, ApiFault::Garbage] {
-        let broken = ApiTurn::says(&long).fault(fault);
-        let api = FakeApi::start([ApiRoute::any([broken, ApiTurn::says("second try")])]);
+        let broken = ApiTurn::answer(&long).fault(fault);
+        let api = FakeApi::start([ApiRoute::any([broken, ApiTurn::answer("second try")])]);
         let Some(lines) = claude(&api, &TestHome::new(), &[]) else { return };
         assert_eq!(result(&lines)["result"], "second try", "{fault:?}");
     }
-    let api = FakeApi::start([ApiRoute::any([ApiTurn::says("").fault(ApiFault::Html)])]);
+    let api = FakeApi::start([ApiRoute::any([ApiTurn::answer("").fault(ApiFault::Html)])]);
     let lines = claude(&api, &TestHome::new(), &[]).unwrap_or_default();
     assert_eq!(result(&lines)["is_error"], true);
 }
 
 #[test]
 fn cli_times_out_on_late_and_missing_answers() {
-    let late = ApiTurn::says("in the end").delay(Duration::from_millis(50)).stop_reason("pause_turn");
-    let api = FakeApi::start([ApiRoute::any([ApiTurn::says("").fault(ApiFault::Stall), late])]);
+    let late = ApiTurn::answer("in the end").delay(Duration::from_millis(50)).stop_reason("pause_turn");
+    let api = FakeApi::start([ApiRoute::any([ApiTurn::answer("").fault(ApiFault::Stall), late])]);
     let Some(lines) = claude(&api, &TestHome::new(), &[("API_TIMEOUT_MS", "1500")]) else { return };
     assert_eq!(
         (&result(&lines)["result"], &result(&lines)["stop_reason"]),

@@ -1,4 +1,5 @@
-//! A new attempt that differs from the last one: the form, what it sends, and what is shown of it afterwards.
+//! A new attempt with changes to the last one: the form, the command that it sends, and how the attempt is shown
+//! afterwards.
 
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ fn live(tape: &TapeFixture, script: ScriptedHost) -> (ScriptedHost, Vec<RunComma
     (script, std::iter::from_fn(|| orders.try_recv().ok()).collect())
 }
 
-/// The failed unit is the first one.
+/// Selects the failed unit, which is the first one.
 fn keys(keys: &str) -> (ScriptedHost, Vec<RunCommand>) {
     live(&tape::running(), ScriptedHost::new(keys, SIZE))
 }
@@ -58,7 +59,7 @@ fn model_budget_and_session_are_chosen_field_by_field() {
         Amendment { model: Some("opus".into()), step_budget: Some(60), resume: session, ..Amendment::default() };
     assert_eq!(given, [asked(amendment)]);
     let (script, given) = keys("gge<tab><tab><c-a><c-k>0<c-s>");
-    assert!(given.is_empty() && script.text().contains("a number of turns from 1 to 10000"), "{}", script.text());
+    assert!(given.is_empty() && script.text().contains("expected 1 to 10000"), "{}", script.text());
     let (_, given) = keys("gge<tab><tab><c-a><c-k>0<c-s><c-a><c-k>41<c-s>");
     assert!(matches!(&given[..], [RunCommand::Retry { amendment: Some(given), .. }] if given.step_budget == Some(41)));
 }
@@ -73,7 +74,7 @@ fn running_unit_cannot_be_amended() {
         assert!(given.is_empty() && script.text().contains(why), "{}", script.text());
     }
     let (script, _) = play(tape::running().timeline(), None, options(), ScriptedHost::new("gge", SIZE));
-    assert!(script.text().contains("this is a record"), "{}", script.text());
+    assert!(script.text().contains("this is a recorded run"), "{}", script.text());
 }
 
 #[test]
@@ -85,7 +86,7 @@ fn pasted_feedback_is_escaped() {
 }
 
 #[test]
-fn the_form_fits_every_size() {
+fn form_fits_every_size() {
     for size in [(40, 12), (80, 24), (120, 36)] {
         let shown = |keys: &str| live(&tape::running(), ScriptedHost::new(keys, size)).0.text();
         insta::assert_snapshot!(format!("form_{}x{}", size.0, size.1), shown("ggeUse<space>the<space>glossary."));
@@ -116,12 +117,12 @@ fn replay_shows_the_amendment() {
     tape.note(Some((UNIT, 2)), &Note::AttemptStarted(Box::new(started))).wait(10);
     let screen = |keys: &str| play(tape.timeline(), None, options(), ScriptedHost::new(keys, (140, 36))).0.text();
     let stream = screen("gg");
-    let wanted = "continues the session · asked for: model opus, 60 turns, feedback: Use";
+    let wanted = "continues the session · requested: model opus, 60 turns, feedback: Use";
     assert!(stream.contains(wanted), "{stream}");
     assert!(stream.contains("the session ends here without a result line"), "{stream}");
     let transcript = screen("gg<enter>");
-    assert!(transcript.contains("0 tools · continues the session · asked for: model opus"), "{transcript}");
+    assert!(transcript.contains("0 tools · continues the session · requested: model opus"), "{transcript}");
     let log = screen("L");
-    assert!(log.contains("retry asked for: attempt 2, same session, model opus, 60 turns, feedback: Use the"), "{log}");
+    assert!(log.contains("retry requested: attempt 2, same session, model opus, 60 turns, feedback: Use the"), "{log}");
     assert!(!(stream + &log).contains('\u{202e}'));
 }

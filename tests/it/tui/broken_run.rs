@@ -1,4 +1,5 @@
-//! A run that breaks off because its tape cannot be written: nothing of it is on the record, so it has to be told.
+//! A run that ends because its tape cannot be written. The tape has no record of the failure, so the screen must show
+//! it.
 
 use std::time::Duration;
 
@@ -43,9 +44,9 @@ fn broken_run_shows_cause_and_remedy() {
 #[test]
 fn broken_run_ignores_commands_and_quits_without_asking() {
     let (script, ordered) = broken("ggr+", (120, 36), 1);
-    assert!(!ordered && script.text().contains("this is a record"), "{}", script.text());
+    assert!(!ordered && script.text().contains("this is a recorded run"), "{}", script.text());
     let (script, ordered) = broken("q", (120, 36), 1);
-    assert!(!ordered && !script.text().contains("Stop and leave?"), "{}", script.text());
+    assert!(!ordered && !script.text().contains("Stop all and quit?"), "{}", script.text());
 }
 
 #[test]

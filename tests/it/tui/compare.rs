@@ -14,7 +14,7 @@ fn shown(tape: &TapeFixture, keys: &str, size: (u16, u16)) -> ScriptedHost {
     play(tape.timeline(), None, options(), ScriptedHost::new(keys, size)).0
 }
 
-/// Three attempts of one unit: the second does something else from its second call on, the third is the first again.
+/// Three attempts of one unit: the second differs from its second call on, the third equals the first.
 fn thrice() -> TapeFixture {
     let mut tape = TapeFixture::new("orbit", false);
     tape.plan(&["u"]);
@@ -41,16 +41,16 @@ fn compare_shows_where_attempts_diverge() {
 }
 
 #[test]
-fn any_two_of_several_can_be_chosen() {
+fn any_two_attempts_can_be_compared() {
     let text = |keys: &str| shown(&thrice(), keys, (120, 36)).text();
-    assert!(text("=").contains("they part at call 2"), "{}", text("="));
+    assert!(text("=").contains("first difference at call 2"), "{}", text("="));
     assert!(text("=h").contains("try 1 failed") || text("=h").contains("try 1 succeeded"), "{}", text("=h"));
     assert!(text("=<tab>h").contains("all 3 calls are the same, with the same results"), "{}", text("=<tab>h"));
     assert!(text("=l").contains("there is no newer attempt"));
 }
 
 #[test]
-fn a_call_is_opened_and_left_again() {
+fn call_opens_in_the_inspector_and_esc_returns() {
     let text = |keys: &str| shown(&twice(), keys, (120, 36)).text();
     let opened = text("=<enter>");
     assert!(opened.contains(" inspector ") && opened.contains("wiki_write · w2"), "{opened}");
@@ -71,7 +71,7 @@ fn difference_navigation_wraps_around() {
 }
 
 #[test]
-fn one_attempt_is_not_compared() {
+fn single_attempt_is_not_compared() {
     let text = |keys: &str| shown(&tape::running(), keys, (120, 36)).text();
     assert!(text("gg=").contains("has one attempt; there is nothing to compare it with"), "{}", text("gg="));
     assert!(text("G=").contains("has not run yet"));
@@ -80,5 +80,5 @@ fn one_attempt_is_not_compared() {
 #[test]
 fn compare_before_the_second_attempt_shows_a_notice() {
     let text = shown(&twice(), "=0", (120, 36)).text();
-    assert!(text.contains("there were not two attempts"), "{text}");
+    assert!(text.contains("fewer than two attempts at this moment"), "{text}");
 }

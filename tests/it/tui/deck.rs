@@ -1,4 +1,4 @@
-//! The table of units: order, groups and filters, by keys and by the mouse.
+//! The table of units: order, groups and filters, with keys and with the mouse.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::{
 const SIZE: (u16, u16) = (120, 36);
 const SIZES: [(u16, u16); 3] = [(40, 12), (80, 24), SIZE];
 
-/// Units of two connections, so many of each, of which some ran.
+/// Units of two connections, with the given number of each, of which some ran.
 fn two_connections(each: usize) -> TapeFixture {
     let mut tape = TapeFixture::new("orbit", false);
     let unit = |connection: &str, index: usize| PlannedUnit {
@@ -55,7 +55,7 @@ fn listed(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_table_sorts_groups_and_filters_at_every_size() {
+fn table_sorts_groups_and_filters_at_every_size() {
     for (width, height) in SIZES {
         let text = shown_at(&two_connections(5_000), "otFpage-1<enter>", (width, height));
         insta::assert_snapshot!(format!("sorted_{width}x{height}"), text);
@@ -63,21 +63,21 @@ fn the_table_sorts_groups_and_filters_at_every_size() {
 }
 
 #[test]
-fn the_stream_follows_once_the_selection_rests() {
+fn stream_updates_after_the_selection_rests() {
     let tape = tape::running();
     let after = |keys: &str, ms: u64| {
         let script = ScriptedHost::new(keys, SIZE).keep_open_for(Duration::from_millis(ms));
         let text = play(tape.timeline(), None, options(), script).0.text();
         let title = text.lines().nth(2).unwrap_or_default().split('┌').nth(2);
-        (title.expect("a pane on the right").to_owned(), text)
+        (title.expect("the stream pane").to_owned(), text)
     };
     let (before, _) = after("", 200);
     let (moving, text) = after("jj", 40);
-    assert_eq!(moving, before, "the pane is not painted with every key");
+    assert_eq!(moving, before, "the pane is not updated with every key");
     assert!(text.contains("3/4"), "the table is:\n{text}");
     let (rested, _) = after("jj", 200);
     assert_ne!(rested, before);
-    assert_eq!(rested, after("jj<tab><tab>", 40).0, "it is painted as soon as it has the focus");
+    assert_eq!(rested, after("jj<tab><tab>", 40).0, "it is updated as soon as it has the focus");
 }
 
 #[test]
@@ -87,8 +87,8 @@ fn sort_orders_cycle_and_reverse() {
     assert_eq!(by(""), plan);
     assert_eq!(by("O"), plan.iter().rev().copied().collect::<Vec<_>>());
     assert_eq!(by("o")[..2], ["notion-revenue-policy", "dbt-all"], "failed, then interrupted");
-    assert_eq!(by("oo")[2..], ["dbt-all", "lookml-dashboard-exec"], "no cost is known of these");
-    assert_eq!(by("ooO")[2..], ["dbt-all", "lookml-dashboard-exec"], "nor the other way round");
+    assert_eq!(by("oo")[2..], ["dbt-all", "lookml-dashboard-exec"], "units without a known cost are last");
+    assert_eq!(by("ooO")[2..], ["dbt-all", "lookml-dashboard-exec"], "also in reverse order");
     assert_eq!(by("ooo")[0], "dbt-all", "it ran longest");
     assert_eq!(by("ooooo"), ["dbt-all", "lookml-dashboard-exec", "lookml-orphans", "notion-revenue-policy"]);
     assert_eq!(by("oooooo"), plan);
@@ -96,10 +96,10 @@ fn sort_orders_cycle_and_reverse() {
 }
 
 #[test]
-fn the_selection_stays_with_its_unit() {
+fn selection_keeps_its_unit() {
     let selected = |keys: &str| {
         let text = shown(&tape::running(), keys);
-        // The pane of actions names the selected unit.
+        // The pane of actions shows the name of the selected unit.
         text.lines().nth(2).unwrap_or_default().split('┌').nth(2).unwrap_or_default().to_owned()
     };
     for keys in
@@ -111,12 +111,12 @@ fn the_selection_stays_with_its_unit() {
             selected(&format!("gg{keys}"))
         );
     }
-    assert!(selected("ggjjf").contains("dbt-all"), "what is hidden gives way to its neighbour");
-    assert!(selected("ggjjfgg<esc>").contains("notion-revenue-policy"), "unless somebody moved meanwhile");
+    assert!(selected("ggjjf").contains("dbt-all"), "the neighbour of a hidden unit is selected");
+    assert!(selected("ggjjfgg<esc>").contains("notion-revenue-policy"), "unless the selection was moved meanwhile");
 }
 
 #[test]
-fn a_text_filters_while_it_is_typed() {
+fn text_filter_applies_while_typing() {
     let text = shown(&tape::running(), "Florph");
     assert_eq!(listed(&text), [""; 0]);
     assert!(text.contains("no unit contains \"lorph\"; Esc shows all"), "{text}");
@@ -127,12 +127,12 @@ fn a_text_filters_while_it_is_typed() {
     assert!(shown(&tape::running(), "Flook<enter>ffff").contains("done \"look\" only "));
     assert_eq!(listed(&shown(&tape::running(), "Flook<enter>ffff<esc>")).len(), 4);
     assert_eq!(listed(&shown(&tape::running(), "Flook<esc>")).len(), 4);
-    // By connection, too.
+    // Filtering by connection works, too.
     assert_eq!(listed(&shown(&tape::running(), "Fwareh<enter>")).len(), 4);
 }
 
 #[test]
-fn groups_have_counts_and_keys_skip_them() {
+fn groups_have_counts_and_cannot_be_selected() {
     let tape = two_connections(3);
     let text = shown(&tape, "gg");
     assert!(text.contains("1/6"));
@@ -144,13 +144,13 @@ fn groups_have_counts_and_keys_skip_them() {
 }
 
 #[test]
-fn the_mouse_finds_the_unit_under_it_in_any_order() {
+fn mouse_selects_the_unit_under_it_in_any_order() {
     let tape = two_connections(3);
-    // Under the second heading: line 5 of the list.
+    // Line 5 of the list, below the second heading.
     let script = ScriptedHost::new("ggt", SIZE).input(HostInput::Click(5, 9)).keys("Y");
     let (script, _) = play(tape.timeline(), None, options(), script);
     assert_eq!(script.copied, ["warehouse-page-0"]);
-    // On a heading, nothing is selected.
+    // A click on a heading selects nothing.
     let script = ScriptedHost::new("ggt", SIZE).input(HostInput::Click(5, 8)).keys("Y");
     let (script, _) = play(tape.timeline(), None, options(), script);
     assert_eq!(script.copied, ["notes-page-0"]);
@@ -160,7 +160,7 @@ fn the_mouse_finds_the_unit_under_it_in_any_order() {
 }
 
 #[test]
-fn messages_do_not_move_the_rows() {
+fn messages_do_not_move_rows() {
     let tape = two_connections(40);
     let before = shown(&tape, "gg");
     let after = shown(&tape, "ggrxnr");
@@ -168,11 +168,11 @@ fn messages_do_not_move_the_rows() {
     assert_eq!(rows(&before)[..32], rows(&after)[..32]);
     let after = shown(&tape, "ggn");
     assert_eq!(rows(&before), rows(&after));
-    assert!(after.lines().last().is_some_and(|line| line.contains("nothing searched yet")), "{after}");
+    assert!(after.lines().last().is_some_and(|line| line.contains("no search yet")), "{after}");
 }
 
 #[test]
-fn long_names_keep_their_end() {
+fn long_names_are_cut_at_the_start() {
     let mut tape = TapeFixture::new("customer-analytics-platform-production-europe-west", false);
     tape.plan(&["models/marts/finance/revenue/recognised/daily", "models/marts/finance/revenue/recognised/hourly"]);
     let text = shown_at(&tape, "", (80, 24));
@@ -210,8 +210,8 @@ fn table_uses_needed_rows_and_leaves_space() {
         (text.lines().filter(|line| line.starts_with("│") && line.contains(" page-")).count(), streamed)
     };
     assert_eq!(rows(4), (4, 10));
-    assert_eq!(rows(8), (8, 6), "all of a demo");
-    assert_eq!(rows(9), (7, 7), "half of what is longer");
+    assert_eq!(rows(8), (8, 6), "all units of a demo");
+    assert_eq!(rows(9), (7, 7), "half of a longer list");
     assert_eq!(rows(5000), (7, 7));
 }
 

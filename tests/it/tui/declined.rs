@@ -1,5 +1,5 @@
-//! Calls that came to something which their result does not say: declined by their tool, refused, cut short by a stop; the
-//! sign of a failure; and pages that several units wrote.
+//! Calls whose result does not show how they ended: declined by their tool, refused, or cut short by a stop. Also the
+//! failure sign, and pages that several units wrote.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ use super::{
     tape::TapeFixture,
 };
 
-/// A unit one call of which is declined, and another one is on its way.
+/// A unit with one declined call and one call that still runs.
 fn at_work() -> TapeFixture {
     let mut tape = TapeFixture::new("orbit", false);
     tape.plan(&["dbt-all"]);
@@ -42,13 +42,13 @@ fn declined_call_has_its_own_sign_and_text() {
         "{text}"
     );
     assert!(text.contains(" △1 "), "{text}");
-    assert!(!text.contains("✗1"), "it is no failure: {text}");
+    assert!(!text.contains("✗1"), "it is not a failure: {text}");
     let opened = live(&at_work(), "<tab>gg<down><down><enter>", (120, 24)).text();
     assert!(opened.contains("result, declined"), "{opened}");
 }
 
 #[test]
-fn a_stop_of_the_run_cuts_its_calls_short() {
+fn stopping_the_run_marks_calls_as_cut_short() {
     let mut tape = at_work();
     tape.note(None, &Note::StopRequested { how: StopMode::Stop });
     tape.end("dbt-all", 1, 0).run_ended(0, 0);
@@ -57,7 +57,7 @@ fn a_stop_of_the_run_cuts_its_calls_short() {
 }
 
 #[test]
-fn a_page_of_several_units_is_named_in_the_log() {
+fn page_of_several_units_is_logged() {
     let mut tape = at_work();
     tape.end("dbt-all", 1, 0);
     let shared = vec![SharedWrite { path: "wiki/global/arr.md".into(), units: vec!["docs-arr".into()], merged: true }];

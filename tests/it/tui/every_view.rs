@@ -1,5 +1,5 @@
-//! Every view, in every state that a run can be in, at every size: nothing panics, the frame stands, and whoever looks
-//! can tell where they are and how to go on.
+//! Every view, in every state of a run, at every size: nothing panics, the frame is complete, and the screen shows the
+//! position and the available keys.
 
 use std::{path::Path, time::Duration};
 
@@ -19,7 +19,7 @@ use super::{
 
 const SIZES: [(u16, u16); 3] = [(40, 12), (80, 24), (120, 36)];
 
-/// Keys that lead to each view from the deck.
+/// Keys that open each view from the table of units.
 const VIEWS: [&str; 12] =
     ["", "<tab>z", "<enter>", "<tab>gg<enter>", "i", "i3", "=", "v", "vz", "C", "L", ":break failure<enter>B"];
 
@@ -53,7 +53,7 @@ fn states() -> Vec<(&'static str, TapeFixture)> {
     ]
 }
 
-/// The corners of frames are where frames are: no text has moved a border.
+/// True if the side borders of every frame are intact, so no text has moved them.
 fn has_intact_frame(script: &ScriptedHost) -> bool {
     let buffer = script.terminal.backend().buffer();
     let area = buffer.area;
@@ -76,9 +76,9 @@ fn every_view_renders_every_state_at_every_size() {
                 assert!(has_intact_frame(&script), "{state}, `{keys}` at {size:?}:\n{shown}");
                 let (first, last) = (shown.lines().next().unwrap(), shown.lines().last().unwrap());
                 // A message covers the hints for a while.
-                let told = last.contains("? help") || keys.starts_with(':') || keys == "=";
-                let told = told || last.contains("no unit is selected");
-                assert!(first.contains(' ') && told, "{state}, `{keys}` at {size:?}:\n{shown}");
+                let has_hint = last.contains("? help") || keys.starts_with(':') || keys == "=";
+                let has_hint = has_hint || last.contains("no unit is selected");
+                assert!(first.contains(' ') && has_hint, "{state}, `{keys}` at {size:?}:\n{shown}");
             }
         }
     }
@@ -99,7 +99,7 @@ fn live_run_renders_in_every_view_at_every_size() {
     }
 }
 
-/// Keys that walk through every view of a record.
+/// Keys that open every view of a record.
 const TOUR: &str = "<tab>gg<enter>llG<esc><esc>i2G3G4G5G1G<esc>=<esc>vz<esc><esc>C<esc>L<esc>0w)}{$";
 
 #[test]
@@ -110,7 +110,7 @@ fn every_capture_is_shown_in_every_view_at_every_size() {
         for file in std::fs::read_dir(folder).unwrap() {
             let path = file.unwrap().path();
             let Ok(source) = FileSource::open(&path) else { continue };
-            // Each capture at one size; which one differs from capture to capture, and all three come often.
+            // Each capture is drawn at one size. The size changes from capture to capture, so all three are used often.
             let size = SIZES[seen % SIZES.len()];
             let (script, _) = play(Timeline::new(Box::new(source)), None, options(), ScriptedHost::new(TOUR, size));
             let cells = script.terminal.backend().buffer().content();
@@ -122,7 +122,7 @@ fn every_capture_is_shown_in_every_view_at_every_size() {
     assert!(seen > 50, "only {seen} captures");
 }
 
-/// What a terminal gets when one frame follows another.
+/// The bytes that a terminal receives for a frame after another one.
 fn bytes_between(before: &ScriptedHost, after: &ScriptedHost) -> usize {
     let (before, after) = (before.terminal.backend().buffer(), after.terminal.backend().buffer());
     let mut bytes = Vec::new();
@@ -135,7 +135,7 @@ fn selection_move_writes_under_a_kilobyte_and_rest_nothing() {
     let tape = tape::running();
     let shown = |keys: &str, size| play(tape.timeline(), None, options(), ScriptedHost::new(keys, size)).0;
     for size in SIZES {
-        // In the transcript, the selection is all that moves.
+        // In the transcript, only the selection moves.
         for (before, after) in [("<enter>gg", "<enter>ggj"), ("igg", "iggj"), ("<tab>gg", "<tab>ggj"), ("?", "?j")] {
             let bytes = bytes_between(&shown(before, size), &shown(after, size));
             let most = if matches!(before, "igg" | "?") { 8 * 1024 } else { 1024 };
@@ -143,7 +143,7 @@ fn selection_move_writes_under_a_kilobyte_and_rest_nothing() {
         }
         let (before, after) = (shown("i", size), shown("i<f24>", size));
         let (before, after) = (before.terminal.backend().buffer(), after.terminal.backend().buffer());
-        assert!(before.diff(after).is_empty(), "a key that means nothing");
+        assert!(before.diff(after).is_empty(), "a key without a binding");
     }
 }
 
@@ -160,7 +160,7 @@ fn session_and_capture_support_search_and_step_back() {
         let keys = format!("<tab>gg/{query}<enter>");
         let (script, _) = play(open(name), None, options(), ScriptedHost::new(&keys, (100, 30)));
         assert!(script.text().contains(found) && !script.text().contains("not found"), "{}", script.text());
-        // The row that was found is opened, and time goes back from its end, an entry and an action at a time.
+        // Opens the row that was found, then goes back from its end by one entry and by one action.
         let (script, _) = play(open(name), None, options(), ScriptedHost::new(&format!("{keys}<enter>"), (100, 30)));
         assert!(script.text().contains("action "), "{}", script.text());
         let (script, exit) = play(open(name), None, options(), ScriptedHost::new(",,(", (100, 30)));

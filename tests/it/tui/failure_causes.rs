@@ -1,4 +1,4 @@
-//! Failures by cause and the forecast: keys, orders and pictures.
+//! Failures by cause and the forecast: keys, commands and snapshots.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use super::{
 const SIZE: (u16, u16) = (120, 36);
 const SIZES: [(u16, u16); 3] = [(40, 12), (80, 24), SIZE];
 
-/// Ten units: five failed, of which three alike; two succeeded; one runs; two wait for their turn.
+/// Ten units: five failed, three of them alike; two succeeded; one runs; two are queued.
 fn failures() -> TapeFixture {
     let mut tape = TapeFixture::new("orbit", false);
     let units: Vec<String> = (0..10).map(|unit| format!("page-{unit}")).collect();
@@ -57,7 +57,7 @@ fn shown(keys: &str) -> String {
     live(&failures(), ScriptedHost::new(keys, SIZE)).0.text()
 }
 
-/// Seven units of one kind at 0.04 each, five done, with so much to spend.
+/// Seven units of one kind at 0.04 each, five done, with this run budget.
 fn budgeted(usd: f64) -> TapeFixture {
     let mut tape = TapeFixture::new("orbit", false);
     let units: Vec<String> = (0..7).map(|unit| format!("page-{unit}")).collect();
@@ -78,7 +78,7 @@ fn budgeted(usd: f64) -> TapeFixture {
 }
 
 #[test]
-fn the_forecast_is_held_against_the_budget_of_the_run() {
+fn forecast_is_compared_with_the_run_budget() {
     let shown = |usd, keys: &str, size| live(&budgeted(usd), ScriptedHost::new(keys, size)).0.text();
     let enough = shown(1.0, "C", SIZE);
     assert!(enough.contains("budget: $0.21 spent, P90 $0.29 of $1.00 budget"), "{enough}");
@@ -93,7 +93,7 @@ fn the_forecast_is_held_against_the_budget_of_the_run() {
 }
 
 #[test]
-fn causes_at_every_size() {
+fn causes_view_renders_at_every_size() {
     for (width, height) in SIZES {
         let script = live(&failures(), ScriptedHost::new("Cj", (width, height))).0;
         insta::assert_snapshot!(format!("causes_{width}x{height}"), script.text());
@@ -107,13 +107,13 @@ fn failure_group_is_retried_as_one() {
     let (script, orders) = live(&failures(), ScriptedHost::new("Cr", SIZE));
     assert!(orders.is_empty() && script.text().contains("Retry 3 units that failed for the same reason"));
     let units = |keys: &str| live(&failures(), ScriptedHost::new(keys, SIZE)).1;
-    let heap = |units: &[&str]| [RunCommand::RetryFailed { units: units.iter().map(|unit| (*unit).into()).collect() }];
-    assert_eq!(units("Cry"), heap(&["page-0", "page-2", "page-3"]));
-    assert_eq!(units("C]ry"), heap(&["page-1"]));
-    assert_eq!(units("CGry"), heap(&["page-4"]));
+    let retry = |units: &[&str]| [RunCommand::RetryFailed { units: units.iter().map(|unit| (*unit).into()).collect() }];
+    assert_eq!(units("Cry"), retry(&["page-0", "page-2", "page-3"]));
+    assert_eq!(units("C]ry"), retry(&["page-1"]));
+    assert_eq!(units("CGry"), retry(&["page-4"]));
     assert_eq!(units("Crn"), []);
     let (script, _) = play(failures().timeline(), None, options(), ScriptedHost::new("Cr", SIZE));
-    assert!(script.text().contains("this is a record"), "{}", script.text());
+    assert!(script.text().contains("this is a recorded run"), "{}", script.text());
 }
 
 #[test]
@@ -122,9 +122,9 @@ fn cause_line_opens_its_unit() {
     assert_eq!(selected("C<enter>"), ["page-0"]);
     assert_eq!(selected("Cjjj<enter>"), ["page-2"]);
     assert_eq!(selected("C/page-4<enter><enter>"), ["page-4"]);
-    // Also when a filter hides it.
+    // Also when a filter hides the unit.
     assert_eq!(selected("fffC<down><down><down><down><enter>"), ["page-3"]);
-    assert_eq!(selected("C<esc>"), ["page-7"], "where the work is");
+    assert_eq!(selected("C<esc>"), ["page-7"], "the selection is at the running unit");
     let script = ScriptedHost::new("C", SIZE).input(HostInput::Click(10, 8)).keys("<enter>Y");
     assert_eq!(live(&failures(), script).0.copied, ["page-0"]);
 }
@@ -139,10 +139,10 @@ fn remaining_work_is_shown_after_three_finished_units() {
     let text = live(&tape, ScriptedHost::new("", SIZE)).0.text();
     assert!(text.lines().nth(1).is_some_and(|line| line.contains("  left ?")), "{text}");
     let text = live(&tape, ScriptedHost::new("C", SIZE)).0.text();
-    assert!(text.contains("not known before three of each kind have finished"), "{text}");
+    assert!(text.contains("unknown until three of each kind have finished"), "{text}");
     tape.wait(10).end("c", 1, 0).start("d", 1).wait(10).end("d", 1, 0).run_ended(4, 0);
     let text = live(&tape, ScriptedHost::new("C", SIZE)).0.text();
-    assert!(!text.contains("left $") && text.contains("nothing is left to do"), "{text}");
+    assert!(!text.contains("left $") && text.contains("no work remains"), "{text}");
     assert!(text.contains("no unit has failed"), "{text}");
 }
 

@@ -1,4 +1,5 @@
-//! What the screen answers to keys: said once it is so, gone once it is not so any more, and never an action unseen.
+//! Messages of the screen after a key: shown when the action has happened, removed when they no longer apply, and no
+//! action without a visible effect.
 
 use std::time::Duration;
 
@@ -48,7 +49,7 @@ fn queued_unit_shows_no_repeated_wait() {
 #[test]
 fn stop_message_is_shown_until_the_run_ends() {
     let (text, _) = live("<c-c><c-c>");
-    assert!(text.contains("stopping all; again to kill and leave") && !text.contains("nothing new starts"), "{text}");
+    assert!(text.contains("stopping all; again to kill and quit") && !text.contains("nothing new starts"), "{text}");
     let mut ended = tape::running();
     ended.note(None, &Note::RunEnded(RunEnded { outcome: "stopped".into(), ..RunEnded::default() }));
     for keys in ["<c-c>", "<c-c><c-c>"] {
@@ -62,16 +63,16 @@ fn stop_message_is_shown_until_the_run_ends() {
 fn seek_beyond_the_end_keeps_the_position() {
     for moment in ["99h", "#99999", "+99h"] {
         let (text, _) = live(&format!(":{moment}<enter>"));
-        assert!(text.contains("that moment has not come yet"), "{moment}: {text}");
+        assert!(text.contains("that moment is in the future"), "{moment}: {text}");
         assert!(!text.contains("PAUSED") && !text.contains("PAST"), "{moment}: {text}");
         let (text, _) = live(&format!(":2s<enter>:{moment}<enter>"));
         assert!(text.contains("PAST -00:18"), "{moment}: {text}");
     }
     let (text, _) = live(":1:02:99<enter>");
-    assert!(text.contains("`1:02:99` is no time"), "{text}");
-    // Nothing was told for a while, but that moment has been.
+    assert!(text.contains("invalid time `1:02:99`"), "{text}");
+    // No entry was recorded for a while, but that moment is in the past.
     let (text, _) = live(":19s<enter>");
-    assert!(text.contains("PAST -00:06") && !text.contains("not come yet"), "{text}");
+    assert!(text.contains("PAST -00:06") && !text.contains("in the future"), "{text}");
 }
 
 #[test]
@@ -96,15 +97,15 @@ fn concurrency_change_is_shown_on_a_narrow_screen() {
     after.note(None, &Note::ConcurrencyChanged { slots: 5 });
     let (text, given) = grown(&before, &after, "+", (80, 24));
     assert_eq!(given, [RunCommand::AdjustConcurrency { by: 1 }]);
-    assert!(text.lines().last().is_some_and(|footer| footer.contains("5 at once")), "{text}");
+    assert!(text.lines().last().is_some_and(|footer| footer.contains("concurrency 5")), "{text}");
     after.note(None, &Note::ConcurrencyChanged { slots: 6 });
     let (text, _) = grown(&before, &after, "++", (80, 24));
-    assert!(text.lines().last().is_some_and(|footer| footer.contains("6 at once")), "{text}");
-    assert!(!text.contains("5 at once"), "{text}");
+    assert!(text.lines().last().is_some_and(|footer| footer.contains("concurrency 6")), "{text}");
+    assert!(!text.contains("concurrency 5"), "{text}");
 }
 
 #[test]
-fn arrows_have_names_where_they_cannot_be_drawn() {
+fn arrows_have_names_on_ascii_screens() {
     let ascii = Options { theme: Theme::new("dark", ColorLevel::Attributes, true).unwrap(), ..options() };
     let (script, _) = play(tape::running().timeline(), None, ascii, ScriptedHost::new("?", SIZE));
     for keys in ["j  Down", "k  Up", "l  Right", "h  Left"] {
@@ -131,16 +132,14 @@ fn footer_in_the_past_lists_available_keys() {
 
 #[test]
 fn initial_hint_is_shown_and_disappears() {
-    let told = "run a1b2c3 was cut off with 2 units done that are not saved; `ingestdeck run --resume-run a1b2c3` goes on with it";
+    let message =
+        "run a1b2c3 was cut off with 2 units done that are not saved; `ingestdeck run --resume-run a1b2c3` resumes it";
     let text = |size, last| {
-        let options = Options { startup_messages: vec![told.into()], ..options() };
+        let options = Options { startup_messages: vec![message.into()], ..options() };
         play(tape::running().timeline(), None, options, ScriptedHost::new("j", size).keep_open_for(last)).0.text()
     };
-    assert!(text((160, 36), Duration::from_secs(15)).contains(told));
+    assert!(text((160, 36), Duration::from_secs(15)).contains(message));
     let narrow = text((80, 24), Duration::from_secs(1));
-    assert!(
-        narrow.contains("run a1b2c3 was cut off with 2 units done") && narrow.contains("goes on with it"),
-        "{narrow}"
-    );
+    assert!(narrow.contains("run a1b2c3 was cut off with 2 units done") && narrow.contains("resumes it"), "{narrow}");
     assert!(!text((160, 36), Duration::from_secs(25)).contains("not saved"));
 }

@@ -1,4 +1,4 @@
-//! Panes of several units: which units are there, keys, the mouse, and moments of a record.
+//! Panes of several units: which units are shown, keys, the mouse, and moments of a record.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::{
 const SIZE: (u16, u16) = (120, 36);
 const SIZES: [(u16, u16); 3] = [(40, 12), (80, 24), SIZE];
 
-/// Seven units: one failed, one done, three run, two wait for their turn.
+/// Seven units: one failed, one done, three running, two queued.
 fn several() -> TapeFixture {
     let mut tape = TapeFixture::new("orbit", false);
     let units: Vec<String> = (0..7).map(|unit| format!("page-{unit}")).collect();
@@ -54,7 +54,7 @@ fn panes(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_grid_at_every_size() {
+fn grid_renders_at_every_size() {
     for (width, height) in SIZES {
         let script = live(&several(), ScriptedHost::new("v", (width, height))).0;
         insta::assert_snapshot!(format!("grid_{width}x{height}"), script.text());
@@ -67,7 +67,7 @@ fn the_grid_at_every_size() {
 
 #[test]
 fn running_panes_come_first_and_failures_keep_their_place() {
-    // Four places: three units run, one failed.
+    // Four panes: three units run, one failed.
     let text = live(&several(), ScriptedHost::new("v", (80, 24))).0.text();
     let mut units = panes(&text);
     units.sort_unstable();
@@ -98,11 +98,11 @@ fn focus_keys_select_the_pane_that_commands_apply_to() {
 fn esc_returns_to_the_deck_at_the_opened_unit() {
     assert!(shown("v]<enter>").contains("page-1"), "{}", shown("v]<enter>"));
     assert!(panes(&shown("v]<enter><esc>")).len() == 7);
-    assert!(shown("v]z<esc>").contains(" page-3 "), "the first Esc ends the zoom");
+    assert!(shown("v]z<esc>").contains(" page-3 "), "the first Esc leaves the zoom");
     assert!(shown("v]<esc>").contains("┌ units"));
     assert_eq!(live(&several(), ScriptedHost::new("v]<esc>Y", SIZE)).0.copied, ["page-1"]);
     assert!(shown("vv").contains("┌ units"));
-    // What somebody looked at is no news.
+    // A failure that was shown in a pane is no longer marked as new.
     assert!(shown("v").contains(" new ┐"));
     assert!(!shown("v]").contains(" new ┐"), "{}", shown("v]"));
 }
@@ -121,7 +121,7 @@ fn panes_scroll_and_follow_again() {
 }
 
 #[test]
-fn the_mouse_focuses_and_scrolls_the_pane_under_it() {
+fn mouse_focuses_and_scrolls_the_pane_under_it() {
     let order = panes(&shown("v"));
     let script = ScriptedHost::new("v", SIZE).input(HostInput::Click(118, 4)).keys("Y");
     let copied = live(&several(), script).0.copied;
@@ -137,14 +137,14 @@ fn the_mouse_focuses_and_scrolls_the_pane_under_it() {
 }
 
 #[test]
-fn panes_stay_as_units_end_and_show_every_moment_of_a_record() {
+fn panes_keep_their_order_and_show_any_moment() {
     let at = |keys: &str| play(several().timeline(), None, options(), ScriptedHost::new(keys, SIZE)).0.text();
     let end = panes(&at("v"));
-    // From the end to the beginning and back, nothing has moved.
+    // Going from the end to the beginning and back moves no pane.
     assert!(at("v0").contains("no unit yet"));
     assert_eq!(panes(&at("v0.")), end);
     assert_eq!(panes(&at("v0$")), end);
-    // The same from the beginning on, whatever ran first.
+    // The same from the beginning, whichever unit ran first.
     assert_eq!(panes(&at("0.v$")), end);
     let begun = at("v0........");
     assert!(begun.contains("▶") && !begun.contains("sentence"), "{begun}");
@@ -162,7 +162,7 @@ fn pending_approval_is_decided_in_its_pane() {
 }
 
 #[test]
-fn a_filter_of_the_table_hides_no_pane() {
+fn table_filter_hides_no_pane() {
     let text = play(tape::running().timeline(), None, options(), ScriptedHost::new("ffffv", SIZE)).0.text();
     assert_eq!(panes(&text).len(), 4, "{text}");
 }

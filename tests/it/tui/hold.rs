@@ -1,4 +1,4 @@
-//! Holding a unit on the screen: keys, orders and pictures.
+//! Holding a unit on the screen: keys, commands and snapshots.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub(crate) fn running() -> TapeFixture {
     tape
 }
 
-/// As `running`, with a call that waits.
+/// Like `running`, with a call that waits for approval.
 pub(crate) fn held() -> TapeFixture {
     let input = json!({"key": "revenue", "content": "# Revenue\n\nPer day.\u{202e}", "tags": ["dbt"]});
     let mut tape = running();
@@ -67,13 +67,13 @@ fn space_holds_and_releases_a_unit() {
     let unit = "dbt-all".into();
     assert_eq!(orders(&running(), "<space>"), [RunCommand::Hold { unit }]);
     let unit = "docs-juice".into();
-    assert_eq!(orders(&running(), "j<space>"), [RunCommand::Hold { unit }], "one that waits for its turn, too");
+    assert_eq!(orders(&running(), "j<space>"), [RunCommand::Hold { unit }], "a queued unit, too");
     let unit = "dbt-all".into();
     assert_eq!(orders(&held(), "<space>"), [RunCommand::Release { unit }]);
 }
 
 #[test]
-fn space_plays_a_record_and_leaves_a_session_alone() {
+fn space_plays_a_record_and_does_not_hold_a_session() {
     let (script, _) = play(held().timeline(), None, options(), ScriptedHost::new("<space>", SIZE));
     assert!(script.text().contains("×1"), "a record plays:\n{}", script.text());
     let (script, given) = live(&held(), Options { can_hold: false, ..options() }, ScriptedHost::new("<space>s", SIZE));
@@ -94,21 +94,21 @@ fn session_stop_question_does_not_promise_to_drop_files() {
     let session = Options { can_hold: false, ..options() };
     let (script, _) = live(&running(), session, ScriptedHost::new("x", SIZE));
     let text = script.text();
-    assert!(text.contains("Files that it changed stay changed") && !text.contains("dropped"), "{text}");
+    assert!(text.contains("Changed files are kept") && !text.contains("discarded"), "{text}");
     let (script, _) = live(&running(), options(), ScriptedHost::new("x", SIZE));
-    assert!(script.text().contains("What the attempt wrote is dropped"), "{}", script.text());
+    assert!(script.text().contains("The attempt's changes are discarded"), "{}", script.text());
 }
 
 #[test]
-fn a_call_is_allowed_once() {
+fn call_is_allowed_only_once() {
     let call = Some("t2".into());
     assert_eq!(orders(&held(), "s"), [RunCommand::Step { unit: "dbt-all".into(), call }]);
     assert_eq!(orders(&running(), "sde"), [], "nothing waits");
     let decided = decided(CallDecision::Allowed, None, None);
-    assert_eq!(orders(&decided, "s"), [], "it waits no longer");
+    assert_eq!(orders(&decided, "s"), [], "it no longer waits");
 }
 
-/// The unit that runs on, the call that it stands at and what it runs to.
+/// The unit of the command, the call that it waits at and the condition that it runs to.
 fn runs_to(orders: &[RunCommand]) -> (&str, Option<&str>, String) {
     let [RunCommand::RunUntil { unit, call, conditions }] = orders else { panic!("{orders:?}") };
     let words: Vec<_> = conditions.iter().map(ToString::to_string).collect();
@@ -124,18 +124,18 @@ fn unit_runs_until_failure_breakpoint_or_typed_condition() {
     let (script, given) = live(&held(), options(), ScriptedHost::new(":until<space>path<space>*.yml<enter>", SIZE));
     assert_eq!(runs_to(&given), ("dbt-all", Some("t2"), "path *.yml".into()));
     assert!(script.text().contains("dbt-all runs until path *.yml"), "{}", script.text());
-    // One that runs, or waits for its turn, need not be held first.
+    // A unit that runs or is queued need not be held first.
     let given = orders(&running(), ":until<space>cost<space>$0.5<enter>");
     assert_eq!(runs_to(&given), ("dbt-all", None, "cost $0.5".into()));
     assert_eq!(runs_to(&orders(&running(), "j:until<space>failure<enter>")).0, "docs-juice");
     let (script, given) = live(&held(), options(), ScriptedHost::new(":until<space>silence<space>9s<enter>", SIZE));
-    assert!(given.is_empty() && script.text().contains("which no silence is"), "{}", script.text());
+    assert!(given.is_empty() && script.text().contains("not at a silence"), "{}", script.text());
     let (script, given) =
         live(&held(), Options { can_hold: false, ..options() }, ScriptedHost::new(":until<space>failure<enter>", SIZE));
-    assert!(given.is_empty() && script.text().contains("no unit is selected that runs until"), "{}", script.text());
+    assert!(given.is_empty() && script.text().contains("no unit is selected that can run until"), "{}", script.text());
 }
 
-/// As `held`, then let run until a condition.
+/// Like `held`, then run until a condition.
 fn until(condition: &str) -> TapeFixture {
     let mut tape = held();
     let allowed = CallDecision::Allowed;
@@ -156,11 +156,11 @@ fn run_until_call_is_shown_and_can_be_held() {
     let unit = "dbt-all".into();
     assert_eq!(orders(&until("failure"), "<space>"), [RunCommand::Hold { unit }]);
     assert_eq!(orders(&until("failure"), "sd"), [], "nothing waits");
-    // Several of them are counted, and the condition comes from a tape of anybody.
+    // Several conditions are counted. A condition comes from an untrusted tape.
     let mut both = until("tool \u{1b}[2J");
     both.note(Some(("docs-juice", 0)), &Note::RunUntil { condition: "failure".into() });
     assert!(screen(&both, "", SIZE).contains("◉ 2 run until a call"), "{}", screen(&both, "", SIZE));
-    // It ends with the call that meets it.
+    // The mode ends with the call that meets the condition.
     let mut reached = until("tool sl_*");
     let (tool, tool_use_id, input) = ("sl_edit_source".to_owned(), Some("t3".to_owned()), json!({}));
     let reached_at = Some("tool sl_*".to_owned());
@@ -172,7 +172,7 @@ fn run_until_call_is_shown_and_can_be_held() {
 }
 
 #[test]
-fn a_denial_needs_a_reason() {
+fn denial_requires_a_reason() {
     let (script, given) = live(&held(), options(), ScriptedHost::new("d<enter>", SIZE));
     assert!(given.is_empty() && script.text().contains("deny because: "), "{}", script.text());
     assert_eq!(orders(&held(), "dno<esc>"), []);
@@ -186,7 +186,7 @@ fn arguments_are_edited_and_checked() {
     let (script, given) = live(&held(), options(), ScriptedHost::new("e<c-s>", SIZE));
     let Some(RunCommand::Edit { unit, call, input }) = given.first() else { panic!("{}", script.text()) };
     assert_eq!((unit.as_str(), call.as_deref()), ("dbt-all", Some("t2")));
-    assert_eq!(input["content"], "# Revenue\n\nPer day.\u{202e}", "as it was");
+    assert_eq!(input["content"], "# Revenue\n\nPer day.\u{202e}", "unchanged");
     // The first line is the opening brace.
     let given = orders(&held(), &replaced("{<enter>\"dry\":<space>true,<a-enter>"));
     assert!(
@@ -223,13 +223,13 @@ fn long_call_is_truncated_with_its_length() {
         &Note::CallHeld { tool: "wiki_write".into(), tool_use_id: None, input, reached: None },
     );
     let text = screen(&tape, "", (80, 24));
-    assert!(text.contains("in all; open the row above to read it"), "{text}");
+    assert!(text.contains("in total; open the row above to read it"), "{text}");
     assert_eq!(orders(&tape, "s"), [RunCommand::Step { unit: "dbt-all".into(), call: None }]);
 }
 
 #[test]
 fn replay_shows_approval_decisions() {
-    let told = |decision, input: Option<Value>, reason| {
+    let decision_text = |decision, input: Option<Value>, reason| {
         let mut tape = decided(decision, input, reason);
         match decision {
             CallDecision::Released => _ = tape.note(Some(("dbt-all", 1)), &Note::HoldReleased),
@@ -242,11 +242,14 @@ fn replay_shows_approval_decisions() {
         play(tape.timeline(), None, options(), ScriptedHost::new("$", SIZE)).0.text()
     };
     for (text, words) in [
-        (told(CallDecision::Allowed, None, None), "allowed once"),
-        (told(CallDecision::Released, None, None), "let go"),
-        (told(CallDecision::Denied, None, Some("not\u{1b}[31m yet")), "denied: not\\e[31m yet"),
-        (told(CallDecision::Edited, Some(json!({"key": "b"})), None), "allowed with other arguments: {\"key\":\"b\"}"),
-        (told(CallDecision::Withdrawn, None, None), "nobody waits for the call any more"),
+        (decision_text(CallDecision::Allowed, None, None), "allowed once"),
+        (decision_text(CallDecision::Released, None, None), "released"),
+        (decision_text(CallDecision::Denied, None, Some("not\u{1b}[31m yet")), "denied: not\\e[31m yet"),
+        (
+            decision_text(CallDecision::Edited, Some(json!({"key": "b"})), None),
+            "allowed with other arguments: {\"key\":\"b\"}",
+        ),
+        (decision_text(CallDecision::Withdrawn, None, None), "withdrawn: the call no longer waits for a decision"),
     ] {
         assert!(text.contains(words) && !text.contains("waits for you"), "{words}:\n{text}");
     }
@@ -259,7 +262,7 @@ fn replay_shows_approval_decisions() {
 }
 
 #[test]
-fn where_no_unit_is_listed_a_key_of_units_does_nothing_else() {
+fn unit_keys_without_listed_units_do_nothing() {
     for key in ["<space>", "w", "<enter>", "i", "=", "r", "e", "x", "y", "Y", "E", "P", ")", "(", "}", "{"] {
         let (script, given) = live(&running(), options(), ScriptedHost::new(&format!("Fzzz<enter>{key}"), SIZE));
         let text = script.text();
@@ -274,7 +277,7 @@ fn later_hold_command_replaces_the_earlier_one() {
     assert!(text.contains("dbt-all runs until failure") && !text.contains("will wait"), "{text}");
 }
 
-/// As `held`, then allowed with other arguments, and done.
+/// Like `held`, then allowed with edited arguments, and done.
 fn edited() -> TapeFixture {
     let input = json!({"key": "revenue-policy", "content": "# Revenue\n\nPer order.", "tags": ["dbt"]});
     let mut tape = decided(CallDecision::Edited, Some(input), None);

@@ -1,4 +1,4 @@
-//! Text that wants to be obeyed: whatever a record says, in every view, it is shown and the layout stands.
+//! Untrusted text: in every view, text of a record is escaped and does not change the layout.
 
 use std::io::Write as _;
 
@@ -23,7 +23,7 @@ use super::{
 
 const SIZES: [(u16, u16); 3] = [(40, 12), (80, 24), (120, 36)];
 
-/// Keys that lead to every view.
+/// Keys that open every view.
 const VIEWS: &[&str] = &[
     "",
     "z",
@@ -57,7 +57,7 @@ const VIEWS: &[&str] = &[
 
 /// A run in which every text is `text`.
 fn tape(text: &str) -> TapeFixture {
-    // Two units never have one key.
+    // Unit keys must be unique.
     let (first, second) = (format!("{text}1"), format!("{text}2"));
     let mut tape = TapeFixture::new(text, false);
     tape.plan(&[&first, &second]).start(&first, 1).wait(10);
@@ -81,7 +81,7 @@ fn tape(text: &str) -> TapeFixture {
     tape
 }
 
-/// The forms that text is edited in, over a run in which every text is `text`: a retry, and the arguments of a call.
+/// The forms that edit text, over a run in which every text is `text`: a retry, and the arguments of a call.
 fn form(text: &str, held: bool, size: (u16, u16)) -> ScriptedHost {
     let mut tape = tape(text);
     let (first, second) = (format!("{text}1"), format!("{text}2"));
@@ -99,7 +99,7 @@ fn form(text: &str, held: bool, size: (u16, u16)) -> ScriptedHost {
     play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script).0
 }
 
-/// What a terminal would get for these cells, without the sequences that style and move.
+/// The bytes that a terminal receives for these cells, without the sequences for style and position.
 fn text_of(buffer: &Buffer) -> String {
     let mut bytes = Vec::new();
     let width = buffer.area.width.max(1);
@@ -124,7 +124,7 @@ fn shown(text: &str, keys: &str, size: (u16, u16)) -> ScriptedHost {
     play(tape(text).timeline(), None, options(), ScriptedHost::new(keys, size)).0
 }
 
-/// Cells that hold the frame of a screen of harmless text.
+/// Cells with the frame of a screen of harmless text.
 fn frame(script: &ScriptedHost) -> Vec<(usize, String)> {
     let cells = script.terminal.backend().buffer().content().iter().enumerate();
     cells
@@ -133,7 +133,7 @@ fn frame(script: &ScriptedHost) -> Vec<(usize, String)> {
         .collect()
 }
 
-/// Pieces that terminals obey, that have no width, or two, or that look like a frame.
+/// Parts that terminals obey, that have a width of zero or two, or that look like a frame.
 fn piece() -> impl Strategy<Value = String> {
     let known = [
         "\u{1b}[2J",
@@ -199,7 +199,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_breaks_a_frame(
+    fn hostile_text_breaks_no_frame(
         pieces in prop::collection::vec(piece(), 1..12),
         keys in prop::sample::select(&["", "<enter>", "<enter><enter>", "<tab>gg<enter>", "L", "i3", "G=", "v", "vz"][..]),
         size in prop::sample::select(SIZES.to_vec()),
@@ -215,7 +215,7 @@ proptest! {
 }
 
 #[test]
-fn a_line_of_a_hundred_thousand_columns_is_a_row_like_any_other() {
+fn line_of_100000_columns_is_a_normal_row() {
     for text in ["x".repeat(100_000), "漢".repeat(50_000), "\u{1b}[2J".repeat(25_000)] {
         for keys in ["", "<enter>", "<tab>gg<enter>ll", "i2"] {
             let script = shown(&text, keys, (80, 24));
@@ -234,7 +234,7 @@ fn copied_and_exported_text_is_unescaped() {
         script.copied[0].lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines.len(), 1, "{:?}", script.copied);
     assert_eq!(lines[0]["message"]["content"][0]["text"], text);
-    // A capture that is not even text.
+    // A capture that is not valid UTF-8.
     let mut file = tempfile::Builder::new().suffix(".jsonl").tempfile().unwrap();
     let lines: [&[u8]; 3] = [
         br#"{"type":"system","subtype":"init","session_id":"s","tools":[],"model":"m","cwd":"/p"}"#,

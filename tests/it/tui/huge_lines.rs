@@ -1,4 +1,4 @@
-//! A line of many megabytes in the views: its head is shown and its size is said, and it is never laid out whole.
+//! A line of many megabytes in the views: its head and its size are shown, and it is never laid out as a whole.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use super::{
     tape::TapeFixture,
 };
 
-/// Bytes of the result: more than any view shows.
+/// Size of the result in bytes: more than any view shows.
 const HUGE: usize = 6 << 20;
 
 fn shown(keys: &str) -> String {
@@ -17,7 +17,7 @@ fn shown(keys: &str) -> String {
     tape.result("dbt-all", 1, "d1", &"all work ".repeat(HUGE / 9), false).wait(100);
     tape.say("dbt-all", 1, "Read.");
     let (script, _) = play(tape.timeline(), None, options(), ScriptedHost::new(keys, (120, 36)));
-    assert!(script.copied.is_empty(), "nobody's clipboard takes that");
+    assert!(script.copied.is_empty(), "a huge line is not copied");
     script.text()
 }
 

@@ -1,4 +1,4 @@
-//! The inspector through the real loop: every panel, on tapes, captures and session files.
+//! The inspector through the real loop: every panel, with tapes, captures and session files.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ fn fixture(name: &str) -> Timeline {
     Timeline::new(Box::new(FileSource::open(&path).unwrap()))
 }
 
-/// A unit that failed, was told what was wrong, and got through: two attempts with everything an attempt has.
+/// A unit that failed, received feedback, and succeeded: two attempts that use every panel.
 pub(super) fn twice() -> TapeFixture {
     let mut tape = TapeFixture::new("orbit", false);
     tape.plan(&[UNIT]);
@@ -103,7 +103,7 @@ macro_rules! at_every_size {
 
 #[test]
 fn inspector_shows_all_details_of_an_action() {
-    // The second attempt opens at its first action; the write is the last call.
+    // The second attempt is opened at its first action; the write is the last call.
     at_every_size!("write", twice().timeline(), "i/wiki_write<enter><enter>");
     at_every_size!("failed", twice().timeline(), "ih]");
 }
@@ -128,7 +128,7 @@ fn inspector_shows_a_running_unit() {
 #[test]
 fn capture_inspector_names_missing_data() {
     let isolation = shown(fixture("permission_denied_dontask.jsonl"), "i3", (120, 60)).text();
-    assert!(isolation.contains("not on this record: nobody compared"), "{isolation}");
+    assert!(isolation.contains("not on this record: offered and allowed tools"), "{isolation}");
     assert!(isolation.contains("neither offered nor allowed") || isolation.contains("offered, used"), "{isolation}");
     let prompt = shown(fixture("permission_denied_dontask.jsonl"), "i2", (120, 36)).text();
     assert!(prompt.contains("not on this record"), "{prompt}");
@@ -137,7 +137,7 @@ fn capture_inspector_names_missing_data() {
 }
 
 #[test]
-fn a_session_file_and_a_two_way_transcript_show_their_prompt() {
+fn session_file_and_two_way_transcript_show_the_prompt() {
     let prompt = shown(fixture("ondisk_session.jsonl"), "i2", (120, 36)).text();
     assert!(!prompt.contains("prompt\n│not on this record") && prompt.contains("characters"), "{prompt}");
     let prompt = shown(fixture("control_protocol.transcript.jsonl"), "i2", (120, 36)).text();
@@ -145,22 +145,22 @@ fn a_session_file_and_a_two_way_transcript_show_their_prompt() {
 }
 
 #[test]
-fn pictures_are_named() {
+fn images_are_listed_by_type() {
     let picture = shown(fixture("image_result.jsonl"), "i", (120, 60)).text();
     assert!(picture.contains("picture: image/png, "), "{picture}");
 }
 
 #[test]
-fn panels_attempts_and_sides_keep_their_place() {
+fn panels_and_attempts_keep_their_position() {
     let text = |keys: &str| shown(twice().timeline(), keys, (120, 36)).text();
     assert!(text("i3jjj21").contains("1 actions"));
     assert!(text("i3jjj23").contains("line 4/"), "{}", text("i3jjj23"));
-    assert!(text("ih]l").contains("4/"), "the other attempt has its own place");
-    // Back from the detail to the actions, then out.
+    assert!(text("ih]l").contains("4/"), "the other attempt has its own position");
+    // Back from the detail to the actions, then out of the inspector.
     assert!(text("i<enter><esc>").contains(" inspector "));
     assert!(!text("i<enter><esc><esc>").contains(" inspector "));
     assert!(!text("ii").contains(" inspector "));
-    // From a line of the transcript and from an opened entry to the same action.
+    // A line of the transcript and an opened entry lead to the same action.
     assert!(text("<enter>gg/revenue` updated<enter>i").contains("wiki_write · w2"));
     assert!(text("<enter>gg/revenue` updated<enter><enter>i").contains("wiki_write · w2"));
 }
@@ -173,13 +173,13 @@ fn copied_text_is_unescaped() {
     assert_eq!(copied("ih]<tab>y"), [r##"{"key":"revenue","content":"# Revenue"}"##]);
     let prompt = copied("i2y").concat();
     assert!(prompt.starts_with("# Wiki Index\n(empty)\n") && prompt.ends_with("Give the page a title."), "{prompt}");
-    assert_eq!(copied("i4y"), ["(node:1) warning: \u{1b}[31mred\u{1b}[0m"], "the bytes, not what is shown of them");
+    assert_eq!(copied("i4y"), ["(node:1) warning: \u{1b}[31mred\u{1b}[0m"], "the bytes, not their escaped form");
     let script = shown(twice().timeline(), "i3%%%%y", (120, 36));
     assert!(script.text().contains("copied "), "{}", script.text());
 }
 
 #[test]
-fn a_call_and_its_result_find_each_other() {
+fn call_and_result_link_to_each_other() {
     let text = |keys: &str| shown(tape::running().timeline(), keys, (120, 36)).text();
     let call = text("gg<enter>ggjj");
     let there = text("gg<enter>ggjj%");
@@ -198,13 +198,13 @@ fn json_folds_and_unfolds() {
 }
 
 #[test]
-fn a_search_in_the_detail_goes_to_the_line() {
+fn search_in_the_detail_scrolls_to_the_match() {
     let script = shown(twice().timeline(), "i3/inherited<enter>", (120, 24));
     assert!(script.text().contains("inherited        HOME, PATH"), "{}", script.text());
 }
 
 #[test]
-fn ten_thousand_calls_are_all_counted() {
+fn ten_thousand_calls_are_counted() {
     let mut tape = TapeFixture::new("orbit", false);
     tape.plan(&["big"]).start("big", 1);
     for call in 0..10_000 {

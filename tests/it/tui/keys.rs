@@ -1,4 +1,4 @@
-//! What keys, the mouse and time do.
+//! Effects of keys, the mouse and time.
 
 use std::{path::Path, time::Duration};
 
@@ -33,7 +33,7 @@ fn record(keys: &str) -> ScriptedHost {
     play(tape::running().timeline(), None, options(), ScriptedHost::new(keys, SIZE)).0
 }
 
-/// The orders that keys give to a run.
+/// The commands that keys send to a run.
 fn orders(tape: &TapeFixture, keys: &str) -> (ScriptedHost, TuiExit, Vec<RunCommand>) {
     let growing = tape.growing();
     let (commands, mut orders) = mpsc::channel(8);
@@ -44,7 +44,7 @@ fn orders(tape: &TapeFixture, keys: &str) -> (ScriptedHost, TuiExit, Vec<RunComm
     (script, exit, orders)
 }
 
-/// As `running`, but nothing runs or waits any more.
+/// Like `running`, but no unit runs or is queued.
 fn over() -> TapeFixture {
     let mut tape = TapeFixture::new("orbit", false);
     tape.plan(&["a", "b"]).start("a", 1).wait(10).end("a", 1, 2).start("b", 1).wait(10).end("b", 1, 0).run_ended(1, 1);
@@ -52,7 +52,7 @@ fn over() -> TapeFixture {
 }
 
 #[test]
-fn one_key_retries_the_selected_unit() {
+fn retry_key_retries_the_selected_unit() {
     let (_, _, orders) = orders(&tape::running(), "kr");
     assert_eq!(orders, [RunCommand::Retry { unit: "notion-revenue-policy".into(), amendment: None }]);
 }
@@ -65,7 +65,7 @@ fn unretryable_unit_explains_why() {
     let (script, _, given) = orders(&tape::running(), "Gr");
     assert!(given.is_empty());
     assert!(script.text().contains("lookml-dashboard-exec is queued"), "{}", script.text());
-    assert!(record("r").text().contains("this is a record"));
+    assert!(record("r").text().contains("this is a recorded run"));
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn retrying_all_asks_and_names_the_count() {
     assert_eq!(given, [RunCommand::RetryAll]);
 }
 
-/// A run that ended as `outcome` before `c` and `d` had a turn.
+/// A run that ended with `outcome` before `c` and `d` were started.
 fn cut_short(outcome: &str, failures: u32) -> TapeFixture {
     let mut tape = TapeFixture::new("orbit", false);
     tape.plan(&["a", "b", "c", "d"]).start("a", 1).wait(10).end("a", 1, 0).start("b", 1).wait(10).end("b", 1, failures);
@@ -102,22 +102,22 @@ fn never_started_units_can_run_after_the_end() {
     let (script, ..) = orders(&tape, "R");
     assert!(script.text().contains("Run 2 untried units?"), "{}", script.text());
     assert_eq!(orders(&tape, "Ry").2, [RunCommand::RetryAll]);
-    // As the schedule does: what a person ended is not gone on with unasked.
+    // Like the scheduler: a unit that a person stopped is not continued unless requested.
     let text = orders(&cut_short("stopped", 1), "R").0.text();
     assert!(text.contains("Retry 1 failed unit?"), "{text}");
     let text = orders(&cut_short("limit", 1), "R").0.text();
     assert!(text.contains("Retry 1 failed unit, and run 2 untried units?"), "{text}");
-    // Nothing runs and nothing will.
+    // No unit runs and none will start.
     assert_eq!(orders(&tape, "q").1.reason, ExitReason::Quit);
     let (_, exit, given) = orders(&tape, "<c-c>");
     assert_eq!((exit.reason, given.len()), (ExitReason::Quit, 0));
-    // Another try was asked for at one of them; the other still has no turn.
+    // A retry of one unit was requested; the other one is still not started.
     let mut tape = tape;
     tape.note(Some(("c", 0)), &Note::RetryRequested { next: 1, amendment: None });
     assert_eq!(orders(&tape, "Gr").2.len(), 1);
     tape.note(None, &Note::StopRequested { how: StopMode::Drain });
     let text = orders(&tape, "Gkr").0.text();
-    assert!(text.contains("the run is ending; retry it once it has ended"), "{text}");
+    assert!(text.contains("the run is ending; retry it afterwards"), "{text}");
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn retry_key_saves_unsaved_work() {
     tape.note(None, &Note::RunEnded(RunEnded { outcome: "error".into(), unsaved: 1, ..RunEnded::default() }));
     assert!(orders(&tape, "").0.text().contains("R save again"));
     let text = orders(&tape, "R").0.text();
-    assert!(text.contains("Save what 1 unit wrote?") && text.contains("commit or stash it"), "{text}");
+    assert!(text.contains("Save the results of 1 unit?") && text.contains("commit or stash it"), "{text}");
     assert_eq!(orders(&tape, "Ry").2, [RunCommand::RetryAll]);
     let text = orders(&over(), "jR").0.text();
     assert!(text.contains("Retry 1 failed unit?"), "{text}");
@@ -139,29 +139,29 @@ fn retry_key_saves_unsaved_work() {
 #[test]
 fn limit_wait_can_be_overridden() {
     let mut tape = tape::running();
-    assert!(orders(&tape, "u").0.text().contains("waits for no limit"));
+    assert!(orders(&tape, "u").0.text().contains("is not waiting for a limit"));
     tape.note(None, &Note::LimitPaused { until: None, limit: "5h".into(), wait_ms: Some(60_000) });
     let (script, _, given) = orders(&tape, "u");
     assert_eq!(given, [RunCommand::LiftLimit], "{}", script.text());
-    assert!(orders(&tape, "").0.text().contains("u go on"));
+    assert!(orders(&tape, "").0.text().contains("u resume"));
     let (script, _) = play(tape.timeline(), None, options(), ScriptedHost::new("u", SIZE));
-    assert!(script.text().contains("this is a record: nothing waits"), "{}", script.text());
+    assert!(script.text().contains("this is a recorded run; nothing waits"), "{}", script.text());
 }
 
 #[test]
 fn concurrency_changes_while_units_run() {
     let (script, _, given) = orders(&tape::running(), "++-");
     assert_eq!(given, [1, 1, -1].map(|by| RunCommand::AdjustConcurrency { by }));
-    assert!(script.text().contains("4 at once"), "{}", script.text());
+    assert!(script.text().contains("concurrency 4"), "{}", script.text());
     let mut changed = tape::running();
     changed.note(None, &Note::ConcurrencyChanged { slots: 1 });
     let (script, _, given) = orders(&changed, "-L");
-    assert!(given.is_empty() && script.text().contains("one unit at once is the least"), "{}", script.text());
-    assert!(script.text().contains("1 at once") && script.text().contains("1 at once from here on"));
+    assert!(given.is_empty() && script.text().contains("the minimum concurrency is 1"), "{}", script.text());
+    assert!(script.text().contains("concurrency 1") && script.text().contains("concurrency is now 1"));
     changed.note(None, &Note::ConcurrencyChanged { slots: 64 });
     assert!(orders(&changed, "+").2.is_empty());
     let replayed = play(changed.timeline(), None, options(), ScriptedHost::new("+", SIZE)).0.text();
-    assert!(replayed.contains("64 at once") && replayed.contains("this is a record"), "{replayed}");
+    assert!(replayed.contains("concurrency 64") && replayed.contains("this is a recorded run"), "{replayed}");
 }
 
 #[test]
@@ -181,12 +181,12 @@ fn stopping_a_unit_asks() {
 }
 
 #[test]
-fn esc_never_leaves_and_q_asks_only_while_units_run() {
+fn esc_never_quits_and_q_asks_only_while_units_run() {
     let (_, exit, given) = orders(&tape::running(), "<esc><esc><esc>");
     assert_eq!((exit.reason, given.len()), (ExitReason::Closed, 0));
     let (script, exit, _) = orders(&tape::running(), "q");
     assert_eq!(exit.reason, ExitReason::Closed);
-    assert!(script.text().contains("1 unit still running. Stop and leave?"));
+    assert!(script.text().contains("1 unit still running. Stop all and quit?"));
     let (_, exit, given) = orders(&tape::running(), "qy");
     assert_eq!((exit.reason, given), (ExitReason::Quit, vec![RunCommand::StopAll]));
     let (_, exit, given) = orders(&over(), "q");
@@ -212,7 +212,7 @@ fn ctrl_c_drains_then_stops_then_kills() {
 }
 
 #[test]
-fn ctrl_c_works_while_something_is_asked_or_typed() {
+fn ctrl_c_works_in_questions_and_forms() {
     for keys in ["R<c-c>", "/abc<c-c>", "?<c-c>"] {
         let (_, _, given) = orders(&tape::running(), keys);
         assert_eq!(given, [RunCommand::Drain], "{keys}");
@@ -237,7 +237,7 @@ fn enter_opens_and_esc_goes_back_one_level() {
 }
 
 #[test]
-fn leaving_the_end_pauses_and_g_follows_again() {
+fn moving_off_the_end_pauses_and_g_follows_again() {
     let mut tape = tape::running();
     for text in 0..80 {
         tape.say("dbt-all", 1, &format!("sentence {text}"));
@@ -253,13 +253,11 @@ fn leaving_the_end_pauses_and_g_follows_again() {
 
 #[test]
 fn search_finds_units_rows_lines_and_text() {
-    assert!(
-        record("/ORPH<enter>").text().contains("not found: ORPH among the names of units; Tab leads to the actions")
-    );
+    assert!(record("/ORPH<enter>").text().contains("not found: ORPH in unit names; Tab moves to the actions"));
     assert!(record("/orph<enter>").text().contains("✓ lookml-orphans succeeded"));
     assert!(record("gg/lookml<enter>n").text().contains("4/4"));
     assert!(record("gg/lookml<enter>nn").text().contains("3/4"));
-    // In the stream: by the bytes behind a row, not only by what is shown of it.
+    // In the stream, the search uses the bytes of a row, not only its visible text.
     assert!(
         record("j<tab>/mart_arr_daily<enter><enter>").text().contains("action 4/"),
         "{}",
@@ -269,7 +267,7 @@ fn search_finds_units_rows_lines_and_text() {
     let document = record("<enter><enter>/recoverable<enter>");
     assert!(document.text().contains("tool_failures = \"recoverable\""), "{}", document.text());
     assert!(record("/lookml<enter><esc>").text().contains("Enter open"));
-    assert!(record("n").text().contains("nothing searched yet; / searches"));
+    assert!(record("n").text().contains("no search yet; / searches"));
 }
 
 #[test]
@@ -281,7 +279,7 @@ fn failure_key_jumps_to_failures() {
 }
 
 #[test]
-fn a_filter_is_always_visible_and_esc_clears_it() {
+fn filter_is_always_visible_and_esc_clears_it() {
     let script = record("f");
     assert!(script.text().contains("units problems only "), "{}", script.text());
     assert!(!script.text().contains("lookml-orphans"));
@@ -320,7 +318,7 @@ fn past_position_shows_state_of_that_time() {
 }
 
 #[test]
-fn turns_are_walked_both_ways() {
+fn turn_keys_move_in_both_directions() {
     let turns = |keys: &str| {
         let text = record(keys).text();
         let row = text.lines().find(|line| line.contains("notion-revenue-policy")).unwrap().to_owned();
@@ -335,16 +333,16 @@ fn turns_are_walked_both_ways() {
 }
 
 #[test]
-fn a_record_plays_by_its_own_times() {
+fn record_plays_at_its_recorded_times() {
     let mut slow = options();
     slow.speed = Some(1.0);
     slow.exit_when = Some(ExitCondition::End);
     let started = std::time::Instant::now();
     let mut script = ScriptedHost::new("", SIZE);
-    // No input before the end.
+    // No key is pressed before the end.
     script = script.input(HostInput::Ignored);
     let (script, exit) = play(tape::running().timeline(), None, slow.clone(), script);
-    // The script closes the screen long before: 13 s of the run have not passed.
+    // The script closes the screen much earlier: 13 s of the run have not passed.
     assert_eq!(exit.reason, ExitReason::Closed);
     assert!(script.text().contains("▶ ×1"), "{}", script.text());
     assert!(exit.timeline.view().state.entries < 5);
@@ -356,7 +354,7 @@ fn a_record_plays_by_its_own_times() {
 }
 
 #[test]
-fn nothing_is_drawn_while_nothing_changes() {
+fn unchanged_screen_draws_no_frame() {
     let (script, _) = play(
         tape::running().timeline(),
         None,
@@ -364,7 +362,7 @@ fn nothing_is_drawn_while_nothing_changes() {
         ScriptedHost::new("", SIZE).keep_open_for(Duration::from_secs(600)),
     );
     assert!(script.frames <= 2, "{} frames", script.frames);
-    // A live run ticks once a second, and never more often.
+    // A live run causes one tick per second, and no more.
     let growing = tape::running().growing();
     let (commands, _orders) = mpsc::channel(8);
     let (_grows, changed) = watch::channel(0);
@@ -374,7 +372,7 @@ fn nothing_is_drawn_while_nothing_changes() {
 }
 
 #[test]
-fn measurements_end_by_themselves() {
+fn measurement_run_exits_when_done() {
     for until in [ExitCondition::FirstFrame, ExitCondition::Indexed, ExitCondition::End] {
         let mut options = options();
         options.exit_when = Some(until);
@@ -385,7 +383,7 @@ fn measurements_end_by_themselves() {
 }
 
 #[test]
-fn the_true_bytes_are_copied() {
+fn copied_text_is_the_recorded_bytes() {
     let script = record("<tab>gg<down><down>y");
     let lines: Vec<_> = script.copied[0].lines().collect();
     assert_eq!(lines.len(), 2, "{:?}", script.copied);
@@ -396,7 +394,7 @@ fn the_true_bytes_are_copied() {
 }
 
 #[test]
-fn the_log_leads_to_the_unit() {
+fn log_entry_opens_its_unit() {
     let mut tape = tape::running();
     tape.message(Some("dbt-all"), Severity::Warning, "slow");
     let (script, _) = play(tape.timeline(), None, options(), ScriptedHost::new("LG<enter>", SIZE));
@@ -404,7 +402,7 @@ fn the_log_leads_to_the_unit() {
 }
 
 #[test]
-fn the_mouse_selects_and_scrolls_what_it_is_over() {
+fn mouse_selects_and_scrolls_the_view_under_it() {
     let growing = tape::running().growing();
     let (commands, _orders) = mpsc::channel(8);
     let (_grows, changed) = watch::channel(0);
@@ -414,7 +412,7 @@ fn the_mouse_selects_and_scrolls_what_it_is_over() {
 }
 
 #[test]
-fn suspending_gives_the_terminal_back() {
+fn suspend_restores_the_terminal() {
     let script = record("<c-z>j");
     assert_eq!(script.suspended, 1);
     assert!(script.text().contains("┌ units"));
@@ -434,7 +432,7 @@ fn shrinking_or_broken_tape_is_reported_without_panic() {
     assert!(script.text().contains("lines: "), "{}", script.text());
 }
 
-/// Keys of the table, each as often as the others, and some that mean nothing or are typed.
+/// Each key of the table with the same probability, and some without a binding or for typed text.
 fn any_keys() -> impl Strategy<Value = Vec<KeyPress>> {
     let keymap = Keymap::new(&Overrides::new()).unwrap();
     let chords = UserAction::ALL.iter().flat_map(|action| keymap.chords(*action).map(<[KeyPress]>::to_vec));
@@ -456,7 +454,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_keys_at_any_size_do_harm(
+    fn random_keys_at_any_size_do_not_panic(
         keys in any_keys(),
         width in 0..140_u16,
         height in 0..50_u16,
@@ -484,9 +482,9 @@ proptest! {
         prop_assert!(exit.timeline.known_entries() <= tape.entries());
     }
 
-    /// Whatever is pressed on whatever record: no panic, and the record is as it was.
+    /// Any keys on any record: no panic, and the record is unchanged.
     #[test]
-    fn no_keys_change_a_record(
+    fn random_keys_do_not_change_a_record(
         keys in any_keys(),
         record in prop::sample::select(vec![
             "tapes/demo.jsonl",

@@ -1,4 +1,4 @@
-//! What is told outside of the screen: title, progress, news, and what goes to an editor or a pager.
+//! Output outside of the screen: title, progress, notifications, and files for an editor or a pager.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use super::{
 
 const SIZE: (u16, u16) = (120, 36);
 
-/// A run that goes on while `script` plays; the record has `after` more once the screen is up.
+/// A live run while `script` plays; the record grows by `after` once the screen has started.
 fn live(tape: &TapeFixture, script: ScriptedHost) -> ScriptedHost {
     let growing = tape.growing();
     let (commands, _orders) = mpsc::channel(8);
@@ -26,7 +26,7 @@ fn live(tape: &TapeFixture, script: ScriptedHost) -> ScriptedHost {
     play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script).0
 }
 
-/// As [`live`], but the screen comes up on `before` and the rest of `tape` arrives afterwards.
+/// Like [`live`], but the screen starts with `before` and the rest of `tape` arrives afterwards.
 fn growing(before: &TapeFixture, tape: &TapeFixture, script: ScriptedHost) -> ScriptedHost {
     let growing = before.growing();
     let (commands, _orders) = mpsc::channel(8);
@@ -39,7 +39,7 @@ fn texts(news: &[Notification]) -> Vec<&str> {
     news.iter().map(|news| news.text.as_str()).collect()
 }
 
-/// A run with nothing but a start.
+/// A run with only its start.
 fn started_run() -> TapeFixture {
     let mut tape = TapeFixture::new("orbit", false);
     tape.plan(&["a", "b"]).start("a", 1);
@@ -58,7 +58,7 @@ fn ended() -> TapeFixture {
     tape
 }
 
-/// Somebody looks at another window.
+/// Another window has the focus.
 fn unfocused_script() -> ScriptedHost {
     ScriptedHost::new("", SIZE).input(HostInput::Focus(false))
 }
@@ -77,7 +77,7 @@ fn unfocused_user_is_notified_of_first_failure_and_end() {
 fn focused_user_is_not_notified() {
     let script = growing(&started_run(), &ended(), ScriptedHost::new("", SIZE).input(HostInput::Focus(true)));
     assert_eq!(script.news, []);
-    // Nobody said where the focus is, but a key was pressed just now.
+    // The terminal has not reported the focus, but a key was pressed recently.
     let script = growing(&started_run(), &ended(), ScriptedHost::new("j", SIZE));
     assert_eq!(script.news, []);
 }
@@ -110,7 +110,7 @@ fn progress_follows_the_run_and_failure_is_marked() {
     let mut fine = TapeFixture::new("orbit", false);
     fine.plan(&["a"]).start("a", 1).end("a", 1, 0).run_ended(1, 0);
     assert_eq!(live(&fine, unfocused_script()).gauges, []);
-    // After the terminal was away, it is told again.
+    // The progress is sent again after the terminal was suspended.
     let again = live(&started_run(), ScriptedHost::new("<c-z>", SIZE));
     assert_eq!((again.gauges.len(), again.titles.len()), (2, 2));
 }
@@ -124,8 +124,8 @@ fn hostile_names_are_escaped_in_titles_and_notifications() {
     tape.plan(&[unit]).start(unit, 1).end(unit, 1, 1);
     let script = growing(&before, &tape, unfocused_script());
     assert_eq!(script.news.len(), 1);
-    let told = script.titles.iter().chain(script.news.iter().flat_map(|news| [&news.title, &news.text]));
-    for text in told {
+    let texts = script.titles.iter().chain(script.news.iter().flat_map(|news| [&news.title, &news.text]));
+    for text in texts {
         assert!(!text.chars().any(ingestdeck::tui::text::is_hidden), "{text:?}");
     }
 }
@@ -137,7 +137,7 @@ fn handed(keys: &str) -> Export {
 }
 
 #[test]
-fn an_editor_gets_the_true_bytes_and_the_place() {
+fn editor_gets_the_recorded_bytes_and_the_line() {
     let whole = handed("E");
     let lines: Vec<_> = std::str::from_utf8(&whole.bytes).unwrap().lines().collect();
     assert_eq!((whole.tool, whole.extension, whole.line, lines.len()), (ExportTool::Editor, ".jsonl", None, 8));
@@ -146,7 +146,7 @@ fn an_editor_gets_the_true_bytes_and_the_place() {
     }
     let transcript = handed("<enter>ggjjE");
     assert_eq!((transcript.line, transcript.bytes == whole.bytes), (Some(3), true));
-    // A call is its two lines, from the stream as from its own view.
+    // A call consists of its two lines, both from the stream and from its own view.
     for keys in ["<tab>gg<down><down>E", "<tab>gg<down><down><enter>E"] {
         let call = handed(keys);
         let text = String::from_utf8(call.bytes).unwrap();
@@ -156,7 +156,7 @@ fn an_editor_gets_the_true_bytes_and_the_place() {
 }
 
 #[test]
-fn a_pager_gets_the_text_as_people_read_it() {
+fn pager_gets_the_readable_text() {
     let text = String::from_utf8(handed("P").bytes).unwrap();
     assert!(text.contains("call · mcp__ktx__wiki_write") && text.contains("front matter is missing a title"), "{text}");
     assert!(!text.contains("tool_use_id"), "{text}");

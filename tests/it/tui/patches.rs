@@ -1,4 +1,4 @@
-//! A run in a repository: its patches are put together, one of them does not go with the others, the rest is a commit.
+//! A run in a git project: its patches are integrated, one of them conflicts, and the others are committed.
 
 use ingestdeck::tape::{
     Note,
@@ -15,7 +15,7 @@ use super::{
 
 const ONTO: &str = "5f2d0c1b9a8e7d6c5b4a39281706f5e4d3c2b1a0";
 
-/// Two units are done, and the patch of the first one is in.
+/// Two units are done, and the patch of the first one is integrated.
 fn integrating() -> TapeFixture {
     let units = ["dbt-all", "docs-revenue"];
     let mut tape = TapeFixture::new("orbit", false);
@@ -46,7 +46,7 @@ fn integrating() -> TapeFixture {
     tape
 }
 
-/// The second one conflicts, and the first one is on the branch.
+/// The second patch conflicts, and the first one is on the branch.
 fn saved() -> TapeFixture {
     let mut tape = integrating();
     let conflict = PatchIntegrated {
@@ -90,7 +90,7 @@ fn integration_is_shown() {
 }
 
 #[test]
-fn a_commit_and_a_conflict() {
+fn commit_and_conflict_are_shown() {
     at_every_size!("saved", |size| shown(saved().timeline(), "<down>", size));
     at_every_size!("conflict_causes", |size| shown(saved().timeline(), "C", size));
     let log = shown(saved().timeline(), "L", (120, 36));
@@ -107,7 +107,7 @@ fn failed_save_is_shown() {
 }
 
 #[test]
-fn the_past_does_not_know_of_the_commit_yet() {
+fn past_before_the_commit_does_not_show_it() {
     let text = shown(saved().timeline(), "0", (120, 36));
     assert!(!text.contains("commit 0123") && !text.contains("conflict"), "{text}");
 }

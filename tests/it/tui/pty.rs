@@ -1,4 +1,4 @@
-//! The program on a real terminal: it starts, draws, follows a resize, and gives the terminal back.
+//! The program on a real terminal: it starts, draws, follows a resize, and restores the terminal.
 
 use std::{
     fs::File,
@@ -26,13 +26,13 @@ fn tui_starts_draws_and_restores_the_terminal() {
     session.press("?");
     session.shows("half a page down");
     session.press("q");
-    // What was seen stays in the scrollback.
+    // The output remains in the scrollback.
     session.until("summary", |screen| !screen.alternate_screen() && screen.contents().contains("1 unit: 1 succeeded"));
     assert_eq!(session.end(), 0);
 }
 
 #[test]
-fn a_resize_is_followed() {
+fn resize_redraws_the_screen() {
     let session = PtySession::replay("success_tools.jsonl");
     session.shows("read_raw_span orders.yml");
     session.screen.lock().unwrap().screen_mut().set_size(cells(12), cells(40));
@@ -43,7 +43,7 @@ fn a_resize_is_followed() {
 }
 
 #[test]
-fn signals_give_the_terminal_back() {
+fn signals_restore_the_terminal() {
     for signal in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR2, Signal::SIGALRM] {
         let session = PtySession::replay("success_tools.jsonl");
         session.shows("read_raw_span orders.yml");
@@ -54,12 +54,12 @@ fn signals_give_the_terminal_back() {
 
 #[test]
 fn suspend_without_a_job_control_shell_continues() {
-    // The program leads a session of its own here, so the kernel does not stop it.
+    // The program is the session leader here, so the kernel does not stop it.
     let mut session = PtySession::replay("success_tools.jsonl");
     session.shows("read_raw_span orders.yml");
     session.press("\u{1a}");
     let written = Arc::clone(&session.written);
-    // It gives the terminal back and takes it again.
+    // It restores the terminal and takes it over again.
     session.until("second beginning", |_| {
         memchr::memmem::find_iter(&written.lock().unwrap(), "\u{1b}[?1049h").count() == 2
     });
@@ -70,7 +70,7 @@ fn suspend_without_a_job_control_shell_continues() {
     assert_eq!(session.end(), 0);
 }
 
-/// Notes of the only run of a project that are about holding, in words.
+/// Notes about holding in the only run of a project, as text.
 fn decisions(project: &Path) -> Vec<String> {
     let runs = std::fs::read_dir(project.join(".ktx/ingestdeck/runs")).unwrap();
     let tape = runs.map(|run| run.unwrap().path().join("tape.jsonl")).find(|tape| tape.is_file()).unwrap();
@@ -89,14 +89,14 @@ fn decisions(project: &Path) -> Vec<String> {
     words.collect()
 }
 
-/// Calls as the tools of `dbt-all` saw them so far.
+/// Calls that the tools of `dbt-all` received so far.
 fn transcript(project: &Path) -> String {
     let jobs = std::fs::read_dir(project.join(".ktx/ingest-transcripts")).into_iter().flatten();
     jobs.filter_map(|job| std::fs::read_to_string(job.ok()?.path().join("dbt-all.jsonl")).ok()).collect()
 }
 
 #[test]
-fn a_unit_of_the_demo_is_stepped() {
+fn demo_unit_can_be_stepped() {
     let kept = tempfile::tempdir().unwrap();
     let project = kept.path().join("demo");
     let mut session = PtySession::open(&["demo", "--keep", project.to_str().unwrap()]);
@@ -109,7 +109,7 @@ fn a_unit_of_the_demo_is_stepped() {
     session.shows("models/staging/sources.yml\"");
     session.press("e");
     session.shows("arguments of read_raw_file");
-    // Everything goes, line by line.
+    // Deletes all text, line by line.
     session.press(&"\u{b}".repeat(8));
     session.press("[]\u{13}");
     session.shows("not a JSON object");
@@ -125,11 +125,11 @@ fn a_unit_of_the_demo_is_stepped() {
     assert_eq!(decisions(&project), ["hold", "allowed", "edited", "denied", "let go", "released"]);
     session.until("edited call at the tool", |_| transcript(&project).contains("\"endLine\":1"));
     session.press("q");
-    session.shows("Stop and leave?");
+    session.shows("Stop all and quit?");
     session.press("y");
     session.end();
 
-    // The same again, from the record.
+    // The same from the record.
     let mut replay =
         PtySession::open(&["replay", "latest", "--project-dir", project.to_str().unwrap(), "--ui", "lines"]);
     let written = Arc::clone(&replay.written);
@@ -140,7 +140,7 @@ fn a_unit_of_the_demo_is_stepped() {
 }
 
 #[test]
-fn a_unit_of_the_demo_runs_to_the_call_that_a_person_waits_for() {
+fn demo_unit_runs_until_the_requested_call() {
     let kept = tempfile::tempdir().unwrap();
     let project = kept.path().join("demo");
     let mut session = PtySession::open(&["demo", "--keep", project.to_str().unwrap(), "--speed", "4"]);
@@ -150,15 +150,15 @@ fn a_unit_of_the_demo_runs_to_the_call_that_a_person_waits_for() {
     session.press(":until tool wiki_write\r");
     session.shows("until tool wiki_write");
     session.shows("wiki_write waits for you · tool wiki_write");
-    // Nothing of the unit fails any more, so it runs to its end, unless it is held again.
+    // No later call of the unit fails, so it runs to its end unless it is held again.
     session.press("w");
     session.shows("✓ dbt-all");
-    // Several calls of one turn wait at once, and pass together.
+    // Several calls of one turn wait concurrently, and are released together.
     let mut decisions = decisions(&project);
     decisions.dedup();
     assert_eq!(decisions, ["hold", "until tool wiki_write", "allowed", "until failure", "allowed"]);
     session.press("q");
-    session.shows("Stop and leave?");
+    session.shows("Stop all and quit?");
     session.press("y");
     session.end();
 }
@@ -169,7 +169,7 @@ fn failure_is_found_and_fixed_in_under_ten_keys() {
     let mut session =
         PtySession::open(&["demo", "--keep", kept.path().join("demo").to_str().unwrap(), "--speed", "20"]);
     session.shows("ENDED");
-    // From the failure to the unit that ran out of turns, and round the end.
+    // From the failure to the unit that ran out of turns, and past the end to the first one.
     session.press("]");
     session.shows("◆ docs-metric-changelog budget");
     session.press("]");
@@ -180,7 +180,7 @@ fn failure_is_found_and_fixed_in_under_ten_keys() {
     session.shows("call · mcp__ktx__wiki_write");
     session.press("e");
     session.shows("new attempt at docs-bean-contracts");
-    // The words are the person's own; sending them is one key.
+    // The text is the person's own; one key sends it.
     session.press("One page, please.");
     session.press("\u{13}");
     session.shows("✓ docs-bean-contracts");
@@ -200,7 +200,7 @@ fn demo_failure_resumes_its_session_with_feedback() {
     // Feedback, then past the model to the budget, then the session.
     session.press("One page, please.\t\t\u{1}\u{b}15\t \u{13}");
     session.shows("✓ docs-bean-contracts");
-    session.shows("continues the session · asked for: 15 turns");
+    session.shows("continues the session · requested: 15 turns");
     session.press("q");
     assert_eq!(session.end(), 0);
 
@@ -225,14 +225,14 @@ fn demo_failure_resumes_its_session_with_feedback() {
     assert_eq!(second["step_budget"], 15);
     let prompt = second["prompt"].as_str().unwrap();
     assert!(prompt.starts_with("Continue with the following feedback: One page, please.\n\n"), "{prompt}");
-    assert!(project.join("wiki/global/landed-cost.md").is_file(), "what it wrote is in the project");
+    assert!(project.join("wiki/global/landed-cost.md").is_file(), "its page is in the project");
 }
 
 #[test]
 fn tape_write_error_breaks_the_run_and_is_shown() {
     let kept = tempfile::tempdir().unwrap();
     let project = kept.path().join("demo");
-    // No file may grow beyond 100 KiB, as if the disk were full.
+    // Files are limited to 100 KiB, as if the disk were full.
     let limited = "trap '' XFSZ; ulimit -f 200; exec \"$0\" \"$@\"";
     let demo = ["demo", "--keep", project.to_str().unwrap(), "--speed", "4"];
     let args = [&["-c", limited, env!("CARGO_BIN_EXE_ingestdeck")][..], &demo[..]].concat();
@@ -240,7 +240,7 @@ fn tape_write_error_breaks_the_run_and_is_shown() {
     session.shows("✗ broken");
     session.shows("✗ BROKEN");
     session.shows("interrupted");
-    assert!(!session.text().contains("running"), "{}", session.text());
+    assert!(!session.text().contains("▶"), "{}", session.text());
     session.press("L");
     session.shows("broken: File too large");
     session.shows("Raise the limit on the size");
@@ -275,17 +275,17 @@ fn stopping_a_held_unit_drops_the_wait() {
 }
 
 #[test]
-fn a_unit_is_not_stepped_without_a_screen() {
+fn stepping_without_a_screen_is_refused() {
     let mut session = PtySession::open(&["step", "dbt-all", "--ui", "lines"]);
     session.shows("stepping needs the screen");
     assert_eq!(session.child.wait().unwrap().exit_code(), 2);
 }
 
 #[test]
-fn a_terminal_that_is_gone_ends_the_program_without_a_signal() {
-    // The terminal is not that of the program's session, so nobody sends it a hang-up.
+fn lost_terminal_ends_the_program_without_a_signal() {
+    // The terminal is not the controlling terminal of the program, so the kernel sends no SIGHUP.
     let pty = nix::pty::openpty(None, None).unwrap();
-    // The program would keep its own terminal alive.
+    // An open descriptor of the program would keep its terminal alive.
     fcntl(&pty.master, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).unwrap();
     let slave = File::from(pty.slave);
     let capture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures/success_tools.jsonl");
@@ -313,7 +313,7 @@ fn a_terminal_that_is_gone_ends_the_program_without_a_signal() {
             None if Instant::now() < deadline => std::thread::yield_now(),
             None => {
                 child.kill().unwrap();
-                panic!("it still runs, without anybody to see it");
+                panic!("it still runs without a terminal");
             }
         }
     };
@@ -324,7 +324,7 @@ fn a_terminal_that_is_gone_ends_the_program_without_a_signal() {
 fn blocked_terminal_does_not_block_agents() {
     let kept = tempfile::tempdir().unwrap();
     let project = kept.path().join("demo");
-    // Nobody reads what is drawn, which soon is more than a terminal keeps.
+    // The output is not read, and soon exceeds the buffer of the terminal.
     let size = nix::pty::Winsize { ws_row: 60, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 };
     let pty = nix::pty::openpty(Some(&size), None).unwrap();
     let slave = File::from(pty.slave);
@@ -345,7 +345,7 @@ fn blocked_terminal_does_not_block_agents() {
     };
     let deadline = Instant::now() + Duration::from_secs(60);
     while ended().is_none() {
-        assert!(Instant::now() < deadline, "the run stands still");
+        assert!(Instant::now() < deadline, "the run does not continue");
         std::thread::yield_now();
     }
     child.kill().unwrap();

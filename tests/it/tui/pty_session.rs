@@ -1,4 +1,4 @@
-//! The program in a terminal of its own.
+//! A terminal with its own session that the program runs in.
 
 use std::{
     io::{Read as _, Write as _},
@@ -16,15 +16,15 @@ use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system}
 /// Longest wait for anything.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The program in a terminal of its own.
+/// The program in a new pseudo-terminal.
 pub(crate) struct PtySession {
     pub(crate) master: Box<dyn MasterPty + Send>,
     pub(crate) child: Box<dyn Child + Send + Sync>,
     pub(crate) screen: Arc<Mutex<vt100::Parser>>,
-    /// Everything the program wrote.
+    /// All bytes that the program wrote.
     pub(crate) written: Arc<Mutex<Vec<u8>>>,
     pub(crate) keys: Box<dyn std::io::Write + Send>,
-    /// Where it runs.
+    /// The home directory, which is also the working directory.
     pub(crate) home: tempfile::TempDir,
 }
 
@@ -43,7 +43,7 @@ impl PtySession {
         Self::run(env!("CARGO_BIN_EXE_ingestdeck"), args, variables)
     }
 
-    /// A shell that does job control, as people have one.
+    /// An interactive shell with job control.
     pub(crate) fn shell(variables: &[(&str, &str)]) -> Self {
         let shell = Self::run("/bin/bash", &["--norc", "--noprofile", "-i"], variables);
         shell.has_prompt();
@@ -89,7 +89,7 @@ impl PtySession {
         self.screen.lock().unwrap().screen().contents()
     }
 
-    /// Waits until the screen is as wanted.
+    /// Waits until the screen meets the condition.
     pub(crate) fn until(&self, what: &str, wanted: impl Fn(&vt100::Screen) -> bool) {
         let begun = Instant::now();
         while !wanted(self.screen.lock().unwrap().screen()) {
@@ -109,7 +109,7 @@ impl PtySession {
         });
     }
 
-    /// Waits until a shell waits for a command.
+    /// Waits until a shell is ready for a command.
     pub(crate) fn has_prompt(&self) {
         let shell = self.child.process_id().and_then(|pid| i32::try_from(pid).ok());
         self.until("prompt", |screen| {
@@ -118,7 +118,7 @@ impl PtySession {
         });
     }
 
-    /// The program in the foreground of the terminal.
+    /// The process group in the foreground of the terminal.
     pub(crate) fn foreground(&self) -> Pid {
         Pid::from_raw(self.master.process_group_leader().unwrap())
     }
@@ -127,7 +127,7 @@ impl PtySession {
         kill(Pid::from_raw(i32::try_from(self.child.process_id().unwrap()).unwrap()), signal).unwrap();
     }
 
-    /// The exit code; the terminal is as it was.
+    /// The exit code. Expects that the terminal is restored.
     pub(crate) fn end(mut self) -> u32 {
         let begun = Instant::now();
         let code = loop {
@@ -144,7 +144,7 @@ impl PtySession {
 
 impl Drop for PtySession {
     fn drop(&mut self) {
-        // A test that failed leaves nothing behind; a shell is never told to leave.
+        // Cleans up after a failed test. A shell is never asked to exit.
         let _ = self.child.kill();
     }
 }

@@ -1,4 +1,4 @@
-//! What is on the screen: every view at three sizes, in the states that people meet.
+//! Snapshots of every view at three sizes, in common states.
 
 use std::{path::Path, time::Duration};
 
@@ -23,7 +23,7 @@ pub(super) fn shown(timeline: Timeline, keys: &str, size: (u16, u16)) -> String 
     play(timeline, None, options(), ScriptedHost::new(keys, size)).0.text()
 }
 
-/// A run that goes on, seen 20 s after its start.
+/// A live run, seen 20 s after its start.
 pub(super) fn live(tape: &TapeFixture, keys: &str, size: (u16, u16)) -> ScriptedHost {
     let growing = tape.growing();
     let (commands, _orders) = mpsc::channel(8);
@@ -47,7 +47,7 @@ fn empty_run_is_rendered() {
 }
 
 #[test]
-fn one_unit_runs() {
+fn single_running_unit_is_rendered() {
     let mut tape = TapeFixture::new("orbit", true);
     tape.plan(&["dbt-all"]).start("dbt-all", 1).wait(2000);
     tape.call("dbt-all", 1, "t", "read_raw_file", &serde_json::json!({"path": "models/schema.yml"}));
@@ -55,33 +55,33 @@ fn one_unit_runs() {
 }
 
 #[test]
-fn a_run_in_the_middle() {
+fn partly_done_run_is_rendered() {
     at_every_size!("running", |size| live(&tape::running(), "", size).text());
 }
 
 #[test]
-fn a_run_in_the_middle_on_a_wide_screen() {
+fn partly_done_run_on_a_wide_screen_is_rendered() {
     insta::assert_snapshot!(live(&tape::running(), "", (200, 60)).text());
 }
 
 #[test]
-fn a_failure() {
+fn failure_is_rendered() {
     at_every_size!("failed", |size| shown(tape::running().timeline(), "<tab>", size));
 }
 
 #[test]
-fn a_transcript() {
+fn transcript_is_rendered() {
     at_every_size!("transcript", |size| shown(tape::running().timeline(), "<enter>k", size));
 }
 
 #[test]
-fn a_call_with_its_result() {
-    // The failed call of the stream, opened.
+fn call_with_its_result_is_rendered() {
+    // Opens the failed call of the stream.
     at_every_size!("call", |size| shown(tape::running().timeline(), "<tab>[<enter>", size));
 }
 
 #[test]
-fn help_and_log() {
+fn help_and_log_are_rendered() {
     at_every_size!("help", |size| shown(tape::running().timeline(), "?", size));
     let mut tape = tape::running();
     tape.message(None, Severity::Warning, "ktx.yaml: unknown key `llm.modell`");
@@ -98,13 +98,13 @@ fn help_and_log() {
 }
 
 #[test]
-fn a_question() {
+fn question_is_rendered() {
     at_every_size!("question", |size| live(&tape::running(), "R", size).text());
     at_every_size!("leaving", |size| live(&tape::running(), "q", size).text());
 }
 
 #[test]
-fn ten_thousand_units() {
+fn ten_thousand_units_are_rendered() {
     let units: Vec<String> = (0..10_000).map(|unit| format!("docs-page-{unit}")).collect();
     let mut tape = TapeFixture::new("orbit", false);
     tape.plan(&units);
@@ -115,7 +115,7 @@ fn ten_thousand_units() {
     at_every_size!("many_failed", |size| shown(tape.timeline(), "f]", size));
 }
 
-/// Everything that a hostile transcript may say.
+/// Hostile content in every part of a transcript.
 fn hostile() -> TapeFixture {
     let mut tape = TapeFixture::new("o\u{1b}]0;pwned\u{7}rbit", false);
     let unit = "漢字-👩‍🚀-\u{202e}gnp.exe\u{200b}\u{1b}[2J";
@@ -152,7 +152,7 @@ fn too_small_terminal_shows_a_notice() {
 }
 
 #[test]
-fn no_size_is_too_small_to_draw() {
+fn any_small_size_draws_without_panic() {
     for size in [(1, 1), (2, 2), (3, 1), (1, 30), (300, 1), (300, 100)] {
         for keys in ["", "<tab>", "<enter>", "?", "L", "R", "/x"] {
             let _ = live(&tape::running(), keys, size);
@@ -161,7 +161,7 @@ fn no_size_is_too_small_to_draw() {
 }
 
 #[test]
-fn a_state_has_its_own_colour() {
+fn states_have_distinct_colours() {
     let script = live(&tape::running(), "", (120, 36));
     assert_eq!(script.style_of("✗ 1 failed").fg, Some(Color::LightRed));
     assert!(script.style_of("✗ 1 failed").add_modifier.contains(Modifier::BOLD));

@@ -1,4 +1,4 @@
-//! A world that plays a script of keys and keeps what is drawn.
+//! A host that plays a script of keys and keeps the frames.
 
 use std::{
     collections::VecDeque,
@@ -20,17 +20,17 @@ use jiff::Timestamp;
 use ratatui::{Terminal, backend::TestBackend, buffer::Buffer, style::Style};
 use tokio::{sync::watch, time::Instant};
 
-/// When every script begins: the tapes of these tests start at the same moment.
+/// Start time of every script, and of the tapes of these tests.
 pub(crate) const EPOCH: &str = "2026-11-22T10:00:00Z";
 
-/// A record that grows once all inputs are dealt with.
+/// A record that grows after all inputs are processed.
 struct AppendedEntries {
     file: std::fs::File,
     bytes: Vec<u8>,
-    told: watch::Sender<u64>,
+    changes: watch::Sender<u64>,
 }
 
-/// The world of a test.
+/// The host of a test.
 pub(crate) struct ScriptedHost {
     pub(crate) terminal: Terminal<TestBackend>,
     inputs: VecDeque<HostInput>,
@@ -38,17 +38,16 @@ pub(crate) struct ScriptedHost {
     last: Duration,
     started: Instant,
     epoch: Timestamp,
-    /// What went to the clipboard.
+    /// Texts that were copied to the clipboard.
     pub(crate) copied: Vec<String>,
-    /// Frames drawn.
     pub(crate) frames: usize,
     pub(crate) suspended: usize,
     pub(crate) titles: Vec<String>,
     pub(crate) gauges: Vec<TerminalProgress>,
     pub(crate) news: Vec<Notification>,
-    /// What went to an editor or a pager.
+    /// Files that were opened in an editor or a pager.
     pub(crate) handouts: Vec<Export>,
-    /// What became of it there.
+    /// The result of opening them.
     pub(crate) opened: Result<Option<HostInput>, String>,
 }
 
@@ -73,25 +72,25 @@ impl ScriptedHost {
         }
     }
 
-    /// The run began so long ago.
+    /// The run started that long ago.
     pub(crate) fn after(mut self, passed: Duration) -> Self {
         self.epoch = self.epoch.checked_add(jiff::SignedDuration::try_from(passed).unwrap()).unwrap();
         self
     }
 
-    /// After the last input, `bytes` are appended to `file`.
-    pub(crate) fn grows(mut self, (file, bytes): (std::fs::File, Vec<u8>), told: watch::Sender<u64>) -> Self {
-        self.growth = Some(AppendedEntries { file, bytes, told });
+    /// Appends `bytes` to `file` after the last input.
+    pub(crate) fn grows(mut self, (file, bytes): (std::fs::File, Vec<u8>), changes: watch::Sender<u64>) -> Self {
+        self.growth = Some(AppendedEntries { file, bytes, changes });
         self
     }
 
-    /// The terminal stays open so long after the last key.
+    /// Keeps the terminal open for that long after the last key.
     pub(crate) fn keep_open_for(mut self, last: Duration) -> Self {
         self.last = last;
         self
     }
 
-    /// The terminal stays open until the screen leaves by itself.
+    /// Keeps the terminal open until the screen exits.
     pub(crate) fn until_exit(self) -> Self {
         self.keep_open_for(Duration::from_secs(3600))
     }
@@ -148,16 +147,16 @@ impl ScreenHost for ScriptedHost {
     }
 
     async fn input(&mut self) -> HostInput {
-        // Time passes only when the loop has nothing left to do, so a key comes when the last one is dealt with.
+        // Time passes only when the loop is idle, so a key arrives when the previous one is processed.
         if self.inputs.is_empty() {
             if let Some(growth) = &mut self.growth
                 && !growth.bytes.is_empty()
             {
                 tokio::time::sleep_until(self.started + Duration::from_millis(50)).await;
                 growth.file.write_all(&std::mem::take(&mut growth.bytes)).unwrap();
-                growth.told.send_modify(|grown| *grown += 1);
+                growth.changes.send_modify(|grown| *grown += 1);
             }
-            // Every call begins anew, so the end is counted from the beginning.
+            // Every call starts again, so the end is counted from the start of the script.
             tokio::time::sleep_until(self.started + self.last).await;
             return HostInput::Closed;
         }
@@ -231,7 +230,7 @@ pub(crate) fn options() -> Options {
     }
 }
 
-/// Plays `script` on `timeline` and gives back the script and how the screen was left.
+/// Plays `script` on `timeline`. Returns the script and the reason for the exit.
 pub(crate) fn play(
     timeline: Timeline,
     live: Option<LiveHandle>,

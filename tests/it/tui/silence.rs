@@ -21,7 +21,7 @@ use super::{
 const SIZE: (u16, u16) = (120, 36);
 const SIZES: [(u16, u16); 3] = [(80, 24), SIZE, (200, 60)];
 
-/// Four of five units are done after 20 s; `docs-analyst-onboarding` has written nothing since.
+/// Four of five units are done after 20 s; `docs-analyst-onboarding` has written nothing since then.
 fn hanging() -> TapeFixture {
     let mut tape = TapeFixture::new("orbit", false);
     let units = ["docs-glossary", "docs-revenue", "docs-churn", "docs-analyst-onboarding", "docs-pricing"];
@@ -36,7 +36,7 @@ fn hanging() -> TapeFixture {
     tape
 }
 
-/// A run that goes on, seen so many seconds after its start, and what it was asked to do.
+/// A live run, seen that many seconds after its start, and the commands that it received.
 fn live(tape: &TapeFixture, seconds: u64, script: ScriptedHost) -> (ScriptedHost, Vec<RunCommand>) {
     let growing = tape.growing();
     let (commands, mut orders) = mpsc::channel(8);
@@ -85,7 +85,7 @@ fn hold_does_not_hide_a_silence() {
 }
 
 #[test]
-fn bar_names_the_key_that_helps() {
+fn bar_shows_the_key_for_a_silent_unit() {
     let text = shown(174, "");
     let bar = text.trim_end().lines().last().unwrap();
     assert!(bar.trim_start().starts_with("x stop"), "{bar}");
@@ -110,7 +110,7 @@ fn replay_shows_silence_at_its_time() {
     let record = |keys: &str| play(tape.timeline(), None, options(), ScriptedHost::new(keys, SIZE)).0.text();
     let log = record("L");
     assert!(log.contains("silent: no output for 1m 00s") && log.contains("output again after 2m 3"), "{log}");
-    // One entry before its end, time goes on to where the silence is two minutes long.
+    // From one entry before the end, playing advances to the moment when the silence reaches two minutes.
     let mut paused = options();
     (paused.paused, paused.speed) = (false, Some(1.0));
     let script = ScriptedHost::new("", SIZE).keep_open_for(Duration::from_secs(24 + 119));
@@ -145,7 +145,7 @@ fn overdue_work_is_not_forecast_to_end_now() {
     assert!(causes.contains("done in ?, overdue"), "{causes}");
 }
 
-/// An end that is no failure and no success.
+/// An outcome that is neither a failure nor a success.
 fn ended(tape: &mut TapeFixture, unit: &str, outcome: AttemptOutcome, stop: StopReason, cause: Cause) {
     let verdict = Verdict { outcome, stop, cause, reason: "the reason".into(), remedy: Some("do it again".into()) };
     let ended = AttemptEnded {
@@ -209,7 +209,7 @@ fn one_unit_of_another_kind_does_not_hide_the_forecast() {
     tape.start("reconcile", 1).wait(1000).crash("reconcile", 1).run_ended(3, 3);
     let text = live(&tape, 60, ScriptedHost::new("R", SIZE)).0.text();
     assert!(text.contains("Forecast: $0.08 for 2; 18s for 2; reconcile unknown."), "{text}");
-    // In the header while they are tried again.
+    // The header shows it while the units are retried.
     for key in ["d", "e", "reconcile"] {
         tape.note(Some((key, 2)), &Note::RetryRequested { next: 2, amendment: None });
     }

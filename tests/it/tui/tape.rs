@@ -1,4 +1,4 @@
-//! Tapes made by hand: what a run would have recorded.
+//! Tapes made by hand, with the entries that a run would have recorded.
 
 use std::io::Write as _;
 
@@ -15,12 +15,12 @@ use ingestdeck::{
 };
 use serde_json::{Value, json};
 
-/// A tape that is being written.
+/// A builder for a tape.
 pub(crate) struct TapeFixture {
     bytes: Vec<u8>,
     seq: u64,
     at: u64,
-    /// Ids of messages.
+    /// Counter for the ids of messages.
     messages: u64,
 }
 
@@ -37,7 +37,7 @@ impl TapeFixture {
         Self { bytes: header.to_line(), seq: 0, at: 0, messages: 0 }
     }
 
-    /// Time passes.
+    /// Advances the time of the next entry.
     pub(crate) fn wait(&mut self, ms: u64) -> &mut Self {
         self.at += ms;
         self
@@ -151,7 +151,7 @@ impl TapeFixture {
         self.judged(unit, attempt, failures)
     }
 
-    /// The end of an attempt that says nothing more.
+    /// Ends the attempt with a failed verdict, without a result line.
     pub(crate) fn crash(&mut self, unit: &str, attempt: u32) -> &mut Self {
         self.judged(unit, attempt, 1)
     }
@@ -196,14 +196,14 @@ impl TapeFixture {
         self.seq
     }
 
-    /// A finished record of it.
+    /// A timeline over the finished tape.
     pub(crate) fn timeline(&self) -> Timeline {
         let file = self.file();
-        // The source keeps the file open; its name may go.
+        // The source keeps the file open; its name may be deleted.
         Timeline::new(Box::new(FileSource::open(file.path()).unwrap()))
     }
 
-    /// A record of it that still grows.
+    /// A timeline over the tape while it grows.
     pub(crate) fn growing(&self) -> GrowingTape {
         let file = self.file();
         let (source, finish) = FileSource::follow(file.path()).unwrap();
@@ -217,23 +217,23 @@ impl TapeFixture {
     }
 }
 
-/// A record that is still written to.
+/// A record that a writer still has open.
 pub(crate) struct GrowingTape {
     pub(crate) timeline: Timeline,
-    /// Says that nothing more comes.
+    /// Marks the end of the record.
     pub(crate) finish: ingestdeck::replay::file::FollowHandle,
     file: tempfile::NamedTempFile,
 }
 
 impl GrowingTape {
-    /// The file, and what `whole` has more than `before`.
+    /// The file, and the bytes that `whole` has after those of `before`.
     pub(crate) fn more(&self, before: &TapeFixture, whole: &TapeFixture) -> (std::fs::File, Vec<u8>) {
         let file = std::fs::OpenOptions::new().append(true).open(self.file.path()).unwrap();
-        (file, whole.bytes.strip_prefix(before.bytes.as_slice()).expect("a tape that goes on").to_vec())
+        (file, whole.bytes.strip_prefix(before.bytes.as_slice()).expect("`before` is the start of `whole`").to_vec())
     }
 }
 
-/// A run in the middle: one unit failed, one works, one is done, one waits for its turn.
+/// A run in the middle: one unit failed, one runs, one is done, one is queued.
 pub(crate) fn running() -> TapeFixture {
     let mut tape = TapeFixture::new("orbit", false);
     tape.plan(&["notion-revenue-policy", "dbt-all", "lookml-orphans", "lookml-dashboard-exec"]);

@@ -1,4 +1,4 @@
-//! How the program behaves on a terminal that others use too: shells, editors, pagers, other windows, signals.
+//! Behaviour of the program on a terminal that it shares with shells, editors, pagers, other windows and signals.
 
 use std::{
     fs,
@@ -24,10 +24,10 @@ fn capture() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures/success_tools.jsonl")
 }
 
-/// What the screen shows of it.
+/// The part of the screen that identifies it.
 const SHOWN: &str = "read_raw_span orders.yml";
 
-/// The terminal's settings, as `stty` says them, once the shell got to this command.
+/// The terminal's settings as `stty` prints them, once the shell has run this command.
 fn stty(shell: &mut PtySession, name: &str) -> String {
     let file = shell.home.path().join(name);
     shell.has_prompt();
@@ -45,7 +45,7 @@ fn script(home: &Path, text: &str) -> String {
 }
 
 #[test]
-fn a_shell_gets_the_terminal_while_the_program_is_suspended() {
+fn shell_has_the_terminal_while_the_program_is_suspended() {
     let mut shell = PtySession::shell(&[]);
     let before = stty(&mut shell, "before");
     shell.has_prompt();
@@ -59,7 +59,7 @@ fn a_shell_gets_the_terminal_while_the_program_is_suspended() {
     assert_eq!(stty(&mut shell, "suspended"), before);
     shell.has_prompt();
     shell.press("fg\r");
-    // The same place again, and the first key is answered.
+    // The view is the same as before, and the first key is processed.
     shell.shows("half a page down");
     shell.press("?");
     shell.shows(SHOWN);
@@ -69,7 +69,7 @@ fn a_shell_gets_the_terminal_while_the_program_is_suspended() {
 }
 
 #[test]
-fn a_live_run_answers_keys_every_time_it_was_suspended() {
+fn live_run_handles_keys_after_every_suspend() {
     let mut shell = PtySession::shell(&[]);
     shell.has_prompt();
     shell.press(&format!("{PROGRAM} demo --keep demo\r"));
@@ -80,14 +80,14 @@ fn a_live_run_answers_keys_every_time_it_was_suspended() {
         assert!(!shell.screen.lock().unwrap().screen().alternate_screen(), "{time}");
         shell.press("fg\r");
         shell.shows("┌ units");
-        // A terminal that waits for whole lines would keep it to itself.
+        // A terminal in canonical mode would keep the key until the end of the line.
         shell.press("?");
         shell.shows("half a page down");
         shell.press("?");
         shell.shows("┌ units");
     }
     let program = shell.foreground();
-    // Not asked for, so that nobody gave the terminal back before.
+    // The program cannot handle SIGSTOP, so it does not restore the terminal first.
     for _ in 0..2 {
         killpg(program, Signal::SIGSTOP).unwrap();
         shell.until("shell in the foreground", |_| shell.foreground() != program);
@@ -123,7 +123,7 @@ fn killed_program_restores_the_terminal() {
 /// Set for the process that is to panic.
 const PANICS: &str = "INGESTDECK_TEST_PANICS";
 
-/// Not a test by itself: what [`panic_restores_the_terminal`] runs on a terminal of its own.
+/// Not an independent test: [`panic_restores_the_terminal`] runs it on a separate terminal.
 #[test]
 #[ignore = "panics; run by another test"]
 fn panics_on_its_terminal() {
@@ -142,7 +142,7 @@ fn panics_on_its_terminal() {
         debug::install(false).unwrap();
         let _terminal = Terminal::enter(manners).unwrap();
         assert!(panic_guard::spawn_blocking_guarded(|| panic!("but contained")).await.is_err());
-        print!("it goes on");
+        print!("still running");
         std::io::stdout().flush().unwrap();
         panic!("on purpose");
     });
@@ -153,25 +153,26 @@ fn panic_restores_the_terminal() {
     let mut shell = PtySession::shell(&[]);
     let before = stty(&mut shell, "before");
     let this = std::env::current_exe().unwrap();
-    let name = "tui::manners::panics_on_its_terminal";
+    let name = "tui::terminal_handling::panics_on_its_terminal";
     shell.has_prompt();
     shell.press(&format!("{PANICS}=1 {} --ignored --exact --nocapture {name}\r", this.display()));
     shell.wrote("\u{1b}[?1049h");
-    shell.wrote("it goes on\u{1b}[?2026l");
+    shell.wrote("still running\u{1b}[?2026l");
     shell.wrote("\u{1b}[?1049l");
-    // What it died of is readable afterwards.
+    // The panic message is readable afterwards.
     shell.shows("on purpose");
-    // The shell takes bracketed paste for itself as soon as it is back, so the screen cannot tell that it was given up.
+    // The shell enables bracketed paste as soon as it is back, so the screen does not show that the program disabled
+    // it.
     shell.wrote("\u{1b}[?1004l\u{1b}[?2004l");
     shell.until("shell", |screen| !screen.alternate_screen());
     assert_eq!(stty(&mut shell, "after"), before);
 }
 
 #[test]
-fn an_editor_gets_the_terminal_and_gives_it_back() {
+fn editor_gets_the_terminal_and_returns_it() {
     let home = tempfile::tempdir().unwrap();
     let (seen, path) = (home.path().join("seen"), home.path().join("path"));
-    // It reads a line of the terminal, and is interrupted by a Ctrl-C that is not ours.
+    // The editor reads a line of the terminal, and is interrupted by a Ctrl-C that is not for the program.
     let editor = script(
         home.path(),
         &format!(
@@ -193,7 +194,8 @@ fn an_editor_gets_the_terminal_and_gives_it_back() {
     session.press("\u{3}");
     session.shows("interrupted");
     session.press("done\r");
-    // The same place again; not one key of the editor's was ours, and the first of ours is answered.
+    // The view is the same as before. None of the editor's keys reached the program, and the first key for the program
+    // is processed.
     session.shows(SHOWN);
     session.press("?");
     session.shows("half a page down");
@@ -210,7 +212,7 @@ fn an_editor_gets_the_terminal_and_gives_it_back() {
 }
 
 #[test]
-fn a_pager_is_suspended_with_the_program() {
+fn pager_is_suspended_with_the_program() {
     let mut shell = PtySession::shell(&[]);
     let pager = script(shell.home.path(), "cat \"$1\"; echo 'pager here'; read line; echo \"read $line\"; read line");
     let before = stty(&mut shell, "before");
@@ -227,7 +229,7 @@ fn a_pager_is_suspended_with_the_program() {
     assert_eq!(stty(&mut shell, "suspended"), before);
     shell.has_prompt();
     shell.press("fg\r");
-    // Before that, a line would be the shell's.
+    // Before that, the shell would read the line.
     shell.until("pager in the foreground again", |_| shell.foreground() == pager);
     shell.press("on\r");
     shell.shows("read on");
@@ -254,7 +256,7 @@ fn pager_has_the_file_limit_of_the_shell() {
 }
 
 #[test]
-fn programs_that_are_not_there_or_fail_are_named() {
+fn missing_or_failing_programs_are_reported() {
     let capture = capture();
     let variables = [("EDITOR", "no-such-editor --wait"), ("PAGER", "false")];
     let mut session = PtySession::with(&["replay", capture.to_str().unwrap()], &variables);
@@ -289,7 +291,7 @@ fn run_continues_while_an_editor_is_open() {
     session.shows("▶ dbt-all");
     session.press("E");
     session.shows("editor here");
-    // Somebody edits for as long as the run takes; it is over when they come back.
+    // The editor is open during the whole run, which has ended when it is closed.
     session.until("end of the run", |_| {
         let runs = fs::read_dir(project.join(".ktx/ingestdeck/runs")).into_iter().flatten().flatten();
         runs.filter_map(|run| fs::read_to_string(run.path().join("tape.jsonl")).ok())
@@ -321,14 +323,14 @@ fn unfocused_user_is_notified_and_progress_is_cleared() {
 #[test]
 fn notify_command_receives_the_event() {
     let home = tempfile::tempdir().unwrap();
-    let told = home.path().join("told");
-    let command = script(home.path(), &format!("echo \"$1|$2\" >> {}", told.display()));
+    let events = home.path().join("events");
+    let command = script(home.path(), &format!("echo \"$1|$2\" >> {}", events.display()));
     let variables = [("INGESTDECK_UI_NOTIFY", "command"), ("INGESTDECK_UI_NOTIFY_COMMAND", command.as_str())];
     let mut session = PtySession::with(&["demo", "--speed", "20"], &variables);
     session.shows("▶ dbt-all");
     session.press("\u{1b}[O");
-    session.until("end of the run", |_| fs::read_to_string(&told).is_ok_and(|text| text.contains("|partial after ")));
-    let text = fs::read_to_string(&told).unwrap();
+    session.until("end of the run", |_| fs::read_to_string(&events).is_ok_and(|text| text.contains("|partial after ")));
+    let text = fs::read_to_string(&events).unwrap();
     assert_eq!(text.lines().count(), 2, "{text}");
     assert!(text.lines().all(|line| line.starts_with("ingestdeck ")), "{text}");
     session.press("q");
@@ -336,7 +338,7 @@ fn notify_command_receives_the_event() {
 }
 
 #[test]
-fn keys_come_from_the_terminal_while_a_record_comes_from_a_pipe() {
+fn keys_are_read_from_the_terminal_when_stdin_is_a_pipe() {
     let mut shell = PtySession::shell(&[]);
     shell.press(&format!("cat {} | {PROGRAM} replay -\r", capture().display()));
     shell.shows(SHOWN);
@@ -347,21 +349,21 @@ fn keys_come_from_the_terminal_while_a_record_comes_from_a_pipe() {
 }
 
 #[test]
-fn pasted_text_is_text() {
+fn pasted_text_triggers_no_keys() {
     let mut session = PtySession::replay("success_tools.jsonl");
     session.shows(SHOWN);
     session.press("/");
     session.press("\u{1b}[200~qq\rE\u{1b}[201~");
     session.shows("qqE");
     session.press("\u{1b}");
-    // Esc and q at once would be Alt-q.
+    // Esc and q in one read would be Alt-q.
     session.until("end of typing", |screen| !screen.contents().contains("qqE"));
     session.press("q");
     assert_eq!(session.end(), 0);
 }
 
 #[test]
-fn no_colour_means_no_colour() {
+fn no_color_disables_all_colours() {
     let mut session = PtySession::with(&["replay", capture().to_str().unwrap()], &[("NO_COLOR", "1")]);
     session.shows(SHOWN);
     session.press("q");
@@ -377,7 +379,7 @@ fn no_colour_means_no_colour() {
 }
 
 #[test]
-fn every_size_is_followed() {
+fn every_resize_redraws_the_screen() {
     let session = PtySession::replay("success_tools.jsonl");
     session.shows(SHOWN);
     for (rows, cols) in [(5, 20), (100, 300), (1, 1), (12, 40), (24, 80), (2, 300), (30, 100)] {
@@ -395,9 +397,9 @@ fn every_size_is_followed() {
 }
 
 #[test]
-fn a_flood_does_not_keep_q_waiting() {
+fn output_flood_does_not_delay_q() {
     let home = tempfile::tempdir().unwrap();
-    // Lines as fast as the pipe takes them, for ever.
+    // Writes lines as fast as the pipe accepts them, for ever.
     let line = r#"{"type":"assistant","session_id":"s","message":{"id":"m","role":"assistant","content":[{"type":"text","text":"flood"}]}}"#;
     let flood = script(
         home.path(),
@@ -407,8 +409,8 @@ fn a_flood_does_not_keep_q_waiting() {
     session.shows("flood");
     let pressed = Instant::now();
     session.press("q");
-    session.shows("Stop and leave?");
-    // 200 ms is what the bench holds it to; here other tests want the same cores.
+    session.shows("Stop all and quit?");
+    // The benchmark allows 200 ms; here other tests use the same cores.
     assert!(pressed.elapsed() < Duration::from_secs(3), "{:?}", pressed.elapsed());
     session.press("y");
     session.end();

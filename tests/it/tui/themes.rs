@@ -1,4 +1,4 @@
-//! Colours: what a state looks like in each theme, and whether people can tell states apart.
+//! Colours: the style of each state in each theme, and whether people can distinguish states.
 
 use ingestdeck::{
     run::state::UnitStatus,
@@ -28,7 +28,7 @@ const STATES: [UnitStatus; 11] = [
     UnitStatus::Reused,
 ];
 
-/// What the cell at a state's sign looks like on the screen.
+/// The style of the cell with a state's sign on the screen.
 fn cell(theme: &str, sign: &str) -> String {
     let mut options = options();
     options.theme = Theme::new(theme, ColorLevel::Full, false).unwrap();
@@ -54,9 +54,9 @@ fn status_cells_have_the_colours_of_their_theme() {
     insta::assert_snapshot!(text);
 }
 
-/// 0 to 1 for each of red, green and blue, linear.
+/// Linear values from 0 to 1 for red, green and blue.
 fn linear(color: Color) -> [f64; 3] {
-    let Color::Rgb(red, green, blue) = color else { panic!("{color:?} is the terminal's to choose") };
+    let Color::Rgb(red, green, blue) = color else { panic!("{color:?} is chosen by the terminal") };
     [red, green, blue].map(|part| {
         let part = f64::from(part) / 255.0;
         if part <= 0.04045 { part / 12.92 } else { ((part + 0.055) / 1.055).powf(2.4) }
@@ -67,7 +67,7 @@ fn times(matrix: [[f64; 3]; 3], color: [f64; 3]) -> [f64; 3] {
     matrix.map(|row| row.iter().zip(color).map(|(a, b)| a * b).sum::<f64>().clamp(0.0, 1.0))
 }
 
-/// CIELAB, in which distances are about what people see.
+/// CIELAB, in which distances approximate perceived differences.
 fn lab(color: [f64; 3]) -> [f64; 3] {
     const XYZ: [[f64; 3]; 3] = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]];
     let white = [0.9505, 1.0, 1.089];
@@ -95,7 +95,7 @@ const BLINDNESS: [(&str, [[f64; 3]; 3]); 3] = [
 ];
 
 #[test]
-fn states_stay_apart_for_people_who_see_fewer_colours() {
+fn states_are_distinguishable_with_colour_blindness() {
     use UnitStatus::{Failed, Running, Succeeded, Waiting};
     for name in ["color-blind", "high-contrast"] {
         let theme = Theme::new(name, ColorLevel::Full, false).unwrap();
@@ -109,13 +109,13 @@ fn states_stay_apart_for_people_who_see_fewer_colours() {
                 assert!(distance > 15.0, "{name}: {one:?} and {other:?} look alike with {blindness}: {distance:.1}");
             }
         }
-        // Failure has an attribute of its own besides.
+        // Failure has an additional attribute.
         assert!(theme.style(status_role(Failed)).add_modifier.contains(Modifier::UNDERLINED));
     }
 }
 
 #[test]
-fn high_contrast_is_seven_to_one() {
+fn high_contrast_theme_has_ratio_seven() {
     let theme = Theme::new("high-contrast", ColorLevel::Full, false).unwrap();
     let light = |color: Color| {
         let [red, green, blue] = linear(color);

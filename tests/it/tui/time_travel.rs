@@ -1,4 +1,4 @@
-//! Walking through time: the bar, typed moments, steps, breakpoints, and the past of a run that goes on.
+//! Moving through time: the timeline bar, typed moments, steps, breakpoints, and the past of a live run.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ fn record(keys: &str) -> ScriptedHost {
     play(tape::running().timeline(), None, options(), ScriptedHost::new(keys, SIZE)).0
 }
 
-/// The line of the bar that says where time stands.
+/// The line of the timeline bar that shows the position.
 fn bar(script: &ScriptedHost) -> String {
     script.text().lines().rev().nth(1).unwrap_or_default().to_owned()
 }
 
-/// Entries that are shown.
+/// Number of entries that are shown.
 fn at(script: &ScriptedHost) -> u64 {
     let bar = bar(script);
     let found = bar.split_whitespace().find_map(|word| word.split_once('/')?.0.parse().ok());
@@ -39,9 +39,9 @@ fn live(keys: &str) -> (ScriptedHost, TuiExit, Vec<RunCommand>) {
 }
 
 #[test]
-fn typed_times_seek() {
+fn typed_time_seeks() {
     let entries = tape::running().entries();
-    assert_eq!(at(&record(":0s<enter>")), 3, "everything that happened at the first moment");
+    assert_eq!(at(&record(":0s<enter>")), 3, "all entries of the first moment");
     assert_eq!(at(&record(":1200ms<enter>")), 4);
     assert_eq!(at(&record(":#7<enter>")), 7);
     assert_eq!(at(&record(":start<enter>")), 0);
@@ -51,11 +51,11 @@ fn typed_times_seek() {
     assert!(quarter > 5 && quarter < entries / 2 + 5, "{quarter}");
     assert_eq!(at(&record("0:+1s<enter>")), 3);
     assert_eq!(at(&record("0:+1s<enter>:+1s<enter>:-9s<enter>")), 3);
-    // The tape began at 10:00:00 and is not ten hours long.
+    // The tape starts at 10:00:00 and is not ten hours long.
     assert_eq!(at(&record(":10:00:00<enter>")), at(&record(":999ms<enter>")));
     assert_eq!(at(&record(":@10:00:02<enter>")), at(&record(":2999ms<enter>")));
     let script = record(":@11:00:00<enter>");
-    assert!(script.text().contains("11:00:00 is not in this record, which goes from 10:00:00 to"), "{}", script.text());
+    assert!(script.text().contains("11:00:00 is outside this tape, which covers 10:00:00 to"), "{}", script.text());
     assert!(record(":9h<enter>").text().contains("this is the end: 00:13"));
 }
 
@@ -67,7 +67,7 @@ fn commands_have_completion_history_and_suggestions() {
     assert!(script.text().contains("unknown command `fly`") && script.text().contains(":fly▏"), "{}", script.text());
     assert!(record(":#3<enter>:50%<enter>:<up><up>").text().contains(":#3▏"));
     assert!(record(":#3<enter>:x<up><down>").text().contains(":x▏"));
-    // Every action on screen has a command.
+    // Every action on the screen has a command.
     assert!(record(":help<enter>").text().contains("┌ keys"));
     assert!(record(":log<enter>").text().contains("┌ log"));
     assert!(record(":allow-once<enter>").text().contains("`allow-once` is for a unit that you hold"));
@@ -76,7 +76,7 @@ fn commands_have_completion_history_and_suggestions() {
 }
 
 #[test]
-fn failures_of_any_unit_are_walked_both_ways() {
+fn failure_keys_move_in_both_directions() {
     let first = record("0w");
     assert!(first.text().contains("notion-revenue-policy: failure"), "{}", first.text());
     assert!(first.text().contains("✗ wiki_write revenue"), "{}", first.text());
@@ -91,7 +91,7 @@ fn failures_of_any_unit_are_walked_both_ways() {
 }
 
 #[test]
-fn actions_of_a_unit_are_walked_both_ways() {
+fn action_keys_move_in_both_directions() {
     let steps: Vec<_> = (1..6).map(|steps| at(&record(&format!("0gg.{}", ")".repeat(steps))))).collect();
     assert!(steps.is_sorted_by(|one, other| one < other), "{steps:?}");
     assert_eq!(at(&record("0gg.))))(")), steps[2]);
@@ -100,7 +100,7 @@ fn actions_of_a_unit_are_walked_both_ways() {
 }
 
 #[test]
-fn time_stops_at_breakpoints() {
+fn playing_stops_at_breakpoints() {
     let script = record("0:break tool wiki_search<enter>:speed max<enter>");
     assert!(
         script.text().contains("breakpoint 1 (tool wiki_search): dbt-all: calls wiki_search \"arr\""),
@@ -109,16 +109,16 @@ fn time_stops_at_breakpoints() {
     );
     assert!(bar(&script).contains("PAUSED") && bar(&script).contains("◉ 1 breakpoint"), "{}", bar(&script));
     assert!(script.text().contains("▸ wiki_search \"arr\""), "{}", script.text());
-    // Behind it, time goes on to the end.
+    // After the breakpoint, playing continues to the end.
     let script = record("0:break tool wiki_search<enter>:speed max<enter>:speed max<enter>");
     assert_eq!(at(&script), tape::running().entries());
-    // A step that would go farther stops there too, and a jump does not.
+    // A longer step stops there too; a jump does not.
     let here = at(&record("0:break tool wiki_search<enter>:speed max<enter>"));
     assert_eq!(at(&record("0:break tool wiki_search<enter>www")), here.min(at(&record("0www"))));
     assert_eq!(at(&record("0:break tool wiki_search<enter>:end<enter>")), tape::running().entries());
     for (condition, what) in [
         ("path schema.yml", "dbt-all: calls read_raw_file models/schema.yml"),
-        ("silence 2s", "lookml-orphans: said nothing for 2s before this"),
+        ("silence 2s", "lookml-orphans: silent for 2s before this"),
         ("cost $0.05", "the run has cost $0.0824"),
         ("failure", "notion-revenue-policy: failure"),
     ] {
@@ -130,7 +130,7 @@ fn time_stops_at_breakpoints() {
 }
 
 #[test]
-fn breakpoints_are_listed_switched_and_deleted() {
+fn breakpoints_are_listed_toggled_and_deleted() {
     assert!(record("B").text().contains("none yet; type one of these:"));
     let keys = "0:break failure<enter>:break silence 30s<enter>B";
     let script = record(keys);
@@ -143,11 +143,11 @@ fn breakpoints_are_listed_switched_and_deleted() {
     let script = record(&format!("{keys}x"));
     assert!(script.text().contains("1 ◉ on  silence 30s") && !script.text().contains("2 ◉"), "{}", script.text());
     let script = record(&format!("{keys}<enter><esc>:speed max<enter>"));
-    assert_eq!(at(&script), tape::running().entries(), "what is off stops nothing");
+    assert_eq!(at(&script), tape::running().entries(), "a disabled breakpoint stops nothing");
 }
 
 #[test]
-fn the_bar_is_pointed_at_and_dragged_along() {
+fn bar_clicks_and_drags_seek() {
     let scrubbed = |inputs: &[HostInput]| {
         let script = inputs.iter().fold(ScriptedHost::new("", SIZE), |script, input| script.input(input.clone()));
         play(tape::running().timeline(), None, options(), script).0
@@ -160,14 +160,14 @@ fn the_bar_is_pointed_at_and_dragged_along() {
         at(&scrubbed(&[HostInput::Click(60, strip), HostInput::Drag(30), HostInput::Drag(119)])),
         tape::running().entries()
     );
-    // Dragging from elsewhere is not pointing at the bar.
+    // A drag that starts elsewhere does not seek.
     assert_eq!(at(&scrubbed(&[HostInput::Click(5, 6), HostInput::Drag(30)])), tape::running().entries());
     let back = at(&scrubbed(&[HostInput::Wheel(60, strip, false)]));
     assert!(back < tape::running().entries(), "{back}");
 }
 
 #[test]
-fn speed_doubles_up_to_as_fast_as_possible() {
+fn speed_doubles_up_to_the_maximum() {
     assert!(bar(&record("0>")).contains("▶ ×1"));
     assert!(bar(&record("0:speed 0.5<enter><lt>")).contains("▶ ×0.25"));
     let all = record("0:speed 64<enter>>");
@@ -175,7 +175,7 @@ fn speed_doubles_up_to_as_fast_as_possible() {
 }
 
 #[test]
-fn a_paused_record_is_read_to_its_end_behind_what_is_shown() {
+fn paused_record_is_prefetched_to_its_end() {
     let mut paused = options();
     paused.paused = true;
     let (script, exit) = play(tape::running().timeline(), None, paused, ScriptedHost::new("", SIZE));
@@ -190,7 +190,7 @@ fn commands_in_the_past_of_a_live_run_apply_to_now() {
     let (script, ..) = live(":2s<enter>");
     assert!(bar(&script).contains("PAUSED  -00:18 behind live"), "{}", bar(&script));
     assert!(script.text().lines().next().is_some_and(|header| header.contains("PAST -00:18")), "{}", script.text());
-    // What happened since then is told while somebody looks elsewhere.
+    // New failures are announced while the view shows the past.
     assert!(bar(&script).contains("LIVE: ✗ 1 failed, ✓ 1 succeeded"), "{}", bar(&script));
     let (script, ..) = live(",");
     assert!(!bar(&script).contains("LIVE: "), "nothing else ended since: {}", bar(&script));
@@ -205,25 +205,25 @@ fn commands_in_the_past_of_a_live_run_apply_to_now() {
         "{}",
         script.text()
     );
-    // At the beginning nothing ran yet; in the present, something does.
+    // At the beginning no unit ran yet; at the end, one does.
     let (script, exit, _) = live("0q");
     assert_eq!(exit.reason, ExitReason::Closed);
-    assert!(script.text().contains("1 unit still running. Stop and leave?"), "{}", script.text());
+    assert!(script.text().contains("1 unit still running. Stop all and quit?"), "{}", script.text());
     let (_, _, given) = live("0<c-c>");
     assert_eq!(given, [RunCommand::Drain]);
     let (script, _, given) = live("k:until failure<enter>");
-    assert!(given.is_empty() && script.text().contains("no unit is selected that runs"), "{}", script.text());
+    assert!(given.is_empty() && script.text().contains("no unit is selected that can run"), "{}", script.text());
 }
 
 #[test]
 fn long_message_is_shown_completely() {
-    for (size, end) in [((120, 36), "select one, or step back"), ((80, 24), "step back"), ((40, 12), "step back")] {
+    for (size, end) in [((120, 36), "select one, or leave LIVE"), ((80, 24), "leave LIVE"), ((40, 12), "LIVE")] {
         let growing = tape::running().growing();
         let (commands, _orders) = mpsc::channel(8);
         let (_grows, changed) = watch::channel(0);
         let script = ScriptedHost::new("k:until failure<enter><esc>", size).after(Duration::from_secs(20));
         let (script, _) = play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script);
-        assert!(script.text().contains("this is LIVE and") && script.text().contains(end), "{}", script.text());
+        assert!(script.text().contains("no unit is selected") && script.text().contains(end), "{}", script.text());
     }
 }
 
@@ -238,7 +238,7 @@ fn breakpoint_does_not_stop_seeking_back() {
 }
 
 #[test]
-fn without_times_entries_are_the_axis() {
+fn record_without_times_uses_entries_as_axis() {
     let path =
         std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures/control_protocol_stdin.jsonl");
     let source = ingestdeck::replay::FileSource::open(&path).unwrap();
@@ -246,7 +246,7 @@ fn without_times_entries_are_the_axis() {
     let timeline = ingestdeck::run::Timeline::new(Box::new(source));
     let (script, _) = play(timeline, None, options(), ScriptedHost::new(":50%<enter>:1s<enter>", SIZE));
     assert!(bar(&script).contains("no times: by entry"), "{}", script.text());
-    assert!(script.text().contains("this record has no times; go to an entry such as #120"), "{}", script.text());
+    assert!(script.text().contains("this tape has no times; use an entry such as #120"), "{}", script.text());
     let known = std::fs::read_to_string(&path).unwrap().lines().count() as u64;
     assert!((known / 2 - 1..=known / 2 + 1).contains(&at(&script)), "{}", bar(&script));
 }

@@ -1,5 +1,4 @@
-//! A run of another process, and a run that goes on with an earlier one: what is shown of them, and that keys which act do
-//! not.
+//! A run of another process, and a resumed run: how they are shown, and that keys which act on the run do nothing.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -19,7 +18,7 @@ use super::{
 
 const SIZES: [(u16, u16); 3] = [(40, 12), (80, 24), (120, 36)];
 
-/// How the record of another process stands while somebody presses `keys`.
+/// State of the writer process of the watched record.
 enum WriterState {
     Running,
     Exited,
@@ -39,7 +38,7 @@ fn watched(keys: &str, size: (u16, u16), writer: &WriterState) -> ScriptedHost {
         }
         WriterState::Died => {
             growing.finish.finish();
-            gone.send("writer gone: the process that ran this is no more".into()).unwrap();
+            gone.send("writer gone: the process of this run has ended".into()).unwrap();
             None
         }
     };
@@ -63,13 +62,13 @@ fn watch_mode_is_shown() {
 fn action_keys_in_watch_mode_explain_why_not() {
     for key in ["r", "R", "x", "+", "-", "e"] {
         let text = watched(&format!("gg{key}"), (120, 36), &WriterState::Running).text();
-        assert!(text.contains("another process runs this"), "{key}: {text}");
+        assert!(text.contains("this run belongs to another process"), "{key}: {text}");
         assert!(!text.contains('?') || !text.contains("Stop notion"), "nothing is asked: {text}");
     }
     let text = watched(" ", (120, 36), &WriterState::Running).text();
     assert!(!text.contains("will wait at its next tool call"), "{text}");
     let text = watched("q", (120, 36), &WriterState::Running).text();
-    assert!(!text.contains("Stop and leave?"), "{text}");
+    assert!(!text.contains("Stop all and quit?"), "{text}");
 }
 
 #[test]
@@ -79,7 +78,7 @@ fn exited_and_dead_writers_are_distinguished() {
     insta::assert_snapshot!("writer_gone", watched("", (120, 36), &WriterState::Died).text());
 }
 
-/// Four units after a run that a limit ended: two stand, one runs again, one waits.
+/// Four units of a run that resumes a limited one: two are reused, one runs again, one is queued.
 fn continued() -> TapeFixture {
     let before = RunId(uuid::Uuid::from_u128(0xa1_b2c3));
     let mut tape = TapeFixture::new("orbit", false);
@@ -136,7 +135,7 @@ fn reused_units_are_marked() {
     assert!(text.contains("continues run a1b2c3 (limit, $0.50), 2 of its units are reused"), "{text}");
 }
 
-/// The record grows right after a frame, when the screen rests; nothing but the clock wakes it after that.
+/// The record grows right after a frame, when the screen is idle; after that, only the clock wakes it.
 #[test]
 fn entries_after_the_end_are_shown_immediately() {
     let mut before = TapeFixture::new("orbit", false);
@@ -146,14 +145,14 @@ fn entries_after_the_end_are_shown_immediately() {
     let growing = before.growing();
     let (grows, changed) = watch::channel(0);
     let (_gone, broken) = oneshot::channel();
-    // Hardly longer than until the record grows: a selection that somebody moved would not have rested yet.
+    // A little longer than until the record grows: a selection that a person moved would not have been shown yet.
     let script = ScriptedHost::new("i", (120, 36)).keep_open_for(Duration::from_millis(90));
     let script = script.grows(growing.more(&before, &after), grows);
     let handle = LiveHandle::watching(changed, broken);
     let (script, _) = play(growing.timeline, Some(handle), options(), script);
     let text = script.text();
-    let beside: String = text.lines().flat_map(|line| line.chars().skip(60)).collect();
-    assert!(beside.contains("Two two two."), "{text}");
+    let right: String = text.lines().flat_map(|line| line.chars().skip(60)).collect();
+    assert!(right.contains("Two two two."), "{text}");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! What the other members of a JSON object say about a string: the names of the columns that rows belong to, and the
-//! type of a JSON Web Key. Pure.
+//! Context of a string from the other members of its JSON object: the column names of rows, and the type of a JSON Web
+//! Key. Pure.
 
 use std::collections::{HashMap, HashSet};
 
@@ -20,7 +20,7 @@ const SHORTEST_MEMBER: usize = 16;
 /// Columns of the widest table.
 const MOST: usize = 10_000;
 
-/// What is known of the objects of a text, by where each begins.
+/// Properties of the objects of a text, by the offset at which each begins.
 #[derive(Debug, Default)]
 pub(super) struct JsonColumns {
     names: HashMap<usize, Vec<String>>,
@@ -28,7 +28,6 @@ pub(super) struct JsonColumns {
 }
 
 impl JsonColumns {
-    /// Reads `json`.
     pub(super) fn parse(json: &str) -> Self {
         let mut columns = Self::default();
         json::edits(json, &mut columns);
@@ -98,7 +97,7 @@ impl Visitor for JsonColumns {
 mod tests {
     use super::*;
 
-    /// Collects what [`JsonColumns`] says about every string.
+    /// Collects the [`JsonColumns`] of a document.
     struct Named(JsonColumns, Vec<String>);
 
     impl Visitor for Named {

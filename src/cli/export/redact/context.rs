@@ -29,7 +29,7 @@ const SEPARATOR: &str = r#"^(?:["'`*\\\])?]{0,6}[ \t]{0,40}(?::=|=>|->|={1,3}|:|
 /// The separator of an option of a command and its value.
 const AFTER_OPTION: &str = r#"^(?:["'\\]{1,4},[ \t]*|[ \t]+)"#;
 
-/// The verb of a sentence that tells a value.
+/// The verb of a sentence that contains a value.
 const VERB: &str = r#"^["'`*)]{0,4}[ \t]+(?:is|was|ist|war|es|est|era|jest|to)[ \t]*:?[ \t]+\**"#;
 
 /// Bytes of a value that are searched for its end, so that no text takes quadratic time.
@@ -45,7 +45,7 @@ const SEARCHES: usize = 8;
 /// Bytes of an address that are searched.
 const LONGEST_ADDRESS: usize = 2 << 10;
 
-/// Bytes after a value that tell whether a sentence continues there.
+/// Bytes after a value that show whether a sentence continues there.
 const NEAR: usize = 256;
 
 /// Items of a list of secrets that are masked.
@@ -68,7 +68,7 @@ enum Link {
     /// After an `=` without blanks.
     Tight,
     Loose,
-    /// After a verb.
+    /// After the verb of a sentence.
     Sentence,
 }
 

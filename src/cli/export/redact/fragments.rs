@@ -30,7 +30,7 @@ impl DeltaEdits {
     }
 }
 
-/// Joins deltas.
+/// Joins the deltas of a tape.
 #[derive(Debug, Default)]
 pub(super) struct DeltaAssembler {
     open: HashMap<String, BTreeMap<String, JoinedDeltas>>,

@@ -24,7 +24,7 @@ pub(super) struct NamedValue<'a> {
 /// Bytes of the longest name.
 const LONGEST_NAME: usize = 120;
 
-/// Last words of names that tell one of several secrets, or its encoding.
+/// Last words of names that distinguish several secrets or state an encoding.
 #[rustfmt::skip]
 const VARIANTS: &[&str] = &[
     "prod", "production", "staging", "stage", "dev", "development", "test", "testing", "qa", "live", "old", "new",

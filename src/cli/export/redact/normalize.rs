@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-/// A text that was put together from parts of another one, and where each part comes from.
+/// A text that was assembled from parts of another text, with the source of each part.
 #[derive(Debug, Default)]
 pub(super) struct DerivedText {
     pub(super) text: String,
@@ -57,7 +57,7 @@ impl DerivedText {
 /// Bytes that may begin something that [`hidden`] replaces, in groups that one search finds.
 const STARTS: [[u8; 3]; 3] = [[b'\\', b'&', b'%'], [0, 0x1b, 0xef], [0xe2, 0xc2, 0xc2]];
 
-/// Entities that stand for a character of a token, or for an invisible one.
+/// Entities that encode a character of a token, or an invisible one.
 const ENTITIES: &[(&str, Option<char>)] = &[
     ("amp;", Some('&')),
     ("lt;", Some('<')),
@@ -135,7 +135,7 @@ fn hidden(text: &str, at: usize) -> Option<(usize, Option<char>)> {
     }
 }
 
-/// What a decoded code point becomes; `None` if it is not decoded.
+/// The replacement of a decoded code point; `None` if it is not decoded.
 fn replaced(code: u32) -> Option<Option<char>> {
     let char = char::from_u32(code)?;
     match char {

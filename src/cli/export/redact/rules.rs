@@ -195,7 +195,7 @@ pub(super) const RULES: &[Rule] = &[
     free("pbkdf2", r"pbkdf2[_-]sha(?:1|256|512)\$[0-9]{1,9}\$[A-Za-z0-9./+]{1,60}\$[A-Za-z0-9./+]{20,}={0,2}"),
     free("ldap-password", r"\{(?:S?SHA(?:256|384|512)?|SMD5|MD5)\}[A-Za-z0-9+/]{20,}={0,2}"),
     free("postgres-scram", r"SCRAM-SHA-256\$[0-9]+:[A-Za-z0-9+/=]{16,}\$[A-Za-z0-9+/=]{20,}:[A-Za-z0-9+/=]{20,}"),
-    // Anything signed.
+    // Signed tokens.
     free("jwt", r"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]{0,})*"),
 ];
 

@@ -12,7 +12,7 @@ use super::normalize::DerivedText;
 /// Fewer characters of base64 hold no secret that has a shape.
 const SHORTEST_CODE: usize = 24;
 
-/// Characters at the beginning of a word of base64 whose bytes say whether it is a text.
+/// Characters at the beginning of a base64 word whose bytes show whether it is a text.
 const PROBE: usize = 24;
 
 /// The shortest part of a broken token on the lines after the first one.
@@ -123,7 +123,7 @@ pub(super) fn candidates(text: &str, word: Range<usize>) -> impl Iterator<Item =
     std::iter::once(word).chain(after_escape).chain(parts.filter(move |_| has_parts))
 }
 
-/// Words that go on at the beginning of the next line, without the line ends.
+/// Words that continue at the beginning of the next line, without the line ends.
 pub(super) fn broken(text: &str) -> impl Iterator<Item = DerivedText> {
     let bytes = text.as_bytes();
     let mut from = 0;

@@ -1,7 +1,7 @@
 //! The tables of KTX's database, read in pieces, newest row first.
 //!
-//! The file may be damaged or hostile, so this runs in a worker process ([`super::super::worker`]) on a connection that can
-//! only read. A row that cannot be read is counted and costs no other row. It must not know what the rows mean together.
+//! The file may be damaged or hostile, so this runs in a worker process ([`super::super::worker`]) on a read-only
+//! connection. A row that cannot be read is counted and skipped. This module must not interpret how the rows relate.
 
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, ToSql, limits::Limit, types::ValueRef};
@@ -9,23 +9,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::ingest::database::QueryError;
 
-/// Tables that are read.
+/// Tables that the reader needs.
 const TABLES: [&str; 3] = ["bundle_ingest_runs", "bundle_ingest_reports", "bundle_ingest_provenance"];
 
-/// Largest report in bytes. A larger one counts as that of a run with failed units.
+/// Largest report in bytes. A larger one counts as a report with failed units.
 const MAX_REPORT_BYTES: i32 = 32 << 20;
 /// Longest path and longest name in bytes.
 const MAX_PATH_BYTES: i64 = 4096;
 const MAX_NAME_BYTES: i64 = 500;
 
-/// Words of KTX for what a run made of a file. KTX refuses any other.
+/// KTX's names for what a run did with a file. KTX rejects any other.
 const ACTIONS: [&str; 7] =
     ["source_created", "measure_added", "join_added", "merged", "subsumed", "wiki_written", "skipped"];
-/// Likewise for the kinds of artifacts.
+/// KTX's names for the kinds of artifacts.
 const KINDS: [&str; 2] = ["wiki", "sl"];
 
-/// Completed runs with the size of their report and what they came to: `clean` had units and none failed, `idle` had no
-/// units, `failed` had units that failed. Texts that are too long become blobs, because loading one ends the statement.
+/// Completed runs with the size of their report and their outcome: `clean` (had units, none failed), `idle` (no units)
+/// or `failed` (had failed units). Texts that are too long become blobs, because loading one ends the statement.
 const RUNS: &str = "
     SELECT run.number,
            coalesce((SELECT octet_length(body_json) FROM bundle_ingest_reports WHERE run_id = run.key LIMIT 1), 0),
@@ -47,7 +47,7 @@ const RUNS: &str = "
     FROM (SELECT *, rowid AS number, iif(octet_length(id) > ?2, NULL, id) AS key FROM bundle_ingest_runs) AS run
     WHERE run.number <= ?1 AND iif(octet_length(status) > ?2, x'', status) = 'completed' ORDER BY run.number DESC";
 
-/// Which raw file of which run led to what.
+/// Rows that connect a raw file and a run with an action and an artifact.
 const PROVENANCE_QUERY: &str = "
     SELECT rowid, 0,
            iif(octet_length(connection_id) > ?2, x'', connection_id),
@@ -61,12 +61,12 @@ const PROVENANCE_QUERY: &str = "
            iif(octet_length(target_connection_id) > ?2, x'', target_connection_id)
     FROM bundle_ingest_provenance WHERE rowid <= ?1 ORDER BY rowid DESC";
 
-/// Most of a table that one piece holds. A piece ends behind the row that reaches one of them.
+/// Limits of one piece of a table. A piece ends after the row that reaches one of them.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(in crate::ingest::database) struct PieceLimits {
     /// Bytes of the rows as JSON.
     pub(in crate::ingest::database) bytes: u64,
-    /// Bytes of the reports that are judged.
+    /// Bytes of the reports that are parsed.
     pub(in crate::ingest::database) reports: u64,
     /// Rows, damaged ones included.
     pub(in crate::ingest::database) rows: u64,
@@ -81,17 +81,17 @@ pub(in crate::ingest::database) struct Piece<T> {
     pub(super) bytes: u64,
     /// Rows that were read, damaged ones included.
     pub(super) visited: u64,
-    /// Row that the next piece begins with; `None` if this is the last one.
+    /// First row of the next piece; `None` if this is the last one.
     pub(super) next: Option<i64>,
-    /// Why it ends before its limits and before the table.
+    /// Error that ended the piece before its limits and before the end of the table.
     pub(super) stopped: Option<QueryError>,
 }
 
-/// Rows that hold what KTX does not write.
+/// Rows with values that KTX does not write.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DamagedRows {
     pub(crate) count: u64,
-    /// Where one of them is and what is wrong with it.
+    /// Position of one damaged row and what is wrong with it.
     pub(crate) example: Option<String>,
 }
 
@@ -104,8 +104,8 @@ impl DamagedRows {
 
 /// A completed run of KTX.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(in crate::ingest::database) struct RunRow {
-    /// Row number: later runs have a higher one.
+pub(in crate::ingest::database) struct KtxRunRow {
+    /// Row number; later runs have a higher one.
     pub(super) row: i64,
     pub(super) connection: String,
     pub(super) adapter: String,
@@ -118,35 +118,35 @@ pub(in crate::ingest::database) struct RunRow {
 /// How the units of a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum KtxRunOutcome {
-    /// It had units, and none failed.
+    /// The run had units, and none failed.
     Clean,
-    /// It had no units.
+    /// The run had no units.
     Idle,
-    /// Some failed.
+    /// At least one unit failed.
     Failed,
 }
 
-/// What a run made of a raw file.
+/// What a run did with a raw file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(in crate::ingest::database) struct ProvenanceRow {
     pub(super) connection: String,
     pub(super) adapter: String,
     pub(super) sync: String,
     pub(super) path: String,
-    /// SHA-256 in hexadecimal; `None` for a file that was gone.
+    /// SHA-256 in hexadecimal; `None` for a deleted file.
     pub(super) sha256: Option<String>,
     pub(super) action: String,
-    /// Kind and key.
+    /// Kind and key of the artifact, if the run wrote one.
     pub(super) artifact: Option<(String, String)>,
     pub(super) target_connection: Option<String>,
 }
 
-/// Completed runs from row `from` downwards; `None` if KTX never ingested anything here.
+/// Reads completed runs from row `from` downwards; `None` if KTX never ingested anything in this project.
 pub(in crate::ingest::database) fn runs(
     connection: &Connection,
     from: i64,
     limits: PieceLimits,
-) -> Result<Option<Piece<RunRow>>, QueryError> {
+) -> Result<Option<Piece<KtxRunRow>>, QueryError> {
     let tables: i64 = connection.query_row(
         "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name IN (?1, ?2, ?3)",
         TABLES,
@@ -161,7 +161,7 @@ pub(in crate::ingest::database) fn runs(
     piece(connection, TABLES[0], RUNS, &[&from, &MAX_NAME_BYTES, &MAX_REPORT_BYTES], limits, run).map(Some)
 }
 
-/// Provenance from row `from` downwards.
+/// Reads provenance from row `from` downwards.
 pub(in crate::ingest::database) fn provenance(
     connection: &Connection,
     from: i64,
@@ -170,7 +170,7 @@ pub(in crate::ingest::database) fn provenance(
     piece(connection, TABLES[2], PROVENANCE_QUERY, &[&from, &MAX_NAME_BYTES, &MAX_PATH_BYTES], limits, provenance_row)
 }
 
-/// The first columns of `sql` are the row number and the bytes of a report.
+/// Reads rows of `sql` until a limit. The first two columns must be the row number and the bytes of a report.
 fn piece<T: Serialize>(
     connection: &Connection,
     table: &str,
@@ -216,10 +216,10 @@ impl<T> Default for Piece<T> {
     }
 }
 
-fn run(row: &Row<'_>) -> Result<RunRow, String> {
+fn run(row: &Row<'_>) -> Result<KtxRunRow, String> {
     let completed: Timestamp =
         text(row, 6, "completed_at")?.parse().map_err(|_| "completed_at is not a time".to_owned())?;
-    Ok(RunRow {
+    Ok(KtxRunRow {
         row: row.get(0).map_err(|error| error.to_string())?,
         connection: text(row, 2, "connection_id")?,
         adapter: text(row, 3, "source_key")?,

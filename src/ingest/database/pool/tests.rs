@@ -1,4 +1,4 @@
-//! Concurrency of readings, and workers that fail.
+//! Concurrency of reads, and workers that fail.
 
 use super::*;
 
@@ -40,7 +40,7 @@ fn queue_under_load_serves_all_within_its_bounds() {
     assert_eq!(*queue.state(), WorkerQueueState::default());
 }
 
-/// What a worker that is the shell script `script` comes to.
+/// The error of a worker that runs the shell script `script`.
 fn outcome(script: &str) -> QueryError {
     let command = WorkerCommand::new("/bin/sh".into(), vec!["-c".into(), script.into()]);
     let limits = RowLimits { rows: 1, chars: 100 };

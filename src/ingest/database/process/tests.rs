@@ -1,4 +1,4 @@
-//! Nothing of a worker is left, however it ends.
+//! No process of a worker remains, however it ends.
 
 use nix::{errno::Errno, sys::signal::kill};
 
@@ -8,7 +8,7 @@ fn shell(script: &str) -> WorkerCommand {
     WorkerCommand::new("/bin/sh".into(), vec!["-c".into(), script.into()])
 }
 
-/// Neither running nor waiting to be reaped.
+/// True if the process neither runs nor waits to be reaped.
 fn is_gone(pid: Pid) -> bool {
     kill(pid, None) == Err(Errno::ESRCH)
 }
@@ -17,7 +17,7 @@ fn is_gone(pid: Pid) -> bool {
 fn worker_over_its_time_limit_is_stopped() {
     let hangs = shell("trap '' TERM INT HUP; while :; do :; done");
     assert_eq!(hangs.exchange(b"x".to_vec(), Duration::from_millis(50)), Err(QueryError::TimedOut(0)));
-    // More than a pipe holds, and it is never read.
+    // More than a pipe buffer holds, and the child never reads it.
     assert_eq!(hangs.exchange(vec![b'x'; 1 << 20], Duration::from_millis(50)), Err(QueryError::TimedOut(0)));
 }
 

@@ -1,4 +1,4 @@
-//! Documents in KTX's shape, every documented key among them.
+//! Documents in KTX's format with every documented key.
 
 use super::*;
 use crate::ingest::yaml;
@@ -146,7 +146,7 @@ fn ktx_keys_without_effect_are_warnings() {
     assert_eq!(
         said,
         [
-            "line 1: storage.state is `duckdb`, which has no meaning here",
+            "line 1: storage.state is `duckdb`, which has no effect here",
             "line 2: llm.promptCaching has no effect: Claude Code decides what it caches",
         ]
     );

@@ -1,34 +1,32 @@
-//! What a LookML file says about its neighbours: includes, the connection, explores, views and what they extend.
+//! Extracts the references of a LookML file: includes, the connection, explores, views and what they extend.
 //!
-//! Reads on past whatever it does not know, in one pass and without recursion: a broken file says less, never nothing
-//! at all. It must not know which files there are.
+//! Skips unknown syntax, in one iteration and without recursion: a broken file yields fewer facts, but does not fail.
+//! This module must not know which files exist.
 
-/// The facts of one file.
+/// The references of one file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LookmlFacts {
-    /// Patterns of `include:`, in their order.
+    /// Patterns of `include:`, in file order.
     pub(super) includes: Vec<String>,
-    /// `connection:`.
+    /// Value of `connection:`, the warehouse connection.
     pub(super) connection: Option<String>,
-    /// Names of explores.
     pub(super) explores: Vec<String>,
-    /// Views, refinements among them.
+    /// Views and refinements of views.
     pub(super) views: Vec<LookmlView>,
 }
 
-/// A view.
+/// A view or a refinement of one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LookmlView {
-    /// Its name, without the `+` of a refinement.
+    /// Name without the `+` of a refinement.
     pub(super) name: String,
-    /// Views that it extends.
     pub(super) extends: Vec<String>,
 }
 
-/// Most includes of one file; no honest file has more.
+/// Most includes of one file that are read.
 const MAX_INCLUDES: usize = 1_000;
 
-/// Reads the text of a file.
+/// Scans the text of a file.
 pub(super) fn scan(text: &str) -> LookmlFacts {
     let mut scan = LookmlScanner { rest: text, facts: LookmlFacts::default(), open: Vec::new() };
     while let Some(token) = scan.token() {
@@ -37,7 +35,7 @@ pub(super) fn scan(text: &str) -> LookmlFacts {
             LookmlToken::Close => {
                 scan.open.pop();
             }
-            // A block without a name, or one that nobody announced: its end must not end another.
+            // A block without a name or key. It is pushed so that its end does not close another block.
             LookmlToken::Open => scan.open.push(LookmlBlock::Other),
             LookmlToken::Text(_) | LookmlToken::Punctuation => {}
         }
@@ -51,7 +49,7 @@ enum LookmlToken<'a> {
     Text(&'a str),
     Open,
     Close,
-    /// `:`, `,`, brackets and all that means nothing here.
+    /// `:`, `,`, brackets and other characters without a meaning here.
     Punctuation,
 }
 
@@ -98,7 +96,7 @@ impl<'a> LookmlScanner<'a> {
         taken
     }
 
-    /// The inside of the quoted text that stands here; escapes stay, as no name holds one.
+    /// Reads a quoted text and returns its content. Escapes remain, because names do not contain any.
     fn quoted(&mut self) -> &'a str {
         let inside = self.rest.get(1..).unwrap_or_default();
         let mut escaped = false;
@@ -116,7 +114,7 @@ impl<'a> LookmlScanner<'a> {
         inside
     }
 
-    /// True if the word just read is a key; its `:` is taken.
+    /// True if the word just read is a key; consumes its `:`.
     fn is_key(&mut self) -> bool {
         match self.rest.trim_start().strip_prefix(':') {
             Some(rest) => {
@@ -132,7 +130,7 @@ impl<'a> LookmlScanner<'a> {
             return;
         }
         if is_free_text(key) {
-            // SQL and HTML may hold anything, braces and quotes too.
+            // SQL and HTML may contain anything, including braces and quotes.
             if let Some((_, rest)) = self.rest.split_once(";;") {
                 self.rest = rest;
             }
@@ -176,7 +174,7 @@ impl<'a> LookmlScanner<'a> {
                     Some(LookmlToken::Word(value) | LookmlToken::Text(value)) => values.push(value),
                     Some(LookmlToken::Punctuation) if before.trim_start().starts_with(']') => return values,
                     Some(LookmlToken::Punctuation) => {}
-                    // A list that is never closed ends where a block does.
+                    // An unclosed list ends where a block begins or ends.
                     Some(LookmlToken::Open | LookmlToken::Close) | None => {
                         self.rest = before;
                         return values;
@@ -247,7 +245,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_it_reads_it_ends(text in "(view|include|extends|explore|connection|sql|x|:|\\{|\\}|\\[|\\]|\"|;;|#|\n| |é){0,80}") {
+        fn scan_ends_for_any_text(text in "(view|include|extends|explore|connection|sql|x|:|\\{|\\}|\\[|\\]|\"|;;|#|\n| |é){0,80}") {
             let facts = scan(&text);
             prop_assert!(facts.includes.len() <= text.len());
         }

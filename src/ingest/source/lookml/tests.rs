@@ -1,4 +1,4 @@
-//! Who owns what, in projects that are honest and in projects that are not.
+//! Ownership of files in valid and in invalid projects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,7 +53,7 @@ fn relative_include_prefers_the_folder_of_its_file() {
     assert_eq!(keys(&chunks), ["lookml-a", "lookml-z"]);
     assert_eq!(chunks.units[0].raw_files, ["sub/a.model.lkml", "sub/views/own.view.lkml"]);
     assert_eq!(chunks.units[1].raw_files, ["views/r.view.lkml", "z.model.lkml"]);
-    // Nothing is there in its own folder: the root, as in KTX.
+    // The folder of the file has no match, so the root is used, as in KTX.
     let chunks = chunk(&[("models/a.model.lkml", "include: \"views/*.view\""), ("views/r.view.lkml", "view: r {}")]);
     assert_eq!(chunks.units[0].raw_files, ["models/a.model.lkml", "views/r.view.lkml"]);
 }
@@ -88,9 +88,9 @@ fn missing_includes_are_reported() {
     assert_eq!(
         chunks.warnings,
         [
-            "m.model.lkml includes `gone/*.view`, which is no file here",
-            "m.model.lkml includes `//other/x.view`, which is no file here",
-            "m.model.lkml includes `[`, which is no file here",
+            "m.model.lkml includes `gone/*.view`, which matches no file",
+            "m.model.lkml includes `//other/x.view`, which matches no file",
+            "m.model.lkml includes `[`, which matches no file",
         ]
     );
 }

@@ -1,8 +1,9 @@
-//! Semantic models as sources of the semantic layer, as KTX writes them before any unit runs: dimensions and entities
+//! Converts semantic models to semantic-layer sources, as KTX writes them before any unit runs: dimensions and entities
 //! become columns, measures and the metrics of one model become measures, and foreign entities become joins.
 //!
-//! What no source can hold as it is meant is left to the units, with the reason: percentiles, cumulative and conversion
-//! metrics, and metrics over several models, other periods or filtered inputs. It must not know the semantic layer.
+//! Definitions that a source cannot express are left to the units, with the reason: percentiles, cumulative and
+//! conversion metrics, and metrics over several models, other periods or filtered inputs. This module must not know the
+//! semantic layer.
 
 mod expr;
 
@@ -19,34 +20,34 @@ use crate::ingest::{
     yaml::{YamlNode, YamlValue},
 };
 
-/// Longest name of a table, and of a column that a join may be on, in bytes. Many short entities may lead to it.
+/// Longest name in bytes of a table, and of a column in a join. Many short entities may refer to the same name.
 const LONGEST_NAME: usize = 300;
 
-/// Most bytes that all metrics together may add: many short ones may repeat a long text.
+/// Most bytes that all metrics together may add, because many short metrics may repeat a long expression.
 const MOST_ADDED: usize = 32 << 20;
 
-/// A source that semantic models give.
+/// A source derived from a semantic model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProjectedSource {
     /// Name of the source, unique in its connection.
     pub name: String,
-    /// The raw files that define it: that of its semantic model, then those of the metrics that it has as measures. A
-    /// join is defined by the model that it starts from.
+    /// The raw files that define it: the file of its semantic model, then those of the metrics that became its
+    /// measures. A join belongs to the model that contains its foreign entity.
     pub files: Vec<String>,
-    /// The source as YAML holds it.
+    /// Content of the source file.
     pub doc: Map<String, Json>,
 }
 
-/// What the semantic models of a connection give.
+/// Result of projecting the semantic models of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Projection {
     /// The sources, in the order of their files.
     pub sources: Vec<ProjectedSource>,
-    /// Raw files with something that no source can hold, and a sentence about it.
+    /// Raw files with a definition that a source cannot express, and a sentence about it.
     pub skipped: Vec<(String, String)>,
 }
 
-/// The sources of the semantic models in `files`, which are raw files with their content.
+/// Converts the semantic models in `files`, which are raw files with their content.
 pub(super) fn project_models(files: &[(&str, YamlValue)]) -> Projection {
     let mut models = SemanticModels::default();
     for (path, value) in files {
@@ -62,26 +63,26 @@ pub(super) fn project_models(files: &[(&str, YamlValue)]) -> Projection {
 
 #[derive(Debug, Default)]
 struct SemanticModel {
-    /// The raw file that it is in, then those of the metrics that became its measures.
+    /// The file of the semantic model, then those of the metrics that became its measures.
     files: Vec<String>,
-    /// The table or dbt model that it is about.
+    /// The table or dbt model of the semantic model.
     table: String,
     description: Option<String>,
     columns: Vec<ProjectedColumn>,
-    /// Places of the columns, by what filters call them.
+    /// Indices of the columns, by their name in filters.
     column_at: HashMap<String, usize>,
     entities: Vec<ModelEntity>,
     measures: Vec<ProjectedMeasure>,
-    /// Places of the measures, by name. Of a name that comes twice, the first.
+    /// Indices of the measures, by name. Of duplicate names, the first.
     measure_at: HashMap<String, usize>,
 }
 
 #[derive(Debug)]
 struct ProjectedColumn {
     name: String,
-    /// The expression that computes it, where it is more than a column.
+    /// The expression that computes the column, if it is not a plain column.
     expr: Option<String>,
-    /// What filters call it: the dimension or the entity.
+    /// Name in filters: that of the dimension or entity.
     filter_name: Option<String>,
     kind: &'static str,
     is_hidden: bool,
@@ -93,7 +94,7 @@ struct ModelEntity {
     name: String,
     kind: String,
     column: String,
-    /// The expression that computes the column, where it is more than that.
+    /// The expression of the measure, if it is not a plain column.
     expr: Option<String>,
     description: Option<String>,
 }
@@ -111,7 +112,7 @@ enum MeasureFormula {
     Derived(String),
 }
 
-/// A metric that can be read.
+/// A metric with a name and a type.
 #[derive(Clone, Copy, Debug)]
 struct MetricNode<'a> {
     path: &'a str,
@@ -120,16 +121,16 @@ struct MetricNode<'a> {
     node: &'a YamlNode,
 }
 
-/// A metric or measure that a metric is made of.
+/// A metric or measure that a metric is computed from.
 #[derive(Debug)]
 struct MetricInput {
     name: String,
     alias: Option<String>,
-    /// It is meant as it is, not filtered or of another period.
+    /// The input has no filter and no other period.
     is_unmodified: bool,
 }
 
-/// A foreign entity of one model, and the primary one of another that it means.
+/// A foreign entity of one model, and the primary entity of another that it refers to.
 #[derive(Debug)]
 struct EntityJoin<'a> {
     from: (&'a str, &'a str),
@@ -139,7 +140,7 @@ struct EntityJoin<'a> {
 #[derive(Debug, Default)]
 struct SemanticModels {
     all: Vec<SemanticModel>,
-    /// Bytes that metrics have added.
+    /// Bytes that metrics have added so far.
     added: usize,
     skipped: Vec<(String, String)>,
 }
@@ -220,13 +221,13 @@ impl SemanticModels {
         self.skipped.push((path.to_owned(), why.to_owned()));
     }
 
-    /// Makes measures of the metrics that are about one model.
+    /// Converts the metrics of a single model to measures.
     fn resolve(&mut self, metrics: &[MetricNode<'_>]) {
         let mut measure_at: HashMap<String, usize> = HashMap::new();
         for (at, model) in self.all.iter().enumerate() {
             measure_at.extend(model.measures.iter().map(|measure| (measure.name.clone(), at)));
         }
-        // The model of each metric, and the measure for it there.
+        // The model of each metric, and the expression for it there.
         let mut known: HashMap<&str, (usize, String)> = HashMap::new();
         for metric in metrics.iter().filter(|metric| metric.kind == "simple") {
             let Some(measure) = metric.input("measure").filter(|measure| measure.is_unmodified) else { continue };
@@ -245,7 +246,7 @@ impl SemanticModels {
         }
     }
 
-    /// A metric of one measure: a measure of its own where it has a filter, else words about that measure.
+    /// A metric of one measure: a new measure if the metric has a filter, else a description of the existing one.
     fn add_simple(&mut self, metric: &MetricNode<'_>, measure_at: &mut HashMap<String, usize>) {
         let Some(measure) = metric.input("measure") else { return };
         if !measure.is_unmodified {
@@ -288,7 +289,7 @@ impl SemanticModels {
         measure_at.insert(metric.name.to_owned(), at);
     }
 
-    /// A metric of other metrics, if those are of one model.
+    /// Converts a metric of other metrics, if they all belong to one model.
     fn add_derived<'a>(&mut self, metric: &MetricNode<'a>, known: &mut HashMap<&'a str, (usize, String)>) {
         let inputs = metric.inputs();
         let owners: BTreeSet<usize> =
@@ -330,7 +331,7 @@ impl SemanticModels {
         }
     }
 
-    /// What foreign entities mean, each once, as far as both columns are there.
+    /// The joins of foreign entities, without duplicates, where both columns exist.
     fn relationships(&self) -> Vec<EntityJoin<'_>> {
         let mut primary: HashMap<&str, (&str, &str)> = HashMap::new();
         for model in &self.all {
@@ -372,7 +373,7 @@ impl SemanticModels {
         for model in &self.all {
             let name = identifier(&model.table);
             match place_of.get(&name).and_then(|at| models.get_mut(*at)) {
-                // As in KTX, the last one is written.
+                // As in KTX, the last one wins.
                 Some(known) => {
                     let path = known.files.first().cloned().unwrap_or_default();
                     replaced.push((path, format!("another semantic model is about {name}, too")));
@@ -397,7 +398,7 @@ impl SemanticModel {
         self.measures.push(measure);
     }
 
-    /// Adds the file of a metric. Metrics come in the order of their files.
+    /// Adds the file of a metric. Metrics are processed in the order of their files.
     fn add_file(&mut self, path: &str) {
         if [self.files.first(), self.files.last()].into_iter().flatten().all(|known| known != path) {
             self.files.push(path.to_owned());
@@ -442,7 +443,7 @@ impl ModelEntity {
 }
 
 impl ProjectedMeasure {
-    /// The measure, or why no source can hold it; `None` where it has no name.
+    /// Parses a measure. The error is the reason why a source cannot express it; `None` if it has no name.
     fn from_node(node: &YamlNode) -> Option<Result<Self, String>> {
         let name = text_at(node, "name")?.to_owned();
         let percentile = || {
@@ -495,13 +496,13 @@ impl<'a> MetricNode<'a> {
         METRIC_TYPES.contains(&kind).then_some(Self { path, name, kind, node })
     }
 
-    /// What the parameter `key` names.
+    /// The input at the parameter `key`.
     fn input(&self, key: &str) -> Option<MetricInput> {
         let node = field(field(self.node, "type_params")?, key)?;
         MetricInput::from_node(node)
     }
 
-    /// The metrics that it is made of.
+    /// The metrics that the metric is computed from.
     fn inputs(&self) -> Vec<MetricInput> {
         if self.kind == "ratio" {
             return ["numerator", "denominator"].into_iter().filter_map(|key| self.input(key)).collect();
@@ -537,7 +538,7 @@ impl MetricInput {
     }
 }
 
-/// Counts `size` bytes more, if that many may be added.
+/// Adds `size` to the total, if the limit permits it.
 fn has_room(added: &mut usize, size: usize) -> bool {
     let has_room = added.saturating_add(size) <= MOST_ADDED;
     *added += if has_room { size } else { 0 };

@@ -1,11 +1,11 @@
-//! Arguments as they come, held against the schemas of the tools.
+//! Validation of arguments against the schemas of the tools.
 
 use proptest::prelude::*;
 
 use super::{queries::with_shop, *};
 use crate::ingest::schema::validate;
 
-/// Whatever schemars may write some day, a keyword that is not checked must not slip in unseen.
+/// A future schemars version may emit keywords that the validation does not check; this test finds them.
 #[test]
 fn schemas_use_only_checked_keywords() {
     const CHECKED: &[&str] = &[
@@ -86,20 +86,21 @@ fn json() -> impl Strategy<Value = Value> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
-    /// What passes the check is understood by the tool: no second, vaguer refusal follows.
+    /// The tools accept all arguments that pass validation, without a second, vaguer error.
     #[test]
-    fn what_passes_is_understood(value in json()) {
-        let (bench, _dir) = with_shop();
+    fn valid_arguments_are_accepted_by_tools(value in json()) {
+        let (context, _dir) = with_shop();
         for tool in &TOOLS {
             if let Ok(value) = validate(&(tool.schema)(), &value) {
-                let reply = (tool.run)(&bench, value);
+                let reply = (tool.run)(&context, value);
                 prop_assert!(!reply.markdown.contains("was not called"), "{}: {}", tool.name, reply.markdown);
             }
         }
     }
 }
 
-/// Whatever a model sends: no tool panics, writes outside its two directories, or keeps a page that cannot be read again.
+/// For any arguments of a model: no tool panics, writes outside its two directories, or saves a page that cannot be
+/// read again.
 #[test]
 fn fuzzed_arguments_stay_in_the_workspace() {
     let corpus = [
@@ -111,15 +112,15 @@ fn fuzzed_arguments_stay_in_the_workspace() {
         r#"{"query": "arr", "limit": 3, "name": "dbt_ingest", "target": "orders", "table": "orders"}"#,
     ];
     let corpus: Vec<Vec<u8>> = corpus.iter().map(|text| text.as_bytes().to_vec()).collect();
-    let desk = ToolFixture::unlocked();
+    let fixture = ToolFixture::unlocked();
     let next = std::cell::Cell::new(0);
     crate::fuzz::fuzz("tool arguments", &corpus, |bytes| {
         let Ok(arguments) = serde_json::from_slice::<Value>(bytes) else { return };
         let tool = &TOOLS[next.get() % TOOLS.len()];
         next.set(next.get() + 1);
-        let reply = desk.call(tool.name, arguments);
+        let reply = fixture.call(tool.name, arguments);
         assert!(!reply.markdown.is_empty(), "{}", tool.name);
     });
-    let names: Vec<_> = fs::read_dir(desk.root()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let names: Vec<_> = fs::read_dir(fixture.root()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(names.iter().all(|name| [".ktx", "source", "wiki"].iter().any(|known| name == known)), "{names:?}");
 }

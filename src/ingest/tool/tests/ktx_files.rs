@@ -1,9 +1,9 @@
-//! Pages and sources that KTX and our tools both write: the same calls leave the same files, and either side's files
-//! survive the other's edits.
+//! Pages and sources that both KTX and this program write: the same calls create the same files, and files of either
+//! program survive edits by the other.
 
 use super::*;
 
-/// What KTX left of the calls in `calls.jsonl`.
+/// The files that KTX wrote for the calls in `calls.jsonl`.
 const FILES: [(&str, &str); 3] = [
     ("semantic-layer/orbit/m.yaml", include_str!("../../../../tests/fixtures/ktx/b3/semantic-layer/orbit/m.yaml")),
     ("semantic-layer/wh/orders.yaml", include_str!("../../../../tests/fixtures/ktx/b3/semantic-layer/wh/orders.yaml")),
@@ -13,22 +13,22 @@ const CALLS: &str = include_str!("../../../../tests/fixtures/ktx/b3/calls.jsonl"
 const OTHER: &str = include_str!("../../../../tests/fixtures/ktx/b2/wiki/global/other.md");
 const CUSTOMERS: &str = include_str!("../../../../tests/fixtures/ktx/b2/semantic-layer/wh/customers.yaml");
 
-/// A desk of a unit of `orbit` that may write sources of `wh`, over a project with `files`.
-fn desk(files: &[(&str, &str)]) -> ToolFixture {
-    let (mut bench, dir) = bench();
-    bench.scope.connections = vec![connection("orbit", "dbt", true), connection("wh", "postgres", true)];
-    bench.unit.planned.connection = "orbit".into();
-    bench.unit.planned.raw_files = vec!["schema.yml".into()];
+/// A fixture for a unit of `orbit` that may write sources of `wh`, in a project with `files`.
+fn fixture(files: &[(&str, &str)]) -> ToolFixture {
+    let (mut context, dir) = tool_context();
+    context.scope.connections = vec![connection("orbit", "dbt", true), connection("wh", "postgres", true)];
+    context.unit.planned.connection = "orbit".into();
+    context.unit.planned.raw_files = vec!["schema.yml".into()];
     for (path, text) in files {
         let path = dir.path().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }
-    ToolFixture { tools: AttemptTools::new(Arc::new(bench), None), dir }
+    ToolFixture { tools: AttemptTools::new(Arc::new(context), None), dir }
 }
 
-fn written(desk: &ToolFixture, path: &str) -> String {
-    String::from_utf8(desk.tools.context.workspace.read(path).unwrap().unwrap()).unwrap()
+fn written(fixture: &ToolFixture, path: &str) -> String {
+    String::from_utf8(fixture.tools.context.workspace.read(path).unwrap().unwrap()).unwrap()
 }
 
 fn calls() -> Vec<(String, Value)> {
@@ -41,60 +41,60 @@ fn calls() -> Vec<(String, Value)> {
 
 #[test]
 fn ktx_calls_produce_ktx_files() {
-    let desk = desk(&[]);
+    let fixture = fixture(&[]);
     for (tool, input) in calls() {
-        desk.text(&tool, input);
+        fixture.text(&tool, input);
     }
     for (path, text) in FILES {
-        assert_eq!(written(&desk, path), text, "{path}");
+        assert_eq!(written(&fixture, path), text, "{path}");
     }
 }
 
 #[test]
 fn fields_left_out_or_in_another_order_make_no_difference() {
-    let desk = desk(&[]);
+    let fixture = fixture(&[]);
     for (tool, mut input) in calls() {
         if let Some(source) = input.get_mut("source").and_then(Value::as_object_mut) {
             source.retain(|field, _| !matches!(field.as_str(), "joins" | "measures"));
             source.sort_keys();
             source["columns"][0] = json!({"type": "number", "name": "id"});
         }
-        desk.text(&tool, input);
+        fixture.text(&tool, input);
     }
     for (path, text) in FILES {
-        assert_eq!(written(&desk, path), text, "{path}");
+        assert_eq!(written(&fixture, path), text, "{path}");
     }
 }
 
 #[test]
 fn sources_of_ktx_keep_everything_when_they_are_edited() {
     let path = "semantic-layer/wh/customers.yaml";
-    let desk = desk(&[FILES[0], FILES[1], (path, CUSTOMERS)]);
-    desk.text("record_verification_ledger", json!({"summary": "checked"}));
+    let fixture = fixture(&[FILES[0], FILES[1], (path, CUSTOMERS)]);
+    fixture.text("record_verification_ledger", json!({"summary": "checked"}));
     let edit = |source: &str, old: &str, new: &str| {
         let edits = json!([{"oldText": old, "newText": new}]);
-        desk.text("sl_edit_source", json!({"connectionId": "wh", "sourceName": source, "yaml_edits": edits}));
+        fixture.text("sl_edit_source", json!({"connectionId": "wh", "sourceName": source, "yaml_edits": edits}));
     };
     let measure = "measures:\n  - name: revenue\n    expr: sum(amount)";
     edit("orders", "measures: []", measure);
-    assert_eq!(written(&desk, FILES[1].0), FILES[1].1.replace("measures: []", measure));
-    // KTX cannot edit a source without the lists of its schema.
+    assert_eq!(written(&fixture, FILES[1].0), FILES[1].1.replace("measures: []", measure));
+    // KTX cannot edit a source without the lists that its schema requires.
     edit("customers", "count(*)", "count(id)");
-    assert_eq!(written(&desk, path), format!("{}joins: []\n", CUSTOMERS.replace("count(*)", "count(id)")));
+    assert_eq!(written(&fixture, path), format!("{}joins: []\n", CUSTOMERS.replace("count(*)", "count(id)")));
 }
 
 #[test]
 fn pages_of_ktx_keep_everything_when_they_are_edited() {
     let path = "wiki/global/other.md";
     let other = OTHER.replace("sl_refs: []\n", "sl_refs: []\nowner: maya\narea: {team: core, since: 2024}\n");
-    let desk = desk(&[FILES[2], (path, &other)]);
-    desk.text("record_verification_ledger", json!({"summary": "checked"}));
+    let fixture = fixture(&[FILES[2], (path, &other)]);
+    fixture.text("record_verification_ledger", json!({"summary": "checked"}));
     let edit = |key: &str, summary: &str, old: &str, new: &str| {
         let replacements = json!([{"oldText": old, "newText": new}]);
-        desk.text("wiki_write", json!({"key": key, "summary": summary, "replacements": replacements}));
+        fixture.text("wiki_write", json!({"key": key, "summary": summary, "replacements": replacements}));
     };
     edit("p1", "P1", "Body", "More");
-    assert_eq!(written(&desk, FILES[2].0), FILES[2].1.replace("Body", "More"));
+    assert_eq!(written(&fixture, FILES[2].0), FILES[2].1.replace("Body", "More"));
     edit("other", "Another: page", "Other body", "A body");
-    insta::assert_snapshot!(written(&desk, path));
+    insta::assert_snapshot!(written(&fixture, path));
 }

@@ -1,10 +1,10 @@
-//! Databases as a model meets them. What a hostile statement or file may do is tested at the database itself.
+//! Database tools as a model uses them. Tests of hostile statements and files are in [`crate::ingest::database`].
 
 use super::*;
 
-/// A bench with a SQLite connection `shop` beside the others.
+/// A context with an additional SQLite connection `shop`.
 pub(super) fn with_shop() -> (ToolContext, tempfile::TempDir) {
-    let (mut bench, dir) = bench();
+    let (mut context, dir) = tool_context();
     let path = dir.path().canonicalize().unwrap().join("shop.db");
     let connection = rusqlite::Connection::open(&path).unwrap();
     connection
@@ -20,14 +20,14 @@ pub(super) fn with_shop() -> (ToolContext, tempfile::TempDir) {
         )
         .unwrap();
     let shop = ScopedConnection { database: Some(path), ..self::connection("shop", "sqlite", true) };
-    bench.scope.connections.push(shop);
-    (bench, dir)
+    context.scope.connections.push(shop);
+    (context, dir)
 }
 
-fn desk() -> ToolFixture {
-    let (bench, dir) = with_shop();
+fn fixture() -> ToolFixture {
+    let (context, dir) = with_shop();
     let transcript = ToolTranscript::open(dir.path(), "local-x", &"docs-a".into(), 1).unwrap();
-    ToolFixture { tools: AttemptTools::new(Arc::new(bench), Some(Arc::new(transcript))), dir }
+    ToolFixture { tools: AttemptTools::new(Arc::new(context), Some(Arc::new(transcript))), dir }
 }
 
 fn sql(statement: &str) -> Value {
@@ -36,8 +36,8 @@ fn sql(statement: &str) -> Value {
 
 #[test]
 fn sql_tools_are_offered_only_with_a_database() {
-    let names = |desk: &ToolFixture| desk.tools.specs().into_iter().map(|spec| spec.name).collect::<Vec<_>>();
-    let (without, with) = (names(&ToolFixture::new()), names(&desk()));
+    let names = |fixture: &ToolFixture| fixture.tools.specs().into_iter().map(|spec| spec.name).collect::<Vec<_>>();
+    let (without, with) = (names(&ToolFixture::new()), names(&fixture()));
     assert_eq!(with.len(), without.len() + 2);
     assert!(with.contains(&"sql_execution") && with.contains(&"entity_details"));
     let reply = ToolFixture::new().call("sql_execution", sql("SELECT 1"));
@@ -46,20 +46,20 @@ fn sql_tools_are_offered_only_with_a_database() {
 
 #[test]
 fn statement_returns_table_or_database_error() {
-    let desk = desk();
+    let fixture = fixture();
     let texts = [
-        desk.text("sql_execution", sql("SELECT * FROM customers")),
-        desk.text("sql_execution", sql("SELECT id, total AS \"a | b\" FROM orders WHERE id < 3;")),
-        desk.text("sql_execution", sql("SELECT * FROM customers WHERE 0")),
-        desk.text("sql_execution", json!({"connectionId": "shop", "sql": "SELECT id FROM orders", "rowLimit": 2})),
-        desk.text("sql_execution", sql("SELECT nam FROM customers")),
-        desk.text("sql_execution", sql("DELETE FROM customers")),
-        desk.text("sql_execution", sql("SELECT 1; SELECT 2")),
-        desk.text("sql_execution", json!({"connectionId": "warehouse", "sql": "SELECT 1"})),
-        desk.text("sql_execution", json!({"connectionId": "shp", "sql": "SELECT 1"})),
+        fixture.text("sql_execution", sql("SELECT * FROM customers")),
+        fixture.text("sql_execution", sql("SELECT id, total AS \"a | b\" FROM orders WHERE id < 3;")),
+        fixture.text("sql_execution", sql("SELECT * FROM customers WHERE 0")),
+        fixture.text("sql_execution", json!({"connectionId": "shop", "sql": "SELECT id FROM orders", "rowLimit": 2})),
+        fixture.text("sql_execution", sql("SELECT nam FROM customers")),
+        fixture.text("sql_execution", sql("DELETE FROM customers")),
+        fixture.text("sql_execution", sql("SELECT 1; SELECT 2")),
+        fixture.text("sql_execution", json!({"connectionId": "warehouse", "sql": "SELECT 1"})),
+        fixture.text("sql_execution", json!({"connectionId": "shp", "sql": "SELECT 1"})),
     ];
     insta::assert_snapshot!(texts.join("\n----\n"));
-    let reply = desk.call("sql_execution", sql("SELECT * FROM customers"));
+    let reply = fixture.call("sql_execution", sql("SELECT * FROM customers"));
     assert_eq!(
         reply.structured.unwrap(),
         json!({"headers": ["id", "name"], "rows": [[1, "Ann"], [2, "Bob | Co"]], "rowCount": 2, "truncated": false,
@@ -68,19 +68,19 @@ fn statement_returns_table_or_database_error() {
     for arguments in
         [json!({"connectionId": "shop", "sql": "SELECT 1", "rowLimit": 1001}), json!({"connectionId": "shop"})]
     {
-        assert!(desk.call("sql_execution", arguments).is_error);
+        assert!(fixture.call("sql_execution", arguments).is_error);
     }
 }
 
 #[test]
 fn long_answers_are_paged_without_loss() {
-    let desk = desk();
+    let fixture = fixture();
     let mut seen = Vec::new();
     loop {
         let statement =
             format!("SELECT id, hex(zeroblob(40)) FROM orders ORDER BY id LIMIT 5000 OFFSET {}", seen.len());
         let arguments = json!({"connectionId": "shop", "sql": statement, "rowLimit": 1000});
-        let reply = desk.call("sql_execution", arguments);
+        let reply = fixture.call("sql_execution", arguments);
         assert!(reply.markdown.chars().count() < MAX_ANSWER_CHARS, "{}", reply.markdown.len());
         let structured = reply.structured.unwrap();
         let rows = structured["rows"].as_array().unwrap();
@@ -95,8 +95,8 @@ fn long_answers_are_paged_without_loss() {
 
 #[test]
 fn entity_lookup_accepts_sql_spellings() {
-    let desk = desk();
-    let details = |targets: Value| desk.text("entity_details", json!({"connectionId": "shop", "targets": targets}));
+    let fixture = fixture();
+    let details = |targets: Value| fixture.text("entity_details", json!({"connectionId": "shop", "targets": targets}));
     let texts = [
         details(
             json!([{"display": "orders"}, {"display": "main.CUSTOMERS.name"}, {"name": "orders", "column": "total"}]),
@@ -106,51 +106,52 @@ fn entity_lookup_accepts_sql_spellings() {
         details(json!([{"db": "main"}])),
     ];
     insta::assert_snapshot!(texts.join("\n----\n"));
-    let reply = desk
+    let reply = fixture
         .call("entity_details", json!({"connectionId": "shop", "targets": [{"display": "orders"}, {"display": "x"}]}));
     assert_eq!(reply.structured.unwrap(), json!({"resolved": ["orders"], "missing": ["x"], "scanAvailable": true}));
-    assert!(desk.call("entity_details", json!({"connectionId": "shop", "targets": []})).is_error);
+    assert!(fixture.call("entity_details", json!({"connectionId": "shop", "targets": []})).is_error);
     assert!(
-        desk.text("entity_details", json!({"connectionId": "notes", "targets": [{"display": "x"}]}))
+        fixture
+            .text("entity_details", json!({"connectionId": "notes", "targets": [{"display": "x"}]}))
             .contains("these can: shop")
     );
 }
 
 #[test]
 fn hostile_table_names_are_quoted() {
-    let desk = desk();
+    let fixture = fixture();
     for name in ["x\"; DROP TABLE orders; --", "' OR 1=1", "../..", "", "\u{0}", &"y".repeat(5_000)] {
-        let text = desk.text("entity_details", json!({"connectionId": "shop", "targets": [{"display": name}]}));
+        let text = fixture.text("entity_details", json!({"connectionId": "shop", "targets": [{"display": name}]}));
         assert!(text.starts_with("Not found: "), "{text}");
     }
 }
 
 #[test]
 fn discover_finds_tables_and_columns() {
-    let desk = desk();
-    let text = desk.text("discover_data", json!({"query": "customer", "connectionId": "shop"}));
+    let fixture = fixture();
+    let text = fixture.text("discover_data", json!({"query": "customer", "connectionId": "shop"}));
     assert!(
         text.contains("- table: customers [connectionId=shop]\n- column: orders.customer_id [connectionId=shop]\n\n"),
         "{text}"
     );
-    let some = desk.text("discover_data", json!({"limit": 1}));
+    let some = fixture.text("discover_data", json!({"limit": 1}));
     assert!(
         some.contains("- table: customers [connectionId=shop]\n2 more match; raise limit or narrow the query.\n\n"),
         "{some}"
     );
-    fs::write(desk.root().join("shop.db"), "x".repeat(4_000)).unwrap();
-    let broken = desk.text("discover_data", json!({"query": "customer"}));
+    fs::write(fixture.root().join("shop.db"), "x".repeat(4_000)).unwrap();
+    let broken = fixture.text("discover_data", json!({"query": "customer"}));
     assert!(broken.contains("connection `shop` cannot be searched: file is not a database"), "{broken}");
 }
 
 #[test]
 fn sources_are_checked_against_their_database() {
-    let desk = desk();
-    desk.text("record_verification_ledger", json!({"summary": "x"}));
+    let fixture = fixture();
+    fixture.text("record_verification_ledger", json!({"summary": "x"}));
     let write = |more: Value| {
         let mut source = json!({"name": "s", "grain": ["id"], "columns": [{"name": "ID", "type": "number"}, {"name": "id", "type": "number"}]});
         source.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        desk.text("sl_write_source", json!({"connectionId": "shop", "sourceName": "s", "source": source}))
+        fixture.text("sl_write_source", json!({"connectionId": "shop", "sourceName": "s", "source": source}))
     };
     let texts = [
         write(json!({"table": "orders"})),
@@ -165,5 +166,5 @@ fn sources_are_checked_against_their_database() {
         write(json!({"sql": "DELETE FROM orders"})),
     ];
     insta::assert_snapshot!(texts.join("\n----\n"));
-    assert!(desk.text("sql_execution", sql("SELECT count(*) FROM orders")).contains("| 5002 |"));
+    assert!(fixture.text("sql_execution", sql("SELECT count(*) FROM orders")).contains("| 5002 |"));
 }

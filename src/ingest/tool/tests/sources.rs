@@ -1,4 +1,4 @@
-//! The semantic layer as a model meets it.
+//! Semantic-layer tools as a model uses them.
 
 use std::os::unix::fs::symlink;
 
@@ -10,14 +10,14 @@ const SCAN: &str = "tables:\n  orders:\n    table: shop.orders\n    columns: [{n
 const CUSTOMERS: &str =
     "# by hand\nname: customers\ntable: shop.customers\ngrain: [id]\ncolumns:\n  - name: id # key\n    type: number\n";
 
-/// An unlocked desk over a project with a scan and a source.
+/// A fixture with a ledger entry, in a project with a scan and a source.
 fn layered() -> ToolFixture {
-    let desk = ToolFixture::unlocked();
-    let folder = desk.root().join("semantic-layer/warehouse");
+    let fixture = ToolFixture::unlocked();
+    let folder = fixture.root().join("semantic-layer/warehouse");
     fs::create_dir_all(folder.join("_schema")).unwrap();
     fs::write(folder.join("_schema/public.yaml"), SCAN).unwrap();
     fs::write(folder.join("customers.yaml"), CUSTOMERS).unwrap();
-    desk
+    fixture
 }
 
 fn on(source: &str, more: Value) -> Value {
@@ -35,34 +35,34 @@ fn table(name: &str, more: Value) -> Value {
 
 #[test]
 fn sources_are_found_described_and_read() {
-    let desk = layered();
+    let fixture = layered();
     let texts = [
-        desk.text("sl_discover", json!({})),
-        desk.text("sl_discover", json!({"query": "order total"})),
-        desk.text("sl_discover", json!({"sourceName": "customers"})),
-        desk.text("sl_discover", json!({"query": "zebra"})),
-        desk.text("sl_discover", json!({"connectionId": "notes"})),
-        desk.text("sl_discover", json!({"connectionId": "warehuose"})),
-        desk.text("sl_discover", json!({"sourceName": "custmers", "connectionId": "warehouse"})),
-        desk.text("sl_read_source", on("customers", json!({}))),
-        desk.text("sl_read_source", on("orders", json!({}))),
-        desk.text("sl_read_source", on("order", json!({}))),
-        desk.text("sl_validate", json!({"connectionId": "warehouse"})),
-        desk.text("sl_validate", json!({"connectionId": "notes"})),
+        fixture.text("sl_discover", json!({})),
+        fixture.text("sl_discover", json!({"query": "order total"})),
+        fixture.text("sl_discover", json!({"sourceName": "customers"})),
+        fixture.text("sl_discover", json!({"query": "zebra"})),
+        fixture.text("sl_discover", json!({"connectionId": "notes"})),
+        fixture.text("sl_discover", json!({"connectionId": "warehuose"})),
+        fixture.text("sl_discover", json!({"sourceName": "custmers", "connectionId": "warehouse"})),
+        fixture.text("sl_read_source", on("customers", json!({}))),
+        fixture.text("sl_read_source", on("orders", json!({}))),
+        fixture.text("sl_read_source", on("order", json!({}))),
+        fixture.text("sl_validate", json!({"connectionId": "warehouse"})),
+        fixture.text("sl_validate", json!({"connectionId": "notes"})),
     ];
     insta::assert_snapshot!(texts.join("\n----\n"));
 }
 
 #[test]
 fn sources_are_written_edited_removed_and_put_back() {
-    let desk = layered();
+    let fixture = layered();
     let overlay = json!({"name": "orders", "measures": [{"name": "revenue", "expr": "sum(total)"}],
         "joins": [{"to": "customers", "on": "customer_id = customers.id", "relationship": "many_to_one", "alias": null}]});
     let texts = [
-        desk.text("sl_write_source", on("orders", json!({"source": overlay, "rawPaths": ["a.md"]}))),
-        desk.text("sl_read_source", on("orders", json!({}))),
-        desk.text("sl_read_source", on("customers", json!({}))),
-        desk.text(
+        fixture.text("sl_write_source", on("orders", json!({"source": overlay, "rawPaths": ["a.md"]}))),
+        fixture.text("sl_read_source", on("orders", json!({}))),
+        fixture.text("sl_read_source", on("customers", json!({}))),
+        fixture.text(
             "sl_edit_source",
             on(
                 "customers",
@@ -72,45 +72,45 @@ fn sources_are_written_edited_removed_and_put_back() {
                 ]}),
             ),
         ),
-        desk.text("sl_read_source", on("customers", json!({}))),
-        desk.text("sl_validate", json!({"connectionId": "warehouse"})),
-        desk.text("sl_edit_source", on("customers", json!({"delete": true}))),
-        desk.text("sl_validate", json!({"connectionId": "warehouse"})),
-        desk.text("sl_rollback", json!({"sourceName": "customers"})),
-        desk.text("sl_read_source", on("customers", json!({}))),
-        desk.text("sl_rollback", json!({"sourceName": "orders"})),
-        desk.text("sl_rollback", json!({"sourceName": "orders"})),
+        fixture.text("sl_read_source", on("customers", json!({}))),
+        fixture.text("sl_validate", json!({"connectionId": "warehouse"})),
+        fixture.text("sl_edit_source", on("customers", json!({"delete": true}))),
+        fixture.text("sl_validate", json!({"connectionId": "warehouse"})),
+        fixture.text("sl_rollback", json!({"sourceName": "customers"})),
+        fixture.text("sl_read_source", on("customers", json!({}))),
+        fixture.text("sl_rollback", json!({"sourceName": "orders"})),
+        fixture.text("sl_rollback", json!({"sourceName": "orders"})),
     ];
     insta::assert_snapshot!(texts.join("\n----\n"));
-    assert!(desk.tools.context.workspace.changes().is_empty());
-    assert_eq!(fs::read_to_string(desk.root().join("semantic-layer/warehouse/customers.yaml")).unwrap(), CUSTOMERS);
+    assert!(fixture.tools.context.workspace.changes().is_empty());
+    assert_eq!(fs::read_to_string(fixture.root().join("semantic-layer/warehouse/customers.yaml")).unwrap(), CUSTOMERS);
 }
 
 #[test]
 fn rollback_prefers_the_unit_connection() {
-    let desk = layered();
+    let fixture = layered();
     let name = "twin";
     let write = |connection: &str| {
         let mut source = table(name, json!({}));
         source["connectionId"] = connection.into();
-        desk.text("sl_write_source", source);
+        fixture.text("sl_write_source", source);
     };
     write("warehouse");
     write("notes");
-    desk.text("sl_rollback", json!({"sourceName": name}));
-    let left: Vec<_> = desk.tools.context.workspace.changes().into_keys().collect();
+    fixture.text("sl_rollback", json!({"sourceName": name}));
+    let left: Vec<_> = fixture.tools.context.workspace.changes().into_keys().collect();
     assert_eq!(left, ["semantic-layer/warehouse/twin.yaml"]);
-    desk.text("sl_rollback", json!({"sourceName": name}));
-    assert!(desk.tools.context.workspace.changes().is_empty());
+    fixture.text("sl_rollback", json!({"sourceName": name}));
+    assert!(fixture.tools.context.workspace.changes().is_empty());
 }
 
 #[test]
 fn invalid_changes_are_declined_with_a_reason() {
-    let desk = layered();
-    let before = desk.tools.context.workspace.changes();
-    let write = |arguments: Value| desk.no("sl_write_source", arguments);
+    let fixture = layered();
+    let before = fixture.tools.context.workspace.changes();
+    let write = |arguments: Value| fixture.no("sl_write_source", arguments);
     let edit = |old: &str, new: &str| {
-        desk.no("sl_edit_source", on("customers", json!({"yaml_edits": [{"oldText": old, "newText": new}]})))
+        fixture.no("sl_edit_source", on("customers", json!({"yaml_edits": [{"oldText": old, "newText": new}]})))
     };
     let counted = |reason: &str| (reason.to_owned(), true);
     assert_eq!(write(on("x", json!({}))), counted("source_required"));
@@ -131,7 +131,7 @@ fn invalid_changes_are_declined_with_a_reason() {
         source["connectionId"] = connection.into();
         assert_eq!(write(source), counted("connection_not_allowed"), "{connection}");
     }
-    // Other tools of the semantic layer decline without counting, as KTX has it.
+    // Other semantic-layer tools decline without an error, as in KTX.
     let declined = |reason: &str| (reason.to_owned(), false);
     assert_eq!(edit("nowhere", ""), declined("edit_not_unique"));
     assert_eq!(edit("id", "key"), declined("edit_not_unique"));
@@ -139,16 +139,16 @@ fn invalid_changes_are_declined_with_a_reason() {
     assert_eq!(edit("grain: [id]", "grain: []"), declined("validation_failed"));
     assert_eq!(edit("name: customers", "name: clients"), declined("name_mismatch"));
     assert_eq!(edit(CUSTOMERS, ""), declined("invalid_yaml"));
-    assert_eq!(desk.no("sl_edit_source", on("customers", json!({}))), declined("edits_required"));
-    assert_eq!(desk.no("sl_edit_source", on("ghost", json!({"delete": true}))), declined("source_not_found"));
-    assert_eq!(desk.tools.context.workspace.changes(), before);
+    assert_eq!(fixture.no("sl_edit_source", on("customers", json!({}))), declined("edits_required"));
+    assert_eq!(fixture.no("sl_edit_source", on("ghost", json!({"delete": true}))), declined("source_not_found"));
+    assert_eq!(fixture.tools.context.workspace.changes(), before);
 }
 
 #[test]
 fn sources_are_locked_until_the_ledger_has_an_entry() {
-    let desk = ToolFixture::new();
-    assert_eq!(desk.no("sl_write_source", table("x", json!({}))), ("verification_ledger_required".into(), true));
-    assert_eq!(desk.no("sl_edit_source", on("x", json!({}))), ("verification_ledger_required".into(), false));
+    let fixture = ToolFixture::new();
+    assert_eq!(fixture.no("sl_write_source", table("x", json!({}))), ("verification_ledger_required".into(), true));
+    assert_eq!(fixture.no("sl_edit_source", on("x", json!({}))), ("verification_ledger_required".into(), false));
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn declined_connection_lists_writable_ones() {
         elsewhere["connectionId"] = connection.into();
         ToolFixture::unlocked().call("sl_write_source", elsewhere).markdown
     };
-    // One that can only be read, one that does not exist.
+    // A read-only connection, and one that does not exist.
     for (connection, hint) in [("bi", ""), ("warehuose", " (did you mean `warehouse`?)")] {
         let end = format!(
             "- Connection \"{connection}\" is not available to this ingest stage{hint}; sources may be written for \
@@ -171,7 +171,7 @@ fn declined_connection_lists_writable_ones() {
 
 #[test]
 fn discovery_lists_target_connections() {
-    let desk = ToolFixture::new();
+    let fixture = ToolFixture::new();
     let targets = "Sources may be written for these connections: warehouse (postgres), notes (docs).";
     let calls = [
         ("sl_discover", json!({})),
@@ -182,14 +182,14 @@ fn discovery_lists_target_connections() {
         ("discover_data", json!({"query": "arr"})),
     ];
     for (tool, arguments) in calls {
-        let text = desk.text(tool, arguments.clone());
+        let text = fixture.text(tool, arguments.clone());
         assert!(text.ends_with(&format!("\n\n{targets}")), "{tool} {arguments}: {text}");
     }
-    let (mut bench, _dir) = bench();
-    bench.unit.planned.sl_disallowed = Some("lookml_connection_mismatch".into());
-    let tools = AttemptTools::new(Arc::new(bench), None);
+    let (mut context, _dir) = tool_context();
+    context.unit.planned.sl_disallowed = Some("lookml_connection_mismatch".into());
+    let tools = AttemptTools::new(Arc::new(context), None);
     let call = ToolCall { name: "sl_discover".into(), arguments: json!({}), tool_use_id: None };
-    assert!(!tools.call(&call).markdown.contains("may be written"), "it writes none");
+    assert!(!tools.call(&call).markdown.contains("may be written"), "the unit writes no sources");
 }
 
 fn unmapped(reason: &str, more: Value) -> Value {
@@ -200,9 +200,10 @@ fn unmapped(reason: &str, more: Value) -> Value {
 
 #[test]
 fn table_with_a_source_is_not_unmapped() {
-    let desk = layered();
-    let emit =
-        |reason: &str, table: &str| desk.call("emit_unmapped_fallback", unmapped(reason, json!({"tableRef": table})));
+    let fixture = layered();
+    let emit = |reason: &str, table: &str| {
+        fixture.call("emit_unmapped_fallback", unmapped(reason, json!({"tableRef": table})))
+    };
     for table in ["customers", "shop.customers", "Shop.\"Customers\"", " `customers` ", "orders", "[shop].[orders]"] {
         for reason in ["no_physical_table", "missing_target_table"] {
             let reply = emit(reason, table);
@@ -210,28 +211,28 @@ fn table_with_a_source_is_not_unmapped() {
             assert_eq!(reply.structured.unwrap()["reason"], "source_exists", "{table}");
         }
     }
-    assert!(desk.tools.context.records().unmapped.is_empty());
-    // A qualified name is that table alone, and other reasons do not claim that there is none.
+    assert!(fixture.tools.context.records().unmapped.is_empty());
+    // A qualified name matches only that table, and other reasons do not claim that a source is missing.
     for (reason, table) in
         [("no_physical_table", "finance.orders"), ("missing_target_table", "rders"), ("parse_error", "orders")]
     {
         let reply = emit(reason, table);
         assert_eq!(reply.structured.unwrap()["success"], true, "{table}: {}", reply.markdown);
     }
-    assert_eq!(desk.tools.context.records().unmapped.len(), 3);
+    assert_eq!(fixture.tools.context.records().unmapped.len(), 3);
 }
 
 #[test]
 fn an_unmapped_file_is_on_record_once_with_its_table() {
-    let desk = layered();
-    let emit = |more: Value| desk.text("emit_unmapped_fallback", unmapped("no_physical_table", more));
+    let fixture = layered();
+    let emit = |more: Value| fixture.text("emit_unmapped_fallback", unmapped("no_physical_table", more));
     let text = emit(json!({"tableRef": "marts.x", "clarification": " Ask Maya. "}));
     let detail = "`marts.x` is described, but no connection has a source for it. Ask Maya.";
     assert_eq!(text, format!("Recorded `a.md` as unmapped (wiki_only): {detail}"));
     emit(json!({"tableRef": "marts.x", "clarification": "Ask Maya."}));
     emit(json!({"tableRef": "marts.y"}));
     emit(json!({}));
-    let kept = desk.tools.context.records().unmapped.clone();
+    let kept = fixture.tools.context.records().unmapped.clone();
     let [record] = &kept[..] else { panic!("{kept:?}") };
     let others = "`marts.y` is described, but no connection has a source for it. The referenced object is described";
     assert!(record.detail.as_deref().unwrap().starts_with(&format!("{detail} {others}")), "{record:?}");
@@ -239,20 +240,20 @@ fn an_unmapped_file_is_on_record_once_with_its_table() {
         emit(json!({"clarification": "x".repeat(90)}));
         emit(json!({"clarification": "y".repeat(10_000)}));
     }
-    assert!(desk.tools.context.records().unmapped[0].detail.as_ref().unwrap().len() < 4_000);
-    desk.text("emit_unmapped_fallback", unmapped("parse_error", json!({})));
-    assert_eq!(desk.tools.context.records().unmapped.len(), 2, "another reason is another record");
+    assert!(fixture.tools.context.records().unmapped[0].detail.as_ref().unwrap().len() < 4_000);
+    fixture.text("emit_unmapped_fallback", unmapped("parse_error", json!({})));
+    assert_eq!(fixture.tools.context.records().unmapped.len(), 2, "a different reason adds a record");
 }
 
 #[test]
 fn hostile_source_names_stay_in_connection_dir() {
-    let desk = layered();
+    let fixture = layered();
     for name in ["../../ktx", "/etc/passwd", "..", "a/b", "con", "_schema/public", "Orders", "é", "x.yaml"] {
-        let reply = desk.call("sl_write_source", table(name, json!({})));
+        let reply = fixture.call("sl_write_source", table(name, json!({})));
         assert!(!reply.is_error, "{name}: {}", reply.markdown);
-        assert!(desk.text("sl_read_source", on(name, json!({}))).contains("grain"), "{name}");
+        assert!(fixture.text("sl_read_source", on(name, json!({}))).contains("grain"), "{name}");
     }
-    let paths: Vec<_> = desk.tools.context.workspace.changes().into_keys().collect();
+    let paths: Vec<_> = fixture.tools.context.workspace.changes().into_keys().collect();
     assert_eq!(paths.len(), 9, "{paths:?}");
     for path in paths {
         let file = path.strip_prefix("semantic-layer/warehouse/").unwrap();
@@ -262,59 +263,60 @@ fn hostile_source_names_stay_in_connection_dir() {
 
 #[test]
 fn links_are_neither_read_nor_written_through() {
-    let desk = layered();
+    let fixture = layered();
     let outside = tempfile::tempdir().unwrap();
     fs::write(outside.path().join("s.yaml"), "name: secret\ntable: t\n").unwrap();
-    let folder = desk.root().join("semantic-layer");
+    let folder = fixture.root().join("semantic-layer");
     symlink(outside.path().join("s.yaml"), folder.join("warehouse/s.yaml")).unwrap();
     symlink(outside.path(), folder.join("notes")).unwrap();
-    let seen = desk.text("sl_discover", json!({}));
+    let seen = fixture.text("sl_discover", json!({}));
     assert!(seen.contains("customers") && !seen.contains("secret"), "{seen}");
-    assert!(desk.text("sl_read_source", on("s", json!({}))).starts_with("Error: "));
+    assert!(fixture.text("sl_read_source", on("s", json!({}))).starts_with("Error: "));
     let mut source = table("x", json!({}));
     source["connectionId"] = "notes".into();
-    assert!(desk.call("sl_write_source", source).markdown.contains("NOT saved"));
+    assert!(fixture.call("sl_write_source", source).markdown.contains("NOT saved"));
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
 }
 
 #[test]
 fn source_changed_since_read_is_not_overwritten() {
-    let desk = layered();
+    let fixture = layered();
     let (name, declined) = ("customers", (super::super::PAGE_CHANGED.to_owned(), false));
-    // Nobody has shown it to this attempt yet.
-    assert_eq!(desk.no("sl_write_source", table(name, json!({}))), declined);
-    desk.text("sl_read_source", on(name, json!({})));
-    fs::write(desk.root().join("semantic-layer/warehouse/customers.yaml"), CUSTOMERS.replace("hand", "them")).unwrap();
-    assert_eq!(desk.no("sl_write_source", table(name, json!({}))), declined);
-    desk.text("sl_edit_source", on(name, json!({"yaml_edits": [{"oldText": "by them", "newText": "by both"}]})));
-    assert!(desk.text("sl_read_source", on(name, json!({}))).contains("# by both"));
+    // This attempt has not read the file yet.
+    assert_eq!(fixture.no("sl_write_source", table(name, json!({}))), declined);
+    fixture.text("sl_read_source", on(name, json!({})));
+    fs::write(fixture.root().join("semantic-layer/warehouse/customers.yaml"), CUSTOMERS.replace("hand", "them"))
+        .unwrap();
+    assert_eq!(fixture.no("sl_write_source", table(name, json!({}))), declined);
+    fixture.text("sl_edit_source", on(name, json!({"yaml_edits": [{"oldText": "by them", "newText": "by both"}]})));
+    assert!(fixture.text("sl_read_source", on(name, json!({}))).contains("# by both"));
 }
 
 #[test]
 fn concurrent_edits_are_all_applied() {
-    let desk = layered();
+    let fixture = layered();
     std::thread::scope(|scope| {
         for n in 0..8 {
-            let desk = &desk;
+            let fixture = &fixture;
             scope.spawn(move || {
                 let edits = json!([{"oldText": "columns:\n", "newText": format!("columns:\n  - {{name: c{n}, type: time}}\n")}]);
-                desk.text("sl_edit_source", on("customers", json!({"yaml_edits": edits})));
+                fixture.text("sl_edit_source", on("customers", json!({"yaml_edits": edits})));
             });
         }
     });
-    let text = desk.text("sl_read_source", on("customers", json!({})));
+    let text = fixture.text("sl_read_source", on("customers", json!({})));
     assert!((0..8).all(|n| text.contains(&format!("name: c{n},"))), "{text}");
 }
 
 #[test]
 fn long_sources_are_paged_without_loss() {
-    let desk = layered();
+    let fixture = layered();
     let columns: String = (0..3_000).map(|n| format!("  - {{name: c{n}, type: number}}\n")).collect();
     let whole = format!("name: wide\ntable: t\ngrain: [c1]\ncolumns:\n{columns}");
-    fs::write(desk.root().join("semantic-layer/warehouse/wide.yaml"), &whole).unwrap();
+    fs::write(fixture.root().join("semantic-layer/warehouse/wide.yaml"), &whole).unwrap();
     let (mut joined, mut next) = (String::new(), Some(on("wide", json!({}))));
     while let Some(arguments) = next {
-        let text = desk.text("sl_read_source", arguments);
+        let text = fixture.text("sl_read_source", arguments);
         assert!(text.chars().count() <= MAX_ANSWER_CHARS);
         let (page, rest) = text.split_once("```yaml\n").unwrap().1.split_once("```").unwrap();
         joined.push_str(page);
@@ -323,54 +325,54 @@ fn long_sources_are_paged_without_loss() {
             .map(|(_, rest)| serde_json::from_str(rest.trim_end_matches(']')).unwrap());
     }
     assert_eq!(joined, whole);
-    let seen = desk.text("sl_discover", json!({"sourceName": "wide"}));
+    let seen = fixture.text("sl_discover", json!({"sourceName": "wide"}));
     assert!(seen.chars().count() < MAX_ANSWER_CHARS && seen.contains('…'));
 }
 
 #[test]
 fn long_source_list_is_truncated_with_notice() {
-    let desk = layered();
+    let fixture = layered();
     for n in 0..300 {
         let text = CUSTOMERS.replace("customers", &format!("s{n:03}"));
-        fs::write(desk.root().join(format!("semantic-layer/warehouse/s{n:03}.yaml")), text).unwrap();
+        fs::write(fixture.root().join(format!("semantic-layer/warehouse/s{n:03}.yaml")), text).unwrap();
     }
-    let seen = desk.text("sl_discover", json!({}));
+    let seen = fixture.text("sl_discover", json!({}));
     assert!(seen.starts_with("**302 source(s) found**"), "{seen}");
     assert!(seen.contains("\n\n102 more sources; narrow the query or give connectionId.\n\n"), "{seen}");
 }
 
 #[test]
 fn discover_finds_pages_sources_and_raw_lines() {
-    let desk = layered();
-    fs::write(desk.root().join("source/a.md"), "one\nOrders | count when paid\n").unwrap();
+    let fixture = layered();
+    fs::write(fixture.root().join("source/a.md"), "one\nOrders | count when paid\n").unwrap();
     let texts = [
-        desk.text("discover_data", json!({"query": "orders"})),
-        desk.text("discover_data", json!({"query": "arr", "limit": 1})),
-        desk.text("discover_data", json!({})),
-        desk.text("discover_data", json!({"sourceName": "orders"})),
-        desk.text("discover_data", json!({"query": "zebra"})),
-        desk.text("discover_data", json!({"query": "x", "connectionId": "../x"})),
+        fixture.text("discover_data", json!({"query": "orders"})),
+        fixture.text("discover_data", json!({"query": "arr", "limit": 1})),
+        fixture.text("discover_data", json!({})),
+        fixture.text("discover_data", json!({"sourceName": "orders"})),
+        fixture.text("discover_data", json!({"query": "zebra"})),
+        fixture.text("discover_data", json!({"query": "x", "connectionId": "../x"})),
     ];
     insta::assert_snapshot!(texts.join("\n----\n"));
-    let structured = desk.call("discover_data", json!({"query": "orders"})).structured.unwrap();
+    let structured = fixture.call("discover_data", json!({"query": "orders"})).structured.unwrap();
     assert_eq!(structured["wiki"], Value::Null);
     assert_eq!((&structured["sl"]["totalSources"], &structured["raw"]["hits"][0]["line"]), (&json!(1), &json!(2)));
-    assert!(!desk.text("discover_data", json!({"query": "peer not for you"})).contains("peer.md"), "names only");
+    assert!(!fixture.text("discover_data", json!({"query": "peer not for you"})).contains("peer.md"), "names only");
 }
 
 #[test]
 fn raw_files_that_are_binary_or_huge_are_passed_over() {
-    let desk = layered();
-    fs::write(desk.root().join("source/a.md"), vec![0xff; 5 * 1024 * 1024]).unwrap();
-    fs::write(desk.root().join("source/sub/dep.yml"), b"needle \xff\x00\n").unwrap();
-    let text = desk.text("discover_data", json!({"query": "needle"}));
+    let fixture = layered();
+    fs::write(fixture.root().join("source/a.md"), vec![0xff; 5 * 1024 * 1024]).unwrap();
+    fs::write(fixture.root().join("source/sub/dep.yml"), b"needle \xff\x00\n").unwrap();
+    let text = fixture.text("discover_data", json!({"query": "needle"}));
     assert!(text.contains("sub/dep.yml:1: needle") && text.contains("1 files are too large"), "{text}");
 }
 
 #[test]
 fn changed_sources_are_checked_at_the_end() {
-    let desk = layered();
-    desk.text(
+    let fixture = layered();
+    fixture.text(
         "sl_write_source",
         table(
             "visits",
@@ -378,60 +380,60 @@ fn changed_sources_are_checked_at_the_end() {
         {"to": "customers", "on": "id = customers.id", "relationship": "many_to_one"}]}),
         ),
     );
-    let bench = &desk.tools.context;
-    desk.text("sl_read_source", on("customers", json!({})));
+    let context = &fixture.tools.context;
+    fixture.text("sl_read_source", on("customers", json!({})));
     assert_eq!(
-        crate::ingest::check::check_changes(&bench.workspace, &bench.scope.target_ids()).invalid,
+        crate::ingest::check::check_changes(&context.workspace, &context.scope.target_ids()).invalid,
         [] as [&str; 0]
     );
-    desk.text("sl_edit_source", on("customers", json!({"delete": true})));
-    let invalid = crate::ingest::check::check_changes(&bench.workspace, &bench.scope.target_ids()).invalid;
+    fixture.text("sl_edit_source", on("customers", json!({"delete": true})));
+    let invalid = crate::ingest::check::check_changes(&context.workspace, &context.scope.target_ids()).invalid;
     assert_eq!(invalid, ["warehouse:visits: join target `customers` is no source of this connection"]);
 }
 
 #[test]
 fn broken_references_are_reported_by_the_write() {
-    let desk = layered();
+    let fixture = layered();
     let page = |key: &str, content: &str, sl_refs: Value| json!({"key": key, "summary": "s", "content": content, "refs": ["No Key"], "sl_refs": sl_refs});
     let links = page("p1", "See [[p2]], `source:visits` and `customers.id`.", json!(["customers"]));
-    let told = desk.text("wiki_write", links);
+    let told = fixture.text("wiki_write", links);
     assert!(told.starts_with("Wiki page `p1` created."), "{told}");
     assert!(told.contains("- wiki page p1 -> p2: there is no such page"), "{told}");
     assert!(told.contains("- wiki page p1: `source:visits` names no source"), "{told}");
-    // What comes later is in time.
-    assert!(!desk.text("wiki_write", page("p2", "x", json!([]))).contains("p1 -> p2"));
-    let done = desk.call("sl_write_source", table("visits", json!({}))).structured.unwrap();
+    // A reference to a page that is written later is valid.
+    assert!(!fixture.text("wiki_write", page("p2", "x", json!([]))).contains("p1 -> p2"));
+    let done = fixture.call("sl_write_source", table("visits", json!({}))).structured.unwrap();
     assert!(done.get("unresolved").is_none(), "{done}");
-    // The pages of others are told of as well, what is repaired in them included.
-    desk.text("wiki_read", json!({"key": "arr"}));
-    desk.text("wiki_write", page("arr", "`customers.id`", json!(["customers", "customers.id"])));
-    desk.text("sl_read_source", on("customers", json!({})));
-    let reply = desk.call("sl_edit_source", on("customers", json!({"delete": true})));
+    // Pages of other units are reported as well, including repairs in them.
+    fixture.text("wiki_read", json!({"key": "arr"}));
+    fixture.text("wiki_write", page("arr", "`customers.id`", json!(["customers", "customers.id"])));
+    fixture.text("sl_read_source", on("customers", json!({})));
+    let reply = fixture.call("sl_edit_source", on("customers", json!({"delete": true})));
     let open = reply.structured.unwrap()["unresolved"].to_string();
     assert!(!reply.is_error && open.contains("wiki page p1: `customers` in sl_refs is no source"), "{open}");
-    desk.text("sl_rollback", json!({"sourceName": "customers"}));
-    let told = desk.text("wiki_write", page("p2", "y", json!([])));
+    fixture.text("sl_rollback", json!({"sourceName": "customers"}));
+    let told = fixture.text("wiki_write", page("p2", "y", json!([])));
     assert!(told.contains("page arr no longer has sl_refs to customers.id"), "{told}");
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
-    /// Whatever is asked for, nothing but files of the semantic layer is written, and what is written can be read.
+    /// For any arguments, only files of the semantic layer are written, and they can be read again.
     #[test]
     fn any_source_is_valid_yaml_below_the_connection_or_declined(
         connection in "warehouse|notes|\\.\\./x|[a-z/.]{0,6}", name in "\\PC{1,12}|[a-zA-Z0-9_./]{1,12}",
         about in "\\PC{0,30}|[ -~\n]{0,60}", column in "\\PC{1,8}|on|yes|1e3",
     ) {
-        let desk = layered();
+        let fixture = layered();
         let source = json!({"name": name, "sql": about, "grain": [column], "descriptions": {"user": about},
             "columns": [{"name": column, "type": "string"}]});
         let arguments = json!({"connectionId": connection, "sourceName": name, "source": source});
-        let reply = desk.call("sl_write_source", arguments);
-        let changes = desk.tools.context.workspace.changes();
+        let reply = fixture.call("sl_write_source", arguments);
+        let changes = fixture.tools.context.workspace.changes();
         prop_assert_eq!(reply.markdown.contains("saved successfully"), changes.len() == 1, "{}", reply.markdown);
         for path in changes.keys() {
             prop_assert!(crate::ingest::semantic_layer::split_source_path(path).is_some_and(|(id, _)| id == connection), "{}", path);
-            let file = desk.tools.context.semantic_layer().find_source_file(&connection, &name).unwrap().unwrap();
+            let file = fixture.tools.context.semantic_layer().find_source_file(&connection, &name).unwrap().unwrap();
             let Value::Object(source) = source.clone() else { unreachable!() };
             prop_assert_eq!(file.doc.unwrap(), crate::ingest::semantic_layer::fill_defaults(source));
         }

@@ -1,17 +1,17 @@
-//! The tools of the pass over what the units wrote.
+//! The tools of the reconcile step for the changes of the units.
 
 use super::*;
 use crate::ingest::reconcile;
 
 fn staged() -> ToolFixture {
-    let (mut bench, dir) = bench();
-    bench.unit = reconcile::tests::stage(&dir.path().join("source")).into_unit();
-    bench.scope.connections.retain(|connection| connection.is_target);
-    ToolFixture { tools: AttemptTools::new(Arc::new(bench), None), dir }
+    let (mut context, dir) = tool_context();
+    context.unit = reconcile::tests::stage(&dir.path().join("source")).into_unit();
+    context.scope.connections.retain(|connection| connection.is_target);
+    ToolFixture { tools: AttemptTools::new(Arc::new(context), None), dir }
 }
 
-fn ask(desk: &ToolFixture, name: &str, arguments: Value) -> ToolReply {
-    desk.tools.call(&ToolCall { name: name.into(), arguments, tool_use_id: None })
+fn ask(fixture: &ToolFixture, name: &str, arguments: Value) -> ToolReply {
+    fixture.tools.call(&ToolCall { name: name.into(), arguments, tool_use_id: None })
 }
 
 #[test]
@@ -36,26 +36,26 @@ fn reconcile_unit_has_its_own_tools() {
         assert!(names.contains(&name), "{name} is missing: {names:?}");
     }
     assert!(!names.contains(&"read_raw_file"), "{names:?}");
-    let (bench, _dir) = bench();
-    let of_a_unit = AttemptTools::new(Arc::new(bench), None);
+    let (context, _dir) = tool_context();
+    let of_a_unit = AttemptTools::new(Arc::new(context), None);
     let other: Vec<&str> = of_a_unit.specs().iter().map(|spec| spec.name).collect();
     assert!(!other.iter().any(|name| name.starts_with("stage_") || name.starts_with("emit_conflict")), "{other:?}");
 }
 
 #[test]
 fn unit_changes_can_be_listed_and_compared() {
-    let desk = staged();
-    let list = ask(&desk, "stage_list", json!({})).markdown;
+    let fixture = staged();
+    let list = ask(&fixture, "stage_list", json!({})).markdown;
     assert!(
         list.contains("## docs-a (success)\nraw files: notes/a.md\nchanges: sl shop/orders removed, wiki arr created")
     );
     assert!(list.contains("## docs-c (failed: no luck)") && list.contains("changes: none"), "{list}");
-    let diff = ask(&desk, "stage_diff", json!({"unitKeyA": "docs-a", "unitKeyB": "docs-b"}));
+    let diff = ask(&fixture, "stage_diff", json!({"unitKeyA": "docs-a", "unitKeyB": "docs-b"}));
     insta::assert_snapshot!(diff.markdown);
     assert_eq!(diff.structured.unwrap()["both"], json!(["wiki/global/arr.md"]));
-    let apart = ask(&desk, "stage_diff", json!({"unitKeyA": "docs-a", "unitKeyB": "docs-c"})).markdown;
+    let apart = ask(&fixture, "stage_diff", json!({"unitKeyA": "docs-a", "unitKeyB": "docs-c"})).markdown;
     assert!(apart.starts_with("No page or source was changed by both."), "{apart}");
-    let unknown = ask(&desk, "stage_diff", json!({"unitKeyA": "docs-a", "unitKeyB": "../x"}));
+    let unknown = ask(&fixture, "stage_diff", json!({"unitKeyA": "docs-a", "unitKeyB": "../x"}));
     assert!(unknown.markdown.starts_with("Error: there is no unit `../x` here") && !unknown.is_error);
 }
 
@@ -73,8 +73,9 @@ fn evictions_are_listed_with_their_artifacts() {
 
 #[test]
 fn raw_files_of_every_unit_can_be_read_in_parts() {
-    let desk = staged();
-    let span = |path: &str| ask(&desk, "read_raw_span", json!({"path": path, "startLine": 2, "endLine": 3})).markdown;
+    let fixture = staged();
+    let span =
+        |path: &str| ask(&fixture, "read_raw_span", json!({"path": path, "startLine": 2, "endLine": 3})).markdown;
     assert!(span("notes/a.md").contains("two"), "{}", span("notes/a.md"));
     for path in ["a.md", "notes/peer.md", "other/a.md", "notes/../peer.md", "/etc/passwd"] {
         assert!(span(path).starts_with("Error:"), "{path}: {}", span(path));
@@ -83,35 +84,35 @@ fn raw_files_of_every_unit_can_be_read_in_parts() {
 
 #[test]
 fn decisions_on_unknown_subjects_are_declined() {
-    let desk = staged();
+    let fixture = staged();
     let conflict = |unit: &str| json!({"unitKey": unit, "kind": "near_duplicate", "artifactKey": "arr", "detail": "merged", "flaggedForHuman": false});
-    assert_eq!(ask(&desk, "emit_conflict_resolution", conflict("docs-b")).structured.unwrap()["success"], true);
-    assert_eq!(ask(&desk, "emit_conflict_resolution", conflict("docs-z")).structured.unwrap()["success"], false);
+    assert_eq!(ask(&fixture, "emit_conflict_resolution", conflict("docs-b")).structured.unwrap()["success"], true);
+    assert_eq!(ask(&fixture, "emit_conflict_resolution", conflict("docs-z")).structured.unwrap()["success"], false);
     let gone = |path: &str| json!({"rawPath": path, "artifactKind": "wiki", "artifactKey": "gone", "action": "removed", "reason": "its file is gone"});
-    assert_eq!(ask(&desk, "emit_eviction_decision", gone("notes/gone.md")).structured.unwrap()["success"], true);
-    assert_eq!(ask(&desk, "emit_eviction_decision", gone("notes/a.md")).structured.unwrap()["success"], false);
+    assert_eq!(ask(&fixture, "emit_eviction_decision", gone("notes/gone.md")).structured.unwrap()["success"], true);
+    assert_eq!(ask(&fixture, "emit_eviction_decision", gone("notes/a.md")).structured.unwrap()["success"], false);
     let merged = |path: &str| json!({"rawPath": path, "artifactKind": "sl", "artifactKey": "orders", "actionType": "merged", "reason": "into arr"});
-    assert_eq!(ask(&desk, "emit_artifact_resolution", merged("notes/c.md")).structured.unwrap()["success"], true);
-    assert_eq!(ask(&desk, "emit_artifact_resolution", merged("c.md")).structured.unwrap()["success"], false);
-    assert!(ask(&desk, "emit_conflict_resolution", json!({"kind": "war"})).is_error);
-    assert_eq!(desk.tools.context.records().decisions.len(), 3);
+    assert_eq!(ask(&fixture, "emit_artifact_resolution", merged("notes/c.md")).structured.unwrap()["success"], true);
+    assert_eq!(ask(&fixture, "emit_artifact_resolution", merged("c.md")).structured.unwrap()["success"], false);
+    assert!(ask(&fixture, "emit_conflict_resolution", json!({"kind": "war"})).is_error);
+    assert_eq!(fixture.tools.context.records().decisions.len(), 3);
 }
 
 #[test]
 fn stage_list_without_units_answers_with_a_sentence() {
-    let (mut bench, dir) = bench();
-    bench.unit = reconcile::StageIndex::default().into_unit();
-    let desk = ToolFixture { tools: AttemptTools::new(Arc::new(bench), None), dir };
-    let reply = ask(&desk, "stage_list", json!({}));
+    let (mut context, dir) = tool_context();
+    context.unit = reconcile::StageIndex::default().into_unit();
+    let fixture = ToolFixture { tools: AttemptTools::new(Arc::new(context), None), dir };
+    let reply = ask(&fixture, "stage_list", json!({}));
     assert!(reply.markdown.starts_with("No unit is part of this ingest"), "{reply:?}");
 }
 
 #[test]
 fn eviction_decision_needs_an_artifact_that_exists_or_rests() {
-    let desk = staged();
+    let fixture = staged();
     let decide = |kind: &str, key: &str, action: &str| {
         let about = json!({"rawPath": "notes/gone.md", "artifactKind": kind, "artifactKey": key, "action": action, "reason": "gone"});
-        let reply = ask(&desk, "emit_eviction_decision", about);
+        let reply = ask(&fixture, "emit_eviction_decision", about);
         let structured = reply.structured.unwrap();
         (structured["success"] == true, structured["reason"].as_str().unwrap_or_default().to_owned(), reply.markdown)
     };
@@ -122,38 +123,38 @@ fn eviction_decision_needs_an_artifact_that_exists_or_rests() {
     for (kind, key) in [("wiki", "gone"), ("sl", "orders"), ("sl", "shop/orders")] {
         assert!(decide(kind, key, "removed").0, "{kind} {key}");
     }
-    ask(&desk, "record_verification_ledger", json!({"summary": "Seen."}));
-    ask(&desk, "wiki_write", json!({"key": "gone", "summary": "Gone.", "content": "Still here."}));
-    ask(&desk, "wiki_write", json!({"key": "other", "summary": "Other.", "content": "Text."}));
+    ask(&fixture, "record_verification_ledger", json!({"summary": "Seen."}));
+    ask(&fixture, "wiki_write", json!({"key": "gone", "summary": "Gone.", "content": "Still here."}));
+    ask(&fixture, "wiki_write", json!({"key": "other", "summary": "Other.", "content": "Text."}));
     for key in ["gone", "other"] {
         assert_eq!(decide("wiki", key, "removed").1, "artifact_not_removed", "{key}");
         assert!(decide("wiki", key, "kept").0, "{key}");
-        ask(&desk, "wiki_remove", json!({"key": key}));
+        ask(&fixture, "wiki_remove", json!({"key": key}));
     }
     assert!(decide("wiki", "gone", "removed").0);
 }
 
 #[test]
 fn conflicts_are_unflagged_by_default() {
-    let desk = staged();
+    let fixture = staged();
     let conflict = json!({"kind": "near_duplicate", "artifactKey": "arr", "detail": "merged"});
-    let reply = ask(&desk, "emit_conflict_resolution", conflict);
+    let reply = ask(&fixture, "emit_conflict_resolution", conflict);
     assert!(!reply.is_error, "{}", reply.markdown);
-    let decision = serde_json::to_value(&desk.tools.context.records().decisions[0]).unwrap();
+    let decision = serde_json::to_value(&fixture.tools.context.records().decisions[0]).unwrap();
     assert_eq!(decision["flaggedForHuman"], false);
 }
 
 #[test]
 fn change_may_name_raw_files_of_all_units_and_evictions() {
-    let desk = staged();
-    ask(&desk, "record_verification_ledger", json!({"summary": "Seen."}));
+    let fixture = staged();
+    ask(&fixture, "record_verification_ledger", json!({"summary": "Seen."}));
     let write = |path: &str| json!({"key": "trees", "summary": "Trees.", "content": "They grow.", "rawPaths": ["notes/b.md", path]});
     for path in ["notes/a.md", "notes/gone.md"] {
-        let reply = ask(&desk, "wiki_write", write(path));
+        let reply = ask(&fixture, "wiki_write", write(path));
         assert!(!reply.is_error, "{path}: {}", reply.markdown);
     }
-    let foreign = ask(&desk, "wiki_write", write("gone.md"));
+    let foreign = ask(&fixture, "wiki_write", write("gone.md"));
     assert!(foreign.is_error && foreign.markdown.contains("and files of eviction_list, not `gone.md`"), "{foreign:?}");
-    let removed = ask(&desk, "wiki_remove", json!({"key": "trees", "rawPaths": ["notes/gone.md"]}));
+    let removed = ask(&fixture, "wiki_remove", json!({"key": "trees", "rawPaths": ["notes/gone.md"]}));
     assert!(!removed.is_error, "{}", removed.markdown);
 }

@@ -1,4 +1,4 @@
-//! What a sweep removes, and above all what it does not.
+//! Removal of leftovers: what is removed, and what must be kept.
 
 use std::{
     fs,
@@ -10,7 +10,7 @@ use std::{
 use super::{super::Worktrees, *};
 use crate::ingest::git::tests::{project, write};
 
-/// A repository, and a directory beside it that nobody may touch.
+/// A repository, and a directory outside of it that must not be changed.
 struct LedgerFixture {
     _dir: tempfile::TempDir,
     root: PathBuf,
@@ -34,7 +34,7 @@ impl LedgerFixture {
         Self { _dir: dir, root, victim, repository, trees, head }
     }
 
-    /// A worktree that a killed run left, with a commit of it.
+    /// A worktree of a killed run, with one commit.
     fn killed(&self, unit: &str) -> String {
         let tree = self.trees.open(Some(unit), &self.head).unwrap();
         write(tree.dir(), "wiki/global/b.md", unit);
@@ -71,7 +71,7 @@ fn recorded_worktree_is_removed() {
     let scene = LedgerFixture::new();
     let (whole, half) = (scene.killed("a"), scene.killed("b"));
     fs::remove_file(scene.root.join(worktree_dir(&half)).join(".git")).unwrap();
-    // Killed between the entry and the worktree, and between the directory and what git knows of it.
+    // The first run was killed between entry and worktree, the second between the directory and git's registration.
     let project = ScopedDir::open(&scene.root).unwrap();
     record_worktree(&project, "local-1-c", &scene.head).unwrap();
     record_worktree(&project, "local-1-d", &scene.head).unwrap();
@@ -152,7 +152,7 @@ fn unregistered_directories_are_kept() {
     let swept = scene.sweep();
     assert!(matches!(swept.skipped[..], [SkippedLeftover::Directory { .. }]), "{swept:?}");
     assert!(scene.root.join(".ktx/worktrees/session-local-x/mine.md").exists());
-    // Said once: from then on it is the user's.
+    // Reported once: from then on the user is responsible for it.
     assert!(scene.sweep().skipped.is_empty());
 }
 
@@ -171,7 +171,7 @@ fn branches_with_foreign_commits_are_kept() {
     assert!(matches!(scene.sweep().skipped[..], [SkippedLeftover::Branch { .. }]));
     assert_eq!(scene.branches(), format!("main\nsession/{name}\n"));
     assert!(!dir.exists());
-    // One of the user that has the name of one of ours by chance.
+    // A worktree of the user that has the name of a run's worktree by chance.
     commit(&scene.root);
     scene.git(&["branch", "--quiet", "session/local-x"]);
     record_worktree(&ScopedDir::open(&scene.root).unwrap(), "local-x", &scene.head).unwrap();

@@ -7,24 +7,24 @@ use crate::{actions::label::short_name, run::state::RunView, units::error_groups
 
 impl AttemptFold {
     /// Counts a failed call once, although several lines may report it.
-    pub(in crate::run::fold) fn count_failure(&mut self, story: &mut RunView, id: Option<&str>) {
+    pub(in crate::run::fold) fn count_failure(&mut self, view: &mut RunView, id: Option<&str>) {
         if id.is_none_or(|id| self.call_outcomes.mark_failed(id)) {
-            self.attempt(story).failures += 1;
+            self.attempt(view).failures += 1;
         }
     }
 
     /// A person denied a call: it counts as denied, and the agent's error about it does not count as a failure.
-    pub(in crate::run::fold) fn record_refusal(&mut self, story: &mut RunView, id: &str) {
-        self.count_denial(story, id);
+    pub(in crate::run::fold) fn record_refusal(&mut self, view: &mut RunView, id: &str) {
+        self.count_denial(view, id);
         if self.call_outcomes.mark_failed(id) {
-            self.attempt(story).refused_by_person += 1;
+            self.attempt(view).refused_by_person += 1;
         }
     }
 
     /// Counts a call that its tool declined.
-    pub(in crate::run::fold) fn record_decline(&mut self, story: &mut RunView, id: Option<&str>) {
+    pub(in crate::run::fold) fn record_decline(&mut self, view: &mut RunView, id: Option<&str>) {
         if id.is_none_or(|id| self.call_outcomes.mark_declined(id)) {
-            self.attempt(story).declined += 1;
+            self.attempt(view).declined += 1;
         }
     }
 
@@ -33,15 +33,15 @@ impl AttemptFold {
         self.call_outcomes.mark_aborted();
     }
 
-    /// Stores the text of the first failure.
+    /// Stores the error of the first failure.
     pub(in crate::run::fold) fn record_first_failure<'a>(
         &self,
-        story: &mut RunView,
+        view: &mut RunView,
         tool: Option<&str>,
         error: impl FnOnce() -> Cow<'a, str>,
     ) {
         const KEPT: usize = 300;
-        let attempt = self.attempt(story);
+        let attempt = self.attempt(view);
         if attempt.first_failure.is_none() {
             let error = error();
             let line = match headline(&error) {

@@ -1,4 +1,4 @@
-//! When a unit is silent: by the times of entries and the moment that is shown, and by nothing else.
+//! A unit becomes silent by the times of entries and the displayed moment only.
 
 use super::*;
 use crate::{
@@ -14,27 +14,27 @@ const ASKS: &str = r#"{"type":"control_request","request_id":"r1","request":{"su
 const ANSWERS: &str = r#"{"type":"control_response","response":{"subtype":"success","request_id":"r1","response":{}}}"#;
 const CANCELS: &str = r#"{"type":"control_cancel_request","request_id":"r1"}"#;
 
-/// A fold over entries of units that come when the test says.
+/// A fold over entries that arrive when the test pushes them.
 struct FoldHarness {
     fold: Fold,
-    story: RunView,
+    view: RunView,
     statuses: Vec<(u64, UnitStatus, Option<String>)>,
 }
 
 impl FoldHarness {
-    /// `u` runs from the beginning.
+    /// Starts with the running unit `u`.
     fn new() -> Self {
-        let mut clock = Self { fold: Fold::new("?".into()), story: RunView::default(), statuses: Vec::new() };
+        let mut clock = Self { fold: Fold::new("?".into()), view: RunView::default(), statuses: Vec::new() };
         clock.note(0, "u", &Note::AttemptStarted(Box::default()));
         clock.statuses.clear();
         clock
     }
 
     fn entry(&mut self, at: u64, unit: &str, body: EntryBody<'_>) {
-        let (seq, told) = (Seq(self.story.state.entries), &mut self.statuses);
-        let lane = if unit.is_empty() { Address::Run } else { Address::Attempt(unit, 1) };
-        let arrived = EntryRef { seq, at: Millis(at * 1000), scope: lane, body, is_well_formed: true, decoded: None };
-        self.fold.apply(&mut self.story, &arrived, &mut |emitted| told.extend(of_unit(&emitted)));
+        let (seq, statuses) = (Seq(self.view.state.entries), &mut self.statuses);
+        let scope = if unit.is_empty() { Address::Run } else { Address::Attempt(unit, 1) };
+        let entry = EntryRef { seq, at: Millis(at * 1000), scope, body, is_well_formed: true, decoded: None };
+        self.fold.apply(&mut self.view, &entry, &mut |emitted| statuses.extend(of_unit(&emitted)));
     }
 
     fn note(&mut self, at: u64, unit: &str, note: &Note) {
@@ -46,13 +46,14 @@ impl FoldHarness {
     }
 
     fn status_at(&mut self, seconds: u64) -> UnitStatus {
-        let told = &mut self.statuses;
-        self.fold.advance_clock(&mut self.story, Millis(seconds * 1000), &mut |emitted| told.extend(of_unit(&emitted)));
-        self.story.state.units[0].status
+        let statuses = &mut self.statuses;
+        self.fold
+            .advance_clock(&mut self.view, Millis(seconds * 1000), &mut |emitted| statuses.extend(of_unit(&emitted)));
+        self.view.state.units[0].status
     }
 
     fn log(&self) -> Vec<String> {
-        self.story.messages().iter().map(|remark| format!("{} {}", remark.at.0 / 1000, remark.text)).collect()
+        self.view.messages().iter().map(|message| format!("{} {}", message.at.0 / 1000, message.text)).collect()
     }
 }
 
@@ -71,14 +72,14 @@ fn silence_begins_after_a_minute_and_ends_with_output() {
     clock.out(10, TEXT);
     assert_eq!(clock.status_at(69), UnitStatus::Running);
     assert_eq!(clock.status_at(70), UnitStatus::Silent);
-    assert_eq!(clock.story.state.units[0].attempts[0].silent_since, Some(Millis(10_000)));
+    assert_eq!(clock.view.state.units[0].attempts[0].silent_since, Some(Millis(10_000)));
     clock.out(166, TEXT);
     assert_eq!(clock.status_at(166), UnitStatus::Running);
-    let told = [
+    let expected = [
         (70, UnitStatus::Silent, Some("no output for 1m 00s".to_owned())),
         (166, UnitStatus::Running, Some("output again after 2m 36s".to_owned())),
     ];
-    assert_eq!(clock.statuses, told);
+    assert_eq!(clock.statuses, expected);
     assert_eq!(clock.log(), ["70 silent: no output for 1m 00s", "166 output again after 2m 36s"]);
     assert_eq!(clock.status_at(300), UnitStatus::Silent, "a second time");
 }
@@ -92,8 +93,8 @@ fn record_alone_shows_what_the_live_screen_showed() {
     let mut record = FoldHarness::new();
     record.note(120, "", &Note::LimitLifted);
     record.out(130, TEXT);
-    assert_eq!((live.statuses, live.story.state), (record.statuses, record.story.state));
-    assert_eq!(live.story.messages, record.story.messages);
+    assert_eq!((live.statuses, live.view.state), (record.statuses, record.view.state));
+    assert_eq!(live.view.messages, record.view.messages);
 }
 
 #[test]
@@ -132,7 +133,7 @@ fn agent_is_not_silent_after_its_last_result() {
     }
     clock.entry(11, "u", EntryBody::Err("bye".into()));
     assert_eq!(clock.status_at(500), UnitStatus::Running);
-    assert_eq!(clock.story.state.units[0].attempts[0].silent_since, None);
+    assert_eq!(clock.view.state.units[0].attempts[0].silent_since, None);
     assert_eq!(clock.log(), Vec::<String>::new());
 }
 
@@ -161,7 +162,7 @@ fn going_back_in_time_undoes_a_silence() {
     assert_eq!(clock.status_at(30), UnitStatus::Running);
     assert_eq!(clock.log(), Vec::<String>::new());
     assert_eq!(clock.status_at(100), UnitStatus::Silent);
-    // Its output was on the way when the screen looked.
+    // Its output was already written when the screen checked.
     clock.out(59, TEXT);
     assert_eq!((clock.status_at(59), clock.log().len()), (UnitStatus::Running, 0));
     assert_eq!(clock.status_at(120), UnitStatus::Silent);
@@ -174,7 +175,7 @@ fn silence_threshold_is_read_from_the_tape() {
     clock.note(1, "", &Note::RunPlanned(Box::new(planned)));
     clock.note(2, "other", &Note::AttemptStarted(Box::<AttemptStarted>::default()));
     clock.status_at(8);
-    assert_eq!(clock.story.state.units[1].status, UnitStatus::Silent);
+    assert_eq!(clock.view.state.units[1].status, UnitStatus::Silent);
 }
 
 #[test]

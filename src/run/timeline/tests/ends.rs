@@ -1,4 +1,4 @@
-//! How units stand once their run has ended, or its record breaks off.
+//! The status of units after the run has ended, or where its tape ends without the end of the run.
 
 use super::*;
 use crate::{
@@ -66,7 +66,7 @@ fn unit_statuses(timeline: &Timeline) -> UnitStatuses {
     timeline.view().state.units.iter().map(|unit| (unit.key.to_string(), unit.status, unit.retry_at)).collect()
 }
 
-/// How units stand where the record of a run has not ended yet.
+/// Returns the statuses while the tape may still grow.
 fn statuses_while_running(mut entries: Vec<RecordedEntry>) -> UnitStatuses {
     let length = entries.len() as u64;
     entries.push(note(None, &Note::LimitLifted));
@@ -75,19 +75,22 @@ fn statuses_while_running(mut entries: Vec<RecordedEntry>) -> UnitStatuses {
     unit_statuses(&timeline)
 }
 
-/// How they stand at the end of a record, which is also what was told of them last.
+/// Returns the statuses at the end of a tape, after checking them against the emitted statuses.
 fn statuses_at_end(entries: Vec<RecordedEntry>) -> UnitStatuses {
     let mut timeline = timeline(entries, 3, false);
-    let mut told = std::collections::HashMap::new();
-    let mut tell = |emitted: FoldEvent<'_>| {
+    let mut last_emitted = std::collections::HashMap::new();
+    let mut emit = |emitted: FoldEvent<'_>| {
         if let FoldEvent::Unit { unit, status, .. } = emitted {
-            told.insert(unit.to_owned(), status);
+            last_emitted.insert(unit.to_owned(), status);
         }
     };
-    while timeline.advance(1, &mut tell).unwrap() == PollStatus::More {}
-    let stands = unit_statuses(&timeline);
-    assert!(stands.iter().all(|(unit, status, _)| told.get(unit) == Some(status)), "{stands:?} is not {told:?}");
-    stands
+    while timeline.advance(1, &mut emit).unwrap() == PollStatus::More {}
+    let statuses = unit_statuses(&timeline);
+    assert!(
+        statuses.iter().all(|(unit, status, _)| last_emitted.get(unit) == Some(status)),
+        "{statuses:?} is not {last_emitted:?}"
+    );
+    statuses
 }
 
 fn final_statuses(units: &[(&str, UnitStatus)]) -> UnitStatuses {
@@ -108,7 +111,7 @@ fn stop_request_stops_units_that_have_not_started() {
         stopped("queued", 0),
         stopped("waits", 1),
         stopped("again", 1),
-        // Its first attempt is being prepared: what comes of that is on the tape later.
+        // Its first attempt is being prepared; the tape records its result later.
         stopped("starts", 1),
         stopped("runs", 1),
         note(None, &Note::LimitLifted),
@@ -141,7 +144,7 @@ fn ended_run_leaves_no_unit_waiting() {
         [("good", Succeeded), ("waits", Failed), ("again", Failed), ("untried", NotStarted), ("old", Reused)];
     assert_eq!(statuses_while_running(run()), final_statuses(&expected));
     assert_eq!(statuses_at_end(run()), final_statuses(&expected));
-    // A person asks for more: what was not asked for still has no turn.
+    // A request for another attempt does not start the units that were not requested.
     let more = [run(), vec![asked("waits", 2)]].concat();
     let expected =
         [("good", Succeeded), ("waits", Queued), ("again", Failed), ("untried", NotStarted), ("old", Reused)];
@@ -170,16 +173,16 @@ fn step_that_never_began_is_a_unit_without_a_turn() {
     let untried = final_statuses(&[("reconcile", UnitStatus::NotStarted)]);
     assert_eq!(statuses_while_running(vec![planned("job"), ended(1)]), untried);
     assert_eq!(statuses_at_end(vec![planned("job"), ended(1)]), untried);
-    assert_eq!(statuses_at_end(vec![planned("job")]), untried, "its record breaks off");
+    assert_eq!(statuses_at_end(vec![planned("job")]), untried, "the tape ends before the run");
     assert_eq!(statuses_while_running(vec![planned("job")]), final_statuses(&[]), "it may still begin");
     assert_eq!(statuses_at_end(vec![planned("job"), ended(0)]), final_statuses(&[]), "it is done");
-    assert_eq!(statuses_at_end(vec![planned("")]), final_statuses(&[]), "a record of another program");
+    assert_eq!(statuses_at_end(vec![planned("")]), final_statuses(&[]), "a tape of another program");
     let begun = vec![planned("job"), ended(1), asked("reconcile", 1), started("reconcile", 1)];
     assert_eq!(statuses_while_running(begun), final_statuses(&[("reconcile", UnitStatus::Running)]));
 }
 
-/// A tool that did not do it, one that failed, one that went well, and two that our stop cut short: the result of one
-/// is what the agent makes of an interrupt.
+/// Covers a declined call, a failed one, a successful one, and two that were cut short by a stop. One of the latter has
+/// a result, which the agent derives from the interrupt.
 #[test]
 fn call_events_carry_the_outcome_detail() {
     let declined = |id: &str| Note::ToolDeclined {
@@ -202,22 +205,22 @@ fn call_events_carry_the_outcome_detail() {
         stopped("a", 1),
         out("a", 1, &answer("t4", true)),
         over("a", 1, AttemptOutcome::Stopped),
-        // Its record breaks off.
+        // The tape ends while the attempt runs.
         started("b", 1),
         out("b", 1, INIT),
         out("b", 1, &call("t6")),
     ];
     let mut timeline = timeline(entries, 3, false);
-    let (mut told, mut gathering) = (Vec::new(), crate::run::report::ReportBuilder::default());
-    let mut tell = |emitted: FoldEvent<'_>| {
-        gathering.observe(&emitted);
+    let (mut outcomes, mut builder) = (Vec::new(), crate::run::report::ReportBuilder::default());
+    let mut emit = |emitted: FoldEvent<'_>| {
+        builder.observe(&emitted);
         if let FoldEvent::Event { event: crate::actions::AgentEvent::Action(event), aside, .. } = &emitted
             && event.phase == crate::actions::ActionPhase::Completed
         {
-            told.push((event.action.id.to_string(), event.ok, *aside));
+            outcomes.push((event.action.id.to_string(), event.ok, *aside));
         }
     };
-    while timeline.advance(1, &mut tell).unwrap() == PollStatus::More {}
+    while timeline.advance(1, &mut emit).unwrap() == PollStatus::More {}
     let (cut, declined) = (Some(OutcomeDetail::Aborted), Some(OutcomeDetail::Declined));
     let expected = [
         ("t1", Some(true), declined),
@@ -226,15 +229,15 @@ fn call_events_carry_the_outcome_detail() {
         ("t4", Some(false), cut),
         ("t5", Some(false), cut),
     ];
-    let told: Vec<_> = told.iter().map(|(id, ok, aside)| (id.as_str(), *ok, *aside)).collect();
-    assert_eq!(told[..5], expected, "`ok` is what the result says");
-    let story = timeline.view();
-    let attempt = &story.state.units[0].attempts[0];
+    let outcomes: Vec<_> = outcomes.iter().map(|(id, ok, aside)| (id.as_str(), *ok, *aside)).collect();
+    assert_eq!(outcomes[..5], expected, "`ok` comes from the result");
+    let view = timeline.view();
+    let attempt = &view.state.units[0].attempts[0];
     assert_eq!((attempt.declined, attempt.failures, attempt.calls), (1, 1, 5));
-    let rows = story.rows(attempt.id).iter().filter(|row| row.kind == RowKind::Tool);
-    let ends: Vec<RowEnd> = rows.map(|row| row.end(story.state.entries)).collect();
+    let rows = view.rows(attempt.id).iter().filter(|row| row.kind == RowKind::Tool);
+    let ends: Vec<RowEnd> = rows.map(|row| row.end(view.state.entries)).collect();
     assert_eq!(ends, [RowEnd::Declined, RowEnd::Failed, RowEnd::Ok, RowEnd::Aborted, RowEnd::Aborted]);
-    let report = gathering.finish(timeline.source().info(), timeline.view(), false);
+    let report = builder.finish(timeline.source().info(), timeline.view(), false);
     let made = |at: usize| report.units[at].attempts[0].tools.values().copied().collect::<Vec<_>>();
     assert_eq!(made(0), [crate::run::report::ToolCallCounts { total: 5, failed: 1, declined: 1, aborted: 2 }]);
     assert_eq!(made(1), [crate::run::report::ToolCallCounts { total: 1, failed: 0, declined: 0, aborted: 1 }]);
@@ -255,8 +258,8 @@ fn stop_all_aborts_running_units_and_drain_does_not() {
             over("a", 1, AttemptOutcome::Stopped),
         ];
         let timeline = played(timeline(entries, 2, false));
-        let story = timeline.view();
-        let mut rows = story.rows(story.state.units[0].attempts[0].id).iter();
-        assert_eq!(rows.find(|row| row.kind == RowKind::Tool).unwrap().end(story.state.entries), end, "{how:?}");
+        let view = timeline.view();
+        let mut rows = view.rows(view.state.units[0].attempts[0].id).iter();
+        assert_eq!(rows.find(|row| row.kind == RowKind::Tool).unwrap().end(view.state.entries), end, "{how:?}");
     }
 }

@@ -1,6 +1,7 @@
-//! What an attempt was given and what it could reach: command line, environment, tools, servers, settings, paths.
+//! Evidence for the isolation of an attempt: command line, environment, tools, servers, settings and paths.
 //!
-//! Evidence, not judgement: the judgement is on the tape. Names of variables only; their values are never recorded.
+//! It shows evidence and must not judge it: the judgement is on the tape. Only names of variables are shown; their
+//! values are never recorded.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,12 +24,12 @@ use crate::{
     },
 };
 
-/// Paths of a kind that are listed.
+/// Largest number of listed paths of one kind.
 const PATHS: usize = 500;
-/// Columns of a tool's name.
+/// Width of a tool's name in columns.
 const NAME: usize = 44;
 
-/// What the agent said of itself, owned.
+/// The announcement of the agent, owned.
 #[derive(Default)]
 struct InitFacts {
     seq: Option<Seq>,
@@ -39,22 +40,21 @@ struct InitFacts {
     lists: Vec<(&'static str, Vec<String>)>,
 }
 
-/// The panel.
 pub(super) fn isolation_blocks(timeline: &mut Timeline, cache: &Cache, attempt: &AttemptState) -> Vec<DocumentBlock> {
     let started = started(timeline, attempt);
-    let said = init_facts(timeline, attempt);
+    let announced = init_facts(timeline, attempt);
     let nothing = AttemptSummary::default();
     let gathered = cache.summary(attempt.id).unwrap_or(&nothing);
     let rows = timeline.view().rows(attempt.id).len();
     let mut pieces = isolation_summary(timeline, attempt, started.as_ref(), gathered);
     pieces.push(DocumentBlock::BlankLine);
-    pieces.extend(tools(timeline, attempt, started.as_ref(), said.as_ref(), gathered));
+    pieces.extend(tools(timeline, attempt, started.as_ref(), announced.as_ref(), gathered));
     read_progress(&mut pieces, cache, attempt, rows);
     pieces.push(DocumentBlock::BlankLine);
-    pieces.extend(paths(timeline, attempt, started.as_ref(), said.as_ref(), gathered));
+    pieces.extend(paths(timeline, attempt, started.as_ref(), announced.as_ref(), gathered));
     read_progress(&mut pieces, cache, attempt, rows);
     pieces.push(DocumentBlock::BlankLine);
-    pieces.extend(session(attempt, started.as_ref(), said.as_ref()));
+    pieces.extend(session(attempt, started.as_ref(), announced.as_ref()));
     pieces.push(DocumentBlock::BlankLine);
     pieces.extend(environment(started.as_ref()));
     pieces.push(DocumentBlock::BlankLine);
@@ -103,10 +103,10 @@ fn isolation_summary(
             (StyleRole::Succeeded, "holds: the agent announced exactly what it may use, and nothing else".to_owned())
         }
         (None, false) if started.is_none() => {
-            (StyleRole::Dim, format!("{ABSENT}: nobody compared what this session offered with what it might use"))
+            (StyleRole::Dim, format!("{ABSENT}: offered and allowed tools were not compared"))
         }
         (None, false) if attempt.ended_at.is_none() => (StyleRole::Waiting, "not proven yet".to_owned()),
-        (None, false) => (StyleRole::Warning, "not proven: nothing here says that it was checked".to_owned()),
+        (None, false) => (StyleRole::Warning, "not proven: no check is on this record".to_owned()),
     };
     let mut pieces = vec![
         DocumentBlock::section("isolation", Some(words.as_str().into())),
@@ -123,7 +123,7 @@ fn isolation_summary(
         });
         let Ok(Some((at, check))) = check else { continue };
         let (role, sources) = match check.settings_sources.as_deref() {
-            None => (StyleRole::Warning, "settings not observable: the agent did not say which it read".to_owned()),
+            None => (StyleRole::Warning, "settings not observable: the agent did not report its sources".to_owned()),
             Some([]) => (StyleRole::Succeeded, "no settings were read".to_owned()),
             Some(sources) => {
                 (StyleRole::Failed, format!("settings were read: {}", listed(sources.iter().map(String::as_str))))
@@ -149,11 +149,11 @@ fn tools(
     timeline: &Timeline,
     attempt: &AttemptState,
     started: Option<&AttemptStarted>,
-    said: Option<&InitFacts>,
+    announced: Option<&InitFacts>,
     gathered: &AttemptSummary,
 ) -> Vec<DocumentBlock> {
     let mut tools: BTreeMap<&str, ToolUsage> = BTreeMap::new();
-    for name in said.into_iter().flat_map(|said| &said.tools) {
+    for name in announced.into_iter().flat_map(|announced| &announced.tools) {
         tools.entry(name).or_default().offered = true;
     }
     for name in started.into_iter().flat_map(|started| &started.tools) {
@@ -170,7 +170,10 @@ fn tools(
         tool.aborted += usize::from(row.end(entries) == RowEnd::Aborted);
     }
     let facts = vec![
-        (StyleRole::Text, format!("{} offered", said.map_or_else(|| "?".into(), |said| said.tools.len().to_string()))),
+        (
+            StyleRole::Text,
+            format!("{} offered", announced.map_or_else(|| "?".into(), |announced| announced.tools.len().to_string())),
+        ),
         (
             StyleRole::Text,
             format!("{} allowed", started.map_or_else(|| "?".into(), |started| started.tools.len().to_string())),
@@ -181,13 +184,15 @@ fn tools(
     let mut pieces = vec![DocumentBlock::titled("tools", "tools".to_owned(), facts, Some(names.join("\n").into()))];
     let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).min(NAME);
     let is_foreign = |tool: &ToolUsage| {
-        (said.is_some() && !tool.offered && tool.calls > 0) || (started.is_some() && !tool.allowed) || tool.denied > 0
+        (announced.is_some() && !tool.offered && tool.calls > 0)
+            || (started.is_some() && !tool.allowed)
+            || tool.denied > 0
     };
-    // What should not be there comes first.
+    // Tools that should not be there come first.
     let (foreign, own): (Vec<_>, Vec<_>) = tools.iter().partition(|(_, tool)| is_foreign(tool));
     let (used, idle): (Vec<_>, Vec<_>) = own.into_iter().partition(|(_, tool)| tool.calls > 0);
     for (name, tool) in foreign.into_iter().chain(used).chain(idle) {
-        let known = (said.is_some(), started.is_some());
+        let known = (announced.is_some(), started.is_some());
         let (role, word) = match (tool.offered, tool.allowed, known) {
             (true, true, _) => (StyleRole::Succeeded, "offered, allowed"),
             (true, false, (_, true)) => (StyleRole::Failed, "offered, not allowed"),
@@ -230,7 +235,7 @@ fn paths(
     timeline: &Timeline,
     attempt: &AttemptState,
     started: Option<&AttemptStarted>,
-    said: Option<&InitFacts>,
+    announced: Option<&InitFacts>,
     gathered: &AttemptSummary,
 ) -> Vec<DocumentBlock> {
     let rows = timeline.view().rows(attempt.id);
@@ -241,9 +246,9 @@ fn paths(
         let went = matches!(row.end(entries), RowEnd::Ok | RowEnd::Open);
         *touched.entry((*touch, went)).or_default().entry(what).or_default() += 1;
     }
-    let home = started
-        .map(|started| started.cwd.as_str())
-        .or_else(|| said?.facts.iter().find(|(name, _)| *name == "directory").and_then(|(_, value)| value.as_deref()));
+    let home = started.map(|started| started.cwd.as_str()).or_else(|| {
+        announced?.facts.iter().find(|(name, _)| *name == "directory").and_then(|(_, value)| value.as_deref())
+    });
     let all: BTreeSet<&str> = touched.values().flat_map(BTreeMap::keys).copied().collect();
     let count = all.len();
     let all: Vec<&str> = all.into_iter().collect();
@@ -271,14 +276,14 @@ fn paths(
         }
     }
     let limit = match touched.contains_key(&(AccessKind::Run, true)) {
-        true => "what a shell command touches beside that is not observable",
-        false => "what a server touches beside that is not observable",
+        true => "other paths that a shell command accesses are not observable",
+        false => "other paths that a server accesses are not observable",
     };
     pieces.push(DocumentBlock::line(StyleRole::Dim, format!("  {limit}")));
     pieces
 }
 
-/// True for an absolute path that does not lie in `home`, and for one that climbs.
+/// True for an absolute path outside of `home`, and for a path with `..` components.
 fn is_outside(path: &str, home: Option<&str>) -> bool {
     let climbs = path.split('/').any(|part| part == "..");
     let Some(home) = home.map(|home| home.trim_end_matches('/')).filter(|home| !home.is_empty()) else { return climbs };
@@ -286,7 +291,11 @@ fn is_outside(path: &str, home: Option<&str>) -> bool {
     climbs || (path.starts_with('/') && !inside)
 }
 
-fn session(attempt: &AttemptState, started: Option<&AttemptStarted>, said: Option<&InitFacts>) -> Vec<DocumentBlock> {
+fn session(
+    attempt: &AttemptState,
+    started: Option<&AttemptStarted>,
+    announced: Option<&InitFacts>,
+) -> Vec<DocumentBlock> {
     let mut pieces = vec![DocumentBlock::section("session", attempt.session.as_deref().map(Arc::from))];
     let mut fact = |name: &str, value: Option<String>| {
         let known = value.filter(|value| !value.is_empty());
@@ -295,25 +304,25 @@ fn session(attempt: &AttemptState, started: Option<&AttemptStarted>, said: Optio
     };
     fact("session", attempt.session.as_deref().map(str::to_owned));
     if started.is_some_and(|started| started.scripted) {
-        fact("agent", Some("scripted: no model was asked".to_owned()));
+        fact("agent", Some("scripted: no model is used".to_owned()));
     }
     let asked = |model: &Option<String>| model.clone().unwrap_or_else(|| "the agent's default".to_owned());
-    fact("model asked", started.map(|started| asked(&started.model)));
-    for (name, value) in said.into_iter().flat_map(|said| &said.facts) {
+    fact("requested model", started.map(|started| asked(&started.model)));
+    for (name, value) in announced.into_iter().flat_map(|announced| &announced.facts) {
         fact(name, value.clone());
     }
-    if said.is_none() {
-        fact("said of itself", None);
+    if announced.is_none() {
+        fact("announcement", None);
     }
-    if let Some(said) = said {
-        let servers = said.servers.iter().map(|(name, status)| format!("{name} {status}"));
+    if let Some(announced) = announced {
+        let servers = announced.servers.iter().map(|(name, status)| format!("{name} {status}"));
         fact("servers", Some(none(servers.collect())));
-        let plugins = said.plugins.iter().map(|(name, path)| format!("{name} ({path})"));
+        let plugins = announced.plugins.iter().map(|(name, path)| format!("{name} ({path})"));
         fact("plugins", Some(none(plugins.collect())));
-        for (name, values) in &said.lists {
+        for (name, values) in &announced.lists {
             fact(name, Some(none(values.clone())));
         }
-        if let Some(seq) = said.seq {
+        if let Some(seq) = announced.seq {
             fact("as in", Some(format!("line {seq}")));
         }
     }
@@ -333,8 +342,8 @@ fn environment(started: Option<&AttemptStarted>) -> Vec<DocumentBlock> {
     };
     let lists = [
         ("withheld", &started.env_stripped, StyleRole::Succeeded),
-        ("set for it", &started.env_set, StyleRole::Text),
-        ("passed by choice", &started.env_passed, StyleRole::Warning),
+        ("set", &started.env_set, StyleRole::Text),
+        ("passed explicitly", &started.env_passed, StyleRole::Warning),
         ("inherited", &started.env_inherited, StyleRole::Text),
     ];
     let all = lists.map(|(name, names, _)| format!("{name}: {}", names.join(" "))).join("\n");
@@ -353,7 +362,7 @@ fn environment(started: Option<&AttemptStarted>) -> Vec<DocumentBlock> {
     pieces
 }
 
-/// The command line, one argument with its value a line.
+/// The command line, one line per argument with its value.
 fn command(started: Option<&AttemptStarted>) -> Vec<DocumentBlock> {
     let Some(started) = started.filter(|started| !started.argv.is_empty()) else {
         let why = match started {
@@ -381,7 +390,7 @@ fn command(started: Option<&AttemptStarted>) -> Vec<DocumentBlock> {
     pieces
 }
 
-/// A word as a shell takes it.
+/// An argument quoted for a shell.
 fn quoted(word: &str) -> String {
     let plain = |char: char| char.is_ascii_alphanumeric() || "-_./=:,@%+".contains(char);
     if !word.is_empty() && word.chars().all(plain) {

@@ -1,4 +1,4 @@
-//! How an attempt ended and why, and what its process said beside the protocol.
+//! The outcome of an attempt with its cause, and the output of its process outside of the protocol.
 
 use super::{ABSENT, MAX_SHOWN_BYTES, read, read_head, read_progress};
 use crate::{
@@ -21,15 +21,16 @@ use crate::{
     },
 };
 
-/// Failures that are listed, and lines of stderr that are shown.
+/// Largest number of listed failures.
 const MAX_LISTED: usize = 200;
+/// Largest number of shown lines of one stream.
 const LINES: usize = 5000;
-/// Longest decision, in columns.
+/// Width of a decision in columns.
 const DECISION: usize = 2500;
-/// Last rows among which the end is looked for.
+/// Number of last rows that are searched for the end of the session.
 const END: usize = 64;
 
-/// What the process said on stderr, and on stdout beside the protocol.
+/// Output of the process on stderr, and on stdout outside of the protocol.
 pub(super) fn stderr(timeline: &mut Timeline, cache: &Cache, attempt: &AttemptState) -> Vec<DocumentBlock> {
     let (entries, rows) = (timeline.view().state.entries, timeline.view().rows(attempt.id).len());
     let noise: Vec<_> = cache.summary(attempt.id).map_or_else(Vec::new, |gathered| {
@@ -64,7 +65,7 @@ pub(super) fn stderr(timeline: &mut Timeline, cache: &Cache, attempt: &AttemptSt
             (!all.is_empty()).then(|| all.join("\n").into()),
         ));
         if left_out > 0 {
-            pieces.push(DocumentBlock::line(StyleRole::Warning, format!("the first {left_out} lines are left out")));
+            pieces.push(DocumentBlock::line(StyleRole::Warning, format!("the first {left_out} lines are not shown")));
         }
         for (at, line) in &lines {
             let role = if stdout { StyleRole::Warning } else { StyleRole::Text };
@@ -81,7 +82,7 @@ pub(super) fn stderr(timeline: &mut Timeline, cache: &Cache, attempt: &AttemptSt
         let tail = end_note(timeline, attempt).map(|(_, ended)| ended.stderr_tail).unwrap_or_default();
         match (tail.is_empty(), attempt.start_note.is_some()) {
             (false, _) => pieces.extend(tail.into_iter().map(|line| DocumentBlock::line(StyleRole::Text, line))),
-            (true, true) => pieces.push(DocumentBlock::line(StyleRole::Dim, "the process said nothing on stderr")),
+            (true, true) => pieces.push(DocumentBlock::line(StyleRole::Dim, "the process wrote nothing to stderr")),
             (true, false) => pieces.push(DocumentBlock::line(StyleRole::Dim, ABSENT)),
         }
     }
@@ -89,7 +90,7 @@ pub(super) fn stderr(timeline: &mut Timeline, cache: &Cache, attempt: &AttemptSt
     pieces
 }
 
-/// How it ended, why, what it cost, what it wrote, and what failed on the way.
+/// The outcome, cause, cost, written files and failures of an attempt.
 pub(super) fn verdict(
     timeline: &mut Timeline,
     cache: &Cache,
@@ -120,7 +121,7 @@ fn verdict_blocks(unit: &UnitState, attempt: &AttemptState, now: Millis) -> Vec<
     };
     let (role, outcome) = match (verdict.outcome, verdict.stop) {
         (AttemptOutcome::Succeeded, StopReason::Budget) => {
-            (StyleRole::Budget, "budget: what it wrote counts, but its budget ran out")
+            (StyleRole::Budget, "budget: its output counts, but its budget ran out")
         }
         (AttemptOutcome::Succeeded, _) => (StyleRole::Succeeded, "succeeded"),
         (AttemptOutcome::Failed, _) => (StyleRole::Failed, "failed"),
@@ -152,10 +153,10 @@ fn cause(cause: &Cause) -> String {
         Cause::Completed => "the model was done".to_owned(),
         Cause::Budget => "its turn or cost budget ran out".to_owned(),
         Cause::PromptTooLarge => "the prompt is too large; nothing was started".to_owned(),
-        Cause::Isolation => "it was offered more or less than it may use".to_owned(),
-        Cause::Cancelled => "somebody stopped it".to_owned(),
+        Cause::Isolation => "its tools or settings differ from the allowed ones".to_owned(),
+        Cause::Cancelled => "the attempt was stopped".to_owned(),
         Cause::ContextOverflow => "the context of the model was full".to_owned(),
-        Cause::UsageLimit { resets_at: None } => "a usage limit; when it resets was not said".to_owned(),
+        Cause::UsageLimit { resets_at: None } => "a usage limit; its reset time is unknown".to_owned(),
         Cause::UsageLimit { resets_at: Some(at) } => match jiff::Timestamp::from_second(*at) {
             Ok(at) => format!("a usage limit until {}", at.strftime("%Y-%m-%d %H:%M UTC")),
             Err(_) => "a usage limit".to_owned(),
@@ -165,7 +166,7 @@ fn cause(cause: &Cause) -> String {
         Cause::Network => "the network".to_owned(),
         Cause::SilenceTimeout => "it wrote nothing for longer than the silence timeout".to_owned(),
         Cause::UnitTimeout => "it took longer than the unit timeout".to_owned(),
-        Cause::Auth => "not logged in, or the key is bad".to_owned(),
+        Cause::Auth => "not logged in, or the API key is invalid".to_owned(),
         Cause::Credit => "no credit".to_owned(),
         Cause::Model => "the model does not exist or may not be used".to_owned(),
         Cause::OpenFiles => "there were too many open files to start it".to_owned(),
@@ -173,17 +174,17 @@ fn cause(cause: &Cause) -> String {
         Cause::Crashed => "the agent died without a result".to_owned(),
         Cause::ToolFailures => "tool calls failed".to_owned(),
         Cause::DanglingReferences => "a page refers to one that does not exist".to_owned(),
-        Cause::Validation => "what it wrote does not hold".to_owned(),
-        Cause::Conflict => "it does not go with what other units wrote".to_owned(),
-        Cause::Policy => "it wrote what a unit may not write".to_owned(),
+        Cause::Validation => "its output is invalid".to_owned(),
+        Cause::Conflict => "its output conflicts with that of other units".to_owned(),
+        Cause::Policy => "it wrote files that a unit may not write".to_owned(),
         Cause::OversizedLine => "it wrote a line that exceeds the limit".to_owned(),
         Cause::LoopError => "the loop of the agent failed".to_owned(),
-        Cause::Internal => "ingestdeck itself could not go on".to_owned(),
+        Cause::Internal => "ingestdeck itself failed".to_owned(),
         Cause::Other(other) => other.replace('_', " "),
     }
 }
 
-/// What the agent and its process said at the end.
+/// The last reports of the agent and of its process.
 fn end(timeline: &mut Timeline, attempt: &AttemptState, ended: Option<&(Seq, AttemptEnded)>) -> Vec<DocumentBlock> {
     let result = end_rows(timeline, attempt, RowKind::Completed).into_iter().find_map(|seq| {
         read(timeline, seq, |arrived| match &decode::decode_line(super::bytes(&arrived.body)).body {
@@ -219,7 +220,7 @@ fn end(timeline: &mut Timeline, attempt: &AttemptState, ended: Option<&(Seq, Att
         (_, Some(signal)) => (StyleRole::Warning, format!("ended by signal {signal}")),
         (Some(0), None) => (StyleRole::Text, "ended with code 0".to_owned()),
         (Some(code), None) => (StyleRole::Warning, format!("ended with code {code}")),
-        (None, None) => (StyleRole::Dim, "none ran".to_owned()),
+        (None, None) => (StyleRole::Dim, "none was started".to_owned()),
     });
     let running = attempt.pid.map(|pid| (StyleRole::Text, format!("running, pid {pid}")));
     let (role, words) = process.or(running).unwrap_or_else(|| (StyleRole::Dim, ABSENT.to_owned()));
@@ -305,7 +306,7 @@ fn written_blocks(
     pieces
 }
 
-/// What it put on record beside its changes; nothing where there is nothing.
+/// Decisions that the attempt recorded in addition to its changes; empty if there are none.
 fn decision_blocks(attempt: &AttemptState) -> Vec<DocumentBlock> {
     let all = attempt.work.as_deref().map(decisions::recorded_decisions).unwrap_or_default();
     if all.is_empty() {
@@ -323,7 +324,7 @@ fn decision_blocks(attempt: &AttemptState) -> Vec<DocumentBlock> {
 
 fn failures(timeline: &mut Timeline, attempt: &AttemptState) -> Vec<DocumentBlock> {
     let (entries, rows) = (timeline.view().state.entries, timeline.view().rows(attempt.id));
-    // A denial has a row of its own where no call tells of it, and a note only repeats what is said above.
+    // A denial has its own row if its call has none, and the text of a note is already shown above.
     let is_bad = |row: &StreamRow| match row.kind {
         RowKind::Note => false,
         _ => matches!(row.end(entries), RowEnd::Failed | RowEnd::Denied),
@@ -358,7 +359,7 @@ fn failures(timeline: &mut Timeline, attempt: &AttemptState) -> Vec<DocumentBloc
     pieces
 }
 
-/// The last rows of a kind, the last one first.
+/// The last rows of a kind, newest first.
 fn end_rows(timeline: &Timeline, attempt: &AttemptState, kind: RowKind) -> Vec<Seq> {
     let rows = timeline.view().rows(attempt.id).iter().rev().take(END);
     rows.filter(|row| row.kind == kind).map(StreamRow::first).collect()

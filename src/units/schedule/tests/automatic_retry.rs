@@ -10,14 +10,14 @@ fn resume() -> RetryMode {
     RetryMode::ResumeSession("5e55".into())
 }
 
-/// Attempts that these inputs start, with what is otherwise than planned.
+/// Attempts that these events start, with their changes to the plan.
 fn starts(schedule: &mut Schedule, inputs: impl IntoIterator<Item = ScheduleEvent>) -> Vec<(u32, Option<Amendment>)> {
-    let orders = inputs.into_iter().flat_map(|input| schedule.handle(input));
+    let effects = inputs.into_iter().flat_map(|input| schedule.handle(input));
     let start = |order| match order {
         ScheduleEffect::StartAttempt { attempt, amendment, .. } => Some((attempt, amendment.as_deref().cloned())),
         _ => None,
     };
-    orders.filter_map(start).collect()
+    effects.filter_map(start).collect()
 }
 
 fn continued() -> Option<Amendment> {
@@ -40,7 +40,7 @@ fn retry_continues_the_session_whose_tools_have_run() {
             ScheduleEvent::TimerFired(TimerId(0)),
             session_ended(2, transient_verdict(), resume()),
             ScheduleEvent::TimerFired(TimerId(1)),
-            // No tool ran in this attempt, but those of the attempt before did.
+            // No tool ran in this attempt, but tools ran in the attempt before.
             session_ended(3, transient_verdict(), RetryMode::FromStart),
             ScheduleEvent::TimerFired(TimerId(2)),
             session_ended(4, transient_verdict(), resume()),
@@ -77,17 +77,17 @@ fn session_without_an_id_is_not_retried_once_tools_have_run() {
     for verdict in [transient_verdict(), usage_limit_verdict()] {
         let mut schedule = schedule(3);
         let inputs = [ScheduleEvent::RunStarted, session_ended(1, verdict, RetryMode::Never)];
-        let orders: Vec<ScheduleEffect> = inputs.into_iter().flat_map(|input| schedule.handle(input)).collect();
-        let said = orders.iter().find_map(|order| match order {
+        let effects: Vec<ScheduleEffect> = inputs.into_iter().flat_map(|input| schedule.handle(input)).collect();
+        let message = effects.iter().find_map(|order| match order {
             ScheduleEffect::RecordNote { note: Note::Message { level: Severity::Warning, text }, .. } => {
                 Some(text.as_str())
             }
             _ => None,
         });
-        assert_eq!(said, Some("u0 is not retried: its tools have run, and its session id is unknown"));
+        assert_eq!(message, Some("u0 is not retried: its tools have run, and its session id is unknown"));
         assert!(
-            matches!(orders.last(), Some(ScheduleEffect::EndRun(attempt_ended)) if attempt_ended.failed == 1),
-            "{orders:?}"
+            matches!(effects.last(), Some(ScheduleEffect::EndRun(attempt_ended)) if attempt_ended.failed == 1),
+            "{effects:?}"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Limits, pressure, and what every unit would fail of.
+//! Limits, throttling, and conditions under which every unit fails.
 
 use super::*;
 
@@ -6,7 +6,7 @@ use super::*;
 fn a_usage_limit_pauses_the_run_and_costs_no_retry() {
     let retry = RetryPolicy { max_retries: 0, ..RetryPolicy::default() };
     let mut schedule = Schedule::new(keys(3), ScheduleSettings { retry, ..settings(2) });
-    let told = feed(
+    let trace = feed(
         &mut schedule,
         [
             ScheduleEvent::RunStarted,
@@ -21,7 +21,7 @@ fn a_usage_limit_pauses_the_run_and_costs_no_retry() {
             attempt_ended(2, 1, succeeded_verdict()),
         ],
     );
-    insta::assert_snapshot!(told, @r"
+    insta::assert_snapshot!(trace, @r"
     start u0/1 | start u1/1
     note: paused five_hour Some(95000) | timer 0 90000ms
     note u0/1: retry-scheduled 2 90000ms
@@ -38,7 +38,7 @@ fn a_usage_limit_pauses_the_run_and_costs_no_retry() {
 #[test]
 fn a_limit_that_resets_too_late_ends_the_run() {
     let mut schedule = Schedule::new(keys(3), waiting_at_most(1_000_000));
-    let told = feed(
+    let trace = feed(
         &mut schedule,
         [
             ScheduleEvent::RunStarted,
@@ -47,9 +47,9 @@ fn a_limit_that_resets_too_late_ends_the_run() {
             attempt_ended(1, 1, succeeded_verdict()),
         ],
     );
-    insta::assert_snapshot!(told, @r#"
+    insta::assert_snapshot!(trace, @r#"
     start u0/1 | start u1/1
-    note: said "five_hour resets too late to wait for: the run ends and can be resumed"
+    note: message "five_hour resets too late to wait for: the run ends and can be resumed"
 
     END limit succeeded=1 failed=1 stopped=0 not_run=1
     "#);
@@ -65,7 +65,7 @@ fn pressure_reduces_concurrency_to_one() {
         resets_in_ms: None,
     };
     let mut schedule = Schedule::new(keys(4), settings(2));
-    let told = feed(
+    let trace = feed(
         &mut schedule,
         [
             ScheduleEvent::RunStarted,
@@ -75,7 +75,7 @@ fn pressure_reduces_concurrency_to_one() {
             ScheduleEvent::LimitObserved(observed(LimitStatus::Allowed)),
         ],
     );
-    insta::assert_snapshot!(told, @r"
+    insta::assert_snapshot!(trace, @r"
     start u0/1 | start u1/1
     note: throttled Some(1) five_hour
 
@@ -89,7 +89,7 @@ fn endless_limit_ends_the_run_without_spending_retries() {
     let pacing = ThrottlePolicy { max_limit_attempts: 3, ..ThrottlePolicy::default() };
     let mut schedule = Schedule::new(keys(3), ScheduleSettings { throttle_policy: pacing, ..settings(1) });
     let crowded = || verdict(AttemptOutcome::Failed, Cause::RateLimited);
-    let told = feed(
+    let trace = feed(
         &mut schedule,
         [
             ScheduleEvent::RunStarted,
@@ -102,13 +102,13 @@ fn endless_limit_ends_the_run_without_spending_retries() {
             attempt_ended(0, 4, succeeded_verdict()),
         ],
     );
-    insta::assert_snapshot!(told, @r#"
+    insta::assert_snapshot!(trace, @r#"
     start u0/1
     note: paused rate limit None | timer 0 1000ms | note u0/1: retry-scheduled 2 1000ms
     note: lifted | start u0/2
     note: paused rate limit None | timer 1 2000ms | note u0/2: retry-scheduled 3 2000ms
     note: lifted | start u0/3
-    note: said "u0 met the limit 3 times: the run ends and can be resumed" | END limit succeeded=0 failed=1 stopped=0 not_run=2
+    note: message "u0 hit the limit 3 times: the run ends and can be resumed" | END limit succeeded=0 failed=1 stopped=0 not_run=2
     note u0/3: retry-requested 4 | note u1/0: retry-requested 1 | note u2/0: retry-requested 1 | start u0/4
     start u1/1
     "#);
@@ -118,7 +118,7 @@ fn endless_limit_ends_the_run_without_spending_retries() {
 fn limit_without_throttling_is_a_failure() {
     let pacing = ThrottlePolicy { enabled: false, ..ThrottlePolicy::default() };
     let mut schedule = Schedule::new(keys(2), ScheduleSettings { throttle_policy: pacing, ..settings(1) });
-    let told = feed(
+    let trace = feed(
         &mut schedule,
         [
             ScheduleEvent::RunStarted,
@@ -127,7 +127,7 @@ fn limit_without_throttling_is_a_failure() {
             attempt_ended(1, 1, succeeded_verdict()),
         ],
     );
-    insta::assert_snapshot!(told, @r"
+    insta::assert_snapshot!(trace, @r"
     start u0/1
 
     start u1/1
@@ -139,7 +139,7 @@ fn limit_without_throttling_is_a_failure() {
 fn run_wide_failure_is_reported_once() {
     let mut schedule = Schedule::new(keys(4), settings(2));
     let out = |cause| verdict(AttemptOutcome::Failed, cause);
-    let told = feed(
+    let trace = feed(
         &mut schedule,
         [
             ScheduleEvent::RunStarted,
@@ -151,13 +151,13 @@ fn run_wide_failure_is_reported_once() {
             attempt_ended(3, 1, succeeded_verdict()),
         ],
     );
-    insta::assert_snapshot!(told, @r#"
+    insta::assert_snapshot!(trace, @r#"
     start u0/1 | start u1/1
-    note: said "no unit can run (login), so none is started any more: mend it, then retry"
+    note: message "stopped starting units: login; fix it, then retry"
     END unusable succeeded=1 failed=1 stopped=0 not_run=2
     note u0/1: retry-requested 2 | note u2/0: retry-requested 1 | note u3/0: retry-requested 1 | start u0/2 | start u2/1
     start u3/1
-    note: said "no unit can run (model), so none is started any more: mend it, then retry"
+    note: message "stopped starting units: model; fix it, then retry"
     END unusable succeeded=3 failed=1 stopped=0 not_run=0
     "#);
 }
@@ -167,7 +167,7 @@ fn unit_specific_model_or_network_failure_stops_no_other_unit() {
     let retry = RetryPolicy { max_retries: 0, ..RetryPolicy::default() };
     let mut schedule = Schedule::new(keys(3), ScheduleSettings { retry, ..settings(1) });
     let amendment = Amendment { model: Some("opsu".into()), ..Amendment::default() };
-    let told = feed(
+    let trace = feed(
         &mut schedule,
         [
             ScheduleEvent::RetryRequested { unit: key(0), amendment: Some(amendment) },
@@ -177,7 +177,7 @@ fn unit_specific_model_or_network_failure_stops_no_other_unit() {
             attempt_ended(2, 1, verdict(AttemptOutcome::Failed, Cause::Network)),
         ],
     );
-    insta::assert_snapshot!(told, @r"
+    insta::assert_snapshot!(trace, @r"
     note u0/0: retry-requested 1 (model opsu)
     start u0/1 (model opsu)
     start u1/1
@@ -185,13 +185,13 @@ fn unit_specific_model_or_network_failure_stops_no_other_unit() {
     END partial succeeded=1 failed=2 stopped=0 not_run=0
     ");
     let mut schedule = Schedule::new(keys(2), ScheduleSettings { retry, ..settings(1) });
-    let told = feed(
+    let trace = feed(
         &mut schedule,
         [ScheduleEvent::RunStarted, attempt_ended(0, 1, verdict(AttemptOutcome::Failed, Cause::Network))],
     );
-    insta::assert_snapshot!(told, @r#"
+    insta::assert_snapshot!(trace, @r#"
     start u0/1
-    note: said "no unit can run (network), so none is started any more: mend it, then retry" | END unusable succeeded=0 failed=1 stopped=0 not_run=1
+    note: message "stopped starting units: network; fix it, then retry" | END unusable succeeded=0 failed=1 stopped=0 not_run=1
     "#);
 }
 
@@ -199,7 +199,7 @@ fn unit_specific_model_or_network_failure_stops_no_other_unit() {
 fn open_files_lower_concurrency_and_cost_no_retry() {
     let retry = RetryPolicy { max_retries: 0, ..RetryPolicy::default() };
     let mut schedule = Schedule::new(keys(4), ScheduleSettings { retry, ..settings(3) });
-    let told = feed(
+    let trace = feed(
         &mut schedule,
         [
             ScheduleEvent::RunStarted,
@@ -209,7 +209,7 @@ fn open_files_lower_concurrency_and_cost_no_retry() {
             attempt_ended(1, 2, succeeded_verdict()),
         ],
     );
-    insta::assert_snapshot!(told, @r"
+    insta::assert_snapshot!(trace, @r"
     start u0/1 | start u1/1 | start u2/1
     note u2/1: retry-scheduled 2 0ms | note: throttled Some(2) the limit of open files
     note u1/1: retry-scheduled 2 0ms | note: throttled Some(1) the limit of open files
@@ -223,7 +223,7 @@ fn missing_program_pauses_starts_until_it_returns() {
     let retry = RetryPolicy { max_retries: 0, ..RetryPolicy::default() };
     let mut schedule = Schedule::new(keys(4), ScheduleSettings { retry, ..settings(2) });
     let ready = ScheduleEvent::AttemptReady { unit: "u1".into(), attempt: 3 };
-    let told = feed(
+    let trace = feed(
         &mut schedule,
         [
             ScheduleEvent::RunStarted,
@@ -237,15 +237,15 @@ fn missing_program_pauses_starts_until_it_returns() {
             attempt_ended(1, 3, succeeded_verdict()),
         ],
     );
-    insta::assert_snapshot!(told, @r#"
+    insta::assert_snapshot!(trace, @r#"
     start u0/1 | start u1/1
     start u2/1
-    note: said "the agent's program is missing; waiting up to 40 s for it, as an update may be in progress" | note u2/1: retry-scheduled 2 1000ms | timer 0 1000ms
+    note: message "the agent's program is missing; waiting up to 40 s for it, as an update may be in progress" | note u2/1: retry-scheduled 2 1000ms | timer 0 1000ms
     note u1/1: retry-scheduled 2 1000ms
     start u1/2
     note u1/2: retry-scheduled 3 2000ms | timer 1 2000ms
     start u1/3
-    note: said "the agent's program is back" | start u2/2
+    note: message "the agent's program is back" | start u2/2
     start u3/1
     "#);
 }
@@ -254,7 +254,7 @@ fn missing_program_pauses_starts_until_it_returns() {
 fn stopped_program_trial_moves_to_the_next_unit() {
     let mut schedule = Schedule::new(keys(2), settings(1));
     let stop = ScheduleEvent::StopRequested { unit: key(0) };
-    let told = feed(
+    let trace = feed(
         &mut schedule,
         [
             ScheduleEvent::RunStarted,
@@ -266,13 +266,13 @@ fn stopped_program_trial_moves_to_the_next_unit() {
             attempt_ended(1, 1, succeeded_verdict()),
         ],
     );
-    insta::assert_snapshot!(told, @r#"
+    insta::assert_snapshot!(trace, @r#"
     start u0/1
-    note: said "the agent's program is missing; waiting up to 40 s for it, as an update may be in progress" | note u0/1: retry-scheduled 2 1000ms | timer 0 1000ms
+    note: message "the agent's program is missing; waiting up to 40 s for it, as an update may be in progress" | note u0/1: retry-scheduled 2 1000ms | timer 0 1000ms
     start u0/2
     note u0/2: stop-requested stop | stop u0/2
     start u1/1
-    note: said "the agent's program is back"
+    note: message "the agent's program is back"
     END partial succeeded=1 failed=1 stopped=0 not_run=0
     "#);
 }
@@ -281,7 +281,7 @@ fn stopped_program_trial_moves_to_the_next_unit() {
 fn program_is_back_only_once_a_process_started() {
     let mut schedule = Schedule::new(keys(3), settings(2));
     let unprepared = || verdict(AttemptOutcome::Failed, Cause::Internal);
-    let told = feed(
+    let trace = feed(
         &mut schedule,
         [
             ScheduleEvent::RunStarted,
@@ -292,13 +292,13 @@ fn program_is_back_only_once_a_process_started() {
             attempt_ready(1, 2),
         ],
     );
-    insta::assert_snapshot!(told, @r#"
+    insta::assert_snapshot!(trace, @r#"
     start u0/1 | start u1/1
-    note: said "the agent's program is missing; waiting up to 40 s for it, as an update may be in progress" | note u0/1: retry-scheduled 2 1000ms | timer 0 1000ms
+    note: message "the agent's program is missing; waiting up to 40 s for it, as an update may be in progress" | note u0/1: retry-scheduled 2 1000ms | timer 0 1000ms
     note u1/1: retry-scheduled 2 1000ms
     start u0/2
     start u1/2
-    note: said "the agent's program is back" | start u2/1
+    note: message "the agent's program is back" | start u2/1
     "#);
 }
 
@@ -306,7 +306,7 @@ fn program_is_back_only_once_a_process_started() {
 fn stale_wait_timer_does_not_shorten_the_next_wait() {
     let mut schedule = Schedule::new(keys(1), settings(1));
     let retry = ScheduleEvent::RetryRequested { unit: key(0), amendment: None };
-    let told = feed(
+    let trace = feed(
         &mut schedule,
         [
             ScheduleEvent::RunStarted,
@@ -318,12 +318,12 @@ fn stale_wait_timer_does_not_shorten_the_next_wait() {
             ScheduleEvent::TimerFired(TimerId(1)),
         ],
     );
-    insta::assert_snapshot!(told, @r#"
+    insta::assert_snapshot!(trace, @r#"
     start u0/1
-    note: said "the agent's program is missing; waiting up to 40 s for it, as an update may be in progress" | note u0/1: retry-scheduled 2 1000ms | timer 0 1000ms
+    note: message "the agent's program is missing; waiting up to 40 s for it, as an update may be in progress" | note u0/1: retry-scheduled 2 1000ms | timer 0 1000ms
     note: stop-requested stop | END error succeeded=0 failed=1 stopped=0 not_run=0
     note u0/1: retry-requested 2 | start u0/2
-    note: said "the agent's program is missing; waiting up to 40 s for it, as an update may be in progress" | note u0/2: retry-scheduled 3 1000ms | timer 1 1000ms
+    note: message "the agent's program is missing; waiting up to 40 s for it, as an update may be in progress" | note u0/2: retry-scheduled 3 1000ms | timer 1 1000ms
 
     start u0/3
     "#);
@@ -332,13 +332,13 @@ fn stale_wait_timer_does_not_shorten_the_next_wait() {
 #[test]
 fn program_that_stays_missing_ends_the_run_as_unusable() {
     let mut schedule = Schedule::new(keys(3), settings(1));
-    let mut orders = schedule.handle(ScheduleEvent::RunStarted);
+    let mut effects = schedule.handle(ScheduleEvent::RunStarted);
     let (mut waited, mut starts) = (0, 0);
-    while let Some(order) = orders.pop() {
+    while let Some(order) = effects.pop() {
         match order {
             ScheduleEffect::StartAttempt { unit, attempt, .. } => {
                 starts += 1;
-                orders.extend(schedule.handle(ScheduleEvent::AttemptEnded {
+                effects.extend(schedule.handle(ScheduleEvent::AttemptEnded {
                     unit,
                     attempt,
                     verdict: missing_program_verdict(),
@@ -347,7 +347,7 @@ fn program_that_stays_missing_ends_the_run_as_unusable() {
             }
             ScheduleEffect::SetTimer { id, after_ms } => {
                 waited += after_ms;
-                orders.extend(schedule.handle(ScheduleEvent::TimerFired(id)));
+                effects.extend(schedule.handle(ScheduleEvent::TimerFired(id)));
             }
             ScheduleEffect::EndRun(end) => {
                 assert_eq!((end.outcome.as_str(), end.failed, end.not_run), ("unusable", 1, 2));
@@ -362,9 +362,9 @@ fn program_that_stays_missing_ends_the_run_as_unusable() {
 #[test]
 fn open_files_fail_a_unit_that_started_alone() {
     let mut schedule = Schedule::new(keys(2), settings(2));
-    let told = feed(
+    let trace = feed(
         &mut schedule,
-        // Both started together, so the second to fail has not been alone yet.
+        // Both started together, so the second to fail did not start alone.
         [
             ScheduleEvent::RunStarted,
             attempt_ended(0, 1, open_files_verdict()),
@@ -373,7 +373,7 @@ fn open_files_fail_a_unit_that_started_alone() {
             attempt_ended(1, 2, open_files_verdict()),
         ],
     );
-    insta::assert_snapshot!(told, @r"
+    insta::assert_snapshot!(trace, @r"
     start u0/1 | start u1/1
     note u0/1: retry-scheduled 2 0ms | note: throttled Some(1) the limit of open files
     note u1/1: retry-scheduled 2 0ms | start u0/2

@@ -1,10 +1,10 @@
-//! Against an oracle that keeps plain lists and looks at all of them every time.
+//! Comparison with an oracle that keeps plain lists and scans all of them every time.
 
 use std::collections::BTreeMap;
 
 use super::*;
 
-/// One unit as the oracle sees it.
+/// State of one unit in the oracle.
 #[derive(Clone, Debug, Default)]
 struct OracleUnit {
     attempts: u32,
@@ -27,7 +27,7 @@ enum OracleUnitState {
     Over,
 }
 
-/// The agent's program as the oracle sees it, with the tries since it went missing.
+/// State of the agent's program in the oracle, with the trials since it went missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OracleProgram {
     Present,
@@ -36,7 +36,7 @@ enum OracleProgram {
     Trying { tries: usize, unit: usize },
 }
 
-/// Says what must start and whether the run must be over, from plain lists.
+/// Computes from plain lists what must start and whether the run must be over.
 #[derive(Debug)]
 struct ScheduleOracle {
     units: Vec<OracleUnit>,
@@ -69,7 +69,7 @@ impl ScheduleOracle {
         self.units.iter().all(|unit| unit.state == OracleUnitState::Over)
     }
 
-    /// `cut` by what no unit is to blame for.
+    /// Stops starting units. `cut` is true if no unit caused that.
     fn halt(&mut self, cut: bool) {
         self.unusable = if self.halted { self.unusable } else { cut };
         self.halted = true;
@@ -99,7 +99,7 @@ impl ScheduleOracle {
         }
     }
 
-    /// The program once unit `n` did not find it either; `None` if it was waited for long enough.
+    /// State of the program after unit `n` did not find it either; `None` if all waits are used.
     fn tries_after(&self, n: usize) -> Option<OracleProgram> {
         let tries = match self.program {
             OracleProgram::Present => 0,
@@ -109,7 +109,7 @@ impl ScheduleOracle {
         (tries < 6).then_some(OracleProgram::Waiting { tries: tries + 1, timer: None })
     }
 
-    /// Follows an input; timers and pauses were already read off the orders.
+    /// Applies an event; timers and pauses were already read from the effects.
     fn apply(&mut self, input: &ScheduleEvent) {
         let index = |unit: &UnitKey| unit.as_str()[1..].parse::<usize>().ok();
         match input {
@@ -238,15 +238,15 @@ impl ScheduleOracle {
         }
     }
 
-    /// Compares the orders with what must happen.
-    fn check(&mut self, input: &ScheduleEvent, orders: &[ScheduleEffect]) -> Result<(), TestCaseError> {
+    /// Compares the effects with the expected ones.
+    fn check(&mut self, input: &ScheduleEvent, effects: &[ScheduleEffect]) -> Result<(), TestCaseError> {
         self.apply(input);
         let mut started = Vec::new();
         let mut end = None;
-        for order in orders {
+        for order in effects {
             match order {
                 ScheduleEffect::SetTimer { id, .. } => {
-                    // A timer belongs to whatever began to wait: a unit of this input, or the run.
+                    // A timer belongs to the waiting unit of this event, or to the run.
                     let waits = |unit: &&mut OracleUnit| {
                         unit.state == OracleUnitState::Waiting && unit.timer.is_none_or(|t| t < *id)
                     };
@@ -311,7 +311,7 @@ impl ScheduleOracle {
     }
 }
 
-/// Something to do next, to be turned into an input that fits the moment.
+/// A step that is turned into an event that fits the current state.
 #[derive(Clone, Debug)]
 pub(super) enum RandomStep {
     Ready(usize),
@@ -387,8 +387,9 @@ pub(super) fn to_event(schedule: &Schedule, step: &RandomStep) -> Option<Schedul
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
-    /// Whatever happens: exactly what the oracle starts is started, and the run ends exactly when it is idle. Driven
-    /// on, it always ends, with every unit in one of the four counts and no retry beyond the policy.
+    /// For any sequence of events, the schedule starts exactly the attempts that the oracle starts, and ends exactly
+    /// when the oracle is idle. If continued, it always ends, with every unit in one of the four counts and no more
+    /// retries than the policy allows.
     #[test]
     fn the_schedule_agrees_with_the_oracle(
         count in 0..7usize, slots in 0..4u32, at_once in 0..3u32, max_retries in 0..3u32, abort in any::<bool>(),
@@ -422,13 +423,13 @@ proptest! {
         };
         let mut timers = BTreeMap::new();
         let mut give = |schedule: &mut Schedule, oracle: &mut ScheduleOracle, input: ScheduleEvent| {
-            let orders = schedule.handle(input.clone());
-            for order in &orders {
+            let effects = schedule.handle(input.clone());
+            for order in &effects {
                 if let ScheduleEffect::SetTimer { id, after_ms } = order {
                     prop_assert_eq!(timers.insert(*id, *after_ms), None, "a timer id was reused");
                 }
             }
-            oracle.check(&input, &orders)
+            oracle.check(&input, &effects)
         };
         give(&mut schedule, &mut oracle, ScheduleEvent::RunStarted)?;
         for step in &steps {
@@ -456,8 +457,8 @@ proptest! {
         prop_assert!(schedule.is_finished(), "a busy service must lead to an end: {schedule:?}");
     }
 
-    /// Without people, a unit runs at most once and `max_retries` times more, and abort starts nothing after the first
-    /// final failure.
+    /// Without requests, a unit runs at most `max_retries + 1` times, and abort starts nothing after the first final
+    /// failure.
     #[test]
     fn automatic_retries_stay_within_the_policy(
         count in 1..6usize, slots in 1..4u32, max_retries in 0..4u32, abort in any::<bool>(),
@@ -466,11 +467,11 @@ proptest! {
         let retry = RetryPolicy { max_retries, ..RetryPolicy::default() };
         let failure_mode = if abort { FailureMode::Abort } else { FailureMode::Continue };
         let mut schedule = Schedule::new(keys(count), ScheduleSettings { failure_mode, retry, ..settings(slots) });
-        let mut orders = schedule.handle(ScheduleEvent::RunStarted);
+        let mut effects = schedule.handle(ScheduleEvent::RunStarted);
         let (mut fates, mut ends, mut final_failure) = (fates.into_iter().cycle(), 0, false);
         let mut pending = Vec::new();
         for _ in 0..10_000 {
-            for order in orders.drain(..) {
+            for order in effects.drain(..) {
                 match order {
                     ScheduleEffect::StartAttempt { attempt, .. } => {
                         prop_assert!(attempt <= max_retries + 1);
@@ -486,7 +487,7 @@ proptest! {
             }
             prop_assert!(schedule.in_flight().count() <= slots as usize);
             let first = schedule.in_flight().next().map(|(unit, attempt)| (unit.clone(), attempt));
-            orders = match (first, pending.pop()) {
+            effects = match (first, pending.pop()) {
                 (Some((unit, attempt)), timer) => {
                     pending.extend(timer);
                     let verdict = verdict_for(fates.next().unwrap());

@@ -1,4 +1,4 @@
-//! The pass after the units: when it runs, what its fate means, and what it may cost.
+//! The reconcile step: when it runs, how its outcome affects the run, and how the budget limits it.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::{
     *,
 };
 
-/// A run of two units with a pass, `u9`, over what they wrote; something is `due` for it whatever they do.
+/// A run of two units with the reconcile step `u9`. With `due`, it runs whatever the units write.
 fn schedule_with_reconcile(due: bool) -> Schedule {
     schedule_with_settings(due, settings(2))
 }
@@ -27,7 +27,7 @@ fn units_succeeded() -> Vec<ScheduleEvent> {
     ]
 }
 
-/// What the last of `inputs` leads to.
+/// Effects of the last of `inputs`.
 fn last(schedule: &mut Schedule, inputs: impl IntoIterator<Item = ScheduleEvent>) -> String {
     feed(schedule, inputs).lines().last().unwrap_or_default().to_owned()
 }
@@ -42,8 +42,8 @@ fn reconcile_step_runs_after_integration() {
     ];
     let good =
         [attempt_ended(9, 1, succeeded_verdict()), integrated(&[(9, 1, true)]), ScheduleEvent::Saved { ok: true }];
-    let told = feed(&mut schedule_with_reconcile(false), units.clone().into_iter().chain(good));
-    insta::assert_snapshot!(told, @r"
+    let trace = feed(&mut schedule_with_reconcile(false), units.clone().into_iter().chain(good));
+    insta::assert_snapshot!(trace, @r"
     start u0/1 | start u1/1
 
     INTEGRATE u0/1 u1/1
@@ -52,7 +52,7 @@ fn reconcile_step_runs_after_integration() {
     SAVE without [u1]
     END partial succeeded=2 failed=1 stopped=0 not_run=0
     ");
-    // Its failure costs its own changes only, and a person may ask for it again.
+    // Its failure loses only its own changes, and a person may request it again.
     let mut schedule = schedule_with_reconcile(false);
     let bad = [
         attempt_ended(9, 1, failed_verdict()),
@@ -62,8 +62,8 @@ fn reconcile_step_runs_after_integration() {
         attempt_ended(9, 2, succeeded_verdict()),
     ];
     let again = [integrated(&[(9, 2, true)]), ScheduleEvent::Saved { ok: true }];
-    let told = feed(&mut schedule, units.clone().into_iter().chain(bad).chain(again));
-    insta::assert_snapshot!(told, @r"
+    let trace = feed(&mut schedule, units.clone().into_iter().chain(bad).chain(again));
+    insta::assert_snapshot!(trace, @r"
     start u0/1 | start u1/1
 
     INTEGRATE u0/1 u1/1
@@ -76,7 +76,7 @@ fn reconcile_step_runs_after_integration() {
     SAVE without [u1]
     END partial succeeded=2 failed=1 stopped=0 not_run=0
     ");
-    // Whoever asks for another try of a unit waits for the end of it, and the whole is looked at once more.
+    // A requested attempt of a unit waits for the end of the step, and the step runs once more.
     let mut schedule = schedule_with_reconcile(false);
     let asked = [
         retry(1),
@@ -85,8 +85,8 @@ fn reconcile_step_runs_after_integration() {
         ScheduleEvent::Saved { ok: true },
         attempt_ended(1, 2, succeeded_verdict()),
     ];
-    let told = feed(&mut schedule, units.into_iter().chain(asked).chain([integrated(&[(1, 2, true)])]));
-    insta::assert_snapshot!(told, @r"
+    let trace = feed(&mut schedule, units.into_iter().chain(asked).chain([integrated(&[(1, 2, true)])]));
+    insta::assert_snapshot!(trace, @r"
     start u0/1 | start u1/1
 
     INTEGRATE u0/1 u1/1
@@ -106,26 +106,26 @@ fn reconcile_step_is_skipped_without_changes() {
     let idle =
         || [ScheduleEvent::RunStarted, attempt_ended(0, 1, succeeded_verdict()), attempt_ended(1, 1, failed_verdict())];
     let integrated = integration_report(vec![nothing.clone()]);
-    let told = feed(
+    let trace = feed(
         &mut schedule_with_reconcile(false),
         idle().into_iter().chain([integrated.clone(), ScheduleEvent::Saved { ok: true }]),
     );
-    insta::assert_snapshot!(told, @r#"
+    insta::assert_snapshot!(trace, @r#"
     start u0/1 | start u1/1
 
     INTEGRATE u0/1
-    note: said "not reconciled: nothing was written, and no raw file is gone" | SAVE without [u1]
+    note: message "not reconciled: nothing was written, and no raw file was deleted" | SAVE without [u1]
     END partial succeeded=1 failed=1 stopped=0 not_run=0
     "#);
-    let told = feed(&mut schedule_with_reconcile(true), idle().into_iter().chain([integrated]));
-    assert!(told.ends_with("start u9/1"), "a raw file that is gone is reason enough: {told}");
+    let trace = feed(&mut schedule_with_reconcile(true), idle().into_iter().chain([integrated]));
+    assert!(trace.ends_with("start u9/1"), "a deleted raw file is a reason to run: {trace}");
 }
 
 #[test]
 fn due_reconcile_step_runs_without_units() {
     let mut nobody = Schedule::new(Vec::new(), ScheduleSettings { integrates_patches: true, ..settings(1) })
         .with_reconcile_step(key(9), true);
-    let told = feed(
+    let trace = feed(
         &mut nobody,
         [
             ScheduleEvent::RunStarted,
@@ -135,14 +135,14 @@ fn due_reconcile_step_runs_without_units() {
             ScheduleEvent::Saved { ok: true },
         ],
     );
-    insta::assert_snapshot!(told, @r"
+    insta::assert_snapshot!(trace, @r"
     INTEGRATE 
     start u9/1
     INTEGRATE u9/1
     SAVE without []
     END done succeeded=1 failed=0 stopped=0 not_run=0
     ");
-    // Whatever becomes of the units, as long as nobody wants the run to end.
+    // The step runs whatever the outcomes of the units are, unless a person ends the run.
     let failed =
         [ScheduleEvent::RunStarted, attempt_ended(0, 1, failed_verdict()), attempt_ended(1, 1, failed_verdict())];
     assert_eq!(last(&mut schedule_with_reconcile(true), failed), "INTEGRATE ");
@@ -153,7 +153,7 @@ fn due_reconcile_step_runs_without_units() {
         )
         .contains("END")
     );
-    // Where nothing is put together there is no pass.
+    // Without integration there is no reconcile step.
     let mut overlay = Schedule::new(keys(1), settings(1)).with_reconcile_step(key(9), true);
     assert!(
         last(&mut overlay, [ScheduleEvent::RunStarted, attempt_ended(0, 1, succeeded_verdict())])
@@ -164,17 +164,17 @@ fn due_reconcile_step_runs_without_units() {
 #[test]
 fn stop_during_reconcile_saves_and_kill_keeps_patches() {
     let stopped = verdict(AttemptOutcome::Stopped, Cause::Cancelled);
-    let told = last(
+    let trace = last(
         &mut schedule_with_reconcile(false),
         units_succeeded().into_iter().chain([ScheduleEvent::StopAllRequested, attempt_ended(9, 1, stopped.clone())]),
     );
-    assert_eq!(told, "SAVE without []");
-    let told = last(
+    assert_eq!(trace, "SAVE without []");
+    let trace = last(
         &mut schedule_with_reconcile(false),
         units_succeeded().into_iter().chain([ScheduleEvent::KillAllRequested, attempt_ended(9, 1, stopped)]),
     );
-    assert!(told.contains("2 patches are kept and not put on the branch: the run was killed"), "{told}");
-    // A limit in the pass is waited for like any other.
+    assert!(trace.contains("2 patches are kept and not put on the branch: the run was killed"), "{trace}");
+    // A limit that the reconcile step hits is handled like any other.
     let waits = [attempt_ended(9, 1, transient_verdict()), ScheduleEvent::TimerFired(TimerId(0))];
     assert_eq!(last(&mut schedule_with_reconcile(false), units_succeeded().into_iter().chain(waits)), "start u9/2");
 }
@@ -190,17 +190,18 @@ fn kill_during_integration_keeps_patches() {
         both(),
     ];
     let mut schedule = schedule_with_reconcile(false);
-    insta::assert_snapshot!(last(&mut schedule, killed), @r#"note: said "2 patches are kept and not put on the branch: the run was killed" | END error succeeded=2 failed=0 stopped=0 not_run=0 unsaved=2"#);
+    insta::assert_snapshot!(last(&mut schedule, killed), @r#"note: message "2 patches are kept and not put on the branch: the run was killed" | END error succeeded=2 failed=0 stopped=0 not_run=0 unsaved=2"#);
     assert!(
         last(&mut schedule, [ScheduleEvent::RetryFailed, both()]).contains("start u9/1"),
-        "until somebody wants them"
+        "until a person requests them"
     );
     let pass = [attempt_ended(9, 1, succeeded_verdict()), ScheduleEvent::KillAllRequested, integrated(&[(9, 1, true)])];
-    let told = last(&mut schedule, pass);
-    assert!(told.contains("3 patches are kept") && told.contains("unsaved=3"), "{told}");
+    let trace = last(&mut schedule, pass);
+    assert!(trace.contains("3 patches are kept") && trace.contains("unsaved=3"), "{trace}");
 }
 
-/// The disk is full, a patch is gone: nothing of the round is there to be looked at or saved.
+/// The integration failed, for example because the disk is full or a patch is missing: there is nothing to review or
+/// save.
 #[test]
 fn failed_integration_is_not_reconciled_or_saved() {
     for due in [false, true] {
@@ -210,10 +211,10 @@ fn failed_integration_is_not_reconciled_or_saved() {
             attempt_ended(0, 1, succeeded_verdict()),
             attempt_ended(1, 1, succeeded_verdict()),
         ];
-        let told = last(&mut schedule, units.into_iter().chain([failed_integration(&[(0, 1, true)])]));
-        assert_eq!(told, "SAVE without []", "which says why");
-        let told = last(&mut schedule, [ScheduleEvent::Saved { ok: false }]);
-        assert!(told.starts_with("END error succeeded=2 failed=0") && told.ends_with("unsaved=2"), "{told}");
+        let trace = last(&mut schedule, units.into_iter().chain([failed_integration(&[(0, 1, true)])]));
+        assert_eq!(trace, "SAVE without []", "saving reports the reason");
+        let trace = last(&mut schedule, [ScheduleEvent::Saved { ok: false }]);
+        assert!(trace.starts_with("END error succeeded=2 failed=0") && trace.ends_with("unsaved=2"), "{trace}");
         let again = [
             ScheduleEvent::RetryFailed,
             integrated(&[(0, 1, true), (1, 1, true)]),
@@ -222,12 +223,12 @@ fn failed_integration_is_not_reconciled_or_saved() {
         assert_eq!(last(&mut schedule, again), "SAVE without []");
         assert!(!last(&mut schedule, [ScheduleEvent::Saved { ok: true }]).contains("unsaved"));
     }
-    // Not even a shell that saves all the same makes more of it than there was.
+    // Reporting a save anyway does not change the result.
     let units =
         [ScheduleEvent::RunStarted, attempt_ended(0, 1, succeeded_verdict()), attempt_ended(1, 1, succeeded_verdict())];
     let saved = [failed_integration(&[(0, 1, true)]), ScheduleEvent::Saved { ok: true }];
     assert!(last(&mut schedule_with_reconcile(false), units.into_iter().chain(saved)).ends_with("unsaved=1"));
-    // The patch of the pass likewise.
+    // The same holds for the patch of the reconcile step.
     let mut schedule = schedule_with_reconcile(false);
     let pass = [attempt_ended(9, 1, succeeded_verdict()), failed_integration(&[]), ScheduleEvent::Saved { ok: false }];
     assert!(last(&mut schedule, units_succeeded().into_iter().chain(pass)).ends_with("unsaved=3"));
@@ -263,7 +264,7 @@ fn requested_reconcile_step_waits_for_units() {
     SAVE without [u1]
     END partial succeeded=2 failed=1 stopped=0 not_run=0
     ");
-    // Alone, it can be called back before it starts.
+    // When it is the only unit, it can be cancelled before it starts.
     let asked =
         [retry(1), retry(9), ScheduleEvent::StopRequested { unit: key(9) }, attempt_ended(1, 3, failed_verdict())];
     insta::assert_snapshot!(feed(&mut schedule, asked), @r"
@@ -272,7 +273,7 @@ fn requested_reconcile_step_waits_for_units() {
     note u9/2: stop-requested stop
     END partial succeeded=1 failed=1 stopped=1 not_run=0
     ");
-    // While the patch of the one before is put together, the next one is a round of its own.
+    // A request during the integration of its patch leads to a separate integration.
     let mut schedule = schedule_with_reconcile(false);
     feed(
         &mut schedule,
@@ -298,7 +299,7 @@ fn stale_reconcile_patch_is_not_applied_to_new_patches() {
     INTEGRATE u0/2 u1/1
     start u9/2
     ");
-    // Withdrawn before it starts, it has not succeeded.
+    // If it is cancelled before it starts, it has not succeeded.
     let mut schedule = schedule_with_reconcile(false);
     let saved =
         [attempt_ended(9, 1, succeeded_verdict()), integrated(&[(9, 1, true)]), ScheduleEvent::Saved { ok: true }];
@@ -314,16 +315,16 @@ fn failed_reconcile_step_does_not_fail_the_run() {
     let abort = ScheduleSettings { failure_mode: FailureMode::Abort, ..settings(2) };
     let fails =
         |cause: Cause| [attempt_ended(9, 1, verdict(AttemptOutcome::Failed, cause)), ScheduleEvent::Saved { ok: true }];
-    let told = feed(
+    let trace = feed(
         &mut schedule_with_settings(false, abort),
         units_succeeded().into_iter().chain(fails(Cause::ToolFailures)),
     );
-    assert!(told.ends_with("SAVE without []\nEND partial succeeded=2 failed=1 stopped=0 not_run=0"), "{told}");
-    // Its model is its own.
-    let told = last(&mut schedule_with_reconcile(false), units_succeeded().into_iter().chain(fails(Cause::Model)));
-    assert_eq!(told, "END partial succeeded=2 failed=1 stopped=0 not_run=0");
-    let told = last(&mut schedule_with_reconcile(false), units_succeeded().into_iter().chain(fails(Cause::Auth)));
-    assert!(told.starts_with("END unusable"), "the login is everybody's: {told}");
+    assert!(trace.ends_with("SAVE without []\nEND partial succeeded=2 failed=1 stopped=0 not_run=0"), "{trace}");
+    // The reconcile step may use another model.
+    let trace = last(&mut schedule_with_reconcile(false), units_succeeded().into_iter().chain(fails(Cause::Model)));
+    assert_eq!(trace, "END partial succeeded=2 failed=1 stopped=0 not_run=0");
+    let trace = last(&mut schedule_with_reconcile(false), units_succeeded().into_iter().chain(fails(Cause::Auth)));
+    assert!(trace.starts_with("END unusable"), "the login affects every unit: {trace}");
 }
 
 #[test]
@@ -335,11 +336,11 @@ fn run_ended_before_reconcile_is_incomplete() {
         ScheduleEvent::DrainRequested,
         attempt_ended(1, 1, succeeded_verdict()),
     ];
-    let told = feed(&mut schedule, drained.into_iter().chain([integrated(&[(0, 1, true), (1, 1, true)])]));
-    assert!(told.ends_with("note: said \"not reconciled: the run is ending\" | SAVE without []"), "{told}");
-    let told = last(&mut schedule, [ScheduleEvent::Saved { ok: true }]);
-    assert_eq!(told, "END stopped succeeded=2 failed=0 stopped=0 not_run=1");
-    // It is what there is to try again.
+    let trace = feed(&mut schedule, drained.into_iter().chain([integrated(&[(0, 1, true), (1, 1, true)])]));
+    assert!(trace.ends_with("note: message \"not reconciled: the run is ending\" | SAVE without []"), "{trace}");
+    let trace = last(&mut schedule, [ScheduleEvent::Saved { ok: true }]);
+    assert_eq!(trace, "END stopped succeeded=2 failed=0 stopped=0 not_run=1");
+    // It is the only unit that can be retried.
     insta::assert_snapshot!(feed(&mut schedule, [ScheduleEvent::RetryFailed, integration_report(vec![])]), @r"
     note u9/0: retry-requested 1 | INTEGRATE 
     start u9/1
@@ -358,18 +359,18 @@ fn spent_budget_skips_the_reconcile_step() {
         attempt_ended(1, 1, succeeded_verdict()),
         integrated(&[(0, 1, true), (1, 1, true)]),
     ];
-    let told =
+    let trace =
         feed(&mut schedule, units.into_iter().chain([ScheduleEvent::Saved { ok: true }, ScheduleEvent::RetryFailed]));
-    insta::assert_snapshot!(told, @r#"
+    insta::assert_snapshot!(trace, @r#"
     start u0/1 | start u1/1
 
 
     INTEGRATE u0/1 u1/1
-    note: said "not reconciled: the run's budget of $0.50 is spent ($0.61): nothing more starts; the run can be resumed" | SAVE without []
+    note: message "not reconciled: the run's budget of $0.50 is spent ($0.61): nothing more starts; the run can be resumed" | SAVE without []
     END limit succeeded=2 failed=0 stopped=0 not_run=1
-    note: said "the run's budget of $0.50 is spent ($0.61): nothing more starts; resume the run with a budget of its own"
+    note: message "the run's budget of $0.50 is spent ($0.61): nothing more starts; resume the run with a new budget"
     "#);
-    // Nor for another try of it.
+    // The budget also prevents a retry of the step.
     let mut schedule = schedule_with_settings(false, budget);
     let tries = [
         attempt_ended(9, 1, transient_verdict()),
@@ -384,12 +385,12 @@ fn spent_budget_skips_the_reconcile_step() {
     start u9/1
     note u9/1: retry-scheduled 2 1000ms | timer 0 1000ms
 
-    note: said "not reconciled: the run's budget of $0.50 is spent ($0.61): nothing more starts; the run can be resumed" | SAVE without []
+    note: message "not reconciled: the run's budget of $0.50 is spent ($0.61): nothing more starts; the run can be resumed" | SAVE without []
     END limit succeeded=2 failed=1 stopped=0 not_run=0
     "#);
-    // Nor for one that has nothing but what was there before.
+    // The budget also prevents a step that reviews only results of a prior run.
     let mut schedule = schedule_with_settings(true, budget);
-    let told = last(
+    let trace = last(
         &mut schedule,
         [
             ScheduleEvent::RunStarted,
@@ -398,16 +399,16 @@ fn spent_budget_skips_the_reconcile_step() {
             attempt_ended(1, 1, failed_verdict()),
         ],
     );
-    assert!(told.starts_with("note: said \"not reconciled: the run's budget of $0.50 is spent ($0.61)"), "{told}");
-    assert!(told.ends_with("END limit succeeded=0 failed=2 stopped=0 not_run=1"), "{told}");
+    assert!(trace.starts_with("note: message \"not reconciled: the run's budget of $0.50 is spent ($0.61)"), "{trace}");
+    assert!(trace.ends_with("END limit succeeded=0 failed=2 stopped=0 not_run=1"), "{trace}");
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Whatever happens, to the pass too: units start outside of rounds and the pass inside of one that holds, never on a
-    /// run that ends; nothing counts as saved that was not put together and saved; and no round leads to the next one by
-    /// itself for ever.
+    /// For any sequence of events, including requests for the reconcile step: units start outside of integrations, and
+    /// the step starts only inside a successful one and never in a run that is ending; nothing counts as saved that was
+    /// not integrated and saved; and automatic integrations end.
     #[test]
     fn reconcile_step_stays_within_its_integration(
         count in 0..5usize, slots in 1..4u32, due in any::<bool>(), steps in any_steps(),
@@ -425,9 +426,9 @@ proptest! {
                 last.insert(unit.clone(), (*attempt, verdict.outcome));
             }
             let is_begun = |stage: RunStage| matches!(stage, RunStage::Integrating | RunStage::Reconciling | RunStage::Saving);
-            let orders = schedule.handle(now);
-            record_queued_stops(&orders, &mut last);
-            for order in orders {
+            let effects = schedule.handle(now);
+            record_queued_stops(&effects, &mut last);
+            for order in effects {
                 match order {
                     ScheduleEffect::Integrate { units } => {
                         if !matches!(&units[..], [(unit, _)] if *unit == key(9)) {

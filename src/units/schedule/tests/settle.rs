@@ -1,4 +1,4 @@
-//! Runs whose attempts leave patches.
+//! Runs whose attempts write patches.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub(super) fn integration_report(results: Vec<IntegratedUnit>) -> ScheduleEvent 
     ScheduleEvent::Integrated(IntegrationReport { results, ok: true })
 }
 
-/// Putting together broke off after these.
+/// The integration failed after these results.
 pub(super) fn failed_integration(results: &[(usize, u32, bool)]) -> ScheduleEvent {
     let ScheduleEvent::Integrated(IntegrationReport { results, .. }) = integrated(results) else { unreachable!() };
     ScheduleEvent::Integrated(IntegrationReport { results, ok: false })
@@ -38,7 +38,7 @@ pub(super) fn retry(n: usize) -> ScheduleEvent {
 #[test]
 fn patches_are_integrated_once_all_units_settle() {
     let mut schedule = schedule(3, settings(3));
-    let told = feed(
+    let trace = feed(
         &mut schedule,
         [
             ScheduleEvent::RunStarted,
@@ -52,7 +52,7 @@ fn patches_are_integrated_once_all_units_settle() {
             ScheduleEvent::Saved { ok: true },
         ],
     );
-    insta::assert_snapshot!(told, @r"
+    insta::assert_snapshot!(trace, @r"
     start u0/1 | start u1/1 | start u2/1
 
 
@@ -67,7 +67,7 @@ fn patches_are_integrated_once_all_units_settle() {
 #[test]
 fn retry_after_the_end_is_integrated_separately() {
     let mut schedule = schedule(2, settings(2));
-    let told = feed(
+    let trace = feed(
         &mut schedule,
         [
             ScheduleEvent::RunStarted,
@@ -81,7 +81,7 @@ fn retry_after_the_end_is_integrated_separately() {
             ScheduleEvent::Saved { ok: true },
         ],
     );
-    insta::assert_snapshot!(told, @r"
+    insta::assert_snapshot!(trace, @r"
     start u0/1 | start u1/1
 
     INTEGRATE u0/1 u1/1
@@ -97,7 +97,7 @@ fn retry_after_the_end_is_integrated_separately() {
 #[test]
 fn requests_during_integration_wait() {
     let mut schedule = schedule(2, settings(2));
-    let told = feed(
+    let trace = feed(
         &mut schedule,
         [
             ScheduleEvent::RunStarted,
@@ -111,7 +111,7 @@ fn requests_during_integration_wait() {
             ScheduleEvent::Saved { ok: true },
         ],
     );
-    insta::assert_snapshot!(told, @r"
+    insta::assert_snapshot!(trace, @r"
     start u0/1 | start u1/1
 
     INTEGRATE u0/1
@@ -127,7 +127,7 @@ fn requests_during_integration_wait() {
 #[test]
 fn saving_again_ignores_the_budget() {
     let mut schedule = schedule(2, ScheduleSettings { budget_usd: Some(0.5), ..settings(1) });
-    let told = feed(
+    let trace = feed(
         &mut schedule,
         [
             ScheduleEvent::RunStarted,
@@ -140,14 +140,14 @@ fn saving_again_ignores_the_budget() {
             ScheduleEvent::Saved { ok: true },
         ],
     );
-    assert!(told.contains("resume the run with a budget of its own\" | INTEGRATE u0/1\nSAVE"), "{told}");
-    assert!(told.ends_with("END limit succeeded=1 failed=0 stopped=0 not_run=1"), "{told}");
+    assert!(trace.contains("resume the run with a new budget\" | INTEGRATE u0/1\nSAVE"), "{trace}");
+    assert!(trace.ends_with("END limit succeeded=1 failed=0 stopped=0 not_run=1"), "{trace}");
 }
 
 #[test]
 fn failed_save_is_retried_on_request() {
     let mut schedule = schedule(1, settings(1));
-    let told = feed(
+    let trace = feed(
         &mut schedule,
         [
             ScheduleEvent::RunStarted,
@@ -160,7 +160,7 @@ fn failed_save_is_retried_on_request() {
             ScheduleEvent::RetryFailed,
         ],
     );
-    insta::assert_snapshot!(told, @r"
+    insta::assert_snapshot!(trace, @r"
     start u0/1
     INTEGRATE u0/1
     SAVE without []
@@ -175,7 +175,7 @@ fn failed_save_is_retried_on_request() {
 fn stop_saves_results_and_kill_does_not() {
     let stopped = || verdict(AttemptOutcome::Stopped, Cause::Cancelled);
     let mut stop = schedule(3, settings(2));
-    let told = feed(
+    let trace = feed(
         &mut stop,
         [
             ScheduleEvent::RunStarted,
@@ -187,7 +187,7 @@ fn stop_saves_results_and_kill_does_not() {
             ScheduleEvent::Saved { ok: true },
         ],
     );
-    insta::assert_snapshot!(told, @r#"
+    insta::assert_snapshot!(trace, @r#"
     start u0/1 | start u1/1
     start u2/1
     note: stop-requested stop | stop u1/1 | stop u2/1
@@ -197,7 +197,7 @@ fn stop_saves_results_and_kill_does_not() {
     END stopped succeeded=1 failed=0 stopped=2 not_run=0
     "#);
     let mut kill = schedule(2, settings(2));
-    let told = feed(
+    let trace = feed(
         &mut kill,
         [
             ScheduleEvent::RunStarted,
@@ -206,18 +206,18 @@ fn stop_saves_results_and_kill_does_not() {
             attempt_ended(1, 1, stopped()),
         ],
     );
-    insta::assert_snapshot!(told, @r#"
+    insta::assert_snapshot!(trace, @r#"
     start u0/1 | start u1/1
 
     note: stop-requested kill | kill u1/1
-    note: said "1 patch is kept and not put on the branch: the run was killed" | END stopped succeeded=1 failed=0 stopped=1 not_run=0 unsaved=1
+    note: message "1 patch is kept and not put on the branch: the run was killed" | END stopped succeeded=1 failed=0 stopped=1 not_run=0 unsaved=1
     "#);
 }
 
 #[test]
 fn aborted_run_keeps_patches_for_a_later_retry() {
     let mut schedule = schedule(2, ScheduleSettings { failure_mode: FailureMode::Abort, ..settings(1) });
-    let told = feed(
+    let trace = feed(
         &mut schedule,
         [
             ScheduleEvent::RunStarted,
@@ -229,10 +229,10 @@ fn aborted_run_keeps_patches_for_a_later_retry() {
             ScheduleEvent::Saved { ok: true },
         ],
     );
-    insta::assert_snapshot!(told, @r#"
+    insta::assert_snapshot!(trace, @r#"
     start u0/1
     start u1/1
-    note: said "u1 failed, and the failure mode is abort: the run stops" | note: said "1 patch is kept and not put on the branch: a unit failed, and the failure mode is abort" | END error succeeded=1 failed=1 stopped=0 not_run=0 unsaved=1
+    note: message "u1 failed, and the failure mode is abort: the run stops" | note: message "1 patch is kept and not put on the branch: a unit failed, and the failure mode is abort" | END error succeeded=1 failed=1 stopped=0 not_run=0 unsaved=1
     note u1/1: retry-requested 2 | start u1/2
     INTEGRATE u0/1 u1/2
     SAVE without []
@@ -240,10 +240,10 @@ fn aborted_run_keeps_patches_for_a_later_retry() {
     "#);
 }
 
-/// A unit that is stopped before its attempt starts has that as its last word.
-pub(super) fn record_queued_stops(orders: &[ScheduleEffect], last: &mut BTreeMap<UnitKey, (u32, AttemptOutcome)>) {
+/// A unit that is stopped before its attempt starts has this as its last outcome.
+pub(super) fn record_queued_stops(effects: &[ScheduleEffect], last: &mut BTreeMap<UnitKey, (u32, AttemptOutcome)>) {
     if let [ScheduleEffect::RecordNote { lane: Some((unit, attempt)), note: Note::StopRequested { .. } }, rest @ ..] =
-        orders
+        effects
         && !rest.iter().any(|order| matches!(order, ScheduleEffect::StopAttempt { .. }))
     {
         last.insert(unit.clone(), (*attempt, AttemptOutcome::Stopped));
@@ -253,8 +253,8 @@ pub(super) fn record_queued_stops(orders: &[ScheduleEffect], last: &mut BTreeMap
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Whatever happens: only successes are put together, in plan order and each in one saved round at most; nothing
-    /// runs meanwhile; and the run says what is not saved.
+    /// For any sequence of events: only successes are integrated, in plan order and each in at most one saved
+    /// integration; nothing runs meanwhile; and the run reports what is not saved.
     #[test]
     fn every_success_is_saved_once(
         count in 0..6usize, slots in 1..4u32, steps in any_steps(), fates in prop::collection::vec(0..8u8, 1..40),
@@ -272,9 +272,9 @@ proptest! {
                 last.insert(unit.clone(), (*attempt, verdict.outcome));
             }
             let mut next = None;
-            let orders = schedule.handle(now);
-            record_queued_stops(&orders, &mut last);
-            for order in orders {
+            let effects = schedule.handle(now);
+            record_queued_stops(&effects, &mut last);
+            for order in effects {
                 match order {
                     ScheduleEffect::Integrate { units } => {
                         prop_assert!(!units.is_empty() && schedule.in_flight().next().is_none());
@@ -297,7 +297,7 @@ proptest! {
                         prop_assert!(round.is_none(), "{unit} starts while patches are put together");
                     }
                     ScheduleEffect::EndRun(ended) => {
-                        // Somebody killed it while patches were put together.
+                        // A person killed the run while patches were integrated.
                         round = None;
                         let unsaved = last.iter().filter(|(unit, (attempt, outcome))| {
                             *outcome == AttemptOutcome::Succeeded && saved.get(*unit) != Some(attempt)
@@ -310,7 +310,7 @@ proptest! {
             if matches!(next, Some(ScheduleEvent::Saved { .. })) {
                 round = None;
             } else if let Some(units) = &round {
-                // People go on asking meanwhile.
+                // Further requests arrive meanwhile.
                 if let Some(asked) = steps.next().and_then(|step| to_event(&schedule, step)) {
                     record_queued_stops(&schedule.handle(asked), &mut last);
                 }

@@ -2,7 +2,6 @@
 
 use super::*;
 
-/// Lines without secrets.
 fn ordinary() -> Vec<Vec<u8>> {
     let captures = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures");
     let mut lines = Vec::new();
@@ -28,7 +27,7 @@ fn ordinary() -> Vec<Vec<u8>> {
         "{\"usage\":{\"input_tokens\":#,\"cache_read_input_tokens\":123456789},\"max_tokens\":4096,\"progressToken\":\"toolu_9\"}",
         "dimension: account_key { type: number sql: ${TABLE}.account_key ;; primary_key: yes } # task-list-#",
         "basic authentication, bearer bonds #, cookie: chocolate; credentials: service-account.json, key-value pairs",
-        // What an earlier version masked.
+        // False positives of an earlier version.
         "from sk-learn-compatible-estimator-v2 import x#\npassphrase: (optional)\nlogin page password field #",
         "pa-north-2-region-of-the-whole-warehouse-and-more-# test_0123456789abcdef0123456789abcdef0123 s.customerLifetimeValue2024 #",
         // dbt, LookML and SQL.

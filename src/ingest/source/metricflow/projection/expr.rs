@@ -1,4 +1,4 @@
-//! Names and expressions of MetricFlow, as sources have them. It must not know models or metrics as a whole.
+//! Converts names and expressions of MetricFlow to those of sources. It must not know whole models or metrics.
 
 use std::{collections::HashMap, sync::LazyLock};
 
@@ -10,11 +10,11 @@ use super::{
 };
 use crate::ingest::yaml::{YamlNode, YamlValue};
 
-/// Longest expression of a measure that is made of others, and longest filter, in bytes. Names in it may stand for longer
-/// ones, again and again.
+/// Longest filter, and longest expression with its inputs substituted, in bytes. Substitution may make an expression
+/// much longer.
 pub(super) const MAX_EXPR_BYTES: usize = 10_000;
 
-/// `expr` with the measures that stand for its inputs, all at once; `None` if that is too long.
+/// Replaces the inputs in `expr` by their measures, simultaneously; `None` if the result is too long.
 pub(super) fn substitute_inputs(
     expr: &str,
     inputs: &[MetricInput],
@@ -40,7 +40,7 @@ pub(super) fn substitute_inputs(
     (renamed.len() <= MAX_EXPR_BYTES).then_some(renamed)
 }
 
-/// A filter with the names of columns instead of MetricFlow's calls; `None` if it is about anything else.
+/// Replaces MetricFlow's calls in a filter by column names; `None` if it refers to anything else.
 pub(super) fn filter_sql(filter: &str, column_called: impl Fn(&str) -> Option<String>) -> Option<String> {
     static CALL: LazyLock<Option<Regex>> = LazyLock::new(|| {
         Regex::new(r#"\{\{\s*(?:Dimension|TimeDimension|Entity)\s*\(\s*['"]([^'"]+)['"]\s*(?:,[^)]*)?\)\s*\}\}"#).ok()
@@ -64,7 +64,7 @@ pub(super) fn filter_sql(filter: &str, column_called: impl Fn(&str) -> Option<St
     (!["{{", "{%"].iter().any(|call| sql.contains(call))).then(|| sql.to_owned())
 }
 
-/// The dbt model or table that a semantic model is about: `orders` of `ref('orders')` and of `source('shop', 'orders')`.
+/// The dbt model or table of a semantic model: `orders` of `ref('orders')` and of `source('shop', 'orders')`.
 pub(super) fn table_name(model: &str) -> String {
     static CALL: LazyLock<Option<Regex>> =
         LazyLock::new(|| Regex::new(r#"(?:ref|source)\s*\(\s*(?:['"][^'"]+['"]\s*,\s*)?['"]([^'"]+)['"]\s*\)"#).ok());
@@ -79,7 +79,7 @@ pub(super) fn identifier(table: &str) -> String {
     words.map(str::to_ascii_lowercase).collect::<Vec<_>>().join("_")
 }
 
-/// The column that a dimension or an entity is about, and the expression that computes it where it is more than a column.
+/// The column of a dimension or an entity, and the expression that computes it unless it is a plain column.
 pub(super) fn column_and_expr(node: &YamlNode) -> Option<(String, Option<String>)> {
     let expr = expression(node)?;
     let is_plain = expr.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
@@ -89,7 +89,7 @@ pub(super) fn column_and_expr(node: &YamlNode) -> Option<(String, Option<String>
     }
 }
 
-/// The column or expression that a dimension, an entity or a measure is about.
+/// The column or expression of a dimension, an entity or a measure.
 pub(super) fn expression(node: &YamlNode) -> Option<String> {
     let column = scalar_text(node, "expr").or_else(|| text_at(node, "name").map(str::to_owned))?;
     let column = column.trim();
