@@ -12,7 +12,7 @@ const MAX_DESCRIPTORS: u64 = if cfg!(target_os = "macos") { 10_240 } else { 1 <<
 /// Upper bound on the descriptors of an attempt: its pipes, lock, transcript and worktree, git, and tool calls.
 const DESCRIPTORS_PER_ATTEMPT: usize = 24;
 
-/// Raises the soft limit to the hard limit, up to [`MAX_DESCRIPTORS`]. Agents, editors, pagers and notification
+/// Raises the soft limit to the hard limit, up to `MAX_DESCRIPTORS`. Agents, editors, pagers and notification
 /// commands run with the original limit. A limit that cannot be raised is kept.
 pub fn raise_limit() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)

@@ -75,7 +75,7 @@ pub struct GrowthLimiter {
 }
 
 impl GrowthLimiter {
-    /// Limits checks to one per [`FRAMES_PER_GROWTH_POLL`] frames at `fps` frames per second.
+    /// Limits checks to one per `FRAMES_PER_GROWTH_POLL` frames at `fps` frames per second.
     pub fn new(fps: u32) -> Self {
         Self {
             min_interval: FrameLimiter::new(fps).min_interval * FRAMES_PER_GROWTH_POLL,

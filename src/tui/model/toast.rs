@@ -37,12 +37,12 @@ pub(in crate::tui) enum ToastTopic {
 }
 
 impl ScreenModel {
-    /// Shows a message for [`TOAST_DURATION`].
+    /// Shows a message for `TOAST_DURATION`.
     pub fn show_message(&mut self, text: impl Into<String>) {
         self.show_message_about(ToastTopic::Other, text);
     }
 
-    /// Shows an unsolicited message for [`ANNOUNCEMENT_DURATION`].
+    /// Shows an unsolicited message for `ANNOUNCEMENT_DURATION`.
     pub fn announce(&mut self, text: impl Into<String>) {
         self.toasts.push(Toast {
             text: text.into(),
