@@ -231,12 +231,12 @@ mod tests {
     async fn waiting_locker_reports_once_and_then_acquires() {
         let (_dir, locks) = locks();
         let first = ours(&locks, "a");
-        let (told, hears) = tokio::sync::oneshot::channel();
+        let (notify, notified) = tokio::sync::oneshot::channel();
         let waiting = tokio::spawn({
             let locks = locks.clone();
-            async move { locks.lock("a", |holder| told.send(holder).unwrap()).await.is_ok() }
+            async move { locks.lock("a", |holder| notify.send(holder).unwrap()).await.is_ok() }
         });
-        assert_eq!(hears.await, Ok(Some(std::process::id())));
+        assert_eq!(notified.await, Ok(Some(std::process::id())));
         drop(first);
         assert!(waiting.await.unwrap());
     }

@@ -102,7 +102,7 @@ mod tests {
         json!({"type": "result", "subtype": "success", "total_cost_usd": cost})
     }
 
-    fn told(meter: &CostMeter, unit: &str, attempt: u32, line: &Value) -> Option<f64> {
+    fn observe(meter: &CostMeter, unit: &str, attempt: u32, line: &Value) -> Option<f64> {
         meter.observe_line((&unit.into(), attempt), line.to_string().as_bytes())
     }
 
@@ -111,14 +111,14 @@ mod tests {
         let meter = CostMeter::default();
         meter.start_attempt((&"a".into(), 1), None);
         meter.start_attempt((&"b".into(), 1), None);
-        assert_eq!(told(&meter, "a", 1, &init("s", "2.1.330")), None);
-        assert_eq!(told(&meter, "a", 1, &json!({"type": "assistant", "message": {"content": []}})), None);
-        assert_eq!(told(&meter, "a", 1, &result(&json!(0.5))), Some(0.5));
-        assert_eq!(told(&meter, "b", 1, &result(&json!(0.25))), Some(0.75));
+        assert_eq!(observe(&meter, "a", 1, &init("s", "2.1.330")), None);
+        assert_eq!(observe(&meter, "a", 1, &json!({"type": "assistant", "message": {"content": []}})), None);
+        assert_eq!(observe(&meter, "a", 1, &result(&json!(0.5))), Some(0.5));
+        assert_eq!(observe(&meter, "b", 1, &result(&json!(0.25))), Some(0.75));
         // A later result of the same attempt contains its total cost.
-        assert_eq!(told(&meter, "b", 1, &result(&json!(0.5))), Some(1.0));
-        assert_eq!(told(&meter, "b", 1, &result(&json!(null))), None);
-        assert_eq!(told(&meter, "from nowhere", 1, &result(&json!(9))), None);
+        assert_eq!(observe(&meter, "b", 1, &result(&json!(0.5))), Some(1.0));
+        assert_eq!(observe(&meter, "b", 1, &result(&json!(null))), None);
+        assert_eq!(observe(&meter, "from nowhere", 1, &result(&json!(9))), None);
         assert!((meter.total_usd() - 1.0).abs() < 1e-9);
     }
 
@@ -138,11 +138,11 @@ mod tests {
         for (version, expected) in [("2.1.330", 0.75), ("2.1.223", 1.25)] {
             let meter = CostMeter::default();
             meter.start_attempt((&"a".into(), 1), None);
-            told(&meter, "a", 1, &init("s", version));
-            told(&meter, "a", 1, &result(&json!(0.5)));
+            observe(&meter, "a", 1, &init("s", version));
+            observe(&meter, "a", 1, &result(&json!(0.5)));
             meter.start_attempt((&"a".into(), 2), Some("s"));
-            told(&meter, "a", 2, &init("s", version));
-            assert_eq!(told(&meter, "a", 2, &result(&json!(0.75))), Some(expected), "{version}");
+            observe(&meter, "a", 2, &init("s", version));
+            assert_eq!(observe(&meter, "a", 2, &result(&json!(0.75))), Some(expected), "{version}");
         }
     }
 }

@@ -77,8 +77,8 @@ fn kept_reasons(fates: &[(crate::store::RecordedRun, RetentionDecision)]) -> Str
         (RetentionDecision::KeepRunning, "kept: still running"),
         (RetentionDecision::KeepUnreadable, "kept: the tape cannot be read"),
     ];
-    let told = reasons.iter().map(|(fate, why)| (count(*fate), why)).filter(|(count, _)| *count > 0);
-    told.map(|(count, why)| format!("  {count} {why}\n")).collect()
+    let counted = reasons.iter().map(|(fate, why)| (count(*fate), why)).filter(|(count, _)| *count > 0);
+    counted.map(|(count, why)| format!("  {count} {why}\n")).collect()
 }
 
 /// The time `age` before `now`, in milliseconds since 1970.

@@ -290,11 +290,11 @@ impl<'a> ResumeBasis<'a> {
 
     /// Removes excluded units from `plan_run`, except reused ones, and returns the rest.
     fn exclude_units(&self, planned: &mut IngestPlan, units: Vec<WorkUnit>) -> Vec<WorkUnit> {
-        let stands = |unit: &WorkUnit| {
+        let is_reused = |unit: &WorkUnit| {
             let Some(past) = self.chain.prior_unit(unit.planned.unit.as_str()) else { return false };
             matches!(self.reuse_decision(unit, &past), ReuseDecision::Reuse(reused) if reused.patch.is_none())
         };
-        let (done, left): (Vec<_>, Vec<_>) = units.into_iter().partition(stands);
+        let (done, left): (Vec<_>, Vec<_>) = units.into_iter().partition(is_reused);
         done.iter().for_each(|unit| planned.exclude_unit(unit, true));
         left.iter().for_each(|unit| planned.exclude_unit(unit, false));
         left

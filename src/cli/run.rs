@@ -95,8 +95,8 @@ pub fn start_run(
         model: ModelChoice::resolve(&project, ModelRole::Reconcile, args.model.as_deref()).model,
         ..pass
     });
-    let told: Vec<String> = taken.unsaved_run.iter().map(|left| left.message(global)).collect();
-    project::print_warnings(&told);
+    let notices: Vec<String> = taken.unsaved_run.iter().map(|left| left.message(global)).collect();
+    project::print_warnings(&notices);
     if is_done {
         if let Some(failure) = plan::unusable_plan_error(&taken) {
             return Err(failure);
@@ -138,7 +138,7 @@ pub fn start_run(
             initially_held: held,
             prepared: ground,
             reconcile: pass,
-            notices: told,
+            notices,
         },
     )?;
     Ok(outcome.exit)

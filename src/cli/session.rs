@@ -233,8 +233,8 @@ mod tests {
         let plain = sessions().amended_launch(None);
         assert_eq!((plain.prompt.as_str(), plain.args.fork), ("Read it.", true));
         let amendment = Amendment { feedback: Some("Slowly.".into()), ..Amendment::default() };
-        let told = sessions().amended_launch(Some(&amendment));
-        assert_eq!((told.prompt.as_str(), told.args.model.as_deref()), ("Read it.\n\nSlowly.", Some("sonnet")));
+        let launch = sessions().amended_launch(Some(&amendment));
+        assert_eq!((launch.prompt.as_str(), launch.args.model.as_deref()), ("Read it.\n\nSlowly.", Some("sonnet")));
         let resumed =
             Amendment { resume: Some("s".into()), model: Some("opus".into()), step_budget: Some(3), ..amendment };
         let launch = sessions().amended_launch(Some(&resumed));

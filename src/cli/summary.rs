@@ -231,8 +231,8 @@ impl Summary {
         }
         let failed = self.failed.iter().map(|unit| ('✗', unit));
         let budget = self.budget.iter().map(|unit| ('◆', unit));
-        for (glyph, told) in failed.chain(budget) {
-            let UnitSummary { unit, reason, call, remedy } = told;
+        for (glyph, summary) in failed.chain(budget) {
+            let UnitSummary { unit, reason, call, remedy } = summary;
             let _ = writeln!(text, "  {glyph} {}", text::printable(&format!("{unit}: {reason}"), MAX_SENTENCE_WIDTH));
             for line in [call, remedy].into_iter().flatten() {
                 let _ = writeln!(text, "    {}", text::printable(line, MAX_SENTENCE_WIDTH));

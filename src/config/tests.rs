@@ -13,8 +13,8 @@ fn write(text: impl AsRef<[u8]>) -> (tempfile::TempDir, PathBuf) {
 
 fn load(text: &str) -> Result<Config, String> {
     let (dir, path) = write(text);
-    let told = ConfigLayers::new().user_file(&path, true).map(ConfigLayers::finish);
-    told.map_err(|error| error.to_string().replace(&dir.path().display().to_string(), ""))
+    let messages = ConfigLayers::new().user_file(&path, true).map(ConfigLayers::finish);
+    messages.map_err(|error| error.to_string().replace(&dir.path().display().to_string(), ""))
 }
 
 fn vars(pairs: &[(&str, &str)]) -> EnvVars {
@@ -232,8 +232,8 @@ fn invalid_value_error_names_location_key_and_expectation() {
         "[ui\nfps = 3",
         "[ui]\nfps = 3\nfps = 4",
     ];
-    let told: Vec<String> = table.iter().map(|text| load(text).unwrap_err()).collect();
-    insta::assert_snapshot!(told.join("\n"), @r#"
+    let messages: Vec<String> = table.iter().map(|text| load(text).unwrap_err()).collect();
+    insta::assert_snapshot!(messages.join("\n"), @r#"
     /config.toml:3: claude.use_api_billing must be true or false, not "yes"
     /config.toml:2: claude.use_api_billing must be true or false, not 1
     /config.toml:2: claude.model must be a text in quotes, not an empty text
@@ -260,11 +260,11 @@ fn invalid_value_error_names_location_key_and_expectation() {
 
 #[test]
 fn unknown_key_is_ignored_with_a_warning() {
-    let told =
+    let messages =
         load("[claude]\nmodle = \"x\"\nzzz = 1\n[agnet]\nmodel = \"x\"\n\"\\u001b[2J\" = 1\n[ui]\n\"fp\\u0007\" = 3")
             .unwrap();
-    let told = told.warnings.iter().map(|warning| warning.rsplit('/').next().unwrap()).collect::<Vec<_>>();
-    insta::assert_snapshot!(told.join("\n"), @r"
+    let messages = messages.warnings.iter().map(|warning| warning.rsplit('/').next().unwrap()).collect::<Vec<_>>();
+    insta::assert_snapshot!(messages.join("\n"), @r"
     config.toml:4: unknown section agnet is ignored; did you mean [agent]?
     config.toml:2: unknown key claude.modle is ignored; did you mean claude.model?
     config.toml:3: unknown key claude.zzz is ignored
@@ -312,8 +312,8 @@ fn stronger_origin_wins_in_any_call_order() {
 #[test]
 fn environment_variable_is_parsed_by_key_type() {
     let read = |name: &str, value: &str| {
-        let told = ConfigLayers::new().environment(&vars(&[(name, value)])).map(ConfigLayers::finish);
-        told.map_err(|error| error.to_string())
+        let messages = ConfigLayers::new().environment(&vars(&[(name, value)])).map(ConfigLayers::finish);
+        messages.map_err(|error| error.to_string())
     };
     assert_eq!(*read("INGESTDECK_CLAUDE_ALLOWED_TOOLS", "Read, Grep,").unwrap().claude.allowed_tools, ["Read", "Grep"]);
     assert_eq!(*read("INGESTDECK_RETRY_FACTOR", "1.5").unwrap().retry.factor, 1.5);

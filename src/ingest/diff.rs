@@ -291,19 +291,19 @@ mod tests {
         };
         let list = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect::<Vec<_>>();
         let diff = DiffSet { added: list(&["a", "d"]), modified: list(&["m", "n"]), ..DiffSet::default() };
-        let told = |files: &[&str], standing, forced| run_reason(&unit(files), &diff, standing, forced, |_| false);
+        let reason = |files: &[&str], standing, forced| run_reason(&unit(files), &diff, standing, forced, |_| false);
         let done = Some(&LastUnitOutcome::Succeeded);
         let spent = LastUnitOutcome::Interrupted("ran out of turns (20/20) in run a1b2c3".into());
         let all = [
-            told(&["a"], None, None),
-            told(&["a", "m", "u"], done, None),
-            told(&["m", "n"], done, Some(ForceReason::ByName)),
-            told(&["a"], Some(&LastUnitOutcome::Failed), None),
-            told(&["a"], Some(&spent), None),
-            told(&["a"], Some(&LastUnitOutcome::Unfinished), Some(ForceReason::FullRun)),
-            told(&["u"], done, Some(ForceReason::ByName)),
-            told(&["u"], done, Some(ForceReason::FullRun)),
-            told(&["u"], done, None),
+            reason(&["a"], None, None),
+            reason(&["a", "m", "u"], done, None),
+            reason(&["m", "n"], done, Some(ForceReason::ByName)),
+            reason(&["a"], Some(&LastUnitOutcome::Failed), None),
+            reason(&["a"], Some(&spent), None),
+            reason(&["a"], Some(&LastUnitOutcome::Unfinished), Some(ForceReason::FullRun)),
+            reason(&["u"], done, Some(ForceReason::ByName)),
+            reason(&["u"], done, Some(ForceReason::FullRun)),
+            reason(&["u"], done, None),
         ];
         insta::assert_snapshot!(all.join("\n"), @r"
         new

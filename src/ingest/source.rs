@@ -401,7 +401,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap();
         std::fs::create_dir_all(root.join("bi/.git")).unwrap();
-        let told = |head: Option<&str>, source: SourceLocation| {
+        let mismatch = |head: Option<&str>, source: SourceLocation| {
             let file = root.join("bi/.git/HEAD");
             head.map_or_else(|| drop(std::fs::remove_file(&file)), |head| std::fs::write(&file, head).unwrap());
             let branch = Some("dev".to_owned());
@@ -409,12 +409,12 @@ mod tests {
             branch_mismatch(ProjectConnection { project: &root, connection: &connection, ..anywhere() })
         };
         let url = || SourceLocation::Url("file:bi".into());
-        assert_eq!(told(Some("ref: refs/heads/dev\n"), url()), None);
-        let other = told(Some("ref: refs/heads/main\n"), url()).unwrap();
+        assert_eq!(mismatch(Some("ref: refs/heads/dev\n"), url()), None);
+        let other = mismatch(Some("ref: refs/heads/main\n"), url()).unwrap();
         assert!(other.contains("branch `dev`") && other.contains("on branch `main`"), "{other}");
-        assert!(told(Some("0123456789\n"), url()).unwrap().contains("with a detached HEAD"));
-        assert!(told(None, url()).unwrap().contains("as it is checked out; check out `dev` there"));
-        assert_eq!(told(None, SourceLocation::Dir("bi".into())), None, "KTX also reads a directory as it is");
+        assert!(mismatch(Some("0123456789\n"), url()).unwrap().contains("with a detached HEAD"));
+        assert!(mismatch(None, url()).unwrap().contains("as it is checked out; check out `dev` there"));
+        assert_eq!(mismatch(None, SourceLocation::Dir("bi".into())), None, "KTX also reads a directory as it is");
     }
 
     #[test]

@@ -33,8 +33,8 @@ pub fn failure_groups(state: &RunState) -> Vec<FailureGroup> {
         error,
         unit: unit.planned.as_ref().map_or(&unit.key, |planned| planned.ktx_key()),
     });
-    let heaps = group_failures(failures);
-    heaps
+    let groups = group_failures(failures);
+    groups
         .into_iter()
         .map(|group| {
             let first = group.members.first().and_then(|member| failed.get(*member)).map(|(_, unit)| *unit);

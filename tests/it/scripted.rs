@@ -373,7 +373,7 @@ async fn interrupt_ends_a_call_and_the_next_prompt_works() {
 #[tokio::test(start_paused = true)]
 async fn interrupt_while_streaming_keeps_partial_text() {
     let mut stage = AgentHarness::open(
-        &part(r#"{ say = "a long text that nobody waits for" }"#),
+        &part(r#"{ say = "a long text that the test does not wait for" }"#),
         &format!("{UNIT} --include-partial-messages"),
     );
     stage.begin("u").await;

@@ -119,9 +119,9 @@ mod tests {
 
     #[test]
     fn world_readable_mode_is_reported() {
-        let told = exposed_mode_warning(Path::new("out"), 0o100_644).unwrap();
+        let warning = exposed_mode_warning(Path::new("out"), 0o100_644).unwrap();
         assert_eq!(
-            told,
+            warning,
             "ingestdeck: warning: out keeps its mode 644, so other users can access it; name a file that you own"
         );
         assert_eq!(exposed_mode_warning(Path::new("out"), 0o100_700), None);

@@ -114,16 +114,16 @@ fn invalid_sources_are_reported_with_location() {
         "name: orders\ncolumns:\n  - {name: total, type: number}\n  - {name: total, expr: x, type: number}\nexclude_columns: [totals]\ntags: {}\n",
         "name: a\ntable: t\ngrain: id\ndescriptions: {user: [x]}\ncolumns: {}\n",
     ];
-    let mut told = String::new();
+    let mut report = String::new();
     for case in cases {
         let doc = doc(case);
         let name = doc["name"].as_str().unwrap().to_owned();
         let mut sources = SemanticLayer(&space).sources("shop").unwrap();
         sources.insert(&name, doc.clone());
         let SourceFindings { errors, warnings } = validate_source(&name, &doc, &sources);
-        told.push_str(&format!("{}\nwarnings: {}\n\n", errors.join("\n"), warnings.join("\n")));
+        report.push_str(&format!("{}\nwarnings: {}\n\n", errors.join("\n"), warnings.join("\n")));
     }
-    insta::assert_snapshot!(told);
+    insta::assert_snapshot!(report);
 }
 
 #[test]

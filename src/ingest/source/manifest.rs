@@ -331,10 +331,10 @@ mod tests {
         let connection = Connection { subdir: Some(format!("in/{file}")), ..Connection::default() };
         let root = dir.path().canonicalize().unwrap();
         let origin = ProjectConnection { project: &root, connection: &connection, ..anywhere() };
-        let told = |why: String| why.replace(&root.display().to_string(), "<dir>");
-        let mut tree = ManifestAdapter.list_files(origin).map_err(told)?;
+        let message = |why: String| why.replace(&root.display().to_string(), "<dir>");
+        let mut tree = ManifestAdapter.list_files(origin).map_err(message)?;
         fingerprint::fingerprint_tree(&mut tree, &fingerprint::KnownFingerprints::new());
-        ManifestAdapter.chunk(&tree, origin).map_err(told)
+        ManifestAdapter.chunk(&tree, origin).map_err(message)
     }
 
     #[test]
@@ -383,8 +383,8 @@ mod tests {
             format!("{good}\n{{\"unitKey\":\"a\\u202eb\",\"rawFiles\":[\"a.sql\"]}}"),
             "{\"workUnits\": 3}".into(),
         ];
-        let told: Vec<String> = faults.iter().map(|text| chunk("u.jsonl", text).unwrap_err()).collect();
-        insta::assert_snapshot!(told.join("\n"));
+        let message: Vec<String> = faults.iter().map(|text| chunk("u.jsonl", text).unwrap_err()).collect();
+        insta::assert_snapshot!(message.join("\n"));
     }
 
     #[test]

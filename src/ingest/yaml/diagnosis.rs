@@ -385,9 +385,9 @@ mod tests {
             "connections:\n  a:\n    driver docs, password never shown\n    source_dir: notes\n",
             "credentials:\n  default: @never-shown\n",
         ];
-        let told: Vec<String> = cases.iter().map(|text| explained(text)).collect();
-        assert!(told.iter().all(|told| !told.contains("shown") && !told.contains("u:p")), "{told:#?}");
-        insta::assert_snapshot!(told.join("\n"));
+        let message: Vec<String> = cases.iter().map(|text| explained(text)).collect();
+        assert!(message.iter().all(|message| !message.contains("shown") && !message.contains("u:p")), "{message:#?}");
+        insta::assert_snapshot!(message.join("\n"));
     }
 
     #[test]
@@ -395,8 +395,8 @@ mod tests {
         use proptest::prelude::*;
         proptest!(|(text in "[a-c\"'\\[\\]{}:,#*&@%|>? \t\n\\\\-]{0,60}")| {
             if let Err(error) = parse_tree(&text) {
-                let told = explain(&text, &error);
-                prop_assert!(!told.contains('\n') && !told.is_empty());
+                let message = explain(&text, &error);
+                prop_assert!(!message.contains('\n') && !message.is_empty());
             }
         });
     }

@@ -408,7 +408,7 @@ fn retry_request_reopens_a_finished_run() {
             attempt_ended(0, 2, succeeded_verdict()),
             ScheduleEvent::RetryRequested { unit: key(2), amendment: None },
             attempt_ended(2, 2, failed_verdict()),
-            ScheduleEvent::RetryRequested { unit: "nobody".into(), amendment: None },
+            ScheduleEvent::RetryRequested { unit: "unknown".into(), amendment: None },
         ],
     );
     insta::assert_snapshot!(trace, @r"

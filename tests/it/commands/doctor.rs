@@ -98,19 +98,19 @@ fn doctor_fails_where_a_run_cannot_write() {
 fn doctor_fails_in_a_directory_that_the_user_cannot_write() {
     let (place, claude) = project();
     // The superuser may write everywhere, so run as another user.
-    let nobody = Uid::effective().is_root().then_some(65534);
+    let unprivileged = Uid::effective().is_root().then_some(65534);
     for path in ["..", "../home", "../tmp", "../bin"] {
         fs::set_permissions(place.path(path), fs::Permissions::from_mode(0o777)).unwrap();
     }
     fs::set_permissions(place.path(""), fs::Permissions::from_mode(0o555)).unwrap();
     let run = |args: &[&str]| {
         let mut command = place.command(args);
-        if let Some(id) = nobody {
+        if let Some(id) = unprivileged {
             command.uid(id).gid(id);
         }
         command
     };
-    if nobody.is_some() && run(&["--version"]).output().is_err() {
+    if unprivileged.is_some() && run(&["--version"]).output().is_err() {
         println!("not checked: another user cannot execute the program");
         return;
     }

@@ -191,12 +191,12 @@ fn provenance_rows_have_the_words_of_ktx() {
     report.units.retain(|unit| unit.connection() == Some(DBT));
     let snapshot: Value = serde_json::from_str(written(&report)[1].lines().next().unwrap()).unwrap();
     let rows = snapshot["body"]["provenanceRows"].as_array().unwrap().iter();
-    let told = rows.filter(|row| row["rawPath"] == "a").map(|row| {
+    let rows_of_a = rows.filter(|row| row["rawPath"] == "a").map(|row| {
         let text = |key: &str| row[key].as_str().unwrap_or("-").to_owned();
         format!("{} {} {}", text("artifactKey"), text("actionType"), text("targetConnectionId"))
     });
     assert_eq!(
-        told.collect::<Vec<_>>(),
+        rows_of_a.collect::<Vec<_>>(),
         [
             "page wiki_written -",
             "old wiki_written -",

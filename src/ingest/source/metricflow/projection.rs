@@ -232,8 +232,8 @@ impl SemanticModels {
         for metric in metrics.iter().filter(|metric| metric.kind == "simple") {
             let Some(measure) = metric.input("measure").filter(|measure| measure.is_unmodified) else { continue };
             if let Some(at) = measure_at.get(&measure.name) {
-                let stands = if metric.filters().is_empty() { measure.name } else { metric.name.to_owned() };
-                known.insert(metric.name, (*at, stands));
+                let substitute = if metric.filters().is_empty() { measure.name } else { metric.name.to_owned() };
+                known.insert(metric.name, (*at, substitute));
             }
         }
         for metric in metrics {
@@ -302,14 +302,14 @@ impl SemanticModels {
         if !inputs.iter().all(is_known) || !metric.filters().is_empty() {
             return self.skip(metric.path, &format!("metric {name} is not made of whole measures"));
         }
-        let stands = |input: &MetricInput| {
+        let substitute = |input: &MetricInput| {
             known.get(input.name.as_str()).map_or_else(|| input.name.clone(), |(_, measure)| measure.clone())
         };
         let written = field(metric.node, "type_params").and_then(|params| scalar_text(params, "expr"));
         let expr = match (written, &*inputs) {
-            (Some(expr), _) => substitute_inputs(&expr, &inputs, stands),
+            (Some(expr), _) => substitute_inputs(&expr, &inputs, substitute),
             (None, [above, below]) if metric.kind == "ratio" => {
-                Some(format!("{} / NULLIF({}, 0)", stands(above), stands(below)))
+                Some(format!("{} / NULLIF({}, 0)", substitute(above), substitute(below)))
             }
             (None, _) => None,
         };

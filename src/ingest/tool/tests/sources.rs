@@ -396,10 +396,10 @@ fn broken_references_are_reported_by_the_write() {
     let fixture = layered();
     let page = |key: &str, content: &str, sl_refs: Value| json!({"key": key, "summary": "s", "content": content, "refs": ["No Key"], "sl_refs": sl_refs});
     let links = page("p1", "See [[p2]], `source:visits` and `customers.id`.", json!(["customers"]));
-    let told = fixture.text("wiki_write", links);
-    assert!(told.starts_with("Wiki page `p1` created."), "{told}");
-    assert!(told.contains("- wiki page p1 -> p2: there is no such page"), "{told}");
-    assert!(told.contains("- wiki page p1: `source:visits` names no source"), "{told}");
+    let reply = fixture.text("wiki_write", links);
+    assert!(reply.starts_with("Wiki page `p1` created."), "{reply}");
+    assert!(reply.contains("- wiki page p1 -> p2: there is no such page"), "{reply}");
+    assert!(reply.contains("- wiki page p1: `source:visits` names no source"), "{reply}");
     // A reference to a page that is written later is valid.
     assert!(!fixture.text("wiki_write", page("p2", "x", json!([]))).contains("p1 -> p2"));
     let done = fixture.call("sl_write_source", table("visits", json!({}))).structured.unwrap();
@@ -412,8 +412,8 @@ fn broken_references_are_reported_by_the_write() {
     let open = reply.structured.unwrap()["unresolved"].to_string();
     assert!(!reply.is_error && open.contains("wiki page p1: `customers` in sl_refs is no source"), "{open}");
     fixture.text("sl_rollback", json!({"sourceName": "customers"}));
-    let told = fixture.text("wiki_write", page("p2", "y", json!([])));
-    assert!(told.contains("page arr no longer has sl_refs to customers.id"), "{told}");
+    let reply = fixture.text("wiki_write", page("p2", "y", json!([])));
+    assert!(reply.contains("page arr no longer has sl_refs to customers.id"), "{reply}");
 }
 
 proptest! {

@@ -123,10 +123,10 @@ fn reconcile_step_is_skipped_without_changes() {
 
 #[test]
 fn due_reconcile_step_runs_without_units() {
-    let mut nobody = Schedule::new(Vec::new(), ScheduleSettings { integrates_patches: true, ..settings(1) })
+    let mut empty_schedule = Schedule::new(Vec::new(), ScheduleSettings { integrates_patches: true, ..settings(1) })
         .with_reconcile_step(key(9), true);
     let trace = feed(
-        &mut nobody,
+        &mut empty_schedule,
         [
             ScheduleEvent::RunStarted,
             integration_report(vec![]),

@@ -18,14 +18,15 @@ pub(super) const MAX_EXPR_BYTES: usize = 10_000;
 pub(super) fn substitute_inputs(
     expr: &str,
     inputs: &[MetricInput],
-    stands: impl Fn(&MetricInput) -> String,
+    substitute: impl Fn(&MetricInput) -> String,
 ) -> Option<String> {
     static WORD: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\w+").ok());
     if expr.len() > MAX_EXPR_BYTES {
         return None;
     }
     let called = |input: &MetricInput| input.alias.clone().unwrap_or_else(|| input.name.clone());
-    let measures: HashMap<String, String> = inputs.iter().rev().map(|input| (called(input), stands(input))).collect();
+    let measures: HashMap<String, String> =
+        inputs.iter().rev().map(|input| (called(input), substitute(input))).collect();
     let (mut renamed, mut end) = (String::new(), 0);
     for word in WORD.as_ref()?.find_iter(expr) {
         let measure = measures.get(word.as_str()).map_or(word.as_str(), String::as_str);
