@@ -61,7 +61,7 @@ impl fmt::Debug for UnitApprovals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { is_held: held, until, queued: waiting, .. } = self;
         let waiting = waiting.len();
-        f.debug_struct("Hold")
+        f.debug_struct("UnitApprovals")
             .field("held", held)
             .field("until", until)
             .field("waiting", &waiting)

@@ -317,7 +317,7 @@ fn ktx_prior(file: &KtxFile, own: Option<&FileHistory>) -> Option<diff::PriorFil
         return None;
     }
     let failed = own.is_some_and(|own| is_newer(own.failed_run));
-    Some(diff::PriorFile { processed, failed, origin: RecordOrigin::Ktx })
+    Some(diff::PriorFile { processed, failed, origin: RecordOrigin::Ktx { completed_ms: file.completed_ms } })
 }
 
 fn unit_outcome(past: &UnitHistory) -> LastUnitOutcome {

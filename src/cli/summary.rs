@@ -132,7 +132,7 @@ impl Summary {
                 .as_ref()
                 .and_then(|saved| Some((saved.short_commit()?.to_owned(), saved.branch.clone(), saved.paths.len()))),
             save_error: state.save_error.as_deref().map(str::to_owned),
-            shared: shared_files::files(state).into_iter().filter(|file| file.was_merged).collect(),
+            shared: shared_files::find_shared_files(state).into_iter().filter(|file| file.was_merged).collect(),
             flagged: decisions::flagged_conflicts(state),
             blocking_cause: blocking_cause(state),
         }

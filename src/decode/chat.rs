@@ -43,7 +43,7 @@ pub(super) fn read<'a>(
                     MessageBlock::ToolResult(result) => result.content,
                     _ => None,
                 });
-                scan.skip_copy(twin)?;
+                scan.skip_expecting(twin)?;
             }
             b"toolDenialKind" => all_refused |= scan.non_empty_text()?.is_some(),
             b"permissionDecision" => all_refused |= is_reject(scan)?,
@@ -124,7 +124,7 @@ fn blocks<'a>(scan: &mut JsonScanner<'a>, blocks: &mut Vec<MessageBlock<'a>>) ->
 
 fn block<'a>(scan: &mut JsonScanner<'a>) -> ScanResult<Option<MessageBlock<'a>>> {
     if scan.peek()? == b'"' {
-        return Ok(scan.prose()?.map(MessageBlock::Text));
+        return Ok(scan.read_lazy_text()?.map(MessageBlock::Text));
     }
     let mut fields = BlockFields::default();
     let found = scan.object(|scan, key| if fields.read_field(scan, key)? { Ok(()) } else { scan.skip() })?;
@@ -151,8 +151,8 @@ impl<'a> BlockFields<'a> {
     fn read_field(&mut self, scan: &mut JsonScanner<'a>, key: &[u8]) -> ScanResult<bool> {
         match key {
             b"type" => self.kind = scan.text()?,
-            b"text" => self.text = scan.prose()?,
-            b"thinking" => self.thinking = scan.prose()?,
+            b"text" => self.text = scan.read_lazy_text()?,
+            b"thinking" => self.thinking = scan.read_lazy_text()?,
             b"id" => self.id = scan.non_empty_text()?,
             b"name" => self.name = scan.non_empty_text()?,
             b"input" => self.input = scan.raw()?,

@@ -159,7 +159,7 @@ impl<'a> JsonScanner<'a> {
     }
 
     /// Reads the next value as text without unescaping it; `None` for any other type.
-    pub(super) fn prose(&mut self) -> ScanResult<Option<LazyText<'a>>> {
+    pub(super) fn read_lazy_text(&mut self) -> ScanResult<Option<LazyText<'a>>> {
         if self.peek()? != b'"' {
             self.skip()?;
             return Ok(None);
@@ -394,7 +394,7 @@ impl<'a> JsonScanner<'a> {
     }
 
     /// Skips the next value, which is most likely a copy of `twin`. Comparing is much faster than scanning.
-    pub(super) fn skip_copy(&mut self, twin: Option<RawJson<'_>>) -> ScanResult<()> {
+    pub(super) fn skip_expecting(&mut self, twin: Option<RawJson<'_>>) -> ScanResult<()> {
         self.peek()?;
         match twin {
             // A number could continue after the copy; values with closing delimiters cannot.

@@ -37,8 +37,8 @@ pub enum RecordOrigin {
     Own,
     /// Another installation of this program.
     Foreign,
-    /// KTX, in its database.
-    Ktx,
+    /// KTX, in its database, by a run that completed at this time, in milliseconds since 1970.
+    Ktx { completed_ms: u64 },
 }
 
 /// Outcome of a unit in the last run that planned it.
@@ -84,6 +84,12 @@ impl Baseline {
         let Some(success) = self.successes.get(&(connection.to_owned(), unit.to_owned())) else { return false };
         let reads = self.reads.get(&(connection.to_owned(), adapter.to_owned(), path.to_owned()));
         reads.into_iter().flatten().any(|(run, held)| run == success && *held == now)
+    }
+
+    /// True if the unit last succeeded in a run of this program that started after the time `ms`.
+    pub(super) fn succeeded_after(&self, connection: &str, unit: &str, ms: u64) -> bool {
+        let success = self.successes.get(&(connection.to_owned(), unit.to_owned()));
+        success.is_some_and(|run| run.started_at_ms() > ms)
     }
 
     /// Files of a source; `None` if no run has read it.

@@ -21,7 +21,7 @@ use self::{
 };
 use super::{
     database::KTX_DATABASE,
-    diff::{Baseline, DiffSet, ForceReason, LastUnitOutcome, RecordOrigin, is_up_to_date, run_reason},
+    diff::{Baseline, DiffSet, ForceReason, RecordOrigin, is_up_to_date, run_reason},
     project::{PROJECT_FILE, Project},
     reconcile::{EvictionCandidate, StageIndex},
     source::{Fingerprint, Projection, SourceTree, UnitChunk, tree},
@@ -360,7 +360,12 @@ fn select_units(
     let prior = baseline.source_files(id, name);
     let mut diff = DiffSet::from_tree(&tree, prior);
     let origin = |path: &str| baseline.origin(id, name, path);
-    retain_deleted(&mut diff, &tree, |path| adapter.accepts_file(path), |path| origin(path) == Some(RecordOrigin::Ktx));
+    retain_deleted(
+        &mut diff,
+        &tree,
+        |path| adapter.accepts_file(path),
+        |path| matches!(origin(path), Some(RecordOrigin::Ktx { .. })),
+    );
     let diff = diff;
     let takes = |chunk: &UnitChunk| wanted.selects((&*chunk.key, keys.run_key(&chunk.key)));
     let names = |chunk: &UnitChunk| wanted.selects_by_name((&*chunk.key, keys.run_key(&chunk.key)));
@@ -385,18 +390,19 @@ fn select_units(
         chunks.iter().filter(|chunk| up_to_date(chunk)).map(|chunk| chunk.key.clone()).collect();
     let reasons: HashMap<String, (usize, String)> =
         chunks.iter().enumerate().map(|(place, chunk)| (chunk.key.clone(), (place, reason(chunk)))).collect();
-    let relying_on = |record: RecordOrigin| -> BTreeSet<String> {
-        let relies = |path: &String| origin(path) == Some(record);
-        chunks
-            .iter()
-            .filter(|chunk| takes(chunk))
-            .filter(|chunk| chunk.raw_files.iter().chain(&chunk.dependency_paths).any(relies))
-            .map(|chunk| chunk.key.clone())
-            .collect()
+    let relying_on = |is_such: &dyn Fn(&UnitChunk, RecordOrigin) -> bool| -> BTreeSet<String> {
+        let relies = |chunk: &UnitChunk| {
+            let mut paths = chunk.raw_files.iter().chain(&chunk.dependency_paths);
+            paths.any(|path| origin(path).is_some_and(|origin| is_such(chunk, origin)))
+        };
+        chunks.iter().filter(|chunk| takes(chunk) && relies(chunk)).map(|chunk| chunk.key.clone()).collect()
     };
-    let (mut foreign, mut ktx) = (relying_on(RecordOrigin::Foreign), relying_on(RecordOrigin::Ktx));
-    // A unit that succeeded here has read these files, so it does not depend on KTX's record.
-    ktx.retain(|key| standing(key) != Some(&LastUnitOutcome::Succeeded));
+    let mut foreign = relying_on(&|_, origin| origin == RecordOrigin::Foreign);
+    // A unit that succeeded here after KTX ingested a file has read what KTX read, or its run recorded the change.
+    let mut ktx = relying_on(&|chunk, origin| match origin {
+        RecordOrigin::Ktx { completed_ms } => !baseline.succeeded_after(id, &chunk.key, completed_ms),
+        RecordOrigin::Own | RecordOrigin::Foreign => false,
+    });
     // Without a baseline every unit is new and is not narrowed.
     let by_name: Vec<UnitChunk> = chunks.iter().filter(|chunk| names(chunk)).cloned().collect();
     let everything = wanted.is_full.then(|| chunks.clone());

@@ -85,7 +85,7 @@ pub(super) struct LinePrefetcher {
 
 /// A block that may be filled again.
 enum RecycledBlock {
-    New,
+    Unused,
     Used(ParsedBlock),
 }
 
@@ -116,7 +116,7 @@ impl LinePrefetcher {
         }));
         for _ in 0..threads * BLOCKS_PER_THREAD {
             // The receiver still exists.
-            let _ = spent.send(RecycledBlock::New);
+            let _ = spent.send(RecycledBlock::Unused);
         }
         let mut started = 0;
         for _ in 0..threads {
@@ -277,7 +277,7 @@ impl ParseWorker {
         loop {
             let spent = self.blocks.lock().unwrap_or_else(PoisonError::into_inner).recv();
             let (mut block, lines) = match spent {
-                Ok(RecycledBlock::New) => (FileBlock::default(), Vec::new()),
+                Ok(RecycledBlock::Unused) => (FileBlock::default(), Vec::new()),
                 Ok(RecycledBlock::Used(mut batch)) => {
                     let lines = batch.with_dependent_mut(|_, lines| recycle_lines(mem::take(lines)));
                     (batch.into_owner(), lines)

@@ -299,7 +299,7 @@ impl ReportBuilder {
             saved: state.saved.clone(),
             save_error: state.save_error.clone(),
             sl_ref_repairs: state.sl_ref_repairs.clone(),
-            shared_files: shared_files::files(state),
+            shared_files: shared_files::find_shared_files(state),
             lost: state.loss_counts,
             reconcile_unit: None,
         }

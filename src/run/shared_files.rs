@@ -32,7 +32,7 @@ impl SharedFile {
 }
 
 /// Returns the shared files, sorted by path. A rejected patch shares no files: its conflict has its own verdict.
-pub fn files(state: &RunState) -> Vec<SharedFile> {
+pub fn find_shared_files(state: &RunState) -> Vec<SharedFile> {
     let mut files: BTreeMap<&str, SharedFile> = BTreeMap::new();
     for (unit, shared) in
         state.units.iter().flat_map(|unit| shared_by_unit(state, unit).iter().map(move |shared| (unit, shared)))

@@ -13,7 +13,7 @@ pub const MIN_SIZE: (u16, u16) = (40, 12);
 /// Minimum width for panes side by side.
 pub const MIN_WIDE_COLUMNS: u16 = 100;
 /// Width of a stream that can give columns to the unit table.
-const ROOMY: u16 = 80;
+const MIN_STREAM_COLUMNS: u16 = 80;
 /// Minimum height for a timeline bar of two lines.
 const MIN_TALL_ROWS: u16 = 20;
 /// Minimum width for a header of one line.
@@ -69,7 +69,7 @@ pub fn screen_layout((width, height): (u16, u16), view: &UnitsView, units: usize
             let wanted = if shows_last_action(most) {
                 most
             } else {
-                wanted_width(view.listing.longest(), width.saturating_sub(ROOMY))
+                wanted_width(view.listing.longest(), width.saturating_sub(MIN_STREAM_COLUMNS))
             };
             split(body, wanted.clamp(46, most), true)
         }

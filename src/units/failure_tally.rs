@@ -146,7 +146,7 @@ impl FailureTally {
             CallEffect::Unmappable { table, is_recorded } => {
                 // KTX accepts a declined call here, too.
                 let recovery = if *is_recorded { Recovery::Settled } else { Recovery::SameTool };
-                self.settle_unmappable(table.as_deref(), recovery);
+                self.recover_unmappable_writes(table.as_deref(), recovery);
             }
             CallEffect::Neutral | CallEffect::Rejected(_) | CallEffect::ToolCrashed | CallEffect::Declined(_) => {}
         }
@@ -235,7 +235,7 @@ impl FailureTally {
 
     /// Marks failed writes of the table's source as recovered. Without a table, this applies only if exactly one source
     /// failed.
-    fn settle_unmappable(&mut self, table: Option<&str>, recovery: Recovery) {
+    fn recover_unmappable_writes(&mut self, table: Option<&str>, recovery: Recovery) {
         let pending = |call: &FailedToolCall| match &call.recovery_rule {
             RecoveryRule::Subject(subject @ WriteSubject::Source { .. }) if call.recovery < recovery => {
                 Some(subject.clone())

@@ -153,7 +153,7 @@ fn estimate(samples: &[Vec<f64>], play: impl Fn(&[Vec<f64>], &mut SampleRng) -> 
 struct UnitBatch {
     kind: usize,
     units: f64,
-    running: f64,
+    running_seconds: f64,
     is_running: bool,
 }
 
@@ -165,8 +165,8 @@ impl UnitBatch {
     /// Remaining time of a running unit: drawn from the finished units that took longer than it has run.
     fn sample_remaining_time(&self, samples: &[Vec<f64>], dice: &mut SampleRng) -> f64 {
         let samples = samples.get(self.kind).map(Vec::as_slice).unwrap_or_default();
-        let longer: Vec<f64> = samples.iter().copied().filter(|took| *took > self.running).collect();
-        (dice.pick(&longer) - self.running).max(0.0)
+        let longer: Vec<f64> = samples.iter().copied().filter(|took| *took > self.running_seconds).collect();
+        (dice.pick(&longer) - self.running_seconds).max(0.0)
     }
 }
 
@@ -179,8 +179,8 @@ fn batch_units(left: &[RemainingUnit]) -> impl Iterator<Item = UnitBatch> {
         let first = chunk.first()?;
         #[expect(clippy::cast_precision_loss, reason = "units of a run are far fewer than 2^52")]
         let units = chunk.len() as f64;
-        let running = first.running.map(seconds).unwrap_or_default();
-        Some(UnitBatch { kind: first.kind, units, running, is_running: first.running.is_some() })
+        let running_seconds = first.running.map(seconds).unwrap_or_default();
+        Some(UnitBatch { kind: first.kind, units, running_seconds, is_running: first.running.is_some() })
     })
 }
 

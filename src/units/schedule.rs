@@ -329,7 +329,7 @@ impl Schedule {
             ScheduleEvent::RunStarted => self.begin(&mut effects),
             ScheduleEvent::Projected => self.projected(),
             ScheduleEvent::AttemptReady { unit, attempt } => {
-                if let Some((at, _)) = self.table.in_flight(&unit, attempt) {
+                if let Some((at, _)) = self.table.find_running_attempt(&unit, attempt) {
                     self.table.mark_ready(&unit, attempt);
                     self.handle_program_started(at, &mut effects);
                 }
@@ -379,7 +379,7 @@ impl Schedule {
         repeat: RetryMode,
         effects: &mut Vec<ScheduleEffect>,
     ) {
-        let Some((at, asked_to_stop)) = self.table.in_flight(key, attempt) else { return };
+        let Some((at, asked_to_stop)) = self.table.find_running_attempt(key, attempt) else { return };
         self.table.record_outcome(at, verdict.outcome, verdict.stop);
         if verdict.outcome == AttemptOutcome::Succeeded {
             self.handle_program_started(at, effects);
@@ -462,7 +462,7 @@ impl Schedule {
     }
 
     fn retry_failed(&mut self, effects: &mut Vec<ScheduleEffect>) {
-        let mut failed = self.table.unfinished_units();
+        let mut failed = self.table.retryable_units();
         // Units that did not cause the early end of the run still have to run.
         if !self.table.has_failed() || matches!(self.halt, Some(HaltReason::LimitReached | HaltReason::Unusable)) {
             failed.extend(self.table.unattempted_units());

@@ -31,8 +31,8 @@ pub(super) struct HistoryLimits {
 
 pub(super) const LIMITS: HistoryLimits = HistoryLimits {
     piece: PieceLimits { bytes: 4 << 20, reports: 64 << 20, rows: 100_000 },
-    bytes: 64 << 20,
-    rows: 1_000_000,
+    bytes: 32 << 20,
+    rows: 500_000,
 };
 
 /// What KTX's runs processed and wrote.
@@ -366,6 +366,8 @@ mod tests {
             ("raw_content_hash = 'none'", "raw_content_hash is not a SHA-256"),
             ("artifact_kind = 'secret'", "artifact_kind is not a word of KTX"),
             ("artifact_key = zeroblob(40000000)", "artifact_key is not text, or too long"),
+            ("artifact_key = 'p' || char(10) || '1'", "artifact_key is not a key of a page or source"),
+            ("artifact_key = printf('%0300d', 1)", "artifact_key is not a key of a page or source"),
             ("action_type = 'ignore all rules'", "action_type is not a word of KTX"),
         ] {
             let connection = ingested();

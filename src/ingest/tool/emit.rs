@@ -59,12 +59,12 @@ pub enum ConflictKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct EvictionDecision {
-    /// The raw file, as eviction_list names it.
+    /// The raw file, as eviction_list shows it.
     pub raw_path: String,
     /// Page or source.
     pub artifact_kind: ArtifactKind,
-    /// Its key.
-    #[schemars(length(min = 1, max = 200))]
+    /// Its key; with the connection, if sources of several connections have this name.
+    #[schemars(length(min = 1, max = 500))]
     pub artifact_key: String,
     /// Whether it was removed.
     pub action: EvictionAction,
@@ -192,6 +192,18 @@ fn is_about_artifact(
 ) -> Result<(), (&'static str, String)> {
     let (kind, key) = (of.artifact_kind, of.artifact_key.as_str());
     let resting = || gone.artifacts.iter().filter(|artifact| artifact.is_named(kind.word(), key));
+    let names: Vec<&str> = resting().map(|artifact| artifact.provenance.key.as_str()).collect();
+    if let [_, _, ..] = names.as_slice()
+        && !names.contains(&key)
+    {
+        let text = format!(
+            "`{}` names several sources that rest on `{}`: {}; decide about each with its connection",
+            excerpt(key),
+            excerpt(&gone.raw_path),
+            join_names(&names)
+        );
+        return Err(("ambiguous_artifact_key", text));
+    }
     let is_changed = || {
         context
             .records()

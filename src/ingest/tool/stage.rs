@@ -139,21 +139,43 @@ impl AgentTool for StageDiff {
 #[derive(Debug)]
 pub(super) struct EvictionList;
 
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct EvictionListInput {
+    /// First line to show, counted from 1; the first line of the list by default.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 100_000_000))]
+    start_line: Option<u32>,
+}
+
 impl AgentTool for EvictionList {
     const NAME: &'static str = "eviction_list";
     const DESCRIPTION: &'static str = "List the raw files that an earlier ingest knew and that are gone, each with the pages and \
-        sources that rest on it.";
+        sources that rest on it. A long list is shown in parts.";
     const READ_ONLY: bool = true;
-    type Input = NoArguments;
+    type Input = EvictionListInput;
 
     fn is_offered(context: &ToolContext) -> bool {
         context.stage_index().is_some()
     }
 
-    fn run(context: &ToolContext, _: NoArguments) -> ToolReply {
+    fn run(context: &ToolContext, EvictionListInput { start_line }: EvictionListInput) -> ToolReply {
         let gone = context.stage_index().map(|stage| stage.evictions.as_slice()).unwrap_or_default();
-        let lines: Vec<String> = gone.iter().map(ToString::to_string).collect();
-        let text = if lines.is_empty() { "No raw file is gone.".to_owned() } else { lines.join("\n") };
+        let all: Vec<String> = gone.iter().map(ToString::to_string).collect();
+        let lines: Vec<&str> = all.iter().flat_map(|eviction| eviction.lines()).collect();
+        let start = start_line.map_or(1, |line| line as usize).max(1);
+        let text = if lines.is_empty() {
+            "No raw file is gone.".to_owned()
+        } else if start > lines.len() {
+            return not_found_reply(format_args!("the list has {} lines, so there is no line {start}", lines.len()));
+        } else {
+            let page = pagination::paginate(&lines, start, lines.len());
+            let next = |line: usize| json!({"startLine": line});
+            match page.continuation_note(start, lines.len(), lines.len(), Self::NAME, next) {
+                Some(note) => format!("{}[{note}]", page.text),
+                None => page.text.trim_end().to_owned(),
+            }
+        };
         let structured = json!({
             "deletedRawPaths": gone.iter().map(|gone| &gone.raw_path).collect::<Vec<_>>(),
             "evictions": gone.iter().map(eviction_json).collect::<Vec<_>>(),

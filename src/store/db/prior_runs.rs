@@ -7,6 +7,7 @@ use rusqlite::{Transaction, params};
 
 use super::{Db, DbError, DbFault, to_i64, to_u64};
 use crate::{
+    run::state::UnitStatus,
     store::rows::FileRow,
     tape::{Millis, RunId},
 };
@@ -32,7 +33,7 @@ pub struct UnitHistory {
     pub connection: String,
     /// KTX's key, unique in the connection.
     pub unit_key: String,
-    /// Status as text, from [`UnitStatus::as_str`](crate::run::state::UnitStatus::as_str).
+    /// Status as text, from [`UnitStatus::as_str`].
     pub status: String,
     /// True if the unit succeeded but its artifacts never reached the project.
     pub unsaved: bool,
@@ -90,9 +91,12 @@ impl Db {
         read().map_err(|error| DbFault::from(error).into_db_error(&self.path))
     }
 
-    /// All units as of the run in which they last succeeded; `before` as for [`prior_files`](Self::prior_files).
+    /// Units as of the run in which they last succeeded; `before` as for [`prior_files`](Self::prior_files). Units whose
+    /// saved result came from another run are omitted: that run may have read other contents.
     pub fn last_successes(&self, before: Option<RunId>) -> Result<Vec<UnitHistory>, DbError> {
-        self.query_units("status = 'succeeded' AND NOT unsaved AND run < ?1", before)
+        let mut units = self.query_units(&format!("{DONE_STATUSES} AND run < ?1"), before)?;
+        units.retain(|unit| unit.status == UnitStatus::Succeeded.as_str() && !unit.unsaved);
+        Ok(units)
     }
 
     /// Contents of open and failed files in the runs in which units last succeeded; `before` as for
@@ -215,4 +219,31 @@ pub(super) fn write_file(transaction: &Transaction<'_>, run: &str, file: &FileRo
         file.state.as_str(),
     ])?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn success_whose_saved_result_is_of_another_run_is_not_listed() {
+        let directory = tempfile::tempdir().unwrap();
+        let db = Db::open(&directory.path().join("db.sqlite")).unwrap();
+        db.connection.execute_batch("PRAGMA foreign_keys = OFF").unwrap();
+        let add = |run: u32, unit: &str, status: &str, unsaved: bool| {
+            let sql = "INSERT INTO units (run, unit, position, connection, unit_key, status, attempts, unsaved)
+                VALUES (?1, ?2, 0, 'notes', ?2, ?3, 1, ?4)";
+            let run = format!("0190{run:04}-0000-7000-8000-000000000000");
+            db.connection.execute(sql, params![run, unit, status, unsaved]).unwrap();
+        };
+        for unit in ["saved", "failed-since", "reused-since"] {
+            add(1, unit, "succeeded", false);
+        }
+        add(2, "failed-since", "failed", false);
+        add(2, "reused-since", "succeeded", true);
+        add(3, "reused-since", "reused", false);
+        let mut listed: Vec<String> = db.last_successes(None).unwrap().into_iter().map(|unit| unit.unit_key).collect();
+        listed.sort();
+        assert_eq!(listed, ["failed-since", "saved"]);
+    }
 }

@@ -21,11 +21,11 @@ use crate::{
 };
 
 /// Minimum columns of a pane that shows the last action of a unit.
-const ROOMY: u16 = 90;
+const MIN_ACTION_PANE_COLUMNS: u16 = 90;
 /// Columns of the border.
 const BORDERS: usize = 2;
 /// Columns of the sign before a name.
-const GLYPH: usize = 2;
+const GLYPH_COLUMNS: usize = 2;
 /// Minimum and maximum columns of a name.
 const MIN_NAME_COLUMNS: usize = 8;
 const MAX_NAME_COLUMNS: usize = 48;
@@ -117,7 +117,7 @@ struct VisibleWidths {
 /// fit into `most`.
 pub fn preferred_width(key: usize, most: u16) -> u16 {
     let needed = UnitColumn::NEEDED.into_iter().chain([UnitColumn::Attempts]).map(|column| column.width(STATE_COLUMNS));
-    let needed = BORDERS + GLYPH + key.clamp(MIN_NAME_COLUMNS, MAX_NAME_COLUMNS) + needed.sum::<usize>();
+    let needed = BORDERS + GLYPH_COLUMNS + key.clamp(MIN_NAME_COLUMNS, MAX_NAME_COLUMNS) + needed.sum::<usize>();
     let further = UnitColumn::FURTHER.into_iter().filter(|column| *column != UnitColumn::Attempts);
     let wanted = further.fold(needed, |wanted, column| match wanted + column.width(STATE_COLUMNS) {
         more if more <= usize::from(most) => more,
@@ -134,7 +134,7 @@ fn columns(width: usize, seen: &VisibleWidths, roomy: bool) -> UnitColumns {
     let word = seen.state_width.max(STATE_COLUMNS);
     let again = seen.has_retries.then_some(UnitColumn::Attempts);
     let mut shown: Vec<UnitColumn> = Vec::new();
-    let mut room = width.saturating_sub(GLYPH + key.min((width / 3).max(MIN_READABLE_COLUMNS)));
+    let mut room = width.saturating_sub(GLYPH_COLUMNS + key.min((width / 3).max(MIN_READABLE_COLUMNS)));
     for column in UnitColumn::NEEDED.into_iter().chain(again) {
         if column.width(word) <= room {
             room -= column.width(word);
@@ -142,7 +142,7 @@ fn columns(width: usize, seen: &VisibleWidths, roomy: bool) -> UnitColumns {
         }
     }
     let taken: usize = shown.iter().map(|column| column.width(word)).sum();
-    let mut room = width.saturating_sub(GLYPH + taken + key);
+    let mut room = width.saturating_sub(GLYPH_COLUMNS + taken + key);
     let further = UnitColumn::FURTHER.into_iter().filter(|column| *column != UnitColumn::Idle || seen.running);
     for column in further.filter(|column| Some(*column) != again) {
         if column.width(word) > room {
@@ -152,7 +152,7 @@ fn columns(width: usize, seen: &VisibleWidths, roomy: bool) -> UnitColumns {
         shown.push(column);
     }
     let fixed: usize = shown.iter().map(|column| column.width(word)).sum();
-    let free = width.saturating_sub(GLYPH + fixed);
+    let free = width.saturating_sub(GLYPH_COLUMNS + fixed);
     let shown = UnitColumn::ALL.into_iter().filter(|column| shown.contains(column)).collect();
     if roomy && free > key + 18 {
         UnitColumns { key, state_width: word, shown, last: free - key - 2 }
@@ -163,7 +163,7 @@ fn columns(width: usize, seen: &VisibleWidths, roomy: bool) -> UnitColumns {
 
 /// True if a pane of this width shows the last action of its units.
 pub fn shows_last_action(width: u16) -> bool {
-    width >= ROOMY
+    width >= MIN_ACTION_PANE_COLUMNS
 }
 
 /// The row with the current activity of an attempt: the last call or the last text.

@@ -150,12 +150,12 @@ impl Schedule {
             effects.push(ScheduleEffect::Integrate { units: vec![(key, self.table.units()[at].attempts)] });
         } else {
             self.stage = RunStage::Saving;
-            effects.push(ScheduleEffect::Save { failed: self.unsuccessful_units() });
+            effects.push(ScheduleEffect::Save { failed: self.units_without_result() });
         }
     }
 
     /// Units whose writes do not count, for the commit message. The reconcile step is not one of them.
-    pub(super) fn unsuccessful_units(&self) -> Vec<UnitKey> {
-        self.table.unsuccessful_units().into_iter().filter(|unit| !self.is_reconcile_unit(unit)).collect()
+    pub(super) fn units_without_result(&self) -> Vec<UnitKey> {
+        self.table.units_without_result().into_iter().filter(|unit| !self.is_reconcile_unit(unit)).collect()
     }
 }

@@ -84,7 +84,7 @@ impl Schedule {
             self.cancel_reconcile();
         }
         self.stage = RunStage::Saving;
-        effects.push(ScheduleEffect::Save { failed: self.unsuccessful_units() });
+        effects.push(ScheduleEffect::Save { failed: self.units_without_result() });
     }
 
     pub(super) fn handle_saved(&mut self, ok: bool, effects: &mut Vec<ScheduleEffect>) {

@@ -185,7 +185,7 @@ impl UnitTable {
     }
 
     /// Index of a unit whose newest attempt is `attempt` and running, and the stop request it has.
-    pub(super) fn in_flight(&self, key: &UnitKey, attempt: u32) -> Option<(usize, bool)> {
+    pub(super) fn find_running_attempt(&self, key: &UnitKey, attempt: u32) -> Option<(usize, bool)> {
         let at = self.find(key)?;
         match &self.units[at] {
             ScheduledUnit { phase: UnitPhase::InFlight { stop, .. }, attempts, .. } if *attempts == attempt => {
@@ -244,7 +244,7 @@ impl UnitTable {
     }
 
     pub(super) fn mark_ready(&mut self, key: &UnitKey, attempt: u32) {
-        let Some((at, _)) = self.in_flight(key, attempt) else { return };
+        let Some((at, _)) = self.find_running_attempt(key, attempt) else { return };
         if let UnitPhase::InFlight { stop, .. } = self.units[at].phase {
             self.set_phase(at, UnitPhase::InFlight { ready: true, stop });
         }
@@ -330,7 +330,7 @@ impl UnitTable {
     }
 
     /// Settled units that did not succeed: they failed, were stopped, or spent their budget.
-    pub(super) fn unfinished_units(&self) -> Vec<usize> {
+    pub(super) fn retryable_units(&self) -> Vec<usize> {
         let not_done = |unit: &ScheduledUnit| unit.out_of_budget || has_failed_outcome(unit.last_outcome);
         (0..self.units.len()).filter(|at| self.is_settled(*at) && not_done(&self.units[*at])).collect()
     }
@@ -351,7 +351,7 @@ impl UnitTable {
     }
 
     /// Units whose writes do not count, in plan order.
-    pub(super) fn unsuccessful_units(&self) -> Vec<UnitKey> {
+    pub(super) fn units_without_result(&self) -> Vec<UnitKey> {
         self.units.iter().filter(|unit| has_failed_outcome(unit.last_outcome)).map(|unit| unit.key.clone()).collect()
     }
 

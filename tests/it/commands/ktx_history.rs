@@ -34,10 +34,7 @@ fn ingested() -> TestDir {
     let database = Connection::open(place.path(DATABASE)).unwrap();
     database.execute_batch(DUMP).unwrap();
     for file in &files {
-        let hash: String = Sha256::digest(fs::read(place.path(&format!("dbt/{file}"))).unwrap())
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let hash = sha256(&place, file);
         let update = "UPDATE bundle_ingest_provenance SET raw_content_hash = ?1 WHERE raw_path = ?2";
         assert!(database.execute(update, params![hash, file]).unwrap() > 0, "{file}");
     }
@@ -52,6 +49,11 @@ fn ingested() -> TestDir {
     git(&place, &["add", "--all"]);
     git(&place, &["commit", "--quiet", "--message=Begin"]);
     place
+}
+
+fn sha256(place: &TestDir, file: &str) -> String {
+    let bytes = fs::read(place.path(&format!("dbt/{file}"))).unwrap();
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn warnings(ran: &CommandOutput) -> Vec<&str> {
@@ -80,6 +82,18 @@ fn files_that_ktx_ingested_are_not_planned_again() {
     let plan = place.run(&["plan"]);
     assert!(plan.expect_success().contains("nothing to do"), "both histories are used: {plan:?}");
     assert!(warnings(&plan).is_empty(), "the unit ran here: {plan:?}");
+
+    fs::write(place.path("dbt/schema.yml"), "models: [changed by KTX]\n").unwrap();
+    later_sync(&place, &jiff::Timestamp::now().to_string(), &[]);
+    let database = Connection::open(place.path(DATABASE)).unwrap();
+    let update =
+        "UPDATE bundle_ingest_provenance SET raw_content_hash = ?1, artifact_kind = 'wiki', artifact_key = 'p1',
+        action_type = 'wiki_written' WHERE sync_id = 'later' AND raw_path = 'schema.yml'";
+    assert_eq!(database.execute(update, [sha256(&place, "schema.yml")]).unwrap(), 1);
+    database.close().unwrap();
+    let plan = place.run(&["plan"]);
+    assert!(plan.expect_success().contains("nothing to do"), "{plan:?}");
+    assert!(matches!(warnings(&plan).as_slice(), [one] if one.contains(sentence)), "only KTX read the file: {plan:?}");
 }
 
 #[test]

@@ -92,14 +92,14 @@ pub(super) fn find(text: &str, spans: &mut Vec<Range<usize>>) {
     for index in keywords.matches(text.as_bytes()) {
         let Some(pattern) = &PATTERNS[index] else { continue };
         let values = pattern.captures_iter(text.as_bytes()).filter_map(|found| Some(found.get(1)?.range()));
-        spans.extend(values.filter(|range| is_meant(PHRASES[index].check, text, range)));
+        spans.extend(values.filter(|range| passes_check(PHRASES[index].check, text, range)));
     }
 }
 
-fn is_meant(check: ValueCheck, text: &str, range: &Range<usize>) -> bool {
+fn passes_check(check: ValueCheck, text: &str, range: &Range<usize>) -> bool {
     let Some(value) = text.get(range.clone()) else { return false };
     let has_digit = value.bytes().any(|byte| byte.is_ascii_digit());
-    let is_meant = match check {
+    let passes_check = match check {
         ValueCheck::Any => true,
         ValueCheck::Digit => has_digit || value.len() >= 24,
         ValueCheck::Opaque => has_opaque_shape(value),
@@ -113,7 +113,7 @@ fn is_meant(check: ValueCheck, text: &str, range: &Range<usize>) -> bool {
         ValueCheck::Mnemonic => is_mnemonic(value),
         ValueCheck::WebKey => is_near_key_type(text, range),
     };
-    is_meant && !is_placeholder(value)
+    passes_check && !is_placeholder(value)
 }
 
 /// True for base64 of a name, a colon and a password.

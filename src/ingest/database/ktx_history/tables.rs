@@ -17,6 +17,8 @@ const MAX_REPORT_BYTES: i32 = 32 << 20;
 /// Longest path and longest name in bytes.
 const MAX_PATH_BYTES: i64 = 4096;
 const MAX_NAME_BYTES: i64 = 500;
+/// Longest key of an artifact in characters; KTX accepts no longer one.
+const MAX_KEY_CHARS: usize = 200;
 
 /// KTX's names for what a run did with a file. KTX rejects any other.
 const ACTIONS: [&str; 7] =
@@ -244,6 +246,9 @@ fn provenance_row(row: &Row<'_>) -> Result<ProvenanceRow, String> {
     };
     let kind = optional_text(row, 8, "artifact_kind")?.map(|kind| word(kind, &KINDS, "artifact_kind")).transpose()?;
     let key = optional_text(row, 9, "artifact_key")?.filter(|key| !key.is_empty());
+    if key.as_ref().is_some_and(|key| key.chars().any(char::is_control) || key.chars().count() > MAX_KEY_CHARS) {
+        return Err("artifact_key is not a key of a page or source".to_owned());
+    }
     Ok(ProvenanceRow {
         connection: text(row, 2, "connection_id")?,
         adapter: text(row, 3, "source_key")?,

@@ -1,7 +1,7 @@
 //! The tools of the reconcile step for the changes of the units.
 
 use super::*;
-use crate::ingest::reconcile;
+use crate::ingest::{plan::PriorProvenance, reconcile};
 
 fn staged() -> ToolFixture {
     let (mut context, dir) = tool_context();
@@ -132,6 +132,51 @@ fn eviction_decision_needs_an_artifact_that_exists_or_rests() {
         ask(&fixture, "wiki_remove", json!({"key": key}));
     }
     assert!(decide("wiki", "gone", "removed").0);
+}
+
+fn with_evictions(artifacts: &[(&str, String)]) -> ToolFixture {
+    let (mut context, dir) = tool_context();
+    let artifact = |(kind, key): &(&str, String)| reconcile::EvictionCandidate {
+        provenance: PriorProvenance { kind: (*kind).into(), key: key.clone(), ..PriorProvenance::default() },
+        ..reconcile::EvictionCandidate::default()
+    };
+    let gone =
+        reconcile::Eviction { raw_path: "notes/gone.md".into(), artifacts: artifacts.iter().map(artifact).collect() };
+    context.unit = reconcile::StageIndex { evictions: vec![gone], ..reconcile::StageIndex::default() }.into_unit();
+    ToolFixture { tools: AttemptTools::new(Arc::new(context), None), dir }
+}
+
+#[test]
+fn eviction_decision_with_an_ambiguous_key_is_refused() {
+    let long = format!("notes/{}", "k".repeat(200));
+    let fixture = with_evictions(&[("sl", "shop/orders".into()), ("sl", "web/orders".into()), ("sl", long.clone())]);
+    let decide = |key: &str| {
+        let about = json!({"rawPath": "notes/gone.md", "artifactKind": "sl", "artifactKey": key, "action": "kept", "reason": "x"});
+        ask(&fixture, "emit_eviction_decision", about)
+    };
+    let refused = decide("orders");
+    assert_eq!(refused.structured.as_ref().unwrap()["reason"], "ambiguous_artifact_key", "{refused:?}");
+    assert!(refused.markdown.contains("shop/orders, web/orders"), "{refused:?}");
+    for key in ["shop/orders", "web/orders", &long, &"k".repeat(200)] {
+        assert_eq!(decide(key).structured.unwrap()["success"], true, "{key}");
+    }
+}
+
+#[test]
+fn long_eviction_list_is_read_in_parts() {
+    let artifacts: Vec<_> = (0..2_000).map(|page| ("wiki", format!("page-{page:0>40}"))).collect();
+    let fixture = with_evictions(&artifacts);
+    let (mut seen, mut start, mut pages) = (String::new(), 1, 0);
+    while start > 0 {
+        let text = ask(&fixture, "eviction_list", json!({"startLine": start})).markdown;
+        let next = text.rsplit_once("{\"startLine\":").and_then(|(_, rest)| rest.split_once('}'));
+        start = next.map_or(0, |(line, _)| line.parse::<u32>().unwrap());
+        seen.push_str(&text);
+        pages += 1;
+    }
+    assert!(pages > 1 && artifacts.iter().all(|(_, key)| seen.contains(key)), "{pages} pages");
+    let behind = ask(&fixture, "eviction_list", json!({"startLine": 9_000})).markdown;
+    assert!(behind.contains("the list has 2001 lines"), "{behind}");
 }
 
 #[test]
