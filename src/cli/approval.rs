@@ -62,9 +62,9 @@ impl fmt::Debug for UnitApprovals {
         let Self { is_held: held, until, queued: waiting, .. } = self;
         let waiting = waiting.len();
         f.debug_struct("UnitApprovals")
-            .field("held", held)
+            .field("is_held", held)
             .field("until", until)
-            .field("waiting", &waiting)
+            .field("queued", &waiting)
             .finish_non_exhaustive()
     }
 }

@@ -267,7 +267,7 @@ impl OwnHistory {
             baseline.add_unit(unit.connection, unit.unit_key, standing);
         }
         for unit in db.last_successes(before).map_err(CliError::internal)? {
-            baseline.add_success((unit.connection, unit.unit_key), unit.run);
+            baseline.add_success((unit.connection, unit.unit_key), unit.run, marked.contains(&unit.run));
         }
         for (file, run, sha256) in db.open_files(before).map_err(CliError::internal)? {
             baseline.add_read(file, run, Fingerprint::parse(&sha256));

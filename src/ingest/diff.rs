@@ -13,8 +13,8 @@ use crate::tape::RunId;
 pub struct Baseline {
     sources: HashMap<(String, String), BTreeMap<String, PriorFile>>,
     units: HashMap<(String, String), LastUnitOutcome>,
-    /// The run in which a unit last succeeded.
-    successes: HashMap<(String, String), RunId>,
+    /// The run in which a unit last succeeded, and whether this installation recorded it.
+    successes: HashMap<(String, String), (RunId, bool)>,
     /// Content, in these runs, of files that are unprocessed or failed now, by connection, adapter and path.
     reads: HashMap<(String, String, String), Vec<(RunId, Fingerprint)>>,
 }
@@ -64,9 +64,10 @@ impl Baseline {
         self.units.insert((connection, unit), standing);
     }
 
-    /// Adds the run in which a unit, by connection and KTX's key, last succeeded.
-    pub fn add_success(&mut self, unit: (String, String), run: RunId) {
-        self.successes.insert(unit, run);
+    /// Adds the run in which a unit, by connection and KTX's key, last succeeded; `is_own` if this installation
+    /// recorded it.
+    pub fn add_success(&mut self, unit: (String, String), run: RunId, is_own: bool) {
+        self.successes.insert(unit, (run, is_own));
     }
 
     /// Adds the content that a file, by connection, adapter and path, had in a run.
@@ -81,15 +82,15 @@ impl Baseline {
         path: &str,
         now: Fingerprint,
     ) -> bool {
-        let Some(success) = self.successes.get(&(connection.to_owned(), unit.to_owned())) else { return false };
+        let Some((success, _)) = self.successes.get(&(connection.to_owned(), unit.to_owned())) else { return false };
         let reads = self.reads.get(&(connection.to_owned(), adapter.to_owned(), path.to_owned()));
         reads.into_iter().flatten().any(|(run, held)| run == success && *held == now)
     }
 
-    /// True if the unit last succeeded in a run of this program that started after the time `ms`.
+    /// True if the unit last succeeded in a run of this installation that started after the time `ms`.
     pub(super) fn succeeded_after(&self, connection: &str, unit: &str, ms: u64) -> bool {
         let success = self.successes.get(&(connection.to_owned(), unit.to_owned()));
-        success.is_some_and(|run| run.started_at_ms() > ms)
+        success.is_some_and(|(run, is_own)| *is_own && run.started_at_ms() > ms)
     }
 
     /// Files of a source; `None` if no run has read it.

@@ -398,9 +398,14 @@ fn select_units(
         chunks.iter().filter(|chunk| takes(chunk) && relies(chunk)).map(|chunk| chunk.key.clone()).collect()
     };
     let mut foreign = relying_on(&|_, origin| origin == RecordOrigin::Foreign);
-    // A unit that succeeded here after KTX ingested a file has read what KTX read, or its run recorded the change.
+    // A unit that succeeded after KTX ingested a file does not rest on KTX's record alone. Older tapes name a unit with a
+    // shared key only by its key in the run.
+    let succeeded_after = |key: &str, ms: u64| {
+        let qualified = unit_names::qualified_key(key, id);
+        [key, &*qualified].iter().any(|key| baseline.succeeded_after(id, key, ms))
+    };
     let mut ktx = relying_on(&|chunk, origin| match origin {
-        RecordOrigin::Ktx { completed_ms } => !baseline.succeeded_after(id, &chunk.key, completed_ms),
+        RecordOrigin::Ktx { completed_ms } => !succeeded_after(&chunk.key, completed_ms),
         RecordOrigin::Own | RecordOrigin::Foreign => false,
     });
     // Without a baseline every unit is new and is not narrowed.

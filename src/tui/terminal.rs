@@ -402,13 +402,18 @@ impl EventReader {
         let runtime = Handle::current();
         let read = async move {
             loop {
+                // The stream is polled until it waits for input before it is dropped: only then does its thread consume
+                // the wake-up that ends it. Otherwise crossterm would answer the next stream's first poll with that
+                // wake-up, and discard the readiness of a key that arrived before.
                 let event = tokio::select! {
                     biased;
-                    _ = &mut stopped => return,
                     event = stream.next() => event,
+                    _ = &mut stopped => return,
                 };
                 let Some(event) = event else { return };
-                if send.send(event).await.is_err() {
+                let failed = event.is_err();
+                // After a stop, keys that have been read are dropped, and the stream is polled again.
+                if send.send(event).await.is_err() && failed {
                     return;
                 }
             }
@@ -509,8 +514,10 @@ impl ScreenHost for Terminal {
         }
         restore();
         let end = self.run_export_tool(export).await;
-        let taken = enter_terminal(self.options.mouse).and_then(|()| self.clear_screen());
+        // Before raw mode: a new stream waits for the thread of the last one, and entering raw mode reports input that
+        // has arrived meanwhile as ready.
         self.events = Some(EventReader::new());
+        let taken = enter_terminal(self.options.mouse).and_then(|()| self.clear_screen());
         taken.map_err(|error| format!("cannot reacquire the terminal: {error}"))?;
         end
     }

@@ -216,8 +216,8 @@ fn artifact(run: &KtxRunRow, row: &ProvenanceRow) -> Option<KtxArtifact> {
     // As in KTX: a source belongs to the ingested connection unless the row names another one.
     let target_connection = match (kind.as_str(), &row.target_connection) {
         ("wiki", _) => String::new(),
-        (_, Some(target)) => target.clone(),
-        (_, None) => row.connection.clone(),
+        (_, Some(target)) if !target.is_empty() => target.clone(),
+        _ => row.connection.clone(),
     };
     Some(KtxArtifact {
         connection: row.connection.clone(),

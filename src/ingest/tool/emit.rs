@@ -64,7 +64,7 @@ pub struct EvictionDecision {
     /// Page or source.
     pub artifact_kind: ArtifactKind,
     /// Its key; with the connection, if sources of several connections have this name.
-    #[schemars(length(min = 1, max = 500))]
+    #[schemars(length(min = 1, max = 800))]
     pub artifact_key: String,
     /// Whether it was removed.
     pub action: EvictionAction,

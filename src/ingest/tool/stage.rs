@@ -163,6 +163,7 @@ impl AgentTool for EvictionList {
         let gone = context.stage_index().map(|stage| stage.evictions.as_slice()).unwrap_or_default();
         let all: Vec<String> = gone.iter().map(ToString::to_string).collect();
         let lines: Vec<&str> = all.iter().flat_map(|eviction| eviction.lines()).collect();
+        let file_of = |line: usize| lines.iter().take(line).rev().find(|line| line.starts_with("- "));
         let start = start_line.map_or(1, |line| line as usize).max(1);
         let text = if lines.is_empty() {
             "No raw file is gone.".to_owned()
@@ -171,9 +172,15 @@ impl AgentTool for EvictionList {
         } else {
             let page = pagination::paginate(&lines, start, lines.len());
             let next = |line: usize| json!({"startLine": line});
+            // A part that begins with a page or source names its file again.
+            let file = file_of(start).filter(|_| lines.get(start - 1).is_some_and(|line| !line.starts_with("- ")));
+            let file = file.map(|line| {
+                format!("[goes on: {}]\n", line.trim_start_matches("- ").chars().take(400).collect::<String>())
+            });
+            let file = file.unwrap_or_default();
             match page.continuation_note(start, lines.len(), lines.len(), Self::NAME, next) {
-                Some(note) => format!("{}[{note}]", page.text),
-                None => page.text.trim_end().to_owned(),
+                Some(note) => format!("{file}{}[{note}]", page.text),
+                None => format!("{file}{}", page.text.trim_end()),
             }
         };
         let structured = json!({

@@ -92,14 +92,14 @@ impl Db {
     }
 
     /// Units as of the run in which they last succeeded; `before` as for [`prior_files`](Self::prior_files). Units whose
-    /// saved result came from another run are omitted: that run may have read other contents.
+    /// newest result is not saved, or was saved by a run that reused it, are omitted: it may rest on other contents.
     pub fn last_successes(&self, before: Option<RunId>) -> Result<Vec<UnitHistory>, DbError> {
         let mut units = self.query_units(&format!("{DONE_STATUSES} AND run < ?1"), before)?;
         units.retain(|unit| unit.status == UnitStatus::Succeeded.as_str() && !unit.unsaved);
         Ok(units)
     }
 
-    /// Contents of open and failed files in the runs in which units last succeeded; `before` as for
+    /// Contents of open and failed files in the runs in which units last succeeded with a saved result; `before` as for
     /// [`prior_files`](Self::prior_files).
     pub fn open_files(&self, before: Option<RunId>) -> Result<Vec<(FileKey, RunId, String)>, DbError> {
         let read = || -> Result<Vec<(FileKey, RunId, String)>, rusqlite::Error> {
@@ -236,12 +236,13 @@ mod tests {
             let run = format!("0190{run:04}-0000-7000-8000-000000000000");
             db.connection.execute(sql, params![run, unit, status, unsaved]).unwrap();
         };
-        for unit in ["saved", "failed-since", "reused-since"] {
+        for unit in ["saved", "failed-since", "reused-since", "unsaved-since"] {
             add(1, unit, "succeeded", false);
         }
         add(2, "failed-since", "failed", false);
         add(2, "reused-since", "succeeded", true);
         add(3, "reused-since", "reused", false);
+        add(2, "unsaved-since", "succeeded", true);
         let mut listed: Vec<String> = db.last_successes(None).unwrap().into_iter().map(|unit| unit.unit_key).collect();
         listed.sort();
         assert_eq!(listed, ["failed-since", "saved"]);

@@ -241,6 +241,25 @@ fn pager_is_suspended_with_the_program() {
 }
 
 #[test]
+fn key_typed_while_a_pager_ends_is_processed() {
+    let home = tempfile::tempdir().unwrap();
+    let count = home.path().join("count");
+    let pager = script(home.path(), &format!("echo x >> {0}; echo pager $(wc -l < {0}); read line", count.display()));
+    let mut session = PtySession::with(&["replay", capture().to_str().unwrap()], &[("PAGER", &pager)]);
+    session.shows(SHOWN);
+    for round in 1..=10 {
+        session.press("P");
+        session.shows(&format!("pager {round}"));
+        session.press("\r?");
+        session.shows("half a page down");
+        session.press("\u{1b}");
+        session.shows(SHOWN);
+    }
+    session.press("q");
+    assert_eq!(session.end(), 0);
+}
+
+#[test]
 fn pager_has_the_file_limit_of_the_shell() {
     let mut shell = PtySession::shell(&[]);
     let pager = script(shell.home.path(), "echo \"limit $(ulimit -S -n)\"; read line");

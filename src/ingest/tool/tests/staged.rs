@@ -171,8 +171,10 @@ fn long_eviction_list_is_read_in_parts() {
         let text = ask(&fixture, "eviction_list", json!({"startLine": start})).markdown;
         let next = text.rsplit_once("{\"startLine\":").and_then(|(_, rest)| rest.split_once('}'));
         start = next.map_or(0, |(line, _)| line.parse::<u32>().unwrap());
+        assert_eq!(pages > 0, text.starts_with("[goes on: notes/gone.md]\n"), "page {pages}");
         seen.push_str(&text);
         pages += 1;
+        assert!(pages < 100, "the list does not end");
     }
     assert!(pages > 1 && artifacts.iter().all(|(_, key)| seen.contains(key)), "{pages} pages");
     let behind = ask(&fixture, "eviction_list", json!({"startLine": 9_000})).markdown;
