@@ -6,6 +6,7 @@
 pub mod event;
 pub mod label;
 pub mod session_identity;
+pub mod stream_state;
 pub mod translate;
 pub mod turn_tracker;
 
@@ -17,6 +18,7 @@ mod event_json;
 pub use completion::{StreamEnd, error_text};
 pub use event::{ActionKind, ActionPhase, AgentAction, AgentEvent, CompletedEvent, EventLevel, StartedEvent};
 pub use session_identity::{SessionCheck, SessionIdentity};
+pub use stream_state::StreamState;
 pub use translate::Translator;
 pub use turn_tracker::{LineRole, TurnTracker};
 

@@ -2,7 +2,6 @@
 
 mod approval;
 pub mod args;
-mod cost_meter;
 pub mod debug;
 pub mod demo;
 pub mod descriptors;
@@ -21,7 +20,6 @@ pub mod lines;
 pub mod manual;
 pub mod mcp;
 pub mod model;
-pub mod observing_recorder;
 pub mod output;
 pub mod plan;
 pub mod prepare;
@@ -33,6 +31,7 @@ pub mod replay;
 pub mod report;
 pub mod resume;
 pub mod run;
+pub mod run_meter;
 pub mod runs;
 pub mod screen;
 pub mod screenshot;

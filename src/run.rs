@@ -4,7 +4,7 @@
 //! Start reading at `timeline` and `fold`.
 
 pub mod activity_index;
-pub mod attempt_signals;
+pub mod attempt_reducer;
 pub mod decisions;
 pub mod diff;
 mod effective_result;

@@ -3,27 +3,45 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{AgentEvent, SessionIdentity, StreamEnd, Translator, TurnTracker, event::ENGINE, label};
-use crate::decode::{self, RawJson};
+use super::{AgentEvent, SessionIdentity, StreamEnd, StreamState, Translator, TurnTracker, event::ENGINE, label};
+use crate::decode::{self, AgentLine, RawJson};
 
 mod calls;
 mod completed;
 mod labels;
 mod properties;
 
+/// A translator with the state of its stream.
+#[derive(Clone)]
+struct TranslatedStream {
+    translator: Translator,
+    stream: StreamState,
+}
+
+impl TranslatedStream {
+    fn new(turns: TurnTracker) -> Self {
+        Self { translator: Translator::default(), stream: StreamState::new(turns) }
+    }
+
+    fn push<'a>(&mut self, line: &'a AgentLine<'a>, bytes: &'a [u8], emit: &mut dyn FnMut(AgentEvent<'a>)) {
+        let role = self.stream.push(line);
+        self.translator.push((line, role), bytes, &self.stream, emit);
+    }
+}
+
 /// Returns the events of these lines as JSON. Each event is written by both writers.
-fn push(translator: &mut Translator, lines: &[&str]) -> Vec<Value> {
+fn push(translated: &mut TranslatedStream, lines: &[&str]) -> Vec<Value> {
     let mut events = Vec::new();
     for line in lines {
-        translator
-            .push(&decode::decode_line(line.as_bytes()), line.as_bytes(), &mut |event| events.push(to_json(&event)));
+        let decoded = decode::decode_line(line.as_bytes());
+        translated.push(&decoded, line.as_bytes(), &mut |event| events.push(to_json(&event)));
     }
     events
 }
 
-fn end(translator: &mut Translator, ended: &StreamEnd) -> Vec<Value> {
+fn end(translated: &mut TranslatedStream, ended: &StreamEnd) -> Vec<Value> {
     let mut events = Vec::new();
-    translator.finish(ended, &mut |event| events.push(to_json(&event)));
+    translated.translator.finish(ended, &translated.stream, &mut |event| events.push(to_json(&event)));
     events
 }
 
@@ -36,15 +54,15 @@ fn to_json(event: &AgentEvent<'_>) -> Value {
 }
 
 /// The translator of a process with one prompt.
-fn one_prompt() -> Translator {
-    Translator::new(TurnTracker::for_one_prompt())
+fn one_prompt() -> TranslatedStream {
+    TranslatedStream::new(TurnTracker::for_one_prompt())
 }
 
 /// The translator of a process that resumes a session.
-fn resuming(session: &str, tolerant: bool) -> Translator {
-    let mut translator = one_prompt();
-    translator.set_identity(SessionIdentity::resuming(session, tolerant));
-    translator
+fn resuming(session: &str, tolerant: bool) -> TranslatedStream {
+    let mut translated = one_prompt();
+    translated.translator.set_identity(SessionIdentity::resuming(session, tolerant));
+    translated
 }
 
 /// Returns the events of a whole stream that ends regularly.
@@ -52,7 +70,7 @@ fn run(lines: &[&str]) -> Vec<Value> {
     run_with(one_prompt(), lines)
 }
 
-fn run_with(mut translator: Translator, lines: &[&str]) -> Vec<Value> {
+fn run_with(mut translator: TranslatedStream, lines: &[&str]) -> Vec<Value> {
     let mut events = push(&mut translator, lines);
     events.extend(end(&mut translator, &StreamEnd::default()));
     events
@@ -176,7 +194,7 @@ fn started_waits_for_init_while_only_system_lines_came() {
     let limit = r#"{"type":"rate_limit_event","session_id":"s","rate_limit_info":{"status":"allowed"}}"#;
     let mut translator = one_prompt();
     assert!(push(&mut translator, &[hook, limit]).is_empty());
-    assert_eq!(translator.session(), Some("s"));
+    assert_eq!(translator.translator.session(), Some("s"));
     let events = push(&mut translator, &[INIT]);
     assert_eq!((outline(&events), events[0]["title"].as_str()), (vec!["started".into()], Some("m")));
 
@@ -301,7 +319,9 @@ fn thinking_is_a_note() {
     assert_eq!(note["action"]["detail"], json!({"text": "\n  first \nsecond"}));
     assert_eq!(events[2]["action"]["title"].as_str().unwrap().chars().count(), 300);
     assert_eq!(events[2]["action"]["detail"]["text"], long);
-    let silent = run_with(one_prompt().without_thinking(), &[&thought("x"), OK]);
+    let mut silent = one_prompt();
+    silent.translator = silent.translator.without_thinking();
+    let silent = run_with(silent, &[&thought("x"), OK]);
     assert_eq!(outline(&silent), ["started", "completed"]);
     // A thinking block in a user line is not from the model.
     let events = run(&[&thought("x").replace("assistant", "user"), OK]);

@@ -14,11 +14,12 @@ use super::{
         JsonRef, ResultDetail, StartedEvent, StartedMeta, ToolDetail,
     },
     session_identity::{SessionCheck, SessionIdentity},
-    turn_tracker::{LineRole, TurnTracker},
+    stream_state::StreamState,
+    turn_tracker::LineRole,
 };
 use crate::decode::{
     AgentLine, ChatLine, LazyText, LineBody, MessageBlock, ResultLine, ToolResult, ToolUse,
-    line::{InitLine, PermissionDenial, SystemLine},
+    line::{InitLine, PermissionDenial, SYNTHETIC_MODEL, SystemLine},
 };
 
 /// Maximum size of a result's content in an event, in bytes of its JSON.
@@ -30,16 +31,12 @@ const MAX_THOUGHT_TITLE_CHARS: usize = 300;
 /// Maximum number of bytes of a malformed line that are shown.
 const MAX_MALFORMED_LINE_BYTES: usize = 1024;
 
-/// Model name in messages that the CLI wrote itself.
-const SYNTHETIC_MODEL: &str = "<synthetic>";
-
 type EmitEvent<'e, 'a> = &'e mut dyn FnMut(AgentEvent<'a>);
 
 /// State of one attempt's translation. Cheap to clone: its parts are shared or small.
 #[derive(Clone, Debug, Default)]
 pub struct Translator {
     identity: SessionIdentity,
-    turns: TurnTracker,
     /// The last result. It becomes `completed` if no other turn follows.
     outcome: Option<CompletionResult>,
     omits_thinking: bool,
@@ -53,16 +50,10 @@ pub struct Translator {
     calls: CallHistory,
     /// Ids of reported denials, without their prefix.
     reported_denials: Arc<HashSet<Box<str>>>,
-    text: Arc<LazyText<'static>>,
-    nested_text: Arc<LazyText<'static>>,
     session_file: SessionFileState,
 }
 
 impl Translator {
-    pub fn new(turns: TurnTracker) -> Self {
-        Self { turns, ..Self::default() }
-    }
-
     /// The attempt continues an earlier session. Must be called before the first line.
     pub fn set_identity(&mut self, identity: SessionIdentity) {
         self.identity = identity;
@@ -77,11 +68,6 @@ impl Translator {
     /// The session that answered, or else the requested one.
     pub fn session(&self) -> Option<&str> {
         self.identity.session()
-    }
-
-    /// Last text of the model, of the main loop if there is any; empty before the first.
-    pub fn last_text(&self) -> Cow<'_, str> {
-        if self.text.is_empty() { self.nested_text.text() } else { self.text.text() }
     }
 
     /// Number of calls without a result.
@@ -107,9 +93,16 @@ impl Translator {
         self.is_complete
     }
 
-    /// Translates one stdout line. `bytes` is the undecoded line, for the warning about a malformed one.
-    pub fn push<'a>(&mut self, line: &'a AgentLine<'a>, bytes: &'a [u8], emit: &mut dyn FnMut(AgentEvent<'a>)) {
-        if self.is_complete || self.turns.push(line) == LineRole::Trailing || !self.identify(line, emit) {
+    /// Translates one stdout line. `stream` is the state after the line, which has this `role` in it; `bytes` is the
+    /// undecoded line, for the warning about a malformed one.
+    pub fn push<'a>(
+        &mut self,
+        (line, role): (&'a AgentLine<'a>, LineRole),
+        bytes: &'a [u8],
+        stream: &StreamState,
+        emit: &mut dyn FnMut(AgentEvent<'a>),
+    ) {
+        if self.is_complete || role == LineRole::Trailing || !self.identify(line, stream, emit) {
             return;
         }
         match &line.body {
@@ -134,32 +127,32 @@ impl Translator {
                 let input = self.calls.get(tool_use_id).and_then(|call| call.input.clone()).map(JsonRef::Shared);
                 self.emit_denial(text(tool_name), text(tool_use_id), input, self.reported_denials.len(), emit);
             }
-            LineBody::Result(result) => self.result(result, emit),
+            LineBody::Result(result) => self.result(result, stream, emit),
             LineBody::Malformed => self.emit_malformed(bytes, emit),
             LineBody::System(_) | LineBody::RateLimit(_) | LineBody::Control { .. } | LineBody::Other(_) => {}
         }
     }
 
     /// Handles the end of the stream: closes open actions and emits the one `completed`.
-    pub fn finish<'a>(&mut self, ended: &StreamEnd, emit: &mut dyn FnMut(AgentEvent<'a>)) {
+    pub fn finish<'a>(&mut self, ended: &StreamEnd, stream: &StreamState, emit: &mut dyn FnMut(AgentEvent<'a>)) {
         if self.is_complete {
             return;
         }
         self.emit_started(None, emit);
         // A turn that was cut off has no result, regardless of the turns before it.
-        let last = self.outcome.take().filter(|_| !self.turns.is_in_turn());
+        let last = self.outcome.take().filter(|_| !stream.turns().is_in_turn());
         let outcome = match (last, ended.failure_message()) {
             (Some(outcome), _) => outcome,
             (None, Some(failure)) => {
                 self.emit_warning(failure.clone(), ActionDetail::Empty, emit);
-                CompletionResult::failure(failure, &self.last_text())
+                CompletionResult::failure(failure, &stream.last_text())
             }
             (None, None) => match &ended.not_started {
                 Some(why) => CompletionResult::failure(why.clone(), ""),
                 None => CompletionResult::without_result(
                     self.identity.observed().is_some(),
                     &self.session_file,
-                    &self.last_text(),
+                    &stream.last_text(),
                 ),
             },
         };
@@ -168,12 +161,12 @@ impl Translator {
 
     /// Determines the session of a line. Returns false if the line must not be translated, because its session ends the
     /// run.
-    fn identify<'a>(&mut self, line: &AgentLine<'a>, emit: EmitEvent<'_, 'a>) -> bool {
+    fn identify<'a>(&mut self, line: &AgentLine<'a>, stream: &StreamState, emit: EmitEvent<'_, 'a>) -> bool {
         let outcome = match (self.identity.push(line), &line.body) {
             (SessionCheck::UnknownSession, LineBody::Result(result)) => {
-                CompletionResult::from_result(result, &self.last_text())
+                CompletionResult::from_result(result, &stream.last_text())
             }
-            (SessionCheck::Mismatch(text), _) => CompletionResult::failure(text, &self.last_text()),
+            (SessionCheck::Mismatch(text), _) => CompletionResult::failure(text, &stream.last_text()),
             (SessionCheck::Tolerated(text), _) => {
                 self.emit_warning(text, ActionDetail::Empty, emit);
                 return true;
@@ -226,10 +219,6 @@ impl Translator {
         let parent = line.parent_tool_use_id.as_ref();
         for block in &chat.blocks {
             match block {
-                MessageBlock::Text(text) if of_model && !text.is_blank() => {
-                    let last = if parent.is_some() { &mut self.nested_text } else { &mut self.text };
-                    Arc::make_mut(last).assign(text);
-                }
                 MessageBlock::Thinking(text) if of_model => self.emit_thought(text, parent, emit),
                 MessageBlock::ToolUse(call) => self.call(call, chat.message_id.as_ref(), parent, emit),
                 MessageBlock::ToolResult(result) => self.call_result(result, chat.message_id.as_ref(), parent, emit),
@@ -402,14 +391,14 @@ impl Translator {
         ));
     }
 
-    fn result<'a>(&mut self, result: &ResultLine<'a>, emit: EmitEvent<'_, 'a>) {
+    fn result<'a>(&mut self, result: &ResultLine<'a>, stream: &StreamState, emit: EmitEvent<'_, 'a>) {
         self.emit_started(None, emit);
         for (index, denial) in result.denials.iter().enumerate() {
             let PermissionDenial { tool_name, tool_use_id, tool_input } = denial;
             self.emit_denial(tool_name.clone(), tool_use_id.clone(), tool_input.map(JsonRef::Line), index, emit);
         }
-        let outcome = CompletionResult::from_result(result, &self.last_text());
-        if self.turns.is_closed() {
+        let outcome = CompletionResult::from_result(result, &stream.last_text());
+        if stream.turns().is_closed() {
             self.complete(outcome, emit);
         } else {
             self.outcome = Some(outcome);

@@ -14,11 +14,15 @@ use crate::{
         AgentLine, LineBody,
         line::{InitLine, SystemLine},
     },
+    run::attempt_reducer::AttemptReducer,
     tape::{
         Note,
         note::{IsolationChecked, Severity, StopMode},
     },
-    units::verdict::{AttemptFacts, IsolationStatus, TimeLimit},
+    units::{
+        limits,
+        verdict::{AttemptFacts, IsolationStatus, TimeLimit},
+    },
 };
 
 /// Maximum length of a tool reply in a note, in characters.
@@ -94,9 +98,19 @@ enum AttemptPhase {
     Finished,
 }
 
+/// The session that an attempt continues.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct ResumedSession {
+    pub(super) id: String,
+    /// Cost of its earlier attempts in US dollars; `None` if that is unknown.
+    pub(super) paid_usd: Option<f64>,
+}
+
 #[derive(Debug)]
 pub(super) struct AttemptMachine {
     stats: AttemptStats,
+    /// Maximum number of turns of the attempt.
+    max_turns: u32,
     control: ControlProtocol,
     allowed: AllowedTools,
     foreign_calls: ForeignCalls,
@@ -123,17 +137,23 @@ impl AttemptMachine {
         allowed: AllowedTools,
         with_tools: bool,
         prompt: String,
-        resume: Option<String>,
+        resume: Option<ResumedSession>,
+        max_turns: u32,
         timeouts: ProcessTimeouts,
     ) -> Self {
+        let mut stats = AttemptStats::new(AttemptFacts { isolation: IsolationStatus::Unverified, ..facts });
+        if let Some(resumed) = &resume {
+            stats.resume_session(resumed.paid_usd);
+        }
         Self {
-            stats: AttemptStats::new(AttemptFacts { isolation: IsolationStatus::Unverified, ..facts }),
+            stats,
+            max_turns,
             control: ControlProtocol::default(),
             allowed,
             foreign_calls: ForeignCalls::default(),
             settings_sources: None,
             prompt,
-            identity: resume.map(|session| SessionIdentity::resuming(&session, false)).unwrap_or_default(),
+            identity: resume.map(|resumed| SessionIdentity::resuming(&resumed.id, false)).unwrap_or_default(),
             has_tools: with_tools,
             pending_approvals: Vec::new(),
             phase: AttemptPhase::Initializing,
@@ -142,6 +162,11 @@ impl AttemptMachine {
             escalation: None,
             has_exited: false,
         }
+    }
+
+    /// The accounting of the lines so far.
+    pub(super) fn reducer(&self) -> &AttemptReducer {
+        self.stats.reducer()
     }
 
     pub(super) fn into_facts(self) -> AttemptFacts {
@@ -162,11 +187,19 @@ impl AttemptMachine {
             self.stats.facts.session_mismatch = Some(sentence);
             return self.escalate_to(EscalationStep::Interrupt);
         }
+        let mut steps = Vec::new();
         if self.stats.facts.session_mismatch.is_none() {
+            let earlier = self.stats.reducer().turn_count();
             self.stats.push_line(line);
+            let turn = self.stats.reducer().turn_count();
+            if turn > earlier
+                && let Some(text) = limits::turn_limit_warning(turn, self.max_turns)
+            {
+                steps.push(AttemptEffect::RecordNote(Note::Message { level: Severity::Warning, text }));
+            }
         }
         let ran = self.foreign_calls.line_breach(&self.allowed, &line.body);
-        let mut steps = ran.map(|sentence| self.record_breach(sentence)).unwrap_or_default();
+        steps.extend(ran.map(|sentence| self.record_breach(sentence)).unwrap_or_default());
         steps.extend(self.handle_line_body(line));
         steps
     }
@@ -253,8 +286,7 @@ impl AttemptMachine {
                 self.control.handle_server_message(message).map(AttemptEffect::WriteFrame).into_iter().collect()
             }
             Some(ServerEvent::CallFinished { tool, tool_use_id, effect, failure, declined }) => {
-                let tally = &mut self.stats.facts.tally;
-                let is_new = tally.record_tool_reply(&tool, tool_use_id.as_deref(), &effect, failure.as_deref());
+                let is_new = self.stats.record_tool_reply(&tool, tool_use_id.as_deref(), &effect, failure.as_deref());
                 let failed = failure.filter(|_| is_new);
                 let note = match (failed, declined) {
                     (Some(message), _) => Some(Note::ToolFailed { tool, tool_use_id, message }),
@@ -278,7 +310,7 @@ impl AttemptMachine {
             .map(|at| self.pending_approvals.swap_remove(at));
         if let (Some((_, tool, id)), ApprovalDecision::Deny(reason)) = (held, &decision) {
             // Recorded before the agent reads the decision, because it then reports the call as failed.
-            self.stats.facts.tally.record_refusal(&tool, id.as_deref(), reason);
+            self.stats.record_refusal(&tool, id.as_deref(), reason);
         }
         self.control.resolve_approval(request_id, decision).map(AttemptEffect::WriteFrame).into_iter().collect()
     }

@@ -2,15 +2,15 @@
 //!
 //! The module must not judge: `units` decides which failures count and what a result means.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 use serde_json::Value;
 
 use crate::{
     actions::{LineRole, TurnTracker, label::strip_error_tags},
-    decode::{AgentLine, ChatLine, LazyText, LineBody, MessageBlock, RawJson, ResultLine, line::SystemLine},
-    run::attempt_signals::AttemptSignals,
-    units::verdict::AttemptFacts,
+    decode::{AgentLine, LineBody, MessageBlock},
+    run::attempt_reducer::{AttemptReducer, CallChange, CallEnd, Reduction},
+    units::{call_effect::CallEffect, verdict::AttemptFacts},
 };
 
 /// Number of stderr lines that are kept.
@@ -24,17 +24,11 @@ const MAX_INPUT_BYTES: usize = 64 * 1024;
 pub struct AttemptStats {
     /// Facts so far, without those that [`AttemptStats::into_facts`] adds.
     pub facts: AttemptFacts,
-    reported: AttemptSignals,
-    /// Last text of the model.
-    last_text: LazyText<'static>,
+    reducer: AttemptReducer,
     /// Tool of each call, by call id.
     tool_names: HashMap<String, String>,
     /// Arguments of the calls that have not succeeded, as JSON, by call id.
     pending_inputs: BTreeMap<String, String>,
-    /// We have ended the attempt, so the results of open calls are meaningless.
-    was_interrupted: bool,
-    /// Calls that this interrupted.
-    interrupted_calls: HashSet<String>,
 }
 
 impl AttemptStats {
@@ -42,61 +36,114 @@ impl AttemptStats {
     pub fn new(facts: AttemptFacts) -> Self {
         Self {
             facts,
-            reported: AttemptSignals::new(TurnTracker::for_one_prompt()),
-            last_text: LazyText::default(),
+            reducer: AttemptReducer::new(TurnTracker::for_one_prompt()),
             tool_names: HashMap::new(),
             pending_inputs: BTreeMap::new(),
-            was_interrupted: false,
-            interrupted_calls: HashSet::new(),
         }
+    }
+
+    /// The accounting of the lines so far.
+    pub fn reducer(&self) -> &AttemptReducer {
+        &self.reducer
+    }
+
+    /// The attempt continues a session whose earlier attempts cost `paid` US dollars; `None` if that is unknown.
+    pub fn resume_session(&mut self, paid: Option<f64>) {
+        self.reducer.resume_session(paid);
     }
 
     /// True once the last turn has its result.
     pub fn has_result(&self) -> bool {
-        self.reported.result().is_some()
+        self.reducer.result_facts().is_some()
     }
 
     /// True once no more lines belong to the attempt.
     pub fn is_complete(&self) -> bool {
-        self.reported.turns().is_closed()
+        self.reducer.stream().turns().is_closed()
     }
 
     pub fn into_facts(mut self) -> AttemptFacts {
         let tally = &self.facts.tally;
         let ids = tally.calls().iter().chain(tally.refusals()).filter_map(|call| call.tool_use_id.as_deref());
         let inputs = ids.filter_map(|id| Some((id.to_owned(), parse_input(self.pending_inputs.remove(id)?)))).collect();
-        let facts = AttemptFacts { failed_inputs: inputs, ..self.facts };
-        self.reported.fill_facts(facts, &self.last_text.text())
+        self.reducer.fill_facts(AttemptFacts { failed_inputs: inputs, ..self.facts })
     }
 
     /// Marks the attempt as ended by us: calls that fail from now on were interrupted.
     pub fn mark_interrupted(&mut self) {
-        self.was_interrupted = true;
+        self.reducer.calls_mut().mark_interrupted();
     }
 
-    /// Records a failure that the agent reports.
+    /// Records a failure that the agent reports outside its lines.
     pub fn record_failure(&mut self, tool: &str, tool_use_id: Option<&str>, message: &str) {
-        if !self.was_interrupted {
+        let calls = self.reducer.calls_mut();
+        let was_aborted = tool_use_id.map_or(calls.is_interrupted(), |id| calls.was_aborted(id));
+        if !was_aborted {
+            if let Some(id) = tool_use_id {
+                calls.mark_failed(id);
+            }
             self.facts.tally.record_failure(tool, tool_use_id, message);
-        } else if let Some(id) = tool_use_id {
-            self.interrupted_calls.insert(id.to_owned());
         }
+    }
+
+    /// Records that a person refused a call.
+    pub fn record_refusal(&mut self, tool: &str, tool_use_id: Option<&str>, reason: &str) {
+        if let Some(id) = tool_use_id {
+            self.reducer.calls_mut().mark_denied(id);
+            self.reducer.calls_mut().mark_failed(id);
+        }
+        self.facts.tally.record_refusal(tool, tool_use_id, reason);
+    }
+
+    /// Records the end of a call of our tool server. Returns false for a failure that is already counted.
+    pub fn record_tool_reply(
+        &mut self,
+        tool: &str,
+        tool_use_id: Option<&str>,
+        effect: &CallEffect,
+        failure: Option<&str>,
+    ) -> bool {
+        if let (Some(id), true) = (tool_use_id, failure.is_some()) {
+            self.reducer.calls_mut().mark_failed(id);
+        }
+        self.facts.tally.record_tool_reply(tool, tool_use_id, effect, failure)
     }
 
     /// Handles a line of stdout. Lines after the last result do not belong to the attempt.
     pub fn push_line(&mut self, line: &AgentLine<'_>) {
-        if self.reported.push(line) == LineRole::Trailing {
-            return;
-        }
-        match &line.body {
-            LineBody::Assistant(chat) => self.record_assistant(chat),
-            LineBody::User(chat) => self.record_results(chat),
-            LineBody::System(SystemLine::PermissionDenied { tool_name, tool_use_id, message }) => {
-                let message = message.as_deref().unwrap_or("permission denied");
-                self.facts.tally.record_failure(tool_name, Some(tool_use_id), message);
+        let Reduction { role, calls } = self.reducer.push(line);
+        if let (LineRole::InTurn, LineBody::Assistant(chat)) = (role, &line.body) {
+            for block in &chat.blocks {
+                let MessageBlock::ToolUse(call) = block else { continue };
+                self.tool_names.insert(call.id.to_string(), call.name.to_string());
+                if let Some(input) = call.input {
+                    self.pending_inputs.insert(call.id.to_string(), truncate_json(input.0).to_owned());
+                }
             }
-            LineBody::Result(result) => self.record_denials(result),
-            _ => {}
+        }
+        for change in calls {
+            match change {
+                CallChange::Ended { result, tool, end, .. } => {
+                    let id = result.tool_use_id.as_ref();
+                    let tool = tool.as_deref().or_else(|| self.tool_names.get(id).map(String::as_str)).unwrap_or("?");
+                    match end {
+                        CallEnd::Failed | CallEnd::Denied => {
+                            self.facts.tally.record_failure(tool, Some(id), strip_error_tags(&result.text()));
+                        }
+                        CallEnd::Ok | CallEnd::Declined => {
+                            self.pending_inputs.remove(id);
+                            self.facts.tally.record_success(tool, Some(id));
+                        }
+                        CallEnd::Aborted => {}
+                    }
+                }
+                CallChange::Denied { id, tool, message, .. } => {
+                    let known = id.and_then(|id| self.tool_names.get(id)).map(String::as_str);
+                    let tool = tool.as_deref().or(known).unwrap_or("?");
+                    self.facts.tally.record_failure(tool, id, message.unwrap_or("permission denied"));
+                }
+                CallChange::Cut { .. } => {}
+            }
         }
     }
 
@@ -106,52 +153,6 @@ impl AttemptStats {
             tail.remove(0);
         }
         tail.push(line.chars().take(STDERR_TAIL_LINE_CHARS).collect());
-    }
-
-    fn record_assistant(&mut self, chat: &ChatLine<'_>) {
-        for block in &chat.blocks {
-            match block {
-                MessageBlock::ToolUse(call) => {
-                    self.tool_names.insert(call.id.to_string(), call.name.to_string());
-                    if let Some(input) = call.input {
-                        self.pending_inputs.insert(call.id.to_string(), truncate_json(input.0).to_owned());
-                    }
-                }
-                MessageBlock::Text(text) => self.last_text.assign(text),
-                MessageBlock::Thinking(_)
-                | MessageBlock::ToolResult(_)
-                | MessageBlock::Image(_)
-                | MessageBlock::Unknown(_) => {}
-            }
-        }
-    }
-
-    fn record_results(&mut self, chat: &ChatLine<'_>) {
-        for block in &chat.blocks {
-            let MessageBlock::ToolResult(result) = block else { continue };
-            let tool = self.tool_names.get(result.tool_use_id.as_ref()).map_or("?", String::as_str);
-            let refused = chat.refused.contains(&result.tool_use_id);
-            if refused || result.is_error == Some(true) {
-                let message = result.content.map(result_text).unwrap_or_default();
-                let tool = tool.to_owned();
-                self.record_failure(&tool, Some(&result.tool_use_id), strip_error_tags(&message));
-            } else {
-                self.pending_inputs.remove(result.tool_use_id.as_ref());
-                self.facts.tally.record_success(tool, Some(&result.tool_use_id));
-            }
-        }
-    }
-
-    fn record_denials(&mut self, line: &ResultLine<'_>) {
-        for denial in &line.denials {
-            let id = denial.tool_use_id.as_deref();
-            if id.is_some_and(|id| self.interrupted_calls.contains(id)) {
-                continue;
-            }
-            let known = id.and_then(|id| self.tool_names.get(id)).map(String::as_str);
-            let tool = denial.tool_name.as_deref().or(known).unwrap_or("?");
-            self.facts.tally.record_failure(tool, id, "permission denied");
-        }
     }
 }
 
@@ -169,23 +170,14 @@ fn parse_input(json: String) -> Value {
     serde_json::from_str(&json).unwrap_or(Value::String(json))
 }
 
-/// The text of a tool result: the string, the joined texts of its blocks, or the raw JSON.
-fn result_text(content: RawJson<'_>) -> String {
-    match content.value() {
-        Value::String(text) => text,
-        Value::Array(blocks) => {
-            let texts: Vec<&str> = blocks.iter().filter_map(|block| block.get("text")?.as_str()).collect();
-            texts.join("\n")
-        }
-        other => other.to_string(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
-        decode::{ToolResult, ToolUse, line::PermissionDenial},
+        decode::{
+            ChatLine, RawJson, ResultLine, ToolResult, ToolUse,
+            line::{PermissionDenial, SystemLine},
+        },
         units::failure_tally::Recovery,
     };
 

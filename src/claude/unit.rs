@@ -16,8 +16,11 @@ use tokio::{
 };
 
 use crate::{
-    decode,
-    run::entry_source::{RecordError, Recorder},
+    decode::{self, AgentLine},
+    run::{
+        attempt_reducer::AttemptReducer,
+        entry_source::{RecordError, Recorder},
+    },
     tape::{
         Note, UnitKey,
         entry::EntryBody,
@@ -38,7 +41,7 @@ use self::{
 };
 pub use super::control::{ApprovalDecision, ApprovalRequest};
 use super::{
-    attempt_machine::{AttemptEffect, AttemptMachine, AttemptTimer},
+    attempt_machine::{AttemptEffect, AttemptMachine, AttemptTimer, ResumedSession},
     control::ControlFrame,
     isolation::AllowedTools,
     line_reader::LineReader,
@@ -93,11 +96,15 @@ pub struct UnitLaunch {
     pub limits: StreamLimits,
     pub tools: Arc<dyn Toolset>,
     pub recorder: Arc<dyn Recorder>,
+    /// Sees each recorded line.
+    pub observer: Option<Arc<dyn LineObserver>>,
     /// Decides about each call.
     pub gate: Arc<dyn ApprovalGate>,
     /// Changes to the plan that a person requested, for the tape. Prompt, model and budget above include them already;
     /// its session is continued.
     pub amendment: Option<Amendment>,
+    /// Cost of the earlier attempts of the continued session, in US dollars; `None` if that is unknown.
+    pub paid_usd: Option<f64>,
     /// Digests of the unit's inputs, for the tape.
     pub content: Option<ContentDigests>,
 }
@@ -121,6 +128,12 @@ pub enum StopCommand {
 /// no longer waits for it.
 pub trait ApprovalGate: Send + Sync + Debug {
     fn decide(&self, call: ApprovalRequest) -> BoxFuture<'_, ApprovalDecision>;
+}
+
+/// Sees every line of an agent after it is recorded and counted.
+pub trait LineObserver: Send + Sync + Debug {
+    /// `state` is the accounting of the attempt after the line.
+    fn observe(&self, attempt: (&UnitKey, u32), line: &AgentLine<'_>, state: &AttemptReducer);
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -237,8 +250,9 @@ async fn drive_attempt(
     let (to_child, writer) = ControlFrameQueue::start(stdin, limits.unread_stdin);
     let with_tools = !tool_ids.is_empty();
     let allowed = AllowedTools::new(tool_ids, with_tools.then_some(mcp::SERVER_NAME));
-    let resume = launch.resume().map(str::to_owned);
-    let mut machine = AttemptMachine::new(facts, allowed, with_tools, launch.prompt.clone(), resume, timeouts);
+    let resume = launch.resume().map(|id| ResumedSession { id: id.to_owned(), paid_usd: launch.paid_usd });
+    let (prompt, max_turns) = (launch.prompt.clone(), launch.step_budget);
+    let mut machine = AttemptMachine::new(facts, allowed, with_tools, prompt, resume, max_turns, timeouts);
     let mut shell = AttemptRunner {
         tape,
         child,
@@ -290,6 +304,9 @@ async fn drive_attempt(
                         coalescer = coalescer.observe(lines.iter().map(|line| &line.body), batch.size());
                         for line in &lines {
                             let effects = machine.handle_line(line);
+                            if let Some(observer) = &launch.observer {
+                                observer.observe((&launch.unit, launch.attempt), line, machine.reducer());
+                            }
                             shell.apply_effects(&mut machine, effects);
                         }
                     }

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use tokio::sync::oneshot;
 
 use self::run_until::RunUntil;
-use super::cost_meter::CostMeter;
+use super::run_meter::RunMeter;
 use crate::{
     claude::unit::{ApprovalDecision, ApprovalGate, ApprovalRequest},
     run::{NewEntry, Recorder, entry_source::RecordError},
@@ -39,7 +39,7 @@ pub enum UserDecision {
 #[derive(Debug)]
 pub struct ApprovalQueue {
     recorder: Arc<dyn Recorder>,
-    meter: Arc<CostMeter>,
+    meter: Arc<RunMeter>,
     units: Mutex<HashMap<UnitKey, UnitApprovals>>,
 }
 
@@ -90,8 +90,13 @@ enum WaitOutcome {
 
 impl ApprovalQueue {
     /// Starts without held units. Notes are written to `recorder`; `meter` provides the cost of the run.
-    pub fn new(recorder: Arc<dyn Recorder>, meter: Arc<CostMeter>) -> Self {
+    pub fn new(recorder: Arc<dyn Recorder>, meter: Arc<RunMeter>) -> Self {
         Self { recorder, meter, units: Mutex::default() }
+    }
+
+    /// The costs of the run.
+    pub fn meter(&self) -> &Arc<RunMeter> {
+        &self.meter
     }
 
     /// Returns the gate of an attempt.
@@ -295,6 +300,7 @@ mod tests {
     use crate::tui::breakpoint::NamePattern;
 
     use super::*;
+    use crate::{actions::TurnTracker, claude::unit::LineObserver as _, decode, run::attempt_reducer::AttemptReducer};
 
     #[derive(Debug, Default)]
     struct NoteTape(Mutex<Vec<(UnitKey, u32, Note)>>, Mutex<bool>);
@@ -335,7 +341,8 @@ mod tests {
 
     fn holds() -> (Arc<ApprovalQueue>, Arc<NoteTape>) {
         let tape = Arc::new(NoteTape::default());
-        (Arc::new(ApprovalQueue::new(Arc::clone(&tape) as Arc<dyn Recorder>, Arc::default())), tape)
+        let meter = Arc::new(RunMeter::new(tokio::sync::mpsc::channel(1).0.downgrade()));
+        (Arc::new(ApprovalQueue::new(Arc::clone(&tape) as Arc<dyn Recorder>, meter)), tape)
     }
 
     fn call(id: &str) -> ApprovalRequest {
@@ -472,8 +479,10 @@ mod tests {
         let gate = holds.gate(&unit(), 1);
         holds.run_until(&unit(), None, vec![Condition::Cost(0.5)]);
         assert_eq!(gate.decide(call("a")).await, ApprovalDecision::Allow);
-        holds.meter.start_attempt((&"other".into(), 1), None);
-        holds.meter.observe_line((&"other".into(), 1), br#"{"type":"result","total_cost_usd":0.5}"#);
+        let line = decode::decode_line(br#"{"type":"result","total_cost_usd":0.5}"#);
+        let mut reducer = AttemptReducer::new(TurnTracker::for_one_prompt());
+        reducer.push(&line);
+        holds.meter.observe((&"other".into(), 1), &line, &reducer);
         let _waits = ask(&gate, "b");
         until(&tape, "held wiki_write at cost $0.5").await;
     }

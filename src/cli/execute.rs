@@ -381,6 +381,7 @@ impl AttemptExecutor {
         new_session: String,
     ) -> UnitLaunch {
         let (model, step_budget) = self.model_and_turns(unit);
+        let meter = self.approvals.meter();
         UnitLaunch {
             program: self.agent.program(unit, attempt),
             cwd: self.project.root.clone(),
@@ -398,8 +399,10 @@ impl AttemptExecutor {
             limits: StreamLimits::default(),
             tools: opened.tools(),
             recorder: Arc::clone(&self.recorder),
+            observer: Some(Arc::clone(meter) as _),
             gate: self.approvals.gate(unit, attempt),
             amendment: (!amendment.is_empty()).then(|| amendment.clone()),
+            paid_usd: amendment.resume.as_deref().and_then(|session| meter.session_cost(unit, session)),
             content: None,
         }
     }

@@ -14,15 +14,15 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::{
     approval::ApprovalQueue,
     args::{GlobalArgs, Ui},
-    cost_meter::CostMeter,
     driver::{DriverError, Executor, ScheduleDriver},
     execute::{AgentBackend, AttemptExecutor, AttemptOptions, OutputTarget, ReconcileOptions},
     exit::{CliError, Exit},
     fail_fast_recorder::FailFastRecorder,
-    observing_recorder::ObservingRecorder,
     output,
     prepare::PreparedProject,
-    replay, resume, runs, screen, show,
+    replay, resume,
+    run_meter::RunMeter,
+    runs, screen, show,
     show::EventSink,
     signals::{self, ShutdownState, SignalListener},
     summary::{self, NextSteps, Summary},
@@ -339,11 +339,10 @@ impl RunHarness<'_> {
         let (inputs, received) = mpsc::channel(INPUT_QUEUE_CAPACITY);
         let fuse = Arc::new(FailFastRecorder::new(Arc::clone(&tape) as _));
         let recorder: Arc<dyn Recorder> = Arc::clone(&fuse) as _;
-        let meter = Arc::new(CostMeter::default());
-        let tap = Arc::new(ObservingRecorder::new(Arc::clone(&recorder), inputs.downgrade(), Arc::clone(&meter)));
+        let meter = Arc::new(RunMeter::new(inputs.downgrade()));
         let holds = Arc::new(ApprovalQueue::new(Arc::clone(&recorder), meter));
         self.initially_held.iter().flatten().for_each(|unit| holds.hold(unit));
-        let executor = Arc::new(make(tap, Arc::clone(&holds), &directory));
+        let executor = Arc::new(make(Arc::clone(&recorder), Arc::clone(&holds), &directory));
         let drive =
             ScheduleDriver::new(schedule, executor, recorder).run(received, options.is_some(), fuse.first_error());
         let will =

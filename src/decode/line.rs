@@ -223,6 +223,16 @@ pub struct ChatLine<'a> {
     pub refused: Vec<Cow<'a, str>>,
 }
 
+impl ChatLine<'_> {
+    /// True for a message that the agent wrote without calling the model.
+    pub fn is_synthetic(&self) -> bool {
+        self.model.as_deref() == Some(SYNTHETIC_MODEL)
+    }
+}
+
+/// Model name in messages that the agent wrote without calling the model.
+pub const SYNTHETIC_MODEL: &str = "<synthetic>";
+
 /// The counts of a `usage`. They are parsed immediately because every message of the model has one. Absent counts are
 /// 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,12 +4,10 @@
 //! and the first end of a row is kept. Seeking back therefore only folds again from a checkpoint.
 
 mod attempt;
-mod call_outcomes;
 mod notes;
 mod patches;
 mod run_endings;
 mod silence;
-mod token_math;
 
 use std::{
     collections::{BTreeMap, HashMap},

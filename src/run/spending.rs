@@ -69,11 +69,11 @@ impl AttemptCost {
     }
 
     /// Handles the release that the agent reports.
-    pub fn release(&mut self, version: Option<&str>) {
+    pub fn set_release(&mut self, version: Option<&str>) {
         self.total_includes_prior = version.and_then(total_includes_prior).or(self.total_includes_prior);
     }
 
-    pub fn result(&mut self, result: &ResultLine<'_>) {
+    pub fn add_result(&mut self, result: &ResultLine<'_>) {
         if let Some(cost) = result.cost_since_last_result.filter(|cost| *cost >= 0.0) {
             self.turns = Some(self.turns.unwrap_or_default() + cost);
         }
@@ -155,10 +155,10 @@ mod tests {
         if let Some(paid) = resumed {
             bill.resume(paid);
         }
-        bill.release(Some(version));
+        bill.set_release(Some(version));
         for (total, since) in results {
             let (total_cost_usd, cost_since_last_result) = (Some(*total), *since);
-            bill.result(&ResultLine { total_cost_usd, cost_since_last_result, ..ResultLine::default() });
+            bill.add_result(&ResultLine { total_cost_usd, cost_since_last_result, ..ResultLine::default() });
         }
         bill.cost()
     }
@@ -185,8 +185,8 @@ mod tests {
         let cost = |paid, versions: &[Option<&str>]| {
             let mut bill = AttemptCost::default();
             bill.resume(paid);
-            versions.iter().for_each(|version| bill.release(*version));
-            bill.result(&total);
+            versions.iter().for_each(|version| bill.set_release(*version));
+            bill.add_result(&total);
             bill.cost()
         };
         assert_eq!(cost(None, &[None]), None);

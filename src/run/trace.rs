@@ -154,7 +154,8 @@ impl TraceWriter {
                 let open_attempt = self.open_attempts.entry(attempt_key.clone()).or_default();
                 open_attempt.result = Some(at);
                 open_attempt.steps = result.num_turns.or(open_attempt.steps);
-                open_attempt.tokens = result.usage.map(|usage| tokens(Usage::from_raw(usage))).or(open_attempt.tokens);
+                open_attempt.tokens =
+                    result.usage.map(|usage| TokenCounts::from(Usage::from_raw(usage))).or(open_attempt.tokens);
             }
             Some(LineKind::RateLimit) => {
                 let decode::LineBody::RateLimit(limit) = decode::decode_line(line).body else { return };
@@ -461,11 +462,6 @@ fn started() -> TraceEvent<'static> {
 
 fn work_event(level: TraceLevel, name: &'static str, data: Value) -> TraceEvent<'static> {
     TraceEvent::new(level, "work_unit", name, data)
-}
-
-fn tokens(usage: Usage) -> TokenCounts {
-    let Usage { input, output, cache_read, cache_write } = usage;
-    TokenCounts { input, output, cache_read, cache_write }
 }
 
 #[cfg(test)]

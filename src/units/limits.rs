@@ -2,73 +2,13 @@
 //!
 //! The [`governor`](super::governor) decides how a run reacts to usage windows. The module must not depend on a clock.
 
-use std::collections::HashSet;
-
 use crate::tape::Millis;
 
-/// Counts the turns of an attempt: distinct ids of top-level messages of the model.
-#[derive(Clone, Debug)]
-pub struct TurnLimiter {
-    max: u32,
-    turns: u32,
-    seen: HashSet<Box<str>>,
-}
-
-/// What a turn led to. Each value is reported once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TurnEvent {
-    /// Four fifths of the turns are spent.
-    Approaching {
-        turn: u32,
-        max: u32,
-    },
-    Reached {
-        turn: u32,
-    },
-}
-
-impl std::fmt::Display for TurnEvent {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Approaching { turn, max } => write!(f, "Approaching turn limit: {turn}/{max}"),
-            Self::Reached { turn } => write!(f, "Turn limit reached ({turn})"),
-        }
-    }
-}
-
-impl TurnLimiter {
-    /// A limiter that allows `max` turns.
-    pub fn new(max: u32) -> Self {
-        Self { max, turns: 0, seen: HashSet::new() }
-    }
-
-    /// Records an assistant line of the main loop. Lines with the same id are one turn; a line without an id is a
-    /// separate turn.
-    pub fn record_message(&mut self, message_id: Option<&str>) -> Option<TurnEvent> {
-        if let Some(id) = message_id
-            && !self.seen.insert(id.into())
-        {
-            return None;
-        }
-        self.turns = self.turns.saturating_add(1);
-        // floor(0.8 · max), without floats.
-        let careful = u64::from(self.max) * 4 / 5;
-        if self.turns == self.max {
-            Some(TurnEvent::Reached { turn: self.turns })
-        } else if u64::from(self.turns) == careful {
-            Some(TurnEvent::Approaching { turn: self.turns, max: self.max })
-        } else {
-            None
-        }
-    }
-
-    pub fn turns(&self) -> u32 {
-        self.turns
-    }
-
-    pub fn remaining(&self) -> u32 {
-        self.max.saturating_sub(self.turns)
-    }
+/// The warning of an attempt that has just begun its turn number `turn` of at most `max`: once, at four fifths.
+pub fn turn_limit_warning(turn: u32, max: u32) -> Option<String> {
+    // floor(0.8 · max), without floats.
+    let is_due = turn != max && u64::from(turn) == u64::from(max) * 4 / 5;
+    is_due.then(|| format!("Approaching turn limit: {turn}/{max}"))
 }
 
 /// State of a usage window, as the service reported it.
@@ -113,29 +53,12 @@ pub fn resets_in_ms(resets_at: i64, now_ms: i64) -> u64 {
 mod tests {
     use super::*;
 
-    fn warnings(max: u32, ids: impl Iterator<Item = Option<String>>) -> Vec<String> {
-        let mut limiter = TurnLimiter::new(max);
-        ids.filter_map(|id| limiter.record_message(id.as_deref())).map(|event| event.to_string()).collect()
-    }
-
     #[test]
     fn turns_warn_once_at_four_fifths() {
-        let thrice = (0..60).flat_map(|n| std::iter::repeat_n(Some(format!("m{n}")), 3));
-        assert_eq!(warnings(50, thrice), ["Approaching turn limit: 40/50", "Turn limit reached (50)"]);
-        assert_eq!(
-            warnings(3, std::iter::repeat_n(None, 5)),
-            ["Approaching turn limit: 2/3", "Turn limit reached (3)"]
-        );
-        assert_eq!(warnings(1, std::iter::repeat_n(None, 3)), ["Turn limit reached (1)"]);
-        assert_eq!(warnings(0, std::iter::repeat_n(None, 3)), [] as [&str; 0]);
-    }
-
-    #[test]
-    fn turns_left_never_go_below_zero() {
-        let mut limiter = TurnLimiter::new(1);
-        limiter.record_message(None);
-        limiter.record_message(None);
-        assert_eq!((limiter.turns(), limiter.remaining()), (2, 0));
+        let warnings = |max| (1..=60).filter_map(|turn| turn_limit_warning(turn, max)).collect::<Vec<_>>();
+        assert_eq!(warnings(50), ["Approaching turn limit: 40/50"]);
+        assert_eq!(warnings(3), ["Approaching turn limit: 2/3"]);
+        assert_eq!((warnings(1), warnings(0)), (Vec::new(), Vec::new()));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, fmt::Write, fs, path::PathBuf};
 
 use ingestdeck::{
-    actions::{AgentEvent, StreamEnd, Translator, TurnTracker},
+    actions::{AgentEvent, StreamEnd, StreamState, Translator, TurnTracker},
     claude::attempt_stats::AttemptStats,
     decode::{self, LineBody, LineKind},
     tape::note::{Cause, Verdict},
@@ -74,11 +74,13 @@ fn events(lines: &[Vec<u8>]) -> Vec<Value> {
         assert_eq!(direct, serde_json::to_vec(&event).unwrap());
         events.push(serde_json::from_slice(&direct).unwrap());
     };
-    let mut translator = Translator::new(TurnTracker::default());
-    for line in lines {
-        translator.push(&decode::decode_line(line), line, &mut emit);
+    let (mut translator, mut stream) = (Translator::default(), StreamState::new(TurnTracker::default()));
+    for bytes in lines {
+        let line = decode::decode_line(bytes);
+        let role = stream.push(&line);
+        translator.push((&line, role), bytes, &stream, &mut emit);
     }
-    translator.finish(&StreamEnd::default(), &mut emit);
+    translator.finish(&StreamEnd::default(), &stream, &mut emit);
     events
 }
 

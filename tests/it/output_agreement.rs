@@ -9,7 +9,7 @@ use ingestdeck::{
     decode,
     replay::FileSource,
     run::{
-        EntrySource as _, PollStatus, RunReport, Timeline, attempt_signals::AttemptSignals, report::ReportBuilder,
+        EntrySource as _, PollStatus, RunReport, Timeline, attempt_reducer::AttemptReducer, report::ReportBuilder,
         state::RunState, state::UnitStatus,
     },
     tape::{
@@ -318,20 +318,20 @@ fn recorded(folder: &Path, lines: &[&str], resume: Option<ResumedFrom<'_>>) -> s
 
 /// The verdict of the running program on these lines.
 fn judged(lines: &[&str], resume: Option<ResumedFrom<'_>>) -> Verdict {
-    let mut reported = AttemptSignals::new(TurnTracker::for_one_prompt());
+    let mut reported = AttemptReducer::new(TurnTracker::for_one_prompt());
     let mut identity =
         resume.map(|resume| SessionIdentity::resuming(resume.session, resume.tolerant)).unwrap_or_default();
     let mut facts = AttemptFacts { exit_code: Some(0), ..AttemptFacts::default() };
     for line in lines {
         let line = decode::decode_line(line.as_bytes());
-        if facts.session_mismatch.is_none() && !reported.turns().is_closed() {
+        if facts.session_mismatch.is_none() && !reported.stream().turns().is_closed() {
             match identity.push(&line) {
                 SessionCheck::Mismatch(sentence) => facts.session_mismatch = Some(sentence),
                 _ => _ = reported.push(&line),
             }
         }
     }
-    judge_attempt(&"session".into(), &reported.fill_facts(facts, ""), FailureRule::Strict)
+    judge_attempt(&"session".into(), &reported.fill_facts(facts), FailureRule::Strict)
 }
 
 /// Results of every kind, each with a distinct answer.

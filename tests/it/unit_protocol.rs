@@ -192,8 +192,10 @@ impl AttemptFixture {
             limits: StreamLimits::default(),
             tools: Arc::clone(&self.wiki) as Arc<dyn Toolset>,
             recorder: Arc::clone(&self.tape) as Arc<dyn Recorder>,
+            observer: None,
             gate: Arc::clone(&self.gate),
             amendment: None,
+            paid_usd: None,
             content: None,
         }
     }

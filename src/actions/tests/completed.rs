@@ -128,7 +128,7 @@ fn first_result_completes_and_later_lines_are_ignored() {
     assert_eq!(last(&events)["answer"], "ok");
     let mut translator = one_prompt();
     push(&mut translator, &[INIT, OK]);
-    assert!(translator.is_complete());
+    assert!(translator.translator.is_complete());
     assert_eq!(end(&mut translator, &StreamEnd { exit_code: Some(1), ..StreamEnd::default() }), [] as [Value; 0]);
 }
 
@@ -138,7 +138,7 @@ fn all_turns_are_reported_before_completed() {
     let second = OK.replace("\"ok\"", "\"two\"");
     let turn = [call("t", "X", "{}"), result("t", "")];
     let lines = [INIT, &first, INIT, &turn[0], &turn[1], &second, "not json", &first];
-    let mut translator = Translator::new(TurnTracker::default());
+    let mut translator = TranslatedStream::new(TurnTracker::default());
     let events = push(&mut translator, &lines);
     assert_eq!(outline(&events), ["started", "started t", "completed t"]);
     let end = end(&mut translator, &StreamEnd::default());

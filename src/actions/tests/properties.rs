@@ -33,9 +33,9 @@ proptest! {
     fn every_stream_obeys_the_contract(
         lines in any_stream(), open in any::<bool>(), resume in any::<bool>(), tolerant in any::<bool>(),
     ) {
-        let mut translator = Translator::new(if open { TurnTracker::default() } else { TurnTracker::for_one_prompt() });
+        let mut translator = TranslatedStream::new(if open { TurnTracker::default() } else { TurnTracker::for_one_prompt() });
         if resume {
-            translator.set_identity(SessionIdentity::resuming("s", tolerant));
+            translator.translator.set_identity(SessionIdentity::resuming("s", tolerant));
         }
         let lines: Vec<_> = lines.iter().map(String::as_str).collect();
         let events = run_with(translator, &lines);

@@ -11,7 +11,15 @@ const RESULT: &str = r#"{"type":"result","subtype":"success","is_error":false,"r
 
 fn machine() -> AttemptMachine {
     let allowed = AllowedTools::new(["mcp__ktx__a"], ["ktx"]);
-    AttemptMachine::new(AttemptFacts::default(), allowed, true, "the prompt".into(), None, ProcessTimeouts::default())
+    AttemptMachine::new(
+        AttemptFacts::default(),
+        allowed,
+        true,
+        "the prompt".into(),
+        None,
+        40,
+        ProcessTimeouts::default(),
+    )
 }
 
 fn line(machine: &mut AttemptMachine, text: &str) -> Vec<AttemptEffect> {
@@ -423,7 +431,8 @@ fn resumed_session_with_other_id_ends_the_attempt() {
             allowed,
             true,
             "the prompt".into(),
-            resume,
+            resume.map(|id: String| ResumedSession { id, paid_usd: None }),
+            40,
             ProcessTimeouts::default(),
         );
         machine.start();

@@ -5,28 +5,23 @@ mod rows;
 
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
-use self::rows::TranslationSummary;
-use super::{
-    call_outcomes::CallOutcomes,
-    silence::OpenRequests,
-    token_math::{max_per_field, tokens},
-};
+use super::silence::OpenRequests;
 use crate::{
-    actions::{AgentEvent, LineRole, SessionIdentity, StreamEnd, Translator, TurnTracker, label},
+    actions::{
+        ActionPhase, AgentEvent, LineRole, SessionIdentity, StreamEnd, Translator, TurnTracker, event::ActionDetail,
+        label,
+    },
     decode::{
-        AgentLine, ChatLine, LineBody, MessageBlock, ResultLine, Usage,
+        AgentLine, ChatLine, LineBody, MessageBlock,
         line::{StreamDelta, SystemLine},
     },
     run::{
         EntryRef,
         activity_index::ActivityMark,
-        attempt_signals::AttemptSignals,
+        attempt_reducer::{AttemptReducer, CallChange, CallEnd, CallLedger, Reduction},
         fold::{FoldEvent, OutcomeDetail},
-        spending::{AttemptCost, session_cost},
-        state::{
-            AttemptId, AttemptState, RowEnd, RowKind, RunView, StreamRow, TokenCounts, UnitState, UnitStatus,
-            UsageWindow, push_compact,
-        },
+        spending::session_cost,
+        state::{AttemptId, AttemptState, RowEnd, RowKind, RunView, StreamRow, UnitState, UnitStatus, UsageWindow},
     },
     tape::{
         Millis, Seq, UnitKey,
@@ -40,9 +35,6 @@ use crate::{
 
 /// Bytes of the model's text that are kept while it is being written.
 const MAX_LIVE_TEXT_BYTES: usize = 2048;
-
-/// Number of messages whose id and usage are kept; a stream interleaves only a few.
-const MAX_RECENT_MESSAGES: usize = 16;
 
 /// Maximum number of malformed lines that get rows; more are only counted. A malformed line may be one byte long, so
 /// its row would take much more memory than the line.
@@ -64,30 +56,16 @@ pub(super) struct AttemptFold {
     attempt: usize,
     id: AttemptId,
     rows: usize,
+    reducer: AttemptReducer,
     translator: Translator,
-    /// Calls without a result, by id.
-    open_calls: HashMap<Box<str>, OpenCall>,
+    /// Rows of calls without a result, by id.
+    call_rows: HashMap<Box<str>, usize>,
     /// Requests of the agent that wait for an answer from `ingestdeck`.
     pub(super) open_requests: OpenRequests,
-    call_outcomes: CallOutcomes,
     /// The session has announced its failure, so its failed end is not counted as a second failure.
     failure_announced: bool,
-    signals: AttemptSignals,
     /// Entry and time of the end of the last turn, in a capture.
     turn_ended: Option<Box<(Seq, Millis)>>,
-    /// Recent API messages with the highest usage seen for each.
-    messages: Vec<(Box<str>, TokenCounts)>,
-    /// Tokens of messages that are no longer in `messages`.
-    evicted_tokens: TokenCounts,
-    cost: AttemptCost,
-}
-
-#[derive(Clone, Debug)]
-struct OpenCall {
-    row: usize,
-    tool: Box<str>,
-    /// The call is made by a sub-agent and may outlive the turn.
-    nested: bool,
 }
 
 impl AttemptFold {
@@ -100,8 +78,8 @@ impl AttemptFold {
         attempt_id: AttemptId,
     ) -> Self {
         Self {
-            translator: Translator::new(turns.clone()),
-            signals: AttemptSignals::new(turns),
+            reducer: AttemptReducer::new(turns),
+            translator: Translator::default(),
             turn_ended: None,
             key,
             number,
@@ -111,13 +89,9 @@ impl AttemptFold {
             attempt,
             id: attempt_id,
             rows: 0,
-            open_calls: HashMap::new(),
+            call_rows: HashMap::new(),
             open_requests: OpenRequests::default(),
-            call_outcomes: CallOutcomes::default(),
             failure_announced: false,
-            messages: Vec::new(),
-            evicted_tokens: TokenCounts::default(),
-            cost: AttemptCost::default(),
         }
     }
 
@@ -135,7 +109,8 @@ impl AttemptFold {
         let attempts = self.unit(view).attempts.iter().take(self.attempt).rev().take(MAX_SEARCHED_ATTEMPTS);
         let earlier = attempts.filter(|attempt| attempt.number < self.number);
         let same = earlier.filter(|attempt| attempt.session.as_deref() == Some(session));
-        self.cost.resume(session_cost(same.map(|attempt| attempt.cost_usd)));
+        let paid = session_cost(same.map(|attempt| attempt.cost_usd));
+        self.reducer.resume_session(paid);
     }
 
     pub(super) fn unit<'s>(&self, view: &'s mut RunView) -> &'s mut UnitState {
@@ -184,18 +159,19 @@ impl AttemptFold {
     ) {
         let seq = entry.seq;
         let depth = u8::from(line.parent_tool_use_id.is_some());
-        let is_over = self.translator.is_complete() || self.translator.is_mismatch(line);
-        let part = if is_over { LineRole::Trailing } else { self.signals.push(line) };
+        let is_mismatch = self.translator.is_mismatch(line);
+        let is_over = self.translator.is_complete() || is_mismatch;
+        let none = || Reduction { role: LineRole::Trailing, calls: Vec::new() };
+        let Reduction { role, calls } = if is_over { none() } else { self.reducer.push(line) };
         match &line.body {
             LineBody::Init(_)
             | LineBody::Assistant(_)
             | LineBody::User(_)
             | LineBody::StreamEvent(_)
             | LineBody::Result(_)
-                if part == LineRole::Trailing => {}
+                if role == LineRole::Trailing => {}
             LineBody::Init(init) => {
                 self.begin_turn(view);
-                self.cost.release(init.version.as_deref());
                 let attempt = self.attempt(view);
                 attempt.model = init.model.as_deref().map(Arc::from);
                 if attempt.session.is_none() {
@@ -203,7 +179,7 @@ impl AttemptFold {
                 }
             }
             LineBody::Assistant(chat) => self.assistant(view, seq, chat, depth),
-            LineBody::User(chat) => self.user(view, seq, chat, depth),
+            LineBody::User(_) => self.apply_calls(view, seq, &calls, depth),
             LineBody::StreamEvent(StreamDelta::Text(text)) if depth == 0 => {
                 let live = &mut self.attempt(view).live_text;
                 live.push_str(text);
@@ -227,8 +203,11 @@ impl AttemptFold {
                 });
                 self.push_row(view, StreamRow::new(seq, 0, RowKind::Notice, RowEnd::Ok, depth));
             }
-            LineBody::System(system) => self.system(view, seq, system, depth),
-            LineBody::Result(result) => self.result(view, result),
+            LineBody::System(system) => {
+                self.apply_calls(view, seq, &calls, depth);
+                self.system(view, seq, system, depth);
+            }
+            LineBody::Result(_) => self.result(view),
             LineBody::Other(_) => view.state.loss_counts.unknown += 1,
             LineBody::Malformed => {
                 view.state.loss_counts.malformed += 1;
@@ -237,8 +216,10 @@ impl AttemptFold {
                 }
             }
         }
-        self.translate(view, entry, (line, part), bytes, emit);
-        if let (LineRole::InTurn, Some((_, at))) = (part, self.turn_ended.as_deref_mut()) {
+        // The translator reports the session that must not answer.
+        let translated = if is_mismatch { LineRole::InTurn } else { role };
+        self.translate(view, entry, (line, translated), &calls, bytes, emit);
+        if let (LineRole::InTurn, Some((_, at))) = (role, self.turn_ended.as_deref_mut()) {
             // Work in the background continues between turns, and nothing is emitted after the end.
             *at = entry.at.max(*at);
         }
@@ -248,7 +229,7 @@ impl AttemptFold {
             let session = if done { self.translator.session() } else { self.translator.observed_session() };
             self.attempt(view).session = session.map(Arc::from);
         }
-        if by_session && part == LineRole::Result && !self.translator.is_complete() {
+        if by_session && role == LineRole::Result && !self.translator.is_complete() {
             self.end_turn(view, entry);
         }
     }
@@ -257,15 +238,17 @@ impl AttemptFold {
     pub(super) fn end(&mut self, view: &mut RunView, seq: Seq, ended: &StreamEnd, emit: &mut dyn FnMut(FoldEvent<'_>)) {
         let (seq, at) = self.turn_ended.as_deref().copied().unwrap_or((seq, view.state.last_entry_at));
         let (key, number) = (self.key.clone(), self.number);
-        let has_row = self.signals.result().is_some() && !self.signals.turns().is_in_turn();
-        let mut summary = TranslationSummary { has_row, ..TranslationSummary::default() };
-        let (call_outcomes, reported) = (&self.call_outcomes, &self.signals);
-        self.translator.finish(ended, &mut |event| {
-            summary.observe(&event);
-            let aside = call_outcomes.detail_for(&event).or_else(|| end_detail(reported, &event));
+        let reducer = &self.reducer;
+        let has_row = reducer.result_facts().is_some() && !reducer.stream().turns().is_in_turn();
+        let mut completed = None;
+        self.translator.finish(ended, reducer.stream(), &mut |event| {
+            completed = completion(&event).or(completed);
+            let aside = call_detail(reducer.calls(), &event).or_else(|| end_detail(reducer, &event));
             emit(FoldEvent::Event { entry: seq, at, unit: &key, attempt: number, event, aside });
         });
-        self.apply_translation(view, seq, summary);
+        if let Some(ok) = completed {
+            self.complete(view, seq, ok, has_row);
+        }
     }
 
     /// True for a capture whose last turn is over, while another turn may still follow.
@@ -285,7 +268,7 @@ impl AttemptFold {
 
     /// True if the attempt has a result, and no other turn is running or expected.
     pub(super) fn has_last_result(&self) -> bool {
-        self.signals.turns().is_complete()
+        self.reducer.stream().turns().is_complete()
     }
 
     /// Concludes a capture: no other turn follows the last one.
@@ -317,12 +300,10 @@ impl AttemptFold {
 
     fn assistant(&mut self, view: &mut RunView, seq: Seq, chat: &ChatLine<'_>, depth: u8) {
         if depth == 0 {
-            self.attempt(view).clear_live_text();
-            if chat.model.as_deref() != Some("<synthetic>") {
-                self.message(view, chat);
-            }
-        }
-        if depth == 0 {
+            let (turns, tokens) = (self.reducer.turn_count(), self.reducer.tokens());
+            let attempt = self.attempt(view);
+            attempt.clear_live_text();
+            (attempt.turns, attempt.tokens) = (turns, tokens);
             let has_text = |block: &MessageBlock<'_>| matches!(block, MessageBlock::Text(text) if !text.is_blank());
             self.failure_announced = chat.error.is_some() && chat.blocks.iter().any(has_text);
         }
@@ -338,14 +319,9 @@ impl AttemptFold {
                 }
                 MessageBlock::ToolUse(call) => {
                     let row = self.push_row(view, StreamRow::new(seq, index, RowKind::Tool, RowEnd::Open, depth));
-                    self.open_calls.insert(
-                        call.id.as_ref().into(),
-                        OpenCall { row, tool: call.name.as_ref().into(), nested: depth > 0 },
-                    );
-                    let open = u32::try_from(self.open_calls.len()).unwrap_or(u32::MAX);
-                    let attempt = self.attempt(view);
-                    attempt.calls += 1;
-                    attempt.open_calls = open;
+                    self.call_rows.insert(call.id.as_ref().into(), row);
+                    self.attempt(view).calls += 1;
+                    self.count_open_calls(view);
                 }
                 MessageBlock::Text(_)
                 | MessageBlock::Thinking(_)
@@ -356,37 +332,8 @@ impl AttemptFold {
         }
     }
 
-    fn user(&mut self, view: &mut RunView, seq: Seq, chat: &ChatLine<'_>, depth: u8) {
-        for block in &chat.blocks {
-            let MessageBlock::ToolResult(result) = block else { continue };
-            let id = result.tool_use_id.as_ref();
-            let end = self.call_outcomes.result_end(id, chat.refused.contains(&result.tool_use_id), result.is_error);
-            if end == RowEnd::Denied {
-                self.count_denial(view, id);
-            }
-            if matches!(end, RowEnd::Failed | RowEnd::Denied) {
-                self.count_failure(view, Some(id));
-            }
-            let call = self.open_calls.remove(id);
-            if matches!(end, RowEnd::Failed | RowEnd::Denied) {
-                self.record_first_failure(view, call.as_ref().map(|call| &*call.tool), || {
-                    unwrapped_error(result.text())
-                });
-            }
-            match call {
-                Some(call) => self.close_row(view, call.row, seq, end),
-                None => {
-                    // A result without its call gets a row, too.
-                    self.push_row(view, StreamRow::new(seq, 0, RowKind::Tool, end, depth));
-                }
-            }
-            self.attempt(view).open_calls = u32::try_from(self.open_calls.len()).unwrap_or(u32::MAX);
-        }
-    }
-
     fn system(&mut self, view: &mut RunView, seq: Seq, system: &SystemLine<'_>, depth: u8) {
         match system {
-            SystemLine::PermissionDenied { tool_use_id, .. } => self.record_denial(view, seq, tool_use_id, depth),
             SystemLine::ApiRetry { .. }
             | SystemLine::Compacted { .. }
             | SystemLine::ModelFallback { .. }
@@ -402,49 +349,20 @@ impl AttemptFold {
                 self.push_row(view, StreamRow::new(seq, 0, RowKind::Warning, RowEnd::Ok, depth));
             }
             SystemLine::Unknown(_) => view.state.loss_counts.unknown += 1,
-            SystemLine::Status { .. }
+            SystemLine::PermissionDenied { .. }
+            | SystemLine::Status { .. }
             | SystemLine::Task { .. }
             | SystemLine::AuthStatus { error: None }
             | SystemLine::Other(_) => {}
         }
     }
 
-    /// Counts turns and live tokens by distinct message id.
-    fn message(&mut self, view: &mut RunView, chat: &ChatLine<'_>) {
-        let usage = chat.usage.map(tokens).unwrap_or_default();
-        let known =
-            chat.message_id.as_deref().and_then(|id| self.messages.iter_mut().find(|(known, _)| ids_equal(known, id)));
-        match known {
-            Some((_, seen)) => *seen = max_per_field(*seen, usage),
-            None => {
-                self.attempt(view).turns += 1;
-                if self.messages.len() == MAX_RECENT_MESSAGES {
-                    let (_, gone) = self.messages.remove(0);
-                    self.evicted_tokens = self.evicted_tokens.plus(gone);
-                }
-                // Each line without a message id counts as a turn, so it must not match a later one.
-                push_compact(&mut self.messages, (chat.message_id.as_deref().unwrap_or("").into(), usage));
-                if chat.message_id.is_none() {
-                    let (_, gone) = self.messages.pop().unwrap_or_default();
-                    self.evicted_tokens = self.evicted_tokens.plus(gone);
-                }
-            }
-        }
-        let total = self.messages.iter().fold(self.evicted_tokens, |total, (_, usage)| total.plus(*usage));
-        self.attempt(view).tokens = total;
-    }
-
-    fn result(&mut self, view: &mut RunView, result: &ResultLine<'_>) {
-        let totals = result.usage.map(|usage| tokens(Usage::from_raw(usage)));
-        self.cost.result(result);
-        let cost = self.cost.cost();
+    fn result(&mut self, view: &mut RunView) {
+        let (tokens, cost) = (self.reducer.tokens(), self.reducer.cost_usd());
         let attempt = self.attempt(view);
         attempt.clear_live_text();
+        attempt.tokens = tokens;
         let known = std::mem::replace(&mut attempt.cost_usd, cost);
-        // A result after an API failure reports zero although tokens were used.
-        if let Some(totals) = totals.filter(|totals| *totals != TokenCounts::default()) {
-            attempt.tokens = totals;
-        }
         view.state.spent_usd += cost.unwrap_or_default() - known.unwrap_or_default();
     }
 
@@ -452,29 +370,35 @@ impl AttemptFold {
         &mut self,
         view: &mut RunView,
         entry: &EntryRef<'_>,
-        (line, part): (&AgentLine<'_>, LineRole),
+        (line, role): (&AgentLine<'_>, LineRole),
+        calls: &[CallChange<'_>],
         bytes: &[u8],
         emit: &mut dyn FnMut(FoldEvent<'_>),
     ) {
         let (seq, at, key, attempt) = (entry.seq, entry.at, &self.key, self.number);
-        let mut summary = TranslationSummary { has_row: part == LineRole::Result, ..TranslationSummary::default() };
+        let is_result = role == LineRole::Result;
         let again = matches!(&line.body, LineBody::Result(result) if self.repeats_last_text(result));
-        let (call_outcomes, reported) = (&self.call_outcomes, &self.signals);
-        let is_result = part == LineRole::Result;
-        self.translator.push(line, bytes, &mut |event| {
-            summary.observe(&event);
-            let aside = call_outcomes.detail_for(&event).or_else(|| end_detail(reported, &event).filter(|_| is_result));
+        let (reducer, mut completed) = (&self.reducer, None);
+        self.translator.push((line, role), bytes, reducer.stream(), &mut |event| {
+            completed = completion(&event).or(completed);
+            let end = || end_detail(reducer, &event).filter(|_| is_result);
+            let aside = call_detail(reducer.calls(), &event).or_else(end);
             emit(FoldEvent::Event { entry: seq, at, unit: key, attempt, event, aside });
         });
-        self.apply_translation(view, entry.seq, summary);
-        if part == LineRole::Result {
-            self.push_result_row(view, entry.seq, again);
+        if is_result {
+            self.apply_calls(view, seq, calls, 0);
+        }
+        if let Some(ok) = completed {
+            self.complete(view, seq, ok, is_result);
+        }
+        if is_result {
+            self.push_result_row(view, seq, again);
         }
     }
 
     /// A turn of a capture is over. A capture has no notes, so the turn's result decides until another turn begins.
     fn end_turn(&mut self, view: &mut RunView, entry: &EntryRef<'_>) {
-        let facts = self.signals.fill_facts(AttemptFacts::default(), &self.translator.last_text());
+        let facts = self.reducer.fill_facts(AttemptFacts::default());
         let verdict = verdict::judge_attempt(&self.key, &facts, FailureRule::Strict);
         let status = status_for_verdict(&verdict);
         let attempt = self.attempt(view);
@@ -496,12 +420,6 @@ impl AttemptFold {
             self.unit(view).status = UnitStatus::Running;
         }
     }
-
-    fn count_denial(&mut self, view: &mut RunView, id: &str) {
-        if self.call_outcomes.mark_denied(id) {
-            self.attempt(view).denials += 1;
-        }
-    }
 }
 
 /// Returns the status of a unit after this verdict.
@@ -517,9 +435,9 @@ pub(super) fn status_for_verdict(verdict: &Verdict) -> UnitStatus {
 }
 
 /// Returns the detail of the attempt's result where `ok` alone would be misleading.
-fn end_detail(reported: &AttemptSignals, event: &AgentEvent<'_>) -> Option<OutcomeDetail> {
+fn end_detail(reducer: &AttemptReducer, event: &AgentEvent<'_>) -> Option<OutcomeDetail> {
     let AgentEvent::Completed(completed) = event else { return None };
-    let result = reported.result().filter(|result| result.failed != completed.ok)?;
+    let result = reducer.result_facts().filter(|result| result.failed != completed.ok)?;
     match (verdict::stop_reason(result), completed.ok) {
         (StopReason::Budget, false) => Some(OutcomeDetail::BudgetExhausted),
         (StopReason::Error, true) => Some(OutcomeDetail::Aborted),
@@ -535,9 +453,25 @@ fn unwrapped_error(text: Cow<'_, str>) -> Cow<'_, str> {
     }
 }
 
-/// Compares from the end: ids of one kind have the same length and prefix, so most differ in the last bytes.
-fn ids_equal(a: &str, b: &str) -> bool {
-    a.len() == b.len() && a.bytes().rev().eq(b.bytes().rev())
+/// Returns the detail of a finished call that its event lacks.
+fn call_detail(calls: &CallLedger, event: &AgentEvent<'_>) -> Option<OutcomeDetail> {
+    let AgentEvent::Action(action) = event else { return None };
+    let (ActionDetail::Tool(_), ActionPhase::Completed) = (&action.action.detail, action.phase) else {
+        return None;
+    };
+    let id = action.action.id.as_ref();
+    match action.ok {
+        Some(false) => calls.was_aborted(id).then_some(OutcomeDetail::Aborted),
+        Some(true) | None => calls.is_declined(id).then_some(OutcomeDetail::Declined),
+    }
+}
+
+/// Whether the attempt succeeded, if the event is its end.
+fn completion(event: &AgentEvent<'_>) -> Option<bool> {
+    match event {
+        AgentEvent::Completed(completed) => Some(completed.ok),
+        AgentEvent::Started(_) | AgentEvent::Action(_) => None,
+    }
 }
 
 fn truncate_to_tail(text: &mut String) {

@@ -8,29 +8,31 @@ use crate::{actions::label::short_name, run::state::RunView, units::error_groups
 impl AttemptFold {
     /// Counts a failed call once, although several lines may report it.
     pub(in crate::run::fold) fn count_failure(&mut self, view: &mut RunView, id: Option<&str>) {
-        if id.is_none_or(|id| self.call_outcomes.mark_failed(id)) {
+        if id.is_none_or(|id| self.reducer.calls_mut().mark_failed(id)) {
             self.attempt(view).failures += 1;
         }
     }
 
     /// A person denied a call: it counts as denied, and the agent's error about it does not count as a failure.
     pub(in crate::run::fold) fn record_refusal(&mut self, view: &mut RunView, id: &str) {
-        self.count_denial(view, id);
-        if self.call_outcomes.mark_failed(id) {
+        if self.reducer.calls_mut().mark_denied(id) {
+            self.attempt(view).denials += 1;
+        }
+        if self.reducer.calls_mut().mark_failed(id) {
             self.attempt(view).refused_by_person += 1;
         }
     }
 
     /// Counts a call that its tool declined.
     pub(in crate::run::fold) fn record_decline(&mut self, view: &mut RunView, id: Option<&str>) {
-        if id.is_none_or(|id| self.call_outcomes.mark_declined(id)) {
+        if id.is_none_or(|id| self.reducer.calls_mut().mark_declined(id)) {
             self.attempt(view).declined += 1;
         }
     }
 
     /// Marks calls without a result as aborted, because the attempt is being ended.
     pub(in crate::run::fold) fn abort_open_calls(&mut self) {
-        self.call_outcomes.mark_aborted();
+        self.reducer.calls_mut().mark_interrupted();
     }
 
     /// Stores the error of the first failure.

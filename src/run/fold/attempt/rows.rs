@@ -3,11 +3,8 @@
 //!
 //! One event has one row and one mark, however many lines report it.
 
-use std::collections::HashMap;
-
-use super::{AttemptFold, OpenCall};
+use super::{AttemptFold, CallChange, CallEnd, unwrapped_error};
 use crate::{
-    actions::{ActionKind, ActionPhase, AgentEvent, event::ActionDetail},
     decode::ResultLine,
     run::state::{RowEnd, RowKind, RunView, StreamRow, push_compact},
     tape::{
@@ -39,13 +36,12 @@ impl AttemptFold {
 
     /// True while a call has a row without an end.
     pub(in crate::run::fold) fn is_open(&self, id: Option<&str>) -> bool {
-        id.is_some_and(|id| self.open_calls.contains_key(id))
+        id.is_some_and(|id| self.call_rows.contains_key(id))
     }
 
     /// A person replaced the arguments of a call. The agent sends its hook request after the call itself.
     pub(in crate::run::fold) fn edited(&self, view: &mut RunView, id: &str, note: Seq) {
-        let Some(row) = self.open_calls.get(id).and_then(|call| view.attempts[self.id.0 as usize].rows.get(call.row))
-        else {
+        let Some(row) = self.call_rows.get(id).and_then(|row| view.attempts[self.id.0 as usize].rows.get(*row)) else {
             return;
         };
         if let (Ok(first), Ok(note)) = (u32::try_from(row.first().0), u32::try_from(note.0)) {
@@ -63,41 +59,74 @@ impl AttemptFold {
         self.push_row(view, StreamRow::new(seq, 1, RowKind::Note, RowEnd::Ok, 0));
     }
 
-    /// Updates rows and counts from the translator's events.
-    pub(super) fn apply_translation(&mut self, view: &mut RunView, seq: Seq, summary: TranslationSummary) {
-        for id in &summary.denied {
-            self.record_denial(view, seq, id, 0);
+    /// The attempt is complete: closes its open calls and adds a row for the end, unless its result `has_row`.
+    pub(super) fn complete(&mut self, view: &mut RunView, seq: Seq, ok: bool, has_row: bool) {
+        for (id, end) in self.reducer.calls_mut().close_where(|_| true) {
+            self.cut_call(view, seq, &id, end);
         }
-        if let Some(ok) = summary.completed {
-            self.close_calls(view, seq, |_| true);
-            let attempt = self.attempt(view);
-            attempt.completed = Some(ok);
-            attempt.clear_live_text();
-            if !summary.has_row {
-                let end = if ok { RowEnd::Ok } else { self.call_outcomes.session_end() };
-                self.push_end_row(view, StreamRow::new(seq, 0, RowKind::Completed, end, 0));
-            }
+        self.count_open_calls(view);
+        let attempt = self.attempt(view);
+        attempt.completed = Some(ok);
+        attempt.clear_live_text();
+        if !has_row {
+            let end = if ok { RowEnd::Ok } else { self.reducer.calls().cut_end().into() };
+            self.push_end_row(view, StreamRow::new(seq, 0, RowKind::Completed, end, 0));
         }
     }
 
-    /// Closes calls that get no result.
-    fn close_calls(&mut self, view: &mut RunView, seq: Seq, is_over: impl Fn(&OpenCall) -> bool) {
-        let (closed, open) = std::mem::take(&mut self.open_calls).into_iter().partition(|(_, call)| is_over(call));
-        self.open_calls = open;
-        let closed: HashMap<Box<str>, OpenCall> = closed;
-        for (id, call) in closed {
-            self.close_row(view, call.row, seq, self.call_outcomes.open_call_end(&id));
+    /// Updates rows and counts from the changes of calls.
+    pub(super) fn apply_calls(&mut self, view: &mut RunView, seq: Seq, changes: &[CallChange<'_>], depth: u8) {
+        for change in changes {
+            match change {
+                CallChange::Ended { result, tool, end, is_new_failure, is_new_denial } => {
+                    self.count(view, *is_new_failure, *is_new_denial);
+                    if matches!(end, CallEnd::Failed | CallEnd::Denied) {
+                        self.record_first_failure(view, tool.as_deref(), || unwrapped_error(result.text()));
+                    }
+                    match self.call_rows.remove(result.tool_use_id.as_ref()) {
+                        Some(row) => self.close_row(view, row, seq, (*end).into()),
+                        None => {
+                            // A result without its call gets a row, too.
+                            self.push_row(view, StreamRow::new(seq, 0, RowKind::Tool, (*end).into(), depth));
+                        }
+                    }
+                }
+                CallChange::Denied { is_new_failure, is_new_denial, is_known, .. } => {
+                    self.count(view, *is_new_failure, *is_new_denial);
+                    // The row of the call shows it; a call without a row gets one row for the denial.
+                    if !is_known {
+                        self.push_row(view, StreamRow::new(seq, 0, RowKind::Denial, RowEnd::Denied, depth));
+                    }
+                }
+                CallChange::Cut { id, end } => self.cut_call(view, seq, id, *end),
+            }
         }
-        self.attempt(view).open_calls = u32::try_from(self.open_calls.len()).unwrap_or(u32::MAX);
+        self.count_open_calls(view);
+    }
+
+    /// Closes the row of a call that gets no result.
+    fn cut_call(&mut self, view: &mut RunView, seq: Seq, id: &str, end: CallEnd) {
+        if let Some(row) = self.call_rows.remove(id) {
+            self.close_row(view, row, seq, end.into());
+        }
+    }
+
+    fn count(&self, view: &mut RunView, is_new_failure: bool, is_new_denial: bool) {
+        let attempt = self.attempt(view);
+        attempt.failures += u32::from(is_new_failure);
+        attempt.denials += u32::from(is_new_denial);
+    }
+
+    pub(super) fn count_open_calls(&self, view: &mut RunView) {
+        self.attempt(view).open_calls = u32::try_from(self.reducer.calls().open_count()).unwrap_or(u32::MAX);
     }
 
     /// Adds a row for a result, which ends a turn.
     pub(super) fn push_result_row(&mut self, view: &mut RunView, seq: Seq, again: bool) {
-        self.close_calls(view, seq, |call| !call.nested);
-        let Some(result) = self.signals.result() else { return };
+        let Some(result) = self.reducer.result_facts() else { return };
         let end = match (verdict::stop_reason(result), result.failed) {
             (StopReason::Natural, _) | (StopReason::Budget, false) => RowEnd::Ok,
-            (StopReason::Error, true) => self.call_outcomes.session_end(),
+            (StopReason::Error, true) => self.reducer.calls().cut_end().into(),
             // An exhausted budget is a limit and not a failure.
             (StopReason::Budget, true) | (StopReason::Error, false) => RowEnd::Aborted,
         };
@@ -106,22 +135,12 @@ impl AttemptFold {
         self.push_end_row(view, StreamRow::new(seq, block, RowKind::Completed, end, 0));
     }
 
-    /// A call was denied. The row of the call shows it; a call without a row gets one row for the denial.
-    pub(super) fn record_denial(&mut self, view: &mut RunView, seq: Seq, id: &str, depth: u8) {
-        let is_reported = self.open_calls.contains_key(id) || self.call_outcomes.is_denied(id);
-        self.count_denial(view, id);
-        self.count_failure(view, Some(id));
-        if !is_reported {
-            self.push_row(view, StreamRow::new(seq, 0, RowKind::Denial, RowEnd::Denied, depth));
-        }
-    }
-
     /// True if a result contains only the model's last text.
     pub(super) fn repeats_last_text(&self, result: &ResultLine<'_>) -> bool {
         let text = result.result.as_deref().unwrap_or_default().trim();
         result.error.is_none()
             && result.errors.is_empty()
-            && (text.is_empty() || text == self.translator.last_text().trim())
+            && (text.is_empty() || text == self.reducer.stream().last_text().trim())
     }
 
     /// Adds a row for the end of the session or the attempt. A failure that was already reported is not marked again.
@@ -159,27 +178,14 @@ impl AttemptFold {
     }
 }
 
-/// The translator's events as the fold uses them.
-#[derive(Default)]
-pub(super) struct TranslationSummary {
-    pub(super) denied: Vec<Box<str>>,
-    pub(super) completed: Option<bool>,
-    /// The result of the `completed` event already has a row.
-    pub(super) has_row: bool,
-}
-
-impl TranslationSummary {
-    pub(super) fn observe(&mut self, event: &AgentEvent<'_>) {
-        match event {
-            AgentEvent::Action(action)
-                if action.action.kind == ActionKind::Warning && action.phase == ActionPhase::Completed =>
-            {
-                if let ActionDetail::Denial { tool_use_id: Some(id), .. } = &action.action.detail {
-                    self.denied.push(id.as_ref().into());
-                }
-            }
-            AgentEvent::Completed(completed) => self.completed = Some(completed.ok),
-            AgentEvent::Started(_) | AgentEvent::Action(_) => {}
+impl From<CallEnd> for RowEnd {
+    fn from(end: CallEnd) -> Self {
+        match end {
+            CallEnd::Ok => Self::Ok,
+            CallEnd::Failed => Self::Failed,
+            CallEnd::Denied => Self::Denied,
+            CallEnd::Declined => Self::Declined,
+            CallEnd::Aborted => Self::Aborted,
         }
     }
 }

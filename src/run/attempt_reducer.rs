@@ -1,0 +1,201 @@
+//! The one accounting of an attempt: reduces decoded lines to its turns, calls, tokens, cost, errors, limits and result.
+//! Pure.
+//!
+//! The attempt machine of a running agent, the fold of a tape and the reports read this state, so that the verdict of
+//! a live attempt and that of a recorded one cannot differ. It must not judge: [`verdict`](crate::units::verdict) decides
+//! what a result means, [`failure_tally`](crate::units::failure_tally) which failures count.
+
+mod call_ledger;
+mod message_usage;
+mod reported_result;
+
+pub use self::{
+    call_ledger::{CallEnd, CallLedger},
+    reported_result::result_facts,
+};
+use self::{message_usage::MessageUsage, reported_result::ReportedValues};
+use super::{spending::AttemptCost, state::TokenCounts};
+use crate::{
+    actions::{LineRole, StreamState, TurnTracker},
+    decode::{AgentLine, ChatLine, LineBody, MessageBlock, ResultLine, ToolResult, Usage, line::SystemLine},
+    units::verdict::{AttemptFacts, ResultFacts},
+};
+
+/// State of one attempt's stream.
+#[derive(Clone, Debug, Default)]
+pub struct AttemptReducer {
+    stream: StreamState,
+    reported: Box<ReportedValues>,
+    usage: MessageUsage,
+    cost: AttemptCost,
+    calls: CallLedger,
+}
+
+/// What one line changed.
+#[derive(Debug)]
+pub struct Reduction<'l> {
+    pub role: LineRole,
+    /// Changes of calls, in the order of the line.
+    pub calls: Vec<CallChange<'l>>,
+}
+
+/// A change of a call that is not its start.
+#[derive(Debug)]
+pub enum CallChange<'l> {
+    /// The call has a result.
+    Ended {
+        result: &'l ToolResult<'l>,
+        /// Name of the tool, if the call was seen.
+        tool: Option<Box<str>>,
+        end: CallEnd,
+        /// The call is counted as a failure for the first time.
+        is_new_failure: bool,
+        /// The call is counted as denied for the first time.
+        is_new_denial: bool,
+    },
+    /// A denial without a result of the call.
+    Denied {
+        /// Id of the call; `None` if the agent does not report it.
+        id: Option<&'l str>,
+        /// Name of the tool, if it is known.
+        tool: Option<String>,
+        message: Option<&'l str>,
+        is_new_failure: bool,
+        is_new_denial: bool,
+        /// The call has a row or was already reported as denied.
+        is_known: bool,
+    },
+    /// The turn ended before the result of the call arrived.
+    Cut { id: Box<str>, end: CallEnd },
+}
+
+impl AttemptReducer {
+    pub fn new(turns: TurnTracker) -> Self {
+        Self { stream: StreamState::new(turns), ..Self::default() }
+    }
+
+    /// Adds a line. Lines after the last result change nothing but the reset time of a usage limit.
+    pub fn push<'l>(&mut self, line: &'l AgentLine<'l>) -> Reduction<'l> {
+        let role = self.stream.push(line);
+        let mut calls = Vec::new();
+        self.reported.push(line, role);
+        match (role, &line.body) {
+            (LineRole::Trailing, _) => {}
+            (_, LineBody::Init(init)) => self.cost.set_release(init.version.as_deref()),
+            (_, LineBody::Assistant(chat)) => self.assistant(chat, line.parent_tool_use_id.is_some()),
+            (_, LineBody::User(chat)) => self.results(chat, &mut calls),
+            (_, LineBody::System(SystemLine::PermissionDenied { tool_name, tool_use_id, message })) => {
+                let name = (!tool_name.is_empty()).then(|| tool_name.to_string());
+                calls.push(self.denied(Some(tool_use_id), name, message.as_deref()));
+            }
+            (_, LineBody::Result(result)) => self.result(result, &mut calls),
+            _ => {}
+        }
+        Reduction { role, calls }
+    }
+
+    /// The attempt continues a session whose earlier attempts cost `paid` US dollars; `None` if that is unknown.
+    pub fn resume_session(&mut self, paid: Option<f64>) {
+        self.cost.resume(paid);
+    }
+
+    /// Turns and last text.
+    pub fn stream(&self) -> &StreamState {
+        &self.stream
+    }
+
+    /// The decisive result, unless another turn follows.
+    pub fn result_facts(&self) -> Option<&ResultFacts> {
+        self.reported.result.as_ref()
+    }
+
+    /// Turns of the model: distinct messages of the main loop.
+    pub fn turn_count(&self) -> u32 {
+        self.usage.turns()
+    }
+
+    /// Tokens so far: of the result, or else the highest report of each message.
+    pub fn tokens(&self) -> TokenCounts {
+        self.usage.tokens()
+    }
+
+    /// Cost so far in US dollars, known from the first result on.
+    pub fn cost_usd(&self) -> Option<f64> {
+        self.cost.cost()
+    }
+
+    pub fn calls(&self) -> &CallLedger {
+        &self.calls
+    }
+
+    pub fn calls_mut(&mut self) -> &mut CallLedger {
+        &mut self.calls
+    }
+
+    /// Adds the reported values to `facts`.
+    pub fn fill_facts(&self, facts: AttemptFacts) -> AttemptFacts {
+        self.reported.fill_facts(facts, &self.stream.last_text())
+    }
+
+    fn assistant(&mut self, chat: &ChatLine<'_>, is_nested: bool) {
+        if !is_nested && !chat.is_synthetic() {
+            self.usage.add_message(chat);
+        }
+        for block in &chat.blocks {
+            if let MessageBlock::ToolUse(call) = block {
+                self.calls.open(&call.id, &call.name, is_nested);
+            }
+        }
+    }
+
+    fn results<'l>(&mut self, chat: &'l ChatLine<'l>, changes: &mut Vec<CallChange<'l>>) {
+        for block in &chat.blocks {
+            let MessageBlock::ToolResult(result) = block else { continue };
+            let id = result.tool_use_id.as_ref();
+            let end = self.calls.result_end(id, chat.refused.contains(&result.tool_use_id), result.is_error);
+            let is_new_denial = end == CallEnd::Denied && self.calls.mark_denied(id);
+            let is_new_failure = matches!(end, CallEnd::Failed | CallEnd::Denied) && self.calls.mark_failed(id);
+            let tool = self.calls.close(id).map(|call| call.tool);
+            changes.push(CallChange::Ended { result, tool, end, is_new_failure, is_new_denial });
+        }
+    }
+
+    fn denied<'l>(&mut self, id: Option<&'l str>, tool: Option<String>, message: Option<&'l str>) -> CallChange<'l> {
+        let Some(id) = id else {
+            return CallChange::Denied {
+                id: None,
+                tool,
+                message,
+                is_new_failure: true,
+                is_new_denial: true,
+                is_known: false,
+            };
+        };
+        let call = self.calls.get(id);
+        let is_known = call.is_some() || self.calls.is_denied(id);
+        let tool = tool.or_else(|| call.map(|call| call.tool.to_string()));
+        let is_new_denial = self.calls.mark_denied(id);
+        let is_new_failure = self.calls.mark_failed(id);
+        CallChange::Denied { id: Some(id), tool, message, is_new_failure, is_new_denial, is_known }
+    }
+
+    fn result<'l>(&mut self, result: &'l ResultLine<'l>, changes: &mut Vec<CallChange<'l>>) {
+        self.cost.add_result(result);
+        if let Some(totals) = result.usage.map(|usage| TokenCounts::from(Usage::from_raw(usage))) {
+            self.usage.set_totals(totals);
+        }
+        for denial in &result.denials {
+            let id = denial.tool_use_id.as_deref();
+            // The agent also lists calls that our interrupt ended.
+            if !id.is_some_and(|id| self.calls.was_aborted(id)) {
+                changes.push(self.denied(id, denial.tool_name.as_deref().map(str::to_owned), None));
+            }
+        }
+        // Background agents continue between turns.
+        let ended = self.calls.close_where(|call| !call.is_nested);
+        changes.extend(ended.into_iter().map(|(id, end)| CallChange::Cut { id, end }));
+    }
+}
+
+#[cfg(test)]
+mod tests;

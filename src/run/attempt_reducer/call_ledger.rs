@@ -1,0 +1,136 @@
+//! The calls of one attempt: which are open, and how they ended. Each outcome is counted once, whichever lines report
+//! it.
+
+use std::collections::HashMap;
+
+/// Outcome of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallEnd {
+    Ok,
+    Failed,
+    /// A rule or a person denied it.
+    Denied,
+    /// The tool declined it, which is not a failure.
+    Declined,
+    /// The attempt was ended before its result.
+    Aborted,
+}
+
+/// A call without a result.
+#[derive(Clone, Debug)]
+pub struct OpenCall {
+    pub tool: Box<str>,
+    /// The call is made by a sub-agent and may outlive the turn.
+    pub is_nested: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct CallLedger {
+    open: HashMap<Box<str>, OpenCall>,
+    /// Bad outcomes by call id.
+    outcomes: HashMap<Box<str>, BadOutcomes>,
+    /// The attempt is being ended, so calls without a result are cut short.
+    is_interrupted: bool,
+}
+
+/// What was reported about a call. Several may apply: a denied call is also reported as failed.
+#[derive(Clone, Copy, Debug, Default)]
+struct BadOutcomes {
+    failed: bool,
+    denied: bool,
+    declined: bool,
+}
+
+impl CallLedger {
+    pub(super) fn open(&mut self, id: &str, tool: &str, is_nested: bool) {
+        self.open.insert(id.into(), OpenCall { tool: tool.into(), is_nested });
+    }
+
+    pub(super) fn close(&mut self, id: &str) -> Option<OpenCall> {
+        self.open.remove(id)
+    }
+
+    /// Closes the open calls that meet the condition, and returns how they end.
+    pub fn close_where(&mut self, is_over: impl Fn(&OpenCall) -> bool) -> Vec<(Box<str>, CallEnd)> {
+        if self.open.is_empty() {
+            return Vec::new();
+        }
+        let ended: Vec<Box<str>> = self.open.extract_if(|_, call| is_over(call)).map(|(id, _)| id).collect();
+        let end = |id: Box<str>| {
+            let end = if self.is_denied(&id) { CallEnd::Denied } else { self.cut_end() };
+            (id, end)
+        };
+        ended.into_iter().map(end).collect()
+    }
+
+    pub fn get(&self, id: &str) -> Option<&OpenCall> {
+        self.open.get(id)
+    }
+
+    pub fn open_count(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Marks a call as failed. Returns true the first time.
+    pub fn mark_failed(&mut self, id: &str) -> bool {
+        !std::mem::replace(&mut self.outcomes_mut(id).failed, true)
+    }
+
+    /// Marks a call as denied. Returns true the first time.
+    pub fn mark_denied(&mut self, id: &str) -> bool {
+        !std::mem::replace(&mut self.outcomes_mut(id).denied, true)
+    }
+
+    /// Marks a call as declined by its tool. Returns true the first time.
+    pub fn mark_declined(&mut self, id: &str) -> bool {
+        !std::mem::replace(&mut self.outcomes_mut(id).declined, true)
+    }
+
+    pub fn is_denied(&self, id: &str) -> bool {
+        self.outcomes(id).denied
+    }
+
+    pub fn is_declined(&self, id: &str) -> bool {
+        self.outcomes(id).declined
+    }
+
+    /// Marks the attempt as being ended: calls that end badly from now on were cut short.
+    pub fn mark_interrupted(&mut self) {
+        self.is_interrupted = true;
+    }
+
+    /// True for a bad end that the end of the attempt caused. The agent reports such a call as if it had been denied.
+    pub fn was_aborted(&self, id: &str) -> bool {
+        let BadOutcomes { failed, denied, .. } = self.outcomes(id);
+        self.is_interrupted && !denied && !failed
+    }
+
+    /// True for a failure without a call id that the end of the attempt caused.
+    pub fn is_interrupted(&self) -> bool {
+        self.is_interrupted
+    }
+
+    /// End of a call with this result.
+    pub(super) fn result_end(&self, id: &str, is_refused: bool, is_error: Option<bool>) -> CallEnd {
+        match (is_refused || self.is_denied(id), is_error) {
+            (true, _) | (false, Some(true)) if self.was_aborted(id) => CallEnd::Aborted,
+            (true, _) => CallEnd::Denied,
+            (false, Some(true)) => CallEnd::Failed,
+            (false, _) if self.is_declined(id) => CallEnd::Declined,
+            (false, _) => CallEnd::Ok,
+        }
+    }
+
+    /// End of what is still open when the attempt ends.
+    pub fn cut_end(&self) -> CallEnd {
+        if self.is_interrupted { CallEnd::Aborted } else { CallEnd::Failed }
+    }
+
+    fn outcomes(&self, id: &str) -> BadOutcomes {
+        self.outcomes.get(id).copied().unwrap_or_default()
+    }
+
+    fn outcomes_mut(&mut self, id: &str) -> &mut BadOutcomes {
+        self.outcomes.entry(id.into()).or_default()
+    }
+}

@@ -1,0 +1,82 @@
+//! Turns and tokens of the model's messages. Counts saturate: untrusted counts may have any value.
+
+use crate::{
+    decode::{ChatLine, Usage},
+    run::state::{TokenCounts, push_compact},
+};
+
+/// Number of messages whose id and usage are kept; a stream interleaves only a few.
+const MAX_RECENT_MESSAGES: usize = 16;
+
+/// Turns and tokens by distinct message id.
+#[derive(Clone, Debug, Default)]
+pub(super) struct MessageUsage {
+    turns: u32,
+    /// Recent messages with the highest usage seen for each.
+    recent: Vec<(Box<str>, TokenCounts)>,
+    /// Tokens of messages that are no longer in `recent`.
+    evicted: TokenCounts,
+    tokens: TokenCounts,
+}
+
+impl MessageUsage {
+    pub(super) fn turns(&self) -> u32 {
+        self.turns
+    }
+
+    pub(super) fn tokens(&self) -> TokenCounts {
+        self.tokens
+    }
+
+    /// Adds a line of a message of the main loop. Several lines may belong to one message.
+    pub(super) fn add_message(&mut self, chat: &ChatLine<'_>) {
+        let usage = chat.usage.map(TokenCounts::from).unwrap_or_default();
+        let id = chat.message_id.as_deref();
+        let known = id.and_then(|id| self.recent.iter_mut().find(|(known, _)| ids_equal(known, id)));
+        match (known, id) {
+            (Some((_, seen)), _) => *seen = max_per_field(*seen, usage),
+            (None, Some(id)) => {
+                self.turns = self.turns.saturating_add(1);
+                if self.recent.len() == MAX_RECENT_MESSAGES {
+                    let (_, evicted) = self.recent.remove(0);
+                    self.evicted = self.evicted.plus(evicted);
+                }
+                push_compact(&mut self.recent, (id.into(), usage));
+            }
+            // Each line without a message id counts as a turn.
+            (None, None) => {
+                self.turns = self.turns.saturating_add(1);
+                self.evicted = self.evicted.plus(usage);
+            }
+        }
+        self.tokens = self.recent.iter().fold(self.evicted, |total, (_, usage)| total.plus(*usage));
+    }
+
+    /// Sets the totals of a result. A result after an API failure reports zero although tokens were used.
+    pub(super) fn set_totals(&mut self, totals: TokenCounts) {
+        if totals != TokenCounts::default() {
+            self.tokens = totals;
+        }
+    }
+}
+
+impl From<Usage> for TokenCounts {
+    fn from(usage: Usage) -> Self {
+        let Usage { input, output, cache_read, cache_write } = usage;
+        Self { input, output, cache_read, cache_write }
+    }
+}
+
+fn max_per_field(a: TokenCounts, b: TokenCounts) -> TokenCounts {
+    TokenCounts {
+        input: a.input.max(b.input),
+        output: a.output.max(b.output),
+        cache_read: a.cache_read.max(b.cache_read),
+        cache_write: a.cache_write.max(b.cache_write),
+    }
+}
+
+/// Compares from the end: ids of one kind have the same length and prefix, so most differ in the last bytes.
+fn ids_equal(a: &str, b: &str) -> bool {
+    a.len() == b.len() && a.bytes().rev().eq(b.bytes().rev())
+}
