@@ -112,7 +112,8 @@ impl ProjectContext {
 
 /// Notice for a resumed session whose writes were not kept: the session remembers them, but the workspace does not
 /// contain them.
-const FILES_RESET_NOTICE: &str = "Your files are back as they stand in the project: what you wrote before was not kept. Write again what should stand.";
+const FILES_RESET_NOTICE: &str = "Your earlier changes were discarded: all pages and sources have the content of the \
+                                  project. Write again everything that your result needs.";
 
 /// Builds the prompts for `unit`.
 pub(crate) fn build_prompt(
@@ -120,16 +121,16 @@ pub(crate) fn build_prompt(
     job: &KtxJob,
     instructions: &Instructions,
     skills: &[Arc<Skill>],
-    around: &ProjectContext,
-    amended: PromptAmendment<'_>,
+    project: &ProjectContext,
+    amendment: PromptAmendment<'_>,
 ) -> Prompt {
-    let task = || match &unit.stage_index {
-        Some(stage) => format!("{}\n\n{}", stage.prompt(&around.change_summaries), layer_section(&[], around)),
-        None => user(unit, around),
+    let task_text = || match &unit.stage_index {
+        Some(stage) => format!("{}\n\n{}", stage.prompt(&project.change_summaries), layer_section(&[], project)),
+        None => user(unit, project),
     };
-    let user = match amended {
-        PromptAmendment::Unchanged => task(),
-        PromptAmendment::Feedback(feedback) => format!("{}\n\n### feedback\n{}", task(), feedback.trim()),
+    let user = match amendment {
+        PromptAmendment::Unchanged => task_text(),
+        PromptAmendment::Feedback(feedback) => format!("{}\n\n### feedback\n{}", task_text(), feedback.trim()),
         PromptAmendment::Resumed { feedback, files_kept } => resume_message(feedback, files_kept),
     };
     Prompt { system: system(unit, job, instructions, skills), user }
@@ -149,7 +150,7 @@ fn system(unit: &WorkUnit, job: &KtxJob, instructions: &Instructions, skills: &[
     let mut parts = vec![
         instructions.prompt(task).to_owned(),
         instructions.prompt(PromptKind::Verification).to_owned(),
-        format!("## Skills\nLoad a body with load_skill when it fits.\n{}", skills.join("\n")),
+        format!("## Skills\nLoad the instructions of a skill with load_skill when it fits.\n{}", skills.join("\n")),
     ];
     parts.extend(pins(&instructions.pins));
     parts.push(format!(
@@ -164,18 +165,18 @@ fn pins(pins: &[(String, String)]) -> Option<String> {
     let lines: Vec<_> = pins.iter().map(|(contested, canonical)| format!("- {contested} -> {canonical}")).collect();
     (!lines.is_empty()).then(|| {
         format!(
-            "<canonical_pins>\nThese keys were contested, and people have settled which artifact stands for each. Write to \
-             that one, refer to it, and make no other.\n{}\n</canonical_pins>",
+            "<canonical_pins>\nSeveral artifacts claimed each of these keys, and a person decided which one is \
+             canonical. Write to the canonical artifact, refer to it, and create no other.\n{}\n</canonical_pins>",
             lines.join("\n")
         )
     })
 }
 
-fn user(unit: &WorkUnit, around: &ProjectContext) -> String {
+fn user(unit: &WorkUnit, project: &ProjectContext) -> String {
     let planned = &unit.planned;
     let parts = [
-        format!("# Wiki Index\n{}", or_empty(&wiki_index(&unit.prior_provenance, &around.wiki_pages))),
-        layer_section(&unit.prior_provenance, around),
+        format!("# Wiki Index\n{}", or_empty(&wiki_index(&unit.prior_provenance, &project.wiki_pages))),
+        layer_section(&unit.prior_provenance, project),
         "---".to_owned(),
         format!("## WorkUnit: {}", planned.unit),
         format!("### rawFiles\n{}", bullets(&planned.raw_files)),
@@ -207,14 +208,15 @@ fn wiki_index(prior: &[PriorProvenance], pages: &[(String, String)]) -> String {
         .join("\n")
 }
 
-fn layer_section(prior: &[PriorProvenance], around: &ProjectContext) -> String {
-    format!("# Semantic Layer Sources\n{}", or_empty(&layer_index(prior, &around.semantic_layer)))
+fn layer_section(prior: &[PriorProvenance], project: &ProjectContext) -> String {
+    format!("# Semantic Layer Sources\n{}", or_empty(&layer_index(prior, &project.semantic_layer)))
 }
 
 /// All connections with their sources, if they fit.
 fn whole_layer(layer: &[ConnectionSources]) -> Option<String> {
-    let part = |of: &ConnectionSources| format!("{}\n{}", of.heading(), bullets_or(&of.names, NO_SOURCES_TEXT));
-    let text = layer.iter().map(part).collect::<Vec<_>>().join("\n");
+    let section =
+        |sources: &ConnectionSources| format!("{}\n{}", sources.heading(), bullets_or(&sources.names, NO_SOURCES_TEXT));
+    let text = layer.iter().map(section).collect::<Vec<_>>().join("\n");
     (text.chars().count() <= MAX_LAYER_CHARS).then_some(text)
 }
 
@@ -313,13 +315,14 @@ fn provenance_section(prior: &[PriorProvenance]) -> String {
 fn sources_disallowed_section(reason: &str) -> String {
     let why = match reason {
         "lookml_connection_mismatch" => {
-            "its models are of another connection than the one that the project maps them to"
+            "its models belong to a connection other than the one that the project maps them to"
         }
-        _ => "its source says so",
+        _ => "its source requires it",
     };
     format!(
-        "### slDisallowed\nThis unit writes no semantic layer sources ({}: {why}), so sl_write_source and sl_edit_source are not \
-         offered. Keep what it means on wiki pages, and report what would have been a source with emit_unmapped_fallback.",
+        "### slDisallowed\nThis unit must not write semantic layer sources ({}: {why}); sl_write_source and \
+         sl_edit_source are not available. Describe the meaning on wiki pages, and report what would have been a source \
+         with emit_unmapped_fallback.",
         one_line(reason)
     )
 }

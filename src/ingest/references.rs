@@ -87,9 +87,9 @@ fn inline_code(line: &str) -> impl Iterator<Item = &str> {
     let mut rest = line;
     std::iter::from_fn(move || {
         loop {
-            let (_, behind) = rest.split_once('`')?;
-            let (code, after) = behind.split_once('`')?;
-            rest = if code.is_empty() { behind } else { after };
+            let (_, after_opening) = rest.split_once('`')?;
+            let (code, after_closing) = after_opening.split_once('`')?;
+            rest = if code.is_empty() { after_opening } else { after_closing };
             if !code.is_empty() {
                 return Some(code);
             }
@@ -151,15 +151,15 @@ pub(crate) struct ReferenceCatalog<'a> {
 
 impl<'a> ReferenceCatalog<'a> {
     /// The catalog of `workspace`, for pages that may refer to the sources of `targets`.
-    pub(crate) fn new(workspace: &'a Workspace, targets: &'a [String], when: CatalogVersion) -> io::Result<Self> {
+    pub(crate) fn new(workspace: &'a Workspace, targets: &'a [String], version: CatalogVersion) -> io::Result<Self> {
         let mut keys: BTreeSet<String> = Wiki(workspace).keys()?.into_iter().collect();
-        if when == CatalogVersion::Original {
+        if version == CatalogVersion::Original {
             for (path, change) in workspace.changes() {
                 let Some(key) = wiki::page_key(&path) else { continue };
                 let _ = if change.base_hash.is_some() { keys.insert(key.to_owned()) } else { keys.remove(key) };
             }
         }
-        Ok(Self { workspace, targets, version: when, page_keys: keys, sources_cache: RefCell::default() })
+        Ok(Self { workspace, targets, version, page_keys: keys, sources_cache: RefCell::default() })
     }
 
     /// Keys of all pages, sorted.
@@ -199,28 +199,29 @@ impl<'a> ReferenceCatalog<'a> {
         match found {
             EntityLookup::Match => None,
             EntityLookup::SourceOnly => {
-                let lacks = missing_entity_text(source, entity.unwrap_or_default());
-                Some(format!("`{}` in sl_refs: {lacks}", excerpt(entry)))
+                let why = missing_entity_text(source, entity.unwrap_or_default());
+                Some(format!("`{}` in sl_refs: {why}", excerpt(entry)))
             }
             EntityLookup::Missing => {
-                Some(format!("`{}` in sl_refs is no source{}", excerpt(entry), self.scope_suffix(connection)))
+                let scope = self.scope_suffix(connection);
+                Some(format!("`{}` in sl_refs: there is no such source{scope}", excerpt(entry)))
             }
         }
     }
 
-    fn mention(&self, Mention { token, connection, target: what }: Mention<'_>) -> Option<String> {
-        let nowhere =
-            |what: &str| Some(format!("`{}` names no {what}{}", excerpt(token), self.scope_suffix(connection)));
-        match what {
+    fn mention(&self, Mention { token, connection, target }: Mention<'_>) -> Option<String> {
+        let missing =
+            |what: &str| Some(format!("`{}`: there is no {what}{}", excerpt(token), self.scope_suffix(connection)));
+        match target {
             MentionTarget::Table(table) => {
-                let is_there = |connection: &&str| {
+                let has_table = |connection: &&str| {
                     self.sources(connection).by_name.values().any(|source| names_table(source, table))
                 };
-                if self.connections(connection).iter().any(is_there) { None } else { nowhere("table of a source") }
+                if self.connections(connection).iter().any(has_table) { None } else { missing("source for this table") }
             }
             MentionTarget::Source(name) => match self.find(connection, name, None) {
                 EntityLookup::Match | EntityLookup::SourceOnly => None,
-                EntityLookup::Missing => nowhere("source"),
+                EntityLookup::Missing => missing("such source"),
             },
             // File names, schemas and other texts look the same, so only an entity of an existing source can be
             // reported as missing.
@@ -235,13 +236,13 @@ impl<'a> ReferenceCatalog<'a> {
 
     /// Whether KTX's repair keeps `entry` in `sl_refs`: it names exactly a source, or a measure or segment of one.
     pub(crate) fn is_kept_by_repair(&self, entry: &str) -> bool {
-        let is_meant = |source: &SemanticSource| {
+        let is_named = |source: &SemanticSource| {
             let Some(rest) = entry.strip_prefix(&source.name) else { return false };
             let has =
                 |entity| ["measures", "segments"].iter().any(|key| texts(&source.doc, key, "name").contains(&entity));
             rest.is_empty() || rest.strip_prefix('.').is_some_and(has)
         };
-        self.targets.iter().any(|connection| self.sources(connection).by_name.values().any(is_meant))
+        self.targets.iter().any(|connection| self.sources(connection).by_name.values().any(is_named))
     }
 
     /// Whether KTX's repair keeps `entry` but its gate refuses it: the first source with that name lacks the entity,
@@ -287,11 +288,11 @@ impl<'a> ReferenceCatalog<'a> {
     fn scope_suffix(&self, connection: Option<&str>) -> String {
         match self.connections(connection)[..] {
             [] => String::new(),
-            [connection] => format!(" of connection {}", excerpt(connection)),
+            [connection] => format!(" in connection {}", excerpt(connection)),
             ref connections if connections.len() <= MAX_LISTED => {
-                format!(" of the connections {}", connections.join(", "))
+                format!(" in the connections {}", connections.join(", "))
             }
-            _ => " of any connection".to_owned(),
+            _ => " in any connection".to_owned(),
         }
     }
 }
@@ -334,11 +335,11 @@ pub(super) fn names_table(source: &SemanticSource, table: &str) -> bool {
     if wanted.is_empty() {
         return false;
     }
-    let own = plain(source.doc.get("table").and_then(Value::as_str).unwrap_or_default());
-    let last = own.split('.').rfind(|part| !part.is_empty());
+    let own_table = plain(source.doc.get("table").and_then(Value::as_str).unwrap_or_default());
+    let last = own_table.split('.').rfind(|part| !part.is_empty());
     plain(&source.name) == wanted
-        || own == wanted
-        || own.ends_with(&format!(".{wanted}"))
+        || own_table == wanted
+        || own_table.ends_with(&format!(".{wanted}"))
         || (!wanted.contains('.') && last == Some(&wanted))
 }
 
@@ -367,7 +368,7 @@ mod tests {
         let body = "`source:a` `wh/table: b.c ` ``a.b``\n`a.b.c` `1.b` `x/y.z` `/a.b` `source:`\n  ```sql\n`source:fenced`\n```\nsource:plain `a\n.b`";
         let found: Vec<String> = mentions(body)
             .into_iter()
-            .map(|Mention { connection, target: what, .. }| format!("{} {what:?}", connection.unwrap_or("-")))
+            .map(|Mention { connection, target, .. }| format!("{} {target:?}", connection.unwrap_or("-")))
             .collect();
         let wanted = ["- Source(\"a\")", "wh Table(\"b.c\")", "- Entity(\"a\", \"b\")", "x Entity(\"y\", \"z\")"];
         assert_eq!(found, wanted);
@@ -411,15 +412,15 @@ mod tests {
         insta::assert_snapshot!(problems.collect::<Vec<_>>().join("\n"), @r"
         page gone
         page other
-        `gone` in sl_refs is no source of the connections orbit, wh
-        `old/gone` in sl_refs is no source of connection old
+        `gone` in sl_refs: there is no such source in the connections orbit, wh
+        `old/gone` in sl_refs: there is no such source in connection old
         `orders.none` in sl_refs: source orders has no measure, segment or column `none`
-        `bi/orders` in sl_refs is no source of connection bi
-        `` in sl_refs is no source of the connections orbit, wh
-        `source:gone` names no source of the connections orbit, wh
-        `old/source:orders` names no source of connection old
-        `../source:x` names no source of connection ..
-        `table:shop.visits` names no table of a source of the connections orbit, wh
+        `bi/orders` in sl_refs: there is no such source in connection bi
+        `` in sl_refs: there is no such source in the connections orbit, wh
+        `source:gone`: there is no such source in the connections orbit, wh
+        `old/source:orders`: there is no such source in connection old
+        `../source:x`: there is no such source in connection ..
+        `table:shop.visits`: there is no source for this table in the connections orbit, wh
         `orders.none`: source orders has no measure, segment or column `none`
         ");
         let kept = ["orders", "orders.total", "orders.id", "wh/orders", "visits", "gone", "orders."];

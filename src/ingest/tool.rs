@@ -85,19 +85,20 @@ impl ToolContext {
     /// may also name deleted files.
     fn check_raw_paths(&self, raw_paths: Option<&[String]>) -> Result<(), String> {
         let stage = self.unit.stage_index.as_deref();
-        let is_gone =
-            |path: &String| stage.is_some_and(|stage| stage.evictions.iter().any(|gone| gone.raw_path == *path));
-        let is_own = |path: &String| self.unit.planned.raw_files.contains(path) || is_gone(path);
+        let is_evicted = |path: &String| {
+            stage.is_some_and(|stage| stage.evictions.iter().any(|eviction| eviction.raw_path == *path))
+        };
+        let is_own = |path: &String| self.unit.planned.raw_files.contains(path) || is_evicted(path);
         let foreign = raw_paths.unwrap_or_default().iter().filter(|path| !is_own(path));
         let foreign: Vec<_> = foreign.map(|path| format!("`{}`", excerpt(path))).collect();
         if foreign.is_empty() {
             return Ok(());
         }
-        let what = match stage {
-            Some(_) => "rawFiles of the work units, as stage_list names them, and files of eviction_list",
+        let allowed = match stage {
+            Some(_) => "raw files that stage_list or eviction_list lists",
             None => "rawFiles of this work unit",
         };
-        Err(format!("rawPaths may name only {what}, not {}", foreign.join(", ")))
+        Err(format!("rawPaths contains {}; name only {allowed}", foreign.join(", ")))
     }
 }
 
@@ -188,16 +189,16 @@ pub(crate) struct AttemptTools {
 impl AttemptTools {
     /// Creates the tools for `context`. Calls are recorded in the transcript, if there is one.
     pub(crate) fn new(context: Arc<ToolContext>, transcript: Option<Arc<ToolTranscript>>) -> Self {
-        let useful = TOOLS.iter().filter(|tool| (tool.is_offered)(&context));
-        let offer = useful.map(|tool| (tool, (tool.schema)())).collect();
-        Self { context, transcript, offered_tools: offer, write_lock: Mutex::default() }
+        let offered = TOOLS.iter().filter(|tool| (tool.is_offered)(&context));
+        let offered_tools = offered.map(|tool| (tool, (tool.schema)())).collect();
+        Self { context, transcript, offered_tools, write_lock: Mutex::default() }
     }
 
     fn answer(&self, call: &ToolCall) -> ToolReply {
         let Some((tool, schema)) = self.offered_tools.iter().find(|(tool, _)| tool.name == call.name) else {
             let names: Vec<_> = self.offered_tools.iter().map(|(tool, _)| tool.name).collect();
             return ToolReply::error(format!(
-                "there is no tool `{}`; there are {}",
+                "there is no tool `{}`; available tools: {}",
                 excerpt(&call.name),
                 names.join(", ")
             ));
@@ -213,10 +214,10 @@ impl AttemptTools {
                 ));
             }
         };
-        let _turn = (!tool.is_read_only).then(|| self.write_lock.lock().unwrap_or_else(PoisonError::into_inner));
+        let _guard = (!tool.is_read_only).then(|| self.write_lock.lock().unwrap_or_else(PoisonError::into_inner));
         if tool.needs_ledger && self.context.records().ledger.is_empty() {
             let text = format!(
-                "{} is locked: call record_verification_ledger first, then call it again with the same arguments.",
+                "{} is locked; call record_verification_ledger first, then repeat this call with the same arguments.",
                 tool.name
             );
             let detail = json!({"reason": "verification_ledger_required", "toolName": tool.name});
@@ -258,8 +259,8 @@ fn refusal(tool: &str, text: String, mut detail: Value) -> ToolReply {
     if let Some(detail) = detail.as_object_mut() {
         detail.shift_insert(0, "success".into(), false.into());
     }
-    let counts = matches!(tool, "wiki_write" | "wiki_remove" | "sl_write_source") && detail["reason"] != PAGE_CHANGED;
-    ToolReply { markdown: text, structured: Some(detail), is_error: counts, declined: true }
+    let is_error = matches!(tool, "wiki_write" | "wiki_remove" | "sl_write_source") && detail["reason"] != PAGE_CHANGED;
+    ToolReply { markdown: text, structured: Some(detail), is_error, declined: true }
 }
 
 /// Machine-readable reason of a declined call.
@@ -283,9 +284,11 @@ fn not_found_reply(text: impl std::fmt::Display) -> ToolReply {
 /// Truncates a long answer that its tool did not split into pages.
 fn mark_oversized(mut reply: ToolReply) -> ToolReply {
     if let Some((cut, _)) = reply.markdown.char_indices().nth(MAX_ANSWER_CHARS) {
-        let all = reply.markdown.chars().count();
+        let total = reply.markdown.chars().count();
         reply.markdown.truncate(cut);
-        reply.markdown.push_str(&format!("\n\n[cut: the first {MAX_ANSWER_CHARS} of {all} characters are shown]"));
+        reply
+            .markdown
+            .push_str(&format!("\n\n[truncated: the first {MAX_ANSWER_CHARS} of {total} characters are shown]"));
     }
     reply
 }

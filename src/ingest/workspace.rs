@@ -105,13 +105,13 @@ pub(crate) enum RevertOutcome {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WriteError {
     /// The path is not below a writable directory.
-    #[error("`{0}` may not be written; only files below wiki/ and semantic-layer/ may")]
+    #[error("`{0}` cannot be written; write only below wiki/ and semantic-layer/")]
     ForbiddenPath(String),
     /// The content would not be text.
-    #[error("`{0}` would hold a NUL character, which makes it a binary file; write it without")]
+    #[error("`{0}` would contain a NUL character and be a binary file; remove the NUL character")]
     Binary(String),
     /// The file would exceed the size limit for reading.
-    #[error("`{path}` would have {bytes} bytes, and at most {MAX_FILE_BYTES} may be; split it, or say less")]
+    #[error("`{path}` would have {bytes} bytes, more than the limit of {MAX_FILE_BYTES}; split or shorten it")]
     TooLarge {
         /// Relative to the project.
         path: String,
@@ -119,13 +119,13 @@ pub(crate) enum WriteError {
         bytes: usize,
     },
     /// The file changed in the project after the attempt read it.
-    #[error("`{0}` is new or changed in the project since you last read it; read it, then write what holds of both")]
+    #[error("`{0}` was changed after you read it, or was not read; read it, then write what is valid in both versions")]
     ChangedSinceRead(String),
     /// The workspace is closed.
-    #[error("the attempt is over; nothing can be written any more")]
+    #[error("the attempt has ended; stop writing")]
     Closed,
     /// The workspace is read-only.
-    #[error("nothing can be written here: these tools were started without a workspace")]
+    #[error("these tools were started without a workspace and are read-only; continue without writing")]
     ReadOnly,
     /// A system call failed.
     #[error("cannot write `{path}`: {cause}")]
@@ -279,11 +279,11 @@ impl Workspace {
     pub(crate) fn remove(&self, path: &str) -> Result<bool, WriteError> {
         let mut state = self.state();
         let base = self.base(&mut state, path)?;
-        let is_there = state.changes.get(path).map_or(base.is_some(), |change| change.new_hash.is_some());
+        let exists = state.changes.get(path).map_or(base.is_some(), |change| change.new_hash.is_some());
         let tree = self.open_tree().map_err(|cause| io_error(path, cause))?;
         let before = self.read_current(&state, path).map_err(|cause| io_error(path, cause))?;
         tree.remove(path).map_err(|cause| io_error(path, cause))?;
-        if is_there {
+        if exists {
             self.commit(&tree, path, "Remove", before)?;
         }
         match base {
@@ -292,7 +292,7 @@ impl Workspace {
             Some(_) => state.changes.insert(path.to_owned(), WorkspaceChange { base_hash: base, new_hash: None }),
         };
         self.record_removals(&state, path)?;
-        Ok(is_there)
+        Ok(exists)
     }
 
     /// Checks that `path` may be changed, and returns the hash of the project's version.
@@ -311,15 +311,15 @@ impl Workspace {
         }
         let bytes = self.open_project().and_then(|project| project.read_if_exists(path, MAX_FILE_BYTES));
         let bytes = bytes.map_err(|cause| io_error(path, cause))?;
-        let held = bytes.as_deref().map(hash_bytes);
+        let current = bytes.as_deref().map(hash_bytes);
         // A path that was never read is assumed to be missing, so that no unseen file is overwritten.
-        if state.seen_hashes.get(path).copied().flatten() != held {
+        if state.seen_hashes.get(path).copied().flatten() != current {
             return Err(WriteError::ChangedSinceRead(path.to_owned()));
         }
         if matches!(self.lifetime, Lifetime::Worktree { .. }) {
             state.originals.insert(path.to_owned(), bytes);
         }
-        Ok(held)
+        Ok(current)
     }
 
     /// Commits a change of `path`, or undoes it if that fails.
@@ -332,7 +332,7 @@ impl Workspace {
         };
         let cause = match undone {
             Ok(()) => io::Error::other(error.to_string()),
-            Err(undo) => io::Error::other(format!("{error}, and it could not be put back: {undo}")),
+            Err(undo) => io::Error::other(format!("{error}, and the file could not be restored: {undo}")),
         };
         Err(io_error(path, cause))
     }
@@ -459,7 +459,7 @@ impl fmt::Display for HexHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             None => f.write_str("-"),
-            Some(print) => print.iter().try_for_each(|byte| write!(f, "{byte:02x}")),
+            Some(hash) => hash.iter().try_for_each(|byte| write!(f, "{byte:02x}")),
         }
     }
 }

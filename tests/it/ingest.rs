@@ -204,7 +204,7 @@ fn amendment_extends_the_prompt_or_the_session() {
     assert_eq!(user(3, PromptAmendment::Resumed { feedback, files_kept: true }), exact);
     assert_eq!(user(4, PromptAmendment::Resumed { feedback: Some(" "), files_kept: true }), "Continue with the task");
     let dropped = user(5, PromptAmendment::Resumed { feedback, files_kept: false });
-    assert!(dropped.starts_with(exact) && dropped.contains("what you wrote before was not kept"), "{dropped}");
+    assert!(dropped.starts_with(exact) && dropped.contains("Your earlier changes were discarded"), "{dropped}");
 }
 
 #[test]

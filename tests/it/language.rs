@@ -31,16 +31,6 @@ const WORDS: &[(&[&str], &str)] = &[
     (&["of ours"], "our, or the name of the component"),
 ];
 
-/// Files whose texts are sent to the model: prompts, descriptions and results of tools. Changing one changes what units do.
-const FOR_MODELS: &[&str] = &[
-    "src/ingest/prompt.rs",
-    "src/ingest/references.rs",
-    "src/ingest/semantic_layer/definition.rs",
-    "src/ingest/semantic_layer/validate.rs",
-    "src/ingest/tool/",
-    "src/ingest/workspace.rs",
-];
-
 /// Text that quotes a published format, another program or a recorded input.
 const QUOTED: &[&str] = &[
     // The key of a scripted agent's text.
@@ -51,7 +41,6 @@ const QUOTED: &[&str] = &[
     "redis-cli",
     "hard_heap_limit",
     "tell you how to proceed",
-    "in sl_refs is no source",
     "the agent said: sub done",
     // A heading of a published list.
     "calls beside their event",
@@ -147,8 +136,7 @@ fn comments_and_sentences_use_plain_words() {
     for file in rust_files().iter().filter(|file| file.path != "tests/it/language.rs") {
         for (offset, kind, segment) in segments(&file.text) {
             let is_sentence = kind == Kind::Comment || segment.trim_matches('"').contains(' ');
-            let is_for_models = FOR_MODELS.iter().any(|path| file.path.starts_with(path));
-            let is_quoted = is_for_models || QUOTED.iter().any(|text| segment.contains(text));
+            let is_quoted = QUOTED.iter().any(|text| segment.contains(text));
             if !is_sentence || is_quoted {
                 continue;
             }
@@ -165,8 +153,7 @@ fn comments_and_sentences_use_plain_words() {
 #[test]
 fn documentation_does_not_repeat_names() {
     let mut problems = Vec::new();
-    let is_data = |path: &str| path == HELP || FOR_MODELS.iter().any(|prefix| path.starts_with(prefix));
-    for file in rust_files().iter().filter(|file| !is_data(&file.path)) {
+    for file in rust_files().iter().filter(|file| file.path != HELP) {
         let lines: Vec<&str> = file.text.lines().map(str::trim).collect();
         for (at, line) in lines.iter().enumerate() {
             let is_doc = |at: usize| lines.get(at).is_some_and(|line| line.starts_with("///"));

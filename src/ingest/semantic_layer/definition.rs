@@ -20,55 +20,55 @@ pub(crate) struct SourceDefinition {
     /// Name of the source, as the database spells it.
     #[schemars(length(min = 1, max = 200))]
     pub(crate) name: String,
-    /// What it is, by who says so (`user`, `dbt`, `ai`).
+    /// Descriptions of the source, by origin (`user`, `dbt`, `ai`).
     #[serde(default)]
     pub(crate) descriptions: Option<BTreeMap<String, String>>,
-    /// For documentation only; `table` and `sql` decide.
+    /// Standalone only, for information; `table` and `sql` determine the kind of the source.
     #[serde(default)]
     pub(crate) source_type: Option<SourceType>,
-    /// Physical table or view, such as `public.orders`. Not together with sql.
+    /// Standalone only: physical table or view, such as `public.orders`. Not together with `sql`.
     #[serde(default)]
     pub(crate) table: Option<String>,
-    /// Query that yields the rows. Not together with table.
+    /// Standalone only: query that returns the rows. Not together with `table`.
     #[serde(default)]
     pub(crate) sql: Option<String>,
-    /// Scanned table whose columns fill in types and descriptions that are left out here.
+    /// Standalone only: scanned table that supplies types and descriptions of columns that are left out here.
     #[serde(default)]
     pub(crate) inherits_columns_from: Option<String>,
-    /// Columns that identify one row; unqualified names.
+    /// Unqualified names of the columns that identify one row. Required for a standalone source.
     #[serde(default)]
     pub(crate) grain: Option<Vec<String>>,
-    /// Standalone: every column. Overlay: computed columns only, with expr and type.
+    /// Standalone: every column. Overlay: computed columns only, with `expr` and `type`.
     #[serde(default)]
     pub(crate) columns: Option<Vec<ColumnDefinition>>,
-    /// Overlay only: what to say about columns of the scanned table.
+    /// Overlay only: additional information about columns of the scanned table.
     #[serde(default)]
     pub(crate) column_overrides: Option<Vec<ColumnOverride>>,
-    /// Relationships to other sources of the connection.
+    /// Relationships to other sources of the same connection.
     #[serde(default)]
     pub(crate) joins: Option<Vec<JoinDefinition>>,
-    /// Aggregations.
+    /// Aggregations over the rows of the source.
     #[serde(default)]
     pub(crate) measures: Option<Vec<MeasureDefinition>>,
-    /// Named conditions that measures share.
+    /// Named conditions that several measures share.
     #[serde(default)]
     pub(crate) segments: Option<Vec<SourceSegment>>,
-    /// Overlay only: columns to leave out.
+    /// Overlay only: columns of the scanned table to leave out.
     #[serde(default)]
     pub(crate) exclude_columns: Option<Vec<String>>,
-    /// Overlay only: targets of scanned joins to leave out.
+    /// Overlay only: targets of joins of the scanned table to leave out.
     #[serde(default)]
     pub(crate) disable_joins: Option<Vec<String>>,
-    /// Time column to use where none is asked for.
+    /// Time column to use if a query names none.
     #[serde(default)]
     pub(crate) default_time_dimension: Option<Map<String, Value>>,
-    /// Tags, by who says so.
+    /// Standalone only: tags, by origin.
     #[serde(default)]
     pub(crate) tags: Option<Map<String, Value>>,
-    /// How recent the rows are, by who says so.
+    /// Standalone only: how recent the rows are, by origin.
     #[serde(default)]
     pub(crate) freshness: Option<Map<String, Value>>,
-    /// How it is used.
+    /// How the source is used.
     #[serde(default)]
     pub(crate) usage: Option<Map<String, Value>>,
 }
@@ -115,34 +115,34 @@ pub(crate) enum JoinRelationship {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ColumnDefinition {
-    /// Unqualified name.
+    /// Unqualified name of the column.
     #[schemars(length(min = 1))]
     pub(crate) name: String,
-    /// Needed, unless inherits_columns_from supplies it.
+    /// Type of the column. Required, unless `inherits_columns_from` supplies it.
     #[serde(default, rename = "type")]
     pub(crate) kind: Option<SourceColumnType>,
-    /// `time` for the column that dates a row.
+    /// `time` for the column that gives the time of a row.
     #[serde(default)]
     pub(crate) role: Option<ColumnRole>,
-    /// Who may see it.
+    /// Visibility of the column; sl_discover omits hidden columns.
     #[serde(default)]
     pub(crate) visibility: Option<Visibility>,
-    /// What it means, by who says so.
+    /// Descriptions of the column, by origin.
     #[serde(default)]
     pub(crate) descriptions: Option<BTreeMap<String, String>>,
-    /// SQL that computes it.
+    /// SQL expression of a computed column.
     #[serde(default)]
     pub(crate) expr: Option<String>,
-    /// Finest step of a time column.
+    /// Smallest time unit of a time column, such as `day`.
     #[serde(default)]
     pub(crate) natural_granularity: Option<String>,
-    /// Tested constraints, by who says so.
+    /// Tested constraints, by origin.
     #[serde(default)]
     pub(crate) constraints: Option<Map<String, Value>>,
-    /// Its values, by who says so.
+    /// Possible values of the column, by origin.
     #[serde(default)]
     pub(crate) enum_values: Option<Map<String, Value>>,
-    /// Tests that it passes.
+    /// Tests that the column passes.
     #[serde(default)]
     pub(crate) tests: Option<Map<String, Value>>,
 }
@@ -153,22 +153,22 @@ pub(crate) struct ColumnOverride {
     /// Name of the column in the scanned table.
     #[schemars(length(min = 1))]
     pub(crate) name: String,
-    /// `time` for the column that dates a row.
+    /// `time` for the column that gives the time of a row.
     #[serde(default)]
     pub(crate) role: Option<ColumnRole>,
-    /// Who may see it.
+    /// Visibility of the column; sl_discover omits hidden columns.
     #[serde(default)]
     pub(crate) visibility: Option<Visibility>,
-    /// What it means, by who says so.
+    /// Descriptions of the column, by origin.
     #[serde(default)]
     pub(crate) descriptions: Option<BTreeMap<String, String>>,
-    /// Tested constraints, by who says so.
+    /// Tested constraints, by origin.
     #[serde(default)]
     pub(crate) constraints: Option<Map<String, Value>>,
-    /// Its values, by who says so.
+    /// Possible values of the column, by origin.
     #[serde(default)]
     pub(crate) enum_values: Option<Map<String, Value>>,
-    /// Tests that it passes.
+    /// Tests that the column passes.
     #[serde(default)]
     pub(crate) tests: Option<Map<String, Value>>,
 }
@@ -176,18 +176,18 @@ pub(crate) struct ColumnOverride {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct JoinDefinition {
-    /// Source to join.
+    /// Name of the source to join.
     #[schemars(length(min = 1))]
     pub(crate) to: String,
-    /// Condition: `local_column = target.column`.
+    /// Join condition: `local_column = target.column`.
     #[schemars(length(min = 1))]
     pub(crate) on: String,
-    /// How many rows of the one meet how many of the other.
+    /// Number of rows on each side, from this source to the target.
     pub(crate) relationship: JoinRelationship,
-    /// Name of the target in queries, where it is joined twice.
+    /// Name of the target in queries, if the target is joined more than once.
     #[serde(default)]
     pub(crate) alias: Option<String>,
-    /// Where the join comes from.
+    /// Origin of the join.
     #[serde(default)]
     pub(crate) source: Option<String>,
 }
@@ -195,19 +195,19 @@ pub(crate) struct JoinDefinition {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MeasureDefinition {
-    /// Name.
+    /// Name of the measure.
     #[schemars(length(min = 1))]
     pub(crate) name: String,
     /// Aggregation, such as `sum(amount)`.
     #[schemars(length(min = 1))]
     pub(crate) expr: String,
-    /// Condition on the rows that count.
+    /// Condition for the rows that are aggregated.
     #[serde(default)]
     pub(crate) filter: Option<String>,
-    /// Segments of this source that must hold.
+    /// Segments of this source whose conditions also apply.
     #[serde(default)]
     pub(crate) segments: Option<Vec<String>>,
-    /// What it measures.
+    /// What the measure counts, and what it does not.
     #[serde(default)]
     pub(crate) description: Option<String>,
 }
@@ -215,13 +215,13 @@ pub(crate) struct MeasureDefinition {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SourceSegment {
-    /// Name.
+    /// Name of the segment.
     #[schemars(length(min = 1))]
     pub(crate) name: String,
     /// Condition on columns of this source.
     #[schemars(length(min = 1))]
     pub(crate) expr: String,
-    /// What it stands for.
+    /// What the condition means.
     #[serde(default)]
     pub(crate) description: Option<String>,
 }
@@ -236,7 +236,7 @@ pub(crate) fn order_fields(doc: SourceDoc) -> SourceDoc {
 
 fn order_by_schema(schema: &Map<String, Value>, mut doc: SourceDoc) -> SourceDoc {
     let fields = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
-    let of_field = |(field, schema): (&String, &Value)| {
+    let ordered_field = |(field, schema): (&String, &Value)| {
         let (field, value) = doc.shift_remove_entry(field)?;
         let items = schema.get("items").and_then(Value::as_object);
         let value = match (value, items) {
@@ -247,7 +247,7 @@ fn order_by_schema(schema: &Map<String, Value>, mut doc: SourceDoc) -> SourceDoc
         };
         Some((field, value))
     };
-    let mut sorted: SourceDoc = fields.filter_map(of_field).collect();
+    let mut sorted: SourceDoc = fields.filter_map(ordered_field).collect();
     sorted.extend(doc);
     sorted
 }

@@ -31,14 +31,14 @@ pub(crate) fn validate_source(name: &str, doc: &SourceDoc, sources: &SemanticSou
             return findings;
         }
     };
-    let mut judge = SourceValidator { name, definition: &definition, sources, findings: &mut findings };
+    let mut validator = SourceValidator { name, definition: &definition, sources, findings: &mut findings };
     match SourceKind::from_doc(doc) {
-        SourceKind::Overlay => judge.overlay(),
-        SourceKind::Table | SourceKind::Sql => judge.standalone(),
+        SourceKind::Overlay => validator.overlay(),
+        SourceKind::Table | SourceKind::Sql => validator.standalone(),
     }
-    judge.check_names();
-    judge.measures();
-    judge.joins();
+    validator.check_names();
+    validator.measures();
+    validator.joins();
     findings
 }
 
@@ -65,8 +65,8 @@ impl SourceValidator<'_> {
             let hint =
                 nearest_name(self.name, &names).map_or_else(String::new, |name| format!(" (did you mean `{name}`?)"));
             self.error(format_args!(
-                "it is an overlay, as it has neither table nor sql, but no scanned table has that name{hint}; give it \
-                 exactly one of table and sql, a grain and columns"
+                "without table and sql it is an overlay, but no scanned table has that name{hint}; give exactly one of \
+                 table and sql, a grain and columns"
             ));
             return;
         };
@@ -76,20 +76,23 @@ impl SourceValidator<'_> {
             ("tags", definition.tags.is_some()),
             ("freshness", definition.freshness.is_some()),
         ];
-        for (field, _) in standalone_only.iter().filter(|(_, is_there)| *is_there) {
-            self.error(format_args!("an overlay has no `{field}`; leave it out"));
+        for (field, _) in standalone_only.iter().filter(|(_, is_given)| *is_given) {
+            self.error(format_args!("`{field}` is not allowed in an overlay; leave it out"));
         }
         let known: BTreeSet<&str> = texts(table, "columns", "name").into_iter().collect();
         for (index, column) in definition.columns.iter().flatten().enumerate() {
             if column.expr.as_deref().is_none_or(|expr| expr.trim().is_empty()) || column.kind.is_none() {
                 self.error(format_args!(
-                    "columns[{index}] `{}` needs expr and type, as columns of an overlay are computed; what is to be \
-                     said about a scanned column goes into column_overrides",
+                    "columns[{index}] `{}` has no expr or no type, but columns of an overlay are computed; give both, \
+                     or describe a scanned column in column_overrides",
                     excerpt(&column.name)
                 ));
             }
             if known.contains(column.name.as_str()) {
-                self.error(format_args!("columns[{index}] `{}` exists in the scanned table", excerpt(&column.name)));
+                self.error(format_args!(
+                    "columns[{index}] `{}` exists in the scanned table; choose another name, or use column_overrides",
+                    excerpt(&column.name)
+                ));
             }
         }
         let overrides = definition.column_overrides.iter().flatten().map(|column| column.name.as_str());
@@ -97,7 +100,10 @@ impl SourceValidator<'_> {
         for name in overrides.chain(excluded).filter(|name| !known.contains(name)) {
             let names: Vec<&str> = known.iter().copied().collect();
             let hint = nearest_name(name, &names).map_or_else(String::new, |name| format!(" (did you mean `{name}`?)"));
-            self.error(format_args!("the scanned table has no column `{}`{hint}", excerpt(name)));
+            self.error(format_args!(
+                "the scanned table has no column `{}`{hint}; use a column of the table",
+                excerpt(name)
+            ));
         }
     }
 
@@ -118,8 +124,8 @@ impl SourceValidator<'_> {
             ("exclude_columns", definition.exclude_columns.is_some()),
             ("disable_joins", definition.disable_joins.is_some()),
         ];
-        for (field, _) in overlay_only.iter().filter(|(_, is_there)| *is_there) {
-            self.error(format_args!("only an overlay has `{field}`; leave it out"));
+        for (field, _) in overlay_only.iter().filter(|(_, is_given)| *is_given) {
+            self.error(format_args!("`{field}` is allowed only in an overlay; leave it out"));
         }
         let columns: Vec<&str> = definition.columns.iter().flatten().map(|column| column.name.as_str()).collect();
         if columns.is_empty() {
@@ -130,12 +136,15 @@ impl SourceValidator<'_> {
             self.error("it has no grain; list the columns that identify one row");
         }
         for name in grain.iter().filter(|name| !columns.is_empty() && !columns.contains(&name.as_str())) {
-            self.error(format_args!("grain names `{}`, which is not among its columns", excerpt(name)));
+            self.error(format_args!(
+                "grain contains `{}`, which is not a column; add the column, or correct grain",
+                excerpt(name)
+            ));
         }
         if definition.inherits_columns_from.is_none() {
             for (index, column) in definition.columns.iter().flatten().enumerate().filter(|(_, c)| c.kind.is_none()) {
                 self.error(format_args!(
-                    "columns[{index}] `{}` needs a type: string, number, time or boolean",
+                    "columns[{index}] `{}` has no type; give string, number, time or boolean",
                     excerpt(&column.name)
                 ));
             }
@@ -151,12 +160,15 @@ impl SourceValidator<'_> {
         for (what, names) in [("column", &columns), ("measure", &measures), ("segment", &segments)] {
             let mut seen = BTreeSet::new();
             for name in names.iter().filter(|name| !seen.insert(**name)) {
-                self.error(format_args!("duplicate {what} name `{}`", excerpt(name)));
+                self.error(format_args!("duplicate {what} name `{}`; rename or remove one of them", excerpt(name)));
             }
         }
         let grain = definition.grain.iter().flatten().map(String::as_str);
         for name in columns.into_iter().chain(grain).filter(|name| name.contains('.')) {
-            self.error(format_args!("`{}` must be unqualified: use the name of the output column", excerpt(name)));
+            self.error(format_args!(
+                "column name `{}` is qualified; use the unqualified name of the output column",
+                excerpt(name)
+            ));
         }
     }
 
@@ -168,7 +180,7 @@ impl SourceValidator<'_> {
         for measure in definition.measures.iter().flatten() {
             for name in measure.segments.iter().flatten().filter(|name| !segments.contains(name.as_str())) {
                 self.error(format_args!(
-                    "measure `{}` names segment `{}`, which this source does not define",
+                    "measure `{}` uses the segment `{}`, which this source does not define; define the segment, or use filter",
                     excerpt(&measure.name),
                     excerpt(name)
                 ));
@@ -182,7 +194,7 @@ impl SourceValidator<'_> {
                 self.findings.errors.push(text);
             } else if !join.on.contains(join.alias.as_deref().unwrap_or(&join.to)) {
                 self.warn(format_args!(
-                    "the join to `{0}` does not name it in `on`; write `local_column = {0}.column`",
+                    "`on` of the join to `{0}` does not contain `{0}`; write `local_column = {0}.column`",
                     excerpt(&join.to)
                 ));
             }
@@ -202,5 +214,5 @@ fn missing_target(name: &str, target: &str, sources: &SemanticSources) -> Option
     }
     let names: Vec<&str> = sources.by_name.keys().map(String::as_str).collect();
     let hint = nearest_name(target, &names).map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
-    Some(format!("{}: join target `{}` is no source of this connection{hint}", excerpt(name), excerpt(target)))
+    Some(format!("{}: join target `{}` is not a source of this connection{hint}", excerpt(name), excerpt(target)))
 }

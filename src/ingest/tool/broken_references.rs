@@ -22,8 +22,8 @@ const WRITE_TOOLS: [&str; 5] = ["wiki_write", "wiki_remove", "sl_write_source", 
 
 /// Appends the broken references to the `reply` of `tool`.
 pub(super) fn append_broken_references(context: &ToolContext, tool: &str, reply: &mut ToolReply) {
-    let Some(done) = reply.structured.as_mut().and_then(serde_json::Value::as_object_mut) else { return };
-    if !WRITE_TOOLS.contains(&tool) || done.get("success") != Some(&true.into()) {
+    let Some(structured) = reply.structured.as_mut().and_then(serde_json::Value::as_object_mut) else { return };
+    if !WRITE_TOOLS.contains(&tool) || structured.get("success") != Some(&true.into()) {
         return;
     }
     let targets = context.scope.target_ids();
@@ -31,21 +31,21 @@ pub(super) fn append_broken_references(context: &ToolContext, tool: &str, reply:
     else {
         return;
     };
-    let open: Vec<String> =
+    let unresolved: Vec<String> =
         dangling.into_iter().map(|link| format!("wiki page {link}: there is no such page")).chain(invalid).collect();
-    if !open.is_empty() {
-        let text = "References that lead nowhere so far. When this work unit ends, each must lead somewhere: write what \
-                    it names, or correct it";
-        reply.markdown.push_str(&bullet_list(text, &open));
-        done.insert("unresolved".into(), json!(open));
+    if !unresolved.is_empty() {
+        let text = "These references do not resolve yet. Before you end, write the missing pages and sources, or \
+                    correct the references";
+        reply.markdown.push_str(&bullet_list(text, &unresolved));
+        structured.insert("unresolved".into(), json!(unresolved));
         return;
     }
     let repaired = sl_ref_repair::repair_sl_refs(&context.workspace, &targets).unwrap_or_default();
-    let lost: Vec<String> = repaired.iter().map(|page| page.repair.to_string()).collect();
-    if !lost.is_empty() {
-        let text = "Entries of sl_refs that are left out when the run is saved, as each must be a source, or a measure or \
-                    segment of one (`orders`, `orders.revenue`)";
-        reply.markdown.push_str(&bullet_list(text, &lost));
+    let repairs: Vec<String> = repaired.iter().map(|page| page.repair.to_string()).collect();
+    if !repairs.is_empty() {
+        let text = "These entries of sl_refs will be removed when your changes are saved. Each entry must be a \
+                    source, or a measure or segment of a source (`orders`, `orders.revenue`)";
+        reply.markdown.push_str(&bullet_list(text, &repairs));
     }
 }
 

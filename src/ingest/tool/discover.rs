@@ -26,26 +26,27 @@ pub(super) struct DiscoverData;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct DiscoverDataInput {
-    /// Words to look for; left out, it lists what there is.
+    /// Words to search for. Without them, lists sources, raw files and tables, but no wiki pages.
     #[serde(default)]
     query: Option<String>,
-    /// Connection to look in; all of them if left out.
+    /// Connection whose sources and tables are searched; by default, all connections.
     #[serde(default, rename = "connectionId")]
     connection: Option<String>,
-    /// Most results of each kind.
+    /// Maximum number of results of each kind; 10 by default.
     #[serde(default)]
     #[schemars(range(min = 1, max = 50))]
     limit: Option<u32>,
-    /// One semantic layer source to describe in full.
+    /// Name of a semantic layer source to describe in full, instead of a search.
     #[serde(default, rename = "sourceName")]
     source: Option<String>,
 }
 
 impl AgentTool for DiscoverData {
     const NAME: &'static str = "discover_data";
-    const DESCRIPTION: &'static str = "Find what exists before you write: wiki pages, semantic layer sources, lines of the raw \
-        files of this work unit, and tables and columns of databases that hold the words of `query`. Gives at most \
-        `limit` (1 to 50, default 10) of each, and names the connections that sources may be written for.";
+    const DESCRIPTION: &'static str = "Find what exists before you write: wiki pages, semantic layer sources, lines \
+        of the raw files and dependencies of this work unit, and tables and columns of databases that contain words \
+        of `query`. Returns at most `limit` results of each kind (1 to 50, default 10), and the connections that \
+        sources may be written for. With `sourceName`, describes that source only.";
     const READ_ONLY: bool = true;
     type Input = DiscoverDataInput;
 
@@ -78,7 +79,7 @@ impl AgentTool for DiscoverData {
             structured.insert(key.into(), found);
         }
         let markdown = match (parts.is_empty(), query.trim().is_empty()) {
-            (true, true) => "There are no semantic layer sources and no raw files yet.".to_owned(),
+            (true, true) => "There are no semantic layer sources, raw files or tables yet.".to_owned(),
             (true, false) => format!(
                 "No matches for \"{}\" across wiki, semantic layer, raw files and databases. Try broader terms; this concept may \
                  not exist yet.",
@@ -101,7 +102,7 @@ fn wiki(context: &ToolContext, query: &str, limit: usize) -> DiscoverSection {
     let reply = WikiSearch::find(context, query, limit);
     let found = reply.structured?;
     (found["totalFound"].as_u64()? > 0)
-        .then(|| (format!("## Wiki Pages\n> wiki_read gives the content\n{}", reply.markdown), found))
+        .then(|| (format!("## Wiki Pages\n> wiki_read returns the content\n{}", reply.markdown), found))
 }
 
 fn search_semantic_layer(context: &ToolContext, connections: &[&str], query: &str, limit: usize) -> DiscoverSection {
@@ -112,7 +113,7 @@ fn search_semantic_layer(context: &ToolContext, connections: &[&str], query: &st
     }
     found.matches.truncate(limit);
     let reply = found.to_reply(Some(query));
-    let mut text = format!("## Semantic Layer Sources\n> sl_read_source gives the YAML\n{}", reply.markdown);
+    let mut text = format!("## Semantic Layer Sources\n> sl_read_source returns the YAML\n{}", reply.markdown);
     if total > limit {
         text.push_str(&format!("\n\n{} more sources match; raise limit or narrow the query.", total - limit));
     }
@@ -124,7 +125,7 @@ fn files(context: &ToolContext, query: &str, limit: usize) -> DiscoverSection {
     let words = query_words(query);
     let mut hits: Vec<(usize, String, Value)> = Vec::new();
     let mut read = 0;
-    let mut unread = 0;
+    let mut skipped = 0;
     for path in planned.raw_files.iter().chain(&planned.dependency_paths) {
         if words.is_empty() {
             hits.push((0, format!("- {}", excerpt(path)), json!({"path": path})));
@@ -133,7 +134,7 @@ fn files(context: &ToolContext, query: &str, limit: usize) -> DiscoverSection {
         let text = match raw_files::searchable_text(context, path) {
             Some(text) if read + text.len() <= MAX_SEARCHED_BYTES => text,
             _ => {
-                unread += 1;
+                skipped += 1;
                 continue;
             }
         };
@@ -146,31 +147,34 @@ fn files(context: &ToolContext, query: &str, limit: usize) -> DiscoverSection {
     }
     hits.sort_by_key(|(score, ..)| std::cmp::Reverse(*score));
     let total = hits.len();
-    if total == 0 {
+    if total == 0 && skipped == 0 {
         return None;
     }
     hits.truncate(limit);
     let lines: Vec<&str> = hits.iter().map(|(_, line, _)| line.as_str()).collect();
-    let mut text = format!("## Raw Files\n> read_raw_span gives the lines around it\n{}", lines.join("\n"));
+    let mut text = match total {
+        0 => "## Raw Files\nNo other raw file matches.".to_owned(),
+        _ => format!("## Raw Files\n> read_raw_span returns the surrounding lines\n{}", lines.join("\n")),
+    };
     if total > limit {
         text.push_str(&format!("\n{} more files match; raise limit or narrow the query.", total - limit));
     }
-    if unread > 0 {
-        text.push_str(&format!("\n{unread} files are too large or cannot be searched."));
+    if skipped > 0 {
+        text.push_str(&format!("\n{skipped} files were not searched: they are too large or cannot be read."));
     }
     let hits: Vec<Value> = hits.into_iter().map(|(_, _, hit)| hit).collect();
-    Some((text, json!({"hits": hits, "totalFound": total, "notSearched": unread})))
+    Some((text, json!({"hits": hits, "totalFound": total, "notSearched": skipped})))
 }
 
 /// The line of `text` that contains the most `words`, with the number of words in the file and in the line.
 fn best_line<'a>(words: &[String], path: &str, text: &'a str) -> Option<(usize, usize, &'a str)> {
-    let held = |text: &str| {
+    let matching_words = |text: &str| {
         let text = text.to_lowercase();
         words.iter().filter(|word| text.contains(word.as_str())).count()
     };
-    let mut best = (held(path), 1, text.lines().next().unwrap_or_default());
+    let mut best = (matching_words(path), 1, text.lines().next().unwrap_or_default());
     for (index, line) in text.lines().enumerate() {
-        let count = held(line);
+        let count = matching_words(line);
         if count > best.0 {
             best = (count, index + 1, line);
         }
@@ -185,23 +189,26 @@ fn tables(context: &ToolContext, connections: &[&str], query: &str, limit: usize
     let mut lines = Vec::new();
     let mut hits = Vec::new();
     let mut total = 0;
-    for reached in context.scope.connections.iter().filter(|reached| connections.contains(&reached.id.as_str())) {
-        let Some(path) = &reached.database else { continue };
+    for connection in
+        context.scope.connections.iter().filter(|connection| connections.contains(&connection.id.as_str()))
+    {
+        let Some(path) = &connection.database else { continue };
         match context.scope.sql_workers.search(path, DATABASE_TIMEOUT, &words, limit.saturating_sub(hits.len())) {
             Ok(found) => {
                 total += found.total;
                 for (kind, display) in found.first {
-                    lines.push(format!("- {kind}: {} [connectionId={}]", excerpt(&display), reached.id));
-                    hits.push(json!({"connectionId": reached.id, "kind": kind, "display": display}));
+                    lines.push(format!("- {kind}: {} [connectionId={}]", excerpt(&display), connection.id));
+                    hits.push(json!({"connectionId": connection.id, "kind": kind, "display": display}));
                 }
             }
-            Err(error) => lines.push(format!("- connection `{}` cannot be searched: {error}", reached.id)),
+            Err(error) => lines.push(format!("- connection `{}` cannot be searched: {error}", connection.id)),
         }
     }
     if lines.is_empty() {
         return None;
     }
-    let mut text = format!("## Raw Warehouse Schema\n> entity_details gives columns and samples\n{}", lines.join("\n"));
+    let mut text =
+        format!("## Raw Warehouse Schema\n> entity_details returns columns and samples\n{}", lines.join("\n"));
     if total > hits.len() {
         text.push_str(&format!("\n{} more match; raise limit or narrow the query.", total - hits.len()));
     }

@@ -26,26 +26,26 @@ pub enum ReconcileDecision {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct ConflictResolution {
-    /// A unit that took part in it.
+    /// Key of a work unit that is part of the conflict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit_key: Option<String>,
-    /// What kind of conflict it is.
+    /// Kind of the conflict.
     pub kind: ConflictKind,
-    /// The key that both wanted, if that is what it is about.
+    /// The key that several units claimed, if the conflict is about a key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contested_key: Option<String>,
-    /// The page or source that now holds.
+    /// Key of the page or source that is valid now.
     #[schemars(length(min = 1, max = 200))]
     pub artifact_key: String,
-    /// What was done, in a sentence or two.
+    /// One or two sentences about the resolution.
     #[schemars(length(min = 1, max = 2000))]
     pub detail: String,
-    /// True if a person should look at it.
+    /// Whether a person should review it; false by default.
     #[serde(default)]
     pub flagged_for_human: bool,
 }
 
-/// Kinds of conflicts.
+/// The kinds of conflicts between units, with KTX's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ConflictKind {
@@ -55,25 +55,25 @@ pub enum ConflictKind {
     ReIngestChange,
 }
 
-/// What became of something that rested on a raw file that is gone.
+/// A decision about a page or source that is based on a deleted raw file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct EvictionDecision {
-    /// The raw file, as eviction_list shows it.
+    /// The deleted raw file, exactly as eviction_list lists it.
     pub raw_path: String,
-    /// Page or source.
+    /// Whether it is a page (`wiki`) or a source (`sl`).
     pub artifact_kind: ArtifactKind,
-    /// Its key; with the connection, if sources of several connections have this name.
+    /// Key of the page or source. If sources of several connections have this name, `connection/name`.
     #[schemars(length(min = 1, max = 800))]
     pub artifact_key: String,
-    /// Whether it was removed.
+    /// Whether you removed or kept the page or source.
     pub action: EvictionAction,
-    /// Why.
+    /// Reason for the decision.
     #[schemars(length(min = 1, max = 2000))]
     pub reason: String,
 }
 
-/// Pages and sources.
+/// The kind of an artifact, with KTX's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ArtifactKind {
@@ -82,7 +82,7 @@ pub enum ArtifactKind {
 }
 
 impl ArtifactKind {
-    fn word(self) -> &'static str {
+    fn as_str(self) -> &'static str {
         match self {
             Self::Wiki => "wiki",
             Self::Sl => "sl",
@@ -90,7 +90,7 @@ impl ArtifactKind {
     }
 }
 
-/// What is done about a raw file that is gone.
+/// What was done with an artifact of a deleted raw file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EvictionAction {
@@ -98,25 +98,25 @@ pub enum EvictionAction {
     Kept,
 }
 
-/// A page or source that another one took the place of.
+/// A page or source that was replaced by another one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct ArtifactResolution {
-    /// A raw file that it rests on, as the stage index names it.
+    /// A raw file that it was based on, exactly as stage_list lists it.
     pub raw_path: String,
-    /// Page or source.
+    /// Whether it is a page (`wiki`) or a source (`sl`).
     pub artifact_kind: ArtifactKind,
-    /// Its key.
+    /// Key of the page or source that was replaced.
     #[schemars(length(min = 1, max = 200))]
     pub artifact_key: String,
-    /// What became of it.
+    /// Whether it was merged into another one, or subsumed by it.
     pub action_type: ArtifactAction,
-    /// Why.
+    /// Reason for the decision.
     #[schemars(length(min = 1, max = 2000))]
     pub reason: String,
 }
 
-/// What became of a page or source.
+/// How another page or source replaced this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ArtifactAction {
@@ -129,8 +129,8 @@ pub(super) struct EmitConflictResolution;
 
 impl AgentTool for EmitConflictResolution {
     const NAME: &'static str = "emit_conflict_resolution";
-    const DESCRIPTION: &'static str = "Put on record how a conflict between work units was settled, and whether a person should \
-        look at it.";
+    const DESCRIPTION: &'static str =
+        "Record how you resolved a conflict between work units, and whether a person should review it.";
     const READ_ONLY: bool = false;
     type Input = ConflictResolution;
 
@@ -144,11 +144,11 @@ impl AgentTool for EmitConflictResolution {
             .as_deref()
             .filter(|key| context.stage_index().is_none_or(|stage| stage.unit(key).is_none()));
         if let Some(key) = unknown {
-            let text = format!("there is no unit `{}` here; stage_list names them", excerpt(key));
+            let text = format!("there is no unit `{}`; use a key that stage_list lists", excerpt(key));
             return refusal(Self::NAME, text, json!({"reason": "unknown_unit", "unitKey": key}));
         }
-        let about = conflict.artifact_key.clone();
-        record_decision(context, ReconcileDecision::Conflict(conflict), &about)
+        let key = conflict.artifact_key.clone();
+        record_decision(context, ReconcileDecision::Conflict(conflict), &key)
     }
 }
 
@@ -157,9 +157,9 @@ pub(super) struct EmitEvictionDecision;
 
 impl AgentTool for EmitEvictionDecision {
     const NAME: &'static str = "emit_eviction_decision";
-    const DESCRIPTION: &'static str = "Put on record what became of a page or source that rested on a raw file which is gone. \
-        Remove the page or source before the decision `removed`. A gone file is handled once every page and source that \
-        rests on it has a decision.";
+    const DESCRIPTION: &'static str = "Record whether you removed or kept a page or source that is based on a deleted \
+        raw file. Remove the page or source before you record `removed`. A deleted file is settled once every page \
+        and source that is based on it has a decision or was changed.";
     const READ_ONLY: bool = false;
     type Input = EvictionDecision;
 
@@ -169,66 +169,68 @@ impl AgentTool for EmitEvictionDecision {
 
     fn run(context: &ToolContext, eviction: EvictionDecision) -> ToolReply {
         let mut evictions = context.stage_index().map(|stage| stage.evictions.iter()).unwrap_or_default();
-        let Some(gone) = evictions.find(|gone| gone.raw_path == eviction.raw_path) else {
-            let text = format!("`{}` is not in the eviction set; eviction_list shows it", excerpt(&eviction.raw_path));
+        let Some(deleted) = evictions.find(|deleted| deleted.raw_path == eviction.raw_path) else {
+            let text = format!(
+                "`{}` is not in the eviction set; use a raw file that eviction_list lists",
+                excerpt(&eviction.raw_path)
+            );
             return refusal(Self::NAME, text, json!({"reason": "raw_path_not_allowed", "rawPath": eviction.raw_path}));
         };
-        if let Err((reason, text)) = is_about_artifact(context, gone, &eviction) {
-            let resting: Vec<String> = gone.artifacts.iter().map(reconcile::EvictionCandidate::name).collect();
-            let detail = json!({"reason": reason, "artifactKey": eviction.artifact_key, "artifacts": resting});
+        if let Err((reason, text)) = check_artifact(context, deleted, &eviction) {
+            let artifacts: Vec<String> = deleted.artifacts.iter().map(reconcile::EvictionCandidate::name).collect();
+            let detail = json!({"reason": reason, "artifactKey": eviction.artifact_key, "artifacts": artifacts});
             return refusal(Self::NAME, text, detail);
         }
-        let about = eviction.artifact_key.clone();
-        record_decision(context, ReconcileDecision::Eviction(eviction), &about)
+        let key = eviction.artifact_key.clone();
+        record_decision(context, ReconcileDecision::Eviction(eviction), &key)
     }
 }
 
 /// KTX accepts any key. Here a decision resolves a deleted file, so it must refer to an artifact that exists or depends
 /// on the file.
-fn is_about_artifact(
+fn check_artifact(
     context: &ToolContext,
-    gone: &reconcile::Eviction,
-    of: &EvictionDecision,
+    deleted: &reconcile::Eviction,
+    decision: &EvictionDecision,
 ) -> Result<(), (&'static str, String)> {
-    let (kind, key) = (of.artifact_kind, of.artifact_key.as_str());
-    let resting = || gone.artifacts.iter().filter(|artifact| artifact.is_named(kind.word(), key));
-    let names: Vec<&str> = resting().map(|artifact| artifact.provenance.key.as_str()).collect();
+    let (kind, key) = (decision.artifact_kind, decision.artifact_key.as_str());
+    let matching = || deleted.artifacts.iter().filter(|artifact| artifact.is_named(kind.as_str(), key));
+    let names: Vec<&str> = matching().map(|artifact| artifact.provenance.key.as_str()).collect();
     if let [_, _, ..] = names.as_slice()
         && !names.contains(&key)
     {
         let text = format!(
-            "`{}` names several sources that rest on `{}`: {}; decide about each with its connection",
+            "`{}` names several sources that are based on `{}`: {}; decide about each of them as `connection/name`",
             excerpt(key),
-            excerpt(&gone.raw_path),
+            excerpt(&deleted.raw_path),
             join_names(&names)
         );
         return Err(("ambiguous_artifact_key", text));
     }
-    let is_changed = || {
-        context
-            .records()
-            .actions
-            .iter()
-            .any(|did| did.target.as_str() == kind.word() && (did.key == key || did.full_key() == key))
-    };
-    if resting().next().is_none() && !exists(context, kind, key) && !is_changed() {
-        let names: Vec<String> = gone.artifacts.iter().map(reconcile::EvictionCandidate::name).collect();
+    let is_changed =
+        || {
+            context.records().actions.iter().any(|action| {
+                action.target.as_str() == kind.as_str() && (action.key == key || action.full_key() == key)
+            })
+        };
+    if matching().next().is_none() && !exists(context, kind, key) && !is_changed() {
+        let names: Vec<String> = deleted.artifacts.iter().map(reconcile::EvictionCandidate::name).collect();
         let text = format!(
-            "there is no {} `{}`, and none rested on `{}`; what rests on that file: {}",
-            kind.word(),
+            "there is no {} `{}`, and none was based on `{}`; decide about an artifact of that file: {}",
+            kind.as_str(),
             excerpt(key),
-            excerpt(&gone.raw_path),
+            excerpt(&deleted.raw_path),
             join_names(&names)
         );
         return Err(("artifact_not_found", text));
     }
-    let remains = resting().map(|artifact| artifact.provenance.key.as_str()).find(|key| exists(context, kind, key));
-    let remains = remains.or_else(|| (resting().next().is_none() && exists(context, kind, key)).then_some(key));
-    match remains.filter(|_| of.action == EvictionAction::Removed) {
+    let remains = matching().map(|artifact| artifact.provenance.key.as_str()).find(|key| exists(context, kind, key));
+    let remains = remains.or_else(|| (matching().next().is_none() && exists(context, kind, key)).then_some(key));
+    match remains.filter(|_| decision.action == EvictionAction::Removed) {
         Some(key) => {
             let text = format!(
-                "{} `{}` is not removed yet: remove it, then call this again; or decide `kept`",
-                kind.word(),
+                "{} `{}` still exists; remove it and repeat this call, or record `kept`",
+                kind.as_str(),
                 excerpt(key)
             );
             Err(("artifact_not_removed", text))
@@ -260,7 +262,7 @@ pub(super) struct EmitArtifactResolution;
 impl AgentTool for EmitArtifactResolution {
     const NAME: &'static str = "emit_artifact_resolution";
     const DESCRIPTION: &'static str =
-        "Put on record that a page or source was merged into another one, or replaced by it.";
+        "Record that you merged a page or source into another one, or replaced it by another one.";
     const READ_ONLY: bool = false;
     type Input = ArtifactResolution;
 
@@ -270,21 +272,23 @@ impl AgentTool for EmitArtifactResolution {
 
     fn run(context: &ToolContext, artifact: ArtifactResolution) -> ToolReply {
         if !context.unit.planned.raw_files.contains(&artifact.raw_path) {
-            let text =
-                format!("`{}` is not a raw file of this ingest; stage_list names them", excerpt(&artifact.raw_path));
+            let text = format!(
+                "`{}` is not a raw file of this ingest; use a path that stage_list lists",
+                excerpt(&artifact.raw_path)
+            );
             return refusal(Self::NAME, text, json!({"reason": "raw_path_not_allowed", "rawPath": artifact.raw_path}));
         }
-        let about = artifact.artifact_key.clone();
-        record_decision(context, ReconcileDecision::Artifact(artifact), &about)
+        let key = artifact.artifact_key.clone();
+        record_decision(context, ReconcileDecision::Artifact(artifact), &key)
     }
 }
 
-fn record_decision(context: &ToolContext, decision: ReconcileDecision, about: &str) -> ToolReply {
-    let mut kept = context.records();
-    kept.decisions.push(decision);
+fn record_decision(context: &ToolContext, decision: ReconcileDecision, key: &str) -> ToolReply {
+    let mut records = context.records();
+    records.decisions.push(decision);
     ToolReply {
-        markdown: format!("Recorded the decision about `{about}`."),
-        structured: Some(json!({"success": true, "artifactKey": about, "decisions": kept.decisions.len()})),
+        markdown: format!("Recorded the decision about `{key}`."),
+        structured: Some(json!({"success": true, "artifactKey": key, "decisions": records.decisions.len()})),
         ..ToolReply::default()
     }
 }

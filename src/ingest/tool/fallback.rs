@@ -18,16 +18,16 @@ const MAX_DETAIL_BYTES: usize = 4_000;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct UnmappedFallback {
-    /// One of the rawFiles of this work unit.
+    /// One of the rawFiles of this work unit; in the reconcile step, a raw file that stage_list lists.
     raw_path: String,
     /// Why it cannot be mapped.
     reason: UnmappedReason,
-    /// What was done instead.
+    /// What you did instead.
     fallback: FallbackAction,
-    /// Table or source that it is about, if one is known, as in `schema.table`.
+    /// Table or source that the raw file refers to, if known, such as `schema.table`.
     #[serde(default)]
     table_ref: Option<String>,
-    /// What a person should know beyond the reason.
+    /// Information for a person that the reason does not contain.
     #[serde(default)]
     clarification: Option<String>,
 }
@@ -42,14 +42,14 @@ impl UnmappedFallback {
     }
 
     fn to_unmapped(&self) -> UnmappedFile {
-        let word = |value: serde_json::Result<serde_json::Value>| {
+        let name = |value: serde_json::Result<serde_json::Value>| {
             value.ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
         };
         UnmappedFile {
             raw_path: self.raw_path.clone(),
-            reason: word(serde_json::to_value(self.reason)),
+            reason: name(serde_json::to_value(self.reason)),
             detail: Some(self.detail()),
-            fallback: word(serde_json::to_value(self.fallback)),
+            fallback: name(serde_json::to_value(self.fallback)),
         }
     }
 }
@@ -107,22 +107,24 @@ pub(super) struct EmitUnmappedFallback;
 
 impl AgentTool for EmitUnmappedFallback {
     const NAME: &'static str = "emit_unmapped_fallback";
-    const DESCRIPTION: &'static str = "Record that a raw file of this work unit could not be mapped, why, and what you did \
-        instead. The record says what the reason means for tableRef; use clarification for what it does not say.";
+    const DESCRIPTION: &'static str = "Record that a raw file of this work unit could not be mapped, why, and what \
+        you did instead. The record explains `reason` and `tableRef` in a sentence; add to `clarification` only what \
+        that sentence does not contain. Requires an entry in the verification ledger.";
     const READ_ONLY: bool = false;
     const NEEDS_LEDGER: bool = true;
     type Input = UnmappedFallback;
 
     fn run(context: &ToolContext, fallback: UnmappedFallback) -> ToolReply {
         if !context.unit.planned.raw_files.contains(&fallback.raw_path) {
-            let text = format!("`{}` is not among the rawFiles of this work unit", excerpt(&fallback.raw_path));
+            let listed = if context.stage_index().is_some() { "stage_list lists" } else { "rawFiles lists" };
+            let text = format!("`{}` cannot be recorded; use a path that {listed}", excerpt(&fallback.raw_path));
             return refusal(Self::NAME, text, json!({"reason": "raw_path_not_allowed", "rawPath": fallback.raw_path}));
         }
         let table = fallback.table_ref.as_deref().filter(|_| fallback.reason.is_missing_table());
         if let Some((table, (connection, source))) = table.and_then(|table| Some((table, find_source(context, table)?)))
         {
             let text = format!(
-                "`{}` is source `{}` of connection `{connection}`, so it is not missing; use that source, or give another \
+                "`{}` is not missing, it is source `{}` of connection `{connection}`; use that source, or give another \
                  reason",
                 excerpt(table),
                 excerpt(&source)
@@ -145,11 +147,11 @@ impl AgentTool for EmitUnmappedFallback {
 }
 
 /// Adds `new`. If the file is already recorded with the same reason and fallback, only its detail is added.
-fn merge_record(kept: &mut Vec<UnmappedFile>, new: UnmappedFile) {
+fn merge_record(records: &mut Vec<UnmappedFile>, new: UnmappedFile) {
     let same = |old: &&mut UnmappedFile| {
         (&old.raw_path, &old.reason, &old.fallback) == (&new.raw_path, &new.reason, &new.fallback)
     };
-    let Some(old) = kept.iter_mut().find(same) else { return kept.push(new) };
+    let Some(old) = records.iter_mut().find(same) else { return records.push(new) };
     let (Some(detail), Some(more)) = (&mut old.detail, new.detail) else { return };
     if !detail.contains(&more) && detail.len() + more.len() < MAX_DETAIL_BYTES {
         detail.push(' ');

@@ -11,33 +11,33 @@ use crate::{
 
 /// Merges the effect of a call into `actions`.
 pub(super) fn record_call(actions: &mut Vec<MemoryAction>, call: &ToolCall, reply: &ToolReply) {
-    let Some(done) = reply.structured.as_ref().filter(|done| done["success"] == true) else { return };
+    let Some(result) = reply.structured.as_ref().filter(|result| result["success"] == true) else { return };
     if call.name == "sl_rollback" {
-        let name = text(done, "sourceName").unwrap_or_default();
+        let name = text(result, "sourceName").unwrap_or_default();
         actions.retain(|action| action.target != ArtifactTarget::Sl || action.key != name);
         return;
     }
-    let Some(action) = action(call, done) else { return };
+    let Some(action) = action(call, result) else { return };
     let before = actions.iter().position(|known| is_same(known, &action)).map(|at| actions.remove(at));
     let change = before.map_or(Some(action.change), |before| before.change.merged_with(action.change));
     actions.extend(change.map(|change| MemoryAction { change, ..action }));
 }
 
-fn action(call: &ToolCall, done: &Value) -> Option<MemoryAction> {
-    let change = match text(done, "action")?.as_str() {
+fn action(call: &ToolCall, result: &Value) -> Option<MemoryAction> {
+    let change = match text(result, "action")?.as_str() {
         "created" => ArtifactChange::Created,
         "updated" => ArtifactChange::Updated,
         "removed" => ArtifactChange::Removed,
         _ => return None,
     };
     let (target, key, target_connection_id) = match call.name.as_str() {
-        "wiki_write" | "wiki_remove" => (ArtifactTarget::Wiki, text(done, "key")?, None),
+        "wiki_write" | "wiki_remove" => (ArtifactTarget::Wiki, text(result, "key")?, None),
         "sl_write_source" | "sl_edit_source" => {
-            (ArtifactTarget::Sl, text(done, "sourceName")?, text(done, "connectionId"))
+            (ArtifactTarget::Sl, text(result, "sourceName")?, text(result, "connectionId"))
         }
         _ => return None,
     };
-    let edits = done.get("editCount").and_then(Value::as_u64);
+    let edits = result.get("editCount").and_then(Value::as_u64);
     let detail = match (target, change) {
         (ArtifactTarget::Wiki, ArtifactChange::Removed) => format!("Removed page \"{key}\""),
         (ArtifactTarget::Wiki, _) => text(&call.arguments, "summary").unwrap_or_default(),
@@ -66,7 +66,7 @@ mod tests {
 
     use super::*;
 
-    fn did(actions: &mut Vec<MemoryAction>, name: &str, arguments: Value, structured: Value) {
+    fn record(actions: &mut Vec<MemoryAction>, name: &str, arguments: Value, structured: Value) {
         let call = ToolCall { name: name.into(), arguments, tool_use_id: None };
         record_call(actions, &call, &ToolReply { structured: Some(structured), ..ToolReply::text("done") });
     }
@@ -77,7 +77,7 @@ mod tests {
             let mut actions = Vec::new();
             let mut done = json!({"success": true, "connectionId": "w", "sourceName": "orders", "key": "orders"});
             done.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            did(&mut actions, name, arguments, done);
+            record(&mut actions, name, arguments, done);
             actions[0].detail.clone()
         };
         let cases = [
@@ -105,13 +105,13 @@ mod tests {
         let mut actions = Vec::new();
         for change in ["created", "updated"] {
             let (arguments, structured) = page(change);
-            did(&mut actions, "wiki_write", arguments, structured);
+            record(&mut actions, "wiki_write", arguments, structured);
         }
         let [action] = &actions[..] else { panic!("{actions:?}") };
         assert_eq!((action.change, action.detail.as_str()), (ArtifactChange::Created, "Orders"));
         assert_eq!(action.raw_paths.as_deref(), Some(&["a.md".to_owned()][..]));
         let (arguments, structured) = page("removed");
-        did(&mut actions, "wiki_remove", arguments, structured);
+        record(&mut actions, "wiki_remove", arguments, structured);
         assert_eq!(actions, []);
     }
 
@@ -119,10 +119,10 @@ mod tests {
     fn rolled_back_and_declined_calls_are_not_actions() {
         let mut actions = Vec::new();
         let done = json!({"success": true, "connectionId": "w", "sourceName": "orders", "action": "updated"});
-        did(&mut actions, "sl_edit_source", json!({}), done);
-        did(&mut actions, "sl_write_source", json!({}), json!({"success": false, "action": "created"}));
+        record(&mut actions, "sl_edit_source", json!({}), done);
+        record(&mut actions, "sl_write_source", json!({}), json!({"success": false, "action": "created"}));
         assert_eq!((actions.len(), actions[0].target_connection_id.as_deref()), (1, Some("w")));
-        did(&mut actions, "sl_rollback", json!({}), json!({"success": true, "sourceName": "orders"}));
+        record(&mut actions, "sl_rollback", json!({}), json!({"success": true, "sourceName": "orders"}));
         assert_eq!(actions, []);
     }
 }

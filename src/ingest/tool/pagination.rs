@@ -58,7 +58,7 @@ impl LinePage {
         }
         if self.last_line < end {
             let last = self.last_line;
-            notes.push(format!("lines {start}-{last} of {total} are shown; go on with {tool} {}", next(last + 1)));
+            notes.push(format!("lines {start}-{last} of {total} are shown; continue with {tool} {}", next(last + 1)));
         }
         (!notes.is_empty()).then(|| notes.join("; "))
     }

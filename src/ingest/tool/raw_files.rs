@@ -24,14 +24,15 @@ pub(super) struct ReadRawFile;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawFileInput {
-    /// Path exactly as it stands in rawFiles or dependencyPaths.
+    /// Path exactly as listed in rawFiles or dependencyPaths.
     path: String,
 }
 
 impl AgentTool for ReadRawFile {
     const NAME: &'static str = "read_raw_file";
-    const DESCRIPTION: &'static str = "Read one file of this work unit. Only paths listed under rawFiles and dependencyPaths \
-        can be read. Files above 120000 bytes are refused: read those with read_raw_span.";
+    const DESCRIPTION: &'static str = "Read one file of this work unit. Only paths listed under rawFiles and \
+        dependencyPaths can be read. If the file does not fit into one answer, the answer ends with the call that \
+        continues it. Files above 120000 bytes are refused; read them with read_raw_span.";
     const READ_ONLY: bool = true;
     type Input = RawFileInput;
 
@@ -47,7 +48,7 @@ impl AgentTool for ReadRawFile {
                 line_span(&path, &lines, 1, lines.len())
             }
             Err(RawReadError::TooLarge(bytes)) => not_found_reply(format_args!(
-                "`{}` has {bytes} bytes and is too large to read at once (limit {MAX_WHOLE_BYTES}); read it in parts with read_raw_span",
+                "`{}` has {bytes} bytes, more than the limit of {MAX_WHOLE_BYTES}; read it in parts with read_raw_span",
                 excerpt(&path)
             )),
             Err(RawReadError::Other(why)) => not_found_reply(why),
@@ -61,32 +62,35 @@ pub(super) struct ReadRawSpan;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct RawSpanInput {
-    /// Path exactly as it stands in rawFiles or dependencyPaths.
+    /// Path exactly as listed in rawFiles or dependencyPaths; in the reconcile step, as stage_list lists it.
     path: String,
-    /// First line, counted from 1.
+    /// Number of the first line, counted from 1.
     #[schemars(range(min = 1, max = 100_000_000))]
     start_line: u32,
-    /// Last line, included.
+    /// Number of the last line, which is included.
     #[schemars(range(min = 1, max = 100_000_000))]
     end_line: u32,
 }
 
 impl AgentTool for ReadRawSpan {
     const NAME: &'static str = "read_raw_span";
-    const DESCRIPTION: &'static str = "Read a range of lines of one file of this work unit, first and last line included, \
-        counted from 1.";
+    const DESCRIPTION: &'static str = "Read a range of lines of one file of this work unit. Lines are counted from 1; \
+        the first and the last line are included. If the range does not fit into one answer, the answer ends with the \
+        call that continues it.";
     const READ_ONLY: bool = true;
     type Input = RawSpanInput;
 
     fn run(context: &ToolContext, RawSpanInput { path, start_line, end_line }: RawSpanInput) -> ToolReply {
         if end_line < start_line {
-            return not_found_reply(format_args!("endLine {end_line} is before startLine {start_line}"));
+            return not_found_reply(format_args!(
+                "endLine {end_line} is before startLine {start_line}; give an endLine of at least startLine"
+            ));
         }
         let text = match text(context, &path, MAX_SPAN_FILE_BYTES) {
             Ok(text) => text,
             Err(RawReadError::TooLarge(bytes)) => {
                 return not_found_reply(format_args!(
-                    "`{}` has {bytes} bytes, at most {MAX_SPAN_FILE_BYTES} can be read",
+                    "`{}` has {bytes} bytes, and files above {MAX_SPAN_FILE_BYTES} cannot be read; continue without it",
                     excerpt(&path)
                 ));
             }
@@ -114,8 +118,10 @@ fn text(context: &ToolContext, path: &str, limit: u64) -> Result<String, RawRead
     let readable: Vec<&str> = planned.raw_files.iter().chain(&planned.dependency_paths).map(String::as_str).collect();
     if !readable.contains(&path) {
         let hint = nearest_name(path, &readable).map_or_else(String::new, |path| format!("; did you mean `{path}`?"));
+        let listed =
+            if context.stage_index().is_some() { "stage_list lists" } else { "rawFiles or dependencyPaths lists" };
         return Err(RawReadError::Other(format!(
-            "`{}` is not available to this work unit; only its rawFiles and dependencyPaths are{hint}",
+            "`{}` is not available to this work unit; use a path that {listed}{hint}",
             excerpt(path)
         )));
     }

@@ -13,14 +13,14 @@ pub(super) struct LoadSkill;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LoadSkillInput {
-    /// Name, as under Skills.
+    /// Name of the skill, as listed under Skills.
     name: String,
 }
 
 impl AgentTool for LoadSkill {
     const NAME: &'static str = "load_skill";
-    const DESCRIPTION: &'static str = "Load the instructions of a skill. The system prompt lists those that fit this unit; a name that \
-        does not exist is answered with all names.";
+    const DESCRIPTION: &'static str = "Load the instructions of a skill. The system prompt lists the skills that fit \
+        this unit. An unknown name is answered with the names of all skills.";
     const READ_ONLY: bool = true;
     type Input = LoadSkillInput;
 
@@ -31,7 +31,11 @@ impl AgentTool for LoadSkill {
             }
             None => {
                 let names: Vec<_> = context.loadable_skills.iter().map(|skill| skill.name.as_str()).collect();
-                not_found_reply(format_args!("there is no skill `{}`; there are {}", excerpt(&name), names.join(", ")))
+                not_found_reply(format_args!(
+                    "there is no skill `{}`; available skills: {}",
+                    excerpt(&name),
+                    names.join(", ")
+                ))
             }
         }
     }

@@ -28,13 +28,13 @@ impl ToolContext {
 
     /// A sentence with the connections that sources may be written for. `None` if this attempt writes no sources.
     pub(super) fn targets_sentence(&self) -> Option<String> {
-        let target = |of: &ScopedConnection| match &of.driver {
-            Some(driver) => format!("{} ({})", of.id, excerpt(driver)),
-            None => of.id.clone(),
+        let target = |connection: &ScopedConnection| match &connection.driver {
+            Some(driver) => format!("{} ({})", connection.id, excerpt(driver)),
+            None => connection.id.clone(),
         };
         let targets: Vec<String> = self.scope.targets().map(target).collect();
-        let is_told = self.unit.planned.sl_disallowed.is_none() && !targets.is_empty();
-        is_told.then(|| format!("Sources may be written for these connections: {}.", join_names(&targets)))
+        let may_write = self.unit.planned.sl_disallowed.is_none() && !targets.is_empty();
+        may_write.then(|| format!("Sources may be written for these connections: {}.", join_names(&targets)))
     }
 
     /// The connection `id`. The error is a sentence with the existing ones.
@@ -42,7 +42,7 @@ impl ToolContext {
         self.scope.get(id).ok_or_else(|| {
             let ids: Vec<&str> = self.scope.connections.iter().map(|connection| connection.id.as_str()).collect();
             let hint = nearest_name(id, &ids).map_or_else(String::new, |id| format!(" (did you mean `{id}`?)"));
-            format!("there is no connection `{}`{hint}; there are {}", excerpt(id), join_names(&ids))
+            format!("there is no connection `{}`{hint}; available connections: {}", excerpt(id), join_names(&ids))
         })
     }
 }
@@ -114,7 +114,7 @@ pub(super) fn check_change(
     connection: &str,
     raw_paths: Option<&[String]>,
 ) -> Result<(), DeclinedSourceChange> {
-    if !context.scope.get(connection).is_some_and(|reached| reached.is_target) {
+    if !context.scope.get(connection).is_some_and(|connection| connection.is_target) {
         let targets: Vec<&str> = context.scope.targets().map(|target| target.id.as_str()).collect();
         let hint = nearest_name(connection, &targets).map_or_else(String::new, |id| format!(" (did you mean `{id}`?)"));
         let text = format!(
@@ -136,10 +136,10 @@ pub(super) fn validate_change(
 ) -> Result<Vec<String>, DeclinedSourceChange> {
     if doc.get("name").and_then(Value::as_str) != Some(name) {
         let found =
-            doc.get("name").map_or_else(|| "nothing".to_owned(), |found| format!("`{}`", excerpt(&words(found))));
+            doc.get("name").map_or_else(|| "missing".to_owned(), |name| format!("`{}`", excerpt(&display_text(name))));
         return Err(DeclinedSourceChange::new(
             "name_mismatch",
-            format!("the source says name: {found}, it must be `{}`", excerpt(name)),
+            format!("the name in source is {found}; it must be `{}`, the same as sourceName", excerpt(name)),
         ));
     }
     let mut sources = context.semantic_layer().sources(connection)?;
@@ -149,7 +149,7 @@ pub(super) fn validate_change(
         return Err(DeclinedSourceChange::invalid(found.errors));
     }
     let mut warnings = found.warnings;
-    if let Some(path) = context.find_connection(connection).ok().and_then(|reached| reached.database.as_deref()) {
+    if let Some(path) = context.find_connection(connection).ok().and_then(|connection| connection.database.as_deref()) {
         warnings.extend(probe_database(&context.scope.sql_workers, path, name, doc));
     }
     Ok(warnings)
@@ -164,7 +164,7 @@ fn probe_database(sql_workers: &SqlWorkers, path: &Path, name: &str, doc: &Sourc
         _ => return None,
     };
     match sql_workers.query(path, PROBE_TIMEOUT, &sql, RowLimits { rows: 0, chars: 0 }) {
-        Err(error) => Some(format!("{}: the database says: {error}", excerpt(name))),
+        Err(error) => Some(format!("{}: the database reports: {error}", excerpt(name))),
         Ok(found) => {
             let has = |name: &str| found.headers.iter().any(|header| header.eq_ignore_ascii_case(name));
             let plain = maps_at(doc, "columns").filter(|column| column.get("expr").is_none());
@@ -173,7 +173,11 @@ fn probe_database(sql_workers: &SqlWorkers, path: &Path, name: &str, doc: &Sourc
                 names.filter(|name| !has(name)).map(|name| format!("`{}`", excerpt(name))).collect();
             let headers = found.headers.iter().take(30).map(|name| excerpt(name)).collect::<Vec<_>>().join(", ");
             (!missing.is_empty()).then(|| {
-                format!("{}: the database has no column {}; it has {headers}", excerpt(name), missing.join(", "))
+                format!(
+                    "{}: the table or query has no column {}; its columns are {headers}",
+                    excerpt(name),
+                    missing.join(", ")
+                )
             })
         }
     }
@@ -193,6 +197,6 @@ pub(super) fn source_not_found(context: &ToolContext, connection: &str, name: &s
     not_found_reply(format_args!("Source **{}** not found for connection {}{hint}", excerpt(name), excerpt(connection)))
 }
 
-fn words(value: &Value) -> String {
+fn display_text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }

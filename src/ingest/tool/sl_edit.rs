@@ -24,22 +24,22 @@ pub(super) struct SlWriteSource;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SlWriteInput {
-    /// Connection that the source belongs to.
+    /// Id of the connection that the source belongs to.
     #[serde(rename = "connectionId")]
     #[schemars(length(min = 1))]
     connection: String,
-    /// Name of the source; the same as source.name.
+    /// Name of the source; must be the same as `source.name`.
     #[serde(rename = "sourceName")]
     #[schemars(length(min = 1, max = 200))]
     name: String,
-    /// The whole definition: standalone (table or sql, grain, columns) or overlay (additions to a scanned table).
+    /// The whole definition, unless `delete` is true. Standalone (table or sql, grain, columns) or overlay.
     #[serde(default)]
     #[schemars(with = "Option<SourceDefinition>")]
     source: Option<Map<String, Value>>,
-    /// True removes the source.
+    /// True to remove the source. Not together with `source`.
     #[serde(default)]
     delete: Option<bool>,
-    /// Raw files of this work unit that the source rests on.
+    /// Raw files of this work unit that the source is based on.
     #[serde(default, rename = "rawPaths")]
     raw_paths: Option<Vec<String>>,
 }
@@ -51,11 +51,12 @@ fn may_write_sources(context: &ToolContext) -> bool {
 
 impl AgentTool for SlWriteSource {
     const NAME: &'static str = "sl_write_source";
-    const DESCRIPTION: &'static str = "Create a semantic layer source, or rewrite one as a whole; `delete: true` removes it. A \
-        standalone source has either `table` or `sql`, a `grain` and all its `columns` with types; an overlay has \
-        neither, and adds measures, segments, joins, computed columns or column_overrides to the scanned table of its \
-        name. Joins name sources of the same connection: look with discover_data first. For small changes use \
-        sl_edit_source. It is checked before it is saved. Needs the verification ledger.";
+    const DESCRIPTION: &'static str = "Create a semantic layer source, or rewrite a whole source; `delete: true` \
+        removes it. A standalone source has either `table` or `sql`, a `grain` and all its `columns` with types. An \
+        overlay has neither `table` nor `sql`, and adds measures, segments, joins, computed columns or \
+        column_overrides to the scanned table of its name. Joins name sources of the same connection; find them with \
+        discover_data. Read an existing source with sl_read_source before you rewrite or remove it. For small changes \
+        use sl_edit_source. An invalid source is not saved. Requires an entry in the verification ledger.";
     const READ_ONLY: bool = false;
     const NEEDS_LEDGER: bool = true;
     type Input = SlWriteInput;
@@ -66,7 +67,7 @@ impl AgentTool for SlWriteSource {
 
     fn run(context: &ToolContext, input: SlWriteInput) -> ToolReply {
         let (connection, name) = (input.connection.clone(), input.name.clone());
-        write(context, input).unwrap_or_else(|no| no.into_reply(Self::NAME, &connection, &name))
+        write(context, input).unwrap_or_else(|declined| declined.into_reply(Self::NAME, &connection, &name))
     }
 }
 
@@ -76,7 +77,7 @@ pub(super) struct SlEditSource;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SlEditInput {
-    /// Connection that the source belongs to.
+    /// Id of the connection that the source belongs to.
     #[serde(rename = "connectionId")]
     #[schemars(length(min = 1))]
     connection: String,
@@ -84,13 +85,13 @@ pub(super) struct SlEditInput {
     #[serde(rename = "sourceName")]
     #[schemars(length(min = 1, max = 200))]
     name: String,
-    /// Edits of the YAML text, applied in order.
+    /// Replacements in the YAML text, applied in order. Required unless `delete` is true.
     #[serde(default)]
     yaml_edits: Option<Vec<YamlEdit>>,
-    /// True removes the source.
+    /// True to remove the source. Not together with `yaml_edits`.
     #[serde(default)]
     delete: Option<bool>,
-    /// Raw files of this work unit that the change rests on.
+    /// Raw files of this work unit that the change is based on.
     #[serde(default, rename = "rawPaths")]
     raw_paths: Option<Vec<String>>,
 }
@@ -98,12 +99,12 @@ pub(super) struct SlEditInput {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct YamlEdit {
-    /// Text that stands exactly once in the YAML, byte for byte.
+    /// Text that occurs exactly once in the YAML, byte for byte. Earlier edits of this call are already applied.
     #[schemars(length(min = 1))]
     old_text: String,
-    /// Text to put there; empty to delete.
+    /// Text that replaces it; empty to delete it.
     new_text: String,
-    /// Why.
+    /// Reason for the edit.
     #[serde(default)]
     #[expect(dead_code, reason = "for readers of the transcript, which contains the arguments")]
     reason: Option<String>,
@@ -111,9 +112,9 @@ struct YamlEdit {
 
 impl AgentTool for SlEditSource {
     const NAME: &'static str = "sl_edit_source";
-    const DESCRIPTION: &'static str = "Change a semantic layer source by exact replacements in its YAML; read it with \
-        sl_read_source first and copy the text from there. `delete: true` removes it. The result is checked before it \
-        is saved; comments stay. Needs the verification ledger.";
+    const DESCRIPTION: &'static str = "Change a semantic layer source by exact replacements in its YAML. Read it with \
+        sl_read_source first and copy the text from there. `delete: true` removes the source. An invalid result is \
+        not saved; comments are kept. Requires an entry in the verification ledger.";
     const READ_ONLY: bool = false;
     const NEEDS_LEDGER: bool = true;
     type Input = SlEditInput;
@@ -124,7 +125,7 @@ impl AgentTool for SlEditSource {
 
     fn run(context: &ToolContext, input: SlEditInput) -> ToolReply {
         let (connection, name) = (input.connection.clone(), input.name.clone());
-        edit(context, input).unwrap_or_else(|no| no.into_reply(Self::NAME, &connection, &name))
+        edit(context, input).unwrap_or_else(|declined| declined.into_reply(Self::NAME, &connection, &name))
     }
 }
 
@@ -142,8 +143,9 @@ pub(super) struct SlRollbackInput {
 
 impl AgentTool for SlRollback {
     const NAME: &'static str = "sl_rollback";
-    const DESCRIPTION: &'static str = "Give up what this session changed in a semantic layer source and put it back as it was \
-        before. For changes that cannot be made valid.";
+    const DESCRIPTION: &'static str = "Undo all changes of this session to a semantic layer source and restore its \
+        earlier content. Use it if you cannot make a source valid. If you changed sources of this name in several \
+        connections, the one of this unit's connection is restored first.";
     const READ_ONLY: bool = false;
     type Input = SlRollbackInput;
 
@@ -154,7 +156,7 @@ impl AgentTool for SlRollback {
                 structured: Some(json!({"success": true, "sourceName": name, "outcome": outcome})),
                 ..ToolReply::default()
             },
-            Err(no) => no.into_reply(Self::NAME, "", &name),
+            Err(declined) => declined.into_reply(Self::NAME, "", &name),
         }
     }
 }
@@ -166,13 +168,16 @@ fn write(context: &ToolContext, input: SlWriteInput) -> Result<ToolReply, Declin
         return if source.is_none() {
             remove(context, &connection, &name)
         } else {
-            Err(DeclinedSourceChange::new("source_and_delete", "give either source or delete, not both"))
+            Err(DeclinedSourceChange::new(
+                "source_and_delete",
+                "both source and delete are given; give only one of them",
+            ))
         };
     }
     let Some(doc) = source.map(|doc| semantic_layer::fill_defaults(without_nulls(doc))) else {
         return Err(DeclinedSourceChange::new(
             "source_required",
-            "give `source` to create or rewrite it; for targeted edits use sl_edit_source",
+            "source is missing; give it to create or rewrite the source, or use sl_edit_source for targeted edits",
         ));
     };
     let found = context.semantic_layer().find_source_file(&connection, &name)?;
@@ -210,14 +215,17 @@ fn edit(context: &ToolContext, input: SlEditInput) -> Result<ToolReply, Declined
         return if yaml_edits.is_none() {
             remove(context, &connection, &name)
         } else {
-            Err(DeclinedSourceChange::new("edits_and_delete", "give either yaml_edits or delete, not both"))
+            Err(DeclinedSourceChange::new(
+                "edits_and_delete",
+                "both yaml_edits and delete are given; give only one of them",
+            ))
         };
     }
     let edits = yaml_edits.unwrap_or_default();
     if edits.is_empty() {
         return Err(DeclinedSourceChange::new(
             "edits_required",
-            "give yaml_edits with at least one edit, or delete: true",
+            "yaml_edits is missing or empty; give at least one edit, or `delete: true`",
         ));
     }
     let Some(file) = context.semantic_layer().find_source_file(&connection, &name)? else {
@@ -250,13 +258,16 @@ fn target_path(
         return Ok(file.path.clone());
     }
     if name.chars().any(char::is_control) {
-        return Err(DeclinedSourceChange::new("invalid_name", "the name holds control characters"));
+        return Err(DeclinedSourceChange::new(
+            "invalid_name",
+            "the name contains control characters; choose a name without them",
+        ));
     }
     let path = semantic_layer::new_source_path(connection, name);
     match context.semantic_layer().files(connection)?.into_iter().find(|file| file.path == path) {
         Some(other) if other.doc.is_ok() => Err(DeclinedSourceChange::new(
             "path_taken",
-            format!("{path} holds source `{}` already", excerpt(&other.name)),
+            format!("{path} already contains source `{}`; choose another name", excerpt(&other.name)),
         )),
         // Rewriting the file repairs a broken one.
         Some(_) | None => Ok(path),
@@ -270,8 +281,8 @@ fn remove(context: &ToolContext, connection: &str, name: &str) -> Result<ToolRep
     context.workspace.remove(&file.path)?;
     let sources = context.semantic_layer().sources(connection)?;
     let others = sources.files.iter().filter_map(|file| Some((file, file.doc.as_ref().ok()?)));
-    let lost = others.flat_map(|(file, doc)| semantic_layer::dangling_joins(&file.name, doc, &sources));
-    let warnings = lost.filter(|(target, _)| target == name).map(|(_, text)| text).collect();
+    let broken_joins = others.flat_map(|(file, doc)| semantic_layer::dangling_joins(&file.name, doc, &sources));
+    let warnings = broken_joins.filter(|(target, _)| target == name).map(|(_, text)| text).collect();
     Ok(saved_reply(connection, name, &file.path, "removed", json!({"action": "removed"}), warnings))
 }
 
@@ -280,7 +291,7 @@ fn missing_source(context: &ToolContext, connection: &str, name: &str) -> Declin
     if sources.scanned_tables.contains_key(name) {
         return DeclinedSourceChange::new(
             "no_overlay_yet",
-            "it is a scanned table without a file; add to it with sl_write_source: `name` plus any of measures, \
+            "it is a scanned table without an overlay; create one with sl_write_source: `name` and any of measures, \
              segments, joins, descriptions, column_overrides or computed columns, without table, sql and grain",
         );
     }
@@ -293,8 +304,8 @@ fn apply_edits(mut text: String, edits: &[YamlEdit]) -> Result<String, DeclinedS
         if count != 1 {
             let times = if count == 0 { "does not occur".to_owned() } else { format!("occurs {count} times") };
             let why = format!(
-                "oldText of yaml_edits[{index}] {times} in the YAML, it must occur exactly once; read the source with \
-                 sl_read_source and quote more of it"
+                "oldText of yaml_edits[{index}] {times} in the YAML, but must occur exactly once; read the source with \
+                 sl_read_source and copy a longer, exact text"
             );
             return Err(DeclinedSourceChange::new("edit_not_unique", why));
         }
@@ -304,21 +315,21 @@ fn apply_edits(mut text: String, edits: &[YamlEdit]) -> Result<String, DeclinedS
 }
 
 fn rollback_source(context: &ToolContext, name: &str) -> Result<&'static str, DeclinedSourceChange> {
-    let mut touched = Vec::new();
+    let mut changed = Vec::new();
     for path in context.workspace.changes().into_keys() {
         let Some((connection, _)) = semantic_layer::split_source_path(&path) else { continue };
         let versions = context.workspace.versions(&path)?;
         let is_named =
             versions.iter().any(|bytes| semantic_layer::source_name(&String::from_utf8_lossy(bytes), &path) == name);
         if is_named {
-            touched.push((connection == context.unit.planned.connection, path.clone()));
+            changed.push((connection == context.unit.planned.connection, path.clone()));
         }
     }
     // Several connections may have a source of this name. The unit's own connection takes precedence, unless it has
     // none.
-    let has_own = touched.iter().any(|(is_own, _)| *is_own);
+    let has_own = changed.iter().any(|(is_own, _)| *is_own);
     let mut outcome = "no-op (this session did not change it)";
-    for (_, path) in touched.iter().filter(|(is_own, _)| *is_own == has_own) {
+    for (_, path) in changed.iter().filter(|(is_own, _)| *is_own == has_own) {
         outcome = match context.workspace.revert(path)? {
             RevertOutcome::Restored => "restored to pre-session content",
             RevertOutcome::Removed => "deleted (did not exist at session start)",

@@ -32,22 +32,22 @@ pub(super) struct SlDiscover;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SlDiscoverInput {
-    /// Connection to look in; all of them if left out.
+    /// Id of the connection to search; by default, all connections.
     #[serde(default, rename = "connectionId")]
     connection: Option<String>,
-    /// Words to look for in names and descriptions of sources, columns and measures.
+    /// Words to search for in names and descriptions of sources and their parts. Without them, all sources are listed.
     #[serde(default)]
     query: Option<String>,
-    /// One source to describe in full.
+    /// Name of a source to describe in full, instead of a search.
     #[serde(default, rename = "sourceName")]
     source: Option<String>,
 }
 
 impl AgentTool for SlDiscover {
     const NAME: &'static str = "sl_discover";
-    const DESCRIPTION: &'static str = "Find semantic layer sources, or describe one: its columns, measures, joins and grain. \
-        Without connectionId it looks in all connections. It names the connections that sources may be written for. \
-        sl_read_source shows the YAML.";
+    const DESCRIPTION: &'static str = "Find semantic layer sources, or describe one: its columns, measures, joins and \
+        grain. Without connectionId it searches all connections. A search also returns the connections that sources \
+        may be written for. Use sl_read_source for the YAML.";
     const READ_ONLY: bool = true;
     type Input = SlDiscoverInput;
 
@@ -197,7 +197,7 @@ pub(super) fn describe_source(context: &ToolContext, connections: &[&str], name:
 fn score(words: &[String], source: &SemanticSource) -> u32 {
     let doc = &source.doc;
     let name = source.name.to_lowercase();
-    let about = first_description(doc).unwrap_or_default().to_lowercase();
+    let description = first_description(doc).unwrap_or_default().to_lowercase();
     let mut parts: Vec<&str> = Vec::new();
     for key in ["columns", "measures", "segments"] {
         parts.extend(texts(doc, key, "name"));
@@ -205,14 +205,14 @@ fn score(words: &[String], source: &SemanticSource) -> u32 {
     }
     let parts = parts.join(" ").to_lowercase();
     let weigh = |text: &str, word: &str, weight| if text.contains(word) { weight } else { 0 };
-    words.iter().map(|word| weigh(&name, word, 8) + weigh(&about, word, 4) + weigh(&parts, word, 1)).sum()
+    words.iter().map(|word| weigh(&name, word, 8) + weigh(&description, word, 4) + weigh(&parts, word, 1)).sum()
 }
 
 fn kind_label(doc: &SourceDoc) -> &'static str {
     match SourceKind::from_doc(doc) {
         SourceKind::Table => "table",
         SourceKind::Sql => "sql",
-        SourceKind::Overlay => "overlay without a table",
+        SourceKind::Overlay => "overlay without a scanned table",
     }
 }
 
@@ -222,10 +222,10 @@ fn count(doc: &SourceDoc, key: &str) -> usize {
 
 fn brief_line(hit: &SourceMatch) -> String {
     let doc = &hit.source.doc;
-    let about = first_description(doc)
+    let description = first_description(doc)
         .map_or_else(String::new, |text| format!(" — {}", truncate_line(text, MAX_DESCRIPTION_CHARS)));
     format!(
-        "- **{}** [{}]{about} ({} measures, {} cols)",
+        "- **{}** [{}]{description} ({} measures, {} cols)",
         excerpt(&hit.source.name),
         hit.connection,
         count(doc, "measures"),
@@ -235,9 +235,10 @@ fn brief_line(hit: &SourceMatch) -> String {
 
 fn detail_text(hit: &SourceMatch) -> String {
     let doc = &hit.source.doc;
-    let about = first_description(doc).map_or_else(String::new, |text| format!(" — {}", truncate_line(text, 2_000)));
+    let description =
+        first_description(doc).map_or_else(String::new, |text| format!(" — {}", truncate_line(text, 2_000)));
     let mut lines = vec![
-        format!("### {} [{}]{about}", excerpt(&hit.source.name), hit.connection),
+        format!("### {} [{}]{description}", excerpt(&hit.source.name), hit.connection),
         format!(
             "Type: {} | Columns: {} | Measures: {} | Joins: {}",
             kind_label(doc),
@@ -262,7 +263,8 @@ fn detail_text(hit: &SourceMatch) -> String {
 }
 
 fn columns(doc: &SourceDoc) -> String {
-    let public = maps_at(doc, "columns").filter(|column| column.get("visibility").is_none_or(|seen| seen != "hidden"));
+    let public = maps_at(doc, "columns")
+        .filter(|column| column.get("visibility").is_none_or(|visibility| visibility != "hidden"));
     let text =
         |column: &SourceDoc, key: &str| truncate_line(column.get(key).and_then(Value::as_str).unwrap_or("?"), 200);
     public.map(|column| format!("`{}` ({})", text(column, "name"), text(column, "type"))).collect::<Vec<_>>().join(", ")
@@ -291,13 +293,13 @@ pub(super) struct SlReadSource;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SlReadInput {
-    /// Connection that the source belongs to.
+    /// Id of the connection that the source belongs to.
     #[serde(rename = "connectionId")]
     connection: String,
     /// Name of the source.
     #[serde(rename = "sourceName")]
     name: String,
-    /// First line to show of a long source, counted from 1.
+    /// First line to return of a long source, counted from 1; 1 by default.
     #[serde(default, rename = "startLine")]
     #[schemars(range(min = 1, max = 100_000_000))]
     start_line: Option<u32>,
@@ -305,8 +307,9 @@ pub(super) struct SlReadInput {
 
 impl AgentTool for SlReadSource {
     const NAME: &'static str = "sl_read_source";
-    const DESCRIPTION: &'static str = "Read the YAML of one semantic layer source, as it must be quoted in sl_edit_source. To \
-        find out which sources there are, use sl_discover.";
+    const DESCRIPTION: &'static str = "Read the YAML of one semantic layer source. Copy the text for sl_edit_source \
+        from here. If the YAML does not fit into one answer, the answer ends with the call that continues it. To find \
+        sources, use sl_discover.";
     const READ_ONLY: bool = true;
     type Input = SlReadInput;
 
@@ -331,7 +334,7 @@ impl AgentTool for SlReadSource {
         let start = start_line.unwrap_or(1) as usize;
         if start > lines.len() && start > 1 {
             return not_found_reply(format_args!(
-                "source `{}` has {} lines, startLine is {start}",
+                "startLine is {start}, but source `{}` has {} lines; give a smaller startLine",
                 excerpt(&name),
                 lines.len()
             ));
@@ -339,7 +342,7 @@ impl AgentTool for SlReadSource {
         let page = pagination::paginate(&lines, start, lines.len());
         let mut markdown = format!("## Source: {}\n\n```yaml\n{}```", excerpt(&name), page.text);
         if path.is_none() {
-            markdown.push_str("\n\n[a scanned table without a file; sl_write_source adds an overlay]");
+            markdown.push_str("\n\n[a scanned table without an overlay; create one with sl_write_source]");
         }
         let next = |next| json!({"connectionId": connection, "sourceName": name, "startLine": next});
         if let Some(note) = page.continuation_note(start, lines.len(), lines.len(), "sl_read_source", next) {
@@ -364,16 +367,16 @@ pub(super) struct SlValidate;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SlValidateInput {
-    /// Connection whose sources are checked.
+    /// Id of the connection whose sources are checked.
     #[serde(rename = "connectionId")]
     connection: String,
 }
 
 impl AgentTool for SlValidate {
     const NAME: &'static str = "sl_validate";
-    const DESCRIPTION: &'static str = "Check that the semantic layer sources of a connection are whole and fit together: \
-        fields, grain, join targets, segments, duplicates. Once this session has changed sources of the connection, it \
-        reports on those and on sources that join to them.";
+    const DESCRIPTION: &'static str = "Check that the semantic layer sources of a connection are valid and \
+        consistent: fields, grain, join targets, segments, duplicates. Once this session has changed sources of the \
+        connection, only those, and sources that join to them, are reported.";
     const READ_ONLY: bool = true;
     type Input = SlValidateInput;
 

@@ -26,15 +26,18 @@ impl ToolContext {
     }
 
     fn database(&self, id: &str) -> Result<&Path, String> {
-        let open = || self.scope.connections.iter().filter(|connection| connection.database.is_some());
-        let found = open().find(|connection| connection.id == id);
+        let queryable = || self.scope.connections.iter().filter(|connection| connection.database.is_some());
+        let found = queryable().find(|connection| connection.id == id);
         found.and_then(|connection| connection.database.as_deref()).ok_or_else(|| {
-            let ids: Vec<&str> = open().map(|connection| connection.id.as_str()).collect();
+            let ids: Vec<&str> = queryable().map(|connection| connection.id.as_str()).collect();
             if self.scope.get(id).is_some() {
-                return format!("connection `{id}` cannot be queried; these can: {}", join_names(&ids));
+                return format!(
+                    "connection `{id}` cannot be queried; connections with a database: {}",
+                    join_names(&ids)
+                );
             }
             let hint = nearest_name(id, &ids).map_or_else(String::new, |id| format!(" (did you mean `{id}`?)"));
-            format!("there is no connection `{}`{hint}; these can be queried: {}", excerpt(id), join_names(&ids))
+            format!("there is no connection `{}`{hint}; connections with a database: {}", excerpt(id), join_names(&ids))
         })
     }
 }
@@ -45,13 +48,13 @@ pub(super) struct SqlExecution;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SqlExecutionInput {
-    /// Connection to ask.
+    /// Id of the connection to query.
     #[serde(rename = "connectionId")]
     connection: String,
-    /// One SELECT or WITH statement, in SQLite's dialect.
+    /// One SELECT or WITH statement, in the SQL dialect of SQLite.
     #[schemars(length(min = 1, max = 100_000))]
     sql: String,
-    /// Most rows; 100 if left out.
+    /// Maximum number of rows; 100 by default.
     #[serde(default, rename = "rowLimit")]
     #[schemars(range(min = 1, max = 1_000))]
     row_limit: Option<u32>,
@@ -59,8 +62,9 @@ pub(super) struct SqlExecutionInput {
 
 impl AgentTool for SqlExecution {
     const NAME: &'static str = "sql_execution";
-    const DESCRIPTION: &'static str = "Run one read-only SELECT or WITH statement on a SQLite connection. Answers a table of at \
-        most rowLimit (1 to 1000, default 100) rows, or what the database says. Stops after 10 seconds.";
+    const DESCRIPTION: &'static str = "Run one read-only SELECT or WITH statement on a SQLite connection. Returns a \
+        table of at most `rowLimit` rows (1 to 1000, default 100), or the error of the database. The statement is \
+        stopped after 10 seconds.";
     const READ_ONLY: bool = true;
     type Input = SqlExecutionInput;
 
@@ -99,11 +103,11 @@ fn table(sql: &str, found: &Rows, limits: RowLimits) -> ToolReply {
         (0, _) => "\nQuery returned no rows.".to_owned(),
         (_, false) => format!("\n{count} row(s)."),
         (_, true) if count < limits.rows => format!(
-            "\n[the first {count} rows are shown, as more do not fit into one answer; choose fewer columns, or go on \
-             with ORDER BY … LIMIT … OFFSET {count}]"
+            "\n[the first {count} rows are shown, because more do not fit into one answer; select fewer columns, or \
+             continue with ORDER BY … LIMIT … OFFSET {count}]"
         ),
         (_, true) => format!(
-            "\n[the first {count} rows are shown, which is the rowLimit; raise it (at most 1000), or go on with \
+            "\n[the first {count} rows are shown, which is the rowLimit; raise it (at most 1000), or continue with \
              ORDER BY … LIMIT … OFFSET {count}]"
         ),
     });
@@ -123,7 +127,7 @@ pub(super) struct EntityDetails;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct EntityDetailsInput {
-    /// Connection to ask.
+    /// Id of the connection to query.
     #[serde(rename = "connectionId")]
     connection: String,
     /// Tables or columns to look up.
@@ -131,23 +135,23 @@ pub(super) struct EntityDetailsInput {
     targets: Vec<EntityTarget>,
 }
 
-/// A table or column, by `display` (`orders`, `main.orders`, `orders.total`) or by `name` and `column`.
+/// A table or column, given either by `display` (`orders`, `main.orders`, `orders.total`) or by `name` and `column`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct EntityTarget {
-    /// As one would write it in SQL.
+    /// The table or column as written in SQL. Required unless `name` is given.
     #[serde(default)]
     display: Option<String>,
-    /// Not used by SQLite.
+    /// Ignored, because SQLite has no catalogs.
     #[serde(default)]
     catalog: Option<String>,
-    /// Schema; `main` for SQLite.
+    /// Ignored, because only the schema `main` is read.
     #[serde(default)]
     db: Option<String>,
-    /// Table.
+    /// Name of the table or view. Required unless `display` is given.
     #[serde(default)]
     name: Option<String>,
-    /// Column.
+    /// Name of the column; only used with `name`.
     #[serde(default)]
     column: Option<String>,
 }
@@ -184,7 +188,7 @@ fn unquote(name: &str) -> String {
 
 impl AgentTool for EntityDetails {
     const NAME: &'static str = "entity_details";
-    const DESCRIPTION: &'static str = "Look up tables, views and columns of a SQLite connection as they are: types, keys, \
+    const DESCRIPTION: &'static str = "Look up tables, views and columns of a SQLite connection: types, keys, \
         nullability and sample values. Use it before you name them in a page or source.";
     const READ_ONLY: bool = true;
     type Input = EntityDetailsInput;
@@ -199,7 +203,7 @@ impl AgentTool for EntityDetails {
             Err(why) => return not_found_reply(why),
         };
         if let Some(index) = targets.iter().position(|target| target.display.is_none() && target.name.is_none()) {
-            return not_found_reply(format_args!("targets[{index}] names nothing; give it `display`, or `name`"));
+            return not_found_reply(format_args!("targets[{index}] names no table; give it `display` or `name`"));
         }
         let readings = targets.iter().map(EntityTarget::interpretations).collect();
         match context.scope.sql_workers.look_up(path, STATEMENT_TIMEOUT, readings) {
@@ -226,7 +230,7 @@ fn details_reply(targets: &[EntityTarget], found: &[TableLookup]) -> ToolReply {
             }
         };
         if !text.is_empty() && text.chars().count() + part.chars().count() > MAX_RESULT_CHARS {
-            text.push_str(&format!("\n\n[the first {index} targets are shown; ask for the others in another call]"));
+            text.push_str(&format!("\n\n[the first {index} targets are shown; look up the others in another call]"));
             break;
         }
         if !text.is_empty() {

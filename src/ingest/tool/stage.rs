@@ -37,8 +37,8 @@ pub(super) struct NoArguments {}
 
 impl AgentTool for StageList {
     const NAME: &'static str = "stage_list";
-    const DESCRIPTION: &'static str = "List every work unit of this ingest with its status, its raw files, and the pages and \
-        sources that it changed.";
+    const DESCRIPTION: &'static str = "List every work unit of this ingest with its status, its raw files, and the \
+        pages and sources that it changed.";
     const READ_ONLY: bool = true;
     type Input = NoArguments;
 
@@ -47,10 +47,10 @@ impl AgentTool for StageList {
     }
 
     fn run(context: &ToolContext, _: NoArguments) -> ToolReply {
-        let Some(stage) = context.stage_index() else { return not_found_reply("nothing is staged") };
+        let Some(stage) = context.stage_index() else { return not_found_reply("no unit has changes to reconcile") };
         let mut text = String::new();
         if stage.units.is_empty() {
-            text.push_str("No unit is part of this ingest; eviction_list shows the raw files that are gone.\n");
+            text.push_str("This ingest has no units; eviction_list lists the deleted raw files.\n");
         }
         for unit in &stage.units {
             // Writing to a String cannot fail.
@@ -74,18 +74,18 @@ pub(super) struct StageDiff;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct StageDiffInput {
-    /// Key of a unit, as stage_list has it.
+    /// Key of the first unit, as stage_list lists it.
     #[serde(rename = "unitKeyA")]
     unit_key_a: String,
-    /// Key of the other one.
+    /// Key of the second unit, as stage_list lists it.
     #[serde(rename = "unitKeyB")]
     unit_key_b: String,
 }
 
 impl AgentTool for StageDiff {
     const NAME: &'static str = "stage_diff";
-    const DESCRIPTION: &'static str = "Show what two work units changed: first the pages and sources that both changed, the \
-        lines of each side by side, then what only one of them changed.";
+    const DESCRIPTION: &'static str = "Show the changes of two work units: first the pages and sources that both \
+        changed, with the changed lines of each unit, then those that only one of them changed.";
     const READ_ONLY: bool = true;
     type Input = StageDiffInput;
 
@@ -94,11 +94,13 @@ impl AgentTool for StageDiff {
     }
 
     fn run(context: &ToolContext, StageDiffInput { unit_key_a, unit_key_b }: StageDiffInput) -> ToolReply {
-        let Some(stage) = context.stage_index() else { return not_found_reply("nothing is staged") };
-        let find = |key: &str| stage.unit(key).ok_or_else(|| format!("there is no unit `{}` here", excerpt(key)));
+        let Some(stage) = context.stage_index() else { return not_found_reply("no unit has changes to reconcile") };
+        let find = |key: &str| stage.unit(key).ok_or_else(|| format!("there is no unit `{}`", excerpt(key)));
         let (a, b) = match (find(&unit_key_a), find(&unit_key_b)) {
             (Ok(a), Ok(b)) => (a, b),
-            (Err(why), _) | (_, Err(why)) => return not_found_reply(format_args!("{why}; stage_list names them")),
+            (Err(why), _) | (_, Err(why)) => {
+                return not_found_reply(format_args!("{why}; use a key that stage_list lists"));
+            }
         };
         let of = |unit: &StagedUnit, path: &str| unit.changes.iter().find(|change| change.path == path).cloned();
         let mut text = String::new();
@@ -106,7 +108,7 @@ impl AgentTool for StageDiff {
         for change in &a.changes {
             let Some(other) = of(b, &change.path) else { continue };
             both.push(change.path.as_str());
-            let _ = writeln!(text, "## both changed {}", change.path);
+            let _ = writeln!(text, "## changed by both: {}", change.path);
             for (unit, change) in [(a, change), (b, &other)] {
                 let _ = writeln!(text, "### {}: {change}\n{}", unit.unit, change.diff.trim_end());
             }
@@ -118,7 +120,7 @@ impl AgentTool for StageDiff {
             for change in unit.changes.iter().filter(|change| of(other, &change.path).is_none()) {
                 let _ = writeln!(
                     text,
-                    "## only {} changed {}: {change}\n{}",
+                    "## changed only by {}: {}: {change}\n{}",
                     unit.unit,
                     change.path,
                     change.diff.trim_end()
@@ -130,7 +132,8 @@ impl AgentTool for StageDiff {
         let page = pagination::paginate(&lines, 1, lines.len());
         let mut markdown = page.text.clone();
         if page.last_line < lines.len() {
-            let _ = write!(markdown, "\n[cut: the rest is in the pages and sources themselves]\n");
+            let _ =
+                write!(markdown, "\n[truncated: read the other pages and sources with wiki_read and sl_read_source]\n");
         }
         ToolReply { structured: Some(structured), ..ToolReply::text(markdown) }
     }
@@ -142,7 +145,7 @@ pub(super) struct EvictionList;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct EvictionListInput {
-    /// First line to show, counted from 1; the first line of the list by default.
+    /// First line of the list to return, counted from 1; 1 by default.
     #[serde(default)]
     #[schemars(range(min = 1, max = 100_000_000))]
     start_line: Option<u32>,
@@ -150,8 +153,9 @@ pub(super) struct EvictionListInput {
 
 impl AgentTool for EvictionList {
     const NAME: &'static str = "eviction_list";
-    const DESCRIPTION: &'static str = "List the raw files that an earlier ingest knew and that are gone, each with the pages and \
-        sources that rest on it. A long list is shown in parts.";
+    const DESCRIPTION: &'static str = "List the raw files that were deleted since an earlier ingest, each with the \
+        pages and sources that are based on it. If the list does not fit into one answer, the answer ends with the \
+        call that continues it.";
     const READ_ONLY: bool = true;
     type Input = EvictionListInput;
 
@@ -160,22 +164,25 @@ impl AgentTool for EvictionList {
     }
 
     fn run(context: &ToolContext, EvictionListInput { start_line }: EvictionListInput) -> ToolReply {
-        let gone = context.stage_index().map(|stage| stage.evictions.as_slice()).unwrap_or_default();
-        let all: Vec<String> = gone.iter().map(ToString::to_string).collect();
+        let evictions = context.stage_index().map(|stage| stage.evictions.as_slice()).unwrap_or_default();
+        let all: Vec<String> = evictions.iter().map(ToString::to_string).collect();
         let lines: Vec<&str> = all.iter().flat_map(|eviction| eviction.lines()).collect();
         let file_of = |line: usize| lines.iter().take(line).rev().find(|line| line.starts_with("- "));
         let start = start_line.map_or(1, |line| line as usize).max(1);
         let text = if lines.is_empty() {
-            "No raw file is gone.".to_owned()
+            "No raw file was deleted.".to_owned()
         } else if start > lines.len() {
-            return not_found_reply(format_args!("the list has {} lines, so there is no line {start}", lines.len()));
+            return not_found_reply(format_args!(
+                "startLine is {start}, but the list has {} lines; give a smaller startLine",
+                lines.len()
+            ));
         } else {
             let page = pagination::paginate(&lines, start, lines.len());
             let next = |line: usize| json!({"startLine": line});
             // A part that begins with a page or source names its file again.
             let file = file_of(start).filter(|_| lines.get(start - 1).is_some_and(|line| !line.starts_with("- ")));
             let file = file.map(|line| {
-                format!("[goes on: {}]\n", line.trim_start_matches("- ").chars().take(400).collect::<String>())
+                format!("[continued: {}]\n", line.trim_start_matches("- ").chars().take(400).collect::<String>())
             });
             let file = file.unwrap_or_default();
             match page.continuation_note(start, lines.len(), lines.len(), Self::NAME, next) {
@@ -184,14 +191,14 @@ impl AgentTool for EvictionList {
             }
         };
         let structured = json!({
-            "deletedRawPaths": gone.iter().map(|gone| &gone.raw_path).collect::<Vec<_>>(),
-            "evictions": gone.iter().map(eviction_json).collect::<Vec<_>>(),
+            "deletedRawPaths": evictions.iter().map(|eviction| &eviction.raw_path).collect::<Vec<_>>(),
+            "evictions": evictions.iter().map(eviction_json).collect::<Vec<_>>(),
         });
         ToolReply { structured: Some(structured), ..ToolReply::text(text) }
     }
 }
 
-fn eviction_json(gone: &Eviction) -> Value {
+fn eviction_json(eviction: &Eviction) -> Value {
     let artifact = |artifact: &EvictionCandidate| {
         let prior = &artifact.provenance;
         let (connection, key) = match prior.key.split_once('/') {
@@ -203,7 +210,7 @@ fn eviction_json(gone: &Eviction) -> Value {
             "run": prior.run, "alsoRestsOn": artifact.supporting_files,
         })
     };
-    json!({"rawPath": gone.raw_path, "artifacts": gone.artifacts.iter().map(artifact).collect::<Vec<_>>()})
+    json!({"rawPath": eviction.raw_path, "artifacts": eviction.artifacts.iter().map(artifact).collect::<Vec<_>>()})
 }
 
 fn changes(unit: &StagedUnit) -> String {

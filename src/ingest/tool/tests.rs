@@ -50,12 +50,12 @@ fn tool_context() -> (ToolContext, tempfile::TempDir) {
         connection("notes", "docs", true),
         connection("bi", "looker", false),
     ];
-    let reach = ConnectionScope { connections, ..ConnectionScope::default() };
+    let scope = ConnectionScope { connections, ..ConnectionScope::default() };
     (
         ToolContext {
             unit,
             workspace,
-            scope: reach,
+            scope,
             loadable_skills: Instructions::default().loadable_skills(),
             records: Mutex::default(),
         },
@@ -97,7 +97,7 @@ impl ToolFixture {
     }
 
     /// The reason of a declined call, and whether it counts as failed.
-    fn no(&self, name: &str, arguments: Value) -> (String, bool) {
+    fn decline(&self, name: &str, arguments: Value) -> (String, bool) {
         let reply = self.call(name, arguments);
         let structured = reply.structured.unwrap_or_else(|| panic!("{}", reply.markdown));
         assert_eq!(structured["success"], false, "{}", reply.markdown);
@@ -144,7 +144,7 @@ fn spans_are_lines_from_one_with_both_ends() {
     for (start, end) in [(4, 5), (100, 100), (99, 100_000_000)] {
         assert_eq!(span(start, end), "", "as KTX answers past the end");
     }
-    assert_eq!(span(3, 2), "Error: endLine 2 is before startLine 3");
+    assert_eq!(span(3, 2), "Error: endLine 2 is before startLine 3; give an endLine of at least startLine");
 }
 
 #[test]
@@ -178,10 +178,13 @@ fn large_files_are_paged_without_loss() {
 fn writing_is_locked_until_the_ledger_has_an_entry() {
     let fixture = ToolFixture::new();
     let page = json!({"key": "new", "summary": "s", "content": "c"});
-    assert_eq!(fixture.no("wiki_write", page.clone()), ("verification_ledger_required".into(), true));
-    assert_eq!(fixture.no("wiki_remove", json!({"key": "arr"})), ("verification_ledger_required".into(), true));
+    assert_eq!(fixture.decline("wiki_write", page.clone()), ("verification_ledger_required".into(), true));
+    assert_eq!(fixture.decline("wiki_remove", json!({"key": "arr"})), ("verification_ledger_required".into(), true));
     let fallback = json!({"rawPath": "a.md", "reason": "parse_error", "fallback": "flagged"});
-    assert_eq!(fixture.no("emit_unmapped_fallback", fallback.clone()), ("verification_ledger_required".into(), false));
+    assert_eq!(
+        fixture.decline("emit_unmapped_fallback", fallback.clone()),
+        ("verification_ledger_required".into(), false)
+    );
     let reply = fixture.call("wiki_write", page.clone());
     assert_eq!(reply.structured.unwrap()["toolName"], "wiki_write");
     fixture.text("record_verification_ledger", json!({"summary": "s", "verifiedIdentifiers": ["a"]}));
@@ -214,7 +217,7 @@ fn invalid_writes_are_declined_with_a_reason() {
     let page = |more: Value| {
         let mut page = json!({"key": "arr", "summary": "s"});
         page.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        fixture.no("wiki_write", page).0
+        fixture.decline("wiki_write", page).0
     };
     assert_eq!(page(json!({"key": "../arr", "content": "x"})), "invalid_key");
     assert_eq!(page(json!({"content": "x", "rawPaths": ["peer.md"]})), "raw_paths_not_allowed");
@@ -224,9 +227,9 @@ fn invalid_writes_are_declined_with_a_reason() {
     assert_eq!(page(json!({"key": "none", "replacements": [{"oldText": "a", "newText": "b"}]})), "page_not_found");
     assert_eq!(page(json!({"replacements": [{"oldText": "nowhere", "newText": "b"}]})), "replacement_not_unique");
     assert_eq!(page(json!({"replacements": [{"oldText": "ar", "newText": "b"}]})), "replacement_not_unique");
-    assert_eq!(fixture.no("wiki_remove", json!({"key": "none"})), ("page_not_found".into(), true));
+    assert_eq!(fixture.decline("wiki_remove", json!({"key": "none"})), ("page_not_found".into(), true));
     assert_eq!(
-        fixture.no(
+        fixture.decline(
             "emit_unmapped_fallback",
             json!({"rawPath": "peer.md", "reason": "parse_error", "fallback": "flagged"})
         ),
@@ -243,7 +246,7 @@ fn page_changed_since_read_is_not_overwritten() {
     for key in ["arr", "newer"] {
         let whole = json!({"key": key, "summary": "s", "content": "mine"});
         assert_eq!(
-            fixture.no("wiki_write", whole),
+            fixture.decline("wiki_write", whole),
             ("page_changed".into(), false),
             "a concurrent change is not an error"
         );
@@ -297,9 +300,9 @@ fn skills_load_by_name_only() {
         fixture.text("load_skill", json!({"name": "dbt_ingest"})).starts_with("# dbt projects"),
         "not of its adapter"
     );
-    let miss = fixture.text("load_skill", json!({"name": "../dbt_ingest"}));
+    let text = fixture.text("load_skill", json!({"name": "../dbt_ingest"}));
     let names = "ingest_triage, sl_capture, wiki_capture, dbt_ingest, docs_ingest, lookml_ingest, metricflow_ingest, notion_synthesize";
-    assert_eq!(miss, format!("Error: there is no skill `../dbt_ingest`; there are {names}"));
+    assert_eq!(text, format!("Error: there is no skill `../dbt_ingest`; available skills: {names}"));
 }
 
 #[test]
@@ -323,7 +326,7 @@ fn bad_arguments_and_unknown_tools_are_errors_that_help() {
 fn late_calls_find_the_workspace_closed() {
     let fixture = ToolFixture::unlocked();
     fixture.tools.context.workspace.discard();
-    assert_eq!(fixture.no("wiki_write", json!({"key": "new", "summary": "s", "content": "c"})).0, "attempt_over");
+    assert_eq!(fixture.decline("wiki_write", json!({"key": "new", "summary": "s", "content": "c"})).0, "attempt_over");
 }
 
 #[test]
@@ -342,7 +345,7 @@ fn every_call_is_written_to_the_transcript() {
 #[test]
 fn answers_beyond_the_limit_are_declared() {
     let long = mark_oversized(ToolReply::text("é".repeat(MAX_ANSWER_CHARS + 5)));
-    assert!(long.markdown.ends_with("[cut: the first 45000 of 45005 characters are shown]"));
+    assert!(long.markdown.ends_with("[truncated: the first 45000 of 45005 characters are shown]"));
     assert_eq!(
         mark_oversized(ToolReply::text("é".repeat(MAX_ANSWER_CHARS))).markdown.chars().count(),
         MAX_ANSWER_CHARS

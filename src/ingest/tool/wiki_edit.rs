@@ -20,47 +20,47 @@ pub(super) struct WikiWrite;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WikiWriteInput {
-    /// Flat key of the page: letters, digits, hyphens and underscores.
+    /// Key of the page: lower-case letters, digits, hyphens and underscores. References to other keys are ignored.
     #[schemars(length(min = 1, max = 120))]
     key: String,
-    /// One sentence that says what the page is about.
+    /// One sentence about the subject of the page. Required for every write.
     #[schemars(length(min = 1, max = 200))]
     summary: String,
-    /// The whole body in Markdown. Needed for a new page; replaces the body of an existing one.
+    /// The whole body in Markdown. Required for a new page; replaces the body of an existing page.
     #[serde(default)]
     #[schemars(length(max = 4000))]
     content: Option<String>,
-    /// Edits of an existing body, applied in order.
+    /// Edits of the body of an existing page, applied in order. Not together with `content`.
     #[serde(default)]
     replacements: Option<Vec<Replacement>>,
-    /// Words to find the page by.
+    /// Tags that help to find the page; reuse those of wiki_list_tags.
     #[serde(default)]
     tags: Option<Vec<String>>,
     /// Keys of related pages.
     #[serde(default)]
     refs: Option<Vec<String>>,
-    /// Semantic layer sources that the page explains.
+    /// Sources that the page explains, such as `orders`, or their measures or segments, such as `orders.revenue`.
     #[serde(default)]
     sl_refs: Option<Vec<String>>,
-    /// Where the knowledge comes from.
+    /// Origin of the information.
     #[serde(default)]
     source: Option<String>,
-    /// Which question the page answers.
+    /// Question that the page answers.
     #[serde(default)]
     intent: Option<String>,
-    /// Tables that the page is about.
+    /// Tables that the page describes.
     #[serde(default)]
     tables: Option<Vec<String>>,
-    /// One query that shows it.
+    /// One SQL query that is typical of the subject.
     #[serde(default)]
     representative_sql: Option<String>,
-    /// How it is used.
+    /// How the subject of the page is used.
     #[serde(default)]
     usage: Option<Map<String, Value>>,
     /// Fingerprints of queries that the page covers.
     #[serde(default)]
     fingerprints: Option<Vec<String>>,
-    /// Raw files of this work unit that the page rests on.
+    /// Raw files of this work unit that the page is based on; in the reconcile step, of any unit, or deleted ones.
     #[serde(default, rename = "rawPaths")]
     raw_paths: Option<Vec<String>>,
 }
@@ -68,17 +68,18 @@ pub(super) struct WikiWriteInput {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct Replacement {
-    /// Text that stands exactly once in the body.
+    /// Text that occurs exactly once in the body. Earlier replacements of this call are already applied.
     #[schemars(length(min = 1))]
     old_text: String,
-    /// Text to put there.
+    /// Text that replaces it; empty to delete it.
     new_text: String,
 }
 
 impl AgentTool for WikiWrite {
     const NAME: &'static str = "wiki_write";
-    const DESCRIPTION: &'static str = "Create a wiki page, or change one. Fields that are left out keep their value. Give \
-        `content` for the whole body or `replacements` to edit it. Needs the verification ledger.";
+    const DESCRIPTION: &'static str = "Create a wiki page, or change one. Give `content` for the whole body, or \
+        `replacements` to edit an existing body. Read an existing page with wiki_read before you replace its \
+        `content`. Fields that are left out keep their value. Requires an entry in the verification ledger.";
     const READ_ONLY: bool = false;
     const NEEDS_LEDGER: bool = true;
     type Input = WikiWriteInput;
@@ -96,7 +97,7 @@ impl AgentTool for WikiWrite {
                     ..ToolReply::default()
                 }
             }
-            Err(no) => no.reply(Self::NAME, &key),
+            Err(declined) => declined.reply(Self::NAME, &key),
         }
     }
 }
@@ -107,18 +108,19 @@ pub(super) struct WikiRemove;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WikiRemoveInput {
-    /// Key of the page.
+    /// Key of the page to remove.
     #[schemars(length(min = 1, max = 120))]
     key: String,
-    /// Raw files of this work unit that make the page obsolete; in the pass, those of any unit, and gone ones.
+    /// Raw files of this work unit that make the page obsolete; in the reconcile step, of any unit, or deleted ones.
     #[serde(default, rename = "rawPaths")]
     raw_paths: Option<Vec<String>>,
 }
 
 impl AgentTool for WikiRemove {
     const NAME: &'static str = "wiki_remove";
-    const DESCRIPTION: &'static str = "Remove a wiki page that the raw files show to be wrong or obsolete. Pages that refer \
-        to it must be changed too. Needs the verification ledger.";
+    const DESCRIPTION: &'static str = "Remove a wiki page if the raw files show that it is wrong or obsolete. Read \
+        the page with wiki_read first, and correct the pages that refer to it. Requires an entry in the verification \
+        ledger.";
     const READ_ONLY: bool = false;
     const NEEDS_LEDGER: bool = true;
     type Input = WikiRemoveInput;
@@ -126,8 +128,15 @@ impl AgentTool for WikiRemove {
     fn run(context: &ToolContext, WikiRemoveInput { key, raw_paths }: WikiRemoveInput) -> ToolReply {
         let removed = check_change(context, &key, raw_paths.as_deref())
             .and_then(|()| Ok(context.workspace.remove(&wiki::page_path(&key))?))
-            .and_then(|was_there| {
-                if was_there { Ok(()) } else { Err(DeclinedPageChange::new("page_not_found", "there is no such page")) }
+            .and_then(|existed| {
+                if existed {
+                    Ok(())
+                } else {
+                    Err(DeclinedPageChange::new(
+                        "page_not_found",
+                        "there is no such page; find its key with wiki_search",
+                    ))
+                }
             });
         match removed {
             Ok(()) => ToolReply {
@@ -135,7 +144,7 @@ impl AgentTool for WikiRemove {
                 structured: Some(json!({"success": true, "key": key, "action": "removed"})),
                 ..ToolReply::default()
             },
-            Err(no) => no.reply(Self::NAME, &key),
+            Err(declined) => declined.reply(Self::NAME, &key),
         }
     }
 }
@@ -168,7 +177,7 @@ fn check_change(context: &ToolContext, key: &str, raw_paths: Option<&[String]>) 
     if !wiki::is_page_key(key) {
         return Err(DeclinedPageChange::new(
             "invalid_key",
-            "the key must be flat: letters, digits, hyphens and underscores only",
+            "invalid key; use letters, digits, hyphens and underscores, starting with a letter or digit",
         ));
     }
     context.check_raw_paths(raw_paths).map_err(|why| DeclinedPageChange::new("raw_paths_not_allowed", why))
@@ -178,9 +187,8 @@ fn check_change(context: &ToolContext, key: &str, raw_paths: Option<&[String]>) 
 fn write(context: &ToolContext, input: WikiWriteInput) -> Result<bool, DeclinedPageChange> {
     check_change(context, &input.key, input.raw_paths.as_deref())?;
     let path = wiki::page_path(&input.key);
-    let unreadable = |why: String| {
-        DeclinedPageChange::new("page_unreadable", format!("the page that is there cannot be read: {why}"))
-    };
+    let unreadable =
+        |why: String| DeclinedPageChange::new("page_unreadable", format!("the existing page cannot be read: {why}"));
     // Edits apply to the newest text. A whole body replaces only text that the agent has read.
     let found = if input.content.is_some() { context.workspace.peek(&path) } else { context.workspace.read(&path) };
     let existing = match found.map_err(|error| unreadable(error.to_string()))? {
@@ -192,8 +200,8 @@ fn write(context: &ToolContext, input: WikiWriteInput) -> Result<bool, DeclinedP
         let failed = |error: std::io::Error| {
             DeclinedPageChange::new("not_writable", format!("the wiki cannot be read: {error}"))
         };
-        let clash = Wiki(&context.workspace).key_conflict(&input.key).map_err(failed)?;
-        clash.map_or(Ok(()), |why| Err(DeclinedPageChange::new("key_not_available", why)))?;
+        let conflict = Wiki(&context.workspace).key_conflict(&input.key).map_err(failed)?;
+        conflict.map_or(Ok(()), |why| Err(DeclinedPageChange::new("key_not_available", why)))?;
     }
     let page = merge_page(existing, input)?;
     let text = page.render().map_err(|error| DeclinedPageChange::new("not_writable", error.to_string()))?;
@@ -206,21 +214,23 @@ fn merge_page(existing: Option<WikiPage>, input: WikiWriteInput) -> Result<WikiP
         (_, Some(_), Some(_)) => {
             return Err(DeclinedPageChange::new(
                 "content_and_replacements",
-                "give either content or replacements, not both",
+                "both content and replacements are given; give only one of them",
             ));
         }
         (_, Some(content), None) if content.trim().is_empty() => {
-            return Err(DeclinedPageChange::new("content_required", "content is empty"));
+            return Err(DeclinedPageChange::new("content_required", "content is empty; give the body of the page"));
         }
         (_, Some(content), None) => content,
         (Some(page), None, replacements) => apply_replacements(&page.body, &replacements.unwrap_or_default())?,
         (None, None, Some(_)) => {
             return Err(DeclinedPageChange::new(
                 "page_not_found",
-                "there is no such page to edit; give its content to create it",
+                "there is no such page to edit; give content to create it",
             ));
         }
-        (None, None, None) => return Err(DeclinedPageChange::new("content_required", "a new page needs content")),
+        (None, None, None) => {
+            return Err(DeclinedPageChange::new("content_required", "content is missing; give it to create the page"));
+        }
     };
     let old = existing.map(|page| page.frontmatter).unwrap_or_default();
     let front = Frontmatter {
@@ -248,7 +258,8 @@ fn apply_replacements(body: &str, replacements: &[Replacement]) -> Result<String
         if count != 1 {
             let times = if count == 0 { "does not occur".to_owned() } else { format!("occurs {count} times") };
             let text = format!(
-                "oldText of replacement {index} {times} in the body, it must occur exactly once; read the page and quote more of it"
+                "oldText of replacements[{index}] {times} in the body, but must occur exactly once; read the page and \
+                 copy a longer, exact text"
             );
             return Err(DeclinedPageChange::new("replacement_not_unique", text));
         }
@@ -257,7 +268,7 @@ fn apply_replacements(body: &str, replacements: &[Replacement]) -> Result<String
     if body.trim().is_empty() {
         return Err(DeclinedPageChange::new(
             "content_required",
-            "the replacements leave nothing; use wiki_remove to remove a page",
+            "the replacements leave an empty body; use wiki_remove to remove the page",
         ));
     }
     Ok(body)

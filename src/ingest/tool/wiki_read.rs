@@ -22,13 +22,13 @@ pub(super) struct WikiRead;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WikiReadInput {
-    /// Key of the page.
+    /// Key of the page to read.
     key: String,
 }
 
 impl AgentTool for WikiRead {
     const NAME: &'static str = "wiki_read";
-    const DESCRIPTION: &'static str = "Read one wiki page: its fields and its content.";
+    const DESCRIPTION: &'static str = "Read one wiki page: its fields and its body. Read a page before you change it.";
     const READ_ONLY: bool = true;
     type Input = WikiReadInput;
 
@@ -36,7 +36,7 @@ impl AgentTool for WikiRead {
         let wiki = Wiki(&context.workspace);
         if !wiki::is_page_key(&key) {
             return not_found_reply(format_args!(
-                "`{}` is not a page key; keys are flat, such as `net-revenue`",
+                "invalid page key `{}`; use a key such as `net-revenue`, without folders",
                 excerpt(&key)
             ));
         }
@@ -63,10 +63,10 @@ pub(super) struct WikiSearch;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WikiSearchInput {
-    /// Words to look for.
+    /// Words to search for in keys, summaries, tags and bodies.
     #[schemars(length(min = 1))]
     query: String,
-    /// Most pages to return; 10 if left out.
+    /// Maximum number of pages; 10 by default.
     #[serde(default)]
     #[schemars(range(min = 1, max = 100))]
     limit: Option<u32>,
@@ -74,7 +74,8 @@ pub(super) struct WikiSearchInput {
 
 impl AgentTool for WikiSearch {
     const NAME: &'static str = "wiki_search";
-    const DESCRIPTION: &'static str = "Search the wiki by words. Answers keys and summaries, best first.";
+    const DESCRIPTION: &'static str = "Search the wiki for words. Returns keys and summaries, best match first, at \
+        most `limit` pages (1 to 100, default 10).";
     const READ_ONLY: bool = true;
     type Input = WikiSearchInput;
 
@@ -149,7 +150,7 @@ pub(super) struct WikiListTagsInput {}
 
 impl AgentTool for WikiListTags {
     const NAME: &'static str = "wiki_list_tags";
-    const DESCRIPTION: &'static str = "List the tags in use, each with the number of its pages.";
+    const DESCRIPTION: &'static str = "List the tags of all wiki pages, each with its number of pages.";
     const READ_ONLY: bool = true;
     type Input = WikiListTagsInput;
 

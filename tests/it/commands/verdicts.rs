@@ -131,7 +131,9 @@ fn units_are_judged_as_ktx_judges_them() {
     }
     let dangling = &ours["u04"].1;
     assert_eq!(dangling, "wiki references target missing page(s): p04 -> missing-page");
-    assert!(ours["u05"].1.contains("`missing_source` in sl_refs is no source of the connections orbit, wh"));
+    assert!(
+        ours["u05"].1.contains("`missing_source` in sl_refs: there is no such source in the connections orbit, wh")
+    );
     assert!(ours["u18"].1.ends_with("user -> base"), "{:?}", ours["u18"]);
     for key in ["base", "user", "p01", "p21"] {
         assert!(wiki(&place).contains(&format!("{key}.md")), "{key}");
@@ -158,7 +160,7 @@ fn pages_that_ktx_would_refuse_are_named_once() {
     assert!(!place.run(&["plan"]).stderr.contains("wiki pages"));
     place
         .write("wiki/global/p04.md", "---\nsummary: s\nsl_refs: [gone]\n---\n\nSee [[missing-page]], `source:none`.\n");
-    let message = "wiki pages have broken references (p04 -> missing-page; wiki page p04: `source:none` names no source of connection orchard)";
+    let message = "wiki pages have broken references (p04 -> missing-page; wiki page p04: `source:none`: there is no such source in connection orchard)";
     let plan = place.run(&["plan"]);
     assert_eq!(plan.stderr.matches(message).count(), 1, "{plan:?}");
     let doctor = place.run(&["doctor"]);

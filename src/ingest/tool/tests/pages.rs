@@ -11,7 +11,7 @@ fn page_too_deep_to_parse_is_declined() {
     let fixture = ToolFixture::unlocked();
     let deep = |levels: usize| (0..levels).fold(json!("leaf"), |inner, _| json!({ "k": inner }));
     let with_usage = |usage: Value| json!({"key": "deep", "summary": "s", "content": "Text.", "usage": usage});
-    let (reason, _) = fixture.no("wiki_write", with_usage(deep(100)));
+    let (reason, _) = fixture.decline("wiki_write", with_usage(deep(100)));
     assert_eq!(reason, "not_writable");
     assert!(!fixture.text("wiki_search", json!({"query": "deep"})).contains("- deep:"));
     fixture.text("wiki_write", with_usage(deep(5)));
@@ -22,11 +22,11 @@ fn page_too_deep_to_parse_is_declined() {
 fn keys_that_share_a_file_on_some_systems_are_refused() {
     let fixture = ToolFixture::unlocked();
     for key in ["CON", "nul", "Com1", "ARR"] {
-        let (reason, _) = fixture.no("wiki_write", page(key));
+        let (reason, _) = fixture.decline("wiki_write", page(key));
         assert_eq!(reason, "key_not_available", "{key}");
     }
     fixture.text("wiki_write", page("console"));
-    assert_eq!(fixture.no("wiki_write", page("Console")).0, "key_not_available");
+    assert_eq!(fixture.decline("wiki_write", page("Console")).0, "key_not_available");
     fixture.text("wiki_remove", json!({"key": "console"}));
     fixture.text("wiki_write", page("Console"));
     fixture.text("wiki_write", page("arr"));

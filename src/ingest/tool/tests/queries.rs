@@ -113,7 +113,7 @@ fn entity_lookup_accepts_sql_spellings() {
     assert!(
         fixture
             .text("entity_details", json!({"connectionId": "notes", "targets": [{"display": "x"}]}))
-            .contains("these can: shop")
+            .contains("connections with a database: shop")
     );
 }
 

@@ -108,9 +108,9 @@ fn rollback_prefers_the_unit_connection() {
 fn invalid_changes_are_declined_with_a_reason() {
     let fixture = layered();
     let before = fixture.tools.context.workspace.changes();
-    let write = |arguments: Value| fixture.no("sl_write_source", arguments);
+    let write = |arguments: Value| fixture.decline("sl_write_source", arguments);
     let edit = |old: &str, new: &str| {
-        fixture.no("sl_edit_source", on("customers", json!({"yaml_edits": [{"oldText": old, "newText": new}]})))
+        fixture.decline("sl_edit_source", on("customers", json!({"yaml_edits": [{"oldText": old, "newText": new}]})))
     };
     let counted = |reason: &str| (reason.to_owned(), true);
     assert_eq!(write(on("x", json!({}))), counted("source_required"));
@@ -139,16 +139,19 @@ fn invalid_changes_are_declined_with_a_reason() {
     assert_eq!(edit("grain: [id]", "grain: []"), declined("validation_failed"));
     assert_eq!(edit("name: customers", "name: clients"), declined("name_mismatch"));
     assert_eq!(edit(CUSTOMERS, ""), declined("invalid_yaml"));
-    assert_eq!(fixture.no("sl_edit_source", on("customers", json!({}))), declined("edits_required"));
-    assert_eq!(fixture.no("sl_edit_source", on("ghost", json!({"delete": true}))), declined("source_not_found"));
+    assert_eq!(fixture.decline("sl_edit_source", on("customers", json!({}))), declined("edits_required"));
+    assert_eq!(fixture.decline("sl_edit_source", on("ghost", json!({"delete": true}))), declined("source_not_found"));
     assert_eq!(fixture.tools.context.workspace.changes(), before);
 }
 
 #[test]
 fn sources_are_locked_until_the_ledger_has_an_entry() {
     let fixture = ToolFixture::new();
-    assert_eq!(fixture.no("sl_write_source", table("x", json!({}))), ("verification_ledger_required".into(), true));
-    assert_eq!(fixture.no("sl_edit_source", on("x", json!({}))), ("verification_ledger_required".into(), false));
+    assert_eq!(
+        fixture.decline("sl_write_source", table("x", json!({}))),
+        ("verification_ledger_required".into(), true)
+    );
+    assert_eq!(fixture.decline("sl_edit_source", on("x", json!({}))), ("verification_ledger_required".into(), false));
 }
 
 #[test]
@@ -283,11 +286,11 @@ fn source_changed_since_read_is_not_overwritten() {
     let fixture = layered();
     let (name, declined) = ("customers", (super::super::PAGE_CHANGED.to_owned(), false));
     // This attempt has not read the file yet.
-    assert_eq!(fixture.no("sl_write_source", table(name, json!({}))), declined);
+    assert_eq!(fixture.decline("sl_write_source", table(name, json!({}))), declined);
     fixture.text("sl_read_source", on(name, json!({})));
     fs::write(fixture.root().join("semantic-layer/warehouse/customers.yaml"), CUSTOMERS.replace("hand", "them"))
         .unwrap();
-    assert_eq!(fixture.no("sl_write_source", table(name, json!({}))), declined);
+    assert_eq!(fixture.decline("sl_write_source", table(name, json!({}))), declined);
     fixture.text("sl_edit_source", on(name, json!({"yaml_edits": [{"oldText": "by them", "newText": "by both"}]})));
     assert!(fixture.text("sl_read_source", on(name, json!({}))).contains("# by both"));
 }
@@ -321,7 +324,7 @@ fn long_sources_are_paged_without_loss() {
         let (page, rest) = text.split_once("```yaml\n").unwrap().1.split_once("```").unwrap();
         joined.push_str(page);
         next = rest
-            .split_once("go on with sl_read_source ")
+            .split_once("continue with sl_read_source ")
             .map(|(_, rest)| serde_json::from_str(rest.trim_end_matches(']')).unwrap());
     }
     assert_eq!(joined, whole);
@@ -366,7 +369,12 @@ fn raw_files_that_are_binary_or_huge_are_passed_over() {
     fs::write(fixture.root().join("source/a.md"), vec![0xff; 5 * 1024 * 1024]).unwrap();
     fs::write(fixture.root().join("source/sub/dep.yml"), b"needle \xff\x00\n").unwrap();
     let text = fixture.text("discover_data", json!({"query": "needle"}));
-    assert!(text.contains("sub/dep.yml:1: needle") && text.contains("1 files are too large"), "{text}");
+    assert!(
+        text.contains("sub/dep.yml:1: needle") && text.contains("1 files were not searched: they are too large"),
+        "{text}"
+    );
+    let nothing = fixture.text("discover_data", json!({"query": "zebra"}));
+    assert!(nothing.contains("No other raw file matches.\n1 files were not searched"), "{nothing}");
 }
 
 #[test]
@@ -388,7 +396,7 @@ fn changed_sources_are_checked_at_the_end() {
     );
     fixture.text("sl_edit_source", on("customers", json!({"delete": true})));
     let invalid = crate::ingest::check::check_changes(&context.workspace, &context.scope.target_ids()).invalid;
-    assert_eq!(invalid, ["warehouse:visits: join target `customers` is no source of this connection"]);
+    assert_eq!(invalid, ["warehouse:visits: join target `customers` is not a source of this connection"]);
 }
 
 #[test]
@@ -399,7 +407,7 @@ fn broken_references_are_reported_by_the_write() {
     let reply = fixture.text("wiki_write", links);
     assert!(reply.starts_with("Wiki page `p1` created."), "{reply}");
     assert!(reply.contains("- wiki page p1 -> p2: there is no such page"), "{reply}");
-    assert!(reply.contains("- wiki page p1: `source:visits` names no source"), "{reply}");
+    assert!(reply.contains("- wiki page p1: `source:visits`: there is no such source"), "{reply}");
     // A reference to a page that is written later is valid.
     assert!(!fixture.text("wiki_write", page("p2", "x", json!([]))).contains("p1 -> p2"));
     let done = fixture.call("sl_write_source", table("visits", json!({}))).structured.unwrap();
@@ -409,8 +417,11 @@ fn broken_references_are_reported_by_the_write() {
     fixture.text("wiki_write", page("arr", "`customers.id`", json!(["customers", "customers.id"])));
     fixture.text("sl_read_source", on("customers", json!({})));
     let reply = fixture.call("sl_edit_source", on("customers", json!({"delete": true})));
-    let open = reply.structured.unwrap()["unresolved"].to_string();
-    assert!(!reply.is_error && open.contains("wiki page p1: `customers` in sl_refs is no source"), "{open}");
+    let unresolved = reply.structured.unwrap()["unresolved"].to_string();
+    assert!(
+        !reply.is_error && unresolved.contains("wiki page p1: `customers` in sl_refs: there is no such source"),
+        "{unresolved}"
+    );
     fixture.text("sl_rollback", json!({"sourceName": "customers"}));
     let reply = fixture.text("wiki_write", page("p2", "y", json!([])));
     assert!(reply.contains("page arr no longer has sl_refs to customers.id"), "{reply}");

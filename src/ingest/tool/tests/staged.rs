@@ -56,7 +56,7 @@ fn unit_changes_can_be_listed_and_compared() {
     let apart = ask(&fixture, "stage_diff", json!({"unitKeyA": "docs-a", "unitKeyB": "docs-c"})).markdown;
     assert!(apart.starts_with("No page or source was changed by both."), "{apart}");
     let unknown = ask(&fixture, "stage_diff", json!({"unitKeyA": "docs-a", "unitKeyB": "../x"}));
-    assert!(unknown.markdown.starts_with("Error: there is no unit `../x` here") && !unknown.is_error);
+    assert!(unknown.markdown.starts_with("Error: there is no unit `../x`") && !unknown.is_error);
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn stage_list_without_units_answers_with_a_sentence() {
     context.unit = reconcile::StageIndex::default().into_unit();
     let fixture = ToolFixture { tools: AttemptTools::new(Arc::new(context), None), dir };
     let reply = ask(&fixture, "stage_list", json!({}));
-    assert!(reply.markdown.starts_with("No unit is part of this ingest"), "{reply:?}");
+    assert!(reply.markdown.starts_with("This ingest has no units"), "{reply:?}");
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn eviction_decision_needs_an_artifact_that_exists_or_rests() {
     };
     let (accepted, reason, text) = decide("wiki", "nonsense-key", "removed");
     assert_eq!((accepted, reason.as_str()), (false, "artifact_not_found"), "{text}");
-    assert!(text.contains("what rests on that file: wiki gone, sl shop/orders"), "{text}");
+    assert!(text.contains("decide about an artifact of that file: wiki gone, sl shop/orders"), "{text}");
     assert!(!decide("sl", "gone", "kept").0 && !decide("wiki", "../../ktx", "kept").0);
     for (kind, key) in [("wiki", "gone"), ("sl", "orders"), ("sl", "shop/orders")] {
         assert!(decide(kind, key, "removed").0, "{kind} {key}");
@@ -171,7 +171,7 @@ fn long_eviction_list_is_read_in_parts() {
         let text = ask(&fixture, "eviction_list", json!({"startLine": start})).markdown;
         let next = text.rsplit_once("{\"startLine\":").and_then(|(_, rest)| rest.split_once('}'));
         start = next.map_or(0, |(line, _)| line.parse::<u32>().unwrap());
-        assert_eq!(pages > 0, text.starts_with("[goes on: notes/gone.md]\n"), "page {pages}");
+        assert_eq!(pages > 0, text.starts_with("[continued: notes/gone.md]\n"), "page {pages}");
         seen.push_str(&text);
         pages += 1;
         assert!(pages < 100, "the list does not end");
@@ -201,7 +201,13 @@ fn change_may_name_raw_files_of_all_units_and_evictions() {
         assert!(!reply.is_error, "{path}: {}", reply.markdown);
     }
     let foreign = ask(&fixture, "wiki_write", write("gone.md"));
-    assert!(foreign.is_error && foreign.markdown.contains("and files of eviction_list, not `gone.md`"), "{foreign:?}");
+    assert!(
+        foreign.is_error
+            && foreign
+                .markdown
+                .contains("rawPaths contains `gone.md`; name only raw files that stage_list or eviction_list lists"),
+        "{foreign:?}"
+    );
     let removed = ask(&fixture, "wiki_remove", json!({"key": "trees", "rawPaths": ["notes/gone.md"]}));
     assert!(!removed.is_error, "{}", removed.markdown);
 }
