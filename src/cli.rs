@@ -1,17 +1,12 @@
 //! The composition root: commands, sinks and exit codes. The only layer that knows all the others.
 
-mod approval;
 pub mod args;
 pub mod debug;
 pub mod demo;
-pub mod descriptors;
 pub mod diff;
 pub mod doctor;
-pub mod driver;
-pub mod execute;
 pub mod exit;
 pub mod export;
-pub mod fail_fast_recorder;
 mod help;
 pub mod init;
 pub mod json;
@@ -31,7 +26,6 @@ pub mod replay;
 pub mod report;
 pub mod resume;
 pub mod run;
-pub mod run_meter;
 pub mod runs;
 pub mod screen;
 pub mod screenshot;
@@ -41,7 +35,6 @@ pub mod show;
 pub mod signals;
 pub mod step;
 pub mod summary;
-pub mod trace;
 pub mod watch;
 
 use std::process::ExitCode;
@@ -52,7 +45,7 @@ use self::{
     args::{Cli, CliCommand},
     exit::{CliError, Exit},
 };
-use crate::{claude::scripted, group_guard, ingest};
+use crate::{claude::scripted, engine::descriptors, group_guard, ingest};
 
 /// The hidden subcommand that plays the model in the demo and the tests.
 const SCRIPTED_AGENT: &str = "scripted-agent";

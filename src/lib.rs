@@ -14,12 +14,13 @@
 //!
 //! | layer | modules | may use |
 //! |---|---|---|
-//! | 0 | [`tape`], [`config`], [`guide`] | nothing |
+//! | 0 | [`tape`], [`config`], [`guide`], [`text`] | nothing |
 //! | 1 | [`decode`]; [`actions`]; [`units`] | `decode` → nothing; `actions` → `decode`; `units` → `tape` |
-//! | 2 | [`run`] | `tape`, `decode`, `actions`, `units` |
+//! | 2 | [`run`] | `text`, `tape`, `decode`, `actions`, `units` |
 //! | 3 | [`scoped_dir`], [`program_path`], [`group_guard`], [`file_limit`] | nothing; the files and processes that the others of this layer use |
 //! | 3 | [`claude`], [`ingest`], [`store`], [`replay`], [`tui`] | layers below, never each other |
-//! | 4 | [`cli`] | everything |
+//! | 4 | [`engine`] | layers below, but neither `tui` nor `replay` |
+//! | 5 | [`cli`] | everything |
 //!
 //! `tests/it/architecture.rs` checks the `crate::` paths of every file against the table.
 //!
@@ -35,6 +36,7 @@ pub mod claude;
 pub mod cli;
 pub mod config;
 pub mod decode;
+pub mod engine;
 pub mod file_limit;
 pub mod group_guard;
 pub mod guide;
@@ -45,6 +47,7 @@ pub mod run;
 pub mod scoped_dir;
 pub mod store;
 pub mod tape;
+pub mod text;
 pub mod tui;
 pub mod units;
 

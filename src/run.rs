@@ -5,6 +5,7 @@
 
 pub mod activity_index;
 pub mod attempt_reducer;
+pub mod breakpoint;
 pub mod decisions;
 pub mod diff;
 mod effective_result;

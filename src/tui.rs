@@ -11,7 +11,6 @@
 
 pub mod action;
 pub mod app;
-pub mod breakpoint;
 pub mod cache;
 pub mod command;
 pub mod document;

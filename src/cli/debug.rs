@@ -15,7 +15,6 @@ use tracing_subscriber::EnvFilter;
 use super::{exit::CliError, export, output};
 use crate::{
     claude::{panic_guard, process},
-    tape::{UnitKey, note::Verdict},
     tui::terminal,
 };
 
@@ -46,12 +45,6 @@ pub fn install(debug: bool) -> Result<(), CliError> {
         output::print_stderr(&panics.panic_report(panic).to_string());
     }));
     if debug { start_log(Path::new(LOG_FILE)) } else { Ok(()) }
-}
-
-/// Logs the outcome of an attempt, without the agent's text.
-pub fn log_verdict(unit: &UnitKey, attempt: u32, verdict: &Verdict, exit_code: Option<i32>, signal: Option<i32>) {
-    let (unit, outcome, cause) = (unit.as_str(), verdict.outcome, verdict.cause.label());
-    tracing::debug!(unit, attempt, ?outcome, cause, ?exit_code, ?signal, "verdict");
 }
 
 /// Starts the log: versions, git calls, started agents, verdicts and warnings. Secrets of known kinds are masked. Only

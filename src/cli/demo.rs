@@ -7,7 +7,6 @@ use std::{
 
 use super::{
     args::{DemoArgs, GlobalArgs},
-    execute::{AgentBackend, AttemptOptions},
     exit::{CliError, Exit},
     launch::{self, Launch, RecordLocation, RunResult},
     prepare::PreparedProject,
@@ -18,6 +17,7 @@ use crate::{
         private_dir::{self, PrivateDir},
         unit::AttemptTimeouts,
     },
+    engine::execute::{AgentBackend, AttemptOptions},
     ingest::{diff::Baseline, plan::Selection},
     units::failure_tally::FailureRule,
 };

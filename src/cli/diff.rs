@@ -8,13 +8,13 @@ use super::{
     args::{DiffArgs, GlobalArgs, Ui},
     exit::{CliError, Exit},
     output, report, runs, show,
-    summary::pluralize,
 };
 use crate::{
     run::{
         RunReport,
         diff::{RunDiff, UnitChange, UnitDiff, UnitSnapshot},
     },
+    text::pluralize,
     tui::{text, view::dollars},
 };
 

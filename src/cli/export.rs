@@ -14,7 +14,6 @@ use super::{
     args::{ExportArgs, ExportFormat, GlobalArgs},
     exit::{CliError, Exit},
     output, project, report, runs, show,
-    summary::pluralize,
 };
 use crate::{
     run::{
@@ -23,6 +22,7 @@ use crate::{
         trace::{TraceLevel, TraceWriter},
     },
     tape::{Header, TapeEntry},
+    text::pluralize,
 };
 
 mod memory_flow;

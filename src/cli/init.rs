@@ -10,7 +10,6 @@ use super::{
     args::{GlobalArgs, InitArgs},
     exit::{CliError, Exit},
     output, project, show,
-    summary::pluralize,
 };
 use crate::{
     ingest::{
@@ -19,6 +18,7 @@ use crate::{
         plan,
         source::SourceTree,
     },
+    text::pluralize,
     tui::text,
 };
 

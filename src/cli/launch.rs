@@ -12,25 +12,26 @@ use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{
-    approval::ApprovalQueue,
     args::{GlobalArgs, Ui},
-    driver::{DriverError, Executor, ScheduleDriver},
-    execute::{AgentBackend, AttemptExecutor, AttemptOptions, OutputTarget, ReconcileOptions},
     exit::{CliError, Exit},
-    fail_fast_recorder::FailFastRecorder,
     output,
     prepare::PreparedProject,
-    replay, resume,
-    run_meter::RunMeter,
-    runs, screen, show,
+    replay, resume, runs, screen, show,
     show::EventSink,
     signals::{self, ShutdownState, SignalListener},
     summary::{self, NextSteps, Summary},
-    trace::TraceTask,
 };
 use crate::{
     claude::{private_dir, process},
     config::Config,
+    engine::{
+        approval::ApprovalQueue,
+        driver::{DriverError, Executor, ScheduleDriver},
+        execute::{AgentBackend, AttemptExecutor, AttemptOptions, OutputTarget, ReconcileOptions},
+        fail_fast_recorder::FailFastRecorder,
+        run_meter::RunMeter,
+        trace::TraceTask,
+    },
     group_guard,
     ingest::{
         self,
@@ -49,6 +50,7 @@ use crate::{
         EntryBody, FORMAT_VERSION, Header, Note, RunId, UnitKey,
         note::{ContinuedRun, RunEnded, RunPlanned, Severity},
     },
+    text::pluralize,
     tui,
     units::{
         governor::ThrottlePolicy,
@@ -479,7 +481,7 @@ fn report_stopping(left: &Result<tui::TuiExit, CliError>) {
     let units = left.timeline.latest_state().units.iter();
     let running = units.filter(|unit| unit.status.is_in_flight()).count();
     if running > 0 && left.reason == tui::ExitReason::Quit {
-        show::print_stderr(&format!("stopping {}; Ctrl-C kills running units", summary::pluralize(running, "unit")));
+        show::print_stderr(&format!("stopping {}; Ctrl-C kills running units", pluralize(running, "unit")));
     }
 }
 

@@ -13,13 +13,11 @@ use crate::{
         event::{ActionDetail, ActionEvent},
         label,
     },
-    cli::{
-        output::{AnsiColor, EscapingWriter},
-        summary::pluralize,
-    },
+    cli::output::{AnsiColor, EscapingWriter},
     decode::content_text,
     run::{FoldEvent, OutcomeDetail, RunChange, state::UnitStatus},
     tape::{Millis, note::Severity},
+    text::pluralize,
     tui::text,
 };
 

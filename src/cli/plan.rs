@@ -15,7 +15,6 @@ use super::{
     reconcile_policy::ReconcilePolicy,
     resume::{self, RunPlan},
     settings, show,
-    summary::pluralize,
 };
 use crate::{
     actions::label,
@@ -28,6 +27,7 @@ use crate::{
     },
     store::db::UnitEffort,
     tape::{Millis, UnitKey, note::SkippedConnection},
+    text::pluralize,
     tui::{text, view::dollars},
     units::forecast::{Estimate, FinishedUnit, Forecast, RemainingUnit, forecast},
 };

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, path::Path};
 
-use super::{exit::CliError, launch, project, summary::pluralize};
+use super::{exit::CliError, launch, project};
 use crate::{
     ingest::{
         self, branch_update,
@@ -16,6 +16,7 @@ use crate::{
     },
     scoped_dir::{FileLock, ScopedDir},
     store::RunStore,
+    text::pluralize,
 };
 
 /// The sentence about a project without a repository.

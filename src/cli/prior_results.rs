@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use jiff::Timestamp;
 
-use super::{exit::CliError, resume::UnsavedRun, runs, summary::pluralize};
+use super::{exit::CliError, resume::UnsavedRun, runs};
 use crate::{
     ingest::{
         self, DamagedRows, KTX_DATABASE, KtxArtifact, KtxFile, KtxHistory,
@@ -23,6 +23,7 @@ use crate::{
         rows::ArtifactRow,
     },
     tape::{RunId, note::attempt_output::ArtifactChange},
+    text::pluralize,
     units::reuse::SpentBudget,
 };
 

@@ -9,13 +9,13 @@ use super::{
     args::{GlobalArgs, PruneArgs, Ui},
     exit::{CliError, Exit},
     output, runs, show,
-    summary::pluralize,
 };
 use crate::{
     store::{
         RunStore,
         retention::{PruneError, RetentionDecision, RetentionPolicy},
     },
+    text::pluralize,
     tui::text,
 };
 

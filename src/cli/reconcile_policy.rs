@@ -1,6 +1,7 @@
 //! The backlog of a plan for the reconcile step, and the messages about it. Must not run anything.
 
-use super::{args::SelectArgs, execute::ReconcileOptions, resume::RunPlan, summary::pluralize};
+use super::{args::SelectArgs, resume::RunPlan};
+use crate::{engine::execute::ReconcileOptions, text::pluralize};
 use crate::{
     ingest::{plan::SourcePlan, reconcile::staged_path},
     tape::note::FilesEvicted,

@@ -10,13 +10,13 @@ use super::{
     exit::{CliError, Exit},
     export::{self, out_file},
     output, project, replay, runs, show,
-    summary::pluralize,
-    trace,
 };
 use crate::{
+    engine::trace,
     replay::FileSource,
     run::{PollStatus, RunReport, Timeline, report::ReportBuilder},
     scoped_dir::ScopedDir,
+    text::pluralize,
 };
 
 mod escape;

@@ -15,7 +15,6 @@ use super::{
     exit::{CliError, Exit},
     prior_results::ProjectHistory,
     project, runs,
-    summary::pluralize,
 };
 use crate::{
     ingest::{
@@ -34,6 +33,7 @@ use crate::{
         RunId, UnitKey,
         note::{AttemptOutput, ContinuedRun, PlannedUnit},
     },
+    text::pluralize,
     units::reuse::{PriorOutcome as Stood, PriorUnit, ReuseDecision, decide_reuse},
 };
 

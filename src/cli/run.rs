@@ -3,7 +3,6 @@
 use super::{
     args::{AttemptArgs, GlobalArgs, RunArgs, SelectArgs, Ui},
     doctor,
-    execute::{AgentBackend, AttemptOptions, ReconcileOptions},
     exit::{CliError, Exit},
     launch::{self, Launch, RecordLocation},
     model::ModelChoice,
@@ -17,6 +16,7 @@ use super::{
 use crate::{
     claude::unit::AttemptTimeouts,
     config::schema::ToolFailures,
+    engine::execute::{AgentBackend, AttemptOptions, ReconcileOptions},
     ingest::project::ModelRole,
     tape::{UnitKey, note::PlannedUnit},
     units::failure_tally::FailureRule,

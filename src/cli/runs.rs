@@ -12,7 +12,7 @@ use super::{
     args::{GlobalArgs, RunsCommand, Ui},
     exit::{CliError, Exit},
     output, project, replay, show,
-    summary::{NextSteps, Summary, pluralize},
+    summary::{NextSteps, Summary},
 };
 use crate::{
     claude::session_lock::SessionLocks,
@@ -20,6 +20,7 @@ use crate::{
     replay::{FileSource, file::FollowHandle},
     run::{EntrySource, PollStatus, Timeline, decisions},
     store::{Db, RecordedRun, RefreshReport, RunStatus, RunStore, refresh::RefreshError, runs::RunStoreError},
+    text::pluralize,
     tui::{text, view::dollars},
 };
 

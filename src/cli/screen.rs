@@ -6,7 +6,6 @@ use nix::errno::Errno;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{
-    approval::{ApprovalQueue, UserDecision},
     args::{GlobalArgs, MeasureUntil, ReplayArgs},
     exit::{CliError, Exit},
     output, settings, signals,
@@ -14,6 +13,7 @@ use super::{
 };
 use crate::{
     claude::unit,
+    engine::approval::{ApprovalQueue, UserDecision},
     run::Timeline,
     tui::{self, ExitReason, LiveHandle, RunCommand},
     units::schedule::ScheduleEvent,

@@ -7,9 +7,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{
     args::{GlobalArgs, Profile, SessionArgs, Ui},
-    debug, doctor,
-    driver::{AttemptEnd, Executor},
-    execute::forward_stops,
+    doctor,
     exit::{CliError, Exit},
     launch::{self, RecordLocation, RunHarness},
     output, runs, settings, show,
@@ -21,6 +19,10 @@ use crate::{
         unit::AgentProgram,
     },
     config::Config,
+    engine::{
+        driver::{self, AttemptEnd, Executor},
+        execute::forward_stops,
+    },
     run::{NewEntry, Recorder},
     tape::{
         EntryBody, Note, UnitKey,
@@ -177,7 +179,7 @@ impl Executor for SessionExecutor {
         *self.resumable.lock().unwrap_or_else(PoisonError::into_inner) = end.resumable().map(str::to_owned);
         let repeat = end.retry_mode();
         let verdict = end.verdict(&unit);
-        debug::log_verdict(&unit, attempt, &verdict, end.facts.exit_code, end.facts.signal);
+        driver::log_verdict(&unit, attempt, &verdict, end.facts.exit_code, end.facts.signal);
         let ended = AttemptEnded {
             verdict: verdict.clone(),
             tool_failures: 0,

@@ -14,6 +14,7 @@ use crate::{
         state::{UnitState, UnitStatus},
     },
     tape::note::Cause,
+    text::pluralize,
     tui::{text, view::dollars},
 };
 
@@ -22,11 +23,6 @@ const MAX_SENTENCE_WIDTH: usize = 300;
 
 /// Maximum number of shared files that are named.
 const MAX_SHARED_FILES: usize = 5;
-
-/// For example `1 unit` or `2 units`.
-pub fn pluralize(count: usize, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
-}
 
 /// The next commands for a record once its run is over.
 #[derive(Clone, Copy, Debug)]

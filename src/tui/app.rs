@@ -15,7 +15,6 @@ use tokio::sync::mpsc;
 use self::side_pane::SidePaneFollower;
 use super::{
     ExitReason, Options, TuiExit,
-    breakpoint::StopWatcher,
     cache::Cache,
     effect::{RunCommand, TimeStep},
     export::Export,
@@ -31,6 +30,7 @@ use super::{
     view::SourceStatus,
 };
 use crate::{
+    run::breakpoint::StopWatcher,
     run::{PollStatus, SeekTarget, Timeline, state::UnitStatus},
     tape::Millis,
 };

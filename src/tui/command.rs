@@ -7,11 +7,11 @@ use std::str::FromStr as _;
 
 use jiff::SignedDuration;
 
-use super::{
-    action::{Scope, UserAction},
-    breakpoint::{Condition, NamePattern},
+use super::action::{Scope, UserAction};
+use crate::{
+    run::breakpoint::{Condition, NamePattern},
+    tape::Millis,
 };
-use crate::tape::Millis;
 
 /// Slowest and fastest numeric speed.
 pub const SPEEDS: (f64, f64) = (0.25, 64.0);

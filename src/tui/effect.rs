@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::{breakpoint::Condition, export::ExportRequest, model::Playback};
+use super::{export::ExportRequest, model::Playback};
+use crate::run::breakpoint::Condition;
 use crate::{
     run::{SeekTarget, state::AttemptId},
     tape::{Seq, UnitKey, note::Amendment},

@@ -35,7 +35,6 @@ pub(super) use toast::ToastTopic;
 pub use unit_listing::{StatusFilter, TableLine, UnitGroup, UnitListing, UnitSort};
 
 use super::{
-    breakpoint::Breakpoint,
     command::CommandHistory,
     effect::{RunCommand, ScreenEffect},
     key::KeyPress,
@@ -43,6 +42,7 @@ use super::{
     layout::{self, ScreenLayout},
 };
 use crate::{
+    run::breakpoint::Breakpoint,
     run::{
         run_forecast::RunForecast,
         state::{AttemptId, AttemptState, HoldMode, RunState, RunView, StateVersion, UnitState, UnitStatus},

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::{breakpoint::TimeStop, key::KeyPress};
-use crate::tape::Millis;
+use super::key::KeyPress;
+use crate::{run::breakpoint::TimeStop, tape::Millis};
 
 /// A message to [`super::update::update`].
 #[derive(Clone, Debug, PartialEq)]

@@ -12,6 +12,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("tape", &[]),
     ("config", &[]),
     ("guide", &[]),
+    ("text", &[]),
     ("decode", &[]),
     ("actions", &["decode"]),
     ("units", &["tape"]),
@@ -39,6 +40,25 @@ const EDGES: &[(&str, &[&str])] = &[
     ("store", &["tape", "run", "config", "scoped_dir"]),
     ("replay", &["tape", "decode", "run", "scoped_dir"]),
     ("tui", &["tape", "decode", "actions", "units", "run", "config", "program_path", "file_limit"]),
+    (
+        "engine",
+        &[
+            "text",
+            "tape",
+            "decode",
+            "actions",
+            "units",
+            "run",
+            "config",
+            "scoped_dir",
+            "program_path",
+            "group_guard",
+            "file_limit",
+            "claude",
+            "ingest",
+            "store",
+        ],
+    ),
     ("cli", EVERYTHING),
     ("main", &["cli"]),
 ];
@@ -60,10 +80,12 @@ const EVERYTHING: &[&str] = &[
     "store",
     "replay",
     "tui",
+    "text",
+    "engine",
 ];
 
 /// Modules without I/O, tasks, clock or environment.
-const PURE: &[&str] = &["tape", "decode", "actions", "units", "run"];
+const PURE: &[&str] = &["text", "tape", "decode", "actions", "units", "run"];
 
 /// Names that a pure module must not contain.
 const IMPURE: &[&str] = &[

@@ -4,14 +4,17 @@
 use super::{
     super::{
         args::GlobalArgs, exit::CliError, model::ModelChoice, plan::outside_project_message, prepare,
-        prior_results::ProjectHistory, project, settings, summary::pluralize,
+        prior_results::ProjectHistory, project, settings,
     },
     DoctorCheck, Finding,
 };
-use crate::ingest::{
-    plan::{IngestPlan, PlanError, Selection, plan},
-    project::{ModelRole, Project, ProjectError},
-    repository::RepositoryError,
+use crate::{
+    ingest::{
+        plan::{IngestPlan, PlanError, Selection, plan},
+        project::{ModelRole, Project, ProjectError},
+        repository::RepositoryError,
+    },
+    text::pluralize,
 };
 
 /// Checks the project, if there is one. Returns the model of its units, because the login may not include every model.

@@ -7,13 +7,14 @@ use super::{
     labels,
 };
 use crate::{
-    cli::{lines::status_glyph, summary::pluralize},
+    cli::lines::status_glyph,
     run::{
         RunReport,
         report::{AttemptReport, UnitReport},
         state::UnitStatus,
     },
     tape::{Millis, note::AttemptOutcome},
+    text::pluralize,
 };
 
 /// Maximum widths of names and of sentences, in columns.

@@ -1,7 +1,7 @@
 //! Formats figures and statuses for reports. Pure.
 
 use crate::{
-    cli::summary::{self, pluralize},
+    cli::summary,
     run::{
         RunOutcome,
         decisions::{RecordedDecision, RecordedDecisionKind},
@@ -9,6 +9,7 @@ use crate::{
         state::{LossCounts, TokenCounts, UnitStatus},
     },
     tape::Millis,
+    text::pluralize,
     tui::view,
 };
 

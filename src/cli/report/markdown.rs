@@ -7,8 +7,9 @@ use super::{
     labels,
 };
 use crate::{
-    cli::{lines::status_glyph, summary::pluralize},
+    cli::lines::status_glyph,
     run::{RunReport, report::UnitReport, state::UnitStatus},
+    text::pluralize,
 };
 
 /// Maximum width of a sentence, in columns.

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    cli::trace,
+    engine::trace,
     run::{
         RunOutcome, RunReport,
         report::{AttemptReport, FailedCallReport, ToolCallCounts, UnitReport},

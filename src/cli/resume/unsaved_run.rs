@@ -9,6 +9,7 @@ use crate::{
     ingest::plan::WorkUnit,
     store::{Db, RunStatus, RunStore, db::UnitHistory},
     tape::RunId,
+    text::pluralize,
 };
 
 /// A finished run with unsaved units.
@@ -68,7 +69,7 @@ impl UnsavedRun {
         let origin = if self.is_foreign { " (this installation did not write its record)" } else { "" };
         format!(
             "run {run}{origin} {how} with {} done that {are} not saved; `{}` resumes it",
-            summary::pluralize(self.units.len(), "unit"),
+            pluralize(self.units.len(), "unit"),
             summary::resume_command(global.project_dir.as_deref(), &run)
         )
     }

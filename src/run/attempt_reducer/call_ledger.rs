@@ -18,7 +18,7 @@ pub enum CallEnd {
 
 /// A call without a result.
 #[derive(Clone, Debug)]
-pub struct OpenCall {
+pub struct UnansweredCall {
     pub tool: Box<str>,
     /// The call is made by a sub-agent and may outlive the turn.
     pub is_nested: bool,
@@ -26,7 +26,7 @@ pub struct OpenCall {
 
 #[derive(Clone, Debug, Default)]
 pub struct CallLedger {
-    open: HashMap<Box<str>, OpenCall>,
+    open: HashMap<Box<str>, UnansweredCall>,
     /// Bad outcomes by call id.
     outcomes: HashMap<Box<str>, BadOutcomes>,
     /// The attempt is being ended, so calls without a result are cut short.
@@ -43,15 +43,15 @@ struct BadOutcomes {
 
 impl CallLedger {
     pub(super) fn open(&mut self, id: &str, tool: &str, is_nested: bool) {
-        self.open.insert(id.into(), OpenCall { tool: tool.into(), is_nested });
+        self.open.insert(id.into(), UnansweredCall { tool: tool.into(), is_nested });
     }
 
-    pub(super) fn close(&mut self, id: &str) -> Option<OpenCall> {
+    pub(super) fn close(&mut self, id: &str) -> Option<UnansweredCall> {
         self.open.remove(id)
     }
 
     /// Closes the open calls that meet the condition, and returns how they end.
-    pub fn close_where(&mut self, is_over: impl Fn(&OpenCall) -> bool) -> Vec<(Box<str>, CallEnd)> {
+    pub fn close_where(&mut self, is_over: impl Fn(&UnansweredCall) -> bool) -> Vec<(Box<str>, CallEnd)> {
         if self.open.is_empty() {
             return Vec::new();
         }
@@ -63,7 +63,7 @@ impl CallLedger {
         ended.into_iter().map(end).collect()
     }
 
-    pub fn get(&self, id: &str) -> Option<&OpenCall> {
+    pub fn get(&self, id: &str) -> Option<&UnansweredCall> {
         self.open.get(id)
     }
 

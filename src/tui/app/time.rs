@@ -3,12 +3,10 @@
 
 use super::{App, Millis, Playback, Player, PollStatus, RedrawPriority, ScreenMessage, TimeStep};
 use crate::{
+    run::breakpoint::{Condition, Goal, StopWatcher, TimeStop, turns},
     run::{ActivityMark, SeekTarget, state::RunState, timeline::AdvanceStatus},
     tape::Seq,
-    tui::{
-        breakpoint::{Condition, Goal, StopWatcher, TimeStop, turns},
-        view::clock,
-    },
+    tui::view::clock,
 };
 
 /// Maximum bytes folded per slice near a goal, since bytes beyond the goal are read in vain.

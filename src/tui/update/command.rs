@@ -8,11 +8,11 @@ use super::{
     time,
 };
 use crate::{
+    run::breakpoint::{Breakpoint, Condition},
     run::{SeekTarget, state::RunView},
     tape::Millis,
     tui::{
         action::{Scope, UserAction},
-        breakpoint::{Breakpoint, Condition},
         command::{self, CommandRequest, TimeTarget},
         effect::ScreenEffect,
         model::{InputPurpose, LineInput, OverlayView, Playback, ScreenModel, ScrollList},

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use super::run_commands;
 use crate::{
+    run::breakpoint::Condition,
     run::state::{HeldCallState, RunView, UnitState},
     tui::{
-        breakpoint::Condition,
         effect::{RunCommand, ScreenEffect},
         model::{ArgumentsEditor, CallId, InputPurpose, LineInput, OverlayView, Playback, ScreenModel, ToastTopic},
     },

@@ -4,13 +4,13 @@ use ratatui::layout::Rect;
 
 use super::{listing, run_commands};
 use crate::{
+    run::breakpoint::TimeStop,
     run::{
         SeekTarget,
         state::{AttemptId, RunView},
     },
     tape::{Millis, Seq},
     tui::{
-        breakpoint::TimeStop,
         command::SPEEDS,
         effect::{ScreenEffect, TimeStep},
         model::{OverlayView, Playback, ScreenModel, ScrollList},

@@ -17,9 +17,9 @@ use self::run_until::RunUntil;
 use super::run_meter::RunMeter;
 use crate::{
     claude::unit::{ApprovalDecision, ApprovalGate, ApprovalRequest},
+    run::breakpoint::Condition,
     run::{NewEntry, Recorder, entry_source::RecordError},
     tape::{EntryBody, Note, UnitKey, note::CallDecision},
-    tui::breakpoint::Condition,
 };
 
 mod run_until;
@@ -297,7 +297,7 @@ mod tests {
     use serde_json::json;
     use tokio::time::timeout;
 
-    use crate::tui::breakpoint::NamePattern;
+    use crate::run::breakpoint::NamePattern;
 
     use super::*;
     use crate::{actions::TurnTracker, claude::unit::LineObserver as _, decode, run::attempt_reducer::AttemptReducer};

@@ -24,8 +24,8 @@ pub use self::reconcile_step::ReconcileOptions;
 use self::{integration::IntegrationQueue, reconcile_step::AttemptInputs};
 use super::{
     approval::ApprovalQueue,
-    debug, descriptors,
-    driver::{AttemptEnd, Executor, preparation_failed},
+    descriptors,
+    driver::{self, AttemptEnd, Executor, preparation_failed},
 };
 use crate::{
     claude::{
@@ -428,7 +428,7 @@ impl Executor for AttemptExecutor {
     ) -> AttemptEnd {
         let amendment = amendment.as_deref().cloned().unwrap_or_default();
         let (verdict, facts, work) = self.run_attempt(&unit, attempt, &amendment, stop, ready).await;
-        debug::log_verdict(&unit, attempt, &verdict, facts.exit_code, facts.signal);
+        driver::log_verdict(&unit, attempt, &verdict, facts.exit_code, facts.signal);
         if verdict.outcome == AttemptOutcome::Succeeded && matches!(self.output_target, OutputTarget::Overlay(_)) {
             self.published_units().insert(unit.clone());
         } else {

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, PoisonError},
 };
 
-use super::{super::summary::pluralize, AttemptExecutor, OutputTarget, reconcile_step::ReconcileBacklog};
+use super::{AttemptExecutor, OutputTarget, reconcile_step::ReconcileBacklog};
 use crate::{
     claude::panic_guard,
     ingest::{
@@ -21,6 +21,7 @@ use crate::{
         EntryBody, Note, UnitKey,
         note::{self, Cause, IntegrationStarted, PatchIntegrated, SaveFailed, Severity, SlRefsRepaired},
     },
+    text::pluralize,
     units::{
         schedule::{IntegratedUnit, IntegrationReport},
         verdict,

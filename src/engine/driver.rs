@@ -292,6 +292,12 @@ async fn first_record_error(blown: &mut watch::Receiver<Option<RecordError>>) ->
 }
 
 /// The verdict of an attempt that could not be prepared.
+/// Logs the outcome of an attempt, without the agent's text.
+pub fn log_verdict(unit: &UnitKey, attempt: u32, verdict: &Verdict, exit_code: Option<i32>, signal: Option<i32>) {
+    let (unit, outcome, cause) = (unit.as_str(), verdict.outcome, verdict.cause.label());
+    tracing::debug!(unit, attempt, ?outcome, cause, ?exit_code, ?signal, "verdict");
+}
+
 pub fn preparation_failed(reason: impl Into<String>) -> Verdict {
     Verdict {
         outcome: AttemptOutcome::Failed,

@@ -1,6 +1,6 @@
 //! Conditions for running a held unit: the call that meets one is the next call that waits. Pure.
 
-use crate::{claude::unit::ApprovalRequest, tui::breakpoint::Condition};
+use crate::{claude::unit::ApprovalRequest, run::breakpoint::Condition};
 
 /// Alternative conditions: one of them must be met.
 #[derive(Clone, Debug)]
