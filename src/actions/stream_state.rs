@@ -23,11 +23,11 @@ impl StreamState {
     pub fn push(&mut self, line: &AgentLine<'_>) -> LineRole {
         let role = self.turns.push(line);
         if let (LineRole::InTurn, LineBody::Assistant(chat)) = (role, &line.body) {
-            let texts = chat.blocks.iter().filter_map(|block| match block {
+            let mut texts = chat.blocks.iter().filter_map(|block| match block {
                 MessageBlock::Text(text) if !text.is_blank() => Some(text),
                 _ => None,
             });
-            if let Some(text) = texts.last() {
+            if let Some(text) = texts.next_back() {
                 let is_nested = line.parent_tool_use_id.is_some();
                 let last = if is_nested { &mut self.nested_text } else { &mut self.main_text };
                 Arc::make_mut(last).assign(text);

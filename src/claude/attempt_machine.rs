@@ -100,7 +100,7 @@ enum AttemptPhase {
 
 /// The session that an attempt continues.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct ResumedSession {
+pub(super) struct ContinuedSession {
     pub(super) id: String,
     /// Cost of its earlier attempts in US dollars; `None` if that is unknown.
     pub(super) paid_usd: Option<f64>,
@@ -137,7 +137,7 @@ impl AttemptMachine {
         allowed: AllowedTools,
         with_tools: bool,
         prompt: String,
-        resume: Option<ResumedSession>,
+        resume: Option<ContinuedSession>,
         max_turns: u32,
         timeouts: ProcessTimeouts,
     ) -> Self {

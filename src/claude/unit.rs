@@ -41,7 +41,7 @@ use self::{
 };
 pub use super::control::{ApprovalDecision, ApprovalRequest};
 use super::{
-    attempt_machine::{AttemptEffect, AttemptMachine, AttemptTimer, ResumedSession},
+    attempt_machine::{AttemptEffect, AttemptMachine, AttemptTimer, ContinuedSession},
     control::ControlFrame,
     isolation::AllowedTools,
     line_reader::LineReader,
@@ -250,7 +250,7 @@ async fn drive_attempt(
     let (to_child, writer) = ControlFrameQueue::start(stdin, limits.unread_stdin);
     let with_tools = !tool_ids.is_empty();
     let allowed = AllowedTools::new(tool_ids, with_tools.then_some(mcp::SERVER_NAME));
-    let resume = launch.resume().map(|id| ResumedSession { id: id.to_owned(), paid_usd: launch.paid_usd });
+    let resume = launch.resume().map(|id| ContinuedSession { id: id.to_owned(), paid_usd: launch.paid_usd });
     let (prompt, max_turns) = (launch.prompt.clone(), launch.step_budget);
     let mut machine = AttemptMachine::new(facts, allowed, with_tools, prompt, resume, max_turns, timeouts);
     let mut shell = AttemptRunner {

@@ -431,7 +431,7 @@ fn resumed_session_with_other_id_ends_the_attempt() {
             allowed,
             true,
             "the prompt".into(),
-            resume.map(|id: String| ResumedSession { id, paid_usd: None }),
+            resume.map(|id: String| ContinuedSession { id, paid_usd: None }),
             40,
             ProcessTimeouts::default(),
         );
