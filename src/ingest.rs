@@ -45,7 +45,7 @@ pub mod transcript;
 pub mod workspace;
 pub mod worktree;
 
-pub use attempt::{AttemptError, DeliveredArtifact, KtxJob, UnitAttempt, WorkspaceSpec};
+pub use attempt::{AttemptPreparationError, DeliveredArtifact, KtxJob, UnitAttempt, WorkspaceSpec};
 pub use check::CheckReport;
 pub(crate) use database::{DamagedRows, KTX_DATABASE, KtxArtifact, KtxFile, KtxHistory, ktx_history};
 pub use database::{SQL_WORKER, SqlWorkers, run_sql_worker};

@@ -17,7 +17,7 @@
 //! | 0 | [`tape`], [`config`], [`guide`], [`text`] | nothing |
 //! | 1 | [`decode`]; [`actions`]; [`units`] | `decode` → nothing; `actions` → `decode`; `units` → `tape` |
 //! | 2 | [`run`] | `text`, `tape`, `decode`, `actions`, `units` |
-//! | 3 | [`scoped_dir`], [`program_path`], [`group_guard`], [`file_limit`] | nothing; the files and processes that the others of this layer use |
+//! | 3 | [`scoped_dir`], [`program_path`], [`group_guard`], [`open_file_limit`] | nothing; the files and processes that the others of this layer use |
 //! | 3 | [`claude`], [`ingest`], [`store`], [`replay`], [`tui`] | layers below, never each other |
 //! | 4 | [`engine`] | layers below, but neither `tui` nor `replay` |
 //! | 5 | [`cli`] | everything |
@@ -37,10 +37,10 @@ pub mod cli;
 pub mod config;
 pub mod decode;
 pub mod engine;
-pub mod file_limit;
 pub mod group_guard;
 pub mod guide;
 pub mod ingest;
+pub mod open_file_limit;
 pub mod program_path;
 pub mod replay;
 pub mod run;

@@ -28,7 +28,7 @@ pub use activity_index::{ActivityIndex, ActivityMark};
 pub use entry_source::{
     EntryRef, EntryScope, EntrySource, EntrySourceError, NewEntry, PollStatus, Recorder, SourceInfo,
 };
-pub use fold::{Fold, FoldEvent, OutcomeDetail, RunChange};
+pub use fold::{Fold, FoldEvent, OutcomeDetail, RunEvent};
 pub use outcome::RunOutcome;
 pub use report::RunReport;
 pub use state::RunState;

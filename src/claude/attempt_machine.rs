@@ -29,11 +29,11 @@ use crate::{
 const MAX_DECLINED_CHARS: usize = 300;
 
 use super::{
-    attempt_stats::AttemptStats,
+    attempt_stats::AttemptFactsCollector,
     control::{
         ApprovalDecision, ApprovalRequest, ControlEffect, ControlFrame, ControlProtocol, ControlRequest, prompt_frame,
     },
-    isolation::{self, AllowedTools, ForeignCalls},
+    isolation::{self, AllowedTools, UnofferedToolCalls},
     mcp::ServerEvent,
     process::{EscalationStep, ProcessExit, ProcessTimeouts},
     unit::{StopCommand, deadlines::WaitReason},
@@ -108,12 +108,12 @@ pub(super) struct ContinuedSession {
 
 #[derive(Debug)]
 pub(super) struct AttemptMachine {
-    stats: AttemptStats,
+    stats: AttemptFactsCollector,
     /// Maximum number of turns of the attempt.
     max_turns: u32,
     control: ControlProtocol,
     allowed: AllowedTools,
-    foreign_calls: ForeignCalls,
+    foreign_calls: UnofferedToolCalls,
     settings_sources: Option<Vec<String>>,
     prompt: String,
     identity: SessionIdentity,
@@ -141,7 +141,7 @@ impl AttemptMachine {
         max_turns: u32,
         timeouts: ProcessTimeouts,
     ) -> Self {
-        let mut stats = AttemptStats::new(AttemptFacts { isolation: IsolationStatus::Unverified, ..facts });
+        let mut stats = AttemptFactsCollector::new(AttemptFacts { isolation: IsolationStatus::Unverified, ..facts });
         if let Some(resumed) = &resume {
             stats.resume_session(resumed.paid_usd);
         }
@@ -150,7 +150,7 @@ impl AttemptMachine {
             max_turns,
             control: ControlProtocol::default(),
             allowed,
-            foreign_calls: ForeignCalls::default(),
+            foreign_calls: UnofferedToolCalls::default(),
             settings_sources: None,
             prompt,
             identity: resume.map(|resumed| SessionIdentity::resuming(&resumed.id, false)).unwrap_or_default(),

@@ -21,8 +21,8 @@ const MAX_INPUT_BYTES: usize = 64 * 1024;
 
 /// Collects the facts of one attempt.
 #[derive(Debug)]
-pub struct AttemptStats {
-    /// Facts so far, without those that [`AttemptStats::into_facts`] adds.
+pub struct AttemptFactsCollector {
+    /// Facts so far, without those that [`AttemptFactsCollector::into_facts`] adds.
     pub facts: AttemptFacts,
     reducer: AttemptReducer,
     /// Tool of each call, by call id.
@@ -31,7 +31,7 @@ pub struct AttemptStats {
     pending_inputs: BTreeMap<String, String>,
 }
 
-impl AttemptStats {
+impl AttemptFactsCollector {
     /// Starts with the facts from before the process start.
     pub fn new(facts: AttemptFacts) -> Self {
         Self {
@@ -192,12 +192,12 @@ mod tests {
         LineBody::User(ChatLine { blocks: vec![MessageBlock::ToolResult(block)], refused, ..ChatLine::default() })
     }
 
-    fn take(stats: &mut AttemptStats, body: LineBody<'_>) {
+    fn take(stats: &mut AttemptFactsCollector, body: LineBody<'_>) {
         let (session_id, parent_tool_use_id, timestamp) = (None, None, None);
         stats.push_line(&AgentLine { session_id, parent_tool_use_id, timestamp, is_session_file: false, body });
     }
 
-    fn failures(stats: &AttemptStats) -> Vec<(&str, &str, bool)> {
+    fn failures(stats: &AttemptFactsCollector) -> Vec<(&str, &str, bool)> {
         stats
             .facts
             .tally
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn failed_refused_and_recovered_calls() {
-        let mut stats = AttemptStats::new(AttemptFacts::default());
+        let mut stats = AttemptFactsCollector::new(AttemptFacts::default());
         for line in [
             call("a", "mcp__ktx__wiki_write"),
             result("a", r#""no such page""#, true, false),
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn failed_calls_keep_their_arguments() {
-        let mut stats = AttemptStats::new(AttemptFacts::default());
+        let mut stats = AttemptFactsCollector::new(AttemptFacts::default());
         let long = format!(r#"{{"content":"{}"}}"#, "é".repeat(MAX_INPUT_BYTES));
         let announced = |id: &'static str, name: &'static str, input| {
             let block =
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn repeated_denial_counts_once() {
-        let mut stats = AttemptStats::new(AttemptFacts::default());
+        let mut stats = AttemptFactsCollector::new(AttemptFacts::default());
         take(&mut stats, call("a", "Bash"));
         take(
             &mut stats,
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn interrupted_call_is_not_counted_as_failure() {
-        let mut stats = AttemptStats::new(AttemptFacts::default());
+        let mut stats = AttemptFactsCollector::new(AttemptFacts::default());
         for line in [call("a", "Bash"), result("a", r#""no""#, true, true), call("b", "mcp__ktx__wiki_read")] {
             take(&mut stats, line);
         }
@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn the_tail_of_stderr_is_bounded() {
-        let mut stats = AttemptStats::new(AttemptFacts::default());
+        let mut stats = AttemptFactsCollector::new(AttemptFacts::default());
         for line in 0..50 {
             stats.push_stderr_line(&format!("{line} {}", "é".repeat(5_000)));
         }

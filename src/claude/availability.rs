@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::{
     argv::DENIED_BUILT_INS,
-    attempt_stats::AttemptStats,
+    attempt_stats::AttemptFactsCollector,
     line_reader::LineReader,
     process::{self, EscalationStep, ProcessExit, ProcessTimeouts, SpawnRequest},
     start_error::StartError,
@@ -163,7 +163,7 @@ struct CheckOutput {
 
 impl CheckOutput {
     fn to_facts(&self) -> AttemptFacts {
-        let mut stats = AttemptStats::new(AttemptFacts::default());
+        let mut stats = AttemptFactsCollector::new(AttemptFacts::default());
         for line in self.stdout.split(|byte| *byte == b'\n') {
             stats.push_line(&decode::decode_line(line));
         }

@@ -95,12 +95,12 @@ pub fn permission_mode_breach(mode: Option<&str>) -> Option<String> {
 /// Tracks calls of tools that were not offered. A model may call any name, and the agent then replies with an error,
 /// which is a failed call. A call that does not fail is a breach.
 #[derive(Debug, Default)]
-pub struct ForeignCalls {
+pub struct UnofferedToolCalls {
     /// Tool of each such call without a result, by call id.
     open_calls: BTreeMap<String, String>,
 }
 
-impl ForeignCalls {
+impl UnofferedToolCalls {
     /// Returns a breach message if a line shows a breach of `allowed`.
     pub fn line_breach(&mut self, allowed: &AllowedTools, line: &LineBody<'_>) -> Option<String> {
         match line {
@@ -289,7 +289,7 @@ mod tests {
 
     /// The first breach in `lines`.
     fn foreign_breach(lines: &[&str]) -> Option<String> {
-        let (allowed, mut calls) = (AllowedTools::new(TOOLS, ["ktx"]), ForeignCalls::default());
+        let (allowed, mut calls) = (AllowedTools::new(TOOLS, ["ktx"]), UnofferedToolCalls::default());
         lines.iter().find_map(|line| calls.line_breach(&allowed, &crate::decode::decode_line(line.as_bytes()).body))
     }
 
@@ -336,7 +336,7 @@ mod tests {
                 panic!("no init line")
             };
             let allowed = AllowedTools::new(init.tools.iter().map(ToString::to_string), ["ktx"]);
-            let mut calls = ForeignCalls::default();
+            let mut calls = UnofferedToolCalls::default();
             let breach = text
                 .lines()
                 .find_map(|line| calls.line_breach(&allowed, &crate::decode::decode_line(line.as_bytes()).body));

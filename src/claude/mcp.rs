@@ -23,7 +23,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-use super::panic_guard;
+use super::caught_panics;
 use crate::units::{
     ToolCall, ToolReply, ToolSpec, Toolset,
     call_effect::{self, CallEffect},
@@ -239,7 +239,7 @@ impl ServerHandler for ToolServerHandler {
         };
         let (tool, tool_use_id) = (call.name.clone(), call.tool_use_id.clone());
         let (tools, busy) = (Arc::clone(&self.tools), self.observer.as_ref().map(|watch| watch.in_flight.clone()));
-        let (reply, effect) = panic_guard::spawn_blocking_guarded(move || {
+        let (reply, effect) = caught_panics::spawn_blocking_caught(move || {
             let reply = tools.call(&call);
             drop(busy);
             let effect = call_effect::call_effect(&call, &reply);

@@ -25,11 +25,10 @@ use tokio::{
 };
 use uuid::Uuid;
 
-use super::{line_reader::MAX_LINE_BYTES, panic_guard::with_panic_guard};
+use super::{caught_panics::with_caught_panics, line_reader::MAX_LINE_BYTES};
 use crate::{
-    file_limit,
     group_guard::{self, AGENT_MARK_VAR, AgentGuard},
-    program_path,
+    open_file_limit, program_path,
 };
 
 /// Flags of `claude` and of the scripted agent whose values are written to a log.
@@ -249,7 +248,7 @@ fn spawner_queue() -> io::Result<mpsc::Sender<SpawnJob>> {
     std::thread::Builder::new().name("spawner".into()).spawn(move || {
         for SpawnJob { request: order, runtime, reply } in orders {
             // This panics while the runtime shuts down; the thread must survive, or its children die.
-            let started = AssertUnwindSafe(|| with_panic_guard(|| spawn_in_runtime(order, &runtime)));
+            let started = AssertUnwindSafe(|| with_caught_panics(|| spawn_in_runtime(order, &runtime)));
             let started = catch_unwind(started);
             let started = started.unwrap_or_else(|_| Err(io::Error::other("the runtime is shutting down")));
             // If the caller no longer waits, the child is returned and dropped, which kills it.
@@ -321,7 +320,7 @@ fn absolute_path_var((name, value): (OsString, OsString)) -> (OsString, OsString
 
 /// Ends the child with us, if the system supports it, and sets the limit of open files of the user's shell.
 fn configure_command(command: &mut Command) {
-    file_limit::restore_in(command.as_std_mut());
+    open_file_limit::restore_limit_in(command.as_std_mut());
     #[cfg(target_os = "linux")]
     set_parent_death_signal(command);
 }

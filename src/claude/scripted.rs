@@ -18,7 +18,7 @@ use tokio::{
 
 use self::{
     agent::{ScriptedAgent, UsageTotals},
-    args::{RunFlags, ScriptedAgentArgs, ScriptedCommand},
+    args::{ClaudeFlags, ScriptedAgentArgs, ScriptedCommand},
     host::{HostConnection, TurnControl},
     output::{OutputLines, VERSION},
     script::{AgentScript, IgnoredEvent},
@@ -93,7 +93,7 @@ pub struct PlayOptions {
     /// All times are divided by this.
     pub speed: f64,
     /// Flags from the command line of `claude`.
-    pub run: RunFlags,
+    pub run: ClaudeFlags,
 }
 
 /// Plays `script` on any streams and returns the exit code. `stdin` is read only in two-way mode.

@@ -327,7 +327,7 @@ async fn drive_attempt(
                 lines.iter().for_each(|line| machine.handle_stderr_line(line));
                 let had_dropped = shell.stderr.has_dropped();
                 lines.retain(|line| shell.stderr.admits(line.len()));
-                let recorded = shell.tape.record(lines.into_iter().map(EntryBody::Err));
+                let recorded = shell.tape.record(lines.into_iter().map(EntryBody::Stderr));
                 let dropped = shell.stderr.limit_reached_note(had_dropped);
                 let recorded = recorded.and_then(|()| dropped.map_or(Ok(()), |note| shell.tape.note(&note)));
                 recorded.map_or_else(|error| machine.handle_record_error(error.to_string()), |()| Vec::new())
@@ -389,7 +389,7 @@ impl AttemptRunner {
     fn write_frame(&mut self, machine: &mut AttemptMachine, frame: ControlFrame) -> Result<(), RecordError> {
         let Some(to_child) = &self.frame_queue else { return Ok(()) };
         if to_child.has_capacity_for(&frame) {
-            self.tape.record(std::iter::once(EntryBody::In(&frame.0)))?;
+            self.tape.record(std::iter::once(EntryBody::Stdin(&frame.0)))?;
             to_child.send(frame);
         } else {
             let effects = machine.handle_unread_input(self.limits.unread_stdin);

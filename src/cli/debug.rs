@@ -14,7 +14,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::{exit::CliError, export, output};
 use crate::{
-    claude::{panic_guard, process},
+    claude::{caught_panics, process},
     tui::terminal,
 };
 
@@ -34,7 +34,7 @@ pub fn install(debug: bool) -> Result<(), CliError> {
     // In a test process an error hook may be installed already; the first one is sufficient.
     let _ = errors.install();
     std::panic::set_hook(Box::new(move |panic| {
-        if panic_guard::is_panic_guarded() {
+        if caught_panics::is_panic_caught() {
             tracing::error!(%panic, "contained");
             return;
         }

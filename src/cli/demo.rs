@@ -8,7 +8,7 @@ use std::{
 use super::{
     args::{DemoArgs, GlobalArgs},
     exit::{CliError, Exit},
-    launch::{self, Launch, RecordLocation, RunResult},
+    launch::{self, Launch, RunResult, TapeLocation},
     prepare::PreparedProject,
     project, settings,
 };
@@ -119,8 +119,8 @@ pub fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<Exit, CliError> {
     let slots = project.settings.work_units.max_concurrency;
     let agent = AgentBackend::Scripted { exe, script, speed: args.speed };
     let fate = match &args.keep {
-        Some(keep) => RecordLocation::InProject { flag: Some(keep.clone()) },
-        None => RecordLocation::Temporary,
+        Some(keep) => TapeLocation::InProject { flag: Some(keep.clone()) },
+        None => TapeLocation::Temporary,
     };
     // An overlay works with or without git, in any repository that may contain the `--keep` directory.
     let ground = PreparedProject::with_overlay(&project.root)?;

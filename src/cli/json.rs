@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::{
     actions::AgentEvent,
     cli::{output, summary::Summary},
-    run::{FoldEvent, RunChange, RunState, SourceInfo},
+    run::{FoldEvent, RunEvent, RunState, SourceInfo},
     tape::Millis,
 };
 
@@ -37,11 +37,11 @@ impl<W: Write> JsonWriter<W> {
     /// Writes the events of one entry.
     pub fn write_event(&mut self, emitted: &FoldEvent<'_>) {
         match emitted {
-            FoldEvent::Event { at, unit, attempt, event, aside, .. } => {
+            FoldEvent::Agent { at, unit, attempt, event, outcome_detail, .. } => {
                 self.stamp(*at, Some((unit, *attempt)));
                 event.write_json(&mut self.buffer);
-                if let (Some(aside), AgentEvent::Action(_)) = (aside, event) {
-                    let beside = format!(r#","call":"{}""#, aside.as_str());
+                if let (Some(outcome_detail), AgentEvent::Action(_)) = (outcome_detail, event) {
+                    let beside = format!(r#","call":"{}""#, outcome_detail.as_str());
                     self.buffer.extend_from_slice(beside.as_bytes());
                 }
             }
@@ -131,27 +131,27 @@ impl<W: Write> JsonWriter<W> {
     }
 }
 
-fn change_json(change: &RunChange<'_>) -> Value {
+fn change_json(change: &RunEvent<'_>) -> Value {
     match change {
-        RunChange::Planned(planned) => json!({
+        RunEvent::Planned(planned) => json!({
             "type": "run", "state": "planned", "job": planned.job, "units": planned.units.len(),
             "skipped": planned.skipped, "concurrency": planned.concurrency, "step_budget": planned.step_budget,
             "failure_mode": planned.failure_mode, "tool_failures": planned.tool_failures,
             "model": planned.model, "scripted": planned.scripted,
             "continues": planned.continues.as_ref().map(|before| before.run),
         }),
-        RunChange::Paused { until, limit } => {
+        RunEvent::Paused { until, limit } => {
             json!({"type": "run", "state": "paused", "until": until.map(|until| until.0), "limit": limit})
         }
-        RunChange::Integrating(units) => json!({"type": "run", "state": "integrating", "units": units}),
-        RunChange::Saved(saved) => json!({
+        RunEvent::Integrating(units) => json!({"type": "run", "state": "integrating", "units": units}),
+        RunEvent::Saved(saved) => json!({
             "type": "run", "state": "saved", "commit": saved.commit, "branch": saved.branch, "subject": saved.subject,
             "paths": saved.paths,
         }),
-        RunChange::SaveFailed(reason) => json!({"type": "run", "state": "not saved", "reason": reason}),
-        RunChange::Resumed => json!({"type": "run", "state": "resumed"}),
-        RunChange::Message { level, text } => json!({"type": "run", "state": "remark", "level": level, "text": text}),
-        RunChange::Ended(ended) => json!({
+        RunEvent::SaveFailed(reason) => json!({"type": "run", "state": "not saved", "reason": reason}),
+        RunEvent::Resumed => json!({"type": "run", "state": "resumed"}),
+        RunEvent::Message { level, text } => json!({"type": "run", "state": "remark", "level": level, "text": text}),
+        RunEvent::Ended(ended) => json!({
             "type": "run", "state": "ended", "outcome": ended.outcome, "succeeded": ended.succeeded,
             "budget": ended.budget, "failed": ended.failed, "stopped": ended.stopped, "not_run": ended.not_run,
             "reused": ended.reused,

@@ -81,7 +81,7 @@ pub struct Launch {
     pub concurrency: u32,
     pub config: Config,
     /// What happens to the record after the run.
-    pub record_location: RecordLocation,
+    pub record_location: TapeLocation,
     /// Units that are held from the beginning.
     pub initially_held: Vec<UnitKey>,
     /// Where the attempts write.
@@ -169,7 +169,7 @@ fn throttle_policy(limits: &RateLimitSettings) -> ThrottlePolicy {
 /// # Errors
 /// If the run cannot be recorded or shown. Running attempts have been ended by then.
 pub fn launch(global: &GlobalArgs, mut launch: Launch) -> Result<RunResult, CliError> {
-    let stage = RunHarness {
+    let stage = RunSetup {
         global,
         config: &launch.config,
         runs: RunStore::new(&launch.project.root),
@@ -229,7 +229,7 @@ pub fn guard_children() {
 
 /// What happens to the record after the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RecordLocation {
+pub enum TapeLocation {
     /// Commands of the project can find it by its run id.
     InProject {
         /// Value of `--project-dir` for commands, if it is needed.
@@ -243,7 +243,7 @@ pub enum RecordLocation {
 
 /// Where and how a run is recorded and shown, regardless of its attempts.
 #[derive(Debug)]
-pub struct RunHarness<'a> {
+pub struct RunSetup<'a> {
     pub global: &'a GlobalArgs,
     pub config: &'a Config,
     /// The store for the record.
@@ -253,14 +253,14 @@ pub struct RunHarness<'a> {
     /// Whether a script plays the model.
     pub scripted: bool,
     /// What happens to the record after the run.
-    pub record_location: RecordLocation,
+    pub record_location: TapeLocation,
     /// Units that are held from the beginning; `None` if calls cannot be held.
     pub initially_held: Option<Vec<UnitKey>>,
     /// Sentences that are shown when the screen starts.
     pub notices: Vec<String>,
 }
 
-impl RunHarness<'_> {
+impl RunSetup<'_> {
     /// Runs `schedule` with the executor that `make` builds from the recorder, the approval queue and the run's
     /// directory.
     ///
@@ -362,7 +362,7 @@ impl RunHarness<'_> {
         }
         if let Ok(RunResult { exit: Exit::Limit, .. }) = outcome
             && matches!(ui, Ui::Json | Ui::None)
-            && matches!(self.record_location, RecordLocation::InProject { .. })
+            && matches!(self.record_location, TapeLocation::InProject { .. })
         {
             // These formats do not show the text, so print it to stderr.
             let flag = self.global.project_dir.as_deref();
@@ -384,7 +384,7 @@ impl RunHarness<'_> {
     }
 }
 
-impl RunHarness<'_> {
+impl RunSetup<'_> {
     /// Starts KTX's trace of a project's run. Nothing depends on it.
     fn start_trace(&self, tape: &TapeWriter) -> Option<TraceTask> {
         let project = self.runs.root().parent().and_then(Path::parent)?;
@@ -395,7 +395,7 @@ impl RunHarness<'_> {
     /// Adds to an error of the output that the run continued and where it is recorded.
     fn with_record_hint(&self, failure: CliError, tape: &Path) -> CliError {
         match (failure.exit, &self.record_location) {
-            (Exit::Signal(show::SIGPIPE), RecordLocation::InProject { .. } | RecordLocation::PathOnly) => CliError {
+            (Exit::Signal(show::SIGPIPE), TapeLocation::InProject { .. } | TapeLocation::PathOnly) => CliError {
                 message: format!("{}; the run continued, and is recorded in {}", failure.message, tape.display()),
                 ..failure
             },
@@ -406,9 +406,9 @@ impl RunHarness<'_> {
     /// Prints advice. The exit code must not depend on whether it can be printed.
     fn print_next_steps(&self, summary: &Summary, tape: &Path, run: &str) {
         let next = match &self.record_location {
-            RecordLocation::Temporary => NextSteps::Temporary,
-            RecordLocation::PathOnly => NextSteps::Replay(tape),
-            RecordLocation::InProject { flag } => {
+            TapeLocation::Temporary => NextSteps::Temporary,
+            TapeLocation::PathOnly => NextSteps::Replay(tape),
+            TapeLocation::InProject { flag } => {
                 NextSteps::Project { tape, flag: flag.as_deref(), run, retry: !self.scripted }
             }
         };

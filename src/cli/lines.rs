@@ -15,7 +15,7 @@ use crate::{
     },
     cli::output::{AnsiColor, EscapingWriter},
     decode::content_text,
-    run::{FoldEvent, OutcomeDetail, RunChange, state::UnitStatus},
+    run::{FoldEvent, OutcomeDetail, RunEvent, state::UnitStatus},
     tape::{Millis, note::Severity},
     text::pluralize,
     tui::text,
@@ -52,7 +52,9 @@ impl<W: Write> LinesWriter<W> {
     /// Writes the events of one entry.
     pub fn write_event(&mut self, emitted: &FoldEvent<'_>) {
         match emitted {
-            FoldEvent::Event { at, unit, attempt, event, aside, .. } => self.event(*at, unit, *attempt, event, *aside),
+            FoldEvent::Agent { at, unit, attempt, event, outcome_detail, .. } => {
+                self.event(*at, unit, *attempt, event, *outcome_detail)
+            }
             FoldEvent::Unit { at, unit, attempt, status, reason } => {
                 if matches!(status, UnitStatus::Queued | UnitStatus::NotStarted) && *attempt == 0 {
                     return;
@@ -101,7 +103,14 @@ impl<W: Write> LinesWriter<W> {
         }
     }
 
-    fn event(&mut self, at: Millis, unit: &str, attempt: u32, event: &AgentEvent<'_>, aside: Option<OutcomeDetail>) {
+    fn event(
+        &mut self,
+        at: Millis,
+        unit: &str,
+        attempt: u32,
+        event: &AgentEvent<'_>,
+        outcome_detail: Option<OutcomeDetail>,
+    ) {
         match event {
             AgentEvent::Started(started) => {
                 self.line(
@@ -111,14 +120,14 @@ impl<W: Write> LinesWriter<W> {
                     &format!("session {} ({})", started.resume, started.title),
                 );
             }
-            AgentEvent::Action(action) => self.action(at, unit, attempt, action, aside),
+            AgentEvent::Action(action) => self.action(at, unit, attempt, action, outcome_detail),
             AgentEvent::Completed(completed) => {
                 let (glyph, text) = if completed.ok {
                     ('✓', completed.answer.as_ref())
                 } else {
                     ('✗', completed.error.as_deref().map_or("failed", label::readable_error))
                 };
-                let glyph = match aside {
+                let glyph = match outcome_detail {
                     Some(OutcomeDetail::BudgetExhausted) => '◆',
                     Some(OutcomeDetail::Aborted) => '■',
                     Some(OutcomeDetail::Declined) | None => glyph,
@@ -128,7 +137,14 @@ impl<W: Write> LinesWriter<W> {
         }
     }
 
-    fn action(&mut self, at: Millis, unit: &str, attempt: u32, event: &ActionEvent<'_>, aside: Option<OutcomeDetail>) {
+    fn action(
+        &mut self,
+        at: Millis,
+        unit: &str,
+        attempt: u32,
+        event: &ActionEvent<'_>,
+        outcome_detail: Option<OutcomeDetail>,
+    ) {
         let key = (unit.to_owned(), attempt, event.action.id.to_string());
         match event.phase {
             ActionPhase::Started => {
@@ -137,7 +153,7 @@ impl<W: Write> LinesWriter<W> {
             ActionPhase::Updated => {}
             ActionPhase::Completed => {
                 let took = self.open.remove(&key).map(|began| at.since(began));
-                let glyph = match (aside, event.ok, event.level) {
+                let glyph = match (outcome_detail, event.ok, event.level) {
                     (Some(OutcomeDetail::Declined), ..) => '△',
                     (Some(OutcomeDetail::Aborted), ..) => '■',
                     (_, Some(false), Some(_)) => '▲',
@@ -149,18 +165,18 @@ impl<W: Write> LinesWriter<W> {
                     let _ = write!(text, "  {:.1}s", seconds(took));
                 }
                 let message = event.message.as_deref().filter(|message| *message != event.action.title);
-                let said = match aside {
+                let said = match outcome_detail {
                     Some(OutcomeDetail::Aborted) => None,
                     Some(OutcomeDetail::Declined) => tool_result_text(event),
                     Some(OutcomeDetail::BudgetExhausted) | None => message
                         .map(Cow::Borrowed)
                         .or_else(|| tool_result_text(event).filter(|_| event.ok == Some(false))),
                 };
-                if let Some(aside) = aside {
-                    let _ = write!(text, "  {}", aside.as_str());
+                if let Some(outcome_detail) = outcome_detail {
+                    let _ = write!(text, "  {}", outcome_detail.as_str());
                 }
                 if let Some(said) = said {
-                    let colon = if aside.is_some() { ": " } else { "  " };
+                    let colon = if outcome_detail.is_some() { ": " } else { "  " };
                     let _ = write!(text, "{colon}{}", said.strip_prefix("Error: ").unwrap_or(&said));
                 }
                 self.line(at, &attempt_label(unit, attempt), glyph, &text);
@@ -168,9 +184,9 @@ impl<W: Write> LinesWriter<W> {
         }
     }
 
-    fn write_run_change(&mut self, at: Millis, change: &RunChange<'_>) {
+    fn write_run_change(&mut self, at: Millis, change: &RunEvent<'_>) {
         let (glyph, text) = match change {
-            RunChange::Planned(planned) => {
+            RunEvent::Planned(planned) => {
                 let widest = planned.units.iter().map(|unit| text::width(&attempt_label(&unit.unit, 1))).max();
                 self.lane_width = widest.unwrap_or_default().clamp(*LANE_WIDTH_RANGE.start(), *LANE_WIDTH_RANGE.end());
                 for skipped in &planned.skipped {
@@ -183,20 +199,20 @@ impl<W: Write> LinesWriter<W> {
                 let continues = continues.unwrap_or_default();
                 ('●', format!("{units} planned, concurrency {}{scripted}{continues}", planned.concurrency))
             }
-            RunChange::Paused { until, limit } => {
+            RunEvent::Paused { until, limit } => {
                 let wait = until.map(|until| format!(" for {}", until.since(at))).unwrap_or_default();
                 ('▲', format!("paused{wait}: {limit}"))
             }
-            RunChange::Integrating(0) => ('●', "no patches to integrate before the reconcile step".to_owned()),
-            RunChange::Integrating(units) => ('●', format!("integrating {}", pluralize(*units, "unit"))),
-            RunChange::Saved(saved) => match saved.short_commit() {
+            RunEvent::Integrating(0) => ('●', "no patches to integrate before the reconcile step".to_owned()),
+            RunEvent::Integrating(units) => ('●', format!("integrating {}", pluralize(*units, "unit"))),
+            RunEvent::Saved(saved) => match saved.short_commit() {
                 Some(commit) => ('●', format!("saved as commit {commit}: {}", saved.subject)),
                 None => ('●', "nothing to save".into()),
             },
-            RunChange::SaveFailed(reason) => ('✗', format!("not saved: {reason}")),
-            RunChange::Resumed => ('●', "resumed".into()),
-            RunChange::Message { level, text } => (message_glyph(*level), (*text).to_owned()),
-            RunChange::Ended(ended) => ('●', format!("run ended: {}", ended.outcome)),
+            RunEvent::SaveFailed(reason) => ('✗', format!("not saved: {reason}")),
+            RunEvent::Resumed => ('●', "resumed".into()),
+            RunEvent::Message { level, text } => (message_glyph(*level), (*text).to_owned()),
+            RunEvent::Ended(ended) => ('●', format!("run ended: {}", ended.outcome)),
         };
         self.line(at, "run", glyph, &text);
     }

@@ -164,7 +164,7 @@ impl PlanForecast {
                 outlook.adapters.len() - 1
             });
             if let Some(finished) = outlook.finished.get_mut(kind) {
-                finished.push(FinishedUnit { cost: effort.cost_usd, busy_time: effort.worked });
+                finished.push(FinishedUnit { cost: effort.cost_usd, active_time: effort.worked });
             }
         }
         outlook

@@ -189,12 +189,12 @@ impl WrittenArtifact {
 pub struct ProjectHistory {
     /// Unreadable records, one sentence each.
     pub warnings: Vec<String>,
-    own: Option<OwnHistory>,
+    own: Option<IndexedRunHistory>,
     ktx: KtxHistory,
 }
 
 #[derive(Debug)]
-struct OwnHistory {
+struct IndexedRunHistory {
     runs: RunStore,
     db: Db,
     /// Runs that this installation recorded.
@@ -227,7 +227,7 @@ impl ProjectHistory {
         let marked: HashSet<RunId> = marked.collect();
         let (db, unreadable) = runs::open_updated_index(&runs).map_err(CliError::internal)?;
         warnings.extend(unreadable);
-        Ok(Self { warnings, own: Some(OwnHistory { runs, db, marked }), ktx })
+        Ok(Self { warnings, own: Some(IndexedRunHistory { runs, db, marked }), ktx })
     }
 
     /// Reads the prior results. Only runs earlier than `before` count as processing.
@@ -253,7 +253,7 @@ impl ProjectHistory {
     }
 }
 
-impl OwnHistory {
+impl IndexedRunHistory {
     /// The prior results in the index, and the files that the index knows.
     fn prior_results(&self, before: Option<RunId>) -> Result<(PriorResults, BTreeMap<FileKey, FileHistory>), CliError> {
         let Self { runs, db, marked } = self;
@@ -326,11 +326,11 @@ fn unit_outcome(past: &UnitHistory) -> LastUnitOutcome {
     let run = past.run.short();
     if is(&[UnitStatus::BudgetExhausted]) {
         let spent = past.detail.clone().unwrap_or_else(|| SpentBudget::default().to_string());
-        LastUnitOutcome::Interrupted(format!("{spent} in run {run}"))
+        LastUnitOutcome::Incomplete(format!("{spent} in run {run}"))
     } else if past.unsaved {
         LastUnitOutcome::Unsaved
     } else if is(&[UnitStatus::Stopped]) {
-        LastUnitOutcome::Interrupted(format!("was stopped in run {run}"))
+        LastUnitOutcome::Incomplete(format!("was stopped in run {run}"))
     } else if is(&[UnitStatus::Succeeded, UnitStatus::Reused]) {
         LastUnitOutcome::Succeeded
     } else if is(&[UnitStatus::Failed]) {

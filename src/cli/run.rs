@@ -4,7 +4,7 @@ use super::{
     args::{AttemptArgs, GlobalArgs, RunArgs, SelectArgs, Ui},
     doctor,
     exit::{CliError, Exit},
-    launch::{self, Launch, RecordLocation},
+    launch::{self, Launch, TapeLocation},
     model::ModelChoice,
     plan,
     prepare::{self, PreparedProject},
@@ -123,7 +123,7 @@ pub fn start_run(
         show::print_stderr(&format!("ingestdeck: {}", prepare::NO_REPOSITORY));
     }
     let agent = AgentBackend::Claude(claude);
-    let fate = RecordLocation::InProject { flag: global.project_dir.clone() };
+    let fate = TapeLocation::InProject { flag: global.project_dir.clone() };
     let outcome = launch::launch(
         global,
         Launch {

@@ -94,9 +94,9 @@ fn to_schedule_inputs(command: RunCommand, holds: &ApprovalQueue) -> Vec<Schedul
     };
     match command {
         RunCommand::Retry { unit, amendment } => vec![ScheduleEvent::RetryRequested { unit, amendment }],
-        RunCommand::RetryAll => vec![ScheduleEvent::RetryFailed],
+        RunCommand::RetryUnsuccessful => vec![ScheduleEvent::RetryUnsuccessfulRequested],
         RunCommand::LiftLimit => vec![ScheduleEvent::LimitOverridden],
-        RunCommand::RetryFailed { units } => {
+        RunCommand::RetryUnits { units } => {
             units.into_iter().map(|unit| ScheduleEvent::RetryRequested { unit, amendment: None }).collect()
         }
         RunCommand::Stop { unit } => vec![ScheduleEvent::StopRequested { unit }],
@@ -116,7 +116,7 @@ fn to_schedule_inputs(command: RunCommand, holds: &ApprovalQueue) -> Vec<Schedul
             holds.run_until(&unit, call.as_deref(), conditions);
             Vec::new()
         }
-        RunCommand::Step { unit, call } => rule(unit, call, UserDecision::Allow),
+        RunCommand::AllowCall { unit, call } => rule(unit, call, UserDecision::Allow),
         RunCommand::Deny { unit, call, reason } => rule(unit, call, UserDecision::Deny(reason)),
         RunCommand::Edit { unit, call, input } => rule(unit, call, UserDecision::Edit(input)),
     }

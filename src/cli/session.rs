@@ -9,7 +9,7 @@ use super::{
     args::{GlobalArgs, Profile, SessionArgs, Ui},
     doctor,
     exit::{CliError, Exit},
-    launch::{self, RecordLocation, RunHarness},
+    launch::{self, RunSetup, TapeLocation},
     output, runs, settings, show,
 };
 use crate::{
@@ -43,7 +43,7 @@ pub fn session(global: &GlobalArgs, args: &SessionArgs) -> Result<Exit, CliError
     let prompt = args.prompt.join(" ");
     launch_args::choose_delivery(&prompt).map_err(|error| CliError::usage(error.to_string()))?;
     let flags = session_args(&config, args);
-    let stage = RunHarness {
+    let stage = RunSetup {
         global,
         config: &config,
         runs: runs::resolve_store(global)?,
@@ -51,7 +51,7 @@ pub fn session(global: &GlobalArgs, args: &SessionArgs) -> Result<Exit, CliError
         scripted: false,
         // Calls of a plain session do not wait for approval.
         initially_held: None,
-        record_location: RecordLocation::PathOnly,
+        record_location: TapeLocation::PathOnly,
         notices: Vec::new(),
     };
     let plan = Note::RunPlanned(Box::new(RunPlanned {

@@ -266,7 +266,7 @@ pub(super) fn emit_silence(timeline: &mut Timeline, sink: &mut EventSink) {
 
 fn event_time(emitted: &FoldEvent<'_>) -> Millis {
     match emitted {
-        FoldEvent::Event { at, .. }
+        FoldEvent::Agent { at, .. }
         | FoldEvent::Unit { at, .. }
         | FoldEvent::Patch { at, .. }
         | FoldEvent::Message { at, .. }

@@ -108,7 +108,7 @@ impl ApprovalQueue {
             until.reset_failures();
         }
         drop(units);
-        Arc::new(HeldUnit { holds: Arc::clone(self), unit: unit.clone(), attempt })
+        Arc::new(AttemptApprovalGate { holds: Arc::clone(self), unit: unit.clone(), attempt })
     }
 
     /// Holds `unit` at its next tool call.
@@ -211,19 +211,19 @@ impl ApprovalQueue {
 
 /// The gate of one attempt.
 #[derive(Debug)]
-struct HeldUnit {
+struct AttemptApprovalGate {
     holds: Arc<ApprovalQueue>,
     unit: UnitKey,
     attempt: u32,
 }
 
-impl ApprovalGate for HeldUnit {
+impl ApprovalGate for AttemptApprovalGate {
     fn decide(&self, call: ApprovalRequest) -> BoxFuture<'_, ApprovalDecision> {
         Box::pin(self.wait_for_decision(call))
     }
 }
 
-impl HeldUnit {
+impl AttemptApprovalGate {
     async fn wait_for_decision(&self, call: ApprovalRequest) -> ApprovalDecision {
         let Some(QueueTicket { number, met_condition: reached, outcome: said }) = self.holds.enqueue(&self.unit, &call)
         else {
@@ -255,7 +255,7 @@ impl HeldUnit {
 
 /// A waiting call. If it is dropped without a decision, it leaves the queue and a note on the tape records that.
 struct PendingApproval<'a> {
-    gate: &'a HeldUnit,
+    gate: &'a AttemptApprovalGate,
     number: u64,
     tool_use_id: Option<String>,
     is_decided: bool,
@@ -276,7 +276,7 @@ impl PendingApproval<'_> {
 
 impl Drop for PendingApproval<'_> {
     fn drop(&mut self) {
-        let HeldUnit { holds, unit, attempt } = self.gate;
+        let AttemptApprovalGate { holds, unit, attempt } = self.gate;
         holds.dequeue(unit, self.number);
         if !self.is_decided {
             let note = Note::CallDecided {

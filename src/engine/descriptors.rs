@@ -4,7 +4,7 @@ use std::{fs, io};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use crate::{file_limit, scoped_dir};
+use crate::{open_file_limit, scoped_dir};
 
 /// Highest limit that is requested: a larger one slows down programs that close every possible descriptor.
 const MAX_DESCRIPTORS: u64 = if cfg!(target_os = "macos") { 10_240 } else { 1 << 20 };
@@ -19,7 +19,7 @@ pub fn raise_limit() {
         && soft < hard.min(MAX_DESCRIPTORS)
         && setrlimit(Resource::RLIMIT_NOFILE, hard.min(MAX_DESCRIPTORS), hard).is_ok()
     {
-        file_limit::remember(soft, hard);
+        open_file_limit::record_original_limit(soft, hard);
     }
 }
 

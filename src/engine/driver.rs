@@ -63,7 +63,7 @@ pub trait Executor: Send + Sync + 'static {
     ) -> impl Future<Output = AttemptEnd> + Send;
 
     /// Writes the sources that units build on, and records the result. Called only if there are such sources.
-    fn project(&self) -> impl Future<Output = ()> + Send {
+    fn write_projections(&self) -> impl Future<Output = ()> + Send {
         std::future::ready(())
     }
 
@@ -220,7 +220,7 @@ impl<E: Executor> ScheduleDriver<E> {
             ScheduleEffect::Project => {
                 let executor = Arc::clone(&self.executor);
                 self.attempts.spawn(async move {
-                    executor.project().await;
+                    executor.write_projections().await;
                     ScheduleEvent::Projected
                 });
             }

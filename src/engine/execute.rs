@@ -29,13 +29,13 @@ use super::{
 };
 use crate::{
     claude::{
-        panic_guard,
+        caught_panics,
         process::StreamLimits,
         session_lock::{SessionLock, SessionLocks, TryLockOutcome},
         unit::{self, AgentProgram, AttemptTimeouts, StopCommand, UnitLaunch},
     },
     ingest::{
-        attempt::{AttemptError, DeliverError, DeliveredArtifact, KtxJob, UnitAttempt, WorkspaceSpec},
+        attempt::{AttemptPreparationError, DeliverError, DeliveredArtifact, KtxJob, UnitAttempt, WorkspaceSpec},
         plan::WorkUnit,
         project::Project,
         projection::PendingProjection,
@@ -260,7 +260,7 @@ impl AttemptExecutor {
         let (key, rule) = (self.ktx_key(unit).clone(), self.options.rule);
         let closing = Arc::clone(&opened);
         let publishing = matches!(self.output_target, OutputTarget::Overlay(_)).then(|| Arc::clone(&self.publish_lock));
-        let closed = panic_guard::spawn_blocking_guarded(move || {
+        let closed = caught_panics::spawn_blocking_caught(move || {
             let _turn = publishing.as_ref().map(|turn| turn.lock().unwrap_or_else(PoisonError::into_inner));
             let (verdict, delivered) = finish_attempt(&closing, &key, &mut facts, rule);
             (verdict, delivered, facts)
@@ -350,11 +350,11 @@ impl AttemptExecutor {
         let (amendment, files_kept) = (amendment.clone(), self.published_units().contains(unit));
         // Amendments of one attempt do not change the identity of its unit.
         let model = self.options.model.clone();
-        panic_guard::spawn_blocking_guarded(move || {
+        caught_panics::spawn_blocking_caught(move || {
             let amended = prompt_amendment(&amendment, files_kept);
             let opened = UnitAttempt::open(&project, &work_unit, &job, attempt, amended, &place)?;
             let content = opened.content(model.as_deref()).ok();
-            Ok::<_, AttemptError>((opened, content))
+            Ok::<_, AttemptPreparationError>((opened, content))
         })
         .await
         .map_err(|error| PrepareError::Failed(error.to_string(), None))?
@@ -453,8 +453,8 @@ impl Executor for AttemptExecutor {
         verdict.into()
     }
 
-    async fn project(&self) {
-        self.write_projections().await;
+    async fn write_projections(&self) {
+        self.write_pending_projections().await;
     }
 
     async fn integrate(&self, units: Vec<(UnitKey, u32)>) -> IntegrationReport {

@@ -18,7 +18,7 @@ use tokio::{
 
 use self::line_splitter::LineSplitter;
 use crate::{
-    claude::panic_guard,
+    claude::caught_panics,
     run::trace::{TraceLevel, TraceWriter},
     scoped_dir::{self, ScopedDir},
     tape::{Header, TapeEntry},
@@ -76,7 +76,7 @@ async fn run_follower(
 ) -> io::Result<()> {
     let mut last = false;
     loop {
-        follower = panic_guard::spawn_blocking_guarded(move || follower.advance().map(|()| follower))
+        follower = caught_panics::spawn_blocking_caught(move || follower.advance().map(|()| follower))
             .await
             .map_err(io::Error::other)??;
         if last {

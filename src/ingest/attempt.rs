@@ -119,7 +119,7 @@ pub struct UnitAttempt {
 /// The attempt cannot be prepared.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot prepare {part}: {cause}")]
-pub struct AttemptError {
+pub struct AttemptPreparationError {
     part: String,
     #[source]
     cause: io::Error,
@@ -134,10 +134,10 @@ impl UnitAttempt {
         attempt: u32,
         amended: PromptAmendment<'_>,
         place: &WorkspaceSpec,
-    ) -> Result<Self, AttemptError> {
+    ) -> Result<Self, AttemptPreparationError> {
         let failed = |what: &str| {
             let what = format!("{what} of {}", unit.planned.unit);
-            move |cause| AttemptError { part: what, cause }
+            move |cause| AttemptPreparationError { part: what, cause }
         };
         let workspace = workspace(project, unit, place).map_err(failed("the workspace"))?;
         let transcript = ToolTranscript::open(&project.root, &job.id, &unit.planned.unit, attempt);

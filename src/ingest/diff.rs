@@ -49,7 +49,7 @@ pub enum LastUnitOutcome {
     /// The unit succeeded, but its result never reached the project.
     Unsaved,
     /// The unit ran out of turns or was stopped; contains the reason as a sentence.
-    Interrupted(String),
+    Incomplete(String),
     /// The unit was planned, and neither succeeded nor failed.
     Unfinished,
 }
@@ -218,7 +218,7 @@ pub(super) fn run_reason(
         parts.map(|(count, word)| format!("{} {word}", files(count))).collect::<Vec<_>>().join(", ")
     };
     match (standing, forced) {
-        (Some(LastUnitOutcome::Interrupted(why)), _) => why.clone(),
+        (Some(LastUnitOutcome::Incomplete(why)), _) => why.clone(),
         (Some(LastUnitOutcome::Failed), _) => "failed last time".into(),
         (Some(LastUnitOutcome::Unsaved), _) => "what it wrote last time was not saved".into(),
         (Some(LastUnitOutcome::Unfinished), _) => "not finished last time".into(),
@@ -300,7 +300,7 @@ mod tests {
         let diff = DiffSet { added: list(&["a", "d"]), modified: list(&["m", "n"]), ..DiffSet::default() };
         let reason = |files: &[&str], standing, forced| run_reason(&unit(files), &diff, standing, forced, |_| false);
         let done = Some(&LastUnitOutcome::Succeeded);
-        let spent = LastUnitOutcome::Interrupted("ran out of turns (20/20) in run a1b2c3".into());
+        let spent = LastUnitOutcome::Incomplete("ran out of turns (20/20) in run a1b2c3".into());
         let all = [
             reason(&["a"], None, None),
             reason(&["a", "m", "u"], done, None),

@@ -40,13 +40,13 @@ pub(crate) type FileHash = Option<[u8; 32]>;
 #[derive(Debug)]
 pub(crate) struct Workspace {
     project: PathBuf,
-    lifetime: Lifetime,
+    lifetime: WorkspaceStorage,
     state: Mutex<WorkspaceState>,
 }
 
 /// Location of the changes, and their lifetime.
 #[derive(Debug)]
-enum Lifetime {
+enum WorkspaceStorage {
     /// A directory that is removed with the attempt. Relative to the project.
     Temporary(String),
     /// A directory that is kept, and locked while it is in use.
@@ -146,7 +146,7 @@ impl Workspace {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{} exists already", dir.display())));
         }
         root.dir(&format!("{below}/{TREE_DIR}"), Some(PRIVATE_MODE))?;
-        let lifetime = Lifetime::Temporary(below.to_owned());
+        let lifetime = WorkspaceStorage::Temporary(below.to_owned());
         Ok(Self { project: project.to_path_buf(), lifetime, state: Mutex::default() })
     }
 
@@ -155,13 +155,13 @@ impl Workspace {
     pub(crate) fn open_persistent(project: &Path, dir: &Path) -> io::Result<Self> {
         let (tree, lock, changes) = persistent::open(project, dir)?;
         let state = Mutex::new(WorkspaceState { changes, ..WorkspaceState::default() });
-        Ok(Self { project: project.to_path_buf(), lifetime: Lifetime::Persistent { tree, _lock: lock }, state })
+        Ok(Self { project: project.to_path_buf(), lifetime: WorkspaceStorage::Persistent { tree, _lock: lock }, state })
     }
 
     /// Creates a workspace in a worktree that started from the commit `base`.
     pub(crate) fn from_worktree(worktree: Worktree, base: CommitId) -> Self {
         let project = worktree.dir().to_path_buf();
-        Self { project, lifetime: Lifetime::Worktree { worktree, base }, state: Mutex::default() }
+        Self { project, lifetime: WorkspaceStorage::Worktree { worktree, base }, state: Mutex::default() }
     }
 
     /// Opens the tree in `dir` for reading, treating the files of `originals` as changed from the contents given there.
@@ -175,28 +175,30 @@ impl Workspace {
             }
         }
         let state = Mutex::new(WorkspaceState { changes, originals, ..WorkspaceState::default() });
-        Ok(Self { project: dir.to_path_buf(), lifetime: Lifetime::ReadOnly, state })
+        Ok(Self { project: dir.to_path_buf(), lifetime: WorkspaceStorage::ReadOnly, state })
     }
 
     /// Opens `project` for reading.
     pub(crate) fn read_only(project: &Path) -> Self {
-        Self { project: project.to_path_buf(), lifetime: Lifetime::ReadOnly, state: Mutex::default() }
+        Self { project: project.to_path_buf(), lifetime: WorkspaceStorage::ReadOnly, state: Mutex::default() }
     }
 
     /// Opens the project, or the worktree that takes its place.
     fn open_project(&self) -> io::Result<ScopedDir> {
         match &self.lifetime {
-            Lifetime::Worktree { worktree, .. } => worktree.open_dir(),
-            Lifetime::Temporary(_) | Lifetime::Persistent { .. } | Lifetime::ReadOnly => ScopedDir::open(&self.project),
+            WorkspaceStorage::Worktree { worktree, .. } => worktree.open_dir(),
+            WorkspaceStorage::Temporary(_) | WorkspaceStorage::Persistent { .. } | WorkspaceStorage::ReadOnly => {
+                ScopedDir::open(&self.project)
+            }
         }
     }
 
     /// Opens the directory that mirrors the project.
     fn open_tree(&self) -> io::Result<ScopedDir> {
         match &self.lifetime {
-            Lifetime::Temporary(dir) => ScopedDir::open(&self.project)?.dir(&format!("{dir}/{TREE_DIR}"), None),
-            Lifetime::Persistent { tree, .. } => tree.dir("", None),
-            Lifetime::Worktree { .. } | Lifetime::ReadOnly => self.open_project(),
+            WorkspaceStorage::Temporary(dir) => ScopedDir::open(&self.project)?.dir(&format!("{dir}/{TREE_DIR}"), None),
+            WorkspaceStorage::Persistent { tree, .. } => tree.dir("", None),
+            WorkspaceStorage::Worktree { .. } | WorkspaceStorage::ReadOnly => self.open_project(),
         }
     }
 
@@ -241,7 +243,7 @@ impl Workspace {
 
     /// Commits everything staged. Does nothing without a worktree.
     pub(crate) fn commit_staged(&self, message: &str) -> Result<(), GitError> {
-        let Lifetime::Worktree { worktree, .. } = &self.lifetime else { return Ok(()) };
+        let WorkspaceStorage::Worktree { worktree, .. } = &self.lifetime else { return Ok(()) };
         let changes = self.changes();
         if changes.is_empty() {
             return Ok(());
@@ -297,7 +299,7 @@ impl Workspace {
 
     /// Checks that `path` may be changed, and returns the hash of the project's version.
     fn base(&self, state: &mut WorkspaceState, path: &str) -> Result<FileHash, WriteError> {
-        if matches!(self.lifetime, Lifetime::ReadOnly) {
+        if matches!(self.lifetime, WorkspaceStorage::ReadOnly) {
             return Err(WriteError::ReadOnly);
         }
         if state.is_closed {
@@ -316,7 +318,7 @@ impl Workspace {
         if state.seen_hashes.get(path).copied().flatten() != current {
             return Err(WriteError::ChangedSinceRead(path.to_owned()));
         }
-        if matches!(self.lifetime, Lifetime::Worktree { .. }) {
+        if matches!(self.lifetime, WorkspaceStorage::Worktree { .. }) {
             state.originals.insert(path.to_owned(), bytes);
         }
         Ok(current)
@@ -324,7 +326,7 @@ impl Workspace {
 
     /// Commits a change of `path`, or undoes it if that fails.
     fn commit(&self, tree: &ScopedDir, path: &str, verb: &str, before: Option<Vec<u8>>) -> Result<(), WriteError> {
-        let Lifetime::Worktree { worktree, .. } = &self.lifetime else { return Ok(()) };
+        let WorkspaceStorage::Worktree { worktree, .. } = &self.lifetime else { return Ok(()) };
         let Err(error) = worktree.commit(path, &format!("{verb} {path}")) else { return Ok(()) };
         let undone = match before {
             Some(bytes) => tree.write(path, &bytes, PRIVATE_MODE, 0o600),
@@ -410,7 +412,7 @@ impl Workspace {
 
     /// Closes the worktree and returns its changes. `None` for other workspaces.
     pub(crate) fn create_patch(&self) -> Result<Option<WorktreePatch>, GitError> {
-        let Lifetime::Worktree { worktree, base } = &self.lifetime else { return Ok(None) };
+        let WorkspaceStorage::Worktree { worktree, base } = &self.lifetime else { return Ok(None) };
         let mut state = self.state();
         state.is_closed = true;
         let paths = state.changes.iter().filter(|(_, change)| change.base_hash != change.new_hash);
@@ -424,9 +426,9 @@ impl Workspace {
         let mut state = self.state();
         state.is_closed = true;
         let dir = match &self.lifetime {
-            Lifetime::Temporary(dir) => dir,
-            Lifetime::Worktree { worktree, .. } => return worktree.remove(),
-            Lifetime::Persistent { .. } | Lifetime::ReadOnly => return,
+            WorkspaceStorage::Temporary(dir) => dir,
+            WorkspaceStorage::Worktree { worktree, .. } => return worktree.remove(),
+            WorkspaceStorage::Persistent { .. } | WorkspaceStorage::ReadOnly => return,
         };
         state.changes.clear();
         if let Err(error) = ScopedDir::open(&self.project).and_then(|project| project.remove_dir_all(dir)) {
@@ -437,10 +439,10 @@ impl Workspace {
     /// Stores the list of removed files if the workspace is persistent.
     fn record_removals(&self, state: &WorkspaceState, path: &str) -> Result<(), WriteError> {
         match &self.lifetime {
-            Lifetime::Persistent { tree, .. } => {
+            WorkspaceStorage::Persistent { tree, .. } => {
                 persistent::write_removals(tree, &state.changes).map_err(|cause| io_error(path, cause))
             }
-            Lifetime::Temporary(_) | Lifetime::Worktree { .. } | Lifetime::ReadOnly => Ok(()),
+            WorkspaceStorage::Temporary(_) | WorkspaceStorage::Worktree { .. } | WorkspaceStorage::ReadOnly => Ok(()),
         }
     }
 }

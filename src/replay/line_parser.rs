@@ -108,7 +108,7 @@ impl LineParser {
 impl<'a> ParsedLine<'a> {
     /// Decodes the stdout line if it is not decoded yet, so that the fold does not have to.
     pub(super) fn decode(&mut self) {
-        if let (None, EntryBody::Out(bytes), true) = (&self.line, &self.body, self.is_well_formed) {
+        if let (None, EntryBody::Stdout(bytes), true) = (&self.line, &self.body, self.is_well_formed) {
             self.line = Some(decode::decode_line(bytes));
         }
     }
@@ -139,7 +139,7 @@ impl<'a> ParsedLine<'a> {
 /// Any body that may be JSON counts as a line, because the decoder accepts all bytes; other bodies are text.
 fn stdout(line: &[u8]) -> EntryBody<'_> {
     let line = line.trim_ascii();
-    if line.starts_with(b"{") { EntryBody::Out(line) } else { EntryBody::Raw(Cow::Borrowed(line)) }
+    if line.starts_with(b"{") { EntryBody::Stdout(line) } else { EntryBody::StdoutRaw(Cow::Borrowed(line)) }
 }
 
 fn tape(line: &[u8]) -> ParsedLine<'_> {
@@ -154,7 +154,7 @@ fn tape(line: &[u8]) -> ParsedLine<'_> {
         Err(_) => ParsedLine {
             at: None,
             scope: OwnedEntryScope::Run,
-            body: EntryBody::Raw(Cow::Borrowed(line)),
+            body: EntryBody::StdoutRaw(Cow::Borrowed(line)),
             is_well_formed: false,
             line: None,
         },
@@ -163,14 +163,14 @@ fn tape(line: &[u8]) -> ParsedLine<'_> {
 
 fn two_way(line: &[u8]) -> ParsedLine<'_> {
     #[derive(Deserialize)]
-    struct TwoWayFrame<'a> {
+    struct ControlLogFrame<'a> {
         t: Option<f64>,
         #[serde(borrow)]
         dir: Cow<'a, str>,
         #[serde(borrow)]
         msg: &'a RawValue,
     }
-    let Ok(frame) = serde_json::from_slice::<TwoWayFrame<'_>>(line) else {
+    let Ok(frame) = serde_json::from_slice::<ControlLogFrame<'_>>(line) else {
         return ParsedLine {
             at: None,
             scope: OwnedEntryScope::BySession,
@@ -181,8 +181,8 @@ fn two_way(line: &[u8]) -> ParsedLine<'_> {
     };
     let message = frame.msg.get().as_bytes();
     let body = match frame.dir.as_ref() {
-        "->" | "in" => EntryBody::In(message),
-        "err" | "stderr" => EntryBody::Err(String::from_utf8_lossy(message)),
+        "->" | "in" => EntryBody::Stdin(message),
+        "err" | "stderr" => EntryBody::Stderr(String::from_utf8_lossy(message)),
         _ => stdout(message),
     };
     // Float to integer casts saturate: a time before the start is 0.
@@ -201,11 +201,11 @@ mod tests {
     #[test]
     fn both_notations_of_a_direction_are_read() {
         let body = |line: &'static str| reading(InputFormat::TwoWay).parse(line.as_bytes()).body;
-        assert_eq!(body(r#"{"t":1,"dir":"->","msg":{"a":1}}"#), EntryBody::In(br#"{"a":1}"#));
-        assert_eq!(body(r#"{"t":1,"dir":"in","msg":{}}"#), EntryBody::In(b"{}"));
-        assert_eq!(body(r#"{"t":1,"dir":"<-","msg":{}}"#), EntryBody::Out(b"{}"));
-        assert_eq!(body(r#"{"dir":"out","msg":"no json"}"#), EntryBody::Raw(Cow::Borrowed(b"\"no json\"")));
-        assert_eq!(body(r#"{"other":1}"#), EntryBody::Out(br#"{"other":1}"#));
+        assert_eq!(body(r#"{"t":1,"dir":"->","msg":{"a":1}}"#), EntryBody::Stdin(br#"{"a":1}"#));
+        assert_eq!(body(r#"{"t":1,"dir":"in","msg":{}}"#), EntryBody::Stdin(b"{}"));
+        assert_eq!(body(r#"{"t":1,"dir":"<-","msg":{}}"#), EntryBody::Stdout(b"{}"));
+        assert_eq!(body(r#"{"dir":"out","msg":"no json"}"#), EntryBody::StdoutRaw(Cow::Borrowed(b"\"no json\"")));
+        assert_eq!(body(r#"{"other":1}"#), EntryBody::Stdout(br#"{"other":1}"#));
     }
 
     #[test]
@@ -221,6 +221,9 @@ mod tests {
     #[test]
     fn a_torn_entry_keeps_its_bytes() {
         let parsed = reading(InputFormat::Tape).parse(br#"{"seq":1,"at"#);
-        assert_eq!((parsed.is_well_formed, parsed.body), (false, EntryBody::Raw(Cow::Borrowed(br#"{"seq":1,"at"#))));
+        assert_eq!(
+            (parsed.is_well_formed, parsed.body),
+            (false, EntryBody::StdoutRaw(Cow::Borrowed(br#"{"seq":1,"at"#)))
+        );
     }
 }

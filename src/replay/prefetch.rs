@@ -337,7 +337,7 @@ mod tests {
         let mut found = Vec::new();
         loop {
             let progress = source.poll(max_bytes, &mut |entry| {
-                let (EntryBody::Out(bytes) | EntryBody::In(bytes) | EntryBody::Note(bytes)) = entry.body else {
+                let (EntryBody::Stdout(bytes) | EntryBody::Stdin(bytes) | EntryBody::Note(bytes)) = entry.body else {
                     panic!("{:?}", entry.body);
                 };
                 let same = entry.decoded.is_none_or(|line| *line == crate::decode::decode_line(bytes));

@@ -102,13 +102,13 @@ impl Condition {
     }
 
     /// Describes what happened if the last entry met the condition.
-    fn is_met(&self, story: &RunView, spent: f64) -> Option<String> {
-        let touch = &story.last_change;
+    fn is_met(&self, run_view: &RunView, spent: f64) -> Option<String> {
+        let touch = &run_view.last_change;
         match self {
             Self::Failure if touch.marks.has(ActivityMark::Failure) => Some("failure".to_owned()),
             Self::Failure if touch.marks.has(ActivityMark::Denial) => Some("denial".to_owned()),
-            Self::Cost(most) if spent < *most && story.state.spent_usd >= *most => {
-                Some(format!("the run has cost ${:.4}", story.state.spent_usd))
+            Self::Cost(most) if spent < *most && run_view.state.spent_usd >= *most => {
+                Some(format!("the run has cost ${:.4}", run_view.state.spent_usd))
             }
             Self::Silence(least) if touch.attempt.is_some() && touch.silence >= *least => {
                 Some(format!("silent for {} before this", touch.silence))
@@ -191,12 +191,12 @@ pub struct StopWatcher {
 }
 
 impl StopWatcher {
-    /// Starts watching at `story`.
-    pub fn new(goal: Goal, breakpoints: &[Breakpoint], story: &RunView) -> Self {
+    /// Starts watching at `run_view`.
+    pub fn new(goal: Goal, breakpoints: &[Breakpoint], run_view: &RunView) -> Self {
         let upto = if let Goal::Moment(moment) = goal { Some(moment) } else { None };
         let on = breakpoints.iter().enumerate().filter(|(_, breakpoint)| breakpoint.is_enabled && upto.is_none());
         let breakpoints = on.map(|(place, breakpoint)| (place, breakpoint.condition.clone())).collect();
-        Self { upto, goal, breakpoints, cost: story.state.spent_usd, current_call: None, hit: None }
+        Self { upto, goal, breakpoints, cost: run_view.state.spent_usd, current_call: None, hit: None }
     }
 
     pub fn goal(&self) -> &Goal {
@@ -209,11 +209,11 @@ impl StopWatcher {
     }
 
     /// True if a goal without description is reached.
-    fn is_goal_reached(&self, story: &RunView) -> bool {
-        let unit = |unit: usize| story.state.units.get(unit);
+    fn is_goal_reached(&self, run_view: &RunView) -> bool {
+        let unit = |unit: usize| run_view.state.units.get(unit);
         match self.goal {
             Goal::Row(place) => {
-                let attempt_id = story.last_change.attempt.filter(|_| story.last_change.row_began);
+                let attempt_id = run_view.last_change.attempt.filter(|_| run_view.last_change.row_began);
                 unit(place).is_some_and(|unit| unit.attempts.iter().any(|attempt| Some(attempt.id) == attempt_id))
             }
             Goal::Turn(place, before) => unit(place).is_some_and(|unit| turns(unit) > before),
@@ -234,7 +234,7 @@ impl StopCondition for StopWatcher {
     }
 
     fn observe(&mut self, emitted: &FoldEvent<'_>) {
-        if let FoldEvent::Event { event: AgentEvent::Action(action), .. } = emitted
+        if let FoldEvent::Agent { event: AgentEvent::Action(action), .. } = emitted
             && action.phase == ActionPhase::Started
             && let ActionDetail::Tool(call) = &action.action.detail
             && self.current_call.is_none()
@@ -244,15 +244,15 @@ impl StopCondition for StopWatcher {
         }
     }
 
-    fn stops_after(&mut self, arrived: &EntryRef<'_>, story: &RunView) -> bool {
+    fn stops_after(&mut self, arrived: &EntryRef<'_>, run_view: &RunView) -> bool {
         let called = self.current_call.take();
         let happened =
-            || self.conditions().find_map(|(place, condition)| Some((place, condition.is_met(story, self.cost)?)));
-        let found = called.or_else(happened).or_else(|| self.is_goal_reached(story).then(|| (None, String::new())));
-        self.cost = story.state.spent_usd;
+            || self.conditions().find_map(|(place, condition)| Some((place, condition.is_met(run_view, self.cost)?)));
+        let found = called.or_else(happened).or_else(|| self.is_goal_reached(run_view).then(|| (None, String::new())));
+        self.cost = run_view.state.spent_usd;
         let Some((breakpoint, what)) = found else { return false };
         self.hit =
-            Some(TimeStop { seq: arrived.seq, attempt: story.last_change.attempt, breakpoint, description: what });
+            Some(TimeStop { seq: arrived.seq, attempt: run_view.last_change.attempt, breakpoint, description: what });
         true
     }
 }

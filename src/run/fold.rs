@@ -57,7 +57,7 @@ pub struct Fold {
 #[derive(Clone, Debug, PartialEq)]
 pub enum FoldEvent<'a> {
     /// An event of an attempt.
-    Event {
+    Agent {
         /// Number of the entry that caused it.
         entry: Seq,
         at: Millis,
@@ -65,7 +65,7 @@ pub enum FoldEvent<'a> {
         attempt: u32,
         event: AgentEvent<'a>,
         /// Detail about a finished call or the end that the event lacks.
-        aside: Option<OutcomeDetail>,
+        outcome_detail: Option<OutcomeDetail>,
     },
     /// A unit changed its status.
     Unit {
@@ -98,7 +98,7 @@ pub enum FoldEvent<'a> {
     },
     Run {
         at: Millis,
-        change: RunChange<'a>,
+        change: RunEvent<'a>,
     },
 }
 
@@ -126,7 +126,7 @@ impl OutcomeDetail {
 
 /// A change of the run as a whole.
 #[derive(Clone, Debug, PartialEq)]
-pub enum RunChange<'a> {
+pub enum RunEvent<'a> {
     Planned(&'a RunPlanned),
     /// The whole run waits for a limit.
     Paused {
@@ -178,17 +178,17 @@ impl Fold {
             return;
         }
         match &entry.body {
-            EntryBody::Out(bytes) => self.line(view, entry, bytes, emit),
-            EntryBody::Raw(bytes) => self.line(view, entry, bytes, emit),
+            EntryBody::Stdout(bytes) => self.line(view, entry, bytes, emit),
+            EntryBody::StdoutRaw(bytes) => self.line(view, entry, bytes, emit),
             EntryBody::Note(json) => self.note(view, entry, &Note::parse(json), emit),
-            EntryBody::Err(_) => {
+            EntryBody::Stderr(_) => {
                 let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
                 self.enter(view, attempt_id, entry);
                 self.break_silence(view, attempt_id, entry, emit);
                 self.record_output(view, attempt_id, entry, None);
                 self.attempt_fold(attempt_id).stderr(view, entry.seq);
             }
-            EntryBody::In(bytes) => {
+            EntryBody::Stdin(bytes) => {
                 let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
                 self.enter(view, attempt_id, entry);
                 self.record_input(view, attempt_id, entry.at, bytes);
@@ -387,7 +387,7 @@ impl Fold {
         view.state.loss_counts.unknown += 1;
         if !std::mem::replace(&mut self.attempts_overflowed, true) {
             let text = format!("too many attempts: only the first {MAX_ATTEMPTS} are shown");
-            emit(FoldEvent::Run { at: entry.at, change: RunChange::Message { level: Severity::Warning, text: &text } });
+            emit(FoldEvent::Run { at: entry.at, change: RunEvent::Message { level: Severity::Warning, text: &text } });
             self.report_message(view, entry, Severity::Warning, text);
         }
         None

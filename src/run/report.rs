@@ -245,7 +245,8 @@ impl AttemptCalls {
 impl ReportBuilder {
     /// Processes an effect of an entry.
     pub fn observe(&mut self, emitted: &FoldEvent<'_>) {
-        let FoldEvent::Event { at, unit, attempt, event: AgentEvent::Action(event), aside, .. } = emitted else {
+        let FoldEvent::Agent { at, unit, attempt, event: AgentEvent::Action(event), outcome_detail, .. } = emitted
+        else {
             return;
         };
         let ActionDetail::Tool(detail) = &event.action.detail else { return };
@@ -259,7 +260,7 @@ impl ReportBuilder {
             return;
         }
         gathered.open.remove(id);
-        match (aside, event.ok) {
+        match (outcome_detail, event.ok) {
             (Some(OutcomeDetail::Aborted | OutcomeDetail::BudgetExhausted), _) => gathered.calls(tool).aborted += 1,
             (Some(OutcomeDetail::Declined), _) => gathered.calls(tool).declined += 1,
             (None, Some(false)) => {

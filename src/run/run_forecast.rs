@@ -126,7 +126,7 @@ fn finished_sample(unit: &UnitState, now: Millis) -> Option<FinishedUnit> {
         return None;
     }
     let spent = UnitSpending::new(unit, now);
-    Some(FinishedUnit { cost: spent.complete_cost(), busy_time: spent.active_time })
+    Some(FinishedUnit { cost: spent.complete_cost(), active_time: spent.active_time })
 }
 
 /// Samples and remaining units by adapter.

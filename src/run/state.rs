@@ -403,7 +403,7 @@ pub struct StreamRow {
     /// Index of the block in the line of `first`. For the end of a session, 1 where [`StreamRow::is_redundant`].
     pub block: u8,
     pub kind: RowKind,
-    end: RowEnd,
+    end: RowOutcome,
     /// 1 for rows of a sub-agent, else 0.
     pub depth: u8,
 }
@@ -412,9 +412,9 @@ const OPEN_ENTRY: u32 = u32::MAX;
 
 impl StreamRow {
     /// Creates a row that ends with its first entry, unless it is a call.
-    pub fn new(first: Seq, block: u8, kind: RowKind, end: RowEnd, depth: u8) -> Self {
+    pub fn new(first: Seq, block: u8, kind: RowKind, end: RowOutcome, depth: u8) -> Self {
         let first = u32::try_from(first.0).unwrap_or(OPEN_ENTRY - 1);
-        let last = if end == RowEnd::Open { OPEN_ENTRY } else { first };
+        let last = if end == RowOutcome::Open { OPEN_ENTRY } else { first };
         Self { first, last, block, kind, end, depth }
     }
 
@@ -439,12 +439,12 @@ impl StreamRow {
     }
 
     /// How it ended, at the moment after `entries` entries.
-    pub fn end(&self, entries: u64) -> RowEnd {
-        if u64::from(self.last) < entries { self.end } else { RowEnd::Open }
+    pub fn end(&self, entries: u64) -> RowOutcome {
+        if u64::from(self.last) < entries { self.end } else { RowOutcome::Open }
     }
 
     /// Ends an open row. An existing end is kept.
-    pub fn close(&mut self, last: Seq, end: RowEnd) {
+    pub fn close(&mut self, last: Seq, end: RowOutcome) {
         if self.last == OPEN_ENTRY {
             self.last = u32::try_from(last.0).unwrap_or(OPEN_ENTRY - 1);
             self.end = end;
@@ -471,7 +471,7 @@ pub enum RowKind {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum RowEnd {
+pub enum RowOutcome {
     Open,
     /// It succeeded, or it cannot fail.
     Ok,
@@ -540,11 +540,11 @@ pub struct LastChange {
 
 impl LastChange {
     /// Adds the mark for the end of a row.
-    pub(crate) fn add_row_end(&mut self, end: RowEnd) {
+    pub(crate) fn add_row_end(&mut self, end: RowOutcome) {
         match end {
-            RowEnd::Failed => self.marks.add(ActivityMark::Failure),
-            RowEnd::Denied => self.marks.add(ActivityMark::Denial),
-            RowEnd::Open | RowEnd::Ok | RowEnd::Declined | RowEnd::Aborted => {}
+            RowOutcome::Failed => self.marks.add(ActivityMark::Failure),
+            RowOutcome::Denied => self.marks.add(ActivityMark::Denial),
+            RowOutcome::Open | RowOutcome::Ok | RowOutcome::Declined | RowOutcome::Aborted => {}
         }
     }
 }

@@ -80,7 +80,7 @@ struct Source {
     connection: String,
     adapter: String,
     /// The reconcile step concerns this source.
-    is_concerned: bool,
+    is_in_reconcile_step: bool,
 }
 
 /// The recorded facts of an attempt that has not ended.
@@ -142,8 +142,8 @@ impl TraceWriter {
         let attempt_key = entry.attempt.as_ref().map(|(unit, attempt)| (UnitKey::from(unit.as_ref()), *attempt));
         match (&entry.body, &attempt_key) {
             (EntryBody::Note(json), _) => self.note(entry.at, attempt_key.as_ref(), &Note::parse(json), out),
-            (EntryBody::Out(line), Some(attempt_key)) => self.line(entry.at, attempt_key, line, out),
-            (EntryBody::Out(_) | EntryBody::Raw(_) | EntryBody::In(_) | EntryBody::Err(_), _) => {}
+            (EntryBody::Stdout(line), Some(attempt_key)) => self.line(entry.at, attempt_key, line, out),
+            (EntryBody::Stdout(_) | EntryBody::StdoutRaw(_) | EntryBody::Stdin(_) | EntryBody::Stderr(_), _) => {}
         }
     }
 
@@ -361,7 +361,7 @@ impl TraceWriter {
     /// events of the run belong to all of them.
     fn connections(&self) -> Vec<(String, String)> {
         let of_units = self.plan.units.iter().map(|unit| (&unit.connection, &unit.adapter));
-        let of_step = self.sources.iter().filter(|source| source.is_concerned);
+        let of_step = self.sources.iter().filter(|source| source.is_in_reconcile_step);
         let all = of_units.chain(of_step.map(|source| (&source.connection, &source.adapter)));
         let mut seen = HashSet::new();
         all.filter(|of| seen.insert(*of)).map(|(connection, adapter)| (connection.clone(), adapter.clone())).collect()

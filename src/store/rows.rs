@@ -251,13 +251,14 @@ struct CallRowBuilder {
 
 impl CallRowBuilder {
     fn observe(&mut self, emitted: &FoldEvent<'_>) {
-        let FoldEvent::Event { entry, at, unit, attempt, event: AgentEvent::Action(event), aside } = emitted else {
+        let FoldEvent::Agent { entry, at, unit, attempt, event: AgentEvent::Action(event), outcome_detail } = emitted
+        else {
             return;
         };
         match &event.action.detail {
             ActionDetail::Tool(detail) => {
                 let row = self.row(unit, *attempt, *entry, *at, &event.action, detail);
-                if event.phase == ActionPhase::Completed && *aside != Some(OutcomeDetail::Aborted) {
+                if event.phase == ActionPhase::Completed && *outcome_detail != Some(OutcomeDetail::Aborted) {
                     complete_row(row, *entry, *at, event, detail);
                 }
             }

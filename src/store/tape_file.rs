@@ -280,7 +280,7 @@ mod tests {
     }
 
     fn out(json: &[u8]) -> NewEntry<'_> {
-        NewEntry { attempt: None, body: EntryBody::Out(json) }
+        NewEntry { attempt: None, body: EntryBody::Stdout(json) }
     }
 
     #[test]
@@ -305,7 +305,9 @@ mod tests {
         let writer = TapeWriter::create_with_clock(&path, &header(), clock).unwrap();
         let unit = UnitKey::from("u");
         let grown = writer.subscribe();
-        writer.record(&[NewEntry { attempt: Some((&unit, 2)), body: EntryBody::Err("x".into()) }, out(b"{}")]).unwrap();
+        writer
+            .record(&[NewEntry { attempt: Some((&unit, 2)), body: EntryBody::Stderr("x".into()) }, out(b"{}")])
+            .unwrap();
         writer.record(&[out(b"[1]")]).unwrap();
         writer.record(&[]).unwrap();
         let text = fs::read_to_string(&path).unwrap();
@@ -337,7 +339,7 @@ mod tests {
                     let unit = UnitKey::new(format!("unit-{thread}"));
                     for step in 0..EACH {
                         let json = format!(r#"{{"n":{step},"pad":"{}"}}"#, "x".repeat(step * 7));
-                        let body = EntryBody::Out(json.as_bytes());
+                        let body = EntryBody::Stdout(json.as_bytes());
                         let item = NewEntry { attempt: Some((&unit, 1)), body };
                         // Pairs must stay together.
                         writer.record(&[item.clone(), item]).unwrap();
@@ -353,7 +355,7 @@ mod tests {
         for (position, line) in text.split(|byte| *byte == b'\n').skip(1).filter(|line| !line.is_empty()).enumerate() {
             let entry = TapeEntry::parse(line).unwrap();
             assert_eq!(entry.seq, Seq(position as u64));
-            let EntryBody::Out(json) = entry.body else { unreachable!("only stdout was recorded") };
+            let EntryBody::Stdout(json) = entry.body else { unreachable!("only stdout was recorded") };
             let value: serde_json::Value = serde_json::from_slice(json).unwrap();
             let unit = entry.attempt.unwrap().0.into_owned();
             let thread: usize = unit.trim_start_matches("unit-").parse().unwrap();

@@ -24,13 +24,13 @@ pub struct TapeEntry<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EntryBody<'a> {
     /// A stdout line that is JSON, verbatim, without its newline.
-    Out(&'a [u8]),
+    Stdout(&'a [u8]),
     /// The exact bytes of a stdout line that is not JSON.
-    Raw(Cow<'a, [u8]>),
+    StdoutRaw(Cow<'a, [u8]>),
     /// JSON that this program wrote to the agent's stdin.
-    In(&'a [u8]),
+    Stdin(&'a [u8]),
     /// A stderr line, as text.
-    Err(Cow<'a, str>),
+    Stderr(Cow<'a, str>),
     /// A decision of this program, as JSON; see [`super::Note::parse`].
     Note(&'a [u8]),
 }
@@ -53,16 +53,16 @@ impl<'a> TapeEntry<'a> {
         let (stamp, rest) = parse_stamp(head)?;
         let body = |prefix: &[u8]| rest.strip_prefix(prefix).filter(|body| !body.is_empty());
         let (found, body) = if let Some(json) = body(b",\"out\":") {
-            (json, EntryBody::Out(json))
+            (json, EntryBody::Stdout(json))
         } else if let Some(json) = body(b",\"in\":") {
-            (json, EntryBody::In(json))
+            (json, EntryBody::Stdin(json))
         } else if let Some(json) = body(b",\"note\":") {
             (json, EntryBody::Note(json))
         } else if let Some(text) = body(b",\"err\":\"") {
-            (text, EntryBody::Err(Cow::Owned(decode_truncated_string(text))))
+            (text, EntryBody::Stderr(Cow::Owned(decode_truncated_string(text))))
         } else {
             let text = body(b",\"raw\":\"")?;
-            (text, EntryBody::Raw(Cow::Owned(decode_truncated_string(text).into_bytes())))
+            (text, EntryBody::StdoutRaw(Cow::Owned(decode_truncated_string(text).into_bytes())))
         };
         Some((Self { body, ..stamp }, head.len() - found.len()))
     }
@@ -77,14 +77,14 @@ impl<'a> TapeEntry<'a> {
             let _ = write!(out, ",\"try\":{attempt}");
         }
         match &self.body {
-            EntryBody::Out(json) => push_field(out, "out", json),
-            EntryBody::In(json) => push_field(out, "in", json),
+            EntryBody::Stdout(json) => push_field(out, "out", json),
+            EntryBody::Stdin(json) => push_field(out, "in", json),
             EntryBody::Note(json) => push_field(out, "note", json),
-            EntryBody::Err(text) => {
+            EntryBody::Stderr(text) => {
                 out.extend_from_slice(b",\"err\":");
                 push_json_string(out, text);
             }
-            EntryBody::Raw(bytes) => {
+            EntryBody::StdoutRaw(bytes) => {
                 out.extend_from_slice(b",\"raw\":");
                 push_json_string(out, &String::from_utf8_lossy(bytes));
                 if std::str::from_utf8(bytes).is_err() {
@@ -103,15 +103,15 @@ impl EntryBody<'_> {
     /// The bytes of the body.
     pub fn bytes(&self) -> &[u8] {
         match self {
-            Self::Out(bytes) | Self::In(bytes) | Self::Note(bytes) => bytes,
-            Self::Raw(bytes) => bytes,
-            Self::Err(text) => text.as_bytes(),
+            Self::Stdout(bytes) | Self::Stdin(bytes) | Self::Note(bytes) => bytes,
+            Self::StdoutRaw(bytes) => bytes,
+            Self::Stderr(text) => text.as_bytes(),
         }
     }
 
     /// True for a fragment of a message that is still being written. The complete message follows.
     pub fn is_stream_event(&self) -> bool {
-        matches!(self, Self::Out(json) if json.starts_with(STREAM_EVENT_PREFIX))
+        matches!(self, Self::Stdout(json) if json.starts_with(STREAM_EVENT_PREFIX))
     }
 }
 
@@ -120,9 +120,9 @@ impl EntryBody<'_> {
 pub fn stdout_body(line: &[u8], is_json: bool) -> EntryBody<'_> {
     // A bare carriage return or newline inside the line would split the entry.
     if is_json && memchr::memchr2(b'\n', b'\r', line).is_none() {
-        EntryBody::Out(line.trim_ascii())
+        EntryBody::Stdout(line.trim_ascii())
     } else {
-        EntryBody::Raw(Cow::Borrowed(line))
+        EntryBody::StdoutRaw(Cow::Borrowed(line))
     }
 }
 
@@ -140,9 +140,9 @@ fn parse_fast(line: &[u8]) -> Option<TapeEntry<'_>> {
     let (stamp, rest) = parse_stamp(line)?;
     let json = |prefix: &[u8]| rest.strip_prefix(prefix)?.strip_suffix(b"}").filter(|body| !body.is_empty());
     let body = if let Some(json) = json(b",\"out\":") {
-        EntryBody::Out(json)
+        EntryBody::Stdout(json)
     } else if let Some(json) = json(b",\"in\":") {
-        EntryBody::In(json)
+        EntryBody::Stdin(json)
     } else if let Some(json) = json(b",\"note\":") {
         EntryBody::Note(json)
     } else {
@@ -167,7 +167,7 @@ fn parse_stamp(line: &[u8]) -> Option<(TapeEntry<'_>, &[u8])> {
         rest = after[end + 1..].strip_prefix(b",\"try\":")?;
         lane = Some((Cow::Borrowed(unit), u32::try_from(take_number(&mut rest)?).ok()?));
     }
-    Some((TapeEntry { seq: Seq(seq), at: Millis(at), attempt: lane, body: EntryBody::Out(b"") }, rest))
+    Some((TapeEntry { seq: Seq(seq), at: Millis(at), attempt: lane, body: EntryBody::Stdout(b"") }, rest))
 }
 
 /// Decodes the beginning of a JSON string that was cut anywhere.
@@ -215,16 +215,16 @@ struct UnorderedEntry<'a> {
 fn parse_unordered(line: &[u8]) -> Result<TapeEntry<'_>, MalformedEntry> {
     let loose: UnorderedEntry<'_> = serde_json::from_slice(line).map_err(|_| MalformedEntry)?;
     let body = if let Some(raw) = loose.out {
-        EntryBody::Out(raw.get().as_bytes())
+        EntryBody::Stdout(raw.get().as_bytes())
     } else if let Some(raw) = loose.input {
-        EntryBody::In(raw.get().as_bytes())
+        EntryBody::Stdin(raw.get().as_bytes())
     } else if let Some(raw) = loose.note {
         EntryBody::Note(raw.get().as_bytes())
     } else if let Some(text) = loose.err {
-        EntryBody::Err(Cow::Owned(text))
+        EntryBody::Stderr(Cow::Owned(text))
     } else if let Some(text) = loose.raw {
         let bytes = loose.b64.and_then(|coded| BASE64.decode(coded).ok());
-        EntryBody::Raw(Cow::Owned(bytes.unwrap_or_else(|| text.into_bytes())))
+        EntryBody::StdoutRaw(Cow::Owned(bytes.unwrap_or_else(|| text.into_bytes())))
     } else {
         return Err(MalformedEntry);
     };
@@ -259,7 +259,7 @@ mod tests {
             seq: Seq(17),
             at: Millis(183_402),
             attempt: Some(("dbt-all".into(), 1)),
-            body: EntryBody::Out(br#"{"type":"result",  "odd":"\ud800"}"#),
+            body: EntryBody::Stdout(br#"{"type":"result",  "odd":"\ud800"}"#),
         };
         let line = written(&entry);
         assert_eq!(
@@ -273,7 +273,7 @@ mod tests {
     fn entry_with_reordered_keys_is_parsed() {
         let line = br#"{"out":{"a":1},"unit":"u","at":2,"try":3,"seq":1}"#;
         let entry = TapeEntry::parse(line).unwrap();
-        assert_eq!(entry.body, EntryBody::Out(br#"{"a":1}"#));
+        assert_eq!(entry.body, EntryBody::Stdout(br#"{"a":1}"#));
         assert_eq!(entry.attempt, Some(("u".into(), 3)));
     }
 
@@ -289,14 +289,14 @@ mod tests {
     fn entry_head_has_the_stamp_and_the_start_of_the_body() {
         let lane = || Some(("u".into(), 3));
         let out =
-            TapeEntry { seq: Seq(1), at: Millis(2), attempt: lane(), body: EntryBody::Out(br#"{"type":"user"}"#) };
+            TapeEntry { seq: Seq(1), at: Millis(2), attempt: lane(), body: EntryBody::Stdout(br#"{"type":"user"}"#) };
         let line = written(&out);
         let (head, before) = TapeEntry::parse_head(&line[..line.len() - 9]).unwrap();
-        assert_eq!(head, TapeEntry { body: EntryBody::Out(br#"{"type""#), ..out });
+        assert_eq!(head, TapeEntry { body: EntryBody::Stdout(br#"{"type""#), ..out });
         assert_eq!(&line[before..line.len() - 1], br#"{"type":"user"}"#);
 
         let text = "a\nb\\c\u{1f600}d\u{1}".repeat(2);
-        for body in [EntryBody::Err(text.as_str().into()), EntryBody::Raw(text.as_bytes().into())] {
+        for body in [EntryBody::Stderr(text.as_str().into()), EntryBody::StdoutRaw(text.as_bytes().into())] {
             let line = written(&TapeEntry { seq: Seq(1), at: Millis(2), attempt: lane(), body });
             for end in 43..line.len() - 1 {
                 let (head, _) = TapeEntry::parse_head(&line[..end]).unwrap();
@@ -309,9 +309,9 @@ mod tests {
 
     #[test]
     fn stdout_that_is_not_one_line_of_json_is_recorded_as_raw() {
-        assert!(matches!(body_of(b"{\"a\":1}"), EntryBody::Out(_)));
+        assert!(matches!(body_of(b"{\"a\":1}"), EntryBody::Stdout(_)));
         for line in [&b"not json"[..], b"{\"a\":1", b"{\"a\":\r1}", b"\xff\xfe", b""] {
-            assert!(matches!(body_of(line), EntryBody::Raw(_)), "{line:?}");
+            assert!(matches!(body_of(line), EntryBody::StdoutRaw(_)), "{line:?}");
         }
     }
 

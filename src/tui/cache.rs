@@ -7,7 +7,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::{
-    document::{DocumentLayout, FoldId, LaidOutDocument},
+    document::{DocumentLayout, JsonNodeId, LaidOutDocument},
     load::{
         attempt_summary::AttemptSummary,
         compare::{CompareKey, Comparison},
@@ -55,10 +55,10 @@ pub struct RowId {
 }
 
 impl RowId {
-    /// The key of a row at the moment that `story` shows.
-    pub fn new(row: &StreamRow, story: &RunView) -> Self {
+    /// The key of a row at the moment that `run_view` shows.
+    pub fn new(row: &StreamRow, run_view: &RunView) -> Self {
         let first = row.first();
-        let (last, edited) = (row.last(story.state.entries), story.edited_arguments_entry(first, row.block));
+        let (last, edited) = (row.last(run_view.state.entries), run_view.edited_arguments_entry(first, row.block));
         Self { first, block: row.block, kind: row.kind, last, edited }
     }
 }
@@ -119,7 +119,7 @@ pub struct PanelPage {
     /// The selected action: its index and its key.
     pub action: Option<(usize, RowId)>,
     /// Folds that the user opened or closed.
-    pub toggled_folds: BTreeSet<FoldId>,
+    pub toggled_folds: BTreeSet<JsonNodeId>,
     /// Progress of the attempt and of reading it.
     pub version: (usize, u32, u64),
     /// The second that is shown while the attempt runs.
@@ -228,8 +228,8 @@ impl Cache {
 }
 
 /// Content that the next frame shows.
-pub fn cache_request(model: &ScreenModel, story: &RunView, cache: &Cache) -> CacheRequest {
-    let plan = model.layout(story);
+pub fn cache_request(model: &ScreenModel, run_view: &RunView, cache: &Cache) -> CacheRequest {
+    let plan = model.layout(run_view);
     let mut wants = CacheRequest::default();
     if plan.is_too_small() {
         return wants;
@@ -237,8 +237,8 @@ pub fn cache_request(model: &ScreenModel, story: &RunView, cache: &Cache) -> Cac
     let body = usize::from(plan.body_rows());
     match model.views.last() {
         Some(OverlayView::Transcript(view)) => {
-            if let Some(lane) = view.lane(story) {
-                let seqs = story.entries(lane).iter().skip(view.list.offset).take(body);
+            if let Some(lane) = view.lane(run_view) {
+                let seqs = run_view.entries(lane).iter().skip(view.list.offset).take(body);
                 wants.entries = seqs.map(|seq| Seq(u64::from(*seq))).collect();
             }
         }
@@ -246,33 +246,33 @@ pub fn cache_request(model: &ScreenModel, story: &RunView, cache: &Cache) -> Cac
             let width = plan.body.width.saturating_sub(2);
             wants.document = Some(DocumentRequest { content: DocumentContent::Parts(view.parts.clone()), width });
         }
-        Some(OverlayView::Compare(view)) => compare(view, story, cache, plan.body, &mut wants),
-        Some(OverlayView::Inspect(view)) => inspect(view, story, cache, plan.body, &mut wants),
+        Some(OverlayView::Compare(view)) => compare(view, run_view, cache, plan.body, &mut wants),
+        Some(OverlayView::Inspect(view)) => inspect(view, run_view, cache, plan.body, &mut wants),
         Some(OverlayView::Grid) => {
             for (place, area) in model.grid.panes(plan.body) {
                 let Some(slot) = model.grid.panes.get(place) else { continue };
-                let Some((_, Some(attempt))) = slot.subject(story) else { continue };
+                let Some((_, Some(attempt))) = slot.subject(run_view) else { continue };
                 let height = usize::from(super::layout::stream_list(area, Some(attempt)).0.height);
-                wants.rows.extend(story.rows(attempt.id).iter().skip(slot.list.offset).take(height));
+                wants.rows.extend(run_view.rows(attempt.id).iter().skip(slot.list.offset).take(height));
             }
         }
         Some(
             OverlayView::Help(_) | OverlayView::Log(_) | OverlayView::FailureGroups(_) | OverlayView::Breakpoints(_),
         ) => {}
         None => {
-            if let (Some(_), Some((_, attempt))) = (plan.stream, model.attempt(story)) {
-                let rows = story.rows(attempt.id).iter().skip(model.units_view.stream.offset);
+            if let (Some(_), Some((_, attempt))) = (plan.stream, model.attempt(run_view)) {
+                let rows = run_view.rows(attempt.id).iter().skip(model.units_view.stream.offset);
                 wants.rows.extend(rows.take(plan.stream_rows(Some(attempt))));
             }
             if let Some(pane) = plan.units.filter(|pane| super::view::units::shows_last_action(pane.width)) {
                 let rows = usize::from(super::layout::unit_list(pane).height);
-                let units = model.visible_lines(story, rows).filter_map(|(_, line)| match line {
-                    TableLine::Unit { unit, .. } => story.state.units.get(unit),
+                let units = model.visible_lines(run_view, rows).filter_map(|(_, line)| match line {
+                    TableLine::Unit { unit, .. } => run_view.state.units.get(unit),
                     TableLine::Group(_) => None,
                 });
                 let last = units
                     .filter_map(|unit| unit.latest())
-                    .filter_map(|attempt| super::view::units::last_action(story, attempt));
+                    .filter_map(|attempt| super::view::units::last_action(run_view, attempt));
                 wants.rows.extend(last);
             }
         }
@@ -280,25 +280,37 @@ pub fn cache_request(model: &ScreenModel, story: &RunView, cache: &Cache) -> Cac
     wants
 }
 
-fn compare(view: &CompareView, story: &RunView, cache: &Cache, body: ratatui::layout::Rect, wants: &mut CacheRequest) {
-    let Some(attempts) = view.attempts(story) else { return };
+fn compare(
+    view: &CompareView,
+    run_view: &RunView,
+    cache: &Cache,
+    body: ratatui::layout::Rect,
+    wants: &mut CacheRequest,
+) {
+    let Some(attempts) = view.attempts(run_view) else { return };
     wants.summaries = attempts.map(|attempt| attempt.id).to_vec();
     wants.comparison = Some(attempts.map(|attempt| {
         let version = cache.summary(attempt.id).map_or(0, |gathered| gathered.version);
-        (attempt.id, story.rows(attempt.id).len(), version)
+        (attempt.id, run_view.rows(attempt.id).len(), version)
     }));
     let visible = usize::from(view.areas(body).calls.height);
     for pair in view.pairs.iter().flatten().skip(view.list.offset).take(visible) {
         for (attempt, row) in attempts.into_iter().zip([pair.left, pair.right]) {
-            wants.rows.extend(row.and_then(|row| story.rows(attempt.id).get(row)));
+            wants.rows.extend(row.and_then(|row| run_view.rows(attempt.id).get(row)));
         }
     }
 }
 
-fn inspect(view: &InspectView, story: &RunView, cache: &Cache, body: ratatui::layout::Rect, wants: &mut CacheRequest) {
-    let Some(unit) = story.state.units.iter().position(|unit| unit.key == view.unit) else { return };
-    let Some((index, attempt)) = view.attempt(story) else { return };
-    let (rows, areas) = (story.rows(attempt.id), view.areas(body));
+fn inspect(
+    view: &InspectView,
+    run_view: &RunView,
+    cache: &Cache,
+    body: ratatui::layout::Rect,
+    wants: &mut CacheRequest,
+) {
+    let Some(unit) = run_view.state.units.iter().position(|unit| unit.key == view.unit) else { return };
+    let Some((index, attempt)) = view.attempt(run_view) else { return };
+    let (rows, areas) = (run_view.rows(attempt.id), view.areas(body));
     if let Some(area) = areas.actions {
         wants.rows.extend(rows.iter().skip(view.actions.offset).take(usize::from(area.height)));
     }
@@ -314,17 +326,17 @@ fn inspect(view: &InspectView, story: &RunView, cache: &Cache, body: ratatui::la
     match view.panel {
         Panel::Actions => {
             let Some(row) = rows.get(view.actions.selected) else { return };
-            page.action = Some((view.actions.selected, RowId::new(row, story)));
+            page.action = Some((view.actions.selected, RowId::new(row, run_view)));
         }
         // The prompts are among the first entries.
-        Panel::Prompt => page.version.0 = story.entries(attempt.id).len().min(super::load::MAX_PROLOGUE_ENTRIES),
+        Panel::Prompt => page.version.0 = run_view.entries(attempt.id).len().min(super::load::MAX_PROLOGUE_ENTRIES),
         Panel::Isolation | Panel::Stderr | Panel::Verdict => {
             wants.summaries.push(attempt.id);
             let version = cache.summary(attempt.id).map_or(0, |gathered| gathered.version);
             let ends = attempt.open_calls.wrapping_mul(2).wrapping_add(u32::from(attempt.ended_at.is_some()));
             page.version = (rows.len(), ends, version);
             let runs = view.panel == Panel::Verdict && attempt.ended_at.is_none();
-            page.second = runs.then_some(story.state.clock.0 / 1000);
+            page.second = runs.then_some(run_view.state.clock.0 / 1000);
         }
     }
     if let Some(area) = areas.detail {
@@ -335,20 +347,20 @@ fn inspect(view: &InspectView, story: &RunView, cache: &Cache, body: ratatui::la
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::state::{RowEnd, RunState};
+    use crate::run::state::{RowOutcome, RunState};
 
     #[test]
     fn cache_is_bounded_and_ended_row_is_a_new_row() {
         let after = |entries| RunView::new(RunState { entries, ..RunState::default() }, Vec::new(), Vec::new());
         let mut cache = Cache::default();
         for seq in 0..(2 * MAX_ROWS as u64) {
-            let row = StreamRow::new(Seq(seq), 0, RowKind::Text, RowEnd::Ok, 0);
+            let row = StreamRow::new(Seq(seq), 0, RowKind::Text, RowOutcome::Ok, 0);
             cache.put_row(RowId::new(&row, &after(u64::MAX)), RowLine::default());
         }
         assert!(cache.rows.len() <= MAX_ROWS);
-        let mut row = StreamRow::new(Seq(1), 0, RowKind::Tool, RowEnd::Open, 0);
+        let mut row = StreamRow::new(Seq(1), 0, RowKind::Tool, RowOutcome::Open, 0);
         let open = RowId::new(&row, &after(9));
-        row.close(Seq(5), RowEnd::Ok);
+        row.close(Seq(5), RowOutcome::Ok);
         assert_ne!(RowId::new(&row, &after(9)), open);
         assert_eq!(RowId::new(&row, &after(5)), open);
     }

@@ -32,7 +32,7 @@ pub struct LaidOutDocument {
     /// Sections with the lines at which they begin.
     pub sections: Vec<DocumentSection>,
     /// Lines with a JSON value that can be folded.
-    pub folds: BTreeMap<usize, FoldId>,
+    pub folds: BTreeMap<usize, JsonNodeId>,
 }
 
 /// The beginning of a section.
@@ -48,7 +48,7 @@ pub struct DocumentSection {
 
 /// Position of a JSON value in a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FoldId {
+pub struct JsonNodeId {
     /// Number of the JSON text in the document.
     pub part: u32,
     /// Byte offset in that text.
@@ -141,13 +141,13 @@ pub struct DocumentLayout {
     /// Blocks that are not laid out yet, in reverse order.
     blocks: Vec<DocumentBlock>,
     /// Folds that the user opened or closed.
-    toggled_folds: BTreeSet<FoldId>,
+    toggled_folds: BTreeSet<JsonNodeId>,
     parts: u32,
 }
 
 impl DocumentLayout {
     /// A layout of `pieces` at a width in columns. No block is laid out yet.
-    pub fn new(mut pieces: Vec<DocumentBlock>, turned: BTreeSet<FoldId>, width: u16) -> Self {
+    pub fn new(mut pieces: Vec<DocumentBlock>, turned: BTreeSet<JsonNodeId>, width: u16) -> Self {
         pieces.reverse();
         Self { writer: LayoutWriter::new(width), blocks: pieces, toggled_folds: turned, parts: 0 }
     }

@@ -22,9 +22,9 @@ pub enum RunCommand {
     },
     /// Start new attempts at all failed units; if there are none, at the units that have not run; if there are none
     /// either, save again.
-    RetryAll,
+    RetryUnsuccessful,
     /// Start new attempts at these units, which failed for the same cause.
-    RetryFailed { units: Vec<UnitKey> },
+    RetryUnits { units: Vec<UnitKey> },
     /// Stop the attempt at a unit.
     Stop { unit: UnitKey },
     /// Start no new attempts and let running ones finish.
@@ -52,7 +52,8 @@ pub enum RunCommand {
         /// Conditions, of which any one suffices.
         conditions: Vec<Condition>,
     },
-    Step {
+    /// Allow one held call.
+    AllowCall {
         unit: UnitKey,
         /// Id of the call, if known.
         call: Option<Arc<str>>,

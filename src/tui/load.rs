@@ -17,7 +17,7 @@ use crate::{
     decode::{self, LineKind, MessageBlock, RawJson, ToolUse},
     run::{
         EntryRef, EntrySourceError, Timeline,
-        state::{RowEnd, RowKind, StreamRow},
+        state::{RowKind, RowOutcome, StreamRow},
     },
     tape::{EntryBody, Note, Seq},
 };
@@ -89,11 +89,11 @@ pub fn load_more(timeline: &mut Timeline, cache: &mut Cache, wants: &CacheReques
 
 /// True when [`load_more`] has work to do.
 pub fn has_more(timeline: &Timeline, cache: &Cache, wants: &CacheRequest) -> bool {
-    let story = timeline.view();
+    let run_view = timeline.view();
     (wants.document.is_some() && !cache.is_complete())
         || wants.summaries.iter().any(|lane| {
-            let rows = story.rows(*lane);
-            cache.summary(*lane).is_none_or(|gathered| !gathered.is_complete(rows, story.state.entries))
+            let rows = run_view.rows(*lane);
+            cache.summary(*lane).is_none_or(|gathered| !gathered.is_complete(rows, run_view.state.entries))
         })
 }
 
@@ -218,7 +218,9 @@ fn label(body: &EntryBody<'_>, size: u64, row: &StreamRow, edited: Option<&str>)
         return ("the session ends here without a result line".to_owned(), None);
     }
     match body {
-        EntryBody::Raw(_) | EntryBody::Err(_) => (text::one_row(&head(raw, MAX_ROW_CHARS), MAX_ROW_CHARS), None),
+        EntryBody::StdoutRaw(_) | EntryBody::Stderr(_) => {
+            (text::one_row(&head(raw, MAX_ROW_CHARS), MAX_ROW_CHARS), None)
+        }
         _ if is_huge(size) => (row_text::oversized_line(&head(raw, 4096), size), None),
         EntryBody::Note(json) => {
             let note = Note::parse(json);
@@ -226,7 +228,7 @@ fn label(body: &EntryBody<'_>, size: u64, row: &StreamRow, edited: Option<&str>)
             let amendment = (row.block > 0).then(|| row_text::amendment(&note)).flatten();
             (amendment.unwrap_or_else(|| row_text::note_row(&note)), None)
         }
-        EntryBody::Out(json) | EntryBody::In(json) => {
+        EntryBody::Stdout(json) | EntryBody::Stdin(json) => {
             let line = decode::decode_line(json);
             let blocks = match &line.body {
                 decode::LineBody::Assistant(chat) | decode::LineBody::User(chat) => chat.blocks.as_slice(),
@@ -251,15 +253,15 @@ fn is_huge(size: u64) -> bool {
 
 fn is_result(body: &EntryBody<'_>, size: u64) -> bool {
     // A line that is too long to be decoded is assumed to be a result: only results have several megabytes.
-    matches!(body, EntryBody::Out(json) if is_huge(size) || matches!(decode::decode_line(json).body, decode::LineBody::Result(_)))
+    matches!(body, EntryBody::Stdout(json) if is_huge(size) || matches!(decode::decode_line(json).body, decode::LineBody::Result(_)))
 }
 
 /// The outcome of a row: the size of a result, the error, or why the tool declined.
-fn row_outcome(body: &EntryBody<'_>, size: u64, call: Option<&str>, end: RowEnd) -> String {
+fn row_outcome(body: &EntryBody<'_>, size: u64, call: Option<&str>, end: RowOutcome) -> String {
     if is_huge(size) {
         return text::size(size);
     }
-    let EntryBody::Out(json) = body else { return String::new() };
+    let EntryBody::Stdout(json) = body else { return String::new() };
     let line = decode::decode_line(json);
     let blocks = match &line.body {
         decode::LineBody::User(chat) | decode::LineBody::Assistant(chat) => chat.blocks.as_slice(),
@@ -272,7 +274,7 @@ fn row_outcome(body: &EntryBody<'_>, size: u64, call: Option<&str>, end: RowEnd)
     });
     let mut results = results.filter(|result| call.is_none_or(|call| result.tool_use_id == call));
     let Some(result) = results.next() else { return String::new() };
-    if end == RowEnd::Declined {
+    if end == RowOutcome::Declined {
         row_text::declined(result, MAX_ROW_CHARS)
     } else {
         row_text::result(result, MAX_ROW_CHARS)
@@ -292,10 +294,10 @@ fn entry_line(arrived: &EntryRef<'_>, size: u64) -> EntryLine {
             let amendment = row_text::amendment(&note).map(|words| format!(" · {words}")).unwrap_or_default();
             ("note", row_text::note_kind(json), StyleRole::Focus, row_text::note(&note) + &amendment)
         }
-        EntryBody::Err(_) => ("err", "stderr".to_owned(), StyleRole::Warning, text(String::new())),
-        EntryBody::Raw(_) => ("raw", "not JSON".to_owned(), StyleRole::Warning, text(String::new())),
-        EntryBody::Out(json) | EntryBody::In(json) => {
-            let stream = if matches!(arrived.body, EntryBody::In(_)) { "in" } else { "out" };
+        EntryBody::Stderr(_) => ("err", "stderr".to_owned(), StyleRole::Warning, text(String::new())),
+        EntryBody::StdoutRaw(_) => ("raw", "not JSON".to_owned(), StyleRole::Warning, text(String::new())),
+        EntryBody::Stdout(json) | EntryBody::Stdin(json) => {
+            let stream = if matches!(arrived.body, EntryBody::Stdin(_)) { "in" } else { "out" };
             if is_huge(size) {
                 (
                     stream,
@@ -345,11 +347,11 @@ pub fn render_document(timeline: &mut Timeline, parts: &[EntryPart], width: u16)
 /// The name of the stream that an entry belongs to.
 fn stream(body: &EntryBody<'_>) -> &'static str {
     match body {
-        EntryBody::Out(_) => "out",
-        EntryBody::In(_) => "in",
+        EntryBody::Stdout(_) => "out",
+        EntryBody::Stdin(_) => "in",
         EntryBody::Note(_) => "note",
-        EntryBody::Raw(_) => "raw",
-        EntryBody::Err(_) => "err",
+        EntryBody::StdoutRaw(_) => "raw",
+        EntryBody::Stderr(_) => "err",
     }
 }
 

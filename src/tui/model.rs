@@ -106,7 +106,7 @@ pub struct ScreenModel {
     /// Time of the moment that is shown, since the start of the run.
     pub time: Millis,
     /// Counts over all units.
-    pub totals: StatusTotals,
+    pub totals: RunTotals,
     /// Panes for several units.
     pub grid: Grid,
     forecast: ForecastView,
@@ -187,7 +187,7 @@ pub struct Question {
 
 /// Counts over all units, recomputed only when the run view changes.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct StatusTotals {
+pub struct RunTotals {
     /// Version of the run view that was counted.
     version: Option<StateVersion>,
     /// Units by status, in the order of [`Self::ORDER`].
@@ -209,7 +209,7 @@ pub struct StatusTotals {
     pub first_until_unit: Option<usize>,
 }
 
-impl StatusTotals {
+impl RunTotals {
     /// Statuses in the order of the header.
     pub const ORDER: [UnitStatus; 12] = [
         UnitStatus::Held,
@@ -301,15 +301,15 @@ impl ScreenModel {
             interrupts: 0,
             now: Duration::ZERO,
             time: Millis(0),
-            totals: StatusTotals::default(),
+            totals: RunTotals::default(),
             grid: Grid::default(),
             forecast: ForecastView::default(),
         }
     }
 
     /// Layout of the screen for the current view and size.
-    pub fn layout(&self, story: &RunView) -> ScreenLayout {
-        layout::screen_layout(self.size, &self.units_view, story.state.units.len(), self.shows_timeline())
+    pub fn layout(&self, run_view: &RunView) -> ScreenLayout {
+        layout::screen_layout(self.size, &self.units_view, run_view.state.units.len(), self.shows_timeline())
     }
 
     /// True when the user moves through time: in a recorded run, and while a live run is shown at an earlier moment.
@@ -333,9 +333,9 @@ impl ScreenModel {
     }
 
     /// Closes a confirmation that no longer applies.
-    fn drop_stale_question(&mut self, story: &RunView) {
+    fn drop_stale_question(&mut self, run_view: &RunView) {
         let is_over =
-            |key: &UnitKey| story.state.units.iter().any(|unit| unit.key == *key && unit.status.is_finished());
+            |key: &UnitKey| run_view.state.units.iter().any(|unit| unit.key == *key && unit.status.is_finished());
         let active = self.bounds.present_totals.active_units();
         let is_stale = |effect: &ScreenEffect| match effect {
             ScreenEffect::Command(RunCommand::Stop { unit }) => is_over(unit),
@@ -348,21 +348,21 @@ impl ScreenModel {
     }
 
     /// The selected unit. `None` when the filter lists no unit; panes ignore the filter.
-    pub fn unit<'a>(&self, story: &'a RunView) -> Option<&'a UnitState> {
-        let any = self.listed_count(story) > 0 || matches!(self.views.last(), Some(OverlayView::Grid));
-        story.state.units.get(self.units_view.unit).filter(|_| any)
+    pub fn unit<'a>(&self, run_view: &'a RunView) -> Option<&'a UnitState> {
+        let any = self.listed_count(run_view) > 0 || matches!(self.views.last(), Some(OverlayView::Grid));
+        run_view.state.units.get(self.units_view.unit).filter(|_| any)
     }
 
     /// The attempt of the selected unit that is shown, with its index.
-    pub fn attempt<'a>(&self, story: &'a RunView) -> Option<(usize, &'a AttemptState)> {
-        let attempts = &self.unit(story)?.attempts;
+    pub fn attempt<'a>(&self, run_view: &'a RunView) -> Option<(usize, &'a AttemptState)> {
+        let attempts = &self.unit(run_view)?.attempts;
         let index = self.units_view.attempt.unwrap_or(usize::MAX).min(attempts.len().checked_sub(1)?);
         attempts.get(index).map(|attempt| (index, attempt))
     }
 
     /// Number of listed units.
-    pub fn listed_count(&self, story: &RunView) -> usize {
-        self.units_view.listing.len(story.state.units.len())
+    pub fn listed_count(&self, run_view: &RunView) -> usize {
+        self.units_view.listing.len(run_view.state.units.len())
     }
 
     /// The unit of a row of the table.
@@ -376,28 +376,28 @@ impl ScreenModel {
     }
 
     /// Lines of the table that are on screen, with the number of each line.
-    pub fn visible_lines(&self, story: &RunView, height: usize) -> impl Iterator<Item = (usize, TableLine<'_>)> {
+    pub fn visible_lines(&self, run_view: &RunView, height: usize) -> impl Iterator<Item = (usize, TableLine<'_>)> {
         let from = self.units_view.offset;
-        let to = (from + height).min(self.units_view.listing.lines(story.state.units.len()));
+        let to = (from + height).min(self.units_view.listing.lines(run_view.state.units.len()));
         (from..to).filter_map(|line| Some((line, self.units_view.listing.at(line)?)))
     }
 
     /// Updates everything that depends on the run view or the size. Its cost does not depend on the number of stream
     /// rows.
-    pub fn refresh(&mut self, story: &RunView) {
-        let moment = story.state.version();
+    pub fn refresh(&mut self, run_view: &RunView) {
+        let moment = run_view.state.version();
         if self.totals.version != Some(moment) {
-            self.totals = StatusTotals::compute(&story.state);
-            self.follow_work(&story.state);
-            self.units_view.listing.refresh(&story.state);
+            self.totals = RunTotals::compute(&run_view.state);
+            self.follow_work(&run_view.state);
+            self.units_view.listing.refresh(&run_view.state);
         }
-        self.forecast.refresh(&story.state, &self.totals, self.time);
-        self.drop_stale_question(story);
-        self.drop_stale_toasts(story);
-        self.announce_concurrency(story);
-        let plan = self.layout(story);
+        self.forecast.refresh(&run_view.state, &self.totals, self.time);
+        self.drop_stale_question(run_view);
+        self.drop_stale_toasts(run_view);
+        self.announce_concurrency(run_view);
+        let plan = self.layout(run_view);
         if matches!(self.views.last(), Some(OverlayView::Grid)) {
-            self.grid.refresh(story, plan.body);
+            self.grid.refresh(run_view, plan.body);
             // Commands apply to the focused pane, whatever the table hides.
             if let Some(unit) = self.grid.unit().filter(|unit| *unit != self.units_view.unit) {
                 (self.units_view.unit, self.units_view.attempt) = (unit, None);
@@ -405,32 +405,32 @@ impl ScreenModel {
             (self.units_view.chosen_unit, self.units_view.last_valid_unit, self.units_view.hidden_by) =
                 (self.units_view.unit, self.units_view.unit, None);
         } else {
-            self.restore_selection(story, plan.unit_rows());
+            self.restore_selection(run_view, plan.unit_rows());
         }
 
-        let lane = self.attempt(story).map(|(_, attempt)| attempt.id);
+        let lane = self.attempt(run_view).map(|(_, attempt)| attempt.id);
         if lane != self.units_view.attempt_id {
             self.units_view.attempt_id = lane;
             self.units_view.stream = ScrollList::following();
         }
-        let height = plan.stream_rows(self.attempt(story).map(|(_, attempt)| attempt));
-        self.units_view.stream.clamp(lane.map_or(0, |lane| story.rows(lane).len()), height);
+        let height = plan.stream_rows(self.attempt(run_view).map(|(_, attempt)| attempt));
+        self.units_view.stream.clamp(lane.map_or(0, |lane| run_view.rows(lane).len()), height);
 
         let body = usize::from(plan.body_rows());
         match self.views.last_mut() {
-            Some(OverlayView::Transcript(view)) => view.clamp(story, body),
-            Some(OverlayView::Entry(view)) => view.clamp(story, body),
+            Some(OverlayView::Transcript(view)) => view.clamp(run_view, body),
+            Some(OverlayView::Entry(view)) => view.clamp(run_view, body),
             Some(OverlayView::Compare(view)) => view.clamp(plan.body),
-            Some(OverlayView::Inspect(view)) => view.clamp(story, plan.body),
+            Some(OverlayView::Inspect(view)) => view.clamp(run_view, plan.body),
             Some(OverlayView::Log(list)) => {
                 let above = super::view::log::header_rows(self.recording_failure.as_deref(), layout::inner(plan.body));
-                list.clamp(story.messages().len(), body.saturating_sub(usize::from(above)));
+                list.clamp(run_view.messages().len(), body.saturating_sub(usize::from(above)));
             }
             Some(OverlayView::Grid) => {}
             Some(OverlayView::Breakpoints(list)) => list.clamp(self.breakpoints.len(), body),
             Some(OverlayView::FailureGroups(view)) => {
                 let above = super::view::failure_groups::header_rows(plan.body_rows());
-                view.refresh(story, body.saturating_sub(usize::from(above)));
+                view.refresh(run_view, body.saturating_sub(usize::from(above)));
             }
             Some(OverlayView::Help(list)) => {
                 let lines = super::view::help::rows(&self.keymap, plan.body.width);
@@ -445,8 +445,8 @@ impl ScreenModel {
     }
 
     /// Selects the unit that the user chose, or the nearest one that is visible, and scrolls to it.
-    fn restore_selection(&mut self, story: &RunView, height: usize) {
-        let (units, listed) = (story.state.units.len(), self.listed_count(story));
+    fn restore_selection(&mut self, run_view: &RunView, height: usize) {
+        let (units, listed) = (run_view.state.units.len(), self.listed_count(run_view));
         let deck = &mut self.units_view;
         if deck.unit != deck.last_valid_unit {
             deck.chosen_unit = deck.unit;

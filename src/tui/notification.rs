@@ -7,7 +7,7 @@
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use super::{
-    model::{ScreenModel, StatusTotals, is_failure},
+    model::{RunTotals, ScreenModel, is_failure},
     text,
 };
 use crate::{
@@ -145,7 +145,7 @@ impl Notifier {
 }
 
 /// All notifications that apply at this moment.
-fn pending_notifications(state: &RunState, totals: &StatusTotals, now: Millis) -> Vec<(NotificationKey, String)> {
+fn pending_notifications(state: &RunState, totals: &RunTotals, now: Millis) -> Vec<(NotificationKey, String)> {
     let mut facts = Vec::new();
     if totals.count(UnitStatus::Failed) + totals.count(UnitStatus::Interrupted) > 0
         && let Some(unit) = state.units.iter().find(|unit| is_failure(unit.status))
@@ -176,11 +176,11 @@ fn pending_notifications(state: &RunState, totals: &StatusTotals, now: Millis) -
     facts
 }
 
-fn failures(totals: &StatusTotals) -> usize {
+fn failures(totals: &RunTotals) -> usize {
     totals.count(UnitStatus::Failed) + totals.count(UnitStatus::Interrupted)
 }
 
-fn terminal_progress(state: &RunState, totals: &StatusTotals) -> TerminalProgress {
+fn terminal_progress(state: &RunState, totals: &RunTotals) -> TerminalProgress {
     let (units, failed) = (state.units.len(), failures(totals) > 0);
     if units == 0 || (state.ended.is_some() && !failed) {
         return TerminalProgress::None;
@@ -197,7 +197,7 @@ fn name(origin: &SourceInfo) -> &str {
 }
 
 /// The title of the terminal: the main facts for a user in another window.
-fn title(origin: &SourceInfo, state: &RunState, totals: &StatusTotals) -> String {
+fn title(origin: &SourceInfo, state: &RunState, totals: &RunTotals) -> String {
     let failed = failures(totals);
     let failed = if failed > 0 { format!(", {failed} failed") } else { String::new() };
     let name = text::printable(name(origin), NAME);

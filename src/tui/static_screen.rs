@@ -29,7 +29,7 @@ pub struct StaticScreen {
     cache: Cache,
     theme: Theme,
     source_status: SourceStatus,
-    chronicle: ActivityIndex,
+    activity: ActivityIndex,
 }
 
 impl StaticScreen {
@@ -50,29 +50,29 @@ impl StaticScreen {
             cache: Cache::default(),
             theme: options.theme,
             source_status: shown,
-            chronicle: ActivityIndex::default(),
+            activity: ActivityIndex::default(),
         }
     }
 
     /// Presses a key. Effects that need the host are ignored.
-    pub fn press(&mut self, story: &RunView, key: KeyPress) {
-        let _ = update::update(&mut self.model, story, ScreenMessage::Key(key));
+    pub fn press(&mut self, run_view: &RunView, key: KeyPress) {
+        let _ = update::update(&mut self.model, run_view, ScreenMessage::Key(key));
     }
 
     /// Renders a frame; `words` returns the text of rows that become visible.
-    pub fn draw(&mut self, story: &RunView, words: impl Fn(&StreamRow) -> RowLine, buf: &mut Buffer) {
+    pub fn draw(&mut self, run_view: &RunView, words: impl Fn(&StreamRow) -> RowLine, buf: &mut Buffer) {
         buf.reset();
         self.model.size = (buf.area.width, buf.area.height);
-        self.source_status.known_entries = story.state.entries;
-        self.model.refresh(story);
-        for row in cache::cache_request(&self.model, story, &self.cache).rows {
-            let id = RowId::new(&row, story);
+        self.source_status.known_entries = run_view.state.entries;
+        self.model.refresh(run_view);
+        for row in cache::cache_request(&self.model, run_view, &self.cache).rows {
+            let id = RowId::new(&row, run_view);
             if self.cache.row(id).is_none() {
                 self.cache.put_row(id, words(&row));
             }
         }
-        let Self { model, cache, theme, source_status: source, chronicle } = self;
-        view::draw(&DrawContext { model, story, chronicle, cache, theme, source }, buf);
+        let Self { model, cache, theme, source_status: source, activity } = self;
+        view::draw(&DrawContext { model, run_view, activity, cache, theme, source }, buf);
     }
 }
 
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
     use crate::{
         run::state::{
-            AttemptId, AttemptRows, AttemptState, HoldMode, RowEnd, RowKind, RunState, UnitState, UnitStatus,
+            AttemptId, AttemptRows, AttemptState, HoldMode, RowKind, RowOutcome, RunState, UnitState, UnitStatus,
         },
         tape::Seq,
         tui::{UiPreferences, key},
@@ -93,7 +93,7 @@ mod tests {
     fn static_frame_loads_only_visible_rows() {
         let rows = 1_000_000_u64;
         let attempt_rows = AttemptRows {
-            rows: (0..rows).map(|seq| StreamRow::new(Seq(seq), 0, RowKind::Text, RowEnd::Ok, 0)).collect(),
+            rows: (0..rows).map(|seq| StreamRow::new(Seq(seq), 0, RowKind::Text, RowOutcome::Ok, 0)).collect(),
             entries: Vec::new(),
         };
         let attempt = AttemptState { number: 1, id: AttemptId(0), ..AttemptState::default() };
@@ -106,12 +106,12 @@ mod tests {
             hold_mode: HoldMode::Off,
         };
         let state = RunState { units: vec![unit], entries: rows, ..RunState::default() };
-        let story = RunView::new(state, vec![attempt_rows], Vec::new());
+        let run_view = RunView::new(state, vec![attempt_rows], Vec::new());
         let mut still = StaticScreen::new("big", Options::new(&UiPreferences::default(), |_| None).unwrap());
         let mut buf = Buffer::empty(Rect::new(0, 0, 200, 60));
         let asked = std::cell::Cell::new(0);
         still.draw(
-            &story,
+            &run_view,
             |row| {
                 asked.set(asked.get() + 1);
                 RowLine { label: format!("row {}", row.first()), ..RowLine::default() }
@@ -119,9 +119,9 @@ mod tests {
             &mut buf,
         );
         assert!(asked.get() < 120, "{} rows were built", asked.get());
-        still.press(&story, key::parse("<tab>").unwrap()[0]);
-        still.press(&story, key::parse("<home>").unwrap()[0]);
-        still.draw(&story, |row| RowLine { label: format!("row {}", row.first()), ..RowLine::default() }, &mut buf);
+        still.press(&run_view, key::parse("<tab>").unwrap()[0]);
+        still.press(&run_view, key::parse("<home>").unwrap()[0]);
+        still.draw(&run_view, |row| RowLine { label: format!("row {}", row.first()), ..RowLine::default() }, &mut buf);
         let text: String = buf.content().iter().map(ratatui::buffer::Cell::symbol).collect();
         assert!(text.contains("row 0 ") && text.contains("PAUSED"));
     }

@@ -49,7 +49,7 @@ use super::{
     key::KeyPress,
     notification::{Notification, TerminalProgress},
 };
-use crate::{file_limit, program_path};
+use crate::{open_file_limit, program_path};
 
 /// Number of the signal that Ctrl-C sends.
 pub const INTERRUPT: i32 = Unix::SIGINT as i32;
@@ -535,7 +535,7 @@ impl ScreenHost for Terminal {
 fn spawn_notifier(words: &[String], notification: &Notification) -> Result<(), String> {
     let Some((program, arguments)) = words.split_first() else { return Ok(()) };
     let mut command = tokio::process::Command::new(program);
-    file_limit::restore_in(command.as_std_mut());
+    open_file_limit::restore_limit_in(command.as_std_mut());
     let started = command
         .args(arguments)
         .env("PATH", program_path::search_path())

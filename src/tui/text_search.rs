@@ -64,14 +64,14 @@ impl TextSearch {
     }
 
     fn entries(&self, timeline: &Timeline, place: usize) -> Vec<Seq> {
-        let story = timeline.view();
+        let run_view = timeline.view();
         match self.find.scope {
-            SearchScope::Rows(attempt_id) => story.rows(attempt_id).get(place).map_or_else(Vec::new, |row| {
-                let last = row.last(story.state.entries).filter(|last| *last != row.first());
+            SearchScope::Rows(attempt_id) => run_view.rows(attempt_id).get(place).map_or_else(Vec::new, |row| {
+                let last = row.last(run_view.state.entries).filter(|last| *last != row.first());
                 [Some(row.first()), last].into_iter().flatten().collect()
             }),
             SearchScope::Entries(attempt_id) => {
-                story.entries(attempt_id).get(place).map(|seq| Seq(u64::from(*seq))).into_iter().collect()
+                run_view.entries(attempt_id).get(place).map(|seq| Seq(u64::from(*seq))).into_iter().collect()
             }
             SearchScope::Document => Vec::new(),
         }

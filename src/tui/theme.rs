@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::run::{
     ActivityMark,
-    state::{RowEnd, RowKind, UnitState, UnitStatus},
+    state::{RowKind, RowOutcome, UnitState, UnitStatus},
 };
 
 macro_rules! roles {
@@ -301,18 +301,18 @@ impl GlyphSet {
         self.marks[mark as usize]
     }
 
-    pub fn row(&self, kind: RowKind, end: RowEnd) -> &'static str {
+    pub fn row(&self, kind: RowKind, end: RowOutcome) -> &'static str {
         let by_end = self.ends[match end {
-            RowEnd::Open => 0,
-            RowEnd::Ok => 1,
-            RowEnd::Failed => 2,
-            RowEnd::Denied => 3,
-            RowEnd::Aborted => 4,
-            RowEnd::Declined => 5,
+            RowOutcome::Open => 0,
+            RowOutcome::Ok => 1,
+            RowOutcome::Failed => 2,
+            RowOutcome::Denied => 3,
+            RowOutcome::Aborted => 4,
+            RowOutcome::Declined => 5,
         }];
         let kind = match kind {
             RowKind::Tool => return by_end,
-            _ if matches!(end, RowEnd::Failed | RowEnd::Denied | RowEnd::Aborted) => return by_end,
+            _ if matches!(end, RowOutcome::Failed | RowOutcome::Denied | RowOutcome::Aborted) => return by_end,
             RowKind::Text => 1,
             RowKind::Thinking => 2,
             RowKind::Denial => 3,
@@ -394,14 +394,14 @@ pub fn mark_role(mark: ActivityMark) -> StyleRole {
 }
 
 /// The role of the sign of a row.
-pub fn row_role(kind: RowKind, end: RowEnd) -> StyleRole {
+pub fn row_role(kind: RowKind, end: RowOutcome) -> StyleRole {
     match (kind, end) {
-        (_, RowEnd::Failed) => StyleRole::Failed,
-        (_, RowEnd::Denied) | (RowKind::Denial, _) => StyleRole::Denied,
-        (RowKind::Tool, RowEnd::Open) => StyleRole::Running,
-        (_, RowEnd::Aborted) => StyleRole::Stopped,
-        (_, RowEnd::Declined) => StyleRole::Warning,
-        (RowKind::Tool | RowKind::Completed, RowEnd::Ok | RowEnd::Open) => StyleRole::Succeeded,
+        (_, RowOutcome::Failed) => StyleRole::Failed,
+        (_, RowOutcome::Denied) | (RowKind::Denial, _) => StyleRole::Denied,
+        (RowKind::Tool, RowOutcome::Open) => StyleRole::Running,
+        (_, RowOutcome::Aborted) => StyleRole::Stopped,
+        (_, RowOutcome::Declined) => StyleRole::Warning,
+        (RowKind::Tool | RowKind::Completed, RowOutcome::Ok | RowOutcome::Open) => StyleRole::Succeeded,
         (RowKind::Text, _) => StyleRole::Said,
         (RowKind::Thinking, _) => StyleRole::Thinking,
         (RowKind::Warning, _) => StyleRole::Warning,

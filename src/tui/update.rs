@@ -4,7 +4,7 @@
 //! It must not read a clock, a file or a terminal: input arrives in the message, and output is returned as data.
 
 use super::{effect::ScreenEffect, model::ScreenModel, msg::ScreenMessage};
-use crate::run::state::{RowEnd, RunView};
+use crate::run::state::{RowOutcome, RunView};
 
 mod amend;
 pub(super) mod command;
@@ -26,9 +26,9 @@ mod views;
 /// Maximum characters of typed text.
 const MAX_TYPED_CHARS: usize = 200;
 
-pub fn update(model: &mut ScreenModel, story: &RunView, msg: ScreenMessage) -> Vec<ScreenEffect> {
+pub fn update(model: &mut ScreenModel, run_view: &RunView, msg: ScreenMessage) -> Vec<ScreenEffect> {
     let effects = match msg {
-        ScreenMessage::Key(key) => keys::press(model, story, key),
+        ScreenMessage::Key(key) => keys::press(model, run_view, key),
         ScreenMessage::Paste(text) => {
             if let Some(form) = &mut model.amend_form {
                 form.paste(&text);
@@ -39,9 +39,9 @@ pub fn update(model: &mut ScreenModel, story: &RunView, msg: ScreenMessage) -> V
             }
             Vec::new()
         }
-        ScreenMessage::Click { x, y } => mouse::click(model, story, x, y),
-        ScreenMessage::Drag { x } => mouse::drag(model, story, x),
-        ScreenMessage::Wheel { x, y, down } => mouse::wheel(model, story, x, y, down),
+        ScreenMessage::Click { x, y } => mouse::click(model, run_view, x, y),
+        ScreenMessage::Drag { x } => mouse::drag(model, run_view, x),
+        ScreenMessage::Wheel { x, y, down } => mouse::wheel(model, run_view, x, y, down),
         ScreenMessage::Resize { width, height } => {
             model.size = (width, height);
             Vec::new()
@@ -54,11 +54,11 @@ pub fn update(model: &mut ScreenModel, story: &RunView, msg: ScreenMessage) -> V
             Vec::new()
         }
         ScreenMessage::SearchFinished(place) => {
-            find::search_finished(model, story, place);
+            find::search_finished(model, run_view, place);
             Vec::new()
         }
         ScreenMessage::TimeStopped(hit) => {
-            time::time_stopped(model, story, &hit);
+            time::time_stopped(model, run_view, &hit);
             Vec::new()
         }
         ScreenMessage::ShowMessage(text) => {
@@ -66,12 +66,12 @@ pub fn update(model: &mut ScreenModel, story: &RunView, msg: ScreenMessage) -> V
             Vec::new()
         }
     };
-    listing::filter_while_typing(model, story);
-    model.refresh(story);
+    listing::filter_while_typing(model, run_view);
+    model.refresh(run_view);
     effects
 }
 
 /// True for row ends that need the user's attention.
-fn is_problem_end(end: RowEnd) -> bool {
-    matches!(end, RowEnd::Failed | RowEnd::Denied)
+fn is_problem_end(end: RowOutcome) -> bool {
+    matches!(end, RowOutcome::Failed | RowOutcome::Denied)
 }

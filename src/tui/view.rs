@@ -46,9 +46,9 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub struct DrawContext<'a> {
     pub model: &'a ScreenModel,
-    pub story: &'a RunView,
+    pub run_view: &'a RunView,
     /// Activity of the run over time.
-    pub chronicle: &'a ActivityIndex,
+    pub activity: &'a ActivityIndex,
     /// Loaded bodies of the visible entries.
     pub cache: &'a Cache,
     pub theme: &'a Theme,
@@ -72,7 +72,7 @@ pub struct SourceStatus {
 }
 
 pub fn draw(scene: &DrawContext<'_>, buf: &mut Buffer) {
-    let plan = scene.model.layout(scene.story);
+    let plan = scene.model.layout(scene.run_view);
     let area = plan.area.intersection(buf.area);
     if area.is_empty() {
         return;

@@ -24,7 +24,7 @@ pub struct FinishedUnit {
     /// Cost in US dollars, if all of it is known.
     pub cost: Option<f64>,
     /// Time in which the unit occupied a slot.
-    pub busy_time: Millis,
+    pub active_time: Millis,
 }
 
 /// A unit that is not finished yet.
@@ -76,7 +76,7 @@ impl Forecast {
 pub fn forecast(finished: &[Vec<FinishedUnit>], left: &[RemainingUnit], slots: usize) -> Forecast {
     let costs: Vec<Vec<f64>> = finished.iter().map(|kind| newest_samples(kind.iter().filter_map(known_cost))).collect();
     let times: Vec<Vec<f64>> =
-        finished.iter().map(|kind| newest_samples(kind.iter().map(|unit| seconds(unit.busy_time)))).collect();
+        finished.iter().map(|kind| newest_samples(kind.iter().map(|unit| seconds(unit.active_time)))).collect();
     let known = |samples: &[Vec<f64>]| -> Vec<RemainingUnit> {
         let enough = |unit: &&RemainingUnit| samples.get(unit.kind).is_some_and(|samples| samples.len() >= MIN_SAMPLES);
         left.iter().filter(enough).copied().collect()
@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     fn finished(cost: f64, seconds: u64) -> FinishedUnit {
-        FinishedUnit { cost: Some(cost), busy_time: Millis(seconds * 1000) }
+        FinishedUnit { cost: Some(cost), active_time: Millis(seconds * 1000) }
     }
 
     fn queued(kind: usize, count: usize) -> Vec<RemainingUnit> {
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn missing_costs_do_not_hide_the_time_forecast() {
-        let like = vec![FinishedUnit { cost: None, busy_time: Millis(5000) }; 3];
+        let like = vec![FinishedUnit { cost: None, active_time: Millis(5000) }; 3];
         let forecast = forecast(&[like], &queued(0, 1), 1);
         assert_eq!((forecast.cost, forecast.time.map(|time| time.p90)), (None, Some(Millis(5000))));
     }
@@ -306,7 +306,7 @@ mod tests {
             slots in 0..70_usize,
         ) {
             let finished: Vec<FinishedUnit> =
-                samples.iter().map(|(cost, worked)| FinishedUnit { cost: *cost, busy_time: Millis(*worked) }).collect();
+                samples.iter().map(|(cost, worked)| FinishedUnit { cost: *cost, active_time: Millis(*worked) }).collect();
             let kinds = [finished.clone(), finished];
             let left: Vec<RemainingUnit> =
                 left.iter().map(|(kind, running)| RemainingUnit { kind: *kind, running: running.map(Millis) }).collect();

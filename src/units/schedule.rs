@@ -135,7 +135,7 @@ pub enum ScheduleEvent {
         amendment: Option<Amendment>,
     },
     /// A person requests a new attempt of every unit that failed, was stopped or ran out of turns.
-    RetryFailed,
+    RetryUnsuccessfulRequested,
     /// A person requests the stop of a unit. A second request while it still runs kills it.
     StopRequested {
         unit: UnitKey,
@@ -343,7 +343,7 @@ impl Schedule {
             ScheduleEvent::RetryRequested { unit, amendment } => {
                 self.handle_retry_request(&unit, amendment, &mut effects)
             }
-            ScheduleEvent::RetryFailed => self.retry_failed(&mut effects),
+            ScheduleEvent::RetryUnsuccessfulRequested => self.retry_failed(&mut effects),
             ScheduleEvent::StopRequested { unit } => self.handle_stop_request(&unit, &mut effects),
             ScheduleEvent::DrainRequested => self.stop_run(StopMode::Drain, &mut effects),
             ScheduleEvent::StopAllRequested => self.stop_run(StopMode::Stop, &mut effects),

@@ -29,7 +29,7 @@ pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
         let tape = TapeWriter::create(&folder.path().join(format!("{round}.jsonl")), &header)?;
         let unit = UnitKey::from("unit");
         for _ in 0..RECORDED {
-            tape.record(&[NewEntry { attempt: Some((&unit, 1)), body: EntryBody::Out(row.as_bytes()) }])?;
+            tape.record(&[NewEntry { attempt: Some((&unit, 1)), body: EntryBody::Stdout(row.as_bytes()) }])?;
         }
         tape.close()?;
         let ours = f64::from(RECORDED) / start.elapsed().as_secs_f64();

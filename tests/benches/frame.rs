@@ -6,7 +6,7 @@ use std::io;
 use ingestdeck::{
     run::{
         RunState,
-        state::{AttemptId, AttemptRows, AttemptState, RowEnd, RowKind, RunView, StreamRow, UnitState, UnitStatus},
+        state::{AttemptId, AttemptRows, AttemptState, RowKind, RowOutcome, RunView, StreamRow, UnitState, UnitStatus},
     },
     tape::Seq,
     tui::{Options, UiPreferences, cache::RowLine, key, static_screen::StaticScreen},
@@ -47,7 +47,7 @@ struct ScrollBench {
 impl ScrollBench {
     fn new(rows: u64) -> BenchResult<Self> {
         let kinds = [RowKind::Tool, RowKind::Text, RowKind::Thinking];
-        let row = |seq: u64| StreamRow::new(Seq(seq), 0, kinds[seq as usize % 3], RowEnd::Ok, 0);
+        let row = |seq: u64| StreamRow::new(Seq(seq), 0, kinds[seq as usize % 3], RowOutcome::Ok, 0);
         let attempt_rows = AttemptRows { rows: (0..rows).map(row).collect(), entries: (0..rows as u32).collect() };
         let attempt = AttemptState { number: 1, id: AttemptId(0), ..AttemptState::default() };
         let unit = UnitState {

@@ -92,7 +92,7 @@ fn write_stream(tape: &Path, stream: &Path) -> BenchResult<()> {
     let mut lines = Vec::new();
     loop {
         let progress = source.poll(1 << 20, &mut |arrived| {
-            if let EntryBody::Out(line) = arrived.body {
+            if let EntryBody::Stdout(line) = arrived.body {
                 lines.extend_from_slice(format!("{} ", arrived.at.0).as_bytes());
                 lines.extend_from_slice(line);
                 lines.push(b'\n');

@@ -47,7 +47,7 @@ fn drain(capture: &BenchCapture, mut each: impl FnMut(&[u8])) -> BenchResult<()>
     let mut source = FileSource::open(&capture.path)?;
     loop {
         let progress = source.poll(1 << 20, &mut |arrived| {
-            if let EntryBody::Out(line) = arrived.body {
+            if let EntryBody::Stdout(line) = arrived.body {
                 each(line);
             }
         })?;

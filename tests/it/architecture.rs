@@ -20,7 +20,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("scoped_dir", &[]),
     ("program_path", &[]),
     ("group_guard", &[]),
-    ("file_limit", &[]),
+    ("open_file_limit", &[]),
     (
         "claude",
         &[
@@ -33,13 +33,13 @@ const EDGES: &[(&str, &[&str])] = &[
             "scoped_dir",
             "program_path",
             "group_guard",
-            "file_limit",
+            "open_file_limit",
         ],
     ),
     ("ingest", &["tape", "units", "run", "config", "scoped_dir", "program_path", "group_guard"]),
     ("store", &["tape", "run", "config", "scoped_dir"]),
     ("replay", &["tape", "decode", "run", "scoped_dir"]),
-    ("tui", &["tape", "decode", "actions", "units", "run", "config", "program_path", "file_limit"]),
+    ("tui", &["tape", "decode", "actions", "units", "run", "config", "program_path", "open_file_limit"]),
     (
         "engine",
         &[
@@ -53,7 +53,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "scoped_dir",
             "program_path",
             "group_guard",
-            "file_limit",
+            "open_file_limit",
             "claude",
             "ingest",
             "store",
@@ -74,7 +74,7 @@ const EVERYTHING: &[&str] = &[
     "scoped_dir",
     "program_path",
     "group_guard",
-    "file_limit",
+    "open_file_limit",
     "claude",
     "ingest",
     "store",

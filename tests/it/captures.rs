@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt::Write, fs, path::PathBuf};
 
 use ingestdeck::{
     actions::{AgentEvent, StreamEnd, StreamState, Translator, TurnTracker},
-    claude::attempt_stats::AttemptStats,
+    claude::attempt_stats::AttemptFactsCollector,
     decode::{self, LineBody, LineKind},
     tape::note::{Cause, Verdict},
     units::verdict::{AttemptFacts, FailureRule, judge_attempt},
@@ -198,7 +198,7 @@ fn selected_captures_match_their_event_snapshots() {
 
 /// The verdict of an attempt whose stdout is the lines of a capture.
 fn verdict(lines: &[Vec<u8>]) -> Verdict {
-    let mut gather = AttemptStats::new(AttemptFacts::default());
+    let mut gather = AttemptFactsCollector::new(AttemptFacts::default());
     lines.iter().for_each(|line| gather.push_line(&decode::decode_line(line)));
     let facts = AttemptFacts { exit_code: Some(1), ..gather.into_facts() };
     judge_attempt(&"unit".into(), &facts, FailureRule::Strict)

@@ -63,13 +63,13 @@ fn heads_of_a_tape_match_full_entries() {
     let text = "all work and no \"play\" ".repeat(HUGE / 23);
     let line = json!({"type": "user", "message": {"content": [{"type": "tool_result", "content": text}]}}).to_string();
     let bodies = [
-        EntryBody::Out(br#"{"type":"x"}"#),
-        EntryBody::Out(line.as_bytes()),
-        EntryBody::In(line.as_bytes()),
+        EntryBody::Stdout(br#"{"type":"x"}"#),
+        EntryBody::Stdout(line.as_bytes()),
+        EntryBody::Stdin(line.as_bytes()),
         EntryBody::Note(line.as_bytes()),
-        EntryBody::Out(br#"{"type":"y"}"#),
+        EntryBody::Stdout(br#"{"type":"y"}"#),
     ];
-    let texts = [EntryBody::Err(text.as_str().into()), EntryBody::Raw(text.as_bytes().into())];
+    let texts = [EntryBody::Stderr(text.as_str().into()), EntryBody::StdoutRaw(text.as_bytes().into())];
     for (bodies, escaped) in [(&bodies[..], false), (&texts[..], true)] {
         let mut bytes = header.to_line();
         for (seq, body) in (0..).zip(bodies) {

@@ -403,7 +403,9 @@ fn tape_torn_at_any_byte_keeps_its_whole_lines() {
         let mut source = FileSource::open(&path).unwrap();
         let (mut entries, mut raw) = (0, 0);
         while source
-            .poll(1 << 20, &mut |entry| if matches!(entry.body, EntryBody::Raw(_)) { raw += 1 } else { entries += 1 })
+            .poll(1 << 20, &mut |entry| {
+                if matches!(entry.body, EntryBody::StdoutRaw(_)) { raw += 1 } else { entries += 1 }
+            })
             .unwrap()
             != PollStatus::End
         {}
@@ -422,7 +424,7 @@ fn clock_that_jumps_does_not_disorder_a_tape() {
     let writer =
         TapeWriter::create_with_clock(&path, &Header { run: RunId(uuid::Uuid::now_v7()), ..header() }, clock).unwrap();
     for _ in 0..20 {
-        writer.record(&[NewEntry { attempt: None, body: EntryBody::Raw(b"{}".as_slice().into()) }]).unwrap();
+        writer.record(&[NewEntry { attempt: None, body: EntryBody::StdoutRaw(b"{}".as_slice().into()) }]).unwrap();
     }
     drop(writer);
     let text = fs::read(&path).unwrap();

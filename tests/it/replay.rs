@@ -37,11 +37,11 @@ fn keep(arrived: &EntryRef<'_>) -> OwnedEntry {
         EntryScope::BySession => "session".into(),
     };
     let body = match &arrived.body {
-        EntryBody::Out(bytes) => format!("out {}", String::from_utf8_lossy(bytes)),
-        EntryBody::In(bytes) => format!("in {}", String::from_utf8_lossy(bytes)),
+        EntryBody::Stdout(bytes) => format!("out {}", String::from_utf8_lossy(bytes)),
+        EntryBody::Stdin(bytes) => format!("in {}", String::from_utf8_lossy(bytes)),
         EntryBody::Note(bytes) => format!("note {}", String::from_utf8_lossy(bytes)),
-        EntryBody::Raw(bytes) => format!("raw {bytes:?}"),
-        EntryBody::Err(text) => format!("err {text}"),
+        EntryBody::StdoutRaw(bytes) => format!("raw {bytes:?}"),
+        EntryBody::Stderr(text) => format!("err {text}"),
     };
     OwnedEntry { seq: arrived.seq.0, at: arrived.at.0, lane, body, intact: arrived.is_well_formed }
 }
@@ -495,7 +495,7 @@ fn index_knows_line_kinds_before_folding() {
         let lines: Vec<&[u8]> = content.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).collect();
         let expected: Vec<LineKind> = lines.iter().map(|line| decode::decode_line(line).body.kind()).collect();
         let entries = (0..).zip(&lines).map(|(seq, line)| {
-            let body = EntryBody::Out(line);
+            let body = EntryBody::Stdout(line);
             let mut text = Vec::new();
             TapeEntry { seq: Seq(seq), at: Millis(seq), attempt: Some(("a unit".into(), 3)), body }.write(&mut text);
             String::from_utf8(text).unwrap()

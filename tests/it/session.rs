@@ -56,10 +56,10 @@ impl Recorder for SessionMemoryRecorder {
             }
             let owned = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
             entries.push(match &item.body {
-                EntryBody::Out(bytes) => ('o', owned(bytes)),
-                EntryBody::Raw(bytes) => ('r', owned(bytes)),
-                EntryBody::In(bytes) => ('i', owned(bytes)),
-                EntryBody::Err(text) => ('e', text.clone().into_owned()),
+                EntryBody::Stdout(bytes) => ('o', owned(bytes)),
+                EntryBody::StdoutRaw(bytes) => ('r', owned(bytes)),
+                EntryBody::Stdin(bytes) => ('i', owned(bytes)),
+                EntryBody::Stderr(text) => ('e', text.clone().into_owned()),
                 EntryBody::Note(bytes) => ('n', owned(bytes)),
             });
         }

@@ -47,7 +47,7 @@ fn lines(run: &NewRun, unit: &str, capture: &str, most: usize) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures").join(capture);
     let text = fs::read(path).unwrap();
     for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).take(most) {
-        run.tape.record(&[NewEntry { attempt: Some((&unit, 1)), body: EntryBody::Out(line) }]).unwrap();
+        run.tape.record(&[NewEntry { attempt: Some((&unit, 1)), body: EntryBody::Stdout(line) }]).unwrap();
     }
 }
 
@@ -367,7 +367,7 @@ fn indexed_call_has_the_arguments_that_ran() {
         let block = json!({"type": "tool_use", "id": id, "name": "mcp__ktx__wiki_write", "input": {"key": "model"}});
         let line = json!({"type": "assistant", "message": {"id": "m1", "role": "assistant", "content": [block]}});
         run.tape
-            .record(&[NewEntry { attempt: Some((&unit, 1)), body: EntryBody::Out(line.to_string().as_bytes()) }])
+            .record(&[NewEntry { attempt: Some((&unit, 1)), body: EntryBody::Stdout(line.to_string().as_bytes()) }])
             .unwrap();
     };
     ["t1", "t2"].into_iter().for_each(call);

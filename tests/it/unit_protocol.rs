@@ -60,10 +60,10 @@ impl Recorder for MemoryRecorder {
                 return Err(RecordError::new("tape.jsonl", &std::io::ErrorKind::StorageFull.into()));
             }
             entries.push(match &item.body {
-                EntryBody::Out(bytes) => ('o', bytes.to_vec()),
-                EntryBody::Raw(bytes) => ('r', bytes.to_vec()),
-                EntryBody::In(bytes) => ('i', bytes.to_vec()),
-                EntryBody::Err(text) => ('e', text.as_bytes().to_vec()),
+                EntryBody::Stdout(bytes) => ('o', bytes.to_vec()),
+                EntryBody::StdoutRaw(bytes) => ('r', bytes.to_vec()),
+                EntryBody::Stdin(bytes) => ('i', bytes.to_vec()),
+                EntryBody::Stderr(text) => ('e', text.as_bytes().to_vec()),
                 EntryBody::Note(bytes) => ('n', bytes.to_vec()),
             });
         }

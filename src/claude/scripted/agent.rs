@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use super::{
-    args::RunFlags,
+    args::ClaudeFlags,
     host::{HostConnection, TurnControl},
     output::OutputLines,
     script::{AgentScript, IgnoredEvent, MessageTokens, ScriptPart, ScriptStep, ScriptedResult, unit_key},
@@ -21,7 +21,7 @@ pub(super) struct ScriptedAgent {
     pub(super) attempt: u32,
     pub(super) unit: Option<String>,
     pub(super) speed: f64,
-    pub(super) run: RunFlags,
+    pub(super) run: ClaudeFlags,
     pub(super) output: Arc<OutputLines>,
     /// `None` in one-shot mode.
     pub(super) host: Option<Arc<HostConnection>>,

@@ -20,12 +20,12 @@ pub struct ScriptedAgentArgs {
 pub enum ScriptedCommand {
     Version,
     AuthStatus,
-    Run(Box<RunFlags>),
+    Run(Box<ClaudeFlags>),
 }
 
 /// Flags that affect a run.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct RunFlags {
+pub struct ClaudeFlags {
     /// Prompts come from stdin.
     pub stream_input: bool,
     pub partial_messages: bool,
@@ -120,7 +120,7 @@ fn parse_request(words: &[String]) -> Result<ScriptedCommand, ScriptedArgsError>
         [first, second, ..] if first == "auth" && second == "status" => return Ok(ScriptedCommand::AuthStatus),
         _ => {}
     }
-    let mut run = RunFlags::default();
+    let mut run = ClaudeFlags::default();
     let (mut verbose, mut streams) = (false, false);
     let mut rest = words.iter();
     while let Some(word) = rest.next() {
@@ -196,7 +196,7 @@ mod tests {
         ScriptedAgentArgs::parse(line.split_whitespace().map(str::to_owned))
     }
 
-    fn run(line: &str) -> RunFlags {
+    fn run(line: &str) -> ClaudeFlags {
         match parse(line).unwrap().request {
             ScriptedCommand::Run(run) => *run,
             other => panic!("{other:?}"),

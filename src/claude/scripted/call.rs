@@ -15,7 +15,7 @@ use super::{
 
 /// A call of the model.
 #[derive(Debug)]
-pub(super) struct PreparedCall {
+pub(super) struct PendingCall {
     pub(super) id: String,
     /// Name as the model writes it.
     pub(super) name: String,
@@ -40,7 +40,7 @@ pub(super) struct ScriptedCallOutcome {
     pub(super) denial: Option<Value>,
 }
 
-impl PreparedCall {
+impl PendingCall {
     /// Arguments as the model wrote them.
     pub(super) fn raw_arguments(&self) -> String {
         self.invalid_arguments.clone().unwrap_or_else(|| self.input.to_string())
@@ -83,14 +83,14 @@ fn display_name(tool: &str) -> String {
 
 impl ScriptedAgent {
     /// Prepares a call from a step: finds its tool and assigns an id.
-    pub(super) fn prepare_call(&self, call: &ScriptedCall, denied: bool) -> PreparedCall {
+    pub(super) fn prepare_call(&self, call: &ScriptedCall, denied: bool) -> PendingCall {
         let tools = self.host.as_ref().map(|host| host.tools()).unwrap_or_default();
         let tool = tools.into_iter().find(|tool| tool.name == call.tool || tool.id() == call.tool);
         let input = match &call.raw_arguments {
             Some(text) => json!({"__unparsedToolInput": {"raw": text, "len": text.len()}}),
             None => Value::Object(call.arguments.clone()),
         };
-        PreparedCall {
+        PendingCall {
             id: format!("toolu_{}", Uuid::new_v4().simple()),
             name: tool.as_ref().map_or_else(|| call.tool.clone(), HostTool::id),
             input,
@@ -102,7 +102,7 @@ impl ScriptedAgent {
     }
 
     /// Runs a call, or writes why it does not run.
-    pub(super) async fn execute_call(&self, call: PreparedCall) -> io::Result<ScriptedCallOutcome> {
+    pub(super) async fn execute_call(&self, call: PendingCall) -> io::Result<ScriptedCallOutcome> {
         if let Some(text) = &call.invalid_arguments {
             let text = format!(
                 "<tool_use_error>InputValidationError: {} was called with input that could not be parsed as JSON.\n\
@@ -139,7 +139,7 @@ impl ScriptedAgent {
         self.call_tool(call, input).await
     }
 
-    async fn call_tool(&self, call: PreparedCall, input: Value) -> io::Result<ScriptedCallOutcome> {
+    async fn call_tool(&self, call: PendingCall, input: Value) -> io::Result<ScriptedCallOutcome> {
         let (Some(host), Some(tool)) = (&self.host, &call.tool) else {
             return Ok(call.failed_outcome("no server", PermissionDecision::ServerLost));
         };
@@ -187,7 +187,7 @@ impl ScriptedAgent {
         self.run.permission_mode.as_deref() != Some("dontAsk") || self.run.allowed_tools.iter().any(listed)
     }
 
-    fn hook_input(&self, event: &str, call: &PreparedCall, input: &Value) -> Value {
+    fn hook_input(&self, event: &str, call: &PendingCall, input: &Value) -> Value {
         let mut hook: Map<String, Value> = Map::new();
         let mode = self.run.permission_mode.as_deref().unwrap_or("default");
         let cwd = std::env::current_dir().unwrap_or_default();

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     claude::{
-        attempt_stats::AttemptStats,
+        attempt_stats::AttemptFactsCollector,
         line_reader::LineReader,
         process::{Child, EscalationStep, ProcessExit, ProcessTimeouts, StreamLimits},
         session_lock::{SessionLock, SessionLockError, SessionLocks},
@@ -40,7 +40,7 @@ pub(super) struct SessionDriver {
     limits: StreamLimits,
     child: Child,
     monitor: SessionMonitor,
-    stats: AttemptStats,
+    stats: AttemptFactsCollector,
     locks: SessionLocks,
     lock: Option<SessionLock>,
     /// False once locking has failed: it would fail again.
@@ -83,7 +83,7 @@ impl SessionDriver {
             limits,
             child,
             monitor: watch,
-            stats: AttemptStats::new(facts),
+            stats: AttemptFactsCollector::new(facts),
             locks,
             lock,
             can_lock: true,
@@ -128,7 +128,7 @@ impl SessionDriver {
                     lines.iter().for_each(|line| self.stats.push_stderr_line(line));
                     let had_dropped = recorded_stderr.has_dropped();
                     lines.retain(|line| recorded_stderr.admits(line.len()));
-                    let recorded = self.tape.record(lines.into_iter().map(EntryBody::Err));
+                    let recorded = self.tape.record(lines.into_iter().map(EntryBody::Stderr));
                     let dropped = recorded_stderr.limit_reached_note(had_dropped);
                     self.check_recorded(recorded.and_then(|()| dropped.map_or(Ok(()), |note| self.tape.note(&note))));
                 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::{
     cli::report::provenance,
     run::{
-        FoldEvent, RunChange, RunOutcome, RunReport,
+        FoldEvent, RunEvent, RunOutcome, RunReport,
         event::{ActionDetail, ActionPhase, AgentEvent},
         report::UnitReport,
         state::UnitStatus,
@@ -53,17 +53,17 @@ impl ReplaySteps {
                 status if status.is_finished() => (*at, of_unit(unit, UnitStep::AttemptFinished(*attempt))),
                 _ => return,
             },
-            FoldEvent::Event { at, unit, event: AgentEvent::Action(event), .. }
+            FoldEvent::Agent { at, unit, event: AgentEvent::Action(event), .. }
                 if event.phase == ActionPhase::Started && matches!(event.action.detail, ActionDetail::Tool(_)) =>
             {
                 (*at, of_unit(unit, UnitStep::Call))
             }
             // KTX has no wait without an end.
-            FoldEvent::Run { at, change: RunChange::Paused { until: Some(until), limit } } => {
+            FoldEvent::Run { at, change: RunEvent::Paused { until: Some(until), limit } } => {
                 (*at, ReplayStep::Wait { until: *until, limit: (*limit).to_owned() })
             }
             FoldEvent::Unit { .. }
-            | FoldEvent::Event { .. }
+            | FoldEvent::Agent { .. }
             | FoldEvent::Patch { .. }
             | FoldEvent::Message { .. }
             | FoldEvent::Run { .. } => return,

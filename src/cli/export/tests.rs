@@ -62,14 +62,15 @@ fn secret_in_undecodable_bytes_is_masked() {
         b"\xff\xfep\0a\0s\0s\0w\0o\0r\0d\0=\0h\0u\0n\0t\0e\0r\x002\x002\0",
         b"\xff kept",
     ] {
-        TapeEntry { seq: Seq(1), at: Millis(2), attempt: None, body: EntryBody::Raw(bytes.into()) }.write(&mut line);
+        TapeEntry { seq: Seq(1), at: Millis(2), attempt: None, body: EntryBody::StdoutRaw(bytes.into()) }
+            .write(&mut line);
     }
     let (out, masked) = exported(&line);
     assert_eq!(masked, 2);
     let bodies: Vec<Vec<u8>> = out
         .split(|byte| *byte == b'\n')
         .filter_map(|line| match TapeEntry::parse(line).ok()?.body {
-            EntryBody::Raw(bytes) => Some(bytes.into_owned()),
+            EntryBody::StdoutRaw(bytes) => Some(bytes.into_owned()),
             _ => None,
         })
         .collect();

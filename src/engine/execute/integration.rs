@@ -8,7 +8,7 @@ use std::{
 
 use super::{AttemptExecutor, OutputTarget, reconcile_step::ReconcileBacklog};
 use crate::{
-    claude::panic_guard,
+    claude::caught_panics,
     ingest::{
         git::CommitId,
         integrate::{IntegrationError, PatchIntegrator, PatchOutcome, RawCopy, UnitPatch},
@@ -98,7 +98,7 @@ impl AttemptExecutor {
         let (units_of_plan, project) = (Arc::clone(&self.units), Arc::clone(&self.project));
         let gone: Vec<String> =
             self.reconcile.iter().flat_map(|pass| &pass.evictions).map(|of| of.connection.clone()).collect();
-        let work = panic_guard::spawn_blocking_guarded(move || {
+        let work = caught_panics::spawn_blocking_caught(move || {
             let mut round = round.lock().unwrap_or_else(PoisonError::into_inner);
             round.semantic_layer_denied = barred;
             let of_unit = |(key, (_, unit)): (&UnitKey, &(usize, WorkUnit))| {
@@ -125,7 +125,7 @@ impl AttemptExecutor {
         let message = self.commit_message(&failed);
         let (round, recorder) = (Arc::clone(&self.integration_queue), Arc::clone(&self.recorder));
         let (units, sync, reconciles) = (Arc::clone(&self.units), self.job.sync_id.clone(), self.reconcile.is_some());
-        let work = panic_guard::spawn_blocking_guarded(move || {
+        let work = caught_panics::spawn_blocking_caught(move || {
             let mut round = round.lock().unwrap_or_else(PoisonError::into_inner);
             let (integration, taken) = (round.integration.take(), std::mem::take(&mut round.integrated));
             let accepted = std::mem::take(&mut round.accepted);

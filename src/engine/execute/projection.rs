@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{AttemptExecutor, OutputTarget, integration::record_note};
 use crate::{
-    claude::panic_guard,
+    claude::caught_panics,
     ingest::{
         attempt::WorkspaceSpec,
         projection::{self, PendingProjection},
@@ -20,7 +20,7 @@ impl AttemptExecutor {
 
     /// Writes the pending projections one after the other: each starts from the branch that the previous one leaves. A
     /// failed projection does not affect the others.
-    pub(super) async fn write_projections(&self) {
+    pub(super) async fn write_pending_projections(&self) {
         for due in &self.projections {
             let place = match &self.output_target {
                 OutputTarget::Overlay(work) => WorkspaceSpec::Overlay(work.join("projection")),
@@ -30,7 +30,7 @@ impl AttemptExecutor {
             };
             let (project, job, connection) = (Arc::clone(&self.project), self.job.clone(), due.connection.clone());
             let due = due.clone();
-            let work = panic_guard::spawn_blocking_guarded(move || {
+            let work = caught_panics::spawn_blocking_caught(move || {
                 let targets = project.target_ids(Some(&due.connection));
                 projection::write_projections(&project.root, &place, &job, &due, &targets)
                     .map_err(|error| error.to_string())

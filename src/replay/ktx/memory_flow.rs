@@ -194,7 +194,7 @@ impl<'a> MemoryFlowRewriter<'a> {
         // A result line replaces the missing one of the agent, because the end of the attempt depends on it.
         let subtype = if success { "success" } else { "error_during_execution" };
         let last = json!({"type": "result", "subtype": subtype, "is_error": !success, "result": verdict.reason});
-        self.tape.entry(self.now, attempt_key, EntryBody::Out(last.to_string().as_bytes()))?;
+        self.tape.entry(self.now, attempt_key, EntryBody::Stdout(last.to_string().as_bytes()))?;
         let ended = AttemptEnded {
             verdict,
             tool_failures: 0,

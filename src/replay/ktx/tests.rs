@@ -8,7 +8,7 @@ use crate::{
     replay::{FileSource, InputFormat},
     run::{
         EntrySource as _, PollStatus, RunOutcome, Timeline,
-        state::{RowEnd, RowKind, UnitStatus},
+        state::{RowKind, RowOutcome, UnitStatus},
     },
     tape::note::attempt_output::{ArtifactChange, ArtifactTarget},
 };
@@ -98,9 +98,9 @@ fn ktx_transcript_orders_calls_by_start_time() {
         let rows = timeline.view().rows(attempt.id).iter().filter(|row| row.kind == RowKind::Tool);
         (attempt.turns, attempt.failures, rows.map(|row| row.end(u64::MAX)).collect::<Vec<_>>())
     };
-    assert_eq!(calls(0, 0), (0, 0, vec![RowEnd::Ok, RowEnd::Ok]));
-    assert_eq!(calls(1, 0), (0, 1, vec![RowEnd::Failed]), "a declined write is a failure of KTX's");
-    assert_eq!(calls(1, 1), (0, 1, vec![RowEnd::Ok, RowEnd::Failed]));
+    assert_eq!(calls(0, 0), (0, 0, vec![RowOutcome::Ok, RowOutcome::Ok]));
+    assert_eq!(calls(1, 0), (0, 1, vec![RowOutcome::Failed]), "a declined write is a failure of KTX's");
+    assert_eq!(calls(1, 1), (0, 1, vec![RowOutcome::Ok, RowOutcome::Failed]));
     assert_eq!(state.loss_counts.malformed, 0);
     assert_eq!(state.last_entry_at.0, 5_009);
 }

@@ -83,11 +83,11 @@ pub(super) fn rewrite(file: &File, length: u64, tape: &mut TapeBuilder) -> io::R
                     tape.note(at, Some(attempt_key), &Note::AttemptStarted(Box::default()))?;
                 }
                 let line = if moment.is_end { result(&call, &id) } else { started(&call, &id) };
-                tape.entry(at, Some(attempt_key), EntryBody::Out(line.to_string().as_bytes()))?;
+                tape.entry(at, Some(attempt_key), EntryBody::Stdout(line.to_string().as_bytes()))?;
                 last = at;
             }
             Err(_) if moment.is_end => {}
-            Err(_) => tape.entry(at, None, EntryBody::Raw(bytes.into()))?,
+            Err(_) => tape.entry(at, None, EntryBody::StdoutRaw(bytes.into()))?,
         }
     }
     let text = "a KTX transcript contains only tool calls; the outcome of its units is unknown".to_owned();

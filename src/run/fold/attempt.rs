@@ -21,7 +21,7 @@ use crate::{
         attempt_reducer::{AttemptReducer, CallChange, CallEnd, CallLedger, Reduction},
         fold::{FoldEvent, OutcomeDetail},
         spending::session_cost,
-        state::{AttemptId, AttemptState, RowEnd, RowKind, RunView, StreamRow, UnitState, UnitStatus, UsageWindow},
+        state::{AttemptId, AttemptState, RowKind, RowOutcome, RunView, StreamRow, UnitState, UnitStatus, UsageWindow},
     },
     tape::{
         Millis, Seq, UnitKey,
@@ -175,7 +175,7 @@ impl AttemptFold {
                 let attempt = self.attempt(view);
                 attempt.model = init.model.as_deref().map(Arc::from);
                 if attempt.session.is_none() {
-                    self.push_row(view, StreamRow::new(seq, 0, RowKind::Started, RowEnd::Ok, 0));
+                    self.push_row(view, StreamRow::new(seq, 0, RowKind::Started, RowOutcome::Ok, 0));
                 }
             }
             LineBody::Assistant(chat) => self.assistant(view, seq, chat, depth),
@@ -201,7 +201,7 @@ impl AttemptFold {
                     utilization: limit.utilization,
                     resets_at: limit.resets_at,
                 });
-                self.push_row(view, StreamRow::new(seq, 0, RowKind::Notice, RowEnd::Ok, depth));
+                self.push_row(view, StreamRow::new(seq, 0, RowKind::Notice, RowOutcome::Ok, depth));
             }
             LineBody::System(system) => {
                 self.apply_calls(view, seq, &calls, depth);
@@ -212,7 +212,7 @@ impl AttemptFold {
             LineBody::Malformed => {
                 view.state.loss_counts.malformed += 1;
                 if view.state.loss_counts.malformed <= MAX_MALFORMED_ROWS {
-                    self.push_row(view, StreamRow::new(seq, 0, RowKind::Warning, RowEnd::Failed, depth));
+                    self.push_row(view, StreamRow::new(seq, 0, RowKind::Warning, RowOutcome::Failed, depth));
                 }
             }
         }
@@ -243,8 +243,8 @@ impl AttemptFold {
         let mut completed = None;
         self.translator.finish(ended, reducer.stream(), &mut |event| {
             completed = completion(&event).or(completed);
-            let aside = call_detail(reducer.calls(), &event).or_else(|| end_detail(reducer, &event));
-            emit(FoldEvent::Event { entry: seq, at, unit: &key, attempt: number, event, aside });
+            let outcome_detail = call_detail(reducer.calls(), &event).or_else(|| end_detail(reducer, &event));
+            emit(FoldEvent::Agent { entry: seq, at, unit: &key, attempt: number, event, outcome_detail });
         });
         if let Some(ok) = completed {
             self.complete(view, seq, ok, has_row);
@@ -311,14 +311,14 @@ impl AttemptFold {
             let index = u8::try_from(index).unwrap_or(u8::MAX);
             match block {
                 MessageBlock::Text(text) if !text.is_blank() => {
-                    let end = if chat.error.is_some() { RowEnd::Failed } else { RowEnd::Ok };
+                    let end = if chat.error.is_some() { RowOutcome::Failed } else { RowOutcome::Ok };
                     self.push_row(view, StreamRow::new(seq, index, RowKind::Text, end, depth));
                 }
                 MessageBlock::Thinking(text) if !text.is_blank() => {
-                    self.push_row(view, StreamRow::new(seq, index, RowKind::Thinking, RowEnd::Ok, depth));
+                    self.push_row(view, StreamRow::new(seq, index, RowKind::Thinking, RowOutcome::Ok, depth));
                 }
                 MessageBlock::ToolUse(call) => {
-                    let row = self.push_row(view, StreamRow::new(seq, index, RowKind::Tool, RowEnd::Open, depth));
+                    let row = self.push_row(view, StreamRow::new(seq, index, RowKind::Tool, RowOutcome::Open, depth));
                     self.call_rows.insert(call.id.as_ref().into(), row);
                     self.attempt(view).calls += 1;
                     self.count_open_calls(view);
@@ -341,12 +341,12 @@ impl AttemptFold {
                 if matches!(system, SystemLine::ApiRetry { .. }) {
                     view.last_change.marks.add(ActivityMark::Retry);
                 }
-                self.push_row(view, StreamRow::new(seq, 0, RowKind::Notice, RowEnd::Ok, depth));
+                self.push_row(view, StreamRow::new(seq, 0, RowKind::Notice, RowOutcome::Ok, depth));
             }
             SystemLine::WritesLost { .. }
             | SystemLine::AuthStatus { error: Some(_) }
             | SystemLine::ConversationReset { .. } => {
-                self.push_row(view, StreamRow::new(seq, 0, RowKind::Warning, RowEnd::Ok, depth));
+                self.push_row(view, StreamRow::new(seq, 0, RowKind::Warning, RowOutcome::Ok, depth));
             }
             SystemLine::Unknown(_) => view.state.loss_counts.unknown += 1,
             SystemLine::PermissionDenied { .. }
@@ -382,8 +382,8 @@ impl AttemptFold {
         self.translator.push((line, role), bytes, reducer.stream(), &mut |event| {
             completed = completion(&event).or(completed);
             let end = || end_detail(reducer, &event).filter(|_| is_result);
-            let aside = call_detail(reducer.calls(), &event).or_else(end);
-            emit(FoldEvent::Event { entry: seq, at, unit: key, attempt, event, aside });
+            let outcome_detail = call_detail(reducer.calls(), &event).or_else(end);
+            emit(FoldEvent::Agent { entry: seq, at, unit: key, attempt, event, outcome_detail });
         });
         if is_result {
             self.apply_calls(view, seq, calls, 0);

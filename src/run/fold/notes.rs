@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use super::{
-    DEFAULT_SILENCE_AFTER, Fold, FoldEvent, RunChange, attempt::status_for_verdict, silence::MIN_SILENCE_AFTER,
+    DEFAULT_SILENCE_AFTER, Fold, FoldEvent, RunEvent, attempt::status_for_verdict, silence::MIN_SILENCE_AFTER,
 };
 use crate::{
     actions::StreamEnd,
     run::{
         EntryRef, EntryScope as Address,
         activity_index::ActivityMark,
-        state::{HeldCallState, HoldMode, RowEnd, RunPause, RunView, Throttling, UnitStatus},
+        state::{HeldCallState, HoldMode, RowOutcome, RunPause, RunView, Throttling, UnitStatus},
     },
     tape::{
         Millis, Note,
@@ -41,7 +41,7 @@ impl Fold {
                 let left_out =
                     projected.left_out.iter().map(|why| (Severity::Info, format!("left to the units: {why}")));
                 for (level, text) in [(level, projected.to_string())].into_iter().chain(left_out) {
-                    emit(FoldEvent::Run { at, change: RunChange::Message { level, text: &text } });
+                    emit(FoldEvent::Run { at, change: RunEvent::Message { level, text: &text } });
                     self.report_message(view, entry, level, text);
                 }
                 view.state.projected.push(Arc::new((**projected).clone()));
@@ -55,7 +55,7 @@ impl Fold {
                 attempt.isolation_proven = checked.breach.is_none();
                 attempt.breach = checked.breach.as_deref().map(Arc::from);
                 match checked.breach {
-                    None => fold.note_row(view, entry.seq, RowEnd::Ok),
+                    None => fold.note_row(view, entry.seq, RowOutcome::Ok),
                     Some(_) => fold.breach_row(view, entry.seq),
                 }
             }
@@ -104,7 +104,7 @@ impl Fold {
                 }
                 // The row of the call shows that it waits, so only the condition that made it wait needs a row.
                 if reached.is_some() || !fold.is_open(tool_use_id.as_deref()) {
-                    fold.note_row(view, entry.seq, RowEnd::Ok);
+                    fold.note_row(view, entry.seq, RowOutcome::Ok);
                 }
                 fold.attempt(view).held_calls.push(call);
                 fold.sync_hold_status(view, at, Some(tool), emit);
@@ -128,7 +128,7 @@ impl Fold {
                 // A denial is shown as the end of the call, and the release of a unit has its own row.
                 let shown = denied || *decision == CallDecision::Released;
                 if !shown || !fold.is_open(tool_use_id.as_deref()) {
-                    fold.note_row(view, entry.seq, if denied { RowEnd::Denied } else { RowEnd::Ok });
+                    fold.note_row(view, entry.seq, if denied { RowOutcome::Denied } else { RowOutcome::Ok });
                 }
                 fold.sync_hold_status(view, at, None, emit);
             }
@@ -138,13 +138,13 @@ impl Fold {
                 view.state.pause = Some(RunPause { until, reason: limit.clone() });
                 let wait = wait_ms.map(|wait| format!(" for {}", Millis(wait))).unwrap_or_default();
                 self.report_message(view, entry, Severity::Warning, format!("paused{wait}: {limit}"));
-                emit(FoldEvent::Run { at, change: RunChange::Paused { until, limit } });
+                emit(FoldEvent::Run { at, change: RunEvent::Paused { until, limit } });
             }
             Note::LimitLifted => {
                 view.state.pause = None;
                 // The usage windows start again with the process.
                 view.state.throttling = None;
-                emit(FoldEvent::Run { at, change: RunChange::Resumed });
+                emit(FoldEvent::Run { at, change: RunEvent::Resumed });
             }
             Note::Throttled { slots, limit } => {
                 view.state.throttling = slots.map(|slots| Throttling { concurrency: slots, reason: limit.clone() });
@@ -155,7 +155,7 @@ impl Fold {
                     None => (Severity::Info, format!("{limit} recovered; back to full concurrency")),
                 };
                 self.report_message(view, entry, level, text.clone());
-                emit(FoldEvent::Run { at, change: RunChange::Message { level, text: &text } });
+                emit(FoldEvent::Run { at, change: RunEvent::Message { level, text: &text } });
             }
             Note::ConcurrencyChanged { slots } => {
                 if let Some(planned) = &mut view.state.planned {
@@ -168,7 +168,7 @@ impl Fold {
                 self.enter(view, attempt_id, entry);
                 let fold = self.attempt_fold(attempt_id);
                 fold.attempt(view).published.clone_from(paths);
-                fold.note_row(view, entry.seq, RowEnd::Ok);
+                fold.note_row(view, entry.seq, RowOutcome::Ok);
             }
             Note::PatchWritten(written) => self.patch_written(view, entry, written, emit),
             Note::IntegrationStarted(integrating) => Self::integrating(view, entry, integrating, emit),
@@ -196,12 +196,12 @@ impl Fold {
                 {
                     self.enter(view, attempt_id, entry);
                     let fold = self.attempt_fold(attempt_id);
-                    fold.note_row(view, entry.seq, RowEnd::Ok);
+                    fold.note_row(view, entry.seq, RowOutcome::Ok);
                     is_told = fold.has_warned(text);
                 }
                 self.report_message(view, entry, *level, text.clone());
                 match entry.scope {
-                    Address::Run => emit(FoldEvent::Run { at, change: RunChange::Message { level: *level, text } }),
+                    Address::Run => emit(FoldEvent::Run { at, change: RunEvent::Message { level: *level, text } }),
                     Address::Attempt(unit, attempt) if !is_told => {
                         emit(FoldEvent::Message { at, unit, attempt, level: *level, text });
                     }
@@ -220,7 +220,7 @@ impl Fold {
         planned: &RunPlanned,
         emit: &mut dyn FnMut(FoldEvent<'_>),
     ) {
-        emit(FoldEvent::Run { at: entry.at, change: RunChange::Planned(planned) });
+        emit(FoldEvent::Run { at: entry.at, change: RunEvent::Planned(planned) });
         let reused = |unit| planned.continues.as_ref()?.units.get(unit)?.reused.as_ref();
         for unit in &planned.units {
             let index = self.unit_index(view, &unit.unit);
@@ -274,7 +274,7 @@ impl Fold {
         unit.retry_at = None;
         unit.status = UnitStatus::Running;
         fold.attempt(view).silent_since = Some(entry.at);
-        fold.note_row(view, entry.seq, RowEnd::Ok);
+        fold.note_row(view, entry.seq, RowOutcome::Ok);
         if started.amendment.is_some() {
             fold.amendment_row(view, entry.seq);
         }
@@ -343,7 +343,7 @@ impl Fold {
             && let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit)
         {
             self.enter(view, attempt_id, entry);
-            self.attempt_fold(attempt_id).note_row(view, entry.seq, RowEnd::Ok);
+            self.attempt_fold(attempt_id).note_row(view, entry.seq, RowOutcome::Ok);
         }
         self.report_message(view, entry, Severity::Info, text.to_owned());
     }

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{Fold, FoldEvent, RunChange};
+use super::{Fold, FoldEvent, RunEvent};
 use crate::{
     run::{
         EntryRef, EntryScope as Address,
-        state::{PriorPatchIntegration, RowEnd, RunView, UnitStatus},
+        state::{PriorPatchIntegration, RowOutcome, RunView, UnitStatus},
     },
     tape::note::{
         IntegrationStarted, PatchIntegrated, PatchResult, PatchWritten, RunSaved, SaveFailed, Severity, SlRefsRepaired,
@@ -25,7 +25,7 @@ impl Fold {
         self.enter(view, attempt_id, entry);
         let fold = self.attempt_fold(attempt_id);
         fold.attempt(view).patch = Some(Arc::new(written.clone()));
-        fold.note_row(view, entry.seq, RowEnd::Ok);
+        fold.note_row(view, entry.seq, RowOutcome::Ok);
     }
 
     pub(super) fn integrating(
@@ -35,7 +35,7 @@ impl Fold {
         emit: &mut dyn FnMut(FoldEvent<'_>),
     ) {
         (view.state.is_integrating, view.state.save_error, view.state.ended) = (true, None, None);
-        emit(FoldEvent::Run { at: entry.at, change: RunChange::Integrating(integrating.units.len()) });
+        emit(FoldEvent::Run { at: entry.at, change: RunEvent::Integrating(integrating.units.len()) });
     }
 
     pub(super) fn patch_integrated(
@@ -64,9 +64,9 @@ impl Fold {
                 unit.status = UnitStatus::Failed;
             }
         }
-        fold.note_row(view, entry.seq, if verdict.is_some() { RowEnd::Failed } else { RowEnd::Ok });
+        fold.note_row(view, entry.seq, if verdict.is_some() { RowOutcome::Failed } else { RowOutcome::Ok });
         if let Some(verdict) = verdict {
-            view.last_change.add_row_end(RowEnd::Failed);
+            view.last_change.add_row_end(RowOutcome::Failed);
             self.report_message(view, entry, Severity::Error, verdict.reason.clone());
         }
         let Address::Attempt(unit, attempt) = entry.scope else { return };
@@ -86,7 +86,7 @@ impl Fold {
         let reason = integrated.verdict.as_ref().map(|verdict| verdict.reason.as_str());
         if let Some(reason) = reason {
             view.state.units[index].status = UnitStatus::Failed;
-            view.last_change.add_row_end(RowEnd::Failed);
+            view.last_change.add_row_end(RowOutcome::Failed);
             self.report_message(view, entry, Severity::Error, reason.to_owned());
         }
         let verdict = integrated.verdict.clone().map(Arc::new);
@@ -139,7 +139,7 @@ impl Fold {
             let branch = saved.branch.as_deref().map(|branch| format!(" on {branch}")).unwrap_or_default();
             self.report_message(view, entry, Severity::Info, format!("commit {commit}{branch}"));
         }
-        emit(FoldEvent::Run { at: entry.at, change: RunChange::Saved(saved) });
+        emit(FoldEvent::Run { at: entry.at, change: RunEvent::Saved(saved) });
     }
 
     pub(super) fn sl_refs_repaired(
@@ -156,7 +156,7 @@ impl Fold {
             match entry.scope {
                 Address::Attempt(unit, attempt) => emit(FoldEvent::Message { at, unit, attempt, level, text: &text }),
                 Address::Run | Address::BySession => {
-                    emit(FoldEvent::Run { at, change: RunChange::Message { level, text: &text } });
+                    emit(FoldEvent::Run { at, change: RunEvent::Message { level, text: &text } });
                 }
             }
             view.state.sl_ref_repairs.push(Arc::new(repair.clone()));
@@ -183,8 +183,8 @@ impl Fold {
         view.state.is_integrating = false;
         Self::discard_integration(view);
         view.state.save_error = Some(failed.reason.as_str().into());
-        view.last_change.add_row_end(RowEnd::Failed);
+        view.last_change.add_row_end(RowOutcome::Failed);
         self.report_message(view, entry, Severity::Error, failed.reason.clone());
-        emit(FoldEvent::Run { at: entry.at, change: RunChange::SaveFailed(&failed.reason) });
+        emit(FoldEvent::Run { at: entry.at, change: RunEvent::SaveFailed(&failed.reason) });
     }
 }

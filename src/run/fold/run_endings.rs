@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::{Fold, FoldEvent, RunChange, attempt::status_for_verdict};
+use super::{Fold, FoldEvent, RunEvent, attempt::status_for_verdict};
 use crate::{
     run::{
         EntryRef, EntryScope as Address,
@@ -78,7 +78,7 @@ impl Fold {
         }
         view.state.ended = Some(ended.clone());
         view.state.is_integrating = false;
-        emit(FoldEvent::Run { at: entry.at, change: RunChange::Ended(ended) });
+        emit(FoldEvent::Run { at: entry.at, change: RunEvent::Ended(ended) });
     }
 
     /// Handles the end of a tape while units wait for an attempt, which will never start.

@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     run::{
         ActivityIndex, ActivityMark,
-        state::{RowEnd, RowKind, StreamRow},
+        state::{RowKind, RowOutcome, StreamRow},
     },
     tape::note::StopMode,
 };
@@ -15,15 +15,15 @@ const RESULT: &str = r#"{"type":"result","subtype":"error_during_execution","is_
 const INTERRUPT: &str = r#"{"type":"control_request","request_id":"deck-3","request":{"subtype":"interrupt"}}"#;
 
 /// Folds entries of one attempt; returns its failures, its denials, and how its calls ended.
-fn folded(entries: &[(char, String)]) -> (u32, u32, Vec<RowEnd>) {
+fn folded(entries: &[(char, String)]) -> (u32, u32, Vec<RowOutcome>) {
     let (mut fold, mut view) = (Fold::new("?".into()), RunView::default());
     let started = Note::AttemptStarted(Box::default()).to_json();
     let started = ('n', String::from_utf8(started).unwrap());
     for (seq, (kind, text)) in std::iter::once(&started).chain(entries).enumerate() {
         let body = match kind {
-            'i' => EntryBody::In(text.as_bytes()),
+            'i' => EntryBody::Stdin(text.as_bytes()),
             'n' => EntryBody::Note(text.as_bytes()),
-            _ => EntryBody::Out(text.as_bytes()),
+            _ => EntryBody::Stdout(text.as_bytes()),
         };
         let scope = Address::Attempt("u", 1);
         let seq = seq as u64;
@@ -48,15 +48,15 @@ fn answer(id: &str) -> (char, String) {
 fn call_aborted_by_interrupt_is_neither_failed_nor_denied() {
     let end = [('i', INTERRUPT.to_owned()), answer("b"), ('o', RESULT.to_owned())];
     let lines = [vec![call("a"), answer("a"), call("b"), call("c")], end.to_vec()].concat();
-    assert_eq!(folded(&lines), (1, 1, vec![RowEnd::Denied, RowEnd::Aborted, RowEnd::Aborted]));
+    assert_eq!(folded(&lines), (1, 1, vec![RowOutcome::Denied, RowOutcome::Aborted, RowOutcome::Aborted]));
 }
 
 #[test]
 fn call_aborted_by_stop_is_neither_failed_nor_denied() {
     for (how, counted, end) in [
-        (StopMode::Stop, 0, RowEnd::Aborted),
-        (StopMode::Kill, 0, RowEnd::Aborted),
-        (StopMode::Drain, 1, RowEnd::Denied),
+        (StopMode::Stop, 0, RowOutcome::Aborted),
+        (StopMode::Kill, 0, RowOutcome::Aborted),
+        (StopMode::Drain, 1, RowOutcome::Denied),
     ] {
         let stop = ('n', String::from_utf8(Note::StopRequested { how }.to_json()).unwrap());
         assert_eq!(folded(&[call("a"), stop, answer("a")]), (counted, counted, vec![end]), "{how:?}");
@@ -66,12 +66,12 @@ fn call_aborted_by_stop_is_neither_failed_nor_denied() {
 #[test]
 fn other_agent_input_ends_no_call() {
     for written in [INTERRUPT.replace("interrupt", "get_settings"), "interrupt".into(), "{}".into(), String::new()] {
-        assert_eq!(folded(&[call("a"), ('i', written), answer("a")]), (1, 1, vec![RowEnd::Denied]));
+        assert_eq!(folded(&[call("a"), ('i', written), answer("a")]), (1, 1, vec![RowOutcome::Denied]));
     }
 }
 
 /// Returns the rows of an attempt after these lines, and the marked failures, denials and limits.
-fn rows_and_marks(lines: &[String]) -> (Vec<(RowKind, RowEnd)>, [u64; 3]) {
+fn rows_and_marks(lines: &[String]) -> (Vec<(RowKind, RowOutcome)>, [u64; 3]) {
     let (_, view, activity) = read(lines);
     let rows = rows(&view).iter().map(|row| (row.kind, row.end(view.state.entries))).collect();
     (rows, [ActivityMark::Failure, ActivityMark::Denial, ActivityMark::Limit].map(|mark| activity.count(mark)))
@@ -85,7 +85,7 @@ fn read(lines: &[String]) -> (Fold, RunView, ActivityIndex) {
     let (mut fold, mut view) = (Fold::new("?".into()), RunView::default());
     let mut activity = ActivityIndex::default();
     for (seq, line) in (0..).zip(lines) {
-        let body = EntryBody::Out(line.as_bytes());
+        let body = EntryBody::Stdout(line.as_bytes());
         let entry = EntryRef {
             seq: Seq(seq),
             at: Millis(seq),
@@ -107,8 +107,8 @@ const LISTED: &str = r#"{"type":"result","subtype":"success","is_error":false,"p
 #[test]
 fn denial_is_counted_once_in_any_order() {
     let lines = |all: &[&str]| all.iter().map(|line| line.replace("ID", "a")).collect::<Vec<_>>();
-    let denied = (RowKind::Tool, RowEnd::Denied);
-    let completed = (RowKind::Completed, RowEnd::Ok);
+    let denied = (RowKind::Tool, RowOutcome::Denied);
+    let completed = (RowKind::Completed, RowOutcome::Ok);
     for told_by in [vec![DENIED, REFUSED], vec![REFUSED, DENIED], vec![DENIED, REFUSED, LISTED], vec![REFUSED, LISTED]]
     {
         let (mut rows, marks) = rows_and_marks(&lines(&[&[CALL][..], &told_by].concat()));
@@ -118,7 +118,7 @@ fn denial_is_counted_once_in_any_order() {
     let (rows, marks) = rows_and_marks(&lines(&[CALL, LISTED]));
     assert_eq!((rows, marks), (vec![denied, completed], [0, 1, 0]), "no result ever came");
     let (rows, marks) = rows_and_marks(&lines(&[DENIED, LISTED]));
-    assert_eq!((rows, marks), (vec![(RowKind::Denial, RowEnd::Denied), completed], [0, 1, 0]), "no call was seen");
+    assert_eq!((rows, marks), (vec![(RowKind::Denial, RowOutcome::Denied), completed], [0, 1, 0]), "no call was seen");
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn failing_session_is_counted_once() {
     let error = r#"{"type":"assistant","message":{"id":"m","model":"<synthetic>","content":[{"type":"text","text":"Invalid API key"}]},"error":"authentication_failed","session_id":"s"}"#;
     let result = r#"{"type":"result","subtype":"success","is_error":true,"result":"Invalid API key","session_id":"s"}"#;
     let (rows, marks) = rows_and_marks(&[error.to_owned(), result.to_owned()]);
-    let failed = [(RowKind::Text, RowEnd::Failed), (RowKind::Completed, RowEnd::Failed)];
+    let failed = [(RowKind::Text, RowOutcome::Failed), (RowKind::Completed, RowOutcome::Failed)];
     assert_eq!((rows.as_slice(), marks), (&failed[..], [1, 0, 0]));
     let (rows, marks) = rows_and_marks(&[result.to_owned()]);
     assert_eq!((rows.as_slice(), marks), (&failed[1..], [1, 0, 0]), "it was not reported before");
@@ -140,7 +140,7 @@ fn failing_session_is_counted_once() {
 fn exhausted_budget_is_a_limit_not_a_failure() {
     let result = r#"{"type":"result","subtype":"error_max_turns","is_error":true,"num_turns":2,"session_id":"s"}"#;
     let (rows, marks) = rows_and_marks(&[result.to_owned()]);
-    assert_eq!((rows, marks), (vec![(RowKind::Completed, RowEnd::Aborted)], [0, 0, 1]));
+    assert_eq!((rows, marks), (vec![(RowKind::Completed, RowOutcome::Aborted)], [0, 0, 1]));
 }
 
 #[test]
@@ -153,9 +153,9 @@ fn exhausted_budget_before_another_turn_is_not_a_failure() {
         let rows = rows(view).iter().filter(|row| row.kind == RowKind::Completed);
         rows.map(|row| row.end(view.state.entries)).collect::<Vec<_>>()
     };
-    assert_eq!(completed(&view), [RowEnd::Aborted]);
+    assert_eq!(completed(&view), [RowOutcome::Aborted]);
     fold.finish(&mut view, &mut |_| {});
-    assert_eq!(completed(&view), [RowEnd::Aborted], "once");
+    assert_eq!(completed(&view), [RowOutcome::Aborted], "once");
 }
 
 /// Returns the events that sinks receive for these lines, as text, and the units afterwards.
@@ -163,7 +163,7 @@ fn emitted(lines: &[&str]) -> (Vec<String>, Vec<(String, UnitStatus, usize)>) {
     let (mut fold, mut view, mut words) = (Fold::new("?".into()), RunView::default(), Vec::new());
     let mut emit = |emitted: FoldEvent<'_>| {
         words.push(match emitted {
-            FoldEvent::Event { unit, attempt, event, .. } => {
+            FoldEvent::Agent { unit, attempt, event, .. } => {
                 let word = serde_json::to_value(&event).unwrap();
                 let word = word["answer"].as_str().map_or_else(|| word["type"].to_string(), str::to_owned);
                 format!("{unit}#{attempt} {}", word.trim_matches('"'))
@@ -173,7 +173,7 @@ fn emitted(lines: &[&str]) -> (Vec<String>, Vec<(String, UnitStatus, usize)>) {
         });
     };
     for (seq, line) in (0..).zip(lines) {
-        let (scope, body) = (Address::BySession, EntryBody::Out(line.as_bytes()));
+        let (scope, body) = (Address::BySession, EntryBody::Stdout(line.as_bytes()));
         let entry = EntryRef { seq: Seq(seq), at: Millis(seq), scope, body, is_well_formed: true, decoded: None };
         fold.apply(&mut view, &entry, &mut emit);
     }
@@ -216,7 +216,7 @@ fn fold_attempts(units: u64, attempts: u32, line: &str) -> (Fold, RunView) {
     let mut seq = 0;
     for unit in 0..units {
         for number in 1..=attempts {
-            let (key, body) = (format!("u{unit}"), EntryBody::Out(line.as_bytes()));
+            let (key, body) = (format!("u{unit}"), EntryBody::Stdout(line.as_bytes()));
             let scope = Address::Attempt(&key, number);
             let entry = EntryRef { seq: Seq(seq), at: Millis(seq), scope, body, is_well_formed: true, decoded: None };
             fold.apply(&mut view, &entry, &mut |_| {});
@@ -251,7 +251,7 @@ fn malformed_lines_beyond_the_limit_get_no_row() {
     let (mut fold, mut view) = (Fold::new("?".into()), RunView::default());
     view.state.loss_counts.malformed = attempt::MAX_MALFORMED_ROWS - 2;
     for (seq, (_, text)) in lines.iter().enumerate() {
-        let (scope, body) = (Address::BySession, EntryBody::Out(text.as_bytes()));
+        let (scope, body) = (Address::BySession, EntryBody::Stdout(text.as_bytes()));
         let seq = seq as u64;
         let entry = EntryRef { seq: Seq(seq), at: Millis(seq), scope, body, is_well_formed: true, decoded: None };
         fold.apply(&mut view, &entry, &mut |_| {});
@@ -268,10 +268,10 @@ fn attempts_beyond_the_limit_are_counted_as_lost() {
     view.attempts.resize(MAX_ATTEMPTS, AttemptRows::default());
     let mut messages = Vec::new();
     for (seq, number) in [(3, 4), (4, 5), (5, 2)] {
-        let (scope, body) = (Address::Attempt("u0", number), EntryBody::Out(b"{}"));
+        let (scope, body) = (Address::Attempt("u0", number), EntryBody::Stdout(b"{}"));
         let entry = EntryRef { seq: Seq(seq), at: Millis(seq), scope, body, is_well_formed: true, decoded: None };
         fold.apply(&mut view, &entry, &mut |emitted| {
-            if let FoldEvent::Run { change: RunChange::Message { text, .. }, .. } = emitted {
+            if let FoldEvent::Run { change: RunEvent::Message { text, .. }, .. } = emitted {
                 messages.push(text.to_owned());
             }
         });

@@ -11,7 +11,7 @@ use super::*;
 use crate::{
     run::{
         ActivityMark, EntryScope, SourceInfo,
-        state::{RowEnd, RowKind, StreamRow, UnitStatus},
+        state::{RowKind, RowOutcome, StreamRow, UnitStatus},
     },
     tape::{
         EntryBody, Millis, Note, UnitKey, entry,
@@ -219,7 +219,7 @@ fn denial_by_a_person_is_not_a_failure() {
         ]
     };
     for (decision, counts, end) in
-        [(CallDecision::Denied, (0, 1), RowEnd::Denied), (CallDecision::Allowed, (1, 0), RowEnd::Failed)]
+        [(CallDecision::Denied, (0, 1), RowOutcome::Denied), (CallDecision::Allowed, (1, 0), RowOutcome::Failed)]
     {
         let timeline = played(timeline(decided(decision), 3, false));
         let view = timeline.view();
@@ -249,13 +249,13 @@ fn run_emits_status_changes_per_unit() {
 fn seeking_back_shows_calls_as_open() {
     let mut timeline = played(timeline(a_run(), 2, false));
     let attempt_id = timeline.view().state.units[0].attempts[0].id;
-    let ends = |timeline: &Timeline| -> Vec<RowEnd> {
+    let ends = |timeline: &Timeline| -> Vec<RowOutcome> {
         let view = timeline.view();
         view.rows(attempt_id).iter().map(|row: &StreamRow| row.end(view.state.entries)).collect()
     };
     let all = ends(&timeline);
     timeline.seek(5).unwrap();
-    assert_eq!(ends(&timeline).last(), Some(&RowEnd::Open));
+    assert_eq!(ends(&timeline).last(), Some(&RowOutcome::Open));
     assert_eq!(timeline.view().state.units[0].status, UnitStatus::Running);
     timeline.seek(u64::MAX).unwrap();
     assert_eq!(ends(&timeline), all);
@@ -275,7 +275,7 @@ fn capture_without_result_is_interrupted_once() {
     let mut timeline = timeline(lines.to_vec(), 1, true);
     let mut completed = 0;
     let mut count = |emitted: FoldEvent<'_>| {
-        if let FoldEvent::Event { event: crate::actions::AgentEvent::Completed(event), .. } = emitted {
+        if let FoldEvent::Agent { event: crate::actions::AgentEvent::Completed(event), .. } = emitted {
             assert!(!event.ok);
             completed += 1;
         }
@@ -312,7 +312,7 @@ fn untrusted_numbers_saturate() {
     assert_eq!(unit.retry_at, Some(Millis(most)));
 }
 
-fn fresh(entries: u64, at_once: usize) -> (RunState, Vec<Vec<(StreamRow, RowEnd)>>) {
+fn fresh(entries: u64, at_once: usize) -> (RunState, Vec<Vec<(StreamRow, RowOutcome)>>) {
     let mut timeline = timeline(a_run(), at_once, false);
     while timeline.view().state.entries < entries {
         timeline.seek(timeline.view().state.entries + 1).unwrap();
@@ -321,13 +321,13 @@ fn fresh(entries: u64, at_once: usize) -> (RunState, Vec<Vec<(StreamRow, RowEnd)
 }
 
 /// Everything that a screen could show at the moment. The end of a row after the moment must not matter.
-fn seen(timeline: &Timeline) -> (RunState, Vec<Vec<(StreamRow, RowEnd)>>) {
+fn seen(timeline: &Timeline) -> (RunState, Vec<Vec<(StreamRow, RowOutcome)>>) {
     let view = timeline.view();
     let entries = view.state.entries;
     let attempts = view.state.units.iter().flat_map(|unit| &unit.attempts).map(|attempt| {
         view.rows(attempt.id)
             .iter()
-            .map(|row| (StreamRow::new(row.first(), row.block, row.kind, RowEnd::Ok, row.depth), row.end(entries)))
+            .map(|row| (StreamRow::new(row.first(), row.block, row.kind, RowOutcome::Ok, row.depth), row.end(entries)))
             .collect()
     });
     (view.state.clone(), attempts.collect())

@@ -27,9 +27,9 @@ impl TraceWriter {
                 self.write(at, connection, adapter, &started(), out);
             }
             // A plan without units contains only the reconcile step.
-            let is_concerned = !read.deleted.is_empty() || self.plan.units.is_empty();
+            let is_in_reconcile_step = !read.deleted.is_empty() || self.plan.units.is_empty();
             let (connection, adapter) = (connection.clone(), adapter.clone());
-            self.sources.push(Source { connection, adapter, is_concerned });
+            self.sources.push(Source { connection, adapter, is_in_reconcile_step });
         }
         let of_source = json!({"connectionId": connection, "sourceKey": adapter});
         let with = |more: Value| {
@@ -205,7 +205,7 @@ mod tests {
         let mut out = Vec::new();
         for (seq, (at, unit, note)) in (0..).zip(entries) {
             let json = note.as_ref().map(Note::to_json);
-            let body = json.as_deref().map_or(EntryBody::Out(result), EntryBody::Note);
+            let body = json.as_deref().map_or(EntryBody::Stdout(result), EntryBody::Note);
             let attempt_key = unit.map(|unit| (unit.into(), 1));
             trace.write_entry(&TapeEntry { seq: Seq(seq), at: Millis(*at), attempt: attempt_key, body }, &mut out);
         }

@@ -25,8 +25,8 @@ impl App {
         }
         let scene = DrawContext {
             model: &self.model,
-            story: self.timeline.view(),
-            chronicle: self.timeline.activity(),
+            run_view: self.timeline.view(),
+            activity: self.timeline.activity(),
             cache: &self.cache,
             theme: &self.theme,
             source: &self.shown,

@@ -54,13 +54,13 @@ impl App {
             }
             TimeStep::Turn { unit, forward: false } => {
                 let turns = self.timeline.view().state.units.get(unit).map_or(0, turns);
-                self.turn_back(unit, turns, entries);
+                self.seek_back_to_turn(unit, turns, entries);
             }
             TimeStep::Action { unit, forward: true } => {
                 let watch = self.watch(Goal::Row(unit));
                 self.start_goal_seek(watch);
             }
-            TimeStep::Action { unit, forward: false } => self.action_back(unit),
+            TimeStep::Action { unit, forward: false } => self.seek_back_to_action(unit),
             TimeStep::Failure { forward: true } => self.next_failure(),
             TimeStep::Failure { forward: false } => {
                 let before = Seq(entries.saturating_sub(1));
@@ -78,7 +78,7 @@ impl App {
 
     /// Seeks back to the start of a turn of a unit, by its number: forward from the last checkpoint before it. If that
     /// moment is `here`, seeks to the start of the turn before it.
-    fn turn_back(&mut self, unit: usize, turn: u64, here: u64) {
+    fn seek_back_to_turn(&mut self, unit: usize, turn: u64, here: u64) {
         if turn == 0 {
             return self.seek_when_read(SeekTarget::Entries(0));
         }
@@ -92,12 +92,12 @@ impl App {
     }
 
     /// Seeks to the row before the last row of the unit.
-    fn action_back(&mut self, unit: usize) {
-        let story = self.timeline.view();
-        let Some(unit) = story.state.units.get(unit) else { return };
+    fn seek_back_to_action(&mut self, unit: usize) {
+        let run_view = self.timeline.view();
+        let Some(unit) = run_view.state.units.get(unit) else { return };
         let before = unit.attempts.iter().filter_map(|attempt| {
-            let rows = story.rows(attempt.id);
-            let end = rows.partition_point(|row| row.first().0 + 1 < story.state.entries);
+            let rows = run_view.rows(attempt.id);
+            let end = rows.partition_point(|row| row.first().0 + 1 < run_view.state.entries);
             Some((rows.get(end.checked_sub(1)?)?.first(), attempt.id))
         });
         let Some((seq, attempt_id)) = before.max_by_key(|(seq, _)| *seq) else {
@@ -220,7 +220,7 @@ impl App {
             (Ok(_), Some(hit)) => match *watch.goal() {
                 Goal::TurnBack { unit, turn, here } if self.timeline.view().state.entries >= here => {
                     self.end_goal_seek();
-                    self.turn_back(unit, turn - 1, here);
+                    self.seek_back_to_turn(unit, turn - 1, here);
                 }
                 _ => self.stop(hit),
             },

@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use super::{CHUNK, FoldId, LayoutWriter, StyleRole, char_boundary};
+use super::{CHUNK, JsonNodeId, LayoutWriter, StyleRole, char_boundary};
 
 /// JSON that is being laid out.
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ impl JsonFormatter {
     }
 
     /// Lays out a little more. False when the text is complete.
-    pub(super) fn step(&mut self, writer: &mut LayoutWriter, turned: &BTreeSet<FoldId>) -> bool {
+    pub(super) fn step(&mut self, writer: &mut LayoutWriter, turned: &BTreeSet<JsonNodeId>) -> bool {
         let until = writer.cost.saturating_add(CHUNK);
         while writer.cost < until {
             if self.string.is_some() {
@@ -57,7 +57,7 @@ impl JsonFormatter {
         self.at += rest.len() - rest.trim_start().len();
     }
 
-    fn token(&mut self, writer: &mut LayoutWriter, turned: &BTreeSet<FoldId>) -> bool {
+    fn token(&mut self, writer: &mut LayoutWriter, turned: &BTreeSet<JsonNodeId>) -> bool {
         let json = Arc::clone(&self.json);
         let rest = &json[self.at..];
         let Some(first) = rest.as_bytes().first() else { return false };
@@ -105,7 +105,7 @@ impl JsonFormatter {
         true
     }
 
-    fn open(&mut self, writer: &mut LayoutWriter, rest: &str, turned: &BTreeSet<FoldId>) {
+    fn open(&mut self, writer: &mut LayoutWriter, rest: &str, turned: &BTreeSet<JsonNodeId>) {
         let object = rest.starts_with('{');
         let close = if object { '}' } else { ']' };
         let after = rest[1..].trim_start();
@@ -117,7 +117,7 @@ impl JsonFormatter {
         }
         let depth = self.stack.len();
         if depth > 0 && self.fold.0 != usize::MAX {
-            let id = FoldId { part: self.part.unwrap_or_default(), at: u32::try_from(self.at).unwrap_or(u32::MAX) };
+            let id = JsonNodeId { part: self.part.unwrap_or_default(), at: u32::try_from(self.at).unwrap_or(u32::MAX) };
             // Only folded values are scanned to their end, so that every byte is scanned once.
             let long = || extent(&rest.as_bytes()[..rest.len().min(self.fold.1)]).is_none();
             let by_itself = depth >= self.fold.0 && rest.len() > self.fold.1 && long();

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use similar::{Algorithm, DiffOp, capture_diff_slices_deadline};
 
-use crate::run::state::RowEnd;
+use crate::run::state::RowOutcome;
 
 /// Time limit of the alignment. After it, the result is correct but may not be minimal.
 const ALIGN_TIMEOUT: Duration = Duration::from_millis(60);
@@ -23,7 +23,7 @@ pub struct AlignedCall {
     pub action: u64,
     /// Hash of all arguments.
     pub input: u64,
-    pub end: RowEnd,
+    pub end: RowOutcome,
     /// Hash of the result, once there is one.
     pub result: Option<u64>,
 }
@@ -113,7 +113,7 @@ mod tests {
         let call = |(row, char): (usize, char)| {
             let action = u64::from(char.to_ascii_lowercase());
             let tool = if matches!(char, 'x' | 'y') { 0 } else { action };
-            AlignedCall { row, tool, action, input: u64::from(char), end: RowEnd::Ok, result: Some(1) }
+            AlignedCall { row, tool, action, input: u64::from(char), end: RowOutcome::Ok, result: Some(1) }
         };
         text.chars().enumerate().map(call).collect()
     }
@@ -146,7 +146,7 @@ mod tests {
     fn outcome_and_result_are_told_apart() {
         let (left, mut right) = (calls("ab"), calls("ab"));
         right[0].result = Some(2);
-        right[1].end = RowEnd::Failed;
+        right[1].end = RowOutcome::Failed;
         let hows: Vec<_> = align(&left, &right).iter().map(|pair| pair.difference).collect();
         assert_eq!(hows, [CallDifference::Result, CallDifference::Outcome]);
     }

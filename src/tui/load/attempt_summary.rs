@@ -146,9 +146,9 @@ impl AttemptSummary {
             }
             RowKind::Warning => {
                 let stdout = read_head(timeline, row.first(), 0, |arrived, _| match arrived.body {
-                    EntryBody::Err(_) => Some(false),
-                    EntryBody::Raw(_) => Some(true),
-                    EntryBody::Out(_) | EntryBody::In(_) | EntryBody::Note(_) => None,
+                    EntryBody::Stderr(_) => Some(false),
+                    EntryBody::StdoutRaw(_) => Some(true),
+                    EntryBody::Stdout(_) | EntryBody::Stdin(_) | EntryBody::Note(_) => None,
                 });
                 if let Ok(Some(stdout)) = stdout {
                     self.stray_output.push(StrayOutput { seq: row.first(), stdout });

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     run::{
         Timeline,
-        state::{AttemptId, AttemptState, RowEnd},
+        state::{AttemptId, AttemptState, RowOutcome},
     },
     tui::{cache::Cache, document::text_diff},
 };
@@ -78,7 +78,7 @@ fn calls(timeline: &Timeline, lane: AttemptId, gathered: &AttemptSummary) -> Vec
     let known = gathered.calls.iter().filter_map(|call| {
         let end = rows.get(call.row)?.end(entries);
         let tool = tools.get(call.tool).copied().unwrap_or_default();
-        let result = call.result.filter(|_| end != RowEnd::Open);
+        let result = call.result.filter(|_| end != RowOutcome::Open);
         Some(align::AlignedCall { row: call.row, tool, action: call.action, input: call.input, end, result })
     });
     known.collect()
@@ -93,7 +93,7 @@ fn written(timeline: &Timeline, attempt: &AttemptState, gathered: &AttemptSummar
     let mut paths: Vec<String> = gathered
         .calls
         .iter()
-        .filter(|call| rows.get(call.row).is_some_and(|row| row.end(entries) == RowEnd::Ok))
+        .filter(|call| rows.get(call.row).is_some_and(|row| row.end(entries) == RowOutcome::Ok))
         .filter_map(|call| call.access.as_ref().filter(|(touch, _)| *touch == AccessKind::Write))
         .map(|(_, path)| path.clone())
         .collect();

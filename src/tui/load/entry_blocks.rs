@@ -83,10 +83,10 @@ pub(super) fn line(seq: Seq, arrived: &EntryRef<'_>, size: u64, fold: (usize, us
     let more = size.saturating_sub(MAX_SHOWN_BYTES as u64);
     let mut pieces = vec![DocumentBlock::titled("line", format!("line {seq}"), facts, Some(Arc::clone(&shown)))];
     pieces.push(match arrived.body {
-        EntryBody::Out(_) | EntryBody::In(_) | EntryBody::Note(_) => {
+        EntryBody::Stdout(_) | EntryBody::Stdin(_) | EntryBody::Note(_) => {
             DocumentBlock::Json(JsonFormatter::folded(shown, fold.0, fold.1))
         }
-        EntryBody::Raw(_) | EntryBody::Err(_) => DocumentBlock::text(StyleRole::Text, shown),
+        EntryBody::StdoutRaw(_) | EntryBody::Stderr(_) => DocumentBlock::text(StyleRole::Text, shown),
     });
     if more > 0 {
         let more = text::size(more);

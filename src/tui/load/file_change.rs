@@ -11,7 +11,7 @@ use crate::{
     decode::{self, MessageBlock, RawJson, ToolUse},
     run::{
         Timeline,
-        state::{AttemptId, RowEnd, RowKind},
+        state::{AttemptId, RowKind, RowOutcome},
     },
     tui::{
         document::{DocumentBlock, text_diff},
@@ -131,13 +131,13 @@ pub(super) fn write_blocks(
     lane: AttemptId,
     row: usize,
     write: &FileWrite,
-    end: RowEnd,
+    end: RowOutcome,
     original: Option<String>,
 ) -> Vec<DocumentBlock> {
     let title = match end {
-        RowEnd::Ok => "changed",
-        RowEnd::Open => "is to change",
-        RowEnd::Failed | RowEnd::Denied | RowEnd::Declined | RowEnd::Aborted => {
+        RowOutcome::Ok => "changed",
+        RowOutcome::Open => "is to change",
+        RowOutcome::Failed | RowOutcome::Denied | RowOutcome::Declined | RowOutcome::Aborted => {
             "would have changed; the call did not go through"
         }
     };
@@ -176,7 +176,7 @@ fn text_before(timeline: &mut Timeline, lane: AttemptId, row: usize, to: &str) -
     let rows = timeline.view().rows(lane);
     let earlier: Vec<_> = rows[row.saturating_sub(MAX_ROWS_BACK)..row.min(rows.len())]
         .iter()
-        .filter(|row| row.kind == RowKind::Tool && row.end(entries) == RowEnd::Ok)
+        .filter(|row| row.kind == RowKind::Tool && row.end(entries) == RowOutcome::Ok)
         .map(|row| (row.first(), row.block, row.last(entries)))
         .collect();
     // The arguments name a source without its connection.

@@ -11,7 +11,7 @@ use crate::{
     decode::{self, MessageBlock, RawJson, line::InitLine},
     run::{
         Timeline,
-        state::{AttemptState, RowEnd, RowKind, StreamRow},
+        state::{AttemptState, RowKind, RowOutcome, StreamRow},
     },
     tape::{EntryBody, Millis, Note, Seq, note::AttemptStarted},
     tui::{
@@ -54,8 +54,8 @@ pub(super) fn panel_blocks(timeline: &mut Timeline, cache: &Cache, page: &PanelP
 
 /// The details of one action.
 fn action(timeline: &mut Timeline, attempt: &AttemptState, index: usize) -> Vec<DocumentBlock> {
-    let story = timeline.view();
-    let (entries, rows) = (story.state.entries, story.rows(attempt.id));
+    let run_view = timeline.view();
+    let (entries, rows) = (run_view.state.entries, run_view.rows(attempt.id));
     let Some(row) = rows.get(index).copied() else { return Vec::new() };
     let before = index.checked_sub(1).and_then(|index| rows.get(index)).map(StreamRow::first);
     let last = row.last(entries).filter(|last| *last != row.first());
@@ -168,22 +168,22 @@ struct ResultDocument {
     original: Option<String>,
 }
 
-fn result(timeline: &mut Timeline, row: &StreamRow, last: Seq, id: &str, end: RowEnd) -> ResultDocument {
+fn result(timeline: &mut Timeline, row: &StreamRow, last: Seq, id: &str, end: RowOutcome) -> ResultDocument {
     let word = match end {
-        RowEnd::Open => {
+        RowOutcome::Open => {
             let waits = vec![
                 DocumentBlock::section("result", None),
                 DocumentBlock::line(StyleRole::Running, "none yet: the call is running"),
             ];
             return ResultDocument { pieces: waits, original: None };
         }
-        RowEnd::Ok => (StyleRole::Succeeded, "ok".to_owned()),
-        RowEnd::Failed => (StyleRole::Failed, "failed".to_owned()),
-        RowEnd::Denied => (StyleRole::Denied, "denied".to_owned()),
-        RowEnd::Declined => {
+        RowOutcome::Ok => (StyleRole::Succeeded, "ok".to_owned()),
+        RowOutcome::Failed => (StyleRole::Failed, "failed".to_owned()),
+        RowOutcome::Denied => (StyleRole::Denied, "denied".to_owned()),
+        RowOutcome::Declined => {
             (StyleRole::Warning, "declined: the tool did not perform the call; this is not a failure".to_owned())
         }
-        RowEnd::Aborted => (StyleRole::Stopped, "cut short by the end of the attempt".to_owned()),
+        RowOutcome::Aborted => (StyleRole::Stopped, "cut short by the end of the attempt".to_owned()),
     };
     let document = read_head(timeline, last, MAX_SHOWN_BYTES, |arrived, size| {
         if is_too_long(size) {
@@ -364,7 +364,7 @@ fn prompt(timeline: &mut Timeline, attempt: &AttemptState) -> Vec<DocumentBlock>
     let mut pieces = Vec::new();
     for seq in prologue(timeline, attempt) {
         let text = read(timeline, seq, |arrived| {
-            let (EntryBody::In(json) | EntryBody::Out(json)) = arrived.body else { return None };
+            let (EntryBody::Stdin(json) | EntryBody::Stdout(json)) = arrived.body else { return None };
             let line = decode::decode_line(json);
             let decode::LineBody::User(chat) = &line.body else { return None };
             let texts = chat.blocks.iter().filter_map(|block| match block {
@@ -449,7 +449,7 @@ fn init<T>(timeline: &mut Timeline, attempt: &AttemptState, make: impl Fn(&InitL
     let places = first.map_or_else(|| prologue(timeline, attempt), |first| vec![first]);
     places.into_iter().find_map(|seq| {
         let read = read(timeline, seq, |arrived| {
-            let EntryBody::Out(json) = arrived.body else { return None };
+            let EntryBody::Stdout(json) = arrived.body else { return None };
             match &decode::decode_line(json).body {
                 decode::LineBody::Init(init) => Some(make(init, seq)),
                 _ => None,

@@ -52,19 +52,19 @@ impl CompareView {
         Self { unit, sides, side: 1, list: ScrollList::default(), pairs: None, jumps_to_first_difference: true }
     }
 
-    pub fn unit<'a>(&self, story: &'a RunView) -> Option<&'a UnitState> {
-        story.state.units.iter().find(|unit| unit.key == self.unit)
+    pub fn unit<'a>(&self, run_view: &'a RunView) -> Option<&'a UnitState> {
+        run_view.state.units.iter().find(|unit| unit.key == self.unit)
     }
 
     /// Both attempts. `None` at a moment in the past that has fewer.
-    pub fn attempts<'a>(&self, story: &'a RunView) -> Option<[&'a AttemptState; 2]> {
-        let unit = self.unit(story)?;
+    pub fn attempts<'a>(&self, run_view: &'a RunView) -> Option<[&'a AttemptState; 2]> {
+        let unit = self.unit(run_view)?;
         Some([unit.attempts.get(self.sides[0])?, unit.attempts.get(self.sides[1])?])
     }
 
     /// Shows the next or the previous attempt on the focused side. False if there is none.
-    pub fn change_attempt(&mut self, story: &RunView, forward: bool) -> bool {
-        let count = self.unit(story).map_or(0, |unit| unit.attempts.len());
+    pub fn change_attempt(&mut self, run_view: &RunView, forward: bool) -> bool {
+        let count = self.unit(run_view).map_or(0, |unit| unit.attempts.len());
         let other = self.sides[1 - self.side];
         let next = |index: usize| if forward { index.checked_add(1) } else { index.checked_sub(1) };
         let mut index = next(self.sides[self.side]);
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
     use crate::run::state::{HoldMode, RunState, UnitStatus};
 
-    fn story(attempts: usize) -> RunView {
+    fn run_view(attempts: usize) -> RunView {
         let unit = UnitState {
             key: "u".into(),
             planned: None,
@@ -140,16 +140,16 @@ mod tests {
 
     #[test]
     fn compare_accepts_any_pair_and_puts_the_older_left() {
-        let story = story(4);
+        let run_view = run_view(4);
         let mut compare = CompareView::new("u".into(), 4);
         assert_eq!((compare.sides, compare.side), ([2, 3], 1));
-        assert!(!compare.change_attempt(&story, true), "there is no newer one");
-        assert!(compare.change_attempt(&story, false));
+        assert!(!compare.change_attempt(&run_view, true), "there is no newer one");
+        assert!(compare.change_attempt(&run_view, false));
         assert_eq!((compare.sides, compare.side), ([1, 2], 0), "it passes the other one");
-        assert!(compare.change_attempt(&story, false));
-        assert!(!compare.change_attempt(&story, false));
+        assert!(compare.change_attempt(&run_view, false));
+        assert!(!compare.change_attempt(&run_view, false));
         assert_eq!(compare.sides, [0, 2]);
-        assert!(!CompareView::new("u".into(), 2).change_attempt(&self::story(2), false));
+        assert!(!CompareView::new("u".into(), 2).change_attempt(&self::run_view(2), false));
     }
 
     proptest! {

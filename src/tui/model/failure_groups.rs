@@ -73,11 +73,11 @@ impl FailureGroupsView {
     }
 
     /// Updates the page when the run view has changed. The selection stays on the same line.
-    pub fn refresh(&mut self, story: &RunView, height: usize) {
-        let moment = story.state.version();
+    pub fn refresh(&mut self, run_view: &RunView, height: usize) {
+        let moment = run_view.state.version();
         if self.version != Some(moment) {
             self.version = Some(moment);
-            let groups = failure_groups(&story.state);
+            let groups = failure_groups(&run_view.state);
             if groups != self.groups {
                 self.replace(groups);
             }

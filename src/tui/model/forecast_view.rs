@@ -1,6 +1,6 @@
 //! The forecast of the remaining work, recomputed only when its inputs change.
 
-use super::StatusTotals;
+use super::RunTotals;
 use crate::{
     run::{RunState, run_forecast::RunForecast},
     tape::Millis,
@@ -19,7 +19,7 @@ pub(super) struct ForecastView {
 /// Inputs of a forecast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ForecastInputs {
-    statuses: [usize; StatusTotals::ORDER.len()],
+    statuses: [usize; RunTotals::ORDER.len()],
     attempts: usize,
     concurrency: u32,
     pause: bool,
@@ -28,7 +28,7 @@ struct ForecastInputs {
 
 impl ForecastView {
     /// Updates the forecast if its inputs changed; `time` is the time of the run.
-    pub(super) fn refresh(&mut self, state: &RunState, totals: &StatusTotals, time: Millis) {
+    pub(super) fn refresh(&mut self, state: &RunState, totals: &RunTotals, time: Millis) {
         let now = time.max(state.last_entry_at);
         let seen = ForecastInputs {
             statuses: totals.statuses,

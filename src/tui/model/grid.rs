@@ -62,14 +62,14 @@ impl GridPane {
     }
 
     /// The unit and its newest attempt.
-    pub fn subject<'a>(&self, story: &'a RunView) -> Option<(&'a UnitState, Option<&'a AttemptState>)> {
-        let unit = story.state.units.get(self.unit)?;
+    pub fn subject<'a>(&self, run_view: &'a RunView) -> Option<(&'a UnitState, Option<&'a AttemptState>)> {
+        let unit = run_view.state.units.get(self.unit)?;
         Some((unit, unit.latest()))
     }
 
     /// Number of rows of that attempt.
-    pub fn len(&self, story: &RunView) -> usize {
-        self.attempt_id.map_or(0, |lane| story.rows(lane).len())
+    pub fn len(&self, run_view: &RunView) -> usize {
+        self.attempt_id.map_or(0, |lane| run_view.rows(lane).len())
     }
 }
 
@@ -137,27 +137,27 @@ impl Grid {
     }
 
     /// Assigns places to units when the run view or the size has changed, and brings every pane into range.
-    pub fn refresh(&mut self, story: &RunView, body: Rect) {
-        let places = capacity(body).clamp(2, MAX_PANES).min(story.state.units.len());
-        let moment = (story.state.version(), places);
+    pub fn refresh(&mut self, run_view: &RunView, body: Rect) {
+        let places = capacity(body).clamp(2, MAX_PANES).min(run_view.state.units.len());
+        let moment = (run_view.state.version(), places);
         if let Some(unit) = self.unit().filter(|_| self.chosen) {
-            self.mark_seen(story.state.units.get(unit));
+            self.mark_seen(run_view.state.units.get(unit));
         }
         if self.version != Some(moment) {
             self.version = Some(moment);
-            self.fill(&story.state, places);
+            self.fill(&run_view.state, places);
         }
         self.focus = self.focus.min(self.panes.len().saturating_sub(1));
         let panes = self.panes(body);
         for (place, slot) in self.panes.iter_mut().enumerate() {
-            let attempt = story.state.units.get(slot.unit).and_then(UnitState::latest);
+            let attempt = run_view.state.units.get(slot.unit).and_then(UnitState::latest);
             let lane = attempt.map(|attempt| attempt.id);
             if slot.attempt_id != lane {
                 (slot.attempt_id, slot.list) = (lane, ScrollList::following());
             }
             let area = panes.iter().find(|(shown, _)| *shown == place).map(|(_, area)| *area);
             let height = area.map_or(1, |area| usize::from(layout::stream_list(area, attempt).0.height));
-            let len = slot.len(story);
+            let len = slot.len(run_view);
             slot.list.clamp(len, height);
         }
     }
@@ -311,7 +311,7 @@ mod tests {
         }
     }
 
-    fn story(entries: u64, statuses: &[UnitStatus]) -> RunView {
+    fn run_view(entries: u64, statuses: &[UnitStatus]) -> RunView {
         let units = statuses.iter().enumerate();
         let units = units.map(|(lane, status)| unit(u32::try_from(lane).unwrap(), *status, 10 * lane as u64)).collect();
         RunView::new(RunState { units, entries, ..RunState::default() }, Vec::new(), Vec::new())
@@ -327,11 +327,11 @@ mod tests {
     fn panes_keep_their_places_as_units_end_and_begin() {
         let small = Rect { x: 0, y: 0, width: 80, height: 21 };
         let mut grid = Grid::default();
-        grid.refresh(&story(1, &[R, R, Q, Q, Q, Q]), small);
+        grid.refresh(&run_view(1, &[R, R, Q, Q, Q, Q]), small);
         assert_eq!(units(&grid), [0, 1, 2, 3]);
-        grid.refresh(&story(2, &[S, R, R, Q, Q, Q]), small);
+        grid.refresh(&run_view(2, &[S, R, R, Q, Q, Q]), small);
         assert_eq!(units(&grid), [0, 1, 2, 3], "what ended stays while there is room");
-        grid.refresh(&story(3, &[S, S, S, R, R, Q]), small);
+        grid.refresh(&run_view(3, &[S, S, S, R, R, Q]), small);
         assert_eq!(units(&grid), [4, 1, 2, 3], "what ended first makes room");
     }
 
@@ -339,17 +339,17 @@ mod tests {
     fn failed_unit_keeps_its_pane_until_seen() {
         let small = Rect { x: 0, y: 0, width: 80, height: 21 };
         let mut grid = Grid::default();
-        grid.refresh(&story(1, &[R, R, R, R, Q, Q, Q, Q]), small);
-        grid.refresh(&story(2, &[S, F, R, R, R, R, R, R]), small);
+        grid.refresh(&run_view(1, &[R, R, R, R, Q, Q, Q, Q]), small);
+        grid.refresh(&run_view(2, &[S, F, R, R, R, R, R, R]), small);
         assert_eq!(units(&grid), [4, 1, 2, 3]);
         assert!(grid.has_unseen_failure(&unit(1, F, 10)));
         grid.choose(1);
-        let after = story(3, &[S, F, R, R, R, R, R, R]);
+        let after = run_view(3, &[S, F, R, R, R, R, R, R]);
         grid.refresh(&after, small);
         assert!(!grid.has_unseen_failure(&after.state.units[1]), "it has the focus");
         assert_eq!(units(&grid)[1], 1, "what has the focus is not pulled away");
         grid.choose(0);
-        grid.refresh(&story(4, &[S, F, R, R, R, R, R, R]), small);
+        grid.refresh(&run_view(4, &[S, F, R, R, R, R, R, R]), small);
         assert_eq!(units(&grid), [4, 5, 2, 3], "then it makes room");
     }
 
@@ -357,7 +357,7 @@ mod tests {
     fn failures_take_at_most_half_of_the_panes() {
         let small = Rect { x: 0, y: 0, width: 80, height: 21 };
         let mut grid = Grid::default();
-        grid.refresh(&story(1, &[F, F, F, F, R, R, R]), small);
+        grid.refresh(&run_view(1, &[F, F, F, F, R, R, R]), small);
         let shown = units(&grid);
         assert_eq!(shown.iter().filter(|unit| **unit < 4).count(), 2);
         assert!(shown.contains(&3) && shown.contains(&2), "the newest: {shown:?}");
@@ -366,7 +366,7 @@ mod tests {
     #[test]
     fn arrows_go_to_the_pane_that_is_there() {
         let mut grid = Grid::default();
-        grid.refresh(&story(1, &[R; 9]), BODY);
+        grid.refresh(&run_view(1, &[R; 9]), BODY);
         assert_eq!(grid.panes(BODY).len(), 9);
         for (towards, there) in [
             (PaneDirection::Right, 1),
@@ -410,7 +410,7 @@ mod tests {
             for (entries, (moment, key)) in moments.iter().zip(keys).enumerate() {
                 let before = units(&grid);
                 let statuses: Vec<_> = moment.iter().map(|status| statuses[usize::from(*status)]).collect();
-                grid.refresh(&story(entries as u64, &statuses), BODY);
+                grid.refresh(&run_view(entries as u64, &statuses), BODY);
                 let after = units(&grid);
                 prop_assert_eq!(after.len(), statuses.len().min(MAX_PANES));
                 for (place, unit) in after.iter().enumerate() {

@@ -11,7 +11,7 @@ use crate::{
     run::state::{AttemptId, AttemptState, RunView, UnitState},
     tape::UnitKey,
     tui::{
-        document::{FoldId, LaidOutDocument},
+        document::{JsonNodeId, LaidOutDocument},
         layout,
     },
 };
@@ -36,7 +36,7 @@ pub struct InspectView {
     /// Scroll position in the lines of the document.
     pub lines: ScrollList,
     /// Folds that the user opened or closed.
-    pub toggled_folds: BTreeSet<FoldId>,
+    pub toggled_folds: BTreeSet<JsonNodeId>,
     /// The line of the last match.
     pub match_line: Option<usize>,
     /// Facts about the document that the shell has laid out.
@@ -96,7 +96,7 @@ pub struct DocumentState {
     /// First lines of the sections.
     pub sections: Vec<usize>,
     /// The value that the selected line folds.
-    pub fold: Option<FoldId>,
+    pub fold: Option<JsonNodeId>,
 }
 
 #[derive(Clone, Debug)]
@@ -104,7 +104,7 @@ struct PanelPosition {
     actions: ScrollList,
     lines: ScrollList,
     side: InspectSide,
-    toggled_folds: BTreeSet<FoldId>,
+    toggled_folds: BTreeSet<JsonNodeId>,
 }
 
 /// Areas of the parts of the inspector.
@@ -145,19 +145,19 @@ impl InspectView {
         }
     }
 
-    pub fn unit<'a>(&self, story: &'a RunView) -> Option<&'a UnitState> {
-        story.state.units.iter().find(|unit| unit.key == self.unit)
+    pub fn unit<'a>(&self, run_view: &'a RunView) -> Option<&'a UnitState> {
+        run_view.state.units.iter().find(|unit| unit.key == self.unit)
     }
 
     /// The attempt that is shown, with its index.
-    pub fn attempt<'a>(&self, story: &'a RunView) -> Option<(usize, &'a AttemptState)> {
-        let unit = self.unit(story)?;
+    pub fn attempt<'a>(&self, run_view: &'a RunView) -> Option<(usize, &'a AttemptState)> {
+        let unit = self.unit(run_view)?;
         let index = self.attempt.min(unit.attempts.len().checked_sub(1)?);
         unit.attempts.get(index).map(|attempt| (index, attempt))
     }
 
-    pub fn lane(&self, story: &RunView) -> Option<AttemptId> {
-        self.attempt(story).map(|(_, attempt)| attempt.id)
+    pub fn lane(&self, run_view: &RunView) -> Option<AttemptId> {
+        self.attempt(run_view).map(|(_, attempt)| attempt.id)
     }
 
     /// True when keys move the selection in the list of actions.
@@ -241,9 +241,9 @@ impl InspectView {
         self.document.fold = document.folds.get(&self.lines.selected).copied();
     }
 
-    pub(super) fn clamp(&mut self, story: &RunView, body: Rect) {
+    pub(super) fn clamp(&mut self, run_view: &RunView, body: Rect) {
         let areas = self.areas(body);
-        let len = self.lane(story).map_or(0, |lane| story.rows(lane).len());
+        let len = self.lane(run_view).map_or(0, |lane| run_view.rows(lane).len());
         let height = |area: Option<Rect>| area.map_or(1, |area| usize::from(area.height));
         let before = self.actions.selected;
         self.actions.clamp(len, height(areas.actions));

@@ -2,7 +2,7 @@
 
 use super::{compare::CompareView, failure_groups::FailureGroupsView, inspect::InspectView, scroll_list::ScrollList};
 use crate::{
-    run::state::{AttemptId, AttemptState, RowEnd, RowKind, RunView},
+    run::state::{AttemptId, AttemptState, RowKind, RowOutcome, RunView},
     tape::{Seq, UnitKey},
 };
 
@@ -87,18 +87,18 @@ pub enum PartContent {
 
 impl TranscriptView {
     /// The attempt that is shown, with its index.
-    pub fn attempt<'a>(&self, story: &'a RunView) -> Option<(usize, &'a AttemptState)> {
-        let unit = story.state.units.iter().find(|unit| unit.key == self.unit)?;
+    pub fn attempt<'a>(&self, run_view: &'a RunView) -> Option<(usize, &'a AttemptState)> {
+        let unit = run_view.state.units.iter().find(|unit| unit.key == self.unit)?;
         let index = self.attempt.min(unit.attempts.len().checked_sub(1)?);
         unit.attempts.get(index).map(|attempt| (index, attempt))
     }
 
-    pub fn lane(&self, story: &RunView) -> Option<AttemptId> {
-        self.attempt(story).map(|(_, attempt)| attempt.id)
+    pub fn lane(&self, run_view: &RunView) -> Option<AttemptId> {
+        self.attempt(run_view).map(|(_, attempt)| attempt.id)
     }
 
-    pub(super) fn clamp(&mut self, story: &RunView, height: usize) {
-        let len = self.lane(story).map_or(0, |lane| story.entries(lane).len());
+    pub(super) fn clamp(&mut self, run_view: &RunView, height: usize) {
+        let len = self.lane(run_view).map_or(0, |lane| run_view.entries(lane).len());
         // The first line of the body contains the tabs.
         self.list.clamp(len, height.saturating_sub(1));
     }
@@ -111,10 +111,10 @@ impl EntryView {
     }
 
     /// Shows the entry or row `by` positions away.
-    pub fn show_neighbour(&mut self, story: &RunView, by: isize) {
+    pub fn show_neighbour(&mut self, run_view: &RunView, by: isize) {
         let (index, len) = match self.subject {
-            EntrySubject::Row(index) => (index, story.rows(self.attempt_id).len()),
-            EntrySubject::Entry(index) => (index, story.entries(self.attempt_id).len()),
+            EntrySubject::Row(index) => (index, run_view.rows(self.attempt_id).len()),
+            EntrySubject::Entry(index) => (index, run_view.entries(self.attempt_id).len()),
         };
         let next = index.saturating_add_signed(by).min(len.saturating_sub(1));
         if next != index {
@@ -126,10 +126,10 @@ impl EntryView {
         }
     }
 
-    pub(super) fn clamp(&mut self, story: &RunView, height: usize) {
+    pub(super) fn clamp(&mut self, run_view: &RunView, height: usize) {
         self.parts = match self.subject {
-            EntrySubject::Row(index) => row_parts(story, self.attempt_id, index),
-            EntrySubject::Entry(index) => story
+            EntrySubject::Row(index) => row_parts(run_view, self.attempt_id, index),
+            EntrySubject::Entry(index) => run_view
                 .entries(self.attempt_id)
                 .get(index)
                 .map(|seq| EntryPart { title: "line", seq: Seq(u64::from(*seq)), content: PartContent::Line })
@@ -141,9 +141,9 @@ impl EntryView {
 }
 
 /// Parts of a row: its content first, then the entries that it was made from.
-pub(in crate::tui) fn row_parts(story: &RunView, lane: AttemptId, index: usize) -> Vec<EntryPart> {
-    let entries = story.state.entries;
-    let Some(row) = story.rows(lane).get(index) else { return Vec::new() };
+pub(in crate::tui) fn row_parts(run_view: &RunView, lane: AttemptId, index: usize) -> Vec<EntryPart> {
+    let entries = run_view.state.entries;
+    let Some(row) = run_view.rows(lane).get(index) else { return Vec::new() };
     let title = match row.kind {
         RowKind::Tool => "call",
         RowKind::Text => "text",
@@ -161,11 +161,11 @@ pub(in crate::tui) fn row_parts(story: &RunView, lane: AttemptId, index: usize) 
     let last = row.last(entries).filter(|last| *last != row.first());
     if let Some(seq) = last {
         let title = match row.end(entries) {
-            RowEnd::Failed => "result, failed",
-            RowEnd::Denied => "result, denied",
-            RowEnd::Aborted => "result, cut short",
-            RowEnd::Declined => "result, declined",
-            RowEnd::Open | RowEnd::Ok => "result",
+            RowOutcome::Failed => "result, failed",
+            RowOutcome::Denied => "result, denied",
+            RowOutcome::Aborted => "result, cut short",
+            RowOutcome::Declined => "result, declined",
+            RowOutcome::Open | RowOutcome::Ok => "result",
         };
         parts.push(EntryPart { title, seq, content: PartContent::Result });
     }

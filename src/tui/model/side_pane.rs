@@ -24,12 +24,12 @@ impl SidePane {
 
 impl ScreenModel {
     /// The pane next to the focused list, if there is one and no view covers it.
-    pub fn side_pane(&self, story: &RunView) -> Option<SidePane> {
+    pub fn side_pane(&self, run_view: &RunView) -> Option<SidePane> {
         let covered = self.question.is_some() || self.editor.is_some() || self.amend_form.is_some();
         if covered || !self.toasts.is_empty() {
             return None;
         }
-        let plan = self.layout(story);
+        let plan = self.layout(run_view);
         match self.views.last() {
             None if self.units_view.focus == Pane::Units => {
                 plan.units?;
@@ -39,7 +39,7 @@ impl ScreenModel {
             Some(OverlayView::Inspect(view)) if view.is_list() && !view.actions.follow => {
                 let areas = view.areas(plan.body);
                 areas.actions?;
-                Some(SidePane { list: view.lane(story), selected: view.actions.selected, area: areas.detail? })
+                Some(SidePane { list: view.lane(run_view), selected: view.actions.selected, area: areas.detail? })
             }
             _ => None,
         }

@@ -2,7 +2,7 @@
 
 use jiff::{Timestamp, tz::TimeZone};
 
-use super::StatusTotals;
+use super::RunTotals;
 use crate::tape::Millis;
 
 /// Bounds of a run, independent of the moment that is shown.
@@ -19,7 +19,7 @@ pub struct TimelineBounds {
     /// Time zone for wall-clock times.
     pub zone: TimeZone,
     /// Counts at the last moment that was read.
-    pub present_totals: StatusTotals,
+    pub present_totals: RunTotals,
     /// Present time of the run; follows the wall clock while the run is live.
     pub now: Millis,
     /// Description of the moment that the shell is seeking to.
@@ -34,7 +34,7 @@ impl Default for TimelineBounds {
             has_times: true,
             started_at: None,
             zone: TimeZone::UTC,
-            present_totals: StatusTotals::default(),
+            present_totals: RunTotals::default(),
             now: Millis(0),
             seeking_to: None,
         }

@@ -66,10 +66,10 @@ impl ScreenModel {
     }
 
     /// Removes messages that no longer apply.
-    pub(super) fn drop_stale_toasts(&mut self, story: &RunView) {
-        let ended = story.state.ended.is_some() || !self.is_live;
+    pub(super) fn drop_stale_toasts(&mut self, run_view: &RunView) {
+        let ended = run_view.state.ended.is_some() || !self.is_live;
         let waits = |key: &UnitKey| {
-            let unit = story.state.units.iter().find(|unit| unit.key == *key);
+            let unit = run_view.state.units.iter().find(|unit| unit.key == *key);
             unit.is_some_and(|unit| !unit.status.is_finished() && unit.status != UnitStatus::Held)
         };
         self.toasts.retain(|toast| match &toast.topic {
@@ -80,11 +80,11 @@ impl ScreenModel {
     }
 
     /// Shows the concurrency that resulted from a request of the user to change it.
-    pub(super) fn announce_concurrency(&mut self, story: &RunView) {
+    pub(super) fn announce_concurrency(&mut self, run_view: &RunView) {
         if !self.accepts_commands() || self.is_in_past() {
             return;
         }
-        let Some(slots) = story.state.planned.as_ref().map(|plan| plan.concurrency) else { return };
+        let Some(slots) = run_view.state.planned.as_ref().map(|plan| plan.concurrency) else { return };
         if self.shown_concurrency.replace(slots).is_some_and(|before| before != slots) {
             self.show_message_about(ToastTopic::Slots, format!("concurrency {slots}"));
         }

@@ -5,7 +5,7 @@
 
 use std::{cmp::Ordering, collections::HashMap};
 
-use super::{StatusTotals, is_problem};
+use super::{RunTotals, is_problem};
 use crate::{
     run::{
         spending::UnitSpending,
@@ -134,7 +134,7 @@ impl UnitSort {
         let attempt = unit.latest();
         match self {
             Self::Plan | Self::Key => None,
-            Self::State => StatusTotals::ORDER.iter().rev().position(|known| *known == unit.status).map(ascending),
+            Self::State => RunTotals::ORDER.iter().rev().position(|known| *known == unit.status).map(ascending),
             Self::Cost => attempt.and_then(|_| UnitSpending::new(unit, state.last_entry_at).cost),
             #[expect(clippy::cast_precision_loss, reason = "milliseconds of a run are far below 2^52")]
             Self::Age => attempt.map(|_| UnitSpending::new(unit, state.last_entry_at).active_time.0 as f64),
@@ -160,8 +160,8 @@ pub struct UnitGroup {
     /// Row of its first unit.
     pub row: usize,
     pub units: usize,
-    /// Units by status, in the order of [`StatusTotals::ORDER`].
-    pub statuses: [usize; StatusTotals::ORDER.len()],
+    /// Units by status, in the order of [`RunTotals::ORDER`].
+    pub statuses: [usize; RunTotals::ORDER.len()],
     /// Cost in dollars of the attempts that report one.
     pub cost: Option<f64>,
 }
@@ -218,7 +218,7 @@ impl UnitListing {
                         name,
                         row,
                         units: 0,
-                        statuses: [0; StatusTotals::ORDER.len()],
+                        statuses: [0; RunTotals::ORDER.len()],
                         cost: None,
                     });
                 }
@@ -332,7 +332,7 @@ struct SortEntry {
 impl UnitGroup {
     fn count(&mut self, unit: &UnitState, state: &RunState) {
         self.units += 1;
-        if let Some(place) = StatusTotals::ORDER.iter().position(|known| *known == unit.status) {
+        if let Some(place) = RunTotals::ORDER.iter().position(|known| *known == unit.status) {
             self.statuses[place] += 1;
         }
         if let Some(cost) = UnitSpending::new(unit, state.last_entry_at).cost {
@@ -435,7 +435,7 @@ mod tests {
             grouped in any::<bool>(),
         ) {
             let units = kinds.iter().enumerate().map(|(index, (connection, status, cost))| {
-                unit(&format!("u{}", index * 7 % 13), &format!("c{connection}"), StatusTotals::ORDER[*status], *cost)
+                unit(&format!("u{}", index * 7 % 13), &format!("c{connection}"), RunTotals::ORDER[*status], *cost)
             });
             let state = RunState { units: units.collect(), ..RunState::default() };
             let mut listing = UnitListing { filter, sort, is_reversed: reverse, is_grouped: grouped, ..UnitListing::default() };

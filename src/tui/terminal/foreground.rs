@@ -23,7 +23,7 @@ use tempfile::NamedTempFile;
 
 use super::TerminalSignals;
 use crate::{
-    file_limit, program_path,
+    open_file_limit, program_path,
     tui::{
         export::{Export, ExportTool},
         host::HostInput,
@@ -97,7 +97,7 @@ pub(super) fn command(programs: &ToolPrograms, export: &Export, file: &NamedTemp
         command.arg(format!("+{line}"));
     }
     command.arg(file.path());
-    file_limit::restore_in(&mut command);
+    open_file_limit::restore_limit_in(&mut command);
     Ok(command)
 }
 

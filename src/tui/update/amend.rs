@@ -10,19 +10,19 @@ use crate::{
 };
 
 /// Opens the form for the unit in view.
-pub(super) fn open(model: &mut ScreenModel, story: &RunView) {
+pub(super) fn open(model: &mut ScreenModel, run_view: &RunView) {
     model.units_view.follows_work = false;
-    let Some(unit) = run_commands::target(model, story) else {
+    let Some(unit) = run_commands::target(model, run_view) else {
         run_commands::no_unit_selected(model);
         return;
     };
-    match run_commands::retry_refusal(model, story, unit) {
+    match run_commands::retry_refusal(model, run_view, unit) {
         Some(refusal) => model.show_message(refusal),
-        None => model.amend_form = Some(AmendForm::new(unit, &story.state)),
+        None => model.amend_form = Some(AmendForm::new(unit, &run_view.state)),
     }
 }
 
-pub(super) fn send(model: &mut ScreenModel, story: &RunView) -> Vec<ScreenEffect> {
+pub(super) fn send(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
     let Some(mut form) = model.amend_form.take() else { return Vec::new() };
     let amendment = match form.amendment() {
         Ok(amendment) => amendment,
@@ -33,8 +33,8 @@ pub(super) fn send(model: &mut ScreenModel, story: &RunView) -> Vec<ScreenEffect
         }
     };
     // The unit may have started while the user edited the form. Keep the form, so that the edits are not lost.
-    let unit = story.state.units.iter().find(|unit| unit.key == form.unit);
-    if let Some(refusal) = unit.and_then(|unit| run_commands::retry_refusal(model, story, unit)) {
+    let unit = run_view.state.units.iter().find(|unit| unit.key == form.unit);
+    if let Some(refusal) = unit.and_then(|unit| run_commands::retry_refusal(model, run_view, unit)) {
         form.problem = Some(refusal);
         model.amend_form = Some(form);
         return Vec::new();

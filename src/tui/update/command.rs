@@ -24,11 +24,11 @@ use crate::{
 const MAX_BREAKPOINTS: usize = 50;
 
 /// Handles a submitted command line.
-pub(super) fn accept(model: &mut ScreenModel, story: &RunView, text: String) -> Vec<ScreenEffect> {
+pub(super) fn accept(model: &mut ScreenModel, run_view: &RunView, text: String) -> Vec<ScreenEffect> {
     let done = match command::parse(&text) {
         Ok(request) => {
             model.history.push(&text);
-            execute(model, story, request)
+            execute(model, run_view, request)
         }
         Err(error) => Err(error.to_string()),
     };
@@ -40,17 +40,17 @@ pub(super) fn accept(model: &mut ScreenModel, story: &RunView, text: String) -> 
     })
 }
 
-fn execute(model: &mut ScreenModel, story: &RunView, request: CommandRequest) -> Result<Vec<ScreenEffect>, String> {
+fn execute(model: &mut ScreenModel, run_view: &RunView, request: CommandRequest) -> Result<Vec<ScreenEffect>, String> {
     Ok(match request {
         CommandRequest::Seek(TimeTarget::Start) => {
             time::pause_and_seek(model, ScreenEffect::Seek(SeekTarget::Entries(0)))
         }
         CommandRequest::Seek(TimeTarget::End) | CommandRequest::Live => time::to_end(model),
         CommandRequest::Seek(place) => {
-            let moment = to_seek_target(model, story, place)?;
+            let moment = to_seek_target(model, run_view, place)?;
             let ahead = match moment {
                 SeekTarget::Time(at) => at > model.bounds.last_at.max(model.bounds.now),
-                SeekTarget::Entries(entries) => entries > model.bounds.known_entries.max(story.state.entries),
+                SeekTarget::Entries(entries) => entries > model.bounds.known_entries.max(run_view.state.entries),
             };
             if model.is_live && ahead {
                 return Err("that moment is in the future".to_owned());
@@ -58,13 +58,15 @@ fn execute(model: &mut ScreenModel, story: &RunView, request: CommandRequest) ->
             time::pause_and_seek(model, ScreenEffect::Seek(moment))
         }
         CommandRequest::Speed(speed) => time::set_speed(model, speed.map_or(Playback::Unthrottled, Playback::Speed)),
-        CommandRequest::Until(condition) => until(model, story, condition)?,
+        CommandRequest::Until(condition) => until(model, run_view, condition)?,
         CommandRequest::Break(condition) => {
             add(model, condition)?;
             Vec::new()
         }
-        CommandRequest::Breaks => act(model, story, UserAction::Breakpoints),
-        CommandRequest::Action(action) if scopes(model, story).contains(&action.scope()) => act(model, story, action),
+        CommandRequest::Breaks => act(model, run_view, UserAction::Breakpoints),
+        CommandRequest::Action(action) if scopes(model, run_view).contains(&action.scope()) => {
+            act(model, run_view, action)
+        }
         CommandRequest::Action(action) => {
             let what = match action.scope() {
                 Scope::Held => "a unit that you hold",
@@ -77,17 +79,17 @@ fn execute(model: &mut ScreenModel, story: &RunView, request: CommandRequest) ->
 }
 
 /// Advances a recorded run until `condition` is met. In a live run, lets the selected unit run until then.
-fn until(model: &mut ScreenModel, story: &RunView, condition: Condition) -> Result<Vec<ScreenEffect>, String> {
+fn until(model: &mut ScreenModel, run_view: &RunView, condition: Condition) -> Result<Vec<ScreenEffect>, String> {
     if !model.is_live || model.playback != Playback::Follow {
         return Ok(time::pause_and_seek(model, ScreenEffect::RunUntil(condition)));
     }
     let silent = matches!(condition, Condition::Silence(_));
-    match hold::subject(model, story) {
+    match hold::subject(model, run_view) {
         Some(unit) if silent => Err(format!(
             "{} can only be held at a call, not at a silence; write failure, tool NAME, path GLOB or cost $0.50",
             unit.key
         )),
-        Some(_) => Ok(hold::run_until(model, story, condition)),
+        Some(_) => Ok(hold::run_until(model, run_view, condition)),
         None => Err(format!("no unit is selected that can run until {condition}; select one, or leave LIVE")),
     }
 }
@@ -108,8 +110,8 @@ fn add(model: &mut ScreenModel, condition: Condition) -> Result<(), String> {
 }
 
 /// Resolves a place that the user typed to a moment.
-fn to_seek_target(model: &ScreenModel, story: &RunView, place: TimeTarget) -> Result<SeekTarget, String> {
-    let (now, last) = (story.state.last_entry_at, model.bounds.last_at);
+fn to_seek_target(model: &ScreenModel, run_view: &RunView, place: TimeTarget) -> Result<SeekTarget, String> {
+    let (now, last) = (run_view.state.last_entry_at, model.bounds.last_at);
     let at = match place {
         TimeTarget::Start => Millis(0),
         TimeTarget::End => last,

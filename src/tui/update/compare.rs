@@ -11,19 +11,19 @@ use crate::{
 };
 
 /// Opens the comparison of the selected unit's last two attempts, or closes it.
-pub(super) fn open(model: &mut ScreenModel, story: &RunView) {
+pub(super) fn open(model: &mut ScreenModel, run_view: &RunView) {
     let unit = match model.views.last() {
         Some(OverlayView::Compare(_)) => {
             model.views.pop();
             return;
         }
         Some(OverlayView::Help(_) | OverlayView::Log(_) | OverlayView::Breakpoints(_)) => return,
-        Some(OverlayView::Inspect(view)) => view.unit(story),
+        Some(OverlayView::Inspect(view)) => view.unit(run_view),
         Some(OverlayView::Transcript(TranscriptView { unit, .. }) | OverlayView::Entry(EntryView { unit, .. })) => {
-            story.state.units.iter().find(|known| known.key == *unit)
+            run_view.state.units.iter().find(|known| known.key == *unit)
         }
-        Some(OverlayView::FailureGroups(_) | OverlayView::Grid) => super::run_commands::target(model, story),
-        None => model.unit(story),
+        Some(OverlayView::FailureGroups(_) | OverlayView::Grid) => super::run_commands::target(model, run_view),
+        None => model.unit(run_view),
     };
     let Some(unit) = unit else {
         super::run_commands::no_unit_selected(model);
@@ -38,14 +38,14 @@ pub(super) fn open(model: &mut ScreenModel, story: &RunView) {
     }
 }
 
-pub(super) fn ends(view: &mut CompareView, last: bool) {
+pub(super) fn go_to_first_or_last(view: &mut CompareView, last: bool) {
     let len = view.pair_count();
     view.list.select(if last { len } else { 0 }, len);
 }
 
-pub(super) fn sideways(model: &mut ScreenModel, story: &RunView, forward: bool) {
+pub(super) fn show_adjacent(model: &mut ScreenModel, run_view: &RunView, forward: bool) {
     let Some(OverlayView::Compare(view)) = model.views.last_mut() else { return };
-    if !view.change_attempt(story, forward) {
+    if !view.change_attempt(run_view, forward) {
         model.show_message(if forward { "there is no newer attempt" } else { "there is no older attempt" });
     }
 }
@@ -78,10 +78,10 @@ pub(super) fn enter(model: &mut ScreenModel) {
 }
 
 /// Copies the raw lines of the selected call.
-pub(super) fn copy(view: &CompareView, story: &RunView) -> Vec<ScreenEffect> {
+pub(super) fn copy(view: &CompareView, run_view: &RunView) -> Vec<ScreenEffect> {
     let found = selected_row(view).and_then(|(side, row)| {
-        let attempt_id = view.attempts(story)?[side].id;
-        story.rows(attempt_id).get(row)
+        let attempt_id = view.attempts(run_view)?[side].id;
+        run_view.rows(attempt_id).get(row)
     });
-    found.map_or_else(Vec::new, |row| super::run_commands::copy_row(story, row))
+    found.map_or_else(Vec::new, |row| super::run_commands::copy_row(run_view, row))
 }

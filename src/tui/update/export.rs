@@ -11,7 +11,7 @@ use crate::{
     },
 };
 
-pub(super) fn export(model: &mut ScreenModel, story: &RunView, tool: ExportTool) -> Vec<ScreenEffect> {
+pub(super) fn export(model: &mut ScreenModel, run_view: &RunView, tool: ExportTool) -> Vec<ScreenEffect> {
     let request = match model.views.last() {
         Some(OverlayView::Help(_)) => {
             let text = model.keymap.markdown();
@@ -23,7 +23,7 @@ pub(super) fn export(model: &mut ScreenModel, story: &RunView, tool: ExportTool)
                 selected: None,
             })
         }
-        Some(OverlayView::Log(_)) => Some(log(story, tool)),
+        Some(OverlayView::Log(_)) => Some(log(run_view, tool)),
         Some(OverlayView::Breakpoints(_)) => {
             let lines = model.breakpoints.iter().map(|breakpoint| format!("{}\n", breakpoint.condition));
             let text = lines.collect();
@@ -36,19 +36,19 @@ pub(super) fn export(model: &mut ScreenModel, story: &RunView, tool: ExportTool)
             })
         }
         Some(OverlayView::Transcript(view)) => {
-            view.lane(story).map(|attempt_id| attempt(story, attempt_id, Some(view.list.selected), tool))
+            view.lane(run_view).map(|attempt_id| attempt(run_view, attempt_id, Some(view.list.selected), tool))
         }
         Some(OverlayView::Entry(view)) => Some(entry(view, tool)),
         Some(OverlayView::FailureGroups(_) | OverlayView::Grid) => {
-            let latest = run_commands::target(model, story).and_then(UnitState::latest);
-            latest.map(|shown| attempt(story, shown.id, None, tool))
+            let latest = run_commands::target(model, run_view).and_then(UnitState::latest);
+            latest.map(|shown| attempt(run_view, shown.id, None, tool))
         }
         Some(OverlayView::Compare(view)) => super::compare::selected_row(view).and_then(|(side, index)| {
-            let attempt_id = view.attempts(story)?[side].id;
-            row(story, attempt_id, index, tool)
+            let attempt_id = view.attempts(run_view)?[side].id;
+            row(run_view, attempt_id, index, tool)
         }),
         Some(OverlayView::Inspect(view)) if view.panel == Panel::Actions => {
-            view.lane(story).and_then(|attempt_id| row(story, attempt_id, view.actions.selected, tool))
+            view.lane(run_view).and_then(|attempt_id| row(run_view, attempt_id, view.actions.selected, tool))
         }
         Some(OverlayView::Inspect(view)) => Some(ExportRequest {
             tool,
@@ -58,17 +58,19 @@ pub(super) fn export(model: &mut ScreenModel, story: &RunView, tool: ExportTool)
             selected: Some(view.lines.selected),
         }),
         None if model.units_view.focus == Pane::Units => {
-            model.attempt(story).map(|(_, shown)| attempt(story, shown.id, None, tool))
+            model.attempt(run_view).map(|(_, shown)| attempt(run_view, shown.id, None, tool))
         }
         None => model
             .units_view
             .attempt_id
-            .and_then(|attempt_id| row(story, attempt_id, model.units_view.stream.selected, tool)),
+            .and_then(|attempt_id| row(run_view, attempt_id, model.units_view.stream.selected, tool)),
     };
     match request {
         Some(request) => vec![ScreenEffect::Export(request)],
         None => {
-            let Some(unit) = run_commands::target(model, story) else { return run_commands::no_unit_selected(model) };
+            let Some(unit) = run_commands::target(model, run_view) else {
+                return run_commands::no_unit_selected(model);
+            };
             let text = format!("{} has no transcript yet", unit.key);
             model.show_message(text);
             Vec::new()
@@ -77,10 +79,10 @@ pub(super) fn export(model: &mut ScreenModel, story: &RunView, tool: ExportTool)
 }
 
 /// Exports a whole attempt: all lines for an editor, messages and calls for a pager.
-fn attempt(story: &RunView, attempt_id: AttemptId, at: Option<usize>, tool: ExportTool) -> ExportRequest {
-    let entries = story.entries(attempt_id).iter().map(|seq| Seq(u64::from(*seq))).collect();
-    let rows = 0..if tool == ExportTool::Pager { story.rows(attempt_id).len() } else { 0 };
-    let parts = rows.flat_map(|row| without_raw_lines(row_parts(story, attempt_id, row))).collect();
+fn attempt(run_view: &RunView, attempt_id: AttemptId, at: Option<usize>, tool: ExportTool) -> ExportRequest {
+    let entries = run_view.entries(attempt_id).iter().map(|seq| Seq(u64::from(*seq))).collect();
+    let rows = 0..if tool == ExportTool::Pager { run_view.rows(attempt_id).len() } else { 0 };
+    let parts = rows.flat_map(|row| without_raw_lines(row_parts(run_view, attempt_id, row))).collect();
     ExportRequest { tool, what: "transcript".into(), entries, pager_content: PagerContent::Parts(parts), selected: at }
 }
 
@@ -100,8 +102,8 @@ fn entry(view: &EntryView, tool: ExportTool) -> ExportRequest {
     of_parts(what, &view.parts, tool)
 }
 
-fn row(story: &RunView, attempt_id: AttemptId, index: usize, tool: ExportTool) -> Option<ExportRequest> {
-    let parts = row_parts(story, attempt_id, index);
+fn row(run_view: &RunView, attempt_id: AttemptId, index: usize, tool: ExportTool) -> Option<ExportRequest> {
+    let parts = row_parts(run_view, attempt_id, index);
     (!parts.is_empty()).then(|| of_parts("action", &parts, tool))
 }
 
@@ -116,12 +118,12 @@ pub(super) fn of_parts(what: &str, parts: &[EntryPart], tool: ExportTool) -> Exp
     }
 }
 
-fn log(story: &RunView, tool: ExportTool) -> ExportRequest {
+fn log(run_view: &RunView, tool: ExportTool) -> ExportRequest {
     let line = |message: &crate::run::state::LogMessage| {
         let unit = message.unit.as_ref().map(|unit| format!("{unit}: ")).unwrap_or_default();
         format!("+{} {}{}\n", message.at, unit, message.text)
     };
-    let text = story.messages().iter().map(line).collect();
+    let text = run_view.messages().iter().map(line).collect();
     ExportRequest {
         tool,
         what: "log".into(),

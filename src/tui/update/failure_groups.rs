@@ -13,20 +13,20 @@ use crate::{
 };
 
 /// Shows the unit of the selected line on the main view.
-pub(super) fn open(model: &mut ScreenModel, story: &RunView) {
+pub(super) fn open(model: &mut ScreenModel, run_view: &RunView) {
     let Some(OverlayView::FailureGroups(view)) = model.views.last() else { return };
     if let Some(unit) = view.unit() {
-        reveal(model, story, unit);
+        reveal(model, run_view, unit);
     }
 }
 
 /// Selects a unit on the main view, clearing filters that hide it.
-pub(super) fn reveal(model: &mut ScreenModel, story: &RunView, unit: usize) {
+pub(super) fn reveal(model: &mut ScreenModel, run_view: &RunView, unit: usize) {
     model.views.clear();
     model.units_view.follows_work = false;
     (model.units_view.unit, model.units_view.attempt, model.units_view.focus) = (unit, None, Pane::Units);
     if model.units_view.listing.row(unit).is_none() {
-        super::listing::clear(model, story);
+        super::listing::clear(model, run_view);
     }
 }
 
@@ -41,17 +41,17 @@ pub(super) fn next(model: &mut ScreenModel, forward: bool) {
 }
 
 /// Retries all units in the failure group of the selected unit.
-pub(super) fn retry(model: &mut ScreenModel, story: &RunView) {
+pub(super) fn retry(model: &mut ScreenModel, run_view: &RunView) {
     let Some(OverlayView::FailureGroups(view)) = model.views.last() else { return };
     let Some(failures) = view.group() else { return };
     let units: Vec<UnitKey> =
-        failures.units.iter().filter_map(|unit| story.state.units.get(*unit)).map(|unit| unit.key.clone()).collect();
+        failures.units.iter().filter_map(|unit| run_view.state.units.get(*unit)).map(|unit| unit.key.clone()).collect();
     if !model.accepts_commands() {
         model.show_message(run_commands::read_only_reason(model));
         return;
     }
     let mut details = vec![crate::tui::text::one_row(&failures.example, 200)];
-    details.push(forecast_words(&RunForecast::for_retry(&story.state, &failures.units)));
+    details.push(forecast_words(&RunForecast::for_retry(&run_view.state, &failures.units)));
     details.extend(run_commands::listed(&units));
     let text = format!(
         "Retry {} that failed for the same reason ({})?",
@@ -59,5 +59,5 @@ pub(super) fn retry(model: &mut ScreenModel, story: &RunView) {
         failures.cause
     );
     model.question =
-        Some(Question { text, details, then: vec![ScreenEffect::Command(RunCommand::RetryFailed { units })] });
+        Some(Question { text, details, then: vec![ScreenEffect::Command(RunCommand::RetryUnits { units })] });
 }

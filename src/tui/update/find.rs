@@ -14,27 +14,27 @@ use super::{
 use crate::run::state::{AttemptId, RunView};
 
 /// Submits the search text.
-pub(super) fn accept(model: &mut ScreenModel, story: &RunView, typed: String) -> Vec<ScreenEffect> {
+pub(super) fn accept(model: &mut ScreenModel, run_view: &RunView, typed: String) -> Vec<ScreenEffect> {
     if typed.is_empty() {
         model.search = None;
         return Vec::new();
     }
     model.search = Some(typed);
-    search(model, story, true, true)
+    search(model, run_view, true, true)
 }
 
 /// Moves to the next or previous match.
-pub(super) fn repeat_search(model: &mut ScreenModel, story: &RunView, forward: bool) -> Vec<ScreenEffect> {
+pub(super) fn repeat_search(model: &mut ScreenModel, run_view: &RunView, forward: bool) -> Vec<ScreenEffect> {
     if model.search.is_none() {
         let key = model.keymap.first(UserAction::Search).unwrap_or_default();
         model.show_message(format!("no search yet; {key} searches"));
         return Vec::new();
     }
-    search(model, story, forward, false)
+    search(model, run_view, forward, false)
 }
 
 /// If `here` is true, the selected row itself may match.
-fn search(model: &mut ScreenModel, story: &RunView, forward: bool, here: bool) -> Vec<ScreenEffect> {
+fn search(model: &mut ScreenModel, run_view: &RunView, forward: bool, here: bool) -> Vec<ScreenEffect> {
     let Some(query) = model.search.clone() else { return Vec::new() };
     // To include the selection, the search begins one row before it.
     let before = |row: usize, len: usize| match row.checked_sub(1) {
@@ -45,26 +45,26 @@ fn search(model: &mut ScreenModel, story: &RunView, forward: bool, here: bool) -
     let (over, from) = match model.views.last() {
         Some(OverlayView::Help(_) | OverlayView::Breakpoints(_) | OverlayView::Grid) => return Vec::new(),
         Some(OverlayView::Log(list)) => {
-            let messages = story.messages();
+            let messages = run_view.messages();
             let from = before(list.selected, messages.len());
             let hit = nearest(messages.len(), from, forward, |row| {
                 matches(&messages[row].text, &query)
                     || messages[row].unit.as_deref().is_some_and(|unit| matches(unit, &query))
             });
-            search_finished(model, story, hit);
+            search_finished(model, run_view, hit);
             return Vec::new();
         }
         Some(OverlayView::FailureGroups(view)) => {
             let len = view.lines.len();
             let hit = nearest(len, before(view.list.selected, len), forward, |line| {
-                view.line_has(line, &story.state.units, |text| matches(text, &query))
+                view.line_has(line, &run_view.state.units, |text| matches(text, &query))
             });
-            search_finished(model, story, hit);
+            search_finished(model, run_view, hit);
             return Vec::new();
         }
         Some(OverlayView::Transcript(view)) => {
-            let Some(attempt_id) = view.lane(story) else { return Vec::new() };
-            (SearchScope::Entries(attempt_id), before(view.list.selected, story.entries(attempt_id).len()))
+            let Some(attempt_id) = view.lane(run_view) else { return Vec::new() };
+            (SearchScope::Entries(attempt_id), before(view.list.selected, run_view.entries(attempt_id).len()))
         }
         Some(OverlayView::Compare(_)) => {
             let key = model.keymap.first(UserAction::Open).unwrap_or_default();
@@ -72,27 +72,27 @@ fn search(model: &mut ScreenModel, story: &RunView, forward: bool, here: bool) -
             return Vec::new();
         }
         Some(OverlayView::Inspect(view)) if view.is_list() => {
-            let Some(attempt_id) = view.lane(story) else { return Vec::new() };
-            (SearchScope::Rows(attempt_id), before(view.actions.selected, story.rows(attempt_id).len()))
+            let Some(attempt_id) = view.lane(run_view) else { return Vec::new() };
+            (SearchScope::Rows(attempt_id), before(view.actions.selected, run_view.rows(attempt_id).len()))
         }
         Some(OverlayView::Inspect(view)) => (SearchScope::Document, before(view.lines.selected, view.document.lines)),
         Some(OverlayView::Entry(view)) => {
             (SearchScope::Document, view.match_line.unwrap_or_else(|| before(view.scroll, view.lines)))
         }
         None if model.units_view.focus == Pane::Units => {
-            let (len, units) = (model.listed_count(story), &story.state.units);
+            let (len, units) = (model.listed_count(run_view), &run_view.state.units);
             let hit = nearest(len, before(model.unit_row(), len), forward, |row| {
                 model.listed_unit(row).and_then(|unit| units.get(unit)).is_some_and(|unit| {
                     let label = unit.planned.as_ref().and_then(|planned| planned.label.as_deref());
                     matches(&unit.key, &query) || label.is_some_and(|label| matches(label, &query))
                 })
             });
-            search_finished(model, story, hit);
+            search_finished(model, run_view, hit);
             return Vec::new();
         }
         None => {
             let Some(attempt_id) = model.units_view.attempt_id else { return Vec::new() };
-            (SearchScope::Rows(attempt_id), before(model.units_view.stream.selected, story.rows(attempt_id).len()))
+            (SearchScope::Rows(attempt_id), before(model.units_view.stream.selected, run_view.rows(attempt_id).len()))
         }
     };
     model.is_searching = true;
@@ -100,7 +100,7 @@ fn search(model: &mut ScreenModel, story: &RunView, forward: bool, here: bool) -
 }
 
 /// Handles the result of a search.
-pub(super) fn search_finished(model: &mut ScreenModel, story: &RunView, place: Option<usize>) {
+pub(super) fn search_finished(model: &mut ScreenModel, run_view: &RunView, place: Option<usize>) {
     model.is_searching = false;
     let Some(place) = place else {
         let query = model.search.clone().unwrap_or_default();
@@ -111,18 +111,18 @@ pub(super) fn search_finished(model: &mut ScreenModel, story: &RunView, place: O
         model.show_message(format!("not found: {query}{elsewhere}"));
         return;
     };
-    select_match(model, story, place);
+    select_match(model, run_view, place);
 }
 
-fn select_match(model: &mut ScreenModel, story: &RunView, place: usize) {
+fn select_match(model: &mut ScreenModel, run_view: &RunView, place: usize) {
     match model.views.last_mut() {
         Some(OverlayView::Transcript(view)) => {
-            let len = view.lane(story).map_or(0, |attempt_id| story.entries(attempt_id).len());
+            let len = view.lane(run_view).map_or(0, |attempt_id| run_view.entries(attempt_id).len());
             view.list.select(place, len);
         }
         Some(OverlayView::Compare(_)) => {}
         Some(OverlayView::Inspect(view)) if view.is_list() => {
-            let len = view.lane(story).map_or(0, |attempt_id| story.rows(attempt_id).len());
+            let len = view.lane(run_view).map_or(0, |attempt_id| run_view.rows(attempt_id).len());
             view.select(place, len);
         }
         Some(OverlayView::Inspect(view)) => {
@@ -133,26 +133,26 @@ fn select_match(model: &mut ScreenModel, story: &RunView, place: usize) {
             view.match_line = Some(place);
             view.scroll = place.saturating_sub(2);
         }
-        Some(OverlayView::Log(list)) => list.select(place, story.messages().len()),
+        Some(OverlayView::Log(list)) => list.select(place, run_view.messages().len()),
         Some(OverlayView::FailureGroups(view)) => view.list.select(place, view.lines.len()),
         Some(OverlayView::Help(_) | OverlayView::Breakpoints(_) | OverlayView::Grid) => {}
-        None if model.units_view.focus == Pane::Units => select_unit_row(model, story, place),
+        None if model.units_view.focus == Pane::Units => select_unit_row(model, run_view, place),
         None => {
-            let len = model.units_view.attempt_id.map_or(0, |attempt_id| story.rows(attempt_id).len());
+            let len = model.units_view.attempt_id.map_or(0, |attempt_id| run_view.rows(attempt_id).len());
             model.units_view.stream.select(place, len);
         }
     }
 }
 
 /// Moves to the next or previous failure in the pane.
-pub(super) fn failure(model: &mut ScreenModel, story: &RunView, forward: bool) {
-    let entries = story.state.entries;
+pub(super) fn select_next_failure(model: &mut ScreenModel, run_view: &RunView, forward: bool) {
+    let entries = run_view.state.entries;
     if let Some(OverlayView::Compare(_)) = model.views.last() {
         super::compare::difference(model, forward);
         return;
     }
     if let Some(OverlayView::Inspect(view)) = model.views.last_mut() {
-        if !super::inspect::failure(view, story, forward) {
+        if !super::inspect::select_next_failure(view, run_view, forward) {
             model.show_message("no failure here");
         }
         return;
@@ -167,29 +167,29 @@ pub(super) fn failure(model: &mut ScreenModel, story: &RunView, forward: bool) {
         ) => return,
         Some(OverlayView::FailureGroups(_)) => return super::failure_groups::next(model, forward),
         Some(OverlayView::Log(list)) => {
-            let messages = story.messages();
+            let messages = run_view.messages();
             nearest(messages.len(), list.selected, forward, |row| {
                 messages[row].level >= crate::tape::note::Severity::Warning
             })
         }
         Some(OverlayView::Transcript(view)) => {
-            view.lane(story).and_then(|attempt_id| problem_entry(story, attempt_id, view.list.selected, forward))
+            view.lane(run_view).and_then(|attempt_id| problem_entry(run_view, attempt_id, view.list.selected, forward))
         }
         Some(OverlayView::Entry(view)) => {
             let (attempt_id, subject) = (view.attempt_id, view.subject);
             let hit = match subject {
                 EntrySubject::Row(row) => {
-                    let rows = story.rows(attempt_id);
+                    let rows = run_view.rows(attempt_id);
                     nearest(rows.len(), row, forward, |row| is_problem_end(rows[row].end(entries)))
                 }
-                EntrySubject::Entry(row) => problem_entry(story, attempt_id, row, forward),
+                EntrySubject::Entry(row) => problem_entry(run_view, attempt_id, row, forward),
             };
             if let (Some(hit), Some(OverlayView::Entry(view))) = (hit, model.views.last_mut()) {
                 let at = match subject {
                     EntrySubject::Row(at) | EntrySubject::Entry(at) => at,
                 };
                 view.show_neighbour(
-                    story,
+                    run_view,
                     isize::try_from(hit).unwrap_or_default() - isize::try_from(at).unwrap_or_default(),
                 );
                 return;
@@ -197,20 +197,20 @@ pub(super) fn failure(model: &mut ScreenModel, story: &RunView, forward: bool) {
             hit
         }
         None if model.units_view.focus == Pane::Units => {
-            nearest(model.listed_count(story), model.unit_row(), forward, |row| {
+            nearest(model.listed_count(run_view), model.unit_row(), forward, |row| {
                 model
                     .listed_unit(row)
-                    .and_then(|unit| story.state.units.get(unit))
+                    .and_then(|unit| run_view.state.units.get(unit))
                     .is_some_and(|unit| is_problem(unit.status))
             })
         }
         None => model.units_view.attempt_id.and_then(|attempt_id| {
-            let rows = story.rows(attempt_id);
+            let rows = run_view.rows(attempt_id);
             nearest(rows.len(), model.units_view.stream.selected, forward, |row| is_problem_end(rows[row].end(entries)))
         }),
     };
     match hit {
-        Some(place) => select_match(model, story, place),
+        Some(place) => select_match(model, run_view, place),
         None if model.views.is_empty() && model.units_view.focus == Pane::Units => {
             model.show_message("no problem here")
         }
@@ -219,12 +219,12 @@ pub(super) fn failure(model: &mut ScreenModel, story: &RunView, forward: bool) {
 }
 
 /// The nearest entry that ends a row with a problem.
-fn problem_entry(story: &RunView, attempt_id: AttemptId, from: usize, forward: bool) -> Option<usize> {
-    let (rows, entries) = (story.rows(attempt_id), story.entries(attempt_id));
+fn problem_entry(run_view: &RunView, attempt_id: AttemptId, from: usize, forward: bool) -> Option<usize> {
+    let (rows, entries) = (run_view.rows(attempt_id), run_view.entries(attempt_id));
     let mut bad: Vec<u64> = rows
         .iter()
-        .filter(|row| is_problem_end(row.end(story.state.entries)))
-        .filter_map(|row| row.last(story.state.entries))
+        .filter(|row| is_problem_end(row.end(run_view.state.entries)))
+        .filter_map(|row| row.last(run_view.state.entries))
         .map(|seq| seq.0)
         .collect();
     bad.sort_unstable();

@@ -15,31 +15,31 @@ use crate::{
 };
 
 /// The unit that can be held or released; requires a live run shown at the present.
-pub(in crate::tui) fn subject<'a>(model: &ScreenModel, story: &'a RunView) -> Option<&'a UnitState> {
+pub(in crate::tui) fn subject<'a>(model: &ScreenModel, run_view: &'a RunView) -> Option<&'a UnitState> {
     let shown =
         !matches!(model.views.last(), Some(OverlayView::Help(_) | OverlayView::Log(_) | OverlayView::Breakpoints(_)));
     let reachable = model.can_hold && model.playback == Playback::Follow && shown;
-    run_commands::target(model, story).filter(|unit| reachable && !unit.status.is_finished())
+    run_commands::target(model, run_view).filter(|unit| reachable && !unit.status.is_finished())
 }
 
 /// True if a hold key would apply to a running session.
-pub(super) fn is_session(model: &ScreenModel, story: &RunView) -> bool {
+pub(super) fn is_session(model: &ScreenModel, run_view: &RunView) -> bool {
     let follows = model.is_session() && model.playback == Playback::Follow;
-    follows && run_commands::target(model, story).is_some_and(|unit| !unit.status.is_finished())
+    follows && run_commands::target(model, run_view).is_some_and(|unit| !unit.status.is_finished())
 }
 
 /// True if a run whose units can be held lists no unit.
-pub(super) fn has_no_listed_unit(model: &ScreenModel, story: &RunView) -> bool {
+pub(super) fn has_no_listed_unit(model: &ScreenModel, run_view: &RunView) -> bool {
     let reachable = model.can_hold && model.playback == Playback::Follow && model.views.is_empty();
-    reachable && !story.state.units.is_empty() && model.unit(story).is_none()
+    reachable && !run_view.state.units.is_empty() && model.unit(run_view).is_none()
 }
 
 /// The pending call of the unit, if any.
 pub(in crate::tui) fn waiting<'a>(
     model: &ScreenModel,
-    story: &'a RunView,
+    run_view: &'a RunView,
 ) -> Option<(&'a UnitState, &'a HeldCallState)> {
-    let unit = subject(model, story)?;
+    let unit = subject(model, run_view)?;
     Some((unit, unit.oldest_held_call()?))
 }
 
@@ -47,15 +47,15 @@ fn call_id(unit: &UnitState, call: &HeldCallState) -> CallId {
     CallId { unit: unit.key.clone(), call: call.tool_use_id.clone() }
 }
 
-pub(super) fn hold(model: &mut ScreenModel, story: &RunView) -> Vec<ScreenEffect> {
-    let Some(unit) = subject(model, story).map(|unit| unit.key.clone()) else { return Vec::new() };
+pub(super) fn hold(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
+    let Some(unit) = subject(model, run_view).map(|unit| unit.key.clone()) else { return Vec::new() };
     model.units_view.follows_work = false;
     model.show_message_about(ToastTopic::Holding(unit.clone()), format!("{unit} will wait at its next tool call"));
     vec![ScreenEffect::Command(RunCommand::Hold { unit })]
 }
 
-pub(super) fn release(model: &mut ScreenModel, story: &RunView) -> Vec<ScreenEffect> {
-    let Some(unit) = subject(model, story).map(|unit| unit.key.clone()) else { return Vec::new() };
+pub(super) fn release(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
+    let Some(unit) = subject(model, run_view).map(|unit| unit.key.clone()) else { return Vec::new() };
     model.units_view.follows_work = false;
     model.dismiss_message(&ToastTopic::Holding(unit.clone()));
     model.show_message(format!("{unit} is released"));
@@ -63,13 +63,13 @@ pub(super) fn release(model: &mut ScreenModel, story: &RunView) -> Vec<ScreenEff
 }
 
 /// Lets a held unit run to the next failure or breakpoint.
-pub(super) fn run_to_breakpoint(model: &mut ScreenModel, story: &RunView) -> Vec<ScreenEffect> {
-    run_until(model, story, Condition::Failure)
+pub(super) fn run_to_breakpoint(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
+    run_until(model, run_view, Condition::Failure)
 }
 
 /// Lets a unit run until one of its calls meets `condition` or a breakpoint; that call then waits.
-pub(super) fn run_until(model: &mut ScreenModel, story: &RunView, condition: Condition) -> Vec<ScreenEffect> {
-    let Some(unit) = subject(model, story) else { return Vec::new() };
+pub(super) fn run_until(model: &mut ScreenModel, run_view: &RunView, condition: Condition) -> Vec<ScreenEffect> {
+    let Some(unit) = subject(model, run_view) else { return Vec::new() };
     let (unit, call) = (unit.key.clone(), unit.oldest_held_call().and_then(|call| call.tool_use_id.clone()));
     model.units_view.follows_work = false;
     // A silence can end with any event, not only a call, so it cannot stop a call.
@@ -88,15 +88,15 @@ pub(super) fn run_until(model: &mut ScreenModel, story: &RunView, condition: Con
     vec![ScreenEffect::Command(RunCommand::RunUntil { unit, call, conditions })]
 }
 
-pub(super) fn allow(model: &mut ScreenModel, story: &RunView) -> Vec<ScreenEffect> {
-    let Some((unit, call)) = waiting(model, story) else { return Vec::new() };
+pub(super) fn allow(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
+    let Some((unit, call)) = waiting(model, run_view) else { return Vec::new() };
     model.units_view.follows_work = false;
     let CallId { unit, call } = call_id(unit, call);
-    vec![ScreenEffect::Command(RunCommand::Step { unit, call })]
+    vec![ScreenEffect::Command(RunCommand::AllowCall { unit, call })]
 }
 
-pub(super) fn edit(model: &mut ScreenModel, story: &RunView) {
-    let Some((unit, call)) = waiting(model, story) else { return };
+pub(super) fn edit(model: &mut ScreenModel, run_view: &RunView) {
+    let Some((unit, call)) = waiting(model, run_view) else { return };
     model.units_view.follows_work = false;
     match ArgumentsEditor::new(call_id(unit, call), call) {
         Ok(editor) => model.editor = Some(editor),
@@ -104,21 +104,21 @@ pub(super) fn edit(model: &mut ScreenModel, story: &RunView) {
     }
 }
 
-pub(super) fn ask_deny_reason(model: &mut ScreenModel, story: &RunView) {
-    if let Some((unit, call)) = waiting(model, story) {
+pub(super) fn ask_deny_reason(model: &mut ScreenModel, run_view: &RunView) {
+    if let Some((unit, call)) = waiting(model, run_view) {
         model.units_view.follows_work = false;
         model.line_input = Some(LineInput::new(InputPurpose::Deny(call_id(unit, call))));
     }
 }
 
 /// Submits the reason of a denial.
-pub(super) fn deny(model: &mut ScreenModel, story: &RunView, id: CallId, reason: String) -> Vec<ScreenEffect> {
+pub(super) fn deny(model: &mut ScreenModel, run_view: &RunView, id: CallId, reason: String) -> Vec<ScreenEffect> {
     if reason.trim().is_empty() {
         model.show_message("type a reason for the model");
         model.line_input = Some(LineInput::new(InputPurpose::Deny(id)));
         return Vec::new();
     }
-    if !is_still_pending(model, story, &id) {
+    if !is_still_pending(model, run_view, &id) {
         return Vec::new();
     }
     let CallId { unit, call } = id;
@@ -126,9 +126,9 @@ pub(super) fn deny(model: &mut ScreenModel, story: &RunView, id: CallId, reason:
 }
 
 /// Submits the edited arguments.
-pub(super) fn send(model: &mut ScreenModel, story: &RunView) -> Vec<ScreenEffect> {
+pub(super) fn send(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
     let Some(mut editor) = model.editor.take() else { return Vec::new() };
-    if !is_still_pending(model, story, &editor.call) {
+    if !is_still_pending(model, run_view, &editor.call) {
         return Vec::new();
     }
     match editor.input() {
@@ -145,8 +145,8 @@ pub(super) fn send(model: &mut ScreenModel, story: &RunView) -> Vec<ScreenEffect
 }
 
 /// Checks that the call still waits, since it may be withdrawn while the user decides.
-fn is_still_pending(model: &mut ScreenModel, story: &RunView, id: &CallId) -> bool {
-    let unit = story.state.units.iter().find(|unit| unit.key == id.unit);
+fn is_still_pending(model: &mut ScreenModel, run_view: &RunView, id: &CallId) -> bool {
+    let unit = run_view.state.units.iter().find(|unit| unit.key == id.unit);
     let held = unit.and_then(UnitState::latest).map_or(&[][..], |attempt| attempt.held_calls.as_slice());
     let waits =
         held.iter().any(|call: &HeldCallState| call.tool_use_id.as_deref() == id.call.as_ref().map(Arc::as_ref));

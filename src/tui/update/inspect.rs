@@ -11,26 +11,26 @@ use crate::{
 };
 
 /// Opens the inspector at the selection.
-pub(super) fn open(model: &mut ScreenModel, story: &RunView) {
+pub(super) fn open(model: &mut ScreenModel, run_view: &RunView) {
     let view = match model.views.last() {
         Some(OverlayView::Inspect(_)) => {
             model.views.pop();
             return;
         }
         Some(OverlayView::Transcript(view)) => {
-            let Some((index, attempt)) = view.attempt(story) else { return };
-            let seq = story.entries(attempt.id).get(view.list.selected).map(|seq| Seq(u64::from(*seq)));
-            let action = seq.and_then(|seq| row_at(story.rows(attempt.id), seq, story.state.entries));
+            let Some((index, attempt)) = view.attempt(run_view) else { return };
+            let seq = run_view.entries(attempt.id).get(view.list.selected).map(|seq| Seq(u64::from(*seq)));
+            let action = seq.and_then(|seq| row_at(run_view.rows(attempt.id), seq, run_view.state.entries));
             InspectView::new(view.unit.clone(), index, action)
         }
         Some(OverlayView::Entry(EntryView { unit, attempt_id, subject, .. })) => {
-            let found = story.state.units.iter().find(|known| known.key == *unit);
+            let found = run_view.state.units.iter().find(|known| known.key == *unit);
             let attempt = found.and_then(|unit| unit.attempts.iter().position(|attempt| attempt.id == *attempt_id));
             let action = match subject {
                 EntrySubject::Row(row) => Some(*row),
                 EntrySubject::Entry(entry) => {
-                    let seq = story.entries(*attempt_id).get(*entry).map(|seq| Seq(u64::from(*seq)));
-                    seq.and_then(|seq| row_at(story.rows(*attempt_id), seq, story.state.entries))
+                    let seq = run_view.entries(*attempt_id).get(*entry).map(|seq| Seq(u64::from(*seq)));
+                    seq.and_then(|seq| row_at(run_view.rows(*attempt_id), seq, run_view.state.entries))
                 }
             };
             InspectView::new(unit.clone(), attempt.unwrap_or_default(), action)
@@ -41,23 +41,24 @@ pub(super) fn open(model: &mut ScreenModel, story: &RunView) {
         }
         Some(OverlayView::Help(_) | OverlayView::Log(_) | OverlayView::Breakpoints(_)) => return,
         Some(OverlayView::FailureGroups(_)) => {
-            let Some(unit) = super::run_commands::target(model, story) else { return };
+            let Some(unit) = super::run_commands::target(model, run_view) else { return };
             let Some((index, attempt)) = unit.attempts.iter().enumerate().next_back() else { return };
-            InspectView::new(unit.key.clone(), index, initial_action(story, attempt))
+            InspectView::new(unit.key.clone(), index, initial_action(run_view, attempt))
         }
         None => {
             model.units_view.follows_work = false;
-            let Some(unit) = model.unit(story) else {
+            let Some(unit) = model.unit(run_view) else {
                 super::run_commands::no_unit_selected(model);
                 return;
             };
-            let Some((index, attempt)) = model.attempt(story) else {
+            let Some((index, attempt)) = model.attempt(run_view) else {
                 let text = format!("{} has not run yet", unit.key);
                 model.show_message(text);
                 return;
             };
             let chosen = model.units_view.focus == Pane::Stream || !model.units_view.stream.follow;
-            let action = if chosen { Some(model.units_view.stream.selected) } else { initial_action(story, attempt) };
+            let action =
+                if chosen { Some(model.units_view.stream.selected) } else { initial_action(run_view, attempt) };
             InspectView::new(unit.key.clone(), index, action)
         }
     };
@@ -65,9 +66,9 @@ pub(super) fn open(model: &mut ScreenModel, story: &RunView) {
 }
 
 /// The first failure of a finished attempt, otherwise its first action; the newest action of a running attempt.
-fn initial_action(story: &RunView, attempt: &AttemptState) -> Option<usize> {
+fn initial_action(run_view: &RunView, attempt: &AttemptState) -> Option<usize> {
     attempt.ended_at?;
-    let (rows, entries) = (story.rows(attempt.id), story.state.entries);
+    let (rows, entries) = (run_view.rows(attempt.id), run_view.state.entries);
     let bad = |row: &StreamRow| row.kind == RowKind::Tool && is_problem_end(row.end(entries));
     let telling = |row: &StreamRow| matches!(row.kind, RowKind::Tool | RowKind::Text);
     rows.iter().position(bad).or_else(|| rows.iter().position(telling)).or(Some(0))
@@ -92,40 +93,40 @@ pub(super) fn page(view: &InspectView, body: ratatui::layout::Rect) -> usize {
     area.map_or(1, |area| usize::from(area.height))
 }
 
-pub(super) fn step(view: &mut InspectView, story: &RunView, by: isize) {
+pub(super) fn step(view: &mut InspectView, run_view: &RunView, by: isize) {
     if view.is_list() {
-        let len = rows(view, story).len();
+        let len = rows(view, run_view).len();
         view.select(view.actions.selected.saturating_add_signed(by), len);
     } else {
         view.select_line(view.lines.selected.saturating_add_signed(by));
     }
 }
 
-pub(super) fn ends(view: &mut InspectView, story: &RunView, last: bool) {
+pub(super) fn go_to_first_or_last(view: &mut InspectView, run_view: &RunView, last: bool) {
     match (view.is_list(), last) {
-        (true, true) => view.follow(rows(view, story).len()),
-        (true, false) => view.select(0, rows(view, story).len()),
+        (true, true) => view.follow(rows(view, run_view).len()),
+        (true, false) => view.select(0, rows(view, run_view).len()),
         (false, true) => view.scroll_to_end = true,
         (false, false) => view.select_line(0),
     }
 }
 
 /// Moves to another attempt.
-pub(super) fn sideways(view: &mut InspectView, story: &RunView, by: isize) {
-    let (Some((index, _)), Some(unit)) = (view.attempt(story), view.unit(story)) else { return };
+pub(super) fn show_adjacent(view: &mut InspectView, run_view: &RunView, by: isize) {
+    let (Some((index, _)), Some(unit)) = (view.attempt(run_view), view.unit(run_view)) else { return };
     let next = index.saturating_add_signed(by).min(unit.attempts.len().saturating_sub(1));
     view.attempt = index;
     view.show_panel(next, view.panel);
 }
 
 /// Selects a panel by its number, from 0.
-pub(super) fn panel(model: &mut ScreenModel, number: usize) {
+pub(super) fn select_panel(model: &mut ScreenModel, number: usize) {
     if let (Some(OverlayView::Inspect(view)), Some(panel)) = (model.views.last_mut(), Panel::ALL.get(number)) {
         view.show_panel(view.attempt, *panel);
     }
 }
 
-pub(super) fn other_side(view: &mut InspectView) {
+pub(super) fn toggle_side(view: &mut InspectView) {
     if view.panel == Panel::Actions {
         view.side = match view.side {
             InspectSide::Actions => InspectSide::Detail,
@@ -155,8 +156,8 @@ pub(super) fn back(view: &mut InspectView) -> bool {
 }
 
 /// Selects the next or previous failed action.
-pub(super) fn failure(view: &mut InspectView, story: &RunView, forward: bool) -> bool {
-    let (rows, entries) = (rows(view, story), story.state.entries);
+pub(super) fn select_next_failure(view: &mut InspectView, run_view: &RunView, forward: bool) -> bool {
+    let (rows, entries) = (rows(view, run_view), run_view.state.entries);
     let hit = find::nearest(rows.len(), view.actions.selected, forward, |row| is_problem_end(rows[row].end(entries)));
     let Some(hit) = hit else { return false };
     let side = view.side;
@@ -167,7 +168,7 @@ pub(super) fn failure(view: &mut InspectView, story: &RunView, forward: bool) ->
 }
 
 /// Moves between a call and its result; elsewhere to the next section.
-pub(super) fn counterpart(model: &mut ScreenModel, story: &RunView) {
+pub(super) fn counterpart(model: &mut ScreenModel, run_view: &RunView) {
     let missing = match model.views.last_mut() {
         Some(OverlayView::Inspect(view)) => {
             let sections = &view.document.sections;
@@ -183,19 +184,19 @@ pub(super) fn counterpart(model: &mut ScreenModel, story: &RunView) {
             next.is_none().then_some("no content is laid out yet")
         }
         Some(OverlayView::Transcript(view)) => {
-            let attempt_id = view.attempt(story).map(|(_, attempt)| attempt.id);
-            let found = attempt_id.and_then(|attempt_id| other_end(story, attempt_id, view.list.selected));
+            let attempt_id = view.attempt(run_view).map(|(_, attempt)| attempt.id);
+            let found = attempt_id.and_then(|attempt_id| other_end(run_view, attempt_id, view.list.selected));
             if let (Some(attempt_id), Some(place)) = (attempt_id, found) {
-                view.list.select(place, story.entries(attempt_id).len());
+                view.list.select(place, run_view.entries(attempt_id).len());
             }
             found.is_none().then_some("this line has no counterpart")
         }
         Some(OverlayView::Entry(view)) => match view.subject {
             EntrySubject::Row(_) => Some("call and result are both shown here"),
-            EntrySubject::Entry(entry) => match other_end(story, view.attempt_id, entry) {
+            EntrySubject::Entry(entry) => match other_end(run_view, view.attempt_id, entry) {
                 Some(place) => {
                     let by = isize::try_from(place).unwrap_or_default() - isize::try_from(entry).unwrap_or_default();
-                    view.show_neighbour(story, by);
+                    view.show_neighbour(run_view, by);
                     None
                 }
                 None => Some("this line has no counterpart"),
@@ -217,8 +218,8 @@ pub(super) fn counterpart(model: &mut ScreenModel, story: &RunView) {
 }
 
 /// The entry at the other end of the call that an entry begins or ends.
-fn other_end(story: &RunView, attempt_id: crate::run::state::AttemptId, entry: usize) -> Option<usize> {
-    let (rows, entries, now) = (story.rows(attempt_id), story.entries(attempt_id), story.state.entries);
+fn other_end(run_view: &RunView, attempt_id: crate::run::state::AttemptId, entry: usize) -> Option<usize> {
+    let (rows, entries, now) = (run_view.rows(attempt_id), run_view.entries(attempt_id), run_view.state.entries);
     let seq = Seq(u64::from(*entries.get(entry)?));
     let row = rows.get(row_at(rows, seq, now)?)?;
     let last = row.last(now).filter(|last| *last != row.first())?;
@@ -233,19 +234,19 @@ fn other_end(story: &RunView, attempt_id: crate::run::state::AttemptId, entry: u
 }
 
 /// Copies the raw content of the selection.
-pub(super) fn copy(view: &InspectView, story: &RunView) -> Vec<ScreenEffect> {
+pub(super) fn copy(view: &InspectView, run_view: &RunView) -> Vec<ScreenEffect> {
     if !view.is_list() {
         return vec![ScreenEffect::CopySection { line: view.lines.selected }];
     }
-    let rows = rows(view, story);
-    rows.get(view.actions.selected).map_or_else(Vec::new, |row| super::run_commands::copy_row(story, row))
+    let rows = rows(view, run_view);
+    rows.get(view.actions.selected).map_or_else(Vec::new, |row| super::run_commands::copy_row(run_view, row))
 }
 
 /// Copies the name in the selected call, or the command that resumes the session.
-pub(super) fn copy_name(view: &InspectView, story: &RunView) -> Vec<ScreenEffect> {
-    let rows = rows(view, story);
+pub(super) fn copy_name(view: &InspectView, run_view: &RunView) -> Vec<ScreenEffect> {
+    let rows = rows(view, run_view);
     let row = (view.panel == Panel::Actions).then(|| rows.get(view.actions.selected)).flatten();
-    let session = view.attempt(story).and_then(|(_, attempt)| attempt.session.as_deref());
+    let session = view.attempt(run_view).and_then(|(_, attempt)| attempt.session.as_deref());
     let resume = session.map(|session| format!("claude --resume {session}"));
     vec![ScreenEffect::CopyName {
         row: row.map(|row| (row.first(), row.block)),
@@ -254,20 +255,20 @@ pub(super) fn copy_name(view: &InspectView, story: &RunView) -> Vec<ScreenEffect
     }]
 }
 
-fn rows<'a>(view: &InspectView, story: &'a RunView) -> &'a [StreamRow] {
-    view.lane(story).map_or(&[], |attempt_id| story.rows(attempt_id))
+fn rows<'a>(view: &InspectView, run_view: &'a RunView) -> &'a [StreamRow] {
+    view.lane(run_view).map_or(&[], |attempt_id| run_view.rows(attempt_id))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::state::RowEnd;
+    use crate::run::state::RowOutcome;
 
     #[test]
     fn an_entry_belongs_to_the_row_that_it_begins_or_ends() {
         let row = |first: u64, last: u64| {
-            let mut row = StreamRow::new(Seq(first), 0, RowKind::Tool, RowEnd::Open, 0);
-            row.close(Seq(last), RowEnd::Ok);
+            let mut row = StreamRow::new(Seq(first), 0, RowKind::Tool, RowOutcome::Open, 0);
+            row.close(Seq(last), RowOutcome::Ok);
             row
         };
         let rows = [row(2, 9), row(4, 6), row(8, 11)];

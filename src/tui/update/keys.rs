@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Scopes in which keys are looked up, innermost first.
-pub(super) fn scopes(model: &ScreenModel, story: &RunView) -> Vec<Scope> {
+pub(super) fn scopes(model: &ScreenModel, run_view: &RunView) -> Vec<Scope> {
     if model.question.is_some() {
         vec![Scope::Question]
     } else if model.amend_form.is_some() {
@@ -27,13 +27,13 @@ pub(super) fn scopes(model: &ScreenModel, story: &RunView) -> Vec<Scope> {
     } else if model.line_input.is_some() {
         vec![Scope::Typing]
     } else {
-        let own = hold::subject(model, story).map(|unit| if unit.is_held() { Scope::Held } else { Scope::Live });
+        let own = hold::subject(model, run_view).map(|unit| if unit.is_held() { Scope::Held } else { Scope::Live });
         own.into_iter().chain([Scope::View]).collect()
     }
 }
 
-pub(super) fn press(model: &mut ScreenModel, story: &RunView, key: KeyPress) -> Vec<ScreenEffect> {
-    let scopes = scopes(model, story);
+pub(super) fn press(model: &mut ScreenModel, run_view: &RunView, key: KeyPress) -> Vec<ScreenEffect> {
+    let scopes = scopes(model, run_view);
     model.pending.push(key);
     let found = match model.keymap.lookup_in(&scopes, &model.pending) {
         // After an unknown sequence, the last key may still start another chord.
@@ -51,19 +51,19 @@ pub(super) fn press(model: &mut ScreenModel, story: &RunView, key: KeyPress) -> 
             if matches!(model.views.last(), Some(OverlayView::Grid)) {
                 model.grid.choose(number);
             } else {
-                inspect::panel(model, number);
+                inspect::select_panel(model, number);
             }
             Vec::new()
         }
         Lookup::Action(action) => {
             let chord = std::mem::take(&mut model.pending);
             // If no unit is listed, a key for units must not fall through to another meaning.
-            if hold::has_no_listed_unit(model, story)
+            if hold::has_no_listed_unit(model, run_view)
                 && let Lookup::Action(_) = model.keymap.lookup_in(&[Scope::Held, Scope::Live], &chord)
             {
                 return run_commands::no_unit_selected(model);
             }
-            act(model, story, action)
+            act(model, run_view, action)
         }
         Lookup::Pending => Vec::new(),
         Lookup::Nothing => {
@@ -73,7 +73,7 @@ pub(super) fn press(model: &mut ScreenModel, story: &RunView, key: KeyPress) -> 
                 && let Lookup::Action(action @ (UserAction::Interrupt | UserAction::Suspend | UserAction::Redraw)) =
                     model.keymap.lookup(Scope::View, &[key])
             {
-                return act(model, story, action);
+                return act(model, run_view, action);
             }
             if let Some(form) = &mut model.amend_form {
                 form.handle_key(key);
@@ -89,27 +89,27 @@ pub(super) fn press(model: &mut ScreenModel, story: &RunView, key: KeyPress) -> 
     }
 }
 
-pub(super) fn act(model: &mut ScreenModel, story: &RunView, action: UserAction) -> Vec<ScreenEffect> {
-    if grid::act(model, story, action) {
+pub(super) fn act(model: &mut ScreenModel, run_view: &RunView, action: UserAction) -> Vec<ScreenEffect> {
+    if grid::act(model, run_view, action) {
         return Vec::new();
     }
-    let page = isize::try_from(navigation::page(model, story)).unwrap_or(1).max(1);
+    let page = isize::try_from(navigation::page(model, run_view)).unwrap_or(1).max(1);
     if run_commands::refuse_in_past(model, action) {
         return Vec::new();
     }
     match action {
-        UserAction::Down => navigation::step(model, story, 1),
-        UserAction::Up => navigation::step(model, story, -1),
-        UserAction::HalfDown => navigation::step(model, story, (page / 2).max(1)),
-        UserAction::HalfUp => navigation::step(model, story, -(page / 2).max(1)),
-        UserAction::PageDown => navigation::step(model, story, page),
-        UserAction::PageUp => navigation::step(model, story, -page),
-        UserAction::Top => navigation::ends(model, story, false),
-        UserAction::Bottom => navigation::ends(model, story, true),
-        UserAction::Right => navigation::sideways(model, story, 1),
-        UserAction::Left => navigation::sideways(model, story, -1),
+        UserAction::Down => navigation::step(model, run_view, 1),
+        UserAction::Up => navigation::step(model, run_view, -1),
+        UserAction::HalfDown => navigation::step(model, run_view, (page / 2).max(1)),
+        UserAction::HalfUp => navigation::step(model, run_view, -(page / 2).max(1)),
+        UserAction::PageDown => navigation::step(model, run_view, page),
+        UserAction::PageUp => navigation::step(model, run_view, -page),
+        UserAction::Top => navigation::go_to_first_or_last(model, run_view, false),
+        UserAction::Bottom => navigation::go_to_first_or_last(model, run_view, true),
+        UserAction::Right => navigation::show_adjacent(model, run_view, 1),
+        UserAction::Left => navigation::show_adjacent(model, run_view, -1),
         UserAction::NextPane | UserAction::PreviousPane => match model.views.last_mut() {
-            Some(OverlayView::Inspect(view)) => inspect::other_side(view),
+            Some(OverlayView::Inspect(view)) => inspect::toggle_side(view),
             Some(OverlayView::Compare(view)) => view.side = 1 - view.side,
             Some(_) => {}
             None => model.units_view.focus = navigation::other(model.units_view.focus),
@@ -118,19 +118,19 @@ pub(super) fn act(model: &mut ScreenModel, story: &RunView, action: UserAction) 
             Some(OverlayView::Inspect(view)) => view.zoom = !view.zoom,
             _ => model.units_view.zoom = !model.units_view.zoom,
         },
-        UserAction::Inspect => inspect::open(model, story),
-        UserAction::Compare => compare::open(model, story),
+        UserAction::Inspect => inspect::open(model, run_view),
+        UserAction::Compare => compare::open(model, run_view),
         UserAction::Tab => {}
-        UserAction::Counterpart => inspect::counterpart(model, story),
-        UserAction::Open => views::open(model, story),
-        UserAction::Back => views::back(model, story),
-        UserAction::NextFailure => find::failure(model, story, true),
-        UserAction::PreviousFailure => find::failure(model, story, false),
+        UserAction::Counterpart => inspect::counterpart(model, run_view),
+        UserAction::Open => views::open(model, run_view),
+        UserAction::Back => views::back(model, run_view),
+        UserAction::NextFailure => find::select_next_failure(model, run_view, true),
+        UserAction::PreviousFailure => find::select_next_failure(model, run_view, false),
         UserAction::Search => model.line_input = Some(LineInput::new(InputPurpose::Search)),
-        UserAction::NextMatch => return find::repeat_search(model, story, true),
-        UserAction::PreviousMatch => return find::repeat_search(model, story, false),
+        UserAction::NextMatch => return find::repeat_search(model, run_view, true),
+        UserAction::PreviousMatch => return find::repeat_search(model, run_view, false),
         UserAction::Filter | UserAction::FilterText | UserAction::Sort | UserAction::Reverse | UserAction::Group => {
-            listing::change(model, story, action);
+            listing::change(model, run_view, action);
         }
         UserAction::Help => {
             views::toggle(model, OverlayView::Help(ScrollList::default()), |view| matches!(view, OverlayView::Help(_)))
@@ -143,32 +143,32 @@ pub(super) fn act(model: &mut ScreenModel, story: &RunView, action: UserAction) 
             views::toggle(model, OverlayView::Log(ScrollList::following()), |view| matches!(view, OverlayView::Log(_)))
         }
         UserAction::Retry if matches!(model.views.last(), Some(OverlayView::FailureGroups(_))) => {
-            failure_groups::retry(model, story)
+            failure_groups::retry(model, run_view)
         }
-        UserAction::Retry => return run_commands::retry(model, story),
-        UserAction::RetryWith => amend::open(model, story),
-        UserAction::RetryFailed => return run_commands::retry_failed(model, story),
+        UserAction::Retry => return run_commands::retry(model, run_view),
+        UserAction::RetryWith => amend::open(model, run_view),
+        UserAction::RetryFailed => return run_commands::retry_failed(model, run_view),
         UserAction::Stop if matches!(model.views.last(), Some(OverlayView::Breakpoints(_))) => time::delete(model),
-        UserAction::Stop => return run_commands::stop(model, story),
-        UserAction::LiftLimit => return run_commands::lift_limit(model, story),
-        UserAction::More => return run_commands::adjust_concurrency(model, story, 1),
-        UserAction::Fewer => return run_commands::adjust_concurrency(model, story, -1),
-        UserAction::Hold => return hold::hold(model, story),
-        UserAction::LetGo => return hold::release(model, story),
-        UserAction::RunOn => return hold::run_to_breakpoint(model, story),
-        UserAction::AllowOnce => return hold::allow(model, story),
-        UserAction::EditCall => hold::edit(model, story),
-        UserAction::DenyCall => hold::ask_deny_reason(model, story),
+        UserAction::Stop => return run_commands::stop(model, run_view),
+        UserAction::LiftLimit => return run_commands::lift_limit(model, run_view),
+        UserAction::More => return run_commands::adjust_concurrency(model, run_view, 1),
+        UserAction::Fewer => return run_commands::adjust_concurrency(model, run_view, -1),
+        UserAction::Hold => return hold::hold(model, run_view),
+        UserAction::LetGo => return hold::release(model, run_view),
+        UserAction::RunOn => return hold::run_to_breakpoint(model, run_view),
+        UserAction::AllowOnce => return hold::allow(model, run_view),
+        UserAction::EditCall => hold::edit(model, run_view),
+        UserAction::DenyCall => hold::ask_deny_reason(model, run_view),
         UserAction::NextField | UserAction::PreviousField => {
             if let Some(form) = &mut model.amend_form {
                 form.next_field(action == UserAction::NextField);
             }
         }
-        UserAction::Send if model.amend_form.is_some() => return amend::send(model, story),
-        UserAction::Send => return hold::send(model, story),
+        UserAction::Send if model.amend_form.is_some() => return amend::send(model, run_view),
+        UserAction::Send => return hold::send(model, run_view),
         UserAction::Discard if model.amend_form.is_some() => model.amend_form = None,
         UserAction::Discard => model.editor = None,
-        UserAction::Play if hold::is_session(model, story) => {
+        UserAction::Play if hold::is_session(model, run_view) => {
             model.show_message("the calls of a session cannot be held; stop the session instead");
         }
         UserAction::Play => return time::play(model),
@@ -178,10 +178,10 @@ pub(super) fn act(model: &mut ScreenModel, story: &RunView, action: UserAction) 
         UserAction::StepBack => {
             return time::pause_and_seek(model, ScreenEffect::Step(TimeStep::Entry { forward: false }));
         }
-        UserAction::ActionForward => return time::action(model, story, true),
-        UserAction::ActionBack => return time::action(model, story, false),
-        UserAction::TurnForward => return time::turn(model, story, true),
-        UserAction::TurnBack => return time::turn(model, story, false),
+        UserAction::ActionForward => return time::action(model, run_view, true),
+        UserAction::ActionBack => return time::action(model, run_view, false),
+        UserAction::TurnForward => return time::turn(model, run_view, true),
+        UserAction::TurnBack => return time::turn(model, run_view, false),
         UserAction::RunToFailure => {
             return time::pause_and_seek(model, ScreenEffect::Step(TimeStep::Failure { forward: true }));
         }
@@ -199,13 +199,13 @@ pub(super) fn act(model: &mut ScreenModel, story: &RunView, action: UserAction) 
         UserAction::Complete => command::complete(model),
         UserAction::Older => command::recall(model, true),
         UserAction::Newer => command::recall(model, false),
-        UserAction::Copy | UserAction::CopyName if model.views.is_empty() && model.unit(story).is_none() => {
+        UserAction::Copy | UserAction::CopyName if model.views.is_empty() && model.unit(run_view).is_none() => {
             return run_commands::no_unit_selected(model);
         }
-        UserAction::Copy => return run_commands::copy(model, story),
-        UserAction::CopyName => return run_commands::copy_name(model, story),
-        UserAction::Editor => return export::export(model, story, ExportTool::Editor),
-        UserAction::Pager => return export::export(model, story, ExportTool::Pager),
+        UserAction::Copy => return run_commands::copy(model, run_view),
+        UserAction::CopyName => return run_commands::copy_name(model, run_view),
+        UserAction::Editor => return export::export(model, run_view, ExportTool::Editor),
+        UserAction::Pager => return export::export(model, run_view, ExportTool::Pager),
         UserAction::Mouse => {
             model.mouse = !model.mouse;
             model.show_message(if model.mouse {
@@ -221,10 +221,10 @@ pub(super) fn act(model: &mut ScreenModel, story: &RunView, action: UserAction) 
         UserAction::Interrupt => return run_commands::interrupt(model),
         UserAction::Confirm => return model.question.take().map(|question| question.then).unwrap_or_default(),
         UserAction::Cancel => model.question = None,
-        UserAction::Accept => return accept(model, story),
+        UserAction::Accept => return accept(model, run_view),
         UserAction::Dismiss => {
             if let Some(LineInput { purpose: InputPurpose::FilterUnits, .. }) = model.line_input.take() {
-                listing::filter_by_text(model, story, String::new());
+                listing::filter_by_text(model, run_view, String::new());
             }
         }
         UserAction::Erase => {
@@ -244,14 +244,14 @@ pub(super) fn act(model: &mut ScreenModel, story: &RunView, action: UserAction) 
 }
 
 /// Submits the typed text.
-fn accept(model: &mut ScreenModel, story: &RunView) -> Vec<ScreenEffect> {
+fn accept(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
     match model.line_input.take() {
         None => Vec::new(),
-        Some(LineInput { text, purpose: InputPurpose::Search }) => find::accept(model, story, text),
-        Some(LineInput { text, purpose: InputPurpose::Deny(call) }) => hold::deny(model, story, call, text),
-        Some(LineInput { text, purpose: InputPurpose::Command }) => command::accept(model, story, text),
+        Some(LineInput { text, purpose: InputPurpose::Search }) => find::accept(model, run_view, text),
+        Some(LineInput { text, purpose: InputPurpose::Deny(call) }) => hold::deny(model, run_view, call, text),
+        Some(LineInput { text, purpose: InputPurpose::Command }) => command::accept(model, run_view, text),
         Some(LineInput { text, purpose: InputPurpose::FilterUnits }) => {
-            listing::filter_by_text(model, story, text);
+            listing::filter_by_text(model, run_view, text);
             Vec::new()
         }
     }

@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// Changes filter or order. Does nothing if no table is shown.
-pub(super) fn change(model: &mut ScreenModel, story: &RunView, action: UserAction) {
+pub(super) fn change(model: &mut ScreenModel, run_view: &RunView, action: UserAction) {
     if !model.views.is_empty() {
         return;
     }
@@ -28,33 +28,33 @@ pub(super) fn change(model: &mut ScreenModel, story: &RunView, action: UserActio
         _ => return,
     }
     model.units_view.focus = Pane::Units;
-    model.units_view.listing.refresh(&story.state);
+    model.units_view.listing.refresh(&run_view.state);
 }
 
 /// Lists the units that contain `text`.
-pub(super) fn filter_by_text(model: &mut ScreenModel, story: &RunView, text: String) {
+pub(super) fn filter_by_text(model: &mut ScreenModel, run_view: &RunView, text: String) {
     if model.units_view.listing.text != text {
         model.units_view.listing.text = text;
-        model.units_view.listing.refresh(&story.state);
+        model.units_view.listing.refresh(&run_view.state);
     }
 }
 
 /// Filters the table while the user types.
-pub(super) fn filter_while_typing(model: &mut ScreenModel, story: &RunView) {
+pub(super) fn filter_while_typing(model: &mut ScreenModel, run_view: &RunView) {
     if let Some(LineInput { text, purpose: InputPurpose::FilterUnits }) = &model.line_input {
         let text = text.clone();
-        filter_by_text(model, story, text);
+        filter_by_text(model, run_view, text);
     }
 }
 
 /// Clears all filters. Returns false if there were none.
-pub(super) fn clear(model: &mut ScreenModel, story: &RunView) -> bool {
+pub(super) fn clear(model: &mut ScreenModel, run_view: &RunView) -> bool {
     let listing = &mut model.units_view.listing;
     let filtered = listing.is_filtered();
     if filtered {
         listing.filter = StatusFilter::All;
         listing.text.clear();
-        listing.refresh(&story.state);
+        listing.refresh(&run_view.state);
     }
     filtered
 }

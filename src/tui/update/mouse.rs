@@ -18,8 +18,8 @@ use crate::{
 /// Rows scrolled per turn of the wheel.
 const WHEEL_ROWS: isize = 3;
 
-pub(super) fn click(model: &mut ScreenModel, story: &RunView, x: u16, y: u16) -> Vec<ScreenEffect> {
-    let plan = model.layout(story);
+pub(super) fn click(model: &mut ScreenModel, run_view: &RunView, x: u16, y: u16) -> Vec<ScreenEffect> {
+    let plan = model.layout(run_view);
     let at = Position { x, y };
     if model.question.is_some() || model.editor.is_some() || model.amend_form.is_some() || plan.is_too_small() {
         return Vec::new();
@@ -34,7 +34,7 @@ pub(super) fn click(model: &mut ScreenModel, story: &RunView, x: u16, y: u16) ->
             let mut rows = layout::inner(plan.body);
             (rows.y, rows.height) = (rows.y + 1, rows.height.saturating_sub(1));
             if let Some(row) = clicked(rows) {
-                let len = view.lane(story).map_or(0, |attempt_id| story.entries(attempt_id).len());
+                let len = view.lane(run_view).map_or(0, |attempt_id| run_view.entries(attempt_id).len());
                 view.list.select(view.list.offset + row, len);
             }
         }
@@ -43,7 +43,7 @@ pub(super) fn click(model: &mut ScreenModel, story: &RunView, x: u16, y: u16) ->
             let above = crate::tui::view::log::header_rows(model.recording_failure.as_deref(), rows);
             (rows.y, rows.height) = (rows.y + above, rows.height - above);
             if let Some(row) = clicked(rows) {
-                list.select(list.offset + row, story.messages().len());
+                list.select(list.offset + row, run_view.messages().len());
             }
         }
         Some(OverlayView::Grid) => {
@@ -67,7 +67,7 @@ pub(super) fn click(model: &mut ScreenModel, story: &RunView, x: u16, y: u16) ->
         }
         Some(OverlayView::Inspect(view)) => {
             let areas = view.areas(plan.body);
-            let len = view.lane(story).map_or(0, |attempt_id| story.rows(attempt_id).len());
+            let len = view.lane(run_view).map_or(0, |attempt_id| run_view.rows(attempt_id).len());
             if let Some(row) = areas.actions.and_then(clicked).map(|row| view.actions.offset + row) {
                 view.side = InspectSide::Actions;
                 if row < len {
@@ -91,14 +91,14 @@ pub(super) fn click(model: &mut ScreenModel, story: &RunView, x: u16, y: u16) ->
                 model.units_view.focus = Pane::Units;
                 let line = clicked(layout::unit_list(pane)).map(|line| model.units_view.offset + line);
                 if let Some(TableLine::Unit { row, .. }) = line.and_then(|line| model.units_view.listing.at(line))
-                    && row < model.listed_count(story)
+                    && row < model.listed_count(run_view)
                 {
-                    select_unit_row(model, story, row);
+                    select_unit_row(model, run_view, row);
                 }
             } else if let Some(pane) = plan.stream.filter(|pane| pane.contains(at)) {
                 model.units_view.focus = Pane::Stream;
-                let rows = layout::stream_list(pane, model.attempt(story).map(|(_, attempt)| attempt)).0;
-                let len = model.units_view.attempt_id.map_or(0, |attempt_id| story.rows(attempt_id).len());
+                let rows = layout::stream_list(pane, model.attempt(run_view).map(|(_, attempt)| attempt)).0;
+                let len = model.units_view.attempt_id.map_or(0, |attempt_id| run_view.rows(attempt_id).len());
                 if let Some(row) =
                     clicked(rows).map(|row| model.units_view.stream.offset + row).filter(|row| *row < len)
                 {
@@ -111,25 +111,25 @@ pub(super) fn click(model: &mut ScreenModel, story: &RunView, x: u16, y: u16) ->
 }
 
 /// Handles the button held down: on the timeline bar it moves the cursor.
-pub(super) fn drag(model: &mut ScreenModel, story: &RunView, x: u16) -> Vec<ScreenEffect> {
-    let plan = model.layout(story);
+pub(super) fn drag(model: &mut ScreenModel, run_view: &RunView, x: u16) -> Vec<ScreenEffect> {
+    let plan = model.layout(run_view);
     let may = model.is_dragging_bar && model.question.is_none() && model.editor.is_none() && !plan.is_too_small();
     if may && plan.bar.height > 0 { time::scrub_to_column(model, plan.bar, x) } else { Vec::new() }
 }
 
-pub(super) fn wheel(model: &mut ScreenModel, story: &RunView, x: u16, y: u16, down: bool) -> Vec<ScreenEffect> {
+pub(super) fn wheel(model: &mut ScreenModel, run_view: &RunView, x: u16, y: u16, down: bool) -> Vec<ScreenEffect> {
     if model.question.is_some() {
         return Vec::new();
     }
-    let plan = model.layout(story);
+    let plan = model.layout(run_view);
     let at = Position { x, y };
     if plan.bar.contains(at) && model.editor.is_none() {
-        return time::scrub_with_wheel(model, story, plan.bar, down);
+        return time::scrub_with_wheel(model, run_view, plan.bar, down);
     }
     if matches!(model.views.last(), Some(OverlayView::Grid)) {
         let panes = model.grid.panes(plan.body);
         if let Some((place, _)) = panes.into_iter().find(|(_, area)| area.contains(at)) {
-            super::grid::scroll(model, story, Some((place, WHEEL_ROWS)), down);
+            super::grid::scroll(model, run_view, Some((place, WHEEL_ROWS)), down);
         }
     } else if model.views.is_empty() {
         let under = [(plan.units, Pane::Units), (plan.stream, Pane::Stream)];
@@ -138,10 +138,10 @@ pub(super) fn wheel(model: &mut ScreenModel, story: &RunView, x: u16, y: u16, do
         };
         // The wheel scrolls the pane under the pointer; the focus does not change.
         let focus = std::mem::replace(&mut model.units_view.focus, pane);
-        step(model, story, if down { WHEEL_ROWS } else { -WHEEL_ROWS });
+        step(model, run_view, if down { WHEEL_ROWS } else { -WHEEL_ROWS });
         model.units_view.focus = focus;
     } else {
-        step(model, story, if down { WHEEL_ROWS } else { -WHEEL_ROWS });
+        step(model, run_view, if down { WHEEL_ROWS } else { -WHEEL_ROWS });
     }
     Vec::new()
 }

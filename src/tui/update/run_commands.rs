@@ -19,15 +19,15 @@ use crate::{
 };
 
 /// The unit that a command applies to.
-pub(super) fn target<'a>(model: &ScreenModel, story: &'a RunView) -> Option<&'a UnitState> {
+pub(super) fn target<'a>(model: &ScreenModel, run_view: &'a RunView) -> Option<&'a UnitState> {
     match model.views.last() {
         Some(OverlayView::Transcript(TranscriptView { unit, .. }) | OverlayView::Entry(EntryView { unit, .. })) => {
-            story.state.units.iter().find(|known| known.key == *unit)
+            run_view.state.units.iter().find(|known| known.key == *unit)
         }
-        Some(OverlayView::FailureGroups(view)) => story.state.units.get(view.unit()?),
-        Some(OverlayView::Inspect(view)) => view.unit(story),
-        Some(OverlayView::Compare(view)) => view.unit(story),
-        _ => model.unit(story),
+        Some(OverlayView::FailureGroups(view)) => run_view.state.units.get(view.unit()?),
+        Some(OverlayView::Inspect(view)) => view.unit(run_view),
+        Some(OverlayView::Compare(view)) => view.unit(run_view),
+        _ => model.unit(run_view),
     }
 }
 
@@ -61,10 +61,10 @@ pub(super) fn refuse_in_past(model: &mut ScreenModel, action: UserAction) -> boo
     late
 }
 
-pub(super) fn retry(model: &mut ScreenModel, story: &RunView) -> Vec<ScreenEffect> {
+pub(super) fn retry(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
     model.units_view.follows_work = false;
-    let Some(unit) = target(model, story) else { return no_unit_selected(model) };
-    if let Some(refusal) = retry_refusal(model, story, unit) {
+    let Some(unit) = target(model, run_view) else { return no_unit_selected(model) };
+    if let Some(refusal) = retry_refusal(model, run_view, unit) {
         model.show_message(refusal);
         return Vec::new();
     }
@@ -79,13 +79,13 @@ pub(super) fn no_unit_selected(model: &mut ScreenModel) -> Vec<ScreenEffect> {
 }
 
 /// Why the unit cannot be retried now.
-pub(super) fn retry_refusal(model: &ScreenModel, story: &RunView, unit: &UnitState) -> Option<String> {
+pub(super) fn retry_refusal(model: &ScreenModel, run_view: &RunView, unit: &UnitState) -> Option<String> {
     match unit.status {
         _ if !model.accepts_commands() => Some(read_only_reason(model).to_owned()),
         UnitStatus::Running | UnitStatus::Silent | UnitStatus::Held => {
             Some(format!("{} is {}; stop it first", unit.key, unit.status_text()))
         }
-        UnitStatus::Queued if story.state.is_stopping => {
+        UnitStatus::Queued if run_view.state.is_stopping => {
             Some(format!("{} cannot start: the run is ending; retry it afterwards", unit.key))
         }
         UnitStatus::Queued => Some(format!("{} is queued and starts automatically", unit.key)),
@@ -102,12 +102,12 @@ pub(super) fn retry_refusal(model: &ScreenModel, story: &RunView, unit: &UnitSta
 
 /// Retries everything that the schedule accepts: units that are not done, and units that never started if no unit failed
 /// or a limit ended the run. If there are none, tries again to save the results.
-pub(super) fn retry_failed(model: &mut ScreenModel, story: &RunView) -> Vec<ScreenEffect> {
+pub(super) fn retry_failed(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
     if !model.accepts_commands() {
         model.show_message(read_only_reason(model));
         return Vec::new();
     }
-    let state = &story.state;
+    let state = &run_view.state;
     let ended = state.ended.as_ref().map(|ended| ended.outcome.as_str());
     let of = |wanted: fn(UnitStatus) -> bool| -> Vec<usize> {
         (0..state.units.len()).filter(|unit| wanted(state.units[*unit].status)).collect()
@@ -122,7 +122,7 @@ pub(super) fn retry_failed(model: &mut ScreenModel, story: &RunView) -> Vec<Scre
     let what = if all_failed { "failed unit" } else { "unfinished unit" };
     let units: Vec<UnitKey> = places.iter().map(|unit| state.units[*unit].key.clone()).collect();
     let text = match (failed, untried) {
-        (0, 0) => return save_again(model, story),
+        (0, 0) => return save_again(model, run_view),
         (0, _) => format!("Run {}?", plural(untried, "untried unit")),
         (_, 0) => format!("Retry {}?", plural(failed, what)),
         _ => format!("Retry {}, and run {}?", plural(failed, what), plural(untried, "untried unit")),
@@ -131,13 +131,13 @@ pub(super) fn retry_failed(model: &mut ScreenModel, story: &RunView) -> Vec<Scre
     model.question = Some(Question {
         text,
         details: [forecast].into_iter().chain(listed(&units)).collect(),
-        then: vec![ScreenEffect::Command(RunCommand::RetryAll)],
+        then: vec![ScreenEffect::Command(RunCommand::RetryUnsuccessful)],
     });
     Vec::new()
 }
 
-fn save_again(model: &mut ScreenModel, story: &RunView) -> Vec<ScreenEffect> {
-    let state = &story.state;
+fn save_again(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
+    let state = &run_view.state;
     let unsaved: Vec<UnitKey> =
         state.units.iter().filter(|unit| state.is_unsaved(unit)).map(|unit| unit.key.clone()).collect();
     if state.ended.is_none() || unsaved.is_empty() {
@@ -147,19 +147,19 @@ fn save_again(model: &mut ScreenModel, story: &RunView) -> Vec<ScreenEffect> {
         model.question = Some(Question {
             text: format!("Save the results of {}?", plural(unsaved.len(), "unit")),
             details: [one_row(why, 200)].into_iter().chain(listed(&unsaved)).collect(),
-            then: vec![ScreenEffect::Command(RunCommand::RetryAll)],
+            then: vec![ScreenEffect::Command(RunCommand::RetryUnsuccessful)],
         });
     }
     Vec::new()
 }
 
 /// Lifts throttling: the user may know that the service accepts requests again.
-pub(super) fn lift_limit(model: &mut ScreenModel, story: &RunView) -> Vec<ScreenEffect> {
+pub(super) fn lift_limit(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
     if model.is_watching {
         model.show_message(WATCHING_MESSAGE);
     } else if !model.is_live {
         model.show_message("this is a recorded run; nothing waits");
-    } else if story.state.pause.is_none() {
+    } else if run_view.state.pause.is_none() {
         model.show_message("the run is not waiting for a limit");
     } else {
         model.show_message("resuming without waiting for the limit");
@@ -169,8 +169,8 @@ pub(super) fn lift_limit(model: &mut ScreenModel, story: &RunView) -> Vec<Screen
 }
 
 /// Changes the concurrency. The run decides; its note updates the header.
-pub(super) fn adjust_concurrency(model: &mut ScreenModel, story: &RunView, by: i32) -> Vec<ScreenEffect> {
-    let now = story.state.planned.as_ref().map(|plan| plan.concurrency);
+pub(super) fn adjust_concurrency(model: &mut ScreenModel, run_view: &RunView, by: i32) -> Vec<ScreenEffect> {
+    let now = run_view.state.planned.as_ref().map(|plan| plan.concurrency);
     if model.is_watching {
         model.show_message(WATCHING_MESSAGE);
     } else if !model.is_live {
@@ -189,9 +189,9 @@ pub(super) fn adjust_concurrency(model: &mut ScreenModel, story: &RunView, by: i
 const STOPS_ATTEMPT: &str = "The attempt's changes are discarded; the tape keeps its entries.";
 const STOPS_SESSION: &str = "Changed files are kept; the session can be resumed later.";
 
-pub(super) fn stop(model: &mut ScreenModel, story: &RunView) -> Vec<ScreenEffect> {
+pub(super) fn stop(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
     model.units_view.follows_work = false;
-    let Some(unit) = target(model, story) else { return no_unit_selected(model) };
+    let Some(unit) = target(model, run_view) else { return no_unit_selected(model) };
     let key = unit.key.clone();
     if model.is_watching {
         model.show_message(WATCHING_MESSAGE);
@@ -199,7 +199,7 @@ pub(super) fn stop(model: &mut ScreenModel, story: &RunView) -> Vec<ScreenEffect
         model.show_message("this is a recorded run; nothing can be stopped");
     } else if unit.status.is_finished() {
         model.show_message(format!("{key} has ended: {}", unit.status_text()));
-    } else if unit.status == UnitStatus::Queued && story.state.is_stopping {
+    } else if unit.status == UnitStatus::Queued && run_view.state.is_stopping {
         model.show_message(format!("{key} cannot start: the run is ending"));
     } else {
         model.question = Some(Question {
@@ -259,7 +259,7 @@ pub(super) fn interrupt(model: &mut ScreenModel) -> Vec<ScreenEffect> {
     }
 }
 
-pub(super) fn copy(model: &ScreenModel, story: &RunView) -> Vec<ScreenEffect> {
+pub(super) fn copy(model: &ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
     match model.views.last() {
         Some(OverlayView::Entry(view)) => {
             let lines = view.parts.iter().filter(|part| part.content == PartContent::Line);
@@ -267,47 +267,47 @@ pub(super) fn copy(model: &ScreenModel, story: &RunView) -> Vec<ScreenEffect> {
             vec![ScreenEffect::CopyEntries { seqs, what: "entry".to_owned() }]
         }
         Some(OverlayView::Transcript(view)) => {
-            let Some(attempt_id) = view.lane(story) else { return Vec::new() };
-            copy_entry(story, attempt_id, view.list.selected)
+            let Some(attempt_id) = view.lane(run_view) else { return Vec::new() };
+            copy_entry(run_view, attempt_id, view.list.selected)
         }
-        Some(OverlayView::Log(list)) => story.messages().get(list.selected).map_or_else(Vec::new, |message| {
+        Some(OverlayView::Log(list)) => run_view.messages().get(list.selected).map_or_else(Vec::new, |message| {
             vec![ScreenEffect::Copy { text: message.text.clone(), what: "message".to_owned() }]
         }),
         Some(OverlayView::FailureGroups(view)) => view.group().map_or_else(Vec::new, |failures| {
             vec![ScreenEffect::Copy { text: failures.example.clone(), what: "error".to_owned() }]
         }),
-        Some(OverlayView::Inspect(view)) => super::inspect::copy(view, story),
-        Some(OverlayView::Compare(view)) => super::compare::copy(view, story),
+        Some(OverlayView::Inspect(view)) => super::inspect::copy(view, run_view),
+        Some(OverlayView::Compare(view)) => super::compare::copy(view, run_view),
         Some(OverlayView::Help(_) | OverlayView::Breakpoints(_)) => Vec::new(),
-        Some(OverlayView::Grid) => copy_name(model, story),
-        None if model.units_view.focus == Pane::Units => copy_name(model, story),
+        Some(OverlayView::Grid) => copy_name(model, run_view),
+        None if model.units_view.focus == Pane::Units => copy_name(model, run_view),
         None => {
             let Some(attempt_id) = model.units_view.attempt_id else { return Vec::new() };
-            let Some(row) = story.rows(attempt_id).get(model.units_view.stream.selected) else { return Vec::new() };
-            copy_row(story, row)
+            let Some(row) = run_view.rows(attempt_id).get(model.units_view.stream.selected) else { return Vec::new() };
+            copy_row(run_view, row)
         }
     }
 }
 
 /// Copies the raw lines of a row.
-pub(super) fn copy_row(story: &RunView, row: &StreamRow) -> Vec<ScreenEffect> {
+pub(super) fn copy_row(run_view: &RunView, row: &StreamRow) -> Vec<ScreenEffect> {
     let mut seqs = vec![row.first()];
-    seqs.extend(row.last(story.state.entries).filter(|last| *last != row.first()));
+    seqs.extend(row.last(run_view.state.entries).filter(|last| *last != row.first()));
     let what = if row.kind == RowKind::Tool { "call and result" } else { "entry" };
     vec![ScreenEffect::CopyEntries { seqs, what: what.to_owned() }]
 }
 
-fn copy_entry(story: &RunView, attempt_id: AttemptId, index: usize) -> Vec<ScreenEffect> {
-    let Some(seq) = story.entries(attempt_id).get(index) else { return Vec::new() };
+fn copy_entry(run_view: &RunView, attempt_id: AttemptId, index: usize) -> Vec<ScreenEffect> {
+    let Some(seq) = run_view.entries(attempt_id).get(index) else { return Vec::new() };
     let seqs = vec![Seq(u64::from(*seq))];
     vec![ScreenEffect::CopyEntries { seqs, what: "entry".to_owned() }]
 }
 
-pub(super) fn copy_name(model: &ScreenModel, story: &RunView) -> Vec<ScreenEffect> {
-    let Some(unit) = target(model, story) else { return Vec::new() };
+pub(super) fn copy_name(model: &ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
+    let Some(unit) = target(model, run_view) else { return Vec::new() };
     let session = match model.views.last() {
-        Some(OverlayView::Inspect(view)) => return super::inspect::copy_name(view, story),
-        Some(OverlayView::Transcript(view)) => view.attempt(story).and_then(|(_, attempt)| attempt.session.clone()),
+        Some(OverlayView::Inspect(view)) => return super::inspect::copy_name(view, run_view),
+        Some(OverlayView::Transcript(view)) => view.attempt(run_view).and_then(|(_, attempt)| attempt.session.clone()),
         _ => None,
     };
     match session {

@@ -36,20 +36,20 @@ pub(super) fn pause_and_seek(model: &mut ScreenModel, effect: ScreenEffect) -> V
 }
 
 /// True if filters hide all units, so that a step has no visible target.
-fn is_everything_filtered(model: &ScreenModel, story: &RunView) -> bool {
-    !story.state.units.is_empty() && run_commands::target(model, story).is_none()
+fn is_everything_filtered(model: &ScreenModel, run_view: &RunView) -> bool {
+    !run_view.state.units.is_empty() && run_commands::target(model, run_view).is_none()
 }
 
-pub(super) fn turn(model: &mut ScreenModel, story: &RunView, forward: bool) -> Vec<ScreenEffect> {
-    if is_everything_filtered(model, story) {
+pub(super) fn turn(model: &mut ScreenModel, run_view: &RunView, forward: bool) -> Vec<ScreenEffect> {
+    if is_everything_filtered(model, run_view) {
         return run_commands::no_unit_selected(model);
     }
     let unit = model.units_view.unit;
     pause_and_seek(model, ScreenEffect::Step(TimeStep::Turn { unit, forward }))
 }
 
-pub(super) fn action(model: &mut ScreenModel, story: &RunView, forward: bool) -> Vec<ScreenEffect> {
-    if is_everything_filtered(model, story) {
+pub(super) fn action(model: &mut ScreenModel, run_view: &RunView, forward: bool) -> Vec<ScreenEffect> {
+    if is_everything_filtered(model, run_view) {
         return run_commands::no_unit_selected(model);
     }
     let unit = model.units_view.unit;
@@ -104,9 +104,14 @@ pub(super) fn scrub_to_column(model: &mut ScreenModel, bar: Rect, x: u16) -> Vec
 }
 
 /// Moves by one column of the timeline bar for each turn of the wheel.
-pub(super) fn scrub_with_wheel(model: &mut ScreenModel, story: &RunView, bar: Rect, down: bool) -> Vec<ScreenEffect> {
+pub(super) fn scrub_with_wheel(
+    model: &mut ScreenModel,
+    run_view: &RunView,
+    bar: Rect,
+    down: bool,
+) -> Vec<ScreenEffect> {
     let column = model.bounds.last_at.0 / u64::from(bar.width.max(1)) + 1;
-    let now = story.state.last_entry_at.0;
+    let now = run_view.state.last_entry_at.0;
     let at = if down { now.saturating_add(column).min(model.bounds.last_at.0) } else { now.saturating_sub(column) };
     scrub(model, SeekTarget::Time(Millis(at)))
 }
@@ -122,9 +127,9 @@ fn scrub(model: &mut ScreenModel, moment: SeekTarget) -> Vec<ScreenEffect> {
 }
 
 /// Selects and announces the reason why time stopped.
-pub(super) fn time_stopped(model: &mut ScreenModel, story: &RunView, hit: &TimeStop) {
+pub(super) fn time_stopped(model: &mut ScreenModel, run_view: &RunView, hit: &TimeStop) {
     model.playback = Playback::Paused;
-    let unit = hit.attempt.and_then(|attempt_id| select(model, story, attempt_id, hit.seq));
+    let unit = hit.attempt.and_then(|attempt_id| select(model, run_view, attempt_id, hit.seq));
     let why = match hit.breakpoint {
         Some(place) => {
             let condition = model.breakpoints.get(place).map(|breakpoint| breakpoint.condition.to_string());
@@ -139,8 +144,8 @@ pub(super) fn time_stopped(model: &mut ScreenModel, story: &RunView, hit: &TimeS
 }
 
 /// Selects the row of an entry with its unit and attempt. Returns the name of the unit.
-fn select(model: &mut ScreenModel, story: &RunView, attempt_id: AttemptId, seq: Seq) -> Option<String> {
-    let units = &story.state.units;
+fn select(model: &mut ScreenModel, run_view: &RunView, attempt_id: AttemptId, seq: Seq) -> Option<String> {
+    let units = &run_view.state.units;
     let (place, attempt) = units.iter().enumerate().find_map(|(place, unit)| {
         let attempt = unit.attempts.iter().position(|attempt| attempt.id == attempt_id)?;
         Some((place, attempt))
@@ -150,10 +155,10 @@ fn select(model: &mut ScreenModel, story: &RunView, attempt_id: AttemptId, seq: 
     model.units_view.unit = place;
     model.units_view.attempt = (attempt + 1 < unit.attempts.len()).then_some(attempt);
     if model.units_view.listing.row(place).is_none() {
-        listing::clear(model, story);
+        listing::clear(model, run_view);
     }
-    let rows = story.rows(attempt_id);
-    let row = rows.iter().rposition(|row| row.first() == seq || row.last(story.state.entries) == Some(seq));
+    let rows = run_view.rows(attempt_id);
+    let row = rows.iter().rposition(|row| row.first() == seq || row.last(run_view.state.entries) == Some(seq));
     if let Some(row) = row {
         model.units_view.attempt_id = Some(attempt_id);
         let follow = row + 1 == rows.len();

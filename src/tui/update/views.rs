@@ -6,7 +6,7 @@ use crate::{
     tui::model::{EntrySubject, EntryView, OverlayView, Pane, ScreenModel, ScrollList, TranscriptView},
 };
 
-pub(super) fn open(model: &mut ScreenModel, story: &RunView) {
+pub(super) fn open(model: &mut ScreenModel, run_view: &RunView) {
     if let Some(OverlayView::Inspect(view)) = model.views.last_mut() {
         inspect::enter(view);
         return;
@@ -17,7 +17,8 @@ pub(super) fn open(model: &mut ScreenModel, story: &RunView) {
     }
     let view = match model.views.last() {
         Some(OverlayView::Transcript(view)) => {
-            let Some(attempt_id) = view.lane(story).filter(|attempt_id| !story.entries(*attempt_id).is_empty()) else {
+            let Some(attempt_id) = view.lane(run_view).filter(|attempt_id| !run_view.entries(*attempt_id).is_empty())
+            else {
                 return;
             };
             OverlayView::Entry(EntryView::new(view.unit.clone(), attempt_id, EntrySubject::Entry(view.list.selected)))
@@ -25,15 +26,15 @@ pub(super) fn open(model: &mut ScreenModel, story: &RunView) {
         Some(OverlayView::Entry(_) | OverlayView::Help(_) | OverlayView::Inspect(_) | OverlayView::Compare(_)) => {
             return;
         }
-        Some(OverlayView::FailureGroups(_)) => return failure_groups::open(model, story),
+        Some(OverlayView::FailureGroups(_)) => return failure_groups::open(model, run_view),
         Some(OverlayView::Breakpoints(_)) => {
             time::toggle(model);
             return;
         }
         Some(OverlayView::Log(list)) => {
             // Go to the unit of the message.
-            let about = story.messages().get(list.selected).and_then(|message| message.unit.clone());
-            if let Some(place) = about.and_then(|key| story.state.units.iter().position(|unit| unit.key == key)) {
+            let about = run_view.messages().get(list.selected).and_then(|message| message.unit.clone());
+            if let Some(place) = about.and_then(|key| run_view.state.units.iter().position(|unit| unit.key == key)) {
                 model.views.pop();
                 model.units_view.follows_work = false;
                 (model.units_view.unit, model.units_view.attempt) = (place, None);
@@ -42,11 +43,11 @@ pub(super) fn open(model: &mut ScreenModel, story: &RunView) {
         }
         Some(OverlayView::Grid) | None => {
             model.units_view.follows_work = false;
-            let Some(unit) = model.unit(story) else {
+            let Some(unit) = model.unit(run_view) else {
                 run_commands::no_unit_selected(model);
                 return;
             };
-            let Some((index, attempt)) = model.attempt(story) else {
+            let Some((index, attempt)) = model.attempt(run_view) else {
                 let text = format!("{} has not run yet", unit.key);
                 model.show_message(text);
                 return;
@@ -65,7 +66,7 @@ pub(super) fn open(model: &mut ScreenModel, story: &RunView) {
                     attempt: index,
                     list: ScrollList::following(),
                 }),
-                Pane::Stream if story.rows(attempt.id).is_empty() => return,
+                Pane::Stream if run_view.rows(attempt.id).is_empty() => return,
                 Pane::Stream => OverlayView::Entry(EntryView::new(
                     unit.key.clone(),
                     attempt.id,
@@ -77,7 +78,7 @@ pub(super) fn open(model: &mut ScreenModel, story: &RunView) {
     model.views.push(view);
 }
 
-pub(super) fn back(model: &mut ScreenModel, story: &RunView) {
+pub(super) fn back(model: &mut ScreenModel, run_view: &RunView) {
     model.pending.clear();
     if let Some(OverlayView::Inspect(view)) = model.views.last_mut()
         && inspect::back(view)
@@ -89,7 +90,7 @@ pub(super) fn back(model: &mut ScreenModel, story: &RunView) {
     }
     if model.search.take().is_some() {
         model.is_searching = false;
-    } else if listing::clear(model, story) {
+    } else if listing::clear(model, run_view) {
         // One key press only clears the filter.
     } else if model.units_view.zoom {
         model.units_view.zoom = false;

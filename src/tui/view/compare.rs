@@ -26,7 +26,7 @@ const MIDDLE: u16 = 14;
 const NAMES: usize = 9;
 
 pub fn draw(scene: &DrawContext<'_>, view: &CompareView, area: Rect, buf: &mut Buffer) {
-    let unit = view.unit(scene.story);
+    let unit = view.unit(scene.run_view);
     let key = text::printable(&view.unit, 60);
     let role = unit.map_or(StyleRole::Text, |unit| status_role(unit.status));
     let sign = unit.map_or("", |unit| scene.theme.glyphs.unit(unit));
@@ -42,7 +42,7 @@ pub fn draw(scene: &DrawContext<'_>, view: &CompareView, area: Rect, buf: &mut B
         String::new()
     };
     let inside = pane(scene, area, true, &title, &[(StyleRole::Dim, &place)], buf);
-    let Some(attempts) = view.attempts(scene.story) else {
+    let Some(attempts) = view.attempts(scene.run_view) else {
         RowWriter::row(scene, buf, inside).put(StyleRole::Dim, "fewer than two attempts at this moment");
         return;
     };
@@ -119,7 +119,7 @@ fn notice(
     let mut pen = RowWriter::row(scene, buf, area);
     let Some(comparison) = comparison else {
         let read = |attempt: &AttemptState| scene.cache.summary(attempt.id).map_or(0, |gathered| gathered.rows);
-        let all: usize = attempts.iter().map(|attempt| scene.story.rows(attempt.id).len()).sum();
+        let all: usize = attempts.iter().map(|attempt| scene.run_view.rows(attempt.id).len()).sum();
         let percent = attempts.iter().map(|attempt| read(attempt)).sum::<usize>() * 100 / all.max(1);
         pen.put(StyleRole::Dim, &format!("reading, {percent} % …"));
         return;
@@ -163,7 +163,7 @@ fn difference_mark(how: CallDifference) -> (StyleRole, &'static str, &'static st
 fn pair(scene: &DrawContext<'_>, pair: &CallPair, attempts: [&AttemptState; 2], area: Rect, buf: &mut Buffer) {
     let (role, sign, word) = difference_mark(pair.difference);
     let rows = [pair.left, pair.right];
-    let row = |side: usize| rows[side].and_then(|row| scene.story.rows(attempts[side].id).get(row));
+    let row = |side: usize| rows[side].and_then(|row| scene.run_view.rows(attempts[side].id).get(row));
     if area.width + 2 >= layout::MIN_WIDE_COLUMNS {
         for (side, half) in halves(area).into_iter().enumerate() {
             if let Some(row) = row(side) {

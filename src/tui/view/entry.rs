@@ -11,8 +11,8 @@ use crate::tui::{
 
 pub fn draw(scene: &DrawContext<'_>, view: &EntryView, area: Rect, buf: &mut Buffer) {
     let (what, index, of) = match view.subject {
-        EntrySubject::Row(index) => ("action", index, scene.story.rows(view.attempt_id).len()),
-        EntrySubject::Entry(index) => ("line", index, scene.story.entries(view.attempt_id).len()),
+        EntrySubject::Row(index) => ("action", index, scene.run_view.rows(view.attempt_id).len()),
+        EntrySubject::Entry(index) => ("line", index, scene.run_view.entries(view.attempt_id).len()),
     };
     let key = text::printable(&view.unit, 60);
     let place = format!(" {what} {}/{of}", index + 1);

@@ -26,7 +26,8 @@ pub fn header_rows(height: u16) -> u16 {
 
 pub fn draw(scene: &DrawContext<'_>, view: &FailureGroupsView, area: Rect, buf: &mut Buffer) {
     let failed: usize = view.groups.iter().map(|group| group.units.len()).sum();
-    let units = view.groups.iter().flat_map(|group| &group.units).filter_map(|unit| scene.story.state.units.get(*unit));
+    let units =
+        view.groups.iter().flat_map(|group| &group.units).filter_map(|unit| scene.run_view.state.units.get(*unit));
     let all_failed = units.map(|unit| unit.status).all(is_failure);
     let what = if all_failed { "failed unit" } else { "unfinished unit" };
     let title = format!(" {} of {}", plural(failed, what), plural(view.groups.len(), "kind"));
@@ -65,7 +66,7 @@ fn line(scene: &DrawContext<'_>, view: &FailureGroupsView, line: FailureGroupLin
     let Some(group) = view.groups.get(line.group()) else { return };
     match line {
         FailureGroupLine::Group(_) => {
-            let first = group.units.first().and_then(|unit| scene.story.state.units.get(*unit));
+            let first = group.units.first().and_then(|unit| scene.run_view.state.units.get(*unit));
             let status = first.map_or(UnitStatus::Failed, |unit| unit.status);
             let role = status_role(status);
             pen.cell(role, scene.theme.glyphs.status(status), 2);
@@ -81,7 +82,7 @@ fn line(scene: &DrawContext<'_>, view: &FailureGroupsView, line: FailureGroupLin
             pen.put(StyleRole::Text, &text::one_row(group.remedy.as_deref().unwrap_or_default(), 300));
         }
         FailureGroupLine::Unit { unit, .. } => {
-            let Some(unit) = scene.story.state.units.get(unit) else { return };
+            let Some(unit) = scene.run_view.state.units.get(unit) else { return };
             pen.skip(4);
             pen.cell(status_role(unit.status), scene.theme.glyphs.unit(unit), 2);
             let width = (usize::from(area.width) * 2 / 5).min(40);
@@ -94,7 +95,7 @@ fn line(scene: &DrawContext<'_>, view: &FailureGroupsView, line: FailureGroupLin
             if group.units.len() > 1 {
                 pen.put(
                     StyleRole::Dim,
-                    &text::one_row(&failure_groups::representative_error(&scene.story.state, unit), 300),
+                    &text::one_row(&failure_groups::representative_error(&scene.run_view.state, unit), 300),
                 );
             }
         }
@@ -106,7 +107,7 @@ fn forecast_lines(scene: &DrawContext<'_>) -> Vec<(StyleRole, String)> {
     let run_forecast = scene.model.forecast();
     let forecast = &run_forecast.forecast;
     if forecast.units == 0 {
-        let failed = scene.story.state.units.iter().any(|unit| unit.status.is_retryable());
+        let failed = scene.run_view.state.units.iter().any(|unit| unit.status.is_retryable());
         let text = match (failed, scene.model.accepts_commands()) {
             (false, _) => "no work remains",
             (true, true) => "nothing is queued; unfinished units can be retried",
@@ -167,7 +168,7 @@ pub struct BudgetForecast {
 impl BudgetForecast {
     /// Returns `None` if the run has no budget.
     pub fn from_context(scene: &DrawContext<'_>) -> Option<Self> {
-        let state = &scene.story.state;
+        let state = &scene.run_view.state;
         let budget = state.planned.as_ref()?.run_budget_usd?;
         let left = scene.model.forecast().forecast;
         let high = if left.units == 0 { Some(0.0) } else { left.cost.map(|cost| cost.p90) };

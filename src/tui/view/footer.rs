@@ -57,7 +57,7 @@ pub fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) -> Option<Rec
         return None;
     }
     // A timeline bar of two lines already shows the position.
-    let is_position_shown = model.layout(scene.story).bar.height > 1;
+    let is_position_shown = model.layout(scene.run_view).bar.height > 1;
     let position = if is_position_shown { Vec::new() } else { position(scene) };
     let pieces: Vec<_> = position.iter().map(|(role, text)| (*role, text.as_str())).collect();
     pen.end_with(&pieces);
@@ -77,9 +77,9 @@ pub fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) -> Option<Rec
 /// The actions to show as hints, most useful first.
 fn actions(scene: &DrawContext<'_>) -> Vec<UserAction> {
     let model = scene.model;
-    let failed = model.unit(scene.story).is_some_and(|unit| unit.status.is_retryable());
-    let over = model.unit(scene.story).is_some_and(|unit| unit.status.is_finished());
-    let silent = model.unit(scene.story).is_some_and(|unit| unit.status == UnitStatus::Silent);
+    let failed = model.unit(scene.run_view).is_some_and(|unit| unit.status.is_retryable());
+    let over = model.unit(scene.run_view).is_some_and(|unit| unit.status.is_finished());
+    let silent = model.unit(scene.run_view).is_some_and(|unit| unit.status == UnitStatus::Silent);
     let mut actions = match model.views.last() {
         Some(OverlayView::Help(_)) => vec![UserAction::Back],
         Some(OverlayView::Grid) => {
@@ -92,7 +92,7 @@ fn actions(scene: &DrawContext<'_>) -> Vec<UserAction> {
             vec![UserAction::Back, UserAction::Open, UserAction::Stop, UserAction::CommandLine]
         }
         Some(OverlayView::FailureGroups(_)) => {
-            let any = scene.story.state.units.iter().any(|unit| unit.status.is_retryable());
+            let any = scene.run_view.state.units.iter().any(|unit| unit.status.is_retryable());
             let retry = (any && model.accepts_commands() && !model.is_in_past()).then_some(UserAction::Retry);
             let next = any.then_some(UserAction::NextFailure);
             let open = any.then_some(UserAction::Open);
@@ -102,7 +102,7 @@ fn actions(scene: &DrawContext<'_>) -> Vec<UserAction> {
             vec![UserAction::Back, UserAction::Open, UserAction::Search, UserAction::NextFailure]
         }
         Some(OverlayView::Transcript(view)) => {
-            let unit = scene.story.state.units.iter().find(|unit| unit.key == view.unit);
+            let unit = scene.run_view.state.units.iter().find(|unit| unit.key == view.unit);
             let several = unit.is_some_and(|unit| unit.attempts.len() > 1);
             let attempts = several.then_some(UserAction::Right);
             let rest = [UserAction::Search, UserAction::NextFailure, UserAction::Copy];
@@ -112,7 +112,7 @@ fn actions(scene: &DrawContext<'_>) -> Vec<UserAction> {
             vec![UserAction::Back, UserAction::Open, UserAction::Left, UserAction::NextPane, UserAction::Copy]
         }
         Some(OverlayView::Inspect(view)) => {
-            let several = view.unit(scene.story).is_some_and(|unit| unit.attempts.len() > 1);
+            let several = view.unit(scene.run_view).is_some_and(|unit| unit.attempts.len() > 1);
             let attempts = several.then_some(UserAction::Right);
             let rest = [
                 UserAction::Counterpart,
@@ -147,7 +147,7 @@ fn actions(scene: &DrawContext<'_>) -> Vec<UserAction> {
         None if over => {
             vec![UserAction::Open, UserAction::Inspect, UserAction::Retry, UserAction::RetryWith, UserAction::NextPane]
         }
-        None if model.unit(scene.story).is_none() => Vec::new(),
+        None if model.unit(scene.run_view).is_none() => Vec::new(),
         // A silent unit can only be stopped and then retried.
         None if silent => vec![UserAction::Stop, UserAction::Inspect, UserAction::Open, UserAction::NextPane],
         None => vec![UserAction::Open, UserAction::Inspect, UserAction::Stop, UserAction::NextPane],
@@ -156,7 +156,7 @@ fn actions(scene: &DrawContext<'_>) -> Vec<UserAction> {
         if model.units_view.listing.is_filtered() || model.search.is_some() {
             actions.insert(0, UserAction::Back);
         }
-        if scene.story.state.pause.is_some() && model.accepts_commands() && !model.is_in_past() {
+        if scene.run_view.state.pause.is_some() && model.accepts_commands() && !model.is_in_past() {
             actions.insert(0, UserAction::LiftLimit);
         }
         if is_unsaved(scene) && model.accepts_commands() && !model.is_in_past() {
@@ -170,9 +170,9 @@ fn actions(scene: &DrawContext<'_>) -> Vec<UserAction> {
         }
         actions.extend([UserAction::Search, UserAction::Filter, UserAction::Log]);
     }
-    if let Some(unit) = hold::subject(model, scene.story) {
+    if let Some(unit) = hold::subject(model, scene.run_view) {
         let mut own = Vec::new();
-        if hold::waiting(model, scene.story).is_some() {
+        if hold::waiting(model, scene.run_view).is_some() {
             own.extend([UserAction::AllowOnce, UserAction::EditCall, UserAction::DenyCall, UserAction::RunOn]);
         }
         own.push(if unit.is_held() { UserAction::LetGo } else { UserAction::Hold });
@@ -186,7 +186,7 @@ fn actions(scene: &DrawContext<'_>) -> Vec<UserAction> {
 
 /// True if only saving the results failed.
 fn is_unsaved(scene: &DrawContext<'_>) -> bool {
-    let state = &scene.story.state;
+    let state = &scene.run_view.state;
     state.save_error.is_some() && state.ended.is_some() && !state.units.iter().any(|unit| is_failure(unit.status))
 }
 
@@ -218,14 +218,14 @@ fn hints(scene: &DrawContext<'_>, pen: &mut RowWriter<'_>, actions: &[UserAction
 
 /// `● LIVE`, or the position in the tape.
 fn position(scene: &DrawContext<'_>) -> Vec<(StyleRole, String)> {
-    let (model, story, source) = (scene.model, scene.story, scene.source);
+    let (model, run_view, source) = (scene.model, scene.run_view, scene.source);
     let glyphs = scene.theme.glyphs;
     let mut pieces = match model.playback {
         Playback::Follow if model.recording_failure.is_some() => {
             return vec![(StyleRole::Failed, format!("{} BROKEN ", glyphs.status(UnitStatus::Failed)))];
         }
         _ if model.bounds.seeking_to.is_some() => vec![(StyleRole::Live, format!("{} seeking ", glyphs.playing))],
-        Playback::Follow if model.is_live && story.state.ended.is_some() => {
+        Playback::Follow if model.is_live && run_view.state.ended.is_some() => {
             let of_others = if model.is_watching { ", read only" } else { "" };
             vec![(StyleRole::Live, format!("{} ENDED{of_others} ", glyphs.live))]
         }
@@ -243,7 +243,7 @@ fn position(scene: &DrawContext<'_>) -> Vec<(StyleRole, String)> {
     if model.is_live && model.playback == Playback::Follow {
         return pieces;
     }
-    let (entries, known) = (story.state.entries, source.known_entries.max(story.state.entries));
+    let (entries, known) = (run_view.state.entries, source.known_entries.max(run_view.state.entries));
     let more = if source.at_end { "" } else { "+" };
     pieces.push((StyleRole::Text, format!("{entries}/{known}{more} ")));
     pieces

@@ -23,7 +23,7 @@ pub fn draw(scene: &DrawContext<'_>, body: Rect, buf: &mut Buffer) {
     let alone = panes.len() == 1 && grid.panes.len() > 1;
     for (place, area) in panes {
         let Some(slot) = grid.panes.get(place) else { continue };
-        let Some((unit, attempt)) = slot.subject(scene.story) else { continue };
+        let Some((unit, attempt)) = slot.subject(scene.run_view) else { continue };
         let focus = place == grid.focus;
         let right = right(scene, slot, unit, alone.then_some((place + 1, grid.panes.len())));
         let taken: usize = right.iter().map(|(_, text)| text::width(text)).sum();
@@ -79,7 +79,7 @@ fn right(
         right.push((StyleRole::Failed, " new ".to_owned()));
     }
     if !slot.list.follow {
-        let new_rows = slot.list.new_rows(slot.len(scene.story));
+        let new_rows = slot.list.new_rows(slot.len(scene.run_view));
         let text = if new_rows > 0 { format!(" PAUSED, {new_rows} new ") } else { " PAUSED ".to_owned() };
         right.push((StyleRole::Paused, text));
     }

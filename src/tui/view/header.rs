@@ -10,7 +10,7 @@ use crate::{
     run::state::{HoldMode, RunState, UnitStatus, UsageWindow},
     tape::Millis,
     tui::{
-        model::StatusTotals,
+        model::RunTotals,
         text,
         theme::{StyleRole, status_role},
     },
@@ -94,7 +94,7 @@ fn line(scene: &DrawContext<'_>, area: Rect, mut facts: Vec<HeaderItem>, buf: &m
 }
 
 fn identity(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
-    let (source, state) = (scene.source, &scene.story.state);
+    let (source, state) = (scene.source, &scene.run_view.state);
     let glyphs = scene.theme.glyphs;
     let mut facts = vec![HeaderItem::new(5, StyleRole::Dim, "ingestdeck")];
     let (name, detail) = match &source.origin.header {
@@ -156,7 +156,7 @@ fn cut(text: &str, width: usize) -> String {
 }
 
 fn state_word(scene: &DrawContext<'_>) -> HeaderItem {
-    let (state, totals) = (&scene.story.state, &scene.model.totals);
+    let (state, totals) = (&scene.run_view.state, &scene.model.totals);
     let glyphs = scene.theme.glyphs;
     let (role, glyph, word) = match &state.ended {
         _ if scene.model.recording_failure.is_some() => {
@@ -234,7 +234,7 @@ fn limit_pause(state: &RunState, now: Millis) -> Option<HeaderItem> {
 /// The breakpoint condition of a unit that runs until a call meets it.
 fn until_item(scene: &DrawContext<'_>) -> Option<HeaderItem> {
     let totals = &scene.model.totals;
-    let unit = scene.story.state.units.get(totals.first_until_unit?)?;
+    let unit = scene.run_view.state.units.get(totals.first_until_unit?)?;
     let HoldMode::Until(condition) = &unit.hold_mode else { return None };
     let glyph = scene.theme.glyphs.breakpoint;
     let text = match totals.until_units {
@@ -253,7 +253,7 @@ fn resets_in(scene: &DrawContext<'_>, limit: &UsageWindow) -> Option<Millis> {
 }
 
 fn numbers(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
-    let (state, totals) = (&scene.story.state, &scene.model.totals);
+    let (state, totals) = (&scene.run_view.state, &scene.model.totals);
     let units = state.units.len();
     let mut facts = vec![HeaderItem::new(
         3,
@@ -273,7 +273,7 @@ fn numbers(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
             },
         );
     }
-    for status in StatusTotals::ORDER {
+    for status in RunTotals::ORDER {
         let number = totals.count(status);
         if number > 0 {
             let glyph = scene.theme.glyphs.status(status);

@@ -10,8 +10,8 @@ use crate::tui::{
 };
 
 pub fn draw(scene: &DrawContext<'_>, view: &InspectView, area: Rect, buf: &mut Buffer) {
-    let unit = view.unit(scene.story);
-    let rows = view.lane(scene.story).map_or(&[][..], |attempt_id| scene.story.rows(attempt_id));
+    let unit = view.unit(scene.run_view);
+    let rows = view.lane(scene.run_view).map_or(&[][..], |attempt_id| scene.run_view.rows(attempt_id));
     let key = text::printable(&view.unit, 60);
     let role = unit.map_or(StyleRole::Text, |unit| status_role(unit.status));
     let sign = unit.map_or("", |unit| scene.theme.glyphs.unit(unit));
@@ -28,7 +28,7 @@ pub fn draw(scene: &DrawContext<'_>, view: &InspectView, area: Rect, buf: &mut B
     pane(scene, area, true, &title, &[(StyleRole::Dim, &place)], buf);
     let areas = view.areas(area);
     if let Some(unit) = unit {
-        let shown = view.attempt(scene.story).map(|(index, _)| index);
+        let shown = view.attempt(scene.run_view).map(|(index, _)| index);
         transcript::tabs(scene, unit, shown, areas.attempts, buf);
     }
     panels(scene, view, areas.panels, buf);
@@ -83,7 +83,7 @@ fn panels(scene: &DrawContext<'_>, view: &InspectView, area: Rect, buf: &mut Buf
 }
 
 fn actions(scene: &DrawContext<'_>, view: &InspectView, area: Rect, buf: &mut Buffer) {
-    let rows = view.lane(scene.story).map_or(&[][..], |attempt_id| scene.story.rows(attempt_id));
+    let rows = view.lane(scene.run_view).map_or(&[][..], |attempt_id| scene.run_view.rows(attempt_id));
     if rows.is_empty() {
         RowWriter::row(scene, buf, area).put(StyleRole::Dim, "no output yet");
     }

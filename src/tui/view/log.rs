@@ -14,7 +14,7 @@ use crate::{
 };
 
 pub fn draw(scene: &DrawContext<'_>, list: &ScrollList, area: Rect, buf: &mut Buffer) {
-    let messages = scene.story.messages();
+    let messages = scene.run_view.messages();
     let place = format!(" {} ", messages.len());
     let inside = pane(scene, area, true, &[(StyleRole::Strong, "log")], &[(StyleRole::Dim, &place)], buf);
     let inside = draw_failure(scene, inside, buf);

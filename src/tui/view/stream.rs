@@ -4,7 +4,7 @@ use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{DrawContext, RowWriter, clock, dollars, latency, pane, units};
 use crate::{
-    run::state::{AttemptState, HeldCallState, HoldMode, RowEnd, RowKind, StreamRow, UnitState, UnitStatus},
+    run::state::{AttemptState, HeldCallState, HoldMode, RowKind, RowOutcome, StreamRow, UnitState, UnitStatus},
     tape::note::AttemptOutcome,
     tui::{
         cache::{RowId, RowLine},
@@ -91,15 +91,15 @@ fn held(call: &HeldCallState, waiting: usize, width: u16, most: u16) -> LaidOutD
 pub fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
     let model = scene.model;
     let focus = model.units_view.focus == Pane::Stream;
-    let Some(unit) = model.unit(scene.story) else {
+    let Some(unit) = model.unit(scene.run_view) else {
         pane(scene, area, focus, &[(StyleRole::Dim, "actions")], &[], buf);
         return;
     };
-    let attempt = model.attempt(scene.story);
+    let attempt = model.attempt(scene.run_view);
     let new_rows = model
         .units_view
         .stream
-        .new_rows(model.units_view.attempt_id.map_or(0, |attempt_id| scene.story.rows(attempt_id).len()));
+        .new_rows(model.units_view.attempt_id.map_or(0, |attempt_id| scene.run_view.rows(attempt_id).len()));
     let right = if model.units_view.stream.follow {
         String::new()
     } else if new_rows > 0 {
@@ -126,7 +126,7 @@ pub fn rows(
     buf: &mut Buffer,
 ) {
     let (rows, below) = layout::stream_list(area, Some(attempt));
-    let all = scene.story.rows(attempt.id);
+    let all = scene.run_view.rows(attempt.id);
     if all.is_empty() {
         RowWriter::row(scene, buf, rows).put(StyleRole::Dim, "no output yet");
     }
@@ -151,8 +151,8 @@ pub fn rows(
     for (index, (y, (role, text))) in (below.y..below.bottom()).zip(&lines).enumerate() {
         let mut pen = RowWriter::row(scene, buf, Rect { y, height: 1, ..below });
         let sign = match role {
-            StyleRole::Said => scene.theme.glyphs.row(RowKind::Text, RowEnd::Ok),
-            StyleRole::Thinking => scene.theme.glyphs.row(RowKind::Thinking, RowEnd::Ok),
+            StyleRole::Said => scene.theme.glyphs.row(RowKind::Text, RowOutcome::Ok),
+            StyleRole::Thinking => scene.theme.glyphs.row(RowKind::Thinking, RowOutcome::Ok),
             StyleRole::Text
                 if lines.get(index.wrapping_sub(1)).is_none_or(|(before, _)| *before != StyleRole::Text) =>
             {
@@ -169,10 +169,10 @@ pub fn rows(
 
 /// Paints the known facts about a unit that has not started.
 pub fn waiting(scene: &DrawContext<'_>, unit: &UnitState, area: Rect, buf: &mut Buffer) {
-    let earlier = scene.story.state.prior_unit_summary(&unit.key);
+    let earlier = scene.run_view.state.prior_unit_summary(&unit.key);
     let words = match unit.status {
         UnitStatus::Reused => "not run here: reused from a prior run",
-        UnitStatus::NotStarted if scene.story.state.ended.is_none() => "the run was interrupted before it started",
+        UnitStatus::NotStarted if scene.run_view.state.ended.is_none() => "the run was interrupted before it started",
         UnitStatus::NotStarted => "the run ended before it started",
         UnitStatus::Stopped => "stopped before it started",
         _ => "not started yet",
@@ -240,8 +240,10 @@ fn title(
     }
     facts.extend(units::failed_and_refused_calls(attempt, glyphs));
     if attempt.declined > 0 {
-        facts
-            .push((StyleRole::Warning, format!("{}{}", glyphs.row(RowKind::Tool, RowEnd::Declined), attempt.declined)));
+        facts.push((
+            StyleRole::Warning,
+            format!("{}{}", glyphs.row(RowKind::Tool, RowOutcome::Declined), attempt.declined),
+        ));
     }
     let word = if attempt.step_budget.is_none() && attempt.turns == 1 { "turn" } else { "turns" };
     facts.push((units::turns_role(attempt), format!("{} {word}", units::turns(attempt))));
@@ -288,10 +290,10 @@ pub(super) fn title_with_facts(
 }
 
 pub(super) fn row(scene: &DrawContext<'_>, row: &StreamRow, area: Rect, buf: &mut Buffer) {
-    let entries = scene.story.state.entries;
+    let entries = scene.run_view.state.entries;
     let (kind, end) = (row.kind, row.end(entries));
     let unread = RowLine::default();
-    let line = scene.cache.row(RowId::new(row, scene.story)).unwrap_or(&unread);
+    let line = scene.cache.row(RowId::new(row, scene.run_view)).unwrap_or(&unread);
     let role = row_role(kind, end);
     let mut pen = RowWriter::row(scene, buf, area);
     if area.width >= TIMED && scene.source.origin.has_times {
@@ -299,17 +301,17 @@ pub(super) fn row(scene: &DrawContext<'_>, row: &StreamRow, area: Rect, buf: &mu
     }
     pen.skip(usize::from(row.depth.min(6)) * 2);
     // Show the sign of a failure only once, in the row that reports it.
-    let shown = if row.is_already_marked() { RowEnd::Ok } else { end };
+    let shown = if row.is_already_marked() { RowOutcome::Ok } else { end };
     pen.cell(role, scene.theme.glyphs.row(kind, shown), 2);
 
     let timed = scene.source.origin.has_times && kind == RowKind::Tool;
     let took = match (end, line.ended) {
         _ if !timed => String::new(),
-        (RowEnd::Open, _) => format!("{} {}", scene.model.time.since(line.at), scene.theme.glyphs.cut),
+        (RowOutcome::Open, _) => format!("{} {}", scene.model.time.since(line.at), scene.theme.glyphs.cut),
         (_, Some(ended)) => latency(ended.since(line.at)),
         (_, None) => String::new(),
     };
-    let is_odd = matches!(end, RowEnd::Failed | RowEnd::Denied | RowEnd::Declined);
+    let is_odd = matches!(end, RowOutcome::Failed | RowOutcome::Denied | RowOutcome::Declined);
     let fact_role = if is_odd { role } else { StyleRole::Dim };
     let took_width = if timed { 8 } else { 0 };
     // The label has priority, and the fact gets the remaining room but at least its minimum share: the reason of a
@@ -318,9 +320,9 @@ pub(super) fn row(scene: &DrawContext<'_>, row: &StreamRow, area: Rect, buf: &mu
     let fact_width = text::width(&line.outcome);
     let label_width = text::width(&line.label);
     let share = match end {
-        RowEnd::Denied => room * 3 / 4,
-        RowEnd::Failed | RowEnd::Declined => room / 2,
-        RowEnd::Open | RowEnd::Ok | RowEnd::Aborted => room / 3,
+        RowOutcome::Denied => room * 3 / 4,
+        RowOutcome::Failed | RowOutcome::Declined => room / 2,
+        RowOutcome::Open | RowOutcome::Ok | RowOutcome::Aborted => room / 3,
     };
     let fact_room = if fact_width == 0 { 0 } else { fact_width.min(share.max(room.saturating_sub(label_width + 2))) };
     let label_room = room.saturating_sub(if fact_room == 0 { 0 } else { fact_room + 2 });
@@ -332,13 +334,13 @@ pub(super) fn row(scene: &DrawContext<'_>, row: &StreamRow, area: Rect, buf: &mu
         RowKind::Notice | RowKind::Started | RowKind::Note => StyleRole::Dim,
     };
     let label_role =
-        if kind != RowKind::Tool && matches!(end, RowEnd::Failed) { StyleRole::Failed } else { label_role };
+        if kind != RowKind::Tool && matches!(end, RowOutcome::Failed) { StyleRole::Failed } else { label_role };
     pen.cell(label_role, &line.label, label_room);
     if fact_room > 0 {
         pen.skip(2);
         pen.cell_right(fact_role, &line.outcome, fact_room);
     }
     if timed {
-        pen.cell_right(if end == RowEnd::Open { StyleRole::Running } else { StyleRole::Dim }, &took, took_width);
+        pen.cell_right(if end == RowOutcome::Open { StyleRole::Running } else { StyleRole::Dim }, &took, took_width);
     }
 }

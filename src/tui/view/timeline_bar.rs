@@ -29,11 +29,11 @@ pub fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
 
 /// Paints one cell for each bucket.
 fn strip(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
-    let (glyphs, chronicle) = (scene.theme.glyphs, scene.chronicle);
+    let (glyphs, activity) = (scene.theme.glyphs, scene.activity);
     let width = usize::from(area.width);
-    let cells = chronicle.resample(width);
+    let cells = activity.resample(width);
     let most = cells.iter().map(|cell| cell.entries).max().unwrap_or_default();
-    let here = chronicle.cell_at(scene.model.time, width);
+    let here = activity.cell_at(scene.model.time, width);
     let mut pen = RowWriter::row(scene, buf, area);
     for (place, cell) in cells.iter().enumerate() {
         let (role, glyph) = match cell.marks.most_important() {
@@ -86,7 +86,7 @@ fn legend(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
 
 /// The moment that the screen shows.
 fn position(scene: &DrawContext<'_>) -> Vec<BarSegment> {
-    let (model, state) = (scene.model, &scene.story.state);
+    let (model, state) = (scene.model, &scene.run_view.state);
     let extent = &model.bounds;
     let mut pieces = vec![playback_label(scene)];
     if model.is_in_past() {
@@ -164,7 +164,7 @@ fn marks(scene: &DrawContext<'_>) -> Vec<BarSegment> {
     let mut pieces: Vec<BarSegment> = ActivityMark::ALL
         .into_iter()
         .filter_map(|mark| {
-            let count = scene.chronicle.count(mark);
+            let count = scene.activity.count(mark);
             let word = if count == 1 { mark.labels().0 } else { mark.labels().1 };
             let rank = if mark == ActivityMark::Failure { 3 } else { 4 };
             (count > 0).then(|| (rank, mark_role(mark), format!("{} {count} {word}", glyphs.mark(mark))))

@@ -14,9 +14,9 @@ use crate::{
 };
 
 pub fn draw(scene: &DrawContext<'_>, view: &TranscriptView, area: Rect, buf: &mut Buffer) {
-    let unit = scene.story.state.units.iter().find(|unit| unit.key == view.unit);
-    let attempt_id = view.lane(scene.story);
-    let entries = attempt_id.map_or(&[][..], |attempt_id| scene.story.entries(attempt_id));
+    let unit = scene.run_view.state.units.iter().find(|unit| unit.key == view.unit);
+    let attempt_id = view.lane(scene.run_view);
+    let entries = attempt_id.map_or(&[][..], |attempt_id| scene.run_view.entries(attempt_id));
     let key = text::printable(&view.unit, 60);
     let new_rows = view.list.new_rows(entries.len());
     let right = match (view.list.follow, new_rows) {
@@ -30,7 +30,7 @@ pub fn draw(scene: &DrawContext<'_>, view: &TranscriptView, area: Rect, buf: &mu
         [(role, sign), (StyleRole::Text, " "), (StyleRole::Strong, key.as_ref()), (StyleRole::Dim, " transcript")];
     let inside = pane(scene, area, true, &title, &[(StyleRole::Dim, &right)], buf);
     if let Some(unit) = unit {
-        let shown = view.attempt(scene.story).map(|(index, _)| index);
+        let shown = view.attempt(scene.run_view).map(|(index, _)| index);
         tabs(scene, unit, shown, Rect { height: inside.height.min(1), ..inside }, buf);
     }
     let rows = Rect { y: inside.y + 1, height: inside.height.saturating_sub(1), ..inside };

@@ -8,13 +8,13 @@ use super::{DrawContext, RowWriter, dollars, pane};
 use crate::{
     run::{
         spending::UnitSpending,
-        state::{AttemptState, RowEnd, RowKind, RunView, StreamRow, UnitState, UnitStatus},
+        state::{AttemptState, RowKind, RowOutcome, RunView, StreamRow, UnitState, UnitStatus},
     },
     tape::{Millis, note::AttemptOutcome},
     tui::{
         cache::RowId,
         layout,
-        model::{Pane, StatusFilter, StatusTotals, TableLine, UnitGroup, UnitListing, UnitSort},
+        model::{Pane, RunTotals, StatusFilter, TableLine, UnitGroup, UnitListing, UnitSort},
         text,
         theme::{GlyphSet, StyleRole, status_role},
     },
@@ -167,8 +167,8 @@ pub fn shows_last_action(width: u16) -> bool {
 }
 
 /// The row with the current activity of an attempt: the last call or the last text.
-pub fn last_action(story: &RunView, attempt: &AttemptState) -> Option<StreamRow> {
-    let rows = story.rows(attempt.id);
+pub fn last_action(run_view: &RunView, attempt: &AttemptState) -> Option<StreamRow> {
+    let rows = run_view.rows(attempt.id);
     let telling =
         |row: &&StreamRow| matches!(row.kind, RowKind::Tool | RowKind::Text | RowKind::Denial | RowKind::Warning);
     // Only the last rows are searched, since the cost of a draw must not depend on the transcript.
@@ -176,16 +176,16 @@ pub fn last_action(story: &RunView, attempt: &AttemptState) -> Option<StreamRow>
 }
 
 pub fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
-    let (model, story) = (scene.model, scene.story);
+    let (model, run_view) = (scene.model, scene.run_view);
     let focus = model.units_view.focus == Pane::Units;
-    let listed = model.listed_count(story);
+    let listed = model.listed_count(run_view);
     let of = if model.units_view.listing.is_filtered() && area.width >= 60 {
-        format!(" of {}", story.state.units.len())
+        format!(" of {}", run_view.state.units.len())
     } else {
         String::new()
     };
     let row = if listed > 0 { model.unit_row() + 1 } else { 0 };
-    let place = if story.state.units.is_empty() { String::new() } else { format!(" {row}/{listed}{of} ") };
+    let place = if run_view.state.units.is_empty() { String::new() } else { format!(" {row}/{listed}{of} ") };
     let title = title(&model.units_view.listing);
     let name = if focus { StyleRole::Strong } else { StyleRole::Dim };
     let title: Vec<_> =
@@ -195,13 +195,13 @@ pub fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
     if rows.is_empty() {
         return;
     }
-    let visible: Vec<_> = model.visible_lines(story, usize::from(rows.height)).collect();
+    let visible: Vec<_> = model.visible_lines(run_view, usize::from(rows.height)).collect();
     if visible.is_empty() {
         RowWriter::row(scene, buf, inside).put(StyleRole::Dim, &empty_table_text(scene));
         return;
     }
     let units = visible.iter().filter_map(|(_, line)| match line {
-        TableLine::Unit { unit, .. } => story.state.units.get(*unit),
+        TableLine::Unit { unit, .. } => run_view.state.units.get(*unit),
         TableLine::Group(_) => None,
     });
     let mut seen = VisibleWidths::default();
@@ -220,7 +220,7 @@ pub fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
         match line {
             TableLine::Group(group) => self::group(scene, group, area, buf),
             TableLine::Unit { row, unit } => {
-                let Some(unit) = story.state.units.get(*unit) else { continue };
+                let Some(unit) = run_view.state.units.get(*unit) else { continue };
                 self::row(scene, unit, &columns, area, buf);
                 if *row == model.unit_row() {
                     let role = if focus && model.views.is_empty() { StyleRole::Selected } else { StyleRole::Resting };
@@ -258,8 +258,8 @@ fn title(listing: &UnitListing) -> Vec<(StyleRole, String)> {
 fn empty_table_text(scene: &DrawContext<'_>) -> String {
     let listing = &scene.model.units_view.listing;
     match listing.filter {
-        _ if scene.story.state.units.is_empty() && !scene.source.at_end => "reading…".to_owned(),
-        _ if scene.story.state.units.is_empty() => "no unit yet".to_owned(),
+        _ if scene.run_view.state.units.is_empty() && !scene.source.at_end => "reading…".to_owned(),
+        _ if scene.run_view.state.units.is_empty() => "no unit yet".to_owned(),
         StatusFilter::All => format!("no unit contains \"{}\"; Esc shows all", listing.text),
         filter if listing.text.is_empty() => format!("no unit under `{}`; Esc shows all", filter.label()),
         filter => format!("no unit under `{}` contains \"{}\"; Esc shows all", filter.label(), listing.text),
@@ -294,7 +294,7 @@ fn group(scene: &DrawContext<'_>, group: &UnitGroup, area: Rect, buf: &mut Buffe
     let units = if group.units == 1 { "1 unit".to_owned() } else { format!("{} units", group.units) };
     pen.put_in(StyleRole::Strong, name, usize::from(area.width) / 2);
     pen.put(StyleRole::Dim, &format!("  {units}"));
-    for (status, number) in StatusTotals::ORDER.into_iter().zip(group.statuses).filter(|(_, number)| *number > 0) {
+    for (status, number) in RunTotals::ORDER.into_iter().zip(group.statuses).filter(|(_, number)| *number > 0) {
         pen.put(status_role(status), &format!("  {}{number}", scene.theme.glyphs.status(status)));
     }
     if group.cost.is_some() {
@@ -350,8 +350,9 @@ pub(super) fn failed_and_refused_calls(
     glyphs: &GlyphSet,
 ) -> impl Iterator<Item = (StyleRole, String)> {
     let refused = if attempt.failures == 0 { attempt.denials } else { attempt.refused_by_person };
-    let failed = (StyleRole::Failed, RowEnd::Failed, attempt.failures);
-    let calls = [failed, (StyleRole::Denied, RowEnd::Denied, refused)].into_iter().filter(|(_, _, calls)| *calls > 0);
+    let failed = (StyleRole::Failed, RowOutcome::Failed, attempt.failures);
+    let calls =
+        [failed, (StyleRole::Denied, RowOutcome::Denied, refused)].into_iter().filter(|(_, _, calls)| *calls > 0);
     calls.map(|(role, end, calls)| (role, format!("{}{calls}", glyphs.row(RowKind::Tool, end))))
 }
 
@@ -420,7 +421,7 @@ fn age(unit: &UnitState, attempt: Option<&AttemptState>, now: Millis) -> (StyleR
 /// The current activity, or why the unit ended.
 fn last_action_text(scene: &DrawContext<'_>, unit: &UnitState) -> (StyleRole, String) {
     let attempt = unit.latest();
-    let verdict = scene.story.state.verdict(unit);
+    let verdict = scene.run_view.state.verdict(unit);
     if let Some(verdict) = verdict.filter(|verdict| verdict.outcome != AttemptOutcome::Succeeded) {
         return (status_role(unit.status), text::one_row(&verdict.reason, 200));
     }
@@ -432,8 +433,8 @@ fn last_action_text(scene: &DrawContext<'_>, unit: &UnitState) -> (StyleRole, St
         let waits = scene.model.time.since(call.since);
         return (StyleRole::Paused, format!("waits {waits} for you: {}", text::one_row(&call.tool, 80)));
     }
-    let line = last_action(scene.story, attempt)
-        .and_then(|row| scene.cache.row(RowId::new(&row, scene.story)))
+    let line = last_action(scene.run_view, attempt)
+        .and_then(|row| scene.cache.row(RowId::new(&row, scene.run_view)))
         .map_or("", |line| line.label.as_str());
     (StyleRole::Dim, line.to_owned())
 }

@@ -164,7 +164,10 @@ fn stop_while_sources_are_projected_starts_no_unit() {
     // A person may still retry units that did not run.
     let mut schedule = Schedule::new(keys(1), settings(1)).projecting(true);
     feed(&mut schedule, [ScheduleEvent::RunStarted, ScheduleEvent::StopAllRequested, ScheduleEvent::Projected]);
-    assert!(feed(&mut schedule, [ScheduleEvent::RetryFailed]).ends_with("start u0/1"), "the sources are there already");
+    assert!(
+        feed(&mut schedule, [ScheduleEvent::RetryUnsuccessfulRequested]).ends_with("start u0/1"),
+        "the sources are there already"
+    );
 }
 
 #[test]
@@ -206,7 +209,7 @@ fn spent_budget_starts_nothing_and_lets_running_units_end() {
         attempt_ended(1, 1, transient_verdict()),
         attempt_ended(2, 1, succeeded_verdict()),
         retry,
-        ScheduleEvent::RetryFailed,
+        ScheduleEvent::RetryUnsuccessfulRequested,
     ];
     insta::assert_snapshot!(feed(&mut schedule, inputs));
     // Work that needs no more money is done, whatever the run has cost.
@@ -220,7 +223,7 @@ fn reused_units_run_only_on_request() {
     let mut schedule = Schedule::new(keys(3), settings(2)).with_reused([&key(0), &key(2), &key(9)]);
     let trace = feed(
         &mut schedule,
-        [ScheduleEvent::RunStarted, ScheduleEvent::RetryFailed, attempt_ended(1, 1, failed_verdict())],
+        [ScheduleEvent::RunStarted, ScheduleEvent::RetryUnsuccessfulRequested, attempt_ended(1, 1, failed_verdict())],
     );
     insta::assert_snapshot!(trace, @r"
     start u1/1
@@ -316,7 +319,7 @@ fn abort_mode_stops_remaining_units() {
             attempt_ended(0, 1, transient_verdict()),
             attempt_ended(3, 1, succeeded_verdict()),
             attempt_ended(1, 1, failed_verdict()),
-            ScheduleEvent::RetryFailed,
+            ScheduleEvent::RetryUnsuccessfulRequested,
             ScheduleEvent::TimerFired(TimerId(0)),
             attempt_ended(2, 1, stopped()),
             ScheduleEvent::RetryRequested { unit: key(1), amendment: None },
@@ -386,7 +389,7 @@ fn retry_failed_includes_stopped_and_out_of_turns() {
         attempt_ended(0, 1, succeeded_verdict()),
         attempt_ended(1, 1, spent),
         attempt_ended(2, 1, verdict(AttemptOutcome::Stopped, Cause::Cancelled)),
-        ScheduleEvent::RetryFailed,
+        ScheduleEvent::RetryUnsuccessfulRequested,
     ];
     let trace = feed(&mut schedule, inputs);
     let last = trace.trim_end().lines().last().unwrap_or_default();
@@ -403,7 +406,7 @@ fn retry_request_reopens_a_finished_run() {
             attempt_ended(0, 1, failed_verdict()),
             attempt_ended(1, 1, failed_verdict()),
             attempt_ended(2, 1, succeeded_verdict()),
-            ScheduleEvent::RetryFailed,
+            ScheduleEvent::RetryUnsuccessfulRequested,
             attempt_ended(1, 2, succeeded_verdict()),
             attempt_ended(0, 2, succeeded_verdict()),
             ScheduleEvent::RetryRequested { unit: key(2), amendment: None },

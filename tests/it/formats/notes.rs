@@ -514,12 +514,12 @@ fn tape_of_every_entry_and_note_is_as_published() {
         seq += 1;
     };
     let lane = Some(("docs-orders", 1));
-    push(lane, EntryBody::Out(br#"{"type":"result",  "odd":"\ud800"}"#));
-    push(lane, EntryBody::In(br#"{"type":"user"}"#));
-    push(lane, EntryBody::Err("a \"line\" of\ttext".into()));
-    push(lane, EntryBody::Raw(b"not json".into()));
-    push(lane, EntryBody::Raw(b"not text \xff".into()));
-    push(Some(("docs \"quoted\"", 12)), EntryBody::Out(b"{}"));
+    push(lane, EntryBody::Stdout(br#"{"type":"result",  "odd":"\ud800"}"#));
+    push(lane, EntryBody::Stdin(br#"{"type":"user"}"#));
+    push(lane, EntryBody::Stderr("a \"line\" of\ttext".into()));
+    push(lane, EntryBody::StdoutRaw(b"not json".into()));
+    push(lane, EntryBody::StdoutRaw(b"not text \xff".into()));
+    push(Some(("docs \"quoted\"", 12)), EntryBody::Stdout(b"{}"));
     let of_attempts = [notes_of_an_attempt(), notes_of_people()].concat();
     let notes = [notes_of_the_plan(), of_attempts, notes_of_the_run()].concat();
     for note in &notes {

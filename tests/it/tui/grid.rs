@@ -158,7 +158,7 @@ fn pending_approval_is_decided_in_its_pane() {
     let script = ScriptedHost::new("vs", SIZE).after(Duration::from_secs(4));
     let (script, _) = play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script);
     assert!(script.text().contains("wiki_write waits for you"), "{}", script.text());
-    assert!(matches!(orders.try_recv(), Ok(RunCommand::Step { .. })));
+    assert!(matches!(orders.try_recv(), Ok(RunCommand::AllowCall { .. })));
 }
 
 #[test]

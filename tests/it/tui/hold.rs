@@ -102,7 +102,7 @@ fn session_stop_question_does_not_promise_to_drop_files() {
 #[test]
 fn call_is_allowed_only_once() {
     let call = Some("t2".into());
-    assert_eq!(orders(&held(), "s"), [RunCommand::Step { unit: "dbt-all".into(), call }]);
+    assert_eq!(orders(&held(), "s"), [RunCommand::AllowCall { unit: "dbt-all".into(), call }]);
     assert_eq!(orders(&running(), "sde"), [], "nothing waits");
     let decided = decided(CallDecision::Allowed, None, None);
     assert_eq!(orders(&decided, "s"), [], "it no longer waits");
@@ -224,7 +224,7 @@ fn long_call_is_truncated_with_its_length() {
     );
     let text = screen(&tape, "", (80, 24));
     assert!(text.contains("in total; open the row above to read it"), "{text}");
-    assert_eq!(orders(&tape, "s"), [RunCommand::Step { unit: "dbt-all".into(), call: None }]);
+    assert_eq!(orders(&tape, "s"), [RunCommand::AllowCall { unit: "dbt-all".into(), call: None }]);
 }
 
 #[test]

@@ -65,8 +65,8 @@ fn tape(text: &str) -> TapeFixture {
     tape.call(&first, 1, "t1", text, &json!({text: text, "path": text, "content": format!("{text}\n{text}")}));
     tape.result(&first, 1, "t1", text, true).wait(10);
     tape.call(&first, 1, "t2", "wiki_write", &json!({"key": text}));
-    tape.entry(Some((&first, 1)), EntryBody::Err(text.into()));
-    tape.entry(Some((&first, 1)), EntryBody::Raw(text.as_bytes().into()));
+    tape.entry(Some((&first, 1)), EntryBody::Stderr(text.into()));
+    tape.entry(Some((&first, 1)), EntryBody::StdoutRaw(text.as_bytes().into()));
     tape.stdout_line(&first, 1, &json!({"type": text, "subtype": text, "message": text}));
     tape.stdout_line(
         &first,

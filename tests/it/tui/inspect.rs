@@ -69,7 +69,7 @@ pub(super) fn twice() -> TapeFixture {
         tape.say(UNIT, attempt, "I read the **policy** first.\n\n1. the file\n2. the page").wait(200);
         tape.call(UNIT, attempt, &id("r"), "read_raw_file", &json!({"path": "policy.md"})).wait(100);
         tape.result(UNIT, attempt, &id("r"), text, false).wait(700);
-        tape.entry(Some((UNIT, attempt)), EntryBody::Err("(node:1) warning: \u{1b}[31mred\u{1b}[0m".into()));
+        tape.entry(Some((UNIT, attempt)), EntryBody::Stderr("(node:1) warning: \u{1b}[31mred\u{1b}[0m".into()));
         tape.call(UNIT, attempt, &id("p"), "wiki_read", &json!({"key": "revenue"})).wait(10);
         let old = "---\nsummary: Revenue\n---\n\n# Revenue\n\nRevenue is booked daily.\n\nOwner: finance\n";
         tape.result(UNIT, attempt, &id("p"), old, false).wait(900);

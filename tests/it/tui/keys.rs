@@ -83,7 +83,7 @@ fn retrying_all_asks_and_names_the_count() {
     let (_, _, given) = orders(&tape::running(), "Rn");
     assert!(given.is_empty());
     let (_, _, given) = orders(&tape::running(), "Ry");
-    assert_eq!(given, [RunCommand::RetryAll]);
+    assert_eq!(given, [RunCommand::RetryUnsuccessful]);
 }
 
 /// A run that ended with `outcome` before `c` and `d` were started.
@@ -101,7 +101,7 @@ fn never_started_units_can_run_after_the_end() {
     assert_eq!(given, [RunCommand::Retry { unit: "d".into(), amendment: None }], "{}", script.text());
     let (script, ..) = orders(&tape, "R");
     assert!(script.text().contains("Run 2 untried units?"), "{}", script.text());
-    assert_eq!(orders(&tape, "Ry").2, [RunCommand::RetryAll]);
+    assert_eq!(orders(&tape, "Ry").2, [RunCommand::RetryUnsuccessful]);
     // Like the scheduler: a unit that a person stopped is not continued unless requested.
     let text = orders(&cut_short("stopped", 1), "R").0.text();
     assert!(text.contains("Retry 1 failed unit?"), "{text}");
@@ -131,7 +131,7 @@ fn retry_key_saves_unsaved_work() {
     assert!(orders(&tape, "").0.text().contains("R save again"));
     let text = orders(&tape, "R").0.text();
     assert!(text.contains("Save the results of 1 unit?") && text.contains("commit or stash it"), "{text}");
-    assert_eq!(orders(&tape, "Ry").2, [RunCommand::RetryAll]);
+    assert_eq!(orders(&tape, "Ry").2, [RunCommand::RetryUnsuccessful]);
     let text = orders(&over(), "jR").0.text();
     assert!(text.contains("Retry 1 failed unit?"), "{text}");
 }
@@ -426,7 +426,7 @@ fn title_shows_run_state() {
 #[test]
 fn shrinking_or_broken_tape_is_reported_without_panic() {
     let mut tape = tape::running();
-    tape.entry(None, ingestdeck::tape::EntryBody::Out(b"{\"torn\""));
+    tape.entry(None, ingestdeck::tape::EntryBody::Stdout(b"{\"torn\""));
     tape.stdout_line("dbt-all", 1, &json!({"type": "from_the_future"}));
     let (script, _) = play(tape.timeline(), None, options(), ScriptedHost::new("", SIZE));
     assert!(script.text().contains("lines: "), "{}", script.text());

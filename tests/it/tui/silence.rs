@@ -189,7 +189,7 @@ fn units_that_are_not_done_can_be_found_and_retried() {
     assert!(causes.contains("◆ budget · 1 unit  ran out of turns (40/40)"), "{causes}");
     assert!(causes.contains("■ cancelled · 1 unit  the reason"), "{causes}");
     let (_, orders) = live(&unfinished(), 5, ScriptedHost::new("Ry", SIZE));
-    assert_eq!(orders, [RunCommand::RetryAll]);
+    assert_eq!(orders, [RunCommand::RetryUnsuccessful]);
 }
 
 #[test]

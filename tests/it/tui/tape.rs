@@ -55,7 +55,7 @@ impl TapeFixture {
     }
 
     pub(crate) fn stdout_line(&mut self, unit: &str, attempt: u32, line: &Value) -> &mut Self {
-        self.entry(Some((unit, attempt)), EntryBody::Out(line.to_string().as_bytes()))
+        self.entry(Some((unit, attempt)), EntryBody::Stdout(line.to_string().as_bytes()))
     }
 
     pub(crate) fn plan<S: AsRef<str>>(&mut self, units: &[S]) -> &mut Self {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use ingestdeck::{
-    claude::panic_guard,
+    claude::caught_panics,
     cli::debug,
     tui::{NotifyMethod, ToolPrograms, TtyOptions, terminal::Terminal},
 };
@@ -141,7 +141,7 @@ fn panics_on_its_terminal() {
         };
         debug::install(false).unwrap();
         let _terminal = Terminal::enter(manners).unwrap();
-        assert!(panic_guard::spawn_blocking_guarded(|| panic!("but contained")).await.is_err());
+        assert!(caught_panics::spawn_blocking_caught(|| panic!("but contained")).await.is_err());
         print!("still running");
         std::io::stdout().flush().unwrap();
         panic!("on purpose");

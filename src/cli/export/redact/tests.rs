@@ -39,7 +39,7 @@ fn entry(body: EntryBody<'_>) -> Vec<u8> {
 }
 
 fn out(value: &Value) -> Vec<u8> {
-    entry(EntryBody::Out(value.to_string().as_bytes()))
+    entry(EntryBody::Stdout(value.to_string().as_bytes()))
 }
 
 fn delta(index: u64, kind: &str, field: &str, piece: &str) -> Vec<u8> {
@@ -214,14 +214,14 @@ fn put(place: usize, text: &str, dice: &mut TestRng) -> Vec<Vec<u8>> {
         1 => vec![out(&result(&format!("a\t{text}\tb")))],
         2 => vec![out(&result(&format!("it is {text} here")))],
         3 => streamed(0, "text_delta", "text", &format!("the value {text} is"), &sizes),
-        4 => text.lines().map(|line| entry(EntryBody::Err(line.into()))).collect(),
+        4 => text.lines().map(|line| entry(EntryBody::Stderr(line.into()))).collect(),
         5 => vec![out(&json!({"type": "assistant", "message": {"content":
             [{"type": "tool_use", "id": "toolu_2", "name": "x", "input": {"deep": [{"note": format!("see {text}")}]}}]}}))],
         6 => {
             let inner = json!({"rows": [{"note": format!("x\n{text}")}]}).to_string();
             vec![out(&result(&json!({"inner": inner}).to_string()))]
         }
-        7 => vec![entry(EntryBody::Raw([b"\xff ", text.as_bytes()].concat().into()))],
+        7 => vec![entry(EntryBody::StdoutRaw([b"\xff ", text.as_bytes()].concat().into()))],
         8 => vec![entry(EntryBody::Note(
             json!({"kind": "remark", "text": format!("so: {text}")}).to_string().as_bytes(),
         ))],
@@ -229,7 +229,9 @@ fn put(place: usize, text: &str, dice: &mut TestRng) -> Vec<Vec<u8>> {
             let input = json!({"content": format!("a\n{text}\nb")}).to_string();
             streamed(1, "input_json_delta", "partial_json", &input, &sizes)
         }
-        10 => vec![entry(EntryBody::Raw(format!("{{\"broken\": {}", json!(format!("\n{text}"))).into_bytes().into()))],
+        10 => vec![entry(EntryBody::StdoutRaw(
+            format!("{{\"broken\": {}", json!(format!("\n{text}"))).into_bytes().into(),
+        ))],
         11 => vec![out(&json!({"type": "system", (format!("of {text}")): 1}))],
         _ => streamed(2, "thinking_delta", "thinking", &format!("hm\n{text}"), &sizes),
     }
@@ -327,7 +329,7 @@ fn streamed_deltas_lose_their_part_of_a_secret() {
 fn streams_of_other_attempts_are_kept_apart() {
     let of = |unit: &str, text: &str| {
         let mut line = Vec::new();
-        TapeEntry { seq: Seq(1), at: Millis(1), attempt: Some((unit.into(), 1)), body: EntryBody::Err(text.into()) }
+        TapeEntry { seq: Seq(1), at: Millis(1), attempt: Some((unit.into(), 1)), body: EntryBody::Stderr(text.into()) }
             .write(&mut line);
         line.pop();
         line

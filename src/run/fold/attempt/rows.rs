@@ -6,7 +6,7 @@
 use super::{AttemptFold, CallChange, CallEnd, unwrapped_error};
 use crate::{
     decode::ResultLine,
-    run::state::{RowEnd, RowKind, RunView, StreamRow, push_compact},
+    run::state::{RowKind, RowOutcome, RunView, StreamRow, push_compact},
     tape::{
         Seq,
         note::{AttemptOutcome, StopReason},
@@ -17,21 +17,21 @@ use crate::{
 impl AttemptFold {
     /// Adds a row for a stderr line, never a failure: the CLI also writes warnings there.
     pub(in crate::run::fold) fn stderr(&mut self, view: &mut RunView, seq: Seq) {
-        self.push_row(view, StreamRow::new(seq, 0, RowKind::Warning, RowEnd::Ok, 0));
+        self.push_row(view, StreamRow::new(seq, 0, RowKind::Warning, RowOutcome::Ok, 0));
     }
 
     pub(in crate::run::fold) fn verdict_row(&mut self, view: &mut RunView, seq: Seq, outcome: AttemptOutcome) {
         let end = match outcome {
-            AttemptOutcome::Succeeded => RowEnd::Ok,
-            AttemptOutcome::Failed => RowEnd::Failed,
-            AttemptOutcome::Stopped => RowEnd::Aborted,
+            AttemptOutcome::Succeeded => RowOutcome::Ok,
+            AttemptOutcome::Failed => RowOutcome::Failed,
+            AttemptOutcome::Stopped => RowOutcome::Aborted,
         };
         self.push_end_row(view, StreamRow::new(seq, 0, RowKind::Note, end, 0));
     }
 
     /// Adds a row for a breach of the isolation, which will make the attempt fail.
     pub(in crate::run::fold) fn breach_row(&mut self, view: &mut RunView, seq: Seq) {
-        self.push_end_row(view, StreamRow::new(seq, 0, RowKind::Note, RowEnd::Failed, 0));
+        self.push_end_row(view, StreamRow::new(seq, 0, RowKind::Note, RowOutcome::Failed, 0));
     }
 
     /// True while a call has a row without an end.
@@ -50,13 +50,13 @@ impl AttemptFold {
     }
 
     /// Adds a row for a note.
-    pub(in crate::run::fold) fn note_row(&mut self, view: &mut RunView, seq: Seq, end: RowEnd) {
+    pub(in crate::run::fold) fn note_row(&mut self, view: &mut RunView, seq: Seq, end: RowOutcome) {
         self.push_row(view, StreamRow::new(seq, 0, RowKind::Note, end, 0));
     }
 
     /// Adds a second row for the `attempt_started` note, which shows how the attempt differs from the plan.
     pub(in crate::run::fold) fn amendment_row(&mut self, view: &mut RunView, seq: Seq) {
-        self.push_row(view, StreamRow::new(seq, 1, RowKind::Note, RowEnd::Ok, 0));
+        self.push_row(view, StreamRow::new(seq, 1, RowKind::Note, RowOutcome::Ok, 0));
     }
 
     /// The attempt is complete: closes its open calls and adds a row for the end, unless its result `has_row`.
@@ -69,7 +69,7 @@ impl AttemptFold {
         attempt.completed = Some(ok);
         attempt.clear_live_text();
         if !has_row {
-            let end = if ok { RowEnd::Ok } else { self.reducer.calls().cut_end().into() };
+            let end = if ok { RowOutcome::Ok } else { self.reducer.calls().cut_end().into() };
             self.push_end_row(view, StreamRow::new(seq, 0, RowKind::Completed, end, 0));
         }
     }
@@ -95,7 +95,7 @@ impl AttemptFold {
                     self.count(view, *is_new_failure, *is_new_denial);
                     // The row of the call shows it; a call without a row gets one row for the denial.
                     if !is_known {
-                        self.push_row(view, StreamRow::new(seq, 0, RowKind::Denial, RowEnd::Denied, depth));
+                        self.push_row(view, StreamRow::new(seq, 0, RowKind::Denial, RowOutcome::Denied, depth));
                     }
                 }
                 CallChange::Cut { id, end } => self.cut_call(view, seq, id, *end),
@@ -125,12 +125,12 @@ impl AttemptFold {
     pub(super) fn push_result_row(&mut self, view: &mut RunView, seq: Seq, again: bool) {
         let Some(result) = self.reducer.result_facts() else { return };
         let end = match (verdict::stop_reason(result), result.failed) {
-            (StopReason::Natural, _) | (StopReason::Budget, false) => RowEnd::Ok,
+            (StopReason::Natural, _) | (StopReason::Budget, false) => RowOutcome::Ok,
             (StopReason::Error, true) => self.reducer.calls().cut_end().into(),
             // An exhausted budget is a limit and not a failure.
-            (StopReason::Budget, true) | (StopReason::Error, false) => RowEnd::Aborted,
+            (StopReason::Budget, true) | (StopReason::Error, false) => RowOutcome::Aborted,
         };
-        let marked = again && end == RowEnd::Failed && self.failure_announced;
+        let marked = again && end == RowOutcome::Failed && self.failure_announced;
         let block = u8::from(again) + u8::from(marked);
         self.push_end_row(view, StreamRow::new(seq, block, RowKind::Completed, end, 0));
     }
@@ -145,7 +145,7 @@ impl AttemptFold {
 
     /// Adds a row for the end of the session or the attempt. A failure that was already reported is not marked again.
     fn push_end_row(&mut self, view: &mut RunView, row: StreamRow) {
-        let failed = row.end(u64::MAX) == RowEnd::Failed;
+        let failed = row.end(u64::MAX) == RowOutcome::Failed;
         if failed && self.failure_announced {
             self.add_row(view, row);
         } else {
@@ -170,7 +170,7 @@ impl AttemptFold {
         index
     }
 
-    pub(super) fn close_row(&self, view: &mut RunView, row: usize, seq: Seq, end: RowEnd) {
+    pub(super) fn close_row(&self, view: &mut RunView, row: usize, seq: Seq, end: RowOutcome) {
         view.last_change.add_row_end(end);
         if let Some(row) = view.attempts[self.id.0 as usize].rows.get_mut(row) {
             row.close(seq, end);
@@ -178,7 +178,7 @@ impl AttemptFold {
     }
 }
 
-impl From<CallEnd> for RowEnd {
+impl From<CallEnd> for RowOutcome {
     fn from(end: CallEnd) -> Self {
         match end {
             CallEnd::Ok => Self::Ok,

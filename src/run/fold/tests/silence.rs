@@ -42,7 +42,7 @@ impl FoldHarness {
     }
 
     fn out(&mut self, at: u64, line: &str) {
-        self.entry(at, "u", EntryBody::Out(line.as_bytes()));
+        self.entry(at, "u", EntryBody::Stdout(line.as_bytes()));
     }
 
     fn status_at(&mut self, seconds: u64) -> UnitStatus {
@@ -101,14 +101,14 @@ fn record_alone_shows_what_the_live_screen_showed() {
 fn notes_and_orders_are_no_output() {
     let mut clock = FoldHarness::new();
     clock.note(50, "u", &Note::HoldRequested);
-    clock.entry(55, "u", EntryBody::In(INTERRUPT.as_bytes()));
+    clock.entry(55, "u", EntryBody::Stdin(INTERRUPT.as_bytes()));
     assert_eq!(clock.status_at(60), UnitStatus::Silent);
 }
 
 #[test]
 fn stderr_is_output() {
     let mut clock = FoldHarness::new();
-    clock.entry(50, "u", EntryBody::Err("warning".into()));
+    clock.entry(50, "u", EntryBody::Stderr("warning".into()));
     assert_eq!(clock.status_at(100), UnitStatus::Running);
 }
 
@@ -117,7 +117,7 @@ fn agent_that_waits_for_us_is_not_silent() {
     let mut clock = FoldHarness::new();
     clock.out(10, ASKS);
     assert_eq!(clock.status_at(500), UnitStatus::Running);
-    clock.entry(600, "u", EntryBody::In(ANSWERS.as_bytes()));
+    clock.entry(600, "u", EntryBody::Stdin(ANSWERS.as_bytes()));
     assert_eq!(clock.status_at(659), UnitStatus::Running, "counted from the answer");
     assert_eq!(clock.status_at(660), UnitStatus::Silent);
     clock.out(700, ASKS);
@@ -131,7 +131,7 @@ fn agent_is_not_silent_after_its_last_result() {
     for line in [INIT, TEXT, RESULT] {
         clock.out(10, line);
     }
-    clock.entry(11, "u", EntryBody::Err("bye".into()));
+    clock.entry(11, "u", EntryBody::Stderr("bye".into()));
     assert_eq!(clock.status_at(500), UnitStatus::Running);
     assert_eq!(clock.view.state.units[0].attempts[0].silent_since, None);
     assert_eq!(clock.log(), Vec::<String>::new());
@@ -186,6 +186,6 @@ fn extreme_times_terminate() {
     clock.out(1, ASKS);
     assert_eq!(clock.status_at(u64::MAX / 1000), UnitStatus::Running);
     clock.note(u64::MAX / 1000, "v", &Note::AttemptStarted(Box::default()));
-    clock.entry(u64::MAX / 1000, "u", EntryBody::In(ANSWERS.as_bytes()));
+    clock.entry(u64::MAX / 1000, "u", EntryBody::Stdin(ANSWERS.as_bytes()));
     clock.out(u64::MAX / 1000, TEXT);
 }

@@ -214,10 +214,10 @@ fn call_events_carry_the_outcome_detail() {
     let (mut outcomes, mut builder) = (Vec::new(), crate::run::report::ReportBuilder::default());
     let mut emit = |emitted: FoldEvent<'_>| {
         builder.observe(&emitted);
-        if let FoldEvent::Event { event: crate::actions::AgentEvent::Action(event), aside, .. } = &emitted
+        if let FoldEvent::Agent { event: crate::actions::AgentEvent::Action(event), outcome_detail, .. } = &emitted
             && event.phase == crate::actions::ActionPhase::Completed
         {
-            outcomes.push((event.action.id.to_string(), event.ok, *aside));
+            outcomes.push((event.action.id.to_string(), event.ok, *outcome_detail));
         }
     };
     while timeline.advance(1, &mut emit).unwrap() == PollStatus::More {}
@@ -229,14 +229,18 @@ fn call_events_carry_the_outcome_detail() {
         ("t4", Some(false), cut),
         ("t5", Some(false), cut),
     ];
-    let outcomes: Vec<_> = outcomes.iter().map(|(id, ok, aside)| (id.as_str(), *ok, *aside)).collect();
+    let outcomes: Vec<_> =
+        outcomes.iter().map(|(id, ok, outcome_detail)| (id.as_str(), *ok, *outcome_detail)).collect();
     assert_eq!(outcomes[..5], expected, "`ok` comes from the result");
     let view = timeline.view();
     let attempt = &view.state.units[0].attempts[0];
     assert_eq!((attempt.declined, attempt.failures, attempt.calls), (1, 1, 5));
     let rows = view.rows(attempt.id).iter().filter(|row| row.kind == RowKind::Tool);
-    let ends: Vec<RowEnd> = rows.map(|row| row.end(view.state.entries)).collect();
-    assert_eq!(ends, [RowEnd::Declined, RowEnd::Failed, RowEnd::Ok, RowEnd::Aborted, RowEnd::Aborted]);
+    let ends: Vec<RowOutcome> = rows.map(|row| row.end(view.state.entries)).collect();
+    assert_eq!(
+        ends,
+        [RowOutcome::Declined, RowOutcome::Failed, RowOutcome::Ok, RowOutcome::Aborted, RowOutcome::Aborted]
+    );
     let report = builder.finish(timeline.source().info(), timeline.view(), false);
     let made = |at: usize| report.units[at].attempts[0].tools.values().copied().collect::<Vec<_>>();
     assert_eq!(made(0), [crate::run::report::ToolCallCounts { total: 5, failed: 1, declined: 1, aborted: 2 }]);
@@ -246,9 +250,11 @@ fn call_events_carry_the_outcome_detail() {
 
 #[test]
 fn stop_all_aborts_running_units_and_drain_does_not() {
-    for (how, end) in
-        [(StopMode::Drain, RowEnd::Failed), (StopMode::Stop, RowEnd::Aborted), (StopMode::Kill, RowEnd::Aborted)]
-    {
+    for (how, end) in [
+        (StopMode::Drain, RowOutcome::Failed),
+        (StopMode::Stop, RowOutcome::Aborted),
+        (StopMode::Kill, RowOutcome::Aborted),
+    ] {
         let entries = vec![
             started("a", 1),
             out("a", 1, INIT),

@@ -81,7 +81,7 @@ fn hold_emits_status_changes() {
     let attempt_id = timeline.view().state.units[0].attempts[0].id;
     let view = timeline.view();
     let rows = view.rows(attempt_id);
-    let denied: Vec<_> = rows.iter().filter(|row| row.end(99) == RowEnd::Denied).map(|row| row.kind).collect();
+    let denied: Vec<_> = rows.iter().filter(|row| row.end(99) == RowOutcome::Denied).map(|row| row.kind).collect();
     assert_eq!(denied, [RowKind::Tool], "the row of the call shows the denial");
     assert_eq!(timeline.activity().count(ActivityMark::Denial), 1);
 }

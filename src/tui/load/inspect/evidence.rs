@@ -12,7 +12,7 @@ use super::{ABSENT, init, listed, read, read_progress, started};
 use crate::{
     run::{
         Timeline,
-        state::{AttemptState, RowEnd},
+        state::{AttemptState, RowOutcome},
     },
     tape::{EntryBody, Note, Seq, note::AttemptStarted},
     tui::{
@@ -164,10 +164,10 @@ fn tools(
         let Some(row) = rows.get(call.row) else { continue };
         let tool = tools.entry(gathered.tool(call)).or_default();
         tool.calls += 1;
-        tool.failed += usize::from(row.end(entries) == RowEnd::Failed);
-        tool.denied += usize::from(row.end(entries) == RowEnd::Denied);
-        tool.declined += usize::from(row.end(entries) == RowEnd::Declined);
-        tool.aborted += usize::from(row.end(entries) == RowEnd::Aborted);
+        tool.failed += usize::from(row.end(entries) == RowOutcome::Failed);
+        tool.denied += usize::from(row.end(entries) == RowOutcome::Denied);
+        tool.declined += usize::from(row.end(entries) == RowOutcome::Declined);
+        tool.aborted += usize::from(row.end(entries) == RowOutcome::Aborted);
     }
     let facts = vec![
         (
@@ -243,7 +243,7 @@ fn paths(
     let mut touched: BTreeMap<(AccessKind, bool), BTreeMap<&str, usize>> = BTreeMap::new();
     for call in &gathered.calls {
         let (Some(row), Some((touch, what))) = (rows.get(call.row), &call.access) else { continue };
-        let went = matches!(row.end(entries), RowEnd::Ok | RowEnd::Open);
+        let went = matches!(row.end(entries), RowOutcome::Ok | RowOutcome::Open);
         *touched.entry((*touch, went)).or_default().entry(what).or_default() += 1;
     }
     let home = started.map(|started| started.cwd.as_str()).or_else(|| {

@@ -5,7 +5,7 @@ use crate::{
     decode,
     run::{
         Timeline, decisions,
-        state::{AttemptState, RowEnd, RowKind, StreamRow, UnitState},
+        state::{AttemptState, RowKind, RowOutcome, StreamRow, UnitState},
     },
     tape::{
         EntryBody, Millis, Note, Seq,
@@ -273,7 +273,7 @@ fn written_blocks(
         .summary(attempt.id)
         .into_iter()
         .flat_map(|gathered| &gathered.calls)
-        .filter(|call| rows.get(call.row).is_some_and(|row| row.end(entries) == RowEnd::Ok))
+        .filter(|call| rows.get(call.row).is_some_and(|row| row.end(entries) == RowOutcome::Ok))
         .filter_map(|call| call.access.as_ref().filter(|(touch, _)| *touch == AccessKind::Write))
         .map(|(_, path)| path.as_str())
         .collect();
@@ -327,7 +327,7 @@ fn failures(timeline: &mut Timeline, attempt: &AttemptState) -> Vec<DocumentBloc
     // A denial has its own row if its call has none, and the text of a note is already shown above.
     let is_bad = |row: &StreamRow| match row.kind {
         RowKind::Note => false,
-        _ => matches!(row.end(entries), RowEnd::Failed | RowEnd::Denied),
+        _ => matches!(row.end(entries), RowOutcome::Failed | RowOutcome::Denied),
     };
     let bad: Vec<(usize, StreamRow)> =
         rows.iter().enumerate().filter(|(_, row)| is_bad(row)).map(|(index, row)| (index, *row)).collect();
@@ -335,8 +335,8 @@ fn failures(timeline: &mut Timeline, attempt: &AttemptState) -> Vec<DocumentBloc
     let mut pieces = vec![DocumentBlock::titled("failures", "failures".to_owned(), facts, None)];
     for (index, row) in bad.iter().take(MAX_LISTED) {
         let line = load::row_line(timeline, row, RowId::new(row, timeline.view()));
-        let word = if row.end(entries) == RowEnd::Denied { "denied" } else { "failed" };
-        let role = if row.end(entries) == RowEnd::Denied { StyleRole::Denied } else { StyleRole::Failed };
+        let word = if row.end(entries) == RowOutcome::Denied { "denied" } else { "failed" };
+        let role = if row.end(entries) == RowOutcome::Denied { StyleRole::Denied } else { StyleRole::Failed };
         let fact =
             if line.outcome.is_empty() { String::new() } else { format!(": {}", text::one_row(&line.outcome, 300)) };
         pieces.push(DocumentBlock::Spans {

@@ -98,7 +98,7 @@ fn endless_limit_ends_the_run_without_spending_retries() {
             attempt_ended(0, 2, crowded()),
             ScheduleEvent::TimerFired(TimerId(1)),
             attempt_ended(0, 3, crowded()),
-            ScheduleEvent::RetryFailed,
+            ScheduleEvent::RetryUnsuccessfulRequested,
             attempt_ended(0, 4, succeeded_verdict()),
         ],
     );
@@ -145,7 +145,7 @@ fn run_wide_failure_is_reported_once() {
             ScheduleEvent::RunStarted,
             attempt_ended(0, 1, out(Cause::Auth)),
             attempt_ended(1, 1, succeeded_verdict()),
-            ScheduleEvent::RetryFailed,
+            ScheduleEvent::RetryUnsuccessfulRequested,
             attempt_ended(0, 2, succeeded_verdict()),
             attempt_ended(2, 1, out(Cause::Model)),
             attempt_ended(3, 1, succeeded_verdict()),

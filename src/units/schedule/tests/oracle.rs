@@ -190,7 +190,7 @@ impl ScheduleOracle {
                     self.request(n);
                 }
             }
-            ScheduleEvent::RetryFailed => {
+            ScheduleEvent::RetryUnsuccessfulRequested => {
                 let fails = |unit: &OracleUnit| {
                     let ended_badly = matches!(unit.last, Some(AttemptOutcome::Failed | AttemptOutcome::Stopped));
                     unit.state == OracleUnitState::Over && ended_badly
@@ -371,7 +371,7 @@ pub(super) fn to_event(schedule: &Schedule, step: &RandomStep) -> Option<Schedul
         })?,
         RandomStep::Fire(id) => ScheduleEvent::TimerFired(TimerId(*id)),
         RandomStep::Retry(n) => ScheduleEvent::RetryRequested { unit: key(*n), amendment: None },
-        RandomStep::RetryFailed => ScheduleEvent::RetryFailed,
+        RandomStep::RetryFailed => ScheduleEvent::RetryUnsuccessfulRequested,
         RandomStep::Stop(n) => ScheduleEvent::StopRequested { unit: key(*n) },
         RandomStep::Run(0) => ScheduleEvent::DrainRequested,
         RandomStep::Run(1) => ScheduleEvent::StopAllRequested,

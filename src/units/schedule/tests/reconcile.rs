@@ -192,7 +192,7 @@ fn kill_during_integration_keeps_patches() {
     let mut schedule = schedule_with_reconcile(false);
     insta::assert_snapshot!(last(&mut schedule, killed), @r#"note: message "2 patches are kept and not put on the branch: the run was killed" | END error succeeded=2 failed=0 stopped=0 not_run=0 unsaved=2"#);
     assert!(
-        last(&mut schedule, [ScheduleEvent::RetryFailed, both()]).contains("start u9/1"),
+        last(&mut schedule, [ScheduleEvent::RetryUnsuccessfulRequested, both()]).contains("start u9/1"),
         "until a person requests them"
     );
     let pass = [attempt_ended(9, 1, succeeded_verdict()), ScheduleEvent::KillAllRequested, integrated(&[(9, 1, true)])];
@@ -216,7 +216,7 @@ fn failed_integration_is_not_reconciled_or_saved() {
         let trace = last(&mut schedule, [ScheduleEvent::Saved { ok: false }]);
         assert!(trace.starts_with("END error succeeded=2 failed=0") && trace.ends_with("unsaved=2"), "{trace}");
         let again = [
-            ScheduleEvent::RetryFailed,
+            ScheduleEvent::RetryUnsuccessfulRequested,
             integrated(&[(0, 1, true), (1, 1, true)]),
             attempt_ended(9, 1, failed_verdict()),
         ];
@@ -232,7 +232,7 @@ fn failed_integration_is_not_reconciled_or_saved() {
     let mut schedule = schedule_with_reconcile(false);
     let pass = [attempt_ended(9, 1, succeeded_verdict()), failed_integration(&[]), ScheduleEvent::Saved { ok: false }];
     assert!(last(&mut schedule, units_succeeded().into_iter().chain(pass)).ends_with("unsaved=3"));
-    assert_eq!(last(&mut schedule, [ScheduleEvent::RetryFailed]), "INTEGRATE u0/1 u1/1 u9/1");
+    assert_eq!(last(&mut schedule, [ScheduleEvent::RetryUnsuccessfulRequested]), "INTEGRATE u0/1 u1/1 u9/1");
 }
 
 #[test]
@@ -247,8 +247,8 @@ fn requested_reconcile_step_waits_for_units() {
     ];
     feed(&mut schedule, first.into_iter().chain([ScheduleEvent::Saved { ok: true }]));
     let again = [
-        ScheduleEvent::RetryFailed,
-        ScheduleEvent::RetryFailed,
+        ScheduleEvent::RetryUnsuccessfulRequested,
+        ScheduleEvent::RetryUnsuccessfulRequested,
         attempt_ended(1, 2, failed_verdict()),
         integration_report(vec![]),
         attempt_ended(9, 2, succeeded_verdict()),
@@ -341,7 +341,7 @@ fn run_ended_before_reconcile_is_incomplete() {
     let trace = last(&mut schedule, [ScheduleEvent::Saved { ok: true }]);
     assert_eq!(trace, "END stopped succeeded=2 failed=0 stopped=0 not_run=1");
     // It is the only unit that can be retried.
-    insta::assert_snapshot!(feed(&mut schedule, [ScheduleEvent::RetryFailed, integration_report(vec![])]), @r"
+    insta::assert_snapshot!(feed(&mut schedule, [ScheduleEvent::RetryUnsuccessfulRequested, integration_report(vec![])]), @r"
     note u9/0: retry-requested 1 | INTEGRATE 
     start u9/1
     ");
@@ -359,8 +359,10 @@ fn spent_budget_skips_the_reconcile_step() {
         attempt_ended(1, 1, succeeded_verdict()),
         integrated(&[(0, 1, true), (1, 1, true)]),
     ];
-    let trace =
-        feed(&mut schedule, units.into_iter().chain([ScheduleEvent::Saved { ok: true }, ScheduleEvent::RetryFailed]));
+    let trace = feed(
+        &mut schedule,
+        units.into_iter().chain([ScheduleEvent::Saved { ok: true }, ScheduleEvent::RetryUnsuccessfulRequested]),
+    );
     insta::assert_snapshot!(trace, @r#"
     start u0/1 | start u1/1
 

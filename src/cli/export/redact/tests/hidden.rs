@@ -131,8 +131,8 @@ fn hidden_secrets_are_masked_at_every_place() {
             ("nested", vec![message(&json!({"content": [{"type": "text", "text": text}]}).to_string())]),
             ("lines", vec![message(&format!("first line\n{text}\nlast line"))]),
             ("streamed", streamed(0, "text_delta", "text", &text, &[5, 3, 11])),
-            ("raw", vec![entry(EntryBody::Raw(text.clone().into_bytes().into()))]),
-            ("stderr", vec![entry(EntryBody::Err(text.clone().into()))]),
+            ("raw", vec![entry(EntryBody::StdoutRaw(text.clone().into_bytes().into()))]),
+            ("stderr", vec![entry(EntryBody::Stderr(text.clone().into()))]),
         ];
         for (place, lines) in places {
             if place == "lines" && text.starts_with('{') {

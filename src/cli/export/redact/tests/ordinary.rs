@@ -73,8 +73,8 @@ fn ordinary() -> Vec<Vec<u8>> {
     for round in 0..texts.len() * 40 {
         let text = texts[round % texts.len()].replace('#', &dice.roll(9_999).to_string());
         lines.push(match round % 4 {
-            0 => entry(EntryBody::Err(text.into())),
-            1 => entry(EntryBody::Raw(text.into_bytes().into())),
+            0 => entry(EntryBody::Stderr(text.into())),
+            1 => entry(EntryBody::StdoutRaw(text.into_bytes().into())),
             2 => out(&json!({"type": "user", "message": {"content": [{"type": "tool_result", "content": text}]}})),
             _ => out(&json!({"text": json!({"page": text}).to_string()})),
         });
@@ -88,7 +88,7 @@ fn ordinary() -> Vec<Vec<u8>> {
     let wrapped: Vec<&str> = (0..image.len()).step_by(76).map(|at| &image[at..image.len().min(at + 76)]).collect();
     for text in [image.clone(), format!("![x](data:image/png;base64,{image})"), wrapped.join("\n")] {
         lines.push(out(&json!({"type": "image", "source": {"data": text}})));
-        lines.push(entry(EntryBody::Err(text.into())));
+        lines.push(entry(EntryBody::Stderr(text.into())));
     }
     lines
 }

@@ -12,20 +12,20 @@ thread_local! {
 }
 
 /// Runs `work`; the caller catches its panic.
-pub fn with_panic_guard<T>(work: impl FnOnce() -> T) -> T {
+pub fn with_caught_panics<T>(work: impl FnOnce() -> T) -> T {
     let _mark = GuardScope(IS_GUARDED.replace(true));
     work()
 }
 
 /// Runs `work` on a thread where it may block. The error is its panic, or the end of the runtime.
-pub async fn spawn_blocking_guarded<T: Send + 'static>(
+pub async fn spawn_blocking_caught<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, JoinError> {
-    task::spawn_blocking(move || with_panic_guard(work)).await
+    task::spawn_blocking(move || with_caught_panics(work)).await
 }
 
 /// True on a thread that runs such work, also while it panics.
-pub fn is_panic_guarded() -> bool {
+pub fn is_panic_caught() -> bool {
     // A thread that is exiting runs no such work.
     IS_GUARDED.try_with(Cell::get).unwrap_or(false)
 }
@@ -47,21 +47,21 @@ mod tests {
 
     #[test]
     fn guard_is_set_only_during_the_work() {
-        assert!(!is_panic_guarded());
-        with_panic_guard(|| {
-            assert!(is_panic_guarded());
-            with_panic_guard(|| ());
-            assert!(is_panic_guarded(), "the outer work is still guarded");
-            assert!(!std::thread::spawn(is_panic_guarded).join().unwrap(), "another thread is not part of it");
+        assert!(!is_panic_caught());
+        with_caught_panics(|| {
+            assert!(is_panic_caught());
+            with_caught_panics(|| ());
+            assert!(is_panic_caught(), "the outer work is still guarded");
+            assert!(!std::thread::spawn(is_panic_caught).join().unwrap(), "another thread is not part of it");
         });
-        assert!(!is_panic_guarded());
-        assert!(catch_unwind(|| with_panic_guard(|| panic!("on purpose"))).is_err());
-        assert!(!is_panic_guarded());
+        assert!(!is_panic_caught());
+        assert!(catch_unwind(|| with_caught_panics(|| panic!("on purpose"))).is_err());
+        assert!(!is_panic_caught());
     }
 
     #[tokio::test]
     async fn panic_in_blocking_thread_is_returned_as_error() {
-        assert!(spawn_blocking_guarded(is_panic_guarded).await.unwrap());
-        assert!(spawn_blocking_guarded(|| panic!("on purpose")).await.unwrap_err().is_panic());
+        assert!(spawn_blocking_caught(is_panic_caught).await.unwrap());
+        assert!(spawn_blocking_caught(|| panic!("on purpose")).await.unwrap_err().is_panic());
     }
 }
