@@ -4,12 +4,12 @@ use std::{fmt::Write as _, path::Path};
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{AgentTool, ToolContext, not_found_reply, pagination};
 use crate::{
     ingest::{
-        reconcile::{Eviction, EvictionCandidate, StageIndex, StagedUnit},
+        reconcile::{StageIndex, StagedUnit},
         schema::excerpt,
     },
     units::ToolReply,
@@ -190,27 +190,13 @@ impl AgentTool for EvictionList {
                 None => format!("{file}{}", page.text.trim_end()),
             }
         };
+        // The text has the list; the transcript would hold it once per part.
+        let artifacts: usize = evictions.iter().map(|eviction| eviction.artifacts.len()).sum();
         let structured = json!({
-            "deletedRawPaths": evictions.iter().map(|eviction| &eviction.raw_path).collect::<Vec<_>>(),
-            "evictions": evictions.iter().map(eviction_json).collect::<Vec<_>>(),
+            "deletedFiles": evictions.len(), "artifacts": artifacts, "startLine": start, "totalLines": lines.len(),
         });
         ToolReply { structured: Some(structured), ..ToolReply::text(text) }
     }
-}
-
-fn eviction_json(eviction: &Eviction) -> Value {
-    let artifact = |artifact: &EvictionCandidate| {
-        let prior = &artifact.provenance;
-        let (connection, key) = match prior.key.split_once('/') {
-            Some((connection, key)) if prior.kind == "sl" => (Some(connection), key),
-            _ => (None, prior.key.as_str()),
-        };
-        json!({
-            "kind": prior.kind, "key": key, "targetConnectionId": connection, "lastAction": prior.action,
-            "run": prior.run, "alsoRestsOn": artifact.supporting_files,
-        })
-    };
-    json!({"rawPath": eviction.raw_path, "artifacts": eviction.artifacts.iter().map(artifact).collect::<Vec<_>>()})
 }
 
 fn changes(unit: &StagedUnit) -> String {

@@ -63,12 +63,8 @@ fn unit_changes_can_be_listed_and_compared() {
 fn evictions_are_listed_with_their_artifacts() {
     let list = ask(&staged(), "eviction_list", json!({}));
     assert!(list.markdown.starts_with("- notes/gone.md\n  - wiki gone (created in run a1b2c3)\n  - sl shop/orders ("));
-    let gone = &list.structured.unwrap()["evictions"][0];
-    assert_eq!((&gone["rawPath"], &gone["artifacts"][0]["key"]), (&json!("notes/gone.md"), &json!("gone")));
-    let source = &gone["artifacts"][1];
-    assert_eq!((&source["targetConnectionId"], &source["key"]), (&json!("shop"), &json!("orders")));
-    assert_eq!((&source["lastAction"], &source["run"]), (&json!("created"), &json!("a1b2c3")));
-    assert_eq!(source["alsoRestsOn"].as_array().map(Vec::len), Some(4));
+    let counts = json!({"deletedFiles": 2, "artifacts": 2, "startLine": 1, "totalLines": 5});
+    assert_eq!(list.structured, Some(counts), "the list itself is in the text alone");
 }
 
 #[test]
