@@ -56,7 +56,7 @@ pub fn plan(global: &GlobalArgs, select: &SelectArgs) -> Result<Exit, CliError> 
     project::print_warnings(
         &project.check_backend().err().map(|error| error.to_string()).into_iter().collect::<Vec<_>>(),
     );
-    project::print_warnings(project::stale_pages_message(&project).as_slice());
+    project::print_warnings(&project::blocking_files_messages(&project));
     project::print_warnings(&taken.unsaved_run.iter().map(|left| left.message(global)).collect::<Vec<_>>());
     let ground = prepare::describe_repository(&project, Some(&taken.planned)).map_err(|error| error.to_string());
     project::print_warnings(ground.as_ref().err().map(std::slice::from_ref).unwrap_or_default());

@@ -124,22 +124,37 @@ pub fn effective_settings(project: &Project) -> Vec<String> {
     models.chain(values).chain(brought).collect()
 }
 
-/// The sentence about pages of the project with broken references, which prevent KTX from ingesting.
-pub fn stale_pages_message(project: &Project) -> Option<String> {
-    const NAMED: usize = 5;
-    // A wiki that cannot be listed is an error when it is read.
-    let stale = check::blocking_references(&project.root, &project.target_ids(None)).unwrap_or_default();
-    let named = stale.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join("; ");
-    let more = match stale.len().saturating_sub(NAMED) {
-        0 => String::new(),
-        more => format!("; and {more} more"),
-    };
-    (!stale.is_empty()).then(|| {
+/// Sentences about files of the project that prevent KTX from ingesting: pages with broken references, and sources that
+/// KTX cannot load.
+pub fn blocking_files_messages(project: &Project) -> Vec<String> {
+    // A wiki or semantic layer that cannot be listed is an error when it is read.
+    let connections = project.target_ids(None);
+    let stale = check::blocking_references(&project.root, &connections).unwrap_or_default();
+    let unloadable = check::unloadable_sources(&project.root, &connections).unwrap_or_default();
+    let stale = list_first(&stale).map(|named| {
         format!(
-            "wiki pages have broken references ({named}{more}): runs here do not change them, but KTX refuses its \
+            "wiki pages have broken references ({named}): runs here do not change them, but KTX refuses its \
              next ingest that changes a source or removes a page; correct these references, or create their targets"
         )
-    })
+    });
+    let unloadable = list_first(&unloadable).map(|named| {
+        format!(
+            "KTX cannot load sources ({named}): they do not exist for KTX, and it refuses edits of all sources of their \
+             connection; correct these files"
+        )
+    });
+    stale.into_iter().chain(unloadable).collect()
+}
+
+/// The first texts in one line; `None` without any.
+fn list_first(texts: &[String]) -> Option<String> {
+    const NAMED: usize = 5;
+    let named = texts.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join("; ");
+    match texts.len().saturating_sub(NAMED) {
+        _ if texts.is_empty() => None,
+        0 => Some(named),
+        more => Some(format!("{named}; and {more} more")),
+    }
 }
 
 /// Prints each warning to stderr.

@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, io, path::Path};
 
 use super::{
     references::{BrokenReference, CatalogVersion, ReferenceCatalog},
-    semantic_layer::{self, SemanticLayer, SourceFindings},
+    semantic_layer::{self, SemanticLayer, SemanticSources, SourceFile, SourceFindings},
     wiki::{self, Wiki, WikiPage},
     workspace::{Workspace, WorkspaceChange},
 };
@@ -48,7 +48,12 @@ pub(crate) fn check_connection_sources(workspace: &Workspace, connection: &str) 
     for file in &sources.files {
         let Ok(doc) = &file.doc else { continue };
         if is_meant(&file.path) {
-            let found = semantic_layer::validate_source(&file.name, doc, &sources);
+            let mut found = semantic_layer::validate_source(&file.name, doc, &sources);
+            if changed.contains(file.path.as_str())
+                && let Some(before) = findings_before(workspace, file, &sources)?
+            {
+                found.excuse_known(&before);
+            }
             findings.errors.extend(found.errors);
             findings.warnings.extend(found.warnings);
         } else {
@@ -57,6 +62,22 @@ pub(crate) fn check_connection_sources(workspace: &Workspace, connection: &str) 
         }
     }
     Ok(SemanticLayerReport { sources: sources.by_name.len(), findings })
+}
+
+/// The findings about the source in `file` before the attempt, if it existed.
+fn findings_before(
+    workspace: &Workspace,
+    file: &SourceFile,
+    sources: &SemanticSources,
+) -> io::Result<Option<SourceFindings>> {
+    let original = workspace.original(&file.path)?;
+    let Some(doc) = original.and_then(|bytes| semantic_layer::parse_source(&String::from_utf8_lossy(&bytes)).ok())
+    else {
+        return Ok(None);
+    };
+    let mut sources = sources.clone();
+    sources.insert(&file.name, doc.clone());
+    Ok(Some(semantic_layer::validate_source(&file.name, &doc, &sources)))
 }
 
 /// Checks what the attempt changed, and what refers to anything that it removed or changed. Pages may refer to the
@@ -194,6 +215,26 @@ fn page_faults(key: &str, page: &WikiPage) -> Vec<String> {
         faults.push("it has no content".into());
     }
     faults
+}
+
+/// Files of the semantic layer that KTX cannot load, with the reason: their sources do not exist for KTX, and it refuses
+/// to edit the other sources of their connection.
+pub(crate) fn unloadable_sources(root: &Path, connections: &[String]) -> io::Result<Vec<String>> {
+    let workspace = Workspace::read_only(root);
+    let mut found = Vec::new();
+    for connection in connections {
+        let sources = SemanticLayer(&workspace).sources(connection)?;
+        for file in &sources.files {
+            match &file.doc {
+                Err(why) => found.push(format!("{}: {why}", file.path)),
+                Ok(doc) => {
+                    let findings = semantic_layer::validate_source(&file.name, doc, &sources);
+                    found.extend(findings.load_errors.first().map(|why| format!("{}: {why}", file.path)));
+                }
+            }
+        }
+    }
+    Ok(found)
 }
 
 #[cfg(test)]

@@ -133,17 +133,81 @@ fn object(schema: &Schema, fields: &Map<String, Value>, at: &str, problems: &mut
         match properties.and_then(|properties| properties.get(name)) {
             Some(Value::Object(schema)) => validate_value(schema, value, &format!("`{prefix}{name}`"), problems),
             Some(_) => {}
-            None if schema.get("additionalProperties") == Some(&Value::Bool(false)) => {
-                let hint =
-                    nearest_name(name, &known).map_or_else(String::new, |name| format!(" (did you mean `{name}`?)"));
-                problems.push(format!("`{prefix}{}` is not a field{hint}", excerpt(name)));
-            }
+            None if is_closed(schema) => problems.push(unknown_field(&prefix, name, &known)),
             None => {
                 if let Some(Value::Object(schema)) = schema.get("additionalProperties") {
                     validate_value(schema, value, &format!("`{prefix}{}`", excerpt(name)), problems);
                 }
             }
         }
+    }
+}
+
+/// True if objects of `schema` have no further fields.
+fn is_closed(schema: &Schema) -> bool {
+    schema.get("additionalProperties") == Some(&Value::Bool(false))
+}
+
+fn unknown_field(prefix: &str, name: &str, known: &[&str]) -> String {
+    let hint = nearest_name(name, known).map_or_else(String::new, |name| format!(" (did you mean `{name}`?)"));
+    format!("`{prefix}{}` is not a field{hint}", excerpt(name))
+}
+
+/// Removes the fields that `schema` does not permit. Returns a sentence about each.
+pub(crate) fn remove_unknown_fields(schema: &Schema, value: &mut Value) -> Vec<String> {
+    let mut found = Vec::new();
+    visit_objects(schema, value, "", &mut |schema, fields, prefix| {
+        let properties = schema.get("properties").and_then(Value::as_object);
+        let known: Vec<&str> = properties.into_iter().flat_map(Map::keys).map(String::as_str).collect();
+        fields.retain(|name, _| {
+            let is_known = !is_closed(schema) || known.contains(&name.as_str());
+            if !is_known {
+                found.push(unknown_field(prefix, name, &known));
+            }
+            is_known
+        });
+    });
+    found
+}
+
+/// The fields of `value` that are null although `schema` gives them a type, a sentence about each.
+pub(crate) fn null_fields(schema: &Schema, value: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    visit_objects(schema, &mut value.clone(), "", &mut |schema, fields, prefix| {
+        let properties = schema.get("properties").and_then(Value::as_object);
+        let is_typed =
+            |name: &String| properties.is_some_and(|all| all.get(name).is_some_and(|of| of.get("type").is_some()));
+        let nulls = fields.iter().filter(|(name, value)| value.is_null() && is_typed(name));
+        found.extend(nulls.map(|(name, _)| format!("`{prefix}{name}` is empty; leave it out")));
+    });
+    found
+}
+
+/// Calls `visit` with every object that `schema` describes, and the prefix of the paths of its fields.
+fn visit_objects(
+    schema: &Schema,
+    value: &mut Value,
+    at: &str,
+    visit: &mut impl FnMut(&Schema, &mut Map<String, Value>, &str),
+) {
+    match value {
+        Value::Object(fields) => {
+            let prefix = if at.is_empty() { String::new() } else { format!("{at}.") };
+            visit(schema, fields, &prefix);
+            let properties = schema.get("properties").and_then(Value::as_object);
+            for (name, value) in fields.iter_mut() {
+                if let Some(Value::Object(schema)) = properties.and_then(|properties| properties.get(name)) {
+                    visit_objects(schema, value, &format!("{prefix}{name}"), visit);
+                }
+            }
+        }
+        Value::Array(items) => {
+            let Some(Value::Object(schema)) = schema.get("items") else { return };
+            for (index, item) in items.iter_mut().enumerate() {
+                visit_objects(schema, item, &format!("{at}[{index}]"), visit);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 

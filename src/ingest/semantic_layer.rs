@@ -19,6 +19,7 @@ mod defaults;
 #[expect(dead_code, reason = "the schema is made of every field, the rules read some of them")]
 mod definition;
 mod overlay;
+mod physical;
 mod validate;
 
 pub(crate) use defaults::{append_missing_lists, fill_defaults};
@@ -166,6 +167,20 @@ impl SemanticLayer<'_> {
 }
 
 impl SemanticSources {
+    /// The scanned table that `reference` names: by its name, or by its table in the database, whose leading parts may
+    /// be left out.
+    pub(crate) fn scanned_table(&self, reference: &str) -> Option<(&str, &SourceDoc)> {
+        if let Some((name, table)) = self.scanned_tables.get_key_value(reference) {
+            return Some((name, table));
+        }
+        let reference = reference.to_lowercase();
+        let is_named = |table: &SourceDoc| {
+            let table = table.get("table").and_then(Value::as_str).unwrap_or_default().to_lowercase();
+            table.strip_suffix(&reference).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+        };
+        self.scanned_tables.iter().find(|(_, table)| is_named(table)).map(|(name, table)| (name.as_str(), table))
+    }
+
     /// Adds the source `name`, or replaces it.
     pub(crate) fn insert(&mut self, name: &str, doc: SourceDoc) {
         let doc = match (SourceKind::from_doc(&doc), self.scanned_tables.get(name)) {

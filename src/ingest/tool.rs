@@ -253,14 +253,15 @@ impl Toolset for AttemptTools {
 
 /// A declined call: the tool understood it and declines it. `structured.success` is false, as in KTX.
 ///
-/// KTX counts this as a failed call only for writes and removals of pages and for writes of sources, so only those are
-/// errors. A concurrent change of the file is never an error.
+/// Only writes and removals of pages and writes and edits of sources count as failed calls, so only those are errors
+/// (KTX leaves out edits, see [`FailureRule::Recoverable`](crate::units::FailureRule)). A concurrent change of the file is never an error.
 fn refusal(tool: &str, text: String, mut detail: Value) -> ToolReply {
     if let Some(detail) = detail.as_object_mut() {
         detail.shift_insert(0, "success".into(), false.into());
     }
-    let is_error = matches!(tool, "wiki_write" | "wiki_remove" | "sl_write_source") && detail["reason"] != PAGE_CHANGED;
-    ToolReply { markdown: text, structured: Some(detail), is_error, declined: true }
+    let is_write = matches!(tool, "wiki_write" | "wiki_remove" | "sl_write_source" | "sl_edit_source");
+    let counts = is_write && detail["reason"] != PAGE_CHANGED;
+    ToolReply { markdown: text, structured: Some(detail), is_error: counts, declined: true }
 }
 
 /// Machine-readable reason of a declined call.

@@ -32,7 +32,7 @@ pub enum FailureRule {
     /// Counts all failures except [settled](Recovery::Settled) refusals.
     #[default]
     Strict,
-    /// Counts only failures that no later call recovered.
+    /// Counts only failures that no later call recovered. As in KTX, a refused edit of a source is not a failure.
     Recoverable,
 }
 
@@ -187,7 +187,7 @@ impl FailureTally {
     pub fn counted(&self, rule: FailureRule) -> impl Iterator<Item = &FailedToolCall> {
         self.failed.iter().filter(move |call| match rule {
             FailureRule::Strict => call.recovery < Recovery::Settled,
-            FailureRule::Recoverable => call.recovery == Recovery::None,
+            FailureRule::Recoverable => call.recovery == Recovery::None && !call.is_refused_edit(),
         })
     }
 
@@ -266,6 +266,11 @@ impl FailedToolCall {
             RecoveryRule::Subject(subject) => Some(subject),
             RecoveryRule::Never => None,
         }
+    }
+
+    /// True for an edit of a source that the tool declined.
+    fn is_refused_edit(&self) -> bool {
+        self.tool == "sl_edit_source" && matches!(self.recovery_rule, RecoveryRule::Subject(_))
     }
 
     /// Completes an earlier report of the same call with details from this one.
@@ -404,6 +409,18 @@ mod tests {
             wrote(&mut tally, "wiki_write", page("orders"), "t3");
             assert_eq!((tally.count(FailureRule::Strict), tally.count(FailureRule::Recoverable)), (1, 0), "{is_ours}");
         }
+    }
+
+    #[test]
+    fn refused_edit_fails_a_unit_under_strict_only() {
+        let mut tally = FailureTally::default();
+        assert!(tally.record_failure("mcp__ktx__sl_edit_source", Some("t1"), "no"));
+        assert!(!declined(&mut tally, "sl_edit_source", source("orders"), "t1"));
+        assert_eq!((tally.count(FailureRule::Strict), tally.count(FailureRule::Recoverable)), (1, 0));
+        wrote(&mut tally, "sl_write_source", source("orders"), "t2");
+        assert_eq!(tally.count(FailureRule::Strict), 0, "settled");
+        assert!(tally.record_failure("sl_edit_source", Some("t3"), "arguments that are not JSON"));
+        assert_eq!(tally.count(FailureRule::Recoverable), 1, "the call was rejected");
     }
 
     #[test]

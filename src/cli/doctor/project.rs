@@ -45,7 +45,9 @@ pub(super) fn check_project(global: &GlobalArgs, findings: &mut Vec<Finding>) ->
     };
     let planned = plan(&project, &Selection::default());
     examine_settings(&project, &planned, findings);
-    findings.extend(project::stale_pages_message(&project).map(|text| Finding::note(DoctorCheck::Project, text)));
+    findings.extend(
+        project::blocking_files_messages(&project).into_iter().map(|text| Finding::note(DoctorCheck::Project, text)),
+    );
     let (kept, disabled) = prepare::inspect_repository(&project, planned.as_ref().ok());
     findings.push(repository(kept));
     findings.extend(disabled.map(|text| Finding::note(DoctorCheck::Repository, text)));

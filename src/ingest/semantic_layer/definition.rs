@@ -37,6 +37,7 @@ pub(crate) struct SourceDefinition {
     pub(crate) inherits_columns_from: Option<String>,
     /// Unqualified names of the columns that identify one row. Required for a standalone source.
     #[serde(default)]
+    #[schemars(inner(length(min = 1)))]
     pub(crate) grain: Option<Vec<String>>,
     /// Standalone: every column. Overlay: computed columns only, with `expr` and `type`.
     #[serde(default)]
@@ -56,21 +57,21 @@ pub(crate) struct SourceDefinition {
     /// Overlay only: columns of the scanned table to leave out.
     #[serde(default)]
     pub(crate) exclude_columns: Option<Vec<String>>,
-    /// Overlay only: targets of joins of the scanned table to leave out.
+    /// Overlay only: `on` clauses of scanned joins to leave out, each as sl_read_source shows it.
     #[serde(default)]
     pub(crate) disable_joins: Option<Vec<String>>,
     /// Time column to use if a query names none.
     #[serde(default)]
-    pub(crate) default_time_dimension: Option<Map<String, Value>>,
-    /// Standalone only: tags, by origin.
+    pub(crate) default_time_dimension: Option<DbtText>,
+    /// Standalone only: tags of the dbt model.
     #[serde(default)]
-    pub(crate) tags: Option<Map<String, Value>>,
-    /// Standalone only: how recent the rows are, by origin.
+    pub(crate) tags: Option<DbtTexts>,
+    /// Standalone only: how recent the rows are according to dbt.
     #[serde(default)]
-    pub(crate) freshness: Option<Map<String, Value>>,
-    /// How the source is used.
+    pub(crate) freshness: Option<SourceFreshness>,
+    /// How queries use it.
     #[serde(default)]
-    pub(crate) usage: Option<Map<String, Value>>,
+    pub(crate) usage: Option<TableUsage>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
@@ -133,18 +134,18 @@ pub(crate) struct ColumnDefinition {
     /// SQL expression of a computed column.
     #[serde(default)]
     pub(crate) expr: Option<String>,
-    /// Smallest time unit of a time column, such as `day`.
+    /// Standalone only: finest step of a time column.
     #[serde(default)]
     pub(crate) natural_granularity: Option<String>,
-    /// Tested constraints, by origin.
+    /// Standalone only: constraints that dbt tests.
     #[serde(default)]
-    pub(crate) constraints: Option<Map<String, Value>>,
-    /// Possible values of the column, by origin.
+    pub(crate) constraints: Option<ColumnConstraints>,
+    /// Standalone only: its values.
     #[serde(default)]
-    pub(crate) enum_values: Option<Map<String, Value>>,
-    /// Tests that the column passes.
+    pub(crate) enum_values: Option<DbtTexts>,
+    /// Standalone only: tests that it passes.
     #[serde(default)]
-    pub(crate) tests: Option<Map<String, Value>>,
+    pub(crate) tests: Option<ColumnTests>,
 }
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -162,15 +163,15 @@ pub(crate) struct ColumnOverride {
     /// Descriptions of the column, by origin.
     #[serde(default)]
     pub(crate) descriptions: Option<BTreeMap<String, String>>,
-    /// Tested constraints, by origin.
+    /// Constraints that dbt tests.
     #[serde(default)]
-    pub(crate) constraints: Option<Map<String, Value>>,
-    /// Possible values of the column, by origin.
+    pub(crate) constraints: Option<ColumnConstraints>,
+    /// Its values.
     #[serde(default)]
-    pub(crate) enum_values: Option<Map<String, Value>>,
-    /// Tests that the column passes.
+    pub(crate) enum_values: Option<DbtTexts>,
+    /// Tests that it passes.
     #[serde(default)]
-    pub(crate) tests: Option<Map<String, Value>>,
+    pub(crate) tests: Option<ColumnTests>,
 }
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -206,6 +207,7 @@ pub(crate) struct MeasureDefinition {
     pub(crate) filter: Option<String>,
     /// Segments of this source whose conditions also apply.
     #[serde(default)]
+    #[schemars(inner(length(min = 1)))]
     pub(crate) segments: Option<Vec<String>>,
     /// What the measure counts, and what it does not.
     #[serde(default)]
@@ -224,6 +226,99 @@ pub(crate) struct SourceSegment {
     /// What the condition means.
     #[serde(default)]
     pub(crate) description: Option<String>,
+}
+
+// KTX ignores unknown fields in the types below.
+
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub(crate) struct DbtText {
+    #[serde(default)]
+    pub(crate) dbt: Option<String>,
+}
+
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub(crate) struct DbtTexts {
+    /// Texts; numbers need quotes.
+    #[serde(default)]
+    #[schemars(inner(length(min = 1)))]
+    pub(crate) dbt: Option<Vec<String>>,
+}
+
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub(crate) struct ColumnConstraints {
+    #[serde(default)]
+    pub(crate) dbt: Option<DbtConstraints>,
+}
+
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub(crate) struct DbtConstraints {
+    #[serde(default)]
+    pub(crate) not_null: Option<bool>,
+    #[serde(default)]
+    pub(crate) unique: Option<bool>,
+}
+
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub(crate) struct ColumnTests {
+    #[serde(default)]
+    pub(crate) dbt: Option<Vec<DbtTest>>,
+    /// Names of tests by package.
+    #[serde(default)]
+    pub(crate) dbt_by_package: Option<BTreeMap<String, Vec<String>>>,
+}
+
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub(crate) struct DbtTest {
+    #[schemars(length(min = 1))]
+    pub(crate) name: String,
+    /// Package that defines it, such as `dbt` or `dbt_utils`.
+    #[schemars(length(min = 1))]
+    pub(crate) package: String,
+    #[serde(default)]
+    pub(crate) kwargs: Option<Map<String, Value>>,
+}
+
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub(crate) struct SourceFreshness {
+    #[serde(default)]
+    pub(crate) dbt: Option<DbtFreshness>,
+}
+
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub(crate) struct DbtFreshness {
+    #[serde(default)]
+    pub(crate) raw: Option<Value>,
+    #[serde(default)]
+    pub(crate) loaded_at_field: Option<String>,
+}
+
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct TableUsage {
+    pub(crate) narrative: String,
+    pub(crate) frequency_tier: FrequencyTier,
+    pub(crate) common_filters: Vec<String>,
+    #[serde(default)]
+    pub(crate) common_group_bys: Option<Vec<String>>,
+    pub(crate) common_joins: Vec<UsageJoin>,
+    /// Time in ISO 8601.
+    #[serde(default)]
+    pub(crate) stale_since: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum FrequencyTier {
+    High,
+    Mid,
+    Low,
+    Unused,
+}
+
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub(crate) struct UsageJoin {
+    pub(crate) table: String,
+    pub(crate) on: Vec<String>,
 }
 
 static DEFINITION_SCHEMA: LazyLock<schema::Schema> = LazyLock::new(schema::schema_for::<SourceDefinition>);
@@ -259,8 +354,49 @@ fn order_item_by_schema(schema: &Map<String, Value>, item: Value) -> Value {
     }
 }
 
-/// Parses `doc` as a definition. The error lists every problem, each with its field.
-pub(super) fn parse_definition(doc: &SourceDoc) -> Result<SourceDefinition, Vec<String>> {
-    let value = schema::validate(&DEFINITION_SCHEMA, &Value::Object(doc.clone()))?;
-    serde_json::from_value(value).map_err(|error| vec![error.to_string()])
+/// A violation of the definition.
+pub(super) struct FieldProblem {
+    pub(super) text: String,
+    /// True if KTX cannot load a source with it.
+    pub(super) is_fatal: bool,
+}
+
+/// Parses `doc` as a definition. Problems with fields that KTX ignores leave the rest readable.
+pub(super) fn parse_definition(doc: &SourceDoc) -> (Option<SourceDefinition>, Vec<FieldProblem>) {
+    let mut value = Value::Object(doc.clone());
+    let is_standalone = ["table", "sql"].iter().any(|key| doc.get(*key).is_some_and(|text| text != ""));
+    let mut problems = Vec::new();
+    let mut add = |texts: Vec<String>, is_ignored: fn(&str) -> bool| {
+        let problem = |text: String| FieldProblem { is_fatal: !is_ignored(field_path(&text)), text };
+        problems.extend(texts.into_iter().map(problem));
+    };
+    add(schema::remove_unknown_fields(&DEFINITION_SCHEMA, &mut value), is_ignored_by_ktx);
+    add(schema::null_fields(&DEFINITION_SCHEMA, &value), may_be_null);
+    let parsed = schema::validate(&DEFINITION_SCHEMA, &value)
+        .and_then(|value| serde_json::from_value(value).map_err(|error| vec![error.to_string()]));
+    match parsed {
+        Ok(definition) => (Some(definition), problems),
+        Err(texts) => {
+            // KTX reads these fields of overlays only.
+            let unread = |path: &str| ["usage", "source_type"].iter().any(|field| path.starts_with(field));
+            add(texts, if is_standalone { unread } else { |_| false });
+            (None, problems)
+        }
+    }
+}
+
+/// The path at the beginning of a problem.
+fn field_path(problem: &str) -> &str {
+    problem.strip_prefix('`').and_then(|rest| rest.split('`').next()).unwrap_or_default()
+}
+
+/// KTX drops unknown fields of measures and segments, and moves `description` to `descriptions`.
+fn is_ignored_by_ktx(path: &str) -> bool {
+    path.starts_with("measures[") || path.starts_with("segments[") || path.rsplit('.').next() == Some("description")
+}
+
+/// KTX replaces these by empty values, or permits null.
+fn may_be_null(path: &str) -> bool {
+    let lists = ["columns", "joins", "measures", "grain", "descriptions"];
+    lists.contains(&path) || path.ends_with(".descriptions")
 }

@@ -33,12 +33,13 @@ pub(super) fn scanned_tables(scan: &SourceDoc) -> Vec<(String, SourceDoc)> {
 pub(super) fn merge_overlay(table: &SourceDoc, overlay: &SourceDoc) -> SourceDoc {
     let mut doc = table.clone();
     let excluded = texts(overlay, "exclude_columns", "");
-    let disabled = texts(overlay, "disable_joins", "");
-    retain(&mut doc, "columns", "name", &excluded);
-    retain(&mut doc, "joins", "to", &disabled);
+    let disabled: Vec<String> = texts(overlay, "disable_joins", "").into_iter().map(normalize_whitespace).collect();
+    retain(&mut doc, "columns", "name", |name| !excluded.contains(&name));
+    retain(&mut doc, "joins", "on", |on| !disabled.contains(&normalize_whitespace(on)));
+    let lower = |of: &SourceDoc| of.get("name").and_then(Value::as_str).map(str::to_lowercase);
     for over in maps_at(overlay, "column_overrides") {
         let columns = doc.get_mut("columns").and_then(Value::as_array_mut).into_iter().flatten();
-        let named = columns.filter_map(Value::as_object_mut).filter(|column| column.get("name") == over.get("name"));
+        let named = columns.filter_map(Value::as_object_mut).filter(|column| lower(column) == lower(over));
         named.for_each(|column| column.extend(over.clone()));
     }
     for key in ["columns", "joins", "measures", "segments"] {
@@ -68,11 +69,16 @@ pub(super) fn merge_overlay(table: &SourceDoc, overlay: &SourceDoc) -> SourceDoc
     doc
 }
 
-/// Removes the maps whose `field` is one of `names` from the list at `key`.
-fn retain(doc: &mut SourceDoc, key: &str, field: &str, names: &[&str]) {
+/// Keeps the maps in the list at `key` whose `field` is to be kept, or is missing.
+fn retain(doc: &mut SourceDoc, key: &str, field: &str, is_kept: impl Fn(&str) -> bool) {
     if let Some(Value::Array(list)) = doc.get_mut(key) {
-        list.retain(|item| !item.get(field).and_then(Value::as_str).is_some_and(|name| names.contains(&name)));
+        list.retain(|item| item.get(field).and_then(Value::as_str).is_none_or(&is_kept));
     }
+}
+
+/// KTX compares `on` clauses of joins in this form.
+pub(super) fn normalize_whitespace(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// One description of `doc`: the user's, else any.

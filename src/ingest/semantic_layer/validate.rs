@@ -3,12 +3,13 @@
 //! Every finding is one sentence that starts with the name of its source and can be acted on. This module must not
 //! change anything.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     SemanticSources, SourceDoc, SourceKind,
     definition::{self, SourceDefinition},
-    overlay::texts,
+    overlay::{normalize_whitespace, texts},
+    physical,
 };
 use crate::ingest::{project::nearest_name, schema::excerpt};
 
@@ -17,20 +18,54 @@ use crate::ingest::{project::nearest_name, schema::excerpt};
 pub(crate) struct SourceFindings {
     /// Problems that make the source unusable.
     pub(crate) errors: Vec<String>,
+    /// The errors with which KTX cannot load the source. Until they are corrected, KTX also refuses to edit the other
+    /// sources of the connection.
+    pub(crate) load_errors: Vec<String>,
     /// Problems that may be intended.
     pub(crate) warnings: Vec<String>,
+}
+
+impl SourceFindings {
+    /// Turns the errors that `before` has too into warnings, except those with which KTX cannot load the source.
+    pub(crate) fn excuse_known(&mut self, before: &Self) {
+        let mut known: BTreeMap<String, usize> = BTreeMap::new();
+        for error in &before.errors {
+            *known.entry(without_indices(error)).or_default() += 1;
+        }
+        let (excused, errors) = std::mem::take(&mut self.errors).into_iter().partition(|error| {
+            let is_fatal = self.load_errors.contains(error);
+            let times = known.get_mut(&without_indices(error)).filter(|times| **times > 0 && !is_fatal);
+            times.map(|times| *times -= 1).is_some()
+        });
+        self.errors = errors;
+        let excused: Vec<String> = excused;
+        self.warnings.extend(excused.into_iter().map(|error| format!("{error} (it was so before)")));
+    }
+}
+
+/// `text` without the numbers in brackets, which change when a list gets another item.
+fn without_indices(text: &str) -> String {
+    let mut parts = text.split('[');
+    let mut kept = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        kept.push('[');
+        kept.push_str(part.trim_start_matches(|c: char| c.is_ascii_digit()));
+    }
+    kept
 }
 
 /// Validates the source `name` with the content `doc` among `sources`, which already include it.
 pub(crate) fn validate_source(name: &str, doc: &SourceDoc, sources: &SemanticSources) -> SourceFindings {
     let mut findings = SourceFindings::default();
-    let definition = match definition::parse_definition(doc) {
-        Ok(definition) => definition,
-        Err(problems) => {
-            findings.errors = problems.into_iter().map(|problem| format!("{}: {problem}", excerpt(name))).collect();
-            return findings;
+    let (definition, problems) = definition::parse_definition(doc);
+    for problem in problems {
+        let text = format!("{}: {}", excerpt(name), problem.text);
+        if problem.is_fatal {
+            findings.load_errors.push(text.clone());
         }
-    };
+        findings.errors.push(text);
+    }
+    let Some(definition) = definition else { return findings };
     let mut validator = SourceValidator { name, definition: &definition, sources, findings: &mut findings };
     match SourceKind::from_doc(doc) {
         SourceKind::Overlay => validator.overlay(),
@@ -39,6 +74,7 @@ pub(crate) fn validate_source(name: &str, doc: &SourceDoc, sources: &SemanticSou
     validator.check_names();
     validator.measures();
     validator.joins();
+    findings.errors.extend(physical::missing_columns(name, sources));
     findings
 }
 
@@ -52,6 +88,13 @@ struct SourceValidator<'a> {
 impl SourceValidator<'_> {
     fn error(&mut self, text: impl std::fmt::Display) {
         self.findings.errors.push(format!("{}: {text}", excerpt(self.name)));
+    }
+
+    /// Reports an error with which KTX cannot load the source.
+    fn load_error(&mut self, text: impl std::fmt::Display) {
+        let text = format!("{}: {text}", excerpt(self.name));
+        self.findings.load_errors.push(text.clone());
+        self.findings.errors.push(text);
     }
 
     fn warn(&mut self, text: impl std::fmt::Display) {
@@ -71,39 +114,91 @@ impl SourceValidator<'_> {
             return;
         };
         let standalone_only = [
+            ("table", definition.table.is_some()),
+            ("sql", definition.sql.is_some()),
             ("source_type", definition.source_type.is_some()),
             ("inherits_columns_from", definition.inherits_columns_from.is_some()),
             ("tags", definition.tags.is_some()),
             ("freshness", definition.freshness.is_some()),
         ];
-        for (field, _) in standalone_only.iter().filter(|(_, is_given)| *is_given) {
-            self.error(format_args!("`{field}` is not allowed in an overlay; leave it out"));
+        for (field, _) in standalone_only.iter().filter(|(_, is_there)| *is_there) {
+            self.load_error(format_args!("an overlay has no `{field}`; leave it out"));
         }
-        let known: BTreeSet<&str> = texts(table, "columns", "name").into_iter().collect();
+        if definition.grain.as_ref().is_some_and(Vec::is_empty) {
+            self.load_error("its grain is empty; leave it out to use that of the scanned table, or list the columns");
+        }
+        self.overlay_columns(table);
+        self.disabled_joins(table);
+    }
+
+    /// Columns that an overlay adds, changes or leaves out. KTX ignores the case of names, except in `exclude_columns`.
+    fn overlay_columns(&mut self, table: &SourceDoc) {
+        let definition = self.definition;
+        let names = texts(table, "columns", "name");
+        let known: BTreeSet<String> = names.iter().map(|name| name.to_lowercase()).collect();
         for (index, column) in definition.columns.iter().flatten().enumerate() {
-            if column.expr.as_deref().is_none_or(|expr| expr.trim().is_empty()) || column.kind.is_none() {
-                self.error(format_args!(
-                    "columns[{index}] `{}` has no expr or no type, but columns of an overlay are computed; give both, \
-                     or describe a scanned column in column_overrides",
-                    excerpt(&column.name)
+            let label = format!("columns[{index}] `{}`", excerpt(&column.name));
+            let computed = format_args!(
+                "{label} needs expr and type, as columns of an overlay are computed; what is to be \
+                 said about a scanned column goes into column_overrides"
+            );
+            match column.expr.as_deref() {
+                None | Some("") => self.load_error(computed),
+                Some(_) if column.kind.is_none() => self.load_error(computed),
+                Some(expr) if expr.trim().is_empty() => self.error(computed),
+                Some(_) => {}
+            }
+            let standalone_only = [
+                ("natural_granularity", column.natural_granularity.is_some()),
+                ("constraints", column.constraints.is_some()),
+                ("enum_values", column.enum_values.is_some()),
+                ("tests", column.tests.is_some()),
+            ];
+            for (field, _) in standalone_only.iter().filter(|(_, is_there)| *is_there) {
+                self.load_error(format_args!(
+                    "{label}: a computed column of an overlay has no `{field}`; leave it out"
                 ));
             }
-            if known.contains(column.name.as_str()) {
-                self.error(format_args!(
-                    "columns[{index}] `{}` exists in the scanned table; choose another name, or use column_overrides",
-                    excerpt(&column.name)
+            if known.contains(&column.name.to_lowercase()) {
+                self.load_error(format_args!("{label} exists in the scanned table; give it another name"));
+            }
+        }
+        let hint = |name: &str| {
+            nearest_name(name, &names).map_or_else(String::new, |name| format!(" (did you mean `{name}`?)"))
+        };
+        let excluded: BTreeSet<&str> = definition.exclude_columns.iter().flatten().map(String::as_str).collect();
+        let overrides = definition.column_overrides.iter().flatten().map(|column| column.name.as_str());
+        for name in overrides {
+            if !known.contains(&name.to_lowercase()) {
+                self.load_error(format_args!("the scanned table has no column `{}`{}", excerpt(name), hint(name)));
+            }
+            if excluded.contains(name) {
+                self.load_error(format_args!(
+                    "`{}` is in exclude_columns and in column_overrides; remove it from one of them",
+                    excerpt(name)
                 ));
             }
         }
-        let overrides = definition.column_overrides.iter().flatten().map(|column| column.name.as_str());
-        let excluded = definition.exclude_columns.iter().flatten().map(String::as_str);
-        for name in overrides.chain(excluded).filter(|name| !known.contains(name)) {
-            let names: Vec<&str> = known.iter().copied().collect();
-            let hint = nearest_name(name, &names).map_or_else(String::new, |name| format!(" (did you mean `{name}`?)"));
-            self.error(format_args!(
-                "the scanned table has no column `{}`{hint}; use a column of the table",
-                excerpt(name)
-            ));
+        for name in excluded.iter().filter(|name| !names.contains(name)) {
+            self.error(format_args!("the scanned table has no column `{}`{}", excerpt(name), hint(name)));
+        }
+        if definition.columns.iter().flatten().next().is_none() && names.iter().all(|name| excluded.contains(name)) {
+            self.load_error("exclude_columns leaves no column; keep at least one");
+        }
+    }
+
+    /// KTX finds a scanned join by its `on` clause.
+    fn disabled_joins(&mut self, table: &SourceDoc) {
+        let clauses: Vec<String> = texts(table, "joins", "on").into_iter().map(normalize_whitespace).collect();
+        for entry in self.definition.disable_joins.iter().flatten() {
+            if !clauses.contains(&normalize_whitespace(entry)) {
+                let named: Vec<String> = clauses.iter().map(|clause| format!("`{}`", excerpt(clause))).collect();
+                let valid = match named.is_empty() {
+                    true => "the table has no scanned joins, so leave disable_joins out".to_owned(),
+                    false => format!("write the `on` clause of one: {}", named.join(", ")),
+                };
+                self.error(format_args!("disable_joins names no scanned join with `{}`; {valid}", excerpt(entry)));
+            }
         }
     }
 
@@ -117,23 +212,28 @@ impl SourceValidator<'_> {
         }
         let given = |text: &Option<String>| text.as_deref().is_some_and(|text| !text.trim().is_empty());
         if given(&definition.table) && given(&definition.sql) {
-            self.error("it has both table and sql; give exactly one of them");
+            self.load_error("it has both table and sql; give exactly one of them");
+        }
+        for (field, text) in [("table", &definition.table), ("sql", &definition.sql)] {
+            if text.as_deref().is_some_and(|text| !text.is_empty() && text.trim().is_empty()) {
+                self.load_error(format_args!("its `{field}` is blank; leave it out"));
+            }
         }
         let overlay_only = [
             ("column_overrides", definition.column_overrides.is_some()),
             ("exclude_columns", definition.exclude_columns.is_some()),
             ("disable_joins", definition.disable_joins.is_some()),
         ];
-        for (field, _) in overlay_only.iter().filter(|(_, is_given)| *is_given) {
-            self.error(format_args!("`{field}` is allowed only in an overlay; leave it out"));
+        for (field, _) in overlay_only.iter().filter(|(_, is_there)| *is_there) {
+            self.load_error(format_args!("only an overlay has `{field}`; leave it out"));
         }
         let columns: Vec<&str> = definition.columns.iter().flatten().map(|column| column.name.as_str()).collect();
         if columns.is_empty() {
-            self.error("it has no columns; list every column with its type");
+            self.load_error("it has no columns; list every column with its type");
         }
         let grain = definition.grain.as_deref().unwrap_or_default();
         if grain.is_empty() {
-            self.error("it has no grain; list the columns that identify one row");
+            self.load_error("it has no grain; list the columns that identify one row");
         }
         for name in grain.iter().filter(|name| !columns.is_empty() && !columns.contains(&name.as_str())) {
             self.error(format_args!(
@@ -141,13 +241,32 @@ impl SourceValidator<'_> {
                 excerpt(name)
             ));
         }
-        if definition.inherits_columns_from.is_none() {
-            for (index, column) in definition.columns.iter().flatten().enumerate().filter(|(_, c)| c.kind.is_none()) {
-                self.error(format_args!(
-                    "columns[{index}] `{}` has no type; give string, number, time or boolean",
-                    excerpt(&column.name)
-                ));
-            }
+        self.inherited_types();
+    }
+
+    /// Every column has a type, its own or that of the scanned column of the same name.
+    fn inherited_types(&mut self) {
+        let definition = self.definition;
+        let from = definition.inherits_columns_from.as_deref();
+        let table = from.and_then(|from| self.sources.scanned_table(from));
+        let scanned: Vec<&str> = table.map(|(_, table)| texts(table, "columns", "name")).unwrap_or_default();
+        for (index, column) in definition.columns.iter().flatten().enumerate().filter(|(_, c)| c.kind.is_none()) {
+            let why = match (from, table) {
+                (None, _) => String::new(),
+                (Some(from), None) => {
+                    format!(", as inherits_columns_from names `{}`, which is not a scanned table", excerpt(from))
+                }
+                (Some(_), Some(_)) if scanned.contains(&column.name.as_str()) => continue,
+                (Some(_), Some((name, _))) => {
+                    let hint = nearest_name(&column.name, &scanned)
+                        .map_or_else(String::new, |name| format!(" (did you mean `{name}`?)"));
+                    format!(", as the scanned table `{}` has no such column{hint}", excerpt(name))
+                }
+            };
+            self.load_error(format_args!(
+                "columns[{index}] `{}` needs a type: string, number, time or boolean{why}",
+                excerpt(&column.name)
+            ));
         }
     }
 
@@ -164,11 +283,9 @@ impl SourceValidator<'_> {
             }
         }
         let grain = definition.grain.iter().flatten().map(String::as_str);
-        for name in columns.into_iter().chain(grain).filter(|name| name.contains('.')) {
-            self.error(format_args!(
-                "column name `{}` is qualified; use the unqualified name of the output column",
-                excerpt(name)
-            ));
+        let overrides = definition.column_overrides.iter().flatten().map(|column| column.name.as_str());
+        for name in columns.into_iter().chain(grain).chain(overrides).filter(|name| name.contains('.')) {
+            self.load_error(format_args!("`{}` must be unqualified: use the name of the output column", excerpt(name)));
         }
     }
 

@@ -127,12 +127,14 @@ pub(super) fn check_change(
     context.check_raw_paths(raw_paths).map_err(|why| DeclinedSourceChange::new("raw_paths_not_allowed", why))
 }
 
-/// Validates `doc` as the source `name` of `connection`. Returns the warnings if there are no errors.
+/// Validates `doc` as the source `name` of `connection`. Returns the warnings if there are no errors. An edit is judged
+/// by the errors that it adds to those of the source `before`.
 pub(super) fn validate_change(
     context: &ToolContext,
     connection: &str,
     name: &str,
     doc: &SourceDoc,
+    before: Option<&SourceDoc>,
 ) -> Result<Vec<String>, DeclinedSourceChange> {
     if doc.get("name").and_then(Value::as_str) != Some(name) {
         let found =
@@ -143,8 +145,12 @@ pub(super) fn validate_change(
         ));
     }
     let mut sources = context.semantic_layer().sources(connection)?;
+    let before = before.map(|before| semantic_layer::validate_source(name, before, &sources));
     sources.insert(name, doc.clone());
-    let found = semantic_layer::validate_source(name, doc, &sources);
+    let mut found = semantic_layer::validate_source(name, doc, &sources);
+    if let Some(before) = before {
+        found.excuse_known(&before);
+    }
     if !found.errors.is_empty() {
         return Err(DeclinedSourceChange::invalid(found.errors));
     }

@@ -182,7 +182,7 @@ fn write(context: &ToolContext, input: SlWriteInput) -> Result<ToolReply, Declin
     };
     let found = context.semantic_layer().find_source_file(&connection, &name)?;
     let path = target_path(context, &connection, &name, found.as_ref())?;
-    let warnings = validate_change(context, &connection, &name, &doc)?;
+    let warnings = validate_change(context, &connection, &name, &doc, None)?;
     let text = semantic_layer::render_source(&doc).map_err(|why| DeclinedSourceChange::new("not_writable", why))?;
     context.workspace.write(&path, text.as_bytes())?;
     let action = if found.is_some() { "updated" } else { "created" };
@@ -236,11 +236,12 @@ fn edit(context: &ToolContext, input: SlEditInput) -> Result<ToolReply, Declined
     let text = String::from_utf8(bytes).map_err(|_| {
         DeclinedSourceChange::new("source_unreadable", "it is not UTF-8 text; rewrite it with sl_write_source")
     })?;
+    let before = semantic_layer::parse_source(&text).ok();
     let text = apply_edits(text, &edits)?;
     let doc = semantic_layer::parse_source(&text)
         .map_err(|why| DeclinedSourceChange::new("invalid_yaml", format!("YAML parse error after the edits: {why}")))?;
     let (text, doc) = semantic_layer::append_missing_lists(text, &doc);
-    let warnings = validate_change(context, &connection, &name, &doc)?;
+    let warnings = validate_change(context, &connection, &name, &doc, before.as_ref())?;
     context.workspace.write(&file.path, text.as_bytes())?;
     let verb = format!("changed by {} edit(s)", edits.len());
     let more = json!({"action": "updated", "editCount": edits.len()});
