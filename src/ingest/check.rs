@@ -309,6 +309,34 @@ mod tests {
     }
 
     #[test]
+    fn sources_that_ktx_cannot_load_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("semantic-layer/wh");
+        fs::create_dir_all(&folder).unwrap();
+        let source = |name: &str, more: &str| {
+            format!("name: {name}\ntable: t\ngrain: [id]\ncolumns: [{{name: id, type: number}}]\n{more}")
+        };
+        for (name, more) in [
+            ("good", ""),
+            (
+                "odd",
+                "measures: [{name: n, expr: count(*), note: x}]\njoins: [{to: gone, on: a = b, relationship: one_to_one}]\n",
+            ),
+            ("unread", "usage: {x: 1}\n"),
+            ("typed", "tags: {dbt: finance}\n"),
+            ("unknown", "tag: x\n"),
+            ("null", "sql:\n"),
+            ("yaml", "joins: [\n"),
+        ] {
+            fs::write(folder.join(format!("{name}.yaml")), source(name, more)).unwrap();
+        }
+        let found = unloadable_sources(dir.path(), &["wh".to_owned(), "other".to_owned()]).unwrap();
+        let names: Vec<&str> = found.iter().filter_map(|text| text.split(['/', '.']).nth(2)).collect();
+        assert_eq!(names, ["null", "typed", "unknown", "yaml"], "{found:?}");
+        assert_eq!(found[1], "semantic-layer/wh/typed.yaml: typed: `tags.dbt` must be a list, not text");
+    }
+
+    #[test]
     fn invalid_pages_are_reported() {
         let dir = tempfile::tempdir().unwrap();
         let space = Workspace::create(dir.path(), &dir.path().join("work")).unwrap();
