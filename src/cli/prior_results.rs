@@ -189,6 +189,8 @@ impl WrittenArtifact {
 pub struct ProjectHistory {
     /// Unreadable records, one sentence each.
     pub warnings: Vec<String>,
+    /// True if another program has locked KTX's database, so that it may be readable later.
+    pub is_ktx_locked: bool,
     own: Option<IndexedRunHistory>,
     ktx: KtxHistory,
 }
@@ -208,7 +210,9 @@ impl ProjectHistory {
     /// If the index cannot be used: a plan without it would consider every file new.
     pub fn open(project: &Project) -> Result<Self, CliError> {
         let mut warnings = Vec::new();
+        let mut is_ktx_locked = false;
         let ktx = ingest::ktx_history(project).unwrap_or_else(|error| {
+            is_ktx_locked = error.is_locked();
             warnings.push(format!(
                 "cannot read what KTX recorded in {KTX_DATABASE}, so files that only KTX ingested count as new: {error}"
             ));
@@ -219,7 +223,7 @@ impl ProjectHistory {
         let runs = RunStore::new(&project.root);
         let recorded = runs.list().map_err(CliError::internal)?;
         if recorded.is_empty() {
-            return Ok(Self { warnings, own: None, ktx });
+            return Ok(Self { warnings, is_ktx_locked, own: None, ktx });
         }
         // A copied index may name runs that have no tape, so only runs with a mark count as written by this
         // installation.
@@ -227,7 +231,7 @@ impl ProjectHistory {
         let marked: HashSet<RunId> = marked.collect();
         let (db, unreadable) = runs::open_updated_index(&runs).map_err(CliError::internal)?;
         warnings.extend(unreadable);
-        Ok(Self { warnings, own: Some(IndexedRunHistory { runs, db, marked }), ktx })
+        Ok(Self { warnings, is_ktx_locked, own: Some(IndexedRunHistory { runs, db, marked }), ktx })
     }
 
     /// Reads the prior results. Only runs earlier than `before` count as processing.

@@ -56,6 +56,8 @@ pub struct RunPlan {
     pub unsaved_run: Option<UnsavedRun>,
     /// Why no unit is planned, if the prior run is the reason.
     pub empty_reason: Option<String>,
+    /// True if KTX's database is locked, so that files that only KTX ingested count as new.
+    pub is_ktx_locked: bool,
 }
 
 impl RunPlan {
@@ -103,11 +105,20 @@ pub fn plan_run(
     let asked = project::selection(select);
     let ResumeArgs { resume_run, failed: of_failed } = &select.resume;
     let Some(what) = resume_run.as_ref().or(of_failed.as_ref()) else {
-        let past = open_history(project)?.past(None)?;
+        let history = open_history(project)?;
+        let past = history.past(None)?;
         let mut planned = project::plan_units(project, &asked, &past.baseline)?;
         past.annotate(&mut planned);
+        unreconciled::drop_decided_artifacts(&runs, &mut planned)?;
         let left = still_planned(project, past.unsaved_run)?;
-        return Ok(RunPlan { planned, continues: None, efforts: past.efforts, unsaved_run: left, empty_reason: None });
+        return Ok(RunPlan {
+            planned,
+            continues: None,
+            efforts: past.efforts,
+            unsaved_run: left,
+            empty_reason: None,
+            is_ktx_locked: history.is_ktx_locked,
+        });
     };
     let chain = RunChain::load(&runs, find_resumable(global, &runs, what)?)?;
     // Units must be chosen and split as in the prior run, otherwise they cannot be compared.
@@ -130,6 +141,7 @@ pub fn plan_run(
         error => project::plan_error(&error),
     })?;
     past.annotate(&mut planned);
+    unreconciled::drop_decided_artifacts(&runs, &mut planned)?;
     let ground = ResumeBasis { project, chain: &chain, model };
     let mut taken = match of_failed {
         None => ground.resume(planned, others)?,
@@ -138,7 +150,7 @@ pub fn plan_run(
     unreconciled::drop_reconciled_patches(&runs, &mut taken)?;
     drop_saved_patches(&runs, chain.id(), &mut taken)?;
     let left = still_planned(project, past.unsaved_run.filter(|_| of_failed.is_some()))?;
-    Ok(RunPlan { efforts: past.efforts, unsaved_run: left, ..taken })
+    Ok(RunPlan { efforts: past.efforts, unsaved_run: left, is_ktx_locked: history.is_ktx_locked, ..taken })
 }
 
 /// The records of prior runs, with a warning about unreadable ones.
@@ -353,7 +365,14 @@ impl<'a> ResumeBasis<'a> {
         unreconciled::retain_existing(self.project, &mut continues);
         warn_excluded_units(&continues, &known, &planned.units, &new);
         warn_deleted_files(&gone_since);
-        Ok(RunPlan { planned, continues: Some(continues), efforts: Vec::new(), unsaved_run: None, empty_reason: None })
+        Ok(RunPlan {
+            planned,
+            continues: Some(continues),
+            efforts: Vec::new(),
+            unsaved_run: None,
+            empty_reason: None,
+            is_ktx_locked: false,
+        })
     }
 
     /// The units of a prior run that failed, ran out of turns or were stopped.
@@ -396,6 +415,7 @@ impl<'a> ResumeBasis<'a> {
             efforts: Vec::new(),
             unsaved_run: None,
             empty_reason: nothing,
+            is_ktx_locked: false,
         })
     }
 }

@@ -17,7 +17,7 @@ use crate::{
     claude::unit::AttemptTimeouts,
     config::schema::ToolFailures,
     engine::execute::{AgentBackend, AttemptOptions, ReconcileOptions},
-    ingest::project::ModelRole,
+    ingest::{KTX_DATABASE, project::ModelRole},
     tape::{UnitKey, note::PlannedUnit},
     units::failure_tally::FailureRule,
 };
@@ -60,6 +60,15 @@ pub fn start_run(
     }
     let model = ModelChoice::resolve(&project, ModelRole::CandidateExtraction, args.model.as_deref()).model;
     let taken = resume::plan_run(global, &project, select, model.as_deref())?;
+    // A selection names what to run, whatever KTX has ingested.
+    let is_selected =
+        select.full || !select.only.is_empty() || select.resume.failed.is_some() || select.resume.resume_run.is_some();
+    if taken.is_ktx_locked && !is_selected {
+        return Err(CliError::usage(format!(
+            "{KTX_DATABASE} is locked by another program, so units that KTX has ingested would run again; wait for its \
+             end, or run all units with `ingestdeck run --full`"
+        )));
+    }
     // In line output, these sentences appear as messages of the run.
     let in_lines = show::resolve_ui(global.ui) == Ui::Lines;
     let left_out = match global.ui {

@@ -50,8 +50,8 @@ use crate::{
     tape::{
         EntryBody, Note, UnitKey,
         note::{
-            Amendment, AttemptEnded, AttemptOutcome, AttemptOutput, ContentDigests, CountedFailure, PatchWritten,
-            SlRefsRepaired, StopMode, Verdict,
+            Amendment, AttemptEnded, AttemptOutcome, AttemptOutput, Cause, ContentDigests, CountedFailure,
+            PatchWritten, SlRefsRepaired, StopMode, Verdict,
         },
     },
     units::{
@@ -518,6 +518,10 @@ fn finish_attempt(
     }
     if verdict.outcome != AttemptOutcome::Succeeded {
         attempt.discard();
+    }
+    if unit.as_str() == RECONCILE && verdict.cause == Cause::Budget {
+        // No setting raises the turns of this step.
+        verdict.remedy = Some("run `ingestdeck run` again: decisions about deleted files are kept".into());
     }
     (verdict, delivered)
 }

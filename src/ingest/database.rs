@@ -89,13 +89,24 @@ pub(crate) fn database_path(project: &Path, connection: &Connection) -> Option<P
     (!path.is_empty()).then(|| project.join(path))
 }
 
+impl QueryError {
+    /// True if another program held a lock on the database for as long as the statement waited.
+    pub(crate) fn is_locked(&self) -> bool {
+        matches!(self, Self::Sqlite(message) if message.contains("database is locked"))
+    }
+}
+
 /// Reads what KTX's own ingests of `project` processed and wrote; `None` if KTX never ingested anything.
 pub(crate) fn ktx_history(project: &Project) -> Result<Option<KtxHistory>, QueryError> {
     let unreadable = |cause: std::io::Error| QueryError::Unreadable(cause.to_string());
     let found = ScopedDir::open(&project.root).and_then(|root| root.kind(KTX_DATABASE)).map_err(unreadable)?;
     match found {
         None => Ok(None),
-        Some(_) => project.sql_workers.ktx_history(&project.root.join(KTX_DATABASE), HISTORY_TIMEOUT),
+        Some(_) => {
+            let read = || project.sql_workers.ktx_history(&project.root.join(KTX_DATABASE), HISTORY_TIMEOUT);
+            // SQLite waits for a lock by itself; a second try outlasts a long transaction of KTX.
+            read().or_else(|error| if error.is_locked() { read() } else { Err(error) })
+        }
     }
 }
 

@@ -126,8 +126,8 @@ pub struct SourcePlan {
     pub unchanged_units: usize,
     /// How many of them are unchanged only according to a record of another installation.
     pub foreign_units: usize,
-    /// How many of them are unchanged only according to KTX's record.
-    pub ktx_units: usize,
+    /// Keys of those that are unchanged only according to KTX's record.
+    pub ktx_units: Vec<String>,
     /// Every unit that the changes affect is planned, or succeeded in a prior run.
     pub is_complete: bool,
     /// At least one unit that the changes affect is not planned.
@@ -303,21 +303,28 @@ pub fn plan_against(project: &Project, selection: &Selection, baseline: &Baselin
     }
     let foreign = planned.sources.iter().map(|source| source.foreign_units).sum();
     planned.warnings.extend(skipped_by_foreign_records(foreign));
-    let ktx = planned.sources.iter().map(|source| source.ktx_units).sum();
-    planned.warnings.extend(skipped_by_ktx_records(ktx));
+    let ktx: Vec<&str> = planned.sources.iter().flat_map(|source| &source.ktx_units).map(String::as_str).collect();
+    let warning = skipped_by_ktx_records(&ktx);
+    planned.warnings.extend(warning);
     Ok(planned)
 }
 
 /// The warning about units that are skipped because of KTX's database. Anyone who can write the project can write it.
-fn skipped_by_ktx_records(units: usize) -> Option<String> {
-    let (units, are) = match units {
+fn skipped_by_ktx_records(keys: &[&str]) -> Option<String> {
+    const NAMED: usize = 5;
+    let (units, are) = match keys.len() {
         0 => return None,
         1 => ("1 unit".to_owned(), "is"),
         count => (format!("{count} units"), "are"),
     };
+    let named = keys.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+    let more = match keys.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
     Some(format!(
-        "{units} {are} unchanged since KTX ingested the files, according to {KTX_DATABASE}; `ingestdeck run --full` runs \
-         all units and ends this warning"
+        "{units} {are} unchanged since KTX ingested the files, according to {KTX_DATABASE}: {named}{more}; `ingestdeck run \
+         --full` runs all units and ends this warning"
     ))
 }
 
@@ -446,7 +453,7 @@ fn select_units(
     let files = files.into_iter().filter_map(|path| Some((path.to_owned(), held(path)?))).collect();
     let is_outside = source.external_dir.is_some();
     let projection = if units.is_empty() { Projection::default() } else { adapter.project_sources(&tree) };
-    let (foreign_units, ktx_units) = (foreign.len(), ktx.len());
+    let (foreign_units, ktx_units) = (foreign.len(), ktx.into_iter().collect());
     planned.sources.push(SourcePlan { files, unchanged_units, foreign_units, ktx_units, diff, projection, ..source });
     planned.units.extend(units.into_iter().map(|chunk| {
         let why = reasons.get(&chunk.key).map_or_else(|| "its files changed".into(), |(_, why)| why.clone());

@@ -37,8 +37,13 @@ const MAX_EVICTIONS_CHARS: usize = MAX_PROMPT_CHARS / 8;
 /// Most raw files that are named as further support of an artifact.
 const MAX_SUPPORT: usize = 3;
 
-/// Turn budget of the reconcile step.
-pub const STEP_BUDGET: u32 = 60;
+/// Turn budget of a reconcile step with this many undecided artifacts of deleted files: KTX's 60 turns, and three more
+/// for each artifact up to 300. What is left is for the next run.
+pub fn step_budget(undecided: usize) -> u32 {
+    const BASE: u32 = 60;
+    const MOST: u32 = 300;
+    u32::try_from(undecided).unwrap_or(MOST).saturating_mul(3).saturating_add(BASE).min(MOST)
+}
 
 /// The material of the reconcile step: the changes of all units of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -391,6 +396,11 @@ index 0..1
         let details = (0..1_000).map(|page| (change(page).path, "word ".repeat(40))).collect();
         let text = stage.prompt(&details);
         assert!(text.contains("  - wiki p999 created\n") && !text.contains("word"), "{}", &text[..200]);
+    }
+
+    #[test]
+    fn turns_grow_with_undecided_artifacts() {
+        assert_eq!([0, 1, 70, 80, usize::MAX].map(step_budget), [60, 63, 270, 300, 300]);
     }
 
     #[test]

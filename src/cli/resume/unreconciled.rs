@@ -1,9 +1,15 @@
 //! The remaining reconcile work of a prior run. Must not judge units or start anything.
 
+use std::collections::HashSet;
+
 use super::RunPlan;
 use crate::{
     cli::{exit::CliError, prior_results::ProjectHistory},
-    ingest::{plan::IngestPlan, project::Project, reconcile::RECONCILE},
+    ingest::{
+        plan::IngestPlan,
+        project::Project,
+        reconcile::{RECONCILE, staged_path},
+    },
     run::{RunState, state::UnitStatus},
     scoped_dir::ScopedDir,
     store::RunStore,
@@ -19,6 +25,40 @@ pub(super) fn drop_settled_evictions(history: &ProjectHistory, planned: &mut Ing
     for source in &mut planned.sources {
         let (connection, adapter) = (&source.connection, &source.adapter);
         source.diff.deleted.retain(|path| now.is_processed(connection, adapter, path));
+    }
+    Ok(())
+}
+
+/// Removes the artifacts of deleted files from the plan about which an earlier reconcile step decided since the file was
+/// deleted.
+pub(super) fn drop_decided_artifacts(runs: &RunStore, planned: &mut IngestPlan) -> Result<(), CliError> {
+    let sources = planned.sources.iter();
+    let files = sources
+        .flat_map(|source| source.eviction_candidates.keys().map(|path| (source.connection.clone(), path.clone())));
+    let mut open: HashSet<(String, String)> = files.collect();
+    for found in runs.list().map_err(CliError::internal)? {
+        if open.is_empty() {
+            return Ok(());
+        }
+        // An unreadable record proves no decision.
+        let Ok(state) = super::fold(runs, &found) else { continue };
+        // What was decided before the file was last read is about an earlier deletion.
+        for source in &state.sources {
+            for file in &source.files {
+                open.remove(&(source.connection.clone(), file.path.clone()));
+            }
+        }
+        let step = state.units.iter().find(|unit| unit.key.as_str() == RECONCILE && !state.is_unsaved(unit));
+        let Some(work) = step.and_then(|step| state.work(step)) else { continue };
+        for source in &mut planned.sources {
+            for (path, artifacts) in &mut source.eviction_candidates {
+                if open.contains(&(source.connection.clone(), path.clone())) {
+                    let raw_path = staged_path(&source.connection, path);
+                    artifacts.retain(|artifact| !artifact.is_decided(&raw_path, work));
+                }
+            }
+            source.eviction_candidates.retain(|_, artifacts| !artifacts.is_empty());
+        }
     }
     Ok(())
 }

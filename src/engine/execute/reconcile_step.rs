@@ -13,10 +13,7 @@ use crate::{
     ingest::{
         git::CommitId,
         plan::WorkUnit,
-        reconcile::{
-            self, Eviction, EvictionCandidate, RECONCILE, STEP_BUDGET, StageIndex, StagedChange, StagedUnit,
-            staged_path,
-        },
+        reconcile::{self, Eviction, EvictionCandidate, RECONCILE, StageIndex, StagedChange, StagedUnit, staged_path},
     },
     run::decisions,
     tape::{
@@ -168,7 +165,9 @@ impl AttemptExecutor {
     /// Model and turns of an attempt at `unit`.
     pub(super) fn model_and_turns(&self, unit: &UnitKey) -> (Option<String>, u32) {
         match &self.reconcile {
-            Some(pass) if unit.as_str() == RECONCILE => (pass.model.clone(), STEP_BUDGET),
+            Some(pass) if unit.as_str() == RECONCILE => {
+                (pass.model.clone(), reconcile::step_budget(pass.resting.values().map(Vec::len).sum()))
+            }
             _ => (self.options.model.clone(), self.options.step_budget),
         }
     }

@@ -231,6 +231,22 @@ fn paths_of_another_directory_are_not_gone() {
 }
 
 #[test]
+fn run_does_not_start_while_the_ktx_database_is_locked() {
+    let place = ingested();
+    let database = Connection::open(place.path(DATABASE)).unwrap();
+    database.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    let refused = place.run(&["run"]);
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(refused.stderr.contains(".ktx/db.sqlite is locked by another program"), "{refused:?}");
+    assert!(refused.stderr.contains("`ingestdeck run --full`"), "{refused:?}");
+    assert!(!place.path(".ktx/ingestdeck/runs").exists(), "nothing has run");
+    database.execute_batch("ROLLBACK").unwrap();
+    let plan = place.run(&["plan"]);
+    let named = "according to .ktx/db.sqlite: dbt-all; `ingestdeck run --full`";
+    assert!(matches!(warnings(&plan).as_slice(), [one] if one.contains(named)), "{plan:?}");
+}
+
+#[test]
 fn unusable_ktx_database_is_one_warning_and_absent() {
     let foreign = "DROP TABLE bundle_ingest_provenance; CREATE TABLE bundle_ingest_provenance (x);";
     let endless = "DROP TABLE bundle_ingest_runs;

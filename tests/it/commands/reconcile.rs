@@ -147,6 +147,56 @@ steps = [
     assert!(place.run(&["plan"]).expect_success().contains("nothing to do: "));
 }
 
+/// Two runs decide about one page each. The second one is not asked about the first page again, and settles the file.
+#[test]
+fn eviction_is_settled_by_decisions_of_several_runs() {
+    let place = two_unit_project();
+    let writes_two = r#"
+[[part]]
+unit = "docs-growers"
+steps = [
+  { call = { tool = "record_verification_ledger", with = { summary = "Read it." } } },
+  { call = { tool = "wiki_write", with = { key = "b", summary = "About b", content = "B.", rawPaths = ["growers.md"] } } },
+  { call = { tool = "wiki_write", with = { key = "c", summary = "About c", content = "C.", rawPaths = ["growers.md"] } } },
+  { say = "Done." },
+]
+"#;
+    let player =
+        |steps: &str| place.scripted_claude(&[parts()[0].clone(), writes_two.to_owned(), pass(steps)].concat());
+    parse_json_events(run(&place, player(LOOKS).to_str().unwrap(), &["--no-reconcile"]).expect_success());
+    let text = fs::read(place.path("handbook/growers.md")).unwrap();
+    let delete = || {
+        fs::remove_file(place.path("handbook/growers.md")).unwrap();
+        git(&place, &["commit", "--quiet", "--all", "--message=Grow no more"]);
+    };
+    delete();
+    let keep = |key: &str| {
+        format!(
+            r#"
+  {{ call = {{ tool = "eviction_list" }} }},
+  {{ call = {{ tool = "emit_eviction_decision", with = {{ rawPath = "orchard/growers.md", artifactKind = "wiki", artifactKey = "{key}", action = "kept", reason = "still true" }} }} }},
+  {{ say = "Kept." }},"#
+        )
+    };
+    let ran = run(&place, player(&keep("b")).to_str().unwrap(), &[]);
+    assert!(ran.expect_success().contains("orchard/growers.md: wiki c)"), "{ran:?}");
+    let plan = place.run(&["plan"]);
+    assert!(plan.expect_success().contains("gone: growers.md (it supports wiki c)"), "{plan:?}");
+    let ran = run(&place, player(&keep("c")).to_str().unwrap(), &[]);
+    let lines = parse_json_events(ran.expect_success());
+    let replies = reconcile_tool_replies(&place, lines[0]["event"]["job"].as_str().unwrap());
+    assert!(replies.contains("wiki c (created in run ") && !replies.contains("wiki b (created"), "{replies}");
+    assert!(!place.run(&["plan"]).expect_success().contains("gone"), "the eviction is settled");
+    // Decisions about an earlier deletion do not count.
+    fs::write(place.path("handbook/growers.md"), text).unwrap();
+    git(&place, &["add", "--all"]);
+    git(&place, &["commit", "--quiet", "--message=Grow again"]);
+    run(&place, player(LOOKS).to_str().unwrap(), &["--no-reconcile"]).expect_success();
+    delete();
+    let plan = place.run(&["plan"]);
+    assert!(plan.expect_success().contains("gone: growers.md (it supports wiki b, wiki c)"), "{plan:?}");
+}
+
 /// The reconcile step alone evicts a page and leaves one decision to a person.
 #[test]
 fn decisions_of_a_reconcile_only_run_are_reported_everywhere() {
