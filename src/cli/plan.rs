@@ -405,8 +405,9 @@ fn write_source(out: &mut impl io::Write, source: &SourcePlan) -> io::Result<()>
     for path in gone.iter().take(MAX_NAMED) {
         let names: Vec<String> =
             source.eviction_candidates.get(path).into_iter().flatten().map(EvictionCandidate::name).collect();
-        let resting = if names.is_empty() { String::new() } else { format!(" (it supports {})", names.join(", ")) };
-        writeln!(out, "  gone: {}{}", text::printable(path, 120), text::printable(&resting, 400))?;
+        let artifacts_by_deleted_file =
+            if names.is_empty() { String::new() } else { format!(" (it supports {})", names.join(", ")) };
+        writeln!(out, "  gone: {}{}", text::printable(path, 120), text::printable(&artifacts_by_deleted_file, 400))?;
     }
     if gone.len() > MAX_NAMED {
         writeln!(out, "  and {} more that are gone", gone.len() - MAX_NAMED)?;

@@ -123,7 +123,7 @@ impl PriorResults {
         source: &SourcePlan,
         states: &HashMap<ArtifactId<'_>, ArtifactState>,
     ) -> BTreeMap<String, Vec<EvictionCandidate>> {
-        let resting = |written: &WrittenArtifact| {
+        let artifacts_by_deleted_file = |written: &WrittenArtifact| {
             let state = states.get(&written.id()).filter(|state| !state.is_removed && !written.is_removal())?;
             Some(EvictionCandidate {
                 provenance: written.to_prior(),
@@ -132,8 +132,9 @@ impl PriorResults {
         };
         let of_file = |path: &String| {
             let found = self.artifacts.get(&(source.connection.clone(), path.clone()))?;
-            let resting: Vec<EvictionCandidate> = found.iter().filter_map(resting).collect();
-            (!resting.is_empty()).then(|| (path.clone(), resting))
+            let artifacts_by_deleted_file: Vec<EvictionCandidate> =
+                found.iter().filter_map(artifacts_by_deleted_file).collect();
+            (!artifacts_by_deleted_file.is_empty()).then(|| (path.clone(), artifacts_by_deleted_file))
         };
         source.diff.deleted.iter().filter_map(of_file).collect()
     }
@@ -378,8 +379,10 @@ mod tests {
         let source = SourcePlan { connection: "kb".into(), adapter: "docs".into(), diff, ..SourcePlan::default() };
         let mut planned = IngestPlan { sources: vec![source], ..IngestPlan::default() };
         past.annotate(&mut planned);
-        let resting = planned.sources[0].eviction_candidates.iter();
-        resting.flat_map(|(path, found)| found.iter().map(move |artifact| format!("{path}: {artifact}"))).collect()
+        let artifacts_by_deleted_file = planned.sources[0].eviction_candidates.iter();
+        artifacts_by_deleted_file
+            .flat_map(|(path, found)| found.iter().map(move |artifact| format!("{path}: {artifact}")))
+            .collect()
     }
 
     #[test]

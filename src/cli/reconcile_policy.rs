@@ -33,14 +33,14 @@ impl ReconcilePolicy {
         (self == Self::Enabled).then(|| {
             let unreconciled = taken.continues.as_ref().map(|continues| continues.unreconciled.clone());
             let sources = &taken.planned.sources;
-            let resting = |source: &SourcePlan| {
+            let artifacts_by_deleted_file = |source: &SourcePlan| {
                 let named = |path: &String| staged_path(&source.connection, path);
                 source.eviction_candidates.iter().map(|(path, found)| (named(path), found.clone())).collect::<Vec<_>>()
             };
             ReconcileOptions {
                 model: None,
                 evictions: sources.iter().filter_map(evicted_files).collect(),
-                resting: sources.iter().flat_map(resting).collect(),
+                artifacts_by_deleted_file: sources.iter().flat_map(artifacts_by_deleted_file).collect(),
                 unreconciled: unreconciled.unwrap_or_default(),
             }
         })

@@ -294,7 +294,11 @@ impl AttemptExecutor {
         if let Some(pass) = self.reconcile.as_ref().filter(|_| unit.as_str() == RECONCILE)
             && verdict.outcome == AttemptOutcome::Succeeded
         {
-            self.integration_queue().reconcile_backlog.record_success(verdict.stop, &work, &pass.resting);
+            self.integration_queue().reconcile_backlog.record_success(
+                verdict.stop,
+                &work,
+                &pass.artifacts_by_deleted_file,
+            );
         }
         (verdict, facts, work)
     }

@@ -30,7 +30,7 @@ pub struct ReconcileOptions {
     /// Deleted raw files, by connection.
     pub evictions: Vec<FilesEvicted>,
     /// The artifacts that came from them, by `connection/path`.
-    pub resting: BTreeMap<String, Vec<EvictionCandidate>>,
+    pub artifacts_by_deleted_file: BTreeMap<String, Vec<EvictionCandidate>>,
     /// Patches that a prior run saved without a reconcile step; paths are relative to the project.
     pub unreconciled: BTreeMap<UnitKey, String>,
 }
@@ -63,7 +63,7 @@ impl ReconcileBacklog {
         &mut self,
         stop: StopReason,
         work: &AttemptOutput,
-        resting: &BTreeMap<String, Vec<EvictionCandidate>>,
+        artifacts_by_deleted_file: &BTreeMap<String, Vec<EvictionCandidate>>,
     ) {
         let named: HashSet<&str> = work.evictions.iter().filter_map(|decided| decided["rawPath"].as_str()).collect();
         (self.settled_evictions, self.undecided) = Default::default();
@@ -71,7 +71,7 @@ impl ReconcileBacklog {
             let mut paths = Vec::new();
             for path in &of.paths {
                 let raw_path = staged_path(&of.connection, path);
-                let artifacts = resting.get(&raw_path).map(Vec::as_slice).unwrap_or_default();
+                let artifacts = artifacts_by_deleted_file.get(&raw_path).map(Vec::as_slice).unwrap_or_default();
                 let undecided = artifacts.iter().filter(|artifact| !artifact.is_decided(&raw_path, work));
                 let undecided: Vec<String> = undecided.map(EvictionCandidate::name).collect();
                 let is_settled = stop == StopReason::Natural || named.contains(raw_path.as_str());
@@ -165,9 +165,10 @@ impl AttemptExecutor {
     /// Model and turns of an attempt at `unit`.
     pub(super) fn model_and_turns(&self, unit: &UnitKey) -> (Option<String>, u32) {
         match &self.reconcile {
-            Some(pass) if unit.as_str() == RECONCILE => {
-                (pass.model.clone(), reconcile::step_budget(pass.resting.values().map(Vec::len).sum()))
-            }
+            Some(pass) if unit.as_str() == RECONCILE => (
+                pass.model.clone(),
+                reconcile::step_budget(pass.artifacts_by_deleted_file.values().map(Vec::len).sum()),
+            ),
             _ => (self.options.model.clone(), self.options.step_budget),
         }
     }
@@ -191,8 +192,9 @@ impl AttemptExecutor {
             });
         let units = staged.chain(others).collect();
         let eviction = |raw_path: String| {
-            let resting = self.reconcile.as_ref().and_then(|pass| pass.resting.get(&raw_path));
-            Eviction { artifacts: resting.cloned().unwrap_or_default(), raw_path }
+            let artifacts_by_deleted_file =
+                self.reconcile.as_ref().and_then(|pass| pass.artifacts_by_deleted_file.get(&raw_path));
+            Eviction { artifacts: artifacts_by_deleted_file.cloned().unwrap_or_default(), raw_path }
         };
         let gone =
             |of: &FilesEvicted| of.paths.iter().map(|path| staged_path(&of.connection, path)).collect::<Vec<_>>();
@@ -266,7 +268,7 @@ mod tests {
     #[test]
     fn gone_file_is_open_until_every_artifact_has_a_decision() {
         let three = vec![artifact("wiki", "own"), artifact("wiki", "shared"), artifact("sl", "shop/orders")];
-        let resting = BTreeMap::from([("notes/a.md".to_owned(), three)]);
+        let artifacts_by_deleted_file = BTreeMap::from([("notes/a.md".to_owned(), three)]);
         let decided = |keys: &[(&str, &str)]| AttemptOutput {
             evictions: keys
                 .iter()
@@ -275,9 +277,17 @@ mod tests {
             ..AttemptOutput::default()
         };
         let mut left = ReconcileBacklog { evictions: vec![gone(&["a.md", "b.md"])], ..ReconcileBacklog::default() };
-        left.record_success(StopReason::Natural, &decided(&[("wiki", "nonsense"), ("sl", "own")]), &resting);
+        left.record_success(
+            StopReason::Natural,
+            &decided(&[("wiki", "nonsense"), ("sl", "own")]),
+            &artifacts_by_deleted_file,
+        );
         assert_eq!(left.take_undecided(), ["notes/a.md: wiki own, wiki shared, sl shop/orders"]);
-        left.record_success(StopReason::Natural, &decided(&[("wiki", "own"), ("wiki", "shared")]), &resting);
+        left.record_success(
+            StopReason::Natural,
+            &decided(&[("wiki", "own"), ("wiki", "shared")]),
+            &artifacts_by_deleted_file,
+        );
         assert_eq!(left.take_undecided(), ["notes/a.md: sl shop/orders"]);
         assert_eq!(left.mark_saved(Vec::new(), true), [gone(&["b.md"])], "nothing rests on it");
         let mut work = decided(&[("wiki", "own"), ("sl", "orders")]);
@@ -289,7 +299,7 @@ mod tests {
             target_connection_id: None,
             raw_paths: None,
         }];
-        left.record_success(StopReason::Budget, &work, &resting);
+        left.record_success(StopReason::Budget, &work, &artifacts_by_deleted_file);
         assert_eq!(left.take_undecided(), Vec::<String>::new());
         assert_eq!(left.mark_saved(Vec::new(), true), [gone(&["a.md"])]);
     }
@@ -300,14 +310,14 @@ mod tests {
             ReconcileBacklog { evictions: vec![gone(&["a.md", "b.md", "c.md"])], ..ReconcileBacklog::default() };
         let work =
             AttemptOutput { evictions: vec![json!({"rawPath": "notes/b.md"}), json!(7)], ..AttemptOutput::default() };
-        let resting = BTreeMap::new();
-        left.record_success(StopReason::Budget, &work, &resting);
+        let artifacts_by_deleted_file = BTreeMap::new();
+        left.record_success(StopReason::Budget, &work, &artifacts_by_deleted_file);
         assert_eq!(left.mark_saved(Vec::new(), false), [], "it was not taken");
         assert_eq!(left.mark_saved(Vec::new(), true), [gone(&["b.md"])]);
-        left.record_success(StopReason::Budget, &work, &resting);
+        left.record_success(StopReason::Budget, &work, &artifacts_by_deleted_file);
         assert_eq!(left.mark_saved(Vec::new(), true), [], "not twice");
         assert_eq!(left.take_undecided(), Vec::<String>::new());
-        left.record_success(StopReason::Natural, &AttemptOutput::default(), &resting);
+        left.record_success(StopReason::Natural, &AttemptOutput::default(), &artifacts_by_deleted_file);
         assert_eq!(left.take_undecided(), Vec::<String>::new(), "nothing rests on them");
         assert_eq!(left.mark_saved(Vec::new(), true), [gone(&["a.md", "c.md"])]);
         assert!(left.evictions.is_empty());

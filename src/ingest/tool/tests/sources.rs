@@ -326,7 +326,10 @@ fn edit_is_judged_by_what_it_makes_worse() {
 #[test]
 fn sources_are_locked_until_the_ledger_has_an_entry() {
     let fixture = ToolFixture::new();
-    assert_eq!(fixture.decline("sl_write_source", table("x", json!({}))), ("verification_ledger_required".into(), true));
+    assert_eq!(
+        fixture.decline("sl_write_source", table("x", json!({}))),
+        ("verification_ledger_required".into(), true)
+    );
     assert_eq!(fixture.decline("sl_edit_source", on("x", json!({}))), ("verification_ledger_required".into(), true));
 }
 
