@@ -6,10 +6,10 @@
 pub mod agent_env;
 pub mod argv;
 mod attempt_machine;
-pub mod attempt_stats;
 pub mod availability;
 pub mod caught_panics;
 pub mod control;
+pub mod facts_collector;
 pub mod isolation;
 pub mod line_reader;
 pub mod managed_settings;

@@ -80,10 +80,6 @@ impl CallHistory {
         self.open.get(id)
     }
 
-    pub(super) fn open_count(&self) -> usize {
-        self.open.len()
-    }
-
     /// Removes an open call and keeps its name and title.
     pub(super) fn finish(&mut self, id: &str) -> Option<OngoingCall> {
         let call = self.open.remove(id)?;

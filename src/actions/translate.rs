@@ -70,11 +70,6 @@ impl Translator {
         self.identity.session()
     }
 
-    /// Number of calls without a result.
-    pub fn open_calls(&self) -> usize {
-        self.calls.open_count()
-    }
-
     pub fn observed_session(&self) -> Option<&str> {
         self.identity.observed()
     }

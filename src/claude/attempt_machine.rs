@@ -19,20 +19,17 @@ use crate::{
         Note,
         note::{IsolationChecked, Severity, StopMode},
     },
-    units::{
-        limits,
-        verdict::{AttemptFacts, IsolationStatus, TimeLimit},
-    },
+    units::verdict::{AttemptFacts, IsolationStatus, TimeLimit},
 };
 
 /// Maximum length of a tool reply in a note, in characters.
 const MAX_DECLINED_CHARS: usize = 300;
 
 use super::{
-    attempt_stats::AttemptFactsCollector,
     control::{
         ApprovalDecision, ApprovalRequest, ControlEffect, ControlFrame, ControlProtocol, ControlRequest, prompt_frame,
     },
+    facts_collector::AttemptFactsCollector,
     isolation::{self, AllowedTools, UnofferedToolCalls},
     mcp::ServerEvent,
     process::{EscalationStep, ProcessExit, ProcessTimeouts},
@@ -109,8 +106,6 @@ pub(super) struct ContinuedSession {
 #[derive(Debug)]
 pub(super) struct AttemptMachine {
     stats: AttemptFactsCollector,
-    /// Maximum number of turns of the attempt.
-    max_turns: u32,
     control: ControlProtocol,
     allowed: AllowedTools,
     foreign_calls: UnofferedToolCalls,
@@ -141,13 +136,13 @@ impl AttemptMachine {
         max_turns: u32,
         timeouts: ProcessTimeouts,
     ) -> Self {
-        let mut stats = AttemptFactsCollector::new(AttemptFacts { isolation: IsolationStatus::Unverified, ..facts });
+        let facts = AttemptFacts { isolation: IsolationStatus::Unverified, ..facts };
+        let mut stats = AttemptFactsCollector::new(facts).with_turn_limit(Some(max_turns));
         if let Some(resumed) = &resume {
             stats.resume_session(resumed.paid_usd);
         }
         Self {
             stats,
-            max_turns,
             control: ControlProtocol::default(),
             allowed,
             foreign_calls: UnofferedToolCalls::default(),
@@ -164,9 +159,9 @@ impl AttemptMachine {
         }
     }
 
-    /// The accounting of the lines so far.
-    pub(super) fn reducer(&self) -> &AttemptReducer {
-        self.stats.reducer()
+    /// The accounting of the lines so far; `None` if another session answered, whose lines do not count.
+    pub(super) fn reducer(&self) -> Option<&AttemptReducer> {
+        self.stats.facts.session_mismatch.is_none().then(|| self.stats.reducer())
     }
 
     pub(super) fn into_facts(self) -> AttemptFacts {
@@ -189,14 +184,7 @@ impl AttemptMachine {
         }
         let mut steps = Vec::new();
         if self.stats.facts.session_mismatch.is_none() {
-            let earlier = self.stats.reducer().turn_count();
-            self.stats.push_line(line);
-            let turn = self.stats.reducer().turn_count();
-            if turn > earlier
-                && let Some(text) = limits::turn_limit_warning(turn, self.max_turns)
-            {
-                steps.push(AttemptEffect::RecordNote(Note::Message { level: Severity::Warning, text }));
-            }
+            steps.extend(self.stats.push_line(line).map(AttemptEffect::RecordNote));
         }
         let ran = self.foreign_calls.line_breach(&self.allowed, &line.body);
         steps.extend(ran.map(|sentence| self.record_breach(sentence)).unwrap_or_default());

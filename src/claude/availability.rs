@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::{
     argv::DENIED_BUILT_INS,
-    attempt_stats::AttemptFactsCollector,
+    facts_collector::AttemptFactsCollector,
     line_reader::LineReader,
     process::{self, EscalationStep, ProcessExit, ProcessTimeouts, SpawnRequest},
     start_error::StartError,

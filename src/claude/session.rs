@@ -12,10 +12,11 @@ use tokio::{
 
 use super::{
     argv::argv_to_strings,
+    facts_collector::AttemptFactsCollector,
     process::{self, Child, ProcessTimeouts, SpawnRequest, StreamLimits},
     session_lock::{SessionLock, SessionLockError, SessionLocks},
     start_error::StartError,
-    unit::{AgentProgram, StopCommand},
+    unit::{AgentProgram, LineObserver, StopCommand},
 };
 use crate::{
     config::MismatchPolicy,
@@ -62,6 +63,10 @@ pub struct SessionLaunch {
     /// Memory limits for its lines.
     pub limits: StreamLimits,
     pub recorder: Arc<dyn Recorder>,
+    /// Sees each recorded line.
+    pub observer: Option<Arc<dyn LineObserver>>,
+    /// Cost of the earlier attempts of the continued session, in US dollars; `None` if that is unknown.
+    pub paid_usd: Option<f64>,
     /// Changes that a person requested, for the tape. The fields above include them already.
     pub amendment: Option<Amendment>,
 }
@@ -189,8 +194,14 @@ pub async fn run_session_with_env(
         Ok(child) => {
             // The receiver is optional.
             let _ = ready.send(());
+            let is_resumed = resumed.is_some();
             let watch = SessionMonitor::new(resumed, launch.mismatch, launch.args.permission_mode());
-            let talk = SessionDriver::new(tape, child, watch, end.facts, timeouts, launch.limits, (launch.locks, lock));
+            let mut stats = AttemptFactsCollector::new(end.facts).with_turn_limit(launch.args.max_turns);
+            if is_resumed {
+                stats.resume_session(launch.paid_usd);
+            }
+            let talk = SessionDriver::new(tape, child, watch, stats, timeouts, launch.limits, (launch.locks, lock))
+                .observed_by(launch.observer);
             let (watch, facts) = talk.run(commands).await;
             end.session = watch.session().map(str::to_owned);
             end.mismatch = watch.mismatch().map(str::to_owned);
@@ -264,6 +275,10 @@ impl SessionRecorder {
         let attempt = Some((&self.unit, self.attempt));
         let items: Vec<NewEntry<'a>> = bodies.map(|body| NewEntry { attempt, body }).collect();
         if items.is_empty() { Ok(()) } else { self.recorder.record(&items) }
+    }
+
+    fn attempt(&self) -> (&UnitKey, u32) {
+        (&self.unit, self.attempt)
     }
 
     fn note(&self, note: &Note) -> Result<(), RecordError> {

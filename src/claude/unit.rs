@@ -304,8 +304,8 @@ async fn drive_attempt(
                         coalescer = coalescer.observe(lines.iter().map(|line| &line.body), batch.size());
                         for line in &lines {
                             let effects = machine.handle_line(line);
-                            if let Some(observer) = &launch.observer {
-                                observer.observe((&launch.unit, launch.attempt), line, machine.reducer());
+                            if let (Some(observer), Some(state)) = (&launch.observer, machine.reducer()) {
+                                observer.observe((&launch.unit, launch.attempt), line, state);
                             }
                             shell.apply_effects(&mut machine, effects);
                         }

@@ -22,6 +22,7 @@ use crate::{
     engine::{
         driver::{self, AttemptEnd, Executor},
         execute::forward_stops,
+        run_meter::RunMeter,
     },
     run::{NewEntry, Recorder},
     tape::{
@@ -74,15 +75,19 @@ pub fn session(global: &GlobalArgs, args: &SessionArgs) -> Result<Exit, CliError
         locks: runs::session_locks(&stage.runs, false),
         limits: StreamLimits::default(),
         recorder: Arc::new(NullRecorder),
+        observer: None,
+        paid_usd: None,
         amendment: None,
     };
     let settings = ScheduleSettings { retry: launch::retry_policy(&config), ..ScheduleSettings::new(1, 1) };
     let schedule = Schedule::new(vec![SESSION_UNIT.into()], settings);
     let resumable = Arc::new(Mutex::new(None));
-    let outcome = stage.run_schedule(Timestamp::now(), schedule, &[plan], |recorder, _, _| SessionExecutor {
-        launch: SessionLaunch { recorder, ..launch },
-        resumable: Arc::clone(&resumable),
-    })?;
+    let outcome =
+        stage.run_schedule(Timestamp::now(), schedule, &[plan], |recorder, approvals, _| SessionExecutor {
+            meter: Arc::clone(approvals.meter()),
+            launch: SessionLaunch { recorder, observer: Some(Arc::clone(approvals.meter()) as _), ..launch },
+            resumable: Arc::clone(&resumable),
+        })?;
     let resumable = resumable.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(session) = &resumable
         && show::resolve_ui(global.ui) != Ui::Json
@@ -134,6 +139,7 @@ impl Recorder for NullRecorder {
 
 #[derive(Debug)]
 struct SessionExecutor {
+    meter: Arc<RunMeter>,
     launch: SessionLaunch,
     /// The session that the next attempt can continue.
     resumable: Arc<Mutex<Option<String>>>,
@@ -171,7 +177,10 @@ impl Executor for SessionExecutor {
         stop: mpsc::Receiver<StopMode>,
         ready: oneshot::Sender<()>,
     ) -> AttemptEnd {
-        let launch = SessionLaunch { attempt, ..self.amended_launch(amendment.as_deref()) };
+        let launch = self.amended_launch(amendment.as_deref());
+        let resumed = launch.args.resume.as_deref();
+        let paid_usd = resumed.and_then(|session| self.meter.session_cost(&unit, session));
+        let launch = SessionLaunch { attempt, paid_usd, ..launch };
         let (send, commands) = mpsc::channel(4);
         let forwarding = tokio::spawn(forward_stops(stop, send));
         let end = session::run_session(launch, commands, ready).await;
@@ -224,8 +233,11 @@ mod tests {
                 locks: crate::claude::session_lock::SessionLocks::new("/locks"),
                 limits: StreamLimits::default(),
                 recorder: Arc::new(NullRecorder),
+                observer: None,
+                paid_usd: None,
                 amendment: None,
             },
+            meter: Arc::new(RunMeter::new(mpsc::channel(1).0.downgrade())),
             resumable: Arc::default(),
         }
     }

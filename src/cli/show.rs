@@ -6,6 +6,7 @@ use std::{
 };
 
 use jiff::Timestamp;
+use nix::errno::Errno;
 use tokio::{
     sync::{oneshot, watch},
     task,
@@ -36,6 +37,9 @@ pub const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Signal number of a closed pipe, for the exit code that shells report.
 pub const SIGPIPE: u8 = 13;
+
+/// Number of the signal that reports a closed terminal.
+const SIGHUP: u8 = 1;
 
 /// A plain sink on stdout.
 #[derive(Debug)]
@@ -158,6 +162,9 @@ impl EventSink {
 pub fn stdout_failed(error: &io::Error) -> CliError {
     if error.kind() == io::ErrorKind::BrokenPipe {
         CliError::new(Exit::Signal(SIGPIPE), "stdout was closed by its reader, so the rest was not printed")
+    } else if error.raw_os_error() == Some(Errno::EIO as i32) {
+        // SIGHUP is on its way.
+        CliError::new(Exit::Signal(SIGHUP), "the terminal was closed, so the rest was not printed")
     } else {
         CliError::internal(format!("cannot write to stdout: {error}; free some space or choose another target"))
     }

@@ -74,10 +74,10 @@ impl RunMeter {
     }
 
     fn limit_observation(&self, body: &LineBody<'_>) -> Option<LimitObservation> {
-        let at = Millis(u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX));
+        let at = || Millis(u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX));
         match body {
             LineBody::RateLimit(limit) => Some(LimitObservation {
-                at,
+                at: at(),
                 name: limit.limit.as_deref().unwrap_or("usage").to_owned(),
                 status: LimitStatus::parse(&limit.status)?,
                 utilization: limit.utilization,
@@ -87,7 +87,7 @@ impl RunMeter {
                 let is_overloaded =
                     matches!(status, Some(429 | 529)) || matches!(error.as_deref(), Some("rate_limit" | "overloaded"));
                 is_overloaded.then(|| LimitObservation {
-                    at,
+                    at: at(),
                     name: REQUEST_RATE_LIMIT.to_owned(),
                     status: LimitStatus::Warning,
                     utilization: None,
@@ -99,7 +99,8 @@ impl RunMeter {
     }
 
     fn send(&self, event: ScheduleEvent) {
-        // If the queue is full, the next line repeats the observation.
+        // The queue is full only while the schedule is blocked. A limit is reported again, and a cost with the next
+        // result.
         if let Some(schedule) = self.schedule.upgrade()
             && schedule.try_send(event).is_err()
         {

@@ -74,7 +74,8 @@ impl AttemptReducer {
         Self { stream: StreamState::new(turns), ..Self::default() }
     }
 
-    /// Adds a line. Lines after the last result change nothing but the reset time of a usage limit.
+    /// Adds a line. Lines after the last result change nothing but the reset time of a usage limit, also if they repeat
+    /// the result.
     pub fn push<'l>(&mut self, line: &'l AgentLine<'l>) -> Reduction<'l> {
         let role = self.stream.push(line);
         let mut calls = Vec::new();
@@ -86,7 +87,8 @@ impl AttemptReducer {
             (_, LineBody::User(chat)) => self.results(chat, &mut calls),
             (_, LineBody::System(SystemLine::PermissionDenied { tool_name, tool_use_id, message })) => {
                 let name = (!tool_name.is_empty()).then(|| tool_name.to_string());
-                calls.push(self.denied(Some(tool_use_id), name, message.as_deref()));
+                let id = Some(tool_use_id.as_ref()).filter(|id| !id.is_empty());
+                calls.push(self.denied(id, name, message.as_deref()));
             }
             (_, LineBody::Result(result)) => self.result(result, &mut calls),
             _ => {}
@@ -184,10 +186,19 @@ impl AttemptReducer {
         if let Some(totals) = result.usage.map(|usage| TokenCounts::from(Usage::from_raw(usage))) {
             self.usage.set_totals(totals);
         }
+        let mut unnamed = 0;
         for denial in &result.denials {
-            let id = denial.tool_use_id.as_deref();
-            // The agent also lists calls that our interrupt ended.
-            if !id.is_some_and(|id| self.calls.was_aborted(id)) {
+            let id = denial.tool_use_id.as_deref().filter(|id| !id.is_empty());
+            let is_new = match id {
+                // The agent also lists calls that our interrupt ended.
+                Some(id) => !self.calls.was_aborted(id),
+                // Without an id, it may be any call that has already failed, or one of an earlier result.
+                None => {
+                    unnamed += 1;
+                    !self.calls.is_interrupted() && self.calls.count_unnamed_denial(unnamed)
+                }
+            };
+            if is_new {
                 changes.push(self.denied(id, denial.tool_name.as_deref().map(str::to_owned), None));
             }
         }

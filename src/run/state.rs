@@ -8,6 +8,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::activity_index::{ActivityMark, ActivityMarks};
 use crate::{
+    decode::Usage,
     tape::{
         Millis, Seq, UnitKey,
         note::{
@@ -372,6 +373,13 @@ pub struct TokenCounts {
     pub cache_read: u64,
     /// Written to the cache.
     pub cache_write: u64,
+}
+
+impl From<Usage> for TokenCounts {
+    fn from(usage: Usage) -> Self {
+        let Usage { input, output, cache_read, cache_write } = usage;
+        Self { input, output, cache_read, cache_write }
+    }
 }
 
 impl TokenCounts {

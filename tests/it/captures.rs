@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt::Write, fs, path::PathBuf};
 
 use ingestdeck::{
     actions::{AgentEvent, StreamEnd, StreamState, Translator, TurnTracker},
-    claude::attempt_stats::AttemptFactsCollector,
+    claude::facts_collector::AttemptFactsCollector,
     decode::{self, LineBody, LineKind},
     tape::note::{Cause, Verdict},
     units::verdict::{AttemptFacts, FailureRule, judge_attempt},

@@ -3,7 +3,7 @@
 //! Every end begins with SIGINT or SIGTERM: Claude Code runs shell commands in separate process groups and ends them
 //! itself if it has time. The module must not depend on how the process was started.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
 use tokio::{
     process::ChildStdout,
@@ -17,12 +17,12 @@ use super::{
 };
 use crate::{
     claude::{
-        attempt_stats::AttemptFactsCollector,
+        facts_collector::AttemptFactsCollector,
         line_reader::LineReader,
         process::{Child, EscalationStep, ProcessExit, ProcessTimeouts, StreamLimits},
         session_lock::{SessionLock, SessionLockError, SessionLocks},
         stderr_limit::StderrLimit,
-        unit::StopCommand,
+        unit::{LineObserver, StopCommand},
     },
     decode,
     run::entry_source::RecordError,
@@ -41,6 +41,7 @@ pub(super) struct SessionDriver {
     child: Child,
     monitor: SessionMonitor,
     stats: AttemptFactsCollector,
+    observer: Option<Arc<dyn LineObserver>>,
     locks: SessionLocks,
     lock: Option<SessionLock>,
     /// False once locking has failed: it would fail again.
@@ -67,12 +68,12 @@ enum SessionEvent {
 }
 
 impl SessionDriver {
-    /// A process that has its prompt. `facts` are those from before the start.
+    /// A process that has its prompt. `stats` has the facts from before the start.
     pub(super) fn new(
         tape: SessionRecorder,
         child: Child,
         watch: SessionMonitor,
-        facts: AttemptFacts,
+        stats: AttemptFactsCollector,
         timeouts: ProcessTimeouts,
         limits: StreamLimits,
         (locks, lock): (SessionLocks, Option<SessionLock>),
@@ -83,7 +84,8 @@ impl SessionDriver {
             limits,
             child,
             monitor: watch,
-            stats: AttemptFactsCollector::new(facts),
+            stats,
+            observer: None,
             locks,
             lock,
             can_lock: true,
@@ -93,6 +95,11 @@ impl SessionDriver {
             drain_deadline: None,
             is_done: false,
         }
+    }
+
+    /// Shows each counted line to `observer`.
+    pub(super) fn observed_by(self, observer: Option<Arc<dyn LineObserver>>) -> Self {
+        Self { observer, ..self }
     }
 
     /// Handles the output of the process until it has ended, and returns its facts.
@@ -250,7 +257,14 @@ impl SessionDriver {
             let later = Instant::now() + self.timeouts.startup;
             self.startup_deadline = self.startup_deadline.filter(|_| !self.monitor.has_begun()).map(|_| later);
             if self.monitor.mismatch().is_none() {
-                self.stats.push_line(&line);
+                let warning = self.stats.push_line(&line);
+                if let Some(observer) = &self.observer {
+                    observer.observe(self.tape.attempt(), &line, self.stats.reducer());
+                }
+                if let Some(note) = warning {
+                    let recorded = self.tape.note(&note);
+                    self.check_recorded(recorded);
+                }
             }
         }
         // The session is complete with its result, or when its stdout is closed. A process that keeps running after

@@ -29,6 +29,8 @@ pub struct CallLedger {
     open: HashMap<Box<str>, UnansweredCall>,
     /// Bad outcomes by call id.
     outcomes: HashMap<Box<str>, BadOutcomes>,
+    /// Number of counted denials without a call id.
+    unnamed_denials: usize,
     /// The attempt is being ended, so calls without a result are cut short.
     is_interrupted: bool,
 }
@@ -73,17 +75,26 @@ impl CallLedger {
 
     /// Marks a call as failed. Returns true the first time.
     pub fn mark_failed(&mut self, id: &str) -> bool {
-        !std::mem::replace(&mut self.outcomes_mut(id).failed, true)
+        self.mark(id, |outcomes| &mut outcomes.failed)
     }
 
     /// Marks a call as denied. Returns true the first time.
     pub fn mark_denied(&mut self, id: &str) -> bool {
-        !std::mem::replace(&mut self.outcomes_mut(id).denied, true)
+        self.mark(id, |outcomes| &mut outcomes.denied)
     }
 
     /// Marks a call as declined by its tool. Returns true the first time.
     pub fn mark_declined(&mut self, id: &str) -> bool {
-        !std::mem::replace(&mut self.outcomes_mut(id).declined, true)
+        self.mark(id, |outcomes| &mut outcomes.declined)
+    }
+
+    /// Counts the denial number `number` without a call id of a result. Returns false if a call that is known to have
+    /// failed, or an earlier result, accounts for it.
+    pub(super) fn count_unnamed_denial(&mut self, number: usize) -> bool {
+        let failed = self.outcomes.values().filter(|outcome| outcome.failed).count();
+        let is_new = number > failed + self.unnamed_denials;
+        self.unnamed_denials += usize::from(is_new);
+        is_new
     }
 
     pub fn is_denied(&self, id: &str) -> bool {
@@ -130,7 +141,8 @@ impl CallLedger {
         self.outcomes.get(id).copied().unwrap_or_default()
     }
 
-    fn outcomes_mut(&mut self, id: &str) -> &mut BadOutcomes {
-        self.outcomes.entry(id.into()).or_default()
+    /// Sets a mark and returns true if it was not set. Calls without an id are not distinguished, so each counts.
+    fn mark(&mut self, id: &str, field: impl Fn(&mut BadOutcomes) -> &mut bool) -> bool {
+        id.is_empty() || !std::mem::replace(field(self.outcomes.entry(id.into()).or_default()), true)
     }
 }

@@ -1,7 +1,7 @@
 //! Turns and tokens of the model's messages. Counts saturate: untrusted counts may have any value.
 
 use crate::{
-    decode::{ChatLine, Usage},
+    decode::ChatLine,
     run::state::{TokenCounts, push_compact},
 };
 
@@ -57,13 +57,6 @@ impl MessageUsage {
         if totals != TokenCounts::default() {
             self.tokens = totals;
         }
-    }
-}
-
-impl From<Usage> for TokenCounts {
-    fn from(usage: Usage) -> Self {
-        let Usage { input, output, cache_read, cache_write } = usage;
-        Self { input, output, cache_read, cache_write }
     }
 }
 

@@ -456,13 +456,17 @@ fn unwrapped_error(text: Cow<'_, str>) -> Cow<'_, str> {
 /// Returns the detail of a finished call that its event lacks.
 fn call_detail(calls: &CallLedger, event: &AgentEvent<'_>) -> Option<OutcomeDetail> {
     let AgentEvent::Action(action) = event else { return None };
-    let (ActionDetail::Tool(_), ActionPhase::Completed) = (&action.action.detail, action.phase) else {
+    if action.phase != ActionPhase::Completed {
         return None;
-    };
-    let id = action.action.id.as_ref();
-    match action.ok {
-        Some(false) => calls.was_aborted(id).then_some(OutcomeDetail::Aborted),
-        Some(true) | None => calls.is_declined(id).then_some(OutcomeDetail::Declined),
+    }
+    match &action.action.detail {
+        ActionDetail::Tool(_) if action.ok == Some(false) => {
+            calls.was_aborted(&action.action.id).then_some(OutcomeDetail::Aborted)
+        }
+        ActionDetail::Tool(_) => calls.is_declined(&action.action.id).then_some(OutcomeDetail::Declined),
+        // The agent reports a call that our interrupt ended as denied.
+        ActionDetail::Denial { tool_use_id: Some(id), .. } => calls.was_aborted(id).then_some(OutcomeDetail::Aborted),
+        _ => None,
     }
 }
 

@@ -10,7 +10,8 @@ use crate::{
     actions::{LineRole, TurnTracker, label::strip_error_tags},
     decode::{AgentLine, LineBody, MessageBlock},
     run::attempt_reducer::{AttemptReducer, CallChange, CallEnd, Reduction},
-    units::{call_effect::CallEffect, verdict::AttemptFacts},
+    tape::{Note, note::Severity},
+    units::{call_effect::CallEffect, limits, verdict::AttemptFacts},
 };
 
 /// Number of stderr lines that are kept.
@@ -29,6 +30,8 @@ pub struct AttemptFactsCollector {
     tool_names: HashMap<String, String>,
     /// Arguments of the calls that have not succeeded, as JSON, by call id.
     pending_inputs: BTreeMap<String, String>,
+    /// Maximum number of turns, if there is a limit.
+    max_turns: Option<u32>,
 }
 
 impl AttemptFactsCollector {
@@ -39,7 +42,13 @@ impl AttemptFactsCollector {
             reducer: AttemptReducer::new(TurnTracker::for_one_prompt()),
             tool_names: HashMap::new(),
             pending_inputs: BTreeMap::new(),
+            max_turns: None,
         }
+    }
+
+    /// Warns once when the attempt approaches this number of turns.
+    pub fn with_turn_limit(self, max_turns: Option<u32>) -> Self {
+        Self { max_turns, ..self }
     }
 
     /// The accounting of the lines so far.
@@ -109,8 +118,10 @@ impl AttemptFactsCollector {
         self.facts.tally.record_tool_reply(tool, tool_use_id, effect, failure)
     }
 
-    /// Handles a line of stdout. Lines after the last result do not belong to the attempt.
-    pub fn push_line(&mut self, line: &AgentLine<'_>) {
+    /// Handles a line of stdout. Lines after the last result do not belong to the attempt. Returns the warning that the
+    /// line causes.
+    pub fn push_line(&mut self, line: &AgentLine<'_>) -> Option<Note> {
+        let earlier = self.reducer.turn_count();
         let Reduction { role, calls } = self.reducer.push(line);
         if let (LineRole::InTurn, LineBody::Assistant(chat)) = (role, &line.body) {
             for block in &chat.blocks {
@@ -145,6 +156,9 @@ impl AttemptFactsCollector {
                 CallChange::Cut { .. } => {}
             }
         }
+        let turn = Some(self.reducer.turn_count()).filter(|turn| *turn > earlier)?;
+        let text = limits::turn_limit_warning(turn, self.max_turns?)?;
+        Some(Note::Message { level: Severity::Warning, text })
     }
 
     pub fn push_stderr_line(&mut self, line: &str) {
