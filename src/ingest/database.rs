@@ -90,7 +90,7 @@ pub(crate) fn database_path(project: &Path, connection: &Connection) -> Option<P
 }
 
 impl QueryError {
-    /// True if another program held a lock on the database for as long as the statement waited.
+    /// True if another program held a lock on the database until the statement gave up.
     pub(crate) fn is_locked(&self) -> bool {
         matches!(self, Self::Sqlite(message) if message.contains("database is locked"))
     }

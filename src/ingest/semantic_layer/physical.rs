@@ -66,7 +66,7 @@ impl ColumnChecker<'_> {
         }
         for name in texts(doc, "grain", "") {
             let lower = name.to_lowercase();
-            // Names that are no columns of the source at all are reported elsewhere.
+            // A name that is not a column of the source either is reported elsewhere.
             if !output.contains(&lower) && !computed.contains(&lower) && !scanned.contains(&lower) {
                 self.report(format_args!("grain names `{}`, which is not in", excerpt(name)), name, "");
             }

@@ -58,6 +58,38 @@ steps = [
     assert!(!place.path("semantic-layer").exists());
 }
 
+/// KTX does not count a refused edit, so `recoverable` accepts it.
+#[test]
+fn refused_edit_fails_its_unit_under_strict() {
+    let place = TestDir::new();
+    place.notes(&["one"]);
+    place.write(
+        "semantic-layer/notes/orders.yaml",
+        "name: orders\ntable: t\ngrain: [id]\ncolumns: [{name: id, type: number}]\ntags: {dbt: finance}\n",
+    );
+    let script = r#"
+[[part]]
+steps = [
+  { call = { tool = "record_verification_ledger", with = { summary = "Read it." } } },
+  { call = { tool = "sl_edit_source", with = { connectionId = "notes", sourceName = "orders", yaml_edits = [{ oldText = "table: t", newText = "table: u" }] } } },
+  { say = "That did not work." },
+]
+"#;
+    let claude = place.scripted_claude(script).display().to_string();
+    let plan = place.run(&["plan"]);
+    let named =
+        "KTX cannot load sources (semantic-layer/notes/orders.yaml: orders: `tags.dbt` must be a list, not text)";
+    assert!(plan.expect_success().contains("1 unit planned") && plan.stderr.contains(named), "{plan:?}");
+    let doctor = place.run(&["doctor", "--claude-bin", &claude]);
+    assert!(doctor.stdout.contains("KTX cannot load sources"), "{doctor:?}");
+    let ran = place.run(&["run", "--claude-bin", &claude]);
+    assert_eq!(ran.code, Some(100), "{ran:?}");
+    let failure = "  ✗ docs-one: 1 tool call(s) failed during WorkUnit docs-one\n    sl_edit_source: Source **orders** was NOT saved";
+    assert!(ran.stdout.contains(failure), "{ran:?}");
+    place.write("config.toml", "[ingest]\ntool_failures = \"recoverable\"\n");
+    place.run(&["run", "--claude-bin", &claude, "--config", "config.toml"]).expect_success();
+}
+
 /// KTX's tools answer such calls as plain text. The contract reports `ok`; the text for people explains that nothing
 /// was done.
 #[test]

@@ -142,7 +142,7 @@ fn units_are_judged_as_ktx_judges_them() {
 
 #[test]
 fn strict_rule_accepts_refusals_that_a_later_call_settles() {
-    let (_, strict, transcripts) = judged("strict");
+    let (_, mut strict, transcripts) = judged("strict");
     let (_, recoverable, _) = judged("recoverable");
     for (unit, refused, settled) in SETTLED {
         let (outcome, reason) = &strict[unit];
@@ -150,6 +150,8 @@ fn strict_rule_accepts_refusals_that_a_later_call_settles() {
         let transcript = transcripts.iter().find(|of| of["unitKey"].as_str().unwrap().ends_with(unit)).unwrap();
         assert_eq!((&transcript["errorCount"], &transcript["fatalErrorCount"]), (&json!(1), &json!(0)), "{unit}");
     }
+    let (outcome, reason) = strict.insert("u14".into(), recoverable["u14"].clone()).unwrap();
+    assert_eq!(outcome, "failed", "KTX does not count the refused edit of a source that does not exist: {reason}");
     assert_eq!(strict, recoverable, "no other call of the scenarios is settled in another way");
 }
 
