@@ -45,7 +45,7 @@ use self::{
     args::{Cli, CliCommand},
     exit::{CliError, Exit},
 };
-use crate::{claude::scripted, engine::descriptors, group_guard, ingest};
+use crate::{claude::scripted, diagnostic::Diagnostic as _, engine::descriptors, group_guard, ingest};
 
 /// The hidden subcommand that plays the model in the demo and the tests.
 const SCRIPTED_AGENT: &str = "scripted-agent";
@@ -87,8 +87,8 @@ fn parse_and_run() -> Exit {
     let exit = match ran {
         Ok(exit) => exit,
         Err(failure) => {
-            output::print_stderr(&format!("ingestdeck: {}", failure.message));
-            tracing::error!(message = failure.message, "failed");
+            exit::print_error(&failure);
+            tracing::error!(message = failure.to_line(), "failed");
             failure.exit
         }
     };

@@ -20,10 +20,12 @@ use self::{
     schema::{KEYS, SettingKey},
     value::FromValue,
 };
+
 pub use self::{
     schema::{MismatchPolicy, NotifyMode, ProgressMode, ToolFailures},
     value::SettingValue,
 };
+use crate::diagnostic::Diagnostic;
 
 /// The default settings as a commented file.
 pub const TEMPLATE: &str = include_str!("../assets/config.toml");
@@ -217,22 +219,33 @@ pub enum ConfigError {
         found: String,
     },
     /// The file is not valid TOML.
-    #[error("{place}: not valid TOML: {cause}; correct the line, or move the file away to use the defaults")]
+    #[error("{place}: not valid TOML: {cause}")]
     Syntax {
         place: String,
         /// Message of the parser.
         cause: String,
     },
     /// The file cannot be read.
-    #[error("cannot read the settings {}: {cause}; check the path and its permissions", path.display())]
+    #[error("cannot read the settings {}: {cause}", path.display())]
     Unreadable {
         path: PathBuf,
         /// Message of the operating system.
         cause: String,
     },
     /// The file exceeds the size limit.
-    #[error("the settings {} are larger than {} bytes; check the path", path.display(), file::MAX_BYTES)]
+    #[error("the settings {} are larger than {} bytes", path.display(), file::MAX_BYTES)]
     TooLarge { path: PathBuf },
+}
+
+impl Diagnostic for ConfigError {
+    fn help(&self) -> Option<String> {
+        Some(match self {
+            Self::InvalidValue { .. } => return None,
+            Self::Syntax { .. } => "correct the line, or move the file away to use the defaults".into(),
+            Self::Unreadable { .. } => "check the path and its permissions".into(),
+            Self::TooLarge { .. } => "check the path".into(),
+        })
+    }
 }
 
 /// Collects layers. The call order does not matter: the origin determines the precedence.

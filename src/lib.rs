@@ -14,7 +14,8 @@
 //!
 //! | layer | modules | may use |
 //! |---|---|---|
-//! | 0 | [`tape`], [`config`], [`guide`], [`text`] | nothing |
+//! | 0 | [`diagnostic`], [`guide`], [`text`] | nothing |
+//! | 0 | [`tape`], [`config`] | `diagnostic` |
 //! | 1 | [`decode`]; [`actions`]; [`units`] | `decode` → nothing; `actions` → `decode`; `units` → `tape` |
 //! | 2 | [`run`] | `text`, `tape`, `decode`, `actions`, `units` |
 //! | 3 | [`scoped_dir`], [`program_path`], [`group_guard`], [`open_file_limit`] | nothing; the files and processes that the others of this layer use |
@@ -36,6 +37,7 @@ pub mod claude;
 pub mod cli;
 pub mod config;
 pub mod decode;
+pub mod diagnostic;
 pub mod engine;
 pub mod group_guard;
 pub mod guide;

@@ -457,13 +457,13 @@ pub(crate) fn state_dir(root: &Path) -> io::Result<ScopedDir> {
     ScopedDir::open(root)?.ignored_dir(STATE_DIR)
 }
 
-/// The remedy for an `error` of writing a file, after a semicolon; empty if none is known.
-pub(crate) fn remedy(error: &io::Error) -> &'static str {
+/// The remedy for an `error` of writing a file, if one is known.
+pub(crate) fn remedy(error: &io::Error) -> Option<&'static str> {
     match error.kind() {
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => "; make the directory writable",
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; free some disk space",
-        _ if is_out_of_files(error) => "; raise `ulimit -n`",
-        _ => "",
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Some("make the directory writable"),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Some("free some disk space"),
+        _ if is_out_of_files(error) => Some("raise `ulimit -n`"),
+        _ => None,
     }
 }
 

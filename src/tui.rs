@@ -50,7 +50,7 @@ use host::{HostInput, ScreenHost};
 use key::KeyPress;
 use msg::ScreenMessage;
 
-use crate::run::Timeline;
+use crate::{diagnostic::Diagnostic, run::Timeline};
 
 /// Default limit of frames per second, suitable for any terminal.
 pub const FPS: u32 = 30;
@@ -123,7 +123,7 @@ pub enum UiPreferencesError {
     #[error(transparent)]
     Theme(#[from] ThemeError),
     /// All problems of the keymap.
-    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    #[error("{}", .0.iter().map(Diagnostic::to_line).collect::<Vec<_>>().join("; "))]
     Keys(Vec<KeymapError>),
 }
 
@@ -195,8 +195,16 @@ pub enum ExitReason {
 #[derive(Debug, thiserror::Error)]
 pub enum TuiError {
     /// Writing to the terminal failed.
-    #[error("cannot use the terminal: {0}; `--ui lines` works without one")]
+    #[error("cannot use the terminal: {0}")]
     Terminal(#[from] io::Error),
+}
+
+impl Diagnostic for TuiError {
+    fn help(&self) -> Option<String> {
+        Some(match self {
+            Self::Terminal(_) => "use `--ui lines`, which works without one".into(),
+        })
+    }
 }
 
 /// Shows `timeline` on the terminal until the screen closes.
@@ -318,7 +326,7 @@ fn update_terminal_status<W: ScreenHost>(app: &mut App, host: &mut W) {
     }
     for notification in outside.notifications {
         if let Err(why) = host.notify(&notification) {
-            app.show_message(why);
+            app.show_message(why.to_line());
         }
     }
 }
@@ -368,7 +376,7 @@ async fn handle_input<W: ScreenHost>(
                 match end {
                     Ok(Some(HostInput::Signal(signal))) => return Ok(Some(ExitReason::Signal(signal))),
                     Ok(_) => {}
-                    Err(why) => app.show_message(why),
+                    Err(why) => app.show_message(why.to_line()),
                 }
             }
             HostRequest::Mouse(ours) => host.mouse(ours)?,

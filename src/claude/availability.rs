@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     decode,
+    diagnostic::Problem,
     tape::{
         UnitKey,
         note::{AttemptOutcome, Cause},
@@ -61,8 +62,8 @@ pub struct AvailabilityReport {
 /// Whether the program is installed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Installation {
-    /// It cannot be started; a message with the remedy.
-    NotStarted(String),
+    /// It cannot be started.
+    NotStarted(Problem),
     /// A script plays the model.
     Scripted,
     Version(ClaudeVersion),
@@ -80,16 +81,18 @@ pub enum LoginStatus {
         detail: Option<String>,
     },
     LoggedOut,
-    /// The check failed; the message.
-    Unknown(String),
+    /// The login could not be checked.
+    Unknown(Problem),
 }
 
 impl LoginStatus {
-    /// A message with the remedy, unless a login exists.
-    pub fn problem_message(&self) -> Option<String> {
+    /// The problem, unless a login exists.
+    pub fn problem(&self) -> Option<Problem> {
         match self {
             Self::LoggedIn { .. } => None,
-            Self::LoggedOut => Some("Claude Code is not logged in; run claude once and sign in".into()),
+            Self::LoggedOut => {
+                Some(Problem::new("Claude Code is not logged in").with_help("run claude once and sign in"))
+            }
             Self::Unknown(why) => Some(why.clone()),
         }
     }
@@ -102,8 +105,7 @@ pub enum ProbeResult {
     Unusable {
         /// Limits, credit and models have separate causes; they are not a failed login.
         cause: Cause,
-        /// One or two sentences, with the remedy.
-        text: String,
+        problem: Problem,
     },
 }
 
@@ -119,11 +121,11 @@ pub async fn check_availability(asked: &ClaudeInvocation) -> AvailabilityReport 
     let installed = check_installation(asked).await;
     let login = match &installed {
         Installation::NotStarted(_) => {
-            LoginStatus::Unknown("the login was not checked, because claude could not be started".into())
+            LoginStatus::Unknown(Problem::new("the login was not checked, because claude could not be started"))
         }
-        Installation::Version(version) if *version < FIRST_AUTH_STATUS => {
-            LoginStatus::Unknown(format!("claude {version} cannot report its login; update it"))
-        }
+        Installation::Version(version) if *version < FIRST_AUTH_STATUS => LoginStatus::Unknown(
+            Problem::new(format!("claude {version} cannot report its login")).with_help("update it"),
+        ),
         Installation::Scripted | Installation::Version(_) | Installation::UnknownVersion(_) => {
             match asked.run(&["auth", "status"], QUICK_CHECK_TIMEOUT).await {
                 Ok(output) => parse_login_output(&output.stdout),
@@ -149,7 +151,7 @@ pub async fn probe(asked: &ClaudeInvocation, model: Option<&str>) -> ProbeResult
     asked.env.push(("CLAUDE_CODE_MAX_RETRIES".into(), "0".into()));
     match asked.run(&args, PROBE_TIMEOUT).await {
         Ok(output) => probe_result_from_facts(output.to_facts()),
-        Err(why) => ProbeResult::Unusable { cause: Cause::Internal, text: why },
+        Err(problem) => ProbeResult::Unusable { cause: Cause::Internal, problem },
     }
 }
 
@@ -173,8 +175,8 @@ impl CheckOutput {
 }
 
 impl ClaudeInvocation {
-    /// Runs the program with an empty stdin. The error is a message for people.
-    async fn run(&self, args: &[&str], limit: Duration) -> Result<CheckOutput, String> {
+    /// Runs the program with an empty stdin.
+    async fn run(&self, args: &[&str], limit: Duration) -> Result<CheckOutput, Problem> {
         let exe = self.program.exe.display();
         let words = self.program.prefix.iter().cloned().chain(args.iter().map(OsString::from));
         let order = SpawnRequest {
@@ -188,7 +190,7 @@ impl ClaudeInvocation {
             .await
             .map_err(|error| describe_start_failure(&self.program.exe, &self.cwd, &error))?;
         let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
-            return Err(format!("{exe} was started without pipes"));
+            return Err(Problem::new(format!("{exe} was started without pipes")));
         };
         let listening = async {
             let ended = async { Ok(child.wait().await) };
@@ -202,7 +204,7 @@ impl ClaudeInvocation {
         };
         child.escalate_from(EscalationStep::Terminate, ProcessTimeouts::default()).await;
         let what = args.iter().take_while(|word| **word != "--").take(2).copied().collect::<Vec<_>>().join(" ");
-        Err(format!("{exe} {what} {why}; run it in a terminal to see why"))
+        Err(Problem::new(format!("{exe} {what} {why}")).with_help("run it in a terminal to see why"))
     }
 }
 
@@ -228,21 +230,21 @@ async fn read_bounded(pipe: impl tokio::io::AsyncRead + Unpin) -> Result<Vec<u8>
 /// The output exceeds the limit.
 struct OutputTooLarge;
 
-fn describe_start_failure(exe: &Path, cwd: &Path, error: &std::io::Error) -> String {
+fn describe_start_failure(exe: &Path, cwd: &Path, error: &std::io::Error) -> Problem {
     let name = exe.display();
     if !cwd.is_dir() {
-        return format!("the working directory {} does not exist", cwd.display());
+        return Problem::new(format!("the working directory {} does not exist", cwd.display()));
     }
     let why = StartError::from_io_error(exe, cwd, error);
     match why.fault {
         StartFault::InterpreterMissing => {
-            format!("{}; install the interpreter, or name another program with --claude-bin", why.message)
+            Problem::new(why.message).with_help("install the interpreter, or name another program with --claude-bin")
         }
-        _ if error.kind() == std::io::ErrorKind::NotFound => format!(
-            "there is no {name}; install Claude Code with npm install -g @anthropic-ai/claude-code and run claude once \
-             to sign in, or name it with --claude-bin"
+        _ if error.kind() == std::io::ErrorKind::NotFound => Problem::new(format!("there is no {name}")).with_help(
+            "install Claude Code with npm install -g @anthropic-ai/claude-code and run claude once to sign in, or name \
+             it with --claude-bin",
         ),
-        _ => format!("cannot start {name}: {error}"),
+        _ => Problem::new(format!("cannot start {name}: {error}")),
     }
 }
 
@@ -280,7 +282,9 @@ fn parse_login_output(stdout: &[u8]) -> LoginStatus {
         }
         Err(_) => {
             let output = quote_output(&String::from_utf8_lossy(stdout));
-            LoginStatus::Unknown(format!("claude auth status did not return JSON: {output}; update claude"))
+            LoginStatus::Unknown(
+                Problem::new(format!("claude auth status did not return JSON: {output}")).with_help("update claude"),
+            )
         }
     }
 }
@@ -304,8 +308,12 @@ fn probe_result_from_facts(mut facts: AttemptFacts) -> ProbeResult {
         Cause::Network => "Claude Code cannot reach its service",
         _ => "Claude Code did not answer",
     };
-    let remedy = verdict.remedy.map(|remedy| format!("; {remedy}")).unwrap_or_default();
-    ProbeResult::Unusable { cause: verdict.cause, text: format!("{problem}: {output}{remedy}") }
+    let problem = Problem::new(format!("{problem}: {output}"));
+    let problem = match verdict.remedy {
+        Some(remedy) => problem.with_help(remedy),
+        None => problem,
+    };
+    ProbeResult::Unusable { cause: verdict.cause, problem }
 }
 
 /// Quotes program output inside a message: on one line, with limited length.
@@ -316,6 +324,7 @@ fn quote_output(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::diagnostic::Diagnostic as _;
 
     fn shell(script: &str) -> ClaudeInvocation {
         ClaudeInvocation {
@@ -343,27 +352,27 @@ mod tests {
         let out =
             check_availability(&answers("2.1.330 (Claude Code)", r#"{"loggedIn":false,"authMethod":"none"}"#)).await;
         assert_eq!(out.login, LoginStatus::LoggedOut);
-        assert!(out.login.problem_message().is_some_and(|text| text.contains("sign in")));
+        assert!(out.login.problem().is_some_and(|problem| problem.to_line().contains("sign in")));
     }
 
     #[tokio::test]
     async fn old_release_is_not_asked_for_login() {
         let report = check_availability(&answers("2.1.39 (Claude Code)", r#"{"loggedIn":true}"#)).await;
         assert_eq!(report.installation, Installation::Version(ClaudeVersion(2, 1, 39)));
-        assert!(matches!(report.login, LoginStatus::Unknown(why) if why.contains("2.1.39")));
+        assert!(matches!(report.login, LoginStatus::Unknown(why) if why.to_string().contains("2.1.39")));
     }
 
     #[tokio::test]
     async fn foreign_program_is_reported_as_not_claude() {
         let report = check_availability(&answers("bash, I am", "hello there")).await;
         assert_eq!(report.installation, Installation::UnknownVersion("bash, I am".into()));
-        assert!(matches!(report.login, LoginStatus::Unknown(why) if why.contains("hello there")));
+        assert!(matches!(report.login, LoginStatus::Unknown(why) if why.to_string().contains("hello there")));
 
         let mut missing = shell("");
         missing.program.exe = "/nonexistent/claude".into();
         let report = check_availability(&missing).await;
         assert!(
-            matches!(&report.installation, Installation::NotStarted(why) if why.contains("npm install -g")),
+            matches!(&report.installation, Installation::NotStarted(why) if why.to_line().contains("npm install -g")),
             "{report:?}"
         );
 
@@ -373,14 +382,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn hanging_program_times_out() {
         let error = shell("sleep 600").run(&["--version"], Duration::from_millis(10)).await.unwrap_err();
-        assert!(error.starts_with("/bin/sh --version did not answer within 0 s"), "{error}");
+        assert!(error.to_string().starts_with("/bin/sh --version did not answer within 0 s"), "{error}");
     }
 
     #[tokio::test]
     async fn oversized_output_is_rejected() {
         for script in ["exec yes", "exec tr '\\0' x < /dev/zero", "exec yes >&2"] {
             let error = shell(script).run(&["--version"], Duration::from_secs(60)).await.unwrap_err();
-            assert!(error.starts_with("/bin/sh --version answered with more than 4 MiB"), "{error}");
+            assert!(error.to_string().starts_with("/bin/sh --version answered with more than 4 MiB"), "{error}");
         }
     }
 
@@ -410,16 +419,15 @@ mod tests {
             ("model_not_found", "", "No such model", "Claude Code is logged in, but may not use"),
         ];
         for (class, more, text, start) in cases {
-            let ProbeResult::Unusable { text: output, .. } = judged(&failed(class, more, text)) else {
-                panic!("{class}")
-            };
+            let ProbeResult::Unusable { problem, .. } = judged(&failed(class, more, text)) else { panic!("{class}") };
+            let output = problem.to_line();
             assert!(output.starts_with(start) && output.contains(&format!(": {text}; ")), "{class}: {output}");
         }
         let ok =
             r#"{"type":"result","subtype":"success","is_error":false,"result":"ok","terminal_reason":"completed"}"#;
         assert_eq!(judged(ok), ProbeResult::Usable);
         assert!(
-            matches!(judged(""), ProbeResult::Unusable { text, .. } if text.starts_with("Claude Code did not answer: "))
+            matches!(judged(""), ProbeResult::Unusable { problem, .. } if problem.to_string().starts_with("Claude Code did not answer: "))
         );
     }
 }

@@ -11,6 +11,8 @@ use std::{
 
 use serde_json::Value;
 
+use crate::diagnostic::Problem;
+
 /// Directory in which Claude Code looks for them. Only an administrator can write there, and a project cannot change
 /// the path.
 pub const MANAGED_SETTINGS_DIR: &str =
@@ -19,16 +21,19 @@ pub const MANAGED_SETTINGS_DIR: &str =
 /// Maximum number of bytes read of a file.
 const MAX_FILE_BYTES: u64 = 4 * 1024 * 1024;
 
-/// Returns a message with the remedy if settings in `directory` prevent units from running.
-pub fn managed_settings_problem(directory: &Path) -> Option<String> {
+/// The problem if settings in `directory` prevent units from running.
+pub fn managed_settings_problem(directory: &Path) -> Option<Problem> {
     let files = find_managed_files(directory);
     let named: Vec<String> = files.iter().map(|path| format!("`{}`", path.display())).collect();
     (!files.is_empty()).then(|| {
-        format!(
+        Problem::new(format!(
             "organisation-managed settings of Claude Code apply to every agent on this machine, so no unit can be \
-             isolated: {}; ask the administrator to remove them for this machine, or run units in a container or on a \
-             machine without them (`ingestdeck session` works with them)",
+             isolated: {}",
             named.join(", ")
+        ))
+        .with_help(
+            "ask the administrator to remove them for this machine, or run units in a container or on a machine \
+             without them (`ingestdeck session` works with them)",
         )
     })
 }
@@ -71,6 +76,7 @@ fn read_bounded_file(path: &Path) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::diagnostic::Diagnostic as _;
 
     fn named(files: &[(&str, &str)]) -> Vec<String> {
         let dir = tempfile::tempdir().unwrap();
@@ -89,7 +95,7 @@ mod tests {
         assert_eq!(managed_settings_problem(&dir.path().join("missing")), None);
         let path = dir.path().join("managed-settings.json");
         fs::write(&path, r#"{"model":"opus"}"#).unwrap();
-        let sentence = managed_settings_problem(dir.path()).unwrap();
+        let sentence = managed_settings_problem(dir.path()).unwrap().to_line();
         assert!(sentence.contains(&format!("`{}`; ask the administrator", path.display())), "{sentence}");
     }
 

@@ -20,6 +20,7 @@ use super::{
 };
 use crate::{
     config::MismatchPolicy,
+    diagnostic::Diagnostic,
     run::entry_source::{NewEntry, RecordError, Recorder},
     tape::{
         EntryBody, Note, UnitKey,
@@ -159,7 +160,7 @@ pub async fn run_session_with_env(
             taken = acquire_lock(&launch.locks, session, &tape) => match taken {
                 Ok(taken) => lock = Some(taken),
                 Err(error) => {
-                    end.facts.start_error = Some(error.to_string());
+                    end.facts.start_error = Some(error.to_line());
                     return end;
                 }
             },
@@ -236,7 +237,7 @@ async fn start_process(
     prompt: &str,
     started: &mut AttemptStarted,
 ) -> Result<Child, StartError> {
-    let unsent = |error: InvalidPrompt| StartError { fault: StartFault::Other, message: error.to_string() };
+    let unsent = |error: InvalidPrompt| StartError { fault: StartFault::Other, message: error.to_line() };
     let delivery = launch_args::choose_delivery(prompt).map_err(unsent)?;
     let mut args = launch.program.prefix.clone();
     args.extend(launch_args::session_argv(&launch.args, prompt, delivery));

@@ -14,7 +14,10 @@ use std::{
 
 use sha2::{Digest as _, Sha256};
 
-use crate::scoped_dir::{self, PRIVATE_MODE, STATE_DIR, ScopedDir};
+use crate::{
+    diagnostic::Diagnostic,
+    scoped_dir::{self, PRIVATE_MODE, STATE_DIR, ScopedDir},
+};
 
 /// Interval between attempts to lock a session that is in use.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
@@ -55,11 +58,17 @@ impl Drop for SessionLock {
 
 /// Why a session cannot be locked.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot lock a session: {}: {cause}{}", path.display(), scoped_dir::remedy(cause))]
+#[error("cannot lock a session: {}: {cause}", path.display())]
 pub struct SessionLockError {
     path: PathBuf,
     #[source]
     cause: io::Error,
+}
+
+impl Diagnostic for SessionLockError {
+    fn help(&self) -> Option<String> {
+        scoped_dir::remedy(&self.cause).map(str::to_owned)
+    }
 }
 
 /// Result of one attempt to lock.

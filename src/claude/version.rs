@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::diagnostic::Problem;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClaudeVersion(pub u32, pub u32, pub u32);
 
@@ -56,18 +58,20 @@ pub enum ReleaseSupport {
 }
 
 impl ReleaseSupport {
-    /// A message with the remedy, unless the release was tested.
-    pub fn message(self, version: ClaudeVersion) -> Option<String> {
+    /// What to know about `version`, unless it was tested.
+    pub fn problem(self, version: ClaudeVersion) -> Option<Problem> {
         match self {
-            Self::Unsupported => Some(format!(
-                "claude {version} is too old: a held tool call may run without approval; update it to {RECOMMENDED} or newer"
-            )),
-            Self::Degraded => Some(format!(
-                "claude {version} works, but reports denials and API errors with less detail; {RECOMMENDED} or newer is recommended"
-            )),
+            Self::Unsupported => Some(
+                Problem::new(format!("claude {version} is too old: a held tool call may run without approval"))
+                    .with_help(format!("update it to {RECOMMENDED} or newer")),
+            ),
+            Self::Degraded => Some(
+                Problem::new(format!("claude {version} works, but reports denials and API errors with less detail"))
+                    .with_help(format!("{RECOMMENDED} or newer is recommended")),
+            ),
             Self::Tested => None,
             Self::Untested => {
-                Some(format!("claude {version} is newer than the newest tested release, {NEWEST_TESTED}"))
+                Some(Problem::new(format!("claude {version} is newer than the newest tested release, {NEWEST_TESTED}")))
             }
         }
     }
@@ -97,6 +101,6 @@ mod tests {
         assert_eq!(standing(331), ReleaseSupport::Untested);
         assert_eq!(ClaudeVersion(1, 0, 128).support(), ReleaseSupport::Unsupported);
         assert_eq!(ClaudeVersion(3, 0, 0).support(), ReleaseSupport::Untested);
-        assert_eq!(ReleaseSupport::Tested.message(NEWEST_TESTED), None);
+        assert_eq!(ReleaseSupport::Tested.problem(NEWEST_TESTED), None);
     }
 }

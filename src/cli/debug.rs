@@ -52,9 +52,8 @@ pub fn install(debug: bool) -> Result<(), CliError> {
 fn start_log(path: &Path) -> Result<(), CliError> {
     let file = open_private(path).map_err(|error| {
         let path = path.display();
-        CliError::usage(format!(
-            "cannot write `{path}`: {error}; remove it, leave out --debug, or change to another directory"
-        ))
+        CliError::usage(format!("cannot write `{path}`: {error}"))
+            .with_help("remove it, leave out --debug, or change to another directory")
     })?;
     let filter = EnvFilter::try_from_env("INGESTDECK_LOG").unwrap_or_else(|_| EnvFilter::new("ingestdeck=debug"));
     let project = std::env::current_dir().ok();

@@ -102,7 +102,7 @@ pub fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<Exit, CliError> {
     let script = root.join(".ktx/ingestdeck/demo-script.toml");
     write_file(&script, SCRIPT).map_err(|error| write_failure(&error))?;
     let exe = std::env::current_exe()
-        .map_err(|error| CliError::internal(format!("cannot determine the path of this program: {error}")))?;
+        .map_err(|error| CliError::failed(format!("cannot determine the path of this program: {error}")))?;
     let project = project::read(&root).map_err(CliError::internal)?;
     let planned = project::plan_units(&project, &Selection::default(), &Baseline::default())?;
     let terms = AttemptOptions {
@@ -161,7 +161,9 @@ fn prepare_keep_dir(keep: &Path) -> Result<PathBuf, CliError> {
         Err(error) => error.kind() == io::ErrorKind::NotFound,
     };
     if !is_free {
-        return Err(CliError::usage(format!("{} is not empty; name a new directory for the demo", keep.display())));
+        return Err(
+            CliError::usage(format!("{} is not empty", keep.display())).with_help("name a new directory for the demo")
+        );
     }
     std::path::absolute(keep).map_err(|error| write_failure(&error))
 }
@@ -178,7 +180,7 @@ fn write_file(path: &Path, text: &str) -> io::Result<()> {
 }
 
 fn write_failure(error: &io::Error) -> CliError {
-    CliError::internal(format!("cannot write the demo project: {error}; name another directory with --keep"))
+    CliError::failed("cannot write the demo project").with_cause(error).with_help("name another directory with --keep")
 }
 
 #[cfg(test)]

@@ -50,10 +50,11 @@ fn same_run_failure(global: &GlobalArgs, before: &RunReport, after: &RunReport) 
     let Some(run) = run(after).filter(|after| run(before) == Some(*after)) else { return Ok(None) };
     let run = run.short();
     Ok(Some(match runs::resolve_store(global)?.list().map_err(CliError::internal)?.len() {
-        1 => CliError::not_found(format!(
-            "there is only one run, {run}, and no other run to compare it with; name a file as the second"
-        )),
-        _ => CliError::usage(format!("run {run} is the newest one; name an earlier run to compare it with")),
+        1 => CliError::not_found(format!("there is only one run, {run}, and no other run to compare it with"))
+            .with_help("name a file as the second"),
+        _ => {
+            CliError::usage(format!("run {run} is the newest one")).with_help("name an earlier run to compare it with")
+        }
     }))
 }
 

@@ -12,10 +12,8 @@ use serde::Serialize;
 
 use super::{
     args::{DoctorArgs, GlobalArgs, Ui},
-    exit::{CliError, Exit},
-    launch, output,
-    project::print_warnings,
-    screen, settings, show,
+    exit::{self, CliError, Exit},
+    launch, output, screen, settings, show,
 };
 use crate::{
     claude::{
@@ -25,6 +23,7 @@ use crate::{
         unit::AgentProgram,
         version,
     },
+    diagnostic::{Diagnostic, Problem},
     ingest::git::{self, GitError},
     program_path,
 };
@@ -107,7 +106,7 @@ pub fn doctor(global: &GlobalArgs, args: &DoctorArgs) -> Result<Exit, CliError> 
     findings.extend(environment_findings(&environment));
     findings.extend(program_path::skipped_entries().map(|text| Finding::note(DoctorCheck::Environment, text)));
     match launch::find_claude(global) {
-        Err(failure) => findings.push(Finding::fail(DoctorCheck::Program, failure.message)),
+        Err(failure) => findings.push(Finding::fail(DoctorCheck::Program, failure.to_line())),
         Ok(exe) => {
             findings.push(Finding::ok(DoctorCheck::Program, format!("claude is {}", exe.display())));
             let asked = claude_invocation(AgentProgram { exe, prefix: Vec::new(), scripted: false }, environment)?;
@@ -130,7 +129,7 @@ pub fn doctor(global: &GlobalArgs, args: &DoctorArgs) -> Result<Exit, CliError> 
 /// # Errors
 /// If one of them is missing, with the remedy.
 pub fn preflight(exe: &Path, pass: &[String], probe: bool, model: Option<&str>) -> Result<(), CliError> {
-    let setup = |text: String| CliError::new(Exit::Setup, text);
+    let setup = |problem: Problem| CliError::from_error(Exit::Setup, &problem);
     let asked = claude_invocation(
         AgentProgram { exe: exe.to_owned(), prefix: Vec::new(), scripted: false },
         environment(pass),
@@ -144,11 +143,11 @@ pub fn preflight(exe: &Path, pass: &[String], probe: bool, model: Option<&str>) 
     {
         return Err(setup(problem));
     }
-    if let Some(problem) = report.login.problem_message() {
+    if let Some(problem) = report.login.problem() {
         return Err(setup(problem));
     }
-    if probe && let ProbeResult::Unusable { cause, text } = runtime.block_on(availability::probe(&asked, model)) {
-        return Err(CliError::new(Exit::from_cause(&cause), text));
+    if probe && let ProbeResult::Unusable { cause, problem } = runtime.block_on(availability::probe(&asked, model)) {
+        return Err(CliError::from_error(Exit::from_cause(&cause), &problem));
     }
     Ok(())
 }
@@ -165,15 +164,15 @@ pub fn check_release(exe: &Path, environment: AgentEnvironment) -> Result<(), Cl
 }
 
 fn accept_release(asked: &ClaudeInvocation, installed: &Installation) -> Result<(), CliError> {
-    let setup = |text: String| CliError::new(Exit::Setup, text);
+    let setup = |problem: &Problem| Err(CliError::from_error(Exit::Setup, problem));
     match installed {
-        Installation::Version(version) => match (version.support(), version.support().message(*version)) {
-            (version::ReleaseSupport::Unsupported, Some(text)) => return Err(setup(text)),
-            (_, remark) => print_warnings(&remark.into_iter().collect::<Vec<_>>()),
+        Installation::Version(version) => match (version.support(), version.support().problem(*version)) {
+            (version::ReleaseSupport::Unsupported, Some(problem)) => return setup(&problem),
+            (_, problem) => problem.iter().for_each(exit::print_warning),
         },
         Installation::Scripted => {}
-        Installation::NotStarted(why) => return Err(setup(why.clone())),
-        Installation::UnknownVersion(said) => return Err(setup(unrecognized_version(asked, said))),
+        Installation::NotStarted(problem) => return setup(problem),
+        Installation::UnknownVersion(said) => return setup(&unrecognized_version(asked, said)),
     }
     Ok(())
 }
@@ -216,18 +215,19 @@ async fn check_claude(asked: &ClaudeInvocation, probe: bool, model: Option<&str>
     match &report.installation {
         Installation::Version(version) => {
             let standing = version.support();
-            let text =
-                standing.message(*version).unwrap_or_else(|| format!("Claude Code {version} is a tested release"));
+            let text = standing
+                .problem(*version)
+                .map_or_else(|| format!("Claude Code {version} is a tested release"), |problem| problem.to_line());
             let refused = standing == version::ReleaseSupport::Unsupported;
             let finding = if refused { Finding::fail } else { Finding::ok };
             findings.push(finding(DoctorCheck::Release, text));
             let managed = managed_settings::managed_settings_problem(Path::new(managed_settings::MANAGED_SETTINGS_DIR));
-            findings.extend(managed.map(|text| Finding::fail(DoctorCheck::Environment, text)));
+            findings.extend(managed.map(|problem| Finding::fail(DoctorCheck::Environment, problem.to_line())));
         }
         Installation::Scripted => findings.push(Finding::note(DoctorCheck::Release, "claude is played by a script")),
-        Installation::NotStarted(why) => findings.push(Finding::fail(DoctorCheck::Release, why.clone())),
+        Installation::NotStarted(problem) => findings.push(Finding::fail(DoctorCheck::Release, problem.to_line())),
         Installation::UnknownVersion(said) => {
-            findings.push(Finding::fail(DoctorCheck::Release, unrecognized_version(asked, said)))
+            findings.push(Finding::fail(DoctorCheck::Release, unrecognized_version(asked, said).to_line()))
         }
     }
     match &report.login {
@@ -236,20 +236,21 @@ async fn check_claude(asked: &ClaudeInvocation, probe: bool, model: Option<&str>
             let text = format!("logged in by {method}{detail}; only --probe checks whether it still works");
             findings.push(Finding::ok(DoctorCheck::Login, text));
         }
-        login => findings.extend(login.problem_message().map(|text| Finding::fail(DoctorCheck::Login, text))),
+        login => findings.extend(login.problem().map(|problem| Finding::fail(DoctorCheck::Login, problem.to_line()))),
     }
     if probe {
         findings.push(match availability::probe(asked, model).await {
             ProbeResult::Usable => Finding::ok(DoctorCheck::Request, "a one-turn request was answered"),
-            ProbeResult::Unusable { text, .. } => Finding::fail(DoctorCheck::Request, text),
+            ProbeResult::Unusable { problem, .. } => Finding::fail(DoctorCheck::Request, problem.to_line()),
         });
     }
 }
 
 /// The error for a program that is not Claude Code.
-fn unrecognized_version(asked: &ClaudeInvocation, output: &str) -> String {
+fn unrecognized_version(asked: &ClaudeInvocation, output: &str) -> Problem {
     let (exe, output) = (asked.program.exe.display(), if output.is_empty() { "nothing" } else { output });
-    format!("{exe} --version printed no release of Claude Code: {output}; name another program with --claude-bin")
+    Problem::new(format!("{exe} --version printed no release of Claude Code: {output}"))
+        .with_help("name another program with --claude-bin")
 }
 
 fn check_git() -> Finding {
@@ -258,6 +259,6 @@ fn check_git() -> Finding {
         Err(GitError::Missing) => {
             Finding::note(DoctorCheck::Git, "git is not on the PATH; only projects that are git repositories need it")
         }
-        Err(error) => Finding::fail(DoctorCheck::Git, error.to_string()),
+        Err(error) => Finding::fail(DoctorCheck::Git, error.to_line()),
     }
 }

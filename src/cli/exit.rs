@@ -1,8 +1,9 @@
-//! Exit codes and the errors that lead to them: the contract with scripts.
+//! Exit codes and the errors that lead to them: the contract with scripts. Errors and warnings are printed here only.
 
 use std::{fmt, process::ExitCode};
 
-use crate::tape::note::Cause;
+use super::output;
+use crate::{diagnostic::Diagnostic, tape::note::Cause};
 
 /// How the program ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,16 +56,21 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// An error for the user: one sentence with the subject and the remedy, and the exit code.
-#[derive(Debug)]
+/// An error for the user, and the exit code that it leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CliError {
     pub exit: Exit,
-    pub message: String,
+    message: String,
+    /// Each explains the previous one; the first explains the message.
+    causes: Vec<String>,
+    /// Where the mistake is, such as a line of the settings.
+    location: Option<String>,
+    help: Option<String>,
 }
 
 impl CliError {
     pub fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self { exit, message: message.into() }
+        Self { exit, message: message.into(), causes: Vec::new(), location: None, help: None }
     }
 
     /// Invalid usage or configuration.
@@ -78,15 +84,97 @@ impl CliError {
     }
 
     /// The program itself failed.
-    pub fn internal(message: impl fmt::Display) -> Self {
-        Self::new(Exit::Internal, message.to_string())
+    pub fn failed(message: impl Into<String>) -> Self {
+        Self::new(Exit::Internal, message)
+    }
+
+    /// The program itself failed because of `error`.
+    pub fn internal(error: impl Diagnostic) -> Self {
+        Self::from_error(Exit::Internal, &error)
+    }
+
+    /// An error of another layer, with its help.
+    pub fn from_error(exit: Exit, error: &impl Diagnostic) -> Self {
+        Self { help: error.help(), ..Self::new(exit, error.to_string()) }
+    }
+
+    /// Puts `message` in front; the previous message becomes its cause.
+    pub fn context(mut self, message: impl Into<String>) -> Self {
+        self.causes.insert(0, std::mem::replace(&mut self.message, message.into()));
+        self
+    }
+
+    /// Puts the beginning of a sentence in front of the message.
+    pub fn prefixed(self, beginning: &str) -> Self {
+        Self { message: format!("{beginning}{}", self.message), ..self }
+    }
+
+    /// Adds the cause of the last cause, or of the message.
+    pub fn with_cause(mut self, cause: impl fmt::Display) -> Self {
+        self.causes.push(cause.to_string());
+        self
+    }
+
+    pub fn with_location(self, location: impl fmt::Display) -> Self {
+        Self { location: Some(location.to_string()), ..self }
+    }
+
+    /// How to fix it, as an imperative clause without a full stop.
+    pub fn with_help(self, help: impl Into<String>) -> Self {
+        Self { help: Some(help.into()), ..self }
     }
 }
 
 impl fmt::Display for CliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        f.write_str(&self.message)?;
+        self.causes.iter().try_for_each(|cause| write!(f, ": {cause}"))?;
+        self.location.iter().try_for_each(|location| write!(f, " ({location})"))
     }
 }
 
 impl std::error::Error for CliError {}
+
+impl Diagnostic for CliError {
+    fn help(&self) -> Option<String> {
+        self.help.clone()
+    }
+}
+
+impl Diagnostic for tokio::task::JoinError {}
+
+/// Prints an error to stderr.
+pub fn print_error(error: &CliError) {
+    output::print_stderr(&render("error", error));
+}
+
+/// Prints a warning to stderr.
+pub fn print_warning(warning: &impl Diagnostic) {
+    output::print_stderr(&render("warning", warning));
+}
+
+/// The text of every error and warning on stderr.
+fn render(label: &str, diagnostic: &impl Diagnostic) -> String {
+    let help = diagnostic.help().map(|help| format!("\nhelp: {help}"));
+    format!("{label}: {diagnostic}{}", help.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn error_shows_causes_location_and_help() {
+        let error = CliError::usage("no such file").context("cannot read `a`").with_cause("it was moved");
+        assert_eq!(render("error", &error), "error: cannot read `a`: no such file: it was moved");
+        let error = error.with_location("config.toml line 2").with_help("name another file");
+        assert_eq!(
+            render("error", &error),
+            "error: cannot read `a`: no such file: it was moved (config.toml line 2)\nhelp: name another file"
+        );
+        assert_eq!(
+            error.to_line(),
+            "cannot read `a`: no such file: it was moved (config.toml line 2); name another file"
+        );
+    }
+}

@@ -88,7 +88,7 @@ pub(super) fn mask_secrets(text: &str, project: Option<&Path>) -> (String, usize
 
 /// The error for a file of `--out` that cannot be written.
 pub(super) fn cannot_write(path: &Path, error: &io::Error) -> CliError {
-    CliError::internal(format!("cannot write {}: {error}; name another file with --out", path.display()))
+    CliError::failed(format!("cannot write {}: {error}", path.display())).with_help("name another file with --out")
 }
 
 fn write(
@@ -147,7 +147,7 @@ fn for_each_redacted_line(
     take: &mut dyn FnMut(&[u8]) -> Result<(), CliError>,
 ) -> Result<(), CliError> {
     let (found, tape) = runs::resolve_tape(global, run)?;
-    let failed = |error: io::Error| CliError::internal(format!("cannot read {}: {error}", found.tape.display()));
+    let failed = |error: io::Error| CliError::failed(format!("cannot read {}: {error}", found.tape.display()));
     // A growing tape is read up to its current end: both passes must see the same lines.
     let length = tape.metadata().map_err(failed)?.len();
     let open = || {

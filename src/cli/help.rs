@@ -46,17 +46,18 @@ fn find_subcommand<'a>(command: &'a mut Command, name: &str) -> Option<&'a mut C
 fn unknown_topic(words: &[String]) -> CliError {
     let topics: Vec<&str> = PAGES.iter().map(|page| page.topic).collect();
     let word = words.join(" ").escape_debug().to_string();
-    CliError::not_found(format!(
-        "no command or topic `{word}`\nhelp: `ingestdeck help` lists the commands; the topics are {}",
-        topics.join(", ")
-    ))
+    let topics = topics.join(", ");
+    CliError::not_found(format!("no command or topic `{word}`"))
+        .with_help(format!("list the commands with `ingestdeck help`; the topics are {topics}"))
 }
 
 fn show_page(text: &str) -> Result<Exit, CliError> {
     if !output::is_terminal() {
         return write_stdout(text);
     }
-    let words = ToolPrograms::from_env(|name| std::env::var(name).ok()).pager_words().map_err(CliError::usage)?;
+    let words = ToolPrograms::from_env(|name| std::env::var(name).ok())
+        .pager_words()
+        .map_err(|problem| CliError::from_error(Exit::Usage, &problem))?;
     let Some((program, arguments)) = words.split_first() else { return write_stdout(text) };
     let mut pager = Process::new(program);
     pager.args(arguments).env("PATH", program_path::search_path()).stdin(Stdio::piped());
@@ -69,14 +70,14 @@ fn show_page(text: &str) -> Result<Exit, CliError> {
         // The user may quit the pager before it has read everything.
         let _ = stdin.write_all(text.as_bytes());
     }
-    child.wait().map_err(|error| CliError::internal(format!("cannot wait for `{program}`: {error}")))?;
+    child.wait().map_err(|error| CliError::failed(format!("cannot wait for `{program}`: {error}")))?;
     Ok(Exit::Ok)
 }
 
 fn write_stdout(text: &str) -> Result<Exit, CliError> {
     match output::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Ok),
-        Err(error) => Err(CliError::internal(format!("cannot write to stdout: {error}"))),
+        Err(error) => Err(CliError::failed(format!("cannot write to stdout: {error}"))),
         Ok(()) => Ok(Exit::Ok),
     }
 }

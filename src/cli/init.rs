@@ -30,22 +30,28 @@ pub fn init(global: &GlobalArgs, args: &InitArgs) -> Result<Exit, CliError> {
     let root = match (&args.dir, &global.project_dir) {
         (Some(dir), _) | (None, Some(dir)) => dir.clone(),
         (None, None) => std::env::current_dir().map_err(|error| {
-            CliError::usage(format!("cannot determine the current directory: {error}; change to an existing directory"))
+            CliError::usage("cannot determine the current directory")
+                .with_cause(error)
+                .with_help("change to an existing directory")
         })?,
     };
     let file = root.join("ktx.yaml");
     if file.symlink_metadata().is_ok() {
         return Err(exists(&file));
     }
-    let tree = SourceTree::walk(&root, &|_| true)
-        .map_err(|error| CliError::usage(format!("cannot read {}: {error}; name another directory", root.display())))?;
+    let tree = SourceTree::walk(&root, &|_| true).map_err(|error| {
+        CliError::usage(format!("cannot read {}: {error}", root.display())).with_help("name another directory")
+    })?;
     let proposals = init::propose_connections(&tree);
     if proposals.is_empty() {
         return Err(CliError::usage(format!(
             "{} holds no dbt project, no LookML, no semantic models of MetricFlow, no folder of Markdown files and no SQLite \
-             database; change to their directory, or write a ktx.yaml yourself: `connections: {{notes: {{driver: docs, source_dir: PATH}}}}`",
+             database",
             root.display()
-        )));
+        ))
+        .with_help(
+            "change to their directory, or write a ktx.yaml yourself: `connections: {notes: {driver: docs, source_dir: PATH}}`",
+        ));
     }
     write(&file, &init::render_ktx_yaml(&proposals))?;
     print_proposals(&root, &file, &proposals).map_err(|error| show::stdout_failed(&error))?;
@@ -59,7 +65,8 @@ fn is_without_warehouse(proposals: &[ProposedConnection]) -> bool {
 }
 
 fn exists(file: &Path) -> CliError {
-    CliError::usage(format!("{} already exists; edit it, or check it with `ingestdeck plan`", file.display()))
+    CliError::usage(format!("{} already exists", file.display()))
+        .with_help("edit it, or check it with `ingestdeck plan`")
 }
 
 fn write(file: &Path, text: &str) -> Result<(), CliError> {
@@ -67,7 +74,7 @@ fn write(file: &Path, text: &str) -> Result<(), CliError> {
     let made = OpenOptions::new().write(true).create_new(true).open(file);
     made.and_then(|mut made| made.write_all(text.as_bytes())).map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => exists(file),
-        _ => CliError::internal(format!("cannot write {}: {error}", file.display())),
+        _ => CliError::failed(format!("cannot write {}: {error}", file.display())),
     })
 }
 

@@ -24,6 +24,7 @@ use super::{
 use crate::{
     claude::{private_dir, process},
     config::Config,
+    diagnostic::Diagnostic,
     engine::{
         approval::ApprovalQueue,
         driver::{DriverError, Executor, ScheduleDriver},
@@ -36,7 +37,7 @@ use crate::{
     ingest::{
         self,
         attempt::KtxJob,
-        plan::IngestPlan,
+        plan::{IngestPlan, UnplannedConnection},
         project::{Project, RateLimitSettings},
         reconcile::RECONCILE,
         staging,
@@ -128,7 +129,7 @@ impl Launch {
         let plan = Note::RunPlanned(Box::new(RunPlanned {
             job: job.id.clone(),
             units: self.planned.units.iter().map(|unit| unit.planned.clone()).collect(),
-            skipped: self.planned.skipped.clone(),
+            skipped: self.planned.skipped.iter().map(UnplannedConnection::to_note).collect(),
             concurrency: self.concurrency,
             step_budget: self.terms.step_budget,
             failure_mode: self.failure_mode().as_str().to_owned(),
@@ -395,10 +396,9 @@ impl RunSetup<'_> {
     /// Adds to an error of the output that the run continued and where it is recorded.
     fn with_record_hint(&self, failure: CliError, tape: &Path) -> CliError {
         match (failure.exit, &self.record_location) {
-            (Exit::Signal(show::SIGPIPE), TapeLocation::InProject { .. } | TapeLocation::PathOnly) => CliError {
-                message: format!("{}; the run continued, and is recorded in {}", failure.message, tape.display()),
-                ..failure
-            },
+            (Exit::Signal(show::SIGPIPE), TapeLocation::InProject { .. } | TapeLocation::PathOnly) => {
+                failure.with_help(format!("open the record of the run, which continued: {}", tape.display()))
+            }
             _ => failure,
         }
     }
@@ -441,7 +441,7 @@ async fn run_on_screen(
         if let Err(error) = &ended {
             // The tape is complete. The screen may have ended already.
             finish.finish();
-            let _ = tell.send(error.to_string());
+            let _ = tell.send(error.to_line());
         }
         (ended, finish)
     });
@@ -546,12 +546,16 @@ pub fn find_claude(global: &GlobalArgs) -> Result<std::path::PathBuf, CliError> 
         let given_is = given.display();
         return match (program_path::is_program(&given), given.symlink_metadata().is_ok()) {
             (true, _) => Ok(given),
-            (false, true) => Err(CliError::new(Exit::Setup, format!("{given_is} cannot be executed; {INSTALL}"))),
-            (false, false) => Err(CliError::new(Exit::Setup, format!("there is no program {given_is}; {INSTALL}"))),
+            (false, true) => {
+                Err(CliError::new(Exit::Setup, format!("{given_is} cannot be executed")).with_help(INSTALL))
+            }
+            (false, false) => {
+                Err(CliError::new(Exit::Setup, format!("there is no program {given_is}")).with_help(INSTALL))
+            }
         };
     }
     program_path::find("claude").ok_or_else(|| {
         let skipped = program_path::skipped_note();
-        CliError::new(Exit::Setup, format!("claude is not on the PATH; {INSTALL}{skipped}"))
+        CliError::new(Exit::Setup, "claude is not on the PATH").with_help(format!("{INSTALL}{skipped}"))
     })
 }

@@ -41,8 +41,7 @@ pub fn man(args: &ManArgs) -> Result<Exit, CliError> {
 }
 
 fn pages(root: Command, directory: &Path) -> Result<(), CliError> {
-    let failed =
-        |path: &Path, error: &io::Error| CliError::internal(format!("cannot write {}: {error}", path.display()));
+    let failed = |path: &Path, error: &io::Error| CliError::failed(format!("cannot write {}: {error}", path.display()));
     fs::create_dir_all(directory).map_err(|error| failed(directory, &error))?;
     let mut waiting = vec![root];
     while let Some(command) = waiting.pop() {
@@ -68,7 +67,7 @@ fn print(text: &[u8]) -> Result<Exit, CliError> {
     match output::raw_stdout().write_all(text) {
         // A closed pipe is not an error: the reader has enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Ok),
-        Err(error) => Err(CliError::internal(format!("cannot write to stdout: {error}"))),
+        Err(error) => Err(CliError::failed(format!("cannot write to stdout: {error}"))),
         Ok(()) => Ok(Exit::Ok),
     }
 }

@@ -20,7 +20,7 @@ pub fn mcp(global: &GlobalArgs, args: &McpArgs) -> Result<Exit, CliError> {
     let project = project::open(global)?;
     let units = units(&project, args)?;
     let tools = standalone_tools::open_tools(&project, &units, args.workspace.as_deref())
-        .map_err(|error| CliError::usage(format!("{error}; see --workspace")))?;
+        .map_err(|error| CliError::usage(error.to_string()).with_help("see --workspace"))?;
     mcp::validate_tools(&tools.specs()).map_err(|error| CliError::new(Exit::Internal, error.to_string()))?;
     if io::stdin().is_terminal() {
         show::print_stderr("ingestdeck: speaking MCP on stdin and stdout, one JSON message a line; Ctrl-D ends it");

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{
     args::{GlobalArgs, SelectArgs, Ui},
-    exit::{CliError, Exit},
+    exit::{self, CliError, Exit},
     model::ModelChoice,
     output, prepare, project,
     reconcile_policy::ReconcilePolicy,
@@ -18,15 +18,16 @@ use super::{
 };
 use crate::{
     actions::label,
+    diagnostic::{Diagnostic, Problem},
     ingest::{
-        plan::{IngestPlan, SourcePlan, WorkUnit},
+        plan::{IngestPlan, SourcePlan, UnplannedConnection, WorkUnit},
         project::ModelRole,
         projection::PendingProjection,
         reconcile::EvictionCandidate,
         truncated_index_warnings,
     },
     store::db::UnitEffort,
-    tape::{Millis, UnitKey, note::SkippedConnection},
+    tape::{Millis, UnitKey},
     text::pluralize,
     tui::{text, view::dollars},
     units::forecast::{Estimate, FinishedUnit, Forecast, RemainingUnit, forecast},
@@ -53,13 +54,15 @@ pub fn plan(global: &GlobalArgs, select: &SelectArgs) -> Result<Exit, CliError> 
         project::print_warnings(&turn_warnings(&taken, turns));
         project::print_warnings(&truncated_index_warnings(&project));
     }
-    project::print_warnings(
-        &project.check_backend().err().map(|error| error.to_string()).into_iter().collect::<Vec<_>>(),
-    );
-    project::print_warnings(&project::blocking_files_messages(&project));
-    project::print_warnings(&taken.unsaved_run.iter().map(|left| left.message(global)).collect::<Vec<_>>());
-    let ground = prepare::describe_repository(&project, Some(&taken.planned)).map_err(|error| error.to_string());
-    project::print_warnings(ground.as_ref().err().map(std::slice::from_ref).unwrap_or_default());
+    if let Err(error) = project.check_backend() {
+        exit::print_warning(&error);
+    }
+    project::blocking_files_problems(&project).iter().for_each(exit::print_warning);
+    taken.unsaved_run.iter().for_each(|left| exit::print_warning(&left.problem(global)));
+    let ground = prepare::describe_repository(&project, Some(&taken.planned));
+    if let Err(error) = &ground {
+        exit::print_warning(error);
+    }
     let slots = usize::try_from(project.settings.work_units.max_concurrency).unwrap_or(usize::MAX);
     let outlook = PlanForecast::new(&taken.efforts, slots);
     let pass = ReconcilePolicy::new(*settings::load(global)?.ingest.reconcile, prepare::is_repository(&project.root));
@@ -73,6 +76,7 @@ pub fn plan(global: &GlobalArgs, select: &SelectArgs) -> Result<Exit, CliError> 
     // The error contains these sentences already.
     let all_told = unusable.is_some() && has_no_sources(&taken.planned);
     let fine = skipped_reasons(&taken.planned, |skipped| !skipped.fault && !all_told);
+    let fine = fine.into_iter().map(Diagnostic::to_line).collect();
     let after = PlanFooter {
         sentences: pass.messages(&taken),
         is_reconcile_only: is_all,
@@ -88,7 +92,7 @@ pub fn plan(global: &GlobalArgs, select: &SelectArgs) -> Result<Exit, CliError> 
     match unusable {
         Some(failure) => Err(failure),
         None => {
-            project::print_warnings(&connection_faults(&taken.planned));
+            connection_faults(&taken.planned).into_iter().for_each(exit::print_warning);
             Ok(Exit::Ok)
         }
     }
@@ -115,21 +119,28 @@ pub fn unusable_plan_error(taken: &RunPlan) -> Option<CliError> {
     let planned = &taken.planned;
     let whys = if has_no_sources(planned) { skipped_reasons(planned, |_| true) } else { connection_faults(planned) };
     let is_empty = planned.units.is_empty() && taken.continues.is_none() && !whys.is_empty();
-    is_empty.then(|| CliError::usage(format!("nothing is planned: {}", whys.join("; "))))
+    is_empty.then(|| match whys.as_slice() {
+        [why] => CliError::from_error(Exit::Usage, *why).context("nothing is planned"),
+        // Each problem has its own remedy.
+        whys => {
+            let lines: Vec<String> = whys.iter().map(|why| why.to_line()).collect();
+            CliError::usage("nothing is planned").with_cause(lines.join("; "))
+        }
+    })
 }
 
 /// The faults of connections that a person should fix.
-fn connection_faults(planned: &IngestPlan) -> Vec<String> {
+fn connection_faults(planned: &IngestPlan) -> Vec<&Problem> {
     skipped_reasons(planned, |skipped| skipped.fault)
 }
 
-fn skipped_reasons(planned: &IngestPlan, is_told: impl Fn(&SkippedConnection) -> bool) -> Vec<String> {
+fn skipped_reasons(planned: &IngestPlan, is_told: impl Fn(&UnplannedConnection) -> bool) -> Vec<&Problem> {
     planned
         .skipped
         .iter()
         .chain(&planned.targets)
         .filter(|skipped| is_told(skipped))
-        .map(|skipped| skipped.why.clone())
+        .map(|skipped| &skipped.problem)
         .collect()
 }
 

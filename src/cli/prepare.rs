@@ -3,8 +3,12 @@
 
 use std::{collections::BTreeSet, path::Path};
 
-use super::{exit::CliError, launch, project};
+use super::{
+    exit::{CliError, Exit},
+    launch, project,
+};
 use crate::{
+    diagnostic::Diagnostic,
     ingest::{
         self, branch_update,
         lock::{self, ProjectLock, ProjectLockError},
@@ -120,7 +124,7 @@ impl PreparedProject {
     /// If another process runs units of the project, the repository must not be committed to, or recovery fails.
     pub fn new(project: &Project, planned: &IngestPlan) -> Result<Self, CliError> {
         let root = &project.root;
-        let refused = |error: RepositoryError| CliError::usage(error.to_string());
+        let refused = |error: RepositoryError| CliError::from_error(Exit::Usage, &error);
         launch::guard_children();
         let lock = lock_project(root)?;
         remove_stale_work_dirs(root);
@@ -132,7 +136,7 @@ impl PreparedProject {
         // Symbolic links among these paths are refused before anything is changed or deleted.
         repository
             .ignore_state_dirs()
-            .map_err(|error| CliError::internal(format!("cannot write below .ktx: {error}")))?;
+            .map_err(|error| CliError::failed("cannot write below .ktx").with_cause(error))?;
         refuse_tracked_journal(&repository)?;
         recover_publication(root)?;
         recover_branch_update(&repository)?;
@@ -162,7 +166,7 @@ pub fn check_writable(root: &Path) -> Result<(), CliError> {
     lock::check_lock_file(root).map_err(|error| lock_error(&error))?;
     RunStore::new(root).check_create().map_err(CliError::internal)?;
     match Repository::find(root) {
-        Ok(Some(repository)) => repository.check_lock().map_err(|error| CliError::usage(error.to_string())),
+        Ok(Some(repository)) => repository.check_lock().map_err(|error| CliError::from_error(Exit::Usage, &error)),
         // An unusable repository is reported by a separate check.
         Ok(None) | Err(_) => Ok(()),
     }
@@ -174,13 +178,13 @@ fn lock_project(root: &Path) -> Result<ProjectLock, CliError> {
 
 fn lock_error(error: &ProjectLockError) -> CliError {
     match error {
-        ProjectLockError::Held { .. } => CliError::usage(error.to_string()),
-        ProjectLockError::Io { .. } => CliError::internal(error.to_string()),
+        ProjectLockError::Held { .. } => CliError::from_error(Exit::Usage, error),
+        ProjectLockError::Io { .. } => CliError::from_error(Exit::Internal, error),
     }
 }
 
 fn recovery_error(error: &PublishError) -> CliError {
-    CliError::internal(format!("cannot undo an interrupted publication: {error}"))
+    CliError::from_error(Exit::Internal, error).context("cannot undo an interrupted publication")
 }
 
 fn recover_publication(root: &Path) -> Result<(), CliError> {
@@ -201,7 +205,7 @@ fn refuse_tracked_journal(repository: &Repository) -> Result<(), CliError> {
 
 fn recover_branch_update(repository: &Repository) -> Result<(), CliError> {
     let settled = branch_update::recover(repository)
-        .map_err(|error| CliError::internal(format!("cannot recover an interrupted branch update: {error}")))?;
+        .map_err(|error| CliError::internal(error).context("cannot recover an interrupted branch update"))?;
     project::print_warnings(&branch_recovery_messages(&settled));
     Ok(())
 }
@@ -215,7 +219,7 @@ fn remove_stale_work_dirs(root: &Path) {
     for run in found {
         match runs.remove_work_dir(&run) {
             Ok(was_there) => removed += usize::from(was_there),
-            Err(error) => sentences.push(error.to_string()),
+            Err(error) => sentences.push(error.to_line()),
         }
     }
     if removed > 0 {
@@ -227,7 +231,7 @@ fn remove_stale_work_dirs(root: &Path) {
 
 fn remove_stale_worktrees(repository: &Repository) -> Result<(), CliError> {
     let swept = worktree::remove_leftovers(repository)
-        .map_err(|error| CliError::internal(format!("cannot remove the worktrees of an earlier run: {error}")))?;
+        .map_err(|error| CliError::internal(error).context("cannot remove the worktrees of an earlier run"))?;
     let mut sentences: Vec<String> = swept.skipped.iter().map(ToString::to_string).collect();
     if swept.removed_worktrees > 0 {
         let what = pluralize(swept.removed_worktrees, "worktree");

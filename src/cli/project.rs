@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::diagnostic::Problem;
+
 use super::{
     args::{GlobalArgs, SelectArgs},
-    exit::{CliError, Exit},
-    settings, show,
+    exit::{self, CliError, Exit},
+    settings,
 };
 use crate::ingest::{
     SqlWorkers, check,
@@ -20,7 +22,9 @@ use crate::ingest::{
 /// If `KTX_PROJECT_DIR` is empty or the current directory was deleted.
 pub fn resolve_directory(global: &GlobalArgs) -> Result<PathBuf, CliError> {
     let cwd = std::env::current_dir().map_err(|error| {
-        CliError::usage(format!("cannot determine the current directory: {error}; change to an existing directory"))
+        CliError::usage("cannot determine the current directory")
+            .with_cause(error)
+            .with_help("change to an existing directory")
     })?;
     let env = std::env::var_os("KTX_PROJECT_DIR");
     let inputs = ProjectLookup { flag: global.project_dir.as_deref(), env: env.as_deref(), cwd: &cwd };
@@ -47,7 +51,7 @@ pub fn open(global: &GlobalArgs) -> Result<Project, CliError> {
     let project = read(&resolve_directory(global)?).map_err(|error| project_error(&error))?;
     print_warnings(&project.warnings);
     let paths = settings::allowed_paths(global)?;
-    print_warnings(&paths.warnings);
+    paths.warnings.iter().for_each(exit::print_warning);
     Ok(project.with_allowed_paths(paths.allowed, &paths.file))
 }
 
@@ -82,7 +86,7 @@ pub fn selection(select: &SelectArgs) -> Selection {
 /// The error for a failed plan, with its exit code.
 pub fn plan_error(error: &PlanError) -> CliError {
     let exit = if error.is_not_found() { Exit::NotFound } else { Exit::Usage };
-    CliError::new(exit, error.to_string())
+    CliError::from_error(exit, error)
 }
 
 /// The effective settings of `ktx.yaml`, as lines of `key = value  # origin`. Lines are TOML, like those of the
@@ -124,24 +128,25 @@ pub fn effective_settings(project: &Project) -> Vec<String> {
     models.chain(values).chain(brought).collect()
 }
 
-/// Sentences about files of the project that prevent KTX from ingesting: pages with broken references, and sources that
-/// KTX cannot load.
-pub fn blocking_files_messages(project: &Project) -> Vec<String> {
+/// Files of the project that prevent KTX from ingesting: pages with broken references, and sources that KTX cannot load.
+pub fn blocking_files_problems(project: &Project) -> Vec<Problem> {
     // A wiki or semantic layer that cannot be listed is an error when it is read.
     let connections = project.target_ids(None);
     let stale = check::blocking_references(&project.root, &connections).unwrap_or_default();
     let unloadable = check::unloadable_sources(&project.root, &connections).unwrap_or_default();
     let stale = list_first(&stale).map(|named| {
-        format!(
+        Problem::new(format!(
             "wiki pages have broken references ({named}): runs here do not change them, but KTX refuses its \
-             next ingest that changes a source or removes a page; correct these references, or create their targets"
-        )
+             next ingest that changes a source or removes a page"
+        ))
+        .with_help("correct these references, or create their targets")
     });
     let unloadable = list_first(&unloadable).map(|named| {
-        format!(
+        Problem::new(format!(
             "KTX cannot load sources ({named}): they do not exist for KTX, and it refuses edits of all sources of their \
-             connection; correct these files"
-        )
+             connection"
+        ))
+        .with_help("correct these files")
     });
     stale.into_iter().chain(unloadable).collect()
 }
@@ -160,10 +165,10 @@ fn list_first(texts: &[String]) -> Option<String> {
 /// Prints each warning to stderr.
 pub fn print_warnings(warnings: &[String]) {
     for warning in warnings {
-        show::print_stderr(&format!("ingestdeck: warning: {warning}"));
+        exit::print_warning(&Problem::new(warning));
     }
 }
 
 fn project_error(error: &ProjectError) -> CliError {
-    CliError::usage(error.to_string())
+    CliError::from_error(Exit::Usage, error)
 }

@@ -7,10 +7,11 @@ use serde_json::json;
 
 use super::{
     args::{GlobalArgs, PruneArgs, Ui},
-    exit::{CliError, Exit},
+    exit::{self, CliError, Exit},
     output, runs, show,
 };
 use crate::{
+    diagnostic::Problem,
     store::{
         RunStore,
         retention::{PruneError, RetentionDecision, RetentionPolicy},
@@ -28,10 +29,10 @@ pub(super) fn prune(global: &GlobalArgs, runs: &RunStore, args: &PruneArgs) -> R
     if runs.list().map_err(CliError::internal)?.is_empty() {
         return if global.ui == Ui::Json { Ok(Exit::Ok) } else { runs::print_no_runs().map(|()| Exit::Ok) };
     }
-    let failed = |error: PruneError| CliError::internal(error.to_string());
+    let failed = |error: PruneError| CliError::internal(error);
     // The index is required to determine which runs are needed.
     let (db, left_out) = runs::open_updated_index(runs).map_err(CliError::internal)?;
-    left_out.iter().for_each(|sentence| show::print_stderr(&format!("ingestdeck: warning: {sentence}; it is kept")));
+    left_out.iter().for_each(|sentence| exit::print_warning(&Problem::new(format!("{sentence}; it is kept"))));
     if !args.dry_run {
         runs.finish_removals().map_err(failed)?;
     }
@@ -99,7 +100,7 @@ mod tests {
     #[test]
     fn prune_cutoff_is_now_minus_age() {
         let now: Timestamp = "2026-11-22T10:00:00Z".parse().unwrap();
-        let then = |age: &str| cutoff_ms(now, age.parse().unwrap()).map_err(|failure| failure.message);
+        let then = |age: &str| cutoff_ms(now, age.parse().unwrap()).map_err(|failure| failure.to_string());
         let expected = |time: &str| Ok(time.parse::<Timestamp>().unwrap().as_millisecond() as u64);
         assert_eq!(then("30d"), expected("2026-10-23T10:00:00Z"));
         assert_eq!(then("12h"), expected("2026-11-21T22:00:00Z"));

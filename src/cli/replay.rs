@@ -22,7 +22,7 @@ pub fn replay(global: &GlobalArgs, args: &ReplayArgs) -> Result<Exit, CliError> 
     let source = for_ui(open(global, &args.what)?, ui);
     let is_active = super::runs::find_running(global, &args.what, &source)?.is_some();
     if ui != Ui::Tui && args.paused {
-        return Err(CliError::usage("--paused needs the screen; add --ui tui, or leave it out"));
+        return Err(CliError::usage("--paused needs the screen").with_help("add --ui tui, or leave it out"));
     }
     if ui == Ui::Tui {
         return super::screen::show_record(
@@ -78,9 +78,7 @@ pub fn open(global: &GlobalArgs, what: &str) -> Result<FileSource, CliError> {
     }
     let (found, tape) = super::runs::resolve_tape(global, what).map_err(|failure| match failure.exit {
         // The name may be meant as a file, so the error mentions files too.
-        Exit::NotFound if what != "latest" => {
-            CliError { message: format!("there is no file {what}, and {}", failure.message), ..failure }
-        }
+        Exit::NotFound if what != "latest" => failure.prefixed(&format!("there is no file {what}, and ")),
         _ => failure,
     })?;
     FileSource::from_file(&found.tape, tape).map_err(|error| open_error(&error))
@@ -93,7 +91,7 @@ pub fn open_error(error: &OpenError) -> CliError {
         OpenError::Directory { .. } | OpenError::Unsupported { .. } => Exit::Usage,
         OpenError::Unreadable { .. } => Exit::Internal,
     };
-    CliError::new(exit, error.to_string())
+    CliError::from_error(exit, error)
 }
 
 #[cfg(test)]

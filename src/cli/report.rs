@@ -124,7 +124,8 @@ pub fn open_record(global: &GlobalArgs, what: &str) -> Result<(FileSource, bool)
 fn filter_connection(report: RunReport, connection: &str) -> Result<RunReport, CliError> {
     report.into_connection(connection).map_err(|known| {
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-        CliError::not_found(format!("the run has no connection {connection:?}; its connections are: {known}"))
+        CliError::not_found(format!("the run has no connection {connection:?}"))
+            .with_help(format!("name one of its connections: {known}"))
     })
 }
 

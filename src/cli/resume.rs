@@ -12,11 +12,12 @@ use std::collections::{HashMap, HashSet};
 
 use super::{
     args::{GlobalArgs, ResumeArgs, SelectArgs},
-    exit::{CliError, Exit},
+    exit::{self, CliError, Exit},
     prior_results::ProjectHistory,
     project, runs,
 };
 use crate::{
+    diagnostic::Problem,
     ingest::{
         content_digest,
         plan::{IngestPlan, PlanError, Selection, WorkUnit, plan, plan_against},
@@ -136,7 +137,8 @@ pub fn plan_run(
     let others = planned.narrow(project, &asked).map_err(|error| match error {
         // `--failed RUN` looks like `--resume-run RUN`, but its value needs an equals sign.
         PlanError::NoSuchConnection(name, _) if of_failed.is_some() && runs.resolve(&name).is_ok() => {
-            CliError::usage(format!("ktx.yaml has no connection `{name}`; to name the run, write `--failed={name}`"))
+            CliError::usage(format!("ktx.yaml has no connection `{name}`"))
+                .with_help(format!("to name the run, write `--failed={name}`"))
         }
         error => project::plan_error(&error),
     })?;
@@ -200,9 +202,8 @@ fn drop_saved_patches(runs: &RunStore, run: RunId, taken: &mut RunPlan) -> Resul
     }
     if let Some(later) = newest.filter(|_| waiting.is_empty() && open.is_empty()) {
         let (run, later) = (run.short(), later.short());
-        return Err(CliError::usage(format!(
-            "run {later} continued run {run} and saved its remaining units; resume the later run with `--resume-run {later}`"
-        )));
+        return Err(CliError::usage(format!("run {later} continued run {run} and saved its remaining units"))
+            .with_help(format!("resume the later run with `--resume-run {later}`")));
     }
     for (_, earlier) in continues.units.iter_mut().filter(|(unit, _)| saved.contains(*unit)) {
         if let Some(reused) = &mut earlier.reused {
@@ -393,7 +394,7 @@ impl<'a> ResumeBasis<'a> {
             let mut names: Vec<&str> = known.keys().copied().collect();
             names.sort_unstable();
             return Err(CliError::not_found(format!(
-                "no unit that failed in run {run} is left in the plan; those that failed are {}",
+                "none of the units that failed in run {run} is left in the plan: {}",
                 join_names(&names)
             )));
         }
@@ -439,7 +440,8 @@ fn no_failures_message(run: RunId, state: &RunState) -> String {
 
 fn no_units_left(run: RunId) -> CliError {
     let run = run.short();
-    CliError::not_found(format!("no unit of run {run} is left in the plan; `ingestdeck plan` shows it"))
+    CliError::not_found(format!("no unit of run {run} is left in the plan"))
+        .with_help("show the plan with `ingestdeck plan`")
 }
 
 /// Units that were planned, without those that only appear in the record.
@@ -480,10 +482,8 @@ fn warn_deleted_files(units: &[String]) {
         return;
     }
     let names: Vec<&str> = units.iter().map(String::as_str).collect();
-    project::print_warnings(&[format!(
-        "files of reused units were deleted: {}; `run --full --only UNIT` writes them again",
-        join_names(&names)
-    )]);
+    let deleted = Problem::new(format!("files of reused units were deleted: {}", join_names(&names)));
+    exit::print_warning(&deleted.with_help("write them again with `run --full --only UNIT`"));
 }
 
 fn join_names(names: &[&str]) -> String {
@@ -498,7 +498,10 @@ fn find_resumable(global: &GlobalArgs, runs: &RunStore, what: &str) -> Result<(R
         let state = fold_finished(runs, &found)?;
         return match not_resumable_reason(&state) {
             None => Ok((found, state)),
-            Some(why) => Err(CliError::usage(format!("run {} {why}", found.id.short()))),
+            Some(why) => {
+                let run = found.id.short();
+                Err(CliError::from_error(Exit::Usage, &why.prefixed(format_args!("run {run} "))))
+            }
         };
     }
     // Plain sessions are recorded in the same store, and one of them may be running.
@@ -510,18 +513,19 @@ fn find_resumable(global: &GlobalArgs, runs: &RunStore, what: &str) -> Result<(R
         }
     }
     let flag = global.project_dir.as_ref().map(|_| " --project-dir DIR").unwrap_or_default();
-    Err(CliError::not_found(format!(
-        "no run of units is recorded in this project yet; start one with `ingestdeck run{flag}`"
-    )))
+    Err(CliError::not_found("no run of units is recorded in this project yet")
+        .with_help(format!("start one with `ingestdeck run{flag}`")))
 }
 
-/// Why a run cannot be resumed.
-pub fn not_resumable_reason(state: &RunState) -> Option<&'static str> {
+/// Why a run cannot be resumed, as the end of a sentence about it.
+pub fn not_resumable_reason(state: &RunState) -> Option<Problem> {
     match &state.planned {
-        Some(plan) if plan.scripted => Some("was played by a script and cannot be resumed"),
+        Some(plan) if plan.scripted => Some(Problem::new("was played by a script and cannot be resumed")),
         Some(plan) if plan.units.iter().any(|unit| !unit.connection.is_empty()) => None,
         Some(_) if !state.sources.is_empty() => None,
-        _ => Some("is not a run of work units; `ingestdeck runs list` shows the recorded runs"),
+        _ => Some(
+            Problem::new("is not a run of work units").with_help("list the recorded runs with `ingestdeck runs list`"),
+        ),
     }
 }
 
@@ -537,10 +541,8 @@ fn ensure_finished(runs: &RunStore, found: &RecordedRun) -> Result<(), CliError>
     }
     let run = found.id.short();
     let holder = runs.lock_holder_pid(found.id).map(|pid| format!(" in process {pid}")).unwrap_or_default();
-    Err(CliError::new(
-        Exit::Usage,
-        format!("run {run} is still running{holder}; watch it with `ingestdeck watch {run}`, or end it first"),
-    ))
+    Err(CliError::usage(format!("run {run} is still running{holder}"))
+        .with_help(format!("watch it with `ingestdeck watch {run}`, or end it first")))
 }
 
 /// The recorded state of a run.

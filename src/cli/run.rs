@@ -3,7 +3,7 @@
 use super::{
     args::{AttemptArgs, GlobalArgs, RunArgs, SelectArgs, Ui},
     doctor,
-    exit::{CliError, Exit},
+    exit::{self, CliError, Exit},
     launch::{self, Launch, TapeLocation},
     model::ModelChoice,
     plan,
@@ -16,6 +16,7 @@ use super::{
 use crate::{
     claude::unit::AttemptTimeouts,
     config::schema::ToolFailures,
+    diagnostic::{Diagnostic, Problem},
     engine::execute::{AgentBackend, AttemptOptions, ReconcileOptions},
     ingest::{KTX_DATABASE, project::ModelRole},
     tape::{UnitKey, note::PlannedUnit},
@@ -54,9 +55,9 @@ pub fn start_run(
 ) -> Result<Exit, CliError> {
     let config = settings::load(global)?;
     let project = project::open(global)?;
-    project.check_backend().map_err(|error| CliError::usage(error.to_string()))?;
+    project.check_backend().map_err(|error| CliError::from_error(Exit::Usage, &error))?;
     if args.model.as_ref().is_some_and(|model| model.trim().is_empty()) {
-        return Err(CliError::usage("--model names no model; give one, as in `--model sonnet`"));
+        return Err(CliError::usage("--model names no model").with_help("give one, as in `--model sonnet`"));
     }
     let model = ModelChoice::resolve(&project, ModelRole::CandidateExtraction, args.model.as_deref()).model;
     let taken = resume::plan_run(global, &project, select, model.as_deref())?;
@@ -104,8 +105,9 @@ pub fn start_run(
         model: ModelChoice::resolve(&project, ModelRole::Reconcile, args.model.as_deref()).model,
         ..pass
     });
-    let notices: Vec<String> = taken.unsaved_run.iter().map(|left| left.message(global)).collect();
-    project::print_warnings(&notices);
+    let unsaved: Vec<Problem> = taken.unsaved_run.iter().map(|left| left.problem(global)).collect();
+    unsaved.iter().for_each(exit::print_warning);
+    let notices: Vec<String> = unsaved.iter().map(Diagnostic::to_line).collect();
     if is_done {
         if let Some(failure) = plan::unusable_plan_error(&taken) {
             return Err(failure);
@@ -113,7 +115,7 @@ pub fn start_run(
         if in_lines {
             project::print_warnings(&left_out);
         }
-        project::print_warnings(&taken.planned.skipped.iter().map(|skipped| skipped.why.clone()).collect::<Vec<_>>());
+        taken.planned.skipped.iter().for_each(|skipped| exit::print_warning(&skipped.problem));
         show::print_stderr(&format!("ingestdeck: {}", plan::empty_plan_message(&taken)));
         return Ok(Exit::Ok);
     }
@@ -164,7 +166,7 @@ fn budget(flag: &str, value: Option<f64>) -> Result<Option<f64>, CliError> {
 
 fn positive(flag: &str, value: Option<u32>) -> Result<Option<u32>, CliError> {
     match value {
-        Some(0) => Err(CliError::usage(format!("{flag} 0 would run nothing; give 1 or more"))),
+        Some(0) => Err(CliError::usage(format!("invalid {flag} `0`; expected 1 or more"))),
         value => Ok(value),
     }
 }

@@ -17,6 +17,7 @@ use super::{
 use crate::{
     claude::session_lock::SessionLocks,
     config::paths::UserDirs,
+    diagnostic::Diagnostic,
     replay::{FileSource, file::FollowHandle},
     run::{EntrySource, PollStatus, Timeline, decisions},
     store::{Db, RecordedRun, RefreshReport, RunStatus, RunStore, refresh::RefreshError, runs::RunStoreError},
@@ -52,18 +53,16 @@ pub fn resolve_store(global: &GlobalArgs) -> Result<RunStore, CliError> {
     let directory = project::resolve_directory(global)?;
     if global.project_dir.is_some() && !directory.is_dir() {
         let given = directory.display();
-        return Err(CliError::usage(format!(
-            "{given} is not a directory; name your project's directory with --project-dir"
-        )));
+        return Err(CliError::usage(format!("{given} is not a directory"))
+            .with_help("name your project's directory with --project-dir"));
     }
     let here = RunStore::new(&directory);
     if global.project_dir.is_some() || directory.join("ktx.yaml").is_file() || here.root().is_dir() {
         return Ok(here);
     }
-    UserDirs::from_environment()
-        .state
-        .map(|state| RunStore::new(&state))
-        .ok_or_else(|| CliError::usage("there is no directory for records; set HOME, or change to a project"))
+    UserDirs::from_environment().state.map(|state| RunStore::new(&state)).ok_or_else(|| {
+        CliError::usage("there is no directory for records").with_help("set HOME, or change to a project")
+    })
 }
 
 /// The directory of session locks: sessions belong to the user, whatever project they run in. Locks of scripted
@@ -88,7 +87,7 @@ pub fn resolve_tape(global: &GlobalArgs, what: &str) -> Result<(RecordedRun, Fil
 }
 
 fn open_tape_file(runs: &RunStore, found: &RecordedRun) -> Result<File, CliError> {
-    let failed = |error| CliError::internal(format!("cannot read {}: {error}", found.tape.display()));
+    let failed = |error| CliError::failed(format!("cannot read {}: {error}", found.tape.display()));
     runs.open_tape(found).map_err(failed)
 }
 
@@ -153,7 +152,7 @@ fn unreadable_messages(refreshed: &RefreshReport) -> Vec<String> {
 fn open_tape(path: &Path, file: File) -> Result<Box<dyn EntrySource>, String> {
     FileSource::from_file(path, file)
         .map(|source| Box::new(source.with_shortened_lines()) as Box<dyn EntrySource>)
-        .map_err(|error| error.to_string())
+        .map_err(|error| error.to_line())
 }
 
 fn list(global: &GlobalArgs, runs: &RunStore) -> Result<Exit, CliError> {
@@ -284,7 +283,7 @@ pub fn lookup_error(error: &RunStoreError) -> CliError {
         RunStoreError::Ambiguous { .. } => Exit::Usage,
         RunStoreError::Io { .. } | RunStoreError::Record(_) => Exit::Internal,
     };
-    CliError::new(exit, error.to_string())
+    CliError::from_error(exit, error)
 }
 
 #[cfg(test)]

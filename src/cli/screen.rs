@@ -136,7 +136,7 @@ pub fn exit_after(how: &ExitReason, run: Exit) -> Exit {
 pub fn terminal_error(error: &tui::TuiError) -> CliError {
     let tui::TuiError::Terminal(cause) = error;
     let gone = cause.raw_os_error() == Some(Errno::EIO as i32);
-    CliError::new(if gone { Exit::Signal(signals::SIGHUP) } else { Exit::Internal }, error.to_string())
+    CliError::from_error(if gone { Exit::Signal(signals::SIGHUP) } else { Exit::Internal }, error)
 }
 
 /// Prints a summary of the entries that were read so far. Reads nothing more, because the record may be large.
@@ -182,5 +182,5 @@ pub fn runtime(workers: usize) -> Result<tokio::runtime::Runtime, CliError> {
         .worker_threads(workers)
         .enable_all()
         .build()
-        .map_err(|error| CliError::internal(format!("cannot start threads: {error}")))
+        .map_err(|error| CliError::failed(format!("cannot start threads: {error}")))
 }

@@ -16,6 +16,7 @@ use super::{
     replay, screen, settings,
 };
 use crate::{
+    diagnostic::Problem,
     run::Timeline,
     tui::{
         self, ColorLevel, ExitReason, Theme,
@@ -45,8 +46,8 @@ pub fn screenshot(global: &GlobalArgs, args: &ScreenshotArgs) -> Result<Exit, Cl
     let mut options = settings::screen_options(global, &config)?;
     // A picture must show the same times wherever it is drawn.
     options.zone = jiff::tz::TimeZone::UTC;
-    options.theme =
-        Theme::new(&args.theme, ColorLevel::Full, global.ascii).map_err(|error| CliError::usage(error.to_string()))?;
+    options.theme = Theme::new(&args.theme, ColorLevel::Full, global.ascii)
+        .map_err(|error| CliError::from_error(Exit::Usage, &error))?;
     let keys = keys(&args.keys)?;
     let runtime = screen::runtime(1)?;
     let buffer = runtime.block_on(async {
@@ -60,12 +61,12 @@ pub fn screenshot(global: &GlobalArgs, args: &ScreenshotArgs) -> Result<Exit, Cl
         match left.reason {
             ExitReason::Closed | ExitReason::Quit => Ok(picture.buffer),
             ExitReason::ConditionMet | ExitReason::Signal(_) => {
-                Err(CliError::internal("the screen ended before it was drawn"))
+                Err(CliError::failed("the screen ended before it was drawn"))
             }
         }
     })?;
     std::fs::write(&args.out, svg(&buffer))
-        .map_err(|error| CliError::internal(format!("cannot write {}: {error}", PathBuf::from(&args.out).display())))?;
+        .map_err(|error| CliError::failed(format!("cannot write {}: {error}", PathBuf::from(&args.out).display())))?;
     Ok(Exit::Ok)
 }
 
@@ -78,7 +79,9 @@ fn keys(text: &str) -> Result<VecDeque<KeyPress>, CliError> {
     if text.is_empty() {
         return Ok(VecDeque::new());
     }
-    tui::key::parse(text).map(Into::into).map_err(|error| CliError::usage(format!("--keys {text}: {error}")))
+    tui::key::parse(text)
+        .map(Into::into)
+        .map_err(|error| CliError::from_error(Exit::Usage, &error).context(format!("--keys {text}")))
 }
 
 /// An offscreen host: keys come from a list, and frames are kept in memory.
@@ -125,7 +128,7 @@ impl ScreenHost for OffscreenHost {
 
     fn progress(&mut self, _: TerminalProgress) {}
 
-    fn notify(&mut self, _: &Notification) -> Result<(), String> {
+    fn notify(&mut self, _: &Notification) -> Result<(), Problem> {
         Ok(())
     }
 
@@ -139,7 +142,7 @@ impl ScreenHost for OffscreenHost {
         Ok(())
     }
 
-    async fn open(&mut self, _: &Export) -> Result<Option<HostInput>, String> {
+    async fn open(&mut self, _: &Export) -> Result<Option<HostInput>, Problem> {
         Ok(None)
     }
 

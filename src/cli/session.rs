@@ -42,7 +42,7 @@ const SESSION_UNIT: &str = "session";
 pub fn session(global: &GlobalArgs, args: &SessionArgs) -> Result<Exit, CliError> {
     let config = settings::load(global)?;
     let prompt = args.prompt.join(" ");
-    launch_args::choose_delivery(&prompt).map_err(|error| CliError::usage(error.to_string()))?;
+    launch_args::choose_delivery(&prompt).map_err(|error| CliError::from_error(Exit::Usage, &error))?;
     let flags = session_args(&config, args);
     let stage = RunSetup {
         global,

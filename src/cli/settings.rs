@@ -9,6 +9,7 @@ use crate::{
     config::{
         Config, ConfigLayers, EnvVars, NotifyMode, ProgressMode, Setting, SettingOrigin, SettingValue, paths::UserDirs,
     },
+    diagnostic::{Diagnostic, Problem},
     tui,
 };
 
@@ -36,8 +37,8 @@ pub struct AllowedPaths {
     pub allowed: Vec<PathBuf>,
     /// The user's settings file, with `~` for the home directory; empty if its path is unknown.
     pub file: String,
-    /// Entries without effect, one sentence each.
-    pub warnings: Vec<String>,
+    /// Entries that have no effect.
+    pub warnings: Vec<Problem>,
 }
 
 /// Paths outside a project that the user allows its connections to read.
@@ -50,7 +51,8 @@ pub fn allowed_paths(global: &GlobalArgs) -> Result<AllowedPaths, CliError> {
     let allowed: Vec<PathBuf> =
         setting.iter().map(|path| resolve_user_path(path, &setting.origin, home.clone())).collect();
     let warnings = allowed.iter().filter_map(|path| ineffective_reason(path)).map(|why| {
-        format!("{why}, so ingest.allow_paths allows nothing there; correct or remove it ({})", setting.origin)
+        Problem::new(format!("{why}, so ingest.allow_paths allows nothing there"))
+            .with_help(format!("correct or remove it ({})", setting.origin))
     });
     let file = settings_file(global, &UserDirs::from_environment());
     let file = file.map(|file| with_tilde(&file, home.as_deref())).unwrap_or_default();
@@ -81,7 +83,7 @@ fn with_tilde(path: &Path, home: Option<&str>) -> String {
 }
 
 fn load_layers(global: &GlobalArgs) -> Result<ConfigLayers, CliError> {
-    let wrong = |error: crate::config::ConfigError| CliError::usage(error.to_string());
+    let wrong = |error: crate::config::ConfigError| CliError::from_error(Exit::Usage, &error);
     let vars: EnvVars =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value))).collect();
     let file = global.config.clone().or_else(|| UserDirs::from_vars(&vars).config_file());
@@ -115,8 +117,17 @@ pub fn screen_options(global: &GlobalArgs, config: &Config) -> Result<tui::Optio
     let overrides: tui::Overrides =
         config.chords().into_iter().map(|(action, chords)| (action, tui::keymap::ChordList::Many(chords))).collect();
     let keymap = tui::Keymap::new(&overrides).map_err(|errors| {
-        let sentences: Vec<String> = errors.iter().map(|error| with_location(config, error)).collect();
-        CliError::usage(sentences.join("; "))
+        match errors.as_slice() {
+            [error] => match key_locations(config, error) {
+                Some(places) => CliError::from_error(Exit::Usage, error).with_location(places),
+                None => CliError::from_error(Exit::Usage, error),
+            },
+            // Each problem has its own remedy.
+            errors => {
+                let lines: Vec<String> = errors.iter().map(|error| with_location(config, error)).collect();
+                CliError::usage(lines.join("; "))
+            }
+        }
     })?;
     Ok(tui::Options {
         can_hold: false,
@@ -132,11 +143,17 @@ pub fn screen_options(global: &GlobalArgs, config: &Config) -> Result<tui::Optio
     })
 }
 
-/// A sentence about keys, preceded by the lines of the settings that it refers to.
-fn with_location(config: &Config, error: &tui::KeymapError) -> String {
+/// The places of the settings that an error about keys refers to; `None` if there are none.
+fn key_locations(config: &Config, error: &tui::KeymapError) -> Option<String> {
     let places = error.actions().into_iter().filter_map(|action| config.keys.get(action));
     let places: Vec<String> = places.map(|setting| setting.origin.to_string()).collect();
-    if places.is_empty() { error.to_string() } else { format!("{error} ({})", places.join(", ")) }
+    (!places.is_empty()).then(|| places.join(", "))
+}
+
+/// A sentence about keys, followed by the places of the settings that it refers to.
+fn with_location(config: &Config, error: &tui::KeymapError) -> String {
+    let line = error.to_line();
+    key_locations(config, error).map_or_else(|| line.clone(), |places| format!("{line} ({places})"))
 }
 
 /// Maximum size of a theme file, in bytes.
@@ -149,20 +166,22 @@ fn theme(
     ascii: bool,
     variable: impl Fn(&str) -> Option<String>,
 ) -> Result<tui::Theme, CliError> {
-    let wrong = |why: String| CliError::usage(format!("{why} (ui.theme, {})", set.origin));
+    let located = |error: CliError| error.with_location(format!("ui.theme, {}", set.origin));
+    let wrong = |error: tui::ThemeError| located(CliError::from_error(Exit::Usage, &error));
     let name = theme_name(set, &variable);
     if !name.contains('/') && !name.ends_with(".toml") {
-        return tui::Theme::new(name, color, ascii).map_err(|error| wrong(error.to_string()));
+        return tui::Theme::new(name, color, ascii).map_err(wrong);
     }
     let path = resolve_user_path(name, &set.origin, variable("HOME"));
-    let unreadable = |cause: String| wrong(format!("cannot read the theme {}: {cause}", path.display()));
+    let unreadable =
+        |cause: String| located(CliError::usage(format!("cannot read the theme {}: {cause}", path.display())));
     let file = std::fs::File::open(&path).map_err(|error| unreadable(error.to_string()))?;
     let mut text = String::new();
     let read = file.take(THEME_BYTES + 1).read_to_string(&mut text).map_err(|error| unreadable(error.to_string()))?;
     if read as u64 > THEME_BYTES {
         return Err(unreadable(format!("it is larger than {THEME_BYTES} bytes")));
     }
-    tui::Theme::parse(name, &text, color, ascii).map_err(|error| wrong(error.to_string()))
+    tui::Theme::parse(name, &text, color, ascii).map_err(wrong)
 }
 
 /// Resolves `~/` to the home directory, and other relative paths to the directory of the settings file.
@@ -183,9 +202,8 @@ fn terminal_options(config: &Config, variable: impl Fn(&str) -> Option<String>) 
         NotifyMode::Osc777 => tui::NotifyMethod::Osc777,
         NotifyMode::Command if ui.notify_command.is_empty() => {
             let place = &ui.notify.origin;
-            return Err(CliError::usage(format!(
-                "ui.notify is \"command\" ({place}), but no command is set; name a program in ui.notify_command"
-            )));
+            return Err(CliError::usage(format!("ui.notify is \"command\" ({place}), but no command is set"))
+                .with_help("name a program in ui.notify_command"));
         }
         NotifyMode::Command => tui::NotifyMethod::Command(ui.notify_command.value.clone()),
     };

@@ -166,7 +166,9 @@ pub fn stdout_failed(error: &io::Error) -> CliError {
         // SIGHUP is on its way.
         CliError::new(Exit::Signal(SIGHUP), "the terminal was closed, so the rest was not printed")
     } else {
-        CliError::internal(format!("cannot write to stdout: {error}; free some space or choose another target"))
+        CliError::failed("cannot write to stdout")
+            .with_cause(error)
+            .with_help("free some space or choose another target")
     }
 }
 

@@ -22,7 +22,7 @@ pub const SIGINT: u8 = 2;
 pub fn ignore_sigxfsz() -> Result<(), CliError> {
     // Writers see the error, so the flag is never read. Child processes get the default handler back.
     let registered = signal_hook::flag::register(Unix::SIGXFSZ as i32, Arc::default());
-    registered.map(drop).map_err(|error| CliError::internal(format!("cannot handle signals: {error}")))
+    registered.map(drop).map_err(|error| CliError::failed(format!("cannot handle signals: {error}")))
 }
 
 /// The signals that end a program by default. While a listener exists, they do not.
@@ -46,7 +46,7 @@ impl SignalListener {
                 endings: TerminationSignals::listen()?,
             })
         };
-        listen().map_err(|error| CliError::internal(format!("cannot listen to signals: {error}")))
+        listen().map_err(|error| CliError::failed(format!("cannot listen to signals: {error}")))
     }
 
     async fn next(&mut self) -> u8 {
@@ -84,7 +84,7 @@ impl SignalListener {
                     let exit = Exit::Signal(heard);
                     return Err(CliError::new(
                         exit,
-                        "exited before all running units had ended; their progress so far is recorded",
+                        "exited before all running units had ended, but their progress so far is recorded",
                     ));
                 }
                 SignalAction::Ignore => {}

@@ -14,9 +14,8 @@ use super::{
 /// Without a terminal, if there is no such unit, or as [`run::run`].
 pub fn step(global: &GlobalArgs, args: &StepArgs) -> Result<Exit, CliError> {
     if show::resolve_ui(global.ui) != Ui::Tui || !io::stdin().is_terminal() || !output::is_terminal() {
-        return Err(CliError::usage(
-            "stepping needs the screen, so that you can decide; use a terminal, without --ui or with `--ui tui`",
-        ));
+        return Err(CliError::usage("stepping needs the screen, so that you can decide")
+            .with_help("use a terminal, without --ui or with `--ui tui`"));
     }
     let select = SelectArgs { only: vec![globset::escape(&args.unit)], ..SelectArgs::default() };
     let want = run::RunOverrides { held: vec![args.unit.as_str().into()], ..run::RunOverrides::default() };

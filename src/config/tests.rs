@@ -14,7 +14,7 @@ fn write(text: impl AsRef<[u8]>) -> (tempfile::TempDir, PathBuf) {
 fn load(text: &str) -> Result<Config, String> {
     let (dir, path) = write(text);
     let messages = ConfigLayers::new().user_file(&path, true).map(ConfigLayers::finish);
-    messages.map_err(|error| error.to_string().replace(&dir.path().display().to_string(), ""))
+    messages.map_err(|error| error.to_line().replace(&dir.path().display().to_string(), ""))
 }
 
 fn vars(pairs: &[(&str, &str)]) -> EnvVars {

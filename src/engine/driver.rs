@@ -17,8 +17,8 @@ use tokio::{
     task::JoinSet,
 };
 
-use super::fail_fast_recorder;
 use crate::{
+    diagnostic::Diagnostic,
     run::{NewEntry, Recorder, entry_source::RecordError},
     tape::{
         EntryBody, Millis, Note, UnitKey,
@@ -81,17 +81,24 @@ pub trait Executor: Send + Sync + 'static {
     }
 }
 
-/// Why a run was aborted, with the remedy.
+/// Why a run was aborted. Results are recorded up to that moment.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DriverError {
-    /// The tape cannot be written.
-    #[error("{}", fail_fast_recorder::describe_record_error(.0))]
+    /// The tape cannot be written. The cause comes first because paths are long.
+    #[error("{}: cannot write {}, so running units were ended", .0.cause, .0.path)]
     TapeWrite(#[from] RecordError),
     /// An internal task panicked.
-    #[error(
-        "the run was aborted by an internal error: {0}. This is a bug of ingestdeck. Running units were ended and their results are recorded; run the remaining units again, with --debug for a log"
-    )]
+    #[error("internal error of ingestdeck: {0}, so running units were ended")]
     TaskPanicked(String),
+}
+
+impl Diagnostic for DriverError {
+    fn help(&self) -> Option<String> {
+        Some(match self {
+            Self::TapeWrite(error) => return error.help(),
+            Self::TaskPanicked(_) => "run the remaining units again, with --debug for a log".into(),
+        })
+    }
 }
 
 /// A run in progress.
@@ -435,8 +442,8 @@ mod tests {
         let (_person, inputs) = mpsc::channel(1);
         let error = drive.run(inputs, true, watch::channel(None).1).await.unwrap_err();
         assert_eq!(dropped.load(Ordering::SeqCst), 2, "nothing runs on when this returns");
-        let said = error.to_string();
-        assert!(said.contains("on purpose") && said.contains("--debug") && !said.contains("Free some space"), "{said}");
+        let said = error.to_line();
+        assert!(said.contains("on purpose") && said.contains("--debug") && !said.contains("free some space"), "{said}");
     }
 
     #[tokio::test(start_paused = true)]

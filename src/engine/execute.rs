@@ -8,7 +8,6 @@ use std::{
     collections::{HashMap, HashSet},
     ffi::OsString,
     hash::{DefaultHasher, Hash as _, Hasher as _},
-    io,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -34,6 +33,7 @@ use crate::{
         session_lock::{SessionLock, SessionLocks, TryLockOutcome},
         unit::{self, AgentProgram, AttemptTimeouts, StopCommand, UnitLaunch},
     },
+    diagnostic::Diagnostic,
     ingest::{
         attempt::{AttemptPreparationError, DeliverError, DeliveredArtifact, KtxJob, UnitAttempt, WorkspaceSpec},
         plan::WorkUnit,
@@ -162,14 +162,16 @@ enum PrepareError {
 }
 
 impl PrepareError {
-    fn from_error(error: &(dyn std::error::Error + 'static)) -> Self {
+    fn from_error(error: &(impl Diagnostic + 'static)) -> Self {
         let why = error.to_string();
         if scoped_dir::is_out_of_files(error) {
             return Self::TooManyOpenFiles(why);
         }
-        let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
-        let remedy = cause.map(scoped_dir::remedy).unwrap_or_default().trim_start_matches("; ");
-        Self::Failed(why, (!remedy.is_empty()).then(|| format!("{remedy}, then retry")))
+        let remedy = error.help().map(|help| match help.ends_with("try again") {
+            true => help,
+            false => format!("{help}, then retry"),
+        });
+        Self::Failed(why, remedy)
     }
 
     fn verdict(self) -> Verdict {
@@ -513,8 +515,8 @@ fn finish_attempt(
             Ok(done) => delivered = Some(done),
             Err(error) => {
                 match &error {
-                    DeliverError::Publish(PublishError::Conflict { .. }) => facts.conflict = Some(error.to_string()),
-                    _ => facts.publish_error = Some(error.to_string()),
+                    DeliverError::Publish(PublishError::Conflict { .. }) => facts.conflict = Some(error.to_line()),
+                    _ => facts.publish_error = Some(error.to_line()),
                 }
                 verdict = verdict::judge_attempt(unit, facts, rule);
             }

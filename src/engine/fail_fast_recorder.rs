@@ -1,7 +1,7 @@
 //! A recorder that reports its first write failure. A run whose tape cannot be written must end immediately, because
 //! the further work of its agents could not be recorded.
 
-use std::{io::ErrorKind, sync::Arc};
+use std::sync::Arc;
 
 use tokio::sync::watch;
 
@@ -37,16 +37,4 @@ impl Recorder for FailFastRecorder {
         }
         recorded
     }
-}
-
-/// The message with cause and remedy. The cause comes first because paths are long.
-pub fn describe_record_error(error: &RecordError) -> String {
-    let RecordError { path, cause, kind } = error;
-    let remedy = match kind {
-        ErrorKind::FileTooLarge => "Raise the limit on the size of files (`ulimit -f`)",
-        ErrorKind::NotFound => "Keep other programs from deleting it",
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "Free some space",
-        _ => "Free some space or correct the permissions",
-    };
-    format!("{cause}: cannot write {path}; running units were ended. {remedy}, then run the remaining units again")
 }

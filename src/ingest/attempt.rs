@@ -3,7 +3,6 @@
 //!
 //! It must not know how the agent runs, nor decide whether the attempt succeeded.
 
-use crate::scoped_dir::{PRIVATE_MODE, ScopedDir};
 use std::{io, path::PathBuf, sync::Arc};
 
 use jiff::{Timestamp, tz::TimeZone};
@@ -24,9 +23,11 @@ use super::{
     tool::{AttemptRecords, AttemptTools, ReconcileDecision, ToolContext},
     transcript::ToolTranscript,
     workspace::{PublishError, Workspace, WorktreePatch},
-    worktree::{Worktrees, safe_name},
+    worktree::{WorktreeError, Worktrees, safe_name},
 };
 use crate::{
+    diagnostic::Diagnostic,
+    scoped_dir::{self, PRIVATE_MODE, ScopedDir},
     tape::note::{AttemptOutput, ContentDigests, SlRefRepair},
     units::Toolset,
 };
@@ -101,6 +102,16 @@ pub enum DeliverError {
     },
 }
 
+impl Diagnostic for DeliverError {
+    fn help(&self) -> Option<String> {
+        match self {
+            Self::Publish(error) => error.help(),
+            Self::Git(error) => error.help(),
+            Self::Patch { .. } => None,
+        }
+    }
+}
+
 /// One attempt at a unit. If it is dropped before [`deliver`](Self::deliver), only its transcript remains.
 #[derive(Debug)]
 pub struct UnitAttempt {
@@ -123,6 +134,13 @@ pub struct AttemptPreparationError {
     part: String,
     #[source]
     cause: io::Error,
+}
+
+impl Diagnostic for AttemptPreparationError {
+    fn help(&self) -> Option<String> {
+        let worktree = self.cause.get_ref().and_then(|cause| cause.downcast_ref::<WorktreeError>());
+        worktree.map_or_else(|| scoped_dir::remedy(&self.cause).map(str::to_owned), Diagnostic::help)
+    }
 }
 
 impl UnitAttempt {

@@ -5,7 +5,10 @@
 //! directory, which a clone does not copy. The branch decides: the next run restores the files listed in the journal,
 //! and their index entries, to the commit that the branch points to. This module must not know what is committed.
 
-use crate::scoped_dir::{self, FileKind, PRIVATE_MODE, ScopedDir};
+use crate::{
+    diagnostic::Diagnostic,
+    scoped_dir::{self, FileKind, PRIVATE_MODE, ScopedDir},
+};
 use std::{collections::BTreeMap, io, thread, time::Duration};
 
 use serde::{Deserialize, Serialize};
@@ -40,7 +43,7 @@ pub enum BranchUpdateError {
     #[error("the branch moved")]
     BranchMoved,
     /// Files in the working tree would be overwritten.
-    #[error("files in the project block the update ({reason}); commit or stash them, then try again")]
+    #[error("files in the project block the update ({reason})")]
     WouldOverwrite { reason: String },
     /// The commit changes a file that a run never writes.
     #[error("the commit changes `{}`, which a run never writes", path.escape_debug())]
@@ -60,14 +63,24 @@ pub enum BranchUpdateError {
         cause: io::Error,
     },
     /// The update failed half-way and the rollback failed too.
-    #[error(
-        "the update failed ({cause}) and could not be rolled back ({rollback_error}); the next run will roll it back"
-    )]
+    #[error("the update failed ({cause}) and could not be rolled back ({rollback_error})")]
     RollbackFailed {
         cause: String,
         /// Why the rollback failed.
         rollback_error: String,
     },
+}
+
+impl Diagnostic for BranchUpdateError {
+    fn help(&self) -> Option<String> {
+        Some(match self {
+            Self::WouldOverwrite { .. } => "commit or stash them, then try again".into(),
+            Self::RejectedJournal(rejected) => return rejected.help(),
+            Self::Git(error) => return error.help(),
+            Self::RollbackFailed { .. } => "the next run will roll it back".into(),
+            Self::BranchMoved | Self::ForbiddenPath { .. } | Self::Io { .. } => return None,
+        })
+    }
 }
 
 /// Result of recovering an interrupted update.

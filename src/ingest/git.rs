@@ -25,7 +25,7 @@ pub use self::{
     commit::{CommitId, InvalidCommitId},
     programs::{DisabledProgram, ProgramKind},
 };
-use crate::{group_guard, program_path};
+use crate::{diagnostic::Diagnostic, group_guard, program_path};
 
 /// The first release that reads `GIT_CONFIG_COUNT`, which disables the programs of a configuration.
 const MIN_VERSION: (u32, u32) = (2, 31);
@@ -97,13 +97,10 @@ pub(super) const COMMITTER_EMAIL: &str = "local@ktx.local";
 #[derive(Debug, thiserror::Error)]
 pub enum GitError {
     /// git is not installed.
-    #[error(
-        "git is not on the PATH, and this project is a git repository; install git{}",
-        program_path::skipped_note()
-    )]
+    #[error("git is not on the PATH, and this project is a git repository")]
     Missing,
     /// git is too old for this program.
-    #[error("git {}.{} or newer is needed, this is {found}; update git", MIN_VERSION.0, MIN_VERSION.1)]
+    #[error("git {}.{} or newer is needed, this is {found}", MIN_VERSION.0, MIN_VERSION.1)]
     TooOld {
         /// Version of the installed git, escaped.
         found: String,
@@ -123,29 +120,20 @@ pub enum GitError {
         stderr: String,
     },
     /// The call exceeded its time limit and was ended.
-    #[error("git {subcommand} did not end within {} s; check for a slow or blocked disk, then try again", limit.as_secs())]
+    #[error("git {subcommand} did not end within {} s", limit.as_secs())]
     TimedOut { subcommand: String, limit: Duration },
     /// Reading the configuration exceeded its time limit.
-    #[error(
-        "git did not read its configuration within {} s; look for an `include.path` that names a pipe or a file on an \
-         unreachable disk, in `.git/config` and in your own configuration", limit.as_secs()
-    )]
+    #[error("git did not read its configuration within {} s", limit.as_secs())]
     ConfigTimedOut { limit: Duration },
     /// The output exceeded its limit and the call was ended.
-    #[error(
-        "git {subcommand} printed more than {} MiB; remove very large or very many files from the repository",
-        limit >> 20
-    )]
+    #[error("git {subcommand} printed more than {} MiB", limit >> 20)]
     OutputTooLarge {
         subcommand: String,
         /// Most bytes of output.
         limit: u64,
     },
     /// The configuration is too large.
-    #[error(
-        "the git configuration has more than {} MiB; remove what is not needed from `.git/config` and from the files \
-         that it includes", limit >> 20
-    )]
+    #[error("the git configuration has more than {} MiB", limit >> 20)]
     ConfigTooLarge {
         /// Most bytes of the configuration.
         limit: u64,
@@ -153,21 +141,42 @@ pub enum GitError {
     /// git ignores the environment variables that disable programs.
     #[error(
         "git ignores settings in its environment (GIT_CONFIG_COUNT), so programs of the repository could not be \
-         disabled; put git itself first on the PATH instead of a wrapper that changes its environment: {}", program.display()
+         disabled"
     )]
     OverridesIgnored {
         /// Path of the installed git.
         program: PathBuf,
     },
     /// The configuration names more programs than can be disabled.
-    #[error(
-        "the git configuration names too many filters, drivers and hooks to disable them all; remove those that are \
-         not needed from `.git/config`"
-    )]
+    #[error("the git configuration names too many filters, drivers and hooks to disable them all")]
     TooManyPrograms,
     /// The output is not a commit id.
     #[error("git {subcommand} printed no valid commit id: {cause}")]
     NotACommitId { subcommand: String, cause: InvalidCommitId },
+}
+
+impl Diagnostic for GitError {
+    fn help(&self) -> Option<String> {
+        Some(match self {
+            Self::Missing => format!("install git{}", program_path::skipped_note()),
+            Self::TooOld { .. } => "update git".into(),
+            Self::TimedOut { .. } => "check for a slow or blocked disk, then try again".into(),
+            Self::ConfigTimedOut { .. } => {
+                let place = "in `.git/config` and in your own configuration";
+                format!("look for an `include.path` that names a pipe or a file on an unreachable disk, {place}")
+            }
+            Self::OutputTooLarge { .. } => "remove very large or very many files from the repository".into(),
+            Self::ConfigTooLarge { .. } => {
+                "remove what is not needed from `.git/config` and from the files that it includes".into()
+            }
+            Self::OverridesIgnored { program } => format!(
+                "put git itself first on the PATH instead of a wrapper that changes its environment: {}",
+                program.display()
+            ),
+            Self::TooManyPrograms => "remove those that are not needed from `.git/config`".into(),
+            Self::Io { .. } | Self::Failed { .. } | Self::NotACommitId { .. } => return None,
+        })
+    }
 }
 
 fn stderr_suffix(stderr: &str) -> String {

@@ -4,7 +4,10 @@
 //! Owns the paths and the limits of these files. They are read once, when the project is opened, so that an invalid one
 //! is reported before anything runs. It must not know units, nor how a prompt is assembled.
 
-use crate::scoped_dir::ScopedDir;
+use crate::{
+    diagnostic::{Diagnostic, Problem},
+    scoped_dir::ScopedDir,
+};
 use std::{
     collections::BTreeMap,
     io::{self, ErrorKind},
@@ -102,8 +105,14 @@ pub struct Instructions {
 pub struct InvalidInstruction {
     /// Relative to the project.
     pub path: String,
-    /// End of the sentence that begins with the path, including the remedy.
-    pub problem: String,
+    /// End of the sentence that begins with the path.
+    pub problem: Problem,
+}
+
+impl Diagnostic for InvalidInstruction {
+    fn help(&self) -> Option<String> {
+        self.problem.help()
+    }
 }
 
 impl Default for Instructions {
@@ -167,7 +176,10 @@ impl Instructions {
             };
             let content = read(folder, &path)?;
             if content.trim().is_empty() {
-                return Err(invalid(&path, "is empty; write the prompt, or remove the file to use the program's"));
+                return Err(invalid(
+                    &path,
+                    Problem::new("is empty").with_help("write the prompt, or remove the file to use the program's"),
+                ));
             }
             self.prompts.insert(text, content);
             self.overrides.push(InstructionOverride { label: format!("prompt {stem}"), path, replaces_bundled: true });
@@ -178,25 +190,24 @@ impl Instructions {
     fn read_skills(&mut self, folder: &ScopedDir, idle: &mut Vec<String>) -> Result<(), InvalidInstruction> {
         let names = list(folder, SKILLS_DIR)?;
         if names.len() > MAX_SKILLS {
-            let problem = format!("holds {} entries; keep {MAX_SKILLS} skills or fewer", names.len());
-            return Err(invalid(SKILLS_DIR, &problem));
+            let problem = Problem::new(format!("holds {} entries", names.len()))
+                .with_help(format!("keep {MAX_SKILLS} skills or fewer"));
+            return Err(invalid(SKILLS_DIR, problem));
         }
         for name in names.into_iter().filter(|name| !name.starts_with('.')) {
             let path = format!("{SKILLS_DIR}/{name}/SKILL.md");
             let content = match read(folder, &path) {
-                Err(error) if error.problem == MISSING => {
+                Err(error) if error.problem == missing() => {
                     idle.push(format!("{SKILLS_DIR}/{name} is ignored: it contains no SKILL.md"));
                     continue;
                 }
                 content => content?,
             };
-            let skill = skill::parse(&content).map_err(|problem| invalid(&path, &problem))?;
+            let skill = skill::parse(&content).map_err(|problem| invalid(&path, problem))?;
             if skill.name != name || !is_name(&name) {
-                let problem = format!(
-                    "is named `{}`; give the skill the name of its folder: letters, digits, `-` and `_`",
-                    skill.name.escape_debug()
-                );
-                return Err(invalid(&path, &problem));
+                let problem = Problem::new(format!("is named `{}`", skill.name.escape_debug()))
+                    .with_help("give the skill the name of its folder: letters, digits, `-` and `_`");
+                return Err(invalid(&path, problem));
             }
             let packaged = self.skills.iter().position(|known| known.name == name);
             self.overrides.push(InstructionOverride {
@@ -219,18 +230,21 @@ impl Instructions {
         const PINS_FORMAT: &str = "must be a map from contested keys to canonical artifacts, such as \
                              `arr: annual-recurring-revenue`";
         let content = match read(folder, PINS_FILE) {
-            Err(error) if error.problem == MISSING => return Ok(()),
+            Err(error) if error.problem == missing() => return Ok(()),
             content => content?,
         };
-        let tree =
-            yaml::parse_tree(&content).map_err(|error| invalid(PINS_FILE, &format!("is not valid YAML: {error}")))?;
+        let tree = yaml::parse_tree(&content)
+            .map_err(|error| invalid(PINS_FILE, Problem::new(format!("is not valid YAML: {error}"))))?;
         let entries = match tree.value {
             YamlValue::Null => return Ok(()),
             YamlValue::Map(entries) => entries,
-            _ => return Err(invalid(PINS_FILE, PINS_FORMAT)),
+            _ => return Err(invalid(PINS_FILE, Problem::new(PINS_FORMAT))),
         };
         if entries.len() > MAX_PINS {
-            return Err(invalid(PINS_FILE, &format!("holds {} pins; keep {MAX_PINS} or fewer", entries.len())));
+            return Err(invalid(
+                PINS_FILE,
+                Problem::new(format!("holds {} pins", entries.len())).with_help(format!("keep {MAX_PINS} or fewer")),
+            ));
         }
         for entry in entries {
             let line = entry.line;
@@ -241,7 +255,9 @@ impl Instructions {
                 _ => {
                     return Err(invalid(
                         PINS_FILE,
-                        &format!("line {line}: {PINS_FORMAT}, each of 1 to {MAX_NAME_CHARS} characters on one line"),
+                        Problem::new(format!(
+                            "line {line}: {PINS_FORMAT}, each of 1 to {MAX_NAME_CHARS} characters on one line"
+                        )),
                     ));
                 }
             }
@@ -260,35 +276,37 @@ impl Instructions {
 }
 
 /// The problem that [`read`] reports for a missing file.
-const MISSING: &str = "does not exist";
+fn missing() -> Problem {
+    Problem::new("does not exist")
+}
 
-fn invalid(path: &str, problem: &str) -> InvalidInstruction {
-    InvalidInstruction { path: path.to_owned(), problem: problem.to_owned() }
+fn invalid(path: &str, problem: Problem) -> InvalidInstruction {
+    InvalidInstruction { path: path.to_owned(), problem }
 }
 
 fn read(folder: &ScopedDir, path: &str) -> Result<String, InvalidInstruction> {
     let bytes = folder.read(path, MAX_FILE_BYTES).map_err(|error| match error.kind() {
-        ErrorKind::NotFound => invalid(path, MISSING),
-        _ => invalid(path, &read_problem(&error)),
+        ErrorKind::NotFound => invalid(path, missing()),
+        _ => invalid(path, read_problem(&error)),
     })?;
-    String::from_utf8(bytes).map_err(|_| invalid(path, "is not UTF-8 text; save it as UTF-8"))
+    String::from_utf8(bytes).map_err(|_| invalid(path, Problem::new("is not UTF-8 text").with_help("save it as UTF-8")))
 }
 
 /// Sorted names in `relative`; empty if it is missing.
 fn list(folder: &ScopedDir, relative: &str) -> Result<Vec<String>, InvalidInstruction> {
     let entries = folder.dir_if_exists(relative).and_then(|dir| dir.map_or(Ok(Vec::new()), |dir| dir.entries()));
-    let entries = entries.map_err(|error| invalid(relative, &read_problem(&error)))?;
+    let entries = entries.map_err(|error| invalid(relative, read_problem(&error)))?;
     // Skip names that are not UTF-8: they cannot name an instruction.
     let mut names: Vec<String> = entries.into_iter().filter_map(|(name, _)| name.into_string().ok()).collect();
     names.sort_unstable();
     Ok(names)
 }
 
-fn read_problem(error: &io::Error) -> String {
+fn read_problem(error: &io::Error) -> Problem {
     match error.kind() {
         // These errors already name the path and the remedy.
-        ErrorKind::NotADirectory | ErrorKind::InvalidInput => format!("cannot be read: {error}"),
-        _ => format!("cannot be read: {error}; fix it or remove it"),
+        ErrorKind::NotADirectory | ErrorKind::InvalidInput => Problem::new(format!("cannot be read: {error}")),
+        _ => Problem::new(format!("cannot be read: {error}")).with_help("fix it or remove it"),
     }
 }
 

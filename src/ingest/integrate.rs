@@ -3,7 +3,10 @@
 //! A patch that does not apply fails only its own unit. The accepted patches become one commit on the project's branch.
 //! This module must not know how the patches were produced.
 
-use crate::scoped_dir::{self, PRIVATE_MODE, ScopedDir};
+use crate::{
+    diagnostic::Diagnostic,
+    scoped_dir::{self, PRIVATE_MODE, ScopedDir},
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
@@ -108,20 +111,36 @@ pub enum IntegrationError {
     #[error("cannot read {}: {cause}", path.display())]
     Io { path: PathBuf, cause: io::Error },
     /// A file of the result goes through a git filter.
-    #[error("{0}; then resume the run: the changes of the units are kept in their patches")]
+    #[error(transparent)]
     FilteredFile(FilteredFile),
     /// The branch cannot be updated to the result.
     #[error(transparent)]
     BranchUpdate(#[from] BranchUpdateError),
     /// The branch moved, and the changes of the units conflict with its new state.
-    #[error(
-        "the branch moved, and changes of the units conflict with it ({conflicts}); resume the run to save the changes that \
-         still apply, without running their units again"
-    )]
+    #[error("the branch moved, and changes of the units conflict with it ({conflicts})")]
     ConflictsWithBranch { conflicts: String },
     /// The branch moved during every attempt to save.
-    #[error("the branch kept changing while saving; stop other commits, then try again")]
+    #[error("the branch kept changing while saving")]
     BranchMovedRepeatedly,
+}
+
+impl Diagnostic for IntegrationError {
+    fn help(&self) -> Option<String> {
+        Some(match self {
+            Self::Worktree(error) => return error.help(),
+            Self::Git(error) => return error.help(),
+            Self::BranchUpdate(error) => return error.help(),
+            Self::FilteredFile(file) => {
+                let help = file.help().unwrap_or_default();
+                format!("{help}; then resume the run: the changes of the units are kept in their patches")
+            }
+            Self::ConflictsWithBranch { .. } => {
+                "resume the run to save the changes that still apply, without running their units again".into()
+            }
+            Self::BranchMovedRepeatedly => "stop other commits, then try again".into(),
+            Self::Io { .. } => return None,
+        })
+    }
 }
 
 /// A raw file that is copied into the commit with the artifacts made from it.

@@ -20,6 +20,7 @@ use uuid::Uuid;
 use super::workspace::HexHash;
 use crate::{
     config::paths::UserDirs,
+    diagnostic::Diagnostic,
     scoped_dir::{PRIVATE_MODE, STATE_DIR, ScopedDir},
     tape::RunId,
 };
@@ -69,13 +70,19 @@ pub enum UntrustedRecord {
 
 /// A journal that is not trusted, with a remedy.
 #[derive(Debug, thiserror::Error)]
-#[error("`{path}` is not trusted: {reason}; {remedy}, then delete it")]
+#[error("`{path}` is not trusted: {reason}")]
 pub struct RejectedJournal {
     /// Relative to the project.
     pub(super) path: &'static str,
     pub(super) reason: UntrustedRecord,
     /// Advice for the step before deleting it.
     pub(super) remedy: &'static str,
+}
+
+impl Diagnostic for RejectedJournal {
+    fn help(&self) -> Option<String> {
+        Some(format!("{}, then delete it", self.remedy))
+    }
 }
 
 /// Encodes `content` as a record of the project in `project`.

@@ -11,7 +11,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::scoped_dir::{self, FileLock, STATE_DIR, ScopedDir};
+use crate::{
+    diagnostic::Diagnostic,
+    scoped_dir::{self, FileLock, STATE_DIR, ScopedDir},
+};
 
 /// Name of the lock file in the state directory.
 const LOCK_FILE: &str = "ingest.lock";
@@ -29,7 +32,7 @@ pub struct ProjectLock {
 pub enum ProjectLockError {
     /// Another process ingests the project.
     #[error(
-        "{} is being ingested by {}; wait for it or stop it, then try again", project.display(),
+        "{} is being ingested by {}", project.display(),
         pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
     )]
     Held {
@@ -38,8 +41,17 @@ pub enum ProjectLockError {
         pid: Option<u32>,
     },
     /// A system call failed.
-    #[error("cannot lock the project: {}: {cause}{}", path.display(), scoped_dir::remedy(cause))]
+    #[error("cannot lock the project: {}: {cause}", path.display())]
     Io { path: PathBuf, cause: io::Error },
+}
+
+impl Diagnostic for ProjectLockError {
+    fn help(&self) -> Option<String> {
+        Some(match self {
+            Self::Held { .. } => "wait for it or stop it, then try again".into(),
+            Self::Io { cause, .. } => return scoped_dir::remedy(cause).map(str::to_owned),
+        })
+    }
 }
 
 /// Checks whether [`acquire`] can open its lock file in the project at `root`. Changes nothing.
@@ -128,7 +140,7 @@ mod tests {
         let error = acquire(dir.path()).unwrap_err();
         let own = std::process::id();
         assert!(matches!(&error, ProjectLockError::Held { pid: Some(pid), .. } if *pid == own), "{error}");
-        assert!(error.to_string().contains(&format!("process {own}; wait")), "{error}");
+        assert!(error.to_line().contains(&format!("process {own}; wait")), "{error}");
         drop(first);
         // A child that another test is forking at this moment holds a copy of the lock until it executes its program.
         assert!((0..1_000_000).any(|_| acquire(dir.path()).is_ok()));

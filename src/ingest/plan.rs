@@ -29,6 +29,7 @@ use super::{
 };
 pub use crate::tape::note::Selection;
 use crate::{
+    diagnostic::{Diagnostic, Problem},
     scoped_dir::ScopedDir,
     tape::{
         UnitKey,
@@ -41,10 +42,10 @@ use crate::{
 pub struct IngestPlan {
     /// The units, by connection in the order of `ktx.yaml`, then by path.
     pub units: Vec<WorkUnit>,
-    /// Connections without units. Each sentence names the connection and the reason.
-    pub skipped: Vec<SkippedConnection>,
+    /// Connections that are left out, with their problems.
+    pub skipped: Vec<UnplannedConnection>,
     /// Connections to databases that KTX reads and that have no files. Units write sources for them.
-    pub targets: Vec<SkippedConnection>,
+    pub targets: Vec<UnplannedConnection>,
     /// Skipped files, and units that are skipped because of a record of unknown origin; one sentence each.
     pub warnings: Vec<String>,
     /// Skipped symbolic links, each with a warning: connection and path in its source.
@@ -223,32 +224,59 @@ impl SourcePlan {
     }
 }
 
+/// A connection that gives no units.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnplannedConnection {
+    pub connection: String,
+    /// Names the connection and the reason.
+    pub problem: Problem,
+    /// True for a configuration error, false for an expected reason.
+    pub fault: bool,
+}
+
+impl UnplannedConnection {
+    /// The entry for the tape.
+    pub fn to_note(&self) -> SkippedConnection {
+        let Self { connection, problem, fault } = self;
+        SkippedConnection { connection: connection.clone(), why: problem.to_line(), fault: *fault }
+    }
+}
+
 /// Why nothing can be planned.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
     /// The project has no sources.
-    #[error(
-        "{} names no connections, so there is nothing to ingest; add one, as in `connections: {{notes: {{driver: docs, source_dir: PATH}}}}`",
-        .0.display()
-    )]
+    #[error("{} names no connections, so there is nothing to ingest", .0.display())]
     NoConnections(PathBuf),
     /// `ktx.yaml` has no connection of the given name.
-    #[error("ktx.yaml has no connection `{0}`; it has {1}")]
+    #[error("ktx.yaml has no connection `{0}`")]
     NoSuchConnection(String, String),
     /// The selected connection cannot be ingested.
-    #[error("{0}")]
-    UnusableConnection(String),
+    #[error(transparent)]
+    UnusableConnection(Problem),
     /// A glob pattern is invalid.
     #[error("`{0}` is not a valid pattern: {1}")]
     InvalidPattern(String, String),
     /// No unit matches the patterns.
-    #[error("no unit matches `{patterns}`; the units are {units}")]
+    #[error("no unit matches `{patterns}`")]
     NoSuchUnit {
         /// The patterns, separated by commas.
         patterns: String,
         /// Some existing unit keys.
         units: String,
     },
+}
+
+impl Diagnostic for PlanError {
+    fn help(&self) -> Option<String> {
+        Some(match self {
+            Self::NoConnections(_) => "add one, as in `connections: {notes: {driver: docs, source_dir: PATH}}`".into(),
+            Self::NoSuchConnection(_, known) => format!("name one of its connections: {known}"),
+            Self::NoSuchUnit { units, .. } => format!("name one of the units: {units}"),
+            Self::UnusableConnection(problem) => return problem.help(),
+            Self::InvalidPattern(..) => return None,
+        })
+    }
 }
 
 impl PlanError {
@@ -279,7 +307,7 @@ pub fn plan_against(project: &Project, selection: &Selection, baseline: &Baselin
         match chunk_connection(project, connection) {
             Ok(cut) => cuts.push(cut),
             Err(skipped) if !selection.connections.is_empty() => {
-                return Err(PlanError::UnusableConnection(skipped.why));
+                return Err(PlanError::UnusableConnection(skipped.problem));
             }
             Err(target) if is_target(connection) => planned.targets.push(target),
             Err(skipped) => planned.skipped.push(skipped),

@@ -15,7 +15,10 @@ use super::{
     instructions::{Instructions, InvalidInstruction},
     yaml,
 };
-use crate::scoped_dir::{FileKind, ScopedDir};
+use crate::{
+    diagnostic::{Diagnostic, Problem},
+    scoped_dir::{FileKind, ScopedDir},
+};
 
 mod key_schema;
 mod path_policy;
@@ -64,39 +67,46 @@ pub struct ProjectLookup<'a> {
 #[derive(Debug, thiserror::Error)]
 pub enum ProjectError {
     /// `KTX_PROJECT_DIR` is set to an empty value.
-    #[error("KTX_PROJECT_DIR is set but empty; unset it, or set it to the directory of your ktx.yaml")]
+    #[error("KTX_PROJECT_DIR is set but empty")]
     EmptyVariable,
     /// The directory has no `ktx.yaml`.
-    #[error(
-        "{} has no ktx.yaml; go to your project, name it with --project-dir, or let `ingestdeck init` write one",
-        .0.display()
-    )]
+    #[error("{} has no ktx.yaml", .0.display())]
     NotFound(PathBuf),
     /// The file exists and cannot be read.
     #[error("cannot read {}: {cause}", path.display())]
-    Unreadable {
-        path: PathBuf,
-        /// Error of the system call.
-        cause: String,
-    },
+    Unreadable { path: PathBuf, cause: Problem },
     /// The content of the file is invalid.
     #[error("{}{} {problem}", path.display(), line.map_or_else(String::new, |line| format!(" line {line}:")))]
     Invalid {
         path: PathBuf,
         /// Line of the problem; `None` if it is unknown.
         line: Option<u64>,
-        /// The problem and how to fix it.
-        problem: String,
+        problem: Problem,
     },
     /// A prompt, a skill or the pins are invalid.
     #[error(transparent)]
     InvalidInstruction(#[from] InvalidInstruction),
     /// `ktx.yaml` selects a backend that this program does not support.
     #[error(
-        "{} line {line}: {key} is `{backend}`, and units run only through Claude Code here; set it to `claude-code`",
+        "{} line {line}: {key} is `{backend}`, and units run only through Claude Code here",
         path.display()
     )]
     UnsupportedBackend { path: PathBuf, line: u64, key: &'static str, backend: String },
+}
+
+impl Diagnostic for ProjectError {
+    fn help(&self) -> Option<String> {
+        Some(match self {
+            Self::EmptyVariable => "unset it, or set it to the directory of your ktx.yaml".into(),
+            Self::NotFound(_) => {
+                "go to your project, name it with --project-dir, or let `ingestdeck init` write one".into()
+            }
+            Self::UnsupportedBackend { .. } => "set it to `claude-code`".into(),
+            Self::Unreadable { cause, .. } => return cause.help(),
+            Self::Invalid { problem, .. } => return problem.help(),
+            Self::InvalidInstruction(error) => return error.help(),
+        })
+    }
 }
 
 /// Finds the project directory as KTX does: the flag, `KTX_PROJECT_DIR`, the nearest directory at or above the current
@@ -176,7 +186,7 @@ fn read(root: &Path, path: &Path) -> Result<String, ProjectError> {
             return Err(match error.kind() {
                 io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => ProjectError::NotFound(root.to_path_buf()),
                 io::ErrorKind::FileTooLarge => {
-                    let cause = "it is larger than 1 MiB; keep only settings in it".to_owned();
+                    let cause = Problem::new("it is larger than 1 MiB").with_help("keep only settings in it");
                     ProjectError::Unreadable { path: path.to_path_buf(), cause }
                 }
                 _ => unreadable(path, &error),
@@ -188,7 +198,7 @@ fn read(root: &Path, path: &Path) -> Result<String, ProjectError> {
         ProjectError::Invalid {
             path: path.to_path_buf(),
             line: Some(1 + memchr::memchr_iter(b'\n', good).count() as u64),
-            problem: "the file is not UTF-8 text; save it as UTF-8".into(),
+            problem: Problem::new("the file is not UTF-8 text").with_help("save it as UTF-8"),
         }
     })
 }
@@ -200,14 +210,14 @@ fn check_output_dirs(root: &Path) -> Result<(), ProjectError> {
     match ["wiki", "semantic-layer"].iter().find(is_link) {
         None => Ok(()),
         Some(name) => {
-            let why = io::Error::other("it is a symbolic link; replace it with a real directory");
-            Err(unreadable(&root.join(name), &why))
+            let cause = Problem::new("it is a symbolic link").with_help("replace it with a real directory");
+            Err(ProjectError::Unreadable { path: root.join(name), cause })
         }
     }
 }
 
 fn unreadable(path: &Path, cause: &io::Error) -> ProjectError {
-    ProjectError::Unreadable { path: path.to_path_buf(), cause: cause.to_string() }
+    ProjectError::Unreadable { path: path.to_path_buf(), cause: Problem::new(cause.to_string()) }
 }
 
 #[cfg(test)]
@@ -223,7 +233,7 @@ mod tests {
     }
 
     fn complaint(text: &str) -> String {
-        let message = project(text).unwrap_err().to_string();
+        let message = project(text).unwrap_err().to_line();
         message.split_once(PROJECT_FILE).unwrap().1.to_owned()
     }
 
@@ -249,7 +259,7 @@ mod tests {
     #[test]
     fn missing_ktx_yaml_error_names_the_remedy() {
         let dir = tempfile::tempdir().unwrap();
-        let message = Project::open(dir.path()).unwrap_err().to_string();
+        let message = Project::open(dir.path()).unwrap_err().to_line();
         assert!(message.ends_with("or let `ingestdeck init` write one"), "{message}");
         assert!(matches!(Project::open(&dir.path().join("no")), Err(ProjectError::NotFound(_))));
     }

@@ -24,6 +24,7 @@ use super::{
     worktree::{WorktreeError, Worktrees, safe_name},
 };
 use crate::{
+    diagnostic::Diagnostic,
     scoped_dir::{PRIVATE_MODE, ScopedDir},
     tape::{
         UnitKey,
@@ -79,6 +80,18 @@ pub enum ProjectionError {
     /// The sources must not be written, or they conflict with the project.
     #[error("{0}")]
     Rejected(String),
+}
+
+impl Diagnostic for ProjectionError {
+    fn help(&self) -> Option<String> {
+        match self {
+            Self::Worktree(error) => error.help(),
+            Self::Git(error) => error.help(),
+            Self::Publish(error) => error.help(),
+            Self::Integrate(error) => error.help(),
+            Self::Io(_) | Self::Read { .. } | Self::Rejected(_) => None,
+        }
+    }
 }
 
 impl IngestPlan {

@@ -5,7 +5,10 @@
 mod filtered_files;
 mod unsafe_entries;
 
-use crate::scoped_dir::{self, FileKind, FileLock, ScopedDir};
+use crate::{
+    diagnostic::Diagnostic,
+    scoped_dir::{self, FileKind, FileLock, ScopedDir},
+};
 use std::{
     collections::BTreeSet,
     ffi::OsStr,
@@ -43,14 +46,13 @@ pub(super) const PATCHES_DIR: &str = ".ktx/ingest-patches";
 /// Most paths that a message lists.
 const MAX_LISTED: usize = 3;
 
-/// The repository cannot be used by a run. The message includes the remedy.
+/// The repository cannot be used by a run.
 #[derive(Debug, thiserror::Error)]
 pub enum RepositoryError {
     /// The project is inside a larger repository.
     #[error(
-        "{} is inside the git repository {top}, and a run commits only to a repository of the project's own; make one \
-         with `git init && git add -A && git commit -m start` in the project ({top} keeps tracking its files), or move \
-         the project out of it", project.display(), top = top.display()
+        "{} is inside the git repository {top}, and a run commits only to a repository of the project's own",
+        project.display(), top = top.display()
     )]
     EnclosingRepository {
         project: PathBuf,
@@ -59,69 +61,85 @@ pub enum RepositoryError {
     },
     /// `.git` is a file.
     #[error(
-        "{} is a linked worktree or a submodule, and a run commits only to a repository of the project's own; run in the \
-         main working tree, or in a clone: `git clone {} DIR`, run in DIR, then `git pull DIR` here",
-        project.display(), shell_word(project)
+        "{} is a linked worktree or a submodule, and a run commits only to a repository of the project's own",
+        project.display()
     )]
     LinkedWorktree { project: PathBuf },
     /// The configuration redirects the repository to other directories.
-    #[error(
-        "the git repository of {} has its files elsewhere; unset core.worktree and core.bare in it, and delete \
-         `.git/commondir`", project.display()
-    )]
+    #[error("the git repository of {} has its files elsewhere", project.display())]
     ExternalFiles { project: PathBuf },
     /// A symbolic link in a place where git would follow it.
-    #[error(
-        "`{}` is a symbolic link, and git would follow it; replace it with what it points to, then try again",
-        path.escape_debug()
-    )]
+    #[error("`{}` is a symbolic link, and git would follow it", path.escape_debug())]
     SymbolicLink {
         /// Relative to the project.
         path: String,
     },
     /// HEAD is a symbolic link, as created by `core.preferSymlinkRefs`.
-    #[error(
-        "`.git/HEAD` is a symbolic link; run `git config core.preferSymlinkRefs false` and `git symbolic-ref HEAD \
-         \"$(git symbolic-ref HEAD)\"`, then try again"
-    )]
+    #[error("`.git/HEAD` is a symbolic link")]
     SymlinkedHead,
     /// A named pipe or device on which git would block.
-    #[error("`{}` is not a regular file, and git would wait for it; remove it, then try again", path.escape_debug())]
+    #[error("`{}` is not a regular file, and git would wait for it", path.escape_debug())]
     NamedPipe {
         /// Relative to the project.
         path: String,
     },
     /// Another run holds the lock.
-    #[error("another run uses the git repository of {}; wait for it or stop it, then try again", project.display())]
+    #[error("another run uses the git repository of {}", project.display())]
     InUse { project: PathBuf },
     /// The repository has no commit.
-    #[error(
-        "the git repository of {} has no commit yet; make the first one with `git add -A && git commit`",
-        project.display()
-    )]
+    #[error("the git repository of {} has no commit yet", project.display())]
     Unborn { project: PathBuf },
     /// A merge, rebase or similar operation is not finished.
-    #[error("{operation} is not finished in {}; finish or abort it, then try again", project.display())]
+    #[error("{operation} is not finished in {}", project.display())]
     OperationInProgress { project: PathBuf, operation: &'static str },
     /// The directories that units write to contain uncommitted changes.
-    #[error(
-        "{} not committed; commit or stash {}, then try again",
-        join_paths(paths), if paths.len() == 1 { "it" } else { "them" }
-    )]
+    #[error("{} not committed", join_paths(paths))]
     Dirty {
         /// Relative to the project.
         paths: Vec<String>,
     },
     /// A file that a run writes has a git filter. A run disables filters, so it would commit the file's bytes instead
     /// of, for example, a Git LFS pointer.
-    #[error("{0}")]
+    #[error(transparent)]
     FilteredFile(FilteredFile),
     /// A git call failed.
     #[error(transparent)]
     Git(#[from] GitError),
     /// A system call failed.
-    #[error("cannot use the git repository of {}: {cause}{}", project.display(), scoped_dir::remedy(cause))]
+    #[error("cannot use the git repository of {}: {cause}", project.display())]
     Io { project: PathBuf, cause: io::Error },
+}
+
+impl Diagnostic for RepositoryError {
+    fn help(&self) -> Option<String> {
+        Some(match self {
+            Self::EnclosingRepository { top, .. } => format!(
+                "make one with `git init && git add -A && git commit -m start` in the project ({} keeps tracking its \
+                 files), or move the project out of it",
+                top.display()
+            ),
+            Self::LinkedWorktree { project } => format!(
+                "run in the main working tree, or in a clone: `git clone {} DIR`, run in DIR, then `git pull DIR` here",
+                shell_word(project)
+            ),
+            Self::ExternalFiles { .. } => "unset core.worktree and core.bare in it, and delete `.git/commondir`".into(),
+            Self::SymbolicLink { .. } => "replace it with what it points to, then try again".into(),
+            Self::SymlinkedHead => "run `git config core.preferSymlinkRefs false` and `git symbolic-ref HEAD \
+                                    \"$(git symbolic-ref HEAD)\"`, then try again"
+                .into(),
+            Self::NamedPipe { .. } => "remove it, then try again".into(),
+            Self::InUse { .. } => "wait for it or stop it, then try again".into(),
+            Self::Unborn { .. } => "make the first one with `git add -A && git commit`".into(),
+            Self::OperationInProgress { .. } => "finish or abort it, then try again".into(),
+            Self::Dirty { paths } => {
+                let them = if paths.len() == 1 { "it" } else { "them" };
+                format!("commit or stash {them}, then try again")
+            }
+            Self::FilteredFile(file) => return file.help(),
+            Self::Git(error) => return error.help(),
+            Self::Io { cause, .. } => return scoped_dir::remedy(cause).map(str::to_owned),
+        })
+    }
 }
 
 /// Quotes a path for use in a shell command.

@@ -14,6 +14,7 @@ use super::{
     workspace::Workspace,
     yaml::{self, QuotingStyle},
 };
+use crate::diagnostic::Diagnostic as _;
 
 mod defaults;
 #[expect(dead_code, reason = "the schema is made of every field, the rules read some of them")]
@@ -228,7 +229,7 @@ pub(crate) fn parse_source(text: &str) -> Result<SourceDoc, String> {
     match yaml::from_str::<Value>(text) {
         Ok(Value::Object(doc)) => Ok(doc),
         Ok(_) => Err("it holds no map of keys".into()),
-        Err(error) => Err(yaml::explain(text, &error)),
+        Err(error) => Err(yaml::explain(text, &error).to_line()),
     }
 }
 

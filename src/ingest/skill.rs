@@ -5,6 +5,8 @@
 
 use std::sync::{Arc, LazyLock};
 
+use crate::diagnostic::Problem;
+
 use serde::Deserialize;
 
 use super::yaml;
@@ -48,34 +50,37 @@ pub(crate) fn bundled_skills() -> &'static [Arc<Skill>] {
     &ALL
 }
 
-/// Parses a `SKILL.md`. The error is the end of a sentence about the file, including the remedy.
-pub(crate) fn parse(text: &str) -> Result<Skill, String> {
+/// Parses a `SKILL.md`. The error is the end of a sentence about the file.
+pub(crate) fn parse(text: &str) -> Result<Skill, Problem> {
     #[derive(Deserialize)]
     struct SkillFrontmatter {
         name: String,
         description: String,
         callers: Option<Vec<String>>,
     }
-    const MISSING_FRONTMATTER: &str =
-        "does not start with frontmatter; begin it with `---`, name, description and `---`";
+    let missing_frontmatter = || {
+        Problem::new("does not start with frontmatter").with_help("begin it with `---`, name, description and `---`")
+    };
     // Accept line endings of Windows.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text).replace("\r\n", "\n");
     let (front, body) =
-        text.strip_prefix("---\n").and_then(|rest| rest.split_once("\n---\n")).ok_or(MISSING_FRONTMATTER)?;
+        text.strip_prefix("---\n").and_then(|rest| rest.split_once("\n---\n")).ok_or_else(missing_frontmatter)?;
     let SkillFrontmatter { name, description, callers } = yaml::from_str(front).map_err(|error| {
-        format!("has frontmatter that cannot be read ({error}); it takes name, description and callers")
+        Problem::new(format!("has frontmatter that cannot be read ({error})"))
+            .with_help("it takes name, description and callers")
     })?;
     if description.trim().is_empty() || description.chars().count() > MAX_DESCRIPTION_CHARS {
-        return Err(format!(
+        return Err(Problem::new(format!(
             "has no description of 1 to {MAX_DESCRIPTION_CHARS} characters; units choose skills by it"
-        ));
+        )));
     }
     if body.trim().is_empty() {
-        return Err("has no body; write the instructions below the frontmatter".into());
+        return Err(Problem::new("has no body").with_help("write the instructions below the frontmatter"));
     }
     let strange = callers.iter().flatten().find(|caller| !KNOWN_CALLERS.contains(&caller.as_str()));
     if let Some(caller) = strange {
-        return Err(format!("names the caller `{}`; callers are {}", caller.escape_debug(), KNOWN_CALLERS.join(", ")));
+        return Err(Problem::new(format!("names the caller `{}`", caller.escape_debug()))
+            .with_help(format!("callers are {}", KNOWN_CALLERS.join(", "))));
     }
     let for_units = callers.is_none_or(|callers| callers.iter().any(|caller| caller == WORK_UNIT_CALLER));
     let description = description.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -117,7 +122,7 @@ mod tests {
         ];
         for (text, start) in cases {
             let problem = parse(text).unwrap_err();
-            assert!(problem.contains(start), "{problem}");
+            assert!(problem.to_string().contains(start), "{problem}");
         }
         let skill =
             parse("\u{feff}---\r\nname: on\r\ndescription: \"a\\n b\"\r\ncallers: [research]\r\n---\r\nbody\r\n")

@@ -11,7 +11,10 @@ use std::{
 };
 
 use super::project::{Connection, PROJECT_FILE, PathPolicy, PathRefusal, Project, SourceLocation, without_login};
-use crate::scoped_dir::ScopedDir;
+use crate::{
+    diagnostic::{Diagnostic, Problem},
+    scoped_dir::ScopedDir,
+};
 
 mod collate;
 pub(crate) mod dbt;
@@ -70,25 +73,25 @@ pub trait SourceAdapter: Sync + std::fmt::Debug {
 
     /// The raw files of a connection. The error is the reason why there are none, as the end of a sentence about the
     /// connection.
-    fn list_files(&self, origin: ProjectConnection<'_>) -> Result<SourceTree, String> {
-        let root = source_dir(origin).map_err(|why| why.to_string())?;
+    fn list_files(&self, origin: ProjectConnection<'_>) -> Result<SourceTree, Problem> {
+        let root = source_dir(origin).map_err(|why| Problem::from_error(&why))?;
         let ours = run_output_dirs(origin.project, &root);
         let wanted = tree::WalkFilter {
             accepts_file: &|path| !is_project_file(path) && self.accepts_file(path),
             accepts_dir: &|path| self.accepts_dir(path) && !ours.iter().any(|our| our == path),
         };
         SourceTree::walk_filtered(&root, wanted)
-            .map_err(|cause| format!("cannot read {}: {cause}", display_path(&root)))
+            .map_err(|cause| Problem::new(format!("cannot read {}: {cause}", display_path(&root))))
     }
 
     /// Checks that `tree` is a source of this kind. The error names what is missing, as the end of a sentence about the
     /// directory.
-    fn detect(&self, tree: &SourceTree) -> Result<(), String>;
+    fn detect(&self, tree: &SourceTree) -> Result<(), Problem>;
 
     /// The units, in an order that depends only on the files. Keys are unique within the result. Every file of `tree`
     /// can be given to an agent. The error describes invalid metadata of the source, as the end of a sentence about the
     /// connection.
-    fn chunk(&self, tree: &SourceTree, origin: ProjectConnection<'_>) -> Result<ChunkedSource, String>;
+    fn chunk(&self, tree: &SourceTree, origin: ProjectConnection<'_>) -> Result<ChunkedSource, Problem>;
 
     /// Narrows `units` when only the files in `touched` are new or changed since the units last succeeded.
     fn narrow_units(&self, units: Vec<UnitChunk>, touched: &BTreeSet<&str>) -> Vec<UnitChunk> {
@@ -237,15 +240,15 @@ pub fn find_adapter(driver: &str) -> Option<&'static dyn SourceAdapter> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SourceDirError {
     /// The connection has no `source_dir` and no repository URL.
-    #[error("it names no files; give it a source_dir")]
+    #[error("it names no files")]
     NotConfigured,
     /// The URL does not name a local directory.
-    #[error("its repository `{}` is not on this machine; clone it and set source_dir to the clone", tree::visible_path(.0))]
+    #[error("its repository `{}` is not on this machine", tree::visible_path(.0))]
     RemoteUrl(String),
-    #[error("its directory {} does not exist; correct source_dir in ktx.yaml{}", display_path(.0), shell_syntax_hint(.0))]
+    #[error("its directory {} does not exist", display_path(.0))]
     NotFound(PathBuf),
     /// The path is a file or something else.
-    #[error("{} is not a directory; correct source_dir in ktx.yaml", display_path(.0))]
+    #[error("{} is not a directory", display_path(.0))]
     NotADirectory(PathBuf),
     /// Neither the project nor the settings allow the path.
     #[error(transparent)]
@@ -257,6 +260,19 @@ pub enum SourceDirError {
         /// Error of the system call.
         cause: String,
     },
+}
+
+impl Diagnostic for SourceDirError {
+    fn help(&self) -> Option<String> {
+        Some(match self {
+            Self::NotConfigured => "give it a source_dir".into(),
+            Self::RemoteUrl(_) => "clone it and set source_dir to the clone".into(),
+            Self::NotFound(path) => format!("correct source_dir in ktx.yaml{}", shell_syntax_hint(path)),
+            Self::NotADirectory(_) => "correct source_dir in ktx.yaml".into(),
+            Self::NotAllowed(refusal) => return refusal.help(),
+            Self::Unreadable { .. } => return None,
+        })
+    }
 }
 
 fn display_path(path: &Path) -> String {

@@ -3,7 +3,10 @@
 //! Owns `.ktx/cache/local-ingest/<job>`, which KTX uses for the same purpose, and deletes old copies; copies made by
 //! KTX itself are left unchanged. This module must not decide which units run.
 
-use crate::scoped_dir::{self, PRIVATE_MODE, ScopedDir};
+use crate::{
+    diagnostic::Diagnostic,
+    scoped_dir::{self, PRIVATE_MODE, ScopedDir},
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
     ffi::OsString,
@@ -39,10 +42,10 @@ pub struct StagedCopies {
 #[derive(Debug, thiserror::Error)]
 pub enum StagingError {
     /// The directory for copies cannot be created.
-    #[error("cannot make {path} for copies of the raw files: {cause}{}", scoped_dir::remedy(cause))]
+    #[error("cannot make {path} for copies of the raw files: {cause}")]
     Directory { path: PathBuf, cause: io::Error },
     /// A file cannot be copied.
-    #[error("cannot copy {path} of connection {connection}: {cause}; {remedy}")]
+    #[error("cannot copy {path} of connection {connection}: {cause}")]
     File {
         /// Relative to the source.
         path: String,
@@ -53,10 +56,19 @@ pub enum StagingError {
     },
 }
 
+impl Diagnostic for StagingError {
+    fn help(&self) -> Option<String> {
+        Some(match self {
+            Self::Directory { cause, .. } => return scoped_dir::remedy(cause).map(str::to_owned),
+            Self::File { remedy, .. } => remedy.clone(),
+        })
+    }
+}
+
 impl StagingError {
     fn copying(path: &str, connection: &str, error: &io::Error) -> Self {
-        let first = scoped_dir::remedy(error).trim_start_matches("; ");
-        let remedy = if first.is_empty() { "run again".to_owned() } else { format!("{first}, then run again") };
+        let remedy =
+            scoped_dir::remedy(error).map_or_else(|| "run again".into(), |first| format!("{first}, then run again"));
         Self::File { path: path.to_owned(), connection: connection.to_owned(), cause: error.to_string(), remedy }
     }
 }
@@ -224,9 +236,9 @@ mod tests {
     #[test]
     fn full_disk_asks_for_space_before_the_next_run() {
         let error = StagingError::copying("a.md", "n", &io::ErrorKind::StorageFull.into());
-        assert!(error.to_string().ends_with("; free some disk space, then run again"), "{error}");
+        assert!(error.to_line().ends_with("; free some disk space, then run again"), "{error}");
         let error = StagingError::copying("a.md", "n", &io::Error::other("it grew"));
-        assert_eq!(error.to_string(), "cannot copy a.md of connection n: it grew; run again");
+        assert_eq!(error.to_line(), "cannot copy a.md of connection n: it grew; run again");
     }
 
     #[test]

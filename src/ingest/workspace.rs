@@ -4,7 +4,10 @@
 //! project, and writes go to a directory of the attempt. Only `wiki/` and `semantic-layer/` can be written, and
 //! symbolic links on the path are not followed. This module must not know the content of the files.
 
-use crate::scoped_dir::{self, FileLock, PRIVATE_MODE, ScopedDir};
+use crate::{
+    diagnostic::Diagnostic,
+    scoped_dir::{self, FileLock, PRIVATE_MODE, ScopedDir},
+};
 use std::{
     collections::BTreeMap,
     fmt, io,
@@ -333,8 +336,8 @@ impl Workspace {
             None => tree.remove(path).map(drop),
         };
         let cause = match undone {
-            Ok(()) => io::Error::other(error.to_string()),
-            Err(undo) => io::Error::other(format!("{error}, and the file could not be restored: {undo}")),
+            Ok(()) => io::Error::other(error.to_line()),
+            Err(undo) => io::Error::other(format!("{}, and the file could not be restored: {undo}", error.to_line())),
         };
         Err(io_error(path, cause))
     }

@@ -23,7 +23,10 @@ use super::{
     repository::{Repository, WORKTREES_DIR},
     source::slug,
 };
-use crate::scoped_dir::{PRIVATE_MODE, SHARED_MODE, ScopedDir};
+use crate::{
+    diagnostic::Diagnostic,
+    scoped_dir::{PRIVATE_MODE, SHARED_MODE, ScopedDir},
+};
 
 /// Paths that are checked out.
 const SPARSE_PATTERNS: &[u8] = b"/wiki/\n/semantic-layer/\n";
@@ -51,6 +54,15 @@ pub enum WorktreeError {
         path: &'static str,
         cause: io::Error,
     },
+}
+
+impl Diagnostic for WorktreeError {
+    fn help(&self) -> Option<String> {
+        match self {
+            Self::Git(error) => error.help(),
+            Self::Io { .. } | Self::Ledger { .. } => None,
+        }
+    }
 }
 
 /// Creates the worktrees of one run.

@@ -7,11 +7,12 @@ use serde_json::value::RawValue;
 use super::{ktx, line_time};
 use crate::{
     decode::{self, LineKind},
+    diagnostic::Diagnostic,
     tape::{Header, HeaderError},
 };
 
 /// The formats that `replay` opens, for the error about other files.
-const ACCEPTED_INPUTS: &str = "replay opens tapes, stream-json captures, Claude Code session files and KTX's records";
+const ACCEPTED_INPUTS: &str = "name a tape, a stream-json capture, a Claude Code session file or a record of KTX";
 
 /// The format of a file's entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,13 +74,13 @@ pub struct DetectedInput {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnsupportedInput {
     /// A tape that this version cannot read.
-    #[error("{0}")]
-    Tape(String),
+    #[error(transparent)]
+    Tape(HeaderError),
     /// A compressed file, with the name of the tool that unpacks it.
-    #[error("it is compressed and cannot be read directly; unpack it with `{0} FILE | ingestdeck replay -`")]
+    #[error("it is compressed and cannot be read directly")]
     Compressed(&'static str),
     /// A file that contains no text.
-    #[error("it is a binary file; {ACCEPTED_INPUTS}")]
+    #[error("it is a binary file")]
     Binary,
     /// A document beyond the size that is read as a whole.
     #[error("the {what} is larger than the limit of {most} MB")]
@@ -90,14 +91,26 @@ pub enum UnsupportedInput {
         most: u64,
     },
     /// JSON, but not a transcript.
-    #[error("it is JSON, but none of its lines belongs to a transcript; {ACCEPTED_INPUTS}")]
+    #[error("it is JSON, but none of its lines belongs to a transcript")]
     NotATranscript,
     /// A list of messages.
-    #[error("it is a single JSON list; convert it to lines with `jq -c '.[]' FILE | ingestdeck replay -`")]
+    #[error("it is a single JSON list")]
     MessageList,
     /// Text, but not JSON.
-    #[error("it contains no line of JSON; its first line is {0:?}; {ACCEPTED_INPUTS}")]
+    #[error("it contains no line of JSON, and its first line is {0:?}")]
     NotJson(String),
+}
+
+impl Diagnostic for UnsupportedInput {
+    fn help(&self) -> Option<String> {
+        Some(match self {
+            Self::Tape(error) => return error.help(),
+            Self::Compressed(tool) => format!("unpack it with `{tool} FILE | ingestdeck replay -`"),
+            Self::Binary | Self::NotATranscript | Self::NotJson(_) => ACCEPTED_INPUTS.into(),
+            Self::MessageList => "convert it to lines with `jq -c '.[]' FILE | ingestdeck replay -`".into(),
+            Self::TooLarge { .. } => return None,
+        })
+    }
 }
 
 /// The part of the file that is available for detection.
@@ -181,7 +194,7 @@ fn compression(head: &[u8]) -> Option<&'static str> {
 
 fn tape(text: &[u8], mark: usize) -> Option<Result<DetectedInput, UnsupportedInput>> {
     let line = first_line(text);
-    let refused = |error: HeaderError| Some(Err(UnsupportedInput::Tape(error.to_string())));
+    let refused = |error: HeaderError| Some(Err(UnsupportedInput::Tape(error)));
     match Header::parse(line) {
         Ok(header) => {
             let start = text.len() - text.trim_ascii_start().len();
@@ -321,7 +334,7 @@ mod tests {
     fn unsupported_input_is_named() {
         let refused = |bytes: &[u8]| detect(bytes, HeadExtent::Whole).unwrap_err();
         assert_eq!(
-            refused(b"{\"tape\":2}\n").to_string(),
+            refused(b"{\"tape\":2}\n").to_line(),
             "tape format 2 is newer than this program reads (1); use a newer ingestdeck"
         );
         assert_eq!(refused(b"\x28\xb5\x2f\xfd\x00"), UnsupportedInput::Compressed("zstdcat"));

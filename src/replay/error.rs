@@ -1,18 +1,19 @@
 //! Errors of opening a file for replay, as messages for people. Contains no decisions.
 
 use super::detect::UnsupportedInput;
+use crate::diagnostic::Diagnostic;
 
 /// A file that cannot be opened as a source.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
     /// The file does not exist.
-    #[error("there is no file {name}; `ingestdeck runs list` shows the recorded runs")]
+    #[error("there is no file {name}")]
     NotFound {
         /// As the user wrote it.
         name: String,
     },
     /// It is a directory.
-    #[error("{name} is a directory; name one file inside it, such as a run's tape.jsonl")]
+    #[error("{name} is a directory")]
     Directory {
         /// As the user wrote it.
         name: String,
@@ -33,6 +34,17 @@ pub enum OpenError {
         /// The detected kind of file.
         refusal: UnsupportedInput,
     },
+}
+
+impl Diagnostic for OpenError {
+    fn help(&self) -> Option<String> {
+        Some(match self {
+            Self::NotFound { .. } => "list the recorded runs with `ingestdeck runs list`".into(),
+            Self::Directory { .. } => "name one file inside it, such as a run's tape.jsonl".into(),
+            Self::Unsupported { refusal, .. } => return refusal.help(),
+            Self::Unreadable { .. } => return None,
+        })
+    }
 }
 
 impl OpenError {

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 
 use crate::{
     decode::AgentLine,
+    diagnostic::Diagnostic,
     tape::{EntryBody, Header, Millis, Seq, UnitKey},
 };
 
@@ -116,6 +117,8 @@ pub struct EntrySourceError {
     pub cause: String,
 }
 
+impl Diagnostic for EntrySourceError {}
+
 /// The only writer of a growing tape. `record` returns only after the entries are passed to the operating system, so
 /// that everything that is processed afterwards is already on the tape.
 pub trait Recorder: Send + Sync + fmt::Debug {
@@ -140,6 +143,18 @@ pub struct RecordError {
     pub cause: String,
     /// Kind of the I/O error; it selects the remedy.
     pub kind: io::ErrorKind,
+}
+
+impl Diagnostic for RecordError {
+    fn help(&self) -> Option<String> {
+        let first = match self.kind {
+            io::ErrorKind::FileTooLarge => "raise the limit on the size of files (`ulimit -f`)",
+            io::ErrorKind::NotFound => "keep other programs from deleting it",
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free some space",
+            _ => "free some space or correct the permissions",
+        };
+        Some(format!("{first}, then run the remaining units again"))
+    }
 }
 
 impl RecordError {

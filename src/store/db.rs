@@ -13,7 +13,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Row, Transaction, TransactionBe
 use serde::Serialize;
 
 use super::rows::{AttemptRow, CallRow, RunRows, UnitRow};
-use crate::{scoped_dir::ScopedDir, tape::RunId};
+use crate::{diagnostic::Diagnostic, scoped_dir::ScopedDir, tape::RunId};
 
 mod artifacts;
 mod prior_runs;
@@ -48,12 +48,10 @@ pub struct Db {
 #[derive(Debug, thiserror::Error)]
 pub enum DbError {
     /// Another process holds the write lock.
-    #[error("{0} is busy: another ingestdeck writes to it; try again in a moment")]
+    #[error("{0} is busy: another ingestdeck writes to it")]
     Busy(PathBuf),
     /// A newer version of the program created it.
-    #[error(
-        "{path} was made by a newer ingestdeck (version {found}, this one knows {known}); `ingestdeck runs reindex` builds it again"
-    )]
+    #[error("{path} was made by a newer ingestdeck (version {found}, this one knows {known})")]
     NewerSchema {
         /// Path of the index.
         path: PathBuf,
@@ -63,7 +61,7 @@ pub enum DbError {
         known: usize,
     },
     /// It contains schema objects that the migrations do not create.
-    #[error("cannot use `{}` as the index: it belongs to another program (it holds `{name}`); move it away, then run `ingestdeck runs reindex`", path.display())]
+    #[error("cannot use `{}` as the index: it belongs to another program (it holds `{name}`)", path.display())]
     Foreign {
         path: PathBuf,
         /// Name of the foreign table, view, index or trigger.
@@ -76,6 +74,17 @@ pub enum DbError {
         path: PathBuf,
         cause: String,
     },
+}
+
+impl Diagnostic for DbError {
+    fn help(&self) -> Option<String> {
+        Some(match self {
+            Self::Busy(_) => "try again in a moment".into(),
+            Self::NewerSchema { .. } => "`ingestdeck runs reindex` builds it again".into(),
+            Self::Foreign { .. } => "move it away, then run `ingestdeck runs reindex`".into(),
+            Self::Failed { .. } => return None,
+        })
+    }
 }
 
 /// A run in the list.
@@ -484,7 +493,7 @@ mod tests {
         drop(db);
         let error = Db::open(&path).unwrap_err();
         assert!(matches!(error, DbError::NewerSchema { found: 99, known: 7, .. }), "{error}");
-        assert!(error.to_string().contains("reindex"));
+        assert!(error.to_line().contains("reindex"));
     }
 
     #[test]

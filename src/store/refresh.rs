@@ -7,7 +7,7 @@ use super::{
     rows::RunRows,
     runs::{RunStore, RunStoreError},
 };
-use crate::{run::EntrySource, tape::RunId};
+use crate::{diagnostic::Diagnostic, run::EntrySource, tape::RunId};
 
 /// Maximum runs per commit, and number of calls after which a commit ends earlier.
 const COMMIT_LIMITS: (usize, usize) = (16, 20_000);
@@ -32,6 +32,15 @@ pub enum RefreshError {
     Runs(#[from] RunStoreError),
     #[error(transparent)]
     Db(#[from] DbError),
+}
+
+impl Diagnostic for RefreshError {
+    fn help(&self) -> Option<String> {
+        match self {
+            Self::Runs(error) => error.help(),
+            Self::Db(error) => error.help(),
+        }
+    }
 }
 
 impl RunStore {

@@ -13,6 +13,7 @@ use super::{
     runs::{RecordedRun, RunStatus, RunStore, RunStoreError},
 };
 use crate::{
+    diagnostic::Diagnostic,
     scoped_dir::{FileKind, PRIVATE_MODE, ScopedDir},
     tape::RunId,
 };
@@ -132,12 +133,22 @@ pub enum PruneError {
     #[error(transparent)]
     Db(#[from] DbError),
     /// A file system operation failed.
-    #[error("cannot remove {path}: {cause}; correct its permissions, then prune again")]
+    #[error("cannot remove {path}: {cause}")]
     Io {
         /// Path to be removed.
         path: PathBuf,
         cause: io::Error,
     },
+}
+
+impl Diagnostic for PruneError {
+    fn help(&self) -> Option<String> {
+        Some(match self {
+            Self::Runs(error) => return error.help(),
+            Self::Db(error) => return error.help(),
+            Self::Io { .. } => "correct its permissions, then prune again".into(),
+        })
+    }
 }
 
 fn io_error(path: &Path, cause: io::Error) -> PruneError {

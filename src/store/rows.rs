@@ -162,7 +162,7 @@ pub enum RowsError {
     #[error(transparent)]
     Source(#[from] EntrySourceError),
     /// The source is not a tape, so it contains no run to index.
-    #[error("{0} is not a tape; only recorded runs are indexed")]
+    #[error("{0} is not a tape, and only recorded runs are indexed")]
     NotATape(String),
 }
 

@@ -15,6 +15,7 @@ use super::{
     tape_file::TapeWriter,
 };
 use crate::{
+    diagnostic::Diagnostic,
     run::entry_source::RecordError,
     scoped_dir::{self, FileKind, STATE_DIR, ScopedDir},
     tape::{EntryBody, Header, Note, RunId, TapeEntry},
@@ -105,13 +106,13 @@ impl Drop for RunLock {
 #[derive(Debug, thiserror::Error)]
 pub enum RunStoreError {
     /// No run matches the name.
-    #[error("no run matches {0:?}; `ingestdeck runs list` shows the recorded runs")]
+    #[error("no run matches {0:?}")]
     NotFound(String),
     /// `latest` was requested, but there are no runs.
-    #[error("no run is recorded in this project yet; start one with `ingestdeck run`")]
+    #[error("no run is recorded in this project yet")]
     Empty,
     /// Several runs match the name.
-    #[error("{given:?} matches {count} runs: {candidates}; give more of the id")]
+    #[error("{given:?} matches {count} runs: {candidates}")]
     Ambiguous {
         /// The name as the user wrote it.
         given: String,
@@ -125,6 +126,18 @@ pub enum RunStoreError {
     Io { path: PathBuf, cause: io::Error },
     #[error(transparent)]
     Record(#[from] RecordError),
+}
+
+impl Diagnostic for RunStoreError {
+    fn help(&self) -> Option<String> {
+        Some(match self {
+            Self::NotFound(_) => "list the recorded runs with `ingestdeck runs list`".into(),
+            Self::Empty => "start one with `ingestdeck run`".into(),
+            Self::Ambiguous { .. } => "give more of the id".into(),
+            Self::Record(error) => return error.help(),
+            Self::Io { .. } => return None,
+        })
+    }
 }
 
 impl RunStore {

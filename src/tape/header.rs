@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::RunId;
+use crate::diagnostic::Diagnostic;
 
 /// The tape format that this program writes, and the newest that it reads.
 pub const FORMAT_VERSION: u64 = 1;
@@ -28,17 +29,26 @@ pub struct Header {
 }
 
 /// Why a first line is not a usable header.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
     /// The line has another format.
     #[error("not a tape")]
     NotATape,
     /// A later version wrote the tape.
-    #[error("tape format {0} is newer than this program reads ({FORMAT_VERSION}); use a newer ingestdeck")]
+    #[error("tape format {0} is newer than this program reads ({FORMAT_VERSION})")]
     NewerFormat(u64),
     /// The header of the tape is incomplete.
     #[error("the tape's header is damaged: {0}")]
     Damaged(String),
+}
+
+impl Diagnostic for HeaderError {
+    fn help(&self) -> Option<String> {
+        Some(match self {
+            Self::NewerFormat(_) => "use a newer ingestdeck".into(),
+            Self::NotATape | Self::Damaged(_) => return None,
+        })
+    }
 }
 
 impl Header {

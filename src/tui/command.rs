@@ -9,6 +9,7 @@ use jiff::SignedDuration;
 
 use super::action::{Scope, UserAction};
 use crate::{
+    diagnostic::Diagnostic,
     run::breakpoint::{Condition, NamePattern},
     tape::Millis,
 };
@@ -68,10 +69,10 @@ pub enum TimeTarget {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CommandError {
     /// The line is empty.
-    #[error("empty command; type a time such as 12m30s, or a word such as until")]
+    #[error("empty command")]
     Empty,
     /// The first word is unknown.
-    #[error("unknown command `{0}`; Tab completes words, times look like 12m30s, 1:02:03, +30s, 50% or #1234")]
+    #[error("unknown command `{0}`")]
     Unknown(String),
     /// A required argument is missing: keyword, expected argument.
     #[error("`{0}` needs an argument: {1}")]
@@ -80,7 +81,7 @@ pub enum CommandError {
     #[error("`{0}` takes no argument, but got `{1}`")]
     ExtraArgument(&'static str, String),
     /// A number without a unit.
-    #[error("invalid time `{0}`: no unit; write {0}s for seconds, #{0} for an entry or {0}% of the run")]
+    #[error("invalid time `{0}`: no unit")]
     BareNumber(String),
     #[error("invalid time `{0}`; expected a time such as 90s, 12m30s, 1:02:03 or @14:03:22")]
     Time(String),
@@ -94,13 +95,27 @@ pub enum CommandError {
     Cost(String),
     #[error("unknown condition `{0}`; expected failure, tool NAME, path GLOB, cost $0.50 or silence 30s")]
     Condition(String),
-    #[error("invalid pattern `{pattern}`: {why}; `*` matches any text")]
+    #[error("invalid pattern `{pattern}`: {why}")]
     Pattern {
         /// The pattern as typed.
         pattern: String,
         /// Reason of the parser.
         why: String,
     },
+}
+
+impl Diagnostic for CommandError {
+    fn help(&self) -> Option<String> {
+        Some(match self {
+            Self::Empty => "type a time such as 12m30s, or a word such as until".into(),
+            Self::Unknown(_) => "Tab completes words, times look like 12m30s, 1:02:03, +30s, 50% or #1234".into(),
+            Self::BareNumber(number) => {
+                format!("write {number}s for seconds, #{number} for an entry or {number}% of the run")
+            }
+            Self::Pattern { .. } => "`*` matches any text".into(),
+            _ => return None,
+        })
+    }
 }
 
 /// Parses a line.
@@ -350,7 +365,7 @@ mod tests {
             Ok(CommandRequest::Until(condition)) => format!("until {condition}"),
             Ok(CommandRequest::Break(condition)) => format!("break {condition}"),
             Ok(request) => format!("{request:?}"),
-            Err(error) => error.to_string(),
+            Err(error) => error.to_line(),
         }
     }
 

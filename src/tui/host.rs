@@ -2,6 +2,8 @@
 
 use std::{io, time::Duration};
 
+use crate::diagnostic::Problem;
+
 use jiff::Timestamp;
 use ratatui::buffer::Buffer;
 
@@ -57,8 +59,8 @@ pub trait ScreenHost {
     /// Sets the terminal's progress indicator with the next frame.
     fn progress(&mut self, gauge: TerminalProgress);
 
-    /// Sends a notification outside the screen. The error is a message for the user.
-    fn notify(&mut self, notification: &Notification) -> Result<(), String>;
+    /// Sends a notification outside the screen.
+    fn notify(&mut self, notification: &Notification) -> Result<(), Problem>;
 
     /// Puts text on the clipboard with the next frame.
     fn copy(&mut self, text: &str);
@@ -69,9 +71,8 @@ pub trait ScreenHost {
     /// Discards the known screen content, so that the next frame is drawn completely.
     fn clear(&mut self) -> io::Result<()>;
 
-    /// Gives the terminal to an editor or a pager until that exits. Returns the signal that interrupted it, if any; the
-    /// error is a message for the user.
-    fn open(&mut self, export: &Export) -> impl Future<Output = Result<Option<HostInput>, String>>;
+    /// Gives the terminal to an editor or a pager until that exits. Returns the signal that interrupted it, if any.
+    fn open(&mut self, export: &Export) -> impl Future<Output = Result<Option<HostInput>, Problem>>;
 
     /// Releases the terminal, stops the process, and reacquires the terminal when the process continues.
     fn suspend(&mut self) -> impl Future<Output = io::Result<()>>;

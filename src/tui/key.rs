@@ -7,6 +7,8 @@ use std::fmt;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
+use crate::diagnostic::Diagnostic;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KeyPress {
     pub code: KeyCode,
@@ -17,14 +19,24 @@ pub struct KeyPress {
 /// Why a text cannot be parsed as keys.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    #[error("empty key; write a key such as `j`, `gg` or `<c-d>`")]
+    #[error("empty key")]
     Empty,
     /// A `<` without a `>`.
-    #[error("`<` without `>` in key `{0}`; write `<lt>` for the character itself")]
+    #[error("`<` without `>` in key `{0}`")]
     Open(String),
     /// `<…>` with an unknown name.
-    #[error("unknown key `<{0}>`; write one such as `<enter>`, `<c-d>` or `<f1>`")]
+    #[error("unknown key `<{0}>`")]
     Unknown(String),
+}
+
+impl Diagnostic for KeyError {
+    fn help(&self) -> Option<String> {
+        Some(match self {
+            Self::Empty => "write a key such as `j`, `gg` or `<c-d>`".into(),
+            Self::Open(_) => "write `<lt>` for the character itself".into(),
+            Self::Unknown(_) => "write one such as `<enter>`, `<c-d>` or `<f1>`".into(),
+        })
+    }
 }
 
 impl KeyPress {

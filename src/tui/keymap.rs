@@ -10,6 +10,7 @@ use super::{
     action::{HelpGroup, Scope, UserAction},
     key::{self, KeyError, KeyPress},
 };
+use crate::diagnostic::Diagnostic;
 
 const BUILT_IN: &str = include_str!("../../assets/keymap.toml");
 
@@ -31,17 +32,29 @@ pub enum KeymapError {
     /// The table cannot be parsed.
     #[error("the key table is not valid TOML: {0}")]
     Toml(String),
-    #[error("unknown action `{0}` in [keys]; the help (`?`) lists the names")]
+    #[error("unknown action `{0}` in [keys]")]
     UnknownAction(String),
     /// A chord of the action cannot be parsed.
     #[error("action `{action}` in [keys]: {cause}")]
     Key { action: String, cause: KeyError },
     /// Two actions have the same chord.
-    #[error("key `{chord}` is bound to both `{first}` and `{second}`; give one of them another key in [keys]")]
+    #[error("key `{chord}` is bound to both `{first}` and `{second}`")]
     Conflict { chord: String, first: &'static str, second: &'static str },
     /// A required action has no key.
-    #[error("action `{0}` must keep a key; give it one in [keys]")]
+    #[error("action `{0}` must keep a key")]
     Unbound(&'static str),
+}
+
+impl Diagnostic for KeymapError {
+    fn help(&self) -> Option<String> {
+        Some(match self {
+            Self::Toml(_) => return None,
+            Self::UnknownAction(_) => "the help (`?`) lists the names".into(),
+            Self::Key { cause, .. } => return cause.help(),
+            Self::Conflict { .. } => "give one of them another key in [keys]".into(),
+            Self::Unbound(_) => "give it one in [keys]".into(),
+        })
+    }
 }
 
 impl KeymapError {
@@ -261,7 +274,7 @@ pub(super) mod tests {
         assert_eq!(keymap.lookup(Scope::View, &key::parse("r").unwrap()), Lookup::Nothing);
         let errors =
             Keymap::new(&overrides("retry = 'j'\nzoom = 'g'\nfly = 'F'\nstop = '<no>'\nquit = []")).unwrap_err();
-        let words: Vec<_> = errors.iter().map(ToString::to_string).collect();
+        let words: Vec<_> = errors.iter().map(Diagnostic::to_line).collect();
         insta::assert_snapshot!(words.join("\n"));
     }
 

@@ -49,7 +49,7 @@ use super::{
     key::KeyPress,
     notification::{Notification, TerminalProgress},
 };
-use crate::{open_file_limit, program_path};
+use crate::{diagnostic::Problem, open_file_limit, program_path};
 
 /// Number of the signal that Ctrl-C sends.
 pub const INTERRUPT: i32 = Unix::SIGINT as i32;
@@ -326,9 +326,9 @@ impl Terminal {
         let _ = if self.options.tmux { self.send(&osc::through_tmux(sequence)) } else { self.send(sequence) };
     }
 
-    async fn run_export_tool(&mut self, export: &Export) -> Result<Option<HostInput>, String> {
+    async fn run_export_tool(&mut self, export: &Export) -> Result<Option<HostInput>, Problem> {
         let file = foreground::write_private_copy(export)
-            .map_err(|error| format!("cannot write a temporary file: {error}"))?;
+            .map_err(|error| Problem::new(format!("cannot write a temporary file: {error}")))?;
         let command = foreground::command(&self.options.programs, export, &file)?;
         let program = command.get_program().to_string_lossy().into_owned();
         let names = match export.tool {
@@ -338,12 +338,18 @@ impl Terminal {
         match foreground::foreground(command, &mut self.signals).await {
             Ok(foreground::ForegroundEnd::Interrupted(input)) => Ok(Some(input)),
             Ok(foreground::ForegroundEnd::Exited(0)) => Ok(None),
-            Ok(foreground::ForegroundEnd::Exited(code)) => Err(format!("`{program}` ended with code {code}")),
-            Ok(foreground::ForegroundEnd::Killed(signal)) => Err(format!("`{program}` was ended by {signal}")),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Err(format!("there is no program `{program}`; set {names} to one that is installed"))
+            Ok(foreground::ForegroundEnd::Exited(code)) => {
+                Err(Problem::new(format!("`{program}` ended with code {code}")))
             }
-            Err(error) => Err(format!("cannot start `{program}`: {error}; set {names} to another program")),
+            Ok(foreground::ForegroundEnd::Killed(signal)) => {
+                Err(Problem::new(format!("`{program}` was ended by {signal}")))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(Problem::new(format!("there is no program `{program}`"))
+                    .with_help(format!("set {names} to one that is installed")))
+            }
+            Err(error) => Err(Problem::new(format!("cannot start `{program}`: {error}"))
+                .with_help(format!("set {names} to another program"))),
         }
     }
 }
@@ -480,7 +486,7 @@ impl ScreenHost for Terminal {
         }
     }
 
-    fn notify(&mut self, notification: &Notification) -> Result<(), String> {
+    fn notify(&mut self, notification: &Notification) -> Result<(), Problem> {
         match &self.options.notify {
             NotifyMethod::Off => {}
             // tmux handles the bell and forwards it without passthrough.
@@ -508,7 +514,7 @@ impl ScreenHost for Terminal {
         self.clear_screen()
     }
 
-    async fn open(&mut self, export: &Export) -> Result<Option<HostInput>, String> {
+    async fn open(&mut self, export: &Export) -> Result<Option<HostInput>, Problem> {
         if let Some(events) = self.events.take() {
             events.stop().await;
         }
@@ -518,7 +524,7 @@ impl ScreenHost for Terminal {
         // has arrived meanwhile as ready.
         self.events = Some(EventReader::new());
         let taken = enter_terminal(self.options.mouse).and_then(|()| self.clear_screen());
-        taken.map_err(|error| format!("cannot reacquire the terminal: {error}"))?;
+        taken.map_err(|error| Problem::new(format!("cannot reacquire the terminal: {error}")))?;
         end
     }
 
@@ -532,7 +538,7 @@ impl ScreenHost for Terminal {
 }
 
 /// Starts the notification program without waiting for it.
-fn spawn_notifier(words: &[String], notification: &Notification) -> Result<(), String> {
+fn spawn_notifier(words: &[String], notification: &Notification) -> Result<(), Problem> {
     let Some((program, arguments)) = words.split_first() else { return Ok(()) };
     let mut command = tokio::process::Command::new(program);
     open_file_limit::restore_limit_in(command.as_std_mut());
@@ -546,7 +552,9 @@ fn spawn_notifier(words: &[String], notification: &Notification) -> Result<(), S
         .process_group(0)
         .spawn();
     // The runtime reaps the child process.
-    started.map(|_| ()).map_err(|error| format!("cannot run `{program}`: {error}; correct ui.notify_command"))
+    started.map(|_| ()).map_err(|error| {
+        Problem::new(format!("cannot run `{program}`: {error}")).with_help("correct ui.notify_command")
+    })
 }
 
 fn translate(event: Event) -> HostInput {

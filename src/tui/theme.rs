@@ -13,6 +13,8 @@ use crate::run::{
     state::{RowKind, RowOutcome, UnitState, UnitStatus},
 };
 
+use crate::diagnostic::Diagnostic;
+
 macro_rules! roles {
     ($($role:ident $name:literal,)+) => {
         /// Meaning of a part of the screen.
@@ -74,7 +76,7 @@ const FILES: &[(&str, &str)] = &[
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ThemeError {
     /// There is no built-in theme of that name.
-    #[error("unknown theme `{name}`; choose one of {known}, or name a file by its path")]
+    #[error("unknown theme `{name}`")]
     Unknown {
         name: String,
         /// Names of the built-in themes.
@@ -88,6 +90,15 @@ pub enum ThemeError {
         /// Message of the parser.
         cause: String,
     },
+}
+
+impl Diagnostic for ThemeError {
+    fn help(&self) -> Option<String> {
+        Some(match self {
+            Self::Unknown { known, .. } => format!("choose one of {known}, or name a file by its path"),
+            Self::Invalid { .. } => return None,
+        })
+    }
 }
 
 /// How much colour to use.
@@ -420,7 +431,7 @@ mod tests {
         }
         let error = Theme::new("neon", ColorLevel::Full, false).unwrap_err();
         assert_eq!(
-            error.to_string(),
+            error.to_line(),
             "unknown theme `neon`; choose one of dark, light, high-contrast, color-blind, or name a file by its path"
         );
         assert!(Theme::parse("x", "[roles]\ntext = ''", ColorLevel::Full, false).is_err());

@@ -13,6 +13,7 @@ use std::{
 };
 
 use ingestdeck::{
+    diagnostic::Problem,
     replay::FileSource,
     run::Timeline,
     tui::{
@@ -231,7 +232,7 @@ impl ScreenHost for MeasuredHost {
 
     fn progress(&mut self, _gauge: TerminalProgress) {}
 
-    fn notify(&mut self, _news: &Notification) -> Result<(), String> {
+    fn notify(&mut self, _news: &Notification) -> Result<(), Problem> {
         Ok(())
     }
 
@@ -245,7 +246,7 @@ impl ScreenHost for MeasuredHost {
         Ok(())
     }
 
-    async fn open(&mut self, _handout: &Export) -> Result<Option<HostInput>, String> {
+    async fn open(&mut self, _handout: &Export) -> Result<Option<HostInput>, Problem> {
         Ok(None)
     }
 

@@ -9,14 +9,15 @@ use std::{
 
 /// Which modules a module may use. `src/lib.rs` has the same map with its reasons.
 const EDGES: &[(&str, &[&str])] = &[
-    ("tape", &[]),
-    ("config", &[]),
+    ("diagnostic", &[]),
+    ("tape", &["diagnostic"]),
+    ("config", &["diagnostic"]),
     ("guide", &[]),
     ("text", &[]),
     ("decode", &[]),
     ("actions", &["decode"]),
     ("units", &["tape"]),
-    ("run", &["tape", "decode", "actions", "units"]),
+    ("run", &["diagnostic", "tape", "decode", "actions", "units"]),
     ("scoped_dir", &[]),
     ("program_path", &[]),
     ("group_guard", &[]),
@@ -24,6 +25,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "claude",
         &[
+            "diagnostic",
             "tape",
             "decode",
             "actions",
@@ -36,13 +38,14 @@ const EDGES: &[(&str, &[&str])] = &[
             "open_file_limit",
         ],
     ),
-    ("ingest", &["tape", "units", "run", "config", "scoped_dir", "program_path", "group_guard"]),
-    ("store", &["tape", "run", "config", "scoped_dir"]),
-    ("replay", &["tape", "decode", "run", "scoped_dir"]),
-    ("tui", &["tape", "decode", "actions", "units", "run", "config", "program_path", "open_file_limit"]),
+    ("ingest", &["diagnostic", "tape", "units", "run", "config", "scoped_dir", "program_path", "group_guard"]),
+    ("store", &["diagnostic", "tape", "run", "config", "scoped_dir"]),
+    ("replay", &["diagnostic", "tape", "decode", "run", "scoped_dir"]),
+    ("tui", &["diagnostic", "tape", "decode", "actions", "units", "run", "config", "program_path", "open_file_limit"]),
     (
         "engine",
         &[
+            "diagnostic",
             "text",
             "tape",
             "decode",
@@ -64,6 +67,7 @@ const EDGES: &[(&str, &[&str])] = &[
 ];
 
 const EVERYTHING: &[&str] = &[
+    "diagnostic",
     "tape",
     "config",
     "guide",
@@ -85,7 +89,7 @@ const EVERYTHING: &[&str] = &[
 ];
 
 /// Modules without I/O, tasks, clock or environment.
-const PURE: &[&str] = &["text", "tape", "decode", "actions", "units", "run"];
+const PURE: &[&str] = &["diagnostic", "text", "tape", "decode", "actions", "units", "run"];
 
 /// Names that a pure module must not contain.
 const IMPURE: &[&str] = &[

@@ -6,6 +6,7 @@ use std::{
 };
 
 use ingestdeck::{
+    diagnostic::Diagnostic as _,
     ingest::{
         DeliveredArtifact, IngestPlan, KtxJob, PlanError, Project, PublishError, RejectedCall, Selection, SqlWorkers,
         UnitAttempt, WorkUnit, WorkspaceSpec,
@@ -137,7 +138,7 @@ fn plan_has_every_unit_and_skip_reasons() {
     let root = harbour.project.root.display().to_string();
     let text = serde_json::to_string_pretty(&json!({
         "units": planned.units.iter().map(|unit| json!({"planned": unit.planned, "peers": unit.peer_file_index})).collect::<Vec<_>>(),
-        "skipped": planned.skipped,
+        "skipped": planned.skipped.iter().map(plan::UnplannedConnection::to_note).collect::<Vec<_>>(),
         "warnings": planned.warnings,
     }))
     .unwrap();
@@ -153,15 +154,15 @@ fn selection_keeps_keys_and_reports_unmatched_names() {
     let none = harbour.plan(&[], &["lookml-*"]).unwrap_err();
     assert!(none.is_not_found());
     assert_eq!(
-        none.to_string(),
-        "no unit matches `lookml-*`; the units are dbt-all, docs-berth-hours, docs-policies-demurrage, docs-policies-glossary"
+        none.to_line(),
+        "no unit matches `lookml-*`; name one of the units: dbt-all, docs-berth-hours, docs-policies-demurrage, docs-policies-glossary"
     );
     let unknown = harbour.plan(&["harbor-dbt"], &[]).unwrap_err();
-    assert!(unknown.is_not_found() && unknown.to_string().contains("harbour-dbt"), "{unknown}");
+    assert!(unknown.is_not_found() && unknown.to_line().contains("harbour-dbt"), "{unknown}");
     let unusable = harbour.plan(&["harbour-bi"], &[]).unwrap_err();
     assert!(!unusable.is_not_found());
     assert_eq!(
-        unusable.to_string(),
+        unusable.to_line(),
         "connection harbour-bi is skipped: there is no adapter for driver `looker` yet, only dbt, lookml, metricflow, notion, docs, manifest, fake"
     );
     assert!(matches!(harbour.plan(&[], &["[a"]), Err(PlanError::InvalidPattern(..))));
@@ -342,7 +343,7 @@ fn project_database_is_queried_read_only() {
         project: open(harbour.dir.path()),
         dir: tempfile::tempdir().unwrap(),
     };
-    let skipped = |harbour: &IngestFixture| harbour.plan(&[], &[]).unwrap().skipped[0].why.clone();
+    let skipped = |harbour: &IngestFixture| harbour.plan(&[], &[]).unwrap().skipped[0].to_note().why;
     assert!(skipped(&at(&harbour)).ends_with("data/port.db does not exist; correct its path in ktx.yaml"));
     fs::create_dir(harbour.dir.path().join("data")).unwrap();
     let database = harbour.dir.path().join("data/port.db");

@@ -150,8 +150,8 @@ async fn mcp_without_a_workspace_writes_nothing() {
 fn unservable_unit_is_refused_with_one_message() {
     let place = place();
     for (args, code, sentence) in [
-        (&["--unit", "docs-three"][..], 4, "no unit matches `docs-three`; the units are docs-one, docs-two"),
-        (&["--connection", "ghost"], 4, "ktx.yaml has no connection `ghost`; it has shop, notes"),
+        (&["--unit", "docs-three"][..], 4, "no unit matches `docs-three`; name one of the units: docs-one, docs-two"),
+        (&["--connection", "ghost"], 4, "ktx.yaml has no connection `ghost`; name one of its connections: shop, notes"),
         (
             &["--workspace", "wiki"],
             2,

@@ -9,6 +9,7 @@ use std::{
 
 use ingestdeck::{
     decode::{self, LineKind},
+    diagnostic::Diagnostic as _,
     replay::{self, Direction, EscapedNeedle, FileSource, InputFormat, OpenError, detect::UnsupportedInput},
     run::{
         Timeline,
@@ -166,11 +167,11 @@ fn unsupported_files_are_refused_by_kind() {
     assert!(matches!(open(&scratch.path("missing")), OpenError::NotFound { .. }));
     assert!(matches!(open(scratch.directory.path()), OpenError::Directory { .. }));
     let newer = open(&scratch.file("newer", "{\"tape\":9}\n"));
-    assert!(newer.to_string().ends_with("tape format 9 is newer than this program reads (1); use a newer ingestdeck"));
+    assert!(newer.to_line().ends_with("tape format 9 is newer than this program reads (1); use a newer ingestdeck"));
     let binary = open(&scratch.file("image", b"\x89PNG\r\n\x1a\n\x00\x00\x00\x0dIHDR\x00\xff\xfe"));
     assert!(matches!(binary, OpenError::Unsupported { refusal: UnsupportedInput::Binary, .. }), "{binary}");
     let packed = open(&scratch.file("t.gz", b"\x1f\x8b\x08\x00"));
-    assert!(packed.to_string().contains("zcat"), "{packed}");
+    assert!(packed.to_line().contains("zcat"), "{packed}");
     let torn = open(&scratch.file("t.zst", b"\x28\xb5\x2f\xfd\x04\x00"));
     assert!(torn.to_string().contains("t.zst"), "{torn}");
     let text = open(&scratch.file("notes", "just text\n"));

@@ -579,9 +579,9 @@ async fn probe_distinguishes_bad_key_from_limit() {
         let Some(asked) = asked(&home, home.env(&api)).await else { return };
         match (probe(&asked, None).await, expected) {
             (ProbeResult::Usable, None) => assert!(api.requests()[0].tool_names().is_empty()),
-            (ProbeResult::Unusable { cause, text }, Some((expected, start))) => {
+            (ProbeResult::Unusable { cause, problem }, Some((expected, start))) => {
                 assert_eq!(cause, expected);
-                assert!(text.starts_with(start), "{text}");
+                assert!(problem.to_string().starts_with(start), "{problem}");
             }
             (found, expected) => panic!("{found:?} instead of {expected:?}"),
         }

@@ -25,6 +25,7 @@ use crate::{
         unit::{LineObserver, StopCommand},
     },
     decode,
+    diagnostic::Diagnostic,
     run::entry_source::RecordError,
     tape::{
         EntryBody, Note,
@@ -166,11 +167,11 @@ impl SessionDriver {
                 SessionEvent::Locked(Ok(lock)) => self.lock = Some(lock),
                 SessionEvent::Locked(Err(error)) => {
                     self.can_lock = false;
-                    let message = Note::Message { level: Severity::Error, text: error.to_string() };
+                    let message = Note::Message { level: Severity::Error, text: error.to_line() };
                     let recorded = self.tape.note(&message);
                     self.check_recorded(recorded);
                     // Without a lock, another resume may split the session, so it must not continue.
-                    self.stats.facts.start_error = Some(error.to_string());
+                    self.stats.facts.start_error = Some(error.to_line());
                     self.escalate_to(EscalationStep::Terminate);
                 }
                 SessionEvent::DeadlineReached if !running => self.is_done = true,

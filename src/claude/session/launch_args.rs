@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use crate::claude::agent_env::AgentEnvironment;
+use crate::{claude::agent_env::AgentEnvironment, diagnostic::Diagnostic};
 
 /// Maximum length of a prompt on the command line, in bytes. Linux allows 128 KiB per argument.
 const MAX_ARGUMENT_BYTES: usize = 96 * 1024;
@@ -41,11 +41,20 @@ impl ClaudeSessionArgs {
 /// A prompt that cannot be sent unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidPrompt {
-    #[error("the prompt is empty; describe the task for Claude Code")]
+    #[error("the prompt is empty")]
     Empty,
     /// Claude Code would run it as a command.
-    #[error("the prompt starts with a slash, so Claude Code would run it as a command; put a space before the slash")]
+    #[error("the prompt starts with a slash, so Claude Code would run it as a command")]
     SlashCommand,
+}
+
+impl Diagnostic for InvalidPrompt {
+    fn help(&self) -> Option<String> {
+        Some(match self {
+            Self::Empty => "describe the task for Claude Code".into(),
+            Self::SlashCommand => "put a space before the slash".into(),
+        })
+    }
 }
 
 /// How the prompt reaches the program.

@@ -9,6 +9,7 @@ use super::{
     DoctorCheck, Finding,
 };
 use crate::{
+    diagnostic::Diagnostic,
     ingest::{
         plan::{IngestPlan, PlanError, Selection, plan},
         project::{ModelRole, Project, ProjectError},
@@ -22,7 +23,7 @@ pub(super) fn check_project(global: &GlobalArgs, findings: &mut Vec<Finding>) ->
     let opened = match project::resolve_directory(global) {
         Ok(directory) => project::read(&directory),
         Err(failure) => {
-            findings.push(Finding::fail(DoctorCheck::Project, failure.message));
+            findings.push(Finding::fail(DoctorCheck::Project, failure.to_line()));
             return None;
         }
     };
@@ -30,23 +31,27 @@ pub(super) fn check_project(global: &GlobalArgs, findings: &mut Vec<Finding>) ->
         // Invalid settings were reported before.
         Ok(project) => {
             let paths = settings::allowed_paths(global).unwrap_or_default();
-            findings.extend(paths.warnings.into_iter().map(|warning| Finding::note(DoctorCheck::Project, warning)));
+            findings.extend(
+                paths.warnings.into_iter().map(|warning| Finding::note(DoctorCheck::Project, warning.to_line())),
+            );
             project.with_allowed_paths(paths.allowed, &paths.file)
         }
         // A missing project is not a failure unless the user named one; an unusable project always is.
         Err(error @ ProjectError::NotFound(_)) if global.project_dir.is_none() => {
-            findings.push(Finding::note(DoctorCheck::Project, error.to_string()));
+            findings.push(Finding::note(DoctorCheck::Project, error.to_line()));
             return None;
         }
         Err(error) => {
-            findings.push(Finding::fail(DoctorCheck::Project, error.to_string()));
+            findings.push(Finding::fail(DoctorCheck::Project, error.to_line()));
             return None;
         }
     };
     let planned = plan(&project, &Selection::default());
     examine_settings(&project, &planned, findings);
     findings.extend(
-        project::blocking_files_messages(&project).into_iter().map(|text| Finding::note(DoctorCheck::Project, text)),
+        project::blocking_files_problems(&project)
+            .into_iter()
+            .map(|problem| Finding::note(DoctorCheck::Project, problem.to_line())),
     );
     let (kept, disabled) = prepare::inspect_repository(&project, planned.as_ref().ok());
     findings.push(repository(kept));
@@ -59,8 +64,8 @@ fn examine_settings(project: &Project, planned: &Result<IngestPlan, PlanError>, 
     findings.extend(project.warnings.iter().map(|warning| Finding::note(DoctorCheck::Project, warning)));
     let connections = pluralize(project.settings.connections.len(), "connection");
     findings.push(match (project.check_backend(), planned) {
-        (Err(error), _) => Finding::fail(DoctorCheck::Project, error.to_string()),
-        (Ok(()), Err(error)) => Finding::fail(DoctorCheck::Project, error.to_string()),
+        (Err(error), _) => Finding::fail(DoctorCheck::Project, error.to_line()),
+        (Ok(()), Err(error)) => Finding::fail(DoctorCheck::Project, error.to_line()),
         (Ok(()), Ok(planned)) if planned.sources.is_empty() => {
             let text = format!("project {} with {connections}, none of which has units", project.root.display());
             Finding::fail(DoctorCheck::Project, text)
@@ -79,10 +84,10 @@ fn examine_settings(project: &Project, planned: &Result<IngestPlan, PlanError>, 
 fn check_connection(id: &str, planned: &IngestPlan) -> Finding {
     if let Some(skipped) = planned.skipped.iter().find(|skipped| skipped.connection == id) {
         let finding = if skipped.fault { Finding::fail } else { Finding::note };
-        return finding(DoctorCheck::Connection, skipped.why.clone());
+        return finding(DoctorCheck::Connection, skipped.problem.to_line());
     }
     if let Some(target) = planned.targets.iter().find(|target| target.connection == id) {
-        return Finding::ok(DoctorCheck::Connection, target.why.clone());
+        return Finding::ok(DoctorCheck::Connection, target.problem.to_line());
     }
     let units = planned.units.iter().filter(|unit| unit.planned.connection == id).count();
     let given = format!("connection {id} gives {}", pluralize(units, "unit"));
@@ -101,7 +106,7 @@ fn repository(kept: Result<String, RepositoryError>) -> Finding {
     match kept {
         Ok(text) if text == prepare::NO_REPOSITORY => Finding::note(DoctorCheck::Repository, text),
         Ok(text) => Finding::ok(DoctorCheck::Repository, text),
-        Err(error) => Finding::fail(DoctorCheck::Repository, error.to_string()),
+        Err(error) => Finding::fail(DoctorCheck::Repository, error.to_line()),
     }
 }
 
@@ -115,9 +120,9 @@ fn records(global: &GlobalArgs, project: &Project, planned: Option<&IngestPlan>)
     match read() {
         Ok((past, warnings)) => {
             let left = past.unsaved_run.and_then(|left| left.still_planned(&planned?.units));
-            let sentences = warnings.into_iter().chain(left.map(|left| left.message(global)));
+            let sentences = warnings.into_iter().chain(left.map(|left| left.problem(global).to_line()));
             sentences.map(|sentence| Finding::note(DoctorCheck::Runs, sentence)).collect()
         }
-        Err(failure) => vec![Finding::fail(DoctorCheck::Runs, failure.message)],
+        Err(failure) => vec![Finding::fail(DoctorCheck::Runs, failure.to_line())],
     }
 }

@@ -9,7 +9,7 @@ use std::{
 
 use nix::errno::Errno;
 
-use crate::cli::show;
+use crate::{cli::exit, diagnostic::Problem};
 
 const PRIVATE_MODE: u32 = 0o600;
 
@@ -33,7 +33,7 @@ pub(in crate::cli) fn create(path: &Path, project: Option<&Path>) -> io::Result<
             // A file of another user, or a file system without modes.
             Err(error) if error.raw_os_error() == Some(Errno::EPERM as i32) => {
                 if let Some(warning) = exposed_mode_warning(path, file.metadata()?.permissions().mode()) {
-                    show::print_stderr(&warning);
+                    exit::print_warning(&warning);
                 }
             }
             done => done?,
@@ -44,10 +44,11 @@ pub(in crate::cli) fn create(path: &Path, project: Option<&Path>) -> io::Result<
 }
 
 /// The warning about a file that keeps `mode`; `None` if only its owner has access.
-fn exposed_mode_warning(path: &Path, mode: u32) -> Option<String> {
+fn exposed_mode_warning(path: &Path, mode: u32) -> Option<Problem> {
     let (path, mode) = (path.display(), mode & 0o777);
     (mode & 0o077 != 0).then(|| {
-        format!("ingestdeck: warning: {path} keeps its mode {mode:03o}, so other users can access it; name a file that you own")
+        Problem::new(format!("{path} keeps its mode {mode:03o}, so other users can access it"))
+            .with_help("name a file that you own")
     })
 }
 
@@ -71,6 +72,7 @@ mod tests {
     use std::{fs, io::Write as _, os::unix::fs::symlink};
 
     use super::*;
+    use crate::diagnostic::Diagnostic as _;
 
     fn mode(path: &Path) -> u32 {
         fs::metadata(path).unwrap().permissions().mode() & 0o777
@@ -120,10 +122,7 @@ mod tests {
     #[test]
     fn world_readable_mode_is_reported() {
         let warning = exposed_mode_warning(Path::new("out"), 0o100_644).unwrap();
-        assert_eq!(
-            warning,
-            "ingestdeck: warning: out keeps its mode 644, so other users can access it; name a file that you own"
-        );
+        assert_eq!(warning.to_line(), "out keeps its mode 644, so other users can access it; name a file that you own");
         assert_eq!(exposed_mode_warning(Path::new("out"), 0o100_700), None);
     }
 

@@ -35,7 +35,7 @@ fn replays(name: &str) -> Vec<Value> {
 fn exported(tape: &[u8]) -> (Vec<u8>, usize) {
     let mut redactor = Redactor::default();
     let mut out = Vec::new();
-    let failed = |error: io::Error| CliError::internal(error.to_string());
+    let failed = |error: io::Error| CliError::internal(error);
     redact_in_two_passes(&mut redactor, || Ok(tape), failed, &mut |line| {
         out.extend_from_slice(line);
         out.push(b'\n');

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
+    diagnostic::Diagnostic as _,
     replay::FileSource,
     run::{
         RunOutcome,
@@ -160,7 +161,7 @@ fn report_of_one_connection_has_its_own_totals() {
     let report = report_of("tapes/demo.jsonl");
     let all = report.units.len();
     let known = filter_connection(report.clone(), "nowhere").unwrap_err();
-    assert!(known.message.contains("warehouse-dbt, handbook"), "{known}");
+    assert!(known.to_line().contains("warehouse-dbt, handbook"), "{known}");
     let one = filter_connection(report, "handbook").unwrap();
     assert_eq!(
         (one.units.len(), one.totals.statuses.iter().map(|(_, count)| count).sum::<usize>()),

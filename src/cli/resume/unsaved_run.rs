@@ -6,6 +6,7 @@ use std::collections::HashSet;
 
 use super::super::{args::GlobalArgs, exit::CliError, summary};
 use crate::{
+    diagnostic::Problem,
     ingest::plan::WorkUnit,
     store::{Db, RunStatus, RunStore, db::UnitHistory},
     tape::RunId,
@@ -61,16 +62,15 @@ impl UnsavedRun {
         (!self.units.is_empty()).then_some(self)
     }
 
-    /// The message about the run, with the command to resume it.
-    pub fn message(&self, global: &GlobalArgs) -> String {
+    /// What is not saved; the help is the command to resume the run.
+    pub fn problem(&self, global: &GlobalArgs) -> Problem {
         let run = self.run.short().to_string();
         let how = if self.was_interrupted { "was cut off" } else { "ended" };
         let are = if self.units.len() == 1 { "is" } else { "are" };
         let origin = if self.is_foreign { " (this installation did not write its record)" } else { "" };
-        format!(
-            "run {run}{origin} {how} with {} done that {are} not saved; `{}` resumes it",
-            pluralize(self.units.len(), "unit"),
-            summary::resume_command(global.project_dir.as_deref(), &run)
-        )
+        let units = pluralize(self.units.len(), "unit");
+        let command = summary::resume_command(global.project_dir.as_deref(), &run);
+        Problem::new(format!("run {run}{origin} {how} with {units} done that {are} not saved"))
+            .with_help(format!("`{command}` resumes it"))
     }
 }

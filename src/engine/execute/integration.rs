@@ -9,6 +9,7 @@ use std::{
 use super::{AttemptExecutor, OutputTarget, reconcile_step::ReconcileBacklog};
 use crate::{
     claude::caught_panics,
+    diagnostic::Diagnostic,
     ingest::{
         git::CommitId,
         integrate::{IntegrationError, PatchIntegrator, PatchOutcome, RawCopy, UnitPatch},
@@ -111,7 +112,7 @@ impl AttemptExecutor {
             let mut results = Vec::new();
             if !(is_reconcile_step(&units) && round.error.is_some()) {
                 let done = integrate_units(&trees, &mut round, &units, recorder.as_ref(), &mut results);
-                round.error = done.err().map(|error| error.to_string());
+                round.error = done.err().map(|error| error.to_line());
             }
             IntegrationReport { results, ok: round.error.is_none() }
         });
@@ -134,7 +135,7 @@ impl AttemptExecutor {
                 (Some(reason), _) => Err(reason),
                 (None, None) => Err("no patches were integrated".to_owned()),
                 (None, Some(mut integration)) => {
-                    integration.save(&message, &raw_copies(&units, &taken, &sync)).map_err(|error| error.to_string())
+                    integration.save(&message, &raw_copies(&units, &taken, &sync)).map_err(|error| error.to_line())
                 }
             };
             let saved = match saved {

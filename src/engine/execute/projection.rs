@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{AttemptExecutor, OutputTarget, integration::record_note};
 use crate::{
     claude::caught_panics,
+    diagnostic::Diagnostic,
     ingest::{
         attempt::WorkspaceSpec,
         projection::{self, PendingProjection},
@@ -33,7 +34,7 @@ impl AttemptExecutor {
             let work = caught_panics::spawn_blocking_caught(move || {
                 let targets = project.target_ids(Some(&due.connection));
                 projection::write_projections(&project.root, &place, &job, &due, &targets)
-                    .map_err(|error| error.to_string())
+                    .map_err(|error| error.to_line())
             });
             let written = work.await.unwrap_or_else(|error| Err(error.to_string()));
             let projected = written.unwrap_or_else(|reason| SourcesProjected {

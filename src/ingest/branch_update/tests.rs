@@ -237,7 +237,7 @@ fn journal_of_other_version_or_place_is_rejected() {
     plant(&repository, format!(r#"{{"version":1,"old":"{old}","new":"{new}"}}"#));
     assert!(matches!(refusal(&repository).reason, UntrustedRecord::UnknownVersion));
     // The remedy in the message works.
-    assert!(refusal(&repository).to_string().ends_with("then delete it"));
+    assert!(refusal(&repository).to_line().ends_with("then delete it"));
     fs::remove_file(repository.root().join(JOURNAL_FILE)).unwrap();
     assert_whole(&repository, &old, &before);
 }

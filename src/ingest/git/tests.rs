@@ -233,7 +233,7 @@ fn releases_that_are_too_old_are_refused() {
         assert_eq!(check_version(said).is_err(), is_refused, "{said}");
     }
     let error = check_version("git version 2.25.1").unwrap_err();
-    assert_eq!(error.to_string(), "git 2.31 or newer is needed, this is 2.25.1; update git");
+    assert_eq!(error.to_line(), "git 2.31 or newer is needed, this is 2.25.1; update git");
 }
 
 #[test]
@@ -308,12 +308,12 @@ fn output_is_read_up_to_a_limit() {
         let error = Git { limits: CallLimits { output: 1 << 20, ..LIMITS }, ..git.clone() }.run(&[name]).unwrap_err();
         let words =
             format!("git {name} printed more than 1 MiB; remove very large or very many files from the repository");
-        assert_eq!(error.to_string(), words);
+        assert_eq!(error.to_line(), words);
     }
     configure(&root, format!("[x]\ny = {}\n", "z".repeat(5 << 20)).as_bytes());
     let error = Git::open(&root).unwrap_err();
     assert!(matches!(error, GitError::ConfigTooLarge { .. }), "{error}");
-    assert!(error.to_string().starts_with("the git configuration has more than 4 MiB; remove"), "{error}");
+    assert!(error.to_line().starts_with("the git configuration has more than 4 MiB; remove"), "{error}");
 }
 
 /// A replacement for git that runs `body` and then executes git.

@@ -23,7 +23,7 @@ impl InstructionsFixture {
     }
 
     fn refused(&self) -> String {
-        Instructions::load(self.0.path()).unwrap_err().to_string()
+        Instructions::load(self.0.path()).unwrap_err().to_line()
     }
 }
 

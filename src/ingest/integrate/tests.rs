@@ -394,7 +394,7 @@ fn concurrent_user_edit_is_not_lost() {
     write(&run.root, "wiki/global/old.md", "by hand, not committed");
     let head = run.git(&["rev-parse", "HEAD"]);
     let error = integration.save("m", &[]).unwrap_err();
-    assert!(error.to_string().contains("commit or stash them"), "{error}");
+    assert!(error.to_line().contains("commit or stash them"), "{error}");
     assert_eq!(run.read("wiki/global/old.md").as_deref(), Some("by hand, not committed"));
     assert_eq!(run.git(&["rev-parse", "HEAD"]), head);
     assert_eq!(branch_update::recover(&run.trees.repository).unwrap(), branch_update::RecoveredUpdate::default());

@@ -2,7 +2,9 @@
 //!
 //! Separates configuration errors from expected reasons. It must not know the selection.
 
+use super::UnplannedConnection;
 use crate::{
+    diagnostic::Problem,
     ingest::{
         connection_scope, database,
         project::{Connection, Project, nearest_name},
@@ -11,7 +13,6 @@ use crate::{
             fingerprint_cache, tree::visible_path,
         },
     },
-    tape::note::SkippedConnection,
 };
 
 /// One connection and its units.
@@ -25,20 +26,22 @@ pub(super) struct ChunkedConnection<'a> {
     pub(super) branch_mismatch: Option<String>,
 }
 
-/// Cuts one connection into units. The error is a sentence with the reason why it is skipped.
+/// Cuts one connection into units. The error is the reason why it is skipped.
 pub(super) fn chunk_connection<'a>(
     project: &Project,
     connection: &'a Connection,
-) -> Result<ChunkedConnection<'a>, SkippedConnection> {
+) -> Result<ChunkedConnection<'a>, UnplannedConnection> {
     let id = &connection.id;
-    let skip = |why: String, fault| SkippedConnection {
+    let skip = |why: Problem, fault| UnplannedConnection {
         connection: id.clone(),
-        why: format!("connection {id} is skipped: {why}"),
+        problem: why.prefixed(format_args!("connection {id} is skipped: ")),
         fault,
     };
     let (faulty, fine) = (|why| skip(why, true), |why| skip(why, false));
     let Some(driver) = &connection.driver else {
-        return Err(faulty(format!("it names no driver; give it one of {}", adapter_names())));
+        return Err(faulty(
+            Problem::new("it names no driver").with_help(format!("give it one of {}", adapter_names())),
+        ));
     };
     if let Some(path) = database::database_path(&project.root, connection) {
         return Err(match connection_scope::resolve_database(project, connection) {
@@ -48,41 +51,51 @@ pub(super) fn chunk_connection<'a>(
                 } else {
                     format!(" outside the project, `{}`", visible_path(&path.to_string_lossy()))
                 };
-                fine(format!("it is a database{place}; there are no files to cut into units, but units may query it"))
+                fine(Problem::new(format!(
+                    "it is a database{place}; there are no files to cut into units, but units may query it"
+                )))
             }
-            Some(Err(refusal)) => faulty(refusal.to_string()),
+            Some(Err(refusal)) => faulty(Problem::from_error(&refusal)),
             None => {
                 let path = visible_path(&path.to_string_lossy());
-                faulty(format!("its database {path} does not exist; correct its path in ktx.yaml"))
+                faulty(
+                    Problem::new(format!("its database {path} does not exist"))
+                        .with_help("correct its path in ktx.yaml"),
+                )
             }
         });
     }
     if driver == database::DRIVER {
-        return Err(faulty("it is a database and names no file; give it a path".into()));
+        return Err(faulty(Problem::new("it is a database and names no file").with_help("give it a path")));
     }
     if is_target(connection) {
-        let why =
-            format!("connection {id} is a database (driver `{driver}`) without files; units write sources for it");
-        return Err(SkippedConnection { connection: id.clone(), why, fault: false });
+        let problem = Problem::new(format!(
+            "connection {id} is a database (driver `{driver}`) without files; units write sources for it"
+        ));
+        return Err(UnplannedConnection { connection: id.clone(), problem, fault: false });
     }
     let Some(adapter) = source::find_adapter(driver) else { return Err(skip_without_adapter(driver, faulty, fine)) };
     if let Some(allowed) = &project.settings.adapters
         && !allowed.contains(driver)
     {
-        return Err(fine(format!("adapter `{driver}` is not in ingest.adapters; add it there")));
+        return Err(fine(
+            Problem::new(format!("adapter `{driver}` is not in ingest.adapters")).with_help("add it there"),
+        ));
     }
     // KTX fetches this source itself, so skipping it is expected.
     let origin = ProjectConnection::new(project, connection);
     match source::source_dir(origin) {
-        Err(error @ SourceDirError::RemoteUrl(_)) => return Err(fine(error.to_string())),
+        Err(error @ SourceDirError::RemoteUrl(_)) => return Err(fine(Problem::from_error(&error))),
         Err(SourceDirError::NotConfigured) if driver == "notion" => {
-            return Err(fine("pages are not fetched here; stage them, and name their folder as source_dir".into()));
+            return Err(fine(
+                Problem::new("pages are not fetched here").with_help("stage them, and name their folder as source_dir"),
+            ));
         }
         _ => {}
     }
     let mut tree = adapter.list_files(origin).map_err(faulty)?;
     let root = visible_path(&tree.root.to_string_lossy());
-    adapter.detect(&tree).map_err(|why| faulty(format!("{root} {why}")))?;
+    adapter.detect(&tree).map_err(|why| faulty(why.prefixed(format_args!("{root} "))))?;
     let known = fingerprint_cache::load(&project.root, id);
     fingerprint::fingerprint_tree(&mut tree, &known);
     fingerprint_cache::save(&project.root, id, &tree, &known);
@@ -101,15 +114,17 @@ pub(super) fn is_target(connection: &Connection) -> bool {
 /// A driver of KTX without an adapter is expected; a driver that resembles a known one is probably misspelled.
 fn skip_without_adapter(
     driver: &str,
-    faulty: impl Fn(String) -> SkippedConnection,
-    fine: impl Fn(String) -> SkippedConnection,
-) -> SkippedConnection {
+    faulty: impl Fn(Problem) -> UnplannedConnection,
+    fine: impl Fn(Problem) -> UnplannedConnection,
+) -> UnplannedConnection {
     let shown: String = driver.chars().take(60).collect();
     let shown = shown.escape_debug();
     let known: Vec<&str> = source::adapter_names().chain(source::UNSUPPORTED_DRIVERS.iter().copied()).collect();
     match nearest_name(driver, &known).filter(|_| !known.contains(&driver)) {
-        Some(meant) => faulty(format!("unknown driver `{shown}`; did you mean `{meant}`?")),
-        None => fine(format!("there is no adapter for driver `{shown}` yet, only {}", adapter_names())),
+        Some(meant) => {
+            faulty(Problem::new(format!("unknown driver `{shown}`")).with_help(format!("did you mean `{meant}`?")))
+        }
+        None => fine(Problem::new(format!("there is no adapter for driver `{shown}` yet, only {}", adapter_names()))),
     }
 }
 

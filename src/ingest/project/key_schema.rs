@@ -364,7 +364,7 @@ fn connections(node: &YamlNode, checked: &mut CheckedKeys) -> Result<(), Setting
         reader::check_connection_id(entry)?;
         let path = join_key("connections", &entry.key);
         let fields = entries(&path, &entry.value).map_err(|fault| SettingsFault {
-            problem: format!("{}; as in `{}: {{driver: docs, source_dir: PATH}}`", fault.problem, entry.key),
+            problem: fault.problem.with_help(format!("as in `{}: {{driver: docs, source_dir: PATH}}`", entry.key)),
             ..fault
         })?;
         let driver = fields.iter().find(|field| field.key == "driver");

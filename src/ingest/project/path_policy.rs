@@ -9,7 +9,10 @@ use std::{
 };
 
 use super::PROJECT_FILE;
-use crate::ingest::source::tree::{escape_unpresentable, is_presentable, visible_path};
+use crate::{
+    diagnostic::Diagnostic,
+    ingest::source::tree::{escape_unpresentable, is_presentable, visible_path},
+};
 
 /// Directories of git and KTX. Files below them are never a source.
 const INTERNAL_DIRS: [&str; 2] = [".git", ".ktx"];
@@ -29,10 +32,10 @@ pub struct PathPolicy {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PathRefusal {
     /// A file of git, of KTX or of this program.
-    #[error("`{}` belongs to git or KTX, so it is never read as a source; name other files", display(.0))]
+    #[error("`{}` belongs to git or KTX, so it is never read as a source", display(.0))]
     Internal(PathBuf),
     /// The path is not below the project.
-    #[error("`{}` is outside the project; to allow it, {remedy}", display(path))]
+    #[error("`{}` is outside the project", display(path))]
     Outside {
         /// The path without symbolic links.
         path: PathBuf,
@@ -40,13 +43,22 @@ pub enum PathRefusal {
         remedy: String,
     },
     /// A component of the path begins with a dot.
-    #[error("`{}` is hidden; to allow it, {remedy}", display(path))]
+    #[error("`{}` is hidden", display(path))]
     Hidden {
         /// The path, relative to the project if it is inside.
         path: PathBuf,
         /// How to allow the path.
         remedy: String,
     },
+}
+
+impl Diagnostic for PathRefusal {
+    fn help(&self) -> Option<String> {
+        Some(match self {
+            Self::Internal(_) => "name other files".into(),
+            Self::Outside { remedy, .. } | Self::Hidden { remedy, .. } => format!("to allow it, {remedy}"),
+        })
+    }
 }
 
 impl PathPolicy {
@@ -162,7 +174,7 @@ mod tests {
     use super::*;
 
     fn check(policy: &PathPolicy, path: &str) -> Result<(), String> {
-        policy.check(Path::new("/p"), Path::new(path)).map_err(|refusal| refusal.to_string())
+        policy.check(Path::new("/p"), Path::new(path)).map_err(|refusal| refusal.to_line())
     }
 
     fn policy(allowed: &[&str], hidden: &[&str]) -> PathPolicy {

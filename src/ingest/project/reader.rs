@@ -6,13 +6,16 @@ use std::{borrow::Cow, sync::LazyLock};
 
 use regex_lite::Regex;
 
-use crate::ingest::yaml::{YamlEntry, YamlNode, YamlValue};
+use crate::{
+    diagnostic::Problem,
+    ingest::yaml::{YamlEntry, YamlNode, YamlValue},
+};
 
 /// An error in `ktx.yaml` that prevents its use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SettingsFault {
     pub(super) line: u64,
-    pub(super) problem: String,
+    pub(super) problem: Problem,
 }
 
 /// A map of the document. Types were checked before: a value of another type counts as absent.
@@ -95,10 +98,8 @@ pub(super) fn check_connection_id(entry: &YamlEntry) -> Result<(), SettingsFault
     if ID.as_ref().is_some_and(|regex| regex.is_match(&entry.key)) {
         return Ok(());
     }
-    let problem = format!(
-        "invalid connection id `{}`; use letters, digits, `-` and `_`, starting with a letter or digit",
-        excerpt(&entry.key)
-    );
+    let problem = Problem::new(format!("invalid connection id `{}`", excerpt(&entry.key)))
+        .with_help("use letters, digits, `-` and `_`, starting with a letter or digit");
     Err(SettingsFault { line: entry.line, problem })
 }
 
@@ -145,7 +146,7 @@ pub(super) fn wrong_type(path: &str, node: &YamlNode, expected: &str) -> Setting
         YamlValue::Float(number) => number.to_string(),
         other => other.kind().to_owned(),
     };
-    SettingsFault { line: node.line, problem: format!("{named} must be {expected}, not {found}") }
+    SettingsFault { line: node.line, problem: Problem::new(format!("{named} must be {expected}, not {found}")) }
 }
 
 /// Connections and credentials may contain passwords under any key, so messages never quote their values.

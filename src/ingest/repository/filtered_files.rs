@@ -3,11 +3,10 @@
 //!
 //! It must not know why a run writes them.
 
-use std::fmt;
-
 use uuid::Uuid;
 
 use super::super::git::{Git, GitError};
+use crate::diagnostic::Diagnostic;
 
 /// Files of the repository that a run may change.
 const WRITABLE_PATTERNS: &[&str] = &["wiki/*.md", "semantic-layer/*.yaml", "semantic-layer/*.yml"];
@@ -16,21 +15,19 @@ const WRITABLE_PATTERNS: &[&str] = &["wiki/*.md", "semantic-layer/*.yaml", "sema
 pub const PATH_PLACEHOLDER: &str = "*";
 
 /// A file that a run writes, and its git filter.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{}` goes through the git filter `{}`, which a run does not start", path.escape_debug(), filter.escape_debug()
+)]
 pub struct FilteredFile {
     pub(super) path: String,
     filter: String,
 }
 
-impl fmt::Display for FilteredFile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "`{}` goes through the git filter `{}`, which a run does not start; exempt wiki/, semantic-layer/ and \
-             raw-sources/ from it with `-filter` in .gitattributes, commit that, then try again",
-            self.path.escape_debug(),
-            self.filter.escape_debug()
-        )
+impl Diagnostic for FilteredFile {
+    fn help(&self) -> Option<String> {
+        let exempt = "exempt wiki/, semantic-layer/ and raw-sources/ from it with `-filter` in .gitattributes";
+        Some(format!("{exempt}, commit that, then try again"))
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use crate::diagnostic::Problem;
+
 use super::{
     ChunkedSource, ProjectConnection, RawFile, SourceAdapter, SourceTree, UnitChunk, add_dependencies, peers,
     shared_names,
@@ -29,14 +31,17 @@ impl SourceAdapter for DbtAdapter {
         has_extension(path, &["yml", "yaml"]) && !GENERATED_DIRS.iter().any(|folder| path.starts_with(folder))
     }
 
-    fn detect(&self, tree: &SourceTree) -> Result<(), String> {
+    fn detect(&self, tree: &SourceTree) -> Result<(), Problem> {
         match manifest(tree) {
             Some(_) => Ok(()),
-            None => Err("has no dbt_project.yml; point source_dir at the folder of the dbt project".into()),
+            None => {
+                Err(Problem::new("has no dbt_project.yml")
+                    .with_help("point source_dir at the folder of the dbt project"))
+            }
         }
     }
 
-    fn chunk(&self, tree: &SourceTree, _: ProjectConnection<'_>) -> Result<ChunkedSource, String> {
+    fn chunk(&self, tree: &SourceTree, _: ProjectConnection<'_>) -> Result<ChunkedSource, Problem> {
         let paths: Vec<&str> = tree.files.iter().map(|file| file.path.as_str()).collect();
         let models: Vec<&str> = paths.iter().filter(|path| path.starts_with("models/")).copied().collect();
         if paths.len() <= MAX_SINGLE_UNIT_FILES || models.is_empty() {
@@ -185,7 +190,7 @@ mod tests {
         let problem = DbtAdapter
             .detect(&SourceTree::walk(dir.path(), &|path| DbtAdapter.accepts_file(path)).unwrap())
             .unwrap_err();
-        assert!(problem.contains("dbt_project.yml"), "{problem}");
+        assert!(problem.to_string().contains("dbt_project.yml"), "{problem}");
     }
     #[test]
     fn many_files_without_a_model_are_one_unit() {

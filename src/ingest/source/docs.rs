@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use crate::diagnostic::Problem;
+
 use super::{
     ChunkedSource, ProjectConnection, SourceAdapter, SourceTree, UnitChunk, peers, shared_names,
     slug::{unique_keys, without_extension},
@@ -28,15 +30,16 @@ impl SourceAdapter for DocsAdapter {
         !DEPENDENCY_DIRS.contains(&path.rsplit('/').next().unwrap_or_default())
     }
 
-    fn detect(&self, tree: &SourceTree) -> Result<(), String> {
+    fn detect(&self, tree: &SourceTree) -> Result<(), Problem> {
         if tree.files.is_empty() {
-            Err("holds no .md, .markdown or .txt file; point source_dir at a folder that does".into())
+            Err(Problem::new("holds no .md, .markdown or .txt file")
+                .with_help("point source_dir at a folder that does"))
         } else {
             Ok(())
         }
     }
 
-    fn chunk(&self, tree: &SourceTree, _: ProjectConnection<'_>) -> Result<ChunkedSource, String> {
+    fn chunk(&self, tree: &SourceTree, _: ProjectConnection<'_>) -> Result<ChunkedSource, Problem> {
         let paths: Vec<&str> = tree.files.iter().map(|file| file.path.as_str()).collect();
         let all = shared_names(paths.iter().copied());
         let units = unique_keys("docs", &paths, without_extension)

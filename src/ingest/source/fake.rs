@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::diagnostic::Problem;
+
 use super::{ChunkedSource, ProjectConnection, SourceAdapter, SourceTree, UnitChunk, slug};
 
 /// Any folder of text files.
@@ -17,11 +19,11 @@ impl SourceAdapter for FakeAdapter {
         true
     }
 
-    fn detect(&self, tree: &SourceTree) -> Result<(), String> {
-        if tree.files.is_empty() { Err("holds no files".into()) } else { Ok(()) }
+    fn detect(&self, tree: &SourceTree) -> Result<(), Problem> {
+        if tree.files.is_empty() { Err(Problem::new("holds no files")) } else { Ok(()) }
     }
 
-    fn chunk(&self, tree: &SourceTree, _: ProjectConnection<'_>) -> Result<ChunkedSource, String> {
+    fn chunk(&self, tree: &SourceTree, _: ProjectConnection<'_>) -> Result<ChunkedSource, Problem> {
         let mut folders: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for file in &tree.files {
             if let Some((folder, _)) = file.path.split_once('/') {

@@ -6,6 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use crate::diagnostic::Problem;
+
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
 use super::{
@@ -35,15 +37,15 @@ impl SourceAdapter for LookmlAdapter {
         has_extension(path, &["lkml", "lookml"])
     }
 
-    fn detect(&self, tree: &SourceTree) -> Result<(), String> {
+    fn detect(&self, tree: &SourceTree) -> Result<(), Problem> {
         if tree.files.is_empty() {
-            Err("holds no .lkml or .lookml file; point source_dir at a folder that does".into())
+            Err(Problem::new("holds no .lkml or .lookml file").with_help("point source_dir at a folder that does"))
         } else {
             Ok(())
         }
     }
 
-    fn chunk(&self, tree: &SourceTree, origin: ProjectConnection<'_>) -> Result<ChunkedSource, String> {
+    fn chunk(&self, tree: &SourceTree, origin: ProjectConnection<'_>) -> Result<ChunkedSource, Problem> {
         let project = LookmlProject::read(tree);
         let owners = project.owners();
         let expected = origin.connection.looker_connection.as_deref();

@@ -4,7 +4,10 @@
 //! `peerFileIndex`, `notes`, `slDisallowed`, `slDisallowedReason`. The file is a contract between two programs, so the
 //! first error in it skips the connection and is reported with its line. This module must not guess.
 
-use crate::scoped_dir::{self, ScopedDir};
+use crate::{
+    diagnostic::Problem,
+    scoped_dir::{self, ScopedDir},
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
@@ -55,27 +58,34 @@ impl SourceAdapter for ManifestAdapter {
     }
 
     /// Only the files that the units name.
-    fn list_files(&self, origin: ProjectConnection<'_>) -> Result<SourceTree, String> {
+    fn list_files(&self, origin: ProjectConnection<'_>) -> Result<SourceTree, Problem> {
         let list = ManifestFile::read(origin)?;
         let root = list.root.clone();
-        let folder = ScopedDir::open(&root).map_err(|error| format!("cannot read {}: {error}", display_path(&root)))?;
+        let folder = ScopedDir::open(&root)
+            .map_err(|error| Problem::new(format!("cannot read {}: {error}", display_path(&root))))?;
         let ours = run_output_dirs(origin.project, &root);
         let mut found: BTreeMap<&str, RawFile> = BTreeMap::new();
         for (line, path) in list.paths() {
             if found.contains_key(path) {
                 continue;
             }
-            origin.policy.check(origin.project, &root.join(path)).map_err(|why| list.fault(line, &why.to_string()))?;
+            origin
+                .policy
+                .check(origin.project, &root.join(path))
+                .map_err(|why| list.fault(line, Problem::from_error(&why)))?;
             if ours.iter().any(|our| Path::new(path).starts_with(our)) {
-                let why =
-                    format!("`{}` is where runs write; point source_dir at a folder to read it", visible_path(path));
-                return Err(list.fault(line, &why));
+                let why = Problem::new(format!("`{}` is where runs write", visible_path(path)));
+                return Err(list.fault(line, why.with_help("point source_dir at a folder to read it")));
             }
             let file = folder.open_file(path).and_then(|(file, _)| file.metadata());
             let file = file.map_err(|error| {
                 list.fault(
                     line,
-                    &format!("cannot read `{}` below {}: {error}", visible_path(path), display_path(&root)),
+                    Problem::new(format!(
+                        "cannot read `{}` below {}: {error}",
+                        visible_path(path),
+                        display_path(&root)
+                    )),
                 )
             })?;
             found.insert(path, RawFile::new(path.to_owned(), FileStamp::from_metadata(&file)));
@@ -84,16 +94,16 @@ impl SourceAdapter for ManifestAdapter {
         Ok(SourceTree { root, files, ..SourceTree::default() })
     }
 
-    fn detect(&self, _: &SourceTree) -> Result<(), String> {
+    fn detect(&self, _: &SourceTree) -> Result<(), Problem> {
         Ok(())
     }
 
-    fn chunk(&self, tree: &SourceTree, origin: ProjectConnection<'_>) -> Result<ChunkedSource, String> {
+    fn chunk(&self, tree: &SourceTree, origin: ProjectConnection<'_>) -> Result<ChunkedSource, Problem> {
         let list = ManifestFile::read(origin)?;
         if let Some((line, path)) = list.paths().find(|(_, path)| tree.get(path).is_none()) {
             let skipped = format!("{} is skipped: ", visible_path(path));
             let why = tree.warnings.iter().find_map(|warning| warning.strip_prefix(&skipped)).unwrap_or("it is gone");
-            return Err(list.fault(line, &format!("`{}` cannot be used: {why}", visible_path(path))));
+            return Err(list.fault(line, Problem::new(format!("`{}` cannot be used: {why}", visible_path(path)))));
         }
         Ok(ChunkedSource { units: list.units.into_iter().map(|(_, unit)| unit.into()).collect(), warnings: Vec::new() })
     }
@@ -138,7 +148,7 @@ impl From<ManifestUnit> for UnitChunk {
 }
 
 /// Line and description of an error.
-type ManifestFault = (usize, String);
+type ManifestFault = (usize, Problem);
 
 /// A parsed and validated manifest.
 struct ManifestFile {
@@ -150,9 +160,10 @@ struct ManifestFile {
 }
 
 impl ManifestFile {
-    fn read(origin: ProjectConnection<'_>) -> Result<Self, String> {
+    fn read(origin: ProjectConnection<'_>) -> Result<Self, Problem> {
         let Some(path) = &origin.connection.subdir else {
-            return Err("it names no manifest; set path to a file of units (JSON, or one unit a line)".into());
+            return Err(Problem::new("it names no manifest")
+                .with_help("set path to a file of units (JSON, or one unit a line)"));
         };
         let file = origin.project.join(path);
         let text = text(origin, &file)?;
@@ -160,17 +171,17 @@ impl ManifestFile {
         let root = match source_root_dir(origin) {
             Err(SourceDirError::NotConfigured) => {
                 let root = origin.resolve(folder).map_err(|_| missing(&file))?;
-                root.map_err(|refusal| refusal.to_string())?
+                root.map_err(|refusal| Problem::from_error(&refusal))?
             }
-            other => other.map_err(|why| why.to_string())?,
+            other => other.map_err(|why| Problem::from_error(&why))?,
         };
         let mut list = Self { file, root, units: Vec::new() };
-        list.units = units(&text).map_err(|(line, problem)| list.fault(line, &problem))?;
+        list.units = units(&text).map_err(|(line, problem)| list.fault(line, problem))?;
         Ok(list)
     }
 
-    fn fault(&self, line: usize, problem: &str) -> String {
-        format!("{} line {line}: {problem}", display_path(&self.file))
+    fn fault(&self, line: usize, problem: Problem) -> Problem {
+        problem.prefixed(format_args!("{} line {line}: ", display_path(&self.file)))
     }
 
     /// Every file that a unit may read, with the line of the unit.
@@ -181,23 +192,23 @@ impl ManifestFile {
     }
 }
 
-fn missing(file: &Path) -> String {
-    format!("its manifest {} does not exist; correct path in ktx.yaml", display_path(file))
+fn missing(file: &Path) -> Problem {
+    Problem::new(format!("its manifest {} does not exist", display_path(file))).with_help("correct path in ktx.yaml")
 }
 
-fn text(origin: ProjectConnection<'_>, file: &Path) -> Result<String, String> {
-    let cannot = |why: &str| format!("cannot read its manifest {}: {why}", display_path(file));
+fn text(origin: ProjectConnection<'_>, file: &Path) -> Result<String, Problem> {
+    let cannot = |why: &str| Problem::new(format!("cannot read its manifest {}: {why}", display_path(file)));
     let real = match origin.resolve(file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(missing(file)),
         Err(error) => return Err(cannot(&error.to_string())),
-        Ok(resolved) => resolved.map_err(|refusal| refusal.to_string())?,
+        Ok(resolved) => resolved.map_err(|refusal| Problem::from_error(&refusal))?,
     };
     let (Some(folder), Some(name)) = (real.parent(), real.file_name().and_then(|name| name.to_str())) else {
         return Err(cannot("its name is not UTF-8 text"));
     };
     let bytes = ScopedDir::open(folder).and_then(|folder| folder.read(name, MAX_MANIFEST_BYTES));
     let bytes = bytes.map_err(|error| cannot(&error.to_string()))?;
-    String::from_utf8(bytes).map_err(|_| cannot("it is not UTF-8 text; save it as UTF-8"))
+    String::from_utf8(bytes).map_err(|_| cannot("it is not UTF-8 text").with_help("save it as UTF-8"))
 }
 
 /// Parses the units of a manifest: a list, an object with a list, or a sequence of objects.
@@ -210,10 +221,12 @@ fn units(text: &str) -> Result<Vec<(usize, ManifestUnit)>, ManifestFault> {
     }
     let line = |value: &RawValue| line_of(text, value);
     let members = match values.as_slice() {
-        [] => return Err((1, "it holds no units".into())),
+        [] => return Err((1, Problem::new("it holds no units"))),
         [only] if only.get().starts_with('[') => members(only).map_err(|error| syntax_fault(line(only), &error))?,
         [only] => match unit_list(only) {
-            Some((key, list)) => members(list).map_err(|_| (line(list), format!("{key} must be a list of units")))?,
+            Some((key, list)) => {
+                members(list).map_err(|_| (line(list), Problem::new(format!("{key} must be a list of units"))))?
+            }
             None => values,
         },
         _ => values,
@@ -224,7 +237,8 @@ fn units(text: &str) -> Result<Vec<(usize, ManifestUnit)>, ManifestFault> {
         let at = line(value);
         let unit = unit(value).map_err(|(offset, problem)| (at + offset, problem))?;
         if let Some(first) = keys.insert(unit.unit_key.clone(), at) {
-            return Err((at, format!("duplicate unitKey `{}`, already on line {first}", visible_path(&unit.unit_key))));
+            let key = visible_path(&unit.unit_key);
+            return Err((at, Problem::new(format!("duplicate unitKey `{key}`, already on line {first}"))));
         }
         units.push((at, unit));
     }
@@ -250,16 +264,20 @@ fn line_of(text: &str, value: &RawValue) -> usize {
 fn syntax_fault(first_line: usize, error: &serde_json::Error) -> ManifestFault {
     let message = error.to_string();
     let message = message.split(" at line ").next().unwrap_or_default();
-    (first_line + error.line().max(1) - 1, message.to_owned())
+    (first_line + error.line().max(1) - 1, Problem::new(message))
 }
 
 /// Parses one unit. Lines of errors count from 0 at its beginning.
 fn unit(value: &RawValue) -> Result<ManifestUnit, ManifestFault> {
     let object: BTreeMap<String, &RawValue> = serde_json::from_str(value.get())
-        .map_err(|_| (0, "a unit must be an object with unitKey and rawFiles".to_owned()))?;
+        .map_err(|_| (0, Problem::new("a unit must be an object with unitKey and rawFiles")))?;
     if let Some((key, at)) = object.iter().find(|(key, _)| !UNIT_KEYS.contains(&key.as_str())) {
-        let hint = nearest_name(key, &UNIT_KEYS).map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
-        return Err((line_of(value.get(), at) - 1, format!("unknown key `{}`{hint}", visible_path(key))));
+        let problem = Problem::new(format!("unknown key `{}`", visible_path(key)));
+        let problem = match nearest_name(key, &UNIT_KEYS) {
+            Some(name) => problem.with_help(format!("did you mean `{name}`?")),
+            None => problem,
+        };
+        return Err((line_of(value.get(), at) - 1, problem));
     }
     let unit: ManifestUnit = serde_json::from_str(value.get()).map_err(|error| syntax_fault(0, &error))?;
     match unit_problem(&unit) {
@@ -269,7 +287,7 @@ fn unit(value: &RawValue) -> Result<ManifestUnit, ManifestFault> {
 }
 
 /// The first problem of a unit.
-fn unit_problem(unit: &ManifestUnit) -> Option<String> {
+fn unit_problem(unit: &ManifestUnit) -> Option<Problem> {
     let key = unit.unit_key.as_str();
     let one_line = [
         ("unitKey", Some(key)),
@@ -277,37 +295,40 @@ fn unit_problem(unit: &ManifestUnit) -> Option<String> {
         ("slDisallowedReason", unit.sl_disallowed_reason.as_deref()),
     ];
     if key.trim().is_empty() || key.trim() != key {
-        return Some("unitKey must be a name, without space around it".into());
+        return Some(Problem::new("unitKey must be a name, without space around it"));
     }
     if key.len() > LONGEST_KEY || key.contains(['/', '\\']) || key.starts_with('.') {
-        return Some(format!(
+        return Some(Problem::new(format!(
             "unitKey `{}` names files, so it may have at most {LONGEST_KEY} bytes, no slash, and no dot in front",
             visible_path(key).chars().take(60).collect::<String>()
-        ));
+        )));
     }
     if key == RECONCILE {
-        return Some(format!("unitKey `{RECONCILE}` is reserved for the reconcile step; choose another"));
+        return Some(
+            Problem::new(format!("unitKey `{RECONCILE}` is reserved for the reconcile step"))
+                .with_help("choose another"),
+        );
     }
     if let Some((name, text)) = one_line.into_iter().find(|(_, text)| text.is_some_and(|text| !is_presentable(text))) {
-        return Some(format!(
+        return Some(Problem::new(format!(
             "{name} `{}` holds characters that cannot be shown",
             visible_path(text.unwrap_or_default())
-        ));
+        )));
     }
     if unit.raw_files.is_empty() {
-        return Some(format!("unit `{key}` has no rawFiles"));
+        return Some(Problem::new(format!("unit `{key}` has no rawFiles")));
     }
     let mut seen = BTreeSet::new();
     for path in unit.raw_files.iter().chain(&unit.dependency_paths) {
         if !is_presentable(path) || scoped_dir::validate_relative_path(path).is_err() {
-            return Some(format!("`{}` is not a plain path below the source", visible_path(path)));
+            return Some(Problem::new(format!("`{}` is not a plain path below the source", visible_path(path))));
         }
         if !seen.insert(path) {
-            return Some(format!("unit `{key}` names `{}` twice", visible_path(path)));
+            return Some(Problem::new(format!("unit `{key}` names `{}` twice", visible_path(path))));
         }
     }
     let hostile = unit.peer_file_index.iter().find(|name| !is_presentable(name));
-    hostile.map(|name| format!("peerFileIndex names `{}`, which cannot be shown", visible_path(name)))
+    hostile.map(|name| Problem::new(format!("peerFileIndex names `{}`, which cannot be shown", visible_path(name))))
 }
 
 #[cfg(test)]
@@ -315,6 +336,7 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::diagnostic::Diagnostic as _;
     use crate::ingest::{
         project::Connection,
         source::{fingerprint, tests::anywhere},
@@ -331,7 +353,7 @@ mod tests {
         let connection = Connection { subdir: Some(format!("in/{file}")), ..Connection::default() };
         let root = dir.path().canonicalize().unwrap();
         let origin = ProjectConnection { project: &root, connection: &connection, ..anywhere() };
-        let message = |why: String| why.replace(&root.display().to_string(), "<dir>");
+        let message = |why: Problem| why.to_line().replace(&root.display().to_string(), "<dir>");
         let mut tree = ManifestAdapter.list_files(origin).map_err(message)?;
         fingerprint::fingerprint_tree(&mut tree, &fingerprint::KnownFingerprints::new());
         ManifestAdapter.chunk(&tree, origin).map_err(message)
@@ -397,16 +419,16 @@ mod tests {
             ManifestFile::read(ProjectConnection { project: &root, connection: &connection, ..anywhere() })
                 .map(|list| list.root)
         };
-        assert!(read(None, None).unwrap_err().contains("set path to a file of units"));
-        assert!(read(Some("no/units.json"), None).unwrap_err().contains("does not exist"));
-        assert!(read(Some("."), None).unwrap_err().contains("not a regular file"));
+        assert!(read(None, None).unwrap_err().to_line().contains("set path to a file of units"));
+        assert!(read(Some("no/units.json"), None).unwrap_err().to_line().contains("does not exist"));
+        assert!(read(Some("."), None).unwrap_err().to_line().contains("not a regular file"));
         fs::write(dir.path().join("u.json"), [0xff]).unwrap();
-        assert!(read(Some("u.json"), None).unwrap_err().contains("not UTF-8"));
+        assert!(read(Some("u.json"), None).unwrap_err().to_line().contains("not UTF-8"));
         fs::write(dir.path().join("u.json"), r#"[{"unitKey":"x","rawFiles":["a"]}]"#).unwrap();
         fs::create_dir(dir.path().join("raw")).unwrap();
         assert_eq!(read(Some("u.json"), None).unwrap(), root);
         assert_eq!(read(Some("u.json"), Some("raw")).unwrap(), root.join("raw"));
-        assert!(read(Some("u.json"), Some("none")).unwrap_err().contains("does not exist"));
+        assert!(read(Some("u.json"), Some("none")).unwrap_err().to_line().contains("does not exist"));
         assert_eq!(Path::new("u.json").parent(), Some(Path::new("")));
     }
 }

@@ -13,7 +13,10 @@ use super::{
     ChunkedSource, ProjectConnection, SourceAdapter, SourceTree, UnitChunk, collate, peers, shared_names, slug,
     tree::{has_extension, one_line, visible_path},
 };
-use crate::ingest::yaml::{self, YamlEntry, YamlNode, YamlValue};
+use crate::{
+    diagnostic::{Diagnostic as _, Problem},
+    ingest::yaml::{self, YamlEntry, YamlNode, YamlValue},
+};
 
 #[derive(Debug)]
 pub(crate) struct MetricflowAdapter;
@@ -30,11 +33,11 @@ impl SourceAdapter for MetricflowAdapter {
         has_extension(path, &["yml", "yaml"])
     }
 
-    fn detect(&self, tree: &SourceTree) -> Result<(), String> {
-        if tree.files.is_empty() { Err("holds no .yml or .yaml file".into()) } else { Ok(()) }
+    fn detect(&self, tree: &SourceTree) -> Result<(), Problem> {
+        if tree.files.is_empty() { Err(Problem::new("holds no .yml or .yaml file")) } else { Ok(()) }
     }
 
-    fn chunk(&self, tree: &SourceTree, _: ProjectConnection<'_>) -> Result<ChunkedSource, String> {
+    fn chunk(&self, tree: &SourceTree, _: ProjectConnection<'_>) -> Result<ChunkedSource, Problem> {
         let mut project = MetricflowProject::default();
         for file in &tree.files {
             if let Err(why) = project.read(tree, &file.path) {
@@ -43,7 +46,7 @@ impl SourceAdapter for MetricflowAdapter {
         }
         if project.models.is_empty() && project.metrics.is_empty() {
             let first = project.warnings.first().map(|warning| format!(" ({warning})")).unwrap_or_default();
-            return Err(format!("none of its files has semantic_models or metrics{first}"));
+            return Err(Problem::new(format!("none of its files has semantic_models or metrics{first}")));
         }
         project.models.sort_by(|a, b| collate::compare_names(&a.name, &b.name).then_with(|| a.path.cmp(&b.path)));
         let components = project.components();
@@ -136,7 +139,7 @@ impl FileComponent {
 impl MetricflowProject {
     fn read(&mut self, tree: &SourceTree, path: &str) -> Result<(), String> {
         let Some(text) = read_semantic_yaml(tree, path)? else { return Ok(()) };
-        let value: YamlValue = yaml::from_str(&text).map_err(|error| yaml::explain(&text, &error))?;
+        let value: YamlValue = yaml::from_str(&text).map_err(|error| yaml::explain(&text, &error).to_line())?;
         for node in list(&value, "semantic_models") {
             if let Some(name) = text_at(node, "name") {
                 let measures = list(&node.value, "measures").filter_map(|node| text_at(node, "name"));
@@ -307,7 +310,7 @@ mod tests {
     use super::*;
     use crate::ingest::source::tests::{anywhere, tree_of};
 
-    fn chunk(files: &[(&str, &str)]) -> Result<ChunkedSource, String> {
+    fn chunk(files: &[(&str, &str)]) -> Result<ChunkedSource, Problem> {
         let (_dir, tree) = tree_of(files);
         MetricflowAdapter.chunk(&tree, anywhere())
     }
@@ -384,8 +387,8 @@ mod tests {
                 "two.yml is in no unit: line 2 column 1: a second document begins here; keep one, without `---` between them",
             ]
         );
-        assert!(chunk(&[("bomb.yml", &bomb)]).unwrap_err().contains("bomb.yml is in no unit"));
-        assert!(chunk(&[("x.yml", "metrics: 3\n")]).unwrap_err().starts_with("none of its files"));
+        assert!(chunk(&[("bomb.yml", &bomb)]).unwrap_err().to_string().contains("bomb.yml is in no unit"));
+        assert!(chunk(&[("x.yml", "metrics: 3\n")]).unwrap_err().to_string().starts_with("none of its files"));
     }
 
     proptest! {

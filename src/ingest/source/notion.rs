@@ -4,6 +4,8 @@
 
 use std::collections::BTreeSet;
 
+use crate::diagnostic::Problem;
+
 use serde::Deserialize;
 
 use super::{
@@ -28,16 +30,17 @@ impl SourceAdapter for NotionAdapter {
         path == MANIFEST_FILE || path.ends_with(".json") || path.ends_with(".md")
     }
 
-    fn detect(&self, tree: &SourceTree) -> Result<(), String> {
+    fn detect(&self, tree: &SourceTree) -> Result<(), Problem> {
         let has_page = tree.files.iter().any(|file| is_page(&file.path));
         if has_page || is_notion(tree) {
             Ok(())
         } else {
-            Err("holds no staged page (pages/<id>/page.md); for plain Markdown files use driver: docs".into())
+            Err(Problem::new("holds no staged page (pages/<id>/page.md)")
+                .with_help("for plain Markdown files use driver: docs"))
         }
     }
 
-    fn chunk(&self, tree: &SourceTree, _: ProjectConnection<'_>) -> Result<ChunkedSource, String> {
+    fn chunk(&self, tree: &SourceTree, _: ProjectConnection<'_>) -> Result<ChunkedSource, Problem> {
         let pages: Vec<NotionPage<'_>> =
             tree.files.iter().filter_map(|file| NotionPage::open(tree, &file.path)).collect();
         let wished: Vec<(String, &str)> = pages.iter().map(|page| (page.preferred_key(), page.folder)).collect();
@@ -208,6 +211,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::diagnostic::Diagnostic as _;
     use crate::ingest::source::tests::{anywhere, tree_of};
 
     const METADATA: &str = r#"{"objectType":"page","id":"a1","title":"T","path":"Handbook / Terms"}"#;
@@ -255,7 +259,7 @@ mod tests {
     #[test]
     fn plain_markdown_error_names_docs_adapter() {
         let (_dir, tree) = tree_of(&[("a.md", "# A")]);
-        assert!(NotionAdapter.detect(&tree).unwrap_err().contains("driver: docs"));
+        assert!(NotionAdapter.detect(&tree).unwrap_err().to_line().contains("driver: docs"));
     }
 
     proptest! {

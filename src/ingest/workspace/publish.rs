@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{HexHash, MAX_FILE_BYTES, WorkspaceChange, hash_file, is_writable};
 use crate::{
+    diagnostic::Diagnostic,
     ingest::local_record::{self, RejectedJournal, UntrustedRecord},
     scoped_dir::{self, FileLock, PRIVATE_MODE, SHARED_MODE, ScopedDir},
 };
@@ -31,7 +32,7 @@ const JOURNAL_REMEDY: &str = "if pages are missing or half written, restore them
 #[derive(Debug, thiserror::Error)]
 pub enum PublishError {
     /// Another unit or the user changed the same files since the attempt started. A new attempt reads their version.
-    #[error("{} changed in the project while this attempt was at work; run the unit again", paths.join(", "))]
+    #[error("{} changed in the project while this attempt was at work", paths.join(", "))]
     Conflict {
         /// Relative to the project.
         paths: Vec<String>,
@@ -47,14 +48,23 @@ pub enum PublishError {
     #[error(transparent)]
     RejectedJournal(#[from] RejectedJournal),
     /// Publishing failed half-way and the rollback failed too; the next start tries it again.
-    #[error(
-        "publishing failed ({cause}) and could not be undone ({rollback_error}); the next run will undo it from `{JOURNAL_FILE}`"
-    )]
+    #[error("publishing failed ({cause}) and could not be undone ({rollback_error})")]
     RollbackFailed {
         cause: io::Error,
         /// Why the rollback failed.
         rollback_error: Box<Self>,
     },
+}
+
+impl Diagnostic for PublishError {
+    fn help(&self) -> Option<String> {
+        Some(match self {
+            Self::Conflict { .. } => "run the unit again".into(),
+            Self::RejectedJournal(rejected) => return rejected.help(),
+            Self::RollbackFailed { .. } => format!("the next run will undo it from `{JOURNAL_FILE}`"),
+            Self::Io { .. } => return None,
+        })
+    }
 }
 
 impl PublishError {
@@ -519,7 +529,7 @@ mod tests {
             WorkspaceChange { base_hash: None, new_hash: Some(hash_bytes(b"x")) },
         )]);
         let error = publish_changes(project, &work, &changes).unwrap_err();
-        assert!(error.to_string().ends_with("then delete it"), "{error}");
+        assert!(error.to_line().ends_with("then delete it"), "{error}");
         fs::remove_file(project.join(JOURNAL_FILE)).unwrap();
         publish_changes(project, &work, &changes).unwrap();
     }

@@ -17,7 +17,10 @@ use super::{
     },
     WorktreeError,
 };
-use crate::scoped_dir::{FileKind, PRIVATE_MODE, ScopedDir, TEMP_PREFIX};
+use crate::{
+    diagnostic::Diagnostic,
+    scoped_dir::{FileKind, PRIVATE_MODE, ScopedDir, TEMP_PREFIX},
+};
 
 /// One file for each worktree, relative to the project.
 const LEDGER_DIR: &str = ".git/ingestdeck/worktrees";
@@ -178,9 +181,7 @@ pub fn remove_leftovers(repository: &Repository) -> Result<SweepReport, Worktree
                     Ok(None) => swept.removed_worktrees += 1,
                     Ok(Some(skipped)) => swept.skipped.push(skipped),
                     Err(error) => {
-                        swept
-                            .skipped
-                            .push(SkippedLeftover::Failed { path: worktree_dir(&name), why: error.to_string() });
+                        swept.skipped.push(SkippedLeftover::Failed { path: worktree_dir(&name), why: error.to_line() });
                     }
                 }
             }

@@ -4,6 +4,7 @@
 //! Owns the messages. It must not quote values, which may be secrets, unless their key is listed in [`PUBLIC_KEYS`].
 
 use super::YamlError;
+use crate::diagnostic::Problem;
 
 /// Keys whose values are not secret.
 const PUBLIC_KEYS: [&str; 11] = [
@@ -21,20 +22,20 @@ const PUBLIC_KEYS: [&str; 11] = [
 ];
 
 /// Explains why `text` could not be parsed: the position, the text at it, the problem, and how to fix it.
-pub(crate) fn explain(text: &str, error: &YamlError) -> String {
+pub(crate) fn explain(text: &str, error: &YamlError) -> Problem {
     let lines: Vec<&str> = text.lines().collect();
     let Some(at) = error.line.and_then(|line| usize::try_from(line).ok()?.checked_sub(1)) else {
-        return format!("{}; fix the YAML", error.message);
+        return Problem::new(error.message.clone()).with_help("fix the YAML");
     };
     // The end of the file is reported as a position after its last line.
     let at = at.min(lines.len().saturating_sub(1));
     let column = error.column.and_then(|column| usize::try_from(column).ok());
     let document = FaultyDocument { lines: &lines, line_index: at, column, message: &error.message };
-    let YamlFault { line: at, column, message: words } = document.locate();
+    let YamlFault { line: at, column, problem } = document.locate();
     let column = column.map(|column| format!(" column {column}")).unwrap_or_default();
     let shown = lines.get(at).and_then(|line| excerpt(line));
     let shown = shown.map(|shown| format!(", at `{shown}`")).unwrap_or_default();
-    format!("line {}{column}{shown}: {words}", at + 1)
+    problem.prefixed(format_args!("line {}{column}{shown}: ", at + 1))
 }
 
 /// The lines of a document, and the position and message of the parser error.
@@ -49,7 +50,7 @@ struct FaultyDocument<'a> {
 struct YamlFault {
     line: usize,
     column: Option<usize>,
-    message: String,
+    problem: Problem,
 }
 
 impl<'a> FaultyDocument<'a> {
@@ -70,8 +71,8 @@ impl<'a> FaultyDocument<'a> {
             .unwrap_or_else(|| self.at_parser_position(self.reworded_message()))
     }
 
-    fn at_parser_position(&self, words: impl Into<String>) -> YamlFault {
-        YamlFault { line: self.line_index, column: self.column, message: words.into() }
+    fn at_parser_position(&self, problem: Problem) -> YamlFault {
+        YamlFault { line: self.line_index, column: self.column, problem }
     }
 
     fn line(&self) -> &'a str {
@@ -84,14 +85,15 @@ impl<'a> FaultyDocument<'a> {
         Some(YamlFault {
             line: self.line_index,
             column: Some(column),
-            message: "a tab cannot indent YAML; use spaces".into(),
+            problem: Problem::new("a tab cannot indent YAML").with_help("use spaces"),
         })
     }
 
     fn find_duplicate_key(&self) -> YamlFault {
         let line = self.line();
         let named = self.message.rsplit_once("key: ").and_then(|(_, rest)| rest.split(", set").next());
-        let unclear = format!("duplicate key `{}`; keep one of them", named.unwrap_or("?"));
+        let keep_one = |message: String| Problem::new(message).with_help("keep one of them");
+        let unclear = keep_one(format!("duplicate key `{}`", named.unwrap_or("?")));
         let (Some(key), indent) = (key(line).filter(|key| Some(*key) == named), indent(line)) else {
             return self.at_parser_position(unclear);
         };
@@ -99,11 +101,11 @@ impl<'a> FaultyDocument<'a> {
         let inside = above.take_while(|(_, above)| is_blank(above) || self::indent(above) >= indent);
         let first =
             inside.filter(|(_, above)| self::indent(above) == indent).find(|(_, above)| self::key(above) == Some(key));
-        let words = match first {
-            Some((first, _)) => format!("duplicate key `{key}`, already on line {}; keep one of them", first + 1),
+        let problem = match first {
+            Some((first, _)) => keep_one(format!("duplicate key `{key}`, already on line {}", first + 1)),
             None => unclear,
         };
-        YamlFault { line: self.line_index, column: Some(indent + 1), message: words }
+        YamlFault { line: self.line_index, column: Some(indent + 1), problem }
     }
 
     /// The last quote up to the error that is not closed on its own line.
@@ -114,7 +116,7 @@ impl<'a> FaultyDocument<'a> {
         Some(YamlFault {
             line: at,
             column: Some(column),
-            message: format!("the quote {quote} that begins here is never closed; close it"),
+            problem: Problem::new(format!("the quote {quote} that begins here is never closed")).with_help("close it"),
         })
     }
 
@@ -154,11 +156,12 @@ impl<'a> FaultyDocument<'a> {
             Some(&(at, column, bracket)) => Some(YamlFault {
                 line: at,
                 column: Some(column),
-                message: format!("the `{bracket}` that opens here is never closed; close it with `{}`", close(bracket)),
+                problem: Problem::new(format!("the `{bracket}` that opens here is never closed"))
+                    .with_help(format!("close it with `{}`", close(bracket))),
             }),
-            None if self.message.contains("',' or") => {
-                Some(self.at_parser_position("a comma is missing before this; separate entries by commas"))
-            }
+            None if self.message.contains("',' or") => Some(self.at_parser_position(
+                Problem::new("a comma is missing before this").with_help("separate entries by commas"),
+            )),
             None => None,
         }
     }
@@ -171,18 +174,18 @@ impl<'a> FaultyDocument<'a> {
             .rev()
             .find_map(|at| Some((at, *self.lines.get(at)?)).filter(|(_, line)| !is_blank(line)));
         let Some((above, before)) = before.filter(|_| LineScan::from_line(line).colons < 2) else {
-            return self.at_parser_position("a value with `: ` in it needs quotes around it");
+            return self.at_parser_position(Problem::new("a value with `: ` in it needs quotes around it"));
         };
         if LineScan::from_line(before).colons == 0 {
-            let words = "expected `key: value`; write a space after the colon";
-            return YamlFault { line: above, column: Some(indent(before) + 1), message: words.into() };
+            let problem = Problem::new("expected `key: value`").with_help("write a space after the colon");
+            return YamlFault { line: above, column: Some(indent(before) + 1), problem };
         }
         let words = format!(
             "unexpected indentation below line {}, which has a value; expected column {}",
             above + 1,
             indent(before) + 1
         );
-        YamlFault { line: self.line_index, column: Some(indent(line) + 1), message: words }
+        YamlFault { line: self.line_index, column: Some(indent(line) + 1), problem: Problem::new(words) }
     }
 
     /// A line whose indentation is between two levels.
@@ -193,31 +196,38 @@ impl<'a> FaultyDocument<'a> {
         (wanted != indent(line)).then(|| YamlFault {
             line: self.line_index,
             column: Some(indent(line) + 1),
-            message: format!("inconsistent indentation; expected column {}, as on line {}", wanted + 1, before + 1),
+            problem: Problem::new(format!(
+                "inconsistent indentation; expected column {}, as on line {}",
+                wanted + 1,
+                before + 1
+            )),
         })
     }
 
-    fn reworded_message(&self) -> String {
+    fn reworded_message(&self) -> Problem {
         let message = self.message;
         let character = message.strip_prefix("unexpected character: `").and_then(|rest| rest.strip_suffix('\''));
         if let Some(character) = character {
             return match character {
-                "@" | "%" | "`" => format!("a value cannot begin with {character}; put it in quotes"),
-                _ => format!("the character {character} is not allowed in YAML; remove it"),
+                "@" | "%" | "`" => {
+                    Problem::new(format!("a value cannot begin with {character}")).with_help("put it in quotes")
+                }
+                _ => Problem::new(format!("the character {character} is not allowed in YAML")).with_help("remove it"),
             };
         }
-        let known: [(&str, &str); 8] = [
-            ("unknown anchor", "`*` refers to an anchor that this file does not define; put the value in quotes"),
-            ("misplaced bracket", "this closing bracket has no opening bracket; remove it"),
-            ("escape", "a backslash in double quotes begins an escape; use single quotes, or write it twice"),
-            ("Documents", "a second document begins here; keep one, without `---` between them"),
-            ("budget", "the document is too large; make it smaller"),
-            ("recursive", "an anchor refers to itself; write the value out"),
-            ("expected string scalar", "a key must be text; put it in quotes"),
-            ("block sequence entries", "a list cannot begin here; begin it on a new line"),
+        let known: [(&str, &str, &str); 8] = [
+            ("unknown anchor", "`*` refers to an anchor that this file does not define", "put the value in quotes"),
+            ("misplaced bracket", "this closing bracket has no opening bracket", "remove it"),
+            ("escape", "a backslash in double quotes begins an escape", "use single quotes, or write it twice"),
+            ("Documents", "a second document begins here", "keep one, without `---` between them"),
+            ("budget", "the document is too large", "make it smaller"),
+            ("recursive", "an anchor refers to itself", "write the value out"),
+            ("expected string scalar", "a key must be text", "put it in quotes"),
+            ("block sequence entries", "a list cannot begin here", "begin it on a new line"),
         ];
-        let words = known.iter().find(|(part, _)| message.contains(part)).map(|(_, words)| (*words).to_owned());
-        words.unwrap_or_else(|| format!("{message}; fix the YAML there"))
+        let known = known.into_iter().find(|(part, ..)| message.contains(part));
+        let known = known.map(|(_, message, help)| Problem::new(message).with_help(help));
+        known.unwrap_or_else(|| Problem::new(message).with_help("fix the YAML there"))
     }
 }
 
@@ -336,10 +346,11 @@ fn visible_char(c: char) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::diagnostic::Diagnostic as _;
     use crate::ingest::yaml::parse_tree;
 
     fn explained(text: &str) -> String {
-        explain(text, &parse_tree(text).unwrap_err())
+        explain(text, &parse_tree(text).unwrap_err()).to_line()
     }
 
     #[test]
@@ -395,7 +406,7 @@ mod tests {
         use proptest::prelude::*;
         proptest!(|(text in "[a-c\"'\\[\\]{}:,#*&@%|>? \t\n\\\\-]{0,60}")| {
             if let Err(error) = parse_tree(&text) {
-                let message = explain(&text, &error);
+                let message = explain(&text, &error).to_line();
                 prop_assert!(!message.contains('\n') && !message.is_empty());
             }
         });

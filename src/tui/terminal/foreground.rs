@@ -23,6 +23,7 @@ use tempfile::NamedTempFile;
 
 use super::TerminalSignals;
 use crate::{
+    diagnostic::Problem,
     open_file_limit, program_path,
     tui::{
         export::{Export, ExportTool},
@@ -53,19 +54,20 @@ impl ToolPrograms {
     /// # Errors
     ///
     /// If `$PAGER` is not a valid command line.
-    pub fn pager_words(&self) -> Result<Vec<String>, String> {
+    pub fn pager_words(&self) -> Result<Vec<String>, Problem> {
         self.command_words(ExportTool::Pager)
     }
 
     /// Words of the command line for a tool.
-    fn command_words(&self, tool: ExportTool) -> Result<Vec<String>, String> {
+    fn command_words(&self, tool: ExportTool) -> Result<Vec<String>, Problem> {
         let (set, usual, names) = match tool {
             ExportTool::Editor => (&self.editor, "vi", "VISUAL or EDITOR"),
             ExportTool::Pager => (&self.pager, "less", "PAGER"),
         };
         let line = set.as_deref().unwrap_or(usual);
         let words = shlex::split(line).filter(|words| !words.is_empty());
-        words.ok_or_else(|| format!("invalid command line `{line}`; correct {names}"))
+        words
+            .ok_or_else(|| Problem::new(format!("invalid command line `{line}`")).with_help(format!("correct {names}")))
     }
 }
 
@@ -88,9 +90,9 @@ pub(super) fn write_private_copy(export: &Export) -> io::Result<NamedTempFile> {
 }
 
 /// The command that opens `file`.
-pub(super) fn command(programs: &ToolPrograms, export: &Export, file: &NamedTempFile) -> Result<Command, String> {
+pub(super) fn command(programs: &ToolPrograms, export: &Export, file: &NamedTempFile) -> Result<Command, Problem> {
     let words = programs.command_words(export.tool)?;
-    let (program, arguments) = words.split_first().ok_or("no program")?;
+    let (program, arguments) = words.split_first().ok_or_else(|| Problem::new("no program"))?;
     let mut command = Command::new(program);
     command.args(arguments).env("PATH", program_path::search_path());
     if let Some(line) = export.line.filter(|line| *line > 1 && supports_start_line(program)) {
@@ -192,6 +194,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
+    use crate::diagnostic::Diagnostic as _;
 
     fn export(line: Option<usize>) -> Export {
         Export { tool: ExportTool::Editor, bytes: b"{}\xff\n".to_vec(), extension: ".jsonl", line, is_truncated: false }
@@ -232,7 +235,11 @@ mod tests {
         let both = ToolPrograms::from_env(|name| Some(name.to_ascii_lowercase()));
         assert_eq!((both.editor.as_deref(), both.pager.as_deref()), (Some("visual"), Some("pager")));
         assert!(
-            programs("vi 'open").command_words(ExportTool::Editor).unwrap_err().contains("correct VISUAL or EDITOR")
+            programs("vi 'open")
+                .command_words(ExportTool::Editor)
+                .unwrap_err()
+                .to_line()
+                .contains("correct VISUAL or EDITOR")
         );
     }
 }

@@ -8,6 +8,7 @@ use super::{
     time,
 };
 use crate::{
+    diagnostic::{Diagnostic, Problem},
     run::breakpoint::{Breakpoint, Condition},
     run::{SeekTarget, state::RunView},
     tape::Millis,
@@ -28,9 +29,9 @@ pub(super) fn accept(model: &mut ScreenModel, run_view: &RunView, text: String) 
     let done = match command::parse(&text) {
         Ok(request) => {
             model.history.push(&text);
-            execute(model, run_view, request)
+            execute(model, run_view, request).map_err(|problem| problem.to_line())
         }
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(error.to_line()),
     };
     done.unwrap_or_else(|error| {
         model.show_message(error);
@@ -40,7 +41,7 @@ pub(super) fn accept(model: &mut ScreenModel, run_view: &RunView, text: String) 
     })
 }
 
-fn execute(model: &mut ScreenModel, run_view: &RunView, request: CommandRequest) -> Result<Vec<ScreenEffect>, String> {
+fn execute(model: &mut ScreenModel, run_view: &RunView, request: CommandRequest) -> Result<Vec<ScreenEffect>, Problem> {
     Ok(match request {
         CommandRequest::Seek(TimeTarget::Start) => {
             time::pause_and_seek(model, ScreenEffect::Seek(SeekTarget::Entries(0)))
@@ -53,7 +54,7 @@ fn execute(model: &mut ScreenModel, run_view: &RunView, request: CommandRequest)
                 SeekTarget::Entries(entries) => entries > model.bounds.known_entries.max(run_view.state.entries),
             };
             if model.is_live && ahead {
-                return Err("that moment is in the future".to_owned());
+                return Err(Problem::new("that moment is in the future"));
             }
             time::pause_and_seek(model, ScreenEffect::Seek(moment))
         }
@@ -73,35 +74,35 @@ fn execute(model: &mut ScreenModel, run_view: &RunView, request: CommandRequest)
                 Scope::Live => "a unit that runs and can be held",
                 _ => "something that is not on the screen",
             };
-            return Err(format!("`{}` is for {what}; select one first", action.name()));
+            return Err(Problem::new(format!("`{}` is for {what}", action.name())).with_help("select one first"));
         }
     })
 }
 
 /// Advances a recorded run until `condition` is met. In a live run, lets the selected unit run until then.
-fn until(model: &mut ScreenModel, run_view: &RunView, condition: Condition) -> Result<Vec<ScreenEffect>, String> {
+fn until(model: &mut ScreenModel, run_view: &RunView, condition: Condition) -> Result<Vec<ScreenEffect>, Problem> {
     if !model.is_live || model.playback != Playback::Follow {
         return Ok(time::pause_and_seek(model, ScreenEffect::RunUntil(condition)));
     }
     let silent = matches!(condition, Condition::Silence(_));
     match hold::subject(model, run_view) {
-        Some(unit) if silent => Err(format!(
-            "{} can only be held at a call, not at a silence; write failure, tool NAME, path GLOB or cost $0.50",
-            unit.key
-        )),
+        Some(unit) if silent => Err(Problem::new(format!("{} can only be held at a call, not at a silence", unit.key))
+            .with_help("write failure, tool NAME, path GLOB or cost $0.50")),
         Some(_) => Ok(hold::run_until(model, run_view, condition)),
-        None => Err(format!("no unit is selected that can run until {condition}; select one, or leave LIVE")),
+        None => Err(Problem::new(format!("no unit is selected that can run until {condition}"))
+            .with_help("select one, or leave LIVE")),
     }
 }
 
-fn add(model: &mut ScreenModel, condition: Condition) -> Result<(), String> {
+fn add(model: &mut ScreenModel, condition: Condition) -> Result<(), Problem> {
     if let Some(known) = model.breakpoints.iter_mut().find(|known| known.condition == condition) {
         known.is_enabled = true;
         model.show_message(format!("a breakpoint for {condition} already exists; it is on"));
         return Ok(());
     }
     if model.breakpoints.len() >= MAX_BREAKPOINTS {
-        return Err(format!("there are {MAX_BREAKPOINTS} breakpoints already; delete one in the list first"));
+        return Err(Problem::new(format!("there are {MAX_BREAKPOINTS} breakpoints already"))
+            .with_help("delete one in the list first"));
     }
     let number = model.breakpoints.len() + 1;
     model.show_message(format!("breakpoint {number}: {condition}"));
@@ -110,7 +111,7 @@ fn add(model: &mut ScreenModel, condition: Condition) -> Result<(), String> {
 }
 
 /// Resolves a place that the user typed to a moment.
-fn to_seek_target(model: &ScreenModel, run_view: &RunView, place: TimeTarget) -> Result<SeekTarget, String> {
+fn to_seek_target(model: &ScreenModel, run_view: &RunView, place: TimeTarget) -> Result<SeekTarget, Problem> {
     let (now, last) = (run_view.state.last_entry_at, model.bounds.last_at);
     let at = match place {
         TimeTarget::Start => Millis(0),
@@ -136,19 +137,21 @@ fn to_seek_target(model: &ScreenModel, run_view: &RunView, place: TimeTarget) ->
         TimeTarget::WallClock(hours, minutes, seconds) => time_of_day(model, hours, minutes, seconds)?,
     };
     if !model.bounds.has_times {
-        return Err("this tape has no times; use an entry such as #120 or a percentage such as 50%".to_owned())
-            .or_else(
-                |error| if matches!(place, TimeTarget::Percent(_)) { Ok(SeekTarget::Time(at)) } else { Err(error) },
-            );
+        return Err(
+            Problem::new("this tape has no times").with_help("use an entry such as #120 or a percentage such as 50%")
+        )
+        .or_else(|error| if matches!(place, TimeTarget::Percent(_)) { Ok(SeekTarget::Time(at)) } else { Err(error) });
     }
     Ok(SeekTarget::Time(at))
 }
 
 /// The first run time after the start at which the wall clock shows this time of day.
-fn time_of_day(model: &ScreenModel, hours: u8, minutes: u8, seconds: u8) -> Result<Millis, String> {
+fn time_of_day(model: &ScreenModel, hours: u8, minutes: u8, seconds: u8) -> Result<Millis, Problem> {
     let extent = &model.bounds;
     let start = extent.started_at.filter(|_| extent.has_times);
-    let start = start.ok_or("the start time of this tape is unknown; write a time since its start, such as 12m30s")?;
+    let start = start.ok_or_else(|| {
+        Problem::new("the start time of this tape is unknown").with_help("write a time since its start, such as 12m30s")
+    })?;
     let start = start.to_zoned(extent.zone.clone());
     let fields = [hours, minutes, seconds].map(|field| i8::try_from(field).unwrap_or_default());
     let shown = || format!("{hours:02}:{minutes:02}:{seconds:02}");
@@ -157,12 +160,12 @@ fn time_of_day(model: &ScreenModel, hours: u8, minutes: u8, seconds: u8) -> Resu
         let there = if today < start { today.tomorrow().ok()? } else { today };
         u64::try_from(start.duration_until(&there).as_millis()).ok().map(Millis)
     });
-    let at = found.ok_or_else(|| format!("{} does not exist on that day", shown()))?;
+    let at = found.ok_or_else(|| Problem::new(format!("{} does not exist on that day", shown())))?;
     if at.0 > extent.last_at.0.saturating_add(1000) {
         let from = wall(start.timestamp(), Millis(0), &extent.zone).unwrap_or_default();
         let to = wall(start.timestamp(), extent.last_at, &extent.zone).unwrap_or_default();
         let length = clock(extent.last_at);
-        return Err(format!("{} is outside this tape, which covers {from} to {to} ({length})", shown()));
+        return Err(Problem::new(format!("{} is outside this tape, which covers {from} to {to} ({length})", shown())));
     }
     Ok(at)
 }

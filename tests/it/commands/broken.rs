@@ -191,16 +191,16 @@ fn selection_without_match_is_an_error() {
     place.notes(&["one"]);
     for command in ["plan", "run"] {
         let ran = place.run(&[command, "--only", "two*"]);
-        assert_eq!(ran.expect_refusal(4), "no unit matches `two*`; the units are docs-one");
+        assert_eq!(ran.expect_refusal(4), "no unit matches `two*`; name one of the units: docs-one");
         let ran = place.run(&[command, "nosuch"]);
-        assert_eq!(ran.expect_refusal(4), "ktx.yaml has no connection `nosuch`; it has notes");
+        assert_eq!(ran.expect_refusal(4), "ktx.yaml has no connection `nosuch`; name one of its connections: notes");
         let ran = place.run(&[command, "--only", "["]);
         assert!(ran.expect_refusal(2).starts_with("`[` is not a valid pattern"), "{ran:?}");
     }
     let ran = place.run(&["run", "--model", " "]);
     assert_eq!(ran.expect_refusal(2), "--model names no model; give one, as in `--model sonnet`");
     let ran = place.run(&["run", "--concurrency", "0"]);
-    assert_eq!(ran.expect_refusal(2), "--concurrency 0 would run nothing; give 1 or more");
+    assert_eq!(ran.expect_refusal(2), "invalid --concurrency `0`; expected 1 or more");
 }
 
 #[test]
@@ -235,14 +235,14 @@ fn invalid_settings_are_refused() {
         ("x = [", "not valid TOML"),
         ("[claude]\nmodel = 3\n", "claude.model must be a text in quotes, not 3"),
         ("[retry]\nfactor = -1\n", "retry.factor must be a number from 1 to 100, not -1"),
-        ("[ui]\ntheme = \"neon\"\n", "unknown theme `neon`; choose one of"),
+        ("[ui]\ntheme = \"neon\"\n", "unknown theme `neon` (ui.theme, user config.toml:2); choose one of"),
         (
             "[keys]\nquit = \"r\"\n",
-            "key `r` is bound to both `retry` and `quit`; give one of them another key in [keys] (user config.toml:2)",
+            "key `r` is bound to both `retry` and `quit` (user config.toml:2); give one of them another key in [keys]",
         ),
         (
             "[keys]\nfly = \"r\"\n",
-            "unknown action `fly` in [keys]; the help (`?`) lists the names (user config.toml:2)",
+            "unknown action `fly` in [keys] (user config.toml:2); the help (`?`) lists the names",
         ),
         ("[ui]\ntheme = \"./none.toml\"\n", "cannot read the theme ./none.toml: No such file"),
         ("[ui]\ntheme = \"config.toml\"\n", "theme `config.toml` is not valid: line 1: "),
@@ -328,7 +328,7 @@ fn closed_stdout_ends_the_command_quietly() {
         let CommandOutput { code, stderr, .. } = place.start_into(place.command(words), writer.into()).end();
         assert_eq!(code, Some(141), "{words:?}: {stderr}");
         assert_eq!(stderr.lines().count(), 1, "{words:?}: {stderr}");
-        assert!(stderr.starts_with("ingestdeck: stdout was closed by its reader"), "{words:?}: {stderr}");
+        assert!(stderr.starts_with("error: stdout was closed by its reader"), "{words:?}: {stderr}");
     }
     // The run continued after its reader closed the pipe.
     let show = place.run(&["runs", "show", "--project-dir", "kept"]);

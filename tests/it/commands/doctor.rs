@@ -89,7 +89,7 @@ fn doctor_fails_where_a_run_cannot_write() {
         let doctor = place.run(&["doctor", "--ui", "json", "--claude-bin", &claude]);
         let ran = place.run(&["run", "--ui", "none", "--claude-bin", &claude]);
         assert_ne!(ran.code, Some(0), "{what}: {ran:?}");
-        let sentence = ran.stderr.lines().last().unwrap().trim_start_matches("ingestdeck: ");
+        let sentence = ran.stderr.lines().last().unwrap().trim_start_matches("error: ");
         assert_eq!((doctor.code, failures(&doctor)), (Some(96), vec![sentence.to_owned()]), "{what}");
     }
 }
@@ -196,7 +196,7 @@ fn skipped_links_are_folded_except_for_programs() {
     }
     let plan = place.run(&["plan"]);
     plan.expect_success();
-    let folded = "ingestdeck: warning: connection notes: 4 symbolic links are skipped: b.md, c.md, d.md and 1 more; only \
+    let folded = "warning: connection notes: 4 symbolic links are skipped: b.md, c.md, d.md and 1 more; only \
                   files inside the source are read\n";
     assert_eq!(plan.stderr, folded);
     let json = place.run(&["plan", "--ui", "json"]);

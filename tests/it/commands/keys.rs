@@ -49,7 +49,7 @@ fn keys_of_one_connection_are_those_of_ktx() {
     assert_eq!(planned(&place, &["--only", "docs-page"]), both);
     assert_eq!(planned(&place, &["--only", "docs-page-b"]), both[1..]);
     let none = place.run(&["plan", "--only", "docs-none"]);
-    assert!(none.expect_refusal(4).contains("the units are docs-page-a, docs-page-b"), "{none:?}");
+    assert!(none.expect_refusal(4).contains("name one of the units: docs-page-a, docs-page-b"), "{none:?}");
 }
 
 #[test]

@@ -116,7 +116,7 @@ fn ambiguous_run_id_is_refused() {
     }
     assert!(place.run(&["runs", "show", "01a20142"]).expect_success().starts_with(&format!("run {}", ids[1])));
     let ran = place.run(&["runs", "show", "ffffff"]);
-    assert_eq!(ran.expect_refusal(4), "no run matches \"ffffff\"; `ingestdeck runs list` shows the recorded runs");
+    assert_eq!(ran.expect_refusal(4), "no run matches \"ffffff\"; list the recorded runs with `ingestdeck runs list`");
 }
 
 #[test]

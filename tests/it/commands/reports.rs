@@ -56,7 +56,7 @@ fn report_of_an_unsupported_file_is_refused() {
     assert!(place.run(&["report", "ffffff"]).expect_refusal(4).contains("no run matches"));
     assert!(place.run(&["report", "missing.jsonl"]).expect_refusal(4).contains("there is no file missing.jsonl"));
     let ran = place.run(&["report", "--connection", "nowhere"]);
-    assert!(ran.expect_refusal(4).ends_with("its connections are: orchard-dbt, orchard-handbook"));
+    assert!(ran.expect_refusal(4).ends_with("name one of its connections: orchard-dbt, orchard-handbook"));
     assert!(TestDir::new().run(&["report"]).expect_refusal(4).contains("no run is recorded in this project yet"));
 }
 

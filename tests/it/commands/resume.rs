@@ -178,7 +178,10 @@ fn unit_content_decides_reuse_and_plan_gives_reason() {
     // A unit that was added later is not selected either, even where all units were.
     place.write("notes/four.md", "# four\n");
     let other = run(&place, &good, &["--resume-run", "latest", "--only", "docs-two"]);
-    assert!(other.expect_refusal(4).contains("no unit matches `docs-two`; the units are docs-one"), "{other:?}");
+    assert!(
+        other.expect_refusal(4).contains("no unit matches `docs-two`; name one of the units: docs-one"),
+        "{other:?}"
+    );
     fs::remove_file(place.path("notes/one.md")).unwrap();
     let gone = run(&place, &good, &["--resume-run", "latest"]);
     assert!(gone.expect_refusal(4).contains("is left in the plan"), "{gone:?}");
@@ -276,7 +279,7 @@ fn failed_units_are_read_from_the_tape_not_the_plan() {
     let keys: Vec<String> = run_reasons(&place, &["--failed"]).into_iter().map(|(key, _)| key).collect();
     assert_eq!(keys, ["docs-three", "docs-two"]);
     let other = run(&place, &bad, &["--failed", "--only", "docs-one"]);
-    assert!(other.expect_refusal(4).contains("those that failed are docs-three, docs-two"), "{other:?}");
+    assert!(other.expect_refusal(4).contains("is left in the plan: docs-three, docs-two"), "{other:?}");
     let good = claude(&place, &["one", "two", "three"].map(|name| writes(&format!("docs-{name}"))));
     let lines = parse_json_events(run(&place, &good, &["--failed"]).expect_success());
     assert_eq!(summary(&lines)["units"], json!({"succeeded": 2}));
@@ -413,7 +416,7 @@ fn reused_unit_reports_its_deleted_page() {
     let claude = claude(&place, &["docs-one", "docs-two", "docs-three"].map(writes));
     let resumed = run(&place, &claude, &["--resume-run", "latest"]);
     let sentence = "files of reused units were deleted: docs-one (wiki/global/one.md is gone since); \
-        `run --full --only UNIT` writes them again";
+        write them again with `run --full --only UNIT`";
     assert!(resumed.stderr.contains(sentence), "{resumed:?}");
     assert_eq!(
         states(&parse_json_events(resumed.expect_success()), "docs-one"),

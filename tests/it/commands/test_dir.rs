@@ -33,18 +33,18 @@ pub(crate) struct TestDir {
 pub(crate) struct CommandOutput {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
+    /// Errors and warnings have one line each: a `help:` line is joined with `; ` to its message.
     pub(crate) stderr: String,
 }
 
 impl CommandOutput {
-    /// Its stderr, which must be one sentence. Expects exit code `code` and an empty stdout.
+    /// The only error on its stderr, as `message; help`. Expects exit code `code` and an empty stdout.
     pub(crate) fn expect_refusal(&self, code: i32) -> &str {
         assert_eq!(self.code, Some(code), "{self:?}");
         assert_eq!(self.stdout, "", "{self:?}");
-        let errors: Vec<&str> = self.stderr.lines().filter(|line| !line.contains("warning: ")).collect();
-        assert_eq!(errors.len(), 1, "one sentence: {self:?}");
-        assert!(errors[0].starts_with("ingestdeck: "), "{self:?}");
-        errors[0].trim_start_matches("ingestdeck: ")
+        let errors: Vec<&str> = self.stderr.lines().filter(|line| !line.starts_with("warning: ")).collect();
+        assert_eq!(errors.len(), 1, "one error: {self:?}");
+        errors[0].strip_prefix("error: ").unwrap_or_else(|| panic!("{self:?}"))
     }
 
     /// Its stdout. Expects success.
@@ -233,7 +233,7 @@ impl RunningCommand {
                     return CommandOutput {
                         code: status.code(),
                         stdout: self.output_text("stdout"),
-                        stderr: self.output_text("stderr"),
+                        stderr: self.output_text("stderr").replace("\nhelp: ", "; "),
                     };
                 }
                 _ => self.receive_event(),

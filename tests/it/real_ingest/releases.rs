@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path, process::Command, time::Duration};
 
-use ingestdeck::claude::version::ReleaseSupport;
+use ingestdeck::{claude::version::ReleaseSupport, diagnostic::Diagnostic as _};
 use serde_json::{Value, json};
 
 use super::{
@@ -31,9 +31,9 @@ fn doctor_names_the_release_and_what_it_lacks() {
     let played = deck.play(&["doctor"]);
     assert_eq!(played.code, Some(0), "{played:#?}");
     assert!(played.stdout.contains(&version.to_string()), "{played:#?}");
-    let remark = version.support().message(version);
+    let remark = version.support().problem(version);
     assert_ne!(version.support(), ReleaseSupport::Unsupported);
-    assert!(remark.is_none_or(|remark| played.stdout.contains(&remark)), "{played:#?}");
+    assert!(remark.is_none_or(|remark| played.stdout.contains(&remark.to_line())), "{played:#?}");
 }
 
 #[test]

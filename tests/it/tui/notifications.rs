@@ -171,7 +171,8 @@ fn position_is_kept_and_missing_program_is_reported() {
     let after = play(tape::running().timeline(), None, options(), ScriptedHost::new(&format!("{keys}E"), SIZE)).0;
     assert_eq!(before.text(), after.text());
     let mut script = ScriptedHost::new("E", SIZE);
-    script.opened = Err("there is no program `ed`; set VISUAL or EDITOR to one that is installed".into());
+    script.opened = Err(ingestdeck::diagnostic::Problem::new("there is no program `ed`")
+        .with_help("set VISUAL or EDITOR to one that is installed"));
     let (script, _) = play(tape::running().timeline(), None, options(), script);
     assert!(script.text().contains("there is no program `ed`"), "{}", script.text());
 }

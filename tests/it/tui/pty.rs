@@ -243,7 +243,7 @@ fn tape_write_error_breaks_the_run_and_is_shown() {
     assert!(!session.text().contains("▶"), "{}", session.text());
     session.press("L");
     session.shows("broken: File too large");
-    session.shows("Raise the limit on the size");
+    session.shows("(`ulimit -f`)");
     let tape = std::fs::read_dir(project.join(".ktx/ingestdeck/runs")).unwrap().next().unwrap().unwrap();
     let text = std::fs::read_to_string(tape.path().join("tape.jsonl")).unwrap();
     let pids = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()?["note"]["pid"].as_i64());

@@ -7,6 +7,7 @@ use std::{
 };
 
 use ingestdeck::{
+    diagnostic::Problem,
     run::Timeline,
     tui::{
         self, ColorLevel, Keymap, LiveHandle, NotifyMethod, Options, Overrides, Theme, ToolPrograms, TtyOptions,
@@ -48,7 +49,7 @@ pub(crate) struct ScriptedHost {
     /// Files that were opened in an editor or a pager.
     pub(crate) handouts: Vec<Export>,
     /// The result of opening them.
-    pub(crate) opened: Result<Option<HostInput>, String>,
+    pub(crate) opened: Result<Option<HostInput>, Problem>,
 }
 
 impl ScriptedHost {
@@ -181,7 +182,7 @@ impl ScreenHost for ScriptedHost {
         self.gauges.push(gauge);
     }
 
-    fn notify(&mut self, news: &Notification) -> Result<(), String> {
+    fn notify(&mut self, news: &Notification) -> Result<(), Problem> {
         self.news.push(news.clone());
         Ok(())
     }
@@ -198,7 +199,7 @@ impl ScreenHost for ScriptedHost {
         self.terminal.clear().map_err(io::Error::other)
     }
 
-    async fn open(&mut self, handout: &Export) -> Result<Option<HostInput>, String> {
+    async fn open(&mut self, handout: &Export) -> Result<Option<HostInput>, Problem> {
         self.handouts.push(handout.clone());
         self.opened.clone()
     }
