@@ -31,6 +31,20 @@ const WORDS: &[(&[&str], &str)] = &[
     (&["of ours"], "our, or the name of the component"),
 ];
 
+/// Files whose errors are also results of tools, in one line with their remedies.
+const ERRORS_FOR_MODELS: &[&str] = &[
+    "src/ingest/database.rs",
+    "src/ingest/references.rs",
+    "src/ingest/semantic_layer.rs",
+    "src/ingest/semantic_layer/",
+    "src/ingest/tool/",
+    "src/ingest/wiki.rs",
+    "src/ingest/workspace.rs",
+];
+
+/// Clauses of error messages that state what is valid or what happened.
+const NOT_REMEDIES: &[&str] = &["; expected ", "; an earlier one did"];
+
 /// Text that quotes a published format, another program or a recorded input.
 const QUOTED: &[&str] = &[
     // The key of a scripted agent's text.
@@ -148,6 +162,28 @@ fn comments_and_sentences_use_plain_words() {
         }
     }
     assert_none(&problems, "words with a plainer equivalent");
+}
+
+/// A remedy is the help of an error, not a part of its message.
+#[test]
+fn error_messages_contain_no_remedy() {
+    let attribute = Regex::new(r##"(?s)#\[error\((.*?)\)\]\n"##).unwrap();
+    let mut problems = Vec::new();
+    for file in rust_files().iter().filter(|file| file.path.starts_with("src/")) {
+        if ERRORS_FOR_MODELS.iter().any(|path| file.path.starts_with(path)) {
+            continue;
+        }
+        for found in attribute.captures_iter(&file.text) {
+            let text = segments(&found[1]).into_iter().find(|(_, kind, _)| *kind == Kind::Text);
+            let text = text.map(|(_, _, text)| text.to_owned()).unwrap_or_default();
+            let text = NOT_REMEDIES.iter().fold(text, |text, clause| text.replace(clause, ""));
+            if text.contains("; ") {
+                let line = file.line_of(found.get(0).unwrap().start());
+                problems.push(format!("{}:{line}: move the remedy to Diagnostic::help: {text}", file.path));
+            }
+        }
+    }
+    assert_none(&problems, "errors with a remedy in their message");
 }
 
 #[test]
