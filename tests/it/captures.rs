@@ -199,7 +199,9 @@ fn selected_captures_match_their_event_snapshots() {
 /// The verdict of an attempt whose stdout is the lines of a capture.
 fn verdict(lines: &[Vec<u8>]) -> Verdict {
     let mut gather = AttemptFactsCollector::new(AttemptFacts::default());
-    lines.iter().for_each(|line| gather.push_line(&decode::decode_line(line)));
+    lines.iter().for_each(|line| {
+        gather.push_line(&decode::decode_line(line));
+    });
     let facts = AttemptFacts { exit_code: Some(1), ..gather.into_facts() };
     judge_attempt(&"unit".into(), &facts, FailureRule::Strict)
 }

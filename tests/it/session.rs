@@ -123,6 +123,8 @@ impl SessionFixture {
             locks: SessionLocks::new(home.project().join(".locks")),
             limits: StreamLimits::default(),
             recorder: Arc::clone(&tape) as Arc<dyn Recorder>,
+            observer: None,
+            paid_usd: None,
             amendment: None,
         };
         let env = env_of(home.env_offline());

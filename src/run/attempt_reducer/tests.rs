@@ -56,3 +56,38 @@ fn result_errors_follow_the_stream_contract() {
     assert_eq!(errors(r#""error":"e","errors":["f"]"#).as_deref(), Some("e"));
     assert_eq!(errors(r#""errors":[],"result":"r""#), None);
 }
+
+/// Failures and denials of an attempt whose result lists these denials after the lines.
+fn counted(lines: &[&str], interrupt: bool, denials: &str) -> (usize, usize) {
+    let mut reducer = AttemptReducer::new(TurnTracker::for_one_prompt());
+    let result = format!(r#"{{"type":"result","is_error":false,"permission_denials":{denials}}}"#);
+    let mut counted = (0, 0);
+    for (index, line) in lines.iter().copied().chain([result.as_str()]).enumerate() {
+        if interrupt && index == lines.len() {
+            reducer.calls_mut().mark_interrupted();
+        }
+        let line = decode::decode_line(line.as_bytes());
+        for change in reducer.push(&line).calls {
+            let (CallChange::Ended { is_new_failure, is_new_denial, .. }
+            | CallChange::Denied { is_new_failure, is_new_denial, .. }) = change
+            else {
+                continue;
+            };
+            counted = (counted.0 + usize::from(is_new_failure), counted.1 + usize::from(is_new_denial));
+        }
+    }
+    counted
+}
+
+#[test]
+fn denials_count_once_and_not_for_interrupted_calls() {
+    let call = r#"{"type":"assistant","message":{"content":[{"type":"tool_use","id":"t","name":"Bash","input":{}}]}}"#;
+    let failed = r#"{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"t","is_error":true,"content":"no"}]}}"#;
+    let named = r#"[{"tool_name":"Bash","tool_use_id":"t"}]"#;
+    let unnamed = r#"[{"tool_name":"Bash"}]"#;
+    assert_eq!(counted(&[call, failed], false, named), (1, 1));
+    assert_eq!(counted(&[call, failed], false, unnamed), (1, 0), "it is the call that failed");
+    assert_eq!(counted(&[call], false, unnamed), (1, 1));
+    assert_eq!(counted(&[call], true, named), (0, 0));
+    assert_eq!(counted(&[call], true, unnamed), (0, 0));
+}

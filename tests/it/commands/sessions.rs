@@ -122,6 +122,25 @@ fn resume_line_does_not_name_a_foreign_session() {
 }
 
 #[test]
+fn session_warns_before_its_turn_limit() {
+    let place = TestDir::new();
+    place.write("../home/.config/ingestdeck/config.toml", "[agent]\nmax_turns = 5\n");
+    let text = |id: &str, fields: &str| {
+        format!(
+            r#"{{"type":"assistant","session_id":"s1",{fields}"message":{{"id":"{id}","role":"assistant","content":[{{"type":"text","text":"so"}}]}}}}"#
+        )
+    };
+    // Two lines of one message are one turn, and messages of sub-agents are none.
+    let mut lines = vec![INIT.to_owned(), text("n1", r#""parent_tool_use_id":"t0","#)];
+    lines.extend(["m1", "m1", "m2", "m3", "m4", "m4", "m5"].map(|id| text(id, "")));
+    lines.push(DONE.to_owned());
+    let claude = place.claude(&printed(&lines.iter().map(String::as_str).collect::<Vec<_>>()));
+    let claude = claude.to_str().unwrap();
+    let ran = place.run(&["session", "--profile", "agent", "--claude-bin", claude, "--", "hello"]);
+    assert_eq!(ran.expect_success().matches("Approaching turn limit: 4/5").count(), 1, "{ran:?}");
+}
+
+#[test]
 fn session_needs_a_release_that_can_be_trusted() {
     let place = TestDir::new();
     for (version, sentence) in [
