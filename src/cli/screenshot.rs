@@ -30,7 +30,7 @@ use crate::{
 /// Size of a cell, in SVG units.
 const CELL_SIZE: (f32, f32) = (8.4, 17.0);
 
-/// Time that the screen gets after the last key and the last frame.
+/// Time without an event after which the screen is complete.
 const SETTLE_DELAY: Duration = Duration::from_millis(200);
 
 /// Margin around the screen, in SVG units.
@@ -89,15 +89,13 @@ struct OffscreenHost {
     buffer: Buffer,
     keys: VecDeque<KeyPress>,
     started: Instant,
-    /// When the screen is left: some time after the last frame, so that the effects of the keys are complete.
-    quits_at: Instant,
     quits_when_idle: bool,
 }
 
 impl OffscreenHost {
     fn new((width, height): (u16, u16), keys: VecDeque<KeyPress>, ends: bool) -> Self {
         let buffer = Buffer::empty(Rect::new(0, 0, width, height));
-        Self { buffer, keys, started: Instant::now(), quits_at: Instant::now() + SETTLE_DELAY, quits_when_idle: ends }
+        Self { buffer, keys, started: Instant::now(), quits_when_idle: ends }
     }
 }
 
@@ -110,7 +108,8 @@ impl ScreenHost for OffscreenHost {
         match self.keys.pop_front() {
             Some(key) => HostInput::Key(key),
             None if self.quits_when_idle => {
-                tokio::time::sleep_until(self.quits_at).await;
+                // Starts again after each event, so that work that is in progress is completed first.
+                tokio::time::sleep(SETTLE_DELAY).await;
                 HostInput::Closed
             }
             None => future::pending().await,
@@ -120,7 +119,6 @@ impl ScreenHost for OffscreenHost {
     fn draw(&mut self, paint: &mut dyn FnMut(&mut Buffer)) -> io::Result<()> {
         self.buffer.reset();
         paint(&mut self.buffer);
-        self.quits_at = Instant::now() + SETTLE_DELAY;
         Ok(())
     }
 

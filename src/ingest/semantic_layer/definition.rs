@@ -69,7 +69,7 @@ pub(crate) struct SourceDefinition {
     /// Standalone only: how recent the rows are according to dbt.
     #[serde(default)]
     pub(crate) freshness: Option<SourceFreshness>,
-    /// How queries use it.
+    /// How queries use the source.
     #[serde(default)]
     pub(crate) usage: Option<TableUsage>,
 }
@@ -140,10 +140,10 @@ pub(crate) struct ColumnDefinition {
     /// Standalone only: constraints that dbt tests.
     #[serde(default)]
     pub(crate) constraints: Option<ColumnConstraints>,
-    /// Standalone only: its values.
+    /// Standalone only: possible values of the column, by origin.
     #[serde(default)]
     pub(crate) enum_values: Option<DbtTexts>,
-    /// Standalone only: tests that it passes.
+    /// Standalone only: tests that the column passes.
     #[serde(default)]
     pub(crate) tests: Option<ColumnTests>,
 }
@@ -166,10 +166,10 @@ pub(crate) struct ColumnOverride {
     /// Constraints that dbt tests.
     #[serde(default)]
     pub(crate) constraints: Option<ColumnConstraints>,
-    /// Its values.
+    /// Possible values of the column, by origin.
     #[serde(default)]
     pub(crate) enum_values: Option<DbtTexts>,
-    /// Tests that it passes.
+    /// Tests that the column passes.
     #[serde(default)]
     pub(crate) tests: Option<ColumnTests>,
 }

@@ -39,7 +39,7 @@ impl SourceFindings {
         });
         self.errors = errors;
         let excused: Vec<String> = excused;
-        self.warnings.extend(excused.into_iter().map(|error| format!("{error} (it was so before)")));
+        self.warnings.extend(excused.into_iter().map(|error| format!("{error} (unchanged by this edit)")));
     }
 }
 
@@ -122,7 +122,7 @@ impl SourceValidator<'_> {
             ("freshness", definition.freshness.is_some()),
         ];
         for (field, _) in standalone_only.iter().filter(|(_, is_there)| *is_there) {
-            self.load_error(format_args!("an overlay has no `{field}`; leave it out"));
+            self.load_error(format_args!("`{field}` is not allowed in an overlay; leave it out"));
         }
         if definition.grain.as_ref().is_some_and(Vec::is_empty) {
             self.load_error("its grain is empty; leave it out to use that of the scanned table, or list the columns");
@@ -139,8 +139,8 @@ impl SourceValidator<'_> {
         for (index, column) in definition.columns.iter().flatten().enumerate() {
             let label = format!("columns[{index}] `{}`", excerpt(&column.name));
             let computed = format_args!(
-                "{label} needs expr and type, as columns of an overlay are computed; what is to be \
-                 said about a scanned column goes into column_overrides"
+                "{label} has no expr or no type, but columns of an overlay are computed; give both, or \
+                 describe a scanned column in column_overrides"
             );
             match column.expr.as_deref() {
                 None | Some("") => self.load_error(computed),
@@ -156,11 +156,13 @@ impl SourceValidator<'_> {
             ];
             for (field, _) in standalone_only.iter().filter(|(_, is_there)| *is_there) {
                 self.load_error(format_args!(
-                    "{label}: a computed column of an overlay has no `{field}`; leave it out"
+                    "{label}: a computed column of `{field}` is not allowed in an overlay; leave it out"
                 ));
             }
             if known.contains(&column.name.to_lowercase()) {
-                self.load_error(format_args!("{label} exists in the scanned table; give it another name"));
+                self.load_error(format_args!(
+                    "{label} exists in the scanned table; choose another name, or use column_overrides"
+                ));
             }
         }
         let hint = |name: &str| {
@@ -170,7 +172,11 @@ impl SourceValidator<'_> {
         let overrides = definition.column_overrides.iter().flatten().map(|column| column.name.as_str());
         for name in overrides {
             if !known.contains(&name.to_lowercase()) {
-                self.load_error(format_args!("the scanned table has no column `{}`{}", excerpt(name), hint(name)));
+                self.load_error(format_args!(
+                    "the scanned table has no column `{}`{}; use a column of the table",
+                    excerpt(name),
+                    hint(name)
+                ));
             }
             if excluded.contains(name) {
                 self.load_error(format_args!(
@@ -180,7 +186,11 @@ impl SourceValidator<'_> {
             }
         }
         for name in excluded.iter().filter(|name| !names.contains(name)) {
-            self.error(format_args!("the scanned table has no column `{}`{}", excerpt(name), hint(name)));
+            self.error(format_args!(
+                "the scanned table has no column `{}`{}; use a column of the table",
+                excerpt(name),
+                hint(name)
+            ));
         }
         if definition.columns.iter().flatten().next().is_none() && names.iter().all(|name| excluded.contains(name)) {
             self.load_error("exclude_columns leaves no column; keep at least one");
@@ -225,7 +235,7 @@ impl SourceValidator<'_> {
             ("disable_joins", definition.disable_joins.is_some()),
         ];
         for (field, _) in overlay_only.iter().filter(|(_, is_there)| *is_there) {
-            self.load_error(format_args!("only an overlay has `{field}`; leave it out"));
+            self.load_error(format_args!("`{field}` is allowed only in an overlay; leave it out"));
         }
         let columns: Vec<&str> = definition.columns.iter().flatten().map(|column| column.name.as_str()).collect();
         if columns.is_empty() {
