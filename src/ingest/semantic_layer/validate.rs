@@ -156,7 +156,7 @@ impl SourceValidator<'_> {
             ];
             for (field, _) in standalone_only.iter().filter(|(_, is_there)| *is_there) {
                 self.load_error(format_args!(
-                    "{label}: a computed column of `{field}` is not allowed in an overlay; leave it out"
+                    "{label}: `{field}` is not allowed in a computed column of an overlay; leave it out"
                 ));
             }
             if known.contains(&column.name.to_lowercase()) {
