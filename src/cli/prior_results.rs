@@ -24,7 +24,7 @@ use crate::{
     },
     tape::{RunId, note::attempt_output::ArtifactChange},
     text::pluralize,
-    units::reuse::SpentBudget,
+    units::reuse::BudgetExhaustion,
 };
 
 /// The results of prior runs.
@@ -330,7 +330,7 @@ fn unit_outcome(past: &UnitHistory) -> LastUnitOutcome {
     let is = |statuses: &[UnitStatus]| statuses.iter().any(|known| known.as_str() == past.status);
     let run = past.run.short();
     if is(&[UnitStatus::BudgetExhausted]) {
-        let spent = past.detail.clone().unwrap_or_else(|| SpentBudget::default().to_string());
+        let spent = past.detail.clone().unwrap_or_else(|| BudgetExhaustion::default().to_string());
         LastUnitOutcome::Incomplete(format!("{spent} in run {run}"))
     } else if past.unsaved {
         LastUnitOutcome::Unsaved

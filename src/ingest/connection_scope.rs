@@ -14,13 +14,13 @@ use super::{
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConnectionScope {
     /// In the order of `ktx.yaml`.
-    pub(crate) connections: Vec<ScopedConnection>,
+    pub(crate) connections: Vec<ConnectionAccess>,
     /// Workers that query the databases.
     pub(crate) sql_workers: SqlWorkers,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ScopedConnection {
+pub(crate) struct ConnectionAccess {
     pub(crate) id: String,
     /// Driver name for display.
     pub(crate) driver: Option<String>,
@@ -34,7 +34,7 @@ impl ConnectionScope {
     /// The scope of an attempt at a unit of connection `own`. Sources may be written for databases and for the unit's
     /// own connection; without `own`, for any connection.
     pub(crate) fn new(project: &Project, own: Option<&str>) -> Self {
-        let scoped = |connection: &Connection| ScopedConnection {
+        let scoped = |connection: &Connection| ConnectionAccess {
             id: connection.id.clone(),
             driver: connection.driver.clone(),
             is_target: is_target(connection, own),
@@ -45,7 +45,7 @@ impl ConnectionScope {
     }
 
     /// Connections that sources may be written for, in the order of `ktx.yaml`.
-    pub(crate) fn targets(&self) -> impl Iterator<Item = &ScopedConnection> {
+    pub(crate) fn targets(&self) -> impl Iterator<Item = &ConnectionAccess> {
         self.connections.iter().filter(|connection| connection.is_target)
     }
 
@@ -56,7 +56,7 @@ impl ConnectionScope {
         ids
     }
 
-    pub(crate) fn get(&self, id: &str) -> Option<&ScopedConnection> {
+    pub(crate) fn get(&self, id: &str) -> Option<&ConnectionAccess> {
         self.connections.iter().find(|connection| connection.id == id)
     }
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{
-    connection_scope::{ConnectionScope, ScopedConnection},
+    connection_scope::{ConnectionAccess, ConnectionScope},
     project::Project,
     prompt::{ConnectionSources, ProjectContext},
     reconcile::{ChangeKind, StageIndex},
@@ -26,7 +26,7 @@ pub(super) fn read_context(
     stage: Option<&StageIndex>,
 ) -> io::Result<ProjectContext> {
     let mut semantic_layer = Vec::new();
-    for ScopedConnection { id, is_target, .. } in &reach.connections {
+    for ConnectionAccess { id, is_target, .. } in &reach.connections {
         let sources = SemanticLayer(workspace).sources(id)?;
         for file in &sources.files {
             let _ = workspace.read(&file.path);

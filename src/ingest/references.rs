@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::{
     schema::excerpt,
-    semantic_layer::{self, SemanticLayer, SemanticSource, SemanticSources, SourceDoc, texts},
+    semantic_layer::{self, EffectiveSource, SemanticLayer, SemanticSources, SourceDoc, texts},
     wiki::{self, Wiki, WikiPage},
     workspace::Workspace,
 };
@@ -236,7 +236,7 @@ impl<'a> ReferenceCatalog<'a> {
 
     /// Whether KTX's repair keeps `entry` in `sl_refs`: it names exactly a source, or a measure or segment of one.
     pub(crate) fn is_kept_by_repair(&self, entry: &str) -> bool {
-        let is_named = |source: &SemanticSource| {
+        let is_named = |source: &EffectiveSource| {
             let Some(rest) = entry.strip_prefix(&source.name) else { return false };
             let has =
                 |entity| ["measures", "segments"].iter().any(|key| texts(&source.doc, key, "name").contains(&entity));
@@ -259,7 +259,7 @@ impl<'a> ReferenceCatalog<'a> {
     /// Looks up `entity` in the first source with that name.
     fn find(&self, connection: Option<&str>, name: &str, entity: Option<&str>) -> EntityLookup {
         for connection in self.connections(connection) {
-            if let Some(SemanticSource { doc, .. }) = self.sources(connection).by_name.get(name) {
+            if let Some(EffectiveSource { doc, .. }) = self.sources(connection).by_name.get(name) {
                 let has = |entity| {
                     ["measures", "columns", "segments"].iter().any(|key| texts(doc, key, "name").contains(&entity))
                 };
@@ -302,7 +302,7 @@ fn original_sources(workspace: &Workspace, connection: &str) -> io::Result<Seman
     let now = SemanticLayer(workspace).sources(connection)?;
     let mut sources = SemanticSources { scanned_tables: now.scanned_tables, ..SemanticSources::default() };
     for (name, doc) in sources.scanned_tables.clone() {
-        sources.by_name.insert(name.clone(), SemanticSource { name, doc });
+        sources.by_name.insert(name.clone(), EffectiveSource { name, doc });
     }
     let changes = workspace.changes();
     let unchanged = now.files.into_iter().filter(|file| !changes.contains_key(&file.path));
@@ -329,7 +329,7 @@ fn missing_entity_text(source: &str, entity: &str) -> String {
 }
 
 /// True if `table`, as written in a page or a call, is the name of `source` or of its table.
-pub(super) fn names_table(source: &SemanticSource, table: &str) -> bool {
+pub(super) fn names_table(source: &EffectiveSource, table: &str) -> bool {
     let plain = |text: &str| text.trim().replace(['"', '`', '[', ']'], "").to_lowercase();
     let wanted = plain(table);
     if wanted.is_empty() {

@@ -71,7 +71,7 @@ pub(crate) struct SourceFile {
 
 /// A source that can be queried, from a file, a scanned table, or both.
 #[derive(Clone, Debug)]
-pub(crate) struct SemanticSource {
+pub(crate) struct EffectiveSource {
     pub(crate) name: String,
     /// All fields; an overlay is merged with its table.
     pub(crate) doc: SourceDoc,
@@ -80,7 +80,7 @@ pub(crate) struct SemanticSource {
 /// The sources of one connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SemanticSources {
-    pub(crate) by_name: BTreeMap<String, SemanticSource>,
+    pub(crate) by_name: BTreeMap<String, EffectiveSource>,
     /// Scanned tables by name.
     pub(crate) scanned_tables: BTreeMap<String, SourceDoc>,
     /// The files, sorted by path.
@@ -148,7 +148,7 @@ impl SemanticLayer<'_> {
             }
         }
         for (name, doc) in &sources.scanned_tables {
-            sources.by_name.insert(name.clone(), SemanticSource { name: name.clone(), doc: doc.clone() });
+            sources.by_name.insert(name.clone(), EffectiveSource { name: name.clone(), doc: doc.clone() });
         }
         let mut owners: BTreeMap<&str, &str> = BTreeMap::new();
         let files = self.files(connection)?;
@@ -188,7 +188,7 @@ impl SemanticSources {
             (SourceKind::Overlay, Some(table)) => overlay::merge_overlay(table, &doc),
             (SourceKind::Overlay | SourceKind::Table | SourceKind::Sql, _) => doc,
         };
-        self.by_name.insert(name.to_owned(), SemanticSource { name: name.to_owned(), doc });
+        self.by_name.insert(name.to_owned(), EffectiveSource { name: name.to_owned(), doc });
     }
 }
 

@@ -19,7 +19,7 @@ use super::{
     error::OpenError,
     file_lines::{EntrySplit, FileLines, NextLine, read_range},
     index::{FileGrowth, IndexedFile, LineIndex, LineMark, is_blank},
-    ktx::{self, RewrittenTimes},
+    ktx::{self, RecordStart},
     line_parser::{LineParser, ParsedLine},
     prefetch::LinePrefetcher,
     spool, unpack,
@@ -186,7 +186,7 @@ impl FileSource {
     }
 
     /// Sets the original format of a record that was converted to this tape.
-    pub(super) fn with_rewritten_format(mut self, format: InputFormat, times: RewrittenTimes) -> Self {
+    pub(super) fn with_rewritten_format(mut self, format: InputFormat, times: RecordStart) -> Self {
         self.format = format;
         self.origin.format = format.description();
         self.origin.started_at = times.began;

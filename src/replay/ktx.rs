@@ -57,7 +57,7 @@ pub(super) fn open(
 
 /// The times of a record's entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct RewrittenTimes {
+pub(super) struct RecordStart {
     /// Wall-clock time of the first entry, if the record has times.
     pub(super) began: Option<Timestamp>,
 }

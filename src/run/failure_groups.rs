@@ -62,7 +62,7 @@ pub fn representative_error<'a>(state: &'a RunState, unit: &'a UnitState) -> Cow
     let first_failure = || unit.latest().and_then(|attempt| attempt.first_failure.as_deref());
     match (state.verdict(unit), unit.latest()) {
         (_, Some(attempt)) if unit.status == UnitStatus::BudgetExhausted => {
-            Cow::Owned(attempt.turn_budget().to_string())
+            Cow::Owned(attempt.budget_exhaustion().to_string())
         }
         (Some(verdict), _) if verdict.cause == Cause::ToolFailures => first_failure().unwrap_or(&verdict.reason).into(),
         (Some(verdict), _) => verdict.reason.as_str().into(),

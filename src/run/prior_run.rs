@@ -9,7 +9,7 @@ use crate::{
         RunId, UnitKey,
         note::{ContinuedRun, PriorUnitSummary},
     },
-    units::reuse::{self, PriorOutcome, PriorUnit, SpentBudget},
+    units::reuse::{self, BudgetExhaustion, PriorOutcome, PriorUnit},
 };
 
 /// Interprets `state` for a run that continues it.
@@ -79,8 +79,11 @@ impl<'a> PriorRunView<'a> {
         let taken = self.prior_success(unit).and_then(|earlier| Some((earlier.run, earlier.reused.as_ref()?)));
         if let (UnitStatus::Reused, Some((run, reused))) = (unit.status, taken) {
             // Older programs also reused units whose turn budget was exhausted.
-            let standing =
-                if reused.budget { PriorOutcome::OutOfBudget(SpentBudget::default()) } else { PriorOutcome::Succeeded };
+            let standing = if reused.budget {
+                PriorOutcome::OutOfBudget(BudgetExhaustion::default())
+            } else {
+                PriorOutcome::Succeeded
+            };
             let is_saved = self.state.prior_patches.get(&unit.key).is_some_and(|taken| taken.saved);
             return PriorUnit {
                 run,
@@ -96,7 +99,7 @@ impl<'a> PriorRunView<'a> {
         let standing = match (unit.status, reason) {
             (UnitStatus::Succeeded, _) => PriorOutcome::Succeeded,
             (UnitStatus::BudgetExhausted, _) => {
-                PriorOutcome::OutOfBudget(latest.map(AttemptState::turn_budget).unwrap_or_default())
+                PriorOutcome::OutOfBudget(latest.map(AttemptState::budget_exhaustion).unwrap_or_default())
             }
             (UnitStatus::Failed, reason) => PriorOutcome::Failed(reason.unwrap_or("no reason is on record")),
             // It was waiting for a retry that never started.

@@ -17,7 +17,7 @@ use crate::{
             SourcesProjected, Verdict,
         },
     },
-    units::reuse::SpentBudget,
+    units::reuse::BudgetExhaustion,
 };
 
 /// The counts and facts of a run at one moment.
@@ -332,8 +332,8 @@ pub struct AttemptState {
 
 impl AttemptState {
     /// Turns used and turns allowed.
-    pub fn turn_budget(&self) -> SpentBudget {
-        SpentBudget { turns: self.turns, allowed: self.step_budget }
+    pub fn budget_exhaustion(&self) -> BudgetExhaustion {
+        BudgetExhaustion { turns: self.turns, allowed: self.step_budget }
     }
 
     /// True if its patch is not in the project.

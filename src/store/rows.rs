@@ -218,7 +218,7 @@ fn unit_row(state: &RunState, unit: &crate::run::state::UnitState) -> UnitRow {
         detail: unit
             .latest()
             .filter(|_| unit.status == UnitStatus::BudgetExhausted)
-            .map(|attempt| attempt.turn_budget().to_string()),
+            .map(|attempt| attempt.budget_exhaustion().to_string()),
     }
 }
 

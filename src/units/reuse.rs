@@ -14,7 +14,7 @@ pub enum PriorOutcome<'a> {
     /// Its last attempt succeeded.
     Succeeded,
     /// Its last attempt spent its turn or cost budget before the model was done. Its writes may be in the project.
-    OutOfBudget(SpentBudget),
+    OutOfBudget(BudgetExhaustion),
     /// Its last attempt failed, for this reason.
     Failed(&'a str),
     /// A person stopped it.
@@ -27,7 +27,7 @@ pub enum PriorOutcome<'a> {
 
 /// The budget that an attempt spent before the model was done. `turns` is zero if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SpentBudget {
+pub struct BudgetExhaustion {
     /// Number of turns of the attempt.
     pub turns: u32,
     /// Maximum number of turns.
@@ -35,7 +35,7 @@ pub struct SpentBudget {
 }
 
 /// `ran out of turns (20/20)`, as the end of a sentence.
-impl fmt::Display for SpentBudget {
+impl fmt::Display for BudgetExhaustion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self { turns, allowed: Some(allowed) } if turns >= allowed => {
@@ -184,7 +184,7 @@ mod tests {
             (content("k"), ContentDigests { raw: "r".into(), model: Some("opus".into()), ..content("n") });
         let newer = ContentDigests { program: 9, raw: "r".into(), ..content("n") };
         let success = PriorOutcome::Succeeded;
-        let spent = |turns, allowed| PriorOutcome::OutOfBudget(SpentBudget { turns, allowed });
+        let spent = |turns, allowed| PriorOutcome::OutOfBudget(BudgetExhaustion { turns, allowed });
         let cases = [
             (PriorOutcome::Failed("no luck"), Some(&then), Some(&then), "failed in run a1b2c3: no luck"),
             (spent(20, Some(20)), Some(&then), Some(&then), "ran out of turns (20/20) in run a1b2c3"),

@@ -13,7 +13,7 @@ use super::QueryError;
 pub(super) mod tables;
 
 pub(crate) use tables::DamagedRows;
-use tables::{KtxRunOutcome, KtxRunRow, Piece, PieceLimits, ProvenanceRow};
+use tables::{KtxHistoryPage, KtxRunOutcome, KtxRunRow, PageLimits, ProvenanceRow};
 
 /// Where KTX keeps its database, relative to the project.
 pub(crate) const KTX_DATABASE: &str = ".ktx/db.sqlite";
@@ -22,7 +22,7 @@ pub(crate) const KTX_DATABASE: &str = ".ktx/db.sqlite";
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HistoryLimits {
     /// Limits of one answer of a worker process, which must not be larger than 16 MiB.
-    pub(super) piece: PieceLimits,
+    pub(super) piece: PageLimits,
     /// Bytes of all rows, as JSON.
     bytes: u64,
     /// Rows of each table, damaged ones included.
@@ -30,7 +30,7 @@ pub(super) struct HistoryLimits {
 }
 
 pub(super) const LIMITS: HistoryLimits = HistoryLimits {
-    piece: PieceLimits { bytes: 4 << 20, reports: 64 << 20, rows: 100_000 },
+    piece: PageLimits { bytes: 4 << 20, reports: 64 << 20, rows: 100_000 },
     bytes: 32 << 20,
     rows: 500_000,
 };
@@ -98,8 +98,8 @@ enum KtxFileState {
 /// # Errors
 /// Fails when no row of a table can be read. A later failure makes the history incomplete.
 pub(super) fn load(
-    mut runs: impl FnMut(i64) -> Result<Option<Piece<KtxRunRow>>, QueryError>,
-    provenance: impl FnMut(i64) -> Result<Piece<ProvenanceRow>, QueryError>,
+    mut runs: impl FnMut(i64) -> Result<Option<KtxHistoryPage<KtxRunRow>>, QueryError>,
+    provenance: impl FnMut(i64) -> Result<KtxHistoryPage<ProvenanceRow>, QueryError>,
     limits: HistoryLimits,
 ) -> Result<Option<KtxHistory>, QueryError> {
     let Some(first) = runs(i64::MAX)? else { return Ok(None) };
@@ -117,7 +117,7 @@ impl KtxHistory {
     /// Reads a table to its end or to a limit. `bytes` is the remaining byte budget.
     fn read_table<T>(
         &mut self,
-        mut read: impl FnMut(i64) -> Result<Piece<T>, QueryError>,
+        mut read: impl FnMut(i64) -> Result<KtxHistoryPage<T>, QueryError>,
         bytes: &mut u64,
         limits: HistoryLimits,
     ) -> Result<Vec<T>, QueryError> {
@@ -398,7 +398,7 @@ mod tests {
         let whole = read(&connection).unwrap();
         let pieces = [(1, u64::MAX, u64::MAX), (u64::MAX, 1, u64::MAX), (u64::MAX, u64::MAX, 3), (700, 200, 2)];
         for (bytes, reports, rows) in pieces {
-            let limits = HistoryLimits { piece: PieceLimits { bytes, reports, rows }, ..LIMITS };
+            let limits = HistoryLimits { piece: PageLimits { bytes, reports, rows }, ..LIMITS };
             assert_eq!(read_within(&connection, limits).unwrap(), whole, "{limits:?}");
         }
     }
@@ -407,7 +407,7 @@ mod tests {
     fn history_beyond_the_bounds_loses_the_oldest_rows() {
         let connection = ingested();
         again(&connection, 3, "[{}]", "[]");
-        let piece = PieceLimits { rows: 3, ..LIMITS.piece };
+        let piece = PageLimits { rows: 3, ..LIMITS.piece };
         let bounds =
             [(HistoryLimits { piece, rows: 6, ..LIMITS }, 6), (HistoryLimits { piece, bytes: 900, ..LIMITS }, 3)];
         for (limits, files) in bounds {
@@ -422,7 +422,7 @@ mod tests {
     fn failure_after_the_first_piece_keeps_what_was_read() {
         let connection = ingested();
         let mut left = 1;
-        let piece = PieceLimits { rows: 8, ..LIMITS.piece };
+        let piece = PageLimits { rows: 8, ..LIMITS.piece };
         let fails_later = |from| {
             left -= 1;
             if left < 0 { Err(QueryError::TimedOut(3)) } else { tables::provenance(&connection, from, piece) }

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     LookupTarget, QueryError, RowLimits, catalog,
-    ktx_history::tables::{self, PieceLimits},
+    ktx_history::tables::{self, PageLimits},
     read_only_connection,
 };
 
@@ -60,10 +60,10 @@ pub(super) enum WorkerOperation {
     LookUp { targets: Vec<LookupTarget> },
     /// Finds tables and columns by words; answers [`catalog::NameMatches`].
     Search { words: Vec<String>, limit: usize },
-    /// Reads completed runs of KTX from a row downwards; answers an optional [`tables::Piece`].
-    KtxRuns { from: i64, limits: PieceLimits },
-    /// Reads KTX's provenance from a row downwards; answers a [`tables::Piece`].
-    KtxProvenance { from: i64, limits: PieceLimits },
+    /// Reads completed runs of KTX from a row downwards; answers an optional [`tables::KtxHistoryPage`].
+    KtxRuns { from: i64, limits: PageLimits },
+    /// Reads KTX's provenance from a row downwards; answers a [`tables::KtxHistoryPage`].
+    KtxProvenance { from: i64, limits: PageLimits },
 }
 
 /// Runs the worker: limits the process, answers one request on stdin, and exits early when stdin closes.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{ToolContext, not_found_reply, refusal};
 use crate::{
     ingest::{
-        connection_scope::ScopedConnection,
+        connection_scope::ConnectionAccess,
         database::{RowLimits, SqlWorkers},
         project::nearest_name,
         schema::excerpt,
@@ -28,7 +28,7 @@ impl ToolContext {
 
     /// A sentence with the connections that sources may be written for. `None` if this attempt writes no sources.
     pub(super) fn targets_sentence(&self) -> Option<String> {
-        let target = |connection: &ScopedConnection| match &connection.driver {
+        let target = |connection: &ConnectionAccess| match &connection.driver {
             Some(driver) => format!("{} ({})", connection.id, excerpt(driver)),
             None => connection.id.clone(),
         };
@@ -38,7 +38,7 @@ impl ToolContext {
     }
 
     /// The connection `id`. The error is a sentence with the existing ones.
-    pub(super) fn find_connection(&self, id: &str) -> Result<&ScopedConnection, String> {
+    pub(super) fn find_connection(&self, id: &str) -> Result<&ConnectionAccess, String> {
         self.scope.get(id).ok_or_else(|| {
             let ids: Vec<&str> = self.scope.connections.iter().map(|connection| connection.id.as_str()).collect();
             let hint = nearest_name(id, &ids).map_or_else(String::new, |id| format!(" (did you mean `{id}`?)"));

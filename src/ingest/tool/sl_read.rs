@@ -13,7 +13,7 @@ use crate::{
         check::{self, SemanticLayerReport},
         schema::excerpt,
         semantic_layer::{
-            self, SemanticSource, SemanticSources, SourceDoc, SourceKind, first_description, maps_at, texts,
+            self, EffectiveSource, SemanticSources, SourceDoc, SourceKind, first_description, maps_at, texts,
         },
     },
     units::ToolReply,
@@ -69,7 +69,7 @@ impl AgentTool for SlDiscover {
 /// A source with its connection and its score.
 pub(super) struct SourceMatch {
     pub(super) connection: String,
-    pub(super) source: SemanticSource,
+    pub(super) source: EffectiveSource,
     score: u32,
 }
 
@@ -194,7 +194,7 @@ pub(super) fn describe_source(context: &ToolContext, connections: &[&str], name:
     }
 }
 
-fn score(words: &[String], source: &SemanticSource) -> u32 {
+fn score(words: &[String], source: &EffectiveSource) -> u32 {
     let doc = &source.doc;
     let name = source.name.to_lowercase();
     let description = first_description(doc).unwrap_or_default().to_lowercase();

@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use super::*;
 use crate::{
-    ingest::{connection_scope::ScopedConnection, instructions::Instructions, transcript::ToolTranscript, wiki},
+    ingest::{connection_scope::ConnectionAccess, instructions::Instructions, transcript::ToolTranscript, wiki},
     tape::{UnitKey, note::PlannedUnit},
 };
 
@@ -63,8 +63,8 @@ fn tool_context() -> (ToolContext, tempfile::TempDir) {
     )
 }
 
-fn connection(id: &str, driver: &str, is_target: bool) -> ScopedConnection {
-    ScopedConnection { id: id.into(), driver: Some(driver.into()), is_target, database: None }
+fn connection(id: &str, driver: &str, is_target: bool) -> ConnectionAccess {
+    ConnectionAccess { id: id.into(), driver: Some(driver.into()), is_target, database: None }
 }
 
 struct ToolFixture {

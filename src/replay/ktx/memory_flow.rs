@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::{Value, json};
 
-use super::{RewrittenTimes, TapeBuilder};
+use super::{RecordStart, TapeBuilder};
 use crate::{
     replay::{file_lines::read_range, line_time},
     tape::{
@@ -39,7 +39,7 @@ pub(in crate::replay) fn is_replay(json: &[u8]) -> bool {
 }
 
 /// Converts the replays of a file: one document, or one per line.
-pub(super) fn rewrite(file: &File, length: u64, tape: &mut TapeBuilder) -> io::Result<RewrittenTimes> {
+pub(super) fn rewrite(file: &File, length: u64, tape: &mut TapeBuilder) -> io::Result<RecordStart> {
     let bytes = read_range(file, 0, usize::try_from(length).unwrap_or(0))?;
     let values = serde_json::Deserializer::from_slice(&bytes).into_iter::<Value>();
     // A truncated end does not affect the complete replays before it.
@@ -52,7 +52,7 @@ pub(super) fn rewrite(file: &File, length: u64, tape: &mut TapeBuilder) -> io::R
         rewriting.replay(replay)?;
     }
     rewriting.end(&replays)?;
-    Ok(RewrittenTimes { began: began.and_then(|began| Timestamp::from_millisecond(began).ok()) })
+    Ok(RecordStart { began: began.and_then(|began| Timestamp::from_millisecond(began).ok()) })
 }
 
 fn unwrapped(mut value: Value) -> Value {

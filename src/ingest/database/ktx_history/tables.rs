@@ -65,7 +65,7 @@ const PROVENANCE_QUERY: &str = "
 
 /// Limits of one piece of a table. A piece ends after the row that reaches one of them.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(in crate::ingest::database) struct PieceLimits {
+pub(in crate::ingest::database) struct PageLimits {
     /// Bytes of the rows as JSON.
     pub(in crate::ingest::database) bytes: u64,
     /// Bytes of the reports that are parsed.
@@ -76,7 +76,7 @@ pub(in crate::ingest::database) struct PieceLimits {
 
 /// A part of a table, newest row first.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(in crate::ingest::database) struct Piece<T> {
+pub(in crate::ingest::database) struct KtxHistoryPage<T> {
     pub(super) rows: Vec<T>,
     pub(super) damaged: DamagedRows,
     /// Bytes of the rows as JSON.
@@ -147,8 +147,8 @@ pub(in crate::ingest::database) struct ProvenanceRow {
 pub(in crate::ingest::database) fn runs(
     connection: &Connection,
     from: i64,
-    limits: PieceLimits,
-) -> Result<Option<Piece<KtxRunRow>>, QueryError> {
+    limits: PageLimits,
+) -> Result<Option<KtxHistoryPage<KtxRunRow>>, QueryError> {
     let tables: i64 = connection.query_row(
         "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name IN (?1, ?2, ?3)",
         TABLES,
@@ -167,8 +167,8 @@ pub(in crate::ingest::database) fn runs(
 pub(in crate::ingest::database) fn provenance(
     connection: &Connection,
     from: i64,
-    limits: PieceLimits,
-) -> Result<Piece<ProvenanceRow>, QueryError> {
+    limits: PageLimits,
+) -> Result<KtxHistoryPage<ProvenanceRow>, QueryError> {
     piece(connection, TABLES[2], PROVENANCE_QUERY, &[&from, &MAX_NAME_BYTES, &MAX_PATH_BYTES], limits, provenance_row)
 }
 
@@ -178,10 +178,10 @@ fn piece<T: Serialize>(
     table: &str,
     sql: &str,
     params: &[&dyn ToSql],
-    limits: PieceLimits,
+    limits: PageLimits,
     parse: fn(&Row<'_>) -> Result<T, String>,
-) -> Result<Piece<T>, QueryError> {
-    let (mut piece, mut reports) = (Piece::default(), 0_u64);
+) -> Result<KtxHistoryPage<T>, QueryError> {
+    let (mut piece, mut reports) = (KtxHistoryPage::default(), 0_u64);
     let mut statement = connection.prepare(sql)?;
     let mut rows = statement.query(params)?;
     loop {
@@ -212,7 +212,7 @@ fn piece<T: Serialize>(
     }
 }
 
-impl<T> Default for Piece<T> {
+impl<T> Default for KtxHistoryPage<T> {
     fn default() -> Self {
         Self { rows: Vec::new(), damaged: DamagedRows::default(), bytes: 0, visited: 0, next: None, stopped: None }
     }

@@ -19,7 +19,7 @@ pub(super) fn with_shop() -> (ToolContext, tempfile::TempDir) {
                  INSERT INTO orders SELECT i, 1, i FROM n;",
         )
         .unwrap();
-    let shop = ScopedConnection { database: Some(path), ..self::connection("shop", "sqlite", true) };
+    let shop = ConnectionAccess { database: Some(path), ..self::connection("shop", "sqlite", true) };
     context.scope.connections.push(shop);
     (context, dir)
 }
