@@ -10,16 +10,14 @@ const INIT: &str = r#"{"type":"system","subtype":"init","session_id":"s","tools"
 const RESULT: &str = r#"{"type":"result","subtype":"success","is_error":false,"result":"done"}"#;
 
 fn machine() -> AttemptMachine {
+    machine_resuming(None)
+}
+
+fn machine_resuming(session: Option<&str>) -> AttemptMachine {
     let allowed = AllowedTools::new(["mcp__ktx__a"], ["ktx"]);
-    AttemptMachine::new(
-        AttemptFacts::default(),
-        allowed,
-        true,
-        "the prompt".into(),
-        None,
-        40,
-        ProcessTimeouts::default(),
-    )
+    let resume = session.map(|id| ContinuedSession { id: id.to_owned(), paid_usd: None });
+    let (facts, timeouts) = (AttemptFacts::default(), ProcessTimeouts::default());
+    AttemptMachine::new(facts, allowed, true, "the prompt".into(), resume, 40, timeouts)
 }
 
 fn line(machine: &mut AttemptMachine, text: &str) -> Vec<AttemptEffect> {
@@ -424,17 +422,7 @@ fn held_call_carries_the_earlier_failure_count() {
 #[test]
 fn resumed_session_with_other_id_ends_the_attempt() {
     for (resume, strayed) in [("s", None), ("other", Some("claude emitted session id s but expected other"))] {
-        let allowed = AllowedTools::new(["mcp__ktx__a"], ["ktx"]);
-        let resume = Some(resume.into());
-        let mut machine = AttemptMachine::new(
-            AttemptFacts::default(),
-            allowed,
-            true,
-            "the prompt".into(),
-            resume.map(|id: String| ContinuedSession { id, paid_usd: None }),
-            40,
-            ProcessTimeouts::default(),
-        );
+        let mut machine = machine_resuming(Some(resume));
         machine.start();
         reply(&mut machine, 1, json!({}));
         reply(&mut machine, 2, json!({"sources": []}));
