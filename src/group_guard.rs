@@ -57,6 +57,27 @@ pub(crate) fn is_running() -> bool {
     guard().is_some()
 }
 
+/// Makes the kernel send `signal` to the child of `command` when the thread that started it ends. Works from before the
+/// child's program starts, so also if this process is killed before the guard hears of the child. Only on Linux.
+pub(crate) fn set_parent_death_signal(command: &mut Command, signal: Signal) {
+    #[cfg(target_os = "linux")]
+    {
+        let parent = nix::unistd::getpid();
+        let before_exec = move || {
+            nix::sys::prctl::set_pdeathsig(signal)?;
+            // The parent may have died before the signal was armed.
+            if nix::unistd::getppid() == parent { Ok(()) } else { Err(io::ErrorKind::NotConnected.into()) }
+        };
+        #[expect(unsafe_code, reason = "only prctl and getppid run between fork and exec; both are async-signal-safe")]
+        // SAFETY: as above; the closure neither allocates nor takes a lock.
+        unsafe {
+            command.pre_exec(before_exec);
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (command, signal);
+}
+
 /// Makes the guard watch the processes of an agent.
 fn watch_agent(agent: &AgentProcesses) {
     send_line(&format!("+{} {}\n", agent.leader(), agent.mark()));

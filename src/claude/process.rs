@@ -320,26 +320,11 @@ fn absolute_path_var((name, value): (OsString, OsString)) -> (OsString, OsString
 
 /// Ends the child with us, if the system supports it, and sets the limit of open files of the user's shell.
 fn configure_command(command: &mut Command) {
-    open_file_limit::restore_limit_in(command.as_std_mut());
-    #[cfg(target_os = "linux")]
-    set_parent_death_signal(command);
-}
-
-#[cfg(target_os = "linux")]
-fn set_parent_death_signal(command: &mut Command) {
-    let us = nix::unistd::getpid();
+    let command = command.as_std_mut();
+    open_file_limit::restore_limit_in(command);
     // The guard ends processes that ignore SIGTERM.
-    let last_signal = if group_guard::is_running() { Signal::SIGTERM } else { Signal::SIGKILL };
-    let before_exec = move || {
-        nix::sys::prctl::set_pdeathsig(last_signal)?;
-        // We may have died before the signal was armed.
-        if nix::unistd::getppid() == us { Ok(()) } else { Err(io::ErrorKind::NotConnected.into()) }
-    };
-    #[expect(unsafe_code, reason = "only prctl and getppid run between fork and exec; both are async-signal-safe")]
-    // SAFETY: as above; the closure neither allocates nor takes a lock.
-    unsafe {
-        command.pre_exec(before_exec);
-    }
+    let signal = if group_guard::is_running() { Signal::SIGTERM } else { Signal::SIGKILL };
+    group_guard::set_parent_death_signal(command, signal);
 }
 
 #[cfg(test)]

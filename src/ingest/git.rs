@@ -398,6 +398,8 @@ impl Git {
         command.current_dir(&self.dir).stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
         // Ctrl-C on the terminal must not interrupt git, which has to finish what it started.
         command.process_group(0);
+        // The guard hears of git only after it has started. SIGTERM, because git then removes its lock files.
+        group_guard::set_parent_death_signal(&mut command, Signal::SIGTERM);
         command
     }
 }
