@@ -3,24 +3,24 @@
 //! Owns the event contract and the translation state of an attempt. Pure. It must not depend on tapes, units or
 //! screens; values for screens that are not in the contract (display kind, label) are derived in [`label`].
 
-pub mod event;
-pub mod label;
-pub mod session_identity;
-pub mod stream_state;
-pub mod translate;
-pub mod turn_tracker;
+pub(crate) mod event;
+pub(crate) mod label;
+pub(crate) mod session_identity;
+pub(crate) mod stream_state;
+pub(crate) mod translate;
+pub(crate) mod turn_tracker;
 
 mod call_history;
 mod call_title;
 mod completion;
 mod event_json;
 
-pub use completion::{StreamEnd, error_text};
-pub use event::{ActionKind, ActionPhase, AgentAction, AgentEvent, CompletedEvent, EventLevel, StartedEvent};
-pub use session_identity::{SessionCheck, SessionIdentity};
-pub use stream_state::StreamState;
-pub use translate::Translator;
-pub use turn_tracker::{LineRole, TurnTracker};
+pub(crate) use completion::{StreamEnd, error_text};
+pub(crate) use event::{ActionPhase, AgentEvent};
+pub(crate) use session_identity::{SessionCheck, SessionIdentity};
+pub(crate) use stream_state::StreamState;
+pub(crate) use translate::Translator;
+pub(crate) use turn_tracker::{LineRole, TurnTracker};
 
 #[cfg(test)]
 mod tests;

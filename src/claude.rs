@@ -3,24 +3,24 @@
 //! Owns every process of an attempt and all of its input and output. It must not depend on the subject of a unit, the
 //! source of its tools or the use of the result: tools, recorder and approval gate are passed in as traits.
 
-pub mod agent_env;
-pub mod argv;
+pub(crate) mod agent_env;
+pub(crate) mod argv;
 mod attempt_machine;
-pub mod availability;
-pub mod caught_panics;
-pub mod control;
-pub mod facts_collector;
-pub mod isolation;
-pub mod line_reader;
-pub mod managed_settings;
-pub mod mcp;
-pub mod pausable_pipe;
-pub mod private_dir;
-pub mod process;
-pub mod scripted;
-pub mod session;
-pub mod session_lock;
+pub(crate) mod availability;
+pub(crate) mod caught_panics;
+pub(crate) mod control;
+pub(crate) mod facts_collector;
+pub(crate) mod isolation;
+pub(crate) mod line_reader;
+pub(crate) mod managed_settings;
+pub(crate) mod mcp;
+pub(crate) mod pausable_pipe;
+pub(crate) mod private_dir;
+pub(crate) mod process;
+pub(crate) mod scripted;
+pub(crate) mod session;
+pub(crate) mod session_lock;
 mod start_error;
 mod stderr_limit;
-pub mod unit;
-pub mod version;
+pub(crate) mod unit;
+pub(crate) mod version;

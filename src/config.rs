@@ -3,10 +3,10 @@
 //! One table ([`schema`]) lists every key with its type and default. Reading, validation, output and documentation use
 //! it. The module must not know the meaning of a setting.
 
-pub mod file;
-pub mod paths;
-pub mod schema;
-pub mod value;
+pub(crate) mod file;
+pub(crate) mod paths;
+pub(crate) mod schema;
+pub(crate) mod value;
 
 use std::{
     collections::BTreeMap,
@@ -21,24 +21,24 @@ use self::{
     value::FromValue,
 };
 
-pub use self::{
+pub(crate) use self::{
     schema::{MismatchPolicy, NotifyMode, ProgressMode, ToolFailures},
     value::SettingValue,
 };
 use crate::diagnostic::Diagnostic;
 
 /// The default settings as a commented file.
-pub const TEMPLATE: &str = include_str!("../assets/config.toml");
+pub(crate) const TEMPLATE: &str = include_str!("../assets/config.toml");
 
 /// Maximum number of warnings that are listed individually.
 const MAX_WARNINGS: usize = 20;
 
 /// Environment variables, collected by the composition root.
-pub type EnvVars = BTreeMap<String, OsString>;
+pub(crate) type EnvVars = BTreeMap<String, OsString>;
 
 /// The origin of a value. Later variants take precedence.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum SettingOrigin {
+pub(crate) enum SettingOrigin {
     Default,
     /// The user's settings file.
     User {
@@ -89,7 +89,7 @@ impl fmt::Display for SettingOrigin {
 
 /// A value and its origin.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Setting<T> {
+pub(crate) struct Setting<T> {
     pub value: T,
     pub origin: SettingOrigin,
 }
@@ -103,7 +103,7 @@ impl<T> std::ops::Deref for Setting<T> {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Config {
+pub(crate) struct Config {
     /// Section `[claude]`: plain sessions.
     pub claude: ClaudeSettings,
     /// Section `[agent]`: sessions with the agent profile.
@@ -123,7 +123,7 @@ pub struct Config {
 
 /// Section `[claude]`: plain sessions.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ClaudeSettings {
+pub(crate) struct ClaudeSettings {
     /// Model; Claude Code's own choice if unset.
     pub model: Setting<Option<String>>,
     /// Tools that need no permission. If the list is empty, the flag is omitted.
@@ -140,7 +140,7 @@ pub struct ClaudeSettings {
 
 /// Section `[agent]`: sessions with the agent profile.
 #[derive(Clone, Debug, PartialEq)]
-pub struct AgentSettings {
+pub(crate) struct AgentSettings {
     /// Tools that the agent may call.
     pub allowed_tools: Setting<Vec<String>>,
     /// Maximum number of turns, 1 to 100.
@@ -154,7 +154,7 @@ pub struct AgentSettings {
 
 /// Section `[retry]`: automatic retries.
 #[derive(Clone, Debug, PartialEq)]
-pub struct AutoRetrySettings {
+pub(crate) struct AutoRetrySettings {
     /// Maximum number of attempts after the first one.
     pub max_retries: Setting<u32>,
     /// First delay, in milliseconds.
@@ -167,7 +167,7 @@ pub struct AutoRetrySettings {
 
 /// Section `[ingest]`: work units.
 #[derive(Clone, Debug, PartialEq)]
-pub struct IngestSettings {
+pub(crate) struct IngestSettings {
     /// Which failed tool calls fail a unit.
     pub tool_failures: Setting<ToolFailures>,
     /// Stream text while it is written.
@@ -188,7 +188,7 @@ pub struct IngestSettings {
 
 /// Section `[ui]`: the screen.
 #[derive(Clone, Debug, PartialEq)]
-pub struct UiSettings {
+pub(crate) struct UiSettings {
     /// Name of a theme, path of a theme file, or `auto`.
     pub theme: Setting<String>,
     pub mouse: Setting<bool>,
@@ -206,7 +206,7 @@ pub struct UiSettings {
 
 /// Invalid settings: one sentence with the place, the key and the expected value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ConfigError {
+pub(crate) enum ConfigError {
     /// The value does not fit its key.
     #[error("{place}: {key} must be {expected}, not {found}")]
     InvalidValue {
@@ -250,7 +250,7 @@ impl Diagnostic for ConfigError {
 
 /// Collects layers. The call order does not matter: the origin determines the precedence.
 #[derive(Clone, Debug)]
-pub struct ConfigLayers {
+pub(crate) struct ConfigLayers {
     merged: BTreeMap<&'static str, Setting<SettingValue>>,
     keys: BTreeMap<String, Setting<Vec<String>>>,
     warnings: Vec<String>,
@@ -265,14 +265,14 @@ impl Default for ConfigLayers {
 
 impl ConfigLayers {
     /// Starts with the defaults.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let setting = |key: &SettingKey| Setting { value: key.default.value(), origin: SettingOrigin::Default };
         let merged = KEYS.iter().map(|key| (key.name, setting(key))).collect();
         Self { merged, keys: BTreeMap::new(), warnings: Vec::new(), suppressed_warnings: 0 }
     }
 
     /// Adds the user's file. A missing file is ignored, unless `asked_for` is true because the user named it.
-    pub fn user_file(mut self, path: &Path, asked_for: bool) -> Result<Self, ConfigError> {
+    pub(crate) fn user_file(mut self, path: &Path, asked_for: bool) -> Result<Self, ConfigError> {
         let Some(text) = file::read(path, asked_for)? else { return Ok(self) };
         let content = file::parse(path, &text)?;
         for warning in content.warnings {
@@ -290,7 +290,7 @@ impl ConfigLayers {
     }
 
     /// Adds variables: `INGESTDECK_` and the key in capitals (`INGESTDECK_UI_FPS`). Empty variables count as unset.
-    pub fn environment(mut self, vars: &EnvVars) -> Result<Self, ConfigError> {
+    pub(crate) fn environment(mut self, vars: &EnvVars) -> Result<Self, ConfigError> {
         for key in KEYS {
             let name = key.variable();
             let Some(text) = vars.get(&name).filter(|text| !text.is_empty()) else { continue };
@@ -308,12 +308,12 @@ impl ConfigLayers {
     }
 
     /// Adds a flag of the command line.
-    pub fn flag(mut self, flag: &str, key: &str, value: SettingValue) -> Result<Self, ConfigError> {
+    pub(crate) fn flag(mut self, flag: &str, key: &str, value: SettingValue) -> Result<Self, ConfigError> {
         self.set(key, value, SettingOrigin::Flag { name: flag.to_owned() })?;
         Ok(self)
     }
 
-    pub fn finish(mut self) -> Config {
+    pub(crate) fn finish(mut self) -> Config {
         let temperature = self.merged.get("agent.temperature").filter(|setting| setting.value != SettingValue::Unset);
         if let Some(origin) = temperature.map(|setting| setting.origin.clone()) {
             self.warn(|| format!("agent.temperature ({origin}) is not supported by Claude Code and has no effect"));
@@ -358,7 +358,7 @@ impl ConfigLayers {
 impl Config {
     /// Every setting in the order of the table, then the chords, as lines of `key = value  # origin`. The lines are
     /// TOML; an unset key is a comment.
-    pub fn lines(&self) -> Vec<String> {
+    pub(crate) fn lines(&self) -> Vec<String> {
         let line = |key: &SettingKey| {
             let setting = self.merged.get(key.name)?;
             Some(match setting.value.to_toml() {
@@ -374,7 +374,7 @@ impl Config {
     }
 
     /// Chords by action, for a keymap.
-    pub fn chords(&self) -> BTreeMap<String, Vec<String>> {
+    pub(crate) fn chords(&self) -> BTreeMap<String, Vec<String>> {
         self.keys.iter().map(|(action, setting)| (action.clone(), setting.value.clone())).collect()
     }
 

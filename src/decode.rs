@@ -4,10 +4,10 @@
 //! Owns the shapes of stream-json since 1.0.128, of Claude Code's session files, and of the two-way frames. Pure: no
 //! tokio, no files, no clock. It must not depend on how lines are used.
 
-pub mod lazy_text;
-pub mod line;
-pub mod message_block;
-pub mod raw_json;
+pub(crate) mod lazy_text;
+pub(crate) mod line;
+pub(crate) mod message_block;
+pub(crate) mod raw_json;
 
 pub(crate) mod byte_masks;
 mod chat;
@@ -16,11 +16,11 @@ mod read;
 mod system;
 mod text;
 
-pub use lazy_text::LazyText;
-pub use line::{AgentLine, ChatLine, LineBody, LineKind, ResultLine, Usage};
-pub use message_block::{MessageBlock, ToolResult, ToolUse, content_text};
-pub use raw_json::RawJson;
-pub use read::{decode_line, guess_kind, is_json};
+pub(crate) use lazy_text::LazyText;
+pub(crate) use line::{AgentLine, ChatLine, LineBody, LineKind, ResultLine, Usage};
+pub(crate) use message_block::{MessageBlock, ToolResult, ToolUse, content_text};
+pub(crate) use raw_json::RawJson;
+pub(crate) use read::{decode_line, guess_kind, is_json};
 
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,7 @@
 use std::{error::Error, fmt, io};
 
 /// An error whose text has the form `what failed: why`, with an optional remedy.
-pub trait Diagnostic: Error {
+pub(crate) trait Diagnostic: Error {
     /// How to fix it, as an imperative clause without a full stop; `None` if no remedy is known.
     fn help(&self) -> Option<String> {
         None
@@ -23,27 +23,27 @@ impl Diagnostic for io::Error {}
 
 /// A problem that no caller distinguishes from others: its message, and its help.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub(crate) struct Problem {
     message: String,
     help: Option<String>,
 }
 
 impl Problem {
-    pub fn new(message: impl Into<String>) -> Self {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), help: None }
     }
 
     /// The problem that `error` reports.
-    pub fn from_error(error: &impl Diagnostic) -> Self {
+    pub(crate) fn from_error(error: &impl Diagnostic) -> Self {
         Self { message: error.to_string(), help: error.help() }
     }
 
-    pub fn with_help(self, help: impl Into<String>) -> Self {
+    pub(crate) fn with_help(self, help: impl Into<String>) -> Self {
         Self { help: Some(help.into()), ..self }
     }
 
     /// Puts the beginning of a sentence in front of the message.
-    pub fn prefixed(self, beginning: impl fmt::Display) -> Self {
+    pub(crate) fn prefixed(self, beginning: impl fmt::Display) -> Self {
         Self { message: format!("{beginning}{}", self.message), ..self }
     }
 }
@@ -63,7 +63,7 @@ impl Diagnostic for Problem {
 }
 
 /// Joins a message with its help.
-pub fn one_line(message: &str, help: Option<&str>) -> String {
+pub(crate) fn one_line(message: &str, help: Option<&str>) -> String {
     match help {
         Some(help) => format!("{message}; {help}"),
         None => message.to_owned(),

@@ -28,13 +28,13 @@ mod members;
 mod process_table;
 
 /// The hidden subcommand that runs the guard.
-pub const GROUP_GUARD: &str = "group-guard";
+pub(crate) const GROUP_GUARD: &str = "group-guard";
 
 /// Starts the guard of this process, unless it has one. `exe` is this program.
 ///
 /// # Errors
 /// If it cannot be started. Agents are then ended by this process only, without the processes that they started.
-pub fn start(exe: &Path) -> io::Result<()> {
+pub(crate) fn start(exe: &Path) -> io::Result<()> {
     let mut guard = guard();
     if guard.is_none() {
         let mut command = Command::new(exe);
@@ -117,7 +117,7 @@ enum WatchedGroup {
 }
 
 /// Runs the guard: reads groups from stdin and, at its end, ends the remaining groups.
-pub fn run() -> ExitCode {
+pub(crate) fn run() -> ExitCode {
     let mut agents = Vec::new();
     for (leader, watched) in remaining_groups(io::stdin().lock()) {
         match watched {

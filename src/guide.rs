@@ -4,7 +4,7 @@
 
 /// A page of the guide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Page {
+pub(crate) struct Page {
     /// The argument of `ingestdeck help`, and the name of the file.
     pub topic: &'static str,
     /// The page in Markdown.
@@ -13,7 +13,7 @@ pub struct Page {
 
 impl Page {
     /// The title: the first heading.
-    pub fn title(&self) -> &'static str {
+    pub(crate) fn title(&self) -> &'static str {
         self.text.lines().next().unwrap_or_default().trim_start_matches("# ")
     }
 }
@@ -22,11 +22,11 @@ macro_rules! pages {
     ($($module:ident = $topic:literal),* $(,)?) => {
         $(
             #[doc = include_str!(concat!("../assets/guide/", $topic, ".md"))]
-            pub mod $module {}
+            pub(crate) mod $module {}
         )*
 
         /// Every page, in reading order.
-        pub const PAGES: &[Page] =
+        pub(crate) const PAGES: &[Page] =
             &[$(Page { topic: $topic, text: include_str!(concat!("../assets/guide/", $topic, ".md")) }),*];
     };
 }
@@ -49,6 +49,6 @@ pages! {
 }
 
 /// The page about `topic`.
-pub fn find(topic: &str) -> Option<&'static Page> {
+pub(crate) fn find(topic: &str) -> Option<&'static Page> {
     PAGES.iter().find(|page| page.topic == topic)
 }

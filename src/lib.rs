@@ -32,27 +32,31 @@
 //! * Lines of `claude` are written to the tape before they are interpreted ([`run::entry_source::Recorder`]).
 //! * The tape contains received data and our own decisions, never interpretations of the data.
 
-pub mod actions;
-pub mod claude;
-pub mod cli;
-pub mod config;
-pub mod decode;
-pub mod diagnostic;
-pub mod engine;
-pub mod group_guard;
-pub mod guide;
-pub mod ingest;
-pub mod open_file_limit;
-pub mod program_path;
-pub mod replay;
-pub mod run;
-pub mod scoped_dir;
-pub mod store;
-pub mod tape;
-pub mod text;
-pub mod tui;
-pub mod units;
+#![allow(rustdoc::private_intra_doc_links, reason = "the documentation is for developers and includes private items")]
+#![allow(dead_code)]
+mod actions;
+mod claude;
+mod cli;
+mod config;
+mod decode;
+mod diagnostic;
+mod engine;
+mod group_guard;
+mod guide;
+mod ingest;
+mod open_file_limit;
+mod program_path;
+mod replay;
+mod run;
+mod scoped_dir;
+mod store;
+mod tape;
+mod text;
+mod tui;
+mod units;
+
+pub use cli::main;
 
 #[cfg(test)]
-#[path = "../tests/it/support/fuzz.rs"]
-mod fuzz;
+#[path = "../tests/it/main.rs"]
+mod it;

@@ -1,7 +1,7 @@
-//! The program: calls [`ingestdeck::cli`].
+//! The program: calls [`ingestdeck::main`].
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    ingestdeck::cli::main()
+    ingestdeck::main()
 }

@@ -12,12 +12,12 @@ static ORIGINAL: OnceLock<(rlim_t, rlim_t)> = OnceLock::new();
 
 /// Records the limit that [`restore_limit_in`] gives to children. Only the first call, with the limit of the user's shell,
 /// counts.
-pub fn record_original_limit(soft: rlim_t, hard: rlim_t) {
+pub(crate) fn record_original_limit(soft: rlim_t, hard: rlim_t) {
     let _ = ORIGINAL.set((soft, hard));
 }
 
 /// Makes `command` start with the recorded limit, if there is one.
-pub fn restore_limit_in(command: &mut Command) {
+pub(crate) fn restore_limit_in(command: &mut Command) {
     set_in(command, ORIGINAL.get().copied());
 }
 

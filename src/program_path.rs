@@ -17,7 +17,7 @@ const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 const MAX_NAMED: usize = 3;
 
 /// The `PATH` for child processes: the absolute entries of this process's `PATH`.
-pub fn search_path() -> OsString {
+pub(crate) fn search_path() -> OsString {
     absolute_entries(&env::var_os("PATH").unwrap_or_default())
 }
 
@@ -31,7 +31,7 @@ pub(crate) fn absolute_entries(path: &OsStr) -> OsString {
 }
 
 /// One sentence about the entries of `PATH` that are not searched, with the remedy; `None` if there are none.
-pub fn skipped_entries() -> Option<String> {
+pub(crate) fn skipped_entries() -> Option<String> {
     skipped_in(&env::var_os("PATH")?)
 }
 
@@ -61,17 +61,17 @@ fn skipped_in(path: &OsStr) -> Option<String> {
 }
 
 /// The sentence of [`skipped_entries`] as the end of another sentence.
-pub fn skipped_note() -> String {
+pub(crate) fn skipped_note() -> String {
     skipped_entries().map(|sentence| format!(" ({sentence})")).unwrap_or_default()
 }
 
 /// Absolute path of the program `name`; `None` if no entry of the [`search_path`] contains it.
-pub fn find(name: &str) -> Option<PathBuf> {
+pub(crate) fn find(name: &str) -> Option<PathBuf> {
     env::split_paths(&search_path()).map(|directory| directory.join(name)).find(|candidate| is_program(candidate))
 }
 
 /// True if `path` is an executable file.
-pub fn is_program(path: &Path) -> bool {
+pub(crate) fn is_program(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt as _;
     path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }

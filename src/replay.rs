@@ -5,11 +5,11 @@
 //! displayed or how tapes are written. Files are read in blocks (`pread`) and never mapped: a file that shrinks while
 //! it is open causes an error and not a crash.
 
-pub mod detect;
-pub mod error;
-pub mod file;
-pub mod index;
-pub mod search;
+pub(crate) mod detect;
+pub(crate) mod error;
+pub(crate) mod file;
+pub(crate) mod index;
+pub(crate) mod search;
 
 mod file_lines;
 mod ktx;
@@ -20,9 +20,6 @@ mod prefetch;
 mod spool;
 mod unpack;
 
-pub use detect::InputFormat;
-pub use error::OpenError;
-pub use file::FileSource;
-pub use index::LineIndex;
-pub use search::{Direction, EscapedNeedle};
-pub use spool::open_stdin;
+pub(crate) use error::OpenError;
+pub(crate) use file::FileSource;
+pub(crate) use spool::open_stdin;

@@ -3,33 +3,33 @@
 //! Pure: sources do their I/O behind a trait. Nothing in this module distinguishes a live run from a recorded one.
 //! Start reading at `timeline` and `fold`.
 
-pub mod activity_index;
-pub mod attempt_reducer;
-pub mod breakpoint;
-pub mod decisions;
-pub mod diff;
+pub(crate) mod activity_index;
+pub(crate) mod attempt_reducer;
+pub(crate) mod breakpoint;
+pub(crate) mod decisions;
+pub(crate) mod diff;
 mod effective_result;
-pub mod entry_source;
-pub mod failure_groups;
-pub mod fold;
-pub mod outcome;
-pub mod prior_run;
-pub mod report;
-pub mod run_forecast;
-pub mod shared_files;
-pub mod spending;
-pub mod state;
-pub mod timeline;
-pub mod trace;
+pub(crate) mod entry_source;
+pub(crate) mod failure_groups;
+pub(crate) mod fold;
+pub(crate) mod outcome;
+pub(crate) mod prior_run;
+pub(crate) mod report;
+pub(crate) mod run_forecast;
+pub(crate) mod shared_files;
+pub(crate) mod spending;
+pub(crate) mod state;
+pub(crate) mod timeline;
+pub(crate) mod trace;
 
 /// The event types that [`FoldEvent`] carries, for layers that use runs and must not depend on `actions`.
-pub use crate::actions::event;
-pub use activity_index::{ActivityIndex, ActivityMark};
-pub use entry_source::{
+pub(crate) use crate::actions::event;
+pub(crate) use activity_index::{ActivityIndex, ActivityMark};
+pub(crate) use entry_source::{
     EntryRef, EntryScope, EntrySource, EntrySourceError, NewEntry, PollStatus, Recorder, SourceInfo,
 };
-pub use fold::{Fold, FoldEvent, OutcomeDetail, RunEvent};
-pub use outcome::RunOutcome;
-pub use report::RunReport;
-pub use state::RunState;
-pub use timeline::{SeekTarget, Timeline};
+pub(crate) use fold::{Fold, FoldEvent, OutcomeDetail, RunEvent};
+pub(crate) use outcome::RunOutcome;
+pub(crate) use report::RunReport;
+pub(crate) use state::RunState;
+pub(crate) use timeline::{SeekTarget, Timeline};

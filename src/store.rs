@@ -3,15 +3,14 @@
 //! Tapes are the source of truth; everything else here can be deleted and rebuilt from them. The module must not know
 //! how a tape is read back (callers pass [`crate::run::EntrySource`]) or what is drawn from it.
 
-pub mod db;
-pub mod refresh;
-pub mod retention;
-pub mod rows;
-pub mod runs;
-pub mod tape_file;
+pub(crate) mod db;
+pub(crate) mod refresh;
+pub(crate) mod retention;
+pub(crate) mod rows;
+pub(crate) mod runs;
+pub(crate) mod tape_file;
 
-pub use db::Db;
-pub use refresh::RefreshReport;
-pub use rows::RunRows;
-pub use runs::{NewRun, RecordedRun, RunStatus, RunStore};
-pub use tape_file::TapeWriter;
+pub(crate) use db::Db;
+pub(crate) use refresh::RefreshReport;
+pub(crate) use runs::{RecordedRun, RunStatus, RunStore};
+pub(crate) use tape_file::TapeWriter;

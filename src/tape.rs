@@ -3,14 +3,14 @@
 //! Owns the text form of tape format 1 only: it reads and writes byte slices, never files. It must not know the meaning
 //! of a `claude` line.
 
-pub mod entry;
-pub mod header;
-pub mod id;
-pub mod note;
-pub mod time;
+pub(crate) mod entry;
+pub(crate) mod header;
+pub(crate) mod id;
+pub(crate) mod note;
+pub(crate) mod time;
 
-pub use entry::{EntryBody, MalformedEntry, TapeEntry};
-pub use header::{FORMAT_VERSION, Header, HeaderError};
-pub use id::{RunId, Seq, UnitKey};
-pub use note::Note;
-pub use time::Millis;
+pub(crate) use entry::{EntryBody, TapeEntry};
+pub(crate) use header::{FORMAT_VERSION, Header, HeaderError};
+pub(crate) use id::{RunId, Seq, UnitKey};
+pub(crate) use note::Note;
+pub(crate) use time::Millis;

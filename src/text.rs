@@ -1,6 +1,6 @@
 //! Text for people that screen, lines and reports share. It must not depend on any other module.
 
 /// For example `1 unit` or `2 units`.
-pub fn pluralize(count: usize, noun: &str) -> String {
+pub(crate) fn pluralize(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }

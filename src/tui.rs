@@ -9,30 +9,30 @@
 //! and [`view`] renders a pure function of [`model`], run view and [`cache`]. [`load`] reads visible content before the
 //! draw.
 
-pub mod action;
-pub mod app;
-pub mod cache;
-pub mod command;
-pub mod document;
-pub mod effect;
-pub mod export;
-pub mod frame;
-pub mod host;
-pub mod key;
-pub mod keymap;
-pub mod layout;
-pub mod load;
-pub mod model;
-pub mod msg;
-pub mod notification;
-pub mod playback;
-pub mod static_screen;
-pub mod terminal;
-pub mod text;
-pub mod text_search;
-pub mod theme;
-pub mod update;
-pub mod view;
+pub(crate) mod action;
+pub(crate) mod app;
+pub(crate) mod cache;
+pub(crate) mod command;
+pub(crate) mod document;
+pub(crate) mod effect;
+pub(crate) mod export;
+pub(crate) mod frame;
+pub(crate) mod host;
+pub(crate) mod key;
+pub(crate) mod keymap;
+pub(crate) mod layout;
+pub(crate) mod load;
+pub(crate) mod model;
+pub(crate) mod msg;
+pub(crate) mod notification;
+pub(crate) mod playback;
+pub(crate) mod static_screen;
+pub(crate) mod terminal;
+pub(crate) mod text;
+pub(crate) mod text_search;
+pub(crate) mod theme;
+pub(crate) mod update;
+pub(crate) mod view;
 
 use std::{io, time::Duration};
 
@@ -40,10 +40,10 @@ use futures_util::FutureExt as _;
 use jiff::tz::TimeZone;
 use tokio::sync::{mpsc, oneshot, watch};
 
-pub use effect::RunCommand;
-pub use keymap::{Keymap, KeymapError, Overrides};
-pub use terminal::{NotifyMethod, ToolPrograms, TtyOptions};
-pub use theme::{ColorChoice, ColorLevel, Theme, ThemeError};
+pub(crate) use effect::RunCommand;
+pub(crate) use keymap::{Keymap, KeymapError, Overrides};
+pub(crate) use terminal::{NotifyMethod, ToolPrograms, TtyOptions};
+pub(crate) use theme::{ColorChoice, ColorLevel, Theme, ThemeError};
 
 use app::{App, HostRequest, RunAccess};
 use host::{HostInput, ScreenHost};
@@ -53,14 +53,14 @@ use msg::ScreenMessage;
 use crate::{diagnostic::Diagnostic, run::Timeline};
 
 /// Default limit of frames per second, suitable for any terminal.
-pub const FPS: u32 = 30;
+pub(crate) const FPS: u32 = 30;
 
 /// Maximum number of inputs processed before the next frame.
 const MAX_INPUTS_PER_FRAME: usize = 256;
 
 /// Connection to a running run.
 #[derive(Debug)]
-pub struct LiveHandle {
+pub(crate) struct LiveHandle {
     /// Receiver of commands; `None` if the run belongs to another process and is only watched.
     pub commands: Option<mpsc::Sender<RunCommand>>,
     /// Changes whenever the tape grows.
@@ -72,19 +72,19 @@ pub struct LiveHandle {
 
 impl LiveHandle {
     /// Connects to a run of this process that does not report recording failures.
-    pub fn new(commands: mpsc::Sender<RunCommand>, changed: watch::Receiver<u64>) -> Self {
+    pub(crate) fn new(commands: mpsc::Sender<RunCommand>, changed: watch::Receiver<u64>) -> Self {
         Self { commands: Some(commands), changed, failed: None }
     }
 
     /// Connects to a run of another process, without commands.
-    pub fn watching(changed: watch::Receiver<u64>, broken: oneshot::Receiver<String>) -> Self {
+    pub(crate) fn watching(changed: watch::Receiver<u64>, broken: oneshot::Receiver<String>) -> Self {
         Self { commands: None, changed, failed: Some(broken) }
     }
 }
 
 /// Appearance, keys and start state of the screen.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub(crate) struct Options {
     pub theme: Theme,
     pub keymap: Keymap,
     /// Capabilities and settings of the terminal.
@@ -107,7 +107,7 @@ pub struct Options {
 
 /// The user's choices for appearance and keys.
 #[derive(Clone, Debug, Default)]
-pub struct UiPreferences<'a> {
+pub(crate) struct UiPreferences<'a> {
     /// Theme name; `None` for the dark theme.
     pub theme: Option<&'a str>,
     pub color: ColorChoice,
@@ -119,7 +119,7 @@ pub struct UiPreferences<'a> {
 
 /// Invalid appearance or key settings.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum UiPreferencesError {
+pub(crate) enum UiPreferencesError {
     #[error(transparent)]
     Theme(#[from] ThemeError),
     /// All problems of the keymap.
@@ -133,7 +133,7 @@ impl Options {
     /// # Errors
     ///
     /// If the theme is unknown or keys conflict.
-    pub fn new(
+    pub(crate) fn new(
         look: &UiPreferences<'_>,
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, UiPreferencesError> {
@@ -161,7 +161,7 @@ impl Options {
 
 /// When the screen closes automatically; used for measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExitCondition {
+pub(crate) enum ExitCondition {
     FirstFrame,
     /// After the frame that shows the number of entries.
     Indexed,
@@ -171,7 +171,7 @@ pub enum ExitCondition {
 
 /// Result of a closed screen.
 #[derive(Debug)]
-pub struct TuiExit {
+pub(crate) struct TuiExit {
     pub reason: ExitReason,
     /// The timeline, for a summary. Its cursor may be at an earlier moment.
     pub timeline: Timeline,
@@ -181,7 +181,7 @@ pub struct TuiExit {
 
 /// Why the screen closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExitReason {
+pub(crate) enum ExitReason {
     Quit,
     /// The condition [`Options::exit_when`] was met.
     ConditionMet,
@@ -193,7 +193,7 @@ pub enum ExitReason {
 
 /// Fatal error of the screen.
 #[derive(Debug, thiserror::Error)]
-pub enum TuiError {
+pub(crate) enum TuiError {
     /// Writing to the terminal failed.
     #[error("cannot use the terminal: {0}")]
     Terminal(#[from] io::Error),
@@ -208,7 +208,7 @@ impl Diagnostic for TuiError {
 }
 
 /// Shows `timeline` on the terminal until the screen closes.
-pub async fn run(timeline: Timeline, live: Option<LiveHandle>, options: Options) -> Result<TuiExit, TuiError> {
+pub(crate) async fn run(timeline: Timeline, live: Option<LiveHandle>, options: Options) -> Result<TuiExit, TuiError> {
     let mut host = terminal::Terminal::enter(options.terminal.clone())?;
     run_event_loop(timeline, live, options, &mut host).await
 }
@@ -222,7 +222,7 @@ enum LoopEvent {
 }
 
 /// Runs the event loop: one event, a synchronous decision, its effects, a slice of work, and a frame if one is due.
-pub async fn run_event_loop<W: ScreenHost>(
+pub(crate) async fn run_event_loop<W: ScreenHost>(
     timeline: Timeline,
     live: Option<LiveHandle>,
     options: Options,

@@ -3,20 +3,16 @@
 //! Pure functions and state machines over plain data. They return effects, such as timers and processes, that their
 //! callers perform. The module must not depend on streams, files or clocks.
 
-pub mod call_effect;
-pub mod error_groups;
-pub mod failure_tally;
-pub mod forecast;
-pub mod governor;
-pub mod limits;
-pub mod retry;
-pub mod reuse;
-pub mod schedule;
-pub mod tool;
-pub mod verdict;
+pub(crate) mod call_effect;
+pub(crate) mod error_groups;
+pub(crate) mod failure_tally;
+pub(crate) mod forecast;
+pub(crate) mod governor;
+pub(crate) mod limits;
+pub(crate) mod retry;
+pub(crate) mod reuse;
+pub(crate) mod schedule;
+pub(crate) mod tool;
+pub(crate) mod verdict;
 
-pub use call_effect::CallEffect;
-pub use failure_tally::{FailureRule, FailureTally};
-pub use retry::RetryPolicy;
-pub use schedule::Schedule;
-pub use tool::{ToolCall, ToolReply, ToolSpec, Toolset};
+pub(crate) use tool::{ToolCall, ToolReply, ToolSpec, Toolset};

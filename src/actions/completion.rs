@@ -31,7 +31,7 @@ pub(super) enum SessionFileState {
 
 /// The end of the stream as far as the caller knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StreamEnd {
+pub(crate) struct StreamEnd {
     pub exit_code: Option<i32>,
     pub signal: Option<i32>,
     pub stderr: Option<String>,
@@ -102,7 +102,7 @@ impl StreamEnd {
 }
 
 /// The reason of a failed result: its error, its errors, its text, or else its subtype.
-pub fn error_text(result: &ResultLine<'_>) -> String {
+pub(crate) fn error_text(result: &ResultLine<'_>) -> String {
     let text = |text: &Option<Cow<'_, str>>| text.as_deref().filter(|text| !text.is_empty()).map(str::to_owned);
     let errors = || (!result.errors.is_empty()).then(|| result.errors.join("; "));
     text(&result.error).or_else(errors).or_else(|| text(&result.result)).unwrap_or_else(|| match &result.subtype {

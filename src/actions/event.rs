@@ -7,10 +7,10 @@ use std::{borrow::Cow, sync::Arc};
 use crate::decode::{LazyText, RawJson};
 
 /// The value of `engine`, always the same.
-pub const ENGINE: &str = "claude";
+pub(crate) const ENGINE: &str = "claude";
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum AgentEvent<'a> {
+pub(crate) enum AgentEvent<'a> {
     /// The session is known.
     Started(StartedEvent<'a>),
     /// The agent did something.
@@ -20,7 +20,7 @@ pub enum AgentEvent<'a> {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct StartedEvent<'a> {
+pub(crate) struct StartedEvent<'a> {
     pub resume: Cow<'a, str>,
     /// Resolved model, else the configured one, else `claude`.
     pub title: Cow<'a, str>,
@@ -30,7 +30,7 @@ pub struct StartedEvent<'a> {
 
 /// Values of `init` in the `started` event; absent values are omitted.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct StartedMeta<'a> {
+pub(crate) struct StartedMeta<'a> {
     pub cwd: Option<Cow<'a, str>>,
     /// Raw value of `tools`.
     pub tools: Option<RawJson<'a>>,
@@ -44,7 +44,7 @@ pub struct StartedMeta<'a> {
 
 /// An `action` event with its phase.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ActionEvent<'a> {
+pub(crate) struct ActionEvent<'a> {
     pub action: AgentAction<'a>,
     pub phase: ActionPhase,
     /// Success of a completed action.
@@ -56,7 +56,7 @@ pub struct ActionEvent<'a> {
 
 /// An action. Later events with the same id replace earlier ones.
 #[derive(Clone, Debug, PartialEq)]
-pub struct AgentAction<'a> {
+pub(crate) struct AgentAction<'a> {
     /// Stable and unique in its attempt.
     pub id: Cow<'a, str>,
     pub kind: ActionKind,
@@ -68,7 +68,7 @@ pub struct AgentAction<'a> {
 
 /// Detail of an action, by its origin. Serialises as one flat object.
 #[derive(Clone, Debug, PartialEq)]
-pub enum ActionDetail<'a> {
+pub(crate) enum ActionDetail<'a> {
     /// No details; serialises as `{}`.
     Empty,
     /// A call, with its result once there is one.
@@ -89,13 +89,13 @@ pub enum ActionDetail<'a> {
 
 /// A JSON value of this line, or one that was kept from an earlier line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum JsonRef<'a> {
+pub(crate) enum JsonRef<'a> {
     Line(RawJson<'a>),
     Shared(Arc<str>),
 }
 
 impl JsonRef<'_> {
-    pub fn raw(&self) -> RawJson<'_> {
+    pub(crate) fn raw(&self) -> RawJson<'_> {
         match self {
             Self::Line(raw) => *raw,
             Self::Shared(text) => RawJson(text),
@@ -111,7 +111,7 @@ impl<'a> From<RawJson<'a>> for JsonRef<'a> {
 
 /// Detail of a tool call.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ToolDetail<'a> {
+pub(crate) struct ToolDetail<'a> {
     /// Field `tool_name` (alias `name`).
     pub tool_name: Option<Cow<'a, str>>,
     /// `tool_input` (alias `input`). Later events of a call repeat it while it is at most 64 KiB.
@@ -128,7 +128,7 @@ pub struct ToolDetail<'a> {
 
 /// The fields that a result adds to its call.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ResultDetail<'a> {
+pub(crate) struct ResultDetail<'a> {
     pub tool_use_id: Cow<'a, str>,
     /// Raw value of `content`, up to 64 KiB.
     pub content: Option<RawJson<'a>>,
@@ -141,7 +141,7 @@ pub struct ResultDetail<'a> {
 
 /// Action kinds with Takopi's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ActionKind {
+pub(crate) enum ActionKind {
     Command,
     Tool,
     /// A file was written.
@@ -157,7 +157,7 @@ pub enum ActionKind {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ActionPhase {
+pub(crate) enum ActionPhase {
     Started,
     Updated,
     Completed,
@@ -165,7 +165,7 @@ pub enum ActionPhase {
 
 /// Severity levels with Takopi's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum EventLevel {
+pub(crate) enum EventLevel {
     Debug,
     Info,
     Warning,
@@ -173,7 +173,7 @@ pub enum EventLevel {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct CompletedEvent<'a> {
+pub(crate) struct CompletedEvent<'a> {
     /// Exactly `!is_error`, whatever else the result contains.
     pub ok: bool,
     /// Final text, else the last text of the model.

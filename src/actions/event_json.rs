@@ -22,7 +22,7 @@ use crate::decode::{
 
 impl AgentEvent<'_> {
     /// Appends the event as one JSON object, without a newline.
-    pub fn write_json(&self, out: &mut Vec<u8>) {
+    pub(crate) fn write_json(&self, out: &mut Vec<u8>) {
         write_object(self, out);
     }
 }
@@ -209,7 +209,7 @@ impl JsonObject for CompletedEvent<'_> {
 
 impl ActionKind {
     /// Its text in the contract's JSON.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Command => "command",
             Self::Tool => "tool",
@@ -226,7 +226,7 @@ impl ActionKind {
 
 impl ActionPhase {
     /// Its text in the contract's JSON.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Started => "started",
             Self::Updated => "updated",
@@ -237,7 +237,7 @@ impl ActionPhase {
 
 impl EventLevel {
     /// Its text in the contract's JSON.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Debug => "debug",
             Self::Info => "info",

@@ -31,7 +31,7 @@ const IDENTIFYING_ARGUMENTS: [&str; 14] = [
 
 /// A one-line label of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ActionLabel {
+pub(crate) struct ActionLabel {
     /// Kind that selects the glyph.
     pub kind: ActionKind,
     /// The line, with white space collapsed.
@@ -44,7 +44,7 @@ impl fmt::Display for ActionLabel {
     }
 }
 
-pub fn action_label(action: &AgentAction<'_>) -> ActionLabel {
+pub(crate) fn action_label(action: &AgentAction<'_>) -> ActionLabel {
     match &action.detail {
         ActionDetail::Tool(tool) => match tool.tool_name.as_deref() {
             Some(name) => call_label(name, tool.tool_input.as_ref().map(JsonRef::raw), None),
@@ -58,7 +58,7 @@ pub fn action_label(action: &AgentAction<'_>) -> ActionLabel {
 }
 
 /// The label of a tool call. Names are case-insensitive; the prefix `cwd` is removed from paths and commands.
-pub fn call_label(name: &str, input: Option<RawJson<'_>>, cwd: Option<&str>) -> ActionLabel {
+pub(crate) fn call_label(name: &str, input: Option<RawJson<'_>>, cwd: Option<&str>) -> ActionLabel {
     let text = |keys: [&'static str; 1]| call_title::first_text_argument(input, keys);
     let relative = |path: Cow<'_, str>| match cwd {
         Some(cwd) => path
@@ -98,7 +98,7 @@ pub fn call_label(name: &str, input: Option<RawJson<'_>>, cwd: Option<&str>) -> 
 }
 
 /// `mcp__ktx__read_raw_file` → `read_raw_file`; other names are unchanged.
-pub fn short_name(name: &str) -> &str {
+pub(crate) fn short_name(name: &str) -> &str {
     let server_and_tool = name.strip_prefix("mcp__").and_then(|rest| rest.split_once("__"));
     match server_and_tool {
         Some((_, tool)) if !tool.is_empty() => tool,
@@ -107,7 +107,7 @@ pub fn short_name(name: &str) -> &str {
 }
 
 /// Summarizes a result: the number of lines if it is small, the size if it is large, the number of images, or `empty`.
-pub fn result_summary(content: Option<RawJson<'_>>) -> String {
+pub(crate) fn result_summary(content: Option<RawJson<'_>>) -> String {
     let Some(content) = content else { return "empty".into() };
     let text = content_text(content);
     let images = content.items().iter().filter(|part| is_image(**part)).count();
@@ -122,7 +122,7 @@ pub fn result_summary(content: Option<RawJson<'_>>) -> String {
 }
 
 /// Formats a number of bytes: `812 B`, `15.7 KB`, `1.2 MB`.
-pub fn format_bytes(bytes: usize) -> String {
+pub(crate) fn format_bytes(bytes: usize) -> String {
     let (mut value, mut unit) = (bytes as f64, "B");
     for larger in ["KB", "MB", "GB"] {
         // A value that would be shown as 1024.0 uses the next unit.
@@ -185,7 +185,7 @@ fn fold_whitespace(text: &str) -> String {
 }
 /// Makes an error of a session readable. Text about the agent's internal loop, written after an interrupt, is removed;
 /// the verdict contains the reason.
-pub fn readable_error(text: &str) -> &str {
+pub(crate) fn readable_error(text: &str) -> &str {
     match text.strip_prefix("[ede_diagnostic]") {
         Some(inside) if inside.contains("last_content_type=none") => "the API answered without content",
         Some(_) => "cut short before it was done",
@@ -194,7 +194,7 @@ pub fn readable_error(text: &str) -> &str {
 }
 
 /// The error of a tool without the tags and the hook name that the agent adds.
-pub fn tool_error_reason(text: &str) -> Cow<'_, str> {
+pub(crate) fn tool_error_reason(text: &str) -> Cow<'_, str> {
     let text = text.trim();
     let refused = text.strip_prefix("PreToolUse:").and_then(|rest| rest.split_once(" hook error: "));
     if let Some((tool, reason)) = refused
@@ -215,7 +215,7 @@ pub fn tool_error_reason(text: &str) -> Cow<'_, str> {
 }
 
 /// The error of a tool without the tags that the agent adds.
-pub fn strip_error_tags(text: &str) -> &str {
+pub(crate) fn strip_error_tags(text: &str) -> &str {
     let inside = text.strip_prefix("<tool_use_error>");
     inside.map_or(text, |rest| rest.strip_suffix("</tool_use_error>").unwrap_or(rest))
 }

@@ -6,7 +6,7 @@ use crate::decode::{AgentLine, LineBody};
 
 /// The meaning of a line's session id.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SessionCheck {
+pub(crate) enum SessionCheck {
     Unchanged,
     /// The agent reports that the session does not exist; its result contains the reason.
     UnknownSession,
@@ -17,7 +17,7 @@ pub enum SessionCheck {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct SessionIdentity {
+pub(crate) struct SessionIdentity {
     expected: Option<Arc<str>>,
     tolerant: bool,
     observed: Option<Arc<str>>,
@@ -27,32 +27,32 @@ pub struct SessionIdentity {
 
 impl SessionIdentity {
     /// The attempt must continue `session`. If `tolerant`, another session only causes a warning and replaces it.
-    pub fn resuming(session: &str, tolerant: bool) -> Self {
+    pub(crate) fn resuming(session: &str, tolerant: bool) -> Self {
         Self { expected: Some(session.into()), tolerant, ..Self::default() }
     }
 
     /// The session that answered, once it is known. A new session keeps its first id.
-    pub fn observed(&self) -> Option<&str> {
+    pub(crate) fn observed(&self) -> Option<&str> {
         self.observed.as_deref()
     }
 
     /// The message about a session that answered instead of the requested one.
-    pub fn mismatch(&self) -> Option<&str> {
+    pub(crate) fn mismatch(&self) -> Option<&str> {
         self.mismatch.as_deref()
     }
 
     /// The session that answered, or else the requested one.
-    pub fn session(&self) -> Option<&str> {
+    pub(crate) fn session(&self) -> Option<&str> {
         self.observed.as_deref().or(self.expected.as_deref())
     }
 
     /// True for a line of a session that must not answer.
-    pub fn is_mismatch(&self, line: &AgentLine<'_>) -> bool {
+    pub(crate) fn is_mismatch(&self, line: &AgentLine<'_>) -> bool {
         !self.tolerant && self.mismatching_id(line).is_some() && !self.is_unknown_session_result(line)
     }
 
     /// Processes the next line.
-    pub fn push(&mut self, line: &AgentLine<'_>) -> SessionCheck {
+    pub(crate) fn push(&mut self, line: &AgentLine<'_>) -> SessionCheck {
         let sighting = match self.mismatching_id(line) {
             None => SessionCheck::Unchanged,
             Some(_) if !self.tolerant && self.is_unknown_session_result(line) => return SessionCheck::UnknownSession,

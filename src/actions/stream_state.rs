@@ -8,19 +8,19 @@ use crate::decode::{AgentLine, LazyText, LineBody, MessageBlock};
 
 /// State of one stream. Cheap to clone: the texts are shared.
 #[derive(Clone, Debug, Default)]
-pub struct StreamState {
+pub(crate) struct StreamState {
     turns: TurnTracker,
     main_text: Arc<LazyText<'static>>,
     nested_text: Arc<LazyText<'static>>,
 }
 
 impl StreamState {
-    pub fn new(turns: TurnTracker) -> Self {
+    pub(crate) fn new(turns: TurnTracker) -> Self {
         Self { turns, ..Self::default() }
     }
 
     /// Adds a line and returns its role.
-    pub fn push(&mut self, line: &AgentLine<'_>) -> LineRole {
+    pub(crate) fn push(&mut self, line: &AgentLine<'_>) -> LineRole {
         let role = self.turns.push(line);
         if let (LineRole::InTurn, LineBody::Assistant(chat)) = (role, &line.body) {
             let mut texts = chat.blocks.iter().filter_map(|block| match block {
@@ -36,12 +36,12 @@ impl StreamState {
         role
     }
 
-    pub fn turns(&self) -> &TurnTracker {
+    pub(crate) fn turns(&self) -> &TurnTracker {
         &self.turns
     }
 
     /// Last text of the model, of the main loop if there is any; empty before the first.
-    pub fn last_text(&self) -> Cow<'_, str> {
+    pub(crate) fn last_text(&self) -> Cow<'_, str> {
         if self.main_text.is_empty() { self.nested_text.text() } else { self.main_text.text() }
     }
 }

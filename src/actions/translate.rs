@@ -35,7 +35,7 @@ type EmitEvent<'e, 'a> = &'e mut dyn FnMut(AgentEvent<'a>);
 
 /// State of one attempt's translation. Cheap to clone: its parts are shared or small.
 #[derive(Clone, Debug, Default)]
-pub struct Translator {
+pub(crate) struct Translator {
     identity: SessionIdentity,
     /// The last result. It becomes `completed` if no other turn follows.
     outcome: Option<CompletionResult>,
@@ -55,42 +55,42 @@ pub struct Translator {
 
 impl Translator {
     /// The attempt continues an earlier session. Must be called before the first line.
-    pub fn set_identity(&mut self, identity: SessionIdentity) {
+    pub(crate) fn set_identity(&mut self, identity: SessionIdentity) {
         self.identity = identity;
     }
 
     /// Disables the notes for thinking.
-    pub fn without_thinking(mut self) -> Self {
+    pub(crate) fn without_thinking(mut self) -> Self {
         self.omits_thinking = true;
         self
     }
 
     /// The session that answered, or else the requested one.
-    pub fn session(&self) -> Option<&str> {
+    pub(crate) fn session(&self) -> Option<&str> {
         self.identity.session()
     }
 
-    pub fn observed_session(&self) -> Option<&str> {
+    pub(crate) fn observed_session(&self) -> Option<&str> {
         self.identity.observed()
     }
 
     /// The message about a session that answered instead of the requested one.
-    pub fn mismatch(&self) -> Option<&str> {
+    pub(crate) fn mismatch(&self) -> Option<&str> {
         self.identity.mismatch()
     }
 
     /// True for a line whose session ends the run: its content does not belong to the run.
-    pub fn is_mismatch(&self, line: &AgentLine<'_>) -> bool {
+    pub(crate) fn is_mismatch(&self, line: &AgentLine<'_>) -> bool {
         self.identity.is_mismatch(line)
     }
 
-    pub fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         self.is_complete
     }
 
     /// Translates one stdout line. `stream` is the state after the line, which has this `role` in it; `bytes` is the
     /// undecoded line, for the warning about a malformed one.
-    pub fn push<'a>(
+    pub(crate) fn push<'a>(
         &mut self,
         (line, role): (&'a AgentLine<'a>, LineRole),
         bytes: &'a [u8],
@@ -129,7 +129,7 @@ impl Translator {
     }
 
     /// Handles the end of the stream: closes open actions and emits the one `completed`.
-    pub fn finish<'a>(&mut self, ended: &StreamEnd, stream: &StreamState, emit: &mut dyn FnMut(AgentEvent<'a>)) {
+    pub(crate) fn finish<'a>(&mut self, ended: &StreamEnd, stream: &StreamState, emit: &mut dyn FnMut(AgentEvent<'a>)) {
         if self.is_complete {
             return;
         }

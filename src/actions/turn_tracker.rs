@@ -10,7 +10,7 @@ use crate::decode::{AgentLine, LineBody, line::SystemLine};
 
 /// The role of a line in its attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LineRole {
+pub(crate) enum LineRole {
     /// It belongs to a turn.
     InTurn,
     /// A result, which counts unless another turn follows.
@@ -21,7 +21,7 @@ pub enum LineRole {
 
 /// The turns of one attempt. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct TurnTracker {
+pub(crate) struct TurnTracker {
     /// The process has one prompt: another turn follows a result only after a background task.
     one_prompt: bool,
     /// A task was started that may outlive its turn.
@@ -38,12 +38,12 @@ pub struct TurnTracker {
 
 impl TurnTracker {
     /// The turns of a process that receives exactly one prompt.
-    pub fn for_one_prompt() -> Self {
+    pub(crate) fn for_one_prompt() -> Self {
         Self { one_prompt: true, ..Self::default() }
     }
 
     /// Processes the next line.
-    pub fn push(&mut self, line: &AgentLine<'_>) -> LineRole {
+    pub(crate) fn push(&mut self, line: &AgentLine<'_>) -> LineRole {
         if self.is_closed {
             return LineRole::Trailing;
         }
@@ -72,17 +72,17 @@ impl TurnTracker {
     }
 
     /// True if no line can follow the result.
-    pub fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.is_closed
     }
 
     /// True while a turn runs: earlier results do not apply to it.
-    pub fn is_in_turn(&self) -> bool {
+    pub(crate) fn is_in_turn(&self) -> bool {
         self.in_turn
     }
 
     /// True after a result, if no remaining task could start another turn.
-    pub fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         self.results > 0 && !self.in_turn && self.tasks.is_empty()
     }
 

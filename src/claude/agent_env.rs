@@ -105,7 +105,7 @@ const REPORTED_VARS: [&str; 22] = [
 
 /// The environment of a child, and the changes from the parent's. Names are sorted.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct AgentEnvironment {
+pub(crate) struct AgentEnvironment {
     /// All variables of the child.
     pub vars: Vec<(OsString, OsString)>,
     /// Names that were set or changed.
@@ -118,7 +118,7 @@ pub struct AgentEnvironment {
 
 impl AgentEnvironment {
     /// Names of the variables that the child inherits unchanged without a setting. Sorted.
-    pub fn inherited(&self) -> Vec<String> {
+    pub(crate) fn inherited(&self) -> Vec<String> {
         let names = self.vars.iter().map(|(name, _)| name.to_string_lossy().into_owned());
         names.filter(|name| !self.set.contains(name) && !self.passed.contains(name)).collect()
     }
@@ -138,7 +138,7 @@ impl std::fmt::Debug for AgentEnvironment {
 
 /// The environment of a unit's agent. `pass` has additional variables to inherit, as a name or `PREFIX_*`; `tmp` is the
 /// agent's private directory for temporary files.
-pub fn unit_environment(
+pub(crate) fn unit_environment(
     parent: impl IntoIterator<Item = (OsString, OsString)>,
     pass: &[String],
     tmp: &Path,

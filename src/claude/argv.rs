@@ -10,7 +10,7 @@ use std::{
 };
 
 /// Built-in tools that are denied by name, in addition to being disabled.
-pub const DENIED_BUILT_INS: [&str; 12] = [
+pub(crate) const DENIED_BUILT_INS: [&str; 12] = [
     "Agent",
     "Task",
     "AskUserQuestion",
@@ -27,7 +27,7 @@ pub const DENIED_BUILT_INS: [&str; 12] = [
 
 /// Arguments that differ between units.
 #[derive(Clone, Copy, Debug)]
-pub struct UnitArgs<'a> {
+pub(crate) struct UnitArgs<'a> {
     /// Full tool ids (`mcp__ktx__…`); no other tool may run.
     pub tool_ids: &'a [String],
     /// File with the system prompt.
@@ -44,7 +44,7 @@ pub struct UnitArgs<'a> {
 
 /// The session that the process works in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SessionChoice<'a> {
+pub(crate) enum SessionChoice<'a> {
     /// A new session with this id (a UUID).
     New(&'a str),
     /// Continues an earlier session under its own id.
@@ -52,7 +52,7 @@ pub enum SessionChoice<'a> {
 }
 
 /// Arguments after the program and its prefix.
-pub fn unit_argv(args: &UnitArgs<'_>) -> Vec<OsString> {
+pub(crate) fn unit_argv(args: &UnitArgs<'_>) -> Vec<OsString> {
     let mut argv: Vec<OsString> = [
         "-p",
         "--input-format",
@@ -99,7 +99,7 @@ pub fn unit_argv(args: &UnitArgs<'_>) -> Vec<OsString> {
 }
 
 /// Converts a command line to text for the tape. Replaces bytes that are not UTF-8.
-pub fn argv_to_strings<'a>(words: impl IntoIterator<Item = &'a OsStr>) -> Vec<String> {
+pub(crate) fn argv_to_strings<'a>(words: impl IntoIterator<Item = &'a OsStr>) -> Vec<String> {
     words.into_iter().map(|word| word.to_string_lossy().into_owned()).collect()
 }
 

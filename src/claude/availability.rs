@@ -45,7 +45,7 @@ const MAX_QUOTE_CHARS: usize = 300;
 
 /// How to start `claude`.
 #[derive(Clone, Debug)]
-pub struct ClaudeInvocation {
+pub(crate) struct ClaudeInvocation {
     pub program: AgentProgram,
     pub cwd: PathBuf,
     /// The whole environment. Use the environment of the runs: a key that is withheld from them must not count here.
@@ -54,14 +54,14 @@ pub struct ClaudeInvocation {
 
 /// Results of the checks that send no request to the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AvailabilityReport {
+pub(crate) struct AvailabilityReport {
     pub installation: Installation,
     pub login: LoginStatus,
 }
 
 /// Whether the program is installed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Installation {
+pub(crate) enum Installation {
     /// It cannot be started.
     NotStarted(Problem),
     /// A script plays the model.
@@ -73,7 +73,7 @@ pub enum Installation {
 
 /// Whether a login exists. It is not verified: an expired login counts, too.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LoginStatus {
+pub(crate) enum LoginStatus {
     LoggedIn {
         /// `claude.ai`, `api_key`, `oauth_token`, …
         method: String,
@@ -87,7 +87,7 @@ pub enum LoginStatus {
 
 impl LoginStatus {
     /// The problem, unless a login exists.
-    pub fn problem(&self) -> Option<Problem> {
+    pub(crate) fn problem(&self) -> Option<Problem> {
         match self {
             Self::LoggedIn { .. } => None,
             Self::LoggedOut => {
@@ -100,7 +100,7 @@ impl LoginStatus {
 
 /// Result of one real turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ProbeResult {
+pub(crate) enum ProbeResult {
     Usable,
     Unusable {
         /// Limits, credit and models have separate causes; they are not a failed login.
@@ -109,7 +109,7 @@ pub enum ProbeResult {
     },
 }
 
-pub async fn check_installation(asked: &ClaudeInvocation) -> Installation {
+pub(crate) async fn check_installation(asked: &ClaudeInvocation) -> Installation {
     match asked.run(&["--version"], QUICK_CHECK_TIMEOUT).await {
         Err(why) => Installation::NotStarted(why),
         Ok(output) => parse_version_output(&output),
@@ -117,7 +117,7 @@ pub async fn check_installation(asked: &ClaudeInvocation) -> Installation {
 }
 
 /// Checks version and login. Takes a few seconds at most.
-pub async fn check_availability(asked: &ClaudeInvocation) -> AvailabilityReport {
+pub(crate) async fn check_availability(asked: &ClaudeInvocation) -> AvailabilityReport {
     let installed = check_installation(asked).await;
     let login = match &installed {
         Installation::NotStarted(_) => {
@@ -137,7 +137,7 @@ pub async fn check_availability(asked: &ClaudeInvocation) -> AvailabilityReport 
 }
 
 /// Requests a one-word answer from the model. This costs a request, so it only runs when a person asks for it.
-pub async fn probe(asked: &ClaudeInvocation, model: Option<&str>) -> ProbeResult {
+pub(crate) async fn probe(asked: &ClaudeInvocation, model: Option<&str>) -> ProbeResult {
     let built_ins = DENIED_BUILT_INS.join(",");
     let mut args =
         vec!["-p", "--output-format", "stream-json", "--verbose", "--setting-sources=", "--strict-mcp-config"];

@@ -25,7 +25,7 @@ const POST_TOOL_USE_FAILURE: &str = "post_tool_use_failure";
 
 /// One line to the agent: JSON without its newline.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ControlFrame(pub Vec<u8>);
+pub(crate) struct ControlFrame(pub Vec<u8>);
 
 impl From<Value> for ControlFrame {
     fn from(value: Value) -> Self {
@@ -35,7 +35,7 @@ impl From<Value> for ControlFrame {
 
 /// The message that starts the work. The agent would run a text that begins with a slash as a command and not send it
 /// to the model; a leading newline prevents that.
-pub fn prompt_frame(prompt: &str) -> ControlFrame {
+pub(crate) fn prompt_frame(prompt: &str) -> ControlFrame {
     let content = if prompt.starts_with('/') { Cow::Owned(format!("\n{prompt}")) } else { Cow::Borrowed(prompt) };
     json!({
         "type": "user",
@@ -48,7 +48,7 @@ pub fn prompt_frame(prompt: &str) -> ControlFrame {
 
 /// A request to the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ControlRequest {
+pub(crate) enum ControlRequest {
     Initialize {
         /// Announce our tool server.
         tools: bool,
@@ -86,7 +86,7 @@ impl ControlRequest {
 
 /// A call that the agent holds until we decide.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ApprovalRequest {
+pub(crate) struct ApprovalRequest {
     /// Tool name without the server prefix.
     pub tool: String,
     pub tool_use_id: Option<String>,
@@ -97,7 +97,7 @@ pub struct ApprovalRequest {
 
 /// Decision about a held call.
 #[derive(Clone, Debug, PartialEq)]
-pub enum ApprovalDecision {
+pub(crate) enum ApprovalDecision {
     Allow,
     /// Allow the call with other arguments.
     AllowEdited(Value),
@@ -109,7 +109,7 @@ pub enum ApprovalDecision {
 
 /// Effect of a frame.
 #[derive(Clone, Debug, PartialEq)]
-pub enum ControlEffect {
+pub(crate) enum ControlEffect {
     Write(ControlFrame),
     /// Pass this message to the tool server.
     ForwardToServer(Value),
@@ -137,7 +137,7 @@ pub enum ControlEffect {
 
 /// State of the conversation: the open requests of both sides.
 #[derive(Debug, Default)]
-pub struct ControlProtocol {
+pub(crate) struct ControlProtocol {
     request_count: u64,
     /// Our unanswered requests, by request id.
     pending_requests: HashMap<String, ControlRequest>,
@@ -158,7 +158,7 @@ struct ControlReply {
 }
 
 impl ControlProtocol {
-    pub fn start_request(&mut self, ask: ControlRequest) -> ControlFrame {
+    pub(crate) fn start_request(&mut self, ask: ControlRequest) -> ControlFrame {
         self.request_count += 1;
         let id = format!("deck-{}", self.request_count);
         let frame = json!({"type": "control_request", "request_id": id, "request": ask.to_json()});
@@ -167,17 +167,17 @@ impl ControlProtocol {
     }
 
     /// True while a request of this kind is open.
-    pub fn is_request_pending(&self, ask: ControlRequest) -> bool {
+    pub(crate) fn is_request_pending(&self, ask: ControlRequest) -> bool {
         self.pending_requests.values().any(|open| *open == ask)
     }
 
     /// True while the agent waits for a decision or for one of our tools.
-    pub fn has_pending_agent_requests(&self) -> bool {
+    pub(crate) fn has_pending_agent_requests(&self) -> bool {
         !self.pending_tool_calls.is_empty() || !self.pending_approvals.is_empty()
     }
 
     /// Handles a frame of the agent. `kind` is its type, `body` its `request` or `response`.
-    pub fn handle_frame(&mut self, kind: &str, request_id: &str, body: Value) -> Vec<ControlEffect> {
+    pub(crate) fn handle_frame(&mut self, kind: &str, request_id: &str, body: Value) -> Vec<ControlEffect> {
         match kind {
             "control_request" => self.handle_request(request_id, body),
             "control_response" => self.handle_reply(body).into_iter().collect(),
@@ -187,7 +187,7 @@ impl ControlProtocol {
     }
 
     /// Wraps a message of the tool server. Returns `None` if the agent does not wait for it.
-    pub fn handle_server_message(&mut self, message: Value) -> Option<ControlFrame> {
+    pub(crate) fn handle_server_message(&mut self, message: Value) -> Option<ControlFrame> {
         let key = message.get("id")?.to_string();
         let waiting = self.pending_tool_calls.get_mut(&key)?;
         let request_id = waiting.remove(0);
@@ -198,14 +198,14 @@ impl ControlProtocol {
     }
 
     /// Handles the end of the tool server: sends errors to its open requests.
-    pub fn handle_server_exit(&mut self) -> Vec<ControlFrame> {
+    pub(crate) fn handle_server_exit(&mut self) -> Vec<ControlFrame> {
         let open = std::mem::take(&mut self.pending_tool_calls);
         let ids = open.into_values().flatten();
         ids.map(|request_id| error_frame(&request_id, "the tool server has ended")).collect()
     }
 
     /// Answers a held call. Returns `None` if the agent no longer waits.
-    pub fn resolve_approval(&mut self, request_id: &str, decision: ApprovalDecision) -> Option<ControlFrame> {
+    pub(crate) fn resolve_approval(&mut self, request_id: &str, decision: ApprovalDecision) -> Option<ControlFrame> {
         let at = self.pending_approvals.iter().position(|held| held == request_id)?;
         self.pending_approvals.swap_remove(at);
         let output = match decision {
@@ -601,7 +601,7 @@ mod tests {
             json!({"subtype": "success", "request_id": "deck-1", "response": {}}),
         ];
         let corpus: Vec<Vec<u8>> = bodies.iter().map(|body| body.to_string().into_bytes()).collect();
-        crate::fuzz::fuzz("control frames", &corpus, |bytes| {
+        crate::it::support::fuzz::fuzz("control frames", &corpus, |bytes| {
             let Ok(body) = serde_json::from_slice::<Value>(bytes) else { return };
             let mut control = ControlProtocol::default();
             control.start_request(ControlRequest::Initialize { tools: true });

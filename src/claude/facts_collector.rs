@@ -22,7 +22,7 @@ const MAX_INPUT_BYTES: usize = 64 * 1024;
 
 /// Collects the facts of one attempt.
 #[derive(Debug)]
-pub struct AttemptFactsCollector {
+pub(crate) struct AttemptFactsCollector {
     /// Facts so far, without those that [`AttemptFactsCollector::into_facts`] adds.
     pub facts: AttemptFacts,
     reducer: AttemptReducer,
@@ -36,7 +36,7 @@ pub struct AttemptFactsCollector {
 
 impl AttemptFactsCollector {
     /// Starts with the facts from before the process start.
-    pub fn new(facts: AttemptFacts) -> Self {
+    pub(crate) fn new(facts: AttemptFacts) -> Self {
         Self {
             facts,
             reducer: AttemptReducer::new(TurnTracker::for_one_prompt()),
@@ -47,31 +47,31 @@ impl AttemptFactsCollector {
     }
 
     /// Warns once when the attempt approaches this number of turns.
-    pub fn with_turn_limit(self, max_turns: Option<u32>) -> Self {
+    pub(crate) fn with_turn_limit(self, max_turns: Option<u32>) -> Self {
         Self { max_turns, ..self }
     }
 
     /// The accounting of the lines so far.
-    pub fn reducer(&self) -> &AttemptReducer {
+    pub(crate) fn reducer(&self) -> &AttemptReducer {
         &self.reducer
     }
 
     /// The attempt continues a session whose earlier attempts cost `paid` US dollars; `None` if that is unknown.
-    pub fn resume_session(&mut self, paid: Option<f64>) {
+    pub(crate) fn resume_session(&mut self, paid: Option<f64>) {
         self.reducer.resume_session(paid);
     }
 
     /// True once the last turn has its result.
-    pub fn has_result(&self) -> bool {
+    pub(crate) fn has_result(&self) -> bool {
         self.reducer.result_facts().is_some()
     }
 
     /// True once no more lines belong to the attempt.
-    pub fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         self.reducer.stream().turns().is_closed()
     }
 
-    pub fn into_facts(mut self) -> AttemptFacts {
+    pub(crate) fn into_facts(mut self) -> AttemptFacts {
         let tally = &self.facts.tally;
         let ids = tally.calls().iter().chain(tally.refusals()).filter_map(|call| call.tool_use_id.as_deref());
         let inputs = ids.filter_map(|id| Some((id.to_owned(), parse_input(self.pending_inputs.remove(id)?)))).collect();
@@ -79,12 +79,12 @@ impl AttemptFactsCollector {
     }
 
     /// Marks the attempt as ended by us: calls that fail from now on were interrupted.
-    pub fn mark_interrupted(&mut self) {
+    pub(crate) fn mark_interrupted(&mut self) {
         self.reducer.calls_mut().mark_interrupted();
     }
 
     /// Records a failure that the agent reports outside its lines.
-    pub fn record_failure(&mut self, tool: &str, tool_use_id: Option<&str>, message: &str) {
+    pub(crate) fn record_failure(&mut self, tool: &str, tool_use_id: Option<&str>, message: &str) {
         let calls = self.reducer.calls_mut();
         let was_aborted = tool_use_id.map_or(calls.is_interrupted(), |id| calls.was_aborted(id));
         if !was_aborted {
@@ -96,7 +96,7 @@ impl AttemptFactsCollector {
     }
 
     /// Records that a person refused a call.
-    pub fn record_refusal(&mut self, tool: &str, tool_use_id: Option<&str>, reason: &str) {
+    pub(crate) fn record_refusal(&mut self, tool: &str, tool_use_id: Option<&str>, reason: &str) {
         if let Some(id) = tool_use_id {
             self.reducer.calls_mut().mark_denied(id);
             self.reducer.calls_mut().mark_failed(id);
@@ -105,7 +105,7 @@ impl AttemptFactsCollector {
     }
 
     /// Records the end of a call of our tool server. Returns false for a failure that is already counted.
-    pub fn record_tool_reply(
+    pub(crate) fn record_tool_reply(
         &mut self,
         tool: &str,
         tool_use_id: Option<&str>,
@@ -120,7 +120,7 @@ impl AttemptFactsCollector {
 
     /// Handles a line of stdout. Lines after the last result do not belong to the attempt. Returns the warning that the
     /// line causes.
-    pub fn push_line(&mut self, line: &AgentLine<'_>) -> Option<Note> {
+    pub(crate) fn push_line(&mut self, line: &AgentLine<'_>) -> Option<Note> {
         let earlier = self.reducer.turn_count();
         let Reduction { role, calls } = self.reducer.push(line);
         if let (LineRole::InTurn, LineBody::Assistant(chat)) = (role, &line.body) {
@@ -161,7 +161,7 @@ impl AttemptFactsCollector {
         Some(Note::Message { level: Severity::Warning, text })
     }
 
-    pub fn push_stderr_line(&mut self, line: &str) {
+    pub(crate) fn push_stderr_line(&mut self, line: &str) {
         let tail = &mut self.facts.stderr_tail;
         if tail.len() == STDERR_TAIL_LINES {
             tail.remove(0);

@@ -21,14 +21,14 @@ const SERVICE_CALL_BLOCKS: [&str; 2] = ["server_tool_use", "mcp_tool_use"];
 
 /// What an agent may have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AllowedTools {
+pub(crate) struct AllowedTools {
     tools: BTreeSet<String>,
     servers: BTreeSet<String>,
 }
 
 impl AllowedTools {
     /// Allows exactly these tools (full ids) and these servers.
-    pub fn new(
+    pub(crate) fn new(
         tools: impl IntoIterator<Item = impl Into<String>>,
         servers: impl IntoIterator<Item = impl Into<String>>,
     ) -> Self {
@@ -40,7 +40,7 @@ impl AllowedTools {
 
     /// Returns a breach message if the announcement `init` differs from what is allowed. Announced skills, commands and
     /// agents are not checked: they are harmless without tools.
-    pub fn init_breach(&self, init: &InitLine<'_>) -> Option<String> {
+    pub(crate) fn init_breach(&self, init: &InitLine<'_>) -> Option<String> {
         let tools: BTreeSet<&str> = init.tools.iter().map(AsRef::as_ref).collect();
         let servers: BTreeSet<&str> = init.mcp_servers.iter().map(|(name, _)| name.as_ref()).collect();
         let connected =
@@ -78,7 +78,7 @@ impl AllowedTools {
 
     /// Returns a breach message if a hook asks about an impossible call: the agent asks only about tools that it has,
     /// and denies all others itself.
-    pub fn call_breach(&self, tool: &str, permission_mode: Option<&str>) -> Option<String> {
+    pub(crate) fn call_breach(&self, tool: &str, permission_mode: Option<&str>) -> Option<String> {
         if !self.tools.contains(tool) {
             return Some(format!("{BREACH_PREFIX}: it has the tool `{tool}`, which it was not given"));
         }
@@ -87,7 +87,7 @@ impl AllowedTools {
 }
 
 /// Returns a breach message if the reported permission mode is not the requested one.
-pub fn permission_mode_breach(mode: Option<&str>) -> Option<String> {
+pub(crate) fn permission_mode_breach(mode: Option<&str>) -> Option<String> {
     let mode = mode.filter(|mode| *mode != PERMISSION_MODE)?;
     Some(format!("{BREACH_PREFIX}: permission_mode={mode}"))
 }
@@ -95,14 +95,14 @@ pub fn permission_mode_breach(mode: Option<&str>) -> Option<String> {
 /// Tracks calls of tools that were not offered. A model may call any name, and the agent then replies with an error,
 /// which is a failed call. A call that does not fail is a breach.
 #[derive(Debug, Default)]
-pub struct UnofferedToolCalls {
+pub(crate) struct UnofferedToolCalls {
     /// Tool of each such call without a result, by call id.
     open_calls: BTreeMap<String, String>,
 }
 
 impl UnofferedToolCalls {
     /// Returns a breach message if a line shows a breach of `allowed`.
-    pub fn line_breach(&mut self, allowed: &AllowedTools, line: &LineBody<'_>) -> Option<String> {
+    pub(crate) fn line_breach(&mut self, allowed: &AllowedTools, line: &LineBody<'_>) -> Option<String> {
         match line {
             LineBody::Assistant(chat) => self.record_calls(allowed, chat),
             LineBody::User(chat) => self.check_results(chat),
@@ -159,7 +159,7 @@ fn is_empty_json(value: &Value) -> bool {
 }
 
 /// Names of the settings sources in a reply to `get_settings`; `None` if it has none.
-pub fn settings_sources(reply: &Value) -> Option<Vec<String>> {
+pub(crate) fn settings_sources(reply: &Value) -> Option<Vec<String>> {
     let sources = reply.get("sources")?.as_array()?;
     let name = |source: &Value| match source {
         Value::String(name) => name.clone(),
@@ -173,7 +173,7 @@ pub fn settings_sources(reply: &Value) -> Option<Vec<String>> {
 }
 
 /// Returns a breach message if settings were read, or if the reply does not list them: every supported release can.
-pub fn settings_breach(sources: Option<&[String]>) -> Option<String> {
+pub(crate) fn settings_breach(sources: Option<&[String]>) -> Option<String> {
     let Some(sources) = sources else {
         return Some(format!("{BREACH_PREFIX}: it does not report which settings it has read"));
     };

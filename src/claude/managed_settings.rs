@@ -15,14 +15,14 @@ use crate::diagnostic::Problem;
 
 /// Directory in which Claude Code looks for them. Only an administrator can write there, and a project cannot change
 /// the path.
-pub const MANAGED_SETTINGS_DIR: &str =
+pub(crate) const MANAGED_SETTINGS_DIR: &str =
     if cfg!(target_os = "macos") { "/Library/Application Support/ClaudeCode" } else { "/etc/claude-code" };
 
 /// Maximum number of bytes read of a file.
 const MAX_FILE_BYTES: u64 = 4 * 1024 * 1024;
 
 /// The problem if settings in `directory` prevent units from running.
-pub fn managed_settings_problem(directory: &Path) -> Option<Problem> {
+pub(crate) fn managed_settings_problem(directory: &Path) -> Option<Problem> {
     let files = find_managed_files(directory);
     let named: Vec<String> = files.iter().map(|path| format!("`{}`", path.display())).collect();
     (!files.is_empty()).then(|| {

@@ -30,7 +30,7 @@ use crate::units::{
     failure_tally::MCP_TOOL_PREFIX,
 };
 
-pub const SERVER_NAME: &str = "ktx";
+pub(crate) const SERVER_NAME: &str = "ktx";
 /// Metadata key of the call's id in the stream.
 const TOOL_USE_ID_META_KEY: &str = "claudecode/toolUseId";
 /// Replies up to this many characters stay in the conversation instead of being replaced by a file that the model
@@ -38,13 +38,13 @@ const TOOL_USE_ID_META_KEY: &str = "claudecode/toolUseId";
 const MAX_INLINE_RESULT_CHARS: u32 = 500_000;
 
 /// Full ids of the tools, as the agent and the model use them.
-pub fn tool_ids(specs: &[ToolSpec]) -> Vec<String> {
+pub(crate) fn tool_ids(specs: &[ToolSpec]) -> Vec<String> {
     specs.iter().map(|spec| format!("{MCP_TOOL_PREFIX}{}", spec.name)).collect()
 }
 
 /// A tool that cannot be offered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidTool {
+pub(crate) enum InvalidTool {
     /// The agent would ignore the server.
     #[error("tool {0} cannot be offered: its input schema must have the type object")]
     InvalidSchema(String),
@@ -57,7 +57,7 @@ pub enum InvalidTool {
 }
 
 /// Checks tools for problems that the agent or the service would only report later.
-pub fn validate_tools(specs: &[ToolSpec]) -> Result<(), InvalidTool> {
+pub(crate) fn validate_tools(specs: &[ToolSpec]) -> Result<(), InvalidTool> {
     let mut seen = BTreeSet::new();
     for spec in specs {
         let name = spec.name;
@@ -77,7 +77,7 @@ pub fn validate_tools(specs: &[ToolSpec]) -> Result<(), InvalidTool> {
 
 /// Output of the server.
 #[derive(Clone, Debug, PartialEq)]
-pub enum ServerEvent {
+pub(crate) enum ServerEvent {
     /// A JSON-RPC message for the agent.
     Message(Value),
     /// A call is finished. Sent before its message.
@@ -95,7 +95,7 @@ pub enum ServerEvent {
 }
 
 #[derive(Debug)]
-pub struct ToolServer {
+pub(crate) struct ToolServer {
     incoming: UnboundedSender<ClientJsonRpcMessage>,
     outgoing: UnboundedReceiver<ServerEvent>,
     /// Every running call holds a sender of this channel.
@@ -105,7 +105,7 @@ pub struct ToolServer {
 
 impl ToolServer {
     /// Starts a server for `tools` on the current runtime. Call [`validate_tools`] first.
-    pub fn start(tools: Arc<dyn Toolset>) -> Self {
+    pub(crate) fn start(tools: Arc<dyn Toolset>) -> Self {
         let (incoming, inbox) = mpsc::unbounded_channel();
         let (outbox, outgoing) = mpsc::unbounded_channel();
         let (busy, calls) = mpsc::channel(1);
@@ -125,7 +125,7 @@ impl ToolServer {
 
     /// Passes a message of the agent to the server. For an invalid message, the error has the reply to send, if it
     /// needs one.
-    pub fn send_message(&self, message: Value) -> Result<(), Option<Value>> {
+    pub(crate) fn send_message(&self, message: Value) -> Result<(), Option<Value>> {
         let id = message.get("id").cloned();
         let refusal = |code: i32, why: String| {
             id.map(|id| json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": why}}))
@@ -137,13 +137,13 @@ impl ToolServer {
     }
 
     /// The next output; `None` once the server has ended. Cancel-safe.
-    pub async fn next_event(&mut self) -> Option<ServerEvent> {
+    pub(crate) async fn next_event(&mut self) -> Option<ServerEvent> {
         self.outgoing.recv().await
     }
 
     /// Waits until no call is running, for at most `timeout`. Returns false if one still is: it cannot be stopped,
     /// only abandoned.
-    pub async fn drain(self, timeout: Duration) -> bool {
+    pub(crate) async fn drain(self, timeout: Duration) -> bool {
         let Self { incoming, in_flight: mut calls, outgoing: _outgoing, task } = self;
         drop(incoming);
         task.abort();
@@ -180,11 +180,11 @@ impl Transport<RoleServer> for ChannelTransport {
 /// Why a client could not be served.
 #[derive(Debug, thiserror::Error)]
 #[error("the client violated the MCP protocol: {0}")]
-pub struct ServeError(String);
+pub(crate) struct ServeError(String);
 
 /// Serves `tools` on `transport` until the client disconnects; running calls then have some seconds to finish. Call
 /// [`validate_tools`] first.
-pub async fn serve<T, E, A>(tools: Arc<dyn Toolset>, transport: T) -> Result<(), ServeError>
+pub(crate) async fn serve<T, E, A>(tools: Arc<dyn Toolset>, transport: T) -> Result<(), ServeError>
 where
     T: IntoTransport<RoleServer, E, A>,
     E: std::error::Error + Send + Sync + 'static,

@@ -22,7 +22,7 @@ use tokio::{
 const PIPE_CAPACITY: usize = 64 * 1024;
 
 #[derive(Debug)]
-pub struct PausablePipe(PipeState);
+pub(crate) struct PausablePipe(PipeState);
 
 #[derive(Debug)]
 enum PipeState {
@@ -38,7 +38,7 @@ impl PausablePipe {
     ///
     /// # Errors
     /// If the runtime cannot register the pipe.
-    pub fn from_stdout(stdout: ChildStdout) -> io::Result<Self> {
+    pub(crate) fn from_stdout(stdout: ChildStdout) -> io::Result<Self> {
         Self::new(stdout.into_owned_fd()?)
     }
 
@@ -47,7 +47,7 @@ impl PausablePipe {
     }
 
     /// Pauses the pipe until the next read.
-    pub fn pause(&mut self) {
+    pub(crate) fn pause(&mut self) {
         self.0 = match std::mem::replace(&mut self.0, PipeState::Failed) {
             PipeState::Registered(watched) => {
                 watched.into_nonblocking_fd().map_or(PipeState::Failed, PipeState::Paused)

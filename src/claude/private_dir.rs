@@ -16,9 +16,9 @@ use tempfile::TempDir;
 use crate::scoped_dir::{FileKind, PRIVATE_MODE, ScopedDir};
 
 /// Name prefix of the directories of attempts.
-pub const ATTEMPT_PREFIX: &str = "deck-";
+pub(crate) const ATTEMPT_PREFIX: &str = "deck-";
 /// Name prefix of the projects of demos.
-pub const DEMO_PREFIX: &str = "ingestdeck-demo-";
+pub(crate) const DEMO_PREFIX: &str = "ingestdeck-demo-";
 
 /// The file that is locked while the directory is in use.
 const MARKER_FILE: &str = ".ingestdeck-owner";
@@ -27,7 +27,7 @@ const UNLOCKED_MARKER_FILE: &str = ".ingestdeck-owner-new";
 
 /// A directory with mode 0700 that is deleted when this value is dropped.
 #[derive(Debug)]
-pub struct PrivateDir {
+pub(crate) struct PrivateDir {
     // Deleted before the lock is released.
     dir: TempDir,
     _marker: File,
@@ -38,7 +38,7 @@ impl PrivateDir {
     ///
     /// # Errors
     /// If the directory cannot be created.
-    pub fn new(prefix: &str) -> io::Result<Self> {
+    pub(crate) fn new(prefix: &str) -> io::Result<Self> {
         Self::new_in(&std::env::temp_dir(), prefix)
     }
 
@@ -54,13 +54,13 @@ impl PrivateDir {
         Ok(Self { dir, _marker: marker })
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.dir.path()
     }
 }
 
 /// Deletes the directories of processes that ended without deleting them. Returns their number.
-pub fn remove_abandoned_dirs() -> usize {
+pub(crate) fn remove_abandoned_dirs() -> usize {
     remove_abandoned_dirs_in(&std::env::temp_dir())
 }
 

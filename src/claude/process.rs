@@ -50,7 +50,7 @@ const LOGGED_VALUE_FLAGS: &[&str] = &[
 ];
 
 #[derive(Clone, Debug)]
-pub struct SpawnRequest {
+pub(crate) struct SpawnRequest {
     pub exe: PathBuf,
     pub args: Vec<OsString>,
     pub cwd: PathBuf,
@@ -61,7 +61,7 @@ pub struct SpawnRequest {
 
 /// Timeouts of a process. Tests shorten them.
 #[derive(Clone, Copy, Debug)]
-pub struct ProcessTimeouts {
+pub(crate) struct ProcessTimeouts {
     /// Between two escalation steps.
     pub escalation_step: Duration,
     /// For a process to exit by itself once it has nothing to do.
@@ -89,7 +89,7 @@ impl Default for ProcessTimeouts {
 
 /// Memory limits for the data between us and a process, in bytes. Tests lower them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StreamLimits {
+pub(crate) struct StreamLimits {
     /// Maximum length of a stdout line; a longer one ends the attempt.
     pub line: usize,
     /// Maximum length of a stderr line; a longer one is recorded in pieces.
@@ -113,7 +113,7 @@ impl Default for StreamLimits {
 
 /// Escalation steps that end a process, mildest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum EscalationStep {
+pub(crate) enum EscalationStep {
     /// Ask it to stop: a request in the two-way protocol, SIGINT otherwise.
     Interrupt,
     Terminate,
@@ -124,7 +124,7 @@ pub enum EscalationStep {
 
 impl EscalationStep {
     /// The next firmer step.
-    pub fn next_step(self) -> Self {
+    pub(crate) fn next_step(self) -> Self {
         match self {
             Self::Interrupt => Self::Terminate,
             Self::Terminate => Self::Kill,
@@ -133,7 +133,7 @@ impl EscalationStep {
     }
 
     /// Signal of the step.
-    pub fn signal(self) -> Option<Signal> {
+    pub(crate) fn signal(self) -> Option<Signal> {
         match self {
             Self::Interrupt => Some(Signal::SIGINT),
             Self::Terminate => Some(Signal::SIGTERM),
@@ -145,7 +145,7 @@ impl EscalationStep {
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ProcessExit {
+pub(crate) struct ProcessExit {
     pub code: Option<i32>,
     /// Signal that ended it.
     pub signal: Option<i32>,
@@ -153,7 +153,7 @@ pub struct ProcessExit {
 
 /// A running process, leader of a group. Dropping it ends the group and the descendants that have left it.
 #[derive(Debug)]
-pub struct Child {
+pub(crate) struct Child {
     process: tokio::process::Child,
     guard: AgentGuard,
     pid: u32,
@@ -168,7 +168,7 @@ pub struct Child {
 
 impl Child {
     /// Process id, which is also the id of its group.
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.pid
     }
 
@@ -176,12 +176,12 @@ impl Child {
     /// error.
     ///
     /// Another thread sends SIGTERM and SIGKILL; it first searches for descendants that have left the group.
-    pub fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         self.guard.signal(signal);
     }
 
     /// Waits for the exit, then ends the remaining descendants. Cancel-safe.
-    pub async fn wait(&mut self) -> ProcessExit {
+    pub(crate) async fn wait(&mut self) -> ProcessExit {
         let ended = match self.exit {
             Some(ended) => ended,
             None => {
@@ -204,7 +204,11 @@ impl Child {
 
     /// Performs the escalation steps from `rung` on until the process has ended. Returns `None` if even SIGKILL had no
     /// effect.
-    pub async fn escalate_from(&mut self, mut step: EscalationStep, timeouts: ProcessTimeouts) -> Option<ProcessExit> {
+    pub(crate) async fn escalate_from(
+        &mut self,
+        mut step: EscalationStep,
+        timeouts: ProcessTimeouts,
+    ) -> Option<ProcessExit> {
         while let Some(signal) = step.signal() {
             self.signal(signal);
             if let Ok(ended) = tokio::time::timeout(timeouts.escalation_step, self.wait()).await {
@@ -220,7 +224,7 @@ impl Child {
 ///
 /// The kernel sends the parent-death signal when the *thread* that started the child ends, so one thread that lives as
 /// long as the program starts all children.
-pub async fn spawn(order: SpawnRequest) -> io::Result<Child> {
+pub(crate) async fn spawn(order: SpawnRequest) -> io::Result<Child> {
     let (reply, answer) = oneshot::channel();
     let job = SpawnJob { request: order, runtime: Handle::current(), reply };
     spawner_queue()?.send(job).map_err(|_| io::Error::other("the thread that starts processes is gone"))?;
@@ -229,7 +233,7 @@ pub async fn spawn(order: SpawnRequest) -> io::Result<Child> {
 
 /// Ends all remaining children and waits for them, for up to three seconds. Safe to call at any time, from any thread,
 /// repeatedly.
-pub fn kill_all() {
+pub(crate) fn kill_all() {
     group_guard::end_all_agents();
 }
 

@@ -25,16 +25,16 @@ use self::{
 };
 
 mod agent;
-pub mod args;
+pub(crate) mod args;
 mod call;
 mod host;
 mod output;
-pub mod script;
+pub(crate) mod script;
 mod turn;
 
 /// A signal that the process received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AgentSignal {
+pub(crate) enum AgentSignal {
     /// SIGINT: report the progress, then exit with 0.
     Interrupt,
     /// SIGTERM: exit with 143 immediately.
@@ -42,7 +42,7 @@ pub enum AgentSignal {
 }
 
 /// The subcommand: parses `words` (the arguments after its name) and plays on the process's own streams.
-pub fn run(words: impl IntoIterator<Item = String>) -> ExitCode {
+pub(crate) fn run(words: impl IntoIterator<Item = String>) -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return print_error(&format!("scripted-agent: cannot start: {error}")),
@@ -86,7 +86,7 @@ async fn play_on_process_streams(args: ScriptedAgentArgs) -> ExitCode {
 
 /// Identity and speed of the agent.
 #[derive(Clone, Debug)]
-pub struct PlayOptions {
+pub(crate) struct PlayOptions {
     pub attempt: u32,
     /// Unit key; by default from the heading of the prompt.
     pub unit: Option<String>,
@@ -97,7 +97,7 @@ pub struct PlayOptions {
 }
 
 /// Plays `script` on any streams and returns the exit code. `stdin` is read only in two-way mode.
-pub async fn play_script(
+pub(crate) async fn play_script(
     script: AgentScript,
     casting: PlayOptions,
     stdin: impl AsyncRead + Send + Unpin + 'static,

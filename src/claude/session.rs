@@ -36,16 +36,16 @@ use crate::{
 use self::{driver::SessionDriver, monitor::SessionMonitor};
 
 mod driver;
-pub mod launch_args;
+pub(crate) mod launch_args;
 mod monitor;
-pub mod resume;
+pub(crate) mod resume;
 
-pub use launch_args::{ClaudeSessionArgs, InvalidPrompt, PromptDelivery};
-pub use resume::resume_line;
+pub(crate) use launch_args::{ClaudeSessionArgs, InvalidPrompt, PromptDelivery};
+pub(crate) use resume::resume_line;
 
 /// Everything that a session needs.
 #[derive(Clone, Debug)]
-pub struct SessionLaunch {
+pub(crate) struct SessionLaunch {
     pub program: AgentProgram,
     pub cwd: PathBuf,
     /// Name of the session on the tape.
@@ -74,7 +74,7 @@ pub struct SessionLaunch {
 
 /// Facts about a finished session.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct SessionEnd {
+pub(crate) struct SessionEnd {
     /// Id for continuing the session; see [`resume_line`].
     pub session: Option<String>,
     /// The session that it was forked from.
@@ -89,7 +89,7 @@ pub struct SessionEnd {
 
 impl SessionEnd {
     /// How the session ended. An id mismatch takes precedence.
-    pub fn verdict(&self, unit: &UnitKey) -> Verdict {
+    pub(crate) fn verdict(&self, unit: &UnitKey) -> Verdict {
         if let Some(reason) = &self.mismatch {
             return Verdict {
                 outcome: AttemptOutcome::Failed,
@@ -104,12 +104,12 @@ impl SessionEnd {
     }
 
     /// The session that can be continued; `None` if Claude Code does not know it.
-    pub fn resumable(&self) -> Option<&str> {
+    pub(crate) fn resumable(&self) -> Option<&str> {
         self.session.as_deref().filter(|_| !self.facts.is_unknown_session())
     }
 
     /// How an automatic retry may proceed: the effects of tools on the working directory remain.
-    pub fn retry_mode(&self) -> RetryMode {
+    pub(crate) fn retry_mode(&self) -> RetryMode {
         match self.resumable() {
             _ if !self.tools_ran => RetryMode::FromStart,
             Some(session) => RetryMode::ResumeSession(session.to_owned()),
@@ -122,7 +122,7 @@ impl SessionEnd {
 ///
 /// Every line is on the tape before it is evaluated. Waits for a session that is in use. `ready` fires when the process
 /// runs; it is dropped unused if no process starts. Dropping the future kills the process group.
-pub async fn run_session(
+pub(crate) async fn run_session(
     launch: SessionLaunch,
     commands: mpsc::Receiver<StopCommand>,
     ready: oneshot::Sender<()>,
@@ -131,7 +131,7 @@ pub async fn run_session(
 }
 
 /// Like [`run_session`], with the given environment and timeouts.
-pub async fn run_session_with_env(
+pub(crate) async fn run_session_with_env(
     environment: Vec<(OsString, OsString)>,
     timeouts: ProcessTimeouts,
     mut launch: SessionLaunch,

@@ -27,7 +27,7 @@ const MAX_READABLE_CHARS: usize = 40;
 const MAX_PID_BYTES: u64 = 20;
 
 #[derive(Clone, Debug)]
-pub struct SessionLocks {
+pub(crate) struct SessionLocks {
     /// A directory of the user.
     base_dir: PathBuf,
     /// Directory below `base_dir`, never reached through a link; empty for `base_dir` itself.
@@ -36,7 +36,7 @@ pub struct SessionLocks {
 
 /// A session that is locked until this value is dropped.
 #[derive(Debug)]
-pub struct SessionLock {
+pub(crate) struct SessionLock {
     session: String,
     dir: ScopedDir,
     name: String,
@@ -44,7 +44,7 @@ pub struct SessionLock {
 }
 
 impl SessionLock {
-    pub fn session(&self) -> &str {
+    pub(crate) fn session(&self) -> &str {
         &self.session
     }
 }
@@ -59,7 +59,7 @@ impl Drop for SessionLock {
 /// Why a session cannot be locked.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot lock a session: {}: {cause}", path.display())]
-pub struct SessionLockError {
+pub(crate) struct SessionLockError {
     path: PathBuf,
     #[source]
     cause: io::Error,
@@ -73,7 +73,7 @@ impl Diagnostic for SessionLockError {
 
 /// Result of one attempt to lock.
 #[derive(Debug)]
-pub enum TryLockOutcome {
+pub(crate) enum TryLockOutcome {
     Acquired(SessionLock),
     /// Another holder has the lock; its process id, if recorded.
     HeldByOther(Option<u32>),
@@ -81,12 +81,12 @@ pub enum TryLockOutcome {
 
 impl SessionLocks {
     /// Stores locks in the user's directory `dir`, which is created when needed.
-    pub fn new(dir: impl Into<PathBuf>) -> Self {
+    pub(crate) fn new(dir: impl Into<PathBuf>) -> Self {
         Self { base_dir: dir.into(), subdir: String::new() }
     }
 
     /// Stores locks among the program's files in the project `root`.
-    pub fn in_project(root: impl Into<PathBuf>) -> Self {
+    pub(crate) fn in_project(root: impl Into<PathBuf>) -> Self {
         Self { base_dir: root.into(), subdir: format!("{STATE_DIR}/locks") }
     }
 
@@ -98,7 +98,7 @@ impl SessionLocks {
     }
 
     /// Acquires the lock if it is free.
-    pub fn try_lock(&self, session: &str) -> Result<TryLockOutcome, SessionLockError> {
+    pub(crate) fn try_lock(&self, session: &str) -> Result<TryLockOutcome, SessionLockError> {
         let place = self.base_dir.join(&self.subdir);
         let dir = self.open_dir().map_err(|cause| SessionLockError { path: place.clone(), cause })?;
         let name = lock_file_name(session);
@@ -126,7 +126,11 @@ impl SessionLocks {
     }
 
     /// Waits for the lock. `waits` is called once, with the holder, if the session is in use.
-    pub async fn lock(&self, session: &str, waits: impl FnOnce(Option<u32>)) -> Result<SessionLock, SessionLockError> {
+    pub(crate) async fn lock(
+        &self,
+        session: &str,
+        waits: impl FnOnce(Option<u32>),
+    ) -> Result<SessionLock, SessionLockError> {
         let mut waits = Some(waits);
         loop {
             match self.try_lock(session)? {

@@ -39,7 +39,7 @@ use self::{
     recorder::AttemptRecorder,
     start::{AttemptStartError, StartedProcess, start_process},
 };
-pub use super::control::{ApprovalDecision, ApprovalRequest};
+pub(crate) use super::control::{ApprovalDecision, ApprovalRequest};
 use super::{
     attempt_machine::{AttemptEffect, AttemptMachine, AttemptTimer, ContinuedSession},
     control::ControlFrame,
@@ -50,8 +50,8 @@ use super::{
     process::{Child, ProcessExit, ProcessTimeouts, StreamLimits},
     stderr_limit::StderrLimit,
 };
-pub use deadlines::AttemptTimeouts;
-pub use read_coalescer::start_tick_clock;
+pub(crate) use deadlines::AttemptTimeouts;
+pub(crate) use read_coalescer::start_tick_clock;
 
 pub(super) mod deadlines;
 mod frame_queue;
@@ -60,7 +60,7 @@ mod recorder;
 mod start;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AgentProgram {
+pub(crate) struct AgentProgram {
     pub exe: PathBuf,
     /// Arguments before those of the protocol.
     pub prefix: Vec<OsString>,
@@ -70,7 +70,7 @@ pub struct AgentProgram {
 
 /// Everything that an attempt needs.
 #[derive(Clone, Debug)]
-pub struct UnitLaunch {
+pub(crate) struct UnitLaunch {
     pub program: AgentProgram,
     pub cwd: PathBuf,
     pub unit: UnitKey,
@@ -111,14 +111,14 @@ pub struct UnitLaunch {
 
 impl UnitLaunch {
     /// Session to continue, instead of a new one.
-    pub fn resume(&self) -> Option<&str> {
+    pub(crate) fn resume(&self) -> Option<&str> {
         self.amendment.as_ref()?.resume.as_deref()
     }
 }
 
 /// A request to a running attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StopCommand {
+pub(crate) enum StopCommand {
     /// End it, with time to report its state.
     Interrupt,
     Kill,
@@ -126,18 +126,18 @@ pub enum StopCommand {
 
 /// Decides about every tool call before it runs. The call waits for the decision; the future is dropped when the agent
 /// no longer waits for it.
-pub trait ApprovalGate: Send + Sync + Debug {
+pub(crate) trait ApprovalGate: Send + Sync + Debug {
     fn decide(&self, call: ApprovalRequest) -> BoxFuture<'_, ApprovalDecision>;
 }
 
 /// Sees every line of an agent after it is recorded and counted.
-pub trait LineObserver: Send + Sync + Debug {
+pub(crate) trait LineObserver: Send + Sync + Debug {
     /// `state` is the accounting of the attempt after the line.
     fn observe(&self, attempt: (&UnitKey, u32), line: &AgentLine<'_>, state: &AttemptReducer);
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-pub struct AllowAllGate;
+pub(crate) struct AllowAllGate;
 
 impl ApprovalGate for AllowAllGate {
     fn decide(&self, _call: ApprovalRequest) -> BoxFuture<'_, ApprovalDecision> {
@@ -150,7 +150,7 @@ impl ApprovalGate for AllowAllGate {
 /// `ready` fires when start-up is over; it is dropped unused if the attempt ends before. The recorder gets everything
 /// that is read, written or decided, except the verdict. Returns within seconds of a [`StopCommand`], even if the
 /// process, a tool or the gate is stuck. Dropping the future kills the process group.
-pub async fn run_unit(
+pub(crate) async fn run_unit(
     launch: UnitLaunch,
     commands: mpsc::Receiver<StopCommand>,
     ready: oneshot::Sender<()>,
@@ -159,7 +159,7 @@ pub async fn run_unit(
 }
 
 /// Like [`run_unit`], with the given environment and timeouts.
-pub async fn run_unit_with_env(
+pub(crate) async fn run_unit_with_env(
     environment: Vec<(OsString, OsString)>,
     timeouts: ProcessTimeouts,
     launch: UnitLaunch,

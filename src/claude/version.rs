@@ -5,14 +5,14 @@ use std::fmt;
 use crate::diagnostic::Problem;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ClaudeVersion(pub u32, pub u32, pub u32);
+pub(crate) struct ClaudeVersion(pub u32, pub u32, pub u32);
 
 /// Before this release, a held call runs when the hold times out, and user settings may leak in.
-pub const OLDEST_SUPPORTED: ClaudeVersion = ClaudeVersion(2, 1, 160);
+pub(crate) const OLDEST_SUPPORTED: ClaudeVersion = ClaudeVersion(2, 1, 160);
 /// First release with all fields that distinguish failures.
-pub const RECOMMENDED: ClaudeVersion = ClaudeVersion(2, 1, 223);
+pub(crate) const RECOMMENDED: ClaudeVersion = ClaudeVersion(2, 1, 223);
 /// Newest release that was tested.
-pub const NEWEST_TESTED: ClaudeVersion = ClaudeVersion(2, 1, 330);
+pub(crate) const NEWEST_TESTED: ClaudeVersion = ClaudeVersion(2, 1, 330);
 
 impl fmt::Display for ClaudeVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -22,7 +22,7 @@ impl fmt::Display for ClaudeVersion {
 
 impl ClaudeVersion {
     /// Parses `X.Y.Z (Claude Code)`; text after the number is ignored. Returns `None` without such a number.
-    pub fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let word = text.split_whitespace().next()?;
         let word = word.split_once(['-', '+']).map_or(word, |(number, _)| number);
         let mut parts = word.split('.').map(|part| part.parse().ok());
@@ -31,7 +31,7 @@ impl ClaudeVersion {
     }
 
     /// Whether units may run on it.
-    pub fn support(self) -> ReleaseSupport {
+    pub(crate) fn support(self) -> ReleaseSupport {
         if self < OLDEST_SUPPORTED {
             ReleaseSupport::Unsupported
         } else if self < RECOMMENDED {
@@ -46,7 +46,7 @@ impl ClaudeVersion {
 
 /// How well a release is supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ReleaseSupport {
+pub(crate) enum ReleaseSupport {
     /// Units do not run on it.
     Unsupported,
     /// It works, but some failures cannot be distinguished.
@@ -59,7 +59,7 @@ pub enum ReleaseSupport {
 
 impl ReleaseSupport {
     /// What to know about `version`, unless it was tested.
-    pub fn problem(self, version: ClaudeVersion) -> Option<Problem> {
+    pub(crate) fn problem(self, version: ClaudeVersion) -> Option<Problem> {
         match self {
             Self::Unsupported => Some(
                 Problem::new(format!("claude {version} is too old: a held tool call may run without approval"))

@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::{config::value, guide::PAGES};
 
 /// Variable that names the Claude Code program.
-pub const CLAUDE_BIN: &str = "INGESTDECK_CLAUDE_BIN";
+pub(crate) const CLAUDE_BIN: &str = "INGESTDECK_CLAUDE_BIN";
 
 /// Watch, replay and step through ingest work units that run in your own Claude Code session
 #[derive(Debug, Parser)]
@@ -18,7 +18,7 @@ pub const CLAUDE_BIN: &str = "INGESTDECK_CLAUDE_BIN";
     arg_required_else_help = true,
     disable_help_subcommand = true
 )]
-pub struct Cli {
+pub(crate) struct Cli {
     /// Settings of every command.
     #[command(flatten)]
     pub global: GlobalArgs,
@@ -30,7 +30,7 @@ pub struct Cli {
 /// Settings of every command.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Options of every command")]
-pub struct GlobalArgs {
+pub(crate) struct GlobalArgs {
     /// Project directory [default: $KTX_PROJECT_DIR, else the nearest directory with a ktx.yaml]
     #[arg(long, global = true, value_name = "DIR")]
     pub project_dir: Option<PathBuf>,
@@ -59,7 +59,7 @@ pub struct GlobalArgs {
 
 /// Output of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Ui {
+pub(crate) enum Ui {
     /// The screen on a terminal, lines elsewhere.
     Auto,
     /// The screen.
@@ -74,7 +74,7 @@ pub enum Ui {
 
 /// When to use colors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Color {
+pub(crate) enum Color {
     /// If the terminal supports it.
     Auto,
     /// Always.
@@ -85,7 +85,7 @@ pub enum Color {
 
 /// What to do.
 #[derive(Debug, Subcommand)]
-pub enum CliCommand {
+pub(crate) enum CliCommand {
     /// Run the bundled project with a scripted agent; needs no account and no network
     Demo(DemoArgs),
     /// Write a first ktx.yaml for the sources found in a directory
@@ -143,7 +143,7 @@ pub enum CliCommand {
 
 /// `help`.
 #[derive(Clone, Debug, Args)]
-pub struct HelpArgs {
+pub(crate) struct HelpArgs {
     /// A command (`runs export`) or a topic
     #[arg(value_name = "COMMAND|TOPIC")]
     pub words: Vec<String>,
@@ -158,7 +158,7 @@ pub(super) fn help_topics() -> String {
 
 /// `demo`.
 #[derive(Clone, Debug, Args)]
-pub struct DemoArgs {
+pub(crate) struct DemoArgs {
     /// Play faster (2) or slower (0.5)
     #[arg(long, default_value_t = 1.0, value_name = "K")]
     pub speed: f64,
@@ -169,7 +169,7 @@ pub struct DemoArgs {
 
 /// `init`.
 #[derive(Clone, Debug, Args)]
-pub struct InitArgs {
+pub(crate) struct InitArgs {
     /// Directory [default: --project-dir, else the current directory]
     #[arg(value_name = "DIR")]
     pub dir: Option<PathBuf>,
@@ -177,7 +177,7 @@ pub struct InitArgs {
 
 /// Selects units.
 #[derive(Clone, Debug, Default, Args)]
-pub struct SelectArgs {
+pub(crate) struct SelectArgs {
     /// Connections [default: all]
     #[arg(value_name = "CONNECTION")]
     pub connections: Vec<String>,
@@ -194,7 +194,7 @@ pub struct SelectArgs {
 
 /// Continues an earlier run.
 #[derive(Clone, Debug, Default, Args)]
-pub struct ResumeArgs {
+pub(crate) struct ResumeArgs {
     /// Continue this run; units that succeeded there and have not changed are reused
     #[arg(long, value_name = "RUN")]
     pub resume_run: Option<String>,
@@ -208,7 +208,7 @@ pub struct ResumeArgs {
 
 /// `run`.
 #[derive(Clone, Debug, Args)]
-pub struct RunArgs {
+pub(crate) struct RunArgs {
     /// Selects units.
     #[command(flatten)]
     pub select: SelectArgs,
@@ -225,7 +225,7 @@ pub struct RunArgs {
 
 /// Options of attempts.
 #[derive(Clone, Debug, Args)]
-pub struct AttemptArgs {
+pub(crate) struct AttemptArgs {
     /// Model [default: from ktx.yaml]
     #[arg(long)]
     pub model: Option<String>,
@@ -251,7 +251,7 @@ pub struct AttemptArgs {
 
 /// `step`.
 #[derive(Clone, Debug, Args)]
-pub struct StepArgs {
+pub(crate) struct StepArgs {
     /// Key of the unit, as printed by `plan`
     pub unit: String,
     /// Options of attempts.
@@ -261,7 +261,7 @@ pub struct StepArgs {
 
 /// `watch`.
 #[derive(Clone, Debug, Args)]
-pub struct WatchArgs {
+pub(crate) struct WatchArgs {
     /// Run id (or a unique part of it) or `latest`
     #[arg(default_value = "latest")]
     pub run: String,
@@ -269,7 +269,7 @@ pub struct WatchArgs {
 
 /// `replay`.
 #[derive(Clone, Debug, Args)]
-pub struct ReplayArgs {
+pub(crate) struct ReplayArgs {
     /// File, run id (or a unique part of it), `latest`, or `-` for stdin
     pub what: String,
     /// Start paused at the first entry
@@ -285,7 +285,7 @@ pub struct ReplayArgs {
 
 /// Step after which a benchmark ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum MeasureUntil {
+pub(crate) enum MeasureUntil {
     /// The first frame is on the screen.
     FirstFrame,
     /// Every line is indexed.
@@ -296,7 +296,7 @@ pub enum MeasureUntil {
 
 /// `completions`.
 #[derive(Clone, Copy, Debug, Args)]
-pub struct CompletionsArgs {
+pub(crate) struct CompletionsArgs {
     /// Shell
     #[arg(value_enum)]
     pub shell: clap_complete::Shell,
@@ -304,7 +304,7 @@ pub struct CompletionsArgs {
 
 /// `man`.
 #[derive(Clone, Debug, Args)]
-pub struct ManArgs {
+pub(crate) struct ManArgs {
     /// Write one page per command to this directory
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -312,7 +312,7 @@ pub struct ManArgs {
 
 /// `screenshot`.
 #[derive(Clone, Debug, Args)]
-pub struct ScreenshotArgs {
+pub(crate) struct ScreenshotArgs {
     /// File, run id or `latest`
     pub what: String,
     /// File to write
@@ -331,7 +331,7 @@ pub struct ScreenshotArgs {
 
 /// `session`.
 #[derive(Clone, Debug, Args)]
-pub struct SessionArgs {
+pub(crate) struct SessionArgs {
     /// Continue this session
     #[arg(long, value_name = "ID")]
     pub resume: Option<String>,
@@ -351,7 +351,7 @@ pub struct SessionArgs {
 
 /// Settings of a plain session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Profile {
+pub(crate) enum Profile {
     /// `[claude]`.
     Claude,
     /// `[agent]`.
@@ -360,7 +360,7 @@ pub enum Profile {
 
 /// `mcp`.
 #[derive(Clone, Debug, Args)]
-pub struct McpArgs {
+pub(crate) struct McpArgs {
     /// Serve the raw files of this unit (its key as printed by `plan`) [default: none]
     #[arg(long, value_name = "UNIT", conflicts_with = "connection")]
     pub unit: Option<String>,
@@ -374,7 +374,7 @@ pub struct McpArgs {
 
 /// `report`.
 #[derive(Clone, Debug, Args)]
-pub struct ReportArgs {
+pub(crate) struct ReportArgs {
     /// Run id (or a unique part of it), `latest`, or a file that `replay` opens
     #[arg(default_value = "latest")]
     pub run: String,
@@ -391,7 +391,7 @@ pub struct ReportArgs {
 
 /// `runs export`.
 #[derive(Clone, Debug, Args)]
-pub struct ExportArgs {
+pub(crate) struct ExportArgs {
     /// Run id (or a unique part of it) or `latest`
     #[arg(default_value = "latest")]
     pub run: String,
@@ -405,7 +405,7 @@ pub struct ExportArgs {
 
 /// Format of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ExportFormat {
+pub(crate) enum ExportFormat {
     /// A tape that `replay` opens.
     Tape,
     /// KTX's memory-flow replay, one object per connection and line.
@@ -416,7 +416,7 @@ pub enum ExportFormat {
 
 /// `diff`.
 #[derive(Clone, Debug, Args)]
-pub struct DiffArgs {
+pub(crate) struct DiffArgs {
     /// The earlier run: id, `latest`, or a file that `replay` opens
     pub before: String,
     /// The later run [default: latest]
@@ -428,7 +428,7 @@ pub struct DiffArgs {
 
 /// Format of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ReportFormat {
+pub(crate) enum ReportFormat {
     /// Markdown for a pull request.
     Md,
     /// KTX's report, one object per connection and line.
@@ -441,7 +441,7 @@ pub enum ReportFormat {
 
 /// `runs`.
 #[derive(Clone, Debug, Subcommand)]
-pub enum RunsCommand {
+pub(crate) enum RunsCommand {
     /// List runs, newest first
     List,
     /// Show one run
@@ -460,7 +460,7 @@ pub enum RunsCommand {
 
 /// `runs prune`.
 #[derive(Clone, Debug, Args)]
-pub struct PruneArgs {
+pub(crate) struct PruneArgs {
     /// Number of most recent runs to keep
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub keep: usize,
@@ -474,7 +474,7 @@ pub struct PruneArgs {
 
 /// `doctor`.
 #[derive(Clone, Debug, Args)]
-pub struct DoctorArgs {
+pub(crate) struct DoctorArgs {
     /// Also send a one-turn request to check sign-in, credit, limit and model
     #[arg(long)]
     pub probe: bool,
@@ -482,7 +482,7 @@ pub struct DoctorArgs {
 
 /// `config`.
 #[derive(Clone, Debug, Subcommand)]
-pub enum ConfigCommand {
+pub(crate) enum ConfigCommand {
     /// Print every setting and its origin
     Show,
 }

@@ -19,13 +19,13 @@ use crate::{
 };
 
 /// The log file of `--debug`, in the current directory, where the user finds it.
-pub const LOG_FILE: &str = "ingestdeck-debug.log";
+pub(crate) const LOG_FILE: &str = "ingestdeck-debug.log";
 
 /// Installs the panic hooks of a process and, with `debug`, its log.
 ///
 /// # Errors
 /// If the log cannot be written.
-pub fn install(debug: bool) -> Result<(), CliError> {
+pub(crate) fn install(debug: bool) -> Result<(), CliError> {
     let (panics, errors) = HookBuilder::default()
         .display_env_section(debug)
         .theme(Theme::new())

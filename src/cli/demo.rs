@@ -83,7 +83,7 @@ const EXPECTED_FAILURES: &[&str] = &["docs-bean-contracts"];
 ///
 /// # Errors
 /// If the project cannot be written or the run cannot be recorded.
-pub fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<Exit, CliError> {
+pub(crate) fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<Exit, CliError> {
     if !(args.speed.is_finite() && args.speed > 0.0) {
         return Err(CliError::usage(format!("invalid --speed `{}`; expected a number above 0, such as 2", args.speed)));
     }

@@ -25,7 +25,7 @@ const MAX_KEY_WIDTH: usize = 60;
 ///
 /// # Errors
 /// If a run does not exist or cannot be read.
-pub fn diff(global: &GlobalArgs, args: &DiffArgs) -> Result<Exit, CliError> {
+pub(crate) fn diff(global: &GlobalArgs, args: &DiffArgs) -> Result<Exit, CliError> {
     let before = report::gather_report(global, &args.before)?;
     let after = report::gather_report(global, args.after.as_deref().unwrap_or("latest"))?;
     if args.after.is_none()

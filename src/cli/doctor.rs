@@ -97,7 +97,7 @@ impl Finding {
 ///
 /// # Errors
 /// If the settings cannot be read or stdout cannot be written.
-pub fn doctor(global: &GlobalArgs, args: &DoctorArgs) -> Result<Exit, CliError> {
+pub(crate) fn doctor(global: &GlobalArgs, args: &DoctorArgs) -> Result<Exit, CliError> {
     let config = settings::load(global)?;
     let mut findings = vec![check_git()];
     let model = project::check_project(global, &mut findings);
@@ -128,7 +128,7 @@ pub fn doctor(global: &GlobalArgs, args: &DoctorArgs) -> Result<Exit, CliError> 
 ///
 /// # Errors
 /// If one of them is missing, with the remedy.
-pub fn preflight(exe: &Path, pass: &[String], probe: bool, model: Option<&str>) -> Result<(), CliError> {
+pub(crate) fn preflight(exe: &Path, pass: &[String], probe: bool, model: Option<&str>) -> Result<(), CliError> {
     let setup = |problem: Problem| CliError::from_error(Exit::Setup, &problem);
     let asked = claude_invocation(
         AgentProgram { exe: exe.to_owned(), prefix: Vec::new(), scripted: false },
@@ -156,7 +156,7 @@ pub fn preflight(exe: &Path, pass: &[String], probe: bool, model: Option<&str>) 
 ///
 /// # Errors
 /// If it is not met, with the remedy.
-pub fn check_release(exe: &Path, environment: AgentEnvironment) -> Result<(), CliError> {
+pub(crate) fn check_release(exe: &Path, environment: AgentEnvironment) -> Result<(), CliError> {
     let asked =
         claude_invocation(AgentProgram { exe: exe.to_owned(), prefix: Vec::new(), scripted: false }, environment)?;
     let installed = screen::runtime(1)?.block_on(availability::check_installation(&asked));

@@ -58,7 +58,7 @@ impl From<Exit> for ExitCode {
 
 /// An error for the user, and the exit code that it leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CliError {
+pub(crate) struct CliError {
     pub exit: Exit,
     message: String,
     /// Each explains the previous one; the first explains the message.
@@ -69,58 +69,58 @@ pub struct CliError {
 }
 
 impl CliError {
-    pub fn new(exit: Exit, message: impl Into<String>) -> Self {
+    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
         Self { exit, message: message.into(), causes: Vec::new(), location: None, help: None }
     }
 
     /// Invalid usage or configuration.
-    pub fn usage(message: impl Into<String>) -> Self {
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::new(Exit::Usage, message)
     }
 
     /// The unit, run or file does not exist.
-    pub fn not_found(message: impl Into<String>) -> Self {
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
         Self::new(Exit::NotFound, message)
     }
 
     /// The program itself failed.
-    pub fn failed(message: impl Into<String>) -> Self {
+    pub(crate) fn failed(message: impl Into<String>) -> Self {
         Self::new(Exit::Internal, message)
     }
 
     /// The program itself failed because of `error`.
-    pub fn internal(error: impl Diagnostic) -> Self {
+    pub(crate) fn internal(error: impl Diagnostic) -> Self {
         Self::from_error(Exit::Internal, &error)
     }
 
     /// An error of another layer, with its help.
-    pub fn from_error(exit: Exit, error: &impl Diagnostic) -> Self {
+    pub(crate) fn from_error(exit: Exit, error: &impl Diagnostic) -> Self {
         Self { help: error.help(), ..Self::new(exit, error.to_string()) }
     }
 
     /// Puts `message` in front; the previous message becomes its cause.
-    pub fn context(mut self, message: impl Into<String>) -> Self {
+    pub(crate) fn context(mut self, message: impl Into<String>) -> Self {
         self.causes.insert(0, std::mem::replace(&mut self.message, message.into()));
         self
     }
 
     /// Puts the beginning of a sentence in front of the message.
-    pub fn prefixed(self, beginning: &str) -> Self {
+    pub(crate) fn prefixed(self, beginning: &str) -> Self {
         Self { message: format!("{beginning}{}", self.message), ..self }
     }
 
     /// Adds the cause of the last cause, or of the message.
-    pub fn with_cause(mut self, cause: impl fmt::Display) -> Self {
+    pub(crate) fn with_cause(mut self, cause: impl fmt::Display) -> Self {
         self.causes.push(cause.to_string());
         self
     }
 
-    pub fn with_location(self, location: impl fmt::Display) -> Self {
+    pub(crate) fn with_location(self, location: impl fmt::Display) -> Self {
         Self { location: Some(location.to_string()), ..self }
     }
 
     /// How to fix it, as an imperative clause without a full stop.
-    pub fn with_help(self, help: impl Into<String>) -> Self {
+    pub(crate) fn with_help(self, help: impl Into<String>) -> Self {
         Self { help: Some(help.into()), ..self }
     }
 }
@@ -144,12 +144,12 @@ impl Diagnostic for CliError {
 impl Diagnostic for tokio::task::JoinError {}
 
 /// Prints an error to stderr.
-pub fn print_error(error: &CliError) {
+pub(crate) fn print_error(error: &CliError) {
     output::print_stderr(&render("error", error));
 }
 
 /// Prints a warning to stderr.
-pub fn print_warning(warning: &impl Diagnostic) {
+pub(crate) fn print_warning(warning: &impl Diagnostic) {
     output::print_stderr(&render("warning", warning));
 }
 

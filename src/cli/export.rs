@@ -39,7 +39,7 @@ const SLICE: usize = 1 << 20;
 ///
 /// # Errors
 /// If the run does not exist or cannot be read, or if the export cannot be written.
-pub fn export(global: &GlobalArgs, args: &ExportArgs) -> Result<Exit, CliError> {
+pub(crate) fn export(global: &GlobalArgs, args: &ExportArgs) -> Result<Exit, CliError> {
     let project = project::resolve_directory(global).ok();
     let mut redactor = Redactor::new(KnownValues::gather(std::env::vars_os(), project.as_deref()));
     match out_file::target_path(args.out.as_deref()) {

@@ -26,7 +26,7 @@ use crate::{
 ///
 /// # Errors
 /// If a file exists already, nothing was found, or the file cannot be written.
-pub fn init(global: &GlobalArgs, args: &InitArgs) -> Result<Exit, CliError> {
+pub(crate) fn init(global: &GlobalArgs, args: &InitArgs) -> Result<Exit, CliError> {
     let root = match (&args.dir, &global.project_dir) {
         (Some(dir), _) | (None, Some(dir)) => dir.clone(),
         (None, None) => std::env::current_dir().map_err(|error| {

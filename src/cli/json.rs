@@ -16,7 +16,7 @@ const BUFFER_BYTES: usize = 256 << 10;
 
 /// Writes events as JSON lines.
 #[derive(Debug)]
-pub struct JsonWriter<W> {
+pub(crate) struct JsonWriter<W> {
     out: W,
     buffer: Vec<u8>,
     run: Vec<u8>,
@@ -28,14 +28,14 @@ pub struct JsonWriter<W> {
 
 impl<W: Write> JsonWriter<W> {
     /// A writer for one source.
-    pub fn new(out: W, origin: &SourceInfo) -> Self {
+    pub(crate) fn new(out: W, origin: &SourceInfo) -> Self {
         let run = origin.header.as_ref().map_or_else(|| "null".into(), |header| format!("\"{}\"", header.run));
         let buffer = Vec::with_capacity(BUFFER_BYTES * 2);
         Self { out, buffer, run: run.into_bytes(), lane: Default::default(), seq: 0, result: Ok(()) }
     }
 
     /// Writes the events of one entry.
-    pub fn write_event(&mut self, emitted: &FoldEvent<'_>) {
+    pub(crate) fn write_event(&mut self, emitted: &FoldEvent<'_>) {
         match emitted {
             FoldEvent::Agent { at, unit, attempt, event, outcome_detail, .. } => {
                 self.stamp(*at, Some((unit, *attempt)));
@@ -80,7 +80,7 @@ impl<W: Write> JsonWriter<W> {
     }
 
     /// Passes all buffered bytes to the system.
-    pub fn flush(&mut self) {
+    pub(crate) fn flush(&mut self) {
         if self.result.is_ok() && !self.buffer.is_empty() {
             self.result = self.out.write_all(&output::escape_json(&self.buffer)).and_then(|()| self.out.flush());
         }
@@ -88,12 +88,12 @@ impl<W: Write> JsonWriter<W> {
     }
 
     /// True once the reader closed the pipe; further output is pointless.
-    pub fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.result.is_err()
     }
 
     /// Writes the summary, which is always the last line.
-    pub fn finish(mut self, state: &RunState, summary: &Summary) -> io::Result<()> {
+    pub(crate) fn finish(mut self, state: &RunState, summary: &Summary) -> io::Result<()> {
         self.stamp(state.last_entry_at, None);
         self.value(&summary.to_json());
         self.buffer.extend_from_slice(b"}\n");

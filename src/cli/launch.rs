@@ -68,7 +68,7 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// What to run, and how.
 #[derive(Debug)]
-pub struct Launch {
+pub(crate) struct Launch {
     pub project: Project,
     /// The planned units of the project.
     pub planned: IngestPlan,
@@ -95,7 +95,7 @@ pub struct Launch {
 
 /// The result of a run.
 #[derive(Debug)]
-pub struct RunResult {
+pub(crate) struct RunResult {
     pub exit: Exit,
     pub summary: Summary,
 }
@@ -169,7 +169,7 @@ fn throttle_policy(limits: &RateLimitSettings) -> ThrottlePolicy {
 ///
 /// # Errors
 /// If the run cannot be recorded or shown. Running attempts have been ended by then.
-pub fn launch(global: &GlobalArgs, mut launch: Launch) -> Result<RunResult, CliError> {
+pub(crate) fn launch(global: &GlobalArgs, mut launch: Launch) -> Result<RunResult, CliError> {
     let stage = RunSetup {
         global,
         config: &launch.config,
@@ -210,7 +210,7 @@ pub fn launch(global: &GlobalArgs, mut launch: Launch) -> Result<RunResult, CliE
 }
 
 /// The automatic retries of the settings.
-pub fn retry_policy(config: &Config) -> RetryPolicy {
+pub(crate) fn retry_policy(config: &Config) -> RetryPolicy {
     let retry = &config.retry;
     RetryPolicy {
         max_retries: *retry.max_retries,
@@ -221,7 +221,7 @@ pub fn retry_policy(config: &Config) -> RetryPolicy {
 }
 
 /// Makes child processes end with this process, even if it is killed.
-pub fn guard_children() {
+pub(crate) fn guard_children() {
     let guarded = std::env::current_exe().and_then(|exe| group_guard::start(&exe));
     if let Err(error) = guarded {
         tracing::warn!(%error, "child processes of agents and git will not be ended if this process is killed");
@@ -230,7 +230,7 @@ pub fn guard_children() {
 
 /// What happens to the record after the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TapeLocation {
+pub(crate) enum TapeLocation {
     /// Commands of the project can find it by its run id.
     InProject {
         /// Value of `--project-dir` for commands, if it is needed.
@@ -244,7 +244,7 @@ pub enum TapeLocation {
 
 /// Where and how a run is recorded and shown, regardless of its attempts.
 #[derive(Debug)]
-pub struct RunSetup<'a> {
+pub(crate) struct RunSetup<'a> {
     pub global: &'a GlobalArgs,
     pub config: &'a Config,
     /// The store for the record.
@@ -267,7 +267,7 @@ impl RunSetup<'_> {
     ///
     /// # Errors
     /// If the run cannot be recorded or shown. Running attempts have been ended by then.
-    pub fn run_schedule<E: Executor>(
+    pub(crate) fn run_schedule<E: Executor>(
         &self,
         now: Timestamp,
         schedule: Schedule,
@@ -538,7 +538,7 @@ fn record_note(recorder: &TapeWriter, note: &Note) -> Result<(), RecordError> {
 ///
 /// # Errors
 /// If there is no such program.
-pub fn find_claude(global: &GlobalArgs) -> Result<std::path::PathBuf, CliError> {
+pub(crate) fn find_claude(global: &GlobalArgs) -> Result<std::path::PathBuf, CliError> {
     const INSTALL: &str = "install it with `npm install -g @anthropic-ai/claude-code` and run `claude` once to sign in, or name it with --claude-bin";
     if let Some(given) = &global.claude_bin {
         // A bare name would be searched in the PATH, and a relative path would be resolved in the agent's directory.

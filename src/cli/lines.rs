@@ -29,7 +29,7 @@ const LANE_WIDTH_RANGE: std::ops::RangeInclusive<usize> = 24..=40;
 
 /// Writes events as lines.
 #[derive(Debug)]
-pub struct LinesWriter<W> {
+pub(crate) struct LinesWriter<W> {
     out: EscapingWriter<W>,
     color: bool,
     lane_width: usize,
@@ -39,7 +39,7 @@ pub struct LinesWriter<W> {
 }
 
 impl<W: Write> LinesWriter<W> {
-    pub fn new(out: W, color: bool) -> Self {
+    pub(crate) fn new(out: W, color: bool) -> Self {
         Self {
             out: EscapingWriter::text(out),
             color,
@@ -50,7 +50,7 @@ impl<W: Write> LinesWriter<W> {
     }
 
     /// Writes the events of one entry.
-    pub fn write_event(&mut self, emitted: &FoldEvent<'_>) {
+    pub(crate) fn write_event(&mut self, emitted: &FoldEvent<'_>) {
         match emitted {
             FoldEvent::Agent { at, unit, attempt, event, outcome_detail, .. } => {
                 self.event(*at, unit, *attempt, event, *outcome_detail)
@@ -87,17 +87,17 @@ impl<W: Write> LinesWriter<W> {
     }
 
     /// True once the reader closed the pipe.
-    pub fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.result.is_err()
     }
 
     /// Writes `text` and flushes.
-    pub fn finish(mut self, text: &str) -> io::Result<()> {
+    pub(crate) fn finish(mut self, text: &str) -> io::Result<()> {
         self.result.and_then(|()| self.out.write_all(text.as_bytes())).and_then(|()| self.out.flush())
     }
 
     /// Passes everything to the system.
-    pub fn flush(&mut self) {
+    pub(crate) fn flush(&mut self) {
         if self.result.is_ok() {
             self.result = self.out.flush();
         }

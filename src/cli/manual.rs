@@ -20,7 +20,7 @@ use super::{
 ///
 /// # Errors
 /// If stdout cannot be written.
-pub fn completions(args: &CompletionsArgs) -> Result<Exit, CliError> {
+pub(crate) fn completions(args: &CompletionsArgs) -> Result<Exit, CliError> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "ingestdeck", &mut script);
     print(&script)
@@ -30,7 +30,7 @@ pub fn completions(args: &CompletionsArgs) -> Result<Exit, CliError> {
 ///
 /// # Errors
 /// If stdout or a file cannot be written.
-pub fn man(args: &ManArgs) -> Result<Exit, CliError> {
+pub(crate) fn man(args: &ManArgs) -> Result<Exit, CliError> {
     let mut root = Cli::command();
     // Propagates the global options to every command.
     root.build();

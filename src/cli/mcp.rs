@@ -16,7 +16,7 @@ use crate::{
 ///
 /// # Errors
 /// If the project, unit or connection does not exist, the workspace cannot be used, or the client does not speak MCP.
-pub fn mcp(global: &GlobalArgs, args: &McpArgs) -> Result<Exit, CliError> {
+pub(crate) fn mcp(global: &GlobalArgs, args: &McpArgs) -> Result<Exit, CliError> {
     let project = project::open(global)?;
     let units = units(&project, args)?;
     let tools = standalone_tools::open_tools(&project, &units, args.workspace.as_deref())

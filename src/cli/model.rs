@@ -5,7 +5,7 @@ use crate::ingest::project::{ModelRole, PROJECT_FILE, Project};
 
 /// A model and the origin of the choice.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ModelChoice {
+pub(crate) struct ModelChoice {
     /// Alias or full id; `None` leaves the choice to Claude Code.
     pub model: Option<String>,
     /// For example `--model` or `llm.models.default, ktx.yaml line 9`.
@@ -16,7 +16,7 @@ pub struct ModelChoice {
 
 impl ModelChoice {
     /// The model of `role` in `project`, unless a flag overrides it.
-    pub fn resolve(project: &Project, role: ModelRole, flag: Option<&str>) -> Self {
+    pub(crate) fn resolve(project: &Project, role: ModelRole, flag: Option<&str>) -> Self {
         let (model, origin) = match (flag, project.settings.model_with_role(role)) {
             (Some(model), _) => (Some(model), "--model".to_owned()),
             (None, None) => (None, "Claude Code's own choice".to_owned()),
@@ -31,12 +31,12 @@ impl ModelChoice {
     }
 
     /// The sentence about the model, then the project's instructions.
-    pub fn lines(&self) -> impl Iterator<Item = String> + '_ {
+    pub(crate) fn lines(&self) -> impl Iterator<Item = String> + '_ {
         [self.summary()].into_iter().chain(self.instructions.iter().cloned())
     }
 
     /// For example `model opus (--model)`.
-    pub fn summary(&self) -> String {
+    pub(crate) fn summary(&self) -> String {
         match &self.model {
             Some(model) => format!("model {model} ({})", self.origin),
             None => format!("no model is set ({})", self.origin),

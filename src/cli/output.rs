@@ -21,7 +21,7 @@ use crate::tui::text;
 
 /// Colours of plain output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AnsiColor {
+pub(crate) enum AnsiColor {
     Green,
     Red,
     Yellow,
@@ -47,18 +47,18 @@ enum EscapeMode {
 
 /// Escapes everything that is written to it.
 #[derive(Debug)]
-pub struct EscapingWriter<W> {
+pub(crate) struct EscapingWriter<W> {
     out: W,
     kind: EscapeMode,
 }
 
 impl<W: Write> EscapingWriter<W> {
-    pub fn text(out: W) -> Self {
+    pub(crate) fn text(out: W) -> Self {
         Self { out, kind: EscapeMode::Text }
     }
 
     /// Writes `text` in a colour, if there is one.
-    pub fn paint(&mut self, color: Option<AnsiColor>, text: &str) -> io::Result<()> {
+    pub(crate) fn paint(&mut self, color: Option<AnsiColor>, text: &str) -> io::Result<()> {
         let Some(color) = color else { return self.write_all(text.as_bytes()) };
         self.out.write_all(color.sequence().as_bytes())?;
         self.write_all(text.as_bytes())?;
@@ -66,7 +66,7 @@ impl<W: Write> EscapingWriter<W> {
     }
 
     /// Writes `text` with a link at every mention of `path`, if stdout is a terminal that supports links.
-    pub fn write_linked(&mut self, text: &str, path: &Path) -> io::Result<()> {
+    pub(crate) fn write_linked(&mut self, text: &str, path: &Path) -> io::Result<()> {
         self.out.write_all(hyperlink::with_hyperlinks(&escape_text(text), path).as_bytes())
     }
 }
@@ -85,40 +85,40 @@ impl<W: Write> Write for EscapingWriter<W> {
     }
 }
 
-pub fn stdout() -> EscapingWriter<StdoutLock<'static>> {
+pub(crate) fn stdout() -> EscapingWriter<StdoutLock<'static>> {
     EscapingWriter::text(io::stdout().lock())
 }
 
 /// Stdout in the format of `ui`: JSON or text.
-pub fn stdout_for(ui: Ui) -> EscapingWriter<StdoutLock<'static>> {
+pub(crate) fn stdout_for(ui: Ui) -> EscapingWriter<StdoutLock<'static>> {
     let kind = if ui == Ui::Json { EscapeMode::Json } else { EscapeMode::Text };
     EscapingWriter { out: io::stdout().lock(), kind }
 }
 
 /// Stdout without escaping, for exports, completions, and writers that escape their output themselves.
-pub fn raw_stdout() -> Stdout {
+pub(crate) fn raw_stdout() -> Stdout {
     io::stdout()
 }
 
 /// True if stdout is a terminal.
-pub fn is_terminal() -> bool {
+pub(crate) fn is_terminal() -> bool {
     io::stdout().is_terminal()
 }
 
 /// Writes a line to stderr. Ignores a closed stderr, because `eprintln!` would panic.
-pub fn print_stderr(text: &str) {
+pub(crate) fn print_stderr(text: &str) {
     let _ = writeln!(EscapingWriter::text(io::stderr()), "{text}");
 }
 
 /// The arguments of the program, or the help or error to print. Errors quote arguments and help quotes variables. If
 /// one of these needs escaping, the output has no styles, so that all of it can be escaped.
-pub fn parse_arguments() -> Result<ArgMatches, clap::Error> {
+pub(crate) fn parse_arguments() -> Result<ArgMatches, clap::Error> {
     let command = Cli::command();
     if has_hidden_arguments() { command.styles(Styles::plain()) } else { command }.try_get_matches()
 }
 
 /// Prints the error of [`parse_arguments`]: usage errors to stderr, help and version to stdout.
-pub fn print_usage(error: &clap::Error) {
+pub(crate) fn print_usage(error: &clap::Error) {
     // Without styles, every control sequence in the text comes from a quoted value.
     let shown = error.render().ansi().to_string();
     // A closed stdout is not an error when help is printed.
@@ -149,7 +149,7 @@ fn escape_text(text: &str) -> Cow<'_, str> {
 /// Returns lines of JSON with the same values, without characters that a terminal interprets, and with U+FFFD for each
 /// unpaired surrogate: agents write these, and strict readers reject them. All JSON here is written from strings, so it
 /// is UTF-8; a second check would double the run time of this function.
-pub fn escape_json(json: &[u8]) -> Cow<'_, [u8]> {
+pub(crate) fn escape_json(json: &[u8]) -> Cow<'_, [u8]> {
     match replace_surrogates(json) {
         Cow::Borrowed(json) => escape_hidden(json),
         Cow::Owned(json) => Cow::Owned(escape_hidden(&json).into_owned()),

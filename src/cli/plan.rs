@@ -43,7 +43,7 @@ const MAX_KEY_WIDTH: usize = 60;
 ///
 /// # Errors
 /// If there is no project, or if nothing in it matches the selection.
-pub fn plan(global: &GlobalArgs, select: &SelectArgs) -> Result<Exit, CliError> {
+pub(crate) fn plan(global: &GlobalArgs, select: &SelectArgs) -> Result<Exit, CliError> {
     let project = project::open(global)?;
     let choice = ModelChoice::resolve(&project, ModelRole::CandidateExtraction, None);
     let taken = resume::plan_run(global, &project, select, choice.model.as_deref())?;
@@ -99,7 +99,7 @@ pub fn plan(global: &GlobalArgs, select: &SelectArgs) -> Result<Exit, CliError> 
 }
 
 /// The message for an empty plan.
-pub fn empty_plan_message(taken: &RunPlan) -> String {
+pub(crate) fn empty_plan_message(taken: &RunPlan) -> String {
     let planned = &taken.planned;
     if let Some(nothing) = &taken.empty_reason {
         return nothing.clone();
@@ -115,7 +115,7 @@ pub fn empty_plan_message(taken: &RunPlan) -> String {
 }
 
 /// An error for a plan that is empty because a connection has a fault, or because no connection has units.
-pub fn unusable_plan_error(taken: &RunPlan) -> Option<CliError> {
+pub(crate) fn unusable_plan_error(taken: &RunPlan) -> Option<CliError> {
     let planned = &taken.planned;
     let whys = if has_no_sources(planned) { skipped_reasons(planned, |_| true) } else { connection_faults(planned) };
     let is_empty = planned.units.is_empty() && taken.continues.is_none() && !whys.is_empty();
@@ -394,7 +394,7 @@ fn write_table(
 }
 
 /// The sentence about files of a connection that are outside the project.
-pub fn outside_project_message(source: &SourcePlan) -> Option<String> {
+pub(crate) fn outside_project_message(source: &SourcePlan) -> Option<String> {
     let place = source.external_dir.as_ref()?.to_string_lossy();
     Some(format!("its files are outside the project, in `{}`, and are not committed", text::printable(&place, 400)))
 }

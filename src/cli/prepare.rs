@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// The sentence about a project without a repository.
-pub const NO_REPOSITORY: &str =
+pub(crate) const NO_REPOSITORY: &str =
     "no git repository: the changes of a unit are published to the project when it succeeds";
 
 /// The sentence about a repository where a run crashed during the branch update.
@@ -38,12 +38,12 @@ const MAX_NAMED: usize = 8;
 ///
 /// # Errors
 /// If it is a repository that must not be committed to.
-pub fn describe_repository(project: &Project, planned: Option<&IngestPlan>) -> Result<String, RepositoryError> {
+pub(crate) fn describe_repository(project: &Project, planned: Option<&IngestPlan>) -> Result<String, RepositoryError> {
     inspect_repository(project, planned).0
 }
 
 /// As [`describe_repository`], with the unused programs of the repository's configuration.
-pub fn inspect_repository(
+pub(crate) fn inspect_repository(
     project: &Project,
     planned: Option<&IngestPlan>,
 ) -> (Result<String, RepositoryError>, Option<String>) {
@@ -97,13 +97,13 @@ fn disabled_programs_message(repository: &Repository) -> Option<String> {
 }
 
 /// True if the project is a repository. Only then patches are integrated and reconciled.
-pub fn is_repository(root: &Path) -> bool {
+pub(crate) fn is_repository(root: &Path) -> bool {
     Repository::exists_at(root)
 }
 
 /// A project that is locked for a run and recovered from interrupted runs.
 #[derive(Debug)]
-pub struct PreparedProject {
+pub(crate) struct PreparedProject {
     /// Held until the run is over, because another run would delete its work directories.
     pub lock: ProjectRunLocks,
     /// The repository that the run commits to, with the head of its branch; `None` without one.
@@ -112,7 +112,7 @@ pub struct PreparedProject {
 
 /// The locks that exclude other runs.
 #[derive(Debug)]
-pub struct ProjectRunLocks {
+pub(crate) struct ProjectRunLocks {
     _project: ProjectLock,
     _repository: Option<FileLock>,
 }
@@ -122,7 +122,7 @@ impl PreparedProject {
     ///
     /// # Errors
     /// If another process runs units of the project, the repository must not be committed to, or recovery fails.
-    pub fn new(project: &Project, planned: &IngestPlan) -> Result<Self, CliError> {
+    pub(crate) fn new(project: &Project, planned: &IngestPlan) -> Result<Self, CliError> {
         let root = &project.root;
         let refused = |error: RepositoryError| CliError::from_error(Exit::Usage, &error);
         launch::guard_children();
@@ -149,7 +149,7 @@ impl PreparedProject {
     ///
     /// # Errors
     /// If another process runs units of the project, or recovery fails.
-    pub fn with_overlay(root: &Path) -> Result<Self, CliError> {
+    pub(crate) fn with_overlay(root: &Path) -> Result<Self, CliError> {
         launch::guard_children();
         let lock = ProjectRunLocks { _project: lock_project(root)?, _repository: None };
         remove_stale_work_dirs(root);
@@ -162,7 +162,7 @@ impl PreparedProject {
 ///
 /// # Errors
 /// If a directory or a file that a run writes is not writable.
-pub fn check_writable(root: &Path) -> Result<(), CliError> {
+pub(crate) fn check_writable(root: &Path) -> Result<(), CliError> {
     lock::check_lock_file(root).map_err(|error| lock_error(&error))?;
     RunStore::new(root).check_create().map_err(CliError::internal)?;
     match Repository::find(root) {

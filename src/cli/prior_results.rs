@@ -29,7 +29,7 @@ use crate::{
 
 /// The results of prior runs.
 #[derive(Clone, Debug, Default)]
-pub struct PriorResults {
+pub(crate) struct PriorResults {
     pub baseline: Baseline,
     /// Efforts of finished units, oldest first.
     pub efforts: Vec<UnitEffort>,
@@ -64,7 +64,7 @@ struct ArtifactState {
 impl PriorResults {
     /// Adds to each unit of `planned` the artifacts of its raw files, and to each source the artifacts of its deleted
     /// files.
-    pub fn annotate(&self, planned: &mut IngestPlan) {
+    pub(crate) fn annotate(&self, planned: &mut IngestPlan) {
         for unit in &mut planned.units {
             let connection = &unit.planned.connection;
             let found = unit
@@ -187,7 +187,7 @@ impl WrittenArtifact {
 
 /// The records of a project that its next plan is based on.
 #[derive(Debug)]
-pub struct ProjectHistory {
+pub(crate) struct ProjectHistory {
     /// Unreadable records, one sentence each.
     pub warnings: Vec<String>,
     /// True if another program has locked KTX's database, so that it may be readable later.
@@ -209,7 +209,7 @@ impl ProjectHistory {
     ///
     /// # Errors
     /// If the index cannot be used: a plan without it would consider every file new.
-    pub fn open(project: &Project) -> Result<Self, CliError> {
+    pub(crate) fn open(project: &Project) -> Result<Self, CliError> {
         let mut warnings = Vec::new();
         let mut is_ktx_locked = false;
         let ktx = ingest::ktx_history(project).unwrap_or_else(|error| {
@@ -239,7 +239,7 @@ impl ProjectHistory {
     ///
     /// # Errors
     /// If the index cannot be read.
-    pub fn past(&self, before: Option<RunId>) -> Result<PriorResults, CliError> {
+    pub(crate) fn past(&self, before: Option<RunId>) -> Result<PriorResults, CliError> {
         let (mut past, files) = self.own.as_ref().map(|own| own.prior_results(before)).transpose()?.unwrap_or_default();
         // A time in the future would outrank every later run.
         let now = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default();

@@ -20,7 +20,7 @@ use crate::ingest::{
 ///
 /// # Errors
 /// If `KTX_PROJECT_DIR` is empty or the current directory was deleted.
-pub fn resolve_directory(global: &GlobalArgs) -> Result<PathBuf, CliError> {
+pub(crate) fn resolve_directory(global: &GlobalArgs) -> Result<PathBuf, CliError> {
     let cwd = std::env::current_dir().map_err(|error| {
         CliError::usage("cannot determine the current directory")
             .with_cause(error)
@@ -47,7 +47,7 @@ pub(super) fn read(directory: &Path) -> Result<Project, ProjectError> {
 ///
 /// # Errors
 /// If there is no project, or its `ktx.yaml` cannot be used.
-pub fn open(global: &GlobalArgs) -> Result<Project, CliError> {
+pub(crate) fn open(global: &GlobalArgs) -> Result<Project, CliError> {
     let project = read(&resolve_directory(global)?).map_err(|error| project_error(&error))?;
     print_warnings(&project.warnings);
     let paths = settings::allowed_paths(global)?;
@@ -59,7 +59,7 @@ pub fn open(global: &GlobalArgs) -> Result<Project, CliError> {
 ///
 /// # Errors
 /// If its `ktx.yaml` cannot be used.
-pub fn find(global: &GlobalArgs) -> Result<Option<Project>, CliError> {
+pub(crate) fn find(global: &GlobalArgs) -> Result<Option<Project>, CliError> {
     match read(&resolve_directory(global)?) {
         Ok(project) => {
             print_warnings(&project.warnings);
@@ -74,24 +74,28 @@ pub fn find(global: &GlobalArgs) -> Result<Option<Project>, CliError> {
 ///
 /// # Errors
 /// If the selection names something that does not exist or cannot be ingested.
-pub fn plan_units(project: &Project, selection: &Selection, baseline: &Baseline) -> Result<IngestPlan, CliError> {
+pub(crate) fn plan_units(
+    project: &Project,
+    selection: &Selection,
+    baseline: &Baseline,
+) -> Result<IngestPlan, CliError> {
     plan::plan_against(project, selection, baseline).map_err(|error| plan_error(&error))
 }
 
 /// The selection of the flags.
-pub fn selection(select: &SelectArgs) -> Selection {
+pub(crate) fn selection(select: &SelectArgs) -> Selection {
     Selection { connections: select.connections.clone(), only: select.only.clone(), full: select.full }
 }
 
 /// The error for a failed plan, with its exit code.
-pub fn plan_error(error: &PlanError) -> CliError {
+pub(crate) fn plan_error(error: &PlanError) -> CliError {
     let exit = if error.is_not_found() { Exit::NotFound } else { Exit::Usage };
     CliError::from_error(exit, error)
 }
 
 /// The effective settings of `ktx.yaml`, as lines of `key = value  # origin`. Lines are TOML, like those of the
 /// settings.
-pub fn effective_settings(project: &Project) -> Vec<String> {
+pub(crate) fn effective_settings(project: &Project) -> Vec<String> {
     let settings = &project.settings;
     let (units, limits, retry) = (&settings.work_units, &settings.rate_limit, &settings.rate_limit.retry);
     let origin = |key: &str| match settings.key_lines.get(key) {
@@ -129,7 +133,7 @@ pub fn effective_settings(project: &Project) -> Vec<String> {
 }
 
 /// Files of the project that prevent KTX from ingesting: pages with broken references, and sources that KTX cannot load.
-pub fn blocking_files_problems(project: &Project) -> Vec<Problem> {
+pub(crate) fn blocking_files_problems(project: &Project) -> Vec<Problem> {
     // A wiki or semantic layer that cannot be listed is an error when it is read.
     let connections = project.target_ids(None);
     let stale = check::blocking_references(&project.root, &connections).unwrap_or_default();
@@ -163,7 +167,7 @@ fn list_first(texts: &[String]) -> Option<String> {
 }
 
 /// Prints each warning to stderr.
-pub fn print_warnings(warnings: &[String]) {
+pub(crate) fn print_warnings(warnings: &[String]) {
     for warning in warnings {
         exit::print_warning(&Problem::new(warning));
     }

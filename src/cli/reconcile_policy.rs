@@ -9,7 +9,7 @@ use crate::{
 
 /// Whether a run has a reconcile step, and if not, why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReconcilePolicy {
+pub(crate) enum ReconcilePolicy {
     /// The run has a reconcile step.
     Enabled,
     /// It is disabled by a flag or setting.
@@ -20,7 +20,7 @@ pub enum ReconcilePolicy {
 
 impl ReconcilePolicy {
     /// Combines whether the step is `wanted` with whether the project is a repository.
-    pub fn new(wanted: bool, has_history: bool) -> Self {
+    pub(crate) fn new(wanted: bool, has_history: bool) -> Self {
         match (has_history, wanted) {
             (true, true) => Self::Enabled,
             (true, false) => Self::Disabled,
@@ -29,7 +29,7 @@ impl ReconcilePolicy {
     }
 
     /// The backlog of the reconcile step; no model is chosen yet.
-    pub fn options(self, taken: &RunPlan) -> Option<ReconcileOptions> {
+    pub(crate) fn options(self, taken: &RunPlan) -> Option<ReconcileOptions> {
         (self == Self::Enabled).then(|| {
             let unreconciled = taken.continues.as_ref().map(|continues| continues.unreconciled.clone());
             let sources = &taken.planned.sources;
@@ -47,13 +47,13 @@ impl ReconcilePolicy {
     }
 
     /// True if the backlog justifies a run without any unit. A selection of units excludes such a run.
-    pub fn justifies_a_run(self, taken: &RunPlan, select: &SelectArgs) -> bool {
+    pub(crate) fn justifies_a_run(self, taken: &RunPlan, select: &SelectArgs) -> bool {
         let everything = select.only.is_empty() && select.resume.failed.is_none();
         self.options(taken).is_some_and(|pass| !pass.unreconciled.is_empty() || (everything && pass.is_due()))
     }
 
     /// One sentence per kind of backlog; none without backlog.
-    pub fn messages(self, taken: &RunPlan) -> Vec<String> {
+    pub(crate) fn messages(self, taken: &RunPlan) -> Vec<String> {
         let gone = taken.planned.sources.iter().map(|source| source.diff.deleted.len()).sum();
         let unseen = taken.continues.as_ref().map_or(0, |continues| continues.unreconciled.len());
         let mut sentences = Vec::new();

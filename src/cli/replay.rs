@@ -16,7 +16,7 @@ use crate::{
 ///
 /// # Errors
 /// If the record cannot be found or cannot be replayed.
-pub fn replay(global: &GlobalArgs, args: &ReplayArgs) -> Result<Exit, CliError> {
+pub(crate) fn replay(global: &GlobalArgs, args: &ReplayArgs) -> Result<Exit, CliError> {
     let speed = args.speed.as_deref().map(parse_speed).transpose()?;
     let ui = show::resolve_ui(global.ui);
     let source = for_ui(open(global, &args.what)?, ui);
@@ -59,7 +59,7 @@ fn replay_plain(global: &GlobalArgs, ui: Ui, mut timeline: Timeline, speed: Opti
 }
 
 /// Configures a source for `ui`: only JSON output needs the complete lines.
-pub fn for_ui(source: FileSource, ui: Ui) -> FileSource {
+pub(crate) fn for_ui(source: FileSource, ui: Ui) -> FileSource {
     if ui == Ui::Json { source } else { source.with_shortened_lines() }
 }
 
@@ -67,7 +67,7 @@ pub fn for_ui(source: FileSource, ui: Ui) -> FileSource {
 ///
 /// # Errors
 /// If it does not exist or cannot be replayed.
-pub fn open(global: &GlobalArgs, what: &str) -> Result<FileSource, CliError> {
+pub(crate) fn open(global: &GlobalArgs, what: &str) -> Result<FileSource, CliError> {
     if what == "-" {
         return replay::open_stdin().map_err(|error| open_error(&error));
     }
@@ -85,7 +85,7 @@ pub fn open(global: &GlobalArgs, what: &str) -> Result<FileSource, CliError> {
 }
 
 /// Maps an error to an exit code.
-pub fn open_error(error: &OpenError) -> CliError {
+pub(crate) fn open_error(error: &OpenError) -> CliError {
     let exit = match error {
         OpenError::NotFound { .. } => Exit::NotFound,
         OpenError::Directory { .. } | OpenError::Unsupported { .. } => Exit::Usage,

@@ -35,7 +35,7 @@ const SLICE: usize = 1 << 20;
 ///
 /// # Errors
 /// If the run does not exist or cannot be read, or if the file cannot be written.
-pub fn report(global: &GlobalArgs, args: &ReportArgs) -> Result<Exit, CliError> {
+pub(crate) fn report(global: &GlobalArgs, args: &ReportArgs) -> Result<Exit, CliError> {
     let mut report = gather_report(global, &args.run)?;
     if let Some(connection) = &args.connection {
         report = filter_connection(report, connection)?;
@@ -70,7 +70,7 @@ pub fn report(global: &GlobalArgs, args: &ReportArgs) -> Result<Exit, CliError> 
 }
 
 /// Renders the report in a format; `traced` if KTX's trace of the run exists. Pure.
-pub fn render(report: &RunReport, format: ReportFormat, traced: bool) -> String {
+pub(crate) fn render(report: &RunReport, format: ReportFormat, traced: bool) -> String {
     match format {
         ReportFormat::Md => markdown::render(report),
         ReportFormat::Junit => junit::render(report),
@@ -85,7 +85,7 @@ pub fn render(report: &RunReport, format: ReportFormat, traced: bool) -> String 
 ///
 /// # Errors
 /// If the record does not exist or cannot be read.
-pub fn gather_report(global: &GlobalArgs, what: &str) -> Result<RunReport, CliError> {
+pub(crate) fn gather_report(global: &GlobalArgs, what: &str) -> Result<RunReport, CliError> {
     let (source, live) = open_record(global, what)?;
     fold_report(source, live)
 }
@@ -94,7 +94,7 @@ pub fn gather_report(global: &GlobalArgs, what: &str) -> Result<RunReport, CliEr
 ///
 /// # Errors
 /// If it cannot be read.
-pub fn fold_report(source: FileSource, live: bool) -> Result<RunReport, CliError> {
+pub(crate) fn fold_report(source: FileSource, live: bool) -> Result<RunReport, CliError> {
     let mut timeline = Timeline::new_forward_only(Box::new(source));
     let mut gathering = ReportBuilder::default();
     // A live run without new entries ends the loop; a pipe may only be slow.
@@ -112,7 +112,7 @@ pub fn fold_report(source: FileSource, live: bool) -> Result<RunReport, CliError
 ///
 /// # Errors
 /// If the record does not exist or cannot be read.
-pub fn open_record(global: &GlobalArgs, what: &str) -> Result<(FileSource, bool), CliError> {
+pub(crate) fn open_record(global: &GlobalArgs, what: &str) -> Result<(FileSource, bool), CliError> {
     // A report shows only a small part of the longest strings.
     let source = replay::open(global, what)?.with_shortened_lines();
     let Some(found) = runs::find_running(global, what, &source)? else { return Ok((source, false)) };

@@ -6,7 +6,7 @@ mod deleted_files;
 mod unreconciled;
 mod unsaved_run;
 
-pub use unsaved_run::UnsavedRun;
+pub(crate) use unsaved_run::UnsavedRun;
 
 use std::collections::{HashMap, HashSet};
 
@@ -46,7 +46,7 @@ const MAX_NAMED: usize = 6;
 
 /// A plan, with the results that it reuses.
 #[derive(Debug)]
-pub struct RunPlan {
+pub(crate) struct RunPlan {
     /// The units of the run, including reused ones.
     pub planned: IngestPlan,
     /// The run that is continued.
@@ -63,31 +63,31 @@ pub struct RunPlan {
 
 impl RunPlan {
     /// Units that are reused from a prior run.
-    pub fn reused_units(&self) -> impl Iterator<Item = &UnitKey> {
+    pub(crate) fn reused_units(&self) -> impl Iterator<Item = &UnitKey> {
         reused_units(self.continues.as_ref())
     }
 
     /// Units that this run must execute.
-    pub fn units_to_run(&self) -> impl Iterator<Item = &WorkUnit> {
+    pub(crate) fn units_to_run(&self) -> impl Iterator<Item = &WorkUnit> {
         let reused: HashSet<&UnitKey> = self.reused_units().collect();
         self.planned.units.iter().filter(move |unit| !reused.contains(&unit.planned.unit))
     }
 
     /// True if no unit has to run and no patch has to be integrated. The reconcile step may still have work.
-    pub fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.reused_units().count() == self.planned.units.len()
             && pending_patches(self.continues.as_ref()).next().is_none()
     }
 }
 
 /// Units that are reused from the continued run.
-pub fn reused_units(continues: Option<&ContinuedRun>) -> impl Iterator<Item = &UnitKey> {
+pub(crate) fn reused_units(continues: Option<&ContinuedRun>) -> impl Iterator<Item = &UnitKey> {
     let units = continues.into_iter().flat_map(|continues| &continues.units);
     units.filter(|(_, earlier)| earlier.reused.is_some()).map(|(unit, _)| unit)
 }
 
 /// Patches of these units that are not on the branch yet, relative to the project.
-pub fn pending_patches(continues: Option<&ContinuedRun>) -> impl Iterator<Item = (&UnitKey, &str)> {
+pub(crate) fn pending_patches(continues: Option<&ContinuedRun>) -> impl Iterator<Item = (&UnitKey, &str)> {
     let units = continues.into_iter().flat_map(|continues| &continues.units);
     units.filter_map(|(unit, earlier)| Some((unit, earlier.reused.as_ref()?.patch.as_deref()?)))
 }
@@ -96,7 +96,7 @@ pub fn pending_patches(continues: Option<&ContinuedRun>) -> impl Iterator<Item =
 ///
 /// # Errors
 /// If the selection names something that does not exist, cannot be ingested, or is still running.
-pub fn plan_run(
+pub(crate) fn plan_run(
     global: &GlobalArgs,
     project: &Project,
     select: &SelectArgs,
@@ -518,7 +518,7 @@ fn find_resumable(global: &GlobalArgs, runs: &RunStore, what: &str) -> Result<(R
 }
 
 /// Why a run cannot be resumed, as the end of a sentence about it.
-pub fn not_resumable_reason(state: &RunState) -> Option<Problem> {
+pub(crate) fn not_resumable_reason(state: &RunState) -> Option<Problem> {
     match &state.planned {
         Some(plan) if plan.scripted => Some(Problem::new("was played by a script and cannot be resumed")),
         Some(plan) if plan.units.iter().any(|unit| !unit.connection.is_empty()) => None,
@@ -554,6 +554,6 @@ fn fold(runs: &RunStore, found: &RecordedRun) -> Result<RunState, CliError> {
 }
 
 /// True for a unit that should be tried again.
-pub fn needs_retry(status: UnitStatus) -> bool {
+pub(crate) fn needs_retry(status: UnitStatus) -> bool {
     !matches!(status, UnitStatus::Succeeded | UnitStatus::Reused)
 }

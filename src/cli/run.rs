@@ -27,14 +27,14 @@ use crate::{
 ///
 /// # Errors
 /// If the project, the settings or the agent cannot be used, or if the run cannot be recorded.
-pub fn run(global: &GlobalArgs, args: &RunArgs) -> Result<Exit, CliError> {
+pub(crate) fn run(global: &GlobalArgs, args: &RunArgs) -> Result<Exit, CliError> {
     let want = RunOverrides { concurrency: args.concurrency, held: Vec::new(), reconcile: !args.no_reconcile };
     start_run(global, &args.select, &args.attempt, want)
 }
 
 /// Further options of a run.
 #[derive(Clone, Debug, Default)]
-pub struct RunOverrides {
+pub(crate) struct RunOverrides {
     /// Number of units that run at the same time, instead of the project's setting.
     pub concurrency: Option<u32>,
     /// Units that are held from the beginning, by their keys in the run or in KTX.
@@ -47,7 +47,7 @@ pub struct RunOverrides {
 ///
 /// # Errors
 /// As [`run`].
-pub fn start_run(
+pub(crate) fn start_run(
     global: &GlobalArgs,
     select: &SelectArgs,
     args: &AttemptArgs,

@@ -34,7 +34,7 @@ const MAX_DECISION_WIDTH: usize = 300;
 ///
 /// # Errors
 /// If the run does not exist, or if the records cannot be read.
-pub fn runs(global: &GlobalArgs, command: &RunsCommand) -> Result<Exit, CliError> {
+pub(crate) fn runs(global: &GlobalArgs, command: &RunsCommand) -> Result<Exit, CliError> {
     let runs = resolve_store(global)?;
     match command {
         RunsCommand::List => list(global, &runs),
@@ -49,7 +49,7 @@ pub fn runs(global: &GlobalArgs, command: &RunsCommand) -> Result<Exit, CliError
 ///
 /// # Errors
 /// If the given directory does not exist, or there is neither a project nor a home directory.
-pub fn resolve_store(global: &GlobalArgs) -> Result<RunStore, CliError> {
+pub(crate) fn resolve_store(global: &GlobalArgs) -> Result<RunStore, CliError> {
     let directory = project::resolve_directory(global)?;
     if global.project_dir.is_some() && !directory.is_dir() {
         let given = directory.display();
@@ -67,7 +67,7 @@ pub fn resolve_store(global: &GlobalArgs) -> Result<RunStore, CliError> {
 
 /// The directory of session locks: sessions belong to the user, whatever project they run in. Locks of scripted
 /// sessions are in the project.
-pub fn session_locks(runs: &RunStore, scripted: bool) -> SessionLocks {
+pub(crate) fn session_locks(runs: &RunStore, scripted: bool) -> SessionLocks {
     let of_user = UserDirs::from_environment().locks().filter(|_| !scripted);
     // The runs of a project are in `.ktx/ingestdeck` below it.
     let project = || SessionLocks::in_project(runs.root().ancestors().nth(2).unwrap_or(runs.root()));
@@ -79,7 +79,7 @@ pub fn session_locks(runs: &RunStore, scripted: bool) -> SessionLocks {
 ///
 /// # Errors
 /// If no run matches, several match, or the tape cannot be opened.
-pub fn resolve_tape(global: &GlobalArgs, what: &str) -> Result<(RecordedRun, File), CliError> {
+pub(crate) fn resolve_tape(global: &GlobalArgs, what: &str) -> Result<(RecordedRun, File), CliError> {
     let runs = resolve_store(global)?;
     let found = runs.resolve(what).map_err(|error| lookup_error(&error))?;
     let tape = open_tape_file(&runs, &found)?;
@@ -95,7 +95,7 @@ fn open_tape_file(runs: &RunStore, found: &RecordedRun) -> Result<File, CliError
 ///
 /// # Errors
 /// If the tape cannot be opened or read.
-pub fn open_source(runs: &RunStore, found: &RecordedRun) -> Result<FileSource, CliError> {
+pub(crate) fn open_source(runs: &RunStore, found: &RecordedRun) -> Result<FileSource, CliError> {
     FileSource::from_file(&found.tape, open_tape_file(runs, found)?).map_err(|error| replay::open_error(&error))
 }
 
@@ -103,7 +103,7 @@ pub fn open_source(runs: &RunStore, found: &RecordedRun) -> Result<FileSource, C
 ///
 /// # Errors
 /// As [`open_source`].
-pub fn follow(runs: &RunStore, found: &RecordedRun) -> Result<(FileSource, FollowHandle), CliError> {
+pub(crate) fn follow(runs: &RunStore, found: &RecordedRun) -> Result<(FileSource, FollowHandle), CliError> {
     FileSource::follow_file(&found.tape, open_tape_file(runs, found)?).map_err(|error| replay::open_error(&error))
 }
 
@@ -111,7 +111,11 @@ pub fn follow(runs: &RunStore, found: &RecordedRun) -> Result<(FileSource, Follo
 ///
 /// # Errors
 /// If the runs cannot be read.
-pub fn find_running(global: &GlobalArgs, what: &str, source: &FileSource) -> Result<Option<RecordedRun>, CliError> {
+pub(crate) fn find_running(
+    global: &GlobalArgs,
+    what: &str,
+    source: &FileSource,
+) -> Result<Option<RecordedRun>, CliError> {
     let Some(run) = source.info().header.as_ref().map(|header| header.run) else { return Ok(None) };
     let Ok(runs) = resolve_store(global) else { return Ok(None) };
     let found = runs.list().map_err(CliError::internal)?.into_iter().find(|found| found.id == run);
@@ -129,7 +133,7 @@ fn same_file(tape: &Path, what: &str) -> bool {
 }
 
 /// Updates the index. A failure is only logged, because the index can be rebuilt at any time.
-pub fn try_update_index(runs: &RunStore) {
+pub(crate) fn try_update_index(runs: &RunStore) {
     if let Err(error) = open_updated_index(runs) {
         tracing::warn!(%error, "the index is out of date; `ingestdeck runs reindex` rebuilds it");
     }
@@ -139,7 +143,7 @@ pub fn try_update_index(runs: &RunStore) {
 ///
 /// # Errors
 /// If the index cannot be used.
-pub fn open_updated_index(runs: &RunStore) -> Result<(Db, Vec<String>), RefreshError> {
+pub(crate) fn open_updated_index(runs: &RunStore) -> Result<(Db, Vec<String>), RefreshError> {
     let mut db = runs.open_database()?;
     let left_out = unreadable_messages(&runs.refresh(&mut db, &open_tape)?);
     Ok((db, left_out))
@@ -277,7 +281,7 @@ fn reindex(runs: &RunStore) -> Result<Exit, CliError> {
 }
 
 /// Maps a lookup error to an exit code.
-pub fn lookup_error(error: &RunStoreError) -> CliError {
+pub(crate) fn lookup_error(error: &RunStoreError) -> CliError {
     let exit = match error {
         RunStoreError::NotFound(_) | RunStoreError::Empty => Exit::NotFound,
         RunStoreError::Ambiguous { .. } => Exit::Usage,

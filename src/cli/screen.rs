@@ -26,7 +26,7 @@ const COMMAND_QUEUE_CAPACITY: usize = 64;
 ///
 /// # Errors
 /// If the terminal cannot be used.
-pub fn show_record(
+pub(crate) fn show_record(
     global: &GlobalArgs,
     args: &ReplayArgs,
     speed: Option<f64>,
@@ -57,7 +57,7 @@ pub fn show_record(
 ///
 /// # Errors
 /// If the terminal cannot be used.
-pub async fn show_live(
+pub(crate) async fn show_live(
     options: tui::Options,
     timeline: Timeline,
     inputs: mpsc::Sender<ScheduleEvent>,
@@ -123,7 +123,7 @@ fn to_schedule_inputs(command: RunCommand, holds: &ApprovalQueue) -> Vec<Schedul
 }
 
 /// The exit code after the screen: a signal's, or that of the run.
-pub fn exit_after(how: &ExitReason, run: Exit) -> Exit {
+pub(crate) fn exit_after(how: &ExitReason, run: Exit) -> Exit {
     match how {
         ExitReason::Quit | ExitReason::ConditionMet => run,
         ExitReason::Signal(number) => Exit::Signal(u8::try_from(*number).unwrap_or(0)),
@@ -133,7 +133,7 @@ pub fn exit_after(how: &ExitReason, run: Exit) -> Exit {
 }
 
 /// A failed frame may report a hang-up before the signal arrives.
-pub fn terminal_error(error: &tui::TuiError) -> CliError {
+pub(crate) fn terminal_error(error: &tui::TuiError) -> CliError {
     let tui::TuiError::Terminal(cause) = error;
     let gone = cause.raw_os_error() == Some(Errno::EIO as i32);
     CliError::from_error(if gone { Exit::Signal(signals::SIGHUP) } else { Exit::Internal }, error)
@@ -160,7 +160,7 @@ fn print_partial_summary(timeline: Timeline) -> Result<(), CliError> {
 ///
 /// # Errors
 /// If the record cannot be read.
-pub fn print_summary(mut timeline: Timeline) -> Result<(Summary, Timeline), CliError> {
+pub(crate) fn print_summary(mut timeline: Timeline) -> Result<(Summary, Timeline), CliError> {
     use std::io::Write as _;
     timeline.seek(u64::MAX).map_err(CliError::internal)?;
     let state = &timeline.view().state;
@@ -176,7 +176,7 @@ pub fn print_summary(mut timeline: Timeline) -> Result<(Summary, Timeline), CliE
 ///
 /// # Errors
 /// If the system provides no threads.
-pub fn runtime(workers: usize) -> Result<tokio::runtime::Runtime, CliError> {
+pub(crate) fn runtime(workers: usize) -> Result<tokio::runtime::Runtime, CliError> {
     unit::start_tick_clock();
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(workers)

@@ -40,7 +40,7 @@ const MARGIN: f32 = 10.0;
 ///
 /// # Errors
 /// If the record cannot be opened or the picture cannot be written.
-pub fn screenshot(global: &GlobalArgs, args: &ScreenshotArgs) -> Result<Exit, CliError> {
+pub(crate) fn screenshot(global: &GlobalArgs, args: &ScreenshotArgs) -> Result<Exit, CliError> {
     let size = size(&args.size)?;
     let config = settings::load(global)?;
     let mut options = settings::screen_options(global, &config)?;

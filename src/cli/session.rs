@@ -39,7 +39,7 @@ const SESSION_UNIT: &str = "session";
 ///
 /// # Errors
 /// If the prompt cannot be sent, there is no `claude`, or the session cannot be recorded.
-pub fn session(global: &GlobalArgs, args: &SessionArgs) -> Result<Exit, CliError> {
+pub(crate) fn session(global: &GlobalArgs, args: &SessionArgs) -> Result<Exit, CliError> {
     let config = settings::load(global)?;
     let prompt = args.prompt.join(" ");
     launch_args::choose_delivery(&prompt).map_err(|error| CliError::from_error(Exit::Usage, &error))?;

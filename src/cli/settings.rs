@@ -23,7 +23,7 @@ use super::{
 ///
 /// # Errors
 /// If a layer cannot be read or has an invalid value.
-pub fn load(global: &GlobalArgs) -> Result<Config, CliError> {
+pub(crate) fn load(global: &GlobalArgs) -> Result<Config, CliError> {
     let config = load_layers(global)?.finish();
     project::print_warnings(&config.warnings);
     // Invalid themes and keys are reported by every command, not only by those with a screen.
@@ -33,7 +33,7 @@ pub fn load(global: &GlobalArgs) -> Result<Config, CliError> {
 
 /// Paths outside a project that the user allows its connections to read.
 #[derive(Debug, Default)]
-pub struct AllowedPaths {
+pub(crate) struct AllowedPaths {
     pub allowed: Vec<PathBuf>,
     /// The user's settings file, with `~` for the home directory; empty if its path is unknown.
     pub file: String,
@@ -45,7 +45,7 @@ pub struct AllowedPaths {
 ///
 /// # Errors
 /// If a layer cannot be read or has an invalid value.
-pub fn allowed_paths(global: &GlobalArgs) -> Result<AllowedPaths, CliError> {
+pub(crate) fn allowed_paths(global: &GlobalArgs) -> Result<AllowedPaths, CliError> {
     let setting = load_layers(global)?.finish().ingest.allow_paths;
     let home = std::env::var("HOME").ok();
     let allowed: Vec<PathBuf> =
@@ -105,7 +105,7 @@ fn load_layers(global: &GlobalArgs) -> Result<ConfigLayers, CliError> {
 ///
 /// # Errors
 /// If the theme does not exist or a key binding is invalid.
-pub fn screen_options(global: &GlobalArgs, config: &Config) -> Result<tui::Options, CliError> {
+pub(crate) fn screen_options(global: &GlobalArgs, config: &Config) -> Result<tui::Options, CliError> {
     let variable = |name: &str| std::env::var(name).ok();
     let choice = match global.color {
         Color::Auto => tui::ColorChoice::Auto,
@@ -233,7 +233,7 @@ fn theme_name(set: &str, variable: impl Fn(&str) -> Option<String>) -> &str {
 ///
 /// # Errors
 /// If the settings cannot be read.
-pub fn show(global: &GlobalArgs) -> Result<Exit, CliError> {
+pub(crate) fn show(global: &GlobalArgs) -> Result<Exit, CliError> {
     use std::io::Write as _;
     let config = load(global)?;
     let mut out = output::stdout();

@@ -12,7 +12,7 @@ use tokio::{
     task,
 };
 
-pub use super::output::print_stderr;
+pub(crate) use super::output::print_stderr;
 use super::{
     args::{Color, GlobalArgs, Ui},
     exit::{CliError, Exit},
@@ -33,17 +33,17 @@ const SLICE: usize = 1 << 20;
 const COALESCE_DELAY: Duration = Duration::from_millis(50);
 
 /// Poll interval for a source that does not report its growth.
-pub const POLL_INTERVAL: Duration = Duration::from_millis(20);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Signal number of a closed pipe, for the exit code that shells report.
-pub const SIGPIPE: u8 = 13;
+pub(crate) const SIGPIPE: u8 = 13;
 
 /// Number of the signal that reports a closed terminal.
 const SIGHUP: u8 = 1;
 
 /// A plain sink on stdout.
 #[derive(Debug)]
-pub enum EventSink {
+pub(crate) enum EventSink {
     Lines(LinesWriter<BufWriter<BlockingWriter>>),
     Json(JsonWriter<BlockingWriter>),
     None,
@@ -52,7 +52,7 @@ pub enum EventSink {
 /// Stdout that may block without stopping the agents, whose lines the same threads read. The protection costs more than
 /// reading most entries, so it is used only if there is output.
 #[derive(Debug)]
-pub struct BlockingWriter {
+pub(crate) struct BlockingWriter {
     out: Stdout,
     /// True if some output may not have reached the system yet.
     is_unflushed: bool,
@@ -79,7 +79,7 @@ impl Write for BlockingWriter {
 }
 
 /// Resolves `--ui` for the current environment.
-pub fn resolve_ui(ui: Ui) -> Ui {
+pub(crate) fn resolve_ui(ui: Ui) -> Ui {
     match ui {
         Ui::Auto if output::is_terminal() && !is_dumb() => Ui::Tui,
         Ui::Auto => Ui::Lines,
@@ -93,7 +93,7 @@ fn is_dumb() -> bool {
 }
 
 /// Whether plain output is coloured.
-pub fn uses_color(color: Color) -> bool {
+pub(crate) fn uses_color(color: Color) -> bool {
     let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0");
     match color {
         Color::Always => true,
@@ -106,7 +106,7 @@ pub fn uses_color(color: Color) -> bool {
 
 impl EventSink {
     /// The sink for `ui`, which must not be the screen.
-    pub fn new(ui: Ui, global: &GlobalArgs, origin: &SourceInfo) -> Self {
+    pub(crate) fn new(ui: Ui, global: &GlobalArgs, origin: &SourceInfo) -> Self {
         match ui {
             Ui::Json => Self::Json(JsonWriter::new(BlockingWriter::new(), origin)),
             Ui::None => Self::None,
@@ -147,7 +147,7 @@ impl EventSink {
     ///
     /// # Errors
     /// If stdout was closed by its reader, or cannot be written.
-    pub fn finish(self, origin: &SourceInfo, state: &RunState, is_active: bool) -> Result<(), CliError> {
+    pub(crate) fn finish(self, origin: &SourceInfo, state: &RunState, is_active: bool) -> Result<(), CliError> {
         let summary = Summary::from_state(state).with_open_end(is_active);
         let result = match self {
             Self::Lines(lines) => lines.finish(&summary.to_text(origin, state)),
@@ -159,7 +159,7 @@ impl EventSink {
 }
 
 /// The error for a failed write to stdout.
-pub fn stdout_failed(error: &io::Error) -> CliError {
+pub(crate) fn stdout_failed(error: &io::Error) -> CliError {
     if error.kind() == io::ErrorKind::BrokenPipe {
         CliError::new(Exit::Signal(SIGPIPE), "stdout was closed by its reader, so the rest was not printed")
     } else if error.raw_os_error() == Some(Errno::EIO as i32) {
@@ -176,7 +176,7 @@ pub fn stdout_failed(error: &io::Error) -> CliError {
 ///
 /// # Errors
 /// If the source cannot be read.
-pub fn play(timeline: &mut Timeline, sink: &mut EventSink, speed: Option<f64>) -> Result<(), CliError> {
+pub(crate) fn play(timeline: &mut Timeline, sink: &mut EventSink, speed: Option<f64>) -> Result<(), CliError> {
     let mut clock = speed.map(|speed| PlaybackClock { began: Instant::now(), speed });
     loop {
         let progress = match &mut clock {
@@ -208,7 +208,7 @@ pub fn play(timeline: &mut Timeline, sink: &mut EventSink, speed: Option<f64>) -
 ///
 /// # Errors
 /// If the tape cannot be read.
-pub async fn follow(
+pub(crate) async fn follow(
     timeline: &mut Timeline,
     sink: &mut EventSink,
     mut changed: watch::Receiver<u64>,

@@ -12,14 +12,14 @@ use super::{
 };
 use crate::{tui::terminal::TerminationSignals, units::schedule::ScheduleEvent};
 
-pub const SIGHUP: u8 = 1;
-pub const SIGINT: u8 = 2;
+pub(crate) const SIGHUP: u8 = 1;
+pub(crate) const SIGINT: u8 = 2;
 
 /// Makes a write beyond the file size limit fail with `EFBIG` instead of killing the program.
 ///
 /// # Errors
 /// If the system does not allow it.
-pub fn ignore_sigxfsz() -> Result<(), CliError> {
+pub(crate) fn ignore_sigxfsz() -> Result<(), CliError> {
     // Writers see the error, so the flag is never read. Child processes get the default handler back.
     let registered = signal_hook::flag::register(Unix::SIGXFSZ as i32, Arc::default());
     registered.map(drop).map_err(|error| CliError::failed(format!("cannot handle signals: {error}")))
@@ -27,7 +27,7 @@ pub fn ignore_sigxfsz() -> Result<(), CliError> {
 
 /// The signals that end a program by default. While a listener exists, they do not.
 #[derive(Debug)]
-pub struct SignalListener {
+pub(crate) struct SignalListener {
     interrupts: Signal,
     hangups: Signal,
     endings: TerminationSignals,
@@ -38,7 +38,7 @@ impl SignalListener {
     ///
     /// # Errors
     /// If the system does not allow it.
-    pub fn listen() -> Result<Self, CliError> {
+    pub(crate) fn listen() -> Result<Self, CliError> {
         let listen = || -> io::Result<Self> {
             Ok(Self {
                 interrupts: signal(SignalKind::interrupt())?,
@@ -62,7 +62,7 @@ impl SignalListener {
     ///
     /// # Errors
     /// If the user does not want to wait any longer.
-    pub async fn wait_for<T>(
+    pub(crate) async fn wait_for<T>(
         mut self,
         mut will: ShutdownState,
         ended: impl Future<Output = T>,
@@ -95,7 +95,7 @@ impl SignalListener {
 
 /// The current stage of a shutdown, and the exit code of its signal.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct ShutdownState {
+pub(crate) struct ShutdownState {
     level: ShutdownLevel,
     exit: Option<Exit>,
 }
@@ -119,17 +119,17 @@ enum SignalAction {
 
 impl ShutdownState {
     /// Skips the drain stage: a session has no queued units, so a drain would have no effect.
-    pub fn without_drain() -> Self {
+    pub(crate) fn without_drain() -> Self {
         Self { level: ShutdownLevel::Draining, exit: None }
     }
 
     /// The run was asked to stop and may take its time.
-    pub fn stopping() -> Self {
+    pub(crate) fn stopping() -> Self {
         Self { level: ShutdownLevel::Stopping, exit: None }
     }
 
     /// The run was killed.
-    pub fn killing() -> Self {
+    pub(crate) fn killing() -> Self {
         Self { level: ShutdownLevel::Killing, exit: None }
     }
 
@@ -165,7 +165,7 @@ impl ShutdownState {
 
 /// The exit code of a run during which a signal required `heard`, if one did. An interrupt changes the exit code only
 /// if it cut something short.
-pub fn exit_for_signal(heard: Option<Exit>, interrupted: impl FnOnce(bool) -> Exit) -> Exit {
+pub(crate) fn exit_for_signal(heard: Option<Exit>, interrupted: impl FnOnce(bool) -> Exit) -> Exit {
     match heard {
         Some(Exit::Signal(SIGINT)) => interrupted(true),
         Some(exit) => exit,

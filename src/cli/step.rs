@@ -12,7 +12,7 @@ use super::{
 ///
 /// # Errors
 /// Without a terminal, if there is no such unit, or as [`run::run`].
-pub fn step(global: &GlobalArgs, args: &StepArgs) -> Result<Exit, CliError> {
+pub(crate) fn step(global: &GlobalArgs, args: &StepArgs) -> Result<Exit, CliError> {
     if show::resolve_ui(global.ui) != Ui::Tui || !io::stdin().is_terminal() || !output::is_terminal() {
         return Err(CliError::usage("stepping needs the screen, so that you can decide")
             .with_help("use a terminal, without --ui or with `--ui tui`"));

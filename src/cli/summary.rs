@@ -26,7 +26,7 @@ const MAX_SHARED_FILES: usize = 5;
 
 /// The next commands for a record once its run is over.
 #[derive(Clone, Copy, Debug)]
-pub enum NextSteps<'a> {
+pub(crate) enum NextSteps<'a> {
     /// The record was deleted with its directory.
     Temporary,
     /// The record is not a run of a project's units, or no unit can be tried again.
@@ -43,7 +43,7 @@ pub enum NextSteps<'a> {
 
 /// The summary of a unit.
 #[derive(Clone, Debug, PartialEq)]
-pub struct UnitSummary {
+pub(crate) struct UnitSummary {
     pub unit: String,
     /// The sentence of its verdict.
     pub reason: String,
@@ -55,7 +55,7 @@ pub struct UnitSummary {
 
 /// Totals of a run at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Summary {
+pub(crate) struct Summary {
     pub counts: Vec<(UnitStatus, usize)>,
     /// Sum of the known costs of all attempts, in US dollars.
     pub cost_usd: Option<f64>,
@@ -89,7 +89,7 @@ pub struct Summary {
 
 impl Summary {
     /// The totals of `state`.
-    pub fn from_state(state: &RunState) -> Self {
+    pub(crate) fn from_state(state: &RunState) -> Self {
         let attempts = || state.units.iter().flat_map(|unit| &unit.attempts);
         let costs: Vec<f64> = attempts().filter_map(|attempt| attempt.cost_usd).collect();
         let mut counts: Vec<(UnitStatus, usize)> = Vec::new();
@@ -136,7 +136,7 @@ impl Summary {
 
     /// The totals of a record that may still grow, if it `is_active`.
     #[must_use]
-    pub fn with_open_end(mut self, is_active: bool) -> Self {
+    pub(crate) fn with_open_end(mut self, is_active: bool) -> Self {
         self.is_open = is_active;
         self
     }
@@ -147,14 +147,14 @@ impl Summary {
 
     /// The exit code of a finished run after the user `interrupted` it, or did not. An interrupt that cut nothing short
     /// does not change the exit code.
-    pub fn exit_after_interrupt(&self, interrupted: bool) -> Exit {
+    pub(crate) fn exit_after_interrupt(&self, interrupted: bool) -> Exit {
         let over = [UnitStatus::Succeeded, UnitStatus::BudgetExhausted, UnitStatus::Failed, UnitStatus::Reused];
         let cut_short = self.counts.iter().any(|(status, count)| *count > 0 && !over.contains(status));
         if interrupted && cut_short { Exit::Signal(signals::SIGINT) } else { self.exit() }
     }
 
     /// The exit code of a finished run.
-    pub fn exit(&self) -> Exit {
+    pub(crate) fn exit(&self) -> Exit {
         if self.hit_limit {
             Exit::Limit
         } else if let Some(cause) = &self.blocking_cause {
@@ -170,7 +170,7 @@ impl Summary {
     }
 
     /// The event that ends a JSON stream.
-    pub fn to_json(&self) -> Value {
+    pub(crate) fn to_json(&self) -> Value {
         let units: serde_json::Map<String, Value> =
             self.counts.iter().map(|(status, count)| (status.as_str().to_owned(), Value::from(*count))).collect();
         let [malformed, unknown, unknown_notes, torn] = self.lost;
@@ -189,7 +189,7 @@ impl Summary {
     }
 
     /// Lines for the scrollback, without colour.
-    pub fn to_text(&self, origin: &SourceInfo, state: &RunState) -> String {
+    pub(crate) fn to_text(&self, origin: &SourceInfo, state: &RunState) -> String {
         let mut text = String::new();
         let name = origin.header.as_ref().map_or_else(
             || origin.name.clone(),
@@ -254,7 +254,7 @@ impl Summary {
     }
 
     /// Lines with the location of the record and the next commands.
-    pub fn next_steps(&self, next: NextSteps<'_>) -> String {
+    pub(crate) fn next_steps(&self, next: NextSteps<'_>) -> String {
         match next {
             NextSteps::Temporary => {
                 "the record was temporary; `ingestdeck demo --keep DIR` keeps it, and everything the demo wrote\n"
@@ -288,7 +288,7 @@ impl Summary {
 }
 
 /// The command that resumes `run`.
-pub fn resume_command(project: Option<&Path>, run: &str) -> String {
+pub(crate) fn resume_command(project: Option<&Path>, run: &str) -> String {
     format!("ingestdeck run{} --resume-run {run}", project_dir_flag(project))
 }
 

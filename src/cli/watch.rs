@@ -37,7 +37,7 @@ const WRITER_GONE: &str = "writer gone: the process of this run has ended, and i
 ///
 /// # Errors
 /// If the run does not exist, or its tape cannot be read.
-pub fn watch(global: &GlobalArgs, args: &WatchArgs) -> Result<Exit, CliError> {
+pub(crate) fn watch(global: &GlobalArgs, args: &WatchArgs) -> Result<Exit, CliError> {
     let runs = runs::resolve_store(global)?;
     let found = runs.resolve(&args.run).map_err(|error| runs::lookup_error(&error))?;
     let (source, finish) = runs::follow(&runs, &found)?;

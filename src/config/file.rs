@@ -18,11 +18,11 @@ use super::{
 };
 
 /// Maximum size of the file, in bytes.
-pub const MAX_BYTES: u64 = 1024 * 1024;
+pub(crate) const MAX_BYTES: u64 = 1024 * 1024;
 
 /// The parsed content of a settings file.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct SettingsFileContent {
+pub(crate) struct SettingsFileContent {
     /// Settings in the order of the file.
     pub entries: Vec<FileSetting>,
     /// Chords with their actions.
@@ -33,7 +33,7 @@ pub struct SettingsFileContent {
 
 /// A setting of a file.
 #[derive(Clone, Debug, PartialEq)]
-pub struct FileSetting {
+pub(crate) struct FileSetting {
     pub key: String,
     pub value: SettingValue,
     /// Line number, counted from 1.
@@ -42,7 +42,7 @@ pub struct FileSetting {
 
 /// Chords of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ActionChords {
+pub(crate) struct ActionChords {
     /// In the order of the file; an empty list unbinds the action.
     pub chords: Vec<String>,
     /// Line number, counted from 1.
@@ -50,7 +50,7 @@ pub struct ActionChords {
 }
 
 /// Reads the text of a file. Returns `None` if it does not exist, unless `asked_for` is true because the user named it.
-pub fn read(path: &Path, asked_for: bool) -> Result<Option<String>, ConfigError> {
+pub(crate) fn read(path: &Path, asked_for: bool) -> Result<Option<String>, ConfigError> {
     let unreadable = |cause: String| ConfigError::Unreadable { path: path.to_owned(), cause };
     let file = match File::open(path) {
         Ok(file) => file,
@@ -66,7 +66,7 @@ pub fn read(path: &Path, asked_for: bool) -> Result<Option<String>, ConfigError>
 }
 
 /// Flattens a file. `path` is used in messages only.
-pub fn parse(path: &Path, text: &str) -> Result<SettingsFileContent, ConfigError> {
+pub(crate) fn parse(path: &Path, text: &str) -> Result<SettingsFileContent, ConfigError> {
     // Find the line ends once: a hostile file may have many lines with a key on each.
     let ends: Vec<usize> = text.match_indices('\n').map(|(at, _)| at).collect();
     let line_of = |offset: usize| ends.partition_point(|end| *end < offset) + 1;

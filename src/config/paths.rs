@@ -9,7 +9,7 @@ const PROGRAM: &str = "ingestdeck";
 
 /// The user's directories. `None` if neither the variable nor `HOME` is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct UserDirs {
+pub(crate) struct UserDirs {
     /// Directory of the settings.
     pub config: Option<PathBuf>,
     /// Directory of persistent state: session locks and history.
@@ -20,7 +20,7 @@ pub struct UserDirs {
 
 impl UserDirs {
     /// Follows the XDG specification, which requires that relative values are ignored.
-    pub fn from_vars(vars: &EnvVars) -> Self {
+    pub(crate) fn from_vars(vars: &EnvVars) -> Self {
         let absolute = |name: &str| vars.get(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let home = absolute("HOME");
         let dir = |name, below_home| {
@@ -35,60 +35,60 @@ impl UserDirs {
     }
 
     /// Reads the variables of this process.
-    pub fn from_environment() -> Self {
+    pub(crate) fn from_environment() -> Self {
         let vars = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
         Self::from_vars(&vars.collect())
     }
 
     /// Session locks, which belong to the user and not to a project.
-    pub fn locks(&self) -> Option<PathBuf> {
+    pub(crate) fn locks(&self) -> Option<PathBuf> {
         self.state.as_ref().map(|dir| dir.join("locks"))
     }
 
     /// Path of the settings file.
-    pub fn config_file(&self) -> Option<PathBuf> {
+    pub(crate) fn config_file(&self) -> Option<PathBuf> {
         self.config.as_ref().map(|dir| dir.join("config.toml"))
     }
 }
 
 /// The program's directory in a project: `<project>/.ktx/ingestdeck`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProjectDirs {
+pub(crate) struct ProjectDirs {
     root: PathBuf,
 }
 
 impl ProjectDirs {
     /// The directory in the project at `project`.
-    pub fn new(project: &Path) -> Self {
+    pub(crate) fn new(project: &Path) -> Self {
         Self { root: project.join(".ktx").join(PROGRAM) }
     }
 
-    pub fn root(&self) -> &Path {
+    pub(crate) fn root(&self) -> &Path {
         &self.root
     }
 
     /// Directory of all runs, with one subdirectory each.
-    pub fn runs(&self) -> PathBuf {
+    pub(crate) fn runs(&self) -> PathBuf {
         self.root.join("runs")
     }
 
     /// Directory of one run. `run` is its full id, which is never a path.
-    pub fn run(&self, run: &str) -> PathBuf {
+    pub(crate) fn run(&self, run: &str) -> PathBuf {
         self.runs().join(run)
     }
 
     /// The tape of a run.
-    pub fn tape(&self, run: &str) -> PathBuf {
+    pub(crate) fn tape(&self, run: &str) -> PathBuf {
         self.run(run).join("tape.jsonl")
     }
 
     /// The index over the runs.
-    pub fn database(&self) -> PathBuf {
+    pub(crate) fn database(&self) -> PathBuf {
         self.root.join("db.sqlite")
     }
 
     /// Directory of locks between processes.
-    pub fn locks(&self) -> PathBuf {
+    pub(crate) fn locks(&self) -> PathBuf {
         self.root.join("locks")
     }
 }

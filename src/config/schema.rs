@@ -4,7 +4,7 @@ use super::value::{FromValue, SettingKind, SettingValue};
 
 /// An entry of the table.
 #[derive(Clone, Copy, Debug)]
-pub struct SettingKey {
+pub(crate) struct SettingKey {
     /// The dotted key, such as `ui.fps`.
     pub name: &'static str,
     /// Type and range of the value.
@@ -15,7 +15,7 @@ pub struct SettingKey {
 
 /// The default value of a key.
 #[derive(Clone, Copy, Debug)]
-pub enum DefaultValue {
+pub(crate) enum DefaultValue {
     Unset,
     Bool(bool),
     Text(&'static str),
@@ -26,7 +26,7 @@ pub enum DefaultValue {
 
 /// How a resumed session with another id is reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum MismatchPolicy {
+pub(crate) enum MismatchPolicy {
     /// As an error that ends the session.
     #[default]
     Error,
@@ -35,7 +35,7 @@ pub enum MismatchPolicy {
 
 /// Which failed tool calls fail a unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ToolFailures {
+pub(crate) enum ToolFailures {
     /// All failed calls, except refusals that a later call settled.
     #[default]
     Strict,
@@ -45,7 +45,7 @@ pub enum ToolFailures {
 
 /// How the user is notified while the terminal has no focus.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum NotifyMode {
+pub(crate) enum NotifyMode {
     Off,
     /// With the bell of the terminal.
     #[default]
@@ -60,7 +60,7 @@ pub enum NotifyMode {
 
 /// Whether to use a sequence that not every terminal supports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ProgressMode {
+pub(crate) enum ProgressMode {
     /// Only in terminals that are known to support it.
     #[default]
     Auto,
@@ -71,7 +71,7 @@ pub enum ProgressMode {
 const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 
 /// Every key, in display order.
-pub const KEYS: &[SettingKey] = &[
+pub(crate) const KEYS: &[SettingKey] = &[
     key("claude.model", SettingKind::Text, DefaultValue::Unset),
     key("claude.allowed_tools", SettingKind::List, DefaultValue::List(&["Bash", "Read", "Edit", "Write"])),
     key("claude.dangerously_skip_permissions", SettingKind::Bool, DefaultValue::Bool(false)),
@@ -109,7 +109,7 @@ pub const KEYS: &[SettingKey] = &[
 ];
 
 /// The section whose keys are actions, not settings.
-pub const CHORDS_SECTION: &str = "keys";
+pub(crate) const CHORDS_SECTION: &str = "keys";
 
 const fn key(name: &'static str, kind: SettingKind, preset: DefaultValue) -> SettingKey {
     SettingKey { name, kind, default: preset }
@@ -117,14 +117,14 @@ const fn key(name: &'static str, kind: SettingKind, preset: DefaultValue) -> Set
 
 impl SettingKey {
     /// The environment variable of the key.
-    pub fn variable(&self) -> String {
+    pub(crate) fn variable(&self) -> String {
         format!("INGESTDECK_{}", self.name.replace('.', "_").to_uppercase())
     }
 }
 
 impl DefaultValue {
     /// Converts the default to a value.
-    pub fn value(self) -> SettingValue {
+    pub(crate) fn value(self) -> SettingValue {
         match self {
             Self::Unset => SettingValue::Unset,
             Self::Bool(value) => SettingValue::Bool(value),
@@ -137,7 +137,7 @@ impl DefaultValue {
 }
 
 impl MismatchPolicy {
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Error => "error",
             Self::Warn => "warn",
@@ -179,7 +179,7 @@ impl FromValue for ProgressMode {
 }
 
 impl ToolFailures {
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Strict => "strict",
             Self::Recoverable => "recoverable",
@@ -195,22 +195,22 @@ impl FromValue for ToolFailures {
 }
 
 /// Finds the key with this name.
-pub fn find(name: &str) -> Option<&'static SettingKey> {
+pub(crate) fn find(name: &str) -> Option<&'static SettingKey> {
     KEYS.iter().find(|key| key.name == name)
 }
 
 /// True for a section of the table, or the section of chords.
-pub fn is_section(name: &str) -> bool {
+pub(crate) fn is_section(name: &str) -> bool {
     sections().any(|section| section == name)
 }
 
 /// The known key that is most similar to an unknown one.
-pub fn suggest_key(name: &str) -> Option<&'static str> {
+pub(crate) fn suggest_key(name: &str) -> Option<&'static str> {
     closest(name, KEYS.iter().map(|key| key.name))
 }
 
 /// The known section that is most similar to an unknown one.
-pub fn suggest_section(name: &str) -> Option<&'static str> {
+pub(crate) fn suggest_section(name: &str) -> Option<&'static str> {
     closest(name, sections())
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// A value from any layer.
 #[derive(Clone, Debug, PartialEq)]
-pub enum SettingValue {
+pub(crate) enum SettingValue {
     /// Not set, which is valid.
     Unset,
     Bool(bool),
@@ -18,7 +18,7 @@ pub enum SettingValue {
 
 /// The type of a key.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum SettingKind {
+pub(crate) enum SettingKind {
     Bool,
     /// Text that is not empty.
     Text,
@@ -40,7 +40,7 @@ pub enum SettingKind {
 
 impl SettingValue {
     /// Formats the value as TOML on one line; `None` if there is no value.
-    pub fn to_toml(&self) -> Option<String> {
+    pub(crate) fn to_toml(&self) -> Option<String> {
         Some(match self {
             Self::Unset | Self::Other(_) => return None,
             Self::Bool(value) => value.to_string(),
@@ -73,7 +73,7 @@ impl SettingValue {
 
 impl SettingKind {
     /// Describes valid values; the text follows "must be".
-    pub fn expected(self) -> String {
+    pub(crate) fn expected(self) -> String {
         match self {
             Self::Bool => "true or false".to_owned(),
             Self::Text => "a text in quotes".to_owned(),
@@ -91,7 +91,7 @@ impl SettingKind {
     }
 
     /// Returns the value if it is valid, else its description.
-    pub fn validate(self, value: SettingValue) -> Result<SettingValue, String> {
+    pub(crate) fn validate(self, value: SettingValue) -> Result<SettingValue, String> {
         let found = value.describe();
         let admitted = match (self, value) {
             (Self::Bool, value @ SettingValue::Bool(_)) => Some(value),
@@ -126,7 +126,7 @@ impl SettingKind {
 
     /// Parses the text of a variable. Returns `None` if the text does not fit the type; [`validate`](Self::validate)
     /// checks the rest.
-    pub fn parse(self, text: &str) -> Option<SettingValue> {
+    pub(crate) fn parse(self, text: &str) -> Option<SettingValue> {
         match self {
             Self::Bool => text.parse().ok().map(SettingValue::Bool),
             Self::Text | Self::OneOf(_) | Self::Duration => Some(SettingValue::Text(text.to_owned())),
@@ -155,7 +155,7 @@ fn is_variable_name(text: &str) -> bool {
 }
 
 /// A type that can be read from a value.
-pub trait FromValue: Default {
+pub(crate) trait FromValue: Default {
     /// Returns `None` if the value has another type.
     fn from_value(value: &SettingValue) -> Option<Self>;
 }
@@ -209,17 +209,17 @@ impl<T: FromValue> FromValue for Option<T> {
 }
 
 /// The description of valid durations.
-pub const DURATION_SYNTAX: &str = "time of at least one second, as in 90s, 10m or \"1h 30m\"";
+pub(crate) const DURATION_SYNTAX: &str = "time of at least one second, as in 90s, 10m or \"1h 30m\"";
 
 /// Parses a duration between one second and one year.
-pub fn parse_duration(text: &str) -> Option<Duration> {
+pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
     let time = Duration::try_from(text.parse::<jiff::SignedDuration>().ok()?).ok()?;
     (Duration::from_secs(1)..=LONGEST).contains(&time).then_some(time)
 }
 
 /// Untrusted text for a message: shortened and escaped.
-pub fn escape_excerpt(text: &str) -> String {
+pub(crate) fn escape_excerpt(text: &str) -> String {
     const CAP: usize = 60;
     let mut shown: String = text.chars().take(CAP).flat_map(char::escape_debug).collect();
     if text.chars().nth(CAP).is_some() {
@@ -229,7 +229,7 @@ pub fn escape_excerpt(text: &str) -> String {
 }
 
 /// As [`escape_excerpt`], in quotes.
-pub fn quote(text: &str) -> String {
+pub(crate) fn quote(text: &str) -> String {
     format!("\"{}\"", escape_excerpt(text))
 }
 
@@ -239,7 +239,7 @@ fn toml_text(text: &str) -> String {
 }
 
 /// A key in TOML: without quotes if possible.
-pub fn toml_key(key: &str) -> String {
+pub(crate) fn toml_key(key: &str) -> String {
     let bare = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
     if bare { key.to_owned() } else { toml_text(key) }
 }

@@ -85,7 +85,7 @@ fn message<'a>(scan: &mut JsonScanner<'a>, chat: &mut ChatLine<'a>) -> ScanResul
 
 impl Usage {
     /// Parses the counts of a raw `usage`.
-    pub fn from_raw(usage: RawJson<'_>) -> Self {
+    pub(crate) fn from_raw(usage: RawJson<'_>) -> Self {
         counts(&mut JsonScanner::from_text(usage.0)).ok().flatten().unwrap_or_default()
     }
 }

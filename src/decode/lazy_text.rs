@@ -9,7 +9,7 @@ use super::{
 
 /// A text of the model or the user.
 #[derive(Clone, Debug, Default)]
-pub struct LazyText<'a> {
+pub(crate) struct LazyText<'a> {
     /// The bytes between the quotes.
     escaped: Cow<'a, str>,
     /// True if it may contain escapes.
@@ -22,7 +22,7 @@ impl<'a> LazyText<'a> {
     }
 
     /// Returns the unescaped text.
-    pub fn text(&self) -> Cow<'_, str> {
+    pub(crate) fn text(&self) -> Cow<'_, str> {
         let inside = Cow::Borrowed(&*self.escaped);
         if self.is_escaped { text::unescape(inside) } else { inside }
     }
@@ -36,12 +36,12 @@ impl<'a> LazyText<'a> {
         (if self.is_escaped { text::unescape(Cow::Borrowed(start)) } else { Cow::Borrowed(start) }, false)
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.escaped.is_empty()
     }
 
     /// True if the text is empty or only white space.
-    pub fn is_blank(&self) -> bool {
+    pub(crate) fn is_blank(&self) -> bool {
         let rest = self.escaped.trim_start();
         rest.is_empty() || self.is_escaped && rest.starts_with('\\') && self.text().trim_start().is_empty()
     }
@@ -67,7 +67,7 @@ impl<'a> LazyText<'a> {
     }
 
     /// Returns a copy that borrows from this text.
-    pub fn borrowed(&self) -> LazyText<'_> {
+    pub(crate) fn borrowed(&self) -> LazyText<'_> {
         LazyText { escaped: Cow::Borrowed(&self.escaped), is_escaped: self.is_escaped }
     }
 }

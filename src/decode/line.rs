@@ -7,7 +7,7 @@ use super::{MessageBlock, RawJson};
 /// The kind of a line in one byte, for an index and for the colours of a transcript.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum LineKind {
+pub(crate) enum LineKind {
     Init,
     /// Any other `system` line.
     System,
@@ -26,7 +26,7 @@ pub enum LineKind {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct AgentLine<'a> {
+pub(crate) struct AgentLine<'a> {
     /// `session_id`, or `sessionId` in session files.
     pub session_id: Option<Cow<'a, str>>,
     /// Set on lines of a sub-agent.
@@ -40,7 +40,7 @@ pub struct AgentLine<'a> {
 
 /// The content of a line, by its type.
 #[derive(Clone, Debug, PartialEq)]
-pub enum LineBody<'a> {
+pub(crate) enum LineBody<'a> {
     Init(Box<InitLine<'a>>),
     System(SystemLine<'a>),
     /// `assistant` (or the alias `assistant_message`, or a top-level `tool_use`).
@@ -73,7 +73,7 @@ pub enum LineBody<'a> {
 }
 
 impl LineBody<'_> {
-    pub fn kind(&self) -> LineKind {
+    pub(crate) fn kind(&self) -> LineKind {
         match self {
             Self::Init(_) => LineKind::Init,
             Self::System(_) => LineKind::System,
@@ -92,7 +92,7 @@ impl LineBody<'_> {
 
 /// The content of a `system/init` line.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct InitLine<'a> {
+pub(crate) struct InitLine<'a> {
     pub cwd: Option<Cow<'a, str>>,
     pub model: Option<Cow<'a, str>>,
     /// Tools that are offered to the model.
@@ -118,7 +118,7 @@ pub struct InitLine<'a> {
 
 /// `system` lines other than `init`.
 #[derive(Clone, Debug, PartialEq)]
-pub enum SystemLine<'a> {
+pub(crate) enum SystemLine<'a> {
     /// A call was denied by the permission mode or a rule.
     PermissionDenied {
         tool_name: Cow<'a, str>,
@@ -200,7 +200,7 @@ pub enum SystemLine<'a> {
 
 /// The content of an `assistant` or `user` line.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ChatLine<'a> {
+pub(crate) struct ChatLine<'a> {
     /// `message.id`; several lines share one.
     pub message_id: Option<Cow<'a, str>>,
     pub model: Option<Cow<'a, str>>,
@@ -225,18 +225,18 @@ pub struct ChatLine<'a> {
 
 impl ChatLine<'_> {
     /// True for a message that the agent wrote without calling the model.
-    pub fn is_synthetic(&self) -> bool {
+    pub(crate) fn is_synthetic(&self) -> bool {
         self.model.as_deref() == Some(SYNTHETIC_MODEL)
     }
 }
 
 /// Model name in messages that the agent wrote without calling the model.
-pub const SYNTHETIC_MODEL: &str = "<synthetic>";
+pub(crate) const SYNTHETIC_MODEL: &str = "<synthetic>";
 
 /// The counts of a `usage`. They are parsed immediately because every message of the model has one. Absent counts are
 /// 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
+pub(crate) struct Usage {
     pub input: u64,
     pub output: u64,
     pub cache_read: u64,
@@ -245,7 +245,7 @@ pub struct Usage {
 
 /// `stream_event`: the part that it adds to a message.
 #[derive(Clone, Debug, PartialEq)]
-pub enum StreamDelta<'a> {
+pub(crate) enum StreamDelta<'a> {
     Text(Cow<'a, str>),
     Thinking(Cow<'a, str>),
     /// Anything else, with its `event.type`.
@@ -254,7 +254,7 @@ pub enum StreamDelta<'a> {
 
 /// The content of a `rate_limit_event` line.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct RateLimitEvent<'a> {
+pub(crate) struct RateLimitEvent<'a> {
     /// `allowed`, `allowed_warning` or `rejected`.
     pub status: Cow<'a, str>,
     /// `resetsAt` in Unix seconds (milliseconds are recognised by their size).
@@ -267,7 +267,7 @@ pub struct RateLimitEvent<'a> {
 
 /// The content of a `result` line.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ResultLine<'a> {
+pub(crate) struct ResultLine<'a> {
     /// Subtype: `success`, `error_max_turns`, …
     pub subtype: Option<Cow<'a, str>>,
     /// `is_error`, when it is a boolean.
@@ -298,14 +298,14 @@ pub struct ResultLine<'a> {
 
 impl ResultLine<'_> {
     /// Takopi's rule: `is_error` decides; without it, a subtype that starts with `error` is an error.
-    pub fn failed(&self) -> bool {
+    pub(crate) fn failed(&self) -> bool {
         self.is_error.unwrap_or_else(|| self.subtype.as_deref().is_some_and(|subtype| subtype.starts_with("error")))
     }
 }
 
 /// One entry of `permission_denials`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct PermissionDenial<'a> {
+pub(crate) struct PermissionDenial<'a> {
     /// Tool name; in the legacy string form, the string.
     pub tool_name: Option<Cow<'a, str>>,
     pub tool_use_id: Option<Cow<'a, str>>,

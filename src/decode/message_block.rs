@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::{LazyText, RawJson};
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum MessageBlock<'a> {
+pub(crate) enum MessageBlock<'a> {
     /// Text of the model or the user.
     Text(LazyText<'a>),
     /// Thinking of the model; empty if it was withheld.
@@ -19,7 +19,7 @@ pub enum MessageBlock<'a> {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct ToolUse<'a> {
+pub(crate) struct ToolUse<'a> {
     /// Id, or empty if the block has none.
     pub id: Cow<'a, str>,
     /// Tool name as the model wrote it.
@@ -29,7 +29,7 @@ pub struct ToolUse<'a> {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct ToolResult<'a> {
+pub(crate) struct ToolResult<'a> {
     pub tool_use_id: Cow<'a, str>,
     /// Raw content: string, array or object; `None` when absent or null.
     pub content: Option<RawJson<'a>>,
@@ -39,14 +39,14 @@ pub struct ToolResult<'a> {
 
 impl ToolResult<'_> {
     /// The content as text, see [`content_text`].
-    pub fn text(&self) -> Cow<'_, str> {
+    pub(crate) fn text(&self) -> Cow<'_, str> {
         self.content.map(content_text).unwrap_or_default()
     }
 }
 
 /// Converts the content of a result to text: a string is unchanged, the texts of an array are joined by newlines with
 /// other blocks as `[image]` or the name of their type, and anything else is shown as JSON.
-pub fn content_text(content: RawJson<'_>) -> Cow<'_, str> {
+pub(crate) fn content_text(content: RawJson<'_>) -> Cow<'_, str> {
     if let Some(text) = content.as_str() {
         return text;
     }

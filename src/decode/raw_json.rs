@@ -9,33 +9,33 @@ use super::{json_scanner::JsonScanner, text};
 
 /// The text of one valid JSON value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RawJson<'a>(pub &'a str);
+pub(crate) struct RawJson<'a>(pub &'a str);
 
 impl<'a> RawJson<'a> {
     /// Replaces a value with invalid string contents: control characters, bad UTF-8 or bad escapes.
-    pub const UNREADABLE: Self = Self("\"[unreadable: not valid JSON text]\"");
+    pub(crate) const UNREADABLE: Self = Self("\"[unreadable: not valid JSON text]\"");
 
     /// Parses the value. Lone surrogates become replacement characters. Returns `Null` if it nests deeper than 128
     /// levels.
-    pub fn value(self) -> Value {
+    pub(crate) fn value(self) -> Value {
         serde_json::from_str(self.0)
             .or_else(|_| serde_json::from_str(&text::replace_lone_surrogates(self.0)))
             .unwrap_or(Value::Null)
     }
 
     /// Returns the text of a string, `None` for any other type.
-    pub fn as_str(self) -> Option<Cow<'a, str>> {
+    pub(crate) fn as_str(self) -> Option<Cow<'a, str>> {
         JsonScanner::from_text(self.0).text().ok().flatten()
     }
 
     /// Returns a count; `None` for any other type and for negative numbers.
-    pub fn as_u64(self) -> Option<u64> {
+    pub(crate) fn as_u64(self) -> Option<u64> {
         JsonScanner::from_text(self.0).count().ok().flatten()
     }
 
     /// Returns the values of the named fields of an object, in one scan; `None` for absent ones and nulls. If a name
     /// occurs several times, the last value counts.
-    pub fn pick<const N: usize>(self, names: [&str; N]) -> [Option<Self>; N] {
+    pub(crate) fn pick<const N: usize>(self, names: [&str; N]) -> [Option<Self>; N] {
         let mut found = [None; N];
         let mut scan = JsonScanner::from_text(self.0);
         let walked = scan.object(|scan, key| {
@@ -50,13 +50,13 @@ impl<'a> RawJson<'a> {
     }
 
     /// Returns the value of one field of an object.
-    pub fn get(self, name: &str) -> Option<Self> {
+    pub(crate) fn get(self, name: &str) -> Option<Self> {
         let [found] = self.pick([name]);
         found
     }
 
     /// Returns the elements of an array without nulls; none for any other type.
-    pub fn items(self) -> Vec<Self> {
+    pub(crate) fn items(self) -> Vec<Self> {
         let mut items = Vec::new();
         let walked = JsonScanner::from_text(self.0).array(|scan| {
             items.extend(scan.raw()?);
@@ -66,17 +66,17 @@ impl<'a> RawJson<'a> {
     }
 
     /// Length of the JSON text in bytes.
-    pub fn len(self) -> usize {
+    pub(crate) fn len(self) -> usize {
         self.0.len()
     }
 
     /// True for the JSON value `null`.
-    pub fn is_null(self) -> bool {
+    pub(crate) fn is_null(self) -> bool {
         self.0 == "null"
     }
 
     /// True if the text is empty, which is not the case for any valid value.
-    pub fn is_empty(self) -> bool {
+    pub(crate) fn is_empty(self) -> bool {
         self.0.is_empty()
     }
 }

@@ -17,7 +17,7 @@ use super::{
 /// borrowed. A blank line is [`LineBody::Malformed`]; callers that read files skip blank lines.
 ///
 /// If a field occurs several times, the last value counts, but the first `type` determines the kind of the line.
-pub fn decode_line(bytes: &[u8]) -> AgentLine<'_> {
+pub(crate) fn decode_line(bytes: &[u8]) -> AgentLine<'_> {
     read(bytes).unwrap_or(AgentLine {
         session_id: None,
         parent_tool_use_id: None,
@@ -28,7 +28,7 @@ pub fn decode_line(bytes: &[u8]) -> AgentLine<'_> {
 }
 
 /// True if the bytes are one JSON value in valid UTF-8, surrounded by nothing but white space.
-pub fn is_json(bytes: &[u8]) -> bool {
+pub(crate) fn is_json(bytes: &[u8]) -> bool {
     // A byte order mark is accepted by decoding, but is not part of JSON.
     !bytes.starts_with(b"\xEF\xBB\xBF") && JsonScanner::with_text_check(bytes).is_whole_json()
 }
@@ -36,7 +36,7 @@ pub fn is_json(bytes: &[u8]) -> bool {
 /// Guesses the kind of a line from its first bytes, for an index. Returns `None` if they do not determine it, or if the
 /// line is malformed before its type; the caller then decodes the whole line. A line that is malformed after the prefix
 /// still gets a guess.
-pub fn guess_kind(prefix: &[u8]) -> Option<LineKind> {
+pub(crate) fn guess_kind(prefix: &[u8]) -> Option<LineKind> {
     // Nearly all lines of a capture begin with one of these prefixes.
     if prefix.starts_with(b"{\"type\":\"user\",") {
         return Some(LineKind::User);

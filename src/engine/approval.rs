@@ -26,7 +26,7 @@ mod run_until;
 
 /// A person's decision about a waiting call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum UserDecision {
+pub(crate) enum UserDecision {
     /// The call may be made; the unit stays held.
     Allow,
     /// The call may be made with these arguments.
@@ -37,7 +37,7 @@ pub enum UserDecision {
 
 /// The held units of a run and their waiting calls.
 #[derive(Debug)]
-pub struct ApprovalQueue {
+pub(crate) struct ApprovalQueue {
     recorder: Arc<dyn Recorder>,
     meter: Arc<RunMeter>,
     units: Mutex<HashMap<UnitKey, UnitApprovals>>,
@@ -90,17 +90,17 @@ enum WaitOutcome {
 
 impl ApprovalQueue {
     /// Starts without held units. Notes are written to `recorder`; `meter` provides the cost of the run.
-    pub fn new(recorder: Arc<dyn Recorder>, meter: Arc<RunMeter>) -> Self {
+    pub(crate) fn new(recorder: Arc<dyn Recorder>, meter: Arc<RunMeter>) -> Self {
         Self { recorder, meter, units: Mutex::default() }
     }
 
     /// The costs of the run.
-    pub fn meter(&self) -> &Arc<RunMeter> {
+    pub(crate) fn meter(&self) -> &Arc<RunMeter> {
         &self.meter
     }
 
     /// Returns the gate of an attempt.
-    pub fn gate(self: &Arc<Self>, unit: &UnitKey, attempt: u32) -> Arc<dyn ApprovalGate> {
+    pub(crate) fn gate(self: &Arc<Self>, unit: &UnitKey, attempt: u32) -> Arc<dyn ApprovalGate> {
         let mut units = self.units();
         let hold = units.entry(unit.clone()).or_default();
         (hold.attempt, hold.failed_calls) = (attempt, 0);
@@ -112,7 +112,7 @@ impl ApprovalQueue {
     }
 
     /// Holds `unit` at its next tool call.
-    pub fn hold(&self, unit: &UnitKey) {
+    pub(crate) fn hold(&self, unit: &UnitKey) {
         let mut units = self.units();
         let hold = units.entry(unit.clone()).or_default();
         if hold.until.take().is_some() || !hold.is_held {
@@ -124,7 +124,7 @@ impl ApprovalQueue {
     /// Lets `unit` run until a call meets one of `conditions` and waits. The current call `from` passes even if it
     /// meets one. Other waiting calls pass too, unless one of them meets a condition; then the unit stops there
     /// immediately.
-    pub fn run_until(&self, unit: &UnitKey, from: Option<&str>, conditions: Vec<Condition>) {
+    pub(crate) fn run_until(&self, unit: &UnitKey, from: Option<&str>, conditions: Vec<Condition>) {
         let mut units = self.units();
         let hold = units.entry(unit.clone()).or_default();
         let until = RunUntil::new(conditions, hold.failed_calls);
@@ -146,7 +146,7 @@ impl ApprovalQueue {
     }
 
     /// Stops holding `unit`; its waiting calls are made unchanged.
-    pub fn release(&self, unit: &UnitKey) {
+    pub(crate) fn release(&self, unit: &UnitKey) {
         let mut units = self.units();
         let Some(hold) = units.get_mut(unit).filter(|hold| hold.is_held) else { return };
         (hold.is_held, hold.until) = (false, None);
@@ -158,7 +158,7 @@ impl ApprovalQueue {
     }
 
     /// Decides the call with this id. Returns false if the call no longer waits; the ruling then has no effect.
-    pub fn decide_call(&self, unit: &UnitKey, tool_use_id: Option<&str>, ruling: UserDecision) -> bool {
+    pub(crate) fn decide_call(&self, unit: &UnitKey, tool_use_id: Option<&str>, ruling: UserDecision) -> bool {
         let mut units = self.units();
         let Some(hold) = units.get_mut(unit) else { return false };
         let place = hold.queued.iter().position(|waiting| waiting.call.tool_use_id.as_deref() == tool_use_id);

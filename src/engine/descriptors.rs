@@ -14,7 +14,7 @@ const DESCRIPTORS_PER_ATTEMPT: usize = 24;
 
 /// Raises the soft limit to the hard limit, up to `MAX_DESCRIPTORS`. Agents, editors, pagers and notification
 /// commands run with the original limit. A limit that cannot be raised is kept.
-pub fn raise_limit() {
+pub(crate) fn raise_limit() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && soft < hard.min(MAX_DESCRIPTORS)
         && setrlimit(Resource::RLIMIT_NOFILE, hard.min(MAX_DESCRIPTORS), hard).is_ok()
@@ -24,7 +24,7 @@ pub fn raise_limit() {
 }
 
 /// True if enough descriptors are free for another attempt.
-pub fn has_room_for_attempt() -> bool {
+pub(crate) fn has_room_for_attempt() -> bool {
     let Ok((limit, _)) = getrlimit(Resource::RLIMIT_NOFILE) else { return true };
     match open_descriptors() {
         Ok(open) => u64::try_from(open + DESCRIPTORS_PER_ATTEMPT).is_ok_and(|needed| needed <= limit),

@@ -36,7 +36,7 @@ const WALL_CLOCK_POLL: Duration = Duration::from_secs(30);
 
 /// The result of an attempt.
 #[derive(Clone, Debug)]
-pub struct AttemptEnd {
+pub(crate) struct AttemptEnd {
     pub verdict: Verdict,
     /// How the attempt may be retried automatically.
     pub repeat: RetryMode,
@@ -50,7 +50,7 @@ impl From<Verdict> for AttemptEnd {
 }
 
 /// Runs attempts: with one process each in the program, from a script in tests.
-pub trait Executor: Send + Sync + 'static {
+pub(crate) trait Executor: Send + Sync + 'static {
     /// Runs an attempt, as planned except for `amendment`, and returns its verdict after recording it. Fires `ready`
     /// when start-up is over, and ends soon after `stop` receives a request.
     fn run(
@@ -83,7 +83,7 @@ pub trait Executor: Send + Sync + 'static {
 
 /// Why a run was aborted. Results are recorded up to that moment.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DriverError {
+pub(crate) enum DriverError {
     /// The tape cannot be written. The cause comes first because paths are long.
     #[error("{}: cannot write {}, so running units were ended", .0.cause, .0.path)]
     TapeWrite(#[from] RecordError),
@@ -103,7 +103,7 @@ impl Diagnostic for DriverError {
 
 /// A run in progress.
 #[derive(Debug)]
-pub struct ScheduleDriver<E> {
+pub(crate) struct ScheduleDriver<E> {
     schedule: Schedule,
     executor: Arc<E>,
     recorder: Arc<dyn Recorder>,
@@ -117,7 +117,7 @@ pub struct ScheduleDriver<E> {
 
 impl<E: Executor> ScheduleDriver<E> {
     /// Drives `schedule` and writes notes to `recorder`.
-    pub fn new(schedule: Schedule, executor: Arc<E>, recorder: Arc<dyn Recorder>) -> Self {
+    pub(crate) fn new(schedule: Schedule, executor: Arc<E>, recorder: Arc<dyn Recorder>) -> Self {
         Self {
             schedule,
             executor,
@@ -136,7 +136,7 @@ impl<E: Executor> ScheduleDriver<E> {
     ///
     /// # Errors
     /// If the tape cannot be written or an attempt panicked. All running attempts have been ended by then.
-    pub async fn run(
+    pub(crate) async fn run(
         mut self,
         inputs: mpsc::Receiver<ScheduleEvent>,
         stay: bool,
@@ -300,12 +300,18 @@ async fn first_record_error(blown: &mut watch::Receiver<Option<RecordError>>) ->
 
 /// The verdict of an attempt that could not be prepared.
 /// Logs the outcome of an attempt, without the agent's text.
-pub fn log_verdict(unit: &UnitKey, attempt: u32, verdict: &Verdict, exit_code: Option<i32>, signal: Option<i32>) {
+pub(crate) fn log_verdict(
+    unit: &UnitKey,
+    attempt: u32,
+    verdict: &Verdict,
+    exit_code: Option<i32>,
+    signal: Option<i32>,
+) {
     let (unit, outcome, cause) = (unit.as_str(), verdict.outcome, verdict.cause.label());
     tracing::debug!(unit, attempt, ?outcome, cause, ?exit_code, ?signal, "verdict");
 }
 
-pub fn preparation_failed(reason: impl Into<String>) -> Verdict {
+pub(crate) fn preparation_failed(reason: impl Into<String>) -> Verdict {
     Verdict {
         outcome: AttemptOutcome::Failed,
         stop: StopReason::Error,

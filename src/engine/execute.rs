@@ -19,7 +19,7 @@ use tokio::{
 };
 use uuid::Uuid;
 
-pub use self::reconcile_step::ReconcileOptions;
+pub(crate) use self::reconcile_step::ReconcileOptions;
 use self::{integration::IntegrationQueue, reconcile_step::AttemptInputs};
 use super::{
     approval::ApprovalQueue,
@@ -63,7 +63,7 @@ use crate::{
 
 /// The program that plays the model.
 #[derive(Clone, Debug)]
-pub enum AgentBackend {
+pub(crate) enum AgentBackend {
     /// The user's Claude Code.
     Claude(PathBuf),
     /// A script for demos and tests.
@@ -77,7 +77,7 @@ pub enum AgentBackend {
 }
 
 impl AgentBackend {
-    pub fn is_scripted(&self) -> bool {
+    pub(crate) fn is_scripted(&self) -> bool {
         matches!(self, Self::Scripted { .. })
     }
 
@@ -97,7 +97,7 @@ impl AgentBackend {
 
 /// Options that all attempts of a run share.
 #[derive(Clone, Debug)]
-pub struct AttemptOptions {
+pub(crate) struct AttemptOptions {
     /// Model; `None` means the agent's default.
     pub model: Option<String>,
     /// Maximum number of turns of an attempt.
@@ -120,7 +120,7 @@ pub struct AttemptOptions {
 
 /// Where the attempts of a run write.
 #[derive(Clone, Debug)]
-pub enum OutputTarget {
+pub(crate) enum OutputTarget {
     /// To overlays of the project, each in a separate directory below this one. Results of successful attempts are
     /// published immediately.
     Overlay(PathBuf),
@@ -130,7 +130,7 @@ pub enum OutputTarget {
 
 /// Runs the attempts of one run.
 #[derive(Debug)]
-pub struct AttemptExecutor {
+pub(crate) struct AttemptExecutor {
     project: Arc<Project>,
     /// The units with their positions in the plan.
     units: Arc<HashMap<UnitKey, (usize, WorkUnit)>>,
@@ -185,7 +185,7 @@ impl PrepareError {
 impl AttemptExecutor {
     /// Prepares to run attempts at `units`, which write to `ground`.
     #[expect(clippy::too_many_arguments, reason = "the parts of a run, each named once")]
-    pub fn new(
+    pub(crate) fn new(
         project: Arc<Project>,
         units: &[WorkUnit],
         diff: String,
@@ -482,7 +482,7 @@ fn prompt_amendment(amendment: &Amendment, files_kept: bool) -> PromptAmendment<
 }
 
 /// Forwards stop requests to an agent. A drain is not forwarded, because running attempts may finish.
-pub async fn forward_stops(mut stop: mpsc::Receiver<StopMode>, commands: mpsc::Sender<StopCommand>) {
+pub(crate) async fn forward_stops(mut stop: mpsc::Receiver<StopMode>, commands: mpsc::Sender<StopCommand>) {
     while let Some(how) = stop.recv().await {
         let command = match how {
             StopMode::Drain => continue,

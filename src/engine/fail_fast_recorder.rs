@@ -9,18 +9,18 @@ use crate::run::{NewEntry, Recorder, entry_source::RecordError};
 
 /// Records, and keeps the first failure.
 #[derive(Debug)]
-pub struct FailFastRecorder {
+pub(crate) struct FailFastRecorder {
     inner: Arc<dyn Recorder>,
     first_error: watch::Sender<Option<RecordError>>,
 }
 
 impl FailFastRecorder {
-    pub fn new(inner: Arc<dyn Recorder>) -> Self {
+    pub(crate) fn new(inner: Arc<dyn Recorder>) -> Self {
         Self { inner, first_error: watch::channel(None).0 }
     }
 
     /// A channel with the first failure, once there is one.
-    pub fn first_error(&self) -> watch::Receiver<Option<RecordError>> {
+    pub(crate) fn first_error(&self) -> watch::Receiver<Option<RecordError>> {
         self.first_error.subscribe()
     }
 }

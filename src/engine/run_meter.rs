@@ -26,7 +26,7 @@ use crate::{
 
 /// The costs of a run's attempts, and the connection to its schedule.
 #[derive(Debug)]
-pub struct RunMeter {
+pub(crate) struct RunMeter {
     /// Weak: it does not keep a run open, only the user interface does.
     schedule: mpsc::WeakSender<ScheduleEvent>,
     began: Instant,
@@ -43,19 +43,19 @@ struct MeteredAttempt {
 
 impl RunMeter {
     /// Sends observations to `schedule`.
-    pub fn new(schedule: mpsc::WeakSender<ScheduleEvent>) -> Self {
+    pub(crate) fn new(schedule: mpsc::WeakSender<ScheduleEvent>) -> Self {
         Self { schedule, began: Instant::now(), attempts: Mutex::default() }
     }
 
     /// What the attempts of a unit have paid for a session so far, in US dollars; `None` if that is unknown.
-    pub fn session_cost(&self, unit: &UnitKey, session: &str) -> Option<f64> {
+    pub(crate) fn session_cost(&self, unit: &UnitKey, session: &str) -> Option<f64> {
         let all = self.attempts();
         let of_session = |attempt: &&MeteredAttempt| attempt.session.as_deref() == Some(session);
         spending::session_cost(all.get(unit)?.iter().filter(of_session).map(|attempt| attempt.cost))
     }
 
     /// The known cost of the run so far, in US dollars.
-    pub fn total_usd(&self) -> f64 {
+    pub(crate) fn total_usd(&self) -> f64 {
         sum(&self.attempts())
     }
 

@@ -41,7 +41,7 @@ const MAX_LINE_BYTES: usize = 64 << 20;
 
 /// A trace that is being written.
 #[derive(Debug)]
-pub struct TraceTask {
+pub(crate) struct TraceTask {
     complete: oneshot::Sender<()>,
     writer: JoinHandle<io::Result<()>>,
 }
@@ -51,7 +51,7 @@ impl TraceTask {
     ///
     /// # Errors
     /// If the tape cannot be read.
-    pub fn follow(tape: &Path, project: &Path, changed: watch::Receiver<u64>) -> io::Result<Self> {
+    pub(crate) fn follow(tape: &Path, project: &Path, changed: watch::Receiver<u64>) -> io::Result<Self> {
         let level = TraceLevel::parse(&std::env::var(LEVEL_VAR).unwrap_or_default());
         let follower = TraceFollower::open(tape, project, level)?;
         let (complete, is_complete) = oneshot::channel();
@@ -62,7 +62,7 @@ impl TraceTask {
     ///
     /// # Errors
     /// If the trace could not be written.
-    pub async fn finish(self) -> io::Result<()> {
+    pub(crate) async fn finish(self) -> io::Result<()> {
         // The receiver is gone if the trace could not be written.
         let _ = self.complete.send(());
         self.writer.await.map_err(io::Error::other)?
@@ -161,7 +161,7 @@ impl TraceFollower {
 }
 
 /// The path of a job's trace, relative to the project.
-pub fn path(job: &str) -> String {
+pub(crate) fn path(job: &str) -> String {
     format!("{TRACES_DIR}/{job}/trace.jsonl")
 }
 

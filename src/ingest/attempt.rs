@@ -34,7 +34,7 @@ use crate::{
 
 /// The ids of a run in KTX's directories.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KtxJob {
+pub(crate) struct KtxJob {
     /// Job id: name of the transcript directory.
     pub id: String,
     /// Sync id: `YYYY-MM-DD-HHMMSS-<job id>`, in UTC.
@@ -43,7 +43,7 @@ pub struct KtxJob {
 
 impl KtxJob {
     /// Creates the job of a run that starts at `now`.
-    pub fn new(now: Timestamp) -> Self {
+    pub(crate) fn new(now: Timestamp) -> Self {
         let id = format!("local-{}", base36(now.as_millisecond().unsigned_abs()));
         let date = now.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d-%H%M%S");
         Self { sync_id: format!("{date}-{id}"), id }
@@ -52,7 +52,7 @@ impl KtxJob {
 
 /// Kind and location of an attempt's workspace.
 #[derive(Clone, Debug)]
-pub enum WorkspaceSpec {
+pub(crate) enum WorkspaceSpec {
     /// An overlay over the project, in a directory below it that must not exist yet. Its changes are published.
     Overlay(PathBuf),
     /// A worktree. Its changes become a patch.
@@ -65,7 +65,7 @@ pub enum WorkspaceSpec {
 
 /// How the files of a successful attempt were delivered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DeliveredArtifact {
+pub(crate) enum DeliveredArtifact {
     /// The files are in the project.
     Published {
         /// Relative to the project, sorted.
@@ -86,7 +86,7 @@ pub enum DeliveredArtifact {
 
 /// The files of a successful attempt could not be delivered.
 #[derive(Debug, thiserror::Error)]
-pub enum DeliverError {
+pub(crate) enum DeliverError {
     /// Publishing into the project failed.
     #[error(transparent)]
     Publish(#[from] PublishError),
@@ -114,7 +114,7 @@ impl Diagnostic for DeliverError {
 
 /// One attempt at a unit. If it is dropped before [`deliver`](Self::deliver), only its transcript remains.
 #[derive(Debug)]
-pub struct UnitAttempt {
+pub(crate) struct UnitAttempt {
     prompt: Prompt,
     instructions: Arc<Instructions>,
     /// The skills that the prompt lists.
@@ -130,7 +130,7 @@ pub struct UnitAttempt {
 /// The attempt cannot be prepared.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot prepare {part}: {cause}")]
-pub struct AttemptPreparationError {
+pub(crate) struct AttemptPreparationError {
     part: String,
     #[source]
     cause: io::Error,
@@ -145,7 +145,7 @@ impl Diagnostic for AttemptPreparationError {
 
 impl UnitAttempt {
     /// Prepares attempt number `attempt` (from 1) at `unit`. `amended` is the user's addition to the prompt.
-    pub fn open(
+    pub(crate) fn open(
         project: &Project,
         unit: &WorkUnit,
         job: &KtxJob,
@@ -199,11 +199,11 @@ impl UnitAttempt {
         })
     }
 
-    pub fn prompt(&self) -> &Prompt {
+    pub(crate) fn prompt(&self) -> &Prompt {
         &self.prompt
     }
 
-    pub fn tools(&self) -> Arc<dyn Toolset> {
+    pub(crate) fn tools(&self) -> Arc<dyn Toolset> {
         Arc::clone(&self.tools) as _
     }
 
@@ -211,7 +211,7 @@ impl UnitAttempt {
     ///
     /// # Errors
     /// When one of its files cannot be read.
-    pub fn content(&self, model: Option<&str>) -> io::Result<ContentDigests> {
+    pub(crate) fn content(&self, model: Option<&str>) -> io::Result<ContentDigests> {
         content_digest::digest_unit_with(
             &self.tool_context.unit,
             &self.instructions,
@@ -222,27 +222,27 @@ impl UnitAttempt {
     }
 
     /// The transcript, for recording calls that failed before they reached the tools.
-    pub fn transcript(&self) -> &Arc<ToolTranscript> {
+    pub(crate) fn transcript(&self) -> &Arc<ToolTranscript> {
         &self.transcript
     }
 
     /// Validates the changes made so far.
-    pub fn check(&self) -> CheckReport {
+    pub(crate) fn check(&self) -> CheckReport {
         check::check_changes(&self.tool_context.workspace, &self.tool_context.scope.target_ids())
     }
 
     /// Project-relative paths changed so far, sorted.
-    pub fn changed_paths(&self) -> Vec<String> {
+    pub(crate) fn changed_paths(&self) -> Vec<String> {
         self.tool_context.workspace.changes().into_keys().collect()
     }
 
     /// Verification ledger and fallbacks so far.
-    pub fn records(&self) -> AttemptRecords {
+    pub(crate) fn records(&self) -> AttemptRecords {
         self.tool_context.records().clone()
     }
 
     /// Actions, unmapped items and reconcile decisions so far.
-    pub fn work(&self) -> AttemptOutput {
+    pub(crate) fn work(&self) -> AttemptOutput {
         let kept = self.tool_context.records();
         let (actions, unmapped) = (kept.actions.clone(), kept.unmapped.clone());
         let mut work = AttemptOutput { actions, unmapped, ..AttemptOutput::default() };
@@ -259,7 +259,7 @@ impl UnitAttempt {
 
     /// Moves the changes into the project or into a patch, completely or not at all. Blocks while another attempt
     /// publishes. Tool calls after this fail because the workspace is closed.
-    pub fn deliver(&self) -> Result<DeliveredArtifact, DeliverError> {
+    pub(crate) fn deliver(&self) -> Result<DeliveredArtifact, DeliverError> {
         let workspace = &self.tool_context.workspace;
         let (Some(path), Some(WorktreePatch { base, patch, paths })) = (&self.patch_path, workspace.create_patch()?)
         else {
@@ -296,7 +296,7 @@ impl UnitAttempt {
         written.collect()
     }
 
-    pub fn discard(&self) {
+    pub(crate) fn discard(&self) {
         self.tool_context.workspace.discard();
     }
 }

@@ -38,7 +38,7 @@ const INDEX_LOCK_DELAY: Duration = Duration::from_millis(50);
 
 /// The branch was not updated. The project is unchanged unless the message states otherwise.
 #[derive(Debug, thiserror::Error)]
-pub enum BranchUpdateError {
+pub(crate) enum BranchUpdateError {
     /// Another process moved the branch.
     #[error("the branch moved")]
     BranchMoved,
@@ -85,7 +85,7 @@ impl Diagnostic for BranchUpdateError {
 
 /// Result of recovering an interrupted update.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RecoveredUpdate {
+pub(crate) struct RecoveredUpdate {
     /// The commit that files and index were restored to; `None` if there was nothing to recover.
     pub commit: Option<CommitId>,
     /// Paths that changed since the update and were therefore kept.
@@ -209,7 +209,7 @@ fn retry_while_index_locked(call: impl Fn() -> Result<GitOutput, GitError>) -> R
 ///
 /// # Errors
 /// Among others, when there is a journal that this version did not write in this project. Nothing is changed then.
-pub fn recover(repository: &Repository) -> Result<RecoveredUpdate, BranchUpdateError> {
+pub(crate) fn recover(repository: &Repository) -> Result<RecoveredUpdate, BranchUpdateError> {
     let Some(changes) = interrupted_changes(repository)? else { return Ok(RecoveredUpdate::default()) };
     let settled = RecoveredUpdate {
         kept_paths: restore_to_head(repository, changes, &UndoScope::Unknown)?,
@@ -221,7 +221,7 @@ pub fn recover(repository: &Repository) -> Result<RecoveredUpdate, BranchUpdateE
 
 /// Paths, relative to the project, that an interrupted update may have left inconsistent and that [`recover`] would
 /// restore; empty if it would refuse to. Changes nothing.
-pub fn unrecovered_paths(repository: &Repository) -> Vec<String> {
+pub(crate) fn unrecovered_paths(repository: &Repository) -> Vec<String> {
     let changes = interrupted_changes(repository).ok().flatten().unwrap_or_default();
     changes.into_iter().map(|change| change.path).collect()
 }

@@ -14,7 +14,7 @@ use super::{
 };
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CheckReport {
+pub(crate) struct CheckReport {
     /// Unresolved references between pages, as `page -> missing`.
     pub dangling_links: Vec<String>,
     /// Invalid pages and sources, one sentence each.

@@ -64,7 +64,7 @@ impl ConnectionScope {
 impl Project {
     /// Ids of the connections that a unit of connection `own` may write sources for, sorted; without `own`, all of
     /// them.
-    pub fn target_ids(&self, own: Option<&str>) -> Vec<String> {
+    pub(crate) fn target_ids(&self, own: Option<&str>) -> Vec<String> {
         let targets = self.settings.connections.iter().filter(|connection| is_target(connection, own));
         let mut ids: Vec<String> = targets.map(|connection| connection.id.clone()).collect();
         ids.sort_unstable();

@@ -39,7 +39,7 @@ const READ_BUFFER_BYTES: usize = 64 << 10;
 ///
 /// # Errors
 /// When one of its files cannot be read.
-pub fn digest_unit(project: &Project, unit: &WorkUnit, model: Option<&str>) -> io::Result<ContentDigests> {
+pub(crate) fn digest_unit(project: &Project, unit: &WorkUnit, model: Option<&str>) -> io::Result<ContentDigests> {
     let extra = source::find_adapter(&unit.planned.adapter).map_or(&[][..], |adapter| adapter.skills());
     let skills = project.instructions.skills_for_unit(extra);
     let context = ToolContext {

@@ -10,7 +10,7 @@ use crate::tape::RunId;
 
 /// What earlier runs processed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Baseline {
+pub(crate) struct Baseline {
     sources: HashMap<(String, String), BTreeMap<String, PriorFile>>,
     units: HashMap<(String, String), LastUnitOutcome>,
     /// The run in which a unit last succeeded, and whether this installation recorded it.
@@ -21,7 +21,7 @@ pub struct Baseline {
 
 /// What earlier runs recorded about a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PriorFile {
+pub(crate) struct PriorFile {
     /// Content when a unit that contains the file last succeeded; `None` if none did, or if the file was deleted since.
     pub processed: Option<Fingerprint>,
     /// A unit that contains the file failed after that.
@@ -32,7 +32,7 @@ pub struct PriorFile {
 
 /// Which installation wrote a record of an earlier run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum RecordOrigin {
+pub(crate) enum RecordOrigin {
     #[default]
     Own,
     /// Another installation of this program.
@@ -43,7 +43,7 @@ pub enum RecordOrigin {
 
 /// Outcome of a unit in the last run that planned it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LastUnitOutcome {
+pub(crate) enum LastUnitOutcome {
     Succeeded,
     Failed,
     /// The unit succeeded, but its result never reached the project.
@@ -55,23 +55,23 @@ pub enum LastUnitOutcome {
 }
 
 impl Baseline {
-    pub fn add_file(&mut self, connection: &str, adapter: &str, path: String, prior: PriorFile) {
+    pub(crate) fn add_file(&mut self, connection: &str, adapter: &str, path: String, prior: PriorFile) {
         self.sources.entry((connection.into(), adapter.into())).or_default().insert(path, prior);
     }
 
     /// Adds the last outcome of a unit, by KTX's key.
-    pub fn add_unit(&mut self, connection: String, unit: String, standing: LastUnitOutcome) {
+    pub(crate) fn add_unit(&mut self, connection: String, unit: String, standing: LastUnitOutcome) {
         self.units.insert((connection, unit), standing);
     }
 
     /// Adds the run in which a unit, by connection and KTX's key, last succeeded; `is_own` if this installation
     /// recorded it.
-    pub fn add_success(&mut self, unit: (String, String), run: RunId, is_own: bool) {
+    pub(crate) fn add_success(&mut self, unit: (String, String), run: RunId, is_own: bool) {
         self.successes.insert(unit, (run, is_own));
     }
 
     /// Adds the content that a file, by connection, adapter and path, had in a run.
-    pub fn add_read(&mut self, file: (String, String, String), run: RunId, held: Option<Fingerprint>) {
+    pub(crate) fn add_read(&mut self, file: (String, String, String), run: RunId, held: Option<Fingerprint>) {
         self.reads.entry(file).or_default().extend(held.map(|held| (run, held)));
     }
 
@@ -105,13 +105,13 @@ impl Baseline {
     }
 
     /// True if a unit succeeded with the file, unless the file was deleted since and the deletion was processed.
-    pub fn is_processed(&self, connection: &str, adapter: &str, path: &str) -> bool {
+    pub(crate) fn is_processed(&self, connection: &str, adapter: &str, path: &str) -> bool {
         let known = self.source_files(connection, adapter).and_then(|source| source.get(path));
         known.is_some_and(|prior| prior.processed.is_some())
     }
 
     /// Like [`is_processed`](Self::is_processed), for any adapter.
-    pub fn is_processed_by_any_adapter(&self, connection: &str, path: &str) -> bool {
+    pub(crate) fn is_processed_by_any_adapter(&self, connection: &str, path: &str) -> bool {
         let mut sources = self.sources.iter().filter(|((of, _), _)| of == connection);
         sources.any(|(_, files)| files.get(path).is_some_and(|prior| prior.processed.is_some()))
     }
@@ -123,7 +123,7 @@ impl Baseline {
 
 /// State of a file compared with the baseline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BaselineStatus {
+pub(crate) enum BaselineStatus {
     /// No unit that contains the file has succeeded yet.
     Added,
     /// The content changed, or a unit that contains the file failed since.
@@ -134,7 +134,7 @@ pub enum BaselineStatus {
 
 /// Differences between a source and its baseline. Paths are sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DiffSet {
+pub(crate) struct DiffSet {
     /// Files that no unit has processed successfully yet.
     pub added: Vec<String>,
     /// Files whose content changed since their unit last succeeded, or whose unit failed since.
@@ -147,7 +147,7 @@ pub struct DiffSet {
 
 impl DiffSet {
     /// Compares `tree`, of which every file has a fingerprint, with the baseline of its source.
-    pub fn from_tree(tree: &SourceTree, prior: Option<&BTreeMap<String, PriorFile>>) -> Self {
+    pub(crate) fn from_tree(tree: &SourceTree, prior: Option<&BTreeMap<String, PriorFile>>) -> Self {
         let mut diff = Self::default();
         for file in &tree.files {
             let known = prior.and_then(|prior| prior.get(&file.path));
@@ -172,7 +172,7 @@ impl DiffSet {
     }
 
     /// Files that are new or changed.
-    pub fn changed_paths(&self) -> BTreeSet<&str> {
+    pub(crate) fn changed_paths(&self) -> BTreeSet<&str> {
         self.added.iter().chain(&self.modified).map(String::as_str).collect()
     }
 }

@@ -21,7 +21,7 @@ use nix::{
 };
 
 use self::programs::ConfiguredPrograms;
-pub use self::{
+pub(crate) use self::{
     commit::{CommitId, InvalidCommitId},
     programs::{DisabledProgram, ProgramKind},
 };
@@ -95,7 +95,7 @@ pub(super) const COMMITTER_EMAIL: &str = "local@ktx.local";
 
 /// A git call failed.
 #[derive(Debug, thiserror::Error)]
-pub enum GitError {
+pub(crate) enum GitError {
     /// git is not installed.
     #[error("git is not on the PATH, and this project is a git repository")]
     Missing,
@@ -217,7 +217,7 @@ fn program() -> Result<&'static Path, GitError> {
 ///
 /// # Errors
 /// When git is missing or too old.
-pub fn version() -> Result<&'static str, GitError> {
+pub(crate) fn version() -> Result<&'static str, GitError> {
     static VERSION: OnceLock<String> = OnceLock::new();
     let text = match VERSION.get() {
         Some(text) => text,

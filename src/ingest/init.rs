@@ -15,7 +15,7 @@ const LOOKML_DIRS: [&str; 4] = ["dashboards", "explores", "models", "views"];
 
 /// A connection that the files suggest.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProposedConnection {
+pub(crate) struct ProposedConnection {
     /// Unique among the proposals.
     pub id: String,
     pub driver: &'static str,
@@ -24,7 +24,7 @@ pub struct ProposedConnection {
 }
 
 /// Proposes connections for the files of `tree`, in the order of their drivers.
-pub fn propose_connections(tree: &SourceTree) -> Vec<ProposedConnection> {
+pub(crate) fn propose_connections(tree: &SourceTree) -> Vec<ProposedConnection> {
     let files: Vec<&RawFile> = tree.files.iter().filter(|file| is_considered(&file.path)).collect();
     let mut found: Vec<(&'static str, &str)> = Vec::new();
     let free = |found: &[(&'static str, &str)], path: &str| !found.iter().any(|(_, place)| is_below(path, place));
@@ -53,7 +53,7 @@ pub fn propose_connections(tree: &SourceTree) -> Vec<ProposedConnection> {
 }
 
 /// Renders a `ktx.yaml` with these connections.
-pub fn render_ktx_yaml(proposals: &[ProposedConnection]) -> String {
+pub(crate) fn render_ktx_yaml(proposals: &[ProposedConnection]) -> String {
     let mut text = String::from("connections:\n");
     for ProposedConnection { id, driver, location: place } in proposals {
         let key = if *driver == "sqlite" { "path" } else { "source_dir" };

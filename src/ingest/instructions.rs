@@ -22,11 +22,11 @@ use super::{
 };
 
 /// Directory with the prompts of a project.
-pub const PROMPTS_DIR: &str = ".ktx/prompts";
+pub(crate) const PROMPTS_DIR: &str = ".ktx/prompts";
 /// Directory with its skills, one directory each.
-pub const SKILLS_DIR: &str = ".ktx/skills";
+pub(crate) const SKILLS_DIR: &str = ".ktx/skills";
 /// Its canonical pins: a map from contested keys to canonical artifacts.
-pub const PINS_FILE: &str = ".ktx/canonical-pins.yaml";
+pub(crate) const PINS_FILE: &str = ".ktx/canonical-pins.yaml";
 
 /// Largest prompt, skill or pins file, in bytes.
 const MAX_FILE_BYTES: u64 = 64 << 10;
@@ -70,7 +70,7 @@ impl PromptKind {
 
 /// An instruction file of the project.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InstructionOverride {
+pub(crate) struct InstructionOverride {
     /// Text such as `prompt work_unit`, `skill dbt_ingest` or `2 canonical pins`.
     pub label: String,
     /// Path of the file, relative to the project.
@@ -88,7 +88,7 @@ impl std::fmt::Display for InstructionOverride {
 
 /// All instructions of a project.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Instructions {
+pub(crate) struct Instructions {
     prompts: BTreeMap<PromptKind, String>,
     skills: Vec<Arc<Skill>>,
     /// Names of the project's own skills, which every unit is offered.
@@ -102,7 +102,7 @@ pub struct Instructions {
 /// An instruction file of the project is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{path} {problem}")]
-pub struct InvalidInstruction {
+pub(crate) struct InvalidInstruction {
     /// Relative to the project.
     pub path: String,
     /// End of the sentence that begins with the path.

@@ -45,7 +45,7 @@ const MAX_SAVE_TRIES: usize = 5;
 
 /// The patch of a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnitPatch {
+pub(crate) struct UnitPatch {
     pub unit: UnitKey,
     /// The patch file; `None` if the unit wrote nothing.
     pub file: Option<PathBuf>,
@@ -57,7 +57,7 @@ pub struct UnitPatch {
 
 /// Result of integrating a patch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PatchOutcome {
+pub(crate) enum PatchOutcome {
     /// The patch was applied and committed.
     Accepted {
         /// Its commit in the run's worktree.
@@ -100,7 +100,7 @@ pub enum PatchOutcome {
 
 /// The integration failed. The changes of the units are kept in their patches.
 #[derive(Debug, thiserror::Error)]
-pub enum IntegrationError {
+pub(crate) enum IntegrationError {
     /// The worktree cannot be created.
     #[error(transparent)]
     Worktree(#[from] WorktreeError),
@@ -145,7 +145,7 @@ impl Diagnostic for IntegrationError {
 
 /// A raw file that is copied into the commit with the artifacts made from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RawCopy {
+pub(crate) struct RawCopy {
     /// Absolute path of the file.
     pub source: PathBuf,
     /// Path of the copy, relative to the project.
@@ -153,7 +153,7 @@ pub struct RawCopy {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SavedIntegration {
+pub(crate) struct SavedIntegration {
     /// Id of the commit; `None` if there was nothing to save.
     pub commit: Option<String>,
     /// Name of the branch; `None` if the HEAD is detached.
@@ -167,7 +167,7 @@ pub struct SavedIntegration {
 
 /// The integration of a run's patches.
 #[derive(Debug)]
-pub struct PatchIntegrator {
+pub(crate) struct PatchIntegrator {
     worktree: Worktree,
     /// The commit that the integration is based on.
     base: CommitId,
@@ -182,24 +182,24 @@ pub struct PatchIntegrator {
 impl PatchIntegrator {
     /// Starts from the current commit of the project's branch. `connections` are those that the run writes sources for,
     /// sorted.
-    pub fn open(trees: &Arc<Worktrees>, connections: Vec<String>) -> Result<Self, IntegrationError> {
+    pub(crate) fn open(trees: &Arc<Worktrees>, connections: Vec<String>) -> Result<Self, IntegrationError> {
         let onto = trees.repository.head()?;
         let worktree = trees.open(None, &onto)?;
         Ok(Self { worktree, base: onto, writers_by_path: BTreeMap::new(), originals: Originals::new(), connections })
     }
 
     /// The commit that the integration is based on.
-    pub fn base(&self) -> &CommitId {
+    pub(crate) fn base(&self) -> &CommitId {
         &self.base
     }
 
     /// The commit with all accepted patches.
-    pub fn head(&self) -> Result<CommitId, IntegrationError> {
+    pub(crate) fn head(&self) -> Result<CommitId, IntegrationError> {
         Ok(self.worktree.git.run_for_commit(&["rev-parse", "--verify", "--end-of-options", "HEAD"])?)
     }
 
     /// Integrates `patches` in their order, and reports each result as soon as it is known.
-    pub fn integrate_all(
+    pub(crate) fn integrate_all(
         &mut self,
         patches: &[UnitPatch],
         mut tell: impl FnMut(&UnitPatch, &PatchOutcome),
@@ -415,7 +415,7 @@ impl PatchIntegrator {
     /// Updates the project's branch with one commit of all accepted patches, completely or not at all. If the branch
     /// moved, rebases onto it, provided that everything still applies. Later attempts start from the result. `raw` is
     /// added to the commit if anything changed.
-    pub fn save(&mut self, message: &str, raw: &[RawCopy]) -> Result<SavedIntegration, IntegrationError> {
+    pub(crate) fn save(&mut self, message: &str, raw: &[RawCopy]) -> Result<SavedIntegration, IntegrationError> {
         let trees = Arc::clone(self.worktree.worktrees());
         let repository = &trees.repository;
         for _ in 0..MAX_SAVE_TRIES {

@@ -50,7 +50,7 @@ struct StoredRecord<T> {
 
 /// Why a record is not trusted.
 #[derive(Debug, thiserror::Error)]
-pub enum UntrustedRecord {
+pub(crate) enum UntrustedRecord {
     /// The record has no version or another one.
     #[error("this version did not write it; an earlier one did, or it came with the project")]
     UnknownVersion,
@@ -71,7 +71,7 @@ pub enum UntrustedRecord {
 /// A journal that is not trusted, with a remedy.
 #[derive(Debug, thiserror::Error)]
 #[error("`{path}` is not trusted: {reason}")]
-pub struct RejectedJournal {
+pub(crate) struct RejectedJournal {
     /// Relative to the project.
     pub(super) path: &'static str,
     pub(super) reason: UntrustedRecord,
@@ -117,7 +117,7 @@ fn identity(project: &ScopedDir) -> io::Result<String> {
 ///
 /// # Errors
 /// When the directory of the run is missing or cannot be written to.
-pub fn mark_run(root: &Path, run: RunId) -> io::Result<()> {
+pub(crate) fn mark_run(root: &Path, run: RunId) -> io::Result<()> {
     let project = ScopedDir::open(root)?;
     let mark = run_mark(&project, run)?;
     project.dir(&run_dir(run), None)?.write(RUN_MARK_FILE, mark.as_bytes(), PRIVATE_MODE, 0o600)
@@ -125,7 +125,7 @@ pub fn mark_run(root: &Path, run: RunId) -> io::Result<()> {
 
 /// Whether this installation wrote the tape of `run` in the project at `root`. A tape from a clone, an archive or a
 /// copy has no mark, or one that is valid elsewhere.
-pub fn is_run_marked(root: &Path, run: RunId) -> bool {
+pub(crate) fn is_run_marked(root: &Path, run: RunId) -> bool {
     let is_marked = || {
         let project = ScopedDir::open(root)?;
         let found = project.read(&format!("{}/{RUN_MARK_FILE}", run_dir(run)), MAX_MARK_BYTES)?;

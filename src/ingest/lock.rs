@@ -21,7 +21,7 @@ const LOCK_FILE: &str = "ingest.lock";
 
 /// Exclusive access to a project until this value is dropped.
 #[derive(Debug)]
-pub struct ProjectLock {
+pub(crate) struct ProjectLock {
     _file: File,
     /// `None` if the file system cannot lock directories, such as NFS.
     _directory: Option<FileLock>,
@@ -29,7 +29,7 @@ pub struct ProjectLock {
 
 /// The project cannot be locked.
 #[derive(Debug, thiserror::Error)]
-pub enum ProjectLockError {
+pub(crate) enum ProjectLockError {
     /// Another process ingests the project.
     #[error(
         "{} is being ingested by {}", project.display(),
@@ -55,14 +55,14 @@ impl Diagnostic for ProjectLockError {
 }
 
 /// Checks whether [`acquire`] can open its lock file in the project at `root`. Changes nothing.
-pub fn check_lock_file(root: &Path) -> Result<(), ProjectLockError> {
+pub(crate) fn check_lock_file(root: &Path) -> Result<(), ProjectLockError> {
     let checked =
         ScopedDir::open(root).and_then(|project| project.check_open_or_create(&format!("{STATE_DIR}/{LOCK_FILE}")));
     checked.map_err(|cause| ProjectLockError::Io { path: root.join(STATE_DIR).join(LOCK_FILE), cause })
 }
 
 /// Locks the project at `root`.
-pub fn acquire(root: &Path) -> Result<ProjectLock, ProjectLockError> {
+pub(crate) fn acquire(root: &Path) -> Result<ProjectLock, ProjectLockError> {
     let path = root.join(STATE_DIR).join(LOCK_FILE);
     let failed = |cause| ProjectLockError::Io { path: path.clone(), cause };
     let held = |pid| ProjectLockError::Held { project: root.to_path_buf(), pid };

@@ -27,7 +27,7 @@ use super::{
     source::{Fingerprint, Projection, SourceTree, UnitChunk, tree},
     tool,
 };
-pub use crate::tape::note::Selection;
+pub(crate) use crate::tape::note::Selection;
 use crate::{
     diagnostic::{Diagnostic, Problem},
     scoped_dir::ScopedDir,
@@ -39,7 +39,7 @@ use crate::{
 
 /// Units in plan order, and the reasons why other units and files are not included.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct IngestPlan {
+pub(crate) struct IngestPlan {
     /// The units, by connection in the order of `ktx.yaml`, then by path.
     pub units: Vec<WorkUnit>,
     /// Connections that are left out, with their problems.
@@ -58,7 +58,7 @@ pub struct IngestPlan {
 
 /// A unit with all inputs of an attempt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct WorkUnit {
+pub(crate) struct WorkUnit {
     /// The part that is written to the tape.
     pub planned: PlannedUnit,
     /// Files that the prompt lists but the agent may not read.
@@ -78,14 +78,14 @@ pub struct WorkUnit {
 impl WorkUnit {
     /// Fewest tool calls that read its raw files completely: one per file, and one for each further page of a long
     /// file.
-    pub fn min_read_calls(&self) -> u64 {
+    pub(crate) fn min_read_calls(&self) -> u64 {
         let further = self.planned.bytes.unwrap_or_default() / tool::MAX_ANSWER_CHARS as u64;
         self.planned.raw_files.len() as u64 + further
     }
 
     /// Its raw files, each with the path of its copy in the commit of `sync`, where KTX stores it. Empty for an
     /// external source, because a push would publish its files.
-    pub fn raw_copies(&self, sync: &str) -> impl Iterator<Item = (&str, String)> {
+    pub(crate) fn raw_copies(&self, sync: &str) -> impl Iterator<Item = (&str, String)> {
         let PlannedUnit { connection, adapter, raw_files, .. } = &self.planned;
         let place = format!("raw-sources/{connection}/{adapter}/{sync}");
         let committed = raw_files.iter().filter(|_| !self.is_external);
@@ -95,7 +95,7 @@ impl WorkUnit {
 
 /// An artifact that an earlier run wrote from a raw file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PriorProvenance {
+pub(crate) struct PriorProvenance {
     /// Path of the raw file.
     pub path: String,
     /// Short id of the run.
@@ -110,7 +110,7 @@ pub struct PriorProvenance {
 
 /// A connection and its changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SourcePlan {
+pub(crate) struct SourcePlan {
     /// Connection id in `ktx.yaml`.
     pub connection: String,
     /// Name of the adapter that cuts it into units.
@@ -150,7 +150,7 @@ const MAX_LISTED_LINKS: usize = 3;
 
 impl IngestPlan {
     /// The warnings, with all links of a connection folded into one.
-    pub fn folded_warnings(&self) -> Vec<String> {
+    pub(crate) fn folded_warnings(&self) -> Vec<String> {
         let mut links: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for (connection, path) in &self.skipped_links {
             links.entry(connection).or_default().push(path);
@@ -197,7 +197,7 @@ impl SourcePlan {
     }
 
     /// Number of files by kind of change.
-    pub fn diff_counts(&self) -> DiffCounts {
+    pub(crate) fn diff_counts(&self) -> DiffCounts {
         let [added, modified, deleted, unchanged] =
             [&self.diff.added, &self.diff.modified, &self.diff.deleted, &self.diff.unchanged]
                 .map(|paths| paths.len() as u64);
@@ -205,7 +205,7 @@ impl SourcePlan {
     }
 
     /// The entry for the tape.
-    pub fn to_note(&self) -> SourceRead {
+    pub(crate) fn to_note(&self) -> SourceRead {
         SourceRead {
             connection: self.connection.clone(),
             adapter: self.adapter.clone(),
@@ -226,7 +226,7 @@ impl SourcePlan {
 
 /// A connection that gives no units.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnplannedConnection {
+pub(crate) struct UnplannedConnection {
     pub connection: String,
     /// Names the connection and the reason.
     pub problem: Problem,
@@ -236,7 +236,7 @@ pub struct UnplannedConnection {
 
 impl UnplannedConnection {
     /// The entry for the tape.
-    pub fn to_note(&self) -> SkippedConnection {
+    pub(crate) fn to_note(&self) -> SkippedConnection {
         let Self { connection, problem, fault } = self;
         SkippedConnection { connection: connection.clone(), why: problem.to_line(), fault: *fault }
     }
@@ -244,7 +244,7 @@ impl UnplannedConnection {
 
 /// Why nothing can be planned.
 #[derive(Debug, thiserror::Error)]
-pub enum PlanError {
+pub(crate) enum PlanError {
     /// The project has no sources.
     #[error("{} names no connections, so there is nothing to ingest", .0.display())]
     NoConnections(PathBuf),
@@ -281,18 +281,22 @@ impl Diagnostic for PlanError {
 
 impl PlanError {
     /// True if a named connection or unit does not exist (exit code 4). Other errors concern the configuration (2).
-    pub fn is_not_found(&self) -> bool {
+    pub(crate) fn is_not_found(&self) -> bool {
         matches!(self, Self::NoSuchUnit { .. } | Self::NoSuchConnection(..))
     }
 }
 
 /// Plans a run over `project` with an empty baseline.
-pub fn plan(project: &Project, selection: &Selection) -> Result<IngestPlan, PlanError> {
+pub(crate) fn plan(project: &Project, selection: &Selection) -> Result<IngestPlan, PlanError> {
     plan_against(project, selection, &Baseline::default())
 }
 
 /// Plans a run over `project` for the changes against `baseline`.
-pub fn plan_against(project: &Project, selection: &Selection, baseline: &Baseline) -> Result<IngestPlan, PlanError> {
+pub(crate) fn plan_against(
+    project: &Project,
+    selection: &Selection,
+    baseline: &Baseline,
+) -> Result<IngestPlan, PlanError> {
     let connections = &project.settings.connections;
     if connections.is_empty() {
         return Err(PlanError::NoConnections(project.root.join(PROJECT_FILE)));

@@ -23,24 +23,21 @@ use crate::{
 mod key_schema;
 mod path_policy;
 mod reader;
-pub mod settings;
+pub(crate) mod settings;
 
-pub use path_policy::{PathPolicy, PathRefusal};
+pub(crate) use path_policy::{PathPolicy, PathRefusal};
 pub(crate) use reader::{nearest_name, without_login};
-pub use settings::{
-    Backend, Connection, FailureModeSetting, ModelRole, ProjectSettings, RateLimitSettings, RetrySettings,
-    SourceLocation, WorkUnitSettings,
-};
+pub(crate) use settings::{Backend, Connection, ModelRole, ProjectSettings, RateLimitSettings, SourceLocation};
 
 /// Name of the file that makes a directory a project.
-pub const PROJECT_FILE: &str = "ktx.yaml";
+pub(crate) const PROJECT_FILE: &str = "ktx.yaml";
 
 /// Largest `ktx.yaml` that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
 /// A project and its settings.
 #[derive(Clone, Debug)]
-pub struct Project {
+pub(crate) struct Project {
     /// Absolute path of the directory.
     pub root: PathBuf,
     pub settings: ProjectSettings,
@@ -56,7 +53,7 @@ pub struct Project {
 
 /// Inputs that determine the project directory.
 #[derive(Clone, Copy, Debug)]
-pub struct ProjectLookup<'a> {
+pub(crate) struct ProjectLookup<'a> {
     pub flag: Option<&'a Path>,
     pub env: Option<&'a OsStr>,
     /// Absolute path of the current directory.
@@ -65,7 +62,7 @@ pub struct ProjectLookup<'a> {
 
 /// Why a project cannot be used. Always a configuration error.
 #[derive(Debug, thiserror::Error)]
-pub enum ProjectError {
+pub(crate) enum ProjectError {
     /// `KTX_PROJECT_DIR` is set to an empty value.
     #[error("KTX_PROJECT_DIR is set but empty")]
     EmptyVariable,
@@ -111,7 +108,7 @@ impl Diagnostic for ProjectError {
 
 /// Finds the project directory as KTX does: the flag, `KTX_PROJECT_DIR`, the nearest directory at or above the current
 /// one that contains a `ktx.yaml`, the current directory. The result is absolute but may not exist.
-pub fn find_project_dir(inputs: ProjectLookup<'_>) -> Result<PathBuf, ProjectError> {
+pub(crate) fn find_project_dir(inputs: ProjectLookup<'_>) -> Result<PathBuf, ProjectError> {
     if let Some(flag) = inputs.flag {
         return Ok(inputs.cwd.join(flag));
     }
@@ -124,7 +121,7 @@ pub fn find_project_dir(inputs: ProjectLookup<'_>) -> Result<PathBuf, ProjectErr
 
 impl Project {
     /// Reads the project at `root`. Its connections may not read anything outside of it.
-    pub fn open(root: &Path) -> Result<Self, ProjectError> {
+    pub(crate) fn open(root: &Path) -> Result<Self, ProjectError> {
         let path = root.join(PROJECT_FILE);
         let text = read(root, &path)?;
         let tree = yaml::parse_tree(&text).map_err(|error| ProjectError::Invalid {
@@ -155,13 +152,13 @@ impl Project {
     /// Returns the project with connections that may also read `paths`, which the user allows in `settings_file`. Only
     /// the user may allow paths, never the project.
     #[must_use]
-    pub fn with_allowed_paths(mut self, paths: impl IntoIterator<Item = PathBuf>, settings_file: &str) -> Self {
+    pub(crate) fn with_allowed_paths(mut self, paths: impl IntoIterator<Item = PathBuf>, settings_file: &str) -> Self {
         self.path_policy.allow(&self.root, paths, settings_file);
         self
     }
 
     /// Fails if `ktx.yaml` selects an unsupported backend. Planning does not need this check, running does.
-    pub fn check_backend(&self) -> Result<(), ProjectError> {
+    pub(crate) fn check_backend(&self) -> Result<(), ProjectError> {
         match &self.settings.backend {
             Backend::ClaudeCode => Ok(()),
             Backend::Unsupported { key, name, line } => Err(ProjectError::UnsupportedBackend {
@@ -174,7 +171,7 @@ impl Project {
     }
 
     /// Directory of this program's files: `.ktx/ingestdeck`.
-    pub fn state_dir(&self) -> PathBuf {
+    pub(crate) fn state_dir(&self) -> PathBuf {
         self.root.join(".ktx").join("ingestdeck")
     }
 }
@@ -224,7 +221,10 @@ fn unreadable(path: &Path, cause: &io::Error) -> ProjectError {
 mod tests {
     use std::fs;
 
-    use super::*;
+    use super::{
+        settings::{FailureModeSetting, RetrySettings, WorkUnitSettings},
+        *,
+    };
 
     fn project(text: &str) -> Result<Project, ProjectError> {
         let dir = tempfile::tempdir().unwrap();

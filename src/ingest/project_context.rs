@@ -70,7 +70,7 @@ fn change_summary(path: &str, workspace: &Workspace) -> Option<String> {
 
 /// One warning for each index of the project that is too long for a prompt. Unreadable files are not reported here,
 /// because the attempts report them.
-pub fn truncated_index_warnings(project: &Project) -> Vec<String> {
+pub(crate) fn truncated_index_warnings(project: &Project) -> Vec<String> {
     let around = read_context(&ConnectionScope::new(project, None), &Workspace::read_only(&project.root), None)
         .unwrap_or_default();
     let sources: usize = around.semantic_layer.iter().map(|of| of.names.len()).sum();

@@ -40,7 +40,7 @@ const PATCH_NAME: &str = "projection";
 
 /// The projection of one connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PendingProjection {
+pub(crate) struct PendingProjection {
     /// Id of the connection, which also contains the sources.
     pub connection: String,
     /// Adapter of the connection.
@@ -53,7 +53,7 @@ pub struct PendingProjection {
 
 /// Why a projection was not written. The project is unchanged.
 #[derive(Debug, thiserror::Error)]
-pub enum ProjectionError {
+pub(crate) enum ProjectionError {
     /// A file of the semantic layer cannot be read or written.
     #[error("the semantic layer cannot be read or written: {0}")]
     Io(#[from] io::Error),
@@ -98,7 +98,7 @@ impl IngestPlan {
     /// The sources to write before the units that are not `done` run: those that the raw files of these units define.
     /// KTX writes all sources of the connection each time. Other sources were projected by an earlier run and may have
     /// been edited since, even if a unit depends on their file.
-    pub fn pending_projections(&self, done: impl Fn(&UnitKey) -> bool) -> Vec<PendingProjection> {
+    pub(crate) fn pending_projections(&self, done: impl Fn(&UnitKey) -> bool) -> Vec<PendingProjection> {
         let due = self.sources.iter().map(|source| {
             let units = self.units.iter().map(|unit| &unit.planned);
             let to_run = units.filter(|unit| unit.connection == source.connection && !done(&unit.unit));
@@ -122,7 +122,7 @@ impl IngestPlan {
 ///
 /// # Errors
 /// Fails when the sources cannot be written; the project is unchanged then.
-pub fn write_projections(
+pub(crate) fn write_projections(
     root: &Path,
     place: &WorkspaceSpec,
     job: &KtxJob,

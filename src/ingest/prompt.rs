@@ -43,21 +43,21 @@ const NO_SOURCES_TEXT: &str = "(no sources yet)";
 
 /// The prompts of an attempt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Prompt {
+pub(crate) struct Prompt {
     pub system: String,
     pub user: String,
 }
 
 impl Prompt {
     /// Number of characters of both prompts, which the limit applies to.
-    pub fn chars(&self) -> usize {
+    pub(crate) fn chars(&self) -> usize {
         self.system.chars().count() + self.user.chars().count()
     }
 }
 
 /// The user's addition to a prompt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PromptAmendment<'a> {
+pub(crate) enum PromptAmendment<'a> {
     #[default]
     Unchanged,
     /// Feedback for an attempt in a new session.

@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// Key of the reconcile step, and the name of its adapter.
-pub const RECONCILE: &str = "reconcile";
+pub(crate) const RECONCILE: &str = "reconcile";
 
 /// Largest patch that is parsed, in bytes.
 const MAX_PATCH_BYTES: u64 = 64 * 1024 * 1024;
@@ -39,7 +39,7 @@ const MAX_SUPPORT: usize = 3;
 
 /// Turn budget of a reconcile step with this many undecided artifacts of deleted files: KTX's 60 turns, and three more
 /// for each artifact up to 300. What is left is for the next run.
-pub fn step_budget(undecided: usize) -> u32 {
+pub(crate) fn step_budget(undecided: usize) -> u32 {
     const BASE: u32 = 60;
     const MOST: u32 = 300;
     u32::try_from(undecided).unwrap_or(MOST).saturating_mul(3).saturating_add(BASE).min(MOST)
@@ -47,7 +47,7 @@ pub fn step_budget(undecided: usize) -> u32 {
 
 /// The material of the reconcile step: the changes of all units of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StageIndex {
+pub(crate) struct StageIndex {
     /// The units in plan order.
     pub units: Vec<StagedUnit>,
     /// Raw files that an earlier run ingested and that were deleted.
@@ -58,7 +58,7 @@ pub struct StageIndex {
 
 /// A unit and its changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StagedUnit {
+pub(crate) struct StagedUnit {
     /// Key of the unit.
     pub unit: String,
     /// `success`, or `failed` with the reason.
@@ -70,7 +70,7 @@ pub struct StagedUnit {
 
 /// A file that a unit changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StagedChange {
+pub(crate) struct StagedChange {
     /// Relative to the project.
     pub path: String,
     pub kind: ChangeKind,
@@ -80,7 +80,7 @@ pub struct StagedChange {
 
 /// Kind of a change to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChangeKind {
+pub(crate) enum ChangeKind {
     Created,
     Updated,
     Removed,
@@ -88,7 +88,7 @@ pub enum ChangeKind {
 
 impl ChangeKind {
     /// KTX's term for the change.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Created => "created",
             Self::Updated => "updated",
@@ -113,7 +113,7 @@ impl fmt::Display for StagedChange {
 
 /// A deleted raw file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Eviction {
+pub(crate) struct Eviction {
     pub raw_path: String,
     /// Artifacts that earlier runs made from the file and that no later run removed.
     pub artifacts: Vec<EvictionCandidate>,
@@ -121,7 +121,7 @@ pub struct Eviction {
 
 /// An artifact that was made from a deleted raw file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct EvictionCandidate {
+pub(crate) struct EvictionCandidate {
     /// The last change by a run because of that file.
     pub provenance: PriorProvenance,
     /// Existing raw files that it was also made from, as `connection/path`, sorted.
@@ -141,7 +141,7 @@ impl fmt::Display for Eviction {
 
 impl EvictionCandidate {
     /// Name for use in a sentence: `wiki growers`, `sl shop/orders`.
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         one_line(&format!("{} {}", self.provenance.kind, self.provenance.key))
     }
 
@@ -183,12 +183,12 @@ impl fmt::Display for EvictionCandidate {
 
 impl StageIndex {
     /// True if there are neither changes nor evictions to review.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.evictions.is_empty() && self.units.iter().all(|unit| unit.changes.is_empty())
     }
 
     /// Creates the work unit of the reconcile step. Its agent may read the raw files of all units.
-    pub fn into_unit(self) -> WorkUnit {
+    pub(crate) fn into_unit(self) -> WorkUnit {
         let mut raw_files: Vec<String> = self.units.iter().flat_map(|unit| unit.raw_files.iter().cloned()).collect();
         raw_files.sort_unstable();
         raw_files.dedup();
@@ -244,12 +244,12 @@ impl StageIndex {
 }
 
 /// Name of a raw file in the reconcile step.
-pub fn staged_path(connection: &str, path: &str) -> String {
+pub(crate) fn staged_path(connection: &str, path: &str) -> String {
     format!("{connection}/{path}")
 }
 
 /// Parses the changes of the patch in the file `path` below `root`. Empty if the patch is missing or cannot be read.
-pub fn read_patch_changes(root: &Path, path: &str) -> Vec<StagedChange> {
+pub(crate) fn read_patch_changes(root: &Path, path: &str) -> Vec<StagedChange> {
     let bytes = ScopedDir::open(root).and_then(|folder| folder.read(path, MAX_PATCH_BYTES)).unwrap_or_default();
     changes(&String::from_utf8_lossy(&bytes))
 }

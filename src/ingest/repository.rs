@@ -18,7 +18,7 @@ use std::{
 };
 
 pub(super) use self::filtered_files::first_filtered;
-pub use self::filtered_files::{FilteredFile, PATH_PLACEHOLDER};
+pub(crate) use self::filtered_files::{FilteredFile, PATH_PLACEHOLDER};
 use self::unsafe_entries::UnsafeEntry;
 use super::git::{CommitId, DisabledProgram, Git, GitError, ProgramKind};
 
@@ -48,7 +48,7 @@ const MAX_LISTED: usize = 3;
 
 /// The repository cannot be used by a run.
 #[derive(Debug, thiserror::Error)]
-pub enum RepositoryError {
+pub(crate) enum RepositoryError {
     /// The project is inside a larger repository.
     #[error(
         "{} is inside the git repository {top}, and a run commits only to a repository of the project's own",
@@ -160,7 +160,7 @@ fn join_paths(paths: &[String]) -> String {
 
 /// The commit and branch that HEAD points to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BranchHead {
+pub(crate) struct BranchHead {
     pub commit: CommitId,
     /// Name of the branch; `None` if the HEAD is detached.
     pub branch: Option<String>,
@@ -168,14 +168,14 @@ pub struct BranchHead {
 
 /// The repository of a project. git runs in its top directory.
 #[derive(Clone, Debug)]
-pub struct Repository {
+pub(crate) struct Repository {
     root: PathBuf,
     pub(super) git: Git,
 }
 
 impl Repository {
     /// Opens the repository of the project at `root`. `None` if neither the project nor a parent directory has one.
-    pub fn find(root: &Path) -> Result<Option<Self>, RepositoryError> {
+    pub(crate) fn find(root: &Path) -> Result<Option<Self>, RepositoryError> {
         let project = || root.to_path_buf();
         let failed = |cause| RepositoryError::Io { project: project(), cause };
         let top = ScopedDir::open(root).map_err(failed)?;
@@ -213,7 +213,7 @@ impl Repository {
     }
 
     /// Whether the project at `root` has its own repository, usable or not.
-    pub fn exists_at(root: &Path) -> bool {
+    pub(crate) fn exists_at(root: &Path) -> bool {
         ScopedDir::open(root).and_then(|root| root.kind(".git")).is_ok_and(|kind| kind == Some(FileKind::Directory))
     }
 
@@ -232,12 +232,12 @@ impl Repository {
     }
 
     /// Whether git tracks the file `path`, relative to the project.
-    pub fn tracks(&self, path: &str) -> Result<bool, GitError> {
+    pub(crate) fn tracks(&self, path: &str) -> Result<bool, GitError> {
         Ok(self.git.try_run(&["--literal-pathspecs", "ls-files", "--error-unmatch", "--", path])?.success)
     }
 
     /// Programs that the repository configures and that calls disable, sorted.
-    pub fn disabled_programs(&self) -> BTreeSet<DisabledProgram> {
+    pub(crate) fn disabled_programs(&self) -> BTreeSet<DisabledProgram> {
         let hooks = ScopedDir::open(&self.root).and_then(|root| root.dir(".git/hooks", None)?.entries());
         let hooks = hooks.unwrap_or_default().into_iter().map(|(name, _)| name).filter(|_| self.git.has_own_hooks());
         let hooks = hooks.filter(|name| !name.as_bytes().ends_with(b".sample"));
@@ -246,7 +246,7 @@ impl Repository {
     }
 
     /// Top directory of the project.
-    pub fn root(&self) -> &Path {
+    pub(crate) fn root(&self) -> &Path {
         &self.root
     }
 
@@ -257,7 +257,7 @@ impl Repository {
 
     /// Checks that a run may write to the repository, and returns its head. `new` are files that the run may add; a
     /// [`PATH_PLACEHOLDER`] in them replaces a name that is not known yet.
-    pub fn check_ready(&self, new: &[String]) -> Result<BranchHead, RepositoryError> {
+    pub(crate) fn check_ready(&self, new: &[String]) -> Result<BranchHead, RepositoryError> {
         let failed = |cause| RepositoryError::Io { project: self.root.clone(), cause };
         let root = ScopedDir::open(&self.root).map_err(failed)?;
         for (name, what) in OPERATION_MARKERS {
@@ -307,7 +307,7 @@ impl Repository {
 
     /// Creates the state directories below `.ktx`. Each contains its own `.gitignore`, so the project's `.gitignore`
     /// stays unchanged.
-    pub fn ignore_state_dirs(&self) -> io::Result<()> {
+    pub(crate) fn ignore_state_dirs(&self) -> io::Result<()> {
         STATE_DIRS.iter().try_for_each(|folder| scoped_dir::create_ignored_dir(&self.root, &self.root.join(folder)))
     }
 }

@@ -27,18 +27,18 @@ pub(crate) mod manifest;
 pub(crate) mod metricflow;
 pub(crate) mod notion;
 pub(crate) mod slug;
-pub mod tree;
+pub(crate) mod tree;
 
-pub use fingerprint::Fingerprint;
-pub use metricflow::{ProjectedSource, Projection};
-pub use tree::{RawFile, SourceTree};
+pub(crate) use fingerprint::Fingerprint;
+pub(crate) use metricflow::{ProjectedSource, Projection};
+pub(crate) use tree::{RawFile, SourceTree};
 
 #[cfg(test)]
 pub(super) use tests::tree_of;
 
 /// A connection and its project.
 #[derive(Clone, Copy, Debug)]
-pub struct ProjectConnection<'a> {
+pub(crate) struct ProjectConnection<'a> {
     /// Directory of the project.
     pub project: &'a Path,
     /// Paths that the connection may read.
@@ -47,7 +47,7 @@ pub struct ProjectConnection<'a> {
 }
 
 impl<'a> ProjectConnection<'a> {
-    pub fn new(project: &'a Project, connection: &'a Connection) -> Self {
+    pub(crate) fn new(project: &'a Project, connection: &'a Connection) -> Self {
         Self { project: &project.root, policy: &project.path_policy, connection }
     }
 
@@ -59,7 +59,7 @@ impl<'a> ProjectConnection<'a> {
 }
 
 /// Cuts the raw files of one kind of source into units.
-pub trait SourceAdapter: Sync + std::fmt::Debug {
+pub(crate) trait SourceAdapter: Sync + std::fmt::Debug {
     /// Name of the adapter: the `driver` of a connection and the entry of `ingest.adapters`.
     fn name(&self) -> &'static str;
 
@@ -109,7 +109,7 @@ pub trait SourceAdapter: Sync + std::fmt::Debug {
 
 /// Result of cutting a source into units.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ChunkedSource {
+pub(crate) struct ChunkedSource {
     pub units: Vec<UnitChunk>,
     /// Files that unexpectedly are not in a unit, one sentence each.
     pub warnings: Vec<String>,
@@ -117,7 +117,7 @@ pub struct ChunkedSource {
 
 /// One unit as cut by an adapter. Paths are relative to the source, with `/`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct UnitChunk {
+pub(crate) struct UnitChunk {
     pub key: String,
     /// Display name, if it is more descriptive than the key.
     pub label: Option<String>,
@@ -190,7 +190,7 @@ const ADAPTERS: [&dyn SourceAdapter; 7] = [
     &fake::FakeAdapter,
 ];
 
-pub fn adapter_names() -> impl Iterator<Item = &'static str> {
+pub(crate) fn adapter_names() -> impl Iterator<Item = &'static str> {
     ADAPTERS.iter().map(|adapter| adapter.name())
 }
 
@@ -232,13 +232,13 @@ pub(crate) fn is_context_driver(driver: &str) -> bool {
     CONTEXT_DRIVERS.contains(&driver) || find_adapter(driver).is_some()
 }
 
-pub fn find_adapter(driver: &str) -> Option<&'static dyn SourceAdapter> {
+pub(crate) fn find_adapter(driver: &str) -> Option<&'static dyn SourceAdapter> {
     ADAPTERS.into_iter().find(|adapter| adapter.name() == driver)
 }
 
 /// Why a connection has no usable directory. Continues a sentence about the connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SourceDirError {
+pub(crate) enum SourceDirError {
     /// The connection has no `source_dir` and no repository URL.
     #[error("it names no files")]
     NotConfigured,
@@ -287,7 +287,7 @@ fn shell_syntax_hint(path: &Path) -> &'static str {
 }
 
 /// The directory of a connection, absolute and without symbolic links, including its `path`.
-pub fn source_dir(origin: ProjectConnection<'_>) -> Result<PathBuf, SourceDirError> {
+pub(crate) fn source_dir(origin: ProjectConnection<'_>) -> Result<PathBuf, SourceDirError> {
     resolve_dir(origin, origin.connection.subdir.as_deref())
 }
 
@@ -298,7 +298,7 @@ fn source_root_dir(origin: ProjectConnection<'_>) -> Result<PathBuf, SourceDirEr
 
 /// Why the files of a connection may not be from its `branch`, as a sentence about the connection. KTX clones that
 /// branch; this program reads a local repository as it is checked out.
-pub fn branch_mismatch(origin: ProjectConnection<'_>) -> Option<String> {
+pub(crate) fn branch_mismatch(origin: ProjectConnection<'_>) -> Option<String> {
     /// Largest `.git/HEAD` that is read, in bytes.
     const MAX_HEAD_BYTES: u64 = 4096;
     let (Some(SourceLocation::Url(_)), Some(branch)) = (&origin.connection.source, &origin.connection.branch) else {

@@ -34,13 +34,13 @@ const KEPT_COPIES: usize = 3;
 
 /// The copies of one run. They are not deleted on drop, but a later run may delete them from then on.
 #[derive(Debug)]
-pub struct StagedCopies {
+pub(crate) struct StagedCopies {
     _lock: File,
 }
 
 /// The raw files cannot be copied. No unit has started.
 #[derive(Debug, thiserror::Error)]
-pub enum StagingError {
+pub(crate) enum StagingError {
     /// The directory for copies cannot be created.
     #[error("cannot make {path} for copies of the raw files: {cause}")]
     Directory { path: PathBuf, cause: io::Error },
@@ -75,7 +75,11 @@ impl StagingError {
 
 /// Copies every file that a unit of `planned` may read, and redirects the units to the copies. Updates the plan to the
 /// content of the copies.
-pub fn stage_raw_files(project: &Path, job: &KtxJob, planned: &mut IngestPlan) -> Result<StagedCopies, StagingError> {
+pub(crate) fn stage_raw_files(
+    project: &Path,
+    job: &KtxJob,
+    planned: &mut IngestPlan,
+) -> Result<StagedCopies, StagingError> {
     let failed = |cause| StagingError::Directory { path: project.join(STAGING_DIR).join(&job.id), cause };
     let jobs = open(project).map_err(failed)?;
     let staged = mark(&jobs, &job.id).map_err(failed)?;

@@ -16,14 +16,14 @@ use crate::units::Toolset;
 /// The workspace cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write to {path}: {cause}")]
-pub struct StandaloneToolsError {
+pub(crate) struct StandaloneToolsError {
     path: String,
     cause: io::Error,
 }
 
 /// Opens the tools for `project`. They read the raw files of `units`, which must belong to one connection, and write to
 /// `workspace`, which is kept; without one they are read-only.
-pub fn open_tools(
+pub(crate) fn open_tools(
     project: &Project,
     units: &[WorkUnit],
     workspace: Option<&Path>,

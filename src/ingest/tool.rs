@@ -43,8 +43,8 @@ mod verification_ledger;
 mod wiki_edit;
 mod wiki_read;
 
-pub use emit::ReconcileDecision;
-pub use verification_ledger::LedgerEntry;
+pub(crate) use emit::ReconcileDecision;
+pub(crate) use verification_ledger::LedgerEntry;
 
 /// Longest answer in characters. The agent program truncates answers above 50,000.
 pub(super) const MAX_ANSWER_CHARS: usize = 45_000;
@@ -65,7 +65,7 @@ pub(crate) struct ToolContext {
 
 /// Records of the agent in addition to its files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AttemptRecords {
+pub(crate) struct AttemptRecords {
     /// Entries of the verification ledger.
     pub ledger: Vec<LedgerEntry>,
     /// Raw files that the agent could not map.
@@ -254,7 +254,7 @@ impl Toolset for AttemptTools {
 /// A declined call: the tool understood it and declines it. `structured.success` is false, as in KTX.
 ///
 /// Only writes and removals of pages and writes and edits of sources count as failed calls, so only those are errors
-/// (KTX leaves out edits, see [`FailureRule::Recoverable`](crate::units::FailureRule)). A concurrent change of the file is never an error.
+/// (KTX leaves out edits, see [`FailureRule::Recoverable`](crate::units::failure_tally::FailureRule)). A concurrent change of the file is never an error.
 fn refusal(tool: &str, text: String, mut detail: Value) -> ToolReply {
     if let Some(detail) = detail.as_object_mut() {
         detail.shift_insert(0, "success".into(), false.into());

@@ -28,7 +28,7 @@ const TRANSCRIPTS_DIR: &str = ".ktx/ingest-transcripts";
 
 /// The transcript of one attempt. Safe to use from several threads.
 #[derive(Debug)]
-pub struct ToolTranscript {
+pub(crate) struct ToolTranscript {
     path: PathBuf,
     /// Path relative to the project.
     relative_path: Option<String>,
@@ -47,7 +47,7 @@ struct TranscriptState {
 
 /// A tool call that failed before it reached the tools.
 #[derive(Clone, Debug, PartialEq)]
-pub struct RejectedCall<'a> {
+pub(crate) struct RejectedCall<'a> {
     /// Tool name without the server prefix.
     pub tool: &'a str,
     /// Id of the call, if known.
@@ -91,7 +91,7 @@ struct TranscriptFailure<'a> {
 
 impl ToolTranscript {
     /// Opens the transcript of an attempt below `project`, appending to those of earlier attempts at the unit.
-    pub fn open(project: &Path, job: &str, unit: &UnitKey, attempt: u32) -> io::Result<Self> {
+    pub(crate) fn open(project: &Path, job: &str, unit: &UnitKey, attempt: u32) -> io::Result<Self> {
         scoped_dir::create_ignored_dir(project, &project.join(TRANSCRIPTS_DIR))?;
         let name = format!("{TRANSCRIPTS_DIR}/{}/{}.jsonl", path_component(job), path_component(unit));
         let file = ScopedDir::open(project)?.append_to(&name)?;
@@ -100,17 +100,17 @@ impl ToolTranscript {
         Ok(Self { path, relative_path: name, unit: unit.clone(), attempt, state })
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Path relative to the project; `None` if it is not UTF-8.
-    pub fn relative_path(&self) -> Option<&str> {
+    pub(crate) fn relative_path(&self) -> Option<&str> {
         self.relative_path.as_deref()
     }
 
     /// Number of lines that could not be written, for example because the disk was full.
-    pub fn lost_lines(&self) -> u64 {
+    pub(crate) fn lost_lines(&self) -> u64 {
         self.state().lost_lines
     }
 
@@ -134,7 +134,7 @@ impl ToolTranscript {
 
     /// Writes a call that was denied, unknown or unreadable, as reported by another component. False if that failure
     /// was written before.
-    pub fn record_failure(&self, rejected: &RejectedCall<'_>) -> bool {
+    pub(crate) fn record_failure(&self, rejected: &RejectedCall<'_>) -> bool {
         let mut state = self.state();
         if !state.is_new(&self.unit, rejected.tool, rejected.tool_use_id) {
             return false;

@@ -25,7 +25,7 @@ use super::{
 mod persistent;
 pub(crate) mod publish;
 
-pub use publish::{PublishError, RecoveredPublication, recover_publication};
+pub(crate) use publish::{PublishError, RecoveredPublication, recover_publication};
 
 /// Largest file that is read or written, in bytes.
 pub(crate) const MAX_FILE_BYTES: u64 = 1024 * 1024;

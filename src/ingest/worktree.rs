@@ -17,7 +17,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-pub use self::ledger::{SkippedLeftover, SweepReport, remove_leftovers};
+pub(crate) use self::ledger::remove_leftovers;
 use super::{
     git::{CommitId, Git, GitError},
     repository::{Repository, WORKTREES_DIR},
@@ -36,7 +36,7 @@ const MAX_READABLE_CHARS: usize = 80;
 
 /// A worktree cannot be created or removed.
 #[derive(Debug, thiserror::Error)]
-pub enum WorktreeError {
+pub(crate) enum WorktreeError {
     /// A git call failed.
     #[error(transparent)]
     Git(#[from] GitError),
@@ -67,7 +67,7 @@ impl Diagnostic for WorktreeError {
 
 /// Creates the worktrees of one run.
 #[derive(Debug)]
-pub struct Worktrees {
+pub(crate) struct Worktrees {
     pub(super) repository: Repository,
     job: String,
     /// The commit that attempts start from.
@@ -78,19 +78,19 @@ pub struct Worktrees {
 
 impl Worktrees {
     /// Creates the worktrees of `job`, based on `base`.
-    pub fn new(repository: Repository, job: &str, base: &CommitId) -> Arc<Self> {
+    pub(crate) fn new(repository: Repository, job: &str, base: &CommitId) -> Arc<Self> {
         let (base, turn) = (Mutex::new(base.clone()), Arc::default());
         Arc::new(Self { repository, job: safe_name(job), base, git_lock: turn })
     }
 
     /// The same worktrees, based on `commit`.
-    pub fn with_base(&self, commit: &CommitId) -> Arc<Self> {
+    pub(crate) fn with_base(&self, commit: &CommitId) -> Arc<Self> {
         let (base, turn) = (Mutex::new(commit.clone()), Arc::clone(&self.git_lock));
         Arc::new(Self { repository: self.repository.clone(), job: self.job.clone(), base, git_lock: turn })
     }
 
     /// The commit that attempts start from.
-    pub fn base(&self) -> CommitId {
+    pub(crate) fn base(&self) -> CommitId {
         self.base.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

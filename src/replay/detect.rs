@@ -16,7 +16,7 @@ const ACCEPTED_INPUTS: &str = "name a tape, a stream-json capture, a Claude Code
 
 /// The format of a file's entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InputFormat {
+pub(crate) enum InputFormat {
     /// A tape of `ingestdeck`.
     Tape,
     /// Stdout of `claude --output-format stream-json`.
@@ -43,7 +43,7 @@ impl InputFormat {
     }
 
     /// Its name for people.
-    pub fn description(self) -> &'static str {
+    pub(crate) fn description(self) -> &'static str {
         match self {
             Self::Tape => "tape",
             Self::Capture => "stream-json capture",
@@ -60,7 +60,7 @@ impl InputFormat {
 
 /// The result of detecting a format.
 #[derive(Clone, Debug, PartialEq)]
-pub struct DetectedInput {
+pub(crate) struct DetectedInput {
     pub format: InputFormat,
     /// The header, if the file is a tape.
     pub header: Option<Header>,
@@ -72,7 +72,7 @@ pub struct DetectedInput {
 
 /// Readable, but not a transcript.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum UnsupportedInput {
+pub(crate) enum UnsupportedInput {
     /// A tape that this version cannot read.
     #[error(transparent)]
     Tape(HeaderError),
@@ -115,7 +115,7 @@ impl Diagnostic for UnsupportedInput {
 
 /// The part of the file that is available for detection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HeadExtent {
+pub(crate) enum HeadExtent {
     Whole,
     /// The beginning of a longer file.
     Head,
@@ -124,7 +124,7 @@ pub enum HeadExtent {
 }
 
 /// Detects the format of a file from its head. Only complete lines of a partial head count.
-pub fn detect(head: &[u8], extent: HeadExtent) -> Result<DetectedInput, UnsupportedInput> {
+pub(crate) fn detect(head: &[u8], extent: HeadExtent) -> Result<DetectedInput, UnsupportedInput> {
     if let Some(tool) = compression(head) {
         return Err(UnsupportedInput::Compressed(tool));
     }

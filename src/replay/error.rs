@@ -5,7 +5,7 @@ use crate::diagnostic::Diagnostic;
 
 /// A file that cannot be opened as a source.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OpenError {
+pub(crate) enum OpenError {
     /// The file does not exist.
     #[error("there is no file {name}")]
     NotFound {

@@ -52,7 +52,7 @@ const TAIL_BYTES: usize = 4096;
 const MARK_BATCH: usize = 1024;
 
 #[derive(Debug)]
-pub struct FileSource {
+pub(crate) struct FileSource {
     core: Arc<IndexedFile>,
     /// The detected format; a converted file is read as a tape.
     format: InputFormat,
@@ -97,24 +97,24 @@ impl Cursor {
 
 /// Ends the growth of a followed file.
 #[derive(Clone, Debug)]
-pub struct FollowHandle(Arc<AtomicBool>);
+pub(crate) struct FollowHandle(Arc<AtomicBool>);
 
 impl FollowHandle {
     /// Declares the current content of the file complete.
-    pub fn finish(&self) {
+    pub(crate) fn finish(&self) {
         self.0.store(true, Ordering::Release);
     }
 }
 
 impl FileSource {
     /// Opens a finished file. Data that is appended later is ignored. A pipe is read like stdin.
-    pub fn open(path: &Path) -> Result<Self, OpenError> {
+    pub(crate) fn open(path: &Path) -> Result<Self, OpenError> {
         let (_, file) = open_file(path)?;
         Self::from_file(path, file)
     }
 
     /// Like [`open`](Self::open), for a file that the caller has opened. `path` is only used as its name.
-    pub fn from_file(path: &Path, file: File) -> Result<Self, OpenError> {
+    pub(crate) fn from_file(path: &Path, file: File) -> Result<Self, OpenError> {
         let name = path.display().to_string();
         let failed = |error: std::io::Error| OpenError::from_io(&name, &error);
         let metadata = file.metadata().map_err(failed)?;
@@ -135,14 +135,14 @@ impl FileSource {
     }
 
     /// Opens a file that is still being written. It ends when [`FollowHandle::finish`] is called.
-    pub fn follow(path: &Path) -> Result<(Self, FollowHandle), OpenError> {
+    pub(crate) fn follow(path: &Path) -> Result<(Self, FollowHandle), OpenError> {
         let (_, file) = open_file(path)?;
         Self::follow_file(path, file)
     }
 
     /// Like [`follow`](Self::follow), for a file that the caller has opened. `path` is only used to detect that the
     /// file was replaced.
-    pub fn follow_file(path: &Path, file: File) -> Result<(Self, FollowHandle), OpenError> {
+    pub(crate) fn follow_file(path: &Path, file: File) -> Result<(Self, FollowHandle), OpenError> {
         let name = path.display().to_string();
         let failed = |error: std::io::Error| OpenError::from_io(&name, &error);
         let head = read_range(&file, 0, HEAD_BYTES).map_err(failed)?;
@@ -202,18 +202,18 @@ impl FileSource {
     /// For callers that only display entries: entries of giant lines contain the line with shortened strings, so that
     /// giant lines are never in memory as a whole. Reading one again still returns the whole line.
     #[must_use]
-    pub fn with_shortened_lines(mut self) -> Self {
+    pub(crate) fn with_shortened_lines(mut self) -> Self {
         self.lines.enable_shortening();
         self
     }
 
     /// The detected format of the file.
-    pub fn format(&self) -> InputFormat {
+    pub(crate) fn format(&self) -> InputFormat {
         self.format
     }
 
     /// The index of its lines, for scanning ahead of the fold and for searching.
-    pub fn index(&self) -> LineIndex {
+    pub(crate) fn index(&self) -> LineIndex {
         LineIndex { file: Arc::clone(&self.core) }
     }
 

@@ -30,7 +30,7 @@ const SCAN_WAIT: Duration = Duration::from_millis(1);
 
 /// The line index of one open file. Clones share it and may be used from any thread.
 #[derive(Clone, Debug)]
-pub struct LineIndex {
+pub(crate) struct LineIndex {
     pub(super) file: Arc<IndexedFile>,
 }
 
@@ -218,29 +218,29 @@ impl IndexedFile {
 
 impl LineIndex {
     /// Number of entries known so far.
-    pub fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.file.read().marks.len() as u64
     }
 
     /// True while no entry is known.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Number of bytes whose lines are known.
-    pub fn scanned_bytes(&self) -> u64 {
+    pub(crate) fn scanned_bytes(&self) -> u64 {
         self.file.read().scanned_to
     }
 
     /// Kind of an entry, guessed from its beginning. Exact for the lines of every known release.
-    pub fn kind(&self, seq: Seq) -> Option<LineKind> {
+    pub(crate) fn kind(&self, seq: Seq) -> Option<LineKind> {
         self.file.read().marks.get(usize::try_from(seq.0).ok()?).map(|mark| mark.kind())
     }
 
     /// Scans about `max_bytes` more of the file. It is independent of the fold and fast, because it only searches
     /// newlines and reads the first bytes of each line. In a large file, a second thread scans the second half
     /// concurrently.
-    pub fn advance(&self, max_bytes: usize) -> Result<PollStatus, EntrySourceError> {
+    pub(crate) fn advance(&self, max_bytes: usize) -> Result<PollStatus, EntrySourceError> {
         let core = &*self.file;
         let mut passes = core.scan_passes.lock().unwrap_or_else(PoisonError::into_inner);
         let ScanPasses { first_half: near, second_half: far } = &mut *passes;

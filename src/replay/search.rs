@@ -13,21 +13,21 @@ const BLOCK: u64 = 1 << 20;
 
 /// The direction of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub(crate) enum Direction {
     Forward,
     Backward,
 }
 
 /// A search text in every form in which JSON may escape it.
 #[derive(Clone, Debug)]
-pub struct EscapedNeedle {
+pub(crate) struct EscapedNeedle {
     forms: Vec<Finder<'static>>,
     longest_form: u64,
 }
 
 impl EscapedNeedle {
     /// Returns `None` for an empty text. The search is literal and case-sensitive.
-    pub fn new(text: &str) -> Option<Self> {
+    pub(crate) fn new(text: &str) -> Option<Self> {
         let escaped = serde_json::to_string(text).ok()?;
         let escaped = escaped[1..escaped.len() - 1].to_owned();
         let mut forms = vec![text.to_owned(), ascii(&escaped), escaped];
@@ -65,7 +65,7 @@ fn ascii(escaped: &str) -> String {
 impl LineIndex {
     /// Finds the nearest entry at or after `from` (backward: before `from`) that contains `needle`. `should_continue` is called
     /// between blocks; if it returns false, the result is `None`.
-    pub fn find(
+    pub(crate) fn find(
         &self,
         needle: &EscapedNeedle,
         from: Seq,

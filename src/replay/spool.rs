@@ -50,7 +50,7 @@ impl StreamError {
 }
 
 /// Opens stdin as a growing source. Waits for the first line, to detect the format.
-pub fn open_stdin() -> Result<FileSource, OpenError> {
+pub(crate) fn open_stdin() -> Result<FileSource, OpenError> {
     open_stream("stdin".into(), "stdin".into(), io::stdin())
 }
 

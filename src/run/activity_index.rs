@@ -15,7 +15,7 @@ const MIN_BUCKET_MS: u64 = 16;
 
 /// A kind of event that users look for in a long run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ActivityMark {
+pub(crate) enum ActivityMark {
     Failure,
     Denial,
     /// A usage limit was near or reached, or a budget was exhausted.
@@ -26,10 +26,10 @@ pub enum ActivityMark {
 
 impl ActivityMark {
     /// All marks, the most important one first.
-    pub const ALL: [Self; 4] = [Self::Failure, Self::Denial, Self::Limit, Self::Retry];
+    pub(crate) const ALL: [Self; 4] = [Self::Failure, Self::Denial, Self::Limit, Self::Retry];
 
     /// Its text in the singular and in the plural.
-    pub fn labels(self) -> (&'static str, &'static str) {
+    pub(crate) fn labels(self) -> (&'static str, &'static str) {
         match self {
             Self::Failure => ("failure", "failures"),
             Self::Denial => ("denial", "denials"),
@@ -40,26 +40,26 @@ impl ActivityMark {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ActivityMarks(u8);
+pub(crate) struct ActivityMarks(u8);
 
 impl ActivityMarks {
-    pub fn add(&mut self, mark: ActivityMark) {
+    pub(crate) fn add(&mut self, mark: ActivityMark) {
         self.0 |= 1 << mark as u8;
     }
 
-    pub fn has(self, mark: ActivityMark) -> bool {
+    pub(crate) fn has(self, mark: ActivityMark) -> bool {
         self.0 & (1 << mark as u8) != 0
     }
 
     /// Returns the most important mark in the set.
-    pub fn most_important(self) -> Option<ActivityMark> {
+    pub(crate) fn most_important(self) -> Option<ActivityMark> {
         ActivityMark::ALL.into_iter().find(|mark| self.has(*mark))
     }
 }
 
 /// The activity in one time interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Bucket {
+pub(crate) struct Bucket {
     /// Number of entries in the interval.
     pub entries: u32,
     pub marks: ActivityMarks,
@@ -74,7 +74,7 @@ impl Bucket {
 
 /// Buckets from time 0 to the last entry, and the positions of all problems.
 #[derive(Clone, Debug)]
-pub struct ActivityIndex {
+pub(crate) struct ActivityIndex {
     buckets: Vec<Bucket>,
     /// Length of a bucket in milliseconds.
     bucket_ms: u64,
@@ -100,7 +100,7 @@ impl Default for ActivityIndex {
 
 impl ActivityIndex {
     /// Records an entry, unless it was recorded before.
-    pub fn record(&mut self, seq: Seq, now: Millis, touch: LastChange) {
+    pub(crate) fn record(&mut self, seq: Seq, now: Millis, touch: LastChange) {
         if seq.0 < self.entries {
             return;
         }
@@ -140,18 +140,18 @@ impl ActivityIndex {
         }
     }
 
-    pub fn end_time(&self) -> Millis {
+    pub(crate) fn end_time(&self) -> Millis {
         self.last
     }
 
     /// Returns the number of entries with this mark.
-    pub fn count(&self, mark: ActivityMark) -> u64 {
+    pub(crate) fn count(&self, mark: ActivityMark) -> u64 {
         self.counts[mark as usize]
     }
 
     /// Distributes the time from 0 to the last entry over `cells` cells. The cost depends on `cells` and
     /// the maximum number of buckets only.
-    pub fn resample(&self, cells: usize) -> Vec<Bucket> {
+    pub(crate) fn resample(&self, cells: usize) -> Vec<Bucket> {
         let mut out = vec![Bucket::default(); cells];
         for (place, bucket) in self.buckets.iter().enumerate().filter(|(_, bucket)| bucket.entries > 0) {
             // The end of the bucket decides, so that the last entry is in the last cell.
@@ -165,27 +165,27 @@ impl ActivityIndex {
     }
 
     /// Returns the cell that contains a time; the last cell for times after the end.
-    pub fn cell_at(&self, at: Millis, cells: usize) -> usize {
+    pub(crate) fn cell_at(&self, at: Millis, cells: usize) -> usize {
         let last = cells.saturating_sub(1) as u64;
         let place = u128::from(at.0) * u128::from(last) / u128::from(self.last.0.max(1));
         usize::try_from(place.min(u128::from(last))).unwrap_or_default()
     }
 
     /// Returns the time at which a cell begins.
-    pub fn cell_start(&self, cell: usize, cells: usize) -> Millis {
+    pub(crate) fn cell_start(&self, cell: usize, cells: usize) -> Millis {
         let last = cells.saturating_sub(1).max(1) as u128;
         let time = (cell as u128 * u128::from(self.last.0)).div_ceil(last);
         Millis(u64::try_from(time).unwrap_or(u64::MAX).min(self.last.0))
     }
 
     /// Returns the first failure or denial at or after the entry `seq`.
-    pub fn first_problem_from(&self, seq: Seq) -> Option<(Seq, AttemptId, ActivityMark)> {
+    pub(crate) fn first_problem_from(&self, seq: Seq) -> Option<(Seq, AttemptId, ActivityMark)> {
         let place = self.problems.partition_point(|(bad, ..)| u64::from(*bad) < seq.0);
         self.problems.get(place).map(|(seq, attempt_id, mark)| (Seq(u64::from(*seq)), *attempt_id, *mark))
     }
 
     /// Returns the last failure or denial before the entry `seq`.
-    pub fn last_problem_before(&self, seq: Seq) -> Option<(Seq, AttemptId, ActivityMark)> {
+    pub(crate) fn last_problem_before(&self, seq: Seq) -> Option<(Seq, AttemptId, ActivityMark)> {
         let place = self.problems.partition_point(|(bad, ..)| u64::from(*bad) < seq.0);
         let (seq, attempt_id, mark) = self.problems.get(place.checked_sub(1)?)?;
         Some((Seq(u64::from(*seq)), *attempt_id, *mark))

@@ -9,10 +9,7 @@ mod call_ledger;
 mod message_usage;
 mod reported_result;
 
-pub use self::{
-    call_ledger::{CallEnd, CallLedger},
-    reported_result::result_facts,
-};
+pub(crate) use self::call_ledger::{CallEnd, CallLedger};
 use self::{message_usage::MessageUsage, reported_result::ReportedValues};
 use super::{spending::AttemptCost, state::TokenCounts};
 use crate::{
@@ -23,7 +20,7 @@ use crate::{
 
 /// State of one attempt's stream.
 #[derive(Clone, Debug, Default)]
-pub struct AttemptReducer {
+pub(crate) struct AttemptReducer {
     stream: StreamState,
     reported: Box<ReportedValues>,
     usage: MessageUsage,
@@ -33,7 +30,7 @@ pub struct AttemptReducer {
 
 /// What one line changed.
 #[derive(Debug)]
-pub struct Reduction<'l> {
+pub(crate) struct Reduction<'l> {
     pub role: LineRole,
     /// Changes of calls, in the order of the line.
     pub calls: Vec<CallChange<'l>>,
@@ -41,7 +38,7 @@ pub struct Reduction<'l> {
 
 /// A change of a call that is not its start.
 #[derive(Debug)]
-pub enum CallChange<'l> {
+pub(crate) enum CallChange<'l> {
     /// The call has a result.
     Ended {
         result: &'l ToolResult<'l>,
@@ -70,13 +67,13 @@ pub enum CallChange<'l> {
 }
 
 impl AttemptReducer {
-    pub fn new(turns: TurnTracker) -> Self {
+    pub(crate) fn new(turns: TurnTracker) -> Self {
         Self { stream: StreamState::new(turns), ..Self::default() }
     }
 
     /// Adds a line. Lines after the last result change nothing but the reset time of a usage limit, also if they repeat
     /// the result.
-    pub fn push<'l>(&mut self, line: &'l AgentLine<'l>) -> Reduction<'l> {
+    pub(crate) fn push<'l>(&mut self, line: &'l AgentLine<'l>) -> Reduction<'l> {
         let role = self.stream.push(line);
         let mut calls = Vec::new();
         self.reported.push(line, role);
@@ -97,45 +94,45 @@ impl AttemptReducer {
     }
 
     /// The attempt continues a session whose earlier attempts cost `paid` US dollars; `None` if that is unknown.
-    pub fn resume_session(&mut self, paid: Option<f64>) {
+    pub(crate) fn resume_session(&mut self, paid: Option<f64>) {
         self.cost.resume(paid);
     }
 
     /// Turns and last text.
-    pub fn stream(&self) -> &StreamState {
+    pub(crate) fn stream(&self) -> &StreamState {
         &self.stream
     }
 
     /// The decisive result, unless another turn follows.
-    pub fn result_facts(&self) -> Option<&ResultFacts> {
+    pub(crate) fn result_facts(&self) -> Option<&ResultFacts> {
         self.reported.result.as_ref()
     }
 
     /// Turns of the model: distinct messages of the main loop.
-    pub fn turn_count(&self) -> u32 {
+    pub(crate) fn turn_count(&self) -> u32 {
         self.usage.turns()
     }
 
     /// Tokens so far: of the result, or else the highest report of each message.
-    pub fn tokens(&self) -> TokenCounts {
+    pub(crate) fn tokens(&self) -> TokenCounts {
         self.usage.tokens()
     }
 
     /// Cost so far in US dollars, known from the first result on.
-    pub fn cost_usd(&self) -> Option<f64> {
+    pub(crate) fn cost_usd(&self) -> Option<f64> {
         self.cost.cost()
     }
 
-    pub fn calls(&self) -> &CallLedger {
+    pub(crate) fn calls(&self) -> &CallLedger {
         &self.calls
     }
 
-    pub fn calls_mut(&mut self) -> &mut CallLedger {
+    pub(crate) fn calls_mut(&mut self) -> &mut CallLedger {
         &mut self.calls
     }
 
     /// Adds the reported values to `facts`.
-    pub fn fill_facts(&self, facts: AttemptFacts) -> AttemptFacts {
+    pub(crate) fn fill_facts(&self, facts: AttemptFacts) -> AttemptFacts {
         self.reported.fill_facts(facts, &self.stream.last_text())
     }
 

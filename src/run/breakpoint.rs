@@ -20,7 +20,7 @@ use crate::{
 
 /// An occurrence in a run that can stop time.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Condition {
+pub(crate) enum Condition {
     /// A call, a session or a unit fails, or a call is refused.
     Failure,
     /// A tool is called.
@@ -35,7 +35,7 @@ pub enum Condition {
 
 /// A shell pattern for names: `*`, `?`, `[a-z]`, `{a,b}`.
 #[derive(Clone, Debug)]
-pub struct NamePattern {
+pub(crate) struct NamePattern {
     text: String,
     matcher: GlobMatcher,
 }
@@ -52,7 +52,7 @@ impl NamePattern {
     /// # Errors
     ///
     /// Why the pattern is invalid.
-    pub fn new(text: &str) -> Result<Self, String> {
+    pub(crate) fn new(text: &str) -> Result<Self, String> {
         let glob = Glob::new(text).map_err(|error| error.kind().to_string())?;
         Ok(Self { text: text.to_owned(), matcher: glob.compile_matcher() })
     }
@@ -77,7 +77,7 @@ impl fmt::Display for Condition {
 
 impl Condition {
     /// True if a call of `tool` with these arguments matches. Only tool and path conditions can match.
-    pub fn matches_call_input(&self, tool: &str, input: &Value) -> bool {
+    pub(crate) fn matches_call_input(&self, tool: &str, input: &Value) -> bool {
         match self {
             Self::Tool(pattern) => pattern.matches(label::short_name(tool)) || pattern.matches(tool),
             Self::Path(pattern) => has_file_argument(input, false, pattern),
@@ -135,14 +135,14 @@ fn has_file_argument(input: &Value, is_path: bool, pattern: &NamePattern) -> boo
 
 /// A persistent stop condition.
 #[derive(Clone, Debug)]
-pub struct Breakpoint {
+pub(crate) struct Breakpoint {
     pub condition: Condition,
     pub is_enabled: bool,
 }
 
 /// Target of a seek through time.
 #[derive(Clone, Debug)]
-pub enum Goal {
+pub(crate) enum Goal {
     /// No goal; only breakpoints stop.
     Nothing,
     /// A condition that the user requested once.
@@ -165,7 +165,7 @@ pub enum Goal {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TimeStop {
+pub(crate) struct TimeStop {
     /// Entry after which time stopped.
     pub seq: Seq,
     /// Attempt that caused the stop.
@@ -178,7 +178,7 @@ pub struct TimeStop {
 
 /// Checks a goal and breakpoints while entries are folded.
 #[derive(Clone, Debug)]
-pub struct StopWatcher {
+pub(crate) struct StopWatcher {
     /// Last moment to advance to, if there is a limit.
     pub upto: Option<SeekTarget>,
     goal: Goal,
@@ -192,14 +192,14 @@ pub struct StopWatcher {
 
 impl StopWatcher {
     /// Starts watching at `run_view`.
-    pub fn new(goal: Goal, breakpoints: &[Breakpoint], run_view: &RunView) -> Self {
+    pub(crate) fn new(goal: Goal, breakpoints: &[Breakpoint], run_view: &RunView) -> Self {
         let upto = if let Goal::Moment(moment) = goal { Some(moment) } else { None };
         let on = breakpoints.iter().enumerate().filter(|(_, breakpoint)| breakpoint.is_enabled && upto.is_none());
         let breakpoints = on.map(|(place, breakpoint)| (place, breakpoint.condition.clone())).collect();
         Self { upto, goal, breakpoints, cost: run_view.state.spent_usd, current_call: None, hit: None }
     }
 
-    pub fn goal(&self) -> &Goal {
+    pub(crate) fn goal(&self) -> &Goal {
         &self.goal
     }
 
@@ -224,7 +224,7 @@ impl StopWatcher {
 }
 
 /// Number of turns in all attempts of a unit.
-pub fn turns(unit: &crate::run::state::UnitState) -> u64 {
+pub(crate) fn turns(unit: &crate::run::state::UnitState) -> u64 {
     unit.attempts.iter().map(|attempt| u64::from(attempt.turns)).sum()
 }
 

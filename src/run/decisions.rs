@@ -11,7 +11,7 @@ const MAX_NAMED_SUBJECTS: usize = 5;
 
 /// A decision that an agent recorded. Its texts are written by the agent, so they are untrusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RecordedDecision {
+pub(crate) struct RecordedDecision {
     pub kind: RecordedDecisionKind,
     /// The page, source or raw file that the decision concerns.
     pub about: String,
@@ -23,7 +23,7 @@ pub struct RecordedDecision {
 
 /// The subject of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RecordedDecisionKind {
+pub(crate) enum RecordedDecisionKind {
     Conflict,
     /// A raw file that was deleted.
     Eviction,
@@ -35,7 +35,7 @@ pub enum RecordedDecisionKind {
 
 impl RecordedDecisionKind {
     /// Its label in reports.
-    pub fn label(self) -> &'static str {
+    pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Conflict => "conflict",
             Self::Eviction => "eviction",
@@ -98,7 +98,7 @@ impl std::fmt::Display for RecordedDecision {
 }
 
 /// All decisions in `work`, flagged conflicts first.
-pub fn recorded_decisions(work: &AttemptOutput) -> Vec<RecordedDecision> {
+pub(crate) fn recorded_decisions(work: &AttemptOutput) -> Vec<RecordedDecision> {
     let conflicts = work.conflicts.iter().map(RecordedDecision::conflict);
     let evictions = work.evictions.iter().map(RecordedDecision::eviction);
     let resolutions = work.resolutions.iter().map(RecordedDecision::resolution);
@@ -109,7 +109,7 @@ pub fn recorded_decisions(work: &AttemptOutput) -> Vec<RecordedDecision> {
 }
 
 /// Conflicts that the reconcile step of a run settled and flagged for a person.
-pub fn flagged_conflicts(state: &RunState) -> Vec<RecordedDecision> {
+pub(crate) fn flagged_conflicts(state: &RunState) -> Vec<RecordedDecision> {
     let step = state.units.iter().find(|unit| unit.planned.is_none() && unit.key.as_str() == RECONCILE_KEY);
     step.and_then(|step| state.work(step)).map(flagged_conflicts_of).unwrap_or_default()
 }
@@ -122,12 +122,12 @@ fn flagged_conflicts_of(work: &AttemptOutput) -> Vec<RecordedDecision> {
 }
 
 /// Returns `2 conflicts are flagged for a person: crates, terms`, or `None` without flagged conflicts.
-pub fn flagged_conflicts_summary(work: &AttemptOutput) -> Option<String> {
+pub(crate) fn flagged_conflicts_summary(work: &AttemptOutput) -> Option<String> {
     conflicts_summary(&flagged_conflicts_of(work))
 }
 
 /// Like [`flagged_conflicts_summary`], for decisions that are all flagged.
-pub fn conflicts_summary(flagged: &[RecordedDecision]) -> Option<String> {
+pub(crate) fn conflicts_summary(flagged: &[RecordedDecision]) -> Option<String> {
     let count = match flagged.len() {
         0 => return None,
         1 => "1 conflict is".to_owned(),

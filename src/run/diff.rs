@@ -10,14 +10,14 @@ use crate::tape::{Millis, UnitKey};
 
 /// The differences between two runs.
 #[derive(Clone, Debug, PartialEq)]
-pub struct RunDiff {
+pub(crate) struct RunDiff {
     /// Units in the order of the later run, followed by units that only the earlier run has.
     pub units: Vec<UnitDiff>,
 }
 
 /// One unit in both runs.
 #[derive(Clone, Debug, PartialEq)]
-pub struct UnitDiff {
+pub(crate) struct UnitDiff {
     pub key: UnitKey,
     pub before: Option<UnitSnapshot>,
     pub after: Option<UnitSnapshot>,
@@ -25,7 +25,7 @@ pub struct UnitDiff {
 
 /// The values of a unit in one run that are compared.
 #[derive(Clone, Debug, PartialEq)]
-pub struct UnitSnapshot {
+pub(crate) struct UnitSnapshot {
     pub status: UnitStatus,
     /// The cause of its verdict, if it has one.
     pub cause: Option<String>,
@@ -42,7 +42,7 @@ pub struct UnitSnapshot {
 
 /// How a unit differs between the two runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum UnitChange {
+pub(crate) enum UnitChange {
     New,
     Removed,
     /// Its status, cause, calls, failures, attempts or saved files differ.
@@ -53,7 +53,7 @@ pub enum UnitChange {
 
 impl UnitChange {
     /// Its text in JSON.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::New => "new",
             Self::Removed => "gone",
@@ -65,7 +65,7 @@ impl UnitChange {
 
 impl RunDiff {
     /// Compares `after` with `before`.
-    pub fn new(before: &RunReport, after: &RunReport) -> Self {
+    pub(crate) fn new(before: &RunReport, after: &RunReport) -> Self {
         let earlier: HashMap<&UnitKey, &UnitReport> = before.units.iter().map(|unit| (&unit.key, unit)).collect();
         let mut units: Vec<UnitDiff> = after
             .units
@@ -87,13 +87,13 @@ impl RunDiff {
     }
 
     /// Returns the number of units with this change.
-    pub fn count(&self, change: UnitChange) -> usize {
+    pub(crate) fn count(&self, change: UnitChange) -> usize {
         self.units.iter().filter(|unit| unit.change() == change).count()
     }
 }
 
 impl UnitDiff {
-    pub fn change(&self) -> UnitChange {
+    pub(crate) fn change(&self) -> UnitChange {
         match (&self.before, &self.after) {
             (None, _) => UnitChange::New,
             (Some(_), None) => UnitChange::Removed,

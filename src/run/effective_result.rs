@@ -7,7 +7,7 @@ use crate::tape::note::{AttemptOutput, ReusedSuccess, Verdict};
 impl RunState {
     /// Returns the verdict that applies to a unit: that of its newest attempt, or of the patch of a prior run. `None`
     /// before the first verdict.
-    pub fn verdict<'a>(&'a self, unit: &'a UnitState) -> Option<&'a Verdict> {
+    pub(crate) fn verdict<'a>(&'a self, unit: &'a UnitState) -> Option<&'a Verdict> {
         match unit.latest() {
             Some(attempt) => attempt.verdict.as_ref(),
             None => self.prior_patches.get(&unit.key)?.verdict.as_deref(),
@@ -16,7 +16,7 @@ impl RunState {
 
     /// Returns the output of a unit that succeeded, if this run must put it into the project: the output of the unit's
     /// own attempt, or of a prior run's patch. Other work of prior runs is in the reports of those runs.
-    pub fn work<'a>(&'a self, unit: &'a UnitState) -> Option<&'a AttemptOutput> {
+    pub(crate) fn work<'a>(&'a self, unit: &'a UnitState) -> Option<&'a AttemptOutput> {
         match unit.status {
             UnitStatus::Succeeded | UnitStatus::BudgetExhausted => unit.latest()?.work.as_deref(),
             UnitStatus::Reused => self.prior_success(unit).map(|reused| &reused.work),
@@ -25,7 +25,7 @@ impl RunState {
     }
 
     /// True for a unit that succeeded, here or in the prior run, and whose changes are not in the project.
-    pub fn is_unsaved(&self, unit: &UnitState) -> bool {
+    pub(crate) fn is_unsaved(&self, unit: &UnitState) -> bool {
         match unit.status {
             UnitStatus::Succeeded | UnitStatus::BudgetExhausted => unit.latest().is_some_and(AttemptState::is_unsaved),
             UnitStatus::Reused => {

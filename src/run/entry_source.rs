@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Reads entries in order, from a finished or a growing source. Every entry can be read again by its number.
-pub trait EntrySource: Send {
+pub(crate) trait EntrySource: Send {
     fn info(&self) -> &SourceInfo;
 
     /// Passes the next entries to `sink`, in order, about `max_bytes` of them, and continues where the previous call
@@ -57,7 +57,7 @@ pub trait EntrySource: Send {
 
 /// Description of a source, for the header of a screen.
 #[derive(Clone, Debug, PartialEq)]
-pub struct SourceInfo {
+pub(crate) struct SourceInfo {
     /// File name, run id or `stdin`.
     pub name: String,
     /// Name of the format: `tape`, `stream-json capture`, `session file`, `two-way transcript`.
@@ -74,7 +74,7 @@ pub struct SourceInfo {
 
 /// One entry, borrowed from the source's buffer.
 #[derive(Clone, Debug, PartialEq)]
-pub struct EntryRef<'a> {
+pub(crate) struct EntryRef<'a> {
     /// Position in the source: entries are numbered from 0 without gaps, whatever numbers the file contains.
     pub seq: Seq,
     pub at: Millis,
@@ -88,7 +88,7 @@ pub struct EntryRef<'a> {
 
 /// The attempt that an entry belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EntryScope<'a> {
+pub(crate) enum EntryScope<'a> {
     Run,
     /// Unit key and attempt number.
     Attempt(&'a str, u32),
@@ -98,7 +98,7 @@ pub enum EntryScope<'a> {
 
 /// The position of a source after a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PollStatus {
+pub(crate) enum PollStatus {
     /// More entries can be read immediately.
     More,
     /// No more entries now; the source may grow.
@@ -110,7 +110,7 @@ pub enum PollStatus {
 /// A source that could not be read.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read {name}: {cause}")]
-pub struct EntrySourceError {
+pub(crate) struct EntrySourceError {
     /// File name or run id.
     pub name: String,
     /// The system's error message.
@@ -121,14 +121,14 @@ impl Diagnostic for EntrySourceError {}
 
 /// The only writer of a growing tape. `record` returns only after the entries are passed to the operating system, so
 /// that everything that is processed afterwards is already on the tape.
-pub trait Recorder: Send + Sync + fmt::Debug {
+pub(crate) trait Recorder: Send + Sync + fmt::Debug {
     /// Appends `items` in order, with one timestamp, in one write.
     fn record(&self, items: &[NewEntry<'_>]) -> Result<(), RecordError>;
 }
 
 /// An entry to record.
 #[derive(Clone, Debug)]
-pub struct NewEntry<'a> {
+pub(crate) struct NewEntry<'a> {
     /// The attempt; `None` for the run itself.
     pub attempt: Option<(&'a UnitKey, u32)>,
     pub body: EntryBody<'a>,
@@ -137,7 +137,7 @@ pub struct NewEntry<'a> {
 /// The tape cannot be written, so later events would be lost.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot write {path}: {cause}")]
-pub struct RecordError {
+pub(crate) struct RecordError {
     pub path: String,
     /// The system's error message.
     pub cause: String,
@@ -159,7 +159,7 @@ impl Diagnostic for RecordError {
 
 impl RecordError {
     /// Wraps the I/O `error` of writing `path`.
-    pub fn new(path: impl ToString, error: &io::Error) -> Self {
+    pub(crate) fn new(path: impl ToString, error: &io::Error) -> Self {
         Self { path: path.to_string(), cause: error.to_string(), kind: error.kind() }
     }
 }

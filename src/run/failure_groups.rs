@@ -10,7 +10,7 @@ use crate::{
 
 /// Units that failed for the same reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FailureGroup {
+pub(crate) struct FailureGroup {
     /// Label of the cause.
     pub cause: String,
     /// The common part of their errors.
@@ -24,7 +24,7 @@ pub struct FailureGroup {
 }
 
 /// Returns the current failures, largest group first.
-pub fn failure_groups(state: &RunState) -> Vec<FailureGroup> {
+pub(crate) fn failure_groups(state: &RunState) -> Vec<FailureGroup> {
     let failed: Vec<(usize, &UnitState)> =
         state.units.iter().enumerate().filter(|(_, unit)| unit.status.is_retryable()).collect();
     let errors: Vec<Cow<'_, str>> = failed.iter().map(|(_, unit)| representative_error(state, unit)).collect();
@@ -58,7 +58,7 @@ fn cause<'a>(state: &'a RunState, unit: &'a UnitState) -> &'a str {
 }
 
 /// Returns the most specific error: for failed calls the first one, because the verdict only counts them.
-pub fn representative_error<'a>(state: &'a RunState, unit: &'a UnitState) -> Cow<'a, str> {
+pub(crate) fn representative_error<'a>(state: &'a RunState, unit: &'a UnitState) -> Cow<'a, str> {
     let first_failure = || unit.latest().and_then(|attempt| attempt.first_failure.as_deref());
     match (state.verdict(unit), unit.latest()) {
         (_, Some(attempt)) if unit.status == UnitStatus::BudgetExhausted => {

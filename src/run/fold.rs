@@ -14,7 +14,7 @@ use std::{
     sync::Arc,
 };
 
-pub use self::silence::DEFAULT_SILENCE_AFTER;
+pub(crate) use self::silence::DEFAULT_SILENCE_AFTER;
 use self::{attempt::AttemptFold, silence::SilenceTracker};
 use super::{
     EntryRef, EntryScope as Address,
@@ -37,7 +37,7 @@ const MAX_ATTEMPTS: usize = 100_000;
 
 /// The fold and the state that it keeps between entries.
 #[derive(Clone, Debug)]
-pub struct Fold {
+pub(crate) struct Fold {
     fallback_unit: UnitKey,
     /// Shared with checkpoints: attempts that did not change since the last checkpoint are not copied for the next one.
     attempts: Vec<Arc<AttemptFold>>,
@@ -55,7 +55,7 @@ pub struct Fold {
 
 /// An effect of one entry, for sinks that print a stream of events instead of a state.
 #[derive(Clone, Debug, PartialEq)]
-pub enum FoldEvent<'a> {
+pub(crate) enum FoldEvent<'a> {
     /// An event of an attempt.
     Agent {
         /// Number of the entry that caused it.
@@ -104,7 +104,7 @@ pub enum FoldEvent<'a> {
 
 /// Refines the outcome of a call or an attempt where its event lacks it or differs from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OutcomeDetail {
+pub(crate) enum OutcomeDetail {
     /// The tool did not carry out the request, and the result is not an error.
     Declined,
     /// The attempt was ended before the result arrived, or the tape ends before it.
@@ -115,7 +115,7 @@ pub enum OutcomeDetail {
 
 impl OutcomeDetail {
     /// Its text in JSON.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Declined => "declined",
             Self::Aborted => "cut short",
@@ -126,7 +126,7 @@ impl OutcomeDetail {
 
 /// A change of the run as a whole.
 #[derive(Clone, Debug, PartialEq)]
-pub enum RunEvent<'a> {
+pub(crate) enum RunEvent<'a> {
     Planned(&'a RunPlanned),
     /// The whole run waits for a limit.
     Paused {
@@ -152,7 +152,7 @@ pub enum RunEvent<'a> {
 
 impl Fold {
     /// Creates a fold without entries. Lines that name no session belong to `fallback`.
-    pub fn new(fallback: UnitKey) -> Self {
+    pub(crate) fn new(fallback: UnitKey) -> Self {
         let (by_unit, units, silences) = Default::default();
         Self {
             fallback_unit: fallback,
@@ -167,7 +167,7 @@ impl Fold {
     }
 
     /// Folds one entry into `view`.
-    pub fn apply(&mut self, view: &mut RunView, entry: &EntryRef<'_>, emit: &mut dyn FnMut(FoldEvent<'_>)) {
+    pub(crate) fn apply(&mut self, view: &mut RunView, entry: &EntryRef<'_>, emit: &mut dyn FnMut(FoldEvent<'_>)) {
         self.advance_clock(view, entry.at, emit);
         view.last_change = LastChange::default();
         view.state.entries = entry.seq.0 + 1;
@@ -200,7 +200,7 @@ impl Fold {
     }
 
     /// Handles the end of a source that does not grow: closes what is open and marks running attempts as interrupted.
-    pub fn finish(&mut self, view: &mut RunView, emit: &mut dyn FnMut(FoldEvent<'_>)) {
+    pub(crate) fn finish(&mut self, view: &mut RunView, emit: &mut dyn FnMut(FoldEvent<'_>)) {
         let last = Seq(view.state.entries.saturating_sub(1));
         for attempt_id in 0..self.attempts.len() {
             let attempt_id = AttemptId(u32::try_from(attempt_id).unwrap_or(u32::MAX));

@@ -4,7 +4,7 @@ use super::state::{RunState, UnitState, UnitStatus};
 
 /// The current or final outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum RunOutcome {
+pub(crate) enum RunOutcome {
     Running,
     Done,
     /// Some units are done, and others failed.
@@ -21,7 +21,7 @@ pub enum RunOutcome {
 
 impl RunOutcome {
     /// Derives the outcome from `state`; `live` is true for an active run and false for a source that does not grow.
-    pub fn from_state(state: &RunState, live: bool) -> Self {
+    pub(crate) fn from_state(state: &RunState, live: bool) -> Self {
         let ended = state.ended.as_ref().map(|ended| ended.outcome.as_str());
         if let Some(outcome) = ended {
             return Self::parse(outcome).unwrap_or_else(|| Self::from_units(state));
@@ -39,7 +39,7 @@ impl RunOutcome {
     }
 
     /// Its text in JSON and on screens.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Running => "running",
             Self::Done => "done",

@@ -14,19 +14,19 @@ use crate::{
 
 /// Interprets `state` for a run that continues it.
 #[derive(Clone, Copy, Debug)]
-pub struct PriorRunView<'a> {
+pub(crate) struct PriorRunView<'a> {
     state: &'a RunState,
     run: RunId,
 }
 
 impl<'a> PriorRunView<'a> {
     /// Creates the view of `state`, which belongs to the run `run`.
-    pub fn new(state: &'a RunState, run: RunId) -> Self {
+    pub(crate) fn new(state: &'a RunState, run: RunId) -> Self {
         Self { state, run }
     }
 
     /// Returns the facts about the run as a whole; `reused` has no units yet.
-    pub fn continues(&self) -> ContinuedRun {
+    pub(crate) fn continues(&self) -> ContinuedRun {
         let costs = self.state.units.iter().flat_map(|unit| &unit.attempts).filter_map(|attempt| attempt.cost_usd);
         let outcome = self.state.ended.as_ref().map(|ended| ended.outcome.clone());
         ContinuedRun {
@@ -57,7 +57,7 @@ impl<'a> PriorRunView<'a> {
 
     /// Summarizes what this run and those before it did for `unit`. `reused` is empty. `None` if the unit was never
     /// tried.
-    pub fn prior_unit_summary(&self, unit: &UnitState) -> Option<PriorUnitSummary> {
+    pub(crate) fn prior_unit_summary(&self, unit: &UnitState) -> Option<PriorUnitSummary> {
         let before = self.prior_success(unit);
         let attempts = u32::try_from(unit.attempts.len()).unwrap_or(u32::MAX);
         let costs = unit.attempts.iter().filter_map(|attempt| attempt.cost_usd);
@@ -72,7 +72,7 @@ impl<'a> PriorRunView<'a> {
 
     /// Returns the state of `unit` for planning. A unit that this run reused keeps the result of the run that produced
     /// it.
-    pub fn prior_unit<'b>(&self, unit: &'b UnitState) -> PriorUnit<'b>
+    pub(crate) fn prior_unit<'b>(&self, unit: &'b UnitState) -> PriorUnit<'b>
     where
         'a: 'b,
     {

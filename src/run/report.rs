@@ -43,14 +43,14 @@ const NAMED_FAILURES: usize = 40;
 const MAX_ERROR_CHARS: usize = 600;
 
 /// Unit key of the reconcile step.
-pub const RECONCILE_KEY: &str = "reconcile";
+pub(crate) const RECONCILE_KEY: &str = "reconcile";
 
 /// Maximum number of messages that are kept.
 const MAX_MESSAGES: usize = 200;
 
 /// The data of a report about one run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct RunReport {
+pub(crate) struct RunReport {
     /// Run id, or the name of a capture.
     pub name: String,
     /// Name of the source's format.
@@ -91,7 +91,7 @@ pub struct RunReport {
 
 /// Sums over all attempts of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ReportTotals {
+pub(crate) struct ReportTotals {
     /// Number of units in each status, in order of first appearance.
     pub statuses: Vec<(UnitStatus, usize)>,
     /// In US dollars, over the attempts that reported a cost.
@@ -108,7 +108,7 @@ pub struct ReportTotals {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct UnitReport {
+pub(crate) struct UnitReport {
     pub key: UnitKey,
     /// Its part of the plan; `None` in captures.
     pub planned: Option<Arc<PlannedUnit>>,
@@ -132,13 +132,13 @@ pub struct UnitReport {
 
 impl UnitReport {
     /// KTX's key, which is unique in the connection.
-    pub fn ktx_key(&self) -> &UnitKey {
+    pub(crate) fn ktx_key(&self) -> &UnitKey {
         self.planned.as_ref().and_then(|planned| planned.ktx_key.as_ref()).unwrap_or(&self.key)
     }
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct AttemptReport {
+pub(crate) struct AttemptReport {
     pub number: u32,
     /// Time since the beginning of the run.
     pub started: Millis,
@@ -186,7 +186,7 @@ pub struct AttemptReport {
 
 /// Counts of the calls of one tool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ToolCallCounts {
+pub(crate) struct ToolCallCounts {
     pub total: u32,
     pub failed: u32,
     /// Declined by their tool, which is not a failure.
@@ -205,7 +205,7 @@ impl ToolCallCounts {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FailedCallReport {
+pub(crate) struct FailedCallReport {
     /// Time of its end.
     pub at: Millis,
     /// Id of the call in the stream.
@@ -217,7 +217,7 @@ pub struct FailedCallReport {
 
 /// Collects the details that the state does not contain.
 #[derive(Debug, Default)]
-pub struct ReportBuilder {
+pub(crate) struct ReportBuilder {
     attempts: HashMap<UnitKey, HashMap<u32, AttemptCalls>>,
 }
 
@@ -244,7 +244,7 @@ impl AttemptCalls {
 
 impl ReportBuilder {
     /// Processes an effect of an entry.
-    pub fn observe(&mut self, emitted: &FoldEvent<'_>) {
+    pub(crate) fn observe(&mut self, emitted: &FoldEvent<'_>) {
         let FoldEvent::Agent { at, unit, attempt, event: AgentEvent::Action(event), outcome_detail, .. } = emitted
         else {
             return;
@@ -278,7 +278,7 @@ impl ReportBuilder {
     }
 
     /// Builds the report after the last entry. `live` is true while the run is active.
-    pub fn finish(mut self, origin: &SourceInfo, view: &RunView, live: bool) -> RunReport {
+    pub(crate) fn finish(mut self, origin: &SourceInfo, view: &RunView, live: bool) -> RunReport {
         let state = &view.state;
         let units: Vec<UnitReport> = state.units.iter().map(|unit| self.unit(view, unit, live)).collect();
         RunReport {
@@ -440,7 +440,7 @@ fn warnings_and_errors(view: &RunView) -> (Vec<(Millis, String)>, usize) {
 
 impl UnitReport {
     /// The output of a successful unit besides its changes.
-    pub fn work(&self) -> Option<&AttemptOutput> {
+    pub(crate) fn work(&self) -> Option<&AttemptOutput> {
         match (&self.prior_work, self.latest()) {
             (Some(work), _) => Some(work),
             (None, Some(attempt)) if self.is_successful() => attempt.work.as_deref(),
@@ -449,36 +449,36 @@ impl UnitReport {
     }
 
     /// The raw files of a successful unit that could not be mapped.
-    pub fn unmapped(&self) -> &[UnmappedFile] {
+    pub(crate) fn unmapped(&self) -> &[UnmappedFile] {
         self.work().map(|work| work.unmapped.as_slice()).unwrap_or_default()
     }
 
     /// The decisions of a successful unit, flagged conflicts first.
-    pub fn decisions(&self) -> Vec<RecordedDecision> {
+    pub(crate) fn decisions(&self) -> Vec<RecordedDecision> {
         self.work().map(recorded_decisions).unwrap_or_default()
     }
 
-    pub fn latest(&self) -> Option<&AttemptReport> {
+    pub(crate) fn latest(&self) -> Option<&AttemptReport> {
         self.attempts.last()
     }
 
     /// True if the unit succeeded, so that its work counts.
-    pub fn is_successful(&self) -> bool {
+    pub(crate) fn is_successful(&self) -> bool {
         matches!(self.status, UnitStatus::Succeeded | UnitStatus::BudgetExhausted | UnitStatus::Reused)
     }
 
     /// The connection, if the plan names one.
-    pub fn connection(&self) -> Option<&str> {
+    pub(crate) fn connection(&self) -> Option<&str> {
         self.planned.as_ref().map(|planned| planned.connection.as_str()).filter(|connection| !connection.is_empty())
     }
 
     /// The adapter, if the plan names one.
-    pub fn adapter(&self) -> Option<&str> {
+    pub(crate) fn adapter(&self) -> Option<&str> {
         self.planned.as_ref().map(|planned| planned.adapter.as_str()).filter(|adapter| !adapter.is_empty())
     }
 
     /// Its changes in the project, even if the project already contained the same content.
-    pub fn changes(&self) -> Vec<MemoryAction> {
+    pub(crate) fn changes(&self) -> Vec<MemoryAction> {
         let left_none =
             self.latest().and_then(|attempt| attempt.patch.as_ref()).is_some_and(|patch| patch.path.is_none());
         if left_none || self.integration == Some(PatchResult::Noop) { Vec::new() } else { self.actions() }
@@ -486,7 +486,7 @@ impl UnitReport {
 
     /// The changes of the unit that this run put into the project. A tape of an older program contains only their
     /// paths.
-    pub fn actions(&self) -> Vec<MemoryAction> {
+    pub(crate) fn actions(&self) -> Vec<MemoryAction> {
         if self.is_unsaved {
             return Vec::new();
         }
@@ -527,29 +527,29 @@ fn action_at(path: &str) -> Option<MemoryAction> {
 
 impl RunReport {
     /// The id of the plan's job, if there is one.
-    pub fn job(&self) -> Option<&str> {
+    pub(crate) fn job(&self) -> Option<&str> {
         self.planned.as_ref().map(|planned| planned.job.as_str()).filter(|job| !job.is_empty())
     }
 
     /// KTX's sync id, if there is a job: the start time in UTC and the job id.
-    pub fn sync_id(&self) -> Option<String> {
+    pub(crate) fn sync_id(&self) -> Option<String> {
         let date = self.started_at?.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d-%H%M%S").to_string();
         Some(format!("{date}-{}", self.job()?))
     }
 
     /// Converts a time of the run to wall-clock time.
-    pub fn wall_clock(&self, at: Millis) -> Option<Timestamp> {
+    pub(crate) fn wall_clock(&self, at: Millis) -> Option<Timestamp> {
         at.to_timestamp(self.started_at?).filter(|_| self.has_times)
     }
 
     /// The reconcile step, if it ran. No plan names this unit.
-    pub fn reconcile_unit(&self) -> Option<&UnitReport> {
+    pub(crate) fn reconcile_unit(&self) -> Option<&UnitReport> {
         let is_pass = |unit: &&UnitReport| unit.planned.is_none() && unit.key.as_str() == RECONCILE_KEY;
         self.units.iter().chain(&self.reconcile_unit).find(is_pass).filter(|_| self.planned.is_some())
     }
 
     /// Returns the source of a connection and an adapter as the run read it.
-    pub fn source(&self, connection: Option<&str>, adapter: Option<&str>) -> Option<&SourceRead> {
+    pub(crate) fn source(&self, connection: Option<&str>, adapter: Option<&str>) -> Option<&SourceRead> {
         let is_of = |read: &&Arc<SourceRead>| {
             Some(read.connection.as_str()) == connection && Some(read.adapter.as_str()) == adapter
         };
@@ -557,7 +557,7 @@ impl RunReport {
     }
 
     /// Counts of the calls of each tool, over all attempts.
-    pub fn tools(&self) -> BTreeMap<&str, ToolCallCounts> {
+    pub(crate) fn tools(&self) -> BTreeMap<&str, ToolCallCounts> {
         let mut tools: BTreeMap<&str, ToolCallCounts> = BTreeMap::new();
         for (tool, calls) in self.units.iter().flat_map(|unit| &unit.attempts).flat_map(|attempt| &attempt.tools) {
             tools.entry(tool).or_default().add(*calls);
@@ -566,7 +566,7 @@ impl RunReport {
     }
 
     /// True if a script played the model in any attempt.
-    pub fn is_scripted(&self) -> bool {
+    pub(crate) fn is_scripted(&self) -> bool {
         self.units.iter().flat_map(|unit| &unit.attempts).any(|attempt| attempt.scripted)
     }
 }

@@ -14,7 +14,7 @@ use crate::{
 
 /// The forecast for the remaining units at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct RunForecast {
+pub(crate) struct RunForecast {
     pub at: Millis,
     /// The forecast; its times are relative to `at`.
     pub forecast: Forecast,
@@ -28,7 +28,7 @@ pub struct RunForecast {
 
 /// Counts of the units of one adapter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AdapterForecast {
+pub(crate) struct AdapterForecast {
     /// Name of the adapter, empty if unknown.
     pub name: String,
     /// Finished units that the forecast is based on.
@@ -40,14 +40,14 @@ pub struct AdapterForecast {
 
 impl AdapterForecast {
     /// True if too few units have finished to forecast the remaining ones.
-    pub fn is_unknown(&self) -> bool {
+    pub(crate) fn is_unknown(&self) -> bool {
         self.remaining > 0 && self.finished < MIN_SAMPLES
     }
 }
 
 impl RunForecast {
     /// Forecasts all remaining units of `state`, at the time `now`.
-    pub fn for_remaining(state: &RunState, now: Millis) -> Self {
+    pub(crate) fn for_remaining(state: &RunState, now: Millis) -> Self {
         let is_left = |unit: &&UnitState| !unit.status.is_finished();
         let mut rest: Vec<&UnitState> = state.units.iter().filter(is_left).collect();
         // Order: running units, then units that were tried before, then the rest in plan order.
@@ -68,7 +68,7 @@ impl RunForecast {
     }
 
     /// Forecasts another attempt of these units.
-    pub fn for_retry(state: &RunState, units: &[usize]) -> Self {
+    pub(crate) fn for_retry(state: &RunState, units: &[usize]) -> Self {
         let units: Vec<&UnitState> = units.iter().filter_map(|unit| state.units.get(*unit)).collect();
         Self::compute(state, &units, state.last_entry_at)
     }
@@ -103,7 +103,7 @@ impl RunForecast {
     }
 
     /// Time from `now` until the last unit ends.
-    pub fn remaining_time(&self, now: Millis) -> Option<Estimate<Millis>> {
+    pub(crate) fn remaining_time(&self, now: Millis) -> Option<Estimate<Millis>> {
         let passed = now.since(self.at);
         self.forecast.time.map(|time| Estimate { p50: time.p50.since(passed), p90: time.p90.since(passed) })
     }

@@ -9,7 +9,7 @@ use crate::tape::{
 };
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SharedFile {
+pub(crate) struct SharedFile {
     /// Path relative to the project.
     pub path: String,
     pub units: Vec<UnitKey>,
@@ -26,13 +26,13 @@ impl fmt::Display for SharedFile {
 
 impl SharedFile {
     /// The resolution as the end of a sentence.
-    pub fn resolution(&self) -> &'static str {
+    pub(crate) fn resolution(&self) -> &'static str {
         if self.was_merged { "git merged their versions, so review the result" } else { "their versions are identical" }
     }
 }
 
 /// Returns the shared files, sorted by path. A rejected patch shares no files: its conflict has its own verdict.
-pub fn find_shared_files(state: &RunState) -> Vec<SharedFile> {
+pub(crate) fn find_shared_files(state: &RunState) -> Vec<SharedFile> {
     let mut files: BTreeMap<&str, SharedFile> = BTreeMap::new();
     for (unit, shared) in
         state.units.iter().flat_map(|unit| shared_by_unit(state, unit).iter().map(move |shared| (unit, shared)))

@@ -5,7 +5,7 @@ use crate::{decode::ResultLine, tape::Millis};
 
 /// Cost and active time of a unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct UnitSpending {
+pub(crate) struct UnitSpending {
     /// US dollars of the attempts that reported a cost; `None` if none did.
     pub cost: Option<f64>,
     /// True if some attempt did not report its cost.
@@ -16,7 +16,7 @@ pub struct UnitSpending {
 
 impl UnitSpending {
     /// Sums the attempts of `unit` until `now`.
-    pub fn new(unit: &UnitState, now: Millis) -> Self {
+    pub(crate) fn new(unit: &UnitState, now: Millis) -> Self {
         let mut spent = Self::default();
         for attempt in &unit.attempts {
             match attempt.cost_usd {
@@ -29,13 +29,13 @@ impl UnitSpending {
     }
 
     /// The cost, if it is known for all attempts.
-    pub fn complete_cost(&self) -> Option<f64> {
+    pub(crate) fn complete_cost(&self) -> Option<f64> {
         self.cost.filter(|_| !self.partial)
     }
 }
 
 /// Duration of an attempt of `unit` until `now`. An interrupted attempt ran until its last entry.
-pub fn attempt_duration(unit: &UnitState, attempt: &AttemptState, now: Millis) -> Millis {
+pub(crate) fn attempt_duration(unit: &UnitState, attempt: &AttemptState, now: Millis) -> Millis {
     let broke_off = unit.status.is_finished() || unit.latest().is_some_and(|latest| latest.id != attempt.id);
     let end = attempt.ended_at.unwrap_or(if broke_off { attempt.last_at } else { now });
     end.since(attempt.started_at)
@@ -47,7 +47,7 @@ pub fn attempt_duration(unit: &UnitState, attempt: &AttemptState, now: Millis) -
 /// that of the resumed session as well. In this case the prior cost of the session is subtracted; if the prior cost is
 /// unknown, the cost of the attempt is unknown.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct AttemptCost {
+pub(crate) struct AttemptCost {
     /// The attempt resumes a session.
     is_resumed: bool,
     /// Cost of that session before the attempt, as far as this run knows it.
@@ -64,16 +64,16 @@ pub struct AttemptCost {
 
 impl AttemptCost {
     /// The attempt resumes a session that cost `paid` before; `None` if its cost is unknown.
-    pub fn resume(&mut self, paid: Option<f64>) {
+    pub(crate) fn resume(&mut self, paid: Option<f64>) {
         (self.is_resumed, self.prior_cost) = (true, paid);
     }
 
     /// Handles the release that the agent reports.
-    pub fn set_release(&mut self, version: Option<&str>) {
+    pub(crate) fn set_release(&mut self, version: Option<&str>) {
         self.total_includes_prior = version.and_then(total_includes_prior).or(self.total_includes_prior);
     }
 
-    pub fn add_result(&mut self, result: &ResultLine<'_>) {
+    pub(crate) fn add_result(&mut self, result: &ResultLine<'_>) {
         if let Some(cost) = result.cost_since_last_result.filter(|cost| *cost >= 0.0) {
             self.turns = Some(self.turns.unwrap_or_default() + cost);
         }
@@ -87,7 +87,7 @@ impl AttemptCost {
     }
 
     /// The cost of the attempt so far; `None` if it is unknown.
-    pub fn cost(&self) -> Option<f64> {
+    pub(crate) fn cost(&self) -> Option<f64> {
         let of_totals = || Some(self.finished_total + (self.total? - self.total_offset()?).max(0.0));
         self.turns.or_else(of_totals)
     }
@@ -103,7 +103,7 @@ impl AttemptCost {
 }
 
 /// Sums the costs of the attempts in a session. `None` without attempts, or if the cost of one is unknown.
-pub fn session_cost(costs: impl IntoIterator<Item = Option<f64>>) -> Option<f64> {
+pub(crate) fn session_cost(costs: impl IntoIterator<Item = Option<f64>>) -> Option<f64> {
     costs.into_iter().try_fold(None, |sum, cost| Some(Some(sum.unwrap_or_default() + cost?))).flatten()
 }
 

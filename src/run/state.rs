@@ -22,7 +22,7 @@ use crate::{
 
 /// The counts and facts of a run at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct RunState {
+pub(crate) struct RunState {
     /// The plan, if the source has one.
     pub planned: Option<Arc<RunPlanned>>,
     /// The sources that the run read, one per connection.
@@ -73,7 +73,7 @@ pub struct RunState {
 
 /// The patch of a unit that succeeded in a prior run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct PriorPatchIntegration {
+pub(crate) struct PriorPatchIntegration {
     pub result: PatchResult,
     /// The verdict of the unit after its patch was rejected.
     pub verdict: Option<Arc<Verdict>>,
@@ -84,22 +84,22 @@ pub struct PriorPatchIntegration {
 }
 
 /// Distinguishes two states of one source: numbers of entries, units, and silent units.
-pub type StateVersion = (u64, usize, u32);
+pub(crate) type StateVersion = (u64, usize, u32);
 
 impl RunState {
-    pub fn version(&self) -> StateVersion {
+    pub(crate) fn version(&self) -> StateVersion {
         (self.entries, self.units.len(), self.silent)
     }
 
     /// Results of prior runs for a unit.
-    pub fn prior_unit_summary(&self, unit: &UnitKey) -> Option<&PriorUnitSummary> {
+    pub(crate) fn prior_unit_summary(&self, unit: &UnitKey) -> Option<&PriorUnitSummary> {
         self.planned.as_ref()?.continues.as_ref()?.units.get(unit)
     }
 }
 
 /// Counts of lost or unreadable data. All are zero in a healthy run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LossCounts {
+pub(crate) struct LossCounts {
     /// Stdout lines that are not JSON objects with a type.
     pub malformed: u64,
     /// Lines of an unknown type.
@@ -112,7 +112,7 @@ pub struct LossCounts {
 
 /// A usage window as the service reports it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct UsageWindow {
+pub(crate) struct UsageWindow {
     /// Name of the window: `five_hour`, …
     pub name: String,
     /// `allowed`, `allowed_warning` or `rejected`.
@@ -125,7 +125,7 @@ pub struct UsageWindow {
 
 /// A pause of the whole run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RunPause {
+pub(crate) struct RunPause {
     /// End of the pause, if known.
     pub until: Option<Millis>,
     /// Name of the limit as the service reports it.
@@ -134,7 +134,7 @@ pub struct RunPause {
 
 /// A lower concurrency than requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Throttling {
+pub(crate) struct Throttling {
     /// Maximum number of units that run at the same time.
     pub concurrency: u32,
     /// Name of the limit as the service reports it.
@@ -143,7 +143,7 @@ pub struct Throttling {
 
 /// A unit at one moment.
 #[derive(Clone, Debug, PartialEq)]
-pub struct UnitState {
+pub(crate) struct UnitState {
     pub key: UnitKey,
     /// Its part of the plan; `None` for a unit that only appears in a capture.
     pub planned: Option<Arc<PlannedUnit>>,
@@ -157,7 +157,7 @@ pub struct UnitState {
 
 /// Which tool calls of a unit wait for an approval.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum HoldMode {
+pub(crate) enum HoldMode {
     #[default]
     Off,
     EachCall,
@@ -166,23 +166,23 @@ pub enum HoldMode {
 }
 
 impl UnitState {
-    pub fn latest(&self) -> Option<&AttemptState> {
+    pub(crate) fn latest(&self) -> Option<&AttemptState> {
         self.attempts.last()
     }
 
     /// True if each of its tool calls waits for an approval.
-    pub fn is_held(&self) -> bool {
+    pub(crate) fn is_held(&self) -> bool {
         self.hold_mode == HoldMode::EachCall
     }
 
     /// True if it failed because its patch was rejected.
-    pub fn has_conflict(&self) -> bool {
+    pub(crate) fn has_conflict(&self) -> bool {
         self.status == UnitStatus::Failed
             && self.latest().and_then(|attempt| attempt.integration).is_some_and(|patch| !patch.keeps_success())
     }
 
     /// The text of its status, or of its patch once the patch has a more specific one.
-    pub fn status_text(&self) -> &'static str {
+    pub(crate) fn status_text(&self) -> &'static str {
         match (self.status, self.latest().and_then(|attempt| attempt.integration)) {
             (UnitStatus::Succeeded, Some(patch @ PatchResult::Accepted)) => patch.label(),
             (UnitStatus::Failed, Some(patch)) if !patch.keeps_success() => patch.label(),
@@ -191,13 +191,13 @@ impl UnitState {
     }
 
     /// The call that has waited longest for an approval.
-    pub fn oldest_held_call(&self) -> Option<&HeldCallState> {
+    pub(crate) fn oldest_held_call(&self) -> Option<&HeldCallState> {
         self.latest()?.held_calls.first()
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum UnitStatus {
+pub(crate) enum UnitStatus {
     Queued,
     /// Planned, but the run ended before the unit started. It starts only on request.
     NotStarted,
@@ -222,7 +222,7 @@ pub enum UnitStatus {
 
 impl UnitStatus {
     /// Its text on screens and in JSON.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Queued => "queued",
             Self::NotStarted => "untried",
@@ -240,24 +240,24 @@ impl UnitStatus {
     }
 
     /// True if nothing more happens automatically.
-    pub fn is_finished(self) -> bool {
+    pub(crate) fn is_finished(self) -> bool {
         !(self.is_in_flight() || matches!(self, Self::Queued | Self::Waiting))
     }
 
     /// True if it ended without success, so that another attempt may help.
-    pub fn is_retryable(self) -> bool {
+    pub(crate) fn is_retryable(self) -> bool {
         matches!(self, Self::Failed | Self::Interrupted | Self::BudgetExhausted | Self::Stopped)
     }
 
     /// True while an attempt runs.
-    pub fn is_in_flight(self) -> bool {
+    pub(crate) fn is_in_flight(self) -> bool {
         matches!(self, Self::Running | Self::Silent | Self::Held)
     }
 }
 
 /// One attempt at one moment. An unknown number is `None`, never 0.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct AttemptState {
+pub(crate) struct AttemptState {
     pub number: u32,
     /// Index of its rows, see [`RunView::attempt_rows`].
     pub id: AttemptId,
@@ -332,12 +332,12 @@ pub struct AttemptState {
 
 impl AttemptState {
     /// Turns used and turns allowed.
-    pub fn budget_exhaustion(&self) -> BudgetExhaustion {
+    pub(crate) fn budget_exhaustion(&self) -> BudgetExhaustion {
         BudgetExhaustion { turns: self.turns, allowed: self.step_budget }
     }
 
     /// True if its patch is not in the project.
-    pub fn is_unsaved(&self) -> bool {
+    pub(crate) fn is_unsaved(&self) -> bool {
         !self.saved && self.patch.as_ref().is_some_and(|patch| patch.path.is_some())
     }
 
@@ -350,7 +350,7 @@ impl AttemptState {
 
 /// A tool call that waits for an approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeldCallState {
+pub(crate) struct HeldCallState {
     /// Time at which the wait began.
     pub since: Millis,
     /// Tool name without the prefix of its server.
@@ -365,7 +365,7 @@ pub struct HeldCallState {
 
 /// Tokens of an attempt: the highest value per message while it runs, the result's totals afterwards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TokenCounts {
+pub(crate) struct TokenCounts {
     /// Input tokens that were not cached.
     pub input: u64,
     pub output: u64,
@@ -383,7 +383,7 @@ impl From<Usage> for TokenCounts {
 }
 
 impl TokenCounts {
-    pub fn plus(self, other: Self) -> Self {
+    pub(crate) fn plus(self, other: Self) -> Self {
         Self {
             input: self.input.saturating_add(other.input),
             output: self.output.saturating_add(other.output),
@@ -392,18 +392,18 @@ impl TokenCounts {
         }
     }
 
-    pub fn total(&self) -> u64 {
+    pub(crate) fn total(&self) -> u64 {
         [self.output, self.cache_read, self.cache_write].into_iter().fold(self.input, u64::saturating_add)
     }
 }
 
 /// Index of an attempt's rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct AttemptId(pub u32);
+pub(crate) struct AttemptId(pub u32);
 
 /// One visible line of an attempt: a message or an action together with its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StreamRow {
+pub(crate) struct StreamRow {
     /// Entry with which the row begins.
     first: u32,
     /// Entry with which the row ends; `u32::MAX` while it is open.
@@ -420,39 +420,39 @@ const OPEN_ENTRY: u32 = u32::MAX;
 
 impl StreamRow {
     /// Creates a row that ends with its first entry, unless it is a call.
-    pub fn new(first: Seq, block: u8, kind: RowKind, end: RowOutcome, depth: u8) -> Self {
+    pub(crate) fn new(first: Seq, block: u8, kind: RowKind, end: RowOutcome, depth: u8) -> Self {
         let first = u32::try_from(first.0).unwrap_or(OPEN_ENTRY - 1);
         let last = if end == RowOutcome::Open { OPEN_ENTRY } else { first };
         Self { first, last, block, kind, end, depth }
     }
 
     /// True for the end of a session that contains nothing beyond the rows above it.
-    pub fn is_redundant(&self) -> bool {
+    pub(crate) fn is_redundant(&self) -> bool {
         self.kind == RowKind::Completed && self.block > 0
     }
 
     /// True for the end of a session whose failure is already marked on a row above it.
-    pub fn is_already_marked(&self) -> bool {
+    pub(crate) fn is_already_marked(&self) -> bool {
         self.kind == RowKind::Completed && self.block > 1
     }
 
     /// The entry with which it begins.
-    pub fn first(&self) -> Seq {
+    pub(crate) fn first(&self) -> Seq {
         Seq(u64::from(self.first))
     }
 
     /// The entry with which it ended, at the moment after `entries` entries.
-    pub fn last(&self, entries: u64) -> Option<Seq> {
+    pub(crate) fn last(&self, entries: u64) -> Option<Seq> {
         (self.last != OPEN_ENTRY && u64::from(self.last) < entries).then(|| Seq(u64::from(self.last)))
     }
 
     /// How it ended, at the moment after `entries` entries.
-    pub fn end(&self, entries: u64) -> RowOutcome {
+    pub(crate) fn end(&self, entries: u64) -> RowOutcome {
         if u64::from(self.last) < entries { self.end } else { RowOutcome::Open }
     }
 
     /// Ends an open row. An existing end is kept.
-    pub fn close(&mut self, last: Seq, end: RowOutcome) {
+    pub(crate) fn close(&mut self, last: Seq, end: RowOutcome) {
         if self.last == OPEN_ENTRY {
             self.last = u32::try_from(last.0).unwrap_or(OPEN_ENTRY - 1);
             self.end = end;
@@ -461,7 +461,7 @@ impl StreamRow {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum RowKind {
+pub(crate) enum RowKind {
     /// A tool call with its result.
     Tool,
     /// Text of the model.
@@ -479,7 +479,7 @@ pub enum RowKind {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum RowOutcome {
+pub(crate) enum RowOutcome {
     Open,
     /// It succeeded, or it cannot fail.
     Ok,
@@ -502,7 +502,7 @@ pub(super) fn push_compact<T>(list: &mut Vec<T>, item: T) {
 
 /// Rows and entries of one attempt. Both only grow.
 #[derive(Clone, Debug, Default)]
-pub struct AttemptRows {
+pub(crate) struct AttemptRows {
     /// In the order of their first entries.
     pub rows: Vec<StreamRow>,
     /// Every entry of the attempt, for the raw transcript.
@@ -511,13 +511,13 @@ pub struct AttemptRows {
 
 impl AttemptRows {
     /// Rows that began before the moment after `entries` entries.
-    pub fn rows_at(&self, entries: u64) -> &[StreamRow] {
+    pub(crate) fn rows_at(&self, entries: u64) -> &[StreamRow] {
         let end = self.rows.partition_point(|row| u64::from(row.first) < entries);
         &self.rows[..end]
     }
 
     /// Entries of the attempt at the moment after `entries` entries.
-    pub fn entries_at(&self, entries: u64) -> &[u32] {
+    pub(crate) fn entries_at(&self, entries: u64) -> &[u32] {
         let end = self.entries.partition_point(|seq| u64::from(*seq) < entries);
         &self.entries[..end]
     }
@@ -525,7 +525,7 @@ impl AttemptRows {
 
 /// A message in the run's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogMessage {
+pub(crate) struct LogMessage {
     /// Entry that it comes from.
     pub seq: Seq,
     pub at: Millis,
@@ -536,7 +536,7 @@ pub struct LogMessage {
 
 /// The effects of the last folded entry that the activity index records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LastChange {
+pub(crate) struct LastChange {
     /// Attempt that it belongs to; `None` for entries of the run itself.
     pub attempt: Option<AttemptId>,
     /// Time for which that attempt had written nothing.
@@ -559,7 +559,7 @@ impl LastChange {
 
 /// The state at a moment, and the rows up to it.
 #[derive(Clone, Debug, Default)]
-pub struct RunView {
+pub(crate) struct RunView {
     pub state: RunState,
     pub last_change: LastChange,
     pub(crate) attempts: Vec<AttemptRows>,
@@ -572,39 +572,39 @@ pub struct RunView {
 
 impl RunView {
     /// Creates a view from its parts, for benchmarks and examples.
-    pub fn new(state: RunState, attempts: Vec<AttemptRows>, messages: Vec<LogMessage>) -> Self {
+    pub(crate) fn new(state: RunState, attempts: Vec<AttemptRows>, messages: Vec<LogMessage>) -> Self {
         Self { state, attempts, messages, ..Self::default() }
     }
 
     /// Returns the entry with the edited arguments of the call in block `block` of the entry `first`.
-    pub fn edited_arguments_entry(&self, first: Seq, block: u8) -> Option<Seq> {
+    pub(crate) fn edited_arguments_entry(&self, first: Seq, block: u8) -> Option<Seq> {
         let note = self.argument_edits.get(&(u32::try_from(first.0).ok()?, block))?;
         Some(Seq(u64::from(*note))).filter(|note| note.0 < self.state.entries)
     }
 
     /// Returns the entries of all calls that ran with edited arguments, each with the entry of the arguments.
-    pub fn all_argument_edits(&self) -> Vec<(Seq, Seq)> {
+    pub(crate) fn all_argument_edits(&self) -> Vec<(Seq, Seq)> {
         self.argument_edits.iter().map(|((first, _), note)| (Seq(u64::from(*first)), Seq(u64::from(*note)))).collect()
     }
 
     /// All rows of an attempt.
-    pub fn attempt_rows(&self, id: AttemptId) -> &AttemptRows {
+    pub(crate) fn attempt_rows(&self, id: AttemptId) -> &AttemptRows {
         const EMPTY: &AttemptRows = &AttemptRows { rows: Vec::new(), entries: Vec::new() };
         self.attempts.get(id.0 as usize).unwrap_or(EMPTY)
     }
 
     /// The rows of an attempt at the moment of `state`.
-    pub fn rows(&self, id: AttemptId) -> &[StreamRow] {
+    pub(crate) fn rows(&self, id: AttemptId) -> &[StreamRow] {
         self.attempt_rows(id).rows_at(self.state.entries)
     }
 
     /// The entries of an attempt at the moment of `state`.
-    pub fn entries(&self, id: AttemptId) -> &[u32] {
+    pub(crate) fn entries(&self, id: AttemptId) -> &[u32] {
         self.attempt_rows(id).entries_at(self.state.entries)
     }
 
     /// The log at the moment of `state`.
-    pub fn messages(&self) -> &[LogMessage] {
+    pub(crate) fn messages(&self) -> &[LogMessage] {
         let end = self.messages.partition_point(|message| message.seq.0 < self.state.entries);
         let mut messages = &self.messages[..end];
         // A silence may begin between two entries, so the time decides as well.

@@ -23,7 +23,7 @@ const PART_BYTES: u64 = 1 << 10;
 const SEEK_SLICE: usize = 256 << 10;
 
 /// A source and its run view at the cursor.
-pub struct Timeline {
+pub(crate) struct Timeline {
     source: Box<dyn EntrySource>,
     fold: Fold,
     view: RunView,
@@ -62,7 +62,7 @@ struct Frontier {
 
 /// A moment of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SeekTarget {
+pub(crate) enum SeekTarget {
     /// After this number of entries.
     Entries(u64),
     /// After all entries up to this time.
@@ -79,7 +79,7 @@ impl SeekTarget {
     }
 
     /// True if the entry happened up to the moment.
-    pub fn includes_entry(self, entry: &EntryRef<'_>) -> bool {
+    pub(crate) fn includes_entry(self, entry: &EntryRef<'_>) -> bool {
         match self {
             Self::Entries(entries) => entry.seq.0 < entries,
             Self::Time(at) => entry.at <= at,
@@ -88,7 +88,7 @@ impl SeekTarget {
 }
 
 /// Inspects entries while they are folded and decides where to stop.
-pub trait StopCondition {
+pub(crate) trait StopCondition {
     /// True to stop before this entry, which is then not folded.
     fn stops_before(&mut self, _entry: &EntryRef<'_>) -> bool {
         false
@@ -105,7 +105,7 @@ pub trait StopCondition {
 
 /// The result of [`Timeline::advance_until`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AdvanceStatus {
+pub(crate) enum AdvanceStatus {
     /// The byte limit was reached; more can be read immediately.
     More,
     /// The condition stopped it, with the time of the entry that must not be folded, if there is one.
@@ -123,7 +123,7 @@ impl std::fmt::Debug for Timeline {
 
 impl Timeline {
     /// Creates a timeline with the cursor at the beginning of `source`.
-    pub fn new(source: Box<dyn EntrySource>) -> Self {
+    pub(crate) fn new(source: Box<dyn EntrySource>) -> Self {
         let fold = Fold::new(source.info().fallback_unit.clone());
         let start = Checkpoint { state: RunState::default(), fold: fold.clone(), position: 0 };
         Self {
@@ -144,64 +144,64 @@ impl Timeline {
 
     /// Creates a timeline that is usually only played forward. It keeps no checkpoints, so seeking back folds from the
     /// beginning.
-    pub fn new_forward_only(source: Box<dyn EntrySource>) -> Self {
+    pub(crate) fn new_forward_only(source: Box<dyn EntrySource>) -> Self {
         Self { spacing: u64::MAX, ..Self::new(source) }
     }
 
     /// Sets whether the run continues after the end of the source; then open rows at the end stay open.
     #[must_use]
-    pub fn with_open_end(mut self, is_active: bool) -> Self {
+    pub(crate) fn with_open_end(mut self, is_active: bool) -> Self {
         self.is_open_ended = is_active;
         self
     }
 
     /// True if the run continues after the end of the source.
-    pub fn is_open_ended(&self) -> bool {
+    pub(crate) fn is_open_ended(&self) -> bool {
         self.is_open_ended
     }
 
     /// The run view at the cursor.
-    pub fn view(&self) -> &RunView {
+    pub(crate) fn view(&self) -> &RunView {
         &self.view
     }
 
     /// The activity index of everything that has been read.
-    pub fn activity(&self) -> &ActivityIndex {
+    pub(crate) fn activity(&self) -> &ActivityIndex {
         &self.activity
     }
 
     /// The state at the latest moment that has been read. It differs from that of the cursor while the cursor is in the
     /// past.
-    pub fn latest_state(&self) -> &RunState {
+    pub(crate) fn latest_state(&self) -> &RunState {
         self.frontier.as_ref().map_or(&self.view.state, |frontier| &frontier.state)
     }
 
-    pub fn source(&self) -> &dyn EntrySource {
+    pub(crate) fn source(&self) -> &dyn EntrySource {
         self.source.as_ref()
     }
 
     /// Number of entries that are known so far, on both sides of the cursor.
-    pub fn known_entries(&self) -> u64 {
+    pub(crate) fn known_entries(&self) -> u64 {
         self.known_entries
     }
 
     /// Counts the entries in about `max_bytes` more of the source, ahead of the fold. See [`EntrySource::scan_ahead`].
-    pub fn scan_ahead(&mut self, max_bytes: usize) -> Result<PollStatus, EntrySourceError> {
+    pub(crate) fn scan_ahead(&mut self, max_bytes: usize) -> Result<PollStatus, EntrySourceError> {
         self.source.scan_ahead(max_bytes)
     }
 
     /// True if the whole source has been read, wherever the cursor is.
-    pub fn is_fully_read(&self) -> bool {
+    pub(crate) fn is_fully_read(&self) -> bool {
         self.ended
     }
 
     /// True if the source has ended and the cursor is at its end.
-    pub fn is_at_end(&self) -> bool {
+    pub(crate) fn is_at_end(&self) -> bool {
         self.finished
     }
 
     /// True if everything up to `moment` has been read, so that seeking to it is fast.
-    pub fn has_read(&self, moment: SeekTarget) -> bool {
+    pub(crate) fn has_read(&self, moment: SeekTarget) -> bool {
         self.ended
             || match moment {
                 SeekTarget::Entries(entries) => entries <= self.known_entries,
@@ -210,7 +210,7 @@ impl Timeline {
     }
 
     /// Folds about `max_bytes` more of the source. At its end, open rows are closed.
-    pub fn advance(
+    pub(crate) fn advance(
         &mut self,
         max_bytes: usize,
         emit: &mut dyn FnMut(FoldEvent<'_>),
@@ -236,7 +236,7 @@ impl Timeline {
     }
 
     /// Like [`advance`](Self::advance), until `condition` stops it.
-    pub fn advance_until(
+    pub(crate) fn advance_until(
         &mut self,
         max_bytes: usize,
         condition: &mut dyn StopCondition,
@@ -283,7 +283,12 @@ impl Timeline {
 
     /// Advances the clock while no entry arrives, or moves it back: to `shown` at the cursor, and to `present` at the
     /// latest moment that has been read. Returns true if a unit changed.
-    pub fn advance_clock(&mut self, shown: Millis, present: Millis, emit: &mut dyn FnMut(FoldEvent<'_>)) -> bool {
+    pub(crate) fn advance_clock(
+        &mut self,
+        shown: Millis,
+        present: Millis,
+        emit: &mut dyn FnMut(FoldEvent<'_>),
+    ) -> bool {
         let mut changed = self.fold.advance_clock(&mut self.view, shown, emit);
         if self.frontier.is_some() {
             self.swap_with_frontier();
@@ -294,13 +299,13 @@ impl Timeline {
     }
 
     /// Returns the earliest time at which another unit becomes silent, unless an entry arrives.
-    pub fn next_silence_at(&self) -> Option<Millis> {
+    pub(crate) fn next_silence_at(&self) -> Option<Millis> {
         self.fold.next_silence_at()
     }
 
     /// Reads about `max_bytes` beyond the known entries without moving the cursor, so that the activity index is
     /// complete and any moment is found quickly while an early one is shown.
-    pub fn prefetch(&mut self, max_bytes: usize) -> Result<PollStatus, EntrySourceError> {
+    pub(crate) fn prefetch(&mut self, max_bytes: usize) -> Result<PollStatus, EntrySourceError> {
         if self.ended {
             return Ok(PollStatus::End);
         }
@@ -361,12 +366,12 @@ impl Timeline {
     }
 
     /// Moves the cursor so that exactly `entries` entries are folded, or all entries if there are fewer.
-    pub fn seek(&mut self, entries: u64) -> Result<(), EntrySourceError> {
+    pub(crate) fn seek(&mut self, entries: u64) -> Result<(), EntrySourceError> {
         self.seek_to(SeekTarget::Entries(entries))
     }
 
     /// Moves the cursor to `moment`, or to the end of the source if it is earlier.
-    pub fn seek_to(&mut self, moment: SeekTarget) -> Result<(), EntrySourceError> {
+    pub(crate) fn seek_to(&mut self, moment: SeekTarget) -> Result<(), EntrySourceError> {
         let current = self.view.state.entries;
         let nearest =
             self.checkpoints.iter().rposition(|checkpoint| moment.includes_state(&checkpoint.state)).unwrap_or(0);
@@ -417,7 +422,7 @@ impl Timeline {
 
     /// Moves the cursor back to the latest checkpoint for which `is_early` returns true. It folds nothing; the caller
     /// advances from there in slices.
-    pub fn seek_to_checkpoint(&mut self, is_early: impl Fn(&RunState) -> bool) -> Result<(), EntrySourceError> {
+    pub(crate) fn seek_to_checkpoint(&mut self, is_early: impl Fn(&RunState) -> bool) -> Result<(), EntrySourceError> {
         let here = self.view.state.entries;
         let early = |kept: &Checkpoint| kept.state.entries <= here && is_early(&kept.state);
         let to = self.checkpoints.iter().rev().find(|kept| early(kept)).map_or(0, |kept| kept.state.entries);
@@ -425,12 +430,12 @@ impl Timeline {
     }
 
     /// Reads one entry again.
-    pub fn read(&mut self, seq: Seq, sink: &mut dyn FnMut(EntryRef<'_>)) -> Result<bool, EntrySourceError> {
+    pub(crate) fn read(&mut self, seq: Seq, sink: &mut dyn FnMut(EntryRef<'_>)) -> Result<bool, EntrySourceError> {
         self.source.read(seq, sink)
     }
 
     /// Reads the beginning of one entry again. See [`EntrySource::read_head`].
-    pub fn read_head(
+    pub(crate) fn read_head(
         &mut self,
         seq: Seq,
         most: usize,

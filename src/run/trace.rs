@@ -27,7 +27,7 @@ use crate::{
 
 /// The detail level of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum TraceLevel {
+pub(crate) enum TraceLevel {
     Error,
     /// Also events of the run.
     Info,
@@ -38,7 +38,7 @@ pub enum TraceLevel {
 
 impl TraceLevel {
     /// Parses KTX's setting. An unknown value selects KTX's default.
-    pub fn parse(text: &str) -> Self {
+    pub(crate) fn parse(text: &str) -> Self {
         let all = [Self::Error, Self::Info, Self::Debug, Self::Trace];
         all.into_iter().find(|level| level.as_str() == text).unwrap_or(Self::Debug)
     }
@@ -55,7 +55,7 @@ impl TraceLevel {
 
 /// Converts entries to trace lines.
 #[derive(Debug)]
-pub struct TraceWriter {
+pub(crate) struct TraceWriter {
     header: Header,
     level: TraceLevel,
     plan: Arc<RunPlanned>,
@@ -114,7 +114,7 @@ impl<'a> TraceEvent<'a> {
 
 impl TraceWriter {
     /// Creates the trace of the run with this tape header.
-    pub fn new(header: Header, level: TraceLevel) -> Self {
+    pub(crate) fn new(header: Header, level: TraceLevel) -> Self {
         let (plan, units, sources, open_attempt, pace) = Default::default();
         let (stepped, reconciled, commit, failed) = Default::default();
         Self {
@@ -133,12 +133,12 @@ impl TraceWriter {
     }
 
     /// The job id, once the plan has been read. A run without a job has no trace.
-    pub fn job(&self) -> Option<&str> {
+    pub(crate) fn job(&self) -> Option<&str> {
         Some(self.plan.job.as_str()).filter(|job| !job.is_empty())
     }
 
     /// Appends the trace lines of an entry to `out`.
-    pub fn write_entry(&mut self, entry: &TapeEntry<'_>, out: &mut Vec<u8>) {
+    pub(crate) fn write_entry(&mut self, entry: &TapeEntry<'_>, out: &mut Vec<u8>) {
         let attempt_key = entry.attempt.as_ref().map(|(unit, attempt)| (UnitKey::from(unit.as_ref()), *attempt));
         match (&entry.body, &attempt_key) {
             (EntryBody::Note(json), _) => self.note(entry.at, attempt_key.as_ref(), &Note::parse(json), out),

@@ -18,8 +18,8 @@ use crate::{diagnostic::Diagnostic, scoped_dir::ScopedDir, tape::RunId};
 mod artifacts;
 mod prior_runs;
 
-pub use artifacts::ArtifactHistory;
-pub use prior_runs::{FileHistory, FileKey, UnitEffort, UnitHistory};
+pub(crate) use artifacts::ArtifactHistory;
+pub(crate) use prior_runs::{FileHistory, FileKey, UnitEffort, UnitHistory};
 
 /// Migrations in order; `user_version` is the number of applied migrations.
 const MIGRATIONS: [&str; 7] = [
@@ -39,14 +39,14 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 const TABLES: [&str; 6] = ["artifacts", "raw_files", "tool_calls", "attempts", "units", "runs"];
 
 #[derive(Debug)]
-pub struct Db {
+pub(crate) struct Db {
     connection: Connection,
     path: PathBuf,
 }
 
 /// Why the index cannot be used. It can always be rebuilt.
 #[derive(Debug, thiserror::Error)]
-pub enum DbError {
+pub(crate) enum DbError {
     /// Another process holds the write lock.
     #[error("{0} is busy: another ingestdeck writes to it")]
     Busy(PathBuf),
@@ -89,7 +89,7 @@ impl Diagnostic for DbError {
 
 /// A run in the list.
 #[derive(Clone, Debug, PartialEq)]
-pub struct IndexedRun {
+pub(crate) struct IndexedRun {
     pub id: RunId,
     /// Start time, RFC 3339.
     pub started_at: String,
@@ -154,7 +154,7 @@ impl Db {
     }
 
     /// Replaces all rows of these runs in one commit.
-    pub fn put(&mut self, runs: &[RunRows]) -> Result<(), DbError> {
+    pub(crate) fn put(&mut self, runs: &[RunRows]) -> Result<(), DbError> {
         if runs.is_empty() {
             return Ok(());
         }
@@ -164,7 +164,7 @@ impl Db {
     }
 
     /// Deletes the rows of all runs except `keep`, in one commit.
-    pub fn retain(&mut self, keep: &[RunId]) -> Result<(), DbError> {
+    pub(crate) fn retain(&mut self, keep: &[RunId]) -> Result<(), DbError> {
         let path = self.path.clone();
         self.commit(|transaction| {
             let known: Vec<String> = transaction
@@ -178,7 +178,7 @@ impl Db {
     }
 
     /// All indexed runs, newest first.
-    pub fn list(&self) -> Result<Vec<IndexedRun>, DbError> {
+    pub(crate) fn list(&self) -> Result<Vec<IndexedRun>, DbError> {
         let read = || -> Result<Vec<IndexedRun>, rusqlite::Error> {
             let mut statement = self.connection.prepare_cached(
                 "SELECT run, started_at, project, scripted, outcome, duration_ms, units, succeeded, failed, cost_usd,
@@ -192,7 +192,7 @@ impl Db {
     }
 
     /// Dumps all rows as text in a fixed order, one line per row. Indexes of the same tapes have equal dumps.
-    pub fn dump(&self) -> Result<String, DbError> {
+    pub(crate) fn dump(&self) -> Result<String, DbError> {
         let read = || -> Result<String, rusqlite::Error> {
             let mut text = String::new();
             for table in TABLES {

@@ -14,11 +14,11 @@ const COMMIT_LIMITS: (usize, usize) = (16, 20_000);
 
 /// Opens a tape as a source; the error is a message for the user. Reading tapes is not the responsibility of this
 /// layer.
-pub type OpenTape<'a> = dyn Fn(&Path, File) -> Result<Box<dyn EntrySource>, String> + 'a;
+pub(crate) type OpenTape<'a> = dyn Fn(&Path, File) -> Result<Box<dyn EntrySource>, String> + 'a;
 
 /// Result of a refresh.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RefreshReport {
+pub(crate) struct RefreshReport {
     /// Number of runs indexed again.
     pub indexed: usize,
     /// Runs that cannot be read, each with the error message.
@@ -27,7 +27,7 @@ pub struct RefreshReport {
 
 /// Why a refresh failed.
 #[derive(Debug, thiserror::Error)]
-pub enum RefreshError {
+pub(crate) enum RefreshError {
     #[error(transparent)]
     Runs(#[from] RunStoreError),
     #[error(transparent)]
@@ -46,7 +46,7 @@ impl Diagnostic for RefreshError {
 impl RunStore {
     /// Indexes all runs whose tape changed its length, and removes runs that no longer exist. A run with an unreadable
     /// tape is skipped.
-    pub fn refresh(&self, db: &mut Db, open: &OpenTape<'_>) -> Result<RefreshReport, RefreshError> {
+    pub(crate) fn refresh(&self, db: &mut Db, open: &OpenTape<'_>) -> Result<RefreshReport, RefreshError> {
         let found = self.list()?;
         let known: Vec<(RunId, u64)> = db.list()?.iter().map(|listed| (listed.id, listed.tape_bytes)).collect();
         let ids: Vec<RunId> = found.iter().map(|run| run.id).collect();

@@ -21,13 +21,13 @@ use crate::{
 /// Prefix of the directory name of a run that is being removed.
 const REMOVAL_PREFIX: &str = ".leaving-";
 /// Directory of a run in which its attempts write, for a project without a repository.
-pub const WORK_DIR: &str = "work";
+pub(crate) const WORK_DIR: &str = "work";
 /// Maximum directory depth included in the size of a run.
 const MAX_DEPTH: usize = 8;
 
 /// Rules for keeping runs.
 #[derive(Clone, Copy, Debug)]
-pub struct RetentionPolicy {
+pub(crate) struct RetentionPolicy {
     /// Number of newest runs to keep.
     pub keep_newest: usize,
     /// Runs started at or after this time (Unix milliseconds) are kept; `None` to ignore the age.
@@ -36,7 +36,7 @@ pub struct RetentionPolicy {
 
 /// Whether a run is deleted or why it is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RetentionDecision {
+pub(crate) enum RetentionDecision {
     Delete,
     /// It is one of the newest, or recent enough.
     KeepRecent,
@@ -50,7 +50,7 @@ pub enum RetentionDecision {
 
 impl RunStore {
     /// Decides for each run, newest first. The index must be up to date.
-    pub fn plan_retention(
+    pub(crate) fn plan_retention(
         &self,
         db: &Db,
         wanted: RetentionPolicy,
@@ -77,7 +77,7 @@ impl RunStore {
     }
 
     /// Removes the directory of `run` permanently.
-    pub fn remove(&self, run: &RecordedRun) -> Result<(), PruneError> {
+    pub(crate) fn remove(&self, run: &RecordedRun) -> Result<(), PruneError> {
         let leaving = format!("{REMOVAL_PREFIX}{}", run.id);
         let remove = || {
             let runs = self.state_subdir("runs")?.ok_or(io::ErrorKind::NotFound)?;
@@ -90,7 +90,7 @@ impl RunStore {
 
     /// Removes the directory in which the attempts of `run` wrote, unless its process is alive. Returns true if a
     /// non-empty directory was removed.
-    pub fn remove_work_dir(&self, run: &RecordedRun) -> Result<bool, PruneError> {
+    pub(crate) fn remove_work_dir(&self, run: &RecordedRun) -> Result<bool, PruneError> {
         let remove = || {
             let Some(runs) = self.state_subdir("runs")? else { return Ok(false) };
             let Some(dir) = runs.dir_if_exists(&run.id.to_string())? else { return Ok(false) };
@@ -105,13 +105,13 @@ impl RunStore {
     }
 
     /// Size in bytes of the directory of `run`.
-    pub fn size(&self, run: &RecordedRun) -> u64 {
+    pub(crate) fn size(&self, run: &RecordedRun) -> u64 {
         let dir = self.state_subdir("runs").ok().flatten().and_then(|runs| runs.dir(&run.id.to_string(), None).ok());
         dir.map_or(0, |dir| dir_size(&dir, MAX_DEPTH))
     }
 
     /// Completes removals that were interrupted.
-    pub fn finish_removals(&self) -> Result<(), PruneError> {
+    pub(crate) fn finish_removals(&self) -> Result<(), PruneError> {
         let place = self.root().join("runs");
         let failed = |cause| io_error(&place, cause);
         let Some(runs) = self.state_subdir("runs").map_err(failed)? else { return Ok(()) };
@@ -127,7 +127,7 @@ impl RunStore {
 
 /// Why runs cannot be evaluated or removed.
 #[derive(Debug, thiserror::Error)]
-pub enum PruneError {
+pub(crate) enum PruneError {
     #[error(transparent)]
     Runs(#[from] RunStoreError),
     #[error(transparent)]

@@ -16,8 +16,8 @@ use crate::{
 mod artifacts;
 mod files;
 
-pub use artifacts::ArtifactRow;
-pub use files::{FileRow, FileState};
+pub(crate) use artifacts::ArtifactRow;
+pub(crate) use files::FileRow;
 
 /// Bytes folded per slice.
 const SLICE: usize = 1 << 20;
@@ -30,7 +30,7 @@ const MAX_ERROR_CHARS: usize = 2 << 10;
 
 /// All index rows of one run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct RunRows {
+pub(crate) struct RunRows {
     pub run: RunRow,
     /// Units in plan order.
     pub units: Vec<UnitRow>,
@@ -44,7 +44,7 @@ pub struct RunRows {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct RunRow {
+pub(crate) struct RunRow {
     /// Header of the tape.
     pub header: Header,
     /// Length of the tape in bytes when the rows were built. Later entries are not included.
@@ -68,7 +68,7 @@ pub struct RunRow {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnitRow {
+pub(crate) struct UnitRow {
     /// Key, unique in the run.
     pub unit: String,
     /// KTX's key, unique in the connection.
@@ -87,7 +87,7 @@ pub struct UnitRow {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct AttemptRow {
+pub(crate) struct AttemptRow {
     pub unit: String,
     /// Number of the attempt, from 1.
     pub attempt: u32,
@@ -108,7 +108,7 @@ pub struct AttemptRow {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CallRow {
+pub(crate) struct CallRow {
     pub unit: String,
     pub attempt: u32,
     /// Turn of the call in its attempt, from 1.
@@ -137,7 +137,7 @@ pub struct CallRow {
 
 /// Status of a call in the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum CallStatus {
+pub(crate) enum CallStatus {
     /// The call has no result yet.
     Open,
     Complete,
@@ -146,7 +146,7 @@ pub enum CallStatus {
 }
 
 impl CallStatus {
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Open => "open",
             Self::Complete => "complete",
@@ -158,7 +158,7 @@ impl CallStatus {
 
 /// Why a run cannot be indexed.
 #[derive(Debug, thiserror::Error)]
-pub enum RowsError {
+pub(crate) enum RowsError {
     #[error(transparent)]
     Source(#[from] EntrySourceError),
     /// The source is not a tape, so it contains no run to index.
@@ -168,7 +168,7 @@ pub enum RowsError {
 
 impl RunRows {
     /// Folds `source` to its current end. `tape_bytes` is the length of its file before it was opened.
-    pub fn from_source(source: Box<dyn EntrySource>, tape_bytes: u64) -> Result<Self, RowsError> {
+    pub(crate) fn from_source(source: Box<dyn EntrySource>, tape_bytes: u64) -> Result<Self, RowsError> {
         let origin = source.info();
         let header = origin.header.clone().ok_or_else(|| RowsError::NotATape(origin.name.clone()))?;
         let mut timeline = Timeline::new_forward_only(source);

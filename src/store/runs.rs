@@ -36,14 +36,14 @@ const MAX_CANDIDATES: usize = 6;
 
 /// The runs of one project.
 #[derive(Clone, Debug)]
-pub struct RunStore {
+pub(crate) struct RunStore {
     /// Project directory; canonical if it exists.
     project: PathBuf,
     root: PathBuf,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RecordedRun {
+pub(crate) struct RecordedRun {
     pub id: RunId,
     /// Path of the tape.
     pub tape: PathBuf,
@@ -51,7 +51,7 @@ pub struct RecordedRun {
 
 /// Whether a run has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RunStatus {
+pub(crate) enum RunStatus {
     /// Its process is alive.
     Running,
     /// It ended in order.
@@ -61,7 +61,7 @@ pub enum RunStatus {
 }
 
 impl RunStatus {
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Running => "running",
             Self::Finished => "finished",
@@ -72,7 +72,7 @@ impl RunStatus {
 
 /// A new run with its tape and its lock. Dropping it releases the lock.
 #[derive(Debug)]
-pub struct NewRun {
+pub(crate) struct NewRun {
     pub id: RunId,
     pub directory: PathBuf,
     /// The only writer of the tape.
@@ -82,14 +82,14 @@ pub struct NewRun {
 
 impl NewRun {
     /// Separates writer and lock, for an owner that shares the writer. Hold the lock until the run ends.
-    pub fn into_parts(self) -> (TapeWriter, RunLock) {
+    pub(crate) fn into_parts(self) -> (TapeWriter, RunLock) {
         (self.tape, self.lock)
     }
 }
 
 /// Marks a run as alive until it is dropped.
 #[derive(Debug)]
-pub struct RunLock {
+pub(crate) struct RunLock {
     locks: ScopedDir,
     name: String,
     _file: File,
@@ -104,7 +104,7 @@ impl Drop for RunLock {
 
 /// Why runs cannot be found or created.
 #[derive(Debug, thiserror::Error)]
-pub enum RunStoreError {
+pub(crate) enum RunStoreError {
     /// No run matches the name.
     #[error("no run matches {0:?}")]
     NotFound(String),
@@ -142,18 +142,18 @@ impl Diagnostic for RunStoreError {
 
 impl RunStore {
     /// Opens the store of the project in `directory`; creates nothing on disk.
-    pub fn new(directory: &Path) -> Self {
+    pub(crate) fn new(directory: &Path) -> Self {
         let project = directory.canonicalize().unwrap_or_else(|_| directory.to_path_buf());
         Self { root: project.join(STATE_DIR), project }
     }
 
     /// Root directory of the store.
-    pub fn root(&self) -> &Path {
+    pub(crate) fn root(&self) -> &Path {
         &self.root
     }
 
     /// Path of the index.
-    pub fn database(&self) -> PathBuf {
+    pub(crate) fn database(&self) -> PathBuf {
         self.root.join(DATABASE_FILE)
     }
 
@@ -163,7 +163,7 @@ impl RunStore {
     /// # Errors
     ///
     /// If its path is a symbolic link, a pipe or a directory, if it belongs to another program, or if SQLite fails.
-    pub fn open_database(&self) -> Result<Db, DbError> {
+    pub(crate) fn open_database(&self) -> Result<Db, DbError> {
         self.prepare_database().map_err(|cause| DbError::failed(&self.database(), &cause))?;
         Db::open(&self.database())
     }
@@ -173,7 +173,7 @@ impl RunStore {
     /// # Errors
     ///
     /// As for [`open_database`](Self::open_database).
-    pub fn recreate_database(&self) -> Result<Db, DbError> {
+    pub(crate) fn recreate_database(&self) -> Result<Db, DbError> {
         if let Err(error @ DbError::Foreign { .. }) = self.open_database() {
             return Err(error);
         }
@@ -217,12 +217,12 @@ impl RunStore {
     }
 
     /// Starts a run: creates an id, its directory (0700), its lock and its tape (0600) with the header from `header`.
-    pub fn create(&self, header: impl FnOnce(RunId) -> Header) -> Result<NewRun, RunStoreError> {
+    pub(crate) fn create(&self, header: impl FnOnce(RunId) -> Header) -> Result<NewRun, RunStoreError> {
         self.create_after(None, header)
     }
 
     /// Like [`create`](Self::create), with an id later than `newest` even if the clock was set back.
-    pub fn create_after(
+    pub(crate) fn create_after(
         &self,
         newest: Option<RunId>,
         header: impl FnOnce(RunId) -> Header,
@@ -247,7 +247,7 @@ impl RunStore {
     }
 
     /// Checks whether [`create`](Self::create) could create the directory of a run, without changing anything.
-    pub fn check_create(&self) -> Result<(), RunStoreError> {
+    pub(crate) fn check_create(&self) -> Result<(), RunStoreError> {
         let path = self.root.join("runs");
         let checked = ScopedDir::open(&self.project)
             .and_then(|project| project.check_open_or_create(&format!("{STATE_DIR}/runs/new/{TAPE_FILE}")));
@@ -256,7 +256,7 @@ impl RunStore {
 
     /// All recorded runs, newest first: directories with a run id as name and a tape in them. Symbolic links are
     /// ignored.
-    pub fn list(&self) -> Result<Vec<RecordedRun>, RunStoreError> {
+    pub(crate) fn list(&self) -> Result<Vec<RecordedRun>, RunStoreError> {
         let path = self.root.join("runs");
         let failed = |cause| RunStoreError::Io { path: path.clone(), cause };
         let Some(runs) = self.state_subdir("runs").map_err(failed)? else { return Ok(Vec::new()) };
@@ -278,13 +278,17 @@ impl RunStore {
     /// # Errors
     ///
     /// If the runs cannot be listed.
-    pub fn newest(&self, latest_ms: u64, is_ours: impl Fn(RunId) -> bool) -> Result<Option<RunId>, RunStoreError> {
+    pub(crate) fn newest(
+        &self,
+        latest_ms: u64,
+        is_ours: impl Fn(RunId) -> bool,
+    ) -> Result<Option<RunId>, RunStoreError> {
         let mut ids = self.list()?.into_iter().map(|run| run.id);
         Ok(ids.find(|id| id.started_at_ms() <= latest_ms || is_ours(*id)))
     }
 
     /// Resolves `text` to a run: `latest`, an id, a prefix of an id, or a prefix of the six digits shown on screens.
-    pub fn resolve(&self, text: &str) -> Result<RecordedRun, RunStoreError> {
+    pub(crate) fn resolve(&self, text: &str) -> Result<RecordedRun, RunStoreError> {
         let mut runs = self.list()?;
         if text == "latest" {
             return if runs.is_empty() { Err(RunStoreError::Empty) } else { Ok(runs.swap_remove(0)) };
@@ -309,7 +313,7 @@ impl RunStore {
         }
     }
 
-    pub fn status(&self, run: &RecordedRun) -> Result<RunStatus, RunStoreError> {
+    pub(crate) fn status(&self, run: &RecordedRun) -> Result<RunStatus, RunStoreError> {
         if self.is_alive(run.id)? {
             return Ok(RunStatus::Running);
         }
@@ -359,13 +363,13 @@ impl RunStore {
     /// # Errors
     ///
     /// If it does not exist or is not a regular file.
-    pub fn open_tape(&self, run: &RecordedRun) -> io::Result<File> {
+    pub(crate) fn open_tape(&self, run: &RecordedRun) -> io::Result<File> {
         let runs = self.state_subdir("runs")?.ok_or(io::ErrorKind::NotFound)?;
         Ok(runs.open_file(&format!("{}/{TAPE_FILE}", run.id))?.0)
     }
 
     /// Process id in the lock file of `run`, if there is one.
-    pub fn lock_holder_pid(&self, run: RunId) -> Option<u32> {
+    pub(crate) fn lock_holder_pid(&self, run: RunId) -> Option<u32> {
         let mut text = String::new();
         self.open_lock(run).ok()??.take(MAX_LOCK_BYTES).read_to_string(&mut text).ok()?;
         text.trim().parse().ok()
@@ -373,7 +377,7 @@ impl RunStore {
 
     /// True while the process that writes the tape of `run` is alive. The kernel releases the lock when the process
     /// ends. The check takes a shared lock, so that concurrent checks do not mistake each other for the owner.
-    pub fn is_alive(&self, id: RunId) -> Result<bool, RunStoreError> {
+    pub(crate) fn is_alive(&self, id: RunId) -> Result<bool, RunStoreError> {
         let failed = |cause| RunStoreError::Io { path: self.lock_path(id), cause };
         let Some(file) = self.open_lock(id).map_err(failed)? else { return Ok(false) };
         match file.try_lock_shared() {

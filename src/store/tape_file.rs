@@ -35,7 +35,7 @@ type TapeClock = Box<dyn Fn() -> Millis + Send + Sync>;
 ///
 /// Shared by reference or [`Arc`]; [`record`](Recorder::record) may be called from any thread. The first error is final
 /// and returned by all later calls, because a tape must not have gaps.
-pub struct TapeWriter {
+pub(crate) struct TapeWriter {
     shared: Arc<TapeWriterInner>,
     syncer: Option<JoinHandle<()>>,
 }
@@ -61,14 +61,14 @@ struct TapeWriterState {
 
 impl TapeWriter {
     /// Creates `path` (mode 0600, must not exist) and writes `header` as its first line. Time 0 is now.
-    pub fn create(path: &Path, header: &Header) -> Result<Self, RecordError> {
+    pub(crate) fn create(path: &Path, header: &Header) -> Result<Self, RecordError> {
         let start = Instant::now();
         let clock = move || Millis(u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX));
         Self::create_with_clock(path, header, clock)
     }
 
     /// Like [`create`](Self::create), with the caller's clock.
-    pub fn create_with_clock(
+    pub(crate) fn create_with_clock(
         path: &Path,
         header: &Header,
         clock: impl Fn() -> Millis + Send + Sync + 'static,
@@ -124,18 +124,18 @@ impl TapeWriter {
         Ok(Self { shared, syncer: Some(syncer) })
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.shared.path
     }
 
     /// Notifies readers in this process when the tape has grown; the value is its length in bytes. The channel closes
     /// with the writer.
-    pub fn subscribe(&self) -> watch::Receiver<u64> {
+    pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
         self.shared.length_tx.subscribe()
     }
 
     /// Syncs the tape and returns an error if an entry could not be written.
-    pub fn close(mut self) -> Result<(), RecordError> {
+    pub(crate) fn close(mut self) -> Result<(), RecordError> {
         self.finish();
         self.shared.lock().error.clone().map_or(Ok(()), Err)
     }

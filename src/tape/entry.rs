@@ -11,7 +11,7 @@ use super::{Millis, Seq};
 
 /// One entry of a tape, borrowed from its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TapeEntry<'a> {
+pub(crate) struct TapeEntry<'a> {
     pub seq: Seq,
     /// When it was recorded.
     pub at: Millis,
@@ -22,7 +22,7 @@ pub struct TapeEntry<'a> {
 
 /// The body of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum EntryBody<'a> {
+pub(crate) enum EntryBody<'a> {
     /// A stdout line that is JSON, verbatim, without its newline.
     Stdout(&'a [u8]),
     /// The exact bytes of a stdout line that is not JSON.
@@ -38,18 +38,18 @@ pub enum EntryBody<'a> {
 /// A line that is not an entry: torn by a crash, or written by another program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a tape entry")]
-pub struct MalformedEntry;
+pub(crate) struct MalformedEntry;
 
 impl<'a> TapeEntry<'a> {
     /// Parses one line without its newline. The fast path reads only the stamp; lines whose keys were reordered by
     /// another tool are parsed in full.
-    pub fn parse(line: &'a [u8]) -> Result<Self, MalformedEntry> {
+    pub(crate) fn parse(line: &'a [u8]) -> Result<Self, MalformedEntry> {
         parse_fast(line).map_or_else(|| parse_unordered(line), Ok)
     }
 
     /// Parses the head of a longer line: its stamp, the beginning of its body, and the offset of the body. Returns
     /// `None` if the body does not begin in the head.
-    pub fn parse_head(head: &'a [u8]) -> Option<(Self, usize)> {
+    pub(crate) fn parse_head(head: &'a [u8]) -> Option<(Self, usize)> {
         let (stamp, rest) = parse_stamp(head)?;
         let body = |prefix: &[u8]| rest.strip_prefix(prefix).filter(|body| !body.is_empty());
         let (found, body) = if let Some(json) = body(b",\"out\":") {
@@ -68,7 +68,7 @@ impl<'a> TapeEntry<'a> {
     }
 
     /// Appends the entry and a newline to `out`.
-    pub fn write(&self, out: &mut Vec<u8>) {
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
         // Writing to a `Vec` cannot fail.
         let _ = write!(out, "{{\"seq\":{},\"at\":{}", self.seq.0, self.at.0);
         if let Some((unit, attempt)) = &self.attempt {
@@ -101,7 +101,7 @@ const STREAM_EVENT_PREFIX: &[u8] = br#"{"type":"stream_event""#;
 
 impl EntryBody<'_> {
     /// The bytes of the body.
-    pub fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         match self {
             Self::Stdout(bytes) | Self::Stdin(bytes) | Self::Note(bytes) => bytes,
             Self::StdoutRaw(bytes) => bytes,
@@ -110,14 +110,14 @@ impl EntryBody<'_> {
     }
 
     /// True for a fragment of a message that is still being written. The complete message follows.
-    pub fn is_stream_event(&self) -> bool {
+    pub(crate) fn is_stream_event(&self) -> bool {
         matches!(self, Self::Stdout(json) if json.starts_with(STREAM_EVENT_PREFIX))
     }
 }
 
 /// Chooses the body for a stdout line; `is_json` states that the line is valid JSON in UTF-8. The line is stored
 /// verbatim if it can be part of a JSON line, else as text.
-pub fn stdout_body(line: &[u8], is_json: bool) -> EntryBody<'_> {
+pub(crate) fn stdout_body(line: &[u8], is_json: bool) -> EntryBody<'_> {
     // A bare carriage return or newline inside the line would split the entry.
     if is_json && memchr::memchr2(b'\n', b'\r', line).is_none() {
         EntryBody::Stdout(line.trim_ascii())
@@ -339,7 +339,7 @@ mod tests {
     fn fuzzed_entries_never_panic() {
         let tape = include_str!("../../tests/fixtures/tapes/demo.jsonl");
         let corpus: Vec<Vec<u8>> = tape.lines().map(|line| line.as_bytes().to_vec()).collect();
-        crate::fuzz::fuzz("tape", &corpus, |line| {
+        crate::it::support::fuzz::fuzz("tape", &corpus, |line| {
             let head = TapeEntry::parse_head(line);
             if let Ok(entry) = TapeEntry::parse(line) {
                 assert!(head.is_none_or(|(head, _)| (head.seq, head.at) == (entry.seq, entry.at)));

@@ -7,11 +7,11 @@ use super::RunId;
 use crate::diagnostic::Diagnostic;
 
 /// The tape format that this program writes, and the newest that it reads.
-pub const FORMAT_VERSION: u64 = 1;
+pub(crate) const FORMAT_VERSION: u64 = 1;
 
 /// First line of a tape.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Header {
+pub(crate) struct Header {
     /// Major version of the format.
     pub tape: u64,
     /// Program and version that wrote the tape.
@@ -30,7 +30,7 @@ pub struct Header {
 
 /// Why a first line is not a usable header.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum HeaderError {
+pub(crate) enum HeaderError {
     /// The line has another format.
     #[error("not a tape")]
     NotATape,
@@ -53,7 +53,7 @@ impl Diagnostic for HeaderError {
 
 impl Header {
     /// Parses the first line of a tape.
-    pub fn parse(line: &[u8]) -> Result<Self, HeaderError> {
+    pub(crate) fn parse(line: &[u8]) -> Result<Self, HeaderError> {
         #[derive(Deserialize)]
         struct FormatProbe {
             tape: Option<u64>,
@@ -67,7 +67,7 @@ impl Header {
     }
 
     /// The line, with its newline.
-    pub fn to_line(&self) -> Vec<u8> {
+    pub(crate) fn to_line(&self) -> Vec<u8> {
         let mut line = serde_json::to_vec(self).unwrap_or_default();
         line.push(b'\n');
         line

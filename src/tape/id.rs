@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Position of an entry in its source: 0 is the first entry after the header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Seq(pub u64);
+pub(crate) struct Seq(pub u64);
 
 impl fmt::Display for Seq {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -18,16 +18,16 @@ impl fmt::Display for Seq {
 /// Name of a work unit, unique in its run. For a bare capture it is the session id, or the file's stem.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct UnitKey(Arc<str>);
+pub(crate) struct UnitKey(Arc<str>);
 
 impl UnitKey {
     /// Wraps `key` without trimming or escaping it.
-    pub fn new(key: impl Into<Arc<str>>) -> Self {
+    pub(crate) fn new(key: impl Into<Arc<str>>) -> Self {
         Self(key.into())
     }
 
     /// The key as text.
-    pub fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 }
@@ -61,23 +61,23 @@ impl From<&str> for UnitKey {
 /// Identity of a run: a UUIDv7, so that ids sort by start time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct RunId(pub uuid::Uuid);
+pub(crate) struct RunId(pub uuid::Uuid);
 
 impl RunId {
     /// Parses the hyphenated or plain hexadecimal form.
-    pub fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         uuid::Uuid::try_parse(text).ok().map(Self)
     }
 
     /// Start time of the run by its clock, in milliseconds since 1970. Ids are ordered by it.
-    pub fn started_at_ms(&self) -> u64 {
+    pub(crate) fn started_at_ms(&self) -> u64 {
         let [a, b, c, d, e, f, ..] = *self.0.as_bytes();
         u64::from_be_bytes([0, 0, a, b, c, d, e, f])
     }
 
     /// This id, or one that is later than `newest`: a clock that was set back must not change the order of runs.
     #[must_use]
-    pub fn later_than(self, newest: Self) -> Self {
+    pub(crate) fn later_than(self, newest: Self) -> Self {
         if self > newest {
             return self;
         }
@@ -91,7 +91,7 @@ impl RunId {
 
     /// The part that distinguishes runs for people: the random tail, because the head of a UUIDv7 is a clock and the
     /// same for hours.
-    pub fn short(&self) -> String {
+    pub(crate) fn short(&self) -> String {
         let text = self.0.simple().to_string();
         text.chars().skip(text.len() - 6).collect()
     }

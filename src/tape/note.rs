@@ -3,7 +3,7 @@
 //! A kind that this program does not know is kept as [`Note::Unknown`], so that a newer tape of the same major version
 //! can be replayed.
 
-pub mod attempt_output;
+pub(crate) mod attempt_output;
 mod prior_run;
 mod resumed_session;
 mod source;
@@ -13,17 +13,16 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use self::{
+pub(crate) use self::{
     attempt_output::AttemptOutput,
     prior_run::{ContentDigests, ContinuedRun, PriorUnitSummary, ReusedSuccess},
-    resumed_session::ResumedSession,
     source::{DiffCounts, FileRead, FilesEvicted, Selection, SourceRead, SourcesProjected},
 };
 use super::{Millis, UnitKey};
 
-pub mod integration;
+pub(crate) mod integration;
 
-pub use integration::{
+pub(crate) use integration::{
     IntegrationStarted, PatchIntegrated, PatchResult, PatchWritten, RunSaved, SaveFailed, SharedWrite, SlRefRepair,
     SlRefsRepaired,
 };
@@ -31,7 +30,7 @@ pub use integration::{
 /// A decision or fact of this program.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Note {
+pub(crate) enum Note {
     /// The plan of the run. First note of every run.
     RunPlanned(Box<RunPlanned>),
     /// The files that the run read for one connection.
@@ -179,7 +178,7 @@ pub enum Note {
 
 impl Note {
     /// Parses the body of a note entry. Never fails: an unknown kind becomes [`Note::Unknown`].
-    pub fn parse(json: &[u8]) -> Self {
+    pub(crate) fn parse(json: &[u8]) -> Self {
         #[derive(Deserialize)]
         struct KindProbe {
             kind: Option<String>,
@@ -193,7 +192,7 @@ impl Note {
     }
 
     /// The JSON of the note, on one line.
-    pub fn to_json(&self) -> Vec<u8> {
+    pub(crate) fn to_json(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_else(|_| br#"{"kind":"unknown"}"#.to_vec())
     }
 }
@@ -201,7 +200,7 @@ impl Note {
 /// The plan of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct RunPlanned {
+pub(crate) struct RunPlanned {
     /// Job id, which KTX uses as the name of transcript folders.
     pub job: String,
     /// The units in plan order.
@@ -240,7 +239,7 @@ pub struct RunPlanned {
 /// One unit of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct PlannedUnit {
+pub(crate) struct PlannedUnit {
     /// Key, unique in the run.
     pub unit: UnitKey,
     /// KTX's key, unique in the connection; `None` if it equals `unit`.
@@ -273,7 +272,7 @@ pub struct PlannedUnit {
 
 impl PlannedUnit {
     /// KTX's key of the unit, unique in its connection.
-    pub fn ktx_key(&self) -> &UnitKey {
+    pub(crate) fn ktx_key(&self) -> &UnitKey {
         self.ktx_key.as_ref().unwrap_or(&self.unit)
     }
 }
@@ -298,7 +297,7 @@ impl Default for PlannedUnit {
 
 /// A connection without units.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SkippedConnection {
+pub(crate) struct SkippedConnection {
     pub connection: String,
     /// The reason in one sentence.
     pub why: String,
@@ -310,7 +309,7 @@ pub struct SkippedConnection {
 /// How an agent process was started: everything that is needed to judge its isolation, and to start it again.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct AttemptStarted {
+pub(crate) struct AttemptStarted {
     /// The program and its arguments.
     pub argv: Vec<String>,
     /// Working directory of the process.
@@ -352,7 +351,7 @@ pub struct AttemptStarted {
 /// Changes of an attempt that a person requested.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Amendment {
+pub(crate) struct Amendment {
     /// Feedback for the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub feedback: Option<String>,
@@ -369,7 +368,7 @@ pub struct Amendment {
 
 impl Amendment {
     /// True if the attempt is as planned.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
@@ -390,7 +389,7 @@ impl fmt::Display for Amendment {
 /// The isolation proof of one `system/init` line.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct IsolationChecked {
+pub(crate) struct IsolationChecked {
     /// `None` if the isolation holds, else the sentence about the breach.
     pub breach: Option<String>,
     /// Settings sources that the agent reports; `None` if it cannot report them.
@@ -399,7 +398,7 @@ pub struct IsolationChecked {
 
 /// End of an attempt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct AttemptEnded {
+pub(crate) struct AttemptEnded {
     /// How the attempt ended, and why.
     pub verdict: Verdict,
     /// Number of failed tool calls, each counted once.
@@ -430,7 +429,7 @@ pub struct AttemptEnded {
 
 /// A tool call that failed and was not made good.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CountedFailure {
+pub(crate) struct CountedFailure {
     /// Tool without its server prefix.
     pub tool: String,
     /// Error text, cut to 4 KiB.
@@ -439,7 +438,7 @@ pub struct CountedFailure {
 
 /// How an attempt ended, and why.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Verdict {
+pub(crate) struct Verdict {
     /// The result of the attempt.
     pub outcome: AttemptOutcome,
     /// KTX's stop reason of the agent loop.
@@ -456,7 +455,7 @@ pub struct Verdict {
 /// Result of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum AttemptOutcome {
+pub(crate) enum AttemptOutcome {
     /// The changes of the attempt count.
     Succeeded,
     /// The changes of the attempt do not count.
@@ -468,7 +467,7 @@ pub enum AttemptOutcome {
 /// Why the agent loop stopped, in KTX's three words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum StopReason {
+pub(crate) enum StopReason {
     /// The turn or cost budget was spent.
     Budget,
     Natural,
@@ -577,7 +576,7 @@ impl Cause {
 /// The result of a tool call that waited for a person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum CallDecision {
+pub(crate) enum CallDecision {
     /// The call may be made; the unit stays held.
     Allowed,
     /// The call may be made with other arguments.
@@ -593,7 +592,7 @@ pub enum CallDecision {
 /// How urgently a person asked to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum StopMode {
+pub(crate) enum StopMode {
     /// Start no new units; running ones may finish.
     Drain,
     /// Interrupt running units, with time for their last results.
@@ -605,7 +604,7 @@ pub enum StopMode {
 /// Severity of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Severity {
+pub(crate) enum Severity {
     Debug,
     Info,
     /// Something that a person should check.
@@ -616,7 +615,7 @@ pub enum Severity {
 /// End of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct RunEnded {
+pub(crate) struct RunEnded {
     /// One of `done`, `partial`, `error`, `limit`, `stopped`, or `unusable` if only Claude Code itself (login, credit,
     /// model, network) prevented the run.
     pub outcome: String,

@@ -8,16 +8,16 @@ use serde::{Deserialize, Serialize};
 /// Milliseconds since the run started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Millis(pub u64);
+pub(crate) struct Millis(pub u64);
 
 impl Millis {
     /// Time that passed since `earlier`; zero if `earlier` is later (clocks of tool results may run backwards).
-    pub fn since(self, earlier: Self) -> Self {
+    pub(crate) fn since(self, earlier: Self) -> Self {
         Self(self.0.saturating_sub(earlier.0))
     }
 
     /// The wall-clock time of this moment in a run that started at `start`.
-    pub fn to_timestamp(self, start: Timestamp) -> Option<Timestamp> {
+    pub(crate) fn to_timestamp(self, start: Timestamp) -> Option<Timestamp> {
         let span = jiff::SignedDuration::from_millis(i64::try_from(self.0).ok()?);
         start.checked_add(span).ok()
     }

@@ -4,7 +4,7 @@
 
 /// Where an action is available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Scope {
+pub(crate) enum Scope {
     View,
     /// On a running unit that can be held.
     Live,
@@ -22,7 +22,7 @@ pub enum Scope {
 
 /// Heading in the help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum HelpGroup {
+pub(crate) enum HelpGroup {
     Move,
     Units,
     Find,
@@ -34,9 +34,9 @@ pub enum HelpGroup {
 
 impl HelpGroup {
     /// All groups, in the order of the help.
-    pub const ALL: [Self; 6] = [Self::Move, Self::Units, Self::Find, Self::Time, Self::Screen, Self::Dialogs];
+    pub(crate) const ALL: [Self; 6] = [Self::Move, Self::Units, Self::Find, Self::Time, Self::Screen, Self::Dialogs];
 
-    pub fn title(self) -> &'static str {
+    pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Move => "Move",
             Self::Units => "Units",
@@ -51,35 +51,35 @@ impl HelpGroup {
 macro_rules! actions {
     ($($variant:ident $name:literal $group:ident $scope:ident $hint:literal $about:literal;)+) => {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum UserAction {
+        pub(crate) enum UserAction {
             $(#[doc = $about] $variant,)+
         }
 
         impl UserAction {
             /// All actions, in the order of the help.
-            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
+            pub(crate) const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
             /// Name in the keymap and in the config.
-            pub fn name(self) -> &'static str {
+            pub(crate) fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)+ }
             }
 
             /// Heading in the help.
-            pub fn group(self) -> HelpGroup {
+            pub(crate) fn group(self) -> HelpGroup {
                 match self { $(Self::$variant => HelpGroup::$group,)+ }
             }
 
-            pub fn scope(self) -> Scope {
+            pub(crate) fn scope(self) -> Scope {
                 match self { $(Self::$variant => Scope::$scope,)+ }
             }
 
             /// Short label for the line of hints.
-            pub fn hint(self) -> &'static str {
+            pub(crate) fn hint(self) -> &'static str {
                 match self { $(Self::$variant => $hint,)+ }
             }
 
             /// Description for the help.
-            pub fn description(self) -> &'static str {
+            pub(crate) fn description(self) -> &'static str {
                 match self { $(Self::$variant => $about,)+ }
             }
         }

@@ -36,13 +36,13 @@ use crate::{
 };
 
 /// Bytes folded before the first frame.
-pub const INITIAL_FOLD_BYTES: usize = 256 * 1024;
+pub(crate) const INITIAL_FOLD_BYTES: usize = 256 * 1024;
 /// Interval for checking a tape that may grow without notice.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// A request that only the host can carry out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HostRequest {
+pub(crate) enum HostRequest {
     Quit,
     /// Stop the process until it is continued.
     Suspend,
@@ -57,7 +57,7 @@ pub enum HostRequest {
 
 /// Access of the screen to the run.
 #[derive(Debug)]
-pub enum RunAccess {
+pub(crate) enum RunAccess {
     /// The run is a recorded one.
     Replay,
     /// A run of another process; no commands.
@@ -68,7 +68,7 @@ pub enum RunAccess {
 
 /// Connects a timeline with the screen.
 #[derive(Debug)]
-pub struct App {
+pub(crate) struct App {
     timeline: Timeline,
     model: ScreenModel,
     cache: Cache,
@@ -102,7 +102,7 @@ pub struct App {
 
 impl App {
     /// Creates the screen over `timeline`.
-    pub fn new(timeline: Timeline, part: RunAccess, options: Options, moment: Now) -> Self {
+    pub(crate) fn new(timeline: Timeline, part: RunAccess, options: Options, moment: Now) -> Self {
         let (live, watching, commands) = match part {
             RunAccess::Replay => (false, false, None),
             RunAccess::Watch => (true, true, None),
@@ -167,11 +167,11 @@ impl App {
     }
 
     /// Returns the result of the closed screen.
-    pub fn leave(self, how: ExitReason) -> TuiExit {
+    pub(crate) fn leave(self, how: ExitReason) -> TuiExit {
         TuiExit { reason: how, interrupted: self.model.interrupts > 0, timeline: self.timeline }
     }
 
-    pub fn tick(&mut self, moment: Now) {
+    pub(crate) fn tick(&mut self, moment: Now) {
         let shown = |model: &ScreenModel| {
             (model.time.0 / 1000, model.bounds.now.0 / 1000, model.toasts.len(), model.totals.count(UnitStatus::Silent))
         };
@@ -208,7 +208,7 @@ impl App {
     }
 
     /// Handles an input message.
-    pub fn input(&mut self, msg: ScreenMessage) -> Vec<HostRequest> {
+    pub(crate) fn input(&mut self, msg: ScreenMessage) -> Vec<HostRequest> {
         if matches!(
             msg,
             ScreenMessage::Key(_) | ScreenMessage::Paste(_) | ScreenMessage::Click { .. } | ScreenMessage::Wheel { .. }
@@ -229,14 +229,14 @@ impl App {
     }
 
     /// Recording failed: the tape is complete as it is, and the run accepts no further commands.
-    pub fn recording_failed(&mut self, why: String) {
+    pub(crate) fn recording_failed(&mut self, why: String) {
         self.model.show_message(why.clone());
         self.model.recording_failure = Some(why);
         self.tape_finished();
     }
 
     /// The tape will not grow further, and the run accepts no further commands.
-    pub fn tape_finished(&mut self) {
+    pub(crate) fn tape_finished(&mut self) {
         (self.model.is_live, self.model.is_watching) = (false, false);
         self.commands = None;
         self.poll_tape();
@@ -244,12 +244,12 @@ impl App {
     }
 
     /// False while a growth of the tape is pending.
-    pub fn accepts_growth(&self) -> bool {
+    pub(crate) fn accepts_growth(&self) -> bool {
         self.growth.accepts_growth()
     }
 
     /// Records that the tape grew. It is read now or after an interval.
-    pub fn tape_grew(&mut self, now: Duration) {
+    pub(crate) fn tape_grew(&mut self, now: Duration) {
         if self.growth.note_growth(now) {
             self.poll_tape();
         }
@@ -286,7 +286,7 @@ impl App {
     }
 
     /// Time of the next wake-up without an event; `None` if only an event can cause work.
-    pub fn next_wakeup(&self) -> Option<Duration> {
+    pub(crate) fn next_wakeup(&self) -> Option<Duration> {
         let now = self.clock.now;
         let toast = self.model.toasts.iter().map(|toast| toast.until).min();
         let frame = self.limiter.due();
@@ -306,35 +306,35 @@ impl App {
     }
 
     /// Handles an expired timer.
-    pub fn timer_fired(&mut self, now: Duration) {
+    pub(crate) fn timer_fired(&mut self, now: Duration) {
         let may_have_grown = self.progress == PollStatus::Waiting && !self.model.is_live;
         if self.growth.take_due(now) || may_have_grown {
             self.poll_tape();
         }
     }
 
-    pub fn is_due(&self) -> bool {
+    pub(crate) fn is_due(&self) -> bool {
         self.limiter.is_due(self.clock.now)
     }
 
     /// Requests a complete redraw, after another program used the terminal.
-    pub fn redraw(&mut self) {
+    pub(crate) fn redraw(&mut self) {
         self.notifier.reset();
         self.limiter.mark(RedrawPriority::Now);
     }
 
     /// Records that a frame was drawn.
-    pub fn frame_drawn(&mut self) {
+    pub(crate) fn frame_drawn(&mut self) {
         self.limiter.frame_drawn(self.clock.now);
     }
 
     /// True once the number of entries is known.
-    pub fn is_indexed(&self) -> bool {
+    pub(crate) fn is_indexed(&self) -> bool {
         self.indexed
     }
 
     /// True if all entries have been folded or played.
-    pub fn is_at_end(&self) -> bool {
+    pub(crate) fn is_at_end(&self) -> bool {
         match self.model.playback {
             Playback::Follow => self.progress == PollStatus::End,
             Playback::Speed(_) | Playback::Unthrottled => false,
@@ -343,19 +343,19 @@ impl App {
     }
 
     /// Changes of the terminal's title, progress and notifications, sent with the next frame.
-    pub fn terminal_status(&mut self) -> TerminalStatus {
+    pub(crate) fn terminal_status(&mut self) -> TerminalStatus {
         let caught_up = self.progress != PollStatus::More;
         let state = if self.model.is_live { self.timeline.latest_state() } else { &self.timeline.view().state };
         self.notifier.poll_status(&self.model, &self.shown.origin, state, caught_up)
     }
 
     /// Records that the terminal gained or lost the focus.
-    pub fn focus(&mut self, gained: bool) {
+    pub(crate) fn focus(&mut self, gained: bool) {
         self.notifier.focus(gained);
     }
 
     /// Shows a message for a limited time.
-    pub fn show_message(&mut self, text: String) {
+    pub(crate) fn show_message(&mut self, text: String) {
         self.model.show_message(text);
         self.limiter.mark(RedrawPriority::Now);
     }

@@ -29,7 +29,7 @@ const MAX_SUMMARIES: usize = 8;
 
 /// Cached content that views show.
 #[derive(Debug, Default)]
-pub struct Cache {
+pub(crate) struct Cache {
     rows: HashMap<RowId, RowLine>,
     entries: HashMap<u64, EntryLine>,
     /// The most recently shown document is last.
@@ -40,7 +40,7 @@ pub struct Cache {
 
 /// Key of a row. It changes with the text: a row that was open gets another text once it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct RowId {
+pub(crate) struct RowId {
     /// First entry of the row.
     pub first: Seq,
     /// Index of the block in that entry.
@@ -56,7 +56,7 @@ pub struct RowId {
 
 impl RowId {
     /// The key of a row at the moment that `run_view` shows.
-    pub fn new(row: &StreamRow, run_view: &RunView) -> Self {
+    pub(crate) fn new(row: &StreamRow, run_view: &RunView) -> Self {
         let first = row.first();
         let (last, edited) = (row.last(run_view.state.entries), run_view.edited_arguments_entry(first, row.block));
         Self { first, block: row.block, kind: row.kind, last, edited }
@@ -65,7 +65,7 @@ impl RowId {
 
 /// The text of one row of a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RowLine {
+pub(crate) struct RowLine {
     /// Content of the row; not yet escaped for drawing.
     pub label: String,
     /// Outcome of the row; not yet escaped for drawing.
@@ -78,7 +78,7 @@ pub struct RowLine {
 
 /// The text of one entry of a transcript.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EntryLine {
+pub(crate) struct EntryLine {
     pub at: Millis,
     /// Stream of the entry: `out`, `in`, `err`, `raw` or `note`.
     pub stream: &'static str,
@@ -93,7 +93,7 @@ pub struct EntryLine {
 
 /// Key of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DocumentRequest {
+pub(crate) struct DocumentRequest {
     pub content: DocumentContent,
     /// Width of the layout in columns.
     pub width: u16,
@@ -101,7 +101,7 @@ pub struct DocumentRequest {
 
 /// Content of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DocumentContent {
+pub(crate) enum DocumentContent {
     /// Parts of entries, one below the other.
     Parts(Vec<EntryPart>),
     /// A panel of the inspector.
@@ -110,7 +110,7 @@ pub enum DocumentContent {
 
 /// Key of a panel. It changes whenever the text of the panel may change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PanelPage {
+pub(crate) struct PanelPage {
     /// Index of the unit.
     pub unit: usize,
     /// Index of the attempt.
@@ -128,7 +128,7 @@ pub struct PanelPage {
 
 /// Content that must be cached before the next frame is drawn.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct CacheRequest {
+pub(crate) struct CacheRequest {
     /// Rows of action streams.
     pub rows: Vec<StreamRow>,
     /// Entries of a transcript.
@@ -142,58 +142,58 @@ pub struct CacheRequest {
 }
 
 impl Cache {
-    pub fn row(&self, id: RowId) -> Option<&RowLine> {
+    pub(crate) fn row(&self, id: RowId) -> Option<&RowLine> {
         self.rows.get(&id)
     }
 
-    pub fn entry(&self, seq: Seq) -> Option<&EntryLine> {
+    pub(crate) fn entry(&self, seq: Seq) -> Option<&EntryLine> {
         self.entries.get(&seq.0)
     }
 
     /// The document on screen.
-    pub fn document(&self) -> Option<&LaidOutDocument> {
+    pub(crate) fn document(&self) -> Option<&LaidOutDocument> {
         self.documents.last().map(|(_, layout)| layout.document())
     }
 
     /// True when the layout of the document on screen is complete.
-    pub fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         self.documents.last().is_none_or(|(_, layout)| layout.is_complete())
     }
 
     /// The layout of the document on screen.
-    pub fn layout(&mut self) -> Option<&mut DocumentLayout> {
+    pub(crate) fn layout(&mut self) -> Option<&mut DocumentLayout> {
         self.documents.last_mut().map(|(_, layout)| layout)
     }
 
     /// Makes a cached document the one on screen. False if it is not cached.
-    pub fn select_document(&mut self, wanted: &DocumentRequest) -> bool {
+    pub(crate) fn select_document(&mut self, wanted: &DocumentRequest) -> bool {
         let Some(place) = self.documents.iter().position(|(known, _)| known == wanted) else { return false };
         let document = self.documents.remove(place);
         self.documents.push(document);
         true
     }
 
-    pub fn comparison(&self) -> Option<&Comparison> {
+    pub(crate) fn comparison(&self) -> Option<&Comparison> {
         self.comparison.as_ref().map(|(_, comparison)| comparison)
     }
 
     /// True if the cached comparison is the one of `sides`.
-    pub fn has_comparison(&self, sides: &CompareKey) -> bool {
+    pub(crate) fn has_comparison(&self, sides: &CompareKey) -> bool {
         self.comparison.as_ref().is_some_and(|(known, _)| known == sides)
     }
 
     /// Replaces the cached comparison.
-    pub fn put_comparison(&mut self, sides: CompareKey, comparison: Comparison) {
+    pub(crate) fn put_comparison(&mut self, sides: CompareKey, comparison: Comparison) {
         self.comparison = Some((sides, comparison));
     }
 
     /// The summary of an attempt, as far as it was read.
-    pub fn summary(&self, lane: AttemptId) -> Option<&AttemptSummary> {
+    pub(crate) fn summary(&self, lane: AttemptId) -> Option<&AttemptSummary> {
         self.summaries.iter().find(|(known, _)| *known == lane).map(|(_, gathered)| gathered)
     }
 
     /// The summary of an attempt, to read more of it.
-    pub fn summary_mut(&mut self, lane: AttemptId) -> &mut AttemptSummary {
+    pub(crate) fn summary_mut(&mut self, lane: AttemptId) -> &mut AttemptSummary {
         let place = self.summaries.iter().position(|(known, _)| *known == lane).unwrap_or_else(|| {
             if self.summaries.len() >= MAX_SUMMARIES {
                 self.summaries.remove(0);
@@ -204,14 +204,14 @@ impl Cache {
         &mut self.summaries[place].1
     }
 
-    pub fn put_row(&mut self, id: RowId, line: RowLine) {
+    pub(crate) fn put_row(&mut self, id: RowId, line: RowLine) {
         if self.rows.len() >= MAX_ROWS {
             self.rows.clear();
         }
         self.rows.insert(id, line);
     }
 
-    pub fn put_entry(&mut self, seq: Seq, line: EntryLine) {
+    pub(crate) fn put_entry(&mut self, seq: Seq, line: EntryLine) {
         if self.entries.len() >= MAX_ROWS {
             self.entries.clear();
         }
@@ -219,7 +219,7 @@ impl Cache {
     }
 
     /// Caches a document and makes it the one on screen.
-    pub fn put_document(&mut self, wanted: DocumentRequest, layout: DocumentLayout) {
+    pub(crate) fn put_document(&mut self, wanted: DocumentRequest, layout: DocumentLayout) {
         if self.documents.len() >= MAX_DOCUMENTS {
             self.documents.remove(0);
         }
@@ -228,7 +228,7 @@ impl Cache {
 }
 
 /// Content that the next frame shows.
-pub fn cache_request(model: &ScreenModel, run_view: &RunView, cache: &Cache) -> CacheRequest {
+pub(crate) fn cache_request(model: &ScreenModel, run_view: &RunView, cache: &Cache) -> CacheRequest {
     let plan = model.layout(run_view);
     let mut wants = CacheRequest::default();
     if plan.is_too_small() {

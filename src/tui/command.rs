@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Slowest and fastest numeric speed.
-pub const SPEEDS: (f64, f64) = (0.25, 64.0);
+pub(crate) const SPEEDS: (f64, f64) = (0.25, 64.0);
 
 /// Largest number of remembered lines.
 const MAX_HISTORY: usize = 100;
@@ -28,7 +28,7 @@ const CONDITIONS: [&str; 5] = ["cost", "failure", "path", "silence", "tool"];
 
 /// The parsed request of a line.
 #[derive(Clone, Debug)]
-pub enum CommandRequest {
+pub(crate) enum CommandRequest {
     /// Seek to another moment.
     Seek(TimeTarget),
     /// Seek to the end and follow the run.
@@ -46,7 +46,7 @@ pub enum CommandRequest {
 
 /// A moment as the user writes it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum TimeTarget {
+pub(crate) enum TimeTarget {
     /// The start of the run.
     Start,
     End,
@@ -67,7 +67,7 @@ pub enum TimeTarget {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CommandError {
+pub(crate) enum CommandError {
     /// The line is empty.
     #[error("empty command")]
     Empty,
@@ -122,7 +122,7 @@ impl Diagnostic for CommandError {
 ///
 /// # Errors
 /// When the line is not a valid request.
-pub fn parse(text: &str) -> Result<CommandRequest, CommandError> {
+pub(crate) fn parse(text: &str) -> Result<CommandRequest, CommandError> {
     let text = text.trim().trim_start_matches(':').trim();
     let (word, rest) = text.split_once(char::is_whitespace).map_or((text, ""), |(word, rest)| (word, rest.trim()));
     let alone = |name: &'static str, request: CommandRequest| {
@@ -261,7 +261,7 @@ fn duration(text: &str) -> Result<Millis, CommandError> {
 
 /// The completion of a line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Completion {
+pub(crate) struct Completion {
     /// The line up to where the completion is unambiguous.
     pub text: String,
     /// Possible next words, if there are several.
@@ -269,7 +269,7 @@ pub struct Completion {
 }
 
 /// Completes the last word of `text` as far as it is unambiguous.
-pub fn complete(text: &str) -> Completion {
+pub(crate) fn complete(text: &str) -> Completion {
     let (before, word) = match text.rsplit_once(' ') {
         Some((before, word)) => (&text[..=before.len()], word),
         None => ("", text),
@@ -306,7 +306,7 @@ fn accepts_argument(before: &str, word: &str) -> bool {
 
 /// History of typed lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CommandHistory {
+pub(crate) struct CommandHistory {
     lines: Vec<String>,
     /// Index of the recalled line, and the text that was typed before recalling.
     at: Option<(usize, String)>,
@@ -314,7 +314,7 @@ pub struct CommandHistory {
 
 impl CommandHistory {
     /// Appends a line and removes earlier equal ones. A blank line is ignored.
-    pub fn push(&mut self, line: &str) {
+    pub(crate) fn push(&mut self, line: &str) {
         self.at = None;
         if !line.trim().is_empty() {
             self.lines.retain(|known| known != line);
@@ -325,12 +325,12 @@ impl CommandHistory {
     }
 
     /// Stops recalling, so that the next recall starts at the newest line.
-    pub fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.at = None;
     }
 
     /// The line before `typed`, or before the recalled one.
-    pub fn older(&mut self, typed: &str) -> Option<String> {
+    pub(crate) fn older(&mut self, typed: &str) -> Option<String> {
         let (at, draft) = match self.at.take() {
             Some((at, draft)) => (at.saturating_sub(1), draft),
             None => (self.lines.len().checked_sub(1)?, typed.to_owned()),
@@ -340,7 +340,7 @@ impl CommandHistory {
     }
 
     /// The line after the recalled one; after the last line, the text that was typed before recalling.
-    pub fn newer(&mut self) -> Option<String> {
+    pub(crate) fn newer(&mut self) -> Option<String> {
         let (at, draft) = self.at.take()?;
         match self.lines.get(at + 1) {
             Some(line) => {

@@ -13,9 +13,9 @@ use super::{text, theme::StyleRole};
 
 mod json;
 mod markdown;
-pub mod text_diff;
+pub(crate) mod text_diff;
 
-pub use json::JsonFormatter;
+pub(crate) use json::JsonFormatter;
 
 /// Cost of a grapheme relative to one ASCII byte.
 const NON_ASCII_COST: usize = 12;
@@ -26,7 +26,7 @@ const CHUNK: usize = 8 * 1024;
 
 /// Lines that are ready to draw.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LaidOutDocument {
+pub(crate) struct LaidOutDocument {
     /// Lines of (role, safe text).
     pub lines: Vec<Vec<(StyleRole, String)>>,
     /// Sections with the lines at which they begin.
@@ -37,7 +37,7 @@ pub struct LaidOutDocument {
 
 /// The beginning of a section.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DocumentSection {
+pub(crate) struct DocumentSection {
     /// Line of the heading.
     pub line: usize,
     /// Name of the content, shown after copying it.
@@ -48,7 +48,7 @@ pub struct DocumentSection {
 
 /// Position of a JSON value in a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct JsonNodeId {
+pub(crate) struct JsonNodeId {
     /// Number of the JSON text in the document.
     pub part: u32,
     /// Byte offset in that text.
@@ -57,12 +57,12 @@ pub struct JsonNodeId {
 
 impl LaidOutDocument {
     /// The text of a line, without roles.
-    pub fn text(&self, line: usize) -> String {
+    pub(crate) fn text(&self, line: usize) -> String {
         self.lines.get(line).into_iter().flatten().map(|(_, text)| text.as_str()).collect()
     }
 
     /// The section that contains a line.
-    pub fn section(&self, line: usize) -> Option<&DocumentSection> {
+    pub(crate) fn section(&self, line: usize) -> Option<&DocumentSection> {
         let place = self.sections.partition_point(|section| section.line <= line);
         self.sections.get(place.checked_sub(1)?)
     }
@@ -70,7 +70,7 @@ impl LaidOutDocument {
 
 /// A block that is to be laid out.
 #[derive(Clone, Debug)]
-pub enum DocumentBlock {
+pub(crate) enum DocumentBlock {
     /// A section: a heading with facts, and the text that can be copied.
     Section {
         /// Name of the content, shown after copying it.
@@ -108,35 +108,40 @@ pub enum DocumentBlock {
 
 impl DocumentBlock {
     /// The heading of a section that is titled `what`.
-    pub fn section(what: &'static str, text: Option<Arc<str>>) -> Self {
+    pub(crate) fn section(what: &'static str, text: Option<Arc<str>>) -> Self {
         Self::titled(what, what.to_owned(), Vec::new(), text)
     }
 
     /// The heading of a section with another title, followed by facts.
-    pub fn titled(what: &'static str, title: String, facts: Vec<(StyleRole, String)>, text: Option<Arc<str>>) -> Self {
+    pub(crate) fn titled(
+        what: &'static str,
+        title: String,
+        facts: Vec<(StyleRole, String)>,
+        text: Option<Arc<str>>,
+    ) -> Self {
         Self::Section { what, title, facts, text }
     }
 
     /// A line of one role.
-    pub fn line(role: StyleRole, text: impl Into<String>) -> Self {
+    pub(crate) fn line(role: StyleRole, text: impl Into<String>) -> Self {
         Self::Spans { indent: 0, hang: 0, runs: vec![(role, text.into())] }
     }
 
     /// A line with a name and its value.
-    pub fn fact(name: &str, role: StyleRole, value: impl Into<String>) -> Self {
+    pub(crate) fn fact(name: &str, role: StyleRole, value: impl Into<String>) -> Self {
         const NAMES: usize = 16;
         let name = format!("{name:<NAMES$} ");
         Self::Spans { indent: 2, hang: 2 + NAMES + 1, runs: vec![(StyleRole::Dim, name), (role, value.into())] }
     }
 
-    pub fn text(role: StyleRole, text: impl Into<Arc<str>>) -> Self {
+    pub(crate) fn text(role: StyleRole, text: impl Into<Arc<str>>) -> Self {
         Self::Text { role, text: text.into(), at: 0 }
     }
 }
 
 /// The layout of a document, in progress or complete.
 #[derive(Debug)]
-pub struct DocumentLayout {
+pub(crate) struct DocumentLayout {
     writer: LayoutWriter,
     /// Blocks that are not laid out yet, in reverse order.
     blocks: Vec<DocumentBlock>,
@@ -147,28 +152,28 @@ pub struct DocumentLayout {
 
 impl DocumentLayout {
     /// A layout of `pieces` at a width in columns. No block is laid out yet.
-    pub fn new(mut pieces: Vec<DocumentBlock>, turned: BTreeSet<JsonNodeId>, width: u16) -> Self {
+    pub(crate) fn new(mut pieces: Vec<DocumentBlock>, turned: BTreeSet<JsonNodeId>, width: u16) -> Self {
         pieces.reverse();
         Self { writer: LayoutWriter::new(width), blocks: pieces, toggled_folds: turned, parts: 0 }
     }
 
     /// The lines that are laid out so far.
-    pub fn document(&self) -> &LaidOutDocument {
+    pub(crate) fn document(&self) -> &LaidOutDocument {
         &self.writer.document
     }
 
     /// The lines that are laid out so far, when no more are needed.
-    pub fn into_document(self) -> LaidOutDocument {
+    pub(crate) fn into_document(self) -> LaidOutDocument {
         self.writer.finish()
     }
 
     /// True when every block is laid out.
-    pub fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         self.blocks.is_empty()
     }
 
     /// Lays out about `budget` more bytes.
-    pub fn step(&mut self, budget: usize) {
+    pub(crate) fn step(&mut self, budget: usize) {
         self.writer.cost = 0;
         while self.writer.cost < budget {
             let Some(piece) = self.blocks.pop() else { return };
@@ -213,7 +218,7 @@ impl DocumentLayout {
 
 /// Lays out blocks one below the other.
 #[derive(Debug)]
-pub struct LayoutWriter {
+pub(crate) struct LayoutWriter {
     document: LaidOutDocument,
     line: Vec<(StyleRole, String)>,
     used: usize,
@@ -224,13 +229,13 @@ pub struct LayoutWriter {
 
 impl LayoutWriter {
     /// A writer for lines of `width` columns.
-    pub fn new(width: u16) -> Self {
+    pub(crate) fn new(width: u16) -> Self {
         let width = usize::from(width).max(4);
         Self { document: LaidOutDocument::default(), line: Vec::new(), used: 0, indent: 0, width, cost: 0 }
     }
 
     /// Ends the last line and returns the document.
-    pub fn finish(mut self) -> LaidOutDocument {
+    pub(crate) fn finish(mut self) -> LaidOutDocument {
         if !self.line.is_empty() {
             self.end_line();
         }
@@ -238,7 +243,7 @@ impl LayoutWriter {
     }
 
     /// Writes a text on a separate line.
-    pub fn line(&mut self, role: StyleRole, text: &str) {
+    pub(crate) fn line(&mut self, role: StyleRole, text: &str) {
         if !self.line.is_empty() {
             self.end_line();
         }
@@ -248,7 +253,7 @@ impl LayoutWriter {
     }
 
     /// JSON, or the beginning of it, unfolded.
-    pub fn json(&mut self, json: &str) {
+    pub(crate) fn json(&mut self, json: &str) {
         let mut pretty = JsonFormatter::unfolded(json);
         while pretty.step(self, &BTreeSet::new()) {}
     }

@@ -13,7 +13,7 @@ use crate::{
 
 /// A command of the user to the run.
 #[derive(Clone, Debug, PartialEq)]
-pub enum RunCommand {
+pub(crate) enum RunCommand {
     /// Start a new attempt at a unit.
     Retry {
         unit: UnitKey,
@@ -77,7 +77,7 @@ pub enum RunCommand {
 
 /// An effect that the screen model requests.
 #[derive(Clone, Debug, PartialEq)]
-pub enum ScreenEffect {
+pub(crate) enum ScreenEffect {
     /// Send a command to the run.
     Command(RunCommand),
     Quit,
@@ -131,7 +131,7 @@ pub enum ScreenEffect {
 
 /// A step through time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TimeStep {
+pub(crate) enum TimeStep {
     /// One entry forward or backward.
     Entry { forward: bool },
     /// One turn of a unit.
@@ -154,7 +154,7 @@ pub enum TimeStep {
 
 /// A search in entries or lines that must be read first.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SearchRequest {
+pub(crate) struct SearchRequest {
     pub query: String,
     pub scope: SearchScope,
     /// Position next to which the search starts. It wraps around, so this position is searched last.
@@ -165,7 +165,7 @@ pub struct SearchRequest {
 
 /// Range of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SearchScope {
+pub(crate) enum SearchScope {
     /// Rows of an attempt; the bytes of their entries are searched.
     Rows(AttemptId),
     /// Entries of an attempt.

@@ -20,14 +20,14 @@ const WIDTH: u16 = 100;
 
 /// The kind of program that receives an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExportTool {
+pub(crate) enum ExportTool {
     Editor,
     Pager,
 }
 
 /// A request to export content.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ExportRequest {
+pub(crate) struct ExportRequest {
     pub tool: ExportTool,
     /// Description for a message.
     pub what: String,
@@ -41,7 +41,7 @@ pub struct ExportRequest {
 
 /// Content for a pager.
 #[derive(Clone, Debug, PartialEq)]
-pub enum PagerContent {
+pub(crate) enum PagerContent {
     /// Parts of views, rendered on export.
     Parts(Vec<EntryPart>),
     Text(String),
@@ -50,7 +50,7 @@ pub enum PagerContent {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Export {
+pub(crate) struct Export {
     pub tool: ExportTool,
     pub bytes: Vec<u8>,
     /// File name extension, by which editors detect the file type.
@@ -62,7 +62,7 @@ pub struct Export {
 }
 
 /// Reads and renders the requested content.
-pub fn build_export(
+pub(crate) fn build_export(
     timeline: &mut Timeline,
     request: &ExportRequest,
     document: Option<&LaidOutDocument>,

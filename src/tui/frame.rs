@@ -10,7 +10,7 @@ const FRAMES_PER_GROWTH_POLL: u32 = 2;
 
 /// How urgently the screen must be redrawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum RedrawPriority {
+pub(crate) enum RedrawPriority {
     /// The screen is up to date.
     #[default]
     Clean,
@@ -22,7 +22,7 @@ pub enum RedrawPriority {
 
 /// Decides when the next frame is drawn.
 #[derive(Clone, Debug)]
-pub struct FrameLimiter {
+pub(crate) struct FrameLimiter {
     /// Shortest interval between two frames that no key caused.
     min_interval: Duration,
     dirty: RedrawPriority,
@@ -31,7 +31,7 @@ pub struct FrameLimiter {
 
 impl FrameLimiter {
     /// Limits frames to `fps` per second, except those that a key caused.
-    pub fn new(fps: u32) -> Self {
+    pub(crate) fn new(fps: u32) -> Self {
         Self {
             min_interval: Duration::from_millis(1000 / u64::from(fps.max(1))),
             dirty: RedrawPriority::Clean,
@@ -40,12 +40,12 @@ impl FrameLimiter {
     }
 
     /// Requests a redraw. The highest priority since the last frame counts.
-    pub fn mark(&mut self, dirty: RedrawPriority) {
+    pub(crate) fn mark(&mut self, dirty: RedrawPriority) {
         self.dirty = self.dirty.max(dirty);
     }
 
     /// When the next frame is due; `None` while the screen is clean.
-    pub fn due(&self) -> Option<Duration> {
+    pub(crate) fn due(&self) -> Option<Duration> {
         match (self.dirty, self.last) {
             (RedrawPriority::Clean, _) => None,
             (RedrawPriority::Now, _) | (RedrawPriority::Soon, None) => Some(Duration::ZERO),
@@ -53,12 +53,12 @@ impl FrameLimiter {
         }
     }
 
-    pub fn is_due(&self, now: Duration) -> bool {
+    pub(crate) fn is_due(&self, now: Duration) -> bool {
         self.due().is_some_and(|due| due <= now)
     }
 
     /// Records that a frame was drawn at `now`.
-    pub fn frame_drawn(&mut self, now: Duration) {
+    pub(crate) fn frame_drawn(&mut self, now: Duration) {
         self.dirty = RedrawPriority::Clean;
         self.last = Some(now);
     }
@@ -67,7 +67,7 @@ impl FrameLimiter {
 /// Limits how often a growing tape is read: the first growth immediately, later growth after an interval. Waking up for
 /// every appended line would cost more than processing all of them.
 #[derive(Clone, Debug)]
-pub struct GrowthLimiter {
+pub(crate) struct GrowthLimiter {
     min_interval: Duration,
     last: Option<Duration>,
     /// The tape grew since the last check.
@@ -76,7 +76,7 @@ pub struct GrowthLimiter {
 
 impl GrowthLimiter {
     /// Limits checks to one per `FRAMES_PER_GROWTH_POLL` frames at `fps` frames per second.
-    pub fn new(fps: u32) -> Self {
+    pub(crate) fn new(fps: u32) -> Self {
         Self {
             min_interval: FrameLimiter::new(fps).min_interval * FRAMES_PER_GROWTH_POLL,
             last: None,
@@ -85,23 +85,23 @@ impl GrowthLimiter {
     }
 
     /// False while a growth is pending, since its check is already scheduled.
-    pub fn accepts_growth(&self) -> bool {
+    pub(crate) fn accepts_growth(&self) -> bool {
         !self.is_pending
     }
 
     /// Records that the tape grew. Returns true if it must be read now.
-    pub fn note_growth(&mut self, now: Duration) -> bool {
+    pub(crate) fn note_growth(&mut self, now: Duration) -> bool {
         self.is_pending = true;
         self.take_due(now)
     }
 
     /// When the next check is due; `None` until the tape grows.
-    pub fn due(&self) -> Option<Duration> {
+    pub(crate) fn due(&self) -> Option<Duration> {
         self.is_pending.then(|| self.last.map_or(Duration::ZERO, |last| last + self.min_interval))
     }
 
     /// Returns true if a check is due at `now`, and marks it as done.
-    pub fn take_due(&mut self, now: Duration) -> bool {
+    pub(crate) fn take_due(&mut self, now: Duration) -> bool {
         let due = self.due().is_some_and(|due| due <= now);
         if due {
             (self.is_pending, self.last) = (false, Some(now));

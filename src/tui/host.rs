@@ -14,7 +14,7 @@ use super::{
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ClockReading {
+pub(crate) struct ClockReading {
     /// Time since the screen opened.
     pub now: Duration,
     pub wall: Timestamp,
@@ -22,7 +22,7 @@ pub struct ClockReading {
 
 /// An input from the environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HostInput {
+pub(crate) enum HostInput {
     Key(KeyPress),
     Paste(String),
     /// Left button pressed at a cell (column, row).
@@ -44,7 +44,7 @@ pub enum HostInput {
 }
 
 /// Draws frames and delivers input.
-pub trait ScreenHost {
+pub(crate) trait ScreenHost {
     fn clock(&self) -> ClockReading;
 
     /// Waits for the next input. Cancel-safe: dropping the future loses no input.

@@ -10,7 +10,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use crate::diagnostic::Diagnostic;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct KeyPress {
+pub(crate) struct KeyPress {
     pub code: KeyCode,
     /// Modifiers. Shift is folded into characters.
     pub modifiers: KeyModifiers,
@@ -18,7 +18,7 @@ pub struct KeyPress {
 
 /// Why a text cannot be parsed as keys.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum KeyError {
+pub(crate) enum KeyError {
     #[error("empty key")]
     Empty,
     /// A `<` without a `>`.
@@ -41,12 +41,12 @@ impl Diagnostic for KeyError {
 
 impl KeyPress {
     /// Creates a key without modifiers.
-    pub fn plain(code: KeyCode) -> Self {
+    pub(crate) fn plain(code: KeyCode) -> Self {
         Self { code, modifiers: KeyModifiers::NONE }
     }
 
     /// Converts a terminal event, keeping the relevant modifiers.
-    pub fn from_event(event: KeyEvent) -> Self {
+    pub(crate) fn from_event(event: KeyEvent) -> Self {
         let mut modifiers =
             event.modifiers & (KeyModifiers::CONTROL | KeyModifiers::ALT | KeyModifiers::SHIFT | KeyModifiers::SUPER);
         let mut code = event.code;
@@ -67,7 +67,7 @@ impl KeyPress {
     }
 
     /// The character that this key types, if any.
-    pub fn typed(self) -> Option<char> {
+    pub(crate) fn typed(self) -> Option<char> {
         match self.code {
             KeyCode::Char(char) if !self.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) => Some(char),
             _ => None,
@@ -76,7 +76,7 @@ impl KeyPress {
 }
 
 /// Parses a text such as `jj<enter>/arr<enter>n`.
-pub fn parse(text: &str) -> Result<Vec<KeyPress>, KeyError> {
+pub(crate) fn parse(text: &str) -> Result<Vec<KeyPress>, KeyError> {
     let mut keys = Vec::new();
     let mut rest = text;
     while let Some(char) = rest.chars().next() {
@@ -170,7 +170,7 @@ impl fmt::Display for KeyPress {
 }
 
 /// Formats the keys of one chord for display.
-pub fn display_chord(chord: &[KeyPress]) -> String {
+pub(crate) fn display_chord(chord: &[KeyPress]) -> String {
     chord.iter().map(KeyPress::to_string).collect()
 }
 

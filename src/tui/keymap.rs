@@ -15,12 +15,12 @@ use crate::diagnostic::Diagnostic;
 const BUILT_IN: &str = include_str!("../../assets/keymap.toml");
 
 /// Chords by action name, as in `[keys]` of the config.
-pub type Overrides = BTreeMap<String, ChordList>;
+pub(crate) type Overrides = BTreeMap<String, ChordList>;
 
 /// One chord or several.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
-pub enum ChordList {
+pub(crate) enum ChordList {
     One(String),
     /// Several chords; an empty list unbinds the action.
     Many(Vec<String>),
@@ -28,7 +28,7 @@ pub enum ChordList {
 
 /// A problem of a keymap.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum KeymapError {
+pub(crate) enum KeymapError {
     /// The table cannot be parsed.
     #[error("the key table is not valid TOML: {0}")]
     Toml(String),
@@ -59,7 +59,7 @@ impl Diagnostic for KeymapError {
 
 impl KeymapError {
     /// Names of the affected actions, to locate where their keys were set.
-    pub fn actions(&self) -> Vec<&str> {
+    pub(crate) fn actions(&self) -> Vec<&str> {
         match self {
             Self::Toml(_) => Vec::new(),
             Self::UnknownAction(action) | Self::Key { action, .. } => vec![action],
@@ -71,7 +71,7 @@ impl KeymapError {
 
 /// Result of a key lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lookup {
+pub(crate) enum Lookup {
     Action(UserAction),
     /// The keys are the start of a longer chord.
     Pending,
@@ -79,13 +79,13 @@ pub enum Lookup {
 }
 
 #[derive(Clone, Debug)]
-pub struct Keymap {
+pub(crate) struct Keymap {
     bindings: Vec<(Vec<KeyPress>, UserAction)>,
 }
 
 impl Keymap {
     /// Applies `overrides` to the built-in keys. Returns all problems; conflicts are never resolved silently.
-    pub fn new(overrides: &Overrides) -> Result<Self, Vec<KeymapError>> {
+    pub(crate) fn new(overrides: &Overrides) -> Result<Self, Vec<KeymapError>> {
         let built_in: Overrides =
             toml::from_str(BUILT_IN).map_err(|error| vec![KeymapError::Toml(error.to_string())])?;
         let mut errors: Vec<_> = overrides
@@ -141,7 +141,7 @@ impl Keymap {
     }
 
     /// Looks up the typed `keys` in the first of `scopes` that binds them.
-    pub fn lookup_in(&self, scopes: &[Scope], keys: &[KeyPress]) -> Lookup {
+    pub(crate) fn lookup_in(&self, scopes: &[Scope], keys: &[KeyPress]) -> Lookup {
         let mut found = Lookup::Nothing;
         for scope in scopes {
             match self.lookup(*scope, keys) {
@@ -154,7 +154,7 @@ impl Keymap {
     }
 
     /// Looks up the typed `keys` in `scope`.
-    pub fn lookup(&self, scope: Scope, keys: &[KeyPress]) -> Lookup {
+    pub(crate) fn lookup(&self, scope: Scope, keys: &[KeyPress]) -> Lookup {
         let mut pending = false;
         for (chord, action) in self.bindings.iter().filter(|(_, action)| action.scope() == scope) {
             if chord == keys {
@@ -165,17 +165,17 @@ impl Keymap {
         if pending { Lookup::Pending } else { Lookup::Nothing }
     }
 
-    pub fn chords(&self, action: UserAction) -> impl Iterator<Item = &[KeyPress]> {
+    pub(crate) fn chords(&self, action: UserAction) -> impl Iterator<Item = &[KeyPress]> {
         self.bindings.iter().filter(move |(_, bound)| *bound == action).map(|(chord, _)| chord.as_slice())
     }
 
     /// The first chord of an action, formatted for display.
-    pub fn first(&self, action: UserAction) -> Option<String> {
+    pub(crate) fn first(&self, action: UserAction) -> Option<String> {
         self.chords(action).next().map(key::display_chord)
     }
 
     /// Rows of the help by heading: (keys, description).
-    pub fn help(&self) -> impl Iterator<Item = (HelpGroup, Vec<(String, &'static str)>)> {
+    pub(crate) fn help(&self) -> impl Iterator<Item = (HelpGroup, Vec<(String, &'static str)>)> {
         HelpGroup::ALL.into_iter().map(|group| {
             let rows = UserAction::ALL.iter().filter(|action| action.group() == group);
             (group, rows.map(|action| (self.all(*action), action.description())).collect())
@@ -188,7 +188,7 @@ impl Keymap {
     }
 
     /// The key table as Markdown, for the documentation.
-    pub fn markdown(&self) -> String {
+    pub(crate) fn markdown(&self) -> String {
         let mut out = String::new();
         for (group, rows) in self.help() {
             out.push_str(&format!("### {}\n\n| keys | action |\n|---|---|\n", group.title()));

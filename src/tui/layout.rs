@@ -9,9 +9,9 @@ use super::{
 use crate::run::state::AttemptState;
 
 /// Smallest supported size (columns, rows).
-pub const MIN_SIZE: (u16, u16) = (40, 12);
+pub(crate) const MIN_SIZE: (u16, u16) = (40, 12);
 /// Minimum width for panes side by side.
-pub const MIN_WIDE_COLUMNS: u16 = 100;
+pub(crate) const MIN_WIDE_COLUMNS: u16 = 100;
 /// Width of a stream that can give columns to the unit table.
 const MIN_STREAM_COLUMNS: u16 = 80;
 /// Minimum height for a timeline bar of two lines.
@@ -21,7 +21,7 @@ const MIN_ONE_LINE_COLUMNS: u16 = 170;
 
 /// The rectangles of a screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ScreenLayout {
+pub(crate) struct ScreenLayout {
     pub area: Rect,
     /// Header with run, state and counts.
     pub header: Rect,
@@ -38,7 +38,7 @@ pub struct ScreenLayout {
 }
 
 /// Computes the layout for a size; `units` is the number of units, `walked` is true if the timeline bar is shown.
-pub fn screen_layout((width, height): (u16, u16), view: &UnitsView, units: usize, walked: bool) -> ScreenLayout {
+pub(crate) fn screen_layout((width, height): (u16, u16), view: &UnitsView, units: usize, walked: bool) -> ScreenLayout {
     let area = Rect::new(0, 0, width, height);
     let header_rows = if width >= MIN_ONE_LINE_COLUMNS || height < MIN_SIZE.1 { 1 } else { 2 }.min(height);
     let footer_rows = 1.min(height - header_rows);
@@ -88,7 +88,7 @@ fn split(body: Rect, at: u16, side_by_side: bool) -> (Option<Rect>, Option<Rect>
 }
 
 /// The area inside a border.
-pub fn inner(area: Rect) -> Rect {
+pub(crate) fn inner(area: Rect) -> Rect {
     Rect {
         x: area.x.saturating_add(1),
         y: area.y.saturating_add(1),
@@ -99,35 +99,35 @@ pub fn inner(area: Rect) -> Rect {
 
 impl ScreenLayout {
     /// True if there is only room for a notice.
-    pub fn is_too_small(&self) -> bool {
+    pub(crate) fn is_too_small(&self) -> bool {
         self.area.width < MIN_SIZE.0 || self.area.height < MIN_SIZE.1
     }
 
     /// Rows of the unit table without its headings.
-    pub fn unit_rows(&self) -> usize {
+    pub(crate) fn unit_rows(&self) -> usize {
         self.units.map_or(1, |area| usize::from(unit_list(area).height))
     }
 
     /// Rows of the stream without the verdict or live text below it.
-    pub fn stream_rows(&self, attempt: Option<&AttemptState>) -> usize {
+    pub(crate) fn stream_rows(&self, attempt: Option<&AttemptState>) -> usize {
         self.stream.map_or(1, |area| usize::from(stream_list(area, attempt).0.height))
     }
 
     /// Rows inside a view that fills the body.
-    pub fn body_rows(&self) -> u16 {
+    pub(crate) fn body_rows(&self) -> u16 {
         inner(self.body).height
     }
 }
 
 /// Area of the unit rows inside their pane: below the headings, if there is room for them.
-pub fn unit_list(pane: Rect) -> Rect {
+pub(crate) fn unit_list(pane: Rect) -> Rect {
     let inside = inner(pane);
     let headings = u16::from(inside.height >= 2);
     Rect { y: inside.y + headings, height: inside.height - headings, ..inside }
 }
 
 /// Splits the pane of a stream into its rows and the area below them for a verdict or live text.
-pub fn stream_list(pane: Rect, attempt: Option<&AttemptState>) -> (Rect, Rect) {
+pub(crate) fn stream_list(pane: Rect, attempt: Option<&AttemptState>) -> (Rect, Rect) {
     let inside = inner(pane);
     let most = match attempt {
         // A decision needs the whole call and a few rows of context.

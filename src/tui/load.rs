@@ -22,9 +22,9 @@ use crate::{
     tape::{EntryBody, Note, Seq},
 };
 
-pub mod align;
-pub mod attempt_summary;
-pub mod compare;
+pub(crate) mod align;
+pub(crate) mod attempt_summary;
+pub(crate) mod compare;
 mod entry_blocks;
 mod file_change;
 mod inspect;
@@ -39,10 +39,10 @@ const MAX_SHOWN_BYTES: usize = 4 * 1024 * 1024;
 /// Bytes of a document that are laid out before it is shown; the rest follows in slices.
 const FIRST: usize = 128 * 1024;
 /// Number of entries at the start of an attempt among which its prompts and its announcement are searched.
-pub const MAX_PROLOGUE_ENTRIES: usize = 256;
+pub(crate) const MAX_PROLOGUE_ENTRIES: usize = 256;
 
 /// Loads the content that `wants` lists and the cache lacks.
-pub fn load(timeline: &mut Timeline, cache: &mut Cache, wants: &CacheRequest) {
+pub(crate) fn load(timeline: &mut Timeline, cache: &mut Cache, wants: &CacheRequest) {
     for row in &wants.rows {
         let id = RowId::new(row, timeline.view());
         if cache.row(id).is_none() {
@@ -72,7 +72,7 @@ pub fn load(timeline: &mut Timeline, cache: &mut Cache, wants: &CacheRequest) {
 }
 
 /// Reads or lays out one slice of the missing content. False when none is missing.
-pub fn load_more(timeline: &mut Timeline, cache: &mut Cache, wants: &CacheRequest) -> bool {
+pub(crate) fn load_more(timeline: &mut Timeline, cache: &mut Cache, wants: &CacheRequest) -> bool {
     if let Some(layout) = cache.layout().filter(|layout| !layout.is_complete() && wants.document.is_some()) {
         layout.step(FIRST);
         return true;
@@ -88,7 +88,7 @@ pub fn load_more(timeline: &mut Timeline, cache: &mut Cache, wants: &CacheReques
 }
 
 /// True when [`load_more`] has work to do.
-pub fn has_more(timeline: &Timeline, cache: &Cache, wants: &CacheRequest) -> bool {
+pub(crate) fn has_more(timeline: &Timeline, cache: &Cache, wants: &CacheRequest) -> bool {
     let run_view = timeline.view();
     (wants.document.is_some() && !cache.is_complete())
         || wants.summaries.iter().any(|lane| {
@@ -98,7 +98,7 @@ pub fn has_more(timeline: &Timeline, cache: &Cache, wants: &CacheRequest) -> boo
 }
 
 /// The target of a call with a name for it: a command, a path, or the key of a page.
-pub fn call_target(timeline: &mut Timeline, seq: Seq, block: u8) -> Option<(&'static str, String)> {
+pub(crate) fn call_target(timeline: &mut Timeline, seq: Seq, block: u8) -> Option<(&'static str, String)> {
     let edited = edited(timeline, seq, block);
     let found = read(timeline, seq, |arrived| {
         let line = decode::decode_line(bytes(&arrived.body));
@@ -148,7 +148,7 @@ fn call_as_run<'a>(call: &ToolUse<'a>, edited: Option<&'a str>) -> ToolUse<'a> {
 ///
 /// # Errors
 /// When the entry cannot be read or does not exist.
-pub fn read<T>(timeline: &mut Timeline, seq: Seq, make: impl FnOnce(&EntryRef<'_>) -> T) -> Result<T, String> {
+pub(crate) fn read<T>(timeline: &mut Timeline, seq: Seq, make: impl FnOnce(&EntryRef<'_>) -> T) -> Result<T, String> {
     let (mut make, mut made) = (Some(make), None);
     let found = timeline.read(seq, &mut |arrived| {
         if let Some(make) = make.take() {
@@ -159,7 +159,7 @@ pub fn read<T>(timeline: &mut Timeline, seq: Seq, make: impl FnOnce(&EntryRef<'_
 }
 
 /// Like [`read`], but reads only the beginning of the entry; `make` also receives its full size.
-pub fn read_head<T>(
+pub(crate) fn read_head<T>(
     timeline: &mut Timeline,
     seq: Seq,
     most: usize,
@@ -183,7 +183,7 @@ fn read_result<T>(seq: Seq, found: Result<bool, EntrySourceError>, made: Option<
 }
 
 /// The bytes of a body.
-pub fn bytes<'a>(body: &'a EntryBody<'_>) -> &'a [u8] {
+pub(crate) fn bytes<'a>(body: &'a EntryBody<'_>) -> &'a [u8] {
     body.bytes()
 }
 
@@ -338,7 +338,7 @@ fn unreadable(error: String) -> EntryLine {
 }
 
 /// Lays out parts of entries completely, for callers that do not work in slices.
-pub fn render_document(timeline: &mut Timeline, parts: &[EntryPart], width: u16) -> LaidOutDocument {
+pub(crate) fn render_document(timeline: &mut Timeline, parts: &[EntryPart], width: u16) -> LaidOutDocument {
     let mut layout = DocumentLayout::new(entry_blocks::entry_blocks(timeline, parts), BTreeSet::new(), width);
     layout.step(usize::MAX);
     layout.into_document()

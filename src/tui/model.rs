@@ -3,12 +3,12 @@
 //! It must not use the terminal, the clock or files. Only [`super::update`] and [`ScreenModel::refresh`] change it.
 
 mod amend;
-pub mod compare;
+pub(crate) mod compare;
 mod failure_groups;
 mod forecast_view;
 mod grid;
 mod hold;
-pub mod inspect;
+pub(crate) mod inspect;
 mod overlay_views;
 mod scroll_list;
 mod side_pane;
@@ -18,21 +18,21 @@ mod unit_listing;
 
 use std::time::Duration;
 
-pub use amend::{AmendField, AmendForm};
-pub use compare::CompareView;
-pub use failure_groups::{FailureGroupLine, FailureGroupsView};
+pub(crate) use amend::{AmendField, AmendForm};
+pub(crate) use compare::CompareView;
+pub(crate) use failure_groups::{FailureGroupLine, FailureGroupsView};
 use forecast_view::ForecastView;
-pub use grid::{Grid, GridPane, PaneDirection};
-pub use hold::{ArgumentsEditor, CallId, InputPurpose, LineInput};
-pub use inspect::{InspectSide, InspectView, Panel};
+pub(crate) use grid::{Grid, GridPane, PaneDirection};
+pub(crate) use hold::{ArgumentsEditor, CallId, InputPurpose, LineInput};
+pub(crate) use inspect::{InspectSide, InspectView, Panel};
 pub(super) use overlay_views::row_parts;
-pub use overlay_views::{EntryPart, EntrySubject, EntryView, OverlayView, PartContent, TranscriptView};
-pub use scroll_list::{ScrollList, scrolled};
-pub use side_pane::SidePane;
-pub use timeline_bounds::TimelineBounds;
-pub use toast::Toast;
+pub(crate) use overlay_views::{EntryPart, EntrySubject, EntryView, OverlayView, PartContent, TranscriptView};
+pub(crate) use scroll_list::{ScrollList, scrolled};
+pub(crate) use side_pane::SidePane;
+pub(crate) use timeline_bounds::TimelineBounds;
+pub(crate) use toast::Toast;
 pub(super) use toast::ToastTopic;
-pub use unit_listing::{StatusFilter, TableLine, UnitGroup, UnitListing, UnitSort};
+pub(crate) use unit_listing::{StatusFilter, TableLine, UnitGroup, UnitListing, UnitSort};
 
 use super::{
     command::CommandHistory,
@@ -51,7 +51,7 @@ use crate::{
 };
 
 #[derive(Clone, Debug)]
-pub struct ScreenModel {
+pub(crate) struct ScreenModel {
     /// Columns and rows of the terminal.
     pub size: (u16, u16),
     pub keymap: Keymap,
@@ -114,7 +114,7 @@ pub struct ScreenModel {
 
 /// How the timeline advances.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Playback {
+pub(crate) enum Playback {
     /// Show new entries immediately: live, or to the end of a recorded run.
     Follow,
     /// Play in the recorded time, multiplied by this factor.
@@ -126,7 +126,7 @@ pub enum Playback {
 
 /// The table of units and the action stream of the selected one.
 #[derive(Clone, Debug, Default)]
-pub struct UnitsView {
+pub(crate) struct UnitsView {
     /// The pane that has the focus.
     pub focus: Pane,
     /// True when only the focused pane is shown.
@@ -158,7 +158,7 @@ pub struct UnitsView {
 
 /// A pane of the units view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Pane {
+pub(crate) enum Pane {
     /// The table of units.
     #[default]
     Units,
@@ -167,17 +167,17 @@ pub enum Pane {
 }
 
 /// True for a status that needs the attention of a person: the unit is not done and does not proceed.
-pub fn is_problem(status: UnitStatus) -> bool {
+pub(crate) fn is_problem(status: UnitStatus) -> bool {
     status.is_retryable() || status == UnitStatus::Silent
 }
 
 /// True for a status in which the unit failed without being stopped by a person.
-pub fn is_failure(status: UnitStatus) -> bool {
+pub(crate) fn is_failure(status: UnitStatus) -> bool {
     matches!(status, UnitStatus::Failed | UnitStatus::Interrupted)
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Question {
+pub(crate) struct Question {
     pub text: String,
     /// Consequences of a yes, one per line.
     pub details: Vec<String>,
@@ -187,7 +187,7 @@ pub struct Question {
 
 /// Counts over all units, recomputed only when the run view changes.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct RunTotals {
+pub(crate) struct RunTotals {
     /// Version of the run view that was counted.
     version: Option<StateVersion>,
     /// Units by status, in the order of [`Self::ORDER`].
@@ -211,7 +211,7 @@ pub struct RunTotals {
 
 impl RunTotals {
     /// Statuses in the order of the header.
-    pub const ORDER: [UnitStatus; 12] = [
+    pub(crate) const ORDER: [UnitStatus; 12] = [
         UnitStatus::Held,
         UnitStatus::Failed,
         UnitStatus::Interrupted,
@@ -227,7 +227,7 @@ impl RunTotals {
     ];
 
     /// Counts the units of `state`, or returns `None` if nothing has changed.
-    pub fn updated(&self, state: &RunState) -> Option<Self> {
+    pub(crate) fn updated(&self, state: &RunState) -> Option<Self> {
         (self.version != Some(state.version())).then(|| Self::compute(state))
     }
 
@@ -253,18 +253,18 @@ impl RunTotals {
         totals
     }
 
-    pub fn count(&self, status: UnitStatus) -> usize {
+    pub(crate) fn count(&self, status: UnitStatus) -> usize {
         Self::ORDER.iter().position(|known| *known == status).map_or(0, |place| self.statuses[place])
     }
 
     /// Units with an attempt that runs or is scheduled.
-    pub fn active_units(&self) -> usize {
+    pub(crate) fn active_units(&self) -> usize {
         let active = [UnitStatus::Running, UnitStatus::Silent, UnitStatus::Held, UnitStatus::Waiting];
         active.into_iter().map(|status| self.count(status)).sum()
     }
 
     /// Units that ended and will not run again.
-    pub fn finished_units(&self) -> usize {
+    pub(crate) fn finished_units(&self) -> usize {
         let never = self.count(UnitStatus::Queued) + self.count(UnitStatus::NotStarted);
         self.statuses.iter().sum::<usize>() - self.active_units() - never
     }
@@ -272,7 +272,7 @@ impl RunTotals {
 
 impl ScreenModel {
     /// The model before the first entry.
-    pub fn new(keymap: Keymap, live: bool) -> Self {
+    pub(crate) fn new(keymap: Keymap, live: bool) -> Self {
         Self {
             size: (0, 0),
             keymap,
@@ -308,27 +308,27 @@ impl ScreenModel {
     }
 
     /// Layout of the screen for the current view and size.
-    pub fn layout(&self, run_view: &RunView) -> ScreenLayout {
+    pub(crate) fn layout(&self, run_view: &RunView) -> ScreenLayout {
         layout::screen_layout(self.size, &self.units_view, run_view.state.units.len(), self.shows_timeline())
     }
 
     /// True when the user moves through time: in a recorded run, and while a live run is shown at an earlier moment.
-    pub fn shows_timeline(&self) -> bool {
+    pub(crate) fn shows_timeline(&self) -> bool {
         !self.is_live || self.playback != Playback::Follow
     }
 
     /// True when a live run is shown at an earlier moment.
-    pub fn is_in_past(&self) -> bool {
+    pub(crate) fn is_in_past(&self) -> bool {
         self.is_live && self.playback != Playback::Follow
     }
 
     /// True when the run accepts commands from this screen.
-    pub fn accepts_commands(&self) -> bool {
+    pub(crate) fn accepts_commands(&self) -> bool {
         self.is_live && !self.is_watching
     }
 
     /// True for a live session: it writes into the user's own directory, and its calls are not held for approval.
-    pub fn is_session(&self) -> bool {
+    pub(crate) fn is_session(&self) -> bool {
         self.accepts_commands() && !self.can_hold
     }
 
@@ -348,35 +348,39 @@ impl ScreenModel {
     }
 
     /// The selected unit. `None` when the filter lists no unit; panes ignore the filter.
-    pub fn unit<'a>(&self, run_view: &'a RunView) -> Option<&'a UnitState> {
+    pub(crate) fn unit<'a>(&self, run_view: &'a RunView) -> Option<&'a UnitState> {
         let any = self.listed_count(run_view) > 0 || matches!(self.views.last(), Some(OverlayView::Grid));
         run_view.state.units.get(self.units_view.unit).filter(|_| any)
     }
 
     /// The attempt of the selected unit that is shown, with its index.
-    pub fn attempt<'a>(&self, run_view: &'a RunView) -> Option<(usize, &'a AttemptState)> {
+    pub(crate) fn attempt<'a>(&self, run_view: &'a RunView) -> Option<(usize, &'a AttemptState)> {
         let attempts = &self.unit(run_view)?.attempts;
         let index = self.units_view.attempt.unwrap_or(usize::MAX).min(attempts.len().checked_sub(1)?);
         attempts.get(index).map(|attempt| (index, attempt))
     }
 
     /// Number of listed units.
-    pub fn listed_count(&self, run_view: &RunView) -> usize {
+    pub(crate) fn listed_count(&self, run_view: &RunView) -> usize {
         self.units_view.listing.len(run_view.state.units.len())
     }
 
     /// The unit of a row of the table.
-    pub fn listed_unit(&self, row: usize) -> Option<usize> {
+    pub(crate) fn listed_unit(&self, row: usize) -> Option<usize> {
         self.units_view.listing.unit(row)
     }
 
     /// The row of the selected unit in the table, or where it would be.
-    pub fn unit_row(&self) -> usize {
+    pub(crate) fn unit_row(&self) -> usize {
         self.units_view.listing.row(self.units_view.unit).unwrap_or(self.units_view.row)
     }
 
     /// Lines of the table that are on screen, with the number of each line.
-    pub fn visible_lines(&self, run_view: &RunView, height: usize) -> impl Iterator<Item = (usize, TableLine<'_>)> {
+    pub(crate) fn visible_lines(
+        &self,
+        run_view: &RunView,
+        height: usize,
+    ) -> impl Iterator<Item = (usize, TableLine<'_>)> {
         let from = self.units_view.offset;
         let to = (from + height).min(self.units_view.listing.lines(run_view.state.units.len()));
         (from..to).filter_map(|line| Some((line, self.units_view.listing.at(line)?)))
@@ -384,7 +388,7 @@ impl ScreenModel {
 
     /// Updates everything that depends on the run view or the size. Its cost does not depend on the number of stream
     /// rows.
-    pub fn refresh(&mut self, run_view: &RunView) {
+    pub(crate) fn refresh(&mut self, run_view: &RunView) {
         let moment = run_view.state.version();
         if self.totals.version != Some(moment) {
             self.totals = RunTotals::compute(&run_view.state);
@@ -440,7 +444,7 @@ impl ScreenModel {
         }
     }
 
-    pub fn forecast(&self) -> &RunForecast {
+    pub(crate) fn forecast(&self) -> &RunForecast {
         &self.forecast.forecast
     }
 

@@ -7,7 +7,7 @@ use crate::{run::breakpoint::TimeStop, tape::Millis};
 
 /// A message to [`super::update::update`].
 #[derive(Clone, Debug, PartialEq)]
-pub enum ScreenMessage {
+pub(crate) enum ScreenMessage {
     Key(KeyPress),
     Paste(String),
     /// The left button was pressed at a cell.

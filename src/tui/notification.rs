@@ -27,7 +27,7 @@ const NAME: usize = 40;
 
 /// Progress of a run, for the terminal's own indicator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TerminalProgress {
+pub(crate) enum TerminalProgress {
     #[default]
     None,
     Percent {
@@ -39,7 +39,7 @@ pub enum TerminalProgress {
 
 /// A message for a user who is in another window. Printable text on one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Notification {
+pub(crate) struct Notification {
     /// Name of the run.
     pub title: String,
     pub text: String,
@@ -47,7 +47,7 @@ pub struct Notification {
 
 /// Changes to publish outside the screen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TerminalStatus {
+pub(crate) struct TerminalStatus {
     /// New title, if it changed.
     pub title: Option<String>,
     /// New progress, if it changed.
@@ -70,7 +70,7 @@ enum NotificationKey {
 
 /// Remembers what was published.
 #[derive(Debug, Default)]
-pub struct Notifier {
+pub(crate) struct Notifier {
     title: Option<String>,
     progress: Option<TerminalProgress>,
     sent: HashSet<NotificationKey>,
@@ -83,21 +83,21 @@ pub struct Notifier {
 
 impl Notifier {
     /// Records that the terminal gained or lost the focus.
-    pub fn focus(&mut self, gained: bool) {
+    pub(crate) fn focus(&mut self, gained: bool) {
         self.focus = Some(gained);
     }
 
-    pub fn key_pressed(&mut self, now: Duration) {
+    pub(crate) fn key_pressed(&mut self, now: Duration) {
         self.last_key_at = now;
     }
 
     /// The terminal was released in between, so its title and progress must be sent again.
-    pub fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         (self.title, self.progress) = (None, None);
     }
 
     /// Returns the changes since the last call.
-    pub fn poll_status(
+    pub(crate) fn poll_status(
         &mut self,
         model: &ScreenModel,
         origin: &SourceInfo,

@@ -6,7 +6,7 @@ use crate::tape::Millis;
 
 /// A clock of the run with an adjustable speed.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Player {
+pub(crate) struct Player {
     since: Duration,
     from: Millis,
     speed: f64,
@@ -14,19 +14,19 @@ pub struct Player {
 
 impl Player {
     /// Starts a player whose run time is `from` at clock time `now`.
-    pub fn new(now: Duration, from: Millis, speed: f64) -> Self {
+    pub(crate) fn new(now: Duration, from: Millis, speed: f64) -> Self {
         Self { since: now, from, speed: if speed.is_finite() && speed > 0.0 { speed } else { 1.0 } }
     }
 
     /// The run time at clock time `now`.
-    pub fn time(&self, now: Duration) -> Millis {
+    pub(crate) fn time(&self, now: Duration) -> Millis {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates, and is never negative")]
         let passed = (now.saturating_sub(self.since).as_secs_f64() * self.speed * 1000.0).round() as u64;
         Millis(self.from.0.saturating_add(passed))
     }
 
     /// Clock time at which the run time reaches `time`. Rounded up, so that a wake-up at that time is never early.
-    pub fn due(&self, time: Millis) -> Duration {
+    pub(crate) fn due(&self, time: Millis) -> Duration {
         #[expect(clippy::cast_precision_loss, reason = "times of a run are small")]
         let wait = (time.since(self.from).0 as f64 / self.speed).ceil();
         // At most one day ahead: later timers are checked again.

@@ -24,7 +24,7 @@ use crate::{
 
 /// A screen that shows one moment.
 #[derive(Debug)]
-pub struct StaticScreen {
+pub(crate) struct StaticScreen {
     model: ScreenModel,
     cache: Cache,
     theme: Theme,
@@ -34,7 +34,7 @@ pub struct StaticScreen {
 
 impl StaticScreen {
     /// Creates a screen called `name` without a run view.
-    pub fn new(name: &str, options: Options) -> Self {
+    pub(crate) fn new(name: &str, options: Options) -> Self {
         let origin = SourceInfo {
             name: name.to_owned(),
             format: "tape",
@@ -55,12 +55,12 @@ impl StaticScreen {
     }
 
     /// Presses a key. Effects that need the host are ignored.
-    pub fn press(&mut self, run_view: &RunView, key: KeyPress) {
+    pub(crate) fn press(&mut self, run_view: &RunView, key: KeyPress) {
         let _ = update::update(&mut self.model, run_view, ScreenMessage::Key(key));
     }
 
     /// Renders a frame; `words` returns the text of rows that become visible.
-    pub fn draw(&mut self, run_view: &RunView, words: impl Fn(&StreamRow) -> RowLine, buf: &mut Buffer) {
+    pub(crate) fn draw(&mut self, run_view: &RunView, words: impl Fn(&StreamRow) -> RowLine, buf: &mut Buffer) {
         buf.reset();
         self.model.size = (buf.area.width, buf.area.height);
         self.source_status.known_entries = run_view.state.entries;

@@ -38,9 +38,9 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-pub use encoder::EncodingBackend;
-pub use foreground::ToolPrograms;
-pub use osc::supports_progress;
+pub(crate) use encoder::EncodingBackend;
+pub(crate) use foreground::ToolPrograms;
+pub(crate) use osc::supports_progress;
 
 use self::tty_writer::TtyWriter;
 use super::{
@@ -52,7 +52,7 @@ use super::{
 use crate::{diagnostic::Problem, open_file_limit, program_path};
 
 /// Number of the signal that Ctrl-C sends.
-pub const INTERRUPT: i32 = Unix::SIGINT as i32;
+pub(crate) const INTERRUPT: i32 = Unix::SIGINT as i32;
 
 /// Maximum number of events queued while a frame is drawn.
 const EVENT_QUEUE: usize = 1024;
@@ -82,7 +82,7 @@ const TMUX_MARK: u8 = 2;
 
 /// Options of the terminal: mouse, notifications, progress and external programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TtyOptions {
+pub(crate) struct TtyOptions {
     pub mouse: bool,
     /// How notifications are delivered.
     pub notify: NotifyMethod,
@@ -95,7 +95,7 @@ pub struct TtyOptions {
 
 /// A method to deliver notifications.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NotifyMethod {
+pub(crate) enum NotifyMethod {
     Off,
     Bell,
     /// `OSC 9`: iTerm2, WezTerm, Ghostty, Windows Terminal.
@@ -107,7 +107,7 @@ pub enum NotifyMethod {
 }
 
 /// Restores the terminal. Safe to call at any time; the panic hook must call it, so that its message is readable.
-pub fn restore() {
+pub(crate) fn restore() {
     if TERMINAL_IN_USE.swap(false, Ordering::SeqCst) {
         let mut out = io::stdout();
         // Errors are ignored: a closed terminal cannot be restored.
@@ -204,7 +204,7 @@ const TERMINATION_SIGNALS: [Unix; 9] = [
 
 /// Listens for signals that must end the process.
 #[derive(Debug)]
-pub struct TerminationSignals(Vec<(Unix, Signal)>);
+pub(crate) struct TerminationSignals(Vec<(Unix, Signal)>);
 
 impl TerminationSignals {
     /// Starts listening; from now on, none of these signals ends the process by default.
@@ -212,13 +212,13 @@ impl TerminationSignals {
     /// # Errors
     ///
     /// If the system does not allow it.
-    pub fn listen() -> io::Result<Self> {
+    pub(crate) fn listen() -> io::Result<Self> {
         let listened = TERMINATION_SIGNALS.iter().map(|kind| Ok((*kind, listen(SignalKind::from_raw(*kind as i32))?)));
         listened.collect::<io::Result<_>>().map(Self)
     }
 
     /// Waits for the next signal. Cancel-safe.
-    pub async fn next(&mut self) -> Unix {
+    pub(crate) async fn next(&mut self) -> Unix {
         poll_fn(|context| {
             let mut heard =
                 self.0.iter_mut().filter_map(|(kind, signal)| signal.poll_recv(context).is_ready().then_some(*kind));
@@ -270,7 +270,7 @@ impl TerminalSignals {
 }
 
 /// The terminal of this process.
-pub struct Terminal {
+pub(crate) struct Terminal {
     screen: Screen<EncodingBackend<FrameOutput>>,
     /// `None` while another program uses the terminal.
     events: Option<EventReader>,
@@ -290,7 +290,7 @@ impl std::fmt::Debug for Terminal {
 
 impl Terminal {
     /// Acquires the terminal. Must be called inside a tokio runtime.
-    pub fn enter(options: TtyOptions) -> io::Result<Self> {
+    pub(crate) fn enter(options: TtyOptions) -> io::Result<Self> {
         let signals = TerminalSignals::new()?;
         let gone = watch_hangup()?;
         enter_terminal(options.mouse).inspect_err(|_| restore())?;

@@ -13,16 +13,16 @@ use crate::actions::label;
 const MAX_STACKED_CHARS: usize = 6;
 
 /// Mark at the place where text was cut.
-pub const ELLIPSIS: &str = "…";
+pub(crate) const ELLIPSIS: &str = "…";
 
 /// Makes `text` safe for one row of at most `width` columns. Control, bidi, zero-width and tag characters become
 /// escapes; a text that does not fit ends in `…`. The result is never wider than `width`.
-pub fn printable(text: &str, width: usize) -> Cow<'_, str> {
+pub(crate) fn printable(text: &str, width: usize) -> Cow<'_, str> {
     fit(text, width, ELLIPSIS)
 }
 
 /// Like [`printable`], with the mark `cut` instead of `…`.
-pub fn fit<'a>(text: &'a str, width: usize, cut: &str) -> Cow<'a, str> {
+pub(crate) fn fit<'a>(text: &'a str, width: usize, cut: &str) -> Cow<'a, str> {
     if text.len() <= width && is_plain(text.as_bytes()) {
         return Cow::Borrowed(text);
     }
@@ -47,7 +47,7 @@ pub fn fit<'a>(text: &'a str, width: usize, cut: &str) -> Cow<'a, str> {
 }
 
 /// Like [`fit`], but cuts the middle: the start of a name shows its kind, and the end identifies it.
-pub fn fit_middle<'a>(text: &'a str, width: usize, cut: &str) -> Cow<'a, str> {
+pub(crate) fn fit_middle<'a>(text: &'a str, width: usize, cut: &str) -> Cow<'a, str> {
     if self::width(text) <= width {
         return fit(text, width, cut);
     }
@@ -80,12 +80,12 @@ pub fn fit_middle<'a>(text: &'a str, width: usize, cut: &str) -> Cow<'a, str> {
 }
 
 /// Columns of `text` after escaping.
-pub fn width(text: &str) -> usize {
+pub(crate) fn width(text: &str) -> usize {
     if is_plain(text.as_bytes()) { text.len() } else { printable_pieces(text).map(|piece| column_count(&piece)).sum() }
 }
 
 /// Joins the lines of `text` with a visible mark and collapses other white space. The result is not escaped yet.
-pub fn one_row(text: &str, limit: usize) -> String {
+pub(crate) fn one_row(text: &str, limit: usize) -> String {
     let mut out = String::new();
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         if !out.is_empty() {
@@ -100,7 +100,7 @@ pub fn one_row(text: &str, limit: usize) -> String {
 }
 
 /// Wraps all of `text` into safe rows of at most `width` columns, broken between words if possible.
-pub fn wrap(text: &str, width: usize) -> Vec<String> {
+pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut rows = Vec::new();
     if width == 0 {
         return rows;
@@ -173,7 +173,7 @@ impl RowWrapper {
 }
 
 /// Formats a size in bytes: `12 B`, `15.7 KB`, `2.0 MB`.
-pub fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     label::format_bytes(usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
@@ -255,7 +255,7 @@ fn printable_piece(grapheme: &str) -> Cow<'_, str> {
 
 /// Code points of `text`, each with whether it can be drawn unchanged: it is not hidden and does not exceed the
 /// stacking limit.
-pub fn classified_chars(text: &str) -> impl Iterator<Item = (char, bool)> {
+pub(crate) fn classified_chars(text: &str) -> impl Iterator<Item = (char, bool)> {
     text.chars().scan(0, |stack, char| {
         *stack = if char.width() == Some(0) { *stack + 1 } else { 0 };
         Some((char, !is_hidden(char) && *stack < MAX_STACKED_CHARS))
@@ -267,7 +267,7 @@ fn is_pictograph(char: char) -> bool {
 }
 
 /// True for control characters of terminals and characters that a reader cannot see.
-pub fn is_hidden(char: char) -> bool {
+pub(crate) fn is_hidden(char: char) -> bool {
     char.is_control()
         || matches!(
             u32::from(char),

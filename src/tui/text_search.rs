@@ -16,7 +16,7 @@ const ROWS: usize = 4096;
 
 /// A search in progress.
 #[derive(Debug)]
-pub struct TextSearch {
+pub(crate) struct TextSearch {
     find: SearchRequest,
     needle: QueryMatcher,
     done: usize,
@@ -24,12 +24,12 @@ pub struct TextSearch {
 
 impl TextSearch {
     /// Starts next to `find.from`.
-    pub fn new(find: SearchRequest) -> Self {
+    pub(crate) fn new(find: SearchRequest) -> Self {
         Self { needle: QueryMatcher::new(&find.query), find, done: 0 }
     }
 
     /// Searches one slice. Returns `Some` when the search has ended, with the position of the match if there is one.
-    pub fn slice(&mut self, timeline: &mut Timeline, cache: &Cache) -> Option<Option<usize>> {
+    pub(crate) fn slice(&mut self, timeline: &mut Timeline, cache: &Cache) -> Option<Option<usize>> {
         let len = match self.find.scope {
             SearchScope::Document => {
                 let Some(document) = cache.document() else { return Some(None) };

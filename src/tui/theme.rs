@@ -19,16 +19,16 @@ macro_rules! roles {
     ($($role:ident $name:literal,)+) => {
         /// Meaning of a part of the screen.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum StyleRole {
+        pub(crate) enum StyleRole {
             $(#[doc = $name] $role,)+
         }
 
         impl StyleRole {
             /// All roles in the order of declaration.
-            pub const ALL: &'static [Self] = &[$(Self::$role,)+];
+            pub(crate) const ALL: &'static [Self] = &[$(Self::$role,)+];
 
             /// Name of the role in theme files.
-            pub fn name(self) -> &'static str {
+            pub(crate) fn name(self) -> &'static str {
                 match self { $(Self::$role => $name,)+ }
             }
         }
@@ -74,7 +74,7 @@ const FILES: &[(&str, &str)] = &[
 
 /// An error in the choice or the text of a theme.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ThemeError {
+pub(crate) enum ThemeError {
     /// There is no built-in theme of that name.
     #[error("unknown theme `{name}`")]
     Unknown {
@@ -103,7 +103,7 @@ impl Diagnostic for ThemeError {
 
 /// How much colour to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ColorLevel {
+pub(crate) enum ColorLevel {
     #[default]
     Full,
     /// Attributes such as bold, without colours.
@@ -114,7 +114,7 @@ pub enum ColorLevel {
 
 /// The colour setting of the user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ColorChoice {
+pub(crate) enum ColorChoice {
     /// Decide from the environment.
     #[default]
     Auto,
@@ -126,7 +126,7 @@ pub enum ColorChoice {
 
 impl ColorChoice {
     /// Decides from the setting and the environment: `NO_COLOR`, `CLICOLOR_FORCE`, `CLICOLOR`, `TERM=dumb`.
-    pub fn resolve(self, variable: impl Fn(&str) -> Option<String>) -> ColorLevel {
+    pub(crate) fn resolve(self, variable: impl Fn(&str) -> Option<String>) -> ColorLevel {
         let set = |name: &str| variable(name).is_some_and(|value| !value.is_empty());
         let dumb = variable("TERM").is_some_and(|term| term == "dumb");
         let without = if dumb { ColorLevel::Plain } else { ColorLevel::Attributes };
@@ -144,7 +144,7 @@ impl ColorChoice {
 }
 
 /// True when the locale or the terminal can show only ASCII.
-pub fn wants_ascii(variable: impl Fn(&str) -> Option<String>) -> bool {
+pub(crate) fn wants_ascii(variable: impl Fn(&str) -> Option<String>) -> bool {
     let locale =
         ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(|name| variable(name).filter(|value| !value.is_empty()));
     let term = variable("TERM");
@@ -154,7 +154,7 @@ pub fn wants_ascii(variable: impl Fn(&str) -> Option<String>) -> bool {
 
 /// A theme with its glyphs, resolved for one colour level.
 #[derive(Clone, Debug)]
-pub struct Theme {
+pub(crate) struct Theme {
     styles: Vec<Style>,
     /// The glyphs in use.
     pub glyphs: &'static GlyphSet,
@@ -167,12 +167,12 @@ struct ThemeFile {
 
 impl Theme {
     /// Names of the built-in themes.
-    pub fn names() -> impl Iterator<Item = &'static str> {
+    pub(crate) fn names() -> impl Iterator<Item = &'static str> {
         FILES.iter().map(|(name, _)| *name)
     }
 
     /// The built-in theme `name` at a colour level.
-    pub fn new(name: &str, color: ColorLevel, ascii: bool) -> Result<Self, ThemeError> {
+    pub(crate) fn new(name: &str, color: ColorLevel, ascii: bool) -> Result<Self, ThemeError> {
         let Some((_, text)) = FILES.iter().find(|(known, _)| *known == name) else {
             let known = Self::names().collect::<Vec<_>>().join(", ");
             return Err(ThemeError::Unknown { name: name.to_owned(), known });
@@ -181,7 +181,7 @@ impl Theme {
     }
 
     /// Parses a user's theme from the text of a file called `name`.
-    pub fn parse(name: &str, text: &str, color: ColorLevel, ascii: bool) -> Result<Self, ThemeError> {
+    pub(crate) fn parse(name: &str, text: &str, color: ColorLevel, ascii: bool) -> Result<Self, ThemeError> {
         let invalid = |cause: String| ThemeError::Invalid { name: name.to_owned(), cause };
         let file: ThemeFile = toml::from_str(text).map_err(|error| invalid(with_line_number(text, &error)))?;
         if let Some(unknown) = file.roles.keys().find(|role| !StyleRole::ALL.iter().any(|known| known.name() == *role))
@@ -198,7 +198,7 @@ impl Theme {
     }
 
     /// The style of a role at the colour level of the theme.
-    pub fn style(&self, role: StyleRole) -> Style {
+    pub(crate) fn style(&self, role: StyleRole) -> Style {
         self.styles.get(role as usize).copied().unwrap_or_default()
     }
 }
@@ -252,7 +252,7 @@ fn reduce_color(style: Style, color: ColorLevel) -> Style {
 
 /// Signs that are drawn next to words.
 #[derive(Debug)]
-pub struct GlyphSet {
+pub(crate) struct GlyphSet {
     statuses: [&'static str; 11],
     conflict: &'static str,
     ends: [&'static str; 6],
@@ -283,11 +283,11 @@ pub struct GlyphSet {
 
 impl GlyphSet {
     /// True when only ASCII is used.
-    pub fn is_ascii(&self) -> bool {
+    pub(crate) fn is_ascii(&self) -> bool {
         self.cut.is_ascii()
     }
 
-    pub fn status(&self, status: UnitStatus) -> &'static str {
+    pub(crate) fn status(&self, status: UnitStatus) -> &'static str {
         self.statuses[match status {
             UnitStatus::Queued | UnitStatus::NotStarted => 0,
             UnitStatus::Running => 1,
@@ -304,15 +304,15 @@ impl GlyphSet {
     }
 
     /// Glyph of a unit: that of its status, unless its patch was not integrated.
-    pub fn unit(&self, unit: &UnitState) -> &'static str {
+    pub(crate) fn unit(&self, unit: &UnitState) -> &'static str {
         if unit.has_conflict() { self.conflict } else { self.status(unit.status) }
     }
 
-    pub fn mark(&self, mark: ActivityMark) -> &'static str {
+    pub(crate) fn mark(&self, mark: ActivityMark) -> &'static str {
         self.marks[mark as usize]
     }
 
-    pub fn row(&self, kind: RowKind, end: RowOutcome) -> &'static str {
+    pub(crate) fn row(&self, kind: RowKind, end: RowOutcome) -> &'static str {
         let by_end = self.ends[match end {
             RowOutcome::Open => 0,
             RowOutcome::Ok => 1,
@@ -379,7 +379,7 @@ static ASCII: GlyphSet = GlyphSet {
     arrow: ">",
 };
 
-pub fn status_role(status: UnitStatus) -> StyleRole {
+pub(crate) fn status_role(status: UnitStatus) -> StyleRole {
     match status {
         UnitStatus::Queued | UnitStatus::NotStarted => StyleRole::Queued,
         UnitStatus::Running => StyleRole::Running,
@@ -395,7 +395,7 @@ pub fn status_role(status: UnitStatus) -> StyleRole {
     }
 }
 
-pub fn mark_role(mark: ActivityMark) -> StyleRole {
+pub(crate) fn mark_role(mark: ActivityMark) -> StyleRole {
     match mark {
         ActivityMark::Failure => StyleRole::Failed,
         ActivityMark::Denial => StyleRole::Denied,
@@ -405,7 +405,7 @@ pub fn mark_role(mark: ActivityMark) -> StyleRole {
 }
 
 /// The role of the sign of a row.
-pub fn row_role(kind: RowKind, end: RowOutcome) -> StyleRole {
+pub(crate) fn row_role(kind: RowKind, end: RowOutcome) -> StyleRole {
     match (kind, end) {
         (_, RowOutcome::Failed) => StyleRole::Failed,
         (_, RowOutcome::Denied) | (RowKind::Denial, _) => StyleRole::Denied,

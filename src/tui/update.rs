@@ -26,7 +26,7 @@ mod views;
 /// Maximum characters of typed text.
 const MAX_TYPED_CHARS: usize = 200;
 
-pub fn update(model: &mut ScreenModel, run_view: &RunView, msg: ScreenMessage) -> Vec<ScreenEffect> {
+pub(crate) fn update(model: &mut ScreenModel, run_view: &RunView, msg: ScreenMessage) -> Vec<ScreenEffect> {
     let effects = match msg {
         ScreenMessage::Key(key) => keys::press(model, run_view, key),
         ScreenMessage::Paste(text) => {

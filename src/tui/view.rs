@@ -4,31 +4,31 @@
 //! content, not on the size of the run. All text goes through [`RowWriter`], the only way to write to a cell, which
 //! escapes it.
 
-pub mod amend;
-pub mod breakpoints;
-pub mod compare;
-pub mod dialog;
-pub mod document_view;
-pub mod entry;
-pub mod failure_groups;
-pub mod footer;
-pub mod grid;
-pub mod header;
-pub mod help;
-pub mod inspect;
-pub mod log;
-pub mod row_writer;
-pub mod stream;
-pub mod timeline_bar;
-pub mod transcript;
-pub mod units;
+pub(crate) mod amend;
+pub(crate) mod breakpoints;
+pub(crate) mod compare;
+pub(crate) mod dialog;
+pub(crate) mod document_view;
+pub(crate) mod entry;
+pub(crate) mod failure_groups;
+pub(crate) mod footer;
+pub(crate) mod grid;
+pub(crate) mod header;
+pub(crate) mod help;
+pub(crate) mod inspect;
+pub(crate) mod log;
+pub(crate) mod row_writer;
+pub(crate) mod stream;
+pub(crate) mod timeline_bar;
+pub(crate) mod transcript;
+pub(crate) mod units;
 mod wide_cells;
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-pub use row_writer::RowWriter;
+pub(crate) use row_writer::RowWriter;
 use row_writer::key_names;
-pub use wide_cells::close_wide_cells;
+pub(crate) use wide_cells::close_wide_cells;
 
 use super::{
     cache::Cache,
@@ -44,7 +44,7 @@ use crate::{
 
 /// Everything that a draw reads.
 #[derive(Clone, Copy, Debug)]
-pub struct DrawContext<'a> {
+pub(crate) struct DrawContext<'a> {
     pub model: &'a ScreenModel,
     pub run_view: &'a RunView,
     /// Activity of the run over time.
@@ -57,7 +57,7 @@ pub struct DrawContext<'a> {
 
 /// Facts about the source of the entries.
 #[derive(Clone, Debug)]
-pub struct SourceStatus {
+pub(crate) struct SourceStatus {
     pub origin: SourceInfo,
     /// Number of entries read so far.
     pub known_entries: u64,
@@ -71,7 +71,7 @@ pub struct SourceStatus {
     pub read_error: Option<String>,
 }
 
-pub fn draw(scene: &DrawContext<'_>, buf: &mut Buffer) {
+pub(crate) fn draw(scene: &DrawContext<'_>, buf: &mut Buffer) {
     let plan = scene.model.layout(scene.run_view);
     let area = plan.area.intersection(buf.area);
     if area.is_empty() {
@@ -129,7 +129,7 @@ fn paint(scene: &DrawContext<'_>, area: Rect, plan: &ScreenLayout, buf: &mut Buf
 }
 
 /// Paints a border with a title at the left and one at the right end. Returns the area inside.
-pub fn pane(
+pub(crate) fn pane(
     scene: &DrawContext<'_>,
     area: Rect,
     focus: bool,
@@ -166,19 +166,19 @@ pub fn pane(
 }
 
 /// Formats a run time: `00:03`, `03:12`, `1:03:12`.
-pub fn clock(at: Millis) -> String {
+pub(crate) fn clock(at: Millis) -> String {
     let seconds = at.0 / 1000;
     let (hours, minutes, rest) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     if hours > 0 { format!("{hours}:{minutes:02}:{rest:02}") } else { format!("{minutes:02}:{rest:02}") }
 }
 
 /// Formats the duration of a call: `0.1s`, `12.0s`, `1m 01s`.
-pub fn latency(took: Millis) -> String {
+pub(crate) fn latency(took: Millis) -> String {
     if took.0 < 60_000 { format!("{}.{}s", took.0 / 1000, took.0 % 1000 / 100) } else { took.to_string() }
 }
 
 /// Formats a cost in US dollars: `$0.42`, `$0.0015`, or `$?` if unknown.
-pub fn dollars(cost: Option<f64>) -> String {
+pub(crate) fn dollars(cost: Option<f64>) -> String {
     match cost {
         None => "$?".to_owned(),
         Some(cost) if cost >= 100.0 => format!("${cost:.0}"),
@@ -188,7 +188,7 @@ pub fn dollars(cost: Option<f64>) -> String {
 }
 
 /// Formats a count: `84`, `12.3k`, `4.5M`.
-pub fn count(number: u64) -> String {
+pub(crate) fn count(number: u64) -> String {
     #[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
     let value = number as f64;
     match number {

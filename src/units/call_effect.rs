@@ -1,6 +1,6 @@
 //! The effect of a tool call on earlier failures, by KTX's rule: which later call recovers a failed write.
 //!
-//! The functions read a call and its reply and keep no state. [`FailureTally`](super::FailureTally) counts.
+//! The functions read a call and its reply and keep no state. [`FailureTally`](super::failure_tally::FailureTally) counts.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use super::tool::{ToolCall, ToolReply};
 
 /// Subject of a write. Failures and successes of different tools on the same subject belong together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum WriteSubject {
+pub(crate) enum WriteSubject {
     /// A wiki page, identified by its key.
     Page(String),
     Source {
@@ -19,7 +19,7 @@ pub enum WriteSubject {
 
 /// Effect of an answered call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum CallEffect {
+pub(crate) enum CallEffect {
     /// No effect on other calls.
     #[default]
     Neutral,
@@ -42,7 +42,7 @@ pub enum CallEffect {
 }
 
 /// Returns the effect of `call`, given its `reply`.
-pub fn call_effect(call: &ToolCall, reply: &ToolReply) -> CallEffect {
+pub(crate) fn call_effect(call: &ToolCall, reply: &ToolReply) -> CallEffect {
     let success = reply.structured.as_ref().and_then(|structured| structured.get("success")).and_then(Value::as_bool);
     match (success, call.name.as_str()) {
         _ if reply.is_error && reply.structured.is_none() => CallEffect::Rejected(call_subject(call)),

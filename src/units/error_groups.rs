@@ -11,7 +11,7 @@ const MAX_ERROR_CHARS: usize = 160;
 
 /// A failure, reduced to the fields that are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnitFailure<'a> {
+pub(crate) struct UnitFailure<'a> {
     pub cause: &'a str,
     /// Error text from outside, such as the API's.
     pub error: &'a str,
@@ -20,7 +20,7 @@ pub struct UnitFailure<'a> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ErrorGroup {
+pub(crate) struct ErrorGroup {
     pub cause: String,
     /// The error without its variable parts.
     pub error: String,
@@ -29,7 +29,7 @@ pub struct ErrorGroup {
 }
 
 /// Groups failures, largest group first. Groups of equal size keep the order of their first failure.
-pub fn group_failures<'a>(failures: impl IntoIterator<Item = UnitFailure<'a>>) -> Vec<ErrorGroup> {
+pub(crate) fn group_failures<'a>(failures: impl IntoIterator<Item = UnitFailure<'a>>) -> Vec<ErrorGroup> {
     let mut groups: Vec<ErrorGroup> = Vec::new();
     let mut known: HashMap<(String, String), usize> = HashMap::new();
     for (position, failure) in failures.into_iter().enumerate() {
@@ -47,7 +47,7 @@ pub fn group_failures<'a>(failures: impl IntoIterator<Item = UnitFailure<'a>>) -
 }
 
 /// The first line of an error. If it ends with a colon, the next line is included.
-pub fn headline(error: &str) -> Cow<'_, str> {
+pub(crate) fn headline(error: &str) -> Cow<'_, str> {
     let mut lines = error.lines().map(str::trim).filter(|line| !line.is_empty());
     let mut line = Cow::Borrowed(lines.next().unwrap_or_default());
     while line.ends_with(':')
@@ -60,7 +60,7 @@ pub fn headline(error: &str) -> Cow<'_, str> {
 }
 
 /// Removes from an error what differs between units: unit names, numbers, ids, paths, quoted values and bold names.
-pub fn normalize_error(error: &str, unit: &str) -> String {
+pub(crate) fn normalize_error(error: &str, unit: &str) -> String {
     let line = headline(error);
     let end = line.char_indices().nth(MAX_INPUT_CHARS).map_or(line.len(), |(end, _)| end);
     let mut line = line[..end].to_owned();

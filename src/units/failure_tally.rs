@@ -11,13 +11,13 @@ use std::collections::{HashMap, HashSet};
 use super::call_effect::{CallEffect, WriteSubject};
 
 /// Prefix of our tools' names in the agent.
-pub const MCP_TOOL_PREFIX: &str = "mcp__ktx__";
+pub(crate) const MCP_TOOL_PREFIX: &str = "mcp__ktx__";
 
 /// Maximum length of a stored message, in bytes. The tape has the full message.
 const MAX_MESSAGE_BYTES: usize = 4 * 1024;
 
 /// Removes the prefix of our MCP server. Other names are returned unchanged.
-pub fn bare_name(tool: &str) -> &str {
+pub(crate) fn bare_name(tool: &str) -> &str {
     tool.strip_prefix(MCP_TOOL_PREFIX).unwrap_or(tool)
 }
 
@@ -28,7 +28,7 @@ pub fn bare_name(tool: &str) -> &str {
 /// a later call settled. The rules differ in failures that are not such refusals, and in failures without a known
 /// subject: unknown tools, denied calls, arguments that are not JSON, a path that is a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum FailureRule {
+pub(crate) enum FailureRule {
     /// Counts all failures except [settled](Recovery::Settled) refusals.
     #[default]
     Strict,
@@ -38,7 +38,7 @@ pub enum FailureRule {
 
 impl FailureRule {
     /// Parses the value of the setting.
-    pub fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         match text {
             "strict" => Some(Self::Strict),
             "recoverable" => Some(Self::Recoverable),
@@ -46,7 +46,7 @@ impl FailureRule {
         }
     }
 
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Strict => "strict",
             Self::Recoverable => "recoverable",
@@ -55,7 +55,7 @@ impl FailureRule {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FailureTally {
+pub(crate) struct FailureTally {
     failed: Vec<FailedToolCall>,
     /// Indices in `failed` by tool and call id.
     by_id: HashMap<(String, String), usize>,
@@ -68,7 +68,7 @@ pub struct FailureTally {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FailedToolCall {
+pub(crate) struct FailedToolCall {
     /// Tool name without the server prefix.
     pub tool: String,
     /// Which later call recovers this failure.
@@ -83,7 +83,7 @@ pub struct FailedToolCall {
 
 /// Which later call recovers a failed one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RecoveryRule {
+pub(crate) enum RecoveryRule {
     /// Any success of the same tool, because a rejected call was not carried out. Contains the subject, if known.
     SameTool(Option<WriteSubject>),
     /// A write of the same subject, by any tool.
@@ -93,7 +93,7 @@ pub enum RecoveryRule {
 
 /// How later calls recovered a failed call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Recovery {
+pub(crate) enum Recovery {
     #[default]
     None,
     /// A later call of the same tool succeeded.
@@ -104,7 +104,7 @@ pub enum Recovery {
 
 impl FailureTally {
     /// Records that a person refused this call. Later reports of the call are not counted as failures.
-    pub fn record_refusal(&mut self, tool: &str, tool_use_id: Option<&str>, reason: &str) {
+    pub(crate) fn record_refusal(&mut self, tool: &str, tool_use_id: Option<&str>, reason: &str) {
         let tool_use_id = tool_use_id.filter(|id| !id.is_empty());
         if let Some(id) = tool_use_id
             && !self.refused_ids.insert(id.to_owned())
@@ -116,13 +116,13 @@ impl FailureTally {
 
     /// Records a failure, a rejected call or a call denied by a rule. `tool` may have the server prefix. Returns true
     /// if the call was not counted yet; a call without an id is always counted.
-    pub fn record_failure(&mut self, tool: &str, tool_use_id: Option<&str>, message: &str) -> bool {
+    pub(crate) fn record_failure(&mut self, tool: &str, tool_use_id: Option<&str>, message: &str) -> bool {
         self.add_failure(tool, RecoveryRule::SameTool(None), tool_use_id, message)
     }
 
     /// Records a success from the stream. For our own tools, [`record_tool_reply`](Self::record_tool_reply) has more
     /// information and takes precedence.
-    pub fn record_success(&mut self, tool: &str, tool_use_id: Option<&str>) {
+    pub(crate) fn record_success(&mut self, tool: &str, tool_use_id: Option<&str>) {
         if !tool_use_id.is_some_and(|id| self.reported_ids.contains(id)) {
             self.recover_same_tool(bare_name(tool), tool_use_id);
         }
@@ -130,7 +130,7 @@ impl FailureTally {
 
     /// Records the reply of one of our tools, with the error text if the call failed. Returns true for a failure that
     /// was not counted yet.
-    pub fn record_tool_reply(
+    pub(crate) fn record_tool_reply(
         &mut self,
         tool: &str,
         tool_use_id: Option<&str>,
@@ -169,22 +169,22 @@ impl FailureTally {
     }
 
     /// All failed calls, in order of their first report.
-    pub fn calls(&self) -> &[FailedToolCall] {
+    pub(crate) fn calls(&self) -> &[FailedToolCall] {
         &self.failed
     }
 
     /// All calls that a person refused, in order.
-    pub fn refusals(&self) -> &[FailedToolCall] {
+    pub(crate) fn refusals(&self) -> &[FailedToolCall] {
         &self.refused
     }
 
     /// Number of calls that fail the unit under `rule`.
-    pub fn count(&self, rule: FailureRule) -> usize {
+    pub(crate) fn count(&self, rule: FailureRule) -> usize {
         self.counted(rule).count()
     }
 
     /// The failed calls that `rule` counts, in order.
-    pub fn counted(&self, rule: FailureRule) -> impl Iterator<Item = &FailedToolCall> {
+    pub(crate) fn counted(&self, rule: FailureRule) -> impl Iterator<Item = &FailedToolCall> {
         self.failed.iter().filter(move |call| match rule {
             FailureRule::Strict => call.recovery < Recovery::Settled,
             FailureRule::Recoverable => call.recovery == Recovery::None && !call.is_refused_edit(),
@@ -192,7 +192,7 @@ impl FailureTally {
     }
 
     /// True if there were failures and later calls recovered all of them.
-    pub fn all_recovered(&self) -> bool {
+    pub(crate) fn all_recovered(&self) -> bool {
         !self.failed.is_empty() && self.count(FailureRule::Recoverable) == 0
     }
 

@@ -9,7 +9,7 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 use crate::tape::Millis;
 
 /// Minimum number of finished units of a kind for a forecast.
-pub const MIN_SAMPLES: usize = 3;
+pub(crate) const MIN_SAMPLES: usize = 3;
 /// Maximum number of finished units of a kind that are used; the newest ones.
 const MAX_SAMPLES: usize = 64;
 /// Number of times that the rest of the run is simulated.
@@ -20,7 +20,7 @@ const MAX_SIMULATED_UNITS: usize = 256;
 
 /// A finished unit, with all of its attempts.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct FinishedUnit {
+pub(crate) struct FinishedUnit {
     /// Cost in US dollars, if all of it is known.
     pub cost: Option<f64>,
     /// Time in which the unit occupied a slot.
@@ -29,7 +29,7 @@ pub struct FinishedUnit {
 
 /// A unit that is not finished yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RemainingUnit {
+pub(crate) struct RemainingUnit {
     /// Index of the list of finished units of the same kind.
     pub kind: usize,
     /// How long the unit has been running; `None` if it has not started.
@@ -38,13 +38,13 @@ pub struct RemainingUnit {
 
 /// Median (`likely`) and 90th percentile (`high`).
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Estimate<T> {
+pub(crate) struct Estimate<T> {
     pub p50: T,
     pub p90: T,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Forecast {
+pub(crate) struct Forecast {
     /// Number of remaining units.
     pub units: usize,
     /// Remaining units whose cost is forecast.
@@ -61,19 +61,19 @@ pub struct Forecast {
 
 impl Forecast {
     /// True if the forecast covers the cost of all remaining units.
-    pub fn covers_all_costs(&self) -> bool {
+    pub(crate) fn covers_all_costs(&self) -> bool {
         self.units_with_cost == self.units
     }
 
     /// True if the forecast covers the end of all remaining units except overdue ones.
-    pub fn covers_all_times(&self) -> bool {
+    pub(crate) fn covers_all_times(&self) -> bool {
         self.units_with_time + self.overdue_units == self.units
     }
 }
 
 /// Forecasts the units `left`, in the order in which they run, on `slots` slots. `finished` has one list per kind,
 /// oldest unit first.
-pub fn forecast(finished: &[Vec<FinishedUnit>], left: &[RemainingUnit], slots: usize) -> Forecast {
+pub(crate) fn forecast(finished: &[Vec<FinishedUnit>], left: &[RemainingUnit], slots: usize) -> Forecast {
     let costs: Vec<Vec<f64>> = finished.iter().map(|kind| newest_samples(kind.iter().filter_map(known_cost))).collect();
     let times: Vec<Vec<f64>> =
         finished.iter().map(|kind| newest_samples(kind.iter().map(|unit| seconds(unit.active_time)))).collect();

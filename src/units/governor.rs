@@ -11,7 +11,7 @@ use crate::tape::Millis;
 
 /// Name of the limit that applies when the service rejects single requests. The service reports no end of it: it ends
 /// when an attempt succeeds.
-pub const REQUEST_RATE_LIMIT: &str = "request rate";
+pub(crate) const REQUEST_RATE_LIMIT: &str = "request rate";
 
 /// Maximum number of stored usage windows. The service has a handful.
 const MAX_WINDOWS: usize = 16;
@@ -21,7 +21,7 @@ const SAME_RESET_MS: u64 = 1_000;
 
 /// How a run reacts to limits (`ingest.rateLimit`).
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ThrottlePolicy {
+pub(crate) struct ThrottlePolicy {
     /// Whether limits throttle the run. If false, a unit that hits a limit fails.
     pub enabled: bool,
     /// Utilization of a usage window from which fewer units run, 0 to 1.
@@ -58,7 +58,7 @@ impl Default for ThrottlePolicy {
 impl ThrottlePolicy {
     /// The wait before attempt `pauses + 1` when the service reports no reset time: base, 2 · base, 4 · base, …,
     /// capped.
-    pub fn backoff_ms(&self, pauses: u32) -> u64 {
+    pub(crate) fn backoff_ms(&self, pauses: u32) -> u64 {
         let grown = self.base_delay_ms.saturating_mul(1_u64.checked_shl(pauses).unwrap_or(u64::MAX));
         grown.min(self.max_delay_ms)
     }
@@ -66,7 +66,7 @@ impl ThrottlePolicy {
 
 /// Throttles a run while a limit is near and pauses it while a limit is spent.
 #[derive(Clone, Debug, Default)]
-pub struct Governor {
+pub(crate) struct Governor {
     policy: ThrottlePolicy,
     /// Limits that are near.
     pressured_limits: BTreeSet<String>,
@@ -86,7 +86,7 @@ struct LimitPause {
 
 /// What an observation changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ThrottleChange {
+pub(crate) enum ThrottleChange {
     Unchanged,
     /// At most this many units run concurrently from now on.
     Throttled(u32),
@@ -103,7 +103,7 @@ pub enum ThrottleChange {
 }
 
 impl Governor {
-    pub fn new(pacing: ThrottlePolicy) -> Self {
+    pub(crate) fn new(pacing: ThrottlePolicy) -> Self {
         let slots_under_pressure = pacing.concurrency_under_pressure.max(1);
         Self {
             policy: ThrottlePolicy { concurrency_under_pressure: slots_under_pressure, ..pacing },
@@ -111,7 +111,7 @@ impl Governor {
         }
     }
 
-    pub fn observe(&mut self, seen: &LimitObservation) -> ThrottleChange {
+    pub(crate) fn observe(&mut self, seen: &LimitObservation) -> ThrottleChange {
         if !self.policy.enabled {
             return ThrottleChange::Unchanged;
         }
@@ -124,34 +124,34 @@ impl Governor {
     }
 
     /// Records an attempt that ended at a limit. If no observation caused a pause, this starts one.
-    pub fn record_limit_hit(&mut self) -> ThrottleChange {
+    pub(crate) fn record_limit_hit(&mut self) -> ThrottleChange {
         if self.is_paused() || !self.policy.enabled { ThrottleChange::Unchanged } else { self.pause_with_backoff() }
     }
 
     /// Ends the pause, if there is one, and clears the limits that are near.
-    pub fn end_pause(&mut self) {
+    pub(crate) fn end_pause(&mut self) {
         if self.pause.take().is_some() {
             self.pressured_limits.clear();
         }
     }
 
     /// Records an attempt that got through, which resets the backoff.
-    pub fn record_success(&mut self) -> ThrottleChange {
+    pub(crate) fn record_success(&mut self) -> ThrottleChange {
         self.consecutive_pauses = 0;
         self.remove_pressure(REQUEST_RATE_LIMIT)
     }
 
-    pub fn is_paused(&self) -> bool {
+    pub(crate) fn is_paused(&self) -> bool {
         self.pause.is_some()
     }
 
     /// Duration of the pause when it began, in milliseconds.
-    pub fn wait_ms(&self) -> u64 {
+    pub(crate) fn wait_ms(&self) -> u64 {
         self.pause.map_or(0, |pause| pause.wait_ms)
     }
 
     /// Number of `slots` that may be used.
-    pub fn concurrency(&self, slots: u32) -> u32 {
+    pub(crate) fn concurrency(&self, slots: u32) -> u32 {
         if self.pressured_limits.is_empty() { slots } else { slots.min(self.policy.concurrency_under_pressure) }
     }
 

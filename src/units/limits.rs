@@ -5,7 +5,7 @@
 use crate::tape::Millis;
 
 /// The warning of an attempt that has just begun its turn number `turn` of at most `max`: once, at four fifths.
-pub fn turn_limit_warning(turn: u32, max: u32) -> Option<String> {
+pub(crate) fn turn_limit_warning(turn: u32, max: u32) -> Option<String> {
     // floor(0.8 · max), without floats.
     let is_due = turn != max && u64::from(turn) == u64::from(max) * 4 / 5;
     is_due.then(|| format!("Approaching turn limit: {turn}/{max}"))
@@ -13,7 +13,7 @@ pub fn turn_limit_warning(turn: u32, max: u32) -> Option<String> {
 
 /// State of a usage window, as the service reported it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct LimitObservation {
+pub(crate) struct LimitObservation {
     /// When the report was received.
     pub at: Millis,
     /// Name of the window (`five_hour`, …).
@@ -26,7 +26,7 @@ pub struct LimitObservation {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LimitStatus {
+pub(crate) enum LimitStatus {
     Allowed,
     Warning,
     Rejected,
@@ -34,7 +34,7 @@ pub enum LimitStatus {
 
 impl LimitStatus {
     /// Parses the service's status. Returns `None` for a status that a later release adds.
-    pub fn parse(word: &str) -> Option<Self> {
+    pub(crate) fn parse(word: &str) -> Option<Self> {
         match word {
             "allowed" => Some(Self::Allowed),
             "allowed_warning" => Some(Self::Warning),
@@ -45,7 +45,7 @@ impl LimitStatus {
 }
 
 /// Time from `now_ms` until `resets_at` (Unix seconds), both on the wall clock, in milliseconds; zero if it has passed.
-pub fn resets_in_ms(resets_at: i64, now_ms: i64) -> u64 {
+pub(crate) fn resets_in_ms(resets_at: i64, now_ms: i64) -> u64 {
     u64::try_from(resets_at.saturating_mul(1_000).saturating_sub(now_ms)).unwrap_or(0)
 }
 

@@ -5,7 +5,7 @@ use crate::tape::note::{AttemptOutcome, Cause, Verdict};
 
 /// Retries with growing waits.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct RetryPolicy {
+pub(crate) struct RetryPolicy {
     /// Attempts after the first one.
     pub max_retries: u32,
     /// First wait, in milliseconds.
@@ -24,7 +24,7 @@ impl Default for RetryPolicy {
 
 /// What follows an attempt automatically.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RetryDecision {
+pub(crate) enum RetryDecision {
     /// Nothing: the verdict is final.
     Final,
     /// Another attempt after a wait.
@@ -39,7 +39,7 @@ pub enum RetryDecision {
 
 /// How an attempt may be repeated automatically.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum RetryMode {
+pub(crate) enum RetryMode {
     /// From the start: the attempt left nothing behind.
     #[default]
     FromStart,
@@ -52,7 +52,7 @@ pub enum RetryMode {
 impl RetryPolicy {
     /// Decides what follows `verdict` for a unit that has used `used` retries. Without remaining retries, the failure
     /// is final.
-    pub fn decide(&self, verdict: &Verdict, used: u32) -> RetryDecision {
+    pub(crate) fn decide(&self, verdict: &Verdict, used: u32) -> RetryDecision {
         if verdict.outcome != AttemptOutcome::Failed {
             return RetryDecision::Final;
         }
@@ -70,7 +70,7 @@ impl RetryPolicy {
     }
 
     /// The wait before retry number `used + 1`: `initial · factor^used`, capped, in milliseconds.
-    pub fn delay_ms(&self, used: u32) -> u64 {
+    pub(crate) fn delay_ms(&self, used: u32) -> u64 {
         #[expect(clippy::cast_precision_loss, reason = "waits are far below 2^53 ms")]
         let initial = self.initial_delay_ms as f64;
         let grown = initial * self.factor.max(1.0).powi(i32::try_from(used).unwrap_or(i32::MAX));
@@ -83,7 +83,7 @@ impl RetryPolicy {
 
 /// Whether the other units of the run would fail in the same way: because of the account, the common model, or the
 /// network if no attempt got through.
-pub fn affects_every_unit(cause: &Cause, own_model: bool, got_through: bool) -> bool {
+pub(crate) fn affects_every_unit(cause: &Cause, own_model: bool, got_through: bool) -> bool {
     match cause {
         Cause::Auth | Cause::Credit | Cause::ProgramMissing => true,
         Cause::Model => !own_model,

@@ -10,7 +10,7 @@ use crate::tape::{
 
 /// State of a unit when its run ended or was interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PriorOutcome<'a> {
+pub(crate) enum PriorOutcome<'a> {
     /// Its last attempt succeeded.
     Succeeded,
     /// Its last attempt spent its turn or cost budget before the model was done. Its writes may be in the project.
@@ -27,7 +27,7 @@ pub enum PriorOutcome<'a> {
 
 /// The budget that an attempt spent before the model was done. `turns` is zero if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BudgetExhaustion {
+pub(crate) struct BudgetExhaustion {
     /// Number of turns of the attempt.
     pub turns: u32,
     /// Maximum number of turns.
@@ -49,7 +49,7 @@ impl fmt::Display for BudgetExhaustion {
 
 /// A unit of a prior run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct PriorUnit<'a> {
+pub(crate) struct PriorUnit<'a> {
     /// The run that attempted it last.
     pub run: RunId,
     pub outcome: PriorOutcome<'a>,
@@ -64,7 +64,7 @@ pub struct PriorUnit<'a> {
 
 /// What happens to a unit in the run that continues.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ReuseDecision {
+pub(crate) enum ReuseDecision {
     Reuse(Box<ReusedSuccess>),
     /// The unit runs, for this reason.
     Run(String),
@@ -72,7 +72,7 @@ pub enum ReuseDecision {
 
 /// Decides about a unit whose inputs are `now`; `None` if they are unknown. Only a success with the same inputs is
 /// reused.
-pub fn decide_reuse(past: &PriorUnit<'_>, now: Option<&ContentDigests>) -> ReuseDecision {
+pub(crate) fn decide_reuse(past: &PriorUnit<'_>, now: Option<&ContentDigests>) -> ReuseDecision {
     let run = past.run.short();
     match past.outcome {
         PriorOutcome::Succeeded => {}
@@ -104,7 +104,7 @@ pub fn decide_reuse(past: &PriorUnit<'_>, now: Option<&ContentDigests>) -> Reuse
 }
 
 /// Merges the summary of one more run of a unit into that of the runs before it.
-pub fn merge_prior(before: Option<&PriorUnitSummary>, mut last: PriorUnitSummary) -> PriorUnitSummary {
+pub(crate) fn merge_prior(before: Option<&PriorUnitSummary>, mut last: PriorUnitSummary) -> PriorUnitSummary {
     if let Some(before) = before {
         last.attempts = last.attempts.saturating_add(before.attempts);
         last.cost_usd = match (before.cost_usd, last.cost_usd) {

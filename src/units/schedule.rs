@@ -36,7 +36,7 @@ use super::{
 
 /// How a failed unit affects the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum FailureMode {
+pub(crate) enum FailureMode {
     #[default]
     Continue,
     /// Starts no more units and stops the running ones.
@@ -45,7 +45,7 @@ pub enum FailureMode {
 
 impl FailureMode {
     /// Parses the value of the setting.
-    pub fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         match text {
             "continue" => Some(Self::Continue),
             "abort" => Some(Self::Abort),
@@ -53,7 +53,7 @@ impl FailureMode {
         }
     }
 
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Continue => "continue",
             Self::Abort => "abort",
@@ -62,7 +62,7 @@ impl FailureMode {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ScheduleSettings {
+pub(crate) struct ScheduleSettings {
     /// Maximum number of running units; at least 1.
     pub concurrency: u32,
     /// Maximum number of units that are starting; at least 1. Starting costs CPU, so the number of cores is a good
@@ -83,7 +83,7 @@ pub struct ScheduleSettings {
 
 impl ScheduleSettings {
     /// Settings for `slots` concurrent units on a machine with `cores` cores; everything else has its default.
-    pub fn new(slots: u32, cores: u32) -> Self {
+    pub(crate) fn new(slots: u32, cores: u32) -> Self {
         Self {
             concurrency: slots,
             max_starting: cores,
@@ -97,14 +97,14 @@ impl ScheduleSettings {
 }
 
 /// Range of the concurrency that a person can set during a run.
-pub const CONCURRENCY_RANGE: std::ops::RangeInclusive<u32> = 1..=64;
+pub(crate) const CONCURRENCY_RANGE: std::ops::RangeInclusive<u32> = 1..=64;
 
 /// Id of a timer. Ids are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TimerId(pub u64);
+pub(crate) struct TimerId(pub u64);
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum ScheduleEvent {
+pub(crate) enum ScheduleEvent {
     RunStarted,
     /// An attempt has started: its agent has announced its tools.
     AttemptReady {
@@ -163,7 +163,7 @@ pub enum ScheduleEvent {
 
 /// Result of one integration.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct IntegrationReport {
+pub(crate) struct IntegrationReport {
     /// Results of the units that were processed.
     pub results: Vec<IntegratedUnit>,
     /// False if the integration failed: there is nothing to save, and all results are still in patches.
@@ -172,7 +172,7 @@ pub struct IntegrationReport {
 
 /// Result of integrating the patch of one unit.
 #[derive(Clone, Debug, PartialEq)]
-pub struct IntegratedUnit {
+pub(crate) struct IntegratedUnit {
     pub unit: UnitKey,
     /// The attempt that wrote the patch.
     pub attempt: u32,
@@ -182,7 +182,7 @@ pub struct IntegratedUnit {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum ScheduleEffect {
+pub(crate) enum ScheduleEffect {
     StartAttempt {
         unit: UnitKey,
         /// Number of the attempt: 1 for the first, never reused.
@@ -253,7 +253,7 @@ enum RunStage {
 
 /// The units of a run and their states.
 #[derive(Clone, Debug)]
-pub struct Schedule {
+pub(crate) struct Schedule {
     settings: ScheduleSettings,
     table: UnitTable,
     governor: Governor,
@@ -277,7 +277,7 @@ pub struct Schedule {
 
 impl Schedule {
     /// A run of `units` in this order. Duplicate keys count once.
-    pub fn new(units: Vec<UnitKey>, settings: ScheduleSettings) -> Self {
+    pub(crate) fn new(units: Vec<UnitKey>, settings: ScheduleSettings) -> Self {
         let settings = ScheduleSettings {
             concurrency: settings.concurrency.max(1),
             max_starting: settings.max_starting.max(1),
@@ -302,7 +302,7 @@ impl Schedule {
     }
 
     /// Marks `units` as reused from a prior run: they run only when a person requests it.
-    pub fn with_reused<'a>(mut self, units: impl IntoIterator<Item = &'a UnitKey>) -> Self {
+    pub(crate) fn with_reused<'a>(mut self, units: impl IntoIterator<Item = &'a UnitKey>) -> Self {
         for unit in units {
             if let Some(at) = self.table.find(unit) {
                 self.table.reuse(at);
@@ -312,7 +312,7 @@ impl Schedule {
     }
 
     /// Marks the patches that a prior run left for `units`: they are integrated together with those of this run.
-    pub fn with_prior_patches<'a>(mut self, units: impl IntoIterator<Item = &'a UnitKey>) -> Self {
+    pub(crate) fn with_prior_patches<'a>(mut self, units: impl IntoIterator<Item = &'a UnitKey>) -> Self {
         for unit in units {
             if let Some(at) = self.table.find(unit) {
                 self.table.mark_unsaved(at);
@@ -323,7 +323,7 @@ impl Schedule {
 
     /// Handles an event and returns the effects to perform, in this order. Events about unknown units, attempts and
     /// timers change nothing.
-    pub fn handle(&mut self, input: ScheduleEvent) -> Vec<ScheduleEffect> {
+    pub(crate) fn handle(&mut self, input: ScheduleEvent) -> Vec<ScheduleEffect> {
         let mut effects = Vec::new();
         match input {
             ScheduleEvent::RunStarted => self.begin(&mut effects),
@@ -362,12 +362,12 @@ impl Schedule {
     }
 
     /// Running attempts, with their units.
-    pub fn in_flight(&self) -> impl Iterator<Item = (&UnitKey, u32)> {
+    pub(crate) fn in_flight(&self) -> impl Iterator<Item = (&UnitKey, u32)> {
         self.table.units().iter().filter(|unit| unit.is_in_flight()).map(|unit| (&unit.key, unit.attempts))
     }
 
     /// True if there is nothing to do until a person requests it.
-    pub fn is_finished(&self) -> bool {
+    pub(crate) fn is_finished(&self) -> bool {
         self.stage == RunStage::Ended
     }
 

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 /// Description of a tool.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ToolSpec {
+pub(crate) struct ToolSpec {
     /// Name without the server prefix.
     pub name: &'static str,
     /// Description for the model.
@@ -19,7 +19,7 @@ pub struct ToolSpec {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct ToolCall {
+pub(crate) struct ToolCall {
     /// Tool name without the server prefix.
     pub name: String,
     /// Arguments as received, not validated.
@@ -30,7 +30,7 @@ pub struct ToolCall {
 
 /// Reply of a tool.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ToolReply {
+pub(crate) struct ToolReply {
     /// Text for the model.
     pub markdown: String,
     /// Additional data for the transcript; never sent to the model.
@@ -43,22 +43,22 @@ pub struct ToolReply {
 
 impl ToolReply {
     /// A failed call. The text lets the model correct itself.
-    pub fn error(text: impl Into<String>) -> Self {
+    pub(crate) fn error(text: impl Into<String>) -> Self {
         Self { markdown: text.into(), is_error: true, ..Self::default() }
     }
 
     /// A call that was not carried out and is not a failure.
-    pub fn declined(text: impl Into<String>) -> Self {
+    pub(crate) fn declined(text: impl Into<String>) -> Self {
         Self { markdown: text.into(), declined: true, ..Self::default() }
     }
 
-    pub fn text(text: impl Into<String>) -> Self {
+    pub(crate) fn text(text: impl Into<String>) -> Self {
         Self { markdown: text.into(), ..Self::default() }
     }
 }
 
 /// The tools of one attempt. Several threads may call it concurrently.
-pub trait Toolset: Send + Sync + fmt::Debug {
+pub(crate) trait Toolset: Send + Sync + fmt::Debug {
     /// All tools that are offered to the agent.
     fn specs(&self) -> Vec<ToolSpec>;
 

@@ -15,19 +15,19 @@ use crate::tape::{
     note::{AttemptOutcome, Cause, StopMode, StopReason, Verdict},
 };
 
-pub use self::remedy::session_remedy;
-pub use super::failure_tally::FailureRule;
+pub(crate) use self::remedy::session_remedy;
+pub(crate) use super::failure_tally::FailureRule;
 use super::failure_tally::FailureTally;
 
 /// Maximum length of the prompt, system and user together, in characters. KTX's limit: no process starts above it.
-pub const MAX_PROMPT_CHARS: usize = 240_000;
+pub(crate) const MAX_PROMPT_CHARS: usize = 240_000;
 
 /// Maximum length of untrusted text in a reason, in characters. The tape has the full text.
 const MAX_QUOTE_CHARS: usize = 600;
 
 /// Facts that decide the verdict. The Claude backend adds what it observed, the ingest stage adds its checks.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct AttemptFacts {
+pub(crate) struct AttemptFacts {
     /// Characters of the system and user prompt together.
     pub prompt_chars: usize,
     /// Why the process could not be started.
@@ -80,10 +80,10 @@ pub struct AttemptFacts {
 }
 
 /// Error of Claude Code for an unknown session id.
-pub const UNKNOWN_SESSION: &str = "No conversation found with session ID";
+pub(crate) const UNKNOWN_SESSION: &str = "No conversation found with session ID";
 /// A time limit that an attempt exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TimeLimit {
+pub(crate) enum TimeLimit {
     /// The agent wrote nothing for this time.
     Silence(Millis),
     /// The attempt took this time, not counting waits for a person.
@@ -92,14 +92,14 @@ pub enum TimeLimit {
 
 impl AttemptFacts {
     /// The attempt was to continue a session that Claude Code does not have.
-    pub fn is_unknown_session(&self) -> bool {
+    pub(crate) fn is_unknown_session(&self) -> bool {
         let errors = self.result.as_ref().and_then(|result| result.errors.as_deref());
         let stderr = self.stderr_tail.iter().map(String::as_str);
         errors.into_iter().chain(stderr).any(|text| text.contains(UNKNOWN_SESSION))
     }
 
     /// Message about an isolation breach.
-    pub fn isolation_breach(&self) -> Option<&str> {
+    pub(crate) fn isolation_breach(&self) -> Option<&str> {
         match &self.isolation {
             IsolationStatus::Breached(sentence) => Some(sentence),
             IsolationStatus::NotRequired | IsolationStatus::Unverified | IsolationStatus::Verified => None,
@@ -109,7 +109,7 @@ impl AttemptFacts {
 
 /// Why a process could not be started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum StartFault {
+pub(crate) enum StartFault {
     /// The error message has the reason.
     #[default]
     Other,
@@ -123,7 +123,7 @@ pub enum StartFault {
 
 /// Whether the agent proved that it has exactly the tools and settings of its unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum IsolationStatus {
+pub(crate) enum IsolationStatus {
     /// Isolation is not required: a plain session may have whatever its user configures.
     #[default]
     NotRequired,
@@ -137,7 +137,7 @@ pub enum IsolationStatus {
 
 /// Owned facts of a result line.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ResultFacts {
+pub(crate) struct ResultFacts {
     /// The result reports a failure, as the contract defines it.
     pub failed: bool,
     pub subtype: Option<String>,
@@ -156,7 +156,7 @@ pub struct ResultFacts {
 /// A call that a person refused is not a tool failure under any rule. The rule measures whether the model worked well;
 /// the person has already judged this call, given the model a reason and let the attempt continue. Refused calls are
 /// counted in the reason of a success.
-pub fn judge_attempt(unit: &UnitKey, facts: &AttemptFacts, rule: FailureRule) -> Verdict {
+pub(crate) fn judge_attempt(unit: &UnitKey, facts: &AttemptFacts, rule: FailureRule) -> Verdict {
     let stop = facts.result.as_ref().map_or(StopReason::Error, stop_reason);
     start_verdict(unit, facts)
         .or_else(|| loop_verdict(facts, stop))
@@ -165,14 +165,14 @@ pub fn judge_attempt(unit: &UnitKey, facts: &AttemptFacts, rule: FailureRule) ->
 }
 
 /// The verdict of an attempt that could not start because too many files are open.
-pub fn open_files_verdict(what: &str) -> Verdict {
+pub(crate) fn open_files_verdict(what: &str) -> Verdict {
     failure_verdict(StopReason::Error, Cause::OpenFiles, format!("too many open files: {}", quote_foreign(what)))
 }
 
 /// KTX's three stop reasons for a result. Turn and cost budgets come first, with or without an error flag: releases
 /// before 2.1.88 report a spent budget without one. Unlike in KTX, an absent or unknown subtype is not an error,
 /// because the contract defines such results as successes.
-pub fn stop_reason(result: &ResultFacts) -> StopReason {
+pub(crate) fn stop_reason(result: &ResultFacts) -> StopReason {
     let subtype = result.subtype.as_deref();
     let terminal = result.terminal_reason.as_deref();
     let max_turns =
@@ -292,7 +292,7 @@ fn work_verdict(unit: &UnitKey, facts: &AttemptFacts, rule: FailureRule, stop: S
 }
 
 /// The verdict of an attempt that succeeded, but whose patch could not be integrated.
-pub fn integration_failure(cause: Cause, reason: String) -> Verdict {
+pub(crate) fn integration_failure(cause: Cause, reason: String) -> Verdict {
     failure_verdict(StopReason::Natural, cause, reason)
 }
 

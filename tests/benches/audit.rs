@@ -1,12 +1,12 @@
 //! Durable audit rows: the tape (one write per row, synced every 100 ms) against one SQLite commit per row.
 
-use ingestdeck::{
+use crate::{
     run::entry_source::{NewEntry, Recorder as _},
     store::TapeWriter,
     tape::{EntryBody, FORMAT_VERSION, Header, RunId, UnitKey},
 };
 
-use crate::harness::{BenchReport, BenchResult, FigureGoal, Sample, Threshold, time};
+use crate::bars::harness::{BenchReport, BenchResult, FigureGoal, Sample, Threshold, time};
 
 const PAIRS: usize = 5;
 const RECORDED: u32 = 50_000;

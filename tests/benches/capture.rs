@@ -8,7 +8,7 @@ use std::{
     path::PathBuf,
 };
 
-use crate::harness::BenchResult;
+use crate::bars::harness::BenchResult;
 
 /// Version of the generated lines. Increase it when they change, so that old files are not reused.
 const SHAPE: u32 = 1;

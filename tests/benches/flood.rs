@@ -13,7 +13,7 @@ use std::{
     time::Instant,
 };
 
-use ingestdeck::{
+use crate::{
     claude::line_reader::LineReader,
     replay::FileSource,
     run::{
@@ -25,7 +25,7 @@ use ingestdeck::{
 };
 use tokio::{io::AsyncReadExt as _, process::Command, runtime::Runtime};
 
-use crate::{
+use crate::bars::{
     capture::BenchCapture,
     harness::{BenchReport, BenchResult, FigureGoal, PairedSamples, Threshold, pairs},
 };

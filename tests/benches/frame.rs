@@ -3,7 +3,7 @@
 
 use std::io;
 
-use ingestdeck::{
+use crate::{
     run::{
         RunState,
         state::{AttemptId, AttemptRows, AttemptState, RowKind, RowOutcome, RunView, StreamRow, UnitState, UnitStatus},
@@ -13,7 +13,7 @@ use ingestdeck::{
 };
 use ratatui::{Terminal, TerminalOptions, Viewport, backend::CrosstermBackend, layout::Rect};
 
-use crate::harness::{BenchReport, BenchResult, FigureGoal, Sample, Threshold, timed};
+use crate::bars::harness::{BenchReport, BenchResult, FigureGoal, Sample, Threshold, timed};
 
 const SIZE: Rect = Rect { x: 0, y: 0, width: 200, height: 60 };
 const ROUNDS: usize = 9;

@@ -4,8 +4,6 @@
 //! `INGESTDECK_BENCH_MB=100` shrinks the capture (the goals are meant for the full size). Exits with 1 when a hard goal
 //! is missed, or when a measurement fails.
 
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a report on stdout is what a benchmark is for")]
-
 mod audit;
 mod capture;
 mod flood;
@@ -27,7 +25,7 @@ use std::process::ExitCode;
 
 use harness::BenchReport;
 
-fn main() -> ExitCode {
+pub(crate) fn run() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     if let Some((role, rest)) = arguments.split_first()
         && let Some(code) = measured_process::play(role, rest)

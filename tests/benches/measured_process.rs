@@ -17,7 +17,7 @@ use nix::{
     sys::resource::{UsageWho, getrusage},
 };
 
-use crate::harness::BenchResult;
+use crate::bars::harness::BenchResult;
 
 const ROLE: &str = "probe";
 

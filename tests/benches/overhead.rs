@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ingestdeck::{
+use crate::{
     replay::FileSource,
     run::entry_source::{EntrySource as _, PollStatus},
     store::RunStore,
@@ -21,7 +21,7 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::{
+use crate::bars::{
     harness::{BenchReport, BenchResult, FigureGoal, Threshold, pairs},
     measured_process::{argument, ingestdeck, is_installed},
     project,

@@ -3,7 +3,7 @@
 
 use std::{fs, path::Path};
 
-use ingestdeck::{
+use crate::{
     ingest::{Project, Selection, plan},
     run::entry_source::{NewEntry, Recorder as _},
     store::RunStore,
@@ -13,7 +13,7 @@ use ingestdeck::{
     },
 };
 
-use crate::{
+use crate::bars::{
     harness::{BenchReport, BenchResult, FigureGoal, Sample, Threshold, pairs},
     measured_process::{ProbeOutput, argument, ingestdeck, is_installed, run},
 };

@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
-use crate::{
+use crate::bars::{
     harness::BenchResult,
     measured_process::{argument, ingestdeck},
 };

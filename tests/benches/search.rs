@@ -1,13 +1,16 @@
 //! Full-text search for a word of the last line, against `grep -cF` and `rg -cF`. The search runs inside an open
 //! viewer, as in normal use; the others are whole processes, which adds about a millisecond.
 
-use ingestdeck::{
-    replay::{Direction, EscapedNeedle, FileSource},
+use crate::{
+    replay::{
+        FileSource,
+        search::{Direction, EscapedNeedle},
+    },
     run::entry_source::PollStatus,
     tape::Seq,
 };
 
-use crate::{
+use crate::bars::{
     capture::{BenchCapture, LAST_WORD},
     harness::{BenchReport, BenchResult, FigureGoal, Threshold, pairs, timed},
     measured_process::{ProbeOutput, argument, is_installed, run},

@@ -1,12 +1,12 @@
 //! Seeking to any point of a folded capture, in both directions. In process; the whole run is in memory, as in the
 //! viewer.
 
-use ingestdeck::{
+use crate::{
     replay::FileSource,
     run::{PollStatus, Timeline},
 };
 
-use crate::{
+use crate::bars::{
     capture::BenchCapture,
     harness::{BenchReport, BenchResult, FigureGoal, Sample, Threshold, time, timed},
 };

@@ -5,7 +5,7 @@
 
 use std::{fmt::Write as _, path::Path, process::Command};
 
-use crate::{
+use crate::bars::{
     harness::{BenchReport, BenchResult, FigureGoal, Sample, Threshold},
     measured_process::{self, ProbeOutput, argument, ingestdeck},
     project,

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ingestdeck::{
+use crate::{
     diagnostic::Problem,
     replay::FileSource,
     run::Timeline,
@@ -27,7 +27,7 @@ use ingestdeck::{
 };
 use ratatui::{Terminal, TerminalOptions, Viewport, backend::CrosstermBackend, buffer::Buffer, layout::Rect};
 
-use crate::{
+use crate::bars::{
     capture,
     harness::{BenchReport, BenchResult, FigureGoal, Sample, Threshold},
 };

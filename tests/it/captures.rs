@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fmt::Write, fs, path::PathBuf};
 
-use ingestdeck::{
+use crate::{
     actions::{AgentEvent, StreamEnd, StreamState, Translator, TurnTracker},
     claude::facts_collector::AttemptFactsCollector,
     decode::{self, LineBody, LineKind},

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use ingestdeck::config::{Config, ConfigError, ConfigLayers, EnvVars, SettingValue, TEMPLATE, paths::UserDirs};
+use crate::config::{Config, ConfigError, ConfigLayers, EnvVars, SettingValue, TEMPLATE, paths::UserDirs};
 
 struct ConfigHome {
     dir: tempfile::TempDir,

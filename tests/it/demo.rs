@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use ingestdeck::claude::scripted::{
+use crate::claude::scripted::{
     PlayOptions,
     args::{ScriptedAgentArgs, ScriptedCommand},
     play_script,

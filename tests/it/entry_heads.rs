@@ -2,7 +2,7 @@
 
 use std::{fs, io::Write as _};
 
-use ingestdeck::{
+use crate::{
     replay::FileSource,
     run::{EntrySource, PollStatus},
     tape::{EntryBody, FORMAT_VERSION, Header, Millis, RunId, Seq, TapeEntry},

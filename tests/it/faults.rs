@@ -13,7 +13,7 @@ use std::{
     process::Command,
 };
 
-use ingestdeck::{
+use crate::{
     replay::FileSource,
     run::{
         EntrySource as _, PollStatus,
@@ -24,7 +24,7 @@ use ingestdeck::{
 };
 use nix::{sys::signal::Signal, sys::stat::Mode, unistd::mkfifo};
 
-use crate::{
+use crate::it::{
     commands::test_dir::{CommandOutput, TestDir},
     support::git::git,
 };
@@ -100,7 +100,7 @@ impl FaultProject {
     fn shell(&self, prelude: &str) -> Command {
         let mut command = Command::new("sh");
         command.args(["-c", &format!("{prelude}\nexec sh -c \"$RUN\"")]).env_clear();
-        let (exe, root) = (env!("CARGO_BIN_EXE_ingestdeck"), self.place.path(".."));
+        let (exe, root) = (crate::it::support::program(), self.place.path(".."));
         command.current_dir(self.place.path("")).env("HOME", root.join("home")).env("TMPDIR", root.join("tmp"));
         command.env("RUN", format!("'{exe}' run --claude-bin '{}' --concurrency 4", self.claude));
         command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");

@@ -6,8 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::{cli::args::Cli, guide::PAGES};
 use clap::{Command, CommandFactory as _};
-use ingestdeck::{cli::args::Cli, guide::PAGES};
 
 /// Largest size of the README in bytes, so that it remains an overview.
 const README_BYTES: usize = 12 * 1024;
@@ -138,7 +138,7 @@ fn check_usage_finds_what_does_not_exist() {
 }
 
 fn run_help(words: &[&str]) -> (Option<i32>, String) {
-    let mut program = std::process::Command::new(env!("CARGO_BIN_EXE_ingestdeck"));
+    let mut program = std::process::Command::new(crate::it::support::program());
     let output = program.arg("help").args(words).output().unwrap();
     (output.status.code(), String::from_utf8(output.stdout).unwrap())
 }

@@ -19,7 +19,7 @@ use std::{
 
 use nix::sys::stat::Mode;
 
-use crate::{
+use crate::it::{
     commands::test_dir::{CommandOutput, TestDir, tape},
     support::git::git,
 };
@@ -497,7 +497,7 @@ fn git_ends_with_a_killed_run() {
     let mut command = scene.place.command(&["run", "--ui", "lines", "--claude-bin", &scene.claude]);
     command.current_dir(scene.path("clone")).env("PATH", format!("{}:/usr/bin:/bin", bin.display()));
     let running = scene.place.start(command);
-    let deadline = std::time::Instant::now() + crate::commands::test_dir::DEADLINE;
+    let deadline = std::time::Instant::now() + crate::it::commands::test_dir::DEADLINE;
     while !waiting.exists() {
         assert!(std::time::Instant::now() < deadline, "git was not called: {running:?}");
         std::thread::yield_now();

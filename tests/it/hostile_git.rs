@@ -11,7 +11,7 @@ use std::{
 
 use sha2::{Digest as _, Sha256};
 
-use crate::{
+use crate::it::{
     commands::test_dir::{CommandOutput, TestDir},
     support::{
         files::{EntryKind, tree_snapshot},

@@ -5,16 +5,23 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use ingestdeck::{
+use crate::{
     diagnostic::Diagnostic as _,
     ingest::{
-        DeliveredArtifact, IngestPlan, KtxJob, PlanError, Project, PublishError, RejectedCall, Selection, SqlWorkers,
-        UnitAttempt, WorkUnit, WorkspaceSpec,
+        Project, Selection, SqlWorkers, WorkUnit,
         attempt::DeliverError,
+        attempt::DeliveredArtifact,
+        attempt::KtxJob,
+        attempt::UnitAttempt,
+        attempt::WorkspaceSpec,
         plan,
-        project::{FailureModeSetting, ModelRole},
+        plan::IngestPlan,
+        plan::PlanError,
+        project::{ModelRole, settings::FailureModeSetting},
         prompt::PromptAmendment,
-        recover_publication,
+        transcript::RejectedCall,
+        workspace::PublishError,
+        workspace::recover_publication,
     },
     units::ToolCall,
 };
@@ -23,7 +30,7 @@ use serde_json::{Value, json};
 /// The project at `root`, which uses the program itself to read its databases.
 fn open(root: &Path) -> Project {
     let mut project = Project::open(root).unwrap();
-    project.sql_workers = SqlWorkers::new(env!("CARGO_BIN_EXE_ingestdeck").into());
+    project.sql_workers = SqlWorkers::new(crate::it::support::program().into());
     project
 }
 

@@ -28,6 +28,6 @@ mod scripted;
 mod session;
 mod soak;
 mod store;
-mod support;
+pub(crate) mod support;
 mod tui;
 mod unit_protocol;

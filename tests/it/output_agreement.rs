@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use ingestdeck::{
+use crate::{
     actions::{SessionCheck, SessionIdentity, TurnTracker},
     cli::{exit::Exit, json::JsonWriter, lines::LinesWriter, summary::Summary},
     decode,

@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::{
+use crate::it::{
     commands::test_dir::{CommandOutput, TestDir},
     support::git::git,
 };

@@ -5,15 +5,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use ingestdeck::{
-    ingest::{self, KtxJob, Project, Selection, UnitAttempt, plan, prompt::PromptAmendment},
+use crate::{
+    ingest::{self, Project, Selection, attempt::KtxJob, attempt::UnitAttempt, plan, prompt::PromptAmendment},
     units::verdict::MAX_PROMPT_CHARS,
 };
 use jiff::Timestamp;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::{
+use crate::it::{
     commands::test_dir::{CommandOutput, TestDir},
     support::git::git,
 };
@@ -366,7 +366,7 @@ fn index_larger_than_a_prompt_is_warned_about_once() {
     let unit = plan(&project, &Selection::default()).unwrap().units.remove(0);
     let (job, overlay) = (
         KtxJob::new(Timestamp::UNIX_EPOCH),
-        ingest::WorkspaceSpec::Overlay(place.path(".ktx/ingestdeck/runs/r/work/x")),
+        ingest::attempt::WorkspaceSpec::Overlay(place.path(".ktx/ingestdeck/runs/r/work/x")),
     );
     let attempt = UnitAttempt::open(&project, &unit, &job, 1, PromptAmendment::Unchanged, &overlay).unwrap();
     assert!(attempt.prompt().chars() < MAX_PROMPT_CHARS / 2, "{}", attempt.prompt().chars());

@@ -13,7 +13,7 @@ mod tools;
 use serde_json::{Value, json};
 
 use self::test_project::{TestProject, UNITS, all_good, asked_by, gone, good_turns, ktx};
-use crate::support::{
+use crate::it::support::{
     api::{ApiTurn, tool},
     cli::claude_version,
     hostile,

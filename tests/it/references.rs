@@ -3,9 +3,13 @@
 
 use std::{fs, path::Path, process::Command, sync::Arc};
 
-use ingestdeck::{
+use crate::{
     ingest::{
-        DeliveredArtifact, KtxJob, Project, Selection, UnitAttempt, WorkUnit, WorkspaceSpec,
+        Project, Selection, WorkUnit,
+        attempt::DeliveredArtifact,
+        attempt::KtxJob,
+        attempt::UnitAttempt,
+        attempt::WorkspaceSpec,
         integrate::{PatchIntegrator, PatchOutcome, UnitPatch},
         plan,
         prompt::PromptAmendment,

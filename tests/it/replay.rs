@@ -7,10 +7,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ingestdeck::{
+use crate::{
     decode::{self, LineKind},
     diagnostic::Diagnostic as _,
-    replay::{self, Direction, EscapedNeedle, FileSource, InputFormat, OpenError, detect::UnsupportedInput},
+    replay::{
+        self, FileSource, OpenError, detect::InputFormat, detect::UnsupportedInput, search::Direction,
+        search::EscapedNeedle,
+    },
     run::{
         Timeline,
         entry_source::{EntryRef, EntryScope, EntrySource, PollStatus},
@@ -19,7 +22,7 @@ use ingestdeck::{
 };
 use proptest::prelude::*;
 
-use crate::support::fuzz::fuzz;
+use crate::it::support::fuzz::fuzz;
 
 /// A copy of an entry that outlives its source's buffer.
 #[derive(Clone, Debug, PartialEq)]

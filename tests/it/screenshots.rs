@@ -5,7 +5,7 @@
 
 use std::{fs, path::PathBuf, process::Command};
 
-use ingestdeck::tui::{Keymap, Overrides};
+use crate::tui::{Keymap, Overrides};
 
 /// A picture: its name, the tape, the size, and the keys to press first.
 struct Screenshot {
@@ -41,7 +41,7 @@ fn drawn(shot: &Screenshot) -> String {
     let home = tempfile::tempdir().unwrap();
     let out = home.path().join("out.svg");
     let tape = place(&format!("tests/fixtures/tapes/{}.jsonl", shot.tape));
-    let ran = Command::new(env!("CARGO_BIN_EXE_ingestdeck"))
+    let ran = Command::new(crate::it::support::program())
         .arg("screenshot")
         .arg(tape)
         .args(["--size", shot.size, "--keys", shot.keys, "--theme", shot.theme, "--out"])

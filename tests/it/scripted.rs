@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ingestdeck::claude::scripted::{
+use crate::claude::scripted::{
     AgentSignal, PlayOptions,
     args::{ScriptedAgentArgs, ScriptedCommand},
     play_script,

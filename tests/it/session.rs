@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use ingestdeck::{
+use crate::{
     claude::{
         availability::{ClaudeInvocation, Installation, LoginStatus, ProbeResult, check_availability, probe},
         process::{ProcessTimeouts, StreamLimits},
@@ -25,7 +25,7 @@ use ingestdeck::{
 };
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use crate::support::{
+use crate::it::support::{
     api::{ApiFault, ApiRoute, ApiTurn, FakeApi, text, tool},
     cli::{TestHome, claude_bin},
 };
@@ -133,7 +133,7 @@ impl SessionFixture {
 
     /// A session with the scripted agent.
     fn scripted(script: &str, prompt: &str) -> Self {
-        let exe = env!("CARGO_BIN_EXE_ingestdeck").into();
+        let exe = crate::it::support::program().into();
         let mut desk = Self::new(AgentProgram { exe, prefix: Vec::new(), scripted: true }, prompt);
         let file = desk.home.path().join("script.toml");
         std::fs::write(&file, script).unwrap();
@@ -593,7 +593,7 @@ async fn probe_distinguishes_bad_key_from_limit() {
 #[test]
 fn scripted_agent_answers_the_probes_of_doctor() {
     let ask = |words: &[&str]| {
-        let output = std::process::Command::new(Path::new(env!("CARGO_BIN_EXE_ingestdeck")))
+        let output = std::process::Command::new(Path::new(crate::it::support::program()))
             .args(["scripted-agent", "--script", "none"])
             .args(words)
             .output()

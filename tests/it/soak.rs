@@ -17,7 +17,7 @@ use nix::{
 };
 use serde_json::Value;
 
-use crate::commands::test_dir::{DEADLINE, TestDir};
+use crate::it::commands::test_dir::{DEADLINE, TestDir};
 
 /// The unit that runs last and hangs until it is killed. Meanwhile, the program is measured.
 const GATE: &str = "docs-zz-gate";
@@ -87,7 +87,7 @@ script=script
 [ $((n % 19)) -eq 7 ] && script=limit
 exec EXE scripted-agent --script AGENT/$script.toml -- "$@""#;
     let body = body.replace("AGENT", place.path("agent").to_str().unwrap());
-    place.claude(&body.replace("EXE", env!("CARGO_BIN_EXE_ingestdeck"))).display().to_string()
+    place.claude(&body.replace("EXE", crate::it::support::program())).display().to_string()
 }
 
 /// Delays for limits, which would otherwise take most of the time.

@@ -6,10 +6,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use ingestdeck::{
+use crate::{
     replay::FileSource,
     run::entry_source::{EntrySource, NewEntry, Recorder},
-    store::{Db, NewRun, RecordedRun, RunRows, RunStatus, RunStore, rows::CallStatus, runs::RunStoreError},
+    store::{Db, RecordedRun, RunStatus, RunStore, rows::CallStatus, rows::RunRows, runs::NewRun, runs::RunStoreError},
     tape::{
         EntryBody, FORMAT_VERSION, Header, Note, RunId, UnitKey,
         note::{

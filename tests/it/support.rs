@@ -9,3 +9,17 @@ pub(crate) mod fuzz;
 pub(crate) mod git;
 pub(crate) mod hostile;
 mod service;
+
+use std::sync::LazyLock;
+
+/// Path of the program. Cargo passes it to integration tests only; it builds the program for `tests/program.rs`, into
+/// the parent directory of this test's.
+pub(crate) fn program() -> &'static str {
+    static PROGRAM: LazyLock<String> = LazyLock::new(|| {
+        let test = std::env::current_exe().unwrap();
+        let program = test.ancestors().nth(2).unwrap().join("ingestdeck");
+        assert!(program.is_file(), "{program:?} is not built; run `cargo test` without `--lib`");
+        program.into_os_string().into_string().unwrap()
+    });
+    &PROGRAM
+}

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use ingestdeck::{
+use crate::{
     claude::{
         line_reader::LineReader,
         mcp,
@@ -34,7 +34,7 @@ use ingestdeck::{
 use serde_json::{Value, json};
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use crate::support::{
+use crate::it::support::{
     api::{ApiRoute, ApiTurn, FakeApi, text, tool},
     cli::{BILLS_WHOLE_SESSION, TestHome, claude_bin, claude_version},
     hostile,
@@ -725,7 +725,7 @@ const ALONE: &str = "INGESTDECK_TEST_ALONE";
 fn second_process(test: &str) -> (bool, Output) {
     let ids = tempfile::NamedTempFile::new().unwrap();
     let run = std::process::Command::new(std::env::current_exe().unwrap())
-        .args([&format!("unit_protocol::{test}"), "--exact", "--nocapture", "--include-ignored"])
+        .args([&format!("it::unit_protocol::{test}"), "--exact", "--nocapture", "--include-ignored"])
         .env(ALONE, ids.path())
         .output()
         .unwrap();
@@ -794,7 +794,7 @@ async fn group_of_an_agent_dies_with_a_killed_program() {
         assert!(second_process("group_of_an_agent_dies_with_a_killed_program").0);
         return;
     }
-    ingestdeck::group_guard::start(Path::new(env!("CARGO_BIN_EXE_ingestdeck"))).unwrap();
+    crate::group_guard::start(Path::new(crate::it::support::program())).unwrap();
     let (mut children, mut ids) = (Vec::new(), String::new());
     for _ in 0..3 {
         let order = SpawnRequest {
@@ -841,7 +841,7 @@ fn calls_once(scene: &AttemptFixture) -> UnitLaunch {
         steps = [{ call = { tool = "wiki_read", with = { key = "arr" } } }, { say = "Done." }]"#;
     std::fs::write(&script, text).unwrap();
     let words = ["scripted-agent", "--script", script.to_str().unwrap(), "--unit", "docs-a", "--attempt", "1"];
-    scene.launch(env!("CARGO_BIN_EXE_ingestdeck"), &words)
+    scene.launch(crate::it::support::program(), &words)
 }
 
 #[cfg(target_os = "linux")]
@@ -853,7 +853,7 @@ async fn tool_panic_fails_its_call_and_other_panics_end_agents() {
         return;
     }
     // In the same way as the program does it.
-    ingestdeck::cli::debug::install(false).unwrap();
+    crate::cli::debug::install(false).unwrap();
     let mut children = three_children().await;
     let scene = quick();
     let (facts, _) = scene.run(UnitLaunch { tools: Arc::new(PanickingTools), ..calls_once(&scene) }, None).await;
@@ -951,7 +951,7 @@ async fn stuck_tool_and_gate_do_not_block_the_end() {
 
 #[tokio::test]
 async fn agent_that_writes_nothing_is_ended() {
-    use ingestdeck::units::verdict::TimeLimit;
+    use crate::units::verdict::TimeLimit;
     let scene = quick();
     let limit = Duration::from_millis(300);
     for (silence, attempt, expected) in
@@ -982,7 +982,7 @@ async fn scripted_agent_passes_the_isolation_proof() {
         ]"#;
     std::fs::write(&script, text).unwrap();
     let words = ["scripted-agent", "--script", script.to_str().unwrap(), "--unit", "docs-a", "--attempt", "1"];
-    let (facts, ready) = scene.run(scene.launch(env!("CARGO_BIN_EXE_ingestdeck"), &words), None).await;
+    let (facts, ready) = scene.run(scene.launch(crate::it::support::program(), &words), None).await;
     assert!(ready, "{facts:?}");
     assert_eq!(facts.isolation, IsolationStatus::Verified);
     assert_eq!(scene.wiki.called(), [("wiki_read".into(), json!("arr")), ("wiki_remove".into(), json!("gone"))]);

@@ -333,7 +333,7 @@ fn failure_reported_twice_is_noted_once() {
     let called = |id: &str| ServerEvent::CallFinished {
         tool: "a".into(),
         tool_use_id: Some(id.into()),
-        effect: crate::units::CallEffect::Rejected(None),
+        effect: crate::units::call_effect::CallEffect::Rejected(None),
         failure: Some("no".into()),
         declined: None,
     };
@@ -341,7 +341,7 @@ fn failure_reported_twice_is_noted_once() {
     let declined = ServerEvent::CallFinished {
         tool: "a".into(),
         tool_use_id: Some("t0".into()),
-        effect: crate::units::CallEffect::Neutral,
+        effect: crate::units::call_effect::CallEffect::Neutral,
         failure: None,
         declined: Some("Error: no such file".into()),
     };

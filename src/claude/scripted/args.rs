@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 /// Parsed arguments of the scripted agent.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ScriptedAgentArgs {
+pub(crate) struct ScriptedAgentArgs {
     pub script: PathBuf,
     pub attempt: u32,
     /// Unit key; by default from the heading of the prompt.
@@ -17,7 +17,7 @@ pub struct ScriptedAgentArgs {
 
 /// Command of the emulated `claude`.
 #[derive(Clone, Debug, PartialEq)]
-pub enum ScriptedCommand {
+pub(crate) enum ScriptedCommand {
     Version,
     AuthStatus,
     Run(Box<ClaudeFlags>),
@@ -25,7 +25,7 @@ pub enum ScriptedCommand {
 
 /// Flags that affect a run.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ClaudeFlags {
+pub(crate) struct ClaudeFlags {
     /// Prompts come from stdin.
     pub stream_input: bool,
     pub partial_messages: bool,
@@ -43,7 +43,7 @@ pub struct ClaudeFlags {
 
 /// Invalid arguments, which the real program would reject, too.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ScriptedArgsError {
+pub(crate) enum ScriptedArgsError {
     #[error("scripted-agent: {0}")]
     OwnFlag(String),
     #[error("{0}")]
@@ -88,7 +88,7 @@ const VARIADIC_FLAGS: &[&str] = &["--allowedTools", "--disallowedTools", "--tool
 
 impl ScriptedAgentArgs {
     /// Parses the arguments after the subcommand.
-    pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Self, ScriptedArgsError> {
+    pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Self, ScriptedArgsError> {
         let mut words = words.into_iter().peekable();
         let (mut script, mut attempt, mut unit, mut speed) = (None, 1, None, 1.0);
         while let Some(flag) =

@@ -32,7 +32,7 @@ use serde_json::{Map, Value};
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct AgentScript {
+pub(crate) struct AgentScript {
     #[serde(default)]
     pub pace: MessagePacing,
     #[serde(default)]
@@ -43,7 +43,7 @@ pub struct AgentScript {
 
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct MessagePacing {
+pub(crate) struct MessagePacing {
     /// Milliseconds before the first block of each message.
     pub message_ms: u64,
     /// Characters of one delta.
@@ -61,7 +61,7 @@ impl Default for MessagePacing {
 /// Price of a million tokens, in US dollars.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct TokenPrices {
+pub(crate) struct TokenPrices {
     pub input: f64,
     pub output: f64,
     /// Read from the cache.
@@ -73,7 +73,7 @@ pub struct TokenPrices {
 /// Tokens of one message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct MessageTokens {
+pub(crate) struct MessageTokens {
     pub input: u64,
     pub output: u64,
     /// Read from the cache.
@@ -85,7 +85,7 @@ pub struct MessageTokens {
 /// The steps of one attempt, and the condition for playing them.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ScriptPart {
+pub(crate) struct ScriptPart {
     /// Glob on the unit key.
     #[serde(default)]
     pub unit: Option<UnitGlob>,
@@ -107,7 +107,7 @@ pub struct ScriptPart {
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ScriptStep {
+pub(crate) enum ScriptStep {
     Think(String),
     Say(String),
     /// One tool call; ends the message.
@@ -139,7 +139,7 @@ pub enum ScriptStep {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ScriptedCall {
+pub(crate) struct ScriptedCall {
     /// Tool name; the server's prefix is added if the server offers it.
     pub tool: String,
     #[serde(default, rename = "with")]
@@ -151,7 +151,7 @@ pub struct ScriptedCall {
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(try_from = "String")]
-pub struct Base64Bytes(pub Vec<u8>);
+pub(crate) struct Base64Bytes(pub Vec<u8>);
 
 impl TryFrom<String> for Base64Bytes {
     type Error = String;
@@ -164,7 +164,7 @@ impl TryFrom<String> for Base64Bytes {
 /// A glob on unit keys.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(try_from = "String")]
-pub struct UnitGlob(GlobMatcher);
+pub(crate) struct UnitGlob(GlobMatcher);
 
 impl TryFrom<String> for UnitGlob {
     type Error = String;
@@ -177,7 +177,7 @@ impl TryFrom<String> for UnitGlob {
 /// A visible API retry.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct ApiRetryStep {
+pub(crate) struct ApiRetryStep {
     /// Number of this retry.
     pub attempt: u32,
     pub max_retries: u32,
@@ -195,7 +195,7 @@ impl Default for ApiRetryStep {
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct RateLimitStep {
+pub(crate) struct RateLimitStep {
     pub status: String,
     #[serde(default = "default_rate_limit_name")]
     pub limit: String,
@@ -213,7 +213,7 @@ fn default_rate_limit_name() -> String {
 /// An API failure after all retries.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ApiErrorStep {
+pub(crate) struct ApiErrorStep {
     /// Class: `authentication_failed`, `rate_limit`, `billing_error`, …
     pub error: String,
     /// Error text for the user.
@@ -234,7 +234,7 @@ fn default_terminal_reason() -> String {
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct ScriptedResult {
+pub(crate) struct ScriptedResult {
     pub subtype: String,
     pub is_error: bool,
     /// `terminal_reason`; empty = absent.
@@ -265,7 +265,7 @@ impl Default for ScriptedResult {
 /// Events that a process can ignore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum IgnoredEvent {
+pub(crate) enum IgnoredEvent {
     Sigint,
     Sigterm,
     Interrupt,
@@ -276,16 +276,16 @@ pub enum IgnoredEvent {
 /// A script that cannot be played.
 #[derive(Debug, thiserror::Error)]
 #[error("the script cannot be played: {0}")]
-pub struct ScriptError(#[from] toml::de::Error);
+pub(crate) struct ScriptError(#[from] toml::de::Error);
 
 impl AgentScript {
     /// Parses and validates a script.
-    pub fn parse(text: &str) -> Result<Self, ScriptError> {
+    pub(crate) fn parse(text: &str) -> Result<Self, ScriptError> {
         Ok(toml::from_str(text)?)
     }
 
     /// The first part that matches this unit, attempt and prompt.
-    pub fn find_part(&self, unit: &str, attempt: u32, prompt: &str) -> Option<&ScriptPart> {
+    pub(crate) fn find_part(&self, unit: &str, attempt: u32, prompt: &str) -> Option<&ScriptPart> {
         self.parts.iter().find(|part| {
             part.unit.as_ref().is_none_or(|pattern| pattern.0.is_match(unit))
                 && part.attempt.is_none_or(|number| number == attempt)
@@ -295,7 +295,7 @@ impl AgentScript {
 }
 
 /// The key in a prompt's `## WorkUnit: <key>` heading; empty if there is none.
-pub fn unit_key(prompt: &str) -> &str {
+pub(crate) fn unit_key(prompt: &str) -> &str {
     prompt.lines().find_map(|line| line.strip_prefix("## WorkUnit:")).map_or("", str::trim)
 }
 

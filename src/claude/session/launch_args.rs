@@ -15,7 +15,7 @@ pub(super) const BYPASS_PERMISSION_MODE: &str = "bypassPermissions";
 
 /// Arguments of a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ClaudeSessionArgs {
+pub(crate) struct ClaudeSessionArgs {
     pub resume: Option<String>,
     /// Continue under a new id; needs `resume`.
     pub fork: bool,
@@ -40,7 +40,7 @@ impl ClaudeSessionArgs {
 
 /// A prompt that cannot be sent unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidPrompt {
+pub(crate) enum InvalidPrompt {
     #[error("the prompt is empty")]
     Empty,
     /// Claude Code would run it as a command.
@@ -59,7 +59,7 @@ impl Diagnostic for InvalidPrompt {
 
 /// How the prompt reaches the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PromptDelivery {
+pub(crate) enum PromptDelivery {
     /// As the last argument.
     Argument,
     /// As a user message on stdin.
@@ -67,7 +67,7 @@ pub enum PromptDelivery {
 }
 
 /// Validates a prompt and selects its delivery: arguments have a maximum length and cannot contain a NUL.
-pub fn choose_delivery(prompt: &str) -> Result<PromptDelivery, InvalidPrompt> {
+pub(crate) fn choose_delivery(prompt: &str) -> Result<PromptDelivery, InvalidPrompt> {
     if prompt.trim().is_empty() {
         return Err(InvalidPrompt::Empty);
     }
@@ -85,7 +85,7 @@ fn is_slash_command(prompt: &str) -> bool {
 }
 
 /// The arguments, in the order of the contract.
-pub fn session_argv(args: &ClaudeSessionArgs, prompt: &str, delivery: PromptDelivery) -> Vec<OsString> {
+pub(crate) fn session_argv(args: &ClaudeSessionArgs, prompt: &str, delivery: PromptDelivery) -> Vec<OsString> {
     let mut words: Vec<&str> = vec!["-p", "--output-format", "stream-json", "--verbose"];
     if delivery == PromptDelivery::Stdin {
         words.extend(["--input-format", "stream-json"]);
@@ -123,7 +123,7 @@ pub fn session_argv(args: &ClaudeSessionArgs, prompt: &str, delivery: PromptDeli
 }
 
 /// The line on stdin that contains the prompt.
-pub fn user_message_line(prompt: &str) -> Vec<u8> {
+pub(crate) fn user_message_line(prompt: &str) -> Vec<u8> {
     let message = serde_json::json!({
         "type": "user", "message": {"role": "user", "content": prompt}, "parent_tool_use_id": null, "session_id": "",
     });
@@ -135,7 +135,7 @@ pub fn user_message_line(prompt: &str) -> Vec<u8> {
 /// The environment of a session. By contract its commands run as in the user's shell, so it is not an allow list as for
 /// units. It is our own environment, without the API key that would be billed instead of the subscription, and without
 /// the marker of a nested session.
-pub fn session_environment(
+pub(crate) fn session_environment(
     parent: impl IntoIterator<Item = (OsString, OsString)>,
     use_api_billing: bool,
 ) -> AgentEnvironment {

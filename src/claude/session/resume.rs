@@ -9,18 +9,18 @@ use regex_lite::Regex;
 const CONTINUE_PROMPT: &str = "continue";
 
 /// The command that continues `session` in a terminal, in backticks for chats.
-pub fn resume_line(session: &str) -> String {
+pub(crate) fn resume_line(session: &str) -> String {
     format!("`claude --resume {session}`")
 }
 
 /// The session of the last resume line in `text`.
-pub fn find_session(text: &str) -> Option<&str> {
+pub(crate) fn find_session(text: &str) -> Option<&str> {
     resume_line_regex()?.captures_iter(text).last()?.name("token").map(|token| token.as_str())
 }
 
 /// Splits a prompt into the text without resume lines and the session of the last one. If no text remains, it is
 /// `continue`; a prompt without a resume line is unchanged.
-pub fn split_prompt(prompt: &str) -> (String, Option<&str>) {
+pub(crate) fn split_prompt(prompt: &str) -> (String, Option<&str>) {
     let Some(session) = find_session(prompt) else { return (prompt.to_owned(), None) };
     let rest = resume_line_regex().map_or_else(|| prompt.into(), |pattern| pattern.replace_all(prompt, ""));
     let rest = rest.trim();

@@ -11,7 +11,7 @@ use crate::{tape::Millis, units::verdict::TimeLimit};
 
 /// Time limits of an attempt; `None` for no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AttemptTimeouts {
+pub(crate) struct AttemptTimeouts {
     /// Longest time without output of the agent.
     pub silence: Option<Duration>,
     /// Longest time since the start of the process.

@@ -30,7 +30,7 @@ const HIGH_RATE_BYTES: usize = 16 * 1024;
 static TICK_CLOCK_START: RwLock<Option<Instant>> = RwLock::new(None);
 
 /// Starts the shared tick clock. Must be called when a runtime starts its clock.
-pub fn start_tick_clock() {
+pub(crate) fn start_tick_clock() {
     *TICK_CLOCK_START.write().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
 }
 

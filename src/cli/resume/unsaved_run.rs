@@ -15,7 +15,7 @@ use crate::{
 
 /// A finished run with unsaved units.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnsavedRun {
+pub(crate) struct UnsavedRun {
     run: RunId,
     /// Connection and key of each unit.
     units: Vec<(String, String)>,
@@ -30,7 +30,7 @@ impl UnsavedRun {
     ///
     /// # Errors
     /// If the index or the runs cannot be read.
-    pub fn find(
+    pub(crate) fn find(
         runs: &RunStore,
         db: &Db,
         units: &[UnitHistory],
@@ -55,7 +55,7 @@ impl UnsavedRun {
     }
 
     /// Keeps the unsaved units that are among `units`, which are all units of the project; `None` if no unit is left.
-    pub fn still_planned(mut self, units: &[WorkUnit]) -> Option<Self> {
+    pub(crate) fn still_planned(mut self, units: &[WorkUnit]) -> Option<Self> {
         let there: HashSet<(&str, &str)> =
             units.iter().map(|unit| (unit.planned.connection.as_str(), unit.planned.ktx_key().as_str())).collect();
         self.units.retain(|(connection, unit)| there.contains(&(connection.as_str(), unit.as_str())));
@@ -63,7 +63,7 @@ impl UnsavedRun {
     }
 
     /// What is not saved; the help is the command to resume the run.
-    pub fn problem(&self, global: &GlobalArgs) -> Problem {
+    pub(crate) fn problem(&self, global: &GlobalArgs) -> Problem {
         let run = self.run.short().to_string();
         let how = if self.was_interrupted { "was cut off" } else { "ended" };
         let are = if self.units.len() == 1 { "is" } else { "are" };

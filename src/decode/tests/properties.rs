@@ -274,7 +274,7 @@ fn fuzzed_lines_never_panic() {
     ];
     let corpus: Vec<Vec<u8>> =
         captures.iter().flat_map(|text| text.lines()).map(|line| line.as_bytes().to_vec()).collect();
-    crate::fuzz::fuzz("decoder", &corpus, |bytes| {
+    crate::it::support::fuzz::fuzz("decoder", &corpus, |bytes| {
         drop(decode_line(bytes));
         let _ = guess_kind(bytes);
         let Ok(text) = std::str::from_utf8(bytes) else { return };

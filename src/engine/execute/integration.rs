@@ -79,7 +79,7 @@ impl IntegrationQueue {
 
 impl AttemptExecutor {
     /// Adds patches of a prior run; paths are relative to the project.
-    pub fn with_prior_patches<'a>(self, patches: impl IntoIterator<Item = (&'a UnitKey, &'a str)>) -> Self {
+    pub(crate) fn with_prior_patches<'a>(self, patches: impl IntoIterator<Item = (&'a UnitKey, &'a str)>) -> Self {
         for (unit, path) in patches {
             // Attempt 0 marks a prior run, as the attempts of this run count from 1.
             self.integration_queue().add_patch(unit, 0, Some(self.project.root.join(path)));

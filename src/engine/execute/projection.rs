@@ -15,7 +15,7 @@ use crate::{
 
 impl AttemptExecutor {
     /// Sets the pending projections of each connection. If one cannot be written, units run without it.
-    pub fn with_projections(self, due: Vec<PendingProjection>) -> Self {
+    pub(crate) fn with_projections(self, due: Vec<PendingProjection>) -> Self {
         Self { projections: due, ..self }
     }
 

@@ -24,7 +24,7 @@ use crate::{
 
 /// Options of the reconcile step only.
 #[derive(Clone, Debug, Default)]
-pub struct ReconcileOptions {
+pub(crate) struct ReconcileOptions {
     /// Model; `None` means the agent's default.
     pub model: Option<String>,
     /// Deleted raw files, by connection.
@@ -37,7 +37,7 @@ pub struct ReconcileOptions {
 
 impl ReconcileOptions {
     /// True if there is something to review even without any unit.
-    pub fn is_due(&self) -> bool {
+    pub(crate) fn is_due(&self) -> bool {
         !self.evictions.is_empty() || !self.unreconciled.is_empty()
     }
 }
@@ -133,7 +133,7 @@ pub(super) struct AttemptInputs {
 
 impl AttemptExecutor {
     /// Adds the reconcile step, if one is wanted.
-    pub fn with_reconcile_step(self, pass: Option<ReconcileOptions>) -> Self {
+    pub(crate) fn with_reconcile_step(self, pass: Option<ReconcileOptions>) -> Self {
         if let Some(pass) = &pass {
             let mut round = self.integration_queue();
             round.reconcile_backlog.evictions.clone_from(&pass.evictions);

@@ -60,7 +60,7 @@ const HOOKS_PATH: &[u8] = b"core.hookspath";
 
 /// Purpose of a configured program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ProgramKind {
+pub(crate) enum ProgramKind {
     /// Converts files on their way into the repository and out of it.
     Filter,
     /// Shows differences of files with an attribute.
@@ -77,7 +77,7 @@ pub enum ProgramKind {
 
 /// A program that the repository configures and that calls disable.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct DisabledProgram {
+pub(crate) struct DisabledProgram {
     pub kind: ProgramKind,
     /// Name of the program in the configuration, or the directory or the setting, escaped.
     pub name: String,

@@ -11,7 +11,7 @@ use super::{
 
 impl IngestPlan {
     /// Number of files by kind of change, in all sources, limited to the files of planned units.
-    pub fn diff_counts(&self) -> DiffCounts {
+    pub(crate) fn diff_counts(&self) -> DiffCounts {
         self.sources.iter().map(|source| self.planned_diff_counts(source)).fold(DiffCounts::default(), |sum, of| {
             DiffCounts {
                 added: sum.added + of.added,
@@ -38,7 +38,7 @@ impl IngestPlan {
     ///
     /// # Errors
     /// Fails when the selection names something that does not exist, or no unit of this plan.
-    pub fn narrow(&mut self, project: &Project, selection: &Selection) -> Result<Vec<WorkUnit>, PlanError> {
+    pub(crate) fn narrow(&mut self, project: &Project, selection: &Selection) -> Result<Vec<WorkUnit>, PlanError> {
         check_connections_exist(project, &selection.connections)?;
         let wanted = UnitSelector::from_selection(selection)?;
         let names = &selection.connections;
@@ -57,7 +57,7 @@ impl IngestPlan {
     }
 
     /// Records that the planned `unit` is not part of the run. Unless it is `done`, the next plan includes it.
-    pub fn exclude_unit(&mut self, unit: &WorkUnit, done: bool) {
+    pub(crate) fn exclude_unit(&mut self, unit: &WorkUnit, done: bool) {
         let planned = &unit.planned;
         let is_its =
             |source: &&mut SourcePlan| source.connection == planned.connection && source.adapter == planned.adapter;

@@ -58,7 +58,7 @@ fn claim_key(key: &str, connection: &str, taken: &mut BTreeSet<String>) -> Strin
 impl IngestPlan {
     /// Gives units the keys that they have in `earlier`, the units of the run that this one resumes. Its tape
     /// identifies units by these keys, and whether units share their keys may have changed since.
-    pub fn reuse_unit_keys<'a>(&mut self, earlier: impl Iterator<Item = &'a PlannedUnit>) {
+    pub(crate) fn reuse_unit_keys<'a>(&mut self, earlier: impl Iterator<Item = &'a PlannedUnit>) {
         let mut names: HashMap<(&str, &str), &UnitKey> = HashMap::new();
         for unit in earlier {
             names.entry((unit.connection.as_str(), unit.ktx_key().as_str())).or_insert(&unit.unit);

@@ -19,7 +19,7 @@ const INTERNAL_DIRS: [&str; 2] = [".git", ".ktx"];
 
 /// The paths that the user's settings and `ktx.yaml` allow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PathPolicy {
+pub(crate) struct PathPolicy {
     /// `ingest.allow_paths` of the user's settings; absolute paths without symbolic links.
     allowed_paths: Vec<PathBuf>,
     /// The settings file, for messages; empty if there is none.
@@ -30,7 +30,7 @@ pub struct PathPolicy {
 
 /// Why a connection may not read a path. Continues a sentence about the connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PathRefusal {
+pub(crate) enum PathRefusal {
     /// A file of git, of KTX or of this program.
     #[error("`{}` belongs to git or KTX, so it is never read as a source", display(.0))]
     Internal(PathBuf),

@@ -12,7 +12,7 @@ use crate::ingest::{source, yaml::YamlNode};
 
 /// Settings of a project.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ProjectSettings {
+pub(crate) struct ProjectSettings {
     /// Connections, in the order of the file.
     pub connections: Vec<Connection>,
     /// Agent backend that runs the units.
@@ -31,7 +31,7 @@ pub struct ProjectSettings {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Connection {
+pub(crate) struct Connection {
     /// Its key in `connections`.
     pub id: String,
     pub driver: Option<String>,
@@ -49,7 +49,7 @@ pub struct Connection {
 
 /// Location of a connection's files.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SourceLocation {
+pub(crate) enum SourceLocation {
     /// `source_dir`: a directory, relative to the project.
     Dir(String),
     /// `repoUrl` or `repo_url`, a remote or `file:` URL.
@@ -58,7 +58,7 @@ pub enum SourceLocation {
 
 /// Agent backend that runs the units.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Backend {
+pub(crate) enum Backend {
     /// Claude Code, which is the default.
     #[default]
     ClaudeCode,
@@ -74,7 +74,7 @@ pub enum Backend {
 
 /// Purpose of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ModelRole {
+pub(crate) enum ModelRole {
     /// Every role without its own model.
     Default,
     /// Sorting pages before the units run.
@@ -88,11 +88,11 @@ pub enum ModelRole {
 
 impl ModelRole {
     /// Every role, in KTX's order.
-    pub const ALL: [Self; 6] =
+    pub(crate) const ALL: [Self; 6] =
         [Self::Default, Self::Triage, Self::CandidateExtraction, Self::Curator, Self::Reconcile, Self::Repair];
 
     /// The key in `llm.models`.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Default => "default",
             Self::Triage => "triage",
@@ -106,7 +106,7 @@ impl ModelRole {
 
 /// The settings under `ingest.workUnits`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WorkUnitSettings {
+pub(crate) struct WorkUnitSettings {
     /// Most turns of one attempt.
     pub step_budget: u32,
     /// Number of units that run concurrently.
@@ -123,7 +123,7 @@ impl Default for WorkUnitSettings {
 
 /// Effect of a failed unit on the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FailureModeSetting {
+pub(crate) enum FailureModeSetting {
     /// No further unit starts.
     Abort,
     /// The others run as planned.
@@ -133,7 +133,7 @@ pub enum FailureModeSetting {
 
 impl FailureModeSetting {
     /// The spelling in `ktx.yaml`.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Abort => "abort",
             Self::Continue => "continue",
@@ -143,7 +143,7 @@ impl FailureModeSetting {
 
 /// The settings under `ingest.rateLimit`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct RateLimitSettings {
+pub(crate) struct RateLimitSettings {
     /// Whether usage limits throttle the run.
     pub enabled: bool,
     /// Fraction of a usage window above which fewer units run.
@@ -170,7 +170,7 @@ impl Default for RateLimitSettings {
 
 /// The settings under `ingest.rateLimit.retry`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RetrySettings {
+pub(crate) struct RetrySettings {
     /// Number of tries, including the first.
     pub max_attempts: u32,
     /// First wait, in milliseconds.
@@ -189,12 +189,12 @@ impl Default for RetrySettings {
 
 impl ProjectSettings {
     /// The model of `role`, else the default model; `None` lets Claude Code choose.
-    pub fn model(&self, role: ModelRole) -> Option<&str> {
+    pub(crate) fn model(&self, role: ModelRole) -> Option<&str> {
         self.model_with_role(role).map(|(_, model)| model)
     }
 
     /// Like [`model`](Self::model), with the role that the model is configured for.
-    pub fn model_with_role(&self, role: ModelRole) -> Option<(ModelRole, &str)> {
+    pub(crate) fn model_with_role(&self, role: ModelRole) -> Option<(ModelRole, &str)> {
         [role, ModelRole::Default].into_iter().find_map(|role| Some((role, self.models.get(&role)?.as_str())))
     }
 }

@@ -12,14 +12,14 @@ use crate::diagnostic::Diagnostic;
 const WRITABLE_PATTERNS: &[&str] = &["wiki/*.md", "semantic-layer/*.yaml", "semantic-layer/*.yml"];
 
 /// Replaces an unknown name in a path that a run will write.
-pub const PATH_PLACEHOLDER: &str = "*";
+pub(crate) const PATH_PLACEHOLDER: &str = "*";
 
 /// A file that a run writes, and its git filter.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{}` goes through the git filter `{}`, which a run does not start", path.escape_debug(), filter.escape_debug()
 )]
-pub struct FilteredFile {
+pub(crate) struct FilteredFile {
     pub(super) path: String,
     filter: String,
 }

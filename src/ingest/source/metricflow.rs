@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 mod projection;
 
-pub use projection::{ProjectedSource, Projection};
+pub(crate) use projection::{ProjectedSource, Projection};
 
 use super::{
     ChunkedSource, ProjectConnection, SourceAdapter, SourceTree, UnitChunk, collate, peers, shared_names, slug,

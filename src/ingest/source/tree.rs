@@ -22,7 +22,7 @@ const MAX_TEXT_BYTES: u64 = 8 * 1024 * 1024;
 
 /// The files of a source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SourceTree {
+pub(crate) struct SourceTree {
     pub root: PathBuf,
     /// Files, sorted by path.
     pub files: Vec<RawFile>,
@@ -35,7 +35,7 @@ pub struct SourceTree {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RawFile {
+pub(crate) struct RawFile {
     /// Path relative to the source, with `/`.
     pub path: String,
     pub bytes: u64,
@@ -62,7 +62,7 @@ pub(super) struct WalkFilter<'a> {
 impl SourceTree {
     /// Lists the files below `root` that `takes` accepts. Hidden files and folders are skipped without a warning;
     /// links, special files and names that cannot be shown are skipped with one.
-    pub fn walk(root: &Path, takes: &dyn Fn(&str) -> bool) -> std::io::Result<Self> {
+    pub(crate) fn walk(root: &Path, takes: &dyn Fn(&str) -> bool) -> std::io::Result<Self> {
         Self::walk_filtered(root, WalkFilter { accepts_file: takes, accepts_dir: &|_| true })
     }
 
@@ -142,14 +142,14 @@ impl SourceTree {
     }
 
     /// True if `path` may exist although it is not among the files.
-    pub fn may_contain(&self, path: &str) -> bool {
+    pub(crate) fn may_contain(&self, path: &str) -> bool {
         self.unreadable_paths.iter().any(|unseen| {
             unseen.is_empty()
                 || path.strip_prefix(unseen.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         })
     }
 
-    pub fn get(&self, path: &str) -> Option<&RawFile> {
+    pub(crate) fn get(&self, path: &str) -> Option<&RawFile> {
         self.files.binary_search_by(|file| file.path.as_str().cmp(path)).ok().and_then(|at| self.files.get(at))
     }
 

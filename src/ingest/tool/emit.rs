@@ -13,7 +13,7 @@ use crate::{
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
-pub enum ReconcileDecision {
+pub(crate) enum ReconcileDecision {
     /// Resolution of a conflict between units.
     Conflict(ConflictResolution),
     /// Decision about an artifact whose raw file was deleted.
@@ -25,7 +25,7 @@ pub enum ReconcileDecision {
 /// A conflict between units, and how it was settled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub struct ConflictResolution {
+pub(crate) struct ConflictResolution {
     /// Key of a work unit that is part of the conflict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit_key: Option<String>,
@@ -48,7 +48,7 @@ pub struct ConflictResolution {
 /// The kinds of conflicts between units, with KTX's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum ConflictKind {
+pub(crate) enum ConflictKind {
     StructuralDuplicate,
     NearDuplicate,
     DefinitionalContradiction,
@@ -58,7 +58,7 @@ pub enum ConflictKind {
 /// A decision about a page or source that is based on a deleted raw file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub struct EvictionDecision {
+pub(crate) struct EvictionDecision {
     /// The deleted raw file, exactly as eviction_list lists it.
     pub raw_path: String,
     /// Whether it is a page (`wiki`) or a source (`sl`).
@@ -76,7 +76,7 @@ pub struct EvictionDecision {
 /// The kind of an artifact, with KTX's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum ArtifactKind {
+pub(crate) enum ArtifactKind {
     Wiki,
     Sl,
 }
@@ -93,7 +93,7 @@ impl ArtifactKind {
 /// What was done with an artifact of a deleted raw file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum EvictionAction {
+pub(crate) enum EvictionAction {
     Removed,
     Kept,
 }
@@ -101,7 +101,7 @@ pub enum EvictionAction {
 /// A page or source that was replaced by another one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub struct ArtifactResolution {
+pub(crate) struct ArtifactResolution {
     /// A raw file that it was based on, exactly as stage_list lists it.
     pub raw_path: String,
     /// Whether it is a page (`wiki`) or a source (`sl`).
@@ -119,7 +119,7 @@ pub struct ArtifactResolution {
 /// How another page or source replaced this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum ArtifactAction {
+pub(crate) enum ArtifactAction {
     Merged,
     Subsumed,
 }

@@ -10,7 +10,7 @@ use crate::units::ToolReply;
 /// One entry of the ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub struct LedgerEntry {
+pub(crate) struct LedgerEntry {
     /// What you checked, and how.
     #[schemars(length(min = 1, max = 2000))]
     pub summary: String,

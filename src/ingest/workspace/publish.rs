@@ -30,7 +30,7 @@ const JOURNAL_REMEDY: &str = "if pages are missing or half written, restore them
 
 /// Publishing failed. The project is unchanged unless the message states otherwise.
 #[derive(Debug, thiserror::Error)]
-pub enum PublishError {
+pub(crate) enum PublishError {
     /// Another unit or the user changed the same files since the attempt started. A new attempt reads their version.
     #[error("{} changed in the project while this attempt was at work", paths.join(", "))]
     Conflict {
@@ -80,7 +80,7 @@ fn rejected_journal(why: UntrustedRecord) -> RejectedJournal {
 
 /// Result of rolling back an interrupted publication.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RecoveredPublication {
+pub(crate) struct RecoveredPublication {
     /// Paths that were restored.
     pub restored_paths: Vec<String>,
     /// Paths that changed since the publication and were therefore kept.
@@ -138,7 +138,7 @@ pub(super) fn publish_changes(
 ///
 /// # Errors
 /// Among others, when there is a journal that this version did not write in this project. Nothing is changed then.
-pub fn recover_publication(project: &Path) -> Result<RecoveredPublication, PublishError> {
+pub(crate) fn recover_publication(project: &Path) -> Result<RecoveredPublication, PublishError> {
     match ScopedDir::open(project).and_then(|project| project.kind(CURRENT_DIR)) {
         Ok(None) => return Ok(RecoveredPublication::default()),
         Ok(Some(_)) => {}

@@ -42,7 +42,7 @@ struct WorktreeEntry {
 
 /// Result of removing leftovers of earlier runs.
 #[derive(Debug, Default)]
-pub struct SweepReport {
+pub(crate) struct SweepReport {
     /// Number of worktrees that were removed.
     pub removed_worktrees: usize,
     /// Leftovers that were kept, with instructions for removing them.
@@ -51,7 +51,7 @@ pub struct SweepReport {
 
 /// A leftover that was not removed.
 #[derive(Debug)]
-pub enum SkippedLeftover {
+pub(crate) enum SkippedLeftover {
     /// An entry of the ledger that is not trusted.
     Entry {
         /// Relative to the project.
@@ -154,7 +154,7 @@ pub(super) fn git_registration(repository: &Repository, project: &ScopedDir, nam
 ///
 /// # Errors
 /// When the ledger cannot be read. Leftovers that cannot be removed are reported, not errors.
-pub fn remove_leftovers(repository: &Repository) -> Result<SweepReport, WorktreeError> {
+pub(crate) fn remove_leftovers(repository: &Repository) -> Result<SweepReport, WorktreeError> {
     let failed = |cause| WorktreeError::Ledger { path: LEDGER_DIR, cause };
     let project = ScopedDir::open(repository.root()).map_err(failed)?;
     let mut swept = SweepReport::default();

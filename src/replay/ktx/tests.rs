@@ -5,7 +5,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use crate::{
-    replay::{FileSource, InputFormat},
+    replay::{FileSource, detect::InputFormat},
     run::{
         EntrySource as _, PollStatus, RunOutcome, Timeline,
         state::{RowKind, RowOutcome, UnitStatus},

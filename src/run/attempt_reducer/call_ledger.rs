@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 /// Outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CallEnd {
+pub(crate) enum CallEnd {
     Ok,
     Failed,
     /// A rule or a person denied it.
@@ -18,14 +18,14 @@ pub enum CallEnd {
 
 /// A call without a result.
 #[derive(Clone, Debug)]
-pub struct UnansweredCall {
+pub(crate) struct UnansweredCall {
     pub tool: Box<str>,
     /// The call is made by a sub-agent and may outlive the turn.
     pub is_nested: bool,
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct CallLedger {
+pub(crate) struct CallLedger {
     open: HashMap<Box<str>, UnansweredCall>,
     /// Bad outcomes by call id.
     outcomes: HashMap<Box<str>, BadOutcomes>,
@@ -53,7 +53,7 @@ impl CallLedger {
     }
 
     /// Closes the open calls that meet the condition, and returns how they end.
-    pub fn close_where(&mut self, is_over: impl Fn(&UnansweredCall) -> bool) -> Vec<(Box<str>, CallEnd)> {
+    pub(crate) fn close_where(&mut self, is_over: impl Fn(&UnansweredCall) -> bool) -> Vec<(Box<str>, CallEnd)> {
         if self.open.is_empty() {
             return Vec::new();
         }
@@ -65,26 +65,26 @@ impl CallLedger {
         ended.into_iter().map(end).collect()
     }
 
-    pub fn get(&self, id: &str) -> Option<&UnansweredCall> {
+    pub(crate) fn get(&self, id: &str) -> Option<&UnansweredCall> {
         self.open.get(id)
     }
 
-    pub fn open_count(&self) -> usize {
+    pub(crate) fn open_count(&self) -> usize {
         self.open.len()
     }
 
     /// Marks a call as failed. Returns true the first time.
-    pub fn mark_failed(&mut self, id: &str) -> bool {
+    pub(crate) fn mark_failed(&mut self, id: &str) -> bool {
         self.mark(id, |outcomes| &mut outcomes.failed)
     }
 
     /// Marks a call as denied. Returns true the first time.
-    pub fn mark_denied(&mut self, id: &str) -> bool {
+    pub(crate) fn mark_denied(&mut self, id: &str) -> bool {
         self.mark(id, |outcomes| &mut outcomes.denied)
     }
 
     /// Marks a call as declined by its tool. Returns true the first time.
-    pub fn mark_declined(&mut self, id: &str) -> bool {
+    pub(crate) fn mark_declined(&mut self, id: &str) -> bool {
         self.mark(id, |outcomes| &mut outcomes.declined)
     }
 
@@ -97,27 +97,27 @@ impl CallLedger {
         is_new
     }
 
-    pub fn is_denied(&self, id: &str) -> bool {
+    pub(crate) fn is_denied(&self, id: &str) -> bool {
         self.outcomes(id).denied
     }
 
-    pub fn is_declined(&self, id: &str) -> bool {
+    pub(crate) fn is_declined(&self, id: &str) -> bool {
         self.outcomes(id).declined
     }
 
     /// Marks the attempt as being ended: calls that end badly from now on were cut short.
-    pub fn mark_interrupted(&mut self) {
+    pub(crate) fn mark_interrupted(&mut self) {
         self.is_interrupted = true;
     }
 
     /// True for a bad end that the end of the attempt caused. The agent reports such a call as if it had been denied.
-    pub fn was_aborted(&self, id: &str) -> bool {
+    pub(crate) fn was_aborted(&self, id: &str) -> bool {
         let BadOutcomes { failed, denied, .. } = self.outcomes(id);
         self.is_interrupted && !denied && !failed
     }
 
     /// True for a failure without a call id that the end of the attempt caused.
-    pub fn is_interrupted(&self) -> bool {
+    pub(crate) fn is_interrupted(&self) -> bool {
         self.is_interrupted
     }
 
@@ -133,7 +133,7 @@ impl CallLedger {
     }
 
     /// End of what is still open when the attempt ends.
-    pub fn cut_end(&self) -> CallEnd {
+    pub(crate) fn cut_end(&self) -> CallEnd {
         if self.is_interrupted { CallEnd::Aborted } else { CallEnd::Failed }
     }
 

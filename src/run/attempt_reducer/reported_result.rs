@@ -71,7 +71,7 @@ impl ReportedValues {
 }
 
 /// Extracts the facts of a result line.
-pub fn result_facts(result: &ResultLine<'_>) -> ResultFacts {
+pub(crate) fn result_facts(result: &ResultLine<'_>) -> ResultFacts {
     let owned = |text: &Option<std::borrow::Cow<'_, str>>| text.as_deref().map(str::to_owned);
     let has_errors = result.error.as_deref().is_some_and(|error| !error.is_empty()) || !result.errors.is_empty();
     ResultFacts {

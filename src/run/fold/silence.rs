@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Minimum length of a silence, and its default where the tape does not contain `silence_after`.
-pub const DEFAULT_SILENCE_AFTER: Millis = Millis(60_000);
+pub(crate) const DEFAULT_SILENCE_AFTER: Millis = Millis(60_000);
 pub(super) const MIN_SILENCE_AFTER: Millis = Millis(1_000);
 
 /// Maximum number of open requests that are tracked; the attempt machine refuses more.
@@ -91,7 +91,12 @@ impl OpenRequests {
 impl Fold {
     /// Advances the clock to `now`, or moves it back to `now`, while no entry arrives. Returns true if a unit became
     /// silent or stopped being silent.
-    pub fn advance_clock(&mut self, view: &mut RunView, now: Millis, emit: &mut dyn FnMut(FoldEvent<'_>)) -> bool {
+    pub(crate) fn advance_clock(
+        &mut self,
+        view: &mut RunView,
+        now: Millis,
+        emit: &mut dyn FnMut(FoldEvent<'_>),
+    ) -> bool {
         let now = now.max(view.state.last_entry_at);
         let before = view.state.silent;
         if now < view.state.clock {
@@ -108,7 +113,7 @@ impl Fold {
     }
 
     /// Returns the earliest time at which another unit becomes silent, unless an entry arrives.
-    pub fn next_silence_at(&self) -> Option<Millis> {
+    pub(crate) fn next_silence_at(&self) -> Option<Millis> {
         self.silence_tracker.due.peek().map(|Reverse((due, _))| *due)
     }
 

@@ -122,7 +122,7 @@ fn names_source(entry: &str, action: &MemoryAction) -> bool {
 
 impl RunReport {
     /// Connections with their adapters, in plan order. Units without a connection yield `None`.
-    pub fn connections(&self) -> Vec<(Option<&str>, Option<&str>)> {
+    pub(crate) fn connections(&self) -> Vec<(Option<&str>, Option<&str>)> {
         let mut found = Vec::new();
         for unit in &self.units {
             let of = (unit.connection(), unit.adapter());
@@ -135,7 +135,7 @@ impl RunReport {
 
     /// Connections with their adapters that the run affected: those of its units, and those with deleted files only. If
     /// the reconcile step is the only unit and no file was deleted, all sources of the run.
-    pub fn affected_connections(&self) -> Vec<(Option<&str>, Option<&str>)> {
+    pub(crate) fn affected_connections(&self) -> Vec<(Option<&str>, Option<&str>)> {
         let mut found = self.connections();
         if self.reconcile_unit().is_none() {
             return found;
@@ -159,7 +159,7 @@ impl RunReport {
     /// # Errors
     ///
     /// Returns the connections of the run if it did not affect `connection`.
-    pub fn into_connection(mut self, connection: &str) -> Result<Self, Vec<String>> {
+    pub(crate) fn into_connection(mut self, connection: &str) -> Result<Self, Vec<String>> {
         let concerned = self.affected_connections();
         if !concerned.iter().any(|(known, _)| *known == Some(connection)) {
             return Err(concerned.into_iter().filter_map(|(known, _)| known.map(str::to_owned)).collect());
@@ -189,13 +189,13 @@ impl RunReport {
 
     /// The reconcile step with its actions and decisions that concern `connection`; with all of them if `connection` is
     /// `None`.
-    pub fn reconcile_step_of(&self, connection: Option<&str>) -> Option<UnitReport> {
+    pub(crate) fn reconcile_step_of(&self, connection: Option<&str>) -> Option<UnitReport> {
         let step = self.reconcile_unit()?;
         Some(connection.map_or_else(|| step.clone(), |connection| ConnectionFilter::new(self, connection).step(step)))
     }
 
     /// References that were deleted from pages because of `connection`.
-    pub fn sl_ref_repairs_of(&self, connection: Option<&str>) -> Vec<Arc<SlRefRepair>> {
+    pub(crate) fn sl_ref_repairs_of(&self, connection: Option<&str>) -> Vec<Arc<SlRefRepair>> {
         let Some(connection) = connection else { return self.sl_ref_repairs.clone() };
         let filter = ConnectionFilter::new(self, connection);
         self.sl_ref_repairs.iter().filter(|repair| filter.covers_repair(self, repair)).cloned().collect()

@@ -9,7 +9,7 @@ use crate::{store::rows::ArtifactRow, tape::RunId};
 
 /// The last change of a prior run to an artifact of a raw file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ArtifactHistory {
+pub(crate) struct ArtifactHistory {
     pub run: String,
     pub row: ArtifactRow,
 }
@@ -17,7 +17,7 @@ pub struct ArtifactHistory {
 impl Db {
     /// Changes of the newest run to each artifact, by connection and raw file; with `before`, only of runs that started
     /// before that run.
-    pub fn prior_artifacts(
+    pub(crate) fn prior_artifacts(
         &self,
         before: Option<RunId>,
     ) -> Result<HashMap<(String, String), Vec<ArtifactHistory>>, DbError> {

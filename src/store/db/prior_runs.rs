@@ -14,7 +14,7 @@ use crate::{
 
 /// A file that some run processed or failed with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FileHistory {
+pub(crate) struct FileHistory {
     /// SHA-256 of the file when all its units last succeeded; `None` if that never happened, or if the file was deleted
     /// since.
     pub processed_sha256: Option<String>,
@@ -25,11 +25,11 @@ pub struct FileHistory {
 }
 
 /// Connection, adapter and path.
-pub type FileKey = (String, String, String);
+pub(crate) type FileKey = (String, String, String);
 
 /// State of a unit at the end of the last run that planned it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnitHistory {
+pub(crate) struct UnitHistory {
     pub connection: String,
     /// KTX's key, unique in the connection.
     pub unit_key: String,
@@ -44,7 +44,7 @@ pub struct UnitHistory {
 
 /// Cost and time of a finished unit, summed over its attempts.
 #[derive(Clone, Debug, PartialEq)]
-pub struct UnitEffort {
+pub(crate) struct UnitEffort {
     pub adapter: String,
     /// Cost in US dollars, if all attempts reported their cost.
     pub cost_usd: Option<f64>,
@@ -60,7 +60,7 @@ const DONE_STATUSES: &str = "status IN ('succeeded', 'reused')";
 
 impl Db {
     /// All files that a run processed or failed with; with `before`, only of runs that started before that run.
-    pub fn prior_files(&self, before: Option<RunId>) -> Result<BTreeMap<FileKey, FileHistory>, DbError> {
+    pub(crate) fn prior_files(&self, before: Option<RunId>) -> Result<BTreeMap<FileKey, FileHistory>, DbError> {
         let read = || -> Result<BTreeMap<FileKey, FileHistory>, rusqlite::Error> {
             let mut files: BTreeMap<FileKey, (FileHistory, String)> = BTreeMap::new();
             let end = upper_bound(before);
@@ -93,7 +93,7 @@ impl Db {
 
     /// Units as of the run in which they last succeeded; `before` as for [`prior_files`](Self::prior_files). Units whose
     /// newest result is not saved, or was saved by a run that reused it, are omitted: it may rest on other contents.
-    pub fn last_successes(&self, before: Option<RunId>) -> Result<Vec<UnitHistory>, DbError> {
+    pub(crate) fn last_successes(&self, before: Option<RunId>) -> Result<Vec<UnitHistory>, DbError> {
         let mut units = self.query_units(&format!("{DONE_STATUSES} AND run < ?1"), before)?;
         units.retain(|unit| unit.status == UnitStatus::Succeeded.as_str() && !unit.unsaved);
         Ok(units)
@@ -101,7 +101,7 @@ impl Db {
 
     /// Contents of open and failed files in the runs in which units last succeeded with a saved result; `before` as for
     /// [`prior_files`](Self::prior_files).
-    pub fn open_files(&self, before: Option<RunId>) -> Result<Vec<(FileKey, RunId, String)>, DbError> {
+    pub(crate) fn open_files(&self, before: Option<RunId>) -> Result<Vec<(FileKey, RunId, String)>, DbError> {
         let read = || -> Result<Vec<(FileKey, RunId, String)>, rusqlite::Error> {
             let mut statement = self.connection.prepare_cached(
                 "WITH newest AS (SELECT connection, adapter, path, max(run), state FROM raw_files
@@ -122,13 +122,13 @@ impl Db {
     }
 
     /// All units as of the last run that planned them; with `before`, only runs that started before that run.
-    pub fn prior_units(&self, before: Option<RunId>) -> Result<Vec<UnitHistory>, DbError> {
+    pub(crate) fn prior_units(&self, before: Option<RunId>) -> Result<Vec<UnitHistory>, DbError> {
         self.query_units("run < ?1", before)
     }
 
     /// All units as of the last run that completed or reused them. Later runs may have planned a unit without reaching
     /// it.
-    pub fn prior_successes(&self) -> Result<Vec<UnitHistory>, DbError> {
+    pub(crate) fn prior_successes(&self) -> Result<Vec<UnitHistory>, DbError> {
         self.query_units(&format!("{DONE_STATUSES} AND run < ?1"), None)
     }
 
@@ -149,7 +149,7 @@ impl Db {
     }
 
     /// Runs that incremental planning needs, not counting costs and times.
-    pub fn required_runs(&self) -> Result<BTreeSet<RunId>, DbError> {
+    pub(crate) fn required_runs(&self) -> Result<BTreeSet<RunId>, DbError> {
         let read = || -> Result<BTreeSet<RunId>, rusqlite::Error> {
             let mut statement = self.connection.prepare_cached(&format!(
                 "WITH good AS (SELECT connection, adapter, path, max(run) AS run FROM raw_files
@@ -174,7 +174,7 @@ impl Db {
 
     /// Effort of the newest finished units, oldest first. Units of scripted agents or stopped by a person are excluded,
     /// since they do not predict others.
-    pub fn prior_efforts(&self) -> Result<Vec<UnitEffort>, DbError> {
+    pub(crate) fn prior_efforts(&self) -> Result<Vec<UnitEffort>, DbError> {
         let read = || -> Result<Vec<UnitEffort>, rusqlite::Error> {
             let mut statement = self.connection.prepare_cached(
                 "SELECT units.adapter, sum(attempts.cost_usd), count(attempts.cost_usd) = count(*),

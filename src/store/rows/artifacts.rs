@@ -4,7 +4,7 @@ use crate::run::{report::RECONCILE_KEY, state::RunState};
 
 /// An artifact that a unit wrote from a raw file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ArtifactRow {
+pub(crate) struct ArtifactRow {
     /// Connection of the unit.
     pub connection: String,
     /// Raw file, relative to the source.

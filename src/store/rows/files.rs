@@ -9,7 +9,7 @@ use crate::{
 
 /// A file that a run read, or found deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileRow {
+pub(crate) struct FileRow {
     pub connection: String,
     pub adapter: String,
     /// Path relative to the source.
@@ -23,7 +23,7 @@ pub struct FileRow {
 
 /// Result of a run for a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum FileState {
+pub(crate) enum FileState {
     /// All units of the file succeeded.
     Processed,
     /// A unit of the file failed, spent its turn budget or was stopped.
@@ -35,7 +35,7 @@ pub enum FileState {
 }
 
 impl FileState {
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Processed => "processed",
             Self::Failed => "failed",

@@ -7,7 +7,7 @@ use serde_json::Value;
 /// The changes of a successful attempt, and the figures of its transcript. All empty on tapes of older versions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct AttemptOutput {
+pub(crate) struct AttemptOutput {
     /// Its changes; empty if it failed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub actions: Vec<MemoryAction>,
@@ -33,7 +33,7 @@ pub struct AttemptOutput {
 
 impl AttemptOutput {
     /// True if nothing is recorded.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
@@ -41,7 +41,7 @@ impl AttemptOutput {
 /// One change of the wiki or the semantic layer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct MemoryAction {
+pub(crate) struct MemoryAction {
     /// Whether it changes the wiki or the semantic layer.
     pub target: ArtifactTarget,
     #[serde(rename = "type")]
@@ -61,7 +61,7 @@ pub struct MemoryAction {
 
 impl MemoryAction {
     /// The key, preceded by the connection of a source: `orders`, `shop/orders`.
-    pub fn full_key(&self) -> String {
+    pub(crate) fn full_key(&self) -> String {
         match &self.target_connection_id {
             Some(connection) => format!("{connection}/{}", self.key),
             None => self.key.clone(),
@@ -72,7 +72,7 @@ impl MemoryAction {
 /// The target of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ArtifactTarget {
+pub(crate) enum ArtifactTarget {
     /// A page of the wiki.
     Wiki,
     /// A source of the semantic layer.
@@ -80,7 +80,7 @@ pub enum ArtifactTarget {
 }
 
 impl ArtifactTarget {
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Wiki => "wiki",
             Self::Sl => "sl",
@@ -91,7 +91,7 @@ impl ArtifactTarget {
 /// The type of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ArtifactChange {
+pub(crate) enum ArtifactChange {
     /// The artifact is new.
     Created,
     /// The artifact existed before.
@@ -101,7 +101,7 @@ pub enum ArtifactChange {
 }
 
 impl ArtifactChange {
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Created => "created",
             Self::Updated => "updated",
@@ -110,7 +110,7 @@ impl ArtifactChange {
     }
 
     /// Combines this change with a `later` change of the same artifact. `None` if they cancel out.
-    pub fn merged_with(self, later: Self) -> Option<Self> {
+    pub(crate) fn merged_with(self, later: Self) -> Option<Self> {
         match (self, later) {
             (Self::Created, Self::Removed) => None,
             (Self::Created, Self::Created | Self::Updated) => Some(Self::Created),
@@ -123,7 +123,7 @@ impl ArtifactChange {
 /// A raw file that could not be mapped to the semantic layer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct UnmappedFile {
+pub(crate) struct UnmappedFile {
     /// Path of the file.
     pub raw_path: String,
     /// KTX's word for the reason.

@@ -10,7 +10,7 @@ use crate::tape::UnitKey;
 /// A successful attempt left a patch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct PatchWritten {
+pub(crate) struct PatchWritten {
     /// The commit that it applies to.
     pub base: String,
     /// Its file, relative to the project; `None` if the patch is empty.
@@ -22,7 +22,7 @@ pub struct PatchWritten {
 /// Integration of the patches of a run began.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct IntegrationStarted {
+pub(crate) struct IntegrationStarted {
     /// The commit that the patches are applied to.
     pub onto: String,
     /// The units of the patches, in order.
@@ -32,7 +32,7 @@ pub struct IntegrationStarted {
 /// The result of integrating the patch of an attempt.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct PatchIntegrated {
+pub(crate) struct PatchIntegrated {
     /// KTX's word for the result.
     pub result: PatchResult,
     /// The commit of this patch, before all become one commit.
@@ -52,7 +52,7 @@ pub struct PatchIntegrated {
 /// A file that several units wrote without a conflict.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct SharedWrite {
+pub(crate) struct SharedWrite {
     /// Path relative to the project.
     pub path: String,
     /// The units that wrote it before, in integration order.
@@ -72,7 +72,7 @@ impl fmt::Display for SharedWrite {
 /// The result of integrating a patch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum PatchResult {
+pub(crate) enum PatchResult {
     /// The patch was applied.
     Accepted,
     /// The patch changes nothing.
@@ -90,7 +90,7 @@ pub enum PatchResult {
 
 impl PatchResult {
     /// The text on screens.
-    pub fn label(self) -> &'static str {
+    pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Accepted => "integrated",
             Self::Noop => "unchanged",
@@ -101,7 +101,7 @@ impl PatchResult {
     }
 
     /// True if the unit keeps its success.
-    pub fn keeps_success(self) -> bool {
+    pub(crate) fn keeps_success(self) -> bool {
         matches!(self, Self::Accepted | Self::Noop)
     }
 }
@@ -109,7 +109,7 @@ impl PatchResult {
 /// All integrated patches are on the project's branch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct RunSaved {
+pub(crate) struct RunSaved {
     /// The commit; `None` if nothing had changed.
     pub commit: Option<String>,
     /// The branch; `None` if the head was detached.
@@ -125,7 +125,7 @@ pub struct RunSaved {
 
 impl RunSaved {
     /// The abbreviated hash of the commit.
-    pub fn short_commit(&self) -> Option<&str> {
+    pub(crate) fn short_commit(&self) -> Option<&str> {
         self.commit.as_deref().map(|commit| commit.get(..8).unwrap_or(commit))
     }
 }
@@ -133,7 +133,7 @@ impl RunSaved {
 /// KTX's repair: references of pages to deleted sources were removed in the same commit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct SlRefsRepaired {
+pub(crate) struct SlRefsRepaired {
     /// One repair for each page, sorted by path.
     pub repairs: Vec<SlRefRepair>,
 }
@@ -141,7 +141,7 @@ pub struct SlRefsRepaired {
 /// The references that a page lost, in the format of KTX's report.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct SlRefRepair {
+pub(crate) struct SlRefRepair {
     pub page_key: String,
     /// The user of the page; `None` for a shared page.
     pub scope_id: Option<String>,
@@ -159,7 +159,7 @@ impl fmt::Display for SlRefRepair {
 /// The integrated patches could not be put on the branch. The patches are kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct SaveFailed {
+pub(crate) struct SaveFailed {
     /// One sentence with the remedy.
     pub reason: String,
 }

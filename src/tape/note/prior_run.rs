@@ -10,7 +10,7 @@ use crate::tape::{RunId, UnitKey};
 /// The content of a unit when it was run: digests, so that two attempts can be compared without their inputs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct ContentDigests {
+pub(crate) struct ContentDigests {
     /// Digest of everything below and of the unit's identity, in hexadecimal. Equal keys mean equal inputs.
     pub key: String,
     /// Digest of the raw files: names and bytes.
@@ -32,7 +32,7 @@ pub struct ContentDigests {
 
 /// The run that this one continues.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ContinuedRun {
+pub(crate) struct ContinuedRun {
     pub run: RunId,
     /// Outcome in its last note; `None` if its tape breaks off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -50,7 +50,7 @@ pub struct ContinuedRun {
 
 /// The history of a unit in prior runs. Attempts of this run still count from 1.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PriorUnitSummary {
+pub(crate) struct PriorUnitSummary {
     /// The run that tried it last.
     pub run: RunId,
     /// Number of attempts in all prior runs.
@@ -65,7 +65,7 @@ pub struct PriorUnitSummary {
 
 /// A success of a prior run that this one reuses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ReusedSuccess {
+pub(crate) struct ReusedSuccess {
     /// The attempt of [`PriorUnitSummary::run`] that succeeded.
     pub attempt: u32,
     /// True if its turn or cost budget was spent.

@@ -4,7 +4,7 @@ use super::AttemptStarted;
 
 /// The session that an attempt continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ResumedSession<'a> {
+pub(crate) struct ResumedSession<'a> {
     pub session: &'a str,
     /// True if it continues under another id.
     pub is_fork: bool,
@@ -12,7 +12,7 @@ pub struct ResumedSession<'a> {
 
 impl AttemptStarted {
     /// The session that the attempt continues, if it is not a new one.
-    pub fn resumed_session(&self) -> Option<ResumedSession<'_>> {
+    pub(crate) fn resumed_session(&self) -> Option<ResumedSession<'_>> {
         let flags = || self.argv.iter().map(String::as_str).take_while(|word| *word != "--");
         let mut words = flags();
         let named = words.find_map(|word| Some(word.strip_prefix("--resume")?.strip_prefix('=')));

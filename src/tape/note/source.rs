@@ -9,7 +9,7 @@ use super::attempt_output::MemoryAction;
 /// A connection as a run found it. Follows the plan, once for each connection that was split into units.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct SourceRead {
+pub(crate) struct SourceRead {
     pub connection: String,
     /// Adapter that split it into units.
     pub adapter: String,
@@ -36,7 +36,7 @@ pub struct SourceRead {
 /// Sources of the semantic layer that follow from raw files without an agent: KTX's deterministic projection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct SourcesProjected {
+pub(crate) struct SourcesProjected {
     /// The connection of the sources. An older record has one note for all connections, without this key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connection: Option<String>,
@@ -57,7 +57,7 @@ pub struct SourcesProjected {
 
 impl SourcesProjected {
     /// True if the note is about the sources of `connection`.
-    pub fn is_of(&self, connection: Option<&str>) -> bool {
+    pub(crate) fn is_of(&self, connection: Option<&str>) -> bool {
         match &self.connection {
             Some(own) => Some(own.as_str()) == connection,
             None => {
@@ -91,7 +91,7 @@ impl fmt::Display for SourcesProjected {
 /// The selection of a plan. Empty lists mean everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Selection {
+pub(crate) struct Selection {
     /// Ids of the selected connections.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub connections: Vec<String>,
@@ -107,7 +107,7 @@ pub struct Selection {
 /// Numbers of files by kind of change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct DiffCounts {
+pub(crate) struct DiffCounts {
     pub added: u64,
     /// Changed, or part of a unit that failed.
     pub modified: u64,
@@ -126,7 +126,7 @@ impl fmt::Display for DiffCounts {
 /// One file as it was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct FileRead {
+pub(crate) struct FileRead {
     /// Path relative to the source.
     pub path: String,
     /// SHA-256, 64 hexadecimal digits.
@@ -137,7 +137,7 @@ pub struct FileRead {
 /// The decisions about deleted files are complete, so that no later plan lists the files again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct FilesEvicted {
+pub(crate) struct FilesEvicted {
     pub connection: String,
     /// Adapter that split it into units.
     pub adapter: String,

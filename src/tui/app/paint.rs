@@ -11,7 +11,7 @@ use crate::tui::{
 
 impl App {
     /// Paints a frame: brings the model into range, reads the visible content and draws.
-    pub fn paint(&mut self, buf: &mut Buffer) {
+    pub(crate) fn paint(&mut self, buf: &mut Buffer) {
         self.model.size = (buf.area.width, buf.area.height);
         self.model.refresh(self.timeline.view());
         let wants = cache::cache_request(&self.model, self.timeline.view(), &self.cache);

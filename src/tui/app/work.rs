@@ -11,7 +11,7 @@ const SLICE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_mi
 
 impl App {
     /// True while there is work that needs no event.
-    pub fn is_busy(&self) -> bool {
+    pub(crate) fn is_busy(&self) -> bool {
         if self.pending_scrub.is_some()
             || self.search.is_some()
             || self.goal_watch.is_some()
@@ -28,7 +28,7 @@ impl App {
     }
 
     /// Performs one slice of work.
-    pub fn work(&mut self) {
+    pub(crate) fn work(&mut self) {
         if self.pending_scrub.is_some() {
             self.apply_scrub();
             return;

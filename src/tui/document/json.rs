@@ -9,7 +9,7 @@ use super::{CHUNK, JsonNodeId, LayoutWriter, StyleRole, char_boundary};
 
 /// JSON that is being laid out.
 #[derive(Clone, Debug)]
-pub struct JsonFormatter {
+pub(crate) struct JsonFormatter {
     json: Arc<str>,
     /// Number of this text in its document; `None` until its layout begins.
     pub(super) part: Option<u32>,
@@ -24,12 +24,12 @@ pub struct JsonFormatter {
 
 impl JsonFormatter {
     /// A formatter that folds no values.
-    pub fn unfolded(json: impl Into<Arc<str>>) -> Self {
+    pub(crate) fn unfolded(json: impl Into<Arc<str>>) -> Self {
         Self::folded(json, usize::MAX, usize::MAX)
     }
 
     /// A formatter that folds values at least `depth` deep that are longer than `long` bytes.
-    pub fn folded(json: impl Into<Arc<str>>, depth: usize, long: usize) -> Self {
+    pub(crate) fn folded(json: impl Into<Arc<str>>, depth: usize, long: usize) -> Self {
         let json: Arc<str> = json.into();
         let at = json.len() - json.trim_start().len();
         Self { json, part: None, fold: (depth, long), at, stack: Vec::new(), key: false, string: None }

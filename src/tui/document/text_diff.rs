@@ -14,7 +14,7 @@ const DIFF_TIMEOUT: Duration = Duration::from_millis(40);
 const CONTEXT_LINES: usize = 3;
 
 /// The lines that differ between `old` and `new`.
-pub fn diff_blocks(old: &str, new: &str) -> Vec<DocumentBlock> {
+pub(crate) fn diff_blocks(old: &str, new: &str) -> Vec<DocumentBlock> {
     if old.len().max(new.len()) > MAX_BYTES {
         return vec![DocumentBlock::line(StyleRole::Warning, "too large to be compared line by line")];
     }
@@ -42,7 +42,7 @@ pub fn diff_blocks(old: &str, new: &str) -> Vec<DocumentBlock> {
 }
 
 /// Number of added and removed lines.
-pub fn count(old: &str, new: &str) -> (usize, usize) {
+pub(crate) fn count(old: &str, new: &str) -> (usize, usize) {
     if old.len().max(new.len()) > MAX_BYTES {
         return (0, 0);
     }

@@ -14,7 +14,7 @@ const ALIGN_TIMEOUT: Duration = Duration::from_millis(60);
 
 /// The properties of a call that are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AlignedCall {
+pub(crate) struct AlignedCall {
     /// Index of its row.
     pub row: usize,
     /// Hash of the tool's name.
@@ -30,7 +30,7 @@ pub struct AlignedCall {
 
 /// Two matching calls, or a call that only one attempt made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CallPair {
+pub(crate) struct CallPair {
     /// Row of the older attempt.
     pub left: Option<usize>,
     /// Row of the newer attempt.
@@ -40,7 +40,7 @@ pub struct CallPair {
 
 /// The difference between two calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum CallDifference {
+pub(crate) enum CallDifference {
     Same,
     /// The same call had another result.
     Result,
@@ -55,7 +55,7 @@ pub enum CallDifference {
 }
 
 /// Pairs all calls of both attempts, in order.
-pub fn align(left: &[AlignedCall], right: &[AlignedCall]) -> Vec<CallPair> {
+pub(crate) fn align(left: &[AlignedCall], right: &[AlignedCall]) -> Vec<CallPair> {
     let actions = |calls: &[AlignedCall]| calls.iter().map(|call| call.action).collect::<Vec<_>>();
     let until = Instant::now().checked_add(ALIGN_TIMEOUT);
     let ops = capture_diff_slices_deadline(Algorithm::Myers, &actions(left), &actions(right), until);

@@ -25,7 +25,7 @@ const PATHS: [&str; 8] = ["file_path", "path", "notebook_path", "rawPath", "key"
 
 /// The part of an attempt that was read so far.
 #[derive(Clone, Debug, Default)]
-pub struct AttemptSummary {
+pub(crate) struct AttemptSummary {
     /// Number of rows that were read.
     pub rows: usize,
     /// Incremented when the summary changes.
@@ -44,7 +44,7 @@ pub struct AttemptSummary {
 
 /// A call of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SummarizedCall {
+pub(crate) struct SummarizedCall {
     /// Index of its row.
     pub row: usize,
     /// Index of its tool in [`AttemptSummary::tools`].
@@ -61,7 +61,7 @@ pub struct SummarizedCall {
 
 /// The kind of access of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum AccessKind {
+pub(crate) enum AccessKind {
     Read,
     Write,
     /// Depends on the command.
@@ -70,7 +70,7 @@ pub enum AccessKind {
 
 /// A line of output outside of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StrayOutput {
+pub(crate) struct StrayOutput {
     pub seq: Seq,
     /// True for stdout that is not JSON.
     pub stdout: bool,
@@ -78,17 +78,17 @@ pub struct StrayOutput {
 
 impl AttemptSummary {
     /// True when every row up to `rows` was read.
-    pub fn is_complete(&self, rows: &[StreamRow], entries: u64) -> bool {
+    pub(crate) fn is_complete(&self, rows: &[StreamRow], entries: u64) -> bool {
         self.rows >= rows.len().min(MAX_ROWS) && self.next_open(rows, entries).is_none()
     }
 
     /// True when there are more rows than are read.
-    pub fn is_truncated(&self, rows: usize) -> bool {
+    pub(crate) fn is_truncated(&self, rows: usize) -> bool {
         rows > MAX_ROWS
     }
 
     /// The name of the tool of a call.
-    pub fn tool(&self, call: &SummarizedCall) -> &str {
+    pub(crate) fn tool(&self, call: &SummarizedCall) -> &str {
         self.tools.get(call.tool).map_or("?", String::as_str)
     }
 
@@ -100,7 +100,7 @@ impl AttemptSummary {
     }
 
     /// Reads the next slice.
-    pub fn slice(&mut self, timeline: &mut Timeline, lane: AttemptId) {
+    pub(crate) fn slice(&mut self, timeline: &mut Timeline, lane: AttemptId) {
         let entries = timeline.view().state.entries;
         let mut spent = 0;
         for _ in 0..SLICE.0 {
@@ -225,7 +225,7 @@ fn result(timeline: &mut Timeline, seq: Seq, spent: &mut usize) -> Option<u64> {
 }
 
 /// The object that a call accesses, and the kind of access.
-pub fn access_of(name: &str, input: Option<RawJson<'_>>) -> Option<(AccessKind, String)> {
+pub(crate) fn access_of(name: &str, input: Option<RawJson<'_>>) -> Option<(AccessKind, String)> {
     let short = label::short_name(name).to_ascii_lowercase();
     let found = input?.pick(PATHS);
     let (key, value) =

@@ -16,10 +16,10 @@ use crate::{
 };
 
 /// Key of a comparison: for both attempts the id, the number of rows and the version of the summary.
-pub type CompareKey = [(AttemptId, usize, u64); 2];
+pub(crate) type CompareKey = [(AttemptId, usize, u64); 2];
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Comparison {
+pub(crate) struct Comparison {
     /// The calls of both attempts, aligned.
     pub pairs: Vec<CallPair>,
     /// Numbers of lines that only the newer prompt and only the older prompt has; `None` if a prompt is unknown.
@@ -30,7 +30,7 @@ pub struct Comparison {
 
 impl Comparison {
     /// The first pair that differs.
-    pub fn first(&self) -> Option<usize> {
+    pub(crate) fn first(&self) -> Option<usize> {
         self.pairs.iter().position(|pair| pair.difference != CallDifference::Same)
     }
 }

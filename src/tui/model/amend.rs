@@ -23,7 +23,7 @@ const MODEL: usize = 120;
 const TURNS: u32 = 10_000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum AmendField {
+pub(crate) enum AmendField {
     /// Feedback for the model.
     #[default]
     Feedback,
@@ -35,7 +35,7 @@ pub enum AmendField {
 }
 
 #[derive(Clone, Debug)]
-pub struct AmendForm {
+pub(crate) struct AmendForm {
     /// The unit of the next attempt.
     pub unit: UnitKey,
     /// Feedback for the model.
@@ -57,7 +57,7 @@ pub struct AmendForm {
 
 impl AmendForm {
     /// A form with the amendment of the last attempt at `unit`.
-    pub fn new(unit: &UnitState, state: &RunState) -> Self {
+    pub(crate) fn new(unit: &UnitState, state: &RunState) -> Self {
         let last = unit.latest();
         let plan = state.planned.as_deref();
         let planned =
@@ -82,7 +82,7 @@ impl AmendForm {
     }
 
     /// Focuses the next or the previous field.
-    pub fn next_field(&mut self, forward: bool) {
+    pub(crate) fn next_field(&mut self, forward: bool) {
         let fields = [AmendField::Feedback, AmendField::Model, AmendField::Budget, AmendField::Session];
         let fields = if self.session.is_some() { &fields[..] } else { &fields[..3] };
         let at = fields.iter().position(|field| *field == self.field).unwrap_or_default();
@@ -91,7 +91,7 @@ impl AmendForm {
     }
 
     /// Passes a key to the focused field.
-    pub fn handle_key(&mut self, key: KeyPress) {
+    pub(crate) fn handle_key(&mut self, key: KeyPress) {
         self.problem = None;
         match (self.field, key.code) {
             (AmendField::Session, KeyCode::Char(' ' | 'h' | 'l') | KeyCode::Left | KeyCode::Right) => {
@@ -110,7 +110,7 @@ impl AmendForm {
     }
 
     /// Inserts text from the clipboard without invisible characters.
-    pub fn paste(&mut self, pasted: &str) {
+    pub(crate) fn paste(&mut self, pasted: &str) {
         self.problem = None;
         let one_row = self.field != AmendField::Feedback;
         let pasted = pasted.replace("\r\n", "\n").replace('\r', "\n").replace('\t', "  ");
@@ -128,7 +128,7 @@ impl AmendForm {
     ///
     /// # Errors
     /// When a field is invalid. That field then has the focus.
-    pub fn amendment(&mut self) -> Result<Amendment, String> {
+    pub(crate) fn amendment(&mut self) -> Result<Amendment, String> {
         let judged = self.validate();
         judged.map_err(|(field, problem)| {
             self.focus(field);

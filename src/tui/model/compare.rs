@@ -13,11 +13,11 @@ use crate::{
 };
 
 /// Rows of the summary.
-pub const SUMMARY: u16 = 9;
+pub(crate) const SUMMARY: u16 = 9;
 
 /// A view of two attempts at a unit side by side.
 #[derive(Clone, Debug)]
-pub struct CompareView {
+pub(crate) struct CompareView {
     pub unit: UnitKey,
     /// Indexes of the left and the right attempt.
     pub sides: [usize; 2],
@@ -33,7 +33,7 @@ pub struct CompareView {
 
 /// Areas of the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CompareAreas {
+pub(crate) struct CompareAreas {
     /// Titles of the two attempts.
     pub attempts: Rect,
     /// Notice of the first difference.
@@ -46,24 +46,24 @@ pub struct CompareAreas {
 
 impl CompareView {
     /// A comparison of the last two of `attempts` attempts.
-    pub fn new(unit: UnitKey, attempts: usize) -> Self {
+    pub(crate) fn new(unit: UnitKey, attempts: usize) -> Self {
         let last = attempts.saturating_sub(1);
         let sides = [last.saturating_sub(1), last];
         Self { unit, sides, side: 1, list: ScrollList::default(), pairs: None, jumps_to_first_difference: true }
     }
 
-    pub fn unit<'a>(&self, run_view: &'a RunView) -> Option<&'a UnitState> {
+    pub(crate) fn unit<'a>(&self, run_view: &'a RunView) -> Option<&'a UnitState> {
         run_view.state.units.iter().find(|unit| unit.key == self.unit)
     }
 
     /// Both attempts. `None` at a moment in the past that has fewer.
-    pub fn attempts<'a>(&self, run_view: &'a RunView) -> Option<[&'a AttemptState; 2]> {
+    pub(crate) fn attempts<'a>(&self, run_view: &'a RunView) -> Option<[&'a AttemptState; 2]> {
         let unit = self.unit(run_view)?;
         Some([unit.attempts.get(self.sides[0])?, unit.attempts.get(self.sides[1])?])
     }
 
     /// Shows the next or the previous attempt on the focused side. False if there is none.
-    pub fn change_attempt(&mut self, run_view: &RunView, forward: bool) -> bool {
+    pub(crate) fn change_attempt(&mut self, run_view: &RunView, forward: bool) -> bool {
         let count = self.unit(run_view).map_or(0, |unit| unit.attempts.len());
         let other = self.sides[1 - self.side];
         let next = |index: usize| if forward { index.checked_add(1) } else { index.checked_sub(1) };
@@ -83,7 +83,7 @@ impl CompareView {
     }
 
     /// Copies the result of the comparison from the shell.
-    pub fn set_comparison(&mut self, comparison: Option<&Comparison>) {
+    pub(crate) fn set_comparison(&mut self, comparison: Option<&Comparison>) {
         let Some(comparison) = comparison else { return };
         if self.jumps_to_first_difference {
             self.jumps_to_first_difference = false;
@@ -95,7 +95,7 @@ impl CompareView {
     }
 
     /// Number of known pairs.
-    pub fn pair_count(&self) -> usize {
+    pub(crate) fn pair_count(&self) -> usize {
         self.pairs.as_ref().map_or(0, Vec::len)
     }
 
@@ -106,7 +106,7 @@ impl CompareView {
     }
 
     /// Areas of the view inside the body of the screen.
-    pub fn areas(&self, body: Rect) -> CompareAreas {
+    pub(crate) fn areas(&self, body: Rect) -> CompareAreas {
         let inside = layout::inner(body);
         let attempts = Rect { height: inside.height.min(1), ..inside };
         let notice = Rect { y: inside.y + attempts.height, height: inside.height.saturating_sub(1).min(1), ..inside };

@@ -8,7 +8,7 @@ use crate::run::{
 
 /// The page of failure groups.
 #[derive(Clone, Debug, Default)]
-pub struct FailureGroupsView {
+pub(crate) struct FailureGroupsView {
     pub list: ScrollList,
     /// Groups, those with the most units first.
     pub groups: Vec<FailureGroup>,
@@ -19,7 +19,7 @@ pub struct FailureGroupsView {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FailureGroupLine {
+pub(crate) enum FailureGroupLine {
     /// The cause of the group with this index.
     Group(usize),
     /// The remedy for the group with this index.
@@ -35,7 +35,7 @@ pub enum FailureGroupLine {
 
 impl FailureGroupLine {
     /// Index of the group that the line belongs to.
-    pub fn group(self) -> usize {
+    pub(crate) fn group(self) -> usize {
         match self {
             Self::Group(group) | Self::Remedy(group) | Self::Unit { group, .. } => group,
         }
@@ -44,12 +44,12 @@ impl FailureGroupLine {
 
 impl FailureGroupsView {
     /// The group of the selected line.
-    pub fn group(&self) -> Option<&FailureGroup> {
+    pub(crate) fn group(&self) -> Option<&FailureGroup> {
         self.groups.get(self.lines.get(self.list.selected)?.group())
     }
 
     /// The unit of the selected line; for any other line, the first unit of its group.
-    pub fn unit(&self) -> Option<usize> {
+    pub(crate) fn unit(&self) -> Option<usize> {
         match self.lines.get(self.list.selected)? {
             FailureGroupLine::Unit { unit, .. } => Some(*unit),
             FailureGroupLine::Group(group) | FailureGroupLine::Remedy(group) => {
@@ -59,7 +59,7 @@ impl FailureGroupsView {
     }
 
     /// True when `has` accepts a text of the line.
-    pub fn line_has(&self, line: usize, units: &[UnitState], has: impl Fn(&str) -> bool) -> bool {
+    pub(crate) fn line_has(&self, line: usize, units: &[UnitState], has: impl Fn(&str) -> bool) -> bool {
         match self.lines.get(line) {
             Some(FailureGroupLine::Group(group)) => {
                 self.groups.get(*group).is_some_and(|group| has(&group.cause) || has(&group.example))
@@ -73,7 +73,7 @@ impl FailureGroupsView {
     }
 
     /// Updates the page when the run view has changed. The selection stays on the same line.
-    pub fn refresh(&mut self, run_view: &RunView, height: usize) {
+    pub(crate) fn refresh(&mut self, run_view: &RunView, height: usize) {
         let moment = run_view.state.version();
         if self.version != Some(moment) {
             self.version = Some(moment);

@@ -22,7 +22,7 @@ const MIN_PANE: (u16, u16) = (36, 8);
 const PANE_ASPECT: f64 = 4.0;
 
 #[derive(Clone, Debug, Default)]
-pub struct Grid {
+pub(crate) struct Grid {
     /// Index of the focused pane.
     pub focus: usize,
     /// True when only the focused pane is shown.
@@ -39,7 +39,7 @@ pub struct Grid {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GridPane {
+pub(crate) struct GridPane {
     /// Index of the unit.
     pub unit: usize,
     /// Scroll position in the rows of its newest attempt.
@@ -49,7 +49,7 @@ pub struct GridPane {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PaneDirection {
+pub(crate) enum PaneDirection {
     Left,
     Right,
     Up,
@@ -62,25 +62,25 @@ impl GridPane {
     }
 
     /// The unit and its newest attempt.
-    pub fn subject<'a>(&self, run_view: &'a RunView) -> Option<(&'a UnitState, Option<&'a AttemptState>)> {
+    pub(crate) fn subject<'a>(&self, run_view: &'a RunView) -> Option<(&'a UnitState, Option<&'a AttemptState>)> {
         let unit = run_view.state.units.get(self.unit)?;
         Some((unit, unit.latest()))
     }
 
     /// Number of rows of that attempt.
-    pub fn len(&self, run_view: &RunView) -> usize {
+    pub(crate) fn len(&self, run_view: &RunView) -> usize {
         self.attempt_id.map_or(0, |lane| run_view.rows(lane).len())
     }
 }
 
 impl Grid {
     /// The unit of the focused pane.
-    pub fn unit(&self) -> Option<usize> {
+    pub(crate) fn unit(&self) -> Option<usize> {
         self.panes.get(self.focus).map(|slot| slot.unit)
     }
 
     /// Focuses the pane at `slot`, if there is one.
-    pub fn choose(&mut self, slot: usize) {
+    pub(crate) fn choose(&mut self, slot: usize) {
         if slot < self.panes.len() {
             self.focus = slot;
             self.chosen = true;
@@ -88,13 +88,13 @@ impl Grid {
     }
 
     /// Focuses the next or the previous pane.
-    pub fn step(&mut self, forward: bool) {
+    pub(crate) fn step(&mut self, forward: bool) {
         let len = self.panes.len().max(1);
         self.choose(if forward { (self.focus + 1) % len } else { (self.focus + len - 1) % len });
     }
 
     /// Focuses the nearest pane in a direction.
-    pub fn go(&mut self, towards: PaneDirection, body: Rect) {
+    pub(crate) fn go(&mut self, towards: PaneDirection, body: Rect) {
         if self.panes(body).len() < 2 {
             return self.step(matches!(towards, PaneDirection::Right | PaneDirection::Down));
         }
@@ -121,12 +121,12 @@ impl Grid {
     }
 
     /// True when `unit` failed and the user has not viewed the failure yet.
-    pub fn has_unseen_failure(&self, unit: &UnitState) -> bool {
+    pub(crate) fn has_unseen_failure(&self, unit: &UnitState) -> bool {
         is_failure(unit.status) && unit.latest().is_some_and(|attempt| !self.seen.contains(&attempt.id))
     }
 
     /// The visible panes with their areas.
-    pub fn panes(&self, body: Rect) -> Vec<(usize, Rect)> {
+    pub(crate) fn panes(&self, body: Rect) -> Vec<(usize, Rect)> {
         if self.panes.is_empty() {
             return Vec::new();
         }
@@ -137,7 +137,7 @@ impl Grid {
     }
 
     /// Assigns places to units when the run view or the size has changed, and brings every pane into range.
-    pub fn refresh(&mut self, run_view: &RunView, body: Rect) {
+    pub(crate) fn refresh(&mut self, run_view: &RunView, body: Rect) {
         let places = capacity(body).clamp(2, MAX_PANES).min(run_view.state.units.len());
         let moment = (run_view.state.version(), places);
         if let Some(unit) = self.unit().filter(|_| self.chosen) {
@@ -163,7 +163,7 @@ impl Grid {
     }
 
     /// Records that the user has viewed a unit, so that its failure no longer reserves a pane.
-    pub fn mark_seen(&mut self, unit: Option<&UnitState>) {
+    pub(crate) fn mark_seen(&mut self, unit: Option<&UnitState>) {
         if let Some(attempt) = unit.filter(|unit| is_failure(unit.status)).and_then(UnitState::latest) {
             self.seen.insert(attempt.id);
         }

@@ -17,21 +17,21 @@ const MAX_EDITED_BYTES: usize = 256 * 1024;
 
 /// A tool call that waits for a decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CallId {
+pub(crate) struct CallId {
     pub unit: UnitKey,
     /// Id of the call, if known.
     pub call: Option<Arc<str>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LineInput {
+pub(crate) struct LineInput {
     pub text: String,
     pub purpose: InputPurpose,
 }
 
 /// Purpose of a typed line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum InputPurpose {
+pub(crate) enum InputPurpose {
     /// Text to search for.
     Search,
     /// Reason for denying a call.
@@ -43,14 +43,14 @@ pub enum InputPurpose {
 }
 
 impl LineInput {
-    pub fn new(purpose: InputPurpose) -> Self {
+    pub(crate) fn new(purpose: InputPurpose) -> Self {
         Self { text: String::new(), purpose }
     }
 }
 
 /// An editor for the arguments of a held call.
 #[derive(Clone, Debug)]
-pub struct ArgumentsEditor {
+pub(crate) struct ArgumentsEditor {
     pub call: CallId,
     pub tool: Arc<str>,
     /// The text. All of it is safe to draw.
@@ -64,7 +64,7 @@ impl ArgumentsEditor {
     ///
     /// # Errors
     /// When the arguments are too long.
-    pub fn new(call: CallId, held: &HeldCallState) -> Result<Self, String> {
+    pub(crate) fn new(call: CallId, held: &HeldCallState) -> Result<Self, String> {
         if held.input.len() > MAX_EDITED_BYTES {
             let (size, most) = (text::size(held.input.len() as u64), text::size(MAX_EDITED_BYTES as u64));
             return Err(format!("the arguments have {size}, but at most {most} can be edited here; deny the call"));
@@ -80,7 +80,7 @@ impl ArgumentsEditor {
     }
 
     /// Passes a key to the text area.
-    pub fn handle_key(&mut self, key: KeyPress) {
+    pub(crate) fn handle_key(&mut self, key: KeyPress) {
         self.problem = None;
         if key.typed().is_none_or(|char| !text::is_hidden(char)) {
             self.area.input(KeyEvent::new(key.code, key.modifiers));
@@ -88,7 +88,7 @@ impl ArgumentsEditor {
     }
 
     /// Inserts text from the clipboard.
-    pub fn paste(&mut self, pasted: &str) {
+    pub(crate) fn paste(&mut self, pasted: &str) {
         self.problem = None;
         self.area.insert_str(escaped(&pasted.replace("\r\n", "\n").replace('\r', "\n").replace('\t', "  ")));
     }
@@ -97,7 +97,7 @@ impl ArgumentsEditor {
     ///
     /// # Errors
     /// When the text is not a JSON object.
-    pub fn input(&self) -> Result<Map<String, Value>, String> {
+    pub(crate) fn input(&self) -> Result<Map<String, Value>, String> {
         serde_json::from_str(&self.area.lines().join("\n")).map_err(|error| format!("not a JSON object: {error}"))
     }
 }

@@ -21,7 +21,7 @@ const MIN_DETAIL_ROWS: u16 = 6;
 
 /// A view of one unit, one attempt at a time.
 #[derive(Clone, Debug)]
-pub struct InspectView {
+pub(crate) struct InspectView {
     pub unit: UnitKey,
     /// Index of the attempt.
     pub attempt: usize,
@@ -49,7 +49,7 @@ pub struct InspectView {
 
 /// A panel of the inspector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Panel {
+pub(crate) enum Panel {
     /// Messages, calls and results, one at a time.
     Actions,
     /// The prompts of the agent.
@@ -64,9 +64,9 @@ pub enum Panel {
 
 impl Panel {
     /// All panels, in the order of their keys.
-    pub const ALL: [Self; 5] = [Self::Actions, Self::Prompt, Self::Isolation, Self::Stderr, Self::Verdict];
+    pub(crate) const ALL: [Self; 5] = [Self::Actions, Self::Prompt, Self::Isolation, Self::Stderr, Self::Verdict];
 
-    pub fn label(self) -> &'static str {
+    pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Actions => "actions",
             Self::Prompt => "prompt",
@@ -79,7 +79,7 @@ impl Panel {
 
 /// A half of the panel with the actions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum InspectSide {
+pub(crate) enum InspectSide {
     /// The list of actions.
     #[default]
     Actions,
@@ -89,7 +89,7 @@ pub enum InspectSide {
 
 /// Facts about the document on screen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DocumentState {
+pub(crate) struct DocumentState {
     pub lines: usize,
     /// True when the layout is complete.
     pub complete: bool,
@@ -109,7 +109,7 @@ struct PanelPosition {
 
 /// Areas of the parts of the inspector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InspectAreas {
+pub(crate) struct InspectAreas {
     pub attempts: Rect,
     /// The tabs of the panels.
     pub panels: Rect,
@@ -123,7 +123,7 @@ pub struct InspectAreas {
 
 impl InspectView {
     /// The inspector of an attempt, at an action or at the newest one.
-    pub fn new(unit: UnitKey, attempt: usize, action: Option<usize>) -> Self {
+    pub(crate) fn new(unit: UnitKey, attempt: usize, action: Option<usize>) -> Self {
         let actions = action.map_or_else(ScrollList::following, |selected| ScrollList {
             selected,
             seen: usize::MAX,
@@ -145,28 +145,28 @@ impl InspectView {
         }
     }
 
-    pub fn unit<'a>(&self, run_view: &'a RunView) -> Option<&'a UnitState> {
+    pub(crate) fn unit<'a>(&self, run_view: &'a RunView) -> Option<&'a UnitState> {
         run_view.state.units.iter().find(|unit| unit.key == self.unit)
     }
 
     /// The attempt that is shown, with its index.
-    pub fn attempt<'a>(&self, run_view: &'a RunView) -> Option<(usize, &'a AttemptState)> {
+    pub(crate) fn attempt<'a>(&self, run_view: &'a RunView) -> Option<(usize, &'a AttemptState)> {
         let unit = self.unit(run_view)?;
         let index = self.attempt.min(unit.attempts.len().checked_sub(1)?);
         unit.attempts.get(index).map(|attempt| (index, attempt))
     }
 
-    pub fn lane(&self, run_view: &RunView) -> Option<AttemptId> {
+    pub(crate) fn lane(&self, run_view: &RunView) -> Option<AttemptId> {
         self.attempt(run_view).map(|(_, attempt)| attempt.id)
     }
 
     /// True when keys move the selection in the list of actions.
-    pub fn is_list(&self) -> bool {
+    pub(crate) fn is_list(&self) -> bool {
         self.panel == Panel::Actions && self.side == InspectSide::Actions
     }
 
     /// Shows another panel or attempt, at its last scroll position.
-    pub fn show_panel(&mut self, attempt: usize, panel: Panel) {
+    pub(crate) fn show_panel(&mut self, attempt: usize, panel: Panel) {
         if (attempt, panel) == (self.attempt, self.panel) {
             return;
         }
@@ -198,7 +198,7 @@ impl InspectView {
     }
 
     /// Selects an action; its document starts at the top.
-    pub fn select(&mut self, action: usize, len: usize) {
+    pub(crate) fn select(&mut self, action: usize, len: usize) {
         let before = self.actions.selected;
         self.actions.select(action, len);
         if self.actions.selected != before {
@@ -207,7 +207,7 @@ impl InspectView {
     }
 
     /// Selects the last action and follows new ones.
-    pub fn follow(&mut self, len: usize) {
+    pub(crate) fn follow(&mut self, len: usize) {
         let before = self.actions.selected;
         self.actions.end(len);
         if self.actions.selected != before {
@@ -222,13 +222,13 @@ impl InspectView {
     }
 
     /// Selects a line of the document.
-    pub fn select_line(&mut self, line: usize) {
+    pub(crate) fn select_line(&mut self, line: usize) {
         self.scroll_to_end = false;
         self.lines.select(line, self.document.lines);
     }
 
     /// Copies the facts about the document from the shell.
-    pub fn set_document(&mut self, document: Option<&LaidOutDocument>, complete: bool) {
+    pub(crate) fn set_document(&mut self, document: Option<&LaidOutDocument>, complete: bool) {
         let Some(document) = document else {
             self.document = DocumentState::default();
             return;
@@ -261,7 +261,7 @@ impl InspectView {
     }
 
     /// Areas of the inspector inside the body of the screen.
-    pub fn areas(&self, body: Rect) -> InspectAreas {
+    pub(crate) fn areas(&self, body: Rect) -> InspectAreas {
         let inside = layout::inner(body);
         let attempts = Rect { height: inside.height.min(1), ..inside };
         let panels = Rect { y: inside.y + attempts.height, height: inside.height.saturating_sub(1).min(1), ..inside };

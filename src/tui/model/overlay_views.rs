@@ -8,7 +8,7 @@ use crate::{
 
 /// A view on top of the units view.
 #[derive(Clone, Debug)]
-pub enum OverlayView {
+pub(crate) enum OverlayView {
     /// Every line of an attempt.
     Transcript(TranscriptView),
     /// The full content of one entry or row.
@@ -31,7 +31,7 @@ pub enum OverlayView {
 
 /// The view of every line of an attempt.
 #[derive(Clone, Debug)]
-pub struct TranscriptView {
+pub(crate) struct TranscriptView {
     pub unit: UnitKey,
     /// Index of the attempt.
     pub attempt: usize,
@@ -41,7 +41,7 @@ pub struct TranscriptView {
 
 /// The view of one entry or row.
 #[derive(Clone, Debug)]
-pub struct EntryView {
+pub(crate) struct EntryView {
     pub unit: UnitKey,
     /// The attempt whose neighbouring entries or rows can be shown.
     pub attempt_id: AttemptId,
@@ -58,7 +58,7 @@ pub struct EntryView {
 
 /// Subject of an entry view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EntrySubject {
+pub(crate) enum EntrySubject {
     /// A row of an attempt: its first and its last entry.
     Row(usize),
     /// An entry of an attempt.
@@ -66,7 +66,7 @@ pub enum EntrySubject {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct EntryPart {
+pub(crate) struct EntryPart {
     pub title: &'static str,
     /// The entry that contains the part.
     pub seq: Seq,
@@ -76,7 +76,7 @@ pub struct EntryPart {
 
 /// Content of an entry that is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum PartContent {
+pub(crate) enum PartContent {
     /// The whole entry as it was recorded.
     Line,
     /// The text or the arguments of the block with this index.
@@ -87,13 +87,13 @@ pub enum PartContent {
 
 impl TranscriptView {
     /// The attempt that is shown, with its index.
-    pub fn attempt<'a>(&self, run_view: &'a RunView) -> Option<(usize, &'a AttemptState)> {
+    pub(crate) fn attempt<'a>(&self, run_view: &'a RunView) -> Option<(usize, &'a AttemptState)> {
         let unit = run_view.state.units.iter().find(|unit| unit.key == self.unit)?;
         let index = self.attempt.min(unit.attempts.len().checked_sub(1)?);
         unit.attempts.get(index).map(|attempt| (index, attempt))
     }
 
-    pub fn lane(&self, run_view: &RunView) -> Option<AttemptId> {
+    pub(crate) fn lane(&self, run_view: &RunView) -> Option<AttemptId> {
         self.attempt(run_view).map(|(_, attempt)| attempt.id)
     }
 
@@ -106,12 +106,12 @@ impl TranscriptView {
 
 impl EntryView {
     /// A view of `subject`.
-    pub fn new(unit: UnitKey, lane: AttemptId, subject: EntrySubject) -> Self {
+    pub(crate) fn new(unit: UnitKey, lane: AttemptId, subject: EntrySubject) -> Self {
         Self { unit, attempt_id: lane, subject, parts: Vec::new(), scroll: 0, lines: 0, match_line: None }
     }
 
     /// Shows the entry or row `by` positions away.
-    pub fn show_neighbour(&mut self, run_view: &RunView, by: isize) {
+    pub(crate) fn show_neighbour(&mut self, run_view: &RunView, by: isize) {
         let (index, len) = match self.subject {
             EntrySubject::Row(index) => (index, run_view.rows(self.attempt_id).len()),
             EntrySubject::Entry(index) => (index, run_view.entries(self.attempt_id).len()),

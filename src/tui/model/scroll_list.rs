@@ -1,7 +1,7 @@
 //! A list that is scrolled row by row and follows its end until the user scrolls back.
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ScrollList {
+pub(crate) struct ScrollList {
     pub selected: usize,
     /// First row on screen.
     pub offset: usize,
@@ -13,17 +13,17 @@ pub struct ScrollList {
 
 impl ScrollList {
     /// A list that follows its end.
-    pub fn following() -> Self {
+    pub(crate) fn following() -> Self {
         Self { follow: true, ..Self::default() }
     }
 
     /// Number of rows that arrived since following ended.
-    pub fn new_rows(&self, len: usize) -> usize {
+    pub(crate) fn new_rows(&self, len: usize) -> usize {
         if self.follow { 0 } else { len.saturating_sub(self.seen.max(1)) }
     }
 
     /// Selects a row. Following ends, unless it is a move to the end of a followed list.
-    pub fn select(&mut self, row: usize, len: usize) {
+    pub(crate) fn select(&mut self, row: usize, len: usize) {
         let row = row.min(len.saturating_sub(1));
         if self.follow && row + 1 < len {
             self.follow = false;
@@ -33,18 +33,18 @@ impl ScrollList {
     }
 
     /// Moves the selection by `by` rows.
-    pub fn step(&mut self, by: isize, len: usize) {
+    pub(crate) fn step(&mut self, by: isize, len: usize) {
         self.select(self.selected.saturating_add_signed(by), len);
     }
 
     /// Selects the last row and follows new ones.
-    pub fn end(&mut self, len: usize) {
+    pub(crate) fn end(&mut self, len: usize) {
         self.follow = true;
         self.selected = len.saturating_sub(1);
     }
 
     /// Brings selection and offset into range.
-    pub fn clamp(&mut self, len: usize, height: usize) {
+    pub(crate) fn clamp(&mut self, len: usize, height: usize) {
         if self.follow {
             self.selected = len.saturating_sub(1);
             self.seen = len;
@@ -56,7 +56,7 @@ impl ScrollList {
 }
 
 /// The offset nearest to `offset` that shows `selected` and leaves no gap at the end.
-pub fn scrolled(offset: usize, selected: usize, len: usize, height: usize) -> usize {
+pub(crate) fn scrolled(offset: usize, selected: usize, len: usize, height: usize) -> usize {
     let height = height.max(1);
     offset.min(len.saturating_sub(height)).min(selected).max((selected + 1).saturating_sub(height))
 }

@@ -7,7 +7,7 @@ use crate::run::state::{AttemptId, RunView};
 
 /// A pane and the item that it shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SidePane {
+pub(crate) struct SidePane {
     /// The adjacent list: the actions of this attempt, or `None` for the table of units.
     pub list: Option<AttemptId>,
     /// Index of the selected item in that list.
@@ -17,14 +17,14 @@ pub struct SidePane {
 
 impl SidePane {
     /// True if nothing but the selection differs.
-    pub fn is_selection_move_from(&self, before: &Self) -> bool {
+    pub(crate) fn is_selection_move_from(&self, before: &Self) -> bool {
         (self.list, self.area) == (before.list, before.area) && self.selected != before.selected
     }
 }
 
 impl ScreenModel {
     /// The pane next to the focused list, if there is one and no view covers it.
-    pub fn side_pane(&self, run_view: &RunView) -> Option<SidePane> {
+    pub(crate) fn side_pane(&self, run_view: &RunView) -> Option<SidePane> {
         let covered = self.question.is_some() || self.editor.is_some() || self.amend_form.is_some();
         if covered || !self.toasts.is_empty() {
             return None;

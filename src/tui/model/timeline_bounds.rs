@@ -7,7 +7,7 @@ use crate::tape::Millis;
 
 /// Bounds of a run, independent of the moment that is shown.
 #[derive(Clone, Debug)]
-pub struct TimelineBounds {
+pub(crate) struct TimelineBounds {
     /// Time of the last entry that was read.
     pub last_at: Millis,
     /// Number of entries that were read or found.

@@ -16,7 +16,7 @@ const ANNOUNCEMENT_DURATION: Duration = Duration::from_secs(20);
 
 /// A message that disappears by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Toast {
+pub(crate) struct Toast {
     pub text: String,
     /// Time since the screen was opened at which it disappears.
     pub until: Duration,
@@ -38,12 +38,12 @@ pub(in crate::tui) enum ToastTopic {
 
 impl ScreenModel {
     /// Shows a message for `TOAST_DURATION`.
-    pub fn show_message(&mut self, text: impl Into<String>) {
+    pub(crate) fn show_message(&mut self, text: impl Into<String>) {
         self.show_message_about(ToastTopic::Other, text);
     }
 
     /// Shows an unsolicited message for `ANNOUNCEMENT_DURATION`.
-    pub fn announce(&mut self, text: impl Into<String>) {
+    pub(crate) fn announce(&mut self, text: impl Into<String>) {
         self.toasts.push(Toast {
             text: text.into(),
             until: self.now + ANNOUNCEMENT_DURATION,

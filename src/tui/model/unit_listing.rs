@@ -16,7 +16,7 @@ use crate::{
 
 /// Filter, order and groups of the table of units.
 #[derive(Clone, Debug, Default)]
-pub struct UnitListing {
+pub(crate) struct UnitListing {
     pub filter: StatusFilter,
     /// Text that a listed unit contains.
     pub text: String,
@@ -37,7 +37,7 @@ pub struct UnitListing {
 
 /// Filter of the table by the status of a unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum StatusFilter {
+pub(crate) enum StatusFilter {
     #[default]
     All,
     /// Units that are not done and do not proceed, and silent ones.
@@ -52,7 +52,7 @@ pub enum StatusFilter {
 
 impl StatusFilter {
     /// The next filter, for a key that cycles through them.
-    pub fn cycle(self) -> Self {
+    pub(crate) fn cycle(self) -> Self {
         match self {
             Self::All => Self::Problems,
             Self::Problems => Self::Running,
@@ -63,7 +63,7 @@ impl StatusFilter {
     }
 
     /// The text of the filter on screen.
-    pub fn label(self) -> &'static str {
+    pub(crate) fn label(self) -> &'static str {
         match self {
             Self::All => "all",
             Self::Problems => "problems",
@@ -74,7 +74,7 @@ impl StatusFilter {
     }
 
     /// True when a unit of that status is listed.
-    pub fn passes(self, status: UnitStatus) -> bool {
+    pub(crate) fn passes(self, status: UnitStatus) -> bool {
         match self {
             Self::All => true,
             Self::Problems => is_problem(status),
@@ -89,7 +89,7 @@ impl StatusFilter {
 
 /// Order of the listed units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum UnitSort {
+pub(crate) enum UnitSort {
     /// The order of the plan.
     #[default]
     Plan,
@@ -106,7 +106,7 @@ pub enum UnitSort {
 
 impl UnitSort {
     /// The next order, for a key that cycles through them.
-    pub fn cycle(self) -> Self {
+    pub(crate) fn cycle(self) -> Self {
         match self {
             Self::Plan => Self::State,
             Self::State => Self::Cost,
@@ -118,7 +118,7 @@ impl UnitSort {
     }
 
     /// The text of the order on screen.
-    pub fn label(self) -> &'static str {
+    pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Plan => "plan",
             Self::State => "state",
@@ -154,7 +154,7 @@ fn failures(unit: &UnitState) -> f64 {
 
 /// The heading of the units of one connection.
 #[derive(Clone, Debug, PartialEq)]
-pub struct UnitGroup {
+pub(crate) struct UnitGroup {
     /// Name of the connection; empty for units without one.
     pub name: String,
     /// Row of its first unit.
@@ -168,7 +168,7 @@ pub struct UnitGroup {
 
 /// A line of the table.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum TableLine<'a> {
+pub(crate) enum TableLine<'a> {
     Group(&'a UnitGroup),
     Unit {
         row: usize,
@@ -179,7 +179,7 @@ pub enum TableLine<'a> {
 
 impl UnitListing {
     /// True when some units are hidden.
-    pub fn is_filtered(&self) -> bool {
+    pub(crate) fn is_filtered(&self) -> bool {
         self.filter != StatusFilter::All || !self.text.is_empty()
     }
 
@@ -189,7 +189,7 @@ impl UnitListing {
     }
 
     /// Updates the listing from `state`.
-    pub fn refresh(&mut self, state: &RunState) {
+    pub(crate) fn refresh(&mut self, state: &RunState) {
         self.measure(state);
         self.groups.clear();
         self.rows.clear();
@@ -240,7 +240,7 @@ impl UnitListing {
     }
 
     /// Width of the longest unit name, in columns.
-    pub fn longest(&self) -> usize {
+    pub(crate) fn longest(&self) -> usize {
         self.measured.1
     }
 
@@ -271,17 +271,17 @@ impl UnitListing {
     }
 
     /// Number of rows when there are `units` units.
-    pub fn len(&self, units: usize) -> usize {
+    pub(crate) fn len(&self, units: usize) -> usize {
         self.units.as_ref().map_or(units, Vec::len)
     }
 
     /// The unit of a row.
-    pub fn unit(&self, row: usize) -> Option<usize> {
+    pub(crate) fn unit(&self, row: usize) -> Option<usize> {
         self.units.as_ref().map_or(Some(row), |units| units.get(row).copied())
     }
 
     /// The row of a unit, if it is listed.
-    pub fn row(&self, unit: usize) -> Option<usize> {
+    pub(crate) fn row(&self, unit: usize) -> Option<usize> {
         match &self.units {
             None => Some(unit),
             Some(_) => self.rows.get(unit).copied().filter(|row| *row != usize::MAX),
@@ -289,22 +289,22 @@ impl UnitListing {
     }
 
     /// Number of lines when there are `units` units.
-    pub fn lines(&self, units: usize) -> usize {
+    pub(crate) fn lines(&self, units: usize) -> usize {
         self.len(units) + self.groups.len()
     }
 
     /// The line of a row.
-    pub fn line_of(&self, row: usize) -> usize {
+    pub(crate) fn line_of(&self, row: usize) -> usize {
         row + self.groups.partition_point(|group| group.row <= row)
     }
 
     /// True when the line above that of `row` is a heading.
-    pub fn starts_group(&self, row: usize) -> bool {
+    pub(crate) fn starts_group(&self, row: usize) -> bool {
         self.groups.binary_search_by_key(&row, |group| group.row).is_ok()
     }
 
     /// The heading or unit on a line.
-    pub fn at(&self, line: usize) -> Option<TableLine<'_>> {
+    pub(crate) fn at(&self, line: usize) -> Option<TableLine<'_>> {
         // The line of the heading of group `i` is its row plus the number of headings before it.
         let (mut low, mut high) = (0, self.groups.len());
         while low < high {

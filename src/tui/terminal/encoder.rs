@@ -41,7 +41,7 @@ const MODIFIERS: [(Modifier, &str); 9] = [
 
 /// Encodes frames for a terminal.
 #[derive(Debug)]
-pub struct EncodingBackend<W: Write> {
+pub(crate) struct EncodingBackend<W: Write> {
     inner: CrosstermBackend<W>,
     /// True if the cursor is hidden; ratatui hides it with every frame.
     hidden: bool,
@@ -54,7 +54,7 @@ type WideCells = BTreeMap<(u16, u16), CellStyle>;
 
 impl<W: Write> EncodingBackend<W> {
     /// Writes frames to `out`, each with one write and a flush.
-    pub const fn new(out: W) -> Self {
+    pub(crate) const fn new(out: W) -> Self {
         Self { inner: CrosstermBackend::new(out), hidden: false, wide: WideCells::new() }
     }
 
@@ -63,7 +63,7 @@ impl<W: Write> EncodingBackend<W> {
     /// # Errors
     ///
     /// If `out` fails.
-    pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.inner.write_all(bytes)
     }
 }

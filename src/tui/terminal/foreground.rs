@@ -36,7 +36,7 @@ const GRACE: Duration = Duration::from_secs(2);
 
 /// The user's editor and pager from the environment, as command lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ToolPrograms {
+pub(crate) struct ToolPrograms {
     /// Value of `$VISUAL` or `$EDITOR`.
     pub editor: Option<String>,
     pub pager: Option<String>,
@@ -44,7 +44,7 @@ pub struct ToolPrograms {
 
 impl ToolPrograms {
     /// Reads the command lines from the environment; `variable` looks up a name.
-    pub fn from_env(variable: impl Fn(&str) -> Option<String>) -> Self {
+    pub(crate) fn from_env(variable: impl Fn(&str) -> Option<String>) -> Self {
         let set = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
         Self { editor: set("VISUAL").or_else(|| set("EDITOR")), pager: set("PAGER") }
     }
@@ -54,7 +54,7 @@ impl ToolPrograms {
     /// # Errors
     ///
     /// If `$PAGER` is not a valid command line.
-    pub fn pager_words(&self) -> Result<Vec<String>, Problem> {
+    pub(crate) fn pager_words(&self) -> Result<Vec<String>, Problem> {
         self.command_words(ExportTool::Pager)
     }
 

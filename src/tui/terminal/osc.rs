@@ -46,7 +46,7 @@ pub(super) fn through_tmux(sequence: &str) -> String {
 }
 
 /// True for terminals that are known to draw progress. Others may show the sequence as a notification.
-pub fn supports_progress(variable: impl Fn(&str) -> Option<String>) -> bool {
+pub(crate) fn supports_progress(variable: impl Fn(&str) -> Option<String>) -> bool {
     let set = |name: &str| variable(name).is_some_and(|value| !value.is_empty());
     if set("TMUX") || set("STY") {
         return false;

@@ -17,7 +17,7 @@ use crate::tui::{
 /// Columns of the field labels.
 const NAMES: u16 = 9;
 
-pub fn draw(scene: &DrawContext<'_>, form: &AmendForm, body: Rect, buf: &mut Buffer) {
+pub(crate) fn draw(scene: &DrawContext<'_>, form: &AmendForm, body: Rect, buf: &mut Buffer) {
     let width = body.width.saturating_sub(4).min(88).max(body.width.min(30));
     let height = body.height.saturating_sub(2).min(18).max(body.height.min(9));
     let area = Rect { x: body.x + (body.width - width) / 2, y: body.y + (body.height - height) / 2, width, height };

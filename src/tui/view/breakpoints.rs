@@ -5,7 +5,7 @@ use ratatui::{buffer::Buffer, layout::Rect};
 use super::{DrawContext, RowWriter, pane};
 use crate::tui::{model::ScrollList, text, theme::StyleRole};
 
-pub fn draw(scene: &DrawContext<'_>, list: &ScrollList, area: Rect, buf: &mut Buffer) {
+pub(crate) fn draw(scene: &DrawContext<'_>, list: &ScrollList, area: Rect, buf: &mut Buffer) {
     let breakpoints = &scene.model.breakpoints;
     let place = format!(" {} ", breakpoints.len());
     let inside = pane(scene, area, true, &[(StyleRole::Strong, "breakpoints")], &[(StyleRole::Dim, &place)], buf);

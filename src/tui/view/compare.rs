@@ -25,7 +25,7 @@ const MIDDLE: u16 = 14;
 /// Columns of the labels of the summary.
 const NAMES: usize = 9;
 
-pub fn draw(scene: &DrawContext<'_>, view: &CompareView, area: Rect, buf: &mut Buffer) {
+pub(crate) fn draw(scene: &DrawContext<'_>, view: &CompareView, area: Rect, buf: &mut Buffer) {
     let unit = view.unit(scene.run_view);
     let key = text::printable(&view.unit, 60);
     let role = unit.map_or(StyleRole::Text, |unit| status_role(unit.status));

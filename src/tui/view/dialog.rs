@@ -18,7 +18,7 @@ use crate::tui::{
 /// Maximum lines of a message.
 const MAX_MESSAGE_LINES: u16 = 4;
 
-pub fn question(scene: &DrawContext<'_>, question: &Question, body: Rect, buf: &mut Buffer) {
+pub(crate) fn question(scene: &DrawContext<'_>, question: &Question, body: Rect, buf: &mut Buffer) {
     let keymap = &scene.model.keymap;
     let key = |action| keymap.first(action).unwrap_or_default();
     let (yes, no) = (key(UserAction::Confirm), key(UserAction::Cancel));
@@ -50,7 +50,7 @@ pub fn question(scene: &DrawContext<'_>, question: &Question, body: Rect, buf: &
 }
 
 /// Paints the editor for the arguments of a call.
-pub fn editor(scene: &DrawContext<'_>, editor: &ArgumentsEditor, body: Rect, buf: &mut Buffer) {
+pub(crate) fn editor(scene: &DrawContext<'_>, editor: &ArgumentsEditor, body: Rect, buf: &mut Buffer) {
     let width = body.width.saturating_sub(4).min(100).max(body.width.min(30));
     let height = body.height.saturating_sub(2).max(body.height.min(5));
     let area = Rect { x: body.x + (body.width - width) / 2, y: body.y + (body.height - height) / 2, width, height };
@@ -91,7 +91,7 @@ fn multiline_message(scene: &DrawContext<'_>, message: &str, body: Rect, buf: &m
 
 /// Paints the newest messages: in the line of hints if that is free, then over the border above it. Messages never
 /// cover rows of data.
-pub fn toasts(scene: &DrawContext<'_>, body: Rect, footer: Option<Rect>, buf: &mut Buffer) {
+pub(crate) fn toasts(scene: &DrawContext<'_>, body: Rect, footer: Option<Rect>, buf: &mut Buffer) {
     let border = Rect { y: body.bottom().saturating_sub(1), height: body.height.min(1), ..body };
     let mut places: Vec<_> = footer.into_iter().chain([border]).filter(|place| place.height > 0).collect();
     let texts = scene.model.toasts.iter().rev().map(|toast| text::one_row(&toast.text, 400));

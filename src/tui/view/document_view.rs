@@ -6,7 +6,7 @@ use super::{DrawContext, RowWriter};
 use crate::tui::{document::LaidOutDocument, theme::StyleRole};
 
 /// Paints the lines of `document` from `offset` on.
-pub fn draw(
+pub(crate) fn draw(
     scene: &DrawContext<'_>,
     document: &LaidOutDocument,
     offset: usize,

@@ -9,7 +9,7 @@ use crate::tui::{
     theme::StyleRole,
 };
 
-pub fn draw(scene: &DrawContext<'_>, view: &EntryView, area: Rect, buf: &mut Buffer) {
+pub(crate) fn draw(scene: &DrawContext<'_>, view: &EntryView, area: Rect, buf: &mut Buffer) {
     let (what, index, of) = match view.subject {
         EntrySubject::Row(index) => ("action", index, scene.run_view.rows(view.attempt_id).len()),
         EntrySubject::Entry(index) => ("line", index, scene.run_view.entries(view.attempt_id).len()),

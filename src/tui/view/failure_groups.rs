@@ -20,11 +20,11 @@ use crate::{
 };
 
 /// Rows above the failures, in a body of this height.
-pub fn header_rows(height: u16) -> u16 {
+pub(crate) fn header_rows(height: u16) -> u16 {
     if height >= 10 { 3 } else { 1 }
 }
 
-pub fn draw(scene: &DrawContext<'_>, view: &FailureGroupsView, area: Rect, buf: &mut Buffer) {
+pub(crate) fn draw(scene: &DrawContext<'_>, view: &FailureGroupsView, area: Rect, buf: &mut Buffer) {
     let failed: usize = view.groups.iter().map(|group| group.units.len()).sum();
     let units =
         view.groups.iter().flat_map(|group| &group.units).filter_map(|unit| scene.run_view.state.units.get(*unit));
@@ -159,7 +159,7 @@ fn forecast_lines(scene: &DrawContext<'_>) -> Vec<(StyleRole, String)> {
 
 /// Budget, cost and forecast cost of the whole run.
 #[derive(Clone, Copy, Debug)]
-pub struct BudgetForecast {
+pub(crate) struct BudgetForecast {
     budget: f64,
     spent: f64,
     high: Option<f64>,
@@ -167,7 +167,7 @@ pub struct BudgetForecast {
 
 impl BudgetForecast {
     /// Returns `None` if the run has no budget.
-    pub fn from_context(scene: &DrawContext<'_>) -> Option<Self> {
+    pub(crate) fn from_context(scene: &DrawContext<'_>) -> Option<Self> {
         let state = &scene.run_view.state;
         let budget = state.planned.as_ref()?.run_budget_usd?;
         let left = scene.model.forecast().forecast;
@@ -176,12 +176,12 @@ impl BudgetForecast {
     }
 
     /// Formats the budget: `$1.00 budget`.
-    pub fn budget(&self) -> String {
+    pub(crate) fn budget(&self) -> String {
         format!("{} budget", dollars(Some(self.budget)))
     }
 
     /// Warns if the budget may be too small.
-    pub fn verdict(&self, scene: &DrawContext<'_>) -> Option<(StyleRole, String)> {
+    pub(crate) fn verdict(&self, scene: &DrawContext<'_>) -> Option<(StyleRole, String)> {
         let sign = scene.theme.glyphs.status(UnitStatus::BudgetExhausted);
         let dear = |dollars: f64| dollars > self.budget;
         if self.spent >= self.budget {
@@ -219,7 +219,7 @@ fn time_left(run_forecast: &RunForecast, now: Millis) -> Option<Estimate<Millis>
 }
 
 /// The forecast in the question before a retry: `Forecast: $0.14–$0.17 for 7; reconcile unknown.`
-pub fn forecast_words(run_forecast: &RunForecast) -> String {
+pub(crate) fn forecast_words(run_forecast: &RunForecast) -> String {
     let forecast = &run_forecast.forecast;
     if forecast.cost.is_none() && forecast.time.is_none() {
         return "Forecast: $?, since fewer than three units like them have finished.".to_owned();
@@ -258,7 +258,7 @@ fn kind_words(kind: &AdapterForecast) -> String {
 }
 
 /// The forecast in the header: `left $0.40-0.90 in 5m-9m`, with `+?` for unknown parts; `None` if no work remains.
-pub fn short_forecast(run_forecast: &RunForecast, now: Millis) -> Option<String> {
+pub(crate) fn short_forecast(run_forecast: &RunForecast, now: Millis) -> Option<String> {
     let forecast = &run_forecast.forecast;
     if forecast.units == 0 {
         return None;

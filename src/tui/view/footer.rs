@@ -14,7 +14,7 @@ use crate::tui::{
 };
 
 /// Paints the footer. Returns the area of the hints if a message may cover them temporarily.
-pub fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) -> Option<Rect> {
+pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) -> Option<Rect> {
     let model = scene.model;
     let mut pen = RowWriter::row(scene, buf, area);
     pen.skip(1);

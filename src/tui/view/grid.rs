@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-pub fn draw(scene: &DrawContext<'_>, body: Rect, buf: &mut Buffer) {
+pub(crate) fn draw(scene: &DrawContext<'_>, body: Rect, buf: &mut Buffer) {
     let grid = &scene.model.grid;
     let panes = grid.panes(body);
     if panes.is_empty() {

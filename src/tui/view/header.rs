@@ -53,7 +53,7 @@ impl HeaderItem {
     }
 }
 
-pub fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
+pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
     let (mut first, second) = (identity(scene), numbers(scene));
     if area.height >= 2 {
         line(scene, Rect { height: 1, ..area }, first, buf);

@@ -27,11 +27,11 @@ fn columns(width: u16) -> u16 {
 }
 
 /// Rows of the help at this width.
-pub fn rows(keymap: &Keymap, width: u16) -> usize {
+pub(crate) fn rows(keymap: &Keymap, width: u16) -> usize {
     all(keymap).len().div_ceil(usize::from(columns(width)))
 }
 
-pub fn draw(scene: &DrawContext<'_>, list: &ScrollList, area: Rect, buf: &mut Buffer) {
+pub(crate) fn draw(scene: &DrawContext<'_>, list: &ScrollList, area: Rect, buf: &mut Buffer) {
     let lines = all(&scene.model.keymap);
     let columns = columns(area.width);
     let rows = lines.len().div_ceil(usize::from(columns));

@@ -9,7 +9,7 @@ use crate::tui::{
     theme::{StyleRole, status_role},
 };
 
-pub fn draw(scene: &DrawContext<'_>, view: &InspectView, area: Rect, buf: &mut Buffer) {
+pub(crate) fn draw(scene: &DrawContext<'_>, view: &InspectView, area: Rect, buf: &mut Buffer) {
     let unit = view.unit(scene.run_view);
     let rows = view.lane(scene.run_view).map_or(&[][..], |attempt_id| scene.run_view.rows(attempt_id));
     let key = text::printable(&view.unit, 60);

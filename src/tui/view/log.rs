@@ -13,7 +13,7 @@ use crate::{
     tui::{model::ScrollList, text, theme::StyleRole},
 };
 
-pub fn draw(scene: &DrawContext<'_>, list: &ScrollList, area: Rect, buf: &mut Buffer) {
+pub(crate) fn draw(scene: &DrawContext<'_>, list: &ScrollList, area: Rect, buf: &mut Buffer) {
     let messages = scene.run_view.messages();
     let place = format!(" {} ", messages.len());
     let inside = pane(scene, area, true, &[(StyleRole::Strong, "log")], &[(StyleRole::Dim, &place)], buf);
@@ -91,7 +91,7 @@ fn failure_lines(broken: &str, inside: Rect) -> Vec<String> {
 }
 
 /// Rows above the messages, inside such a pane.
-pub fn header_rows(broken: Option<&str>, inside: Rect) -> u16 {
+pub(crate) fn header_rows(broken: Option<&str>, inside: Rect) -> u16 {
     broken.map_or(0, |broken| u16::try_from(failure_lines(broken, inside).len()).unwrap_or(u16::MAX))
 }
 

@@ -44,7 +44,7 @@ pub(super) fn key_names<'a>(scene: &DrawContext<'_>, keys: &'a str) -> Cow<'a, s
 
 /// A write position in a row.
 #[derive(Debug)]
-pub struct RowWriter<'a> {
+pub(crate) struct RowWriter<'a> {
     buf: &'a mut Buffer,
     theme: &'a Theme,
     x: u16,
@@ -54,23 +54,23 @@ pub struct RowWriter<'a> {
 
 impl<'a> RowWriter<'a> {
     /// Starts at the beginning of the first row of `area`.
-    pub fn row(scene: &DrawContext<'a>, buf: &'a mut Buffer, area: Rect) -> Self {
+    pub(crate) fn row(scene: &DrawContext<'a>, buf: &'a mut Buffer, area: Rect) -> Self {
         let area = if area.height == 0 { Rect { width: 0, ..area } } else { area.intersection(buf.area) };
         Self { theme: scene.theme, x: area.x, end: area.right(), y: area.y, buf }
     }
 
     /// Number of columns that remain.
-    pub fn room(&self) -> usize {
+    pub(crate) fn room(&self) -> usize {
         usize::from(self.end.saturating_sub(self.x))
     }
 
     /// Writes `text`, cut to the remaining columns.
-    pub fn put(&mut self, role: StyleRole, text: &str) {
+    pub(crate) fn put(&mut self, role: StyleRole, text: &str) {
         self.put_in(role, text, self.room());
     }
 
     /// Writes `text`, cut to `width` columns.
-    pub fn put_in(&mut self, role: StyleRole, text: &str, width: usize) {
+    pub(crate) fn put_in(&mut self, role: StyleRole, text: &str, width: usize) {
         let width = width.min(self.room());
         if width > 0 && !text.is_empty() {
             let plain = self.theme.glyphs.is_ascii().then(|| ascii(text));
@@ -101,25 +101,25 @@ impl<'a> RowWriter<'a> {
     }
 
     /// Writes `text` into exactly `width` columns.
-    pub fn cell(&mut self, role: StyleRole, text: &str, width: usize) {
+    pub(crate) fn cell(&mut self, role: StyleRole, text: &str, width: usize) {
         let to = self.x.saturating_add(u16::try_from(width).unwrap_or(u16::MAX)).min(self.end);
         self.put_in(role, text, width);
         self.x = to;
     }
 
     /// Writes `text` right-aligned in `width` columns.
-    pub fn cell_right(&mut self, role: StyleRole, text: &str, width: usize) {
+    pub(crate) fn cell_right(&mut self, role: StyleRole, text: &str, width: usize) {
         let before = width.saturating_sub(text::width(text));
         self.skip(before);
         self.cell(role, text, width - before);
     }
 
-    pub fn skip(&mut self, width: usize) {
+    pub(crate) fn skip(&mut self, width: usize) {
         self.x = self.x.saturating_add(u16::try_from(width).unwrap_or(u16::MAX)).min(self.end);
     }
 
     /// Writes text at the right end of the row, if enough room remains, and ends the writable row before it.
-    pub fn end_with(&mut self, pieces: &[(StyleRole, &str)]) {
+    pub(crate) fn end_with(&mut self, pieces: &[(StyleRole, &str)]) {
         let width: usize = pieces.iter().map(|(_, text)| text::width(text)).sum();
         if width == 0 || width + 1 > self.room() {
             return;

@@ -20,7 +20,7 @@ use crate::{
 const TIMED: u16 = 90;
 
 /// Lines below the rows: the text that is being written, or the result and the next steps.
-pub fn footer_lines(attempt: &AttemptState, width: u16, most: u16) -> Vec<(StyleRole, String)> {
+pub(crate) fn footer_lines(attempt: &AttemptState, width: u16, most: u16) -> Vec<(StyleRole, String)> {
     let (width, most) = (usize::from(width).saturating_sub(2), usize::from(most));
     if width == 0 || most == 0 {
         return Vec::new();
@@ -57,7 +57,7 @@ pub fn footer_lines(attempt: &AttemptState, width: u16, most: u16) -> Vec<(Style
 }
 
 /// Number of lines below the rows.
-pub fn footer_height(attempt: &AttemptState, width: u16, most: u16) -> usize {
+pub(crate) fn footer_height(attempt: &AttemptState, width: u16, most: u16) -> usize {
     match attempt.held_calls.first() {
         Some(call) => held(call, attempt.held_calls.len(), width, most).lines.len(),
         None => footer_lines(attempt, width, most).len(),
@@ -88,7 +88,7 @@ fn held(call: &HeldCallState, waiting: usize, width: u16, most: u16) -> LaidOutD
     document
 }
 
-pub fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
+pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
     let model = scene.model;
     let focus = model.units_view.focus == Pane::Stream;
     let Some(unit) = model.unit(scene.run_view) else {
@@ -117,7 +117,7 @@ pub fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
 }
 
 /// Paints the rows of an attempt inside a pane, and below them the live text or the result.
-pub fn rows(
+pub(crate) fn rows(
     scene: &DrawContext<'_>,
     attempt: &AttemptState,
     list: &ScrollList,
@@ -168,7 +168,7 @@ pub fn rows(
 }
 
 /// Paints the known facts about a unit that has not started.
-pub fn waiting(scene: &DrawContext<'_>, unit: &UnitState, area: Rect, buf: &mut Buffer) {
+pub(crate) fn waiting(scene: &DrawContext<'_>, unit: &UnitState, area: Rect, buf: &mut Buffer) {
     let earlier = scene.run_view.state.prior_unit_summary(&unit.key);
     let words = match unit.status {
         UnitStatus::Reused => "not run here: reused from a prior run",

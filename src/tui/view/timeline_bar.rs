@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Paints the bar: the strip, and a line with its labels if there is room.
-pub fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
+pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
     if area.height == 0 {
         return;
     }

@@ -34,7 +34,7 @@ const STATE_COLUMNS: usize = 9;
 /// Columns of a long name that still identify it.
 const MIN_READABLE_COLUMNS: usize = 16;
 /// Milliseconds of silence after which a running unit gets a warning.
-pub const SILENCE_WARNING_MS: u64 = 10_000;
+pub(crate) const SILENCE_WARNING_MS: u64 = 10_000;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum UnitColumn {
@@ -115,7 +115,7 @@ struct VisibleWidths {
 
 /// Columns of a pane that shows whole names of `key` columns with the most important columns, and further columns that
 /// fit into `most`.
-pub fn preferred_width(key: usize, most: u16) -> u16 {
+pub(crate) fn preferred_width(key: usize, most: u16) -> u16 {
     let needed = UnitColumn::NEEDED.into_iter().chain([UnitColumn::Attempts]).map(|column| column.width(STATE_COLUMNS));
     let needed = BORDERS + GLYPH_COLUMNS + key.clamp(MIN_NAME_COLUMNS, MAX_NAME_COLUMNS) + needed.sum::<usize>();
     let further = UnitColumn::FURTHER.into_iter().filter(|column| *column != UnitColumn::Attempts);
@@ -162,12 +162,12 @@ fn columns(width: usize, seen: &VisibleWidths, roomy: bool) -> UnitColumns {
 }
 
 /// True if a pane of this width shows the last action of its units.
-pub fn shows_last_action(width: u16) -> bool {
+pub(crate) fn shows_last_action(width: u16) -> bool {
     width >= MIN_ACTION_PANE_COLUMNS
 }
 
 /// The row with the current activity of an attempt: the last call or the last text.
-pub fn last_action(run_view: &RunView, attempt: &AttemptState) -> Option<StreamRow> {
+pub(crate) fn last_action(run_view: &RunView, attempt: &AttemptState) -> Option<StreamRow> {
     let rows = run_view.rows(attempt.id);
     let telling =
         |row: &&StreamRow| matches!(row.kind, RowKind::Tool | RowKind::Text | RowKind::Denial | RowKind::Warning);
@@ -175,7 +175,7 @@ pub fn last_action(run_view: &RunView, attempt: &AttemptState) -> Option<StreamR
     rows.iter().rev().take(16).find(telling).or(rows.last()).copied()
 }
 
-pub fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
+pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
     let (model, run_view) = (scene.model, scene.run_view);
     let focus = model.units_view.focus == Pane::Units;
     let listed = model.listed_count(run_view);
@@ -364,7 +364,7 @@ fn cost(unit: &UnitState, now: Millis) -> String {
 }
 
 /// The state, and the duration of a silence.
-pub fn state_text(unit: &UnitState, now: Millis) -> Cow<'static, str> {
+pub(crate) fn state_text(unit: &UnitState, now: Millis) -> Cow<'static, str> {
     match unit.latest().and_then(|attempt| attempt.silent_since) {
         Some(since) if unit.status == UnitStatus::Silent => {
             Cow::Owned(format!("{} {}", unit.status_text(), now.since(since)))
@@ -384,7 +384,7 @@ fn idle(unit: &UnitState, attempt: &AttemptState, scene: &DrawContext<'_>) -> (S
 }
 
 /// `9/40`, or `9` if the budget is unknown.
-pub fn turns(attempt: &AttemptState) -> String {
+pub(crate) fn turns(attempt: &AttemptState) -> String {
     match attempt.step_budget {
         Some(budget) => format!("{}/{budget}", attempt.turns),
         None => attempt.turns.to_string(),
@@ -392,7 +392,7 @@ pub fn turns(attempt: &AttemptState) -> String {
 }
 
 /// Warns from four fifths of the turn budget.
-pub fn turns_role(attempt: &AttemptState) -> StyleRole {
+pub(crate) fn turns_role(attempt: &AttemptState) -> StyleRole {
     match attempt.step_budget {
         Some(budget) if budget > 0 && u64::from(attempt.turns) * 5 >= u64::from(budget) * 4 => StyleRole::Warning,
         _ => StyleRole::Text,

@@ -5,7 +5,7 @@ use ratatui::buffer::{Buffer, CellWidth as _};
 /// Repairs all wide characters of a frame: if the right half is covered by other text or outside the frame, the
 /// character becomes a blank. The cell of a right half becomes a blank in the style of the left half. ratatui skips
 /// right halves when it compares frames, so the writer of the terminal must know their content.
-pub fn close_wide_cells(buffer: &mut Buffer) {
+pub(crate) fn close_wide_cells(buffer: &mut Buffer) {
     let width = usize::from(buffer.area.width);
     for row in buffer.content.chunks_mut(width.max(1)) {
         let mut x = 0;

@@ -4,7 +4,7 @@ use super::{RunStage, Schedule, ScheduleEffect};
 
 impl Schedule {
     /// Writes sources before the first unit starts, if `projects` is true.
-    pub fn projecting(self, projects: bool) -> Self {
+    pub(crate) fn projecting(self, projects: bool) -> Self {
         Self { projects, ..self }
     }
 

@@ -25,7 +25,7 @@ impl ReconcileStep {
 impl Schedule {
     /// Adds the reconcile step `unit`. With `due`, it has something to review even if no unit writes: deleted raw
     /// files, or results that a prior run saved.
-    pub fn with_reconcile_step(mut self, unit: UnitKey, due: bool) -> Self {
+    pub(crate) fn with_reconcile_step(mut self, unit: UnitKey, due: bool) -> Self {
         let mut step = ReconcileStep { key: unit, index: None };
         if due && self.settings.integrates_patches {
             step.add_to(&mut self.table, UnitPhase::ReconcilePending);

@@ -61,7 +61,7 @@ pub(super) fn remedy_for(cause: &Cause) -> Option<String> {
 }
 
 /// The remedy for a plain session, which has no plan, raw files or project. `own` is the remedy for a unit.
-pub fn session_remedy(cause: &Cause, own: Option<String>) -> Option<String> {
+pub(crate) fn session_remedy(cause: &Cause, own: Option<String>) -> Option<String> {
     let text = match cause {
         Cause::Budget => "raise max_turns in [agent] and continue the session with --resume",
         Cause::Isolation => {

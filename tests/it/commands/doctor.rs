@@ -13,7 +13,7 @@ use nix::unistd::Uid;
 use serde_json::Value;
 
 use super::test_dir::{CommandOutput, TestDir};
-use crate::support::git::git;
+use crate::it::support::git::git;
 
 /// A script with a model cost and a unit that fails.
 const SCRIPT: &str = r#"

@@ -139,7 +139,7 @@ fn run_with_limit_kill_and_resume_ends_in_one_commit() {
     let hangs = [parts()[..3].concat(), "[[part]]\nsteps = [{ say = \"now\" }, \"hang\"]\n".to_owned()].concat();
     place.write("limit.toml", limit);
     place.write("hangs.toml", hangs);
-    let exe = env!("CARGO_BIN_EXE_ingestdeck");
+    let exe = crate::it::support::program();
     let claude = place.claude(&format!(
         "cd '{0}'; script=hangs; [ -e met ] || {{ touch met; script=limit; }}\nexec '{exe}' scripted-agent --script \"$script.toml\" -- \"$@\"",
         place.path("").display()

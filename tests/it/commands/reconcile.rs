@@ -431,7 +431,7 @@ fn failed_reconcile_step_is_listed_as_failed() {
 fn after(place: &TestDir, mischief: &str) -> String {
     let script = [parts()[..3].concat(), writes("docs-payments", "payments.md", "payments", "Pay."), pass(LOOKS)];
     let script = place.write("script.toml", script.concat()).display().to_string();
-    let (exe, root) = (env!("CARGO_BIN_EXE_ingestdeck"), place.path("").display().to_string());
+    let (exe, root) = (crate::it::support::program(), place.path("").display().to_string());
     let claude = format!("cd '{root}'; {mischief}\nexec '{exe}' scripted-agent --script '{script}' -- \"$@\"");
     place.claude(&claude).display().to_string()
 }
@@ -515,7 +515,7 @@ fn run_drained_before_reconcile_is_incomplete() {
     let place = two_unit_project();
     nix::unistd::mkfifo(&place.path(".git/gate"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     let script = place.write("script.toml", [parts()[..2].concat(), pass(LOOKS)].concat()).display().to_string();
-    let (exe, root) = (env!("CARGO_BIN_EXE_ingestdeck"), place.path("").display().to_string());
+    let (exe, root) = (crate::it::support::program(), place.path("").display().to_string());
     let plays = format!("exec '{exe}' scripted-agent --script '{script}' -- \"$@\"");
     let waits = place
         .claude(&format!("cd '{root}'; if [ -e .git/began ]; then read x < .git/gate; fi; : > .git/began\n{plays}"));

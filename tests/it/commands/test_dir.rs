@@ -105,7 +105,7 @@ esac
     /// A `claude` that plays `script`.
     pub(crate) fn scripted_claude(&self, script: &str) -> PathBuf {
         let script = self.write("script.toml", script);
-        let exe = env!("CARGO_BIN_EXE_ingestdeck");
+        let exe = crate::it::support::program();
         self.claude(&format!("exec '{exe}' scripted-agent --script '{}' -- \"$@\"", script.display()))
     }
 
@@ -122,7 +122,7 @@ esac
 
     /// The program with an empty environment, except for the PATH of the shell's own programs.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ingestdeck"));
+        let mut command = Command::new(crate::it::support::program());
         let root = self.root.path();
         command.args(args).env_clear().current_dir(root.join("work")).stdin(Stdio::null());
         command.env("HOME", root.join("home")).env("TMPDIR", root.join("tmp")).env("PATH", "/usr/bin:/bin");

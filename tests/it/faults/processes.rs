@@ -59,7 +59,7 @@ use nix::{
 use serde_json::Value;
 
 use super::{CommandOutput, FaultProject, files, script};
-use crate::{
+use crate::it::{
     commands::test_dir::{DEADLINE, RunningCommand, TestDir},
     tui::pty_session::PtySession,
 };
@@ -245,8 +245,7 @@ fn killed_agents_lose_no_line_and_only_their_attempt() {
 fn held(bench: &FaultProject) -> PtySession {
     let (project, home) = (bench.place.path(""), format!("HOME={}", bench.place.path("../home").display()));
     let words = args(&["step", "docs-one"], &project, &bench.claude);
-    let session =
-        PtySession::run("/usr/bin/env", &[&[&home, env!("CARGO_BIN_EXE_ingestdeck")], &words[..]].concat(), &[]);
+    let session = PtySession::run("/usr/bin/env", &[&[&home, crate::it::support::program()], &words[..]].concat(), &[]);
     session.shows("record_verification_ledger waits for you");
     wait_until("the held call", || !bench.notes("call_held").is_empty());
     session
@@ -423,7 +422,8 @@ fn on_lost_terminal(command: &Command, is_ready: impl Fn() -> bool) -> ExitStatu
     on_terminal.current_dir(command.get_current_dir().unwrap()).env("TERM", "xterm-256color");
     let mut child = on_terminal.stdin(stdin).stdout(stdout).stderr(stderr).spawn().unwrap();
     drop(on_terminal);
-    let mut screen = vt100::Parser::new(crate::tui::pty_session::cells(30), crate::tui::pty_session::cells(100), 0);
+    let mut screen =
+        vt100::Parser::new(crate::it::tui::pty_session::cells(30), crate::it::tui::pty_session::cells(100), 0);
     wait_until("the screen", || {
         let mut buffer = [0; 4096];
         // The clock on the screen causes a frame every second.

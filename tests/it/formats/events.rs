@@ -2,14 +2,14 @@
 //! tapes contain everything that these outputs can show, with fixed times and ids, so that only sentences have to be
 //! replaced.
 
-use ingestdeck::{
-    actions::{ActionKind, ActionPhase, EventLevel},
+use crate::{
+    actions::{ActionPhase, event::ActionKind, event::EventLevel},
     tape::{EntryBody, Note, TapeEntry},
 };
 use serde_json::Value;
 
 use super::golden::{assert_published, is_message, json_lines, lines_without, path, pretty_without, read};
-use crate::commands::test_dir::{TestDir, parse_json_events};
+use crate::it::commands::test_dir::{TestDir, parse_json_events};
 
 /// Ids and tapes of three runs: one with every kind of success and some failures, one that ended before anything was
 /// saved, and one that failed in a project without git.

@@ -15,7 +15,7 @@ use super::{
     events::recorded,
     golden::{assert_published, json_lines, lines_without, without_ids},
 };
-use crate::{
+use crate::it::{
     commands::test_dir::TestDir,
     support::{
         files::{EntryKind, tree_snapshot},
@@ -66,7 +66,7 @@ fn project() -> (TestDir, String) {
   cat '{work}'/.git/ingestdeck/worktrees/* > '{root}/{SEEN}/ledger' 2>/dev/null
 fi
 exec '{exe}' scripted-agent --script '{script}' -- "$@""#,
-        exe = env!("CARGO_BIN_EXE_ingestdeck"),
+        exe = crate::it::support::program(),
     ));
     (place, claude.display().to_string())
 }

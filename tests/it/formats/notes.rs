@@ -3,7 +3,7 @@
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-use ingestdeck::tape::{
+use crate::tape::{
     EntryBody, FORMAT_VERSION, Header, Millis, Note, RunId, Seq, TapeEntry, UnitKey,
     note::{
         Amendment, AttemptEnded, AttemptOutcome, AttemptOutput, AttemptStarted, CallDecision, Cause, ContentDigests,

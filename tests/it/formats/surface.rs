@@ -3,8 +3,7 @@
 
 use std::{collections::BTreeSet, ffi::OsString, fs, path::Path};
 
-use clap::{Arg, Command, CommandFactory as _};
-use ingestdeck::{
+use crate::{
     claude::agent_env,
     cli::args::Cli,
     config::{schema::KEYS, value::SettingKind},
@@ -17,6 +16,7 @@ use ingestdeck::{
         theme::StyleRole,
     },
 };
+use clap::{Arg, Command, CommandFactory as _};
 use regex_lite::Regex;
 
 use super::golden::{assert_published, path, read};
@@ -101,7 +101,7 @@ fn kind(kind: SettingKind) -> String {
 
 #[test]
 fn settings_are_as_published() {
-    let setting = |key: &ingestdeck::config::schema::SettingKey| {
+    let setting = |key: &crate::config::schema::SettingKey| {
         let preset = key.default.value().to_toml().unwrap_or_else(|| "not set".into());
         format!("{}  {}  {}  default: {preset}\n", key.name, key.variable(), kind(key.kind))
     };
@@ -175,7 +175,7 @@ fn every_key_of_a_project_is_known() {
         assert!(settings.key_lines.iter().any(is_known), "line {line}: {text}");
     }
     let mut models = String::new();
-    for role in ingestdeck::ingest::project::ModelRole::ALL {
+    for role in crate::ingest::project::ModelRole::ALL {
         models.push_str(&format!("{}={} ", role.as_str(), settings.model(role).unwrap()));
     }
     let expected = "default=m-default triage=m-triage candidateExtraction=m-extraction curator=m-curator \

@@ -1,8 +1,8 @@
 //! Words for states, causes and kinds in JSON, tapes, the index and reports, and the exit codes. One line per value, by
 //! its meaning; names of types and variants are internal.
 
-use ingestdeck::{
-    actions::{ActionKind, ActionPhase, EventLevel},
+use crate::{
+    actions::{ActionPhase, event::ActionKind, event::EventLevel},
     cli::exit::Exit,
     run::{
         OutcomeDetail, RunOutcome, decisions::RecordedDecisionKind, diff::UnitChange, state::UnitStatus,

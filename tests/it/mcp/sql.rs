@@ -12,7 +12,7 @@ use nix::{
 };
 
 use super::*;
-use crate::commands::test_dir::DEADLINE;
+use crate::it::commands::test_dir::DEADLINE;
 
 /// An expression without a jump: SQLite checks no deadline until it has computed all columns.
 fn uninterruptible() -> String {
@@ -180,9 +180,10 @@ async fn concurrent_statements_are_all_answered() {
 async fn removed_program_still_reads_databases() {
     let place = place();
     // The copy is next to the program, because a hard link cannot cross file systems.
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let original = Path::new(crate::it::support::program());
+    let dir = tempfile::tempdir_in(original.parent().unwrap()).unwrap();
     let program = dir.path().join("ingestdeck");
-    fs::hard_link(env!("CARGO_BIN_EXE_ingestdeck"), &program).unwrap();
+    fs::hard_link(original, &program).unwrap();
     let original = place.command(&["mcp"]);
     let mut command = std::process::Command::new(&program);
     command.args(original.get_args()).current_dir(original.get_current_dir().unwrap()).env_clear();

@@ -2,14 +2,14 @@
 
 use std::{fs, path::Path, process::Command, time::Duration};
 
-use ingestdeck::{claude::version::ReleaseSupport, diagnostic::Diagnostic as _};
+use crate::{claude::version::ReleaseSupport, diagnostic::Diagnostic as _};
 use serde_json::{Value, json};
 
 use super::{
     TestProject, asked_by,
     test_project::{PlayedCommand, good_turns},
 };
-use crate::support::{
+use crate::it::support::{
     api::{ApiRoute, ApiTurn, FakeApi, tool},
     cli::{claude_bin, claude_version},
 };

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ingestdeck::tape::{Note, note::CallDecision};
+use crate::tape::{Note, note::CallDecision};
 use portable_pty::{Child, CommandBuilder, ExitStatus, PtySize, native_pty_system};
 use serde_json::json;
 
@@ -19,7 +19,7 @@ use super::{
     all_gone,
     test_project::{LIMIT, TestProject, all_good, asked_by, good_turns, ktx},
 };
-use crate::support::{
+use crate::it::support::{
     api::{ApiFault, ApiRoute, ApiTurn},
     cli::{BILLS_WHOLE_SESSION, claude_version},
 };
@@ -40,7 +40,7 @@ impl TestTerminal {
     fn open(deck: &TestProject, args: &[&str]) -> Self {
         let size = PtySize { rows: ROWS, cols: COLUMNS, pixel_width: 0, pixel_height: 0 };
         let pair = native_pty_system().openpty(size).unwrap();
-        let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_ingestdeck"));
+        let mut command = CommandBuilder::new(crate::it::support::program());
         command.args(args);
         command.cwd(deck.home.project());
         command.env_clear();

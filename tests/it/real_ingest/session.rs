@@ -10,7 +10,7 @@ use nix::{
 use serde_json::json;
 
 use super::test_project::{LIMIT, PlayedCommand, TestProject};
-use crate::support::api::{ApiRoute, ApiTurn, tool};
+use crate::it::support::api::{ApiRoute, ApiTurn, tool};
 
 /// The id in the resume line, which is the last line of stdout.
 fn resume_id(played: &PlayedCommand) -> String {

@@ -8,10 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ingestdeck::tape::{Note, note::AttemptStarted};
+use crate::tape::{Note, note::AttemptStarted};
 use serde_json::{Value, json};
 
-use crate::support::{
+use crate::it::support::{
     api::{ApiRoute, ApiTurn, FakeApi, text, tool},
     cli::{TestHome, claude_bin},
 };
@@ -114,7 +114,7 @@ impl TestProject {
 
     /// The program with these arguments, not started yet.
     pub(super) fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ingestdeck"));
+        let mut command = Command::new(crate::it::support::program());
         command
             .args(args)
             .env_clear()

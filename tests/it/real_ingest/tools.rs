@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::test_project::{TestProject, asked_by, ktx};
-use crate::support::api::ApiTurn;
+use crate::it::support::api::ApiTurn;
 
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]

@@ -6,7 +6,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use ingestdeck::claude::version::ClaudeVersion;
+use crate::claude::version::ClaudeVersion;
 use tempfile::TempDir;
 
 use super::api::FakeApi;

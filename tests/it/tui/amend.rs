@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ingestdeck::{
+use crate::{
     tape::{
         Note,
         note::{Amendment, AttemptStarted},

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ingestdeck::{
+use crate::{
     tape::note::Severity,
     tui::{LiveHandle, host::HostInput},
 };

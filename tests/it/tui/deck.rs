@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ingestdeck::{
+use crate::{
     tape::note::{PlannedUnit, RunPlanned},
     tui::host::HostInput,
 };
@@ -26,7 +26,7 @@ fn two_connections(each: usize) -> TapeFixture {
     };
     let units: Vec<_> = (0..each).flat_map(|index| [unit("notes", index), unit("warehouse", index)]).collect();
     let plan = RunPlanned { job: "job-1".into(), units, concurrency: 4, step_budget: 40, ..RunPlanned::default() };
-    tape.note(None, &ingestdeck::tape::Note::RunPlanned(Box::new(plan)));
+    tape.note(None, &crate::tape::Note::RunPlanned(Box::new(plan)));
     for index in 0..each.min(300) {
         let unit = format!("warehouse-page-{index}");
         tape.start(&unit, 1).wait(10 * u64::try_from(index % 7).unwrap());
@@ -225,7 +225,7 @@ fn streaming_text_and_thinking_are_shown_but_not_actions() {
         let growing = tape.growing();
         let (commands, _orders) = tokio::sync::mpsc::channel(8);
         let (_grows, changed) = tokio::sync::watch::channel(0);
-        let live = ingestdeck::tui::LiveHandle::new(commands, changed);
+        let live = crate::tui::LiveHandle::new(commands, changed);
         play(growing.timeline, Some(live), options(), ScriptedHost::new("", SIZE)).0.text()
     };
     let mut tape = TapeFixture::new("orbit", false);

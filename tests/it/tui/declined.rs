@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use ingestdeck::{
+use crate::{
     replay::FileSource,
     run::Timeline,
     tape::{

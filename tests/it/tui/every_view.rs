@@ -3,7 +3,7 @@
 
 use std::{path::Path, time::Duration};
 
-use ingestdeck::{
+use crate::{
     replay::FileSource,
     run::Timeline,
     tui::{LiveHandle, text},

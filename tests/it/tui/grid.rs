@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ingestdeck::tui::{LiveHandle, RunCommand, host::HostInput};
+use crate::tui::{LiveHandle, RunCommand, host::HostInput};
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
 

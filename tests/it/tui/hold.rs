@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ingestdeck::{
+use crate::{
     tape::{Note, note::CallDecision},
     tui::{LiveHandle, Options, RunCommand},
 };

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use ingestdeck::{
+use crate::{
     replay::FileSource,
     run::Timeline,
     tape::{EntryBody, Note, note::Severity},

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use ingestdeck::tui::host::HostInput;
-use ingestdeck::{
+use crate::tui::host::HostInput;
+use crate::{
     replay::FileSource,
     run::Timeline,
     tape::{

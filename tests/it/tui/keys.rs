@@ -2,8 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use crossterm::event::KeyCode;
-use ingestdeck::{
+use crate::{
     replay::FileSource,
     run::Timeline,
     tape::{
@@ -17,6 +16,7 @@ use ingestdeck::{
         key::{self, KeyPress},
     },
 };
+use crossterm::event::KeyCode;
 use proptest::prelude::*;
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
@@ -426,7 +426,7 @@ fn title_shows_run_state() {
 #[test]
 fn shrinking_or_broken_tape_is_reported_without_panic() {
     let mut tape = tape::running();
-    tape.entry(None, ingestdeck::tape::EntryBody::Stdout(b"{\"torn\""));
+    tape.entry(None, crate::tape::EntryBody::Stdout(b"{\"torn\""));
     tape.stdout_line("dbt-all", 1, &json!({"type": "from_the_future"}));
     let (script, _) = play(tape.timeline(), None, options(), ScriptedHost::new("", SIZE));
     assert!(script.text().contains("lines: "), "{}", script.text());

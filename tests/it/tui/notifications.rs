@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ingestdeck::tui::{
+use crate::tui::{
     ExitReason, LiveHandle,
     export::{Export, ExportTool},
     host::HostInput,
@@ -126,7 +126,7 @@ fn hostile_names_are_escaped_in_titles_and_notifications() {
     assert_eq!(script.news.len(), 1);
     let texts = script.titles.iter().chain(script.news.iter().flat_map(|news| [&news.title, &news.text]));
     for text in texts {
-        assert!(!text.chars().any(ingestdeck::tui::text::is_hidden), "{text:?}");
+        assert!(!text.chars().any(crate::tui::text::is_hidden), "{text:?}");
     }
 }
 
@@ -171,7 +171,7 @@ fn position_is_kept_and_missing_program_is_reported() {
     let after = play(tape::running().timeline(), None, options(), ScriptedHost::new(&format!("{keys}E"), SIZE)).0;
     assert_eq!(before.text(), after.text());
     let mut script = ScriptedHost::new("E", SIZE);
-    script.opened = Err(ingestdeck::diagnostic::Problem::new("there is no program `ed`")
+    script.opened = Err(crate::diagnostic::Problem::new("there is no program `ed`")
         .with_help("set VISUAL or EDITOR to one that is installed"));
     let (script, _) = play(tape::running().timeline(), None, options(), script);
     assert!(script.text().contains("there is no program `ed`"), "{}", script.text());

@@ -1,6 +1,6 @@
 //! A run in a git project: its patches are integrated, one of them conflicts, and the others are committed.
 
-use ingestdeck::tape::{
+use crate::tape::{
     Note,
     note::{
         AttemptOutcome, Cause, IntegrationStarted, PatchIntegrated, PatchResult, PatchWritten, RunSaved, SaveFailed,

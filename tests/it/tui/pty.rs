@@ -235,7 +235,7 @@ fn tape_write_error_breaks_the_run_and_is_shown() {
     // Files are limited to 100 KiB, as if the disk were full.
     let limited = "trap '' XFSZ; ulimit -f 200; exec \"$0\" \"$@\"";
     let demo = ["demo", "--keep", project.to_str().unwrap(), "--speed", "4"];
-    let args = [&["-c", limited, env!("CARGO_BIN_EXE_ingestdeck")][..], &demo[..]].concat();
+    let args = [&["-c", limited, crate::it::support::program()][..], &demo[..]].concat();
     let mut session = PtySession::run("/bin/sh", &args, &[]);
     session.shows("✗ broken");
     session.shows("✗ BROKEN");
@@ -289,7 +289,7 @@ fn lost_terminal_ends_the_program_without_a_signal() {
     fcntl(&pty.master, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).unwrap();
     let slave = File::from(pty.slave);
     let capture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures/success_tools.jsonl");
-    let mut child = Command::new(env!("CARGO_BIN_EXE_ingestdeck"))
+    let mut child = Command::new(crate::it::support::program())
         .args(["replay", "--ui", "tui"])
         .arg(capture)
         .env("TERM", "xterm-256color")
@@ -328,7 +328,7 @@ fn blocked_terminal_does_not_block_agents() {
     let size = nix::pty::Winsize { ws_row: 60, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 };
     let pty = nix::pty::openpty(Some(&size), None).unwrap();
     let slave = File::from(pty.slave);
-    let mut child = Command::new(env!("CARGO_BIN_EXE_ingestdeck"))
+    let mut child = Command::new(crate::it::support::program())
         .args(["demo", "--ui", "tui", "--speed", "4", "--keep"])
         .arg(&project)
         .env("TERM", "xterm-256color")

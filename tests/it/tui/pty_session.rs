@@ -40,7 +40,7 @@ impl PtySession {
 
     /// With more variables than a bare terminal has.
     pub(crate) fn with(args: &[&str], variables: &[(&str, &str)]) -> Self {
-        Self::run(env!("CARGO_BIN_EXE_ingestdeck"), args, variables)
+        Self::run(crate::it::support::program(), args, variables)
     }
 
     /// An interactive shell with job control.

@@ -3,7 +3,7 @@
 use nix::sys::signal::Signal;
 
 use super::pty_session::PtySession;
-use crate::commands::test_dir::{TestDir, tape};
+use crate::it::commands::test_dir::{TestDir, tape};
 
 #[test]
 fn quit_offers_to_kill_a_stubborn_agent() {

@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use ingestdeck::{
+use crate::{
     replay::FileSource,
     run::Timeline,
     tape::note::Severity,

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use ingestdeck::{
+use crate::{
     diagnostic::Problem,
     run::Timeline,
     tui::{

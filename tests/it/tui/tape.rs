@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use ingestdeck::{
+use crate::{
     replay::FileSource,
     run::Timeline,
     tape::{
@@ -221,7 +221,7 @@ impl TapeFixture {
 pub(crate) struct GrowingTape {
     pub(crate) timeline: Timeline,
     /// Marks the end of the record.
-    pub(crate) finish: ingestdeck::replay::file::FollowHandle,
+    pub(crate) finish: crate::replay::file::FollowHandle,
     file: tempfile::NamedTempFile,
 }
 

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ingestdeck::{
+use crate::{
     claude::caught_panics,
     cli::debug,
     tui::{NotifyMethod, ToolPrograms, TtyOptions, terminal::Terminal},
@@ -17,8 +17,7 @@ use nix::sys::signal::{Signal, killpg};
 use portable_pty::PtySize;
 
 use super::pty_session::PtySession;
-
-const PROGRAM: &str = env!("CARGO_BIN_EXE_ingestdeck");
+use crate::it::support::program;
 
 fn capture() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures/success_tools.jsonl")
@@ -49,7 +48,7 @@ fn shell_has_the_terminal_while_the_program_is_suspended() {
     let mut shell = PtySession::shell(&[]);
     let before = stty(&mut shell, "before");
     shell.has_prompt();
-    shell.press(&format!("{PROGRAM} replay {}\r", capture().display()));
+    shell.press(&format!("{} replay {}\r", program(), capture().display()));
     shell.shows(SHOWN);
     shell.press("?");
     shell.shows("half a page down");
@@ -72,7 +71,7 @@ fn shell_has_the_terminal_while_the_program_is_suspended() {
 fn live_run_handles_keys_after_every_suspend() {
     let mut shell = PtySession::shell(&[]);
     shell.has_prompt();
-    shell.press(&format!("{PROGRAM} demo --keep demo\r"));
+    shell.press(&format!("{} demo --keep demo\r", program()));
     shell.shows("▶ dbt-all");
     for time in 1..=6 {
         shell.press("\u{1a}");
@@ -109,7 +108,7 @@ fn killed_program_restores_the_terminal() {
         let mut shell = PtySession::shell(&[("INGESTDECK_UI_PROGRESS", "always")]);
         let before = stty(&mut shell, "before");
         shell.has_prompt();
-        shell.press(&format!("{PROGRAM} replay {}\r", capture().display()));
+        shell.press(&format!("{} replay {}\r", program(), capture().display()));
         shell.shows(SHOWN);
         killpg(shell.foreground(), signal).unwrap();
         shell.until("shell", |screen| !screen.alternate_screen() && !screen.hide_cursor());
@@ -153,7 +152,7 @@ fn panic_restores_the_terminal() {
     let mut shell = PtySession::shell(&[]);
     let before = stty(&mut shell, "before");
     let this = std::env::current_exe().unwrap();
-    let name = "tui::terminal_handling::panics_on_its_terminal";
+    let name = "it::tui::terminal_handling::panics_on_its_terminal";
     shell.has_prompt();
     shell.press(&format!("{PANICS}=1 {} --ignored --exact --nocapture {name}\r", this.display()));
     shell.wrote("\u{1b}[?1049h");
@@ -217,7 +216,7 @@ fn pager_is_suspended_with_the_program() {
     let pager = script(shell.home.path(), "cat \"$1\"; echo 'pager here'; read line; echo \"read $line\"; read line");
     let before = stty(&mut shell, "before");
     shell.has_prompt();
-    shell.press(&format!("PAGER={pager} {PROGRAM} replay {}\r", capture().display()));
+    shell.press(&format!("PAGER={pager} {} replay {}\r", program(), capture().display()));
     shell.shows(SHOWN);
     let program = shell.foreground();
     shell.press("P");
@@ -264,7 +263,7 @@ fn pager_has_the_file_limit_of_the_shell() {
     let mut shell = PtySession::shell(&[]);
     let pager = script(shell.home.path(), "echo \"limit $(ulimit -S -n)\"; read line");
     shell.has_prompt();
-    shell.press(&format!("ulimit -S -n 203; PAGER={pager} {PROGRAM} replay {}\r", capture().display()));
+    shell.press(&format!("ulimit -S -n 203; PAGER={pager} {} replay {}\r", program(), capture().display()));
     shell.shows(SHOWN);
     shell.press("P");
     shell.shows("limit 203");
@@ -359,7 +358,7 @@ fn notify_command_receives_the_event() {
 #[test]
 fn keys_are_read_from_the_terminal_when_stdin_is_a_pipe() {
     let mut shell = PtySession::shell(&[]);
-    shell.press(&format!("cat {} | {PROGRAM} replay -\r", capture().display()));
+    shell.press(&format!("cat {} | {} replay -\r", capture().display(), program()));
     shell.shows(SHOWN);
     shell.press("?");
     shell.shows("half a page down");

@@ -1,6 +1,6 @@
 //! Colours: the style of each state in each theme, and whether people can distinguish states.
 
-use ingestdeck::{
+use crate::{
     run::state::UnitStatus,
     tui::{
         ColorLevel, Theme,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ingestdeck::tui::{ExitReason, LiveHandle, RunCommand, TuiExit, host::HostInput};
+use crate::tui::{ExitReason, LiveHandle, RunCommand, TuiExit, host::HostInput};
 use tokio::sync::{mpsc, watch};
 
 use super::{
@@ -241,9 +241,9 @@ fn breakpoint_does_not_stop_seeking_back() {
 fn record_without_times_uses_entries_as_axis() {
     let path =
         std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures/control_protocol_stdin.jsonl");
-    let source = ingestdeck::replay::FileSource::open(&path).unwrap();
-    assert!(!ingestdeck::run::EntrySource::info(&source).has_times);
-    let timeline = ingestdeck::run::Timeline::new(Box::new(source));
+    let source = crate::replay::FileSource::open(&path).unwrap();
+    assert!(!crate::run::EntrySource::info(&source).has_times);
+    let timeline = crate::run::Timeline::new(Box::new(source));
     let (script, _) = play(timeline, None, options(), ScriptedHost::new(":50%<enter>:1s<enter>", SIZE));
     assert!(bar(&script).contains("no times: by entry"), "{}", script.text());
     assert!(script.text().contains("this tape has no times; use an entry such as #120"), "{}", script.text());

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use ingestdeck::{
+use crate::{
     tape::{
         Note, RunId,
         note::{ContentDigests, ContinuedRun, PlannedUnit, PriorUnitSummary, ReusedSuccess, RunPlanned},

@@ -436,7 +436,7 @@ fn fuzzed_lines_stay_json_and_are_masked_once() {
         out(&json!({"text": secrets, "raw": json!({"inner": secrets}).to_string()})),
         delta(0, "text_delta", "text", secrets),
     ]);
-    crate::fuzz::fuzz("redaction", &corpus, |line| {
+    crate::it::support::fuzz::fuzz("redaction", &corpus, |line| {
         let (once, _) = exported(&[line.to_vec()]);
         let is_json = |line: &[u8]| serde_json::from_slice::<serde::de::IgnoredAny>(line).is_ok();
         assert!(!is_json(line) || is_json(&once[0]), "{}", once[0].escape_ascii());

@@ -28,7 +28,7 @@ const MOST_ADDED: usize = 32 << 20;
 
 /// A source derived from a semantic model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ProjectedSource {
+pub(crate) struct ProjectedSource {
     /// Name of the source, unique in its connection.
     pub name: String,
     /// The raw files that define it: the file of its semantic model, then those of the metrics that became its
@@ -40,7 +40,7 @@ pub struct ProjectedSource {
 
 /// Result of projecting the semantic models of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Projection {
+pub(crate) struct Projection {
     /// The sources, in the order of their files.
     pub sources: Vec<ProjectedSource>,
     /// Raw files with a definition that a source cannot express, and a sentence about it.

@@ -114,7 +114,7 @@ fn fuzzed_arguments_stay_in_the_workspace() {
     let corpus: Vec<Vec<u8>> = corpus.iter().map(|text| text.as_bytes().to_vec()).collect();
     let fixture = ToolFixture::unlocked();
     let next = std::cell::Cell::new(0);
-    crate::fuzz::fuzz("tool arguments", &corpus, |bytes| {
+    crate::it::support::fuzz::fuzz("tool arguments", &corpus, |bytes| {
         let Ok(arguments) = serde_json::from_slice::<Value>(bytes) else { return };
         let tool = &TOOLS[next.get() % TOOLS.len()];
         next.set(next.get() + 1);
